@@ -1,0 +1,40 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace mpzero {
+
+// Exit code of a run that ends because of something its user can change: a file, a flag, a key.
+inline constexpr int kUserErrorExitCode = 2;
+// Exit code of a run that ends because something broke: a device, a peer, a disk.
+inline constexpr int kFailureExitCode = 1;
+
+// A mistake the user can mend. The message is one sentence that says what is wrong, where (file, key, rank) and what to
+// do. Ends the run on every rank with kUserErrorExitCode and no stack trace.
+class UserError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A failed call of a library or the system. The message names the call, the file or peer it concerned and the reason.
+// Ends the run on every rank with kFailureExitCode.
+class Failure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+template <typename... Args>
+[[noreturn]] void throw_user_error(fmt::format_string<Args...> format, Args&&... args) {
+  throw UserError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+template <typename... Args>
+[[noreturn]] void throw_failure(fmt::format_string<Args...> format, Args&&... args) {
+  throw Failure(fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace mpzero

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mpzero {
+
+// One weight of the model under its Hugging Face name.
+struct ParameterSpec {
+  std::string name;            // e.g. "model.layers.0.self_attn.q_proj.weight"
+  std::vector<int64_t> shape;  // e.g. {out_features, in_features}
+
+  int64_t numel() const {
+    int64_t product = 1;
+    for (const int64_t extent : shape) product *= extent;
+    return product;
+  }
+  bool operator==(const ParameterSpec&) const = default;
+};
+
+// The embedding, one decoder layer, or the head: what is gathered, run, reduced, updated and saved together. Its parameters
+// lie one behind another, in this order and without gaps, in one flat buffer.
+struct UnitSpec {
+  std::string name;  // e.g. "layers.0"
+  std::vector<ParameterSpec> parameters;
+
+  int64_t numel() const {
+    int64_t sum = 0;
+    for (const ParameterSpec& parameter : parameters) sum += parameter.numel();
+    return sum;
+  }
+  bool operator==(const UnitSpec&) const = default;
+};
+
+// The offset of parameter `index` in its unit's flat buffer, in elements.
+inline int64_t parameter_offset(const UnitSpec& unit, size_t index) {
+  int64_t offset = 0;
+  for (size_t i = 0; i < index; ++i) offset += unit.parameters[i].numel();
+  return offset;
+}
+
+}  // namespace mpzero

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace mpzero {
+
+// The control plane over all ranks: small, blocking, host memory only. Parameters and gradients travel through
+// parallel::Communicator instead.
+class ProcessGroup {
+ public:
+  virtual ~ProcessGroup() = default;
+
+  virtual int rank() const = 0;
+  virtual int world_size() const = 0;
+  virtual void barrier() = 0;
+  // Every rank's text, by rank.
+  virtual std::vector<std::string> all_gather(const std::string& text) = 0;
+};
+
+// The group of a program that runs alone.
+class SingleProcess final : public ProcessGroup {
+ public:
+  int rank() const override { return 0; }
+  int world_size() const override { return 1; }
+  void barrier() override {}
+  std::vector<std::string> all_gather(const std::string& text) override { return {text}; }
+};
+
+// Runs `work` on every rank and returns only if it succeeded on all of them. Otherwise every rank throws the same error: that
+// of the lowest rank that failed, prefixed with "rank R: " unless all ranks failed in the same words. A UserError anywhere stays
+// a UserError, all other exceptions become Failure. Collective: `work` itself must not wait for other ranks.
+void run_on_all_ranks(ProcessGroup& group, const std::function<void()>& work);
+
+}  // namespace mpzero

@@ -1,0 +1,37 @@
+# LibTorch, the CUDA runtime and NCCL out of the wheels that `uv sync` installs.
+#
+# find_package(Torch) is not used: it insists on a complete CUDA toolkit of its own finding, where the wheels already hold
+# the compiler, the headers and the libraries that match this torch. Defines the targets
+#   LibTorch::cpu    ATen on the CPU, with every header (CUDA's too)
+#   LibTorch::cuda   the above, the CUDA half of ATen and the CUDA runtime
+#   NCCL::nccl       the one NCCL of the process: header and library of the wheel
+# and MPZERO_CUDA_ROOT, the wheel's CUDA toolkit, which must be known before project(... CUDA).
+
+set(MPZERO_VENV "${CMAKE_SOURCE_DIR}/.venv" CACHE PATH "virtual environment made by `uv sync`")
+file(GLOB _site_packages "${MPZERO_VENV}/lib/python3.*/site-packages")
+list(GET _site_packages 0 _site)
+set(MPZERO_TORCH_ROOT "${_site}/torch" CACHE PATH "the torch wheel: include/ and lib/")
+set(MPZERO_NVIDIA_ROOT "${_site}/nvidia" CACHE PATH "the nvidia wheels: cu13/, nccl/, cudnn/")
+set(MPZERO_CUDA_ROOT "${MPZERO_NVIDIA_ROOT}/cu13")
+if(NOT EXISTS "${MPZERO_TORCH_ROOT}/lib/libtorch_cpu.so" OR NOT EXISTS "${MPZERO_CUDA_ROOT}/bin/nvcc")
+  message(FATAL_ERROR "No torch or nvcc under ${MPZERO_VENV}: run `uv sync` first, or set MPZERO_VENV.")
+endif()
+
+function(mpzero_define_torch_targets)
+  set(torch_lib "${MPZERO_TORCH_ROOT}/lib")
+  add_library(LibTorch::cpu INTERFACE IMPORTED GLOBAL)
+  target_include_directories(LibTorch::cpu SYSTEM INTERFACE "${MPZERO_TORCH_ROOT}/include" "${MPZERO_CUDA_ROOT}/include")
+  target_link_libraries(LibTorch::cpu INTERFACE "${torch_lib}/libtorch_cpu.so" "${torch_lib}/libc10.so")
+  # The torch libraries find their own dependencies by rpath; the linker need not.
+  target_link_options(LibTorch::cpu INTERFACE "LINKER:--allow-shlib-undefined")
+
+  # ATen reaches its CUDA half through a registry, not through symbols, so the linker must be told to keep it.
+  add_library(LibTorch::cuda INTERFACE IMPORTED GLOBAL)
+  target_link_libraries(LibTorch::cuda INTERFACE LibTorch::cpu
+    "-Wl,--push-state,--no-as-needed" "${torch_lib}/libtorch_cuda.so" "-Wl,--pop-state"
+    "${torch_lib}/libc10_cuda.so" "${MPZERO_CUDA_ROOT}/lib/libcudart.so.13")
+
+  add_library(NCCL::nccl INTERFACE IMPORTED GLOBAL)
+  target_include_directories(NCCL::nccl SYSTEM INTERFACE "${MPZERO_NVIDIA_ROOT}/nccl/include")
+  target_link_libraries(NCCL::nccl INTERFACE "${MPZERO_NVIDIA_ROOT}/nccl/lib/libnccl.so.2")
+endfunction()

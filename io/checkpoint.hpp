@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/parameter_source.hpp"
+#include "base/parameter_spec.hpp"
+#include "base/process_group.hpp"
+
+namespace mpzero::io {
+
+// The three fp32 values that AdamW keeps for each parameter.
+enum class StateKind { kMaster, kExpAvg, kExpAvgSq };
+
+// One rank's share of a flat unit: elements [begin, begin + count) of the unit's concatenated parameters. Padding at the end of
+// the flat buffer is not part of it: begin + count <= unit.numel(), and count may be 0.
+struct UnitShard {
+  const UnitSpec* unit = nullptr;
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+// What a run needs beside the weights and moments to go on as if it had not stopped.
+struct TrainingProgress {
+  int64_t step = 0;          // optimizer steps done: also the position of the schedule and of the data
+  int64_t tokens_seen = 0;
+  int64_t windows_seen = 0;  // training windows consumed by all ranks together: the data position
+  uint64_t seed = 0;         // of the weights and of the shuffle
+  std::string dtype;         // "bf16" or "fp32"
+  int zero_stage = 0;
+  std::string model_config_json;  // the Hugging Face config.json
+  std::string run_config_json;    // the ds_config in force, for the record
+};
+
+// Writes `<checkpoint_dir>/<tag>/` from all ranks, then points `<checkpoint_dir>/latest` at it, atomically and last. Collective.
+// `fetch(i, kind)` yields this rank's `shards[i].count` values; the span must stay valid until the next call of fetch.
+// Shards that several ranks hold alike (ZeRO stage 0) are given by rank 0 alone; the others give count 0.
+// Throws on every rank if any rank could not write; then `latest` and everything it names are as before.
+void save_checkpoint(const std::filesystem::path& checkpoint_dir, const std::string& tag, const TrainingProgress& progress,
+                     std::span<const UnitShard> shards,
+                     const std::function<std::span<const float>(size_t shard, StateKind kind)>& fetch, ProcessGroup& group);
+
+// Removes all but the newest `keep_last` checkpoints of `checkpoint_dir` (never the one `latest` names). Rank 0 only.
+void prune_checkpoints(const std::filesystem::path& checkpoint_dir, const std::string& model_type, int64_t keep_last);
+
+// The checkpoint that `<checkpoint_dir>/latest` names, if there is such a file.
+std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& checkpoint_dir);
+
+// An opened checkpoint: any rank reads any slice, whatever number of ranks and ZeRO stage wrote it.
+class CheckpointReader {
+ public:
+  // Opens `folder` (a tag folder); checks manifest, sizes and checksums of what this rank will read lazily, or all of them
+  // with `verify_all`. Errors name the file.
+  explicit CheckpointReader(std::filesystem::path folder);
+  ~CheckpointReader();
+
+  const TrainingProgress& progress() const;
+  const std::vector<UnitSpec>& units() const;
+  // Elements [begin, begin + out.size()) of the named unit's concatenated parameters.
+  void read(const std::string& unit, StateKind kind, int64_t begin, std::span<float> out) const;
+  // Elements of one parameter.
+  void read_parameter(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mpzero::io

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace mpzero::io {
+
+// A token file as app/prepare_data.py writes it: `/tokens` (uint16 or uint32), `/document_offsets` (uint64, n + 1) and the
+// attributes format_version, vocab_size, eos_token_id, tokenizer, source. Opening checks that the file is whole.
+class TokenDataset {
+ public:
+  TokenDataset(std::filesystem::path path, int64_t seq_length);
+  ~TokenDataset();
+  TokenDataset(TokenDataset&&) noexcept;
+
+  int64_t num_tokens() const;
+  int64_t vocab_size() const;
+  const std::string& tokenizer() const;
+  // Windows of seq_length + 1 tokens that overlap by one: window i is tokens[i*S : i*S + S + 1].
+  int64_t num_windows() const;
+  // Reads window i into `out` (seq_length + 1 values). A token id >= vocab_limit throws UserError naming file and position.
+  void read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mpzero::io
