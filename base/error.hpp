@@ -13,18 +13,34 @@ inline constexpr int kUserErrorExitCode = 2;
 // Exit code of a run that ends because something broke: a device, a peer, a disk.
 inline constexpr int kFailureExitCode = 1;
 
+// Whether an error is known on the rank that met it alone, or every rank throws the same one (run_on_all_ranks).
+enum class ErrorScope { kThisRank, kAllRanks };
+
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& message, ErrorScope scope = ErrorScope::kThisRank)
+      : std::runtime_error(message), scope_(scope) {}
+  ErrorScope scope() const { return scope_; }
+  virtual int exit_code() const = 0;
+
+ private:
+  ErrorScope scope_;
+};
+
 // A mistake the user can mend. The message is one sentence that says what is wrong, where (file, key, rank) and what to
 // do. Ends the run on every rank with kUserErrorExitCode and no stack trace.
-class UserError : public std::runtime_error {
+class UserError final : public Error {
  public:
-  using std::runtime_error::runtime_error;
+  using Error::Error;
+  int exit_code() const override { return kUserErrorExitCode; }
 };
 
 // A failed call of a library or the system. The message names the call, the file or peer it concerned and the reason.
 // Ends the run on every rank with kFailureExitCode.
-class Failure : public std::runtime_error {
+class Failure final : public Error {
  public:
-  using std::runtime_error::runtime_error;
+  using Error::Error;
+  int exit_code() const override { return kFailureExitCode; }
 };
 
 template <typename... Args>

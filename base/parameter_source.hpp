@@ -7,8 +7,8 @@
 
 namespace mpzero {
 
-// Where initial weights come from: a random generator, a safetensors folder, a checkpoint. It is asked for slices, so that
-// no rank ever holds more than its own shard.
+// Where initial weights come from: a random generator, a safetensors folder, a checkpoint. It is asked for slices, so
+// that no rank ever holds more than its own shard.
 class ParameterSource {
  public:
   virtual ~ParameterSource() = default;

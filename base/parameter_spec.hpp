@@ -19,8 +19,8 @@ struct ParameterSpec {
   bool operator==(const ParameterSpec&) const = default;
 };
 
-// The embedding, one decoder layer, or the head: what is gathered, run, reduced, updated and saved together. Its parameters
-// lie one behind another, in this order and without gaps, in one flat buffer.
+// The embedding, one decoder layer, or the head: what is gathered, run, reduced, updated and saved together. Its
+// parameters lie one behind another, in this order and without gaps, in one flat buffer.
 struct UnitSpec {
   std::string name;  // e.g. "layers.0"
   std::vector<ParameterSpec> parameters;

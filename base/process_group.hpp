@@ -28,9 +28,10 @@ class SingleProcess final : public ProcessGroup {
   std::vector<std::string> all_gather(const std::string& text) override { return {text}; }
 };
 
-// Runs `work` on every rank and returns only if it succeeded on all of them. Otherwise every rank throws the same error: that
-// of the lowest rank that failed, prefixed with "rank R: " unless all ranks failed in the same words. A UserError anywhere stays
-// a UserError, all other exceptions become Failure. Collective: `work` itself must not wait for other ranks.
+// Runs `work` on every rank and returns only if it succeeded on all of them. Otherwise every rank throws the same
+// error: that of the lowest rank that failed, prefixed with "rank R: " unless all ranks failed in the same words. A
+// UserError anywhere stays a UserError, all other exceptions become Failure. Collective: `work` itself must not wait
+// for other ranks.
 void run_on_all_ranks(ProcessGroup& group, const std::function<void()>& work);
 
 }  // namespace mpzero

@@ -58,7 +58,8 @@ void ProgressBar::update(int64_t done, const std::string& note) {
   if (tenth == last_tenth_ || (!finished && now - last_draw_ < std::chrono::seconds(10))) return;
   last_tenth_ = tenth;
   last_draw_ = now;
-  fmt::print(stderr, "{}: {} of {} ({}%){}{}\n", title_, done, total_, done * 100 / total_, note.empty() ? "" : ", ", note);
+  fmt::print(stderr, "{}: {} of {} ({}%){}{}\n", title_, done, total_, done * 100 / total_, note.empty() ? "" : ", ",
+             note);
   std::fflush(stderr);
 }
 
@@ -66,10 +67,11 @@ void ProgressBar::draw(int64_t done, const std::string& note) {
   const double fraction = std::clamp(static_cast<double>(done) / static_cast<double>(total_), 0.0, 1.0);
   const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
   const int64_t progressed = done - started_at_;
-  const double left = progressed > 0 ? elapsed / static_cast<double>(progressed) * static_cast<double>(total_ - done) : 0;
+  const double left =
+      progressed > 0 ? elapsed / static_cast<double>(progressed) * static_cast<double>(total_ - done) : 0;
   const std::string head = fmt::format("{} {:3.0f}% ", title_, fraction * 100);
-  const std::string tail =
-      fmt::format(" {}/{} [{}<{}]{}{}", done, total_, as_duration(elapsed), as_duration(left), note.empty() ? "" : " ", note);
+  const std::string tail = fmt::format(" {}/{} [{}<{}]{}{}", done, total_, as_duration(elapsed), as_duration(left),
+                                       note.empty() ? "" : " ", note);
   const int width = std::max(5, terminal_columns() - 3 - static_cast<int>(head.size() + tail.size()));
   const int filled = static_cast<int>(fraction * width);
   std::string bar;

@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "base/optimizer_state.hpp"
 #include "base/parameter_source.hpp"
 #include "base/parameter_spec.hpp"
 #include "base/process_group.hpp"
 
 namespace mpzero::io {
 
-// The three fp32 values that AdamW keeps for each parameter.
-enum class StateKind { kMaster, kExpAvg, kExpAvgSq };
+using mpzero::StateKind;
 
 // One rank's share of a flat unit: elements [begin, begin + count) of the unit's concatenated parameters. Padding at the end of
 // the flat buffer is not part of it: begin + count <= unit.numel(), and count may be 0.
