@@ -1,0 +1,361 @@
+#include "io/hdf5.hpp"
+
+// Newer libraries keep the 1.10 names under this switch.
+#define H5_USE_110_API
+#include <hdf5.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <system_error>
+
+#include "base/error.hpp"
+
+namespace mpzero::io::hdf5 {
+namespace {
+
+static_assert(std::same_as<Id, hid_t>);
+static_assert(sizeof(hsize_t) == sizeof(uint64_t));
+
+// The process-wide lock over the library, which also keeps the library from printing its own error stack.
+class Lock {
+ public:
+  Lock() : guard_(mutex()) {
+    // A thread-safe library keeps this switch for each thread.
+    static thread_local const herr_t silenced = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+    static_cast<void>(silenced);
+  }
+
+ private:
+  static std::recursive_mutex& mutex() {
+    static std::recursive_mutex instance;
+    return instance;
+  }
+  std::lock_guard<std::recursive_mutex> guard_;
+};
+
+// Why the last call failed: the innermost description on the library's error stack.
+std::string reason() {
+  std::string description;
+  const H5E_walk2_t keep_first = [](unsigned, const H5E_error2_t* error, void* out) -> herr_t {
+    auto& text = *static_cast<std::string*>(out);
+    if (text.empty() && error->desc != nullptr) text = error->desc;
+    return 0;
+  };
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &description);
+  H5Eclear2(H5E_DEFAULT);
+  while (!description.empty() && (description.back() == '\n' || description.back() == ' ')) description.pop_back();
+  return description.empty() ? "no reason given" : description;
+}
+
+hid_t native(Type type) {
+  switch (type) {
+    case Type::kUint8:
+      return H5T_NATIVE_UINT8;
+    case Type::kUint16:
+      return H5T_NATIVE_UINT16;
+    case Type::kUint32:
+      return H5T_NATIVE_UINT32;
+    case Type::kUint64:
+      return H5T_NATIVE_UINT64;
+    case Type::kInt8:
+      return H5T_NATIVE_INT8;
+    case Type::kInt16:
+      return H5T_NATIVE_INT16;
+    case Type::kInt32:
+      return H5T_NATIVE_INT32;
+    case Type::kInt64:
+      return H5T_NATIVE_INT64;
+    case Type::kFloat:
+      return H5T_NATIVE_FLOAT;
+    case Type::kDouble:
+      return H5T_NATIVE_DOUBLE;
+  }
+  throw_failure("HDF5 element type {} is unknown", static_cast<int>(type));
+}
+
+uint64_t product(std::span<const uint64_t> extents) {
+  return std::accumulate(extents.begin(), extents.end(), uint64_t{1}, std::multiplies<>());
+}
+
+Handle without_file_lock() {
+  Handle access(H5Pcreate(H5P_FILE_ACCESS), &H5Pclose);
+  if (!access || H5Pset_file_locking(access.id(), /*use_file_locking=*/false, /*ignore_when_disabled=*/true) < 0) {
+    throw_failure("H5Pset_file_locking failed: {}", reason());
+  }
+  return access;
+}
+
+}  // namespace
+
+Handle& Handle::operator=(Handle&& other) noexcept {
+  if (this != &other) {
+    reset();
+    id_ = std::exchange(other.id_, -1);
+    close_ = other.close_;
+  }
+  return *this;
+}
+
+bool Handle::reset() noexcept {
+  if (id_ < 0) return true;
+  const Lock lock;
+  return close_(std::exchange(id_, -1)) >= 0;
+}
+
+// Attributes
+
+std::string Node::where() const { return fmt::format("{} of {}", name_, file_.string()); }
+
+bool Node::has_attribute(const std::string& name) const {
+  const Lock lock;
+  return H5Aexists(handle_.id(), name.c_str()) > 0;
+}
+
+size_t Node::attribute_size(const std::string& name) const {
+  const Lock lock;
+  const Handle attribute(H5Aopen(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Aclose);
+  if (!attribute)
+    throw_user_error("attribute '{}' is missing on {}: the file is not of the expected kind", name, where());
+  const Handle space(H5Aget_space(attribute.id()), &H5Sclose);
+  return space ? static_cast<size_t>(std::max<hssize_t>(H5Sget_simple_extent_npoints(space.id()), 0)) : 0;
+}
+
+void Node::read_attribute(const std::string& name, Type type, void* out, size_t count) const {
+  const Lock lock;
+  const size_t size = attribute_size(name);
+  if (size != count) throw_user_error("attribute '{}' on {} holds {} values, expected {}", name, where(), size, count);
+  const Handle attribute(H5Aopen(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Aclose);
+  if (!attribute || H5Aread(attribute.id(), native(type), out) < 0) {
+    throw_user_error("cannot read attribute '{}' on {} as a number: {}", name, where(), reason());
+  }
+}
+
+std::string Node::text_attribute(const std::string& name) const {
+  const Lock lock;
+  if (attribute_size(name) != 1) throw_user_error("attribute '{}' on {} is not one text", name, where());
+  const Handle attribute(H5Aopen(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Aclose);
+  const Handle stored(H5Aget_type(attribute.id()), &H5Tclose);
+  if (!stored || H5Tget_class(stored.id()) != H5T_STRING) {
+    throw_user_error("attribute '{}' on {} is not a text", name, where());
+  }
+  if (H5Tis_variable_str(stored.id()) > 0) {
+    char* text = nullptr;
+    if (H5Aread(attribute.id(), stored.id(), &text) < 0) {
+      throw_user_error("cannot read attribute '{}' on {}: {}", name, where(), reason());
+    }
+    const std::unique_ptr<char, herr_t (*)(void*)> owned(text, &H5free_memory);
+    return owned ? std::string(owned.get()) : std::string();
+  }
+  std::string text(H5Tget_size(stored.id()), '\0');
+  if (H5Aread(attribute.id(), stored.id(), text.data()) < 0) {
+    throw_user_error("cannot read attribute '{}' on {}: {}", name, where(), reason());
+  }
+  text.resize(std::min(text.find('\0'), text.size()));
+  return text;
+}
+
+void Node::write_attribute(const std::string& name, Type type, const void* values, size_t count, bool scalar) {
+  const Lock lock;
+  if (has_attribute(name)) H5Adelete(handle_.id(), name.c_str());
+  const hsize_t extent = count;
+  const Handle space(scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &extent, nullptr), &H5Sclose);
+  const Handle attribute(H5Acreate2(handle_.id(), name.c_str(), native(type), space.id(), H5P_DEFAULT, H5P_DEFAULT),
+                         &H5Aclose);
+  if (!attribute || (count > 0 && H5Awrite(attribute.id(), native(type), values) < 0)) {
+    throw_failure("cannot write attribute '{}' on {}: {}", name, where(), reason());
+  }
+}
+
+void Node::set_attribute(const std::string& name, const std::string& text) {
+  const Lock lock;
+  if (text.find('\0') != std::string::npos) {
+    throw_failure("cannot write attribute '{}' on {}: the text holds a zero byte", name, where());
+  }
+  if (has_attribute(name)) H5Adelete(handle_.id(), name.c_str());
+  // Of variable length, so that the text lies in the heap: the header that holds attributes ends at 64 KiB.
+  const Handle type(H5Tcopy(H5T_C_S1), &H5Tclose);
+  H5Tset_size(type.id(), H5T_VARIABLE);
+  H5Tset_cset(type.id(), H5T_CSET_UTF8);
+  const Handle space(H5Screate(H5S_SCALAR), &H5Sclose);
+  const Handle attribute(H5Acreate2(handle_.id(), name.c_str(), type.id(), space.id(), H5P_DEFAULT, H5P_DEFAULT),
+                         &H5Aclose);
+  const char* const pointer = text.c_str();
+  if (!attribute || H5Awrite(attribute.id(), type.id(), &pointer) < 0) {
+    throw_failure("cannot write attribute '{}' on {}: {}", name, where(), reason());
+  }
+}
+
+// Data sets
+
+Dataset::Dataset(Handle handle, std::filesystem::path file, std::string name)
+    : Node(std::move(handle), std::move(file), std::move(name)) {
+  const Handle space(H5Dget_space(handle_.id()), &H5Sclose);
+  const Handle type(H5Dget_type(handle_.id()), &H5Tclose);
+  const int rank = space ? H5Sget_simple_extent_ndims(space.id()) : -1;
+  if (rank < 0 || !type) throw_user_error("cannot read the shape of {}: {}", where(), reason());
+  std::vector<hsize_t> extents(static_cast<size_t>(rank));
+  H5Sget_simple_extent_dims(space.id(), extents.data(), nullptr);
+  shape_.assign(extents.begin(), extents.end());
+  element_size_ = H5Tget_size(type.id());
+}
+
+uint64_t Dataset::size() const { return product(shape_); }
+
+bool Dataset::holds(Type type) const {
+  const Lock lock;
+  const Handle stored(H5Dget_type(handle_.id()), &H5Tclose);
+  const hid_t wanted = native(type);
+  if (!stored || H5Tget_class(stored.id()) != H5Tget_class(wanted)) return false;
+  if (H5Tget_size(stored.id()) != H5Tget_size(wanted)) return false;
+  return H5Tget_class(wanted) != H5T_INTEGER || H5Tget_sign(stored.id()) == H5Tget_sign(wanted);
+}
+
+Handle Dataset::select(std::span<const uint64_t> start, std::span<const uint64_t> count, size_t size) const {
+  if (start.size() != shape_.size() || count.size() != shape_.size()) {
+    throw_user_error("{} has {} dimensions, expected {}", where(), shape_.size(), start.size());
+  }
+  if (product(count) != size) {
+    throw_failure("a slab of {} elements of {} was given a buffer of {}", product(count), where(), size);
+  }
+  for (size_t i = 0; i < shape_.size(); ++i) {
+    if (start[i] > shape_[i] || count[i] > shape_[i] - start[i]) {
+      throw_user_error("{} ends at {}, elements {} to {} were asked for: the file is too short", where(), shape_[i],
+                       start[i], start[i] + count[i]);
+    }
+  }
+  Handle space(H5Dget_space(handle_.id()), &H5Sclose);
+  const std::vector<hsize_t> first(start.begin(), start.end()), extent(count.begin(), count.end());
+  if (!space || (!first.empty() &&
+                 H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, first.data(), nullptr, extent.data(), nullptr) < 0)) {
+    throw_failure("cannot select elements of {}: {}", where(), reason());
+  }
+  return space;
+}
+
+void Dataset::read_slab(std::span<const uint64_t> start, std::span<const uint64_t> count, Type type, void* out,
+                        size_t size) const {
+  const Lock lock;
+  const Handle in_file = select(start, count, size);
+  if (size == 0) return;
+  const hsize_t extent = size;
+  const Handle in_memory(H5Screate_simple(1, &extent, nullptr), &H5Sclose);
+  if (H5Dread(handle_.id(), native(type), in_memory.id(), in_file.id(), H5P_DEFAULT, out) < 0) {
+    throw_user_error("cannot read {}: {}", where(), reason());
+  }
+}
+
+void Dataset::write_slab(std::span<const uint64_t> start, std::span<const uint64_t> count, Type type,
+                         const void* values, size_t size) {
+  const Lock lock;
+  const Handle in_file = select(start, count, size);
+  if (size == 0) return;
+  const hsize_t extent = size;
+  const Handle in_memory(H5Screate_simple(1, &extent, nullptr), &H5Sclose);
+  if (H5Dwrite(handle_.id(), native(type), in_memory.id(), in_file.id(), H5P_DEFAULT, values) < 0) {
+    throw_failure("cannot write {}: {}", where(), reason());
+  }
+}
+
+// Groups and files
+
+std::string Group::path_of(const std::string& name) const { return name_ == "/" ? "/" + name : name_ + "/" + name; }
+
+bool Group::contains(const std::string& name) const {
+  const Lock lock;
+  return H5Lexists(handle_.id(), name.c_str(), H5P_DEFAULT) > 0;
+}
+
+std::vector<std::string> Group::names() const {
+  const Lock lock;
+  std::vector<std::string> found;
+  const H5L_iterate_t append = [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
+    static_cast<std::vector<std::string>*>(out)->emplace_back(name);
+    return 0;
+  };
+  if (H5Literate(handle_.id(), H5_INDEX_NAME, H5_ITER_INC, nullptr, append, &found) < 0) {
+    throw_user_error("cannot list {}: {}", where(), reason());
+  }
+  return found;
+}
+
+Dataset Group::dataset(const std::string& name) const {
+  const Lock lock;
+  if (!contains(name))
+    throw_user_error("{} has no {}: it is not a file of the expected kind", file_.string(), path_of(name));
+  Handle handle(H5Dopen2(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Dclose);
+  if (!handle) throw_user_error("cannot open {} of {}: {}", path_of(name), file_.string(), reason());
+  return Dataset(std::move(handle), file_, path_of(name));
+}
+
+Group Group::group(const std::string& name) const {
+  const Lock lock;
+  if (!contains(name))
+    throw_user_error("{} has no {}: it is not a file of the expected kind", file_.string(), path_of(name));
+  Handle handle(H5Gopen2(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Gclose);
+  if (!handle) throw_user_error("cannot open {} of {}: {}", path_of(name), file_.string(), reason());
+  return Group(std::move(handle), file_, path_of(name));
+}
+
+Group Group::create_group(const std::string& name) {
+  const Lock lock;
+  Handle handle(H5Gcreate2(handle_.id(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), &H5Gclose);
+  if (!handle) throw_failure("cannot create {} in {}: {}", path_of(name), file_.string(), reason());
+  return Group(std::move(handle), file_, path_of(name));
+}
+
+Dataset Group::create_dataset(const std::string& name, Type type, std::span<const uint64_t> shape,
+                              std::span<const uint64_t> chunk) {
+  const Lock lock;
+  const std::vector<hsize_t> extents(shape.begin(), shape.end()), chunks(chunk.begin(), chunk.end());
+  const Handle space(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr), &H5Sclose);
+  const Handle properties(H5Pcreate(H5P_DATASET_CREATE), &H5Pclose);
+  if (!chunks.empty()) H5Pset_chunk(properties.id(), static_cast<int>(chunks.size()), chunks.data());
+  Handle handle(
+      H5Dcreate2(handle_.id(), name.c_str(), native(type), space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
+      &H5Dclose);
+  if (!handle) throw_failure("cannot create {} in {}: {}", path_of(name), file_.string(), reason());
+  return Dataset(std::move(handle), file_, path_of(name));
+}
+
+File::File(Handle handle, Handle root, std::filesystem::path path)
+    : Group(std::move(root), std::move(path), "/"), file_handle_(std::move(handle)) {}
+
+File File::create(const std::filesystem::path& path) {
+  const Lock lock;
+  const Handle access = without_file_lock();
+  Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), &H5Fclose);
+  if (!file) throw_failure("cannot create {}: {}", path.string(), reason());
+  Handle root(H5Gopen2(file.id(), "/", H5P_DEFAULT), &H5Gclose);
+  if (!root) throw_failure("cannot create {}: {}", path.string(), reason());
+  return File(std::move(file), std::move(root), path);
+}
+
+File File::open(const std::filesystem::path& path) {
+  const Lock lock;
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) throw_user_error("{} does not exist", path.string());
+  if (std::filesystem::is_directory(status)) throw_user_error("{} is a folder, expected an HDF5 file", path.string());
+  if (std::filesystem::file_size(path, error) == 0 && !error) throw_user_error("{} is empty", path.string());
+  const Handle access = without_file_lock();
+  Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()), &H5Fclose);
+  if (!file) throw_user_error("{} cannot be opened as an HDF5 file: {}", path.string(), reason());
+  Handle root(H5Gopen2(file.id(), "/", H5P_DEFAULT), &H5Gclose);
+  if (!root) throw_user_error("{} cannot be opened as an HDF5 file: {}", path.string(), reason());
+  return File(std::move(file), std::move(root), path);
+}
+
+void File::close() {
+  const Lock lock;
+  const bool flushed = !file_handle_ || H5Fflush(file_handle_.id(), H5F_SCOPE_LOCAL) >= 0;
+  const std::string why = flushed ? "" : reason();
+  const bool root_closed = handle_.reset();
+  const bool file_closed = file_handle_.reset();
+  if (!flushed) throw_failure("cannot write {}: {}", file_.string(), why);
+  if (!root_closed || !file_closed) throw_failure("cannot close {}: {}", file_.string(), reason());
+}
+
+}  // namespace mpzero::io::hdf5
