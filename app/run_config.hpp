@@ -5,19 +5,43 @@
 #include <string>
 #include <vector>
 
+#include "app/options.hpp"
 #include "io/ds_config.hpp"
 #include "parallel/lr_schedule.hpp"
 
 namespace mpzero {
 
-// What one training run does, after the command line, ds_config.json and the number of ranks have been brought together and
-// checked against each other. Nothing downstream looks at flags or JSON again.
+struct OptimizerConfig {
+  double lr = 5e-5;  // the schedule's peak; what an update applies comes from RunConfig::schedule
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;  // decoupled (AdamW)
+  bool bias_correction = true;
+};
+
+// Sizes are in elements.
+struct ZeroConfig {
+  int stage = 0;  // 0 to 3
+  bool offload_optimizer = false;
+  double offload_optimizer_ratio = 1.0;  // share of the parameters that the host updates; below 1 at stage 3 only
+  bool offload_param = false;            // stage 3 only
+  bool pin_memory = true;
+  int64_t reduce_bucket_size = 500'000'000;
+  int64_t prefetch_bucket_size = 50'000'000;
+  int64_t param_persistence_threshold = 100'000;
+  int64_t max_live_parameters = 1'000'000'000;
+  int64_t max_reuse_distance = 1'000'000'000;
+};
+
+// What one training run does, after the command line, ds_config.json and the number of ranks have been brought together
+// and checked against each other. Nothing downstream looks at flags or JSON again.
 struct RunConfig {
   // model
-  std::string model_type;    // preset name, e.g. "qwen3_0_6b"; names the checkpoint folders
-  std::string model_config;  // path of the Hugging Face config.json that describes it
-  std::string init_from;     // safetensors folder; empty: random weights from `seed`
-  std::optional<int64_t> vocab_size;  // --vocab_size given: overrides the model's
+  std::string model_type = "qwen3_0_6b";  // names the checkpoint folders, and the preset where model_config is empty
+  std::string model_config;               // path of the Hugging Face config.json; empty: the preset `model_type`
+  std::string init_from;                  // safetensors folder; empty: random weights from `seed`
+  ModelOverrides model_overrides;
   bool recompute_activations = false;
 
   // data
@@ -33,27 +57,52 @@ struct RunConfig {
   int64_t gradient_accumulation_steps = 0;
 
   // optimization
-  OptimizerConfig optimizer;      // lr, betas, eps, weight_decay, bias_correction
-  parallel::LrSchedule schedule;  // value type; schedule.lr(update) with update counted from 1
-  double gradient_clipping = 1.0;  // 0: off
+  OptimizerConfig optimizer;
+  parallel::LrSchedule schedule;   // value type; schedule.lr(update) with update counted from 1
+  double gradient_clipping = 1.0;  // largest global L2 norm; 0: off
   std::string dtype = "bf16";      // "bf16" or "fp32"
   ZeroConfig zero;
-  std::string communication_dtype;  // "bf16" or "fp32"
+  std::string communication_dtype = "bf16";  // "bf16" or "fp32"
 
   // loop
-  int64_t max_steps = 1000;
+  int64_t max_steps = 1000;       // optimizer steps of the whole run
+  std::optional<int64_t> epochs;  // passes over the training data; see steps_for_epochs
   int64_t logging_freq = 10;
-  int64_t validation_freq = 100;   // 0: never
-  int64_t validation_batches = 10; // micro-batches over all ranks together... per rank
+  int64_t validation_freq = 100;    // 0: never
+  int64_t validation_batches = 10;  // micro-batches of each rank
   std::string metrics_file;
 
   // checkpoints
   std::string checkpoint_dir = "checkpoints";
   int64_t checkpoint_freq = 500;  // 0: only at the end
   int64_t keep_last = 0;          // 0: all
-  std::string resume_from_checkpoint;  // empty: checkpoint_dir if it holds `latest`; "none": never; else a folder, required
+  std::string
+      resume_from_checkpoint;  // empty: checkpoint_dir if it holds `latest`; "none": never; else a folder, required
 
   std::string device = "auto";  // "auto", "cuda" or "cpu"
+  std::string ds_config_json;   // the text of the file in force, for the record; empty: none
 };
+
+// What "auto" sizes depend on.
+struct ModelDims {
+  int64_t hidden_size = 0;
+};
+
+// Brings flags and file together. A value that only one of them gives holds; one that both give must be the same, or a
+// single UserError names every mismatch with both values and both places. What neither gives, or the file leaves as
+// "auto", takes the default that --help prints; a key missing from a section that the file has takes DeepSpeed's
+// default. Lines for the user are appended to `warnings`.
+RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config, int world_size,
+                  const ModelDims& model, std::vector<std::string>& warnings);
+
+// Sets max_steps from `epochs`, when that is given, and from the number of training windows: whole optimizer steps
+// only. Where
+// --max_steps is given too the smaller wins. Also builds the schedule again, whose length may be max_steps.
+// Throws UserError if the data set does not fill one optimizer step.
+void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings);
+
+// The command that makes the missing data file `path` (--train_data or --validation_data) from what --dataset and
+// --tokenizer name.
+std::string prepare_data_command(const CommandLine& command_line, const std::string& path);
 
 }  // namespace mpzero

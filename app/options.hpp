@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mpzero {
+
+// Fields of the model's config.json that the command line replaces.
+struct ModelOverrides {
+  std::optional<int64_t> vocab_size;
+  std::optional<int64_t> hidden_size;
+  std::optional<int64_t> intermediate_size;
+  std::optional<int64_t> num_hidden_layers;
+  std::optional<int64_t> num_attention_heads;
+  std::optional<int64_t> num_key_value_heads;
+  std::optional<int64_t> head_dim;
+  std::optional<int64_t> max_position_embeddings;
+  std::optional<double> rms_norm_eps;
+  std::optional<double> rope_theta;
+};
+
+// The flags of `mpzero train` as they were given: an empty optional is a flag that was not. Defaults belong to
+// resolve().
+struct CommandLine {
+  bool help = false;
+
+  // model
+  std::optional<std::string> model_type;
+  std::optional<std::string> model_config;
+  std::optional<std::string> init_from;
+  ModelOverrides model_overrides;
+  std::optional<std::string> recompute;  // "none" or "full"
+  std::optional<bool> bf16;
+
+  // data
+  std::optional<std::string> train_data;
+  std::optional<std::string> validation_data;
+  std::optional<std::string> dataset;
+  std::optional<std::string> dataset_config_name;
+  std::optional<bool> local_dataset;
+  std::optional<std::string> tokenizer;
+  std::optional<int64_t> seq_length;
+  std::optional<bool> shuffle;
+  std::optional<uint64_t> seed;
+
+  // batch and optimization
+  std::optional<std::string> deepspeed_config;
+  std::optional<int64_t> train_batch_size;
+  std::optional<int64_t> train_micro_batch_size_per_gpu;
+  std::optional<int64_t> gradient_accumulation_steps;
+  std::optional<double> learning_rate;
+  std::optional<double> beta1;
+  std::optional<double> beta2;
+  std::optional<double> weight_decay;
+  std::optional<double> grad_clip;
+  std::optional<int64_t> warmup_steps;
+
+  // loop
+  std::optional<int64_t> max_steps;
+  std::optional<int64_t> epochs;
+  std::optional<int64_t> logging_freq;
+  std::optional<int64_t> validation_freq;
+  std::optional<int64_t> validation_batches;
+  std::optional<std::string> metrics_file;
+  std::optional<std::string> device;  // "auto", "cuda" or "cpu"
+
+  // checkpoints
+  std::optional<std::string> checkpoint_dir;
+  std::optional<int64_t> checkpoint_freq;
+  std::optional<int64_t> keep_last;
+  std::optional<std::string> resume_from_checkpoint;
+};
+
+// Parses the flags behind `mpzero train`: `--flag value` or `--flag=value`; booleans take true or false, and a bare
+// boolean flag means true. Throws UserError naming the flag: unknown (with the nearest known one), repeated, without a
+// value, out of range.
+CommandLine parse_command_line(const std::vector<std::string>& arguments);
+
+// What `mpzero train --help` prints: flags in groups, with their defaults.
+std::string command_line_help();
+
+}  // namespace mpzero

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace mpzero::io {
+
+// One value of ds_config.json, which knows where it comes from: a number of the file wins over the program's own
+// default, "auto" asks for the value of the command line.
+template <typename T>
+struct Setting {
+  enum class Source { kMissing, kAuto, kGiven };
+
+  Setting() = default;
+  explicit Setting(T default_value) : value(std::move(default_value)) {}
+
+  bool given() const { return source == Source::kGiven; }
+  bool is_auto() const { return source == Source::kAuto; }
+  bool missing() const { return source == Source::kMissing; }
+
+  T value{};  // the file's, or DeepSpeed's default when the file has none or says "auto"
+  Source source = Source::kMissing;
+};
+
+// `optimizer`: Adam and AdamW, both with decoupled weight decay (adam_w_mode is DeepSpeed's default for either).
+struct OptimizerSection {
+  bool present = false;
+  Setting<double> lr{1e-3};
+  Setting<std::pair<double, double>> betas{{0.9, 0.999}};
+  Setting<double> eps{1e-8};
+  Setting<double> weight_decay{0.0};
+  Setting<bool> bias_correction{true};
+};
+
+enum class SchedulerType { kNone, kWarmupLR, kWarmupDecayLR, kWarmupCosineLR };
+
+// `scheduler`: the parameters of the named type; those of the other types keep their defaults.
+struct SchedulerSection {
+  SchedulerType type = SchedulerType::kNone;
+  Setting<double> warmup_min_lr{0.0};                    // WarmupLR, WarmupDecayLR
+  Setting<double> warmup_max_lr{1e-3};                   // WarmupDecayLR; missing in WarmupLR: the optimizer's lr
+  Setting<double> warmup_min_ratio{0.0};                 // WarmupCosineLR
+  Setting<double> cos_min_ratio{1e-4};                   // WarmupCosineLR, also written cosine_min_ratio
+  Setting<int64_t> warmup_num_steps{1000};               // all
+  Setting<std::string> warmup_type{std::string("log")};  // all: "log" or "linear"
+  Setting<int64_t> total_num_steps{0};                   // WarmupDecayLR, WarmupCosineLR; no default
+};
+
+enum class OffloadDevice { kNone, kCpu };
+
+struct OffloadOptimizerSection {
+  Setting<OffloadDevice> device{OffloadDevice::kNone};
+  Setting<bool> pin_memory{true};
+  Setting<double> ratio{1.0};  // share of the parameters that the host updates
+};
+
+struct OffloadParamSection {
+  Setting<OffloadDevice> device{OffloadDevice::kNone};
+  Setting<bool> pin_memory{true};
+};
+
+// `zero_optimization`. Sizes are in elements.
+struct ZeroSection {
+  Setting<int64_t> stage{0};
+  OffloadOptimizerSection offload_optimizer;
+  OffloadParamSection offload_param;
+  Setting<bool> overlap_comm{false};  // DeepSpeed's default: true at stage 3 only
+  Setting<int64_t> reduce_bucket_size{500'000'000};
+  Setting<int64_t> allgather_bucket_size{500'000'000};
+  Setting<int64_t> prefetch_bucket_size{50'000'000};
+  Setting<int64_t> param_persistence_threshold{100'000};
+  Setting<int64_t> max_live_parameters{1'000'000'000};
+  Setting<int64_t> max_reuse_distance{1'000'000'000};
+  Setting<int64_t> sub_group_size{1'000'000'000};
+};
+
+// A ds_config.json as DeepSpeed 0.19 defines it. A default-constructed one stands for "no file was given".
+struct DsConfig {
+  std::string path;  // empty: no file
+  std::string json;  // the file's text, for the record in checkpoints
+
+  Setting<int64_t> train_batch_size;
+  Setting<int64_t> train_micro_batch_size_per_gpu;
+  Setting<int64_t> gradient_accumulation_steps;
+  Setting<double> gradient_clipping{1.0};  // 0: off
+  Setting<int64_t> steps_per_print;
+  Setting<std::string> communication_data_type;  // "fp32" or "bf16"; missing: the compute type
+  Setting<bool> bf16_enabled{false};
+  OptimizerSection optimizer;
+  SchedulerSection scheduler;
+  ZeroSection zero;
+
+  // Known keys of the file that mpzero does not act on, and what happens instead: one line each.
+  std::vector<std::string> warnings;
+
+  bool given() const { return !path.empty(); }
+};
+
+// Reads and checks `path`. Throws UserError naming the file and the key (or line and column) for bad JSON, a duplicate
+// or unknown key, a value of the wrong type or out of range, and a setting that mpzero does not support and whose
+// neglect would change what is trained.
+DsConfig read_ds_config(const std::filesystem::path& path);
+// The same for a text; `path` names it in errors.
+DsConfig parse_ds_config(const std::string& text, const std::string& path);
+
+// Of `known`, the word that needs the fewest edits (insert, delete, replace, swap of neighbours) to become `word`, if
+// it is near enough to be what the user meant.
+std::optional<std::string> nearest_name(const std::string& word, const std::vector<std::string>& known);
+
+}  // namespace mpzero::io

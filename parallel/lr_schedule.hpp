@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+namespace mpzero::parallel {
+
+enum class WarmupType { kLog, kLinear };
+
+// DeepSpeed's WarmupLR: from min_lr to max_lr, then constant.
+struct WarmupLr {
+  double min_lr = 0.0;
+  double max_lr = 1e-3;
+  int64_t warmup_num_steps = 1000;
+  WarmupType warmup_type = WarmupType::kLog;
+};
+
+// DeepSpeed's WarmupDecayLR: WarmupLR's warm-up, then a line towards min_lr, reached at total_num_steps.
+struct WarmupDecayLr {
+  double min_lr = 0.0;
+  double max_lr = 1e-3;
+  int64_t warmup_num_steps = 1000;
+  int64_t total_num_steps = 0;
+  WarmupType warmup_type = WarmupType::kLog;
+};
+
+// DeepSpeed's WarmupCosineLR: ratios are relative to peak_lr, the optimizer's learning rate.
+struct WarmupCosineLr {
+  double peak_lr = 1e-3;
+  double warmup_min_ratio = 0.0;
+  double cos_min_ratio = 1e-4;
+  int64_t warmup_num_steps = 1000;
+  int64_t total_num_steps = 0;
+  WarmupType warmup_type = WarmupType::kLog;
+};
+
+struct ConstantLr {
+  double value = 1e-3;
+};
+
+// The learning rate of every optimizer update as a pure function of the update's number, so that a resumed run needs no
+// state but its step. Follows deepspeed/runtime/lr_schedules.py (0.19.8).
+class LrSchedule {
+ public:
+  LrSchedule() = default;
+  LrSchedule(ConstantLr schedule) : schedule_(schedule) {}
+  LrSchedule(WarmupLr schedule) : schedule_(schedule) {}
+  LrSchedule(WarmupDecayLr schedule) : schedule_(schedule) {}
+  LrSchedule(WarmupCosineLr schedule) : schedule_(schedule) {}
+
+  // The rate applied in optimizer update `update`, counted from 1. DeepSpeed steps its scheduler after the optimizer,
+  // so update k sees the schedule's iteration k - 2; iteration -1, that of update 1, is 0 under WarmupCosineLR and
+  // min_lr under the others.
+  double lr(int64_t update) const;
+
+ private:
+  std::variant<ConstantLr, WarmupLr, WarmupDecayLr, WarmupCosineLr> schedule_;
+};
+
+}  // namespace mpzero::parallel
