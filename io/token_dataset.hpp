@@ -8,20 +8,31 @@
 
 namespace mpzero::io {
 
-// A token file as app/prepare_data.py writes it: `/tokens` (uint16 or uint32), `/document_offsets` (uint64, n + 1) and the
-// attributes format_version, vocab_size, eos_token_id, tokenizer, source. Opening checks that the file is whole.
+// A token file as app/prepare_data.py writes it: `/tokens` (uint16 or uint32), `/document_offsets` (uint64, n + 1) and
+// the attributes format_version, vocab_size, eos_token_id, tokenizer, source. Opening checks that the file is whole and
+// holds at least one window; what is wrong is thrown as UserError naming the file.
 class TokenDataset {
  public:
+  static constexpr int64_t kFormatVersion = 1;
+
   TokenDataset(std::filesystem::path path, int64_t seq_length);
   ~TokenDataset();
   TokenDataset(TokenDataset&&) noexcept;
+  TokenDataset& operator=(TokenDataset&&) noexcept;
 
+  const std::filesystem::path& path() const;
+  int64_t seq_length() const;
   int64_t num_tokens() const;
+  int64_t num_documents() const;
+  // What the tokenizer could have written; the ids that occur are all smaller.
   int64_t vocab_size() const;
+  int64_t eos_token_id() const;
   const std::string& tokenizer() const;
+  const std::string& source() const;
   // Windows of seq_length + 1 tokens that overlap by one: window i is tokens[i*S : i*S + S + 1].
   int64_t num_windows() const;
-  // Reads window i into `out` (seq_length + 1 values). A token id >= vocab_limit throws UserError naming file and position.
+  // Reads window i into `out` (seq_length + 1 values). A token id >= vocab_limit throws UserError naming file,
+  // position, id and limit. One thread at a time.
   void read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out) const;
 
  private:

@@ -1,0 +1,107 @@
+#include "io/token_dataset.hpp"
+
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "io/hdf5.hpp"
+
+namespace mpzero::io {
+
+struct TokenDataset::Impl {
+  Impl(std::filesystem::path path, int64_t seq_length);
+  void check() const;
+
+  std::filesystem::path path;
+  int64_t seq_length;
+  hdf5::File file;
+  hdf5::Dataset tokens;
+  hdf5::Dataset document_offsets;
+  int64_t vocab_size = 0;
+  int64_t eos_token_id = 0;
+  std::string tokenizer;
+  std::string source;
+};
+
+TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length)
+    : path(std::move(file_path)),
+      seq_length(length),
+      file(hdf5::File::open(path)),
+      tokens(file.dataset("tokens")),
+      document_offsets(file.dataset("document_offsets")) {
+  const auto version = file.attribute<int64_t>("format_version");
+  if (version != kFormatVersion) {
+    throw_user_error("{} has format version {}, this program reads version {}", path.string(), version, kFormatVersion);
+  }
+  vocab_size = file.attribute<int64_t>("vocab_size");
+  eos_token_id = file.attribute<int64_t>("eos_token_id");
+  tokenizer = file.text_attribute("tokenizer");
+  source = file.text_attribute("source");
+  check();
+}
+
+void TokenDataset::Impl::check() const {
+  if (tokens.shape().size() != 1 || !(tokens.holds<uint16_t>() || tokens.holds<uint32_t>())) {
+    throw_user_error("/tokens of {} is not one-dimensional uint16 or uint32", path.string());
+  }
+  if (document_offsets.shape().size() != 1 || !document_offsets.holds<uint64_t>() || document_offsets.size() == 0) {
+    throw_user_error("/document_offsets of {} is not one-dimensional uint64 with at least one element", path.string());
+  }
+  uint64_t first = 0, last = 0;
+  document_offsets.read(0, std::span(&first, 1));
+  document_offsets.read(document_offsets.size() - 1, std::span(&last, 1));
+  if (first != 0 || last != tokens.size()) {
+    throw_user_error("{} is incomplete: its documents span tokens {} to {}, but it holds {} tokens", path.string(),
+                     first, last, tokens.size());
+  }
+  if (tokens.size() == 0) throw_user_error("{} holds no tokens", path.string());
+  if (tokens.size() < static_cast<uint64_t>(seq_length) + 1) {
+    throw_user_error("{} holds {} tokens, fewer than the {} of one window (--seq_length {} and one more)",
+                     path.string(), tokens.size(), seq_length + 1, seq_length);
+  }
+}
+
+TokenDataset::TokenDataset(std::filesystem::path path, int64_t seq_length) {
+  if (seq_length < 1) throw_user_error("--seq_length must be at least 1, not {}", seq_length);
+  try {
+    impl_ = std::make_unique<Impl>(std::move(path), seq_length);
+  } catch (const UserError& error) {
+    throw_user_error("token data set: {}; make it with app/prepare_data.py", error.what());
+  }
+}
+
+TokenDataset::~TokenDataset() = default;
+TokenDataset::TokenDataset(TokenDataset&&) noexcept = default;
+TokenDataset& TokenDataset::operator=(TokenDataset&&) noexcept = default;
+
+const std::filesystem::path& TokenDataset::path() const { return impl_->path; }
+int64_t TokenDataset::seq_length() const { return impl_->seq_length; }
+int64_t TokenDataset::num_tokens() const { return static_cast<int64_t>(impl_->tokens.size()); }
+int64_t TokenDataset::num_documents() const { return static_cast<int64_t>(impl_->document_offsets.size()) - 1; }
+int64_t TokenDataset::vocab_size() const { return impl_->vocab_size; }
+int64_t TokenDataset::eos_token_id() const { return impl_->eos_token_id; }
+const std::string& TokenDataset::tokenizer() const { return impl_->tokenizer; }
+const std::string& TokenDataset::source() const { return impl_->source; }
+int64_t TokenDataset::num_windows() const { return (num_tokens() - 1) / impl_->seq_length; }
+
+void TokenDataset::read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out) const {
+  if (window < 0 || window >= num_windows()) {
+    throw_failure("window {} was asked of {}, which holds {}", window, impl_->path.string(), num_windows());
+  }
+  if (static_cast<int64_t>(out.size()) != impl_->seq_length + 1) {
+    throw_failure("a window of {} tokens was given a buffer of {}", impl_->seq_length + 1, out.size());
+  }
+  const int64_t begin = window * impl_->seq_length;
+  impl_->tokens.read(static_cast<uint64_t>(begin), out);
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (out[i] >= vocab_limit) {
+      throw_user_error(
+          "{} holds token id {} at position {}, but the model's vocabulary ends at {}: prepare the data with the "
+          "model's "
+          "tokenizer ('{}' made this file) or raise --vocab_size",
+          impl_->path.string(), out[i], begin + static_cast<int64_t>(i), vocab_limit - 1, impl_->tokenizer);
+    }
+  }
+}
+
+}  // namespace mpzero::io
