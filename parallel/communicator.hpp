@@ -1,0 +1,41 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+namespace mpzero::parallel {
+
+// A collective that has been started. Its tensors must stay alive and untouched until wait() has been called.
+class PendingCollective {
+ public:
+  virtual ~PendingCollective() = default;
+  // On the GPU: work queued on the current stream from now on runs after the collective; the host does not block.
+  // On the CPU: the collective has completed when this returns.
+  virtual void wait() = 0;
+};
+
+// The data plane: parameters and gradients. A collective starts after the work queued so far on the current stream, and all
+// ranks must start the same collectives in the same order. Sums repeat bit for bit for the same world_size.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int world_size() const = 0;
+
+  // whole [world_size * n] <- every rank's shard [n], by rank. In place where shard is this rank's slice of whole.
+  virtual std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) = 0;
+  // shard [n] <- this rank's slice of the sum over ranks of whole [world_size * n]. In place where shard is that slice.
+  virtual std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard) = 0;
+  // tensor <- its sum over the ranks.
+  virtual std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) = 0;
+};
+
+// The collective that needed no waiting for.
+class CompletedCollective final : public PendingCollective {
+ public:
+  void wait() override {}
+};
+
+}  // namespace mpzero::parallel

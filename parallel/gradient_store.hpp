@@ -1,0 +1,80 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "parallel/buffer_pool.hpp"
+#include "parallel/communicator.hpp"
+#include "parallel/flat_unit.hpp"
+
+namespace mpzero::parallel {
+
+// Where a unit's gradients of this micro-batch go.
+struct GradientViews {
+  std::span<const at::Tensor> views;  // in the order and shapes of the unit's parameters
+  bool accumulate = false;            // add to what is there (earlier micro-batches), instead of overwriting it
+};
+
+// The units' gradients: accumulated in fp32, summed over the ranks in the communication dtype.
+// ZeRO 0 and 1 keep whole gradients and sum once a step; ZeRO 2 and 3 keep this rank's shard and sum at every micro-batch.
+class GradientStore {
+ public:
+  struct Options {
+    bool partitioned = false;  // ZeRO 2 and 3
+    int64_t gradient_accumulation_steps = 1;
+    at::Device device = at::kCPU;
+    at::ScalarType communication_dtype = at::kFloat;
+  };
+  GradientStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
+                Communicator& communicator, const Options& options);
+
+  at::ScalarType shard_dtype() const { return shard_dtype_; }
+
+  // Forgets the last step's gradients.
+  void begin_step();
+  void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
+  // Valid until reduce(unit). Asked for twice in one micro-batch, the answer is the same.
+  GradientViews gradients(size_t unit);
+  // All of this micro-batch's gradients of the unit have been queued: starts to sum them over the ranks.
+  void reduce(size_t unit);
+  // Waits for the sums of the step.
+  void finish_step();
+  // This rank's part of the summed gradient [part_numel], after finish_step().
+  const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
+
+ private:
+  struct UnitState {
+    at::Tensor whole;              // of this micro-batch (partitioned) or of the step
+    std::vector<at::Tensor> views;
+    at::Tensor shard;              // summed over ranks and micro-batches
+    bool shard_empty = true;
+    bool whole_empty = true;
+  };
+  struct Reduction {
+    size_t unit = 0;
+    at::Tensor addends;  // in the communication dtype; buffer of the pool unless it is the unit's own
+    at::Tensor sum;      // this rank's part of it
+    std::unique_ptr<PendingCollective> pending;
+  };
+
+  void reduce_partitioned(size_t unit);
+  void reduce_whole(size_t unit);
+  void complete(Reduction reduction);
+
+  const std::vector<UnitSpec>& units_;
+  const std::vector<FlatLayout>& layouts_;
+  Communicator& communicator_;
+  int part_;
+  bool partitioned_;
+  bool last_micro_batch_ = true;
+  at::ScalarType shard_dtype_;
+  BufferPool pool_;  // in the communication dtype
+  std::vector<UnitState> states_;
+  std::deque<Reduction> under_way_;
+};
+
+}  // namespace mpzero::parallel

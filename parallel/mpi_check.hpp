@@ -1,0 +1,23 @@
+#pragma once
+
+#include <mpi.h>
+
+#include "base/error.hpp"
+
+// Throws Failure naming the MPI call and MPI's own words for what went wrong.
+#define MPZERO_MPI_CHECK(call)                                                         \
+  do {                                                                                 \
+    const int mpi_result_ = (call);                                                    \
+    if (mpi_result_ != MPI_SUCCESS) ::mpzero::parallel::throw_mpi(#call, mpi_result_); \
+  } while (false)
+
+namespace mpzero::parallel {
+
+[[noreturn]] inline void throw_mpi(const char* call, int result) {
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(result, text, &length);
+  throw_failure("{} failed: {}", call, std::string(text, static_cast<size_t>(length)));
+}
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "parallel/communicator.hpp"
+#include "parallel/mpi_runtime.hpp"
+
+namespace mpzero::parallel {
+
+// Collectives over tensors in host memory. MPI moves data only inside its own calls, so each collective completes before it
+// returns. bf16 sums are made in fp32 and rounded once.
+class MpiCommunicator final : public Communicator {
+ public:
+  explicit MpiCommunicator(const MpiRuntime& mpi) : rank_(mpi.rank()), world_size_(mpi.world_size()) {}
+
+  int rank() const override { return rank_; }
+  int world_size() const override { return world_size_; }
+  std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) override;
+  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard) override;
+  std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
+
+ private:
+  int rank_;
+  int world_size_;
+};
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,53 @@
+#include "parallel/mpi_runtime.hpp"
+
+#include <cstdlib>
+#include <numeric>
+
+#include "parallel/mpi_check.hpp"
+
+namespace mpzero::parallel {
+
+MpiRuntime::MpiRuntime(int* argc, char*** argv) {
+  int provided = 0;
+  MPZERO_MPI_CHECK(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
+  MPZERO_MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  MPZERO_MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
+  MPZERO_MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &world_size_));
+  MPI_Comm local = MPI_COMM_NULL;
+  MPZERO_MPI_CHECK(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &local));
+  MPZERO_MPI_CHECK(MPI_Comm_rank(local, &local_rank_));
+  MPZERO_MPI_CHECK(MPI_Comm_size(local, &local_size_));
+  MPZERO_MPI_CHECK(MPI_Comm_free(&local));
+}
+
+MpiRuntime::~MpiRuntime() { MPI_Finalize(); }
+
+void MpiRuntime::barrier() { MPZERO_MPI_CHECK(MPI_Barrier(MPI_COMM_WORLD)); }
+
+std::vector<std::string> MpiRuntime::all_gather(const std::string& text) {
+  const auto length = static_cast<int>(text.size());
+  std::vector<int> lengths(static_cast<size_t>(world_size_));
+  MPZERO_MPI_CHECK(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, MPI_COMM_WORLD));
+  std::vector<int> offsets(lengths.size(), 0);
+  std::partial_sum(lengths.begin(), lengths.end() - 1, offsets.begin() + 1);
+  std::string joined(static_cast<size_t>(offsets.back()) + static_cast<size_t>(lengths.back()), '\0');
+  MPZERO_MPI_CHECK(MPI_Allgatherv(text.data(), length, MPI_CHAR, joined.data(), lengths.data(), offsets.data(), MPI_CHAR,
+                                  MPI_COMM_WORLD));
+  std::vector<std::string> texts;
+  texts.reserve(lengths.size());
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    texts.push_back(joined.substr(static_cast<size_t>(offsets[i]), static_cast<size_t>(lengths[i])));
+  }
+  return texts;
+}
+
+void MpiRuntime::broadcast(void* bytes, int count) {
+  MPZERO_MPI_CHECK(MPI_Bcast(bytes, count, MPI_BYTE, 0, MPI_COMM_WORLD));
+}
+
+void MpiRuntime::abort(int exit_code) {
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
+}
+
+}  // namespace mpzero::parallel

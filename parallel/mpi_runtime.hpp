@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/process_group.hpp"
+
+namespace mpzero::parallel {
+
+// MPI for the lifetime of the program: it starts the ranks, carries the rendezvous and the control plane. One per process.
+class MpiRuntime final : public ProcessGroup {
+ public:
+  MpiRuntime(int* argc, char*** argv);
+  ~MpiRuntime() override;
+  MpiRuntime(const MpiRuntime&) = delete;
+  MpiRuntime& operator=(const MpiRuntime&) = delete;
+
+  int rank() const override { return rank_; }
+  int world_size() const override { return world_size_; }
+  // The rank among, and the number of, the ranks on this machine.
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return local_size_; }
+
+  void barrier() override;
+  std::vector<std::string> all_gather(const std::string& text) override;
+  // Rank 0's bytes, on every rank.
+  void broadcast(void* bytes, int count);
+
+  // Ends all ranks now with `exit_code`.
+  [[noreturn]] void abort(int exit_code);
+
+ private:
+  int rank_ = 0;
+  int world_size_ = 1;
+  int local_rank_ = 0;
+  int local_size_ = 1;
+};
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,74 @@
+#include "parallel/optimizer_shard.hpp"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "parallel/host_memory.hpp"
+
+namespace mpzero::parallel {
+
+OptimizerShard::OptimizerShard(int64_t numel, const Options& options)
+    : staged_(options.placement == Placement::kHost && options.device.is_cuda()) {
+  const auto make_state = [&] {
+    return staged_ ? host_tensor(numel, at::kFloat, options.pinned)
+                   : at::zeros({numel}, at::TensorOptions().dtype(at::kFloat).device(options.device));
+  };
+  master_ = make_state();
+  exp_avg_ = make_state();
+  exp_avg_sq_ = make_state();
+  if (staged_) {
+    gradient_ = host_tensor(numel, options.gradient_dtype, options.pinned);
+    parameter_staging_ = host_tensor(numel, options.parameter_dtype, options.pinned);
+  }
+}
+
+void OptimizerShard::fetch_gradient(const at::Tensor& gradient) {
+  if (!staged_) {
+    gradient_ = gradient;
+    return;
+  }
+  gradient_.copy_(gradient, /*non_blocking=*/true);
+  gradient_arrived_.record(c10::cuda::getCurrentCUDAStream());
+}
+
+void OptimizerShard::update(const AdamWUpdate& update, const at::Tensor& parameter) {
+  if (staged_) gradient_arrived_.synchronize();
+  // States and parameters may live on different sides of the bus.
+  at::Tensor rounded = parameter;
+  if (parameter.device() != master_.device()) {
+    rounded = staged_ ? parameter_staging_ : at::empty_like(parameter, master_.options().dtype(parameter.scalar_type()));
+  }
+  adamw({.gradient = gradient_, .master = master_, .exp_avg = exp_avg_, .exp_avg_sq = exp_avg_sq_, .parameter = rounded},
+        update);
+  if (!rounded.is_same(parameter)) parameter.copy_(rounded, /*non_blocking=*/true);
+}
+
+const at::Tensor& OptimizerShard::state(StateKind kind) const {
+  switch (kind) {
+    case StateKind::kMaster:
+      return master_;
+    case StateKind::kExpAvg:
+      return exp_avg_;
+    case StateKind::kExpAvgSq:
+      return exp_avg_sq_;
+  }
+  return master_;
+}
+
+std::span<const float> OptimizerShard::read(StateKind kind, int64_t count) {
+  read_staging_ = state(kind).narrow(0, 0, count).cpu();
+  return {read_staging_.const_data_ptr<float>(), static_cast<size_t>(count)};
+}
+
+void OptimizerShard::write(StateKind kind, std::span<const float> values) {
+  const auto count = static_cast<int64_t>(values.size());
+  // from_blob wants a mutable pointer; the tensor is only read.
+  const at::Tensor source = at::from_blob(const_cast<float*>(values.data()), {count}, at::kFloat);
+  state(kind).narrow(0, 0, count).copy_(source);
+}
+
+void OptimizerShard::publish(const at::Tensor& parameter) const { parameter.copy_(master_); }
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAEvent.h>
+
+#include <span>
+
+#include "base/optimizer_state.hpp"
+#include "parallel/adamw.hpp"
+
+namespace mpzero::parallel {
+
+enum class Placement { kDevice, kHost };
+
+// This rank's share of one unit: fp32 master weights and AdamW's moments, on the device that trains or in host memory.
+class OptimizerShard {
+ public:
+  struct Options {
+    Placement placement = Placement::kDevice;
+    at::Device device = at::kCPU;  // that trains
+    bool pinned = false;           // host memory
+    at::ScalarType gradient_dtype = at::kFloat;
+    at::ScalarType parameter_dtype = at::kFloat;
+  };
+  OptimizerShard(int64_t numel, const Options& options);
+
+  int64_t numel() const { return master_.numel(); }
+  bool on_host() const { return staged_; }
+
+  // Starts to bring the gradient [numel] to where the update happens; `gradient` must stay untouched until update() returns.
+  void fetch_gradient(const at::Tensor& gradient);
+  // AdamW. Writes the rounded master weights to `parameter` [numel], on the device or in host memory.
+  void update(const AdamWUpdate& update, const at::Tensor& parameter);
+
+  // The first `count` values in host memory; the span is valid until the next call of read().
+  std::span<const float> read(StateKind kind, int64_t count);
+  void write(StateKind kind, std::span<const float> values);
+  // The master weights, rounded, to `parameter` [numel].
+  void publish(const at::Tensor& parameter) const;
+
+ private:
+  const at::Tensor& state(StateKind kind) const;
+
+  // States in host memory while the device that trains is a GPU: gradients come down, parameters go up.
+  bool staged_;
+  at::Tensor master_, exp_avg_, exp_avg_sq_;  // fp32
+  at::Tensor gradient_;                       // where the update reads it
+  at::Tensor parameter_staging_;              // host, when staged
+  at::Tensor read_staging_;                   // host, the span that read() handed out
+  at::cuda::CUDAEvent gradient_arrived_;
+};
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/optimizer_state.hpp"
+#include "base/parameter_source.hpp"
+#include "parallel/adamw.hpp"
+#include "parallel/communicator.hpp"
+#include "parallel/gradient_store.hpp"
+#include "parallel/optimizer_shard.hpp"
+#include "parallel/parameter_store.hpp"
+
+namespace mpzero::parallel {
+
+struct ZeroOptions {
+  int stage = 2;  // 0: nothing sharded; 1: optimizer states; 2: gradients too; 3: parameters too
+  at::Device device = at::kCPU;
+  at::ScalarType dtype = at::kBFloat16;                // of parameters and activations
+  at::ScalarType communication_dtype = at::kBFloat16;  // of gradients under way
+  int64_t gradient_accumulation_steps = 1;
+  Placement optimizer_placement = Placement::kDevice;  // offload_optimizer
+  double optimizer_host_ratio = 1.0;                   // the share of the parameters whose states are on the host
+  Placement parameter_placement = Placement::kDevice;  // offload_param, stage 3 only
+  bool pin_memory = true;
+  AdamWOptions adamw;
+  double gradient_clipping = 0.0;  // 0: off
+};
+
+// Global figures of one step, the same on every rank.
+struct StepSummary {
+  double loss = 0.0;       // mean over micro-batches and ranks
+  double grad_norm = 0.0;  // L2 over all parameters, before clipping
+};
+
+// ZeRO (Rajbhandari et al. 2020) over flat units: shards what the stage shards, gathers units for the pass, sums gradients over
+// the ranks, clips, and updates this rank's shard. It knows units by index and nothing of what they compute.
+class ZeroEngine {
+ public:
+  // Two communicators, so that gathering parameters and summing gradients can overlap. All arguments but the options outlive
+  // the engine.
+  ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options, Communicator& parameter_communicator,
+             Communicator& gradient_communicator);
+
+  // What every rank calls with the same arguments.
+  void initialize(const ParameterSource& source);
+
+  ParameterStore& parameters() { return parameters_; }
+  GradientStore& gradients() { return gradients_; }
+
+  // Waits for the step's gradients and measures them. `loss_sum`: this rank's losses added up, a scalar on the device;
+  // `count`: how many there are over all ranks.
+  StepSummary summarize(const at::Tensor& loss_sum, int64_t count);
+  // Clips and applies AdamW with this learning rate; `update` counts from 1. The new parameters are on their way when it
+  // returns.
+  void update(double lr, int64_t update, double grad_norm);
+
+  // This rank's share of a unit's state, without padding: elements [begin, begin + count) of the unit's parameters. With
+  // stage 0 every rank holds all of it.
+  struct Shard {
+    int64_t begin = 0;
+    int64_t count = 0;
+  };
+  Shard shard(size_t unit) const;
+  // The span stays valid until the next call for the same unit.
+  std::span<const float> read_state(size_t unit, StateKind kind);
+  // Restores all states: `read` fills elements [begin, begin + out.size()) of a unit.
+  using StateReader = std::function<void(size_t unit, StateKind kind, int64_t begin, std::span<float> out)>;
+  void restore(const StateReader& read);
+
+ private:
+  void publish_all();
+
+  const std::vector<UnitSpec>& units_;
+  ZeroOptions options_;
+  Communicator& communicator_;
+  int part_;  // of each unit, that this rank updates
+  std::vector<FlatLayout> layouts_;
+  ParameterStore parameters_;
+  GradientStore gradients_;
+  std::vector<OptimizerShard> shards_;
+};
+
+}  // namespace mpzero::parallel
