@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -106,9 +105,5 @@ struct DsConfig {
 DsConfig read_ds_config(const std::filesystem::path& path);
 // The same for a text; `path` names it in errors.
 DsConfig parse_ds_config(const std::string& text, const std::string& path);
-
-// Of `known`, the word that needs the fewest edits (insert, delete, replace, swap of neighbours) to become `word`, if
-// it is near enough to be what the user meant.
-std::optional<std::string> nearest_name(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace mpzero::io

@@ -53,8 +53,14 @@ class LrSchedule {
   // min_lr under the others.
   double lr(int64_t update) const;
 
+  // The same schedule with another total_num_steps, where it has one.
+  LrSchedule with_total_num_steps(int64_t total_num_steps) const;
+
+  using Variant = std::variant<ConstantLr, WarmupLr, WarmupDecayLr, WarmupCosineLr>;
+  const Variant& variant() const { return schedule_; }
+
  private:
-  std::variant<ConstantLr, WarmupLr, WarmupDecayLr, WarmupCosineLr> schedule_;
+  Variant schedule_;
 };
 
 }  // namespace mpzero::parallel

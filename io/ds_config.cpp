@@ -1,0 +1,434 @@
+#include "io/ds_config.hpp"
+
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "base/error.hpp"
+#include "io/ds_config_reader.hpp"
+
+namespace mpzero::io {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+const std::string kRemoveIt = "remove it";
+const std::string kOneLayerAtATime =
+    "it gathers and reduces one layer at a time, whatever the settings of DeepSpeed's buckets and hooks";
+const std::string kMonitors = "steps are recorded by --metrics_file and in the log";
+const std::string kTimings = "speed and memory are in the log lines and in --metrics_file";
+const std::string kCheckpoints =
+    "checkpoints always go to --checkpoint_dir, are checked when read, and load on any number of ranks";
+const std::string kNoPython = "it concerns DeepSpeed's Python process only";
+
+void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
+  auto section = root.section("optimizer");
+  if (!section) return;
+  optimizer.present = true;
+  const auto type = section->read_text("type");
+  if (!type) section->fail("type", "is missing; write \"type\": \"AdamW\"");
+  const bool adamw = *type == "AdamW" || *type == "adamw" || *type == "Adamw";
+  if (!adamw && *type != "Adam" && *type != "adam") {
+    section->fail("type", fmt::format("is {}, which mpzero does not support; use AdamW", json(*type).dump()));
+  }
+  section->harmless({"legacy_fusion"});
+  if (auto params = section->section("params")) {
+    params->read("lr", optimizer.lr, Auto::kAllowed, 0.0, kInfinity);
+    params->read("betas", optimizer.betas, Auto::kAllowed, 0.0, 1.0);
+    params->read("eps", optimizer.eps, Auto::kAllowed, 0.0, kInfinity);
+    params->read("weight_decay", optimizer.weight_decay, Auto::kAllowed, 0.0, kInfinity);
+    params->read("bias_correction", optimizer.bias_correction, Auto::kRefused);
+    // Type AdamW decouples the weight decay whatever adam_w_mode says.
+    if (adamw) {
+      params->harmless({"adam_w_mode"});
+    } else {
+      params->only("adam_w_mode", true, "set it to true, or use the type AdamW");
+    }
+    params->only("fp32_optimizer_states", true, "set it to true: the moments are kept in fp32");
+    params->only("amsgrad", false, "set it to false");
+    params->harmless({"torch_adam", "fused", "foreach", "set_grad_none"});
+    params->not_acted_on({"max_grad_norm"}, 0, "gradients are clipped to gradient_clipping");
+    params->finish();
+  }
+  section->finish();
+}
+
+void read_warmup(ObjectReader& params, SchedulerSection& scheduler) {
+  params.read("warmup_num_steps", scheduler.warmup_num_steps, Auto::kAllowed, 1);
+  params.read("warmup_type", scheduler.warmup_type, Auto::kRefused, {"log", "linear"});
+  params.only("last_batch_iteration", -1, "remove it: a resumed run finds its place by itself");
+}
+
+// `cosine_min_ratio` is how many guides spell DeepSpeed's cos_min_ratio.
+void read_cos_min_ratio(ObjectReader& params, SchedulerSection& scheduler) {
+  Setting<double> other_spelling;
+  params.read("cos_min_ratio", scheduler.cos_min_ratio, Auto::kRefused, 0.0, 1.0);
+  params.read("cosine_min_ratio", other_spelling, Auto::kRefused, 0.0, 1.0);
+  if (!other_spelling.given()) return;
+  if (scheduler.cos_min_ratio.given() && scheduler.cos_min_ratio.value != other_spelling.value) {
+    params.fail("cosine_min_ratio", fmt::format("is {} but cos_min_ratio, another name of it, is {}; keep one of them",
+                                                other_spelling.value, scheduler.cos_min_ratio.value));
+  }
+  scheduler.cos_min_ratio = other_spelling;
+}
+
+void read_scheduler(ObjectReader& root, SchedulerSection& scheduler) {
+  auto section = root.section("scheduler");
+  if (!section) return;
+  Setting<std::string> type;
+  section->read("type", type, Auto::kRefused,
+                {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "OneCycle", "LRRangeTest"});
+  if (!type.given()) section->fail("type", "is missing; use WarmupLR, WarmupDecayLR or WarmupCosineLR");
+  if (type.value == "OneCycle" || type.value == "LRRangeTest") {
+    section->fail("type", fmt::format("is \"{}\", which mpzero does not support; use WarmupLR, WarmupDecayLR or "
+                                      "WarmupCosineLR",
+                                      type.value));
+  }
+  const bool cosine = type.value == "WarmupCosineLR";
+  const bool constant_end = type.value == "WarmupLR";
+  scheduler.type = cosine         ? SchedulerType::kWarmupCosineLR
+                   : constant_end ? SchedulerType::kWarmupLR
+                                  : SchedulerType::kWarmupDecayLR;
+  if (auto params = section->section("params")) {
+    read_warmup(*params, scheduler);
+    if (cosine) {
+      params->read("warmup_min_ratio", scheduler.warmup_min_ratio, Auto::kRefused, 0.0, 1.0);
+      read_cos_min_ratio(*params, scheduler);
+    } else {
+      params->read("warmup_min_lr", scheduler.warmup_min_lr, Auto::kAllowed, 0.0, kInfinity);
+      params->read("warmup_max_lr", scheduler.warmup_max_lr, Auto::kAllowed, 0.0, kInfinity);
+    }
+    if (!constant_end) params->read("total_num_steps", scheduler.total_num_steps, Auto::kAllowed, 1);
+    params->finish();
+  }
+  section->finish();
+}
+
+void read_offload_device(ObjectReader& section, Setting<OffloadDevice>& device) {
+  Setting<std::string> name;
+  section.read("device", name, Auto::kAllowed, {"none", "cpu", "nvme"});
+  if (!name.given()) return;
+  if (name.value == "nvme") section.fail("device", "is \"nvme\", which mpzero does not support; use \"cpu\"");
+  device.source = Setting<OffloadDevice>::Source::kGiven;
+  device.value = name.value == "cpu" ? OffloadDevice::kCpu : OffloadDevice::kNone;
+}
+
+void read_offload_optimizer(ObjectReader& zero, OffloadOptimizerSection& offload) {
+  auto section = zero.section("offload_optimizer");
+  if (!section) return;
+  read_offload_device(*section, offload.device);
+  section->read("pin_memory", offload.pin_memory, Auto::kAllowed);
+  section->read("ratio", offload.ratio, Auto::kAllowed, 0.0, 1.0);
+  section->harmless({"nvme_path", "buffer_count", "fast_init"});
+  section->not_acted_on({"pipeline_read", "pipeline_write"}, false, "they concern NVMe only");
+  section->not_acted_on({"super_offload", "cpuadam_cores_perc"}, false,
+                        "the host optimizer uses the cores that the rank was given");
+  section->finish();
+}
+
+void read_offload_param(ObjectReader& zero, OffloadParamSection& offload) {
+  auto section = zero.section("offload_param");
+  if (!section) return;
+  read_offload_device(*section, offload.device);
+  section->read("pin_memory", offload.pin_memory, Auto::kAllowed);
+  section->harmless({"nvme_path", "buffer_count", "buffer_size", "max_in_cpu"});
+  section->finish();
+}
+
+// The flags that DeepSpeed replaced by offload_optimizer and offload_param and still reads.
+void read_deprecated_offload(ObjectReader& section, ZeroSection& zero) {
+  Setting<bool> cpu_offload;
+  Setting<bool> cpu_offload_param;
+  section.read("cpu_offload", cpu_offload, Auto::kAllowed);
+  section.read("cpu_offload_param", cpu_offload_param, Auto::kAllowed);
+  section.harmless({"cpu_offload_use_pin_memory"});
+  if (cpu_offload.given()) {
+    if (section.has("offload_optimizer")) {
+      section.fail("cpu_offload", "is the old name of offload_optimizer, which is there too; remove cpu_offload");
+    }
+    zero.offload_optimizer.device.source = Setting<OffloadDevice>::Source::kGiven;
+    zero.offload_optimizer.device.value = cpu_offload.value ? OffloadDevice::kCpu : OffloadDevice::kNone;
+  }
+  if (cpu_offload_param.given()) {
+    if (section.has("offload_param")) {
+      section.fail("cpu_offload_param",
+                   "is the old name of offload_param, which is there too; remove cpu_offload_param");
+    }
+    zero.offload_param.device.source = Setting<OffloadDevice>::Source::kGiven;
+    zero.offload_param.device.value = cpu_offload_param.value ? OffloadDevice::kCpu : OffloadDevice::kNone;
+  }
+}
+
+// DeepSpeed knows most stage 3 keys with and without the prefix `stage3_`.
+void read_stage3_size(ObjectReader& section, const std::string& key, Setting<int64_t>& setting) {
+  Setting<int64_t> unprefixed = setting;
+  section.read("stage3_" + key, setting, Auto::kAllowed, 0);
+  section.read(key, unprefixed, Auto::kAllowed, 0);
+  if (unprefixed.missing()) return;
+  if (!setting.missing()) section.fail(key, "is another name of stage3_" + key + ", which is there too; keep one");
+  setting = unprefixed;
+}
+
+void refuse_other_sharding(ObjectReader& section) {
+  section.only("zero_hpz_partition_size", 1, "set it to 1");
+  section.only("zero_quantized_weights", false, "set it to false");
+  section.only("zero_quantized_nontrainable_weights", false, "set it to false");
+  section.only("zero_quantized_gradients", false, "set it to false");
+  section.only("mics_shard_size", -1, kRemoveIt);
+  section.only("mics_hierarchical_params_gather", false, kRemoveIt);
+  section.only("zeropp_loco_param", nullptr, kRemoveIt);
+  section.only("zenflow", nullptr, kRemoveIt);
+}
+
+void read_zero(ObjectReader& root, ZeroSection& zero) {
+  auto section = root.section("zero_optimization");
+  if (!section) return;
+  section->read("stage", zero.stage, Auto::kRefused, 0, 3);
+  read_offload_optimizer(*section, zero.offload_optimizer);
+  read_offload_param(*section, zero.offload_param);
+  read_deprecated_offload(*section, zero);
+  section->read("overlap_comm", zero.overlap_comm, Auto::kAllowed);
+  section->read("reduce_bucket_size", zero.reduce_bucket_size, Auto::kAllowed, 1);
+  section->read("allgather_bucket_size", zero.allgather_bucket_size, Auto::kAllowed, 0);
+  section->read("sub_group_size", zero.sub_group_size, Auto::kAllowed, 0);
+  read_stage3_size(*section, "prefetch_bucket_size", zero.prefetch_bucket_size);
+  read_stage3_size(*section, "param_persistence_threshold", zero.param_persistence_threshold);
+  read_stage3_size(*section, "max_live_parameters", zero.max_live_parameters);
+  read_stage3_size(*section, "max_reuse_distance", zero.max_reuse_distance);
+  refuse_other_sharding(*section);
+  section->not_acted_on({"overlap_comm",
+                         "contiguous_gradients",
+                         "reduce_scatter",
+                         "allgather_partitions",
+                         "use_multi_rank_bucket_allreduce",
+                         "round_robin_gradients",
+                         "parameter_alignment",
+                         "legacy_stage1",
+                         "reduce_bucket_size",
+                         "allgather_bucket_size",
+                         "sub_group_size",
+                         "stage3_prefetch_bucket_size",
+                         "prefetch_bucket_size",
+                         "stage3_param_persistence_threshold",
+                         "param_persistence_threshold",
+                         "stage3_model_persistence_threshold",
+                         "model_persistence_threshold",
+                         "stage3_max_live_parameters",
+                         "max_live_parameters",
+                         "stage3_max_reuse_distance",
+                         "max_reuse_distance",
+                         "stage3_module_granularity_threshold",
+                         "module_granularity_threshold",
+                         "stage3_use_all_reduce_for_fetch_params",
+                         "use_all_reduce_for_fetch_params",
+                         "stage3_allgather_sequential",
+                         "allgather_sequential",
+                         "leaf_module"},
+                        "auto", kOneLayerAtATime);
+  section->not_acted_on({"stage3_gather_16bit_weights_on_model_save", "gather_16bit_weights_on_model_save",
+                         "stage3_gather_fp16_weights_on_model_save"},
+                        false, "zero_to_fp32 turns a checkpoint into whole weights");
+  section->not_acted_on({"elastic_checkpoint"}, false, kCheckpoints);
+  section->not_acted_on({"load_from_fp32_weights"}, true, "the fp32 master weights are always restored");
+  section->not_acted_on({"compute_grad_norm"}, true, "the gradient norm is always computed and logged");
+  section->harmless({"ignore_unused_parameters", "memory_efficient_linear", "pipeline_loading_checkpoint",
+                     "override_module_apply", "log_trace_cache_warnings", "enable_sanity_checks",
+                     "save_muon_momentum_buffer_in_memory"});
+  if (zero.offload_optimizer.ratio.value < 1.0 && zero.stage.value != 3) {
+    section->fail("offload_optimizer.ratio",
+                  fmt::format("is {}, which needs stage 3, but stage is {}; set the ratio to 1 or the stage to 3",
+                              zero.offload_optimizer.ratio.value, zero.stage.value));
+  }
+  section->finish();
+}
+
+void read_precision(ObjectReader& root, DsConfig& config) {
+  const bool has_bf16 = root.has("bf16");
+  if (has_bf16 && root.has("bfloat16")) {
+    root.fail("bfloat16", "is the old name of bf16, which is there too; remove bfloat16");
+  }
+  auto bf16 = root.section("bf16");
+  if (!bf16) bf16 = root.section("bfloat16");
+  if (bf16) {
+    bf16->read("enabled", config.bf16_enabled, Auto::kAllowed);
+    bf16->only("bf16_master_weights_and_grads", false, "set it to false: master weights are kept in fp32");
+    bf16->only("bf16_optimizer_states", false, "set it to false: the moments are kept in fp32");
+    bf16->harmless({"immediate_grad_update"});
+    bf16->not_acted_on({"check_grad_overflow", "check_overflow"}, "auto",
+                       "a loss or gradient that is not finite stops the run");
+    bf16->finish();
+  }
+  if (auto fp16 = root.section("fp16")) {
+    fp16->only("enabled", false, "use \"bf16\": {\"enabled\": true}");
+    fp16->harmless({"auto_cast", "loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis",
+                    "consecutive_hysteresis", "min_loss_scale", "fp16_master_weights_and_grads"});
+    fp16->finish();
+  }
+  root.refuse_enabled("amp", "use \"bf16\": {\"enabled\": true}");
+  root.refuse_enabled("torch_autocast", "use \"bf16\": {\"enabled\": true}");
+}
+
+// The compute type that one of torch's names stands for.
+std::string compute_type(const std::string& name) {
+  if (name.find("bf") != std::string::npos) return "bf16";
+  return name == "half" || name.find("16") != std::string::npos ? "fp16" : "fp32";
+}
+
+void read_data_types(ObjectReader& root, const DsConfig& config, NotActedOn& not_acted_on) {
+  auto section = root.section("data_types");
+  if (!section) return;
+  const std::vector<std::string> names = {"fp32",           "float32", "float",   "torch.float32", "bf16", "bfloat16",
+                                          "torch.bfloat16", "fp16",    "float16", "torch.float16", "half"};
+  Setting<std::string> accumulation;
+  Setting<std::string> parameters;
+  section->read("grad_accum_dtype", accumulation, Auto::kAllowed, names);
+  section->read("param_dtype", parameters, Auto::kAllowed, names);
+  if (accumulation.given() && compute_type(accumulation.value) != "fp32") {
+    not_acted_on.add(section->path_of("grad_accum_dtype"), "gradients are accumulated in fp32, which is more exact");
+  }
+  const std::string dtype = config.bf16_enabled.value ? "bf16" : "fp32";
+  if (parameters.given() && compute_type(parameters.value) != dtype) {
+    section->fail("param_dtype",
+                  fmt::format("is {}, but bf16.enabled makes it {}; remove param_dtype", parameters.value, dtype));
+  }
+  section->not_acted_on({"buffer_dtype", "keep_in_fp32_modules"}, "auto",
+                        "rotary tables are computed in fp32 and all parameters have one type");
+  section->finish();
+}
+
+void read_communication(ObjectReader& root, DsConfig& config) {
+  root.read("communication_data_type", config.communication_data_type, Auto::kRefused, {"fp32", "bf16", "fp16"});
+  if (config.communication_data_type.given() && config.communication_data_type.value == "fp16") {
+    root.fail("communication_data_type", "is \"fp16\", which mpzero does not support; use \"bf16\" or \"fp32\"");
+  }
+  root.only("prescale_gradients", false, "set it to false");
+  root.only("gradient_predivide_factor", 1.0, "set it to 1");
+  root.only("gradient_allreduce_op", "mean", "set it to \"mean\"");
+  root.only("managed_gradient_accumulation", true, "set it to true");
+  root.only("sparse_gradients", false, kRemoveIt);
+  root.not_acted_on({"disable_allgather"}, false, kOneLayerAtATime);
+  root.not_acted_on({"seq_parallel_communication_data_type"}, "auto", "there is no sequence parallelism");
+}
+
+void refuse_other_methods(ObjectReader& root) {
+  root.only("sequence_parallel_size", 1, "set it to 1");
+  root.only("data_parallel_size", nullptr, "remove it: every rank is data parallel");
+  root.only("expert_parallel", nullptr, kRemoveIt);
+  root.only("sparse_attention", nullptr, kRemoveIt);
+  root.only("compression_training", nullptr, kRemoveIt);
+  root.only("weight_quantization", nullptr, kRemoveIt);
+  root.only("graph_harvesting", false, kRemoveIt);
+  root.only("tensor_parallel", nullptr, kRemoveIt);
+  for (const char* method : {"elasticity", "data_efficiency", "curriculum_learning", "progressive_layer_drop",
+                             "eigenvalue", "quantize_training", "hybrid_engine", "autotuning"}) {
+    root.refuse_enabled(method, kRemoveIt);
+  }
+}
+
+// Monitors and profilers: off, or named in a warning.
+void read_observers(ObjectReader& root, NotActedOn& not_acted_on) {
+  struct Observer {
+    const char* section;
+    const std::string& what_happens_instead;
+  };
+  for (const Observer& observer :
+       {Observer{"tensorboard", kMonitors}, Observer{"csv_monitor", kMonitors}, Observer{"wandb", kMonitors},
+        Observer{"comet", kMonitors}, Observer{"flops_profiler", kTimings}, Observer{"comms_logger", kTimings}}) {
+    auto section = root.section(observer.section);
+    if (!section) continue;
+    Setting<bool> enabled{false};
+    section->read("enabled", enabled, Auto::kAllowed);
+    if (enabled.value) not_acted_on.add(root.path_of(observer.section), observer.what_happens_instead);
+    section->harmless({"output_path",
+                       "job_name",
+                       "group",
+                       "team",
+                       "project",
+                       "samples_log_interval",
+                       "workspace",
+                       "api_key",
+                       "experiment_name",
+                       "experiment_key",
+                       "online",
+                       "mode",
+                       "recompute_fwd_factor",
+                       "profile_step",
+                       "module_depth",
+                       "top_modules",
+                       "detailed",
+                       "output_file",
+                       "prof_all",
+                       "prof_ops",
+                       "verbose",
+                       "debug"});
+    section->finish();
+  }
+  root.harmless({"timers"});
+  root.not_acted_on({"wall_clock_breakdown", "memory_breakdown"}, false, kTimings);
+  root.not_acted_on({"dump_state", "disable_python_gc", "compile"}, false, kNoPython);
+  root.not_acted_on({"log_level"}, "auto", kNoPython);
+}
+
+void read_checkpoint_and_memory(ObjectReader& root) {
+  if (auto section = root.section("checkpoint")) {
+    section->harmless({"tag_validation", "checkpoint_serialization"});
+    section->not_acted_on({"load_universal", "use_node_local_storage"}, false, kCheckpoints);
+    section->not_acted_on({"writer", "parallel_write"}, json::object(), kCheckpoints);
+    section->finish();
+  }
+  root.not_acted_on({"nebula", "datastates_ckpt"}, false, kCheckpoints);
+  if (auto section = root.section("activation_checkpointing")) {
+    section->not_acted_on({"partition_activations", "contiguous_memory_optimization", "synchronize_checkpoint_boundary",
+                           "profile", "cpu_checkpointing", "number_checkpoints"},
+                          false, "--recompute full switches the recomputation of activations on");
+    section->finish();
+  }
+  root.not_acted_on({"aio"}, json::object(), "it concerns NVMe only");
+  root.not_acted_on({"pipeline"}, json::object(), "there is no pipeline parallelism");
+  root.not_acted_on({"dataloader_drop_last"}, true, "windows that do not fill an optimizer step go to the next epoch");
+  root.harmless({"vocabulary_size", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",
+                 "use_data_before_expert_parallelism"});
+}
+
+}  // namespace
+
+DsConfig parse_ds_config(const std::string& text, const std::string& path) {
+  const json document = parse_strict_json(text, path);
+  if (!document.is_object())
+    throw_user_error("{} must hold a JSON object {{...}}, not {}.", path, document.type_name());
+  DsConfig config;
+  config.path = path;
+  config.json = text;
+  NotActedOn not_acted_on;
+  ObjectReader root(document, "", path, not_acted_on);
+  root.read("train_batch_size", config.train_batch_size, Auto::kAllowed, 1);
+  root.read("train_micro_batch_size_per_gpu", config.train_micro_batch_size_per_gpu, Auto::kAllowed, 1);
+  root.read("gradient_accumulation_steps", config.gradient_accumulation_steps, Auto::kAllowed, 1);
+  root.read("gradient_clipping", config.gradient_clipping, Auto::kAllowed, 0.0, kInfinity);
+  root.read("steps_per_print", config.steps_per_print, Auto::kRefused, 1);
+  read_communication(root, config);
+  read_precision(root, config);
+  read_data_types(root, config, not_acted_on);
+  read_optimizer(root, config.optimizer);
+  read_scheduler(root, config.scheduler);
+  read_zero(root, config.zero);
+  refuse_other_methods(root);
+  read_observers(root, not_acted_on);
+  read_checkpoint_and_memory(root);
+  root.finish();
+  config.warnings = not_acted_on.lines(path);
+  return config;
+}
+
+DsConfig read_ds_config(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file || std::filesystem::is_directory(path)) {
+    throw_user_error("{} cannot be read; --deepspeed_config must name a ds_config.json.", path.string());
+  }
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return parse_ds_config(text, path.string());
+}
+
+}  // namespace mpzero::io

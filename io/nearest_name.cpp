@@ -1,0 +1,47 @@
+#include "io/nearest_name.hpp"
+
+#include <algorithm>
+
+namespace mpzero::io {
+namespace {
+
+// Optimal string alignment distance (Damerau-Levenshtein without overlapping swaps), by dynamic programming over the
+// prefixes.
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::vector<size_t>> distance(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) distance[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) distance[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = distance[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      distance[i][j] = std::min({distance[i - 1][j] + 1, distance[i][j - 1] + 1, replaced});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        distance[i][j] = std::min(distance[i][j], distance[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return distance[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::optional<std::string> nearest_name(const std::string& word, const std::vector<std::string>& known) {
+  std::optional<std::string> nearest;
+  size_t smallest = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string& name : known) {
+    const size_t distance = edit_distance(word, name);
+    if (distance < smallest) {
+      smallest = distance;
+      nearest = name;
+    }
+  }
+  if (nearest) return nearest;
+  // A name that leaves out a prefix or suffix, such as micro_batch_size for train_micro_batch_size_per_gpu.
+  constexpr size_t kShortestPart = 5;
+  for (const std::string& name : known) {
+    if (word.size() >= kShortestPart && name.find(word) != std::string::npos) return name;
+  }
+  return std::nullopt;
+}
+
+}  // namespace mpzero::io
