@@ -1,0 +1,151 @@
+# shellcheck shell=bash
+# Brings a fresh Debian 12 or Ubuntu 24.04 to where mpzero builds: apt packages, uv, the Python environment, the programs.
+# Each step looks first and does nothing where its result is already there.
+
+# "package|test": the package is wanted unless the test succeeds. A compiler or an MPI that did not come from apt (the MPI of
+# the EFA installer, say) therefore counts.
+MPZERO_BUILD_PACKAGES=(
+  "g++|command -v g++"
+  "ccache|command -v ccache"
+  "openmpi-bin|command -v mpirun"
+  "libopenmpi-dev|command -v mpicc"
+  "libhdf5-dev|has_package libhdf5-dev"
+  "libboost-program-options-dev|has_package libboost-program-options-dev"
+  "nlohmann-json3-dev|has_package nlohmann-json3-dev"
+  "libfmt-dev|has_package libfmt-dev"
+)
+MPZERO_TEST_PACKAGES=("catch2|has_package catch2")
+# Without these the tests of a virtual Slurm cluster are skipped.
+MPZERO_SLURM_PACKAGES=(
+  "slurm-wlm|command -v slurmctld && command -v slurmd && command -v sbatch"
+  "munge|command -v munged"
+  "libpmix-dev|has_package libpmix-dev"
+  "iproute2|command -v ip"
+)
+
+has_package() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+# missing_packages ENTRY...: the names of the packages whose test fails, one a line.
+missing_packages() {
+  local entry
+  for entry in "$@"; do
+    eval "${entry#*|}" >/dev/null 2>&1 || printf '%s\n' "${entry%%|*}"
+  done
+}
+
+# The words before apt-get that make it run with the rights it needs; fails where there are none to be had without a password.
+apt_rights() {
+  if [[ $EUID -eq 0 ]]; then
+    echo env
+  elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+    echo sudo env
+  else
+    return 1
+  fi
+}
+
+# install_packages ENTRY...: installs what is missing, or ends the script with one sentence that lists it.
+install_packages() {
+  local -a missing rights
+  mapfile -t missing < <(missing_packages "$@")
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+  if ! command -v apt-get >/dev/null; then
+    die "This system has no apt-get and lacks what these Debian packages hold; install their equivalents: ${missing[*]}."
+  fi
+  read -r -a rights < <(apt_rights) ||
+    die "These packages are missing and neither root nor a password-less sudo is available: ask for 'sudo apt-get install ${missing[*]}'."
+  say "Installing ${missing[*]}."
+  rights+=(DEBIAN_FRONTEND=noninteractive)
+  "${rights[@]}" apt-get update -qq </dev/null || warn "apt-get update failed; the package lists may be old."
+  "${rights[@]}" apt-get install -qq -y --no-install-recommends "${missing[@]}" </dev/null >"$MPZERO_ROOT/logs/apt.log" 2>&1 ||
+    die "apt-get could not install ${missing[*]}; its output is in logs/apt.log."
+}
+
+# find_uv: the path of a uv that runs. A shim that only says "not found" does not count.
+find_uv() {
+  local candidate
+  for candidate in uv "$HOME/.local/bin/uv" "$MPZERO_ROOT/.venv-uv/bin/uv"; do
+    if "$candidate" --version >/dev/null 2>&1; then
+      command -v "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+# Debian and Ubuntu mark their Python as externally managed (PEP 668), so pip refuses to install into it; uv therefore gets an
+# environment of its own, .venv-uv. Where the venv module lacks ensurepip, pip's --target serves as well and is not refused.
+install_uv() {
+  find_uv >/dev/null && return
+  command -v python3 >/dev/null || install_packages "python3|command -v python3"
+  local folder=$MPZERO_ROOT/.venv-uv log=$MPZERO_ROOT/logs/uv.log
+  say "Installing uv into .venv-uv."
+  rm -rf "$folder"
+  if ! python3 -c 'import ensurepip' 2>/dev/null && ! python3 -m pip --version >/dev/null 2>&1; then
+    install_packages "python3-venv|python3 -c 'import ensurepip'"
+  fi
+  if python3 -c 'import ensurepip' 2>/dev/null; then
+    { python3 -m venv "$folder" && "$folder/bin/python" -m pip install --quiet uv; } >"$log" 2>&1
+  else
+    python3 -m pip install --quiet --target "$folder" uv >"$log" 2>&1
+  fi || die "pip could not install uv: $(tail -n 1 "$log") (all of it is in logs/uv.log)."
+  find_uv >/dev/null || die "uv was installed into .venv-uv but does not run there; see logs/uv.log."
+}
+
+# What the environment must match: the lock file and the groups of pyproject.toml.
+lock_hash() { cat "$MPZERO_ROOT/uv.lock" "$MPZERO_ROOT/pyproject.toml" | sha256sum | cut -c 1-64; }
+
+# sync_environment GROUP...: `uv sync` of these groups and the default one, from the committed uv.lock. The stamp in .venv says
+# for which lock file and groups that was done; groups that other scripts added stay (--inexact).
+sync_environment() {
+  local stamp=$MPZERO_VENV/mpzero-synced hash group uv
+  local -a have=() want=("$@") arguments=()
+  hash=$(lock_hash)
+  if [[ -f $stamp ]]; then
+    read -r -a have <"$stamp"
+    [[ ${have[0]:-} == "$hash" ]] || have=()
+  fi
+  local all_there=true
+  for group in "${want[@]}"; do
+    [[ " ${have[*]:1} " == *" $group "* ]] || all_there=false
+    arguments+=(--group "$group")
+  done
+  if [[ ${#have[@]} -gt 0 && $all_there == true ]]; then return; fi
+  install_uv
+  uv=$(find_uv)
+  say "Installing the Python environment of uv.lock into .venv (groups: data ${want[*]})."
+  (cd "$MPZERO_ROOT" && unset VIRTUAL_ENV && UV_PROJECT_ENVIRONMENT=$MPZERO_VENV "$uv" sync --frozen --inexact "${arguments[@]}") ||
+    die "'uv sync' failed; its message is above."
+  mapfile -t have < <(printf '%s\n' "${have[@]:1}" "${want[@]}" | sed '/^$/d' | sort -u)
+  printf '%s %s\n' "$hash" "${have[*]}" >"$stamp"
+}
+
+# How many compilers run at once: one a core, but 2 GB of memory each.
+build_jobs() {
+  local cores memory_gb
+  cores=$(nproc)
+  memory_gb=$(awk '/^MemAvailable:/ {print int($2 / 1048576)}' /proc/meminfo)
+  local by_memory=$((memory_gb / 2))
+  ((by_memory >= 1)) || by_memory=1
+  echo $((cores < by_memory ? cores : by_memory))
+}
+
+# build_programs WITH_TESTS [TARGET...]: configures where that was not yet done for this lock file (WITH_TESTS, on or off, is
+# CMake's BUILD_TESTING) and lets ninja find out what there is to do. Only `on` is asked of a build folder that has no tests
+# yet: a folder made for tests serves training as it is.
+build_programs() {
+  local with_tests=$1 hash configured="" stamp=$MPZERO_BUILD/mpzero-configured
+  shift
+  hash=$(lock_hash)
+  [[ -f $stamp && -f $MPZERO_BUILD/build.ninja ]] && configured=$(<"$stamp")
+  if [[ $configured != "$hash on" && $configured != "$hash $with_tests" ]]; then
+    say "Configuring the build."
+    mkdir -p "$MPZERO_ROOT/logs"
+    (cd "$MPZERO_ROOT" && PATH=$MPZERO_VENV/bin:$PATH cmake --preset release -B "$MPZERO_BUILD" \
+      -DBUILD_TESTING="${with_tests^^}" >logs/configure.log 2>&1) ||
+      die "CMake could not configure the build: $(grep -m 1 -A 2 'CMake Error' "$MPZERO_ROOT/logs/configure.log" | tr '\n' ' ') (all of it is in logs/configure.log)."
+    printf '%s %s\n' "$hash" "$with_tests" >"$stamp"
+  fi
+  PATH=$MPZERO_VENV/bin:$PATH ninja -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@" ||
+    die "The build failed; the compiler's message is above."
+}

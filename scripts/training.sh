@@ -1,0 +1,151 @@
+# shellcheck shell=bash
+# From the users' variables and flags to what mpzero is started with: settings, prepared data, flags, and the closing words.
+#
+# MPZERO_EXTRA_FLAGS holds the flags that the user gave to the script; the caller fills it. A flag in there replaces the variable
+# of the same meaning, so that no flag reaches mpzero twice.
+MPZERO_EXTRA_FLAGS=()
+
+# flag_value NAME: the value of --NAME among the extra flags; fails where it is not given.
+flag_value() {
+  local i
+  for ((i = 0; i < ${#MPZERO_EXTRA_FLAGS[@]}; ++i)); do
+    case ${MPZERO_EXTRA_FLAGS[i]} in
+      --"$1"=*) printf '%s\n' "${MPZERO_EXTRA_FLAGS[i]#*=}" && return ;;
+      --"$1") printf '%s\n' "${MPZERO_EXTRA_FLAGS[i + 1]:-}" && return ;;
+    esac
+  done
+  return 1
+}
+
+# setting VARIABLE FLAG DEFAULT: gives the variable the flag's value, else keeps the one it has, else sets the default.
+setting() {
+  local value
+  if value=$(flag_value "$2"); then
+    printf -v "$1" '%s' "$value"
+  elif [[ -z ${!1:-} ]]; then
+    printf -v "$1" '%s' "$3"
+  fi
+}
+
+default_tokenizer() {
+  case $MODEL_TYPE in
+    qwen3_tiny) echo bytes ;;
+    qwen3_*) echo Qwen/Qwen3-0.6B ;;
+    llama_3_1_*) echo meta-llama/Llama-3.1-8B ;;
+    llama_3_*) echo meta-llama/Meta-Llama-3-8B ;;
+    *) die "No tokenizer is known for the model type '$MODEL_TYPE'; set TOKENIZER to a Hugging Face name, a folder or 'bytes'." ;;
+  esac
+}
+
+# choose_settings GPUS: fills in what the user left open. Without a GPU the defaults are the first run's: a small Qwen3 that
+# learns something within two minutes.
+choose_settings() {
+  local gpus=$1 variable
+  for variable in MAX_STEPS CHECKPOINT_FREQ SEQ_LENGTH; do require_positive_number "$variable"; done
+  if [[ -n ${MODEL_CONFIG:=$(flag_value model_config || true)} ]]; then
+    setting MODEL_TYPE model_type "$(basename "$(dirname "$MODEL_CONFIG")")"
+  else
+    setting MODEL_TYPE model_type "$( ((gpus > 0)) && echo qwen3_0_6b || echo qwen3_tiny)"
+  fi
+  setting DATASET dataset ""
+  setting DATASET_CONFIG_NAME dataset_config_name ""
+  setting LOCAL_DATASET local_dataset ""
+  [[ $LOCAL_DATASET == true || $LOCAL_DATASET == false || -z $LOCAL_DATASET ]] ||
+    die "LOCAL_DATASET=$LOCAL_DATASET is neither true (DATASET is a folder or file) nor false (DATASET is a Hugging Face name)."
+  setting TOKENIZER tokenizer ""
+  if [[ -z $TOKENIZER ]]; then
+    if [[ -z $DATASET ]]; then TOKENIZER=bytes; else TOKENIZER=$(default_tokenizer) || exit; fi
+  fi
+  if [[ $MODEL_TYPE == qwen3_tiny ]]; then
+    setting DS_CONFIG deepspeed_config configs/ds_config_tiny.json
+    setting SEQ_LENGTH seq_length 256
+    setting MAX_STEPS max_steps 300
+    setting CHECKPOINT_FREQ checkpoint_freq 100
+    setting VALIDATION_FREQ validation_freq 50
+    setting CHECKPOINT_DIR checkpoint_dir checkpoints/first_run
+  else
+    setting DS_CONFIG deepspeed_config configs/ds_config.json
+    setting SEQ_LENGTH seq_length 2048
+    setting MAX_STEPS max_steps 1000
+    setting CHECKPOINT_FREQ checkpoint_freq 500
+    setting VALIDATION_FREQ validation_freq 100
+    setting CHECKPOINT_DIR checkpoint_dir checkpoints
+  fi
+  setting METRICS_FILE metrics_file "$CHECKPOINT_DIR/metrics.jsonl"
+  [[ -f $DS_CONFIG ]] || die "DS_CONFIG=$DS_CONFIG is not a file (looked for from $PWD); set it to your ds_config.json."
+}
+
+# The folder under data/ for this data set, tokenizer and sequence of settings; a hash keeps apart what reads alike.
+data_folder() {
+  local key="$DATASET|$DATASET_CONFIG_NAME|$TOKENIZER" name
+  name=$(printf '%s' "$(basename "$DATASET")${DATASET_CONFIG_NAME:+-$DATASET_CONFIG_NAME}-$(basename "$TOKENIZER")" | tr -c 'A-Za-z0-9._-' '_')
+  printf '%s/%s-%s\n' "${DATA_DIR:-data}" "$name" "$(printf '%s' "$key" | sha256sum | cut -c 1-8)"
+}
+
+prepare() { "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" --if_missing "$@"; }
+
+# prepare_data: sets TRAIN_DATA and VALIDATION_DATA, after making them where they are missing.
+prepare_data() {
+  setting TRAIN_DATA train_data ""
+  setting VALIDATION_DATA validation_data ""
+  [[ -z $TRAIN_DATA ]] || return 0
+  local folder
+  if [[ -z $DATASET ]]; then
+    local text=$MPZERO_ROOT/assets/tiny_corpus
+    folder=${DATA_DIR:-data}/tiny_corpus-$(printf '%s' "$(basename "$TOKENIZER")" | tr -c 'A-Za-z0-9._-' '_')
+    say "No DATASET is set: training on the text that is shipped in assets/tiny_corpus."
+    prepare "$text/train.txt" "$folder/train.h5" || exit
+    prepare "$text/validation.txt" "$folder/validation.h5" || exit
+  else
+    [[ $LOCAL_DATASET != true || -e $DATASET ]] ||
+      die "DATASET=$DATASET does not exist on $(hostname -s), but LOCAL_DATASET=true says it is a folder or file; mend the path, or set LOCAL_DATASET=false for a Hugging Face name."
+    local -a arguments=(--validation_output "$(data_folder)/validation.h5")
+    folder=$(data_folder)
+    [[ -z $DATASET_CONFIG_NAME || $LOCAL_DATASET == true ]] || arguments+=(--dataset_config_name "$DATASET_CONFIG_NAME")
+    prepare "${arguments[@]}" "$DATASET" "$folder/train.h5" || exit
+  fi
+  TRAIN_DATA=$folder/train.h5
+  VALIDATION_DATA=$folder/validation.h5
+}
+
+# training_flags: fills MPZERO_FLAGS with what mpzero is started with: the settings, then the extra flags.
+training_flags() {
+  MPZERO_FLAGS=()
+  local pair name value
+  local -a pairs=(
+    "deepspeed_config $DS_CONFIG" "train_data $TRAIN_DATA" "validation_data $VALIDATION_DATA"
+    "seq_length $SEQ_LENGTH" "checkpoint_freq $CHECKPOINT_FREQ" "validation_freq $VALIDATION_FREQ"
+    "checkpoint_dir $CHECKPOINT_DIR" "metrics_file $METRICS_FILE"
+  )
+  if [[ -z $MODEL_CONFIG ]]; then pairs+=("model_type $MODEL_TYPE"); fi
+  if ! flag_value epochs >/dev/null; then pairs+=("max_steps $MAX_STEPS"); fi
+  for pair in "${pairs[@]}"; do
+    name=${pair%% *} value=${pair#* }
+    if [[ -n $value ]] && ! flag_value "$name" >/dev/null; then MPZERO_FLAGS+=("--$name" "$value"); fi
+  done
+  MPZERO_FLAGS+=("${MPZERO_EXTRA_FLAGS[@]}")
+}
+
+require_programs() {
+  [[ -x $MPZERO_BUILD/bin/mpzero ]] ||
+    die "$(shown_path "$MPZERO_BUILD/bin/mpzero") is not built; run './train-singlenode.sh --build-only' on a machine that shares this folder."
+}
+
+# closing_words: draws the loss and says where everything is and what to try next.
+closing_words() {
+  local plot=$CHECKPOINT_DIR/loss.png tag=""
+  if [[ -s $METRICS_FILE ]] && ! "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/plot_metrics.py" "$METRICS_FILE" "$plot" >/dev/null; then
+    warn "The loss plot could not be drawn from $METRICS_FILE."
+    plot=""
+  fi
+  [[ -f $CHECKPOINT_DIR/latest ]] && tag=$(<"$CHECKPOINT_DIR/latest")
+  printf '\n'
+  [[ -z $plot || ! -f $plot ]] || printf 'Loss plot:   %s\n' "$plot"
+  printf 'Metrics:     %s\n' "$METRICS_FILE"
+  [[ -z ${MPZERO_LOG:-} ]] || printf 'Log:         %s\n' "$MPZERO_LOG"
+  if [[ -n $tag ]]; then
+    printf 'Checkpoint:  %s\n' "$CHECKPOINT_DIR/$tag"
+    printf 'Next, turn it into fp32 safetensors that transformers loads:\n'
+    printf '  %s %s %s\n' "$(shown_path "$MPZERO_BUILD/bin/zero_to_fp32")" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
+  fi
+}

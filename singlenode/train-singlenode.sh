@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# Trains on one machine, from a fresh checkout to a loss plot: installs what is missing, builds, prepares data, trains.
+#
+#   ./train-singlenode.sh [HOST] [--] [FLAGS OF mpzero train]
+#
+# With GPUs: one rank for each of them. Without: two ranks on the CPU, a small Qwen3 and a text shipped with mpzero.
+# HOST runs all of this on that node of the Slurm cluster, through srun; the checkout must lie in a shared folder.
+# Run again after an interruption, it resumes from the last checkpoint.
+set -euo pipefail
+
+# What to train. A variable of the environment overrides the value here: MAX_STEPS=50 ./train-singlenode.sh
+DATASET=${DATASET:-}                         # folder, file or Hugging Face name; empty: the shipped text
+DATASET_CONFIG_NAME=${DATASET_CONFIG_NAME:-} # the data set's configuration, such as "en" of allenai/c4
+LOCAL_DATASET=${LOCAL_DATASET:-}             # true: DATASET is a path; false: a Hugging Face name; empty: look
+TOKENIZER=${TOKENIZER:-}                     # Hugging Face name, folder or "bytes"; empty: the model's
+MODEL_TYPE=${MODEL_TYPE:-}                   # a file of configs/models/; empty: qwen3_0_6b on GPUs, qwen3_tiny without
+DS_CONFIG=${DS_CONFIG:-}                     # empty: configs/ds_config.json, or configs/ds_config_tiny.json for qwen3_tiny
+SEQ_LENGTH=${SEQ_LENGTH:-}                   # tokens in a sequence; empty: 2048, or 256 for qwen3_tiny
+MAX_STEPS=${MAX_STEPS:-}                     # empty: 1000, or 300 for qwen3_tiny
+CHECKPOINT_FREQ=${CHECKPOINT_FREQ:-}         # steps between checkpoints; empty: 500, or 100 for qwen3_tiny
+CHECKPOINT_DIR=${CHECKPOINT_DIR:-}           # empty: checkpoints, or checkpoints/first_run for qwen3_tiny
+NPROC=${NPROC:-}                             # ranks; empty: one for each GPU, or two without
+CUDA_VERSION=${CUDA_VERSION:-}               # 12.9 takes the tools of /usr/local/cuda-12.9
+
+usage() {
+  sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
+  printf 'Also: --build-only installs and builds, --help says this. "mpzero train --help" lists the flags.\nVariables:\n'
+  sed -n 's/^\([A-Z_]*\)=${\1:-} *# /  \1: /p' "${BASH_SOURCE[0]}"
+}
+
+MPZERO_ROOT=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
+cd "$MPZERO_ROOT"
+for part in common install environment training; do
+  # shellcheck source=/dev/null
+  source "scripts/$part.sh"
+done
+
+# run_on_host HOST FLAG...: this script again, on that node. Slurm gives it the whole node.
+run_on_host() {
+  local host=$1 cpus
+  shift
+  command -v srun >/dev/null || die "'$host' asks for another node, but srun is not installed here; run ./train-singlenode.sh there instead."
+  cpus=$(sinfo --noheader --nodes="$host" --format=%c 2>/dev/null | head -n 1) || true
+  [[ -n $cpus ]] || die "Slurm knows no node named '$host'; 'sinfo -N' lists the nodes."
+  local -a user_arguments
+  read -r -a user_arguments <<<"${SRUN_ARGS:-}"
+  export DATASET DATASET_CONFIG_NAME LOCAL_DATASET TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS CHECKPOINT_FREQ \
+    CHECKPOINT_DIR NPROC CUDA_VERSION
+  exec srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --mem=0 --mpi=none \
+    --cpu-bind=none --quit-on-interrupt "${user_arguments[@]}" "$MPZERO_ROOT/singlenode/train-singlenode.sh" -- "$@"
+}
+
+# start_ranks RANKS: runs mpzero under mpirun until it ends and leaves its exit status in `status`. What mpzero writes to
+# stdout goes to the log too; its progress bar goes to the terminal only. mpirun runs in a session of its own, so that one
+# interruption (Ctrl-C, or a signal to this script) reaches it once and ends every rank.
+start_ranks() {
+  local -a command=(mpirun --quiet --bind-to none -n "$1")
+  (($1 <= $(nproc))) || command+=(--oversubscribe)
+  # mpirun reads the ranks' stderr through a pipe, on which no progress bar would show: hand them the terminal.
+  if [[ -t 2 ]]; then
+    MPZERO_TERMINAL=$(readlink /proc/$$/fd/2)
+    export MPZERO_TERMINAL
+    # shellcheck disable=SC2016 # the ranks' shell expands it
+    command+=(bash -c 'exec "$@" 2>>"$MPZERO_TERMINAL"' mpzero)
+  fi
+  command+=("$MPZERO_BUILD/bin/mpzero" train "${MPZERO_FLAGS[@]}")
+
+  local signal="" variable
+  exec 3> >(exec tee -i -a "$MPZERO_LOG")
+  local tee_pid=$!
+  (
+    # On a Slurm node mpirun would ask Slurm for its hosts.
+    for variable in $(compgen -e | grep -E '^(SLURM|PMIX?)_'); do unset "$variable"; done
+    exec setsid "${command[@]}" </dev/null >&3 3>&-
+  ) &
+  local mpirun_pid=$!
+  exec 3>&-
+  trap 'signal=INT; kill -TERM $mpirun_pid 2>/dev/null' INT
+  trap 'signal=TERM; kill -TERM $mpirun_pid 2>/dev/null' TERM HUP
+  status=0
+  wait "$mpirun_pid" || status=$?
+  # A trapped signal ends `wait` early: go on until mpirun itself has ended.
+  while kill -0 "$mpirun_pid" 2>/dev/null; do wait "$mpirun_pid" || true; done
+  wait "$tee_pid" 2>/dev/null || true
+  trap - INT TERM HUP
+  case $signal in
+    INT) status=130 ;;
+    TERM) status=143 ;;
+  esac
+}
+
+host=""
+case ${1:-} in
+  -h | --help)
+    usage
+    exit 0
+    ;;
+  "" | -*) ;;
+  *)
+    host=$1
+    shift
+    ;;
+esac
+build_only=false
+if [[ ${1:-} == --build-only ]]; then
+  build_only=true
+  shift
+elif [[ ${1:-} == -- ]]; then
+  shift
+fi
+MPZERO_EXTRA_FLAGS=("$@")
+
+[[ -z $host ]] || run_on_host "$host" "$@"
+mkdir -p logs
+select_cuda
+gpus=$(count_gpus)
+cores=$(nproc)
+ranks=$(ranks_per_node "$gpus" "$cores")
+[[ $build_only == true ]] || choose_settings "$gpus"
+
+install_packages "${MPZERO_BUILD_PACKAGES[@]}"
+sync_environment cuda
+build_programs off mpzero zero_to_fp32
+[[ $build_only == false ]] || exit 0
+
+prepare_data
+training_flags
+set_rank_environment "$ranks" "$cores"
+mkdir -p "$CHECKPOINT_DIR"
+MPZERO_LOG=logs/$MODEL_TYPE-$(date +%Y%m%d-%H%M%S).out
+say "Training $MODEL_TYPE with $ranks ranks on $( ((gpus > 0)) && echo "$gpus GPUs" || echo "the CPU ($cores cores)"); log: $MPZERO_LOG."
+start_ranks "$ranks"
+if ((status != 0)); then
+  if ((status > 128)); then say "Interrupted; the same command goes on from the last checkpoint in $CHECKPOINT_DIR."; fi
+  exit "$status"
+fi
+closing_words

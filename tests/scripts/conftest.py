@@ -1,0 +1,142 @@
+"""A checkout in a temporary folder: the real scripts, and stand-ins for what they start.
+
+The stand-ins record how they were called; the scripts cannot tell them from the real programs, so these tests see exactly what a
+user's machine would run, without a compiler, a GPU or a network.
+"""
+
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+FAKE_MPZERO = """#!/bin/bash
+[[ "${OMPI_COMM_WORLD_RANK:-0}" == 0 ]] && { printf '%s\\n' "$@" >"$RECORD/mpzero.flags"; env >"$RECORD/mpzero.env"; }
+echo "$$" >>"$RECORD/mpzero.pids"
+previous=""
+for argument in "$@"; do
+  [[ $previous == --checkpoint_dir ]] && checkpoints=$argument
+  [[ $previous == --metrics_file ]] && metrics=$argument
+  previous=$argument
+done
+if [[ "${OMPI_COMM_WORLD_RANK:-0}" == 0 ]]; then
+  echo "Batch 10 Loss: 2.12345, Speed: 3.10 samples/sec, lr: 0.000050"
+  echo "a progress bar" >&2
+fi
+[[ -z ${FAKE_SLEEP:-} ]] || exec sleep "$FAKE_SLEEP"
+[[ ${FAKE_EXIT:-0} == 0 ]] || { echo "error: a sentence of ours" >&2; exit "$FAKE_EXIT"; }
+if [[ "${OMPI_COMM_WORLD_RANK:-0}" == 0 ]]; then
+  mkdir -p "$checkpoints/qwen3_tiny-3steps"
+  echo qwen3_tiny-3steps >"$checkpoints/latest"
+  echo '{"step": 1}' >"$metrics"
+fi
+exit 0
+"""
+
+FAKE_PYTHON = """#!/bin/bash
+script=$(basename "$1")
+printf '%s\\n' "$@" >>"$RECORD/$script.arguments"
+[[ $script != "${FAKE_PYTHON_FAILS:-}" ]] || { echo "error: no such data set" >&2; exit 2; }
+if [[ $script == plot_metrics.py ]]; then : >"$3"; fi
+exit 0
+"""
+
+RECORDING = """#!/bin/bash
+printf '%s %s\\n' "$(basename "$0")" "$*" >>"$RECORD/calls"
+"""
+
+
+class Checkout:
+    def __init__(self, root: Path):
+        self.root = root / "checkout"
+        self.record = root / "record"
+        self.bin = root / "bin"
+        self.home = root / "home"
+        for folder in (self.root, self.record, self.bin, self.home):
+            folder.mkdir()
+        for folder in ("scripts", "singlenode", "sbatch"):
+            shutil.copytree(REPOSITORY / folder, self.root / folder, symlinks=True)
+        for name in ("uv.lock", "pyproject.toml"):
+            shutil.copy(REPOSITORY / name, self.root / name)
+        (self.root / "train-singlenode.sh").symlink_to("singlenode/train-singlenode.sh")
+        for path in ("logs", "configs", "assets/tiny_corpus"):
+            (self.root / path).mkdir(parents=True)
+        for name in ("ds_config.json", "ds_config_tiny.json"):
+            (self.root / "configs" / name).write_text("{}")
+        self.program(self.root / "build/bin/mpzero", FAKE_MPZERO)
+        self.program(self.root / ".venv/bin/python", FAKE_PYTHON)
+        for name in ("cmake", "ninja"):
+            self.program(self.root / ".venv/bin" / name, RECORDING)
+        (self.root / "build/build.ninja").write_text("")
+        lock = hashlib.sha256((self.root / "uv.lock").read_bytes() + (self.root / "pyproject.toml").read_bytes()).hexdigest()
+        (self.root / ".venv/mpzero-synced").write_text(f"{lock} cuda\n")
+        (self.root / "build/mpzero-configured").write_text(f"{lock} off\n")
+        self.program(self.bin / "nvidia-smi", "#!/bin/bash\nexit 9\n")
+
+    def program(self, path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+
+    def environment(self, variables: dict[str, str]) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "TMPDIR") if name in os.environ}
+        return {
+            "PATH": f"{self.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": str(self.home),
+            "RECORD": str(self.record),
+            **kept,
+            **variables,
+        }
+
+    def run(self, *arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [str(self.root / "train-singlenode.sh"), *arguments],
+            cwd=cwd or self.root,
+            env=self.environment(variables),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def shell(self, command: str, **variables: str) -> subprocess.CompletedProcess:
+        """Runs a piece of bash with all functions of scripts/ at hand."""
+        prelude = "set -euo pipefail; for part in common install environment training; do source scripts/$part.sh; done; "
+        return subprocess.run(
+            ["bash", "-c", prelude + command],
+            cwd=self.root,
+            env=self.environment({"MPZERO_ROOT": str(self.root), **variables}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def flags(self) -> dict[str, str]:
+        words = (self.record / "mpzero.flags").read_text().splitlines()
+        assert words[0] == "train"
+        names, values = words[1::2], words[2::2]
+        assert len(set(names)) == len(names), f"a flag reached mpzero twice: {words}"
+        return {name.removeprefix("--"): value for name, value in zip(names, values, strict=True)}
+
+    def rank_environment(self) -> dict[str, str]:
+        lines = (self.record / "mpzero.env").read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines if "=" in line)
+
+    def calls(self) -> str:
+        path = self.record / "calls"
+        return path.read_text() if path.exists() else ""
+
+    def prepared(self) -> list[str]:
+        path = self.record / "prepare_data.py.arguments"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    return Checkout(tmp_path)

@@ -1,0 +1,142 @@
+"""scripts/environment.sh and scripts/install.sh, function by function, on folders that look like the machine in question."""
+
+import pytest
+
+
+def set_variables(result) -> dict[str, str]:
+    assert result.returncode == 0, result.stderr
+    return dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
+
+
+@pytest.fixture
+def efa(tmp_path):
+    """A machine with an EFA device under its new name: only the driver tells."""
+    device = tmp_path / "class/rdmap16s27"
+    device.mkdir(parents=True)
+    (tmp_path / "drivers/efa").mkdir(parents=True)
+    (device / "device").mkdir()
+    (device / "device/driver").symlink_to(tmp_path / "drivers/efa")
+    (tmp_path / "plugin").mkdir()
+    return tmp_path
+
+
+def test_no_efa_sets_nothing(checkout, tmp_path):
+    result = checkout.shell("set_efa_environment; env", INFINIBAND_CLASS=str(tmp_path / "none"))
+    names = set_variables(result)
+    assert not [name for name in names if name.startswith(("NCCL_", "FI_", "OMPI_MCA_"))]
+
+
+def test_an_infiniband_device_that_is_no_efa_sets_nothing(checkout, tmp_path):
+    (tmp_path / "class/mlx5_0/device").mkdir(parents=True)
+    (tmp_path / "drivers/mlx5_core").mkdir(parents=True)
+    (tmp_path / "class/mlx5_0/device/driver").symlink_to(tmp_path / "drivers/mlx5_core")
+    names = set_variables(checkout.shell("set_efa_environment; env", INFINIBAND_CLASS=str(tmp_path / "class")))
+    assert "NCCL_NET" not in names
+
+
+@pytest.mark.parametrize(("content", "name"), [(b"\0Libfabric\0", "Libfabric"), (b"\0AWS Libfabric\0", "AWS Libfabric")])
+def test_efa_with_the_plugin_is_strict(checkout, efa, content, name):
+    (efa / "plugin/libnccl-net.so").write_bytes(content)
+    variables = {"INFINIBAND_CLASS": str(efa / "class"), "LD_LIBRARY_PATH": str(efa / "plugin")}
+    names = set_variables(checkout.shell("set_efa_environment; env", **variables))
+    assert names["NCCL_NET"] == name
+    assert names["FI_PROVIDER"] == "efa"
+    assert names["NCCL_SOCKET_IFNAME"] == "^docker,lo,veth"
+    names = set_variables(checkout.shell("set_efa_environment; env", NCCL_NET="Socket", **variables))
+    assert names["NCCL_NET"] == "Socket"
+
+
+def test_efa_without_the_plugin_is_said_and_does_not_force_a_network(checkout, efa):
+    result = checkout.shell("set_efa_environment; env", INFINIBAND_CLASS=str(efa / "class"))
+    assert "NCCL_NET" not in set_variables(result)
+    assert "TCP" in result.stderr and "aws-ofi-nccl" in result.stderr
+
+
+def test_hyperpod_resumes_failed_nodes(checkout, tmp_path):
+    assert checkout.shell("hyperpod_arguments", HYPERPOD_FOLDER=str(tmp_path)).stdout == "--auto-resume=1\n"
+    assert checkout.shell("hyperpod_arguments", HYPERPOD_FOLDER=str(tmp_path / "none")).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cores", "nproc", "ranks"), [(8, 96, "", "8"), (0, 96, "", "2"), (0, 1, "", "1"), (8, 96, "4", "4")]
+)
+def test_ranks_per_node(checkout, gpus, cores, nproc, ranks):
+    assert checkout.shell(f"ranks_per_node {gpus} {cores}", NPROC=nproc).stdout.strip() == ranks
+
+
+@pytest.mark.parametrize(("ranks", "cores", "given", "threads"), [(2, 8, "", "4"), (4, 2, "", "1"), (2, 8, "3", "3")])
+def test_threads_share_the_cores(checkout, ranks, cores, given, threads):
+    variables = {"OMP_NUM_THREADS": given} if given else {}
+    names = set_variables(checkout.shell(f"set_rank_environment {ranks} {cores}; env", **variables))
+    assert names["OMP_NUM_THREADS"] == threads
+
+
+PACKAGES = '"here|true" "gone|false"'
+
+
+def without(checkout, name: str) -> None:
+    """The shell's `command -v` finds programs in checkout.bin first; these refuse their service."""
+    checkout.program(checkout.bin / name, "#!/bin/bash\necho no >&2\nexit 1\n")
+
+
+def test_missing_packages_are_named_in_one_sentence_where_no_rights_are(checkout):
+    without(checkout, "sudo")
+    result = checkout.shell(f"apt_rights() {{ return 1; }}; install_packages {PACKAGES}")
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "sudo apt-get install gone'" in result.stderr and "here" not in result.stderr
+
+
+def test_missing_packages_are_installed_and_only_those(checkout):
+    checkout.program(checkout.bin / "apt-get", '#!/bin/bash\nprintf "%s\\n" "$*" >>"$RECORD/calls"\n')
+    result = checkout.shell(f"apt_rights() {{ echo env; }}; install_packages {PACKAGES}")
+    assert result.returncode == 0, result.stderr
+    assert checkout.calls().splitlines() == ["update -qq", "install -qq -y --no-install-recommends gone"]
+
+
+def test_a_failed_installation_ends_the_script(checkout):
+    checkout.program(checkout.bin / "apt-get", '#!/bin/bash\n[[ $1 == update ]] || { echo "Unable to locate"; exit 100; }\n')
+    result = checkout.shell(f"apt_rights() {{ echo env; }}; install_packages {PACKAGES}; echo went on")
+    assert result.returncode == 2
+    assert "gone" in result.stderr and "went on" not in result.stdout
+    assert "Unable to locate" in (checkout.root / "logs/apt.log").read_text()
+
+
+def test_nothing_is_asked_of_apt_when_all_is_there(checkout):
+    checkout.program(checkout.bin / "apt-get", '#!/bin/bash\ntouch "$RECORD/calls"\n')
+    assert checkout.shell('install_packages "here|true"').returncode == 0
+    assert checkout.calls() == "" and not (checkout.record / "calls").exists()
+
+
+def test_a_uv_shim_that_does_not_run_is_not_taken(checkout):
+    without(checkout, "uv")
+    checkout.program(checkout.home / ".local/bin/uv", "#!/bin/bash\nexit 0\n")
+    assert checkout.shell("find_uv").stdout.strip() == str(checkout.home / ".local/bin/uv")
+
+
+def test_groups_already_synced_are_not_synced_again(checkout):
+    checkout.program(checkout.bin / "uv", '#!/bin/bash\nprintf "uv %s\\n" "$*" >>"$RECORD/calls"\n')
+    assert checkout.shell("sync_environment cuda").returncode == 0
+    assert checkout.calls() == ""
+    assert checkout.shell("sync_environment cuda dev").returncode == 0
+    assert checkout.shell("sync_environment cuda").returncode == 0
+    assert checkout.shell("sync_environment dev").returncode == 0
+    assert checkout.calls().count("uv sync") == 1
+
+
+def test_a_failed_sync_leaves_no_stamp(checkout):
+    (checkout.root / ".venv/mpzero-synced").unlink()
+    checkout.program(checkout.bin / "uv", "#!/bin/bash\n[[ $1 == --version ]]\n")
+    result = checkout.shell("sync_environment cuda")
+    assert result.returncode == 2
+    assert not (checkout.root / ".venv/mpzero-synced").exists()
+
+
+def test_a_build_made_for_tests_serves_training(checkout):
+    stamp = checkout.root / "build/mpzero-configured"
+    stamp.write_text(stamp.read_text().replace(" off", " on"))
+    assert checkout.shell("build_programs off mpzero").returncode == 0
+    assert "cmake" not in checkout.calls()
+    stamp.write_text(stamp.read_text().replace(" on", " off"))
+    assert checkout.shell("build_programs on mpzero").returncode == 0
+    assert "-DBUILD_TESTING=ON" in checkout.calls()

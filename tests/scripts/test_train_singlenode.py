@@ -1,0 +1,284 @@
+"""train-singlenode.sh with stand-ins for mpzero, the Python programs and the build tools; mpirun is the real one."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
+
+GPUS = "#!/bin/bash\n" + "".join(f"echo 'GPU {i}: NVIDIA H100 (UUID: GPU-{i})'\n" for i in range(3))
+
+
+def test_without_a_gpu_two_ranks_train_the_small_model_on_the_shipped_text(checkout):
+    result = checkout.run()
+    assert result.returncode == 0, result.stderr
+    flags = checkout.flags()
+    assert flags["model_type"] == "qwen3_tiny"
+    assert flags["deepspeed_config"] == "configs/ds_config_tiny.json"
+    assert flags["train_data"] == "data/tiny_corpus-bytes/train.h5"
+    assert flags["validation_data"] == "data/tiny_corpus-bytes/validation.h5"
+    environment = checkout.rank_environment()
+    assert environment["OMPI_COMM_WORLD_SIZE"] == ("2" if os.cpu_count() > 1 else "1")
+    prepared = checkout.prepared()
+    assert str(checkout.root / "assets/tiny_corpus/train.txt") in prepared
+    assert "--tokenizer" in prepared and "bytes" in prepared
+
+
+def test_it_ends_with_the_plot_the_metrics_the_checkpoint_and_the_next_command(checkout):
+    lines = checkout.run().stdout
+    assert "checkpoints/first_run/loss.png" in lines
+    assert "checkpoints/first_run/metrics.jsonl" in lines
+    assert "checkpoints/first_run/qwen3_tiny-3steps" in lines
+    assert "build/bin/zero_to_fp32 checkpoints/first_run " in lines
+    assert (checkout.root / "checkpoints/first_run/loss.png").exists()
+
+
+def test_the_log_holds_what_users_grep_for_and_no_progress_bar(checkout):
+    result = checkout.run()
+    logs = list((checkout.root / "logs").glob("*.out"))
+    assert len(logs) == 1
+    text = logs[0].read_text()
+    assert "Batch 10 Loss: 2.12345, Speed: 3.10 samples/sec, lr: 0.000050\n" in text
+    assert "progress bar" not in text and "\r" not in text
+    assert "Batch 10 Loss" in result.stdout
+    assert "a progress bar" in result.stderr
+
+
+def test_one_rank_for_each_gpu_and_the_users_configuration(checkout):
+    checkout.program(checkout.bin / "nvidia-smi", GPUS)
+    result = checkout.run()
+    assert result.returncode == 0, result.stderr
+    assert checkout.rank_environment()["OMPI_COMM_WORLD_SIZE"] == "3"
+    flags = checkout.flags()
+    assert flags["model_type"] == "qwen3_0_6b"
+    assert flags["deepspeed_config"] == "configs/ds_config.json"
+    assert flags["seq_length"] == "2048"
+    assert flags["checkpoint_dir"] == "checkpoints"
+    assert "No DATASET is set" in result.stdout
+
+
+@pytest.mark.parametrize(("devices", "count"), [("0,2", "2"), ("1", "1")])
+def test_visible_devices_limit_the_ranks(checkout, devices, count):
+    checkout.program(checkout.bin / "nvidia-smi", GPUS)
+    assert checkout.run(CUDA_VISIBLE_DEVICES=devices).returncode == 0
+    assert checkout.rank_environment()["OMPI_COMM_WORLD_SIZE"] == count
+
+
+@pytest.mark.parametrize("devices", ["", "-1"])
+def test_no_visible_device_means_the_cpu(checkout, devices):
+    checkout.program(checkout.bin / "nvidia-smi", GPUS)
+    assert checkout.run(CUDA_VISIBLE_DEVICES=devices).returncode == 0
+    assert checkout.flags()["model_type"] == "qwen3_tiny"
+
+
+def test_variables_of_the_environment_win(checkout):
+    result = checkout.run(
+        MAX_STEPS="7", CHECKPOINT_FREQ="3", SEQ_LENGTH="64", MODEL_TYPE="llama_3_8b", NPROC="5",
+        DS_CONFIG="configs/ds_config_tiny.json", CHECKPOINT_DIR="elsewhere",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    flags = checkout.flags()
+    assert (flags["max_steps"], flags["checkpoint_freq"], flags["seq_length"]) == ("7", "3", "64")
+    assert flags["model_type"] == "llama_3_8b"
+    assert flags["checkpoint_dir"] == "elsewhere"
+    assert flags["metrics_file"] == "elsewhere/metrics.jsonl"
+    assert checkout.rank_environment()["OMPI_COMM_WORLD_SIZE"] == "5"
+
+
+@pytest.mark.parametrize("extra", [["--"], []])
+def test_extra_flags_pass_through_and_replace_the_variables(checkout, extra):
+    result = checkout.run(*extra, "--max_steps", "9", "--checkpoint_dir=other", "--seed", "7", MAX_STEPS="3")
+    assert result.returncode == 0, result.stderr
+    words = (checkout.record / "mpzero.flags").read_text().splitlines()
+    assert words[words.index("--max_steps") + 1] == "9"
+    assert words.count("--max_steps") == 1
+    assert "--checkpoint_dir=other" in words and "--checkpoint_dir" not in words
+    assert words[words.index("--seed") + 1] == "7"
+    assert words[words.index("--metrics_file") + 1] == "other/metrics.jsonl"
+
+
+def test_data_given_as_a_flag_is_not_prepared(checkout):
+    assert checkout.run("--train_data", "mine.h5").returncode == 0
+    assert checkout.prepared() == []
+    assert "validation_data" not in checkout.flags()
+
+
+def test_epochs_replace_the_default_number_of_steps(checkout):
+    assert checkout.run("--epochs", "2").returncode == 0
+    assert "max_steps" not in checkout.flags()
+
+
+def test_a_data_set_by_name_is_prepared_with_the_models_tokenizer(checkout):
+    result = checkout.run(DATASET="allenai/c4", DATASET_CONFIG_NAME="en", LOCAL_DATASET="false", MODEL_TYPE="qwen3_0_6b")
+    assert result.returncode == 0, result.stderr
+    prepared = checkout.prepared()
+    assert prepared[prepared.index("--tokenizer") + 1] == "Qwen/Qwen3-0.6B"
+    assert prepared[prepared.index("--dataset_config_name") + 1] == "en"
+    assert "allenai/c4" in prepared
+    assert checkout.flags()["train_data"].startswith("data/c4-en-Qwen3-0.6B-")
+
+
+def test_two_data_sets_of_the_same_name_are_kept_apart(checkout):
+    files = set()
+    for folder in ("a", "b"):
+        (checkout.root / folder / "text").mkdir(parents=True)
+        assert checkout.run(DATASET=f"{folder}/text", LOCAL_DATASET="true").returncode == 0
+        files.add(checkout.flags()["train_data"])
+    assert len(files) == 2
+
+
+def test_the_second_start_installs_and_configures_nothing(checkout):
+    result = checkout.run()
+    assert result.returncode == 0
+    assert "Installing" not in result.stdout and "Configuring" not in result.stdout
+    calls = checkout.calls()
+    assert calls.startswith("ninja ") and "cmake" not in calls and "uv" not in calls
+
+
+def test_another_lock_file_is_synced_and_configured_again(checkout):
+    with open(checkout.root / "uv.lock", "a") as lock:
+        lock.write("\n")
+    checkout.program(checkout.bin / "uv", '#!/bin/bash\nprintf "uv %s\\n" "$*" >>"$RECORD/calls"\n')
+    assert checkout.run().returncode == 0
+    calls = checkout.calls()
+    assert "uv sync --frozen --inexact --group cuda" in calls
+    assert "cmake --preset release" in calls
+    assert checkout.run().returncode == 0
+    assert checkout.calls().count("uv sync") == 1
+    assert checkout.calls().count("cmake --preset") == 1
+
+
+def test_it_works_from_any_folder_and_through_links(checkout, tmp_path):
+    link = tmp_path / "bin" / "start"
+    link.symlink_to(checkout.root / "train-singlenode.sh")
+    result = subprocess.run([link], cwd="/", env=checkout.environment({}), capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert (checkout.root / "checkpoints/first_run/latest").exists()
+
+
+@pytest.mark.parametrize("status", [1, 2])
+def test_the_exit_status_is_mpzeros_and_its_sentence_is_not_buried(checkout, status):
+    result = checkout.run(FAKE_EXIT=str(status))
+    assert result.returncode == status
+    assert "error: a sentence of ours" in result.stderr
+    assert "non-zero" not in result.stderr and "mpirun" not in result.stderr
+    assert "Loss plot" not in result.stdout
+
+
+def test_data_that_cannot_be_prepared_ends_the_run_before_it_starts(checkout):
+    result = checkout.run(FAKE_PYTHON_FAILS="prepare_data.py")
+    assert result.returncode == 2
+    assert result.stderr.strip() == "error: no such data set"
+    assert not (checkout.record / "mpzero.flags").exists()
+
+
+ERRORS = [
+    ({"CUDA_VERSION": "99.9"}, ["CUDA_VERSION=99.9", "cuda-99.9", "does not exist"]),
+    ({"MAX_STEPS": "many"}, ["MAX_STEPS=many"]),
+    ({"NPROC": "0"}, ["NPROC=0"]),
+    ({"LOCAL_DATASET": "yes"}, ["LOCAL_DATASET=yes", "true", "false"]),
+    ({"DATASET": "/nowhere/wikitext-2", "LOCAL_DATASET": "true"}, ["/nowhere/wikitext-2", "LOCAL_DATASET"]),
+    ({"DS_CONFIG": "missing.json"}, ["missing.json"]),
+    ({"MODEL_TYPE": "unheard_of", "DATASET": "some/name"}, ["unheard_of", "TOKENIZER"]),
+]
+
+
+@pytest.mark.parametrize(("variables", "words"), ERRORS, ids=[next(iter(v)) for v, _ in ERRORS])
+def test_a_mistake_gets_one_sentence_and_status_2(checkout, variables, words):
+    result = checkout.run(**variables)
+    assert result.returncode == 2
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("mpzero: error: ")
+    assert all(word in lines[0] for word in words), lines[0]
+    assert not (checkout.record / "mpzero.flags").exists()
+
+
+def test_an_installed_cuda_version_is_used(checkout, tmp_path):
+    (tmp_path / "cuda-12.9/bin").mkdir(parents=True)
+    result = checkout.run(CUDA_VERSION="12.9", CUDA_PARENT=str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    environment = checkout.rank_environment()
+    assert environment["CUDA_HOME"] == str(tmp_path / "cuda-12.9")
+    assert environment["PATH"].startswith(f"{tmp_path}/cuda-12.9/bin:")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def running(checkout) -> list[int]:
+    path = checkout.record / "mpzero.pids"
+    pids = [int(line) for line in path.read_text().split()] if path.exists() else []
+    return [pid for pid in pids if is_alive(pid)]
+
+
+def wait_until(condition, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("number", "to_group", "status"),
+    [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 143), (signal.SIGHUP, False, 143)],
+)
+def test_an_interruption_ends_all_ranks(checkout, number, to_group, status):
+    process = subprocess.Popen(
+        [checkout.root / "train-singlenode.sh"],
+        env=checkout.environment({"FAKE_SLEEP": "300", "NPROC": "2"}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: len(running(checkout)) == 2)
+        (os.killpg if to_group else os.kill)(process.pid, number)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        for pid in running(checkout):
+            os.kill(pid, signal.SIGKILL)
+        process.kill()
+    assert process.returncode == status
+    assert "goes on from the last checkpoint" in output
+    assert running(checkout) == []
+
+
+def test_a_host_is_reached_through_srun_with_the_whole_node(checkout):
+    checkout.program(checkout.bin / "sinfo", "#!/bin/bash\necho 96\n")
+    checkout.program(
+        checkout.bin / "srun", '#!/bin/bash\nprintf "%s\\n" "$@" >"$RECORD/srun"; echo "$MAX_STEPS" >>"$RECORD/srun"\n'
+    )
+    result = checkout.run("ip-10-1-199-129", "--", "--seed", "7", MAX_STEPS="5")
+    assert result.returncode == 0, result.stderr
+    words = (checkout.record / "srun").read_text().splitlines()
+    assert "--nodelist=ip-10-1-199-129" in words and "--cpus-per-task=96" in words
+    assert words[-5:] == [str(checkout.root / "singlenode/train-singlenode.sh"), "--", "--seed", "7", "5"]
+    assert not (checkout.record / "mpzero.flags").exists()
+
+
+def test_a_host_that_slurm_does_not_know_is_an_error(checkout):
+    checkout.program(checkout.bin / "sinfo", "#!/bin/bash\nexit 1\n")
+    checkout.program(checkout.bin / "srun", "#!/bin/bash\ntouch $RECORD/srun\n")
+    result = checkout.run("nosuchhost")
+    assert result.returncode == 2
+    assert "nosuchhost" in result.stderr and not (checkout.record / "srun").exists()
+
+
+def test_help_lists_the_variables(checkout):
+    result = checkout.run("--help")
+    assert result.returncode == 0
+    for name in ("DATASET", "DATASET_CONFIG_NAME", "LOCAL_DATASET", "MAX_STEPS", "CHECKPOINT_FREQ", "CUDA_VERSION", "NPROC"):
+        assert f"  {name}: " in result.stdout
+    assert not (checkout.record / "calls").exists()

@@ -1,0 +1,1 @@
+singlenode/train-singlenode.sh
