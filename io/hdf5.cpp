@@ -320,6 +320,23 @@ Dataset Group::create_dataset(const std::string& name, Type type, std::span<cons
   return Dataset(std::move(handle), file_, path_of(name));
 }
 
+int64_t Group::reserve_dataset(const std::string& name, Type type, std::span<const uint64_t> shape) {
+  const Lock lock;
+  const std::vector<hsize_t> extents(shape.begin(), shape.end());
+  const Handle space(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr), &H5Sclose);
+  const Handle properties(H5Pcreate(H5P_DATASET_CREATE), &H5Pclose);
+  H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY);
+  H5Pset_fill_time(properties.id(), H5D_FILL_TIME_NEVER);
+  const Handle handle(
+      H5Dcreate2(handle_.id(), name.c_str(), native(type), space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
+      &H5Dclose);
+  if (!handle) throw_failure("cannot create {} in {}: {}", path_of(name), file_.string(), reason());
+  if (product(shape) == 0) return -1;
+  const haddr_t offset = H5Dget_offset(handle.id());
+  if (offset == HADDR_UNDEF) throw_failure("cannot set aside {} in {}: {}", path_of(name), file_.string(), reason());
+  return static_cast<int64_t>(offset);
+}
+
 File::File(Handle handle, Handle root, std::filesystem::path path)
     : Group(std::move(root), std::move(path), "/"), file_handle_(std::move(handle)) {}
 

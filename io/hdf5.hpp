@@ -175,6 +175,13 @@ class Group : public Node {
   Dataset create_dataset(const std::string& name, uint64_t size) {
     return create_dataset(name, type_of<T>(), std::span<const uint64_t>(&size, 1), {});
   }
+  // A contiguous data set whose room in the file is set aside now and left unwritten. Returns where its first byte lies, so
+  // that the values (of the machine's byte order) can be written there with plain file calls, from several threads, once
+  // this file is closed. -1 if it has no elements.
+  template <Number T>
+  int64_t reserve_dataset(const std::string& name, std::span<const uint64_t> shape) {
+    return reserve_dataset(name, type_of<T>(), shape);
+  }
 
  protected:
   using Node::Node;
@@ -182,6 +189,7 @@ class Group : public Node {
  private:
   Dataset create_dataset(const std::string& name, Type type, std::span<const uint64_t> shape,
                          std::span<const uint64_t> chunk);
+  int64_t reserve_dataset(const std::string& name, Type type, std::span<const uint64_t> shape);
   std::string path_of(const std::string& name) const;
 };
 

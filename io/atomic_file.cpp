@@ -1,0 +1,178 @@
+#include "io/atomic_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr mode_t kFileMode = 0666;  // less the umask, as every other program's files
+// Linux moves at most 2 GiB in one call; smaller pieces keep each call's copy within the page cache's stride.
+constexpr size_t kMaxTransfer = size_t{1} << 30;
+
+// What the user can do about `error_number`; empty where it is not theirs to mend.
+std::string_view remedy(int error_number) {
+  switch (error_number) {
+    case ENOSPC:
+    case EDQUOT:
+      return "free some space or choose a folder on another disk";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "choose a folder that you may write and read, or change its permissions";
+    case ENOENT:
+    case ENOTDIR:
+    case EEXIST:
+    case EISDIR:
+    case ENAMETOOLONG:
+    case ELOOP:
+      return "check the path";
+    case EMFILE:
+    case ENFILE:
+      return "raise the limit on open files (ulimit -n)";
+    default:
+      return "";
+  }
+}
+
+const char* message_of(int error_number) { return std::strerror(error_number); }
+
+}  // namespace
+
+void throw_system_error(std::string_view action, const fs::path& path, int error_number) {
+  const std::string_view what_to_do = remedy(error_number);
+  if (what_to_do.empty()) throw_failure("cannot {} {}: {}", action, path.string(), message_of(error_number));
+  throw_user_error("cannot {} {}: {}; {}", action, path.string(), message_of(error_number), what_to_do);
+}
+
+File::File(fs::path path, int flags, std::string_view action) : path_(std::move(path)) {
+  do {
+    descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, kFileMode);
+  } while (descriptor_ < 0 && errno == EINTR);
+  if (descriptor_ < 0) throw_system_error(action, path_, errno);
+}
+
+File File::open_for_reading(const fs::path& path) { return File(path, O_RDONLY, "open"); }
+File File::open_for_update(const fs::path& path) { return File(path, O_RDWR, "open for writing"); }
+File File::create(const fs::path& path) { return File(path, O_RDWR | O_CREAT | O_TRUNC, "create"); }
+
+File::File(File&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+int64_t File::size() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) throw_system_error("read the size of", path_, errno);
+  return status.st_size;
+}
+
+void File::read(int64_t offset, std::span<std::byte> out) const {
+  size_t done = 0;
+  while (done < out.size()) {
+    const size_t wanted = std::min(out.size() - done, kMaxTransfer);
+    const ssize_t n = ::pread(descriptor_, out.data() + done, wanted, offset + static_cast<int64_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw_system_error("read", path_, errno);
+    if (n == 0) {
+      throw_user_error("{} is truncated: it ends at byte {}, but bytes up to {} are needed", path_.string(),
+                       offset + static_cast<int64_t>(done), offset + static_cast<int64_t>(out.size()));
+    }
+    done += static_cast<size_t>(n);
+  }
+}
+
+void File::write(int64_t offset, std::span<const std::byte> bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const size_t wanted = std::min(bytes.size() - done, kMaxTransfer);
+    const ssize_t n = ::pwrite(descriptor_, bytes.data() + done, wanted, offset + static_cast<int64_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw_system_error("write", path_, errno);
+    done += static_cast<size_t>(n);
+  }
+}
+
+void File::resize(int64_t size) {
+  if (::ftruncate(descriptor_, size) != 0) throw_system_error("set the size of", path_, errno);
+}
+
+void File::start_writeback(int64_t offset, int64_t size) noexcept {
+  // Only a hint: file systems without it lose nothing but time.
+  (void)::sync_file_range(descriptor_, offset, size, SYNC_FILE_RANGE_WRITE);
+}
+
+void File::sync() {
+  if (::fsync(descriptor_) != 0) throw_system_error("write to disk", path_, errno);
+}
+
+void sync_folder(const fs::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) throw_system_error("open folder", folder, errno);
+  const int result = ::fsync(descriptor);
+  const int error_number = errno;
+  ::close(descriptor);
+  // Some network file systems have no fsync for folders and say EINVAL: their renames are on the server already.
+  if (result != 0 && error_number != EINVAL) throw_system_error("write to disk the folder", folder, error_number);
+}
+
+std::string read_text_file(const fs::path& path, int64_t max_size) {
+  const File file = File::open_for_reading(path);
+  const int64_t size = file.size();
+  if (size > max_size) {
+    throw_user_error("{} is {} bytes long, more than the {} that such a file can have: it is not what it should be",
+                     path.string(), size, max_size);
+  }
+  std::string text(static_cast<size_t>(size), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+void write_text_file(const fs::path& path, std::string_view text) {
+  File file = File::create(path);
+  file.write(0, std::as_bytes(std::span(text)));
+  file.sync();
+}
+
+void replace_text_file(const fs::path& path, std::string_view text) {
+  const fs::path temporary = path.string() + ".tmp";
+  try {
+    write_text_file(temporary, text);
+    rename_path(temporary, path);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    throw;
+  }
+  sync_folder(path.has_parent_path() ? path.parent_path() : fs::path("."));
+}
+
+void rename_path(const fs::path& from, const fs::path& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0)
+    throw_system_error("rename to " + to.string() + " the file", from, errno);
+}
+
+void make_folders(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw_system_error("create folder", folder, error.value());
+  if (!fs::is_directory(folder, error)) throw_system_error("use as a folder", folder, ENOTDIR);
+}
+
+void remove_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::remove_all(folder, error);
+  if (error) throw_system_error("remove", folder, error.value());
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace mpzero::io {
+
+// Throws what a failed system call means to the user: "cannot ACTION PATH: REASON". A reason the user can mend (no
+// space, no permission, no such folder, ...) is a UserError and comes with the remedy, any other a Failure.
+[[noreturn]] void throw_system_error(std::string_view action, const std::filesystem::path& path, int error_number);
+
+// An open file. Every call either does all of what it was asked for or throws through throw_system_error.
+class File {
+ public:
+  static File open_for_reading(const std::filesystem::path& path);
+  // Opens an existing file for writing in place, its contents kept.
+  static File open_for_update(const std::filesystem::path& path);
+  // Makes the file anew.
+  static File create(const std::filesystem::path& path);
+
+  File(File&& other) noexcept;
+  File& operator=(File&&) = delete;
+  ~File();
+
+  const std::filesystem::path& path() const { return path_; }
+  int64_t size() const;
+  // Throws UserError "truncated" where the file ends before offset + out.size().
+  void read(int64_t offset, std::span<std::byte> out) const;
+  void write(int64_t offset, std::span<const std::byte> bytes);
+  void resize(int64_t size);
+  // Asks the kernel to start writing [offset, offset + size) to the disk, so that a later sync() has less to wait for.
+  void start_writeback(int64_t offset, int64_t size) noexcept;
+  // Returns once the contents are on the disk. After a failure the file must be given up: a second attempt can succeed
+  // although data were lost.
+  void sync();
+
+ private:
+  File(std::filesystem::path path, int flags, std::string_view action);
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+// Makes the entries of `folder` (names made, renamed, removed) outlive a crash of the machine.
+void sync_folder(const std::filesystem::path& folder);
+
+// The whole file as text. Throws UserError when it is larger than `max_size` bytes.
+std::string read_text_file(const std::filesystem::path& path, int64_t max_size);
+
+// Writes and syncs `path`; its folder is not synced.
+void write_text_file(const std::filesystem::path& path, std::string_view text);
+
+// Replaces `path` in one step: whoever reads it, also after a crash, finds the old or the new text, never a mixture.
+void replace_text_file(const std::filesystem::path& path, std::string_view text);
+
+// std::filesystem::rename, create_directories, remove_all with errors as above.
+void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
+void make_folders(const std::filesystem::path& folder);
+void remove_folder(const std::filesystem::path& folder);
+
+}  // namespace mpzero::io

@@ -1,0 +1,218 @@
+#include "io/checkpoint_manifest.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "io/checksum.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+using nlohmann::json;
+namespace {
+
+constexpr int kFormatVersion = 1;
+constexpr int64_t kMaxManifestBytes = int64_t{1} << 30;
+constexpr std::array kKinds = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
+
+StateKind kind_of(const std::string& name) {
+  for (const StateKind kind : kKinds) {
+    if (name == name_of(kind)) return kind;
+  }
+  throw std::invalid_argument("no such kind: " + name);
+}
+
+json to_json(const ManifestFile& file) {
+  json datasets = json::array();
+  for (const ShardDataset& dataset : file.datasets) {
+    std::string checksums;
+    checksums.reserve(dataset.checksums.size() * 16);
+    for (const uint64_t value : dataset.checksums) checksums += to_hex(value);
+    datasets.push_back({{"unit", dataset.unit},
+                        {"kind", name_of(dataset.kind)},
+                        {"begin", dataset.begin},
+                        {"count", dataset.count},
+                        {"offset", dataset.offset},
+                        {"xxh3_64", std::move(checksums)}});
+  }
+  return {{"name", file.name},
+          {"size", file.size},
+          {"structure_xxh3_64", to_hex(file.structure_checksum)},
+          {"datasets", std::move(datasets)}};
+}
+
+// Throws nlohmann's or standard exceptions where a value is missing or impossible.
+ManifestFile file_from_json(const json& object) {
+  const auto require = [](bool holds, const char* what) {
+    if (!holds) throw std::invalid_argument(what);
+  };
+  ManifestFile file;
+  file.name = object.at("name").get<std::string>();
+  require(!file.name.empty() && file.name.find('/') == std::string::npos && file.name[0] != '.',
+          "a name with a folder");
+  file.size = object.at("size").get<int64_t>();
+  file.structure_checksum = from_hex(object.at("structure_xxh3_64").get<std::string>());
+  int64_t end = 0;
+  for (const json& entry : object.at("datasets")) {
+    ShardDataset dataset;
+    dataset.unit = entry.at("unit").get<std::string>();
+    dataset.kind = kind_of(entry.at("kind").get<std::string>());
+    dataset.begin = entry.at("begin").get<int64_t>();
+    dataset.count = entry.at("count").get<int64_t>();
+    dataset.offset = entry.at("offset").get<int64_t>();
+    require(dataset.begin >= 0 && dataset.count > 0 && dataset.offset >= end, "a data set out of order");
+    require(dataset.offset <= file.size &&
+                dataset.count <= (file.size - dataset.offset) / static_cast<int64_t>(sizeof(float)),
+            "a data set beyond the end of its file");
+    end = dataset.offset + dataset.bytes();
+    const std::string checksums = entry.at("xxh3_64").get<std::string>();
+    require(checksums.size() == static_cast<size_t>(dataset.blocks()) * 16, "a wrong number of checksums");
+    for (size_t i = 0; i < checksums.size(); i += 16) {
+      dataset.checksums.push_back(from_hex(std::string_view(checksums).substr(i, 16)));
+    }
+    file.datasets.push_back(std::move(dataset));
+  }
+  return file;
+}
+
+std::string checksum_of_text(const std::string& text) { return to_hex(checksum(std::as_bytes(std::span(text)))); }
+
+}  // namespace
+
+const char* name_of(StateKind kind) {
+  switch (kind) {
+    case StateKind::kMaster:
+      return "master";
+    case StateKind::kExpAvg:
+      return "exp_avg";
+    case StateKind::kExpAvgSq:
+      return "exp_avg_sq";
+  }
+  throw_failure("optimizer state {} is unknown", static_cast<int>(kind));
+}
+
+std::string optimizer_file_name(const std::string& dtype, int rank) {
+  return fmt::format("{}zero_pp_rank_{}_mp_rank_00_optim_states.h5", dtype == "bf16" ? "bf16_" : "", rank);
+}
+
+std::string to_text(const ManifestFile& file) { return to_json(file).dump(); }
+ManifestFile manifest_file_from_text(const std::string& text) { return file_from_json(json::parse(text)); }
+
+void write_manifest(const fs::path& folder, const Manifest& manifest) {
+  json files = json::array();
+  for (const ManifestFile& file : manifest.files) files.push_back(to_json(file));
+  const json content = {
+      {"format_version", kFormatVersion}, {"block_bytes", kChecksumBlockBytes}, {"files", std::move(files)}};
+  const std::string text = fmt::format("{{\"content\":{},\n\"content_xxh3_64\":\"{}\"}}\n", content.dump(),
+                                       checksum_of_text(content.dump()));
+  write_text_file(folder / kManifestName, text);
+}
+
+Manifest read_manifest(const fs::path& folder) {
+  const fs::path path = folder / kManifestName;
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    throw_user_error("{} is not a folder: name a checkpoint's folder, such as checkpoints/qwen3_0_6b-500steps",
+                     folder.string());
+  }
+  if (!fs::exists(path, error)) {
+    throw_user_error(
+        "{} holds no {}, so it is not a complete checkpoint of mpzero: choose another with --resume_from_checkpoint "
+        "DIR",
+        folder.string(), kManifestName);
+  }
+  Manifest manifest;
+  json document;
+  try {
+    document = json::parse(read_text_file(path, kMaxManifestBytes));
+    if (document.at("content_xxh3_64").get<std::string>() != checksum_of_text(document.at("content").dump())) {
+      throw_damaged(path, "its checksum does not match its content");
+    }
+    document = document.at("content");
+  } catch (const json::exception&) {
+    throw_damaged(path, "it is not the JSON that was written");
+  }
+  try {
+    if (const int version = document.at("format_version").get<int>(); version != kFormatVersion) {
+      throw_user_error("{} has format version {}, this mpzero reads version {}: use the mpzero that wrote it",
+                       path.string(), version, kFormatVersion);
+    }
+    if (document.at("block_bytes").get<int64_t>() != kChecksumBlockBytes) {
+      throw std::invalid_argument("checksums of other blocks");
+    }
+    for (const json& file : document.at("files")) manifest.files.push_back(file_from_json(file));
+  } catch (const json::exception& unexpected) {
+    throw_damaged(path, unexpected.what());
+  } catch (const std::invalid_argument& unexpected) {
+    throw_damaged(path, fmt::format("it lists {}", unexpected.what()));
+  }
+  for (const ManifestFile& file : manifest.files) {
+    const fs::path shard = folder / file.name;
+    const uintmax_t size = fs::file_size(shard, error);
+    if (error == std::errc::no_such_file_or_directory) throw_damaged(shard, "the file is missing");
+    if (error) throw_system_error("read the size of", shard, error.value());
+    if (size != static_cast<uintmax_t>(file.size)) {
+      throw_damaged(shard, fmt::format("it has {} bytes where {} were written, so it is {}", size, file.size,
+                                       size < static_cast<uintmax_t>(file.size) ? "truncated" : "another file"));
+    }
+  }
+  return manifest;
+}
+
+void check_complete(const Manifest& manifest, std::span<const UnitSpec> units) {
+  std::map<std::tuple<std::string, StateKind>, std::vector<std::pair<int64_t, int64_t>>> ranges;
+  for (const ManifestFile& file : manifest.files) {
+    for (const ShardDataset& dataset : file.datasets) {
+      ranges[{dataset.unit, dataset.kind}].emplace_back(dataset.begin, dataset.begin + dataset.count);
+    }
+  }
+  for (const UnitSpec& unit : units) {
+    for (const StateKind kind : kKinds) {
+      auto& parts = ranges[{unit.name, kind}];
+      std::sort(parts.begin(), parts.end());
+      int64_t covered = 0;
+      for (const auto& [begin, end] : parts) {
+        if (begin != covered) break;
+        covered = end;
+      }
+      if (covered != unit.numel() || (!parts.empty() && parts.back().second != covered)) {
+        throw_failure("the ranks' shards of {} of unit {} do not add up to its {} elements: the first mistake is at {}",
+                      name_of(kind), unit.name, unit.numel(), covered);
+      }
+      ranges.erase({unit.name, kind});
+    }
+  }
+  if (!ranges.empty())
+    throw_failure("a rank holds a shard of unit {}, which rank 0 does not know", std::get<0>(ranges.begin()->first));
+}
+
+uint64_t structure_checksum(const File& file, std::span<const ShardDataset> datasets, int64_t size) {
+  StreamingChecksum sum;
+  std::vector<std::byte> buffer;
+  const auto add = [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      buffer.resize(static_cast<size_t>(std::min(end - begin, kChecksumBlockBytes)));
+      file.read(begin, buffer);
+      sum.add(buffer);
+      begin += static_cast<int64_t>(buffer.size());
+    }
+  };
+  int64_t position = 0;
+  for (const ShardDataset& dataset : datasets) {
+    add(position, dataset.offset);
+    position = dataset.offset + dataset.bytes();
+  }
+  add(position, size);
+  return sum.value();
+}
+
+void throw_damaged(const fs::path& file, const std::string& what) {
+  throw_user_error("{} is damaged: {}; choose an older checkpoint with --resume_from_checkpoint DIR", file.string(),
+                   what);
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/atomic_file.hpp"
+#include "io/checkpoint.hpp"
+
+// What `manifest.json` says of a checkpoint's files. It is written last: a folder without it is not a checkpoint.
+//
+// Each data set is checksummed in blocks, not each file as a whole. A rank then verifies exactly the blocks it reads,
+// however the shards were cut, all blocks can be hashed in parallel while they are in the processor's cache on their
+// way to the disk, and nothing is read back. What lies between the data sets (HDF5's own structure, a few KiB) has a
+// checksum of its own.
+namespace mpzero::io {
+
+inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr const char* kModelStatesName = "mp_rank_00_model_states.h5";
+// A multiple of what file systems move at once, yet small beside a shard, since a read may verify one block too many at
+// each end.
+inline constexpr int64_t kChecksumBlockBytes = 4 << 20;
+
+// `count` floats of a unit from element `begin`, at byte `offset` of the file.
+struct ShardDataset {
+  std::string unit;
+  StateKind kind = StateKind::kMaster;
+  int64_t begin = 0;
+  int64_t count = 0;
+  int64_t offset = 0;
+  std::vector<uint64_t> checksums;  // of each kChecksumBlockBytes, the last block may be shorter
+
+  int64_t bytes() const { return count * static_cast<int64_t>(sizeof(float)); }
+  int64_t blocks() const { return (bytes() + kChecksumBlockBytes - 1) / kChecksumBlockBytes; }
+};
+
+struct ManifestFile {
+  std::string name;
+  int64_t size = 0;
+  uint64_t structure_checksum = 0;     // of all bytes that belong to no data set, in order
+  std::vector<ShardDataset> datasets;  // by offset
+};
+
+struct Manifest {
+  std::vector<ManifestFile> files;
+};
+
+// "master", "exp_avg", "exp_avg_sq": the names of the data sets.
+const char* name_of(StateKind kind);
+
+// The optimizer file of a rank, with DeepSpeed's stem: "bf16_zero_pp_rank_0_mp_rank_00_optim_states.h5".
+std::string optimizer_file_name(const std::string& dtype, int rank);
+
+std::string to_text(const ManifestFile& file);
+ManifestFile manifest_file_from_text(const std::string& text);
+
+// Writes and syncs the manifest of `folder`.
+void write_manifest(const std::filesystem::path& folder, const Manifest& manifest);
+// Reads it back and checks it against itself and against the sizes of the files. Throws UserError naming the file.
+Manifest read_manifest(const std::filesystem::path& folder);
+
+// Checks that the files hold every element of every unit exactly once for each kind. Throws Failure naming the unit.
+void check_complete(const Manifest& manifest, std::span<const UnitSpec> units);
+
+// See ManifestFile::structure_checksum. `datasets` by offset, `size` the file's.
+uint64_t structure_checksum(const File& file, std::span<const ShardDataset> datasets, int64_t size);
+
+// Throws UserError: "FILE is damaged: WHAT; choose an older checkpoint ...".
+[[noreturn]] void throw_damaged(const std::filesystem::path& file, const std::string& what);
+
+}  // namespace mpzero::io
