@@ -62,11 +62,12 @@ struct RunConfig {
   double gradient_clipping = 1.0;  // largest global L2 norm; 0: off
   std::string dtype = "bf16";      // "bf16" or "fp32"
   ZeroConfig zero;
+  bool schedule_ends_at_max_steps = false;   // the schedule's length is max_steps, because nobody gave another
   std::string communication_dtype = "bf16";  // "bf16" or "fp32"
 
   // loop
-  int64_t max_steps = 1000;       // optimizer steps of the whole run
-  std::optional<int64_t> epochs;  // passes over the training data; see steps_for_epochs
+  int64_t max_steps = 1000;       // optimizer steps of the whole run; with `epochs` an upper limit until apply_epochs
+  std::optional<int64_t> epochs;  // passes over the training data; see apply_epochs
   int64_t logging_freq = 10;
   int64_t validation_freq = 100;    // 0: never
   int64_t validation_batches = 10;  // micro-batches of each rank
@@ -95,10 +96,9 @@ struct ModelDims {
 RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config, int world_size,
                   const ModelDims& model, std::vector<std::string>& warnings);
 
-// Sets max_steps from `epochs`, when that is given, and from the number of training windows: whole optimizer steps
-// only. Where
-// --max_steps is given too the smaller wins. Also builds the schedule again, whose length may be max_steps.
-// Throws UserError if the data set does not fill one optimizer step.
+// Sets max_steps from `epochs`, when that is given, and from the number of training windows, rounded down to whole
+// optimizer steps. Where --max_steps is given too the smaller of the two holds, and a line says so. Fits the schedule's
+// length to it. Throws UserError if the data set does not fill one optimizer step.
 void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings);
 
 // The command that makes the missing data file `path` (--train_data or --validation_data) from what --dataset and

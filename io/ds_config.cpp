@@ -111,7 +111,7 @@ void read_offload_device(ObjectReader& section, Setting<OffloadDevice>& device) 
   section.read("device", name, Auto::kAllowed, {"none", "cpu", "nvme"});
   if (!name.given()) return;
   if (name.value == "nvme") section.fail("device", "is \"nvme\", which mpzero does not support; use \"cpu\"");
-  device.source = Setting<OffloadDevice>::Source::kGiven;
+  device.source = SettingSource::kGiven;
   device.value = name.value == "cpu" ? OffloadDevice::kCpu : OffloadDevice::kNone;
 }
 
@@ -148,7 +148,7 @@ void read_deprecated_offload(ObjectReader& section, ZeroSection& zero) {
     if (section.has("offload_optimizer")) {
       section.fail("cpu_offload", "is the old name of offload_optimizer, which is there too; remove cpu_offload");
     }
-    zero.offload_optimizer.device.source = Setting<OffloadDevice>::Source::kGiven;
+    zero.offload_optimizer.device.source = SettingSource::kGiven;
     zero.offload_optimizer.device.value = cpu_offload.value ? OffloadDevice::kCpu : OffloadDevice::kNone;
   }
   if (cpu_offload_param.given()) {
@@ -156,7 +156,7 @@ void read_deprecated_offload(ObjectReader& section, ZeroSection& zero) {
       section.fail("cpu_offload_param",
                    "is the old name of offload_param, which is there too; remove cpu_offload_param");
     }
-    zero.offload_param.device.source = Setting<OffloadDevice>::Source::kGiven;
+    zero.offload_param.device.source = SettingSource::kGiven;
     zero.offload_param.device.value = cpu_offload_param.value ? OffloadDevice::kCpu : OffloadDevice::kNone;
   }
 }

@@ -8,21 +8,21 @@
 
 namespace mpzero::io {
 
+enum class SettingSource { kMissing, kAuto, kGiven };
+
 // One value of ds_config.json, which knows where it comes from: a number of the file wins over the program's own
 // default, "auto" asks for the value of the command line.
 template <typename T>
 struct Setting {
-  enum class Source { kMissing, kAuto, kGiven };
-
   Setting() = default;
   explicit Setting(T default_value) : value(std::move(default_value)) {}
 
-  bool given() const { return source == Source::kGiven; }
-  bool is_auto() const { return source == Source::kAuto; }
-  bool missing() const { return source == Source::kMissing; }
+  bool given() const { return source == SettingSource::kGiven; }
+  bool is_auto() const { return source == SettingSource::kAuto; }
+  bool missing() const { return source == SettingSource::kMissing; }
 
   T value{};  // the file's, or DeepSpeed's default when the file has none or says "auto"
-  Source source = Source::kMissing;
+  SettingSource source = SettingSource::kMissing;
 };
 
 // `optimizer`: Adam and AdamW, both with decoupled weight decay (adam_w_mode is DeepSpeed's default for either).

@@ -131,10 +131,10 @@ const json* ObjectReader::find_value(const std::string& key, Setting<T>& setting
   if (value == nullptr) return nullptr;
   if (value->is_string() && value->get_ref<const std::string&>() == "auto") {
     if (allow_auto == Auto::kRefused) fail(key, fmt::format("cannot be \"auto\"; it must be {}", wanted_type));
-    setting.source = Setting<T>::Source::kAuto;
+    setting.source = SettingSource::kAuto;
     return nullptr;
   }
-  setting.source = Setting<T>::Source::kGiven;
+  setting.source = SettingSource::kGiven;
   return value;
 }
 

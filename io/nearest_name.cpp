@@ -26,8 +26,10 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::optional<std::string> nearest_name(const std::string& word, const std::vector<std::string>& known) {
+  constexpr size_t kTypo = 2;          // edits
+  constexpr size_t kShortestPart = 5;  // letters
   std::optional<std::string> nearest;
-  size_t smallest = std::max<size_t>(2, word.size() / 3) + 1;
+  size_t smallest = std::max(kTypo, word.size() / 3) + 1;
   for (const std::string& name : known) {
     const size_t distance = edit_distance(word, name);
     if (distance < smallest) {
@@ -35,13 +37,11 @@ std::optional<std::string> nearest_name(const std::string& word, const std::vect
       nearest = name;
     }
   }
-  if (nearest) return nearest;
-  // A name that leaves out a prefix or suffix, such as micro_batch_size for train_micro_batch_size_per_gpu.
-  constexpr size_t kShortestPart = 5;
+  if (nearest && smallest <= kTypo) return nearest;
   for (const std::string& name : known) {
     if (word.size() >= kShortestPart && name.find(word) != std::string::npos) return name;
   }
-  return std::nullopt;
+  return nearest;
 }
 
 }  // namespace mpzero::io

@@ -6,8 +6,9 @@
 
 namespace mpzero::io {
 
-// Of `known`, the word that needs the fewest edits (insert, delete, replace, swap of neighbours) to become `word`, if
-// it is near enough to be what the user meant.
+// Of `known`, the word that `word` was probably meant to be: one or two edits away (insert, delete, replace, swap of
+// neighbours), else one that contains it (micro_batch_size in train_micro_batch_size_per_gpu), else one that a third of
+// its letters as edits turns it into; none if nothing is as near as that.
 std::optional<std::string> nearest_name(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace mpzero::io
