@@ -1,0 +1,401 @@
+#!/usr/bin/env python3
+"""Turns a data set into the token file that mpzero trains on.
+
+    prepare_data.py assets/tiny_corpus/train.txt data/train.h5 --tokenizer bytes
+    prepare_data.py allenai/c4 data/c4.h5 --dataset_config_name en --tokenizer Qwen/Qwen3-0.6B --max_documents 1000000
+
+DATASET is a local file or folder (.txt, .jsonl, .parquet, or saved with save_to_disk), or the name of a Hugging Face data set,
+which is streamed. The ids of each document are followed by the end-of-text id; nothing is put before them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from prepare import PrepareError, encoders, sources
+from prepare.encoders import Encoder
+from prepare.progress import Progress
+from prepare.sources import Source
+from prepare.token_file import TokenFile, arguments_of
+
+BATCH = 1 << 19  # characters that a worker encodes at once
+BYTES_PER_WORKER = 4 << 20  # another process is worth its start from here on
+TRAIN, VALIDATION = 0, 1
+# Without --validation_fraction: one percent, but some 200 KB of text, but at most a tenth.
+DEFAULT_FRACTION, DEFAULT_BYTES, MOST_BY_DEFAULT = 0.01, 200_000, 0.1
+
+
+@dataclass
+class Batch:
+    """Pieces of documents for one worker, in order."""
+
+    texts: list[str]
+    ends: list[bool]  # whether the document ends with this piece
+    targets: list[int]  # TRAIN or VALIDATION
+    done: int = 0  # of Source.done, when it was cut off
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        prepare(arguments)
+    except PrepareError as error:
+        print(f"prepare_data.py: {error}", file=sys.stderr)
+        return 2
+    except BrokenProcessPool:
+        print("prepare_data.py: A worker died, most likely for want of memory: use fewer --workers.", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"prepare_data.py: {error.filename or arguments.output}: {error.strerror or error}.", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("prepare_data.py: Interrupted; nothing was written.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dataset", help="local file or folder, or Hugging Face name")
+    parser.add_argument("output", type=Path, help="the token file, e.g. data/train.h5")
+    group = parser.add_argument_group("data set")
+    group.add_argument("--dataset_config_name", help="configuration of a Hugging Face data set, e.g. en")
+    group.add_argument("--split", default="train", help="default: train")
+    group.add_argument("--text_field", default="text", help="column that holds the text (default: text)")
+    group.add_argument(
+        "--document_separator",
+        default="auto",
+        metavar="auto|file|line|blank_line|wikitext|TEXT",
+        help="what ends a document in .txt files; auto: articles where the file looks like WikiText, else the file's end",
+    )
+    group.add_argument("--local_dataset", choices=("true", "false"), help="true: never ask Hugging Face; false: always")
+    group.add_argument("--max_documents", type=positive, help="stop after so many documents")
+    group = parser.add_argument_group("tokenizer")
+    group.add_argument(
+        "--tokenizer",
+        required=True,
+        help="'bytes', a Hugging Face name, a tokenizer.json, or a folder with tokenizer.json or vocab.json and merges.txt",
+    )
+    group.add_argument("--eos_token", help="the token that ends a text, where the tokenizer does not say")
+    group.add_argument("--vocab_size", type=positive, help="of the model; must hold all of the tokenizer's ids")
+    group = parser.add_argument_group("validation")
+    group.add_argument("--validation_output", type=Path, help="token file of the validation documents")
+    group.add_argument(
+        "--validation_fraction",
+        type=fraction,
+        help="share of the documents that goes there, evenly spread; default: the data set's own validation split, "
+        "or a hundredth where it has none (more of a small text)",
+    )
+    group = parser.add_argument_group("run")
+    group.add_argument("--workers", type=positive, help="processes (default: all cores, fewer for little text)")
+    existing = group.add_mutually_exclusive_group()
+    existing.add_argument("--if_missing", action="store_true", help="keep an output that the same arguments made")
+    existing.add_argument("--overwrite", action="store_true", help="replace the output")
+    arguments = parser.parse_args()
+    if arguments.validation_fraction is not None and arguments.validation_output is None:
+        parser.error("--validation_fraction needs --validation_output")
+    if arguments.validation_output is not None and arguments.validation_output.resolve() == arguments.output.resolve():
+        parser.error("--validation_output must be another file than the output")
+    arguments.document_separator = arguments.document_separator.encode().decode("unicode_escape")
+    return arguments
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value
+
+
+def fraction(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not between 0 and 1")
+    return value
+
+
+def prepare(arguments: argparse.Namespace) -> None:
+    local = is_local(arguments)
+    record = arguments_of_record(arguments, local)
+    if is_made_already(arguments, record):
+        return
+    encoder = encoders.load_encoder(arguments.tokenizer, arguments.eos_token, arguments.vocab_size)
+    own_validation = (
+        arguments.validation_output is not None
+        and arguments.validation_fraction is None
+        and arguments.split != "validation"
+        and sources.has_split(arguments.dataset, arguments.dataset_config_name, "validation", local)
+    )
+    train = source_of(arguments, arguments.split, local)
+    if own_validation:
+        validation = source_of(arguments, "validation", local)
+        write([arguments.validation_output], validation, encoder, arguments, record, 0.0)
+        write([arguments.output], train, encoder, arguments, record, 0.0)
+    elif arguments.validation_output is not None:
+        outputs = [arguments.output, arguments.validation_output]
+        share = arguments.validation_fraction or default_fraction(arguments, local)
+        write(outputs, train, encoder, arguments, record, share)
+    else:
+        write([arguments.output], train, encoder, arguments, record, 0.0)
+
+
+def is_local(arguments: argparse.Namespace) -> bool:
+    name = arguments.dataset
+    exists = Path(name).expanduser().exists()
+    if arguments.local_dataset == "false":
+        return False
+    path_like = name.startswith(("/", ".", "~")) or name.count("/") > 1 or Path(name).suffix in sources.KINDS
+    if not exists and (path_like or arguments.local_dataset == "true"):
+        raise PrepareError(
+            f"Data set {name} does not exist: give a file, a folder, or the name of a Hugging Face data set."
+        )
+    return exists
+
+
+def arguments_of_record(arguments: argparse.Namespace, local: bool) -> dict:
+    """What decides the content of the token files. Folders are left out, so that a checkout can be moved."""
+    names = (
+        "dataset_config_name",
+        "split",
+        "text_field",
+        "document_separator",
+        "max_documents",
+        "eos_token",
+        "vocab_size",
+    )
+    return {
+        "dataset": sources.fingerprint(arguments.dataset, local),
+        "tokenizer": encoders.fingerprint(arguments.tokenizer),
+        **{name: getattr(arguments, name) for name in names},
+        "validation": arguments.validation_output is not None,
+        "validation_fraction": arguments.validation_fraction,
+    }
+
+
+def is_made_already(arguments: argparse.Namespace, record: dict) -> bool:
+    outputs = [path for path in (arguments.output, arguments.validation_output) if path is not None]
+    existing = [path for path in outputs if path.exists()]
+    if not existing or arguments.overwrite:
+        return False
+    if not arguments.if_missing:
+        raise PrepareError(f"{existing[0]} exists: give --overwrite to replace it, or --if_missing to keep it.")
+    for path in existing:
+        made_from = arguments_of(path)
+        if made_from is None:
+            raise PrepareError(
+                f"{path} exists and is not a whole token file of this program: remove it, or give --overwrite."
+            )
+        if made_from != record:
+            name = next(key for key in {**record, **made_from} if made_from.get(key) != record.get(key))
+            raise PrepareError(
+                f"{path} was made with {name} {made_from.get(name)}, not {record.get(name)}: give --overwrite to make it anew, "
+                "or another output."
+            )
+    if len(existing) < len(outputs):
+        return False
+    print(f"{' and '.join(map(str, outputs))}: already made from the same arguments.")
+    return True
+
+
+def source_of(arguments: argparse.Namespace, split: str, local: bool) -> Source:
+    return Source(
+        dataset=arguments.dataset,
+        config_name=arguments.dataset_config_name,
+        split=split,
+        text_field=arguments.text_field,
+        separator=arguments.document_separator,
+        local=local,
+    )
+
+
+def default_fraction(arguments: argparse.Namespace, local: bool) -> float:
+    if not local:
+        return DEFAULT_FRACTION
+    path = Path(arguments.dataset).expanduser()
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    size = sum(file.stat().st_size for file in files)
+    return min(max(DEFAULT_FRACTION, DEFAULT_BYTES / max(size, 1)), MOST_BY_DEFAULT)
+
+
+def write(
+    outputs: list[Path], source: Source, encoder: Encoder, arguments: argparse.Namespace, record: dict, share: float
+) -> None:
+    """Writes all outputs or none. outputs: the training file, or that and the validation file, which gets `share`."""
+    pieces = assign(source, encoder.cuttable, share, arguments.max_documents)
+    files: list[TokenFile] = []
+    progress = None
+    try:
+        for path in outputs:
+            files.append(TokenFile(path, encoder.dtype))
+        first = deque(pieces_read_ahead(pieces, 1))  # so that the source knows its size
+        workers = arguments.workers or default_workers(source.total if source.local else None, encoder)
+        progress = Progress("Tokenizing", source.total)
+        for batch, parts in encoded(batches(chain(first, pieces), source), encoder, workers):
+            for target, tokens, ends in parts:
+                files[target].append(tokens, ends)
+            progress.update(batch.done, sum(file.num_tokens for file in files))
+        seconds = progress.close()
+        check_not_empty(files, source, share)
+        attributes = {
+            "vocab_size": encoder.vocab_size,
+            "eos_token_id": encoder.eos_token_id,
+            "tokenizer": encoder.name,
+            "source": describe(arguments, source.split),
+        }
+        # The training file comes last: where it is, the other is.
+        for file in reversed(files):
+            file.commit(attributes, record)
+    finally:
+        if progress is not None:
+            progress.close()
+        for file in files:
+            file.discard()
+    for note in source.notes:
+        print(f"{source.dataset}: {note}.")
+    for file in files:
+        print(
+            f"{file.path}: {file.num_tokens:,} tokens in {file.num_documents:,} documents as {encoder.dtype}, "
+            f"tokenizer {encoder.name}, vocab_size {encoder.vocab_size}, eos {encoder.eos_token_id}."
+        )
+    total = sum(file.num_tokens for file in files)
+    print(f"{seconds:.1f} s with {workers} processes, {total / max(seconds, 1e-9) / 1e6:.2f} M tokens/s.")
+
+
+def describe(arguments: argparse.Namespace, split: str) -> str:
+    parts = (arguments.dataset, arguments.dataset_config_name, split)
+    return " ".join(part for part in parts if part)
+
+
+def check_not_empty(files: list[TokenFile], source: Source, share: float) -> None:
+    if all(file.num_tokens == 0 for file in files):
+        raise PrepareError(f"Data set {source.dataset} (split {source.split}) holds no text: nothing was written.")
+    for target, file in enumerate(files):
+        if file.num_tokens == 0:
+            kind = "validation" if target == VALIDATION else "training"
+            raise PrepareError(
+                f"Data set {source.dataset} has too few documents for a --validation_fraction of {share:g}: no {kind} text would "
+                "be left; change the fraction, or cut the text with --document_separator."
+            )
+
+
+def default_workers(size: int | None, encoder: Encoder) -> int:
+    cores = len(os.sched_getaffinity(0))
+    if encoder.definition is None:
+        return 1  # bytes take less time than sending them
+    return cores if size is None else min(cores, 1 + size // BYTES_PER_WORKER)
+
+
+def assign(source: Source, cuttable: bool, share: float, limit: int | None) -> Iterator[tuple[str, bool, int]]:
+    """-> (text, whether the document ends here, TRAIN or VALIDATION). The units that are dealt out are documents, and the pieces
+    of long ones: a book is one document, too. Unit i goes to validation where (i + 1/2) * share passes a whole number."""
+    unit = 0
+
+    def target_of(index: int) -> int:
+        return VALIDATION if math.floor((index + 1) * share + 0.5) > math.floor(index * share + 0.5) else TRAIN
+
+    for number, document in enumerate(source.documents()):
+        if number == limit:
+            return
+        for text, last in sources.cut(document, cuttable):
+            target = target_of(unit)
+            unit += 1
+            # A document that goes on in the other file ends in this one.
+            yield text, last or target_of(unit) != target, target
+
+
+def pieces_read_ahead(pieces: Iterator, count: int) -> Iterator:
+    for _, piece in zip(range(count), pieces, strict=False):
+        yield piece
+
+
+def chain(first: deque, rest: Iterator) -> Iterator:
+    while first:
+        yield first.popleft()
+    yield from rest
+
+
+def batches(pieces: Iterable[tuple[str, bool, int]], source: Source) -> Iterator[Batch]:
+    batch, size = Batch([], [], []), 0
+    for text, ends, target in pieces:
+        batch.texts.append(text)
+        batch.ends.append(ends)
+        batch.targets.append(target)
+        size += len(text)
+        if size >= BATCH:
+            batch.done = source.done
+            yield batch
+            batch, size = Batch([], [], []), 0
+    if batch.texts:
+        batch.done = source.done
+        yield batch
+
+
+Parts = list[tuple[int, np.ndarray, np.ndarray]]  # (TRAIN or VALIDATION, tokens, where documents end in them)
+
+
+def encoded(work: Iterator[Batch], encoder: Encoder, workers: int) -> Iterator[tuple[Batch, Parts]]:
+    """The batches and what they became, in order whatever the number of workers. Few wait at any time."""
+    if workers == 1:
+        encode = encoder.function()
+        for batch in work:
+            yield batch, encode_batch(batch, encoder, encode)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, initializer=start_worker, initargs=(encoder,)) as pool:
+        waiting: deque = deque()
+        try:
+            for batch in work:
+                waiting.append((batch, pool.submit(encode_in_worker, batch)))
+                if len(waiting) > 3 * workers:
+                    batch, future = waiting.popleft()
+                    yield batch, future.result()
+            while waiting:
+                batch, future = waiting.popleft()
+                yield batch, future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def encode_batch(batch: Batch, encoder: Encoder, encode) -> Parts:
+    ids = encode(batch.texts)
+    eos = np.array([encoder.eos_token_id], dtype=encoder.dtype)
+    parts = []
+    for target in sorted(set(batch.targets)):
+        chosen = [i for i, other in enumerate(batch.targets) if other == target]
+        arrays = [np.append(ids[i], eos) if batch.ends[i] else ids[i] for i in chosen]
+        ends = np.cumsum([len(array) for array in arrays], dtype=np.int64)
+        parts.append((target, np.concatenate(arrays), ends[[batch.ends[i] for i in chosen]]))
+    return parts
+
+
+_worker: tuple | None = None  # a process of the pool builds its tokenizer once
+
+
+def start_worker(encoder: Encoder) -> None:
+    global _worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends the pool
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    _worker = (encoder, encoder.function())
+
+
+def encode_in_worker(batch: Batch) -> Parts:
+    return encode_batch(batch, *_worker)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
