@@ -38,7 +38,7 @@ void save_checkpoint(const fs::path& checkpoint_dir, const std::string& tag, con
       wait_until_visible(staging);
       shard_file = write_optimizer_file(staging, optimizer_file_name(progress.dtype, group.rank()), shards, fetch);
     });
-    const std::vector<std::string> shard_files = group.all_gather(to_text(shard_file));
+    const std::vector<std::string> shard_files = group.all_gather(shard_file.name.empty() ? "" : to_text(shard_file));
     run_on_all_ranks(group, [&] {
       if (!leader) return;
       ModelStates states{progress, {}};
@@ -46,8 +46,7 @@ void save_checkpoint(const fs::path& checkpoint_dir, const std::string& tag, con
       Manifest manifest;
       manifest.files.push_back(write_model_states(staging, states));
       for (const std::string& text : shard_files) {
-        ManifestFile file = manifest_file_from_text(text);
-        if (!file.datasets.empty()) manifest.files.push_back(std::move(file));
+        if (!text.empty()) manifest.files.push_back(manifest_file_from_text(text));
       }
       check_complete(manifest, states.units);
       write_manifest(staging, manifest);

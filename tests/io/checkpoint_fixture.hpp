@@ -1,0 +1,165 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint.hpp"
+#include "tests/catch.hpp"
+#include "tests/io/thread_group.hpp"
+
+namespace mpzero::io::testing {
+
+namespace fs = std::filesystem;
+
+// A folder that goes when the test ends.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (fs::temp_directory_path() / "mpzero-test-XXXXXX").string();
+    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+inline std::string read_file(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void write_file(const fs::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+inline std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+template <typename Work>
+std::string message_of(const Work& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Sizes that divide by no number of ranks; a unit of one element, which leaves most ranks empty-handed.
+inline std::vector<UnitSpec> small_model() {
+  return {{"embedding", {{"model.embed_tokens.weight", {37, 5}}}},
+          {"layers.0", {{"model.layers.0.q.weight", {7, 11}}, {"model.layers.0.norm.weight", {13}}}},
+          {"head", {{"model.norm.weight", {1}}}}};
+}
+
+// Any bit pattern, NaN payloads, infinities and negative zeros among them.
+inline uint32_t bits_at(size_t unit, StateKind kind, int64_t element, uint32_t generation) {
+  uint64_t x = (static_cast<uint64_t>(element) + 1) * 0x9E3779B97F4A7C15ULL + unit * 0xD1B54A32D192ED03ULL +
+               static_cast<uint64_t>(kind) * 0x8CB92BA72F3D8DD7ULL + generation * 0xABC98388FB8FAC03ULL;
+  x ^= x >> 31;
+  x *= 0xBF58476D1CE4E5B9ULL;
+  const auto mixed = static_cast<uint32_t>(x >> 32);
+  switch (element % 5) {
+    case 0:
+      return 0x7F800001U | (mixed & 0x807FFFFFU);  // NaNs, signalling ones too
+    case 1:
+      return element % 2 == 0 ? 0x80000000U : 0xFF800000U;
+    default:
+      return mixed;
+  }
+}
+
+enum class Split { kEven, kRankZeroHoldsAll };
+
+// The shard of one rank; an even split pads the unit at its end, so that the last rank may get less, or nothing.
+inline UnitShard shard_of(const UnitSpec& unit, int rank, int world_size, Split split) {
+  if (split == Split::kRankZeroHoldsAll) return {&unit, 0, rank == 0 ? unit.numel() : 0};
+  const int64_t share = (unit.numel() + world_size - 1) / world_size;
+  const int64_t begin = std::min(unit.numel(), rank * share);
+  return {&unit, begin, std::min(share, unit.numel() - begin)};
+}
+
+inline TrainingProgress progress_at(int64_t step, const std::string& dtype = "bf16") {
+  TrainingProgress progress;
+  progress.step = step;
+  progress.tokens_seen = (int64_t{1} << 40) + step;
+  progress.windows_seen = step * 8;
+  progress.seed = 0xFFFFFFFFFFFFFFF0ULL;
+  progress.dtype = dtype;
+  progress.zero_stage = 2;
+  progress.model_config_json = "{\"hidden_size\": 5, \"note\": \"\u00e9\"}";
+  progress.run_config_json = "{}";
+  return progress;
+}
+
+using BeforeFetch = std::function<void(int rank, size_t shard, StateKind kind)>;
+
+// Saves as `world_size` ranks; returns each rank's error. `before` runs ahead of each fetch.
+inline std::vector<std::string> save(const fs::path& dir, const std::string& tag, const TrainingProgress& progress,
+                                     const std::vector<UnitSpec>& model, int world_size, Split split = Split::kEven,
+                                     uint32_t generation = 0, const BeforeFetch& before = nullptr) {
+  ThreadGroup group(world_size);
+  return group.run([&](ProcessGroup& ranks) {
+    std::vector<UnitShard> shards;
+    for (const UnitSpec& unit : model) shards.push_back(shard_of(unit, ranks.rank(), world_size, split));
+    std::vector<float> values;
+    const auto fetch = [&](size_t i, StateKind kind) -> std::span<const float> {
+      if (before) before(ranks.rank(), i, kind);
+      values.resize(static_cast<size_t>(shards[i].count));
+      for (size_t k = 0; k < values.size(); ++k) {
+        const uint32_t bits = bits_at(i, kind, shards[i].begin + static_cast<int64_t>(k), generation);
+        std::memcpy(&values[k], &bits, sizeof bits);
+      }
+      return values;
+    };
+    save_checkpoint(dir, tag, progress, shards, fetch, ranks);
+  });
+}
+
+// Whether `out` holds, bit for bit, what was saved from element `begin`.
+inline bool same_bits(std::span<const float> out, size_t unit, StateKind kind, int64_t begin, uint32_t generation = 0) {
+  for (size_t k = 0; k < out.size(); ++k) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &out[k], sizeof bits);
+    if (bits != bits_at(unit, kind, begin + static_cast<int64_t>(k), generation)) return false;
+  }
+  return true;
+}
+
+inline constexpr StateKind kAllKinds[] = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
+
+// Reads all of a checkpoint in one rank's and other ranks' slices.
+inline bool holds_generation(const fs::path& folder, const std::vector<UnitSpec>& model, uint32_t generation) {
+  const CheckpointReader reader(folder);
+  for (size_t i = 0; i < model.size(); ++i) {
+    for (const StateKind kind : kAllKinds) {
+      std::vector<float> out(static_cast<size_t>(model[i].numel()));
+      reader.read(model[i].name, kind, 0, out);
+      if (!same_bits(out, i, kind, 0, generation)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace mpzero::io::testing
