@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <memory>
 #include <span>
 #include <vector>
@@ -12,9 +13,15 @@
 
 namespace mpzero::model {
 
-// A unit's weights in the order of its UnitSpec: views into the unit's flat buffer.
+class RopeTable;
+enum class LayerRole;
+
+// A unit's weights in the order of its UnitSpec: contiguous views that lie one behind another in the unit's flat
+// buffer. The decoder relies on it: it multiplies with queries, keys and values at once, and with gate and up at once,
+// through one view over their storage; views that are not adjacent throw Failure.
 using Weights = std::span<const at::Tensor>;
-// Where the gradients of a unit's weights go, in the same order.
+// Where the gradients of a unit's weights go, in the same order. Views that are adjacent like the weights get the
+// weight gradients of such a group from one matrix product; others work, with one product for each.
 using Gradients = std::span<Gradient>;
 
 // What layer_backward needs of layer_forward. Holds the layer's input only when activations are recomputed.
@@ -22,17 +29,25 @@ struct LayerActivations {
   std::vector<at::Tensor> saved;
 };
 
-// A decoder-only language model as units that are run one by one: the embedding, each decoder layer, the head. It owns no
-// weights: whoever calls it gathers them, and hands over where gradients go. B: micro-batch, T: sequence length,
-// H: hidden size, V: vocabulary.
+struct DecoderOptions {
+  // The most logits that head_loss and head_forward_backward hold at a time, over all tokens of a chunk; 0: 2^28 on a
+  // GPU (512 MiB in bf16), 2^23 on a CPU.
+  int64_t max_logits = 0;
+};
+
+// A decoder-only language model as units that are run one by one: the embedding, each decoder layer, the head. It owns
+// no weights: whoever calls it gathers them, and hands over where gradients go. B: micro-batch, T: sequence length, H:
+// hidden size, V: vocabulary. Weights and activations have one dtype (fp64, fp32 or bf16) and device. No autograd: call
+// it with tensors that require no gradient. Under at::globalContext().setDeterministicAlgorithms it repeats bit for bit
+// on the GPU too; on the CPU it always does.
 class Decoder {
  public:
-  explicit Decoder(ModelConfig config);
+  explicit Decoder(ModelConfig config, DecoderOptions options = {});
 
   const ModelConfig& config() const { return config_; }
 
-  // The embedding, the layers, the head; in the order of the forward pass. With a tied head the head's unit holds the final
-  // norm only and the logits use the embedding's weight.
+  // The embedding, the layers, the head; in the order of the forward pass. With a tied head the head's unit holds the
+  // final norm only and the logits use the embedding's weight.
   const std::vector<UnitSpec>& units() const { return units_; }
   size_t embedding_unit() const { return 0; }
   size_t layer_unit(int64_t layer) const { return static_cast<size_t>(layer) + 1; }
@@ -44,28 +59,40 @@ class Decoder {
   // Adds the embedding's gradient. dy: [B, T, H].
   void embed_backward(const at::Tensor& dy, const at::Tensor& tokens, Gradients embedding) const;
 
-  // x: [B, T, H] -> [B, T, H]. `activations`: null when no backward will follow (validation). With `recompute` only x is kept
-  // and layer_backward runs the forward again.
+  // x: [B, T, H] -> [B, T, H]. `activations`: null when no backward will follow (validation). With `recompute` only x
+  // is kept and layer_backward runs the forward again.
   at::Tensor layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations, bool recompute) const;
   // dy: [B, T, H] -> dx [B, T, H]. Frees `activations`.
-  at::Tensor layer_backward(Weights layer, const at::Tensor& dy, LayerActivations& activations, Gradients gradients) const;
+  at::Tensor layer_backward(Weights layer, const at::Tensor& dy, LayerActivations& activations,
+                            Gradients gradients) const;
 
-  // Mean cross-entropy over all B*T targets, fp32 scalar on the device of x. `output_weight` [V, H] is head[1], or the
-  // embedding's weight when the head is tied; `targets` [B, T] int64.
-  at::Tensor head_loss(Weights head, const at::Tensor& output_weight, const at::Tensor& x, const at::Tensor& targets) const;
+  // Mean cross-entropy over all B*T targets, fp32 scalar on the device of x (fp64 for fp64). `output_weight` [V, H] is
+  // head[1], or the embedding's weight when the head is tied; `targets` [B, T] int64.
+  at::Tensor head_loss(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
+                       const at::Tensor& targets) const;
 
   struct HeadResult {
     at::Tensor loss;  // as head_loss: not scaled
     at::Tensor dx;    // [B, T, H], of loss * loss_scale
   };
   // Loss and backward at once, in chunks of tokens, so that no [B*T, V] tensor in fp32 ever exists. Gradients are those
-  // of loss * loss_scale.
-  HeadResult head_forward_backward(Weights head, const at::Tensor& output_weight, const at::Tensor& x, const at::Tensor& targets,
-                                   double loss_scale, Gradients head_gradients, Gradient& output_weight_gradient) const;
+  // of loss * loss_scale. `head_gradients` are those of the head's unit; `output_weight_gradient` is head_gradients[1],
+  // or the embedding's when the head is tied.
+  HeadResult head_forward_backward(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
+                                   const at::Tensor& targets, double loss_scale, Gradients head_gradients,
+                                   Gradient& output_weight_gradient) const;
 
  private:
+  static constexpr size_t kAbsent = static_cast<size_t>(-1);
+  // Where the weight of a role lies in a layer's unit; kAbsent where the model has none.
+  size_t index(LayerRole role) const { return role_index_[static_cast<size_t>(role)]; }
+  int64_t tokens_per_chunk(const at::Tensor& x) const;
+
   ModelConfig config_;
+  DecoderOptions options_;
   std::vector<UnitSpec> units_;
+  std::array<size_t, 11> role_index_;
+  std::shared_ptr<RopeTable> rope_;
 };
 
 }  // namespace mpzero::model

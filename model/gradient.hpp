@@ -2,15 +2,19 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <span>
+#include <utility>
+
 namespace mpzero::model {
 
-// Where the gradient of one weight is written: a view into a flat buffer. The first contribution after reset() overwrites
-// what is there, later ones are added, so that nobody need clear the buffer first. (A tied head contributes before the
-// embedding does.)
+// Where the gradient of one weight is written: a contiguous view into a flat buffer, of the weights' dtype or fp32. The
+// first contribution after reset() overwrites what is there, later ones are added, so that nobody need clear the buffer
+// first. (A tied head contributes before the embedding does.) All contributions repeat bit for bit.
 class Gradient {
  public:
   Gradient() = default;
-  explicit Gradient(at::Tensor view) : view_(std::move(view)) {}
+  // `empty`: the view holds nothing yet, so that the first contribution overwrites it.
+  explicit Gradient(at::Tensor view, bool empty = true) : view_(std::move(view)), empty_(empty) {}
 
   // The next contribution overwrites again.
   void reset() { empty_ = true; }
@@ -19,14 +23,20 @@ class Gradient {
   void add(const at::Tensor& gradient);
   // += a^T b: a [N, out], b [N, in], the weight [out, in].
   void add_matmul(const at::Tensor& a, const at::Tensor& b);
-  // weight[rows[i]] += values[i]: rows [N] int64, values [N, in]. Repeats bit for bit.
+  // weight[rows[i]] += values[i]: rows [N] int64, values [N, in].
   void add_rows(const at::Tensor& rows, const at::Tensor& values);
 
   const at::Tensor& view() const { return view_; }
+  bool empty() const { return empty_; }
 
  private:
+  friend void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b);
   at::Tensor view_;
   bool empty_ = true;
 };
+
+// += a^T b for several weights [out_i, in] that share their input: a [N, sum of out_i], b [N, in]. One matrix product
+// where the views lie one behind another in one buffer, as those of a unit do; else one for each.
+void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace mpzero::model

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/parameter_spec.hpp"
+#include "model/config.hpp"
+
+namespace mpzero::model {
+
+// What a weight of a decoder layer does.
+enum class LayerRole {
+  kInputNorm,
+  kQuery,
+  kKey,
+  kValue,
+  kQueryNorm,
+  kKeyNorm,
+  kOutput,
+  kPostAttentionNorm,
+  kGate,
+  kUp,
+  kDown
+};
+
+struct LayerParameter {
+  LayerRole role;
+  std::string_view name;  // below "model.layers.<i>."
+  std::vector<int64_t> shape;
+};
+
+// What tells one family of models from another. A new one is a file that defines an Architecture, a line in
+// architectures.cpp and a test. The decoder wants kQuery, kKey, kValue next to each other, and kGate next to kUp,
+// because it multiplies with each group at once.
+struct Architecture {
+  std::string_view model_type;       // "model_type" of config.json
+  std::string_view causal_lm_class;  // "architectures" of config.json
+  bool tied_by_default;              // tie_word_embeddings where config.json leaves it out
+  double default_rms_norm_eps;
+  double default_rope_theta;
+  // The head size where config.json names none.
+  int64_t (*default_head_dim)(const ModelConfig& config);
+  // Refuses options of this family that mpzero does not compute.
+  void (*check_options)(const nlohmann::json& json, const std::string& source);
+  // Adds the keys of this family that to_json writes beside the common ones.
+  void (*write_options)(const ModelConfig& config, nlohmann::json& json);
+  // A layer's weights in the order in which they lie in the unit.
+  std::vector<LayerParameter> (*layer_parameters)(const ModelConfig& config);
+};
+
+std::span<const Architecture* const> architectures();
+
+// Throws UserError, naming `source` and the supported types, if there is none.
+const Architecture& find_architecture(std::string_view model_type, const std::string& source);
+
+extern const Architecture kLlama;
+extern const Architecture kQwen3;
+
+}  // namespace mpzero::model

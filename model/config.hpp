@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/parameter_spec.hpp"
+
+namespace mpzero::model {
+
+// Llama 3.1's stretching of the rotary frequencies: wavelengths above original_max_position_embeddings /
+// low_freq_factor are multiplied by `factor`, those below original_max_position_embeddings / high_freq_factor stay,
+// those between are blended.
+struct Llama3RopeScaling {
+  double factor = 8.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  int64_t original_max_position_embeddings = 8192;
+  bool operator==(const Llama3RopeScaling&) const = default;
+};
+
+// The shape of a model under the names of a Hugging Face config.json. Fields may be changed after reading (an override
+// on the command line); call validate() afterwards.
+struct ModelConfig {
+  std::string model_type;  // "qwen3" or "llama"
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_hidden_layers = 0;
+  int64_t num_attention_heads = 0;
+  int64_t num_key_value_heads = 0;
+  int64_t head_dim = 0;
+  int64_t max_position_embeddings = 0;
+  double rms_norm_eps = 0;
+  double rope_theta = 0;
+  std::optional<Llama3RopeScaling> rope_scaling;
+  bool tie_word_embeddings = false;
+  double initializer_range = 0.02;
+  std::optional<int64_t> bos_token_id;
+  std::vector<int64_t> eos_token_ids;
+
+  // Reads a Hugging Face config.json. Throws UserError, naming `source`, key and value, for anything that mpzero would
+  // compute differently from transformers: another model_type, biases, sliding windows, another activation or rope
+  // type.
+  static ModelConfig from_json(std::string_view text, const std::string& source);
+  static ModelConfig from_file(const std::filesystem::path& path);
+
+  // Throws UserError, naming `source`, key and value, unless the sizes are positive and fit each other.
+  void validate(const std::string& source) const;
+
+  // A config.json that transformers loads. `dtype`: how the weights beside it are stored.
+  std::string to_json(std::string_view dtype = "float32") const;
+
+  int64_t query_size() const { return num_attention_heads * head_dim; }
+  int64_t key_value_size() const { return num_key_value_heads * head_dim; }
+
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// The units of the model in the order of the forward pass: "embedding", "layers.0" …, "head".
+std::vector<UnitSpec> model_units(const ModelConfig& config);
+
+// Trainable parameters; a tied head counts once.
+int64_t num_parameters(const ModelConfig& config);
+
+// Floating-point operations of forward and backward for one token of a sequence of `seq_length`, without recomputation:
+// 6 for each weight that takes part in a matrix product (all but the input embedding; a tied head counts) and
+// 6 * layers * heads * head_dim * seq_length for causal attention counted once (the masked half is not counted).
+double flops_per_token(const ModelConfig& config, int64_t seq_length);
+
+}  // namespace mpzero::model

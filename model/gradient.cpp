@@ -1,0 +1,75 @@
+#include "model/gradient.hpp"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+
+#include <algorithm>
+
+#include "model/kernels/embedding.hpp"
+#include "model/rows.hpp"
+
+namespace mpzero::model {
+namespace {
+
+// out (+)= a^T b. Where `out` is wider than a and b, CUDA's matrix product writes the wider type itself.
+void matmul_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool overwrite) {
+  const at::Tensor transposed = a.t();
+  if (out.scalar_type() == a.scalar_type()) {
+    if (overwrite) {
+      at::mm_out(out, transposed, b);
+    } else {
+      at::addmm_out(out, out, transposed, b);
+    }
+    return;
+  }
+  const bool widens = out.is_cuda() && out.scalar_type() == at::kFloat &&
+                      (a.scalar_type() == at::kBFloat16 || a.scalar_type() == at::kHalf);
+  if (widens && overwrite) {
+    at::mm_out(out, transposed, b, at::kFloat);
+  } else if (widens) {
+    at::addmm_out(out, out, transposed, b, at::kFloat);
+  } else if (overwrite) {
+    out.copy_(at::mm(transposed, b));
+  } else {
+    out.add_(at::mm(transposed, b));
+  }
+}
+
+}  // namespace
+
+void Gradient::add(const at::Tensor& gradient) {
+  if (std::exchange(empty_, false)) {
+    view_.copy_(gradient);
+  } else {
+    view_.add_(gradient);
+  }
+}
+
+void Gradient::add_matmul(const at::Tensor& a, const at::Tensor& b) {
+  matmul_into(view_, a, b, std::exchange(empty_, false));
+}
+
+void Gradient::add_rows(const at::Tensor& rows, const at::Tensor& values) {
+  if (std::exchange(empty_, false)) view_.zero_();
+  embedding_backward(view_, rows, values);
+}
+
+void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b) {
+  std::vector<at::Tensor> views;
+  for (const Gradient& gradient : gradients) views.push_back(gradient.view_);
+  const bool same_state = std::all_of(gradients.begin(), gradients.end(),
+                                      [&](const Gradient& g) { return g.empty_ == gradients.front().empty_; });
+  if (same_state && rows_adjacent(views)) {
+    matmul_into(join_rows(views), a, b, gradients.front().empty_);
+    for (Gradient& gradient : gradients) gradient.empty_ = false;
+    return;
+  }
+  int64_t begin = 0;
+  for (Gradient& gradient : gradients) {
+    const int64_t rows = gradient.view_.size(0);
+    gradient.add_matmul(a.narrow(1, begin, rows), b);
+    begin += rows;
+  }
+}
+
+}  // namespace mpzero::model

@@ -1,0 +1,120 @@
+#include "model/initializer.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <thread>
+#include <vector>
+
+// The same arithmetic for several instruction sets, chosen when the program starts. The results are equal, since this
+// file is compiled without fusing multiplications and additions and calls no library function but the exactly rounded
+// square root.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#define MPZERO_CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
+#else
+#define MPZERO_CLONES
+#endif
+
+namespace mpzero::model {
+namespace {
+
+constexpr int64_t kBlock = 1024;  // elements made at a time: half as many pairs
+
+// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): a bijection that mixes all bits.
+constexpr uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
+
+uint64_t parameter_key(uint64_t seed, const std::string& name) {
+  uint64_t hash = mix(seed + kGolden);
+  for (const char c : name) hash = mix(hash ^ static_cast<unsigned char>(c)) + kGolden;
+  return hash;
+}
+
+// ln(u) for 0 < u <= 1, normal numbers: exponent apart, and 2 artanh((m - 1) / (m + 1)) for m in [sqrt(1/2), sqrt(2)).
+inline float logarithm(float u) {
+  const int32_t bits = std::bit_cast<int32_t>(u);
+  const int32_t exponent = (bits - 0x3f3504f3) >> 23;  // 0x3f3504f3: sqrt(1/2)
+  const float m = std::bit_cast<float>(bits - exponent * (1 << 23));
+  const float s = (m - 1.0f) / (m + 1.0f);
+  const float s2 = s * s;
+  const float series = 2.0f * s * (1.0f + s2 * (1.0f / 3 + s2 * (1.0f / 5 + s2 * (1.0f / 7 + s2 * (1.0f / 9)))));
+  return static_cast<float>(exponent) * 0.693147180559945f + series;
+}
+
+// Pairs [first, first + kBlock / 2) of the stream `key` as normal numbers (Box and Muller, 1958).
+MPZERO_CLONES void normal_block(uint64_t key, uint64_t first, float deviation, float* out) {
+  uint32_t radius_bits[kBlock / 2];
+  uint32_t angle_bits[kBlock / 2];
+  for (int64_t i = 0; i < kBlock / 2; ++i) {
+    const uint64_t z = mix(key + (first + static_cast<uint64_t>(i) + 1) * kGolden);
+    radius_bits[i] = static_cast<uint32_t>(z >> 41);
+    angle_bits[i] = static_cast<uint32_t>(z) & 0xffffff;
+  }
+  for (int64_t i = 0; i < kBlock / 2; ++i) {
+    // 23 bits and a half step: never 0 or 1, and exact in fp32.
+    const float u = (static_cast<float>(static_cast<int32_t>(radius_bits[i])) + 0.5f) * 0x1p-23f;
+    const float radius = std::sqrt(-2.0f * logarithm(u)) * deviation;
+    // Two bits choose a quarter turn, the others an angle in [-pi/4, pi/4).
+    const int32_t quarter = static_cast<int32_t>(angle_bits[i] >> 22);
+    const float fraction = static_cast<float>(static_cast<int32_t>(angle_bits[i] & 0x3fffff)) * 0x1p-22f;
+    const float a = (fraction - 0.5f) * 1.57079632679490f;
+    const float a2 = a * a;
+    const float sine = a * (1.0f + a2 * (-1.0f / 6 + a2 * (1.0f / 120 + a2 * (-1.0f / 5040 + a2 * (1.0f / 362880)))));
+    const float cosine =
+        1.0f + a2 * (-0.5f + a2 * (1.0f / 24 + a2 * (-1.0f / 720 + a2 * (1.0f / 40320 + a2 * (-1.0f / 3628800)))));
+    const bool odd = (quarter & 1) != 0;
+    const float x = odd ? sine : cosine;
+    const float y = odd ? cosine : sine;
+    const float sign = (quarter & 2) != 0 ? -radius : radius;
+    out[2 * i] = x * sign;
+    out[2 * i + 1] = y * (odd ? -sign : sign);
+  }
+}
+
+void fill_normal(uint64_t key, float deviation, int64_t begin, std::span<float> out) {
+  const int64_t end = begin + static_cast<int64_t>(out.size());
+  float buffer[kBlock];
+  for (int64_t block = begin / kBlock; block * kBlock < end; ++block) {
+    const int64_t block_begin = block * kBlock;
+    const int64_t from = std::max(begin, block_begin), to = std::min(end, block_begin + kBlock);
+    normal_block(key, static_cast<uint64_t>(block_begin / 2), deviation, buffer);
+    std::copy(buffer + (from - block_begin), buffer + (to - block_begin), out.data() + (from - begin));
+  }
+}
+
+}  // namespace
+
+RandomInitializer::RandomInitializer(uint64_t seed, double initializer_range, int threads)
+    : seed_(seed),
+      initializer_range_(static_cast<float>(initializer_range)),
+      threads_(threads > 0 ? threads : std::max(1, at::get_num_threads())) {}
+
+void RandomInitializer::read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const {
+  if (parameter.shape.size() == 1) {
+    std::fill(out.begin(), out.end(), 1.0f);
+    return;
+  }
+  const uint64_t key = parameter_key(seed_, parameter.name);
+  const int64_t count = static_cast<int64_t>(out.size());
+  constexpr int64_t kWorthAThread = int64_t{1} << 20;
+  const int64_t threads = std::clamp<int64_t>(count / kWorthAThread, 1, threads_);
+  const int64_t share = (count + threads - 1) / threads;
+  const auto fill = [&](int64_t from, int64_t to) {
+    fill_normal(key, initializer_range_, begin + from,
+                out.subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)));
+  };
+  std::vector<std::jthread> helpers;
+  for (int64_t t = 1; t < threads; ++t) {
+    helpers.emplace_back(fill, std::min(count, t * share), std::min(count, (t + 1) * share));
+  }
+  fill(0, std::min(count, share));
+}
+
+}  // namespace mpzero::model

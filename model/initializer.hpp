@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/parameter_source.hpp"
+
+namespace mpzero::model {
+
+// Random weights as transformers initializes these models: matrices normal with mean 0 and deviation
+// `initializer_range`, norm weights one. Element i of a parameter depends on seed, the parameter's name and i only, so
+// that every shard can be made by itself, and has the same bits on every machine, with any number of threads and for
+// any slicing.
+class RandomInitializer final : public ParameterSource {
+ public:
+  // `threads`: 0 takes as many as ATen uses.
+  RandomInitializer(uint64_t seed, double initializer_range, int threads = 0);
+
+  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override;
+
+ private:
+  uint64_t seed_;
+  float initializer_range_;
+  int threads_;
+};
+
+}  // namespace mpzero::model

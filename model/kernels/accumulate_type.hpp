@@ -1,0 +1,10 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+namespace mpzero::model {
+
+// What sums over `type` are taken in.
+inline at::ScalarType accumulate_type(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
+
+}  // namespace mpzero::model

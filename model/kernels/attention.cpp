@@ -1,0 +1,185 @@
+#include "model/kernels/attention.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention_backward.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/softmax.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "model/kernels/accumulate_type.hpp"
+
+namespace mpzero::model {
+namespace {
+
+// The kernels want [B, heads, T, D].
+at::Tensor heads_first(const at::Tensor& x) { return x.transpose(1, 2); }
+
+// Head h of the result is head h / group of x [B, kv_heads, T, D].
+at::Tensor repeat_heads(const at::Tensor& x, int64_t group) {
+  if (group == 1) return x;
+  return x.unsqueeze(2)
+      .expand({x.size(0), x.size(1), group, x.size(2), x.size(3)})
+      .reshape({x.size(0), x.size(1) * group, x.size(2), x.size(3)});
+}
+
+// The transpose of repeat_heads: sums each group of heads.
+at::Tensor sum_heads(const at::Tensor& dx, int64_t group) {
+  if (group == 1) return dx;
+  const at::Tensor grouped = dx.reshape({dx.size(0), dx.size(1) / group, group, dx.size(2), dx.size(3)});
+  return grouped.sum(2, false, accumulate_type(dx.scalar_type())).to(dx.scalar_type());
+}
+
+// softmax(q k^T / sqrt(D)) [B, heads, T, T] in at least fp32.
+at::Tensor probabilities(const at::Tensor& q, const at::Tensor& k) {
+  const at::ScalarType wide = accumulate_type(q.scalar_type());
+  const int64_t length = q.size(2);
+  at::Tensor scores = at::matmul(q.to(wide), k.to(wide).transpose(2, 3)).mul_(1.0 / std::sqrt(q.size(3)));
+  const at::Tensor future = at::ones({length, length}, q.options().dtype(at::kBool)).triu(1);
+  scores.masked_fill_(future, -std::numeric_limits<double>::infinity());
+  return at::softmax(scores, -1);
+}
+
+at::Tensor math_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  return at::matmul(probabilities(q, k), v.to(accumulate_type(v.scalar_type()))).to(q.scalar_type());
+}
+
+AttentionGradients math_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
+                                 const at::Tensor& v) {
+  const at::ScalarType wide = accumulate_type(q.scalar_type());
+  const at::Tensor p = probabilities(q, k);
+  const at::Tensor dout_wide = dout.to(wide);
+  const at::Tensor dp = at::matmul(dout_wide, v.to(wide).transpose(2, 3));
+  const at::Tensor ds = p.mul(dp.sub(dp.mul(p).sum(-1, true))).mul_(1.0 / std::sqrt(static_cast<double>(q.size(3))));
+  return {at::matmul(ds, k.to(wide)).to(q.scalar_type()),
+          at::matmul(ds.transpose(2, 3), q.to(wide)).to(k.scalar_type()),
+          at::matmul(p.transpose(2, 3), dout_wide).to(v.scalar_type())};
+}
+
+bool repeats_keys(AttentionKernel kernel) {
+  return kernel != AttentionKernel::kCudnn && kernel != AttentionKernel::kFlash;
+}
+
+// cuDNN and FlashAttention number their random states; without dropout the backward passes only hand them on.
+at::Tensor number(const c10::SymInt& value) {
+  return at::empty({}, at::TensorOptions().dtype(at::kLong)).fill_(value.expect_int());
+}
+
+int64_t as_int(const at::Tensor& number) { return number.const_data_ptr<int64_t>()[0]; }
+
+}  // namespace
+
+AttentionKernel choose_attention_kernel(const at::Tensor& q) {
+  const bool deterministic = at::globalContext().deterministicAlgorithms();
+  const int64_t head_dim = q.size(-1);
+  if (q.scalar_type() != at::kFloat && q.scalar_type() != at::kBFloat16) return AttentionKernel::kMath;
+  if (q.is_cpu()) return AttentionKernel::kCpuFlash;
+  if (!q.is_cuda()) return AttentionKernel::kMath;
+  if (q.scalar_type() == at::kFloat) {
+    return deterministic || head_dim % 4 != 0 ? AttentionKernel::kMath : AttentionKernel::kEfficient;
+  }
+  if (head_dim % 8 != 0 || head_dim > 256) return AttentionKernel::kMath;
+  return deterministic || head_dim > 128 ? AttentionKernel::kFlash : AttentionKernel::kCudnn;
+}
+
+AttentionOutput attention_forward(AttentionKernel kernel, const at::Tensor& q, const at::Tensor& k,
+                                  const at::Tensor& v) {
+  const int64_t group = repeats_keys(kernel) ? q.size(2) / k.size(2) : 1;
+  const at::Tensor query = heads_first(q);
+  const at::Tensor key = repeat_heads(heads_first(k), group);
+  const at::Tensor value = repeat_heads(heads_first(v), group);
+  AttentionOutput result;
+  at::Tensor out;
+  switch (kernel) {
+    case AttentionKernel::kMath:
+      out = math_forward(query, key, value);
+      break;
+    case AttentionKernel::kCpuFlash: {
+      auto [o, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, true);
+      out = o;
+      result.saved = {logsumexp};
+      break;
+    }
+    case AttentionKernel::kCudnn: {
+      auto [o, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, mask] =
+          at::_scaled_dot_product_cudnn_attention(query, key, value, std::nullopt, true, 0.0, true, false);
+      out = o;
+      result.saved = {logsumexp, cum_q, cum_k, number(max_q), number(max_k), seed, offset};
+      break;
+    }
+    case AttentionKernel::kFlash: {
+      auto [o, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, mask] =
+          at::_scaled_dot_product_flash_attention(query, key, value, 0.0, true, false);
+      out = o;
+      result.saved = {logsumexp, cum_q, cum_k, number(max_q), number(max_k), seed, offset};
+      break;
+    }
+    case AttentionKernel::kEfficient: {
+      auto [o, logsumexp, seed, offset] =
+          at::_scaled_dot_product_efficient_attention(query, key, value, std::nullopt, true, 0.0, true);
+      out = o;
+      result.saved = {logsumexp, seed, offset};
+      break;
+    }
+  }
+  result.out = heads_first(out);
+  return result;
+}
+
+AttentionGradients attention_backward(AttentionKernel kernel, const at::Tensor& dout, const at::Tensor& q,
+                                      const at::Tensor& k, const at::Tensor& v, const AttentionOutput& forward) {
+  const int64_t group = repeats_keys(kernel) ? q.size(2) / k.size(2) : 1;
+  const at::Tensor query = heads_first(q);
+  const at::Tensor key = repeat_heads(heads_first(k), group);
+  const at::Tensor value = repeat_heads(heads_first(v), group);
+  const at::Tensor dy = heads_first(dout);
+  const at::Tensor out = heads_first(forward.out);
+  const std::vector<at::Tensor>& saved = forward.saved;
+  AttentionGradients gradients;
+  switch (kernel) {
+    case AttentionKernel::kMath:
+      gradients = math_backward(dy, query, key, value);
+      break;
+    case AttentionKernel::kCpuFlash: {
+      auto [dq, dk, dv] =
+          at::_scaled_dot_product_flash_attention_for_cpu_backward(dy, query, key, value, out, saved[0], 0.0, true);
+      gradients = {dq, dk, dv};
+      break;
+    }
+    case AttentionKernel::kCudnn: {
+      auto [dq, dk, dv] = at::_scaled_dot_product_cudnn_attention_backward(
+          dy, query, key, value, out, saved[0], saved[5], saved[6], at::Tensor(), saved[1], saved[2], as_int(saved[3]),
+          as_int(saved[4]), 0.0, true);
+      gradients = {dq, dk, dv};
+      break;
+    }
+    case AttentionKernel::kFlash: {
+      auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_backward(
+          dy, query, key, value, out, saved[0], saved[1], saved[2], as_int(saved[3]), as_int(saved[4]), 0.0, true,
+          saved[5], saved[6]);
+      gradients = {dq, dk, dv};
+      break;
+    }
+    case AttentionKernel::kEfficient: {
+      auto [dq, dk, dv, dbias] = at::_scaled_dot_product_efficient_attention_backward(
+          dy, query, key, value, at::Tensor(), out, saved[0], saved[1], saved[2], 0.0, {true, true, true, false}, true);
+      gradients = {dq, dk, dv};
+      break;
+    }
+  }
+  return {heads_first(gradients.dq), heads_first(sum_heads(gradients.dk, group)),
+          heads_first(sum_heads(gradients.dv, group))};
+}
+
+}  // namespace mpzero::model

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace mpzero::model {
+
+enum class AttentionKernel {
+  kMath,       // ATen operators; any type and device, [B, heads, T, T] in memory
+  kCpuFlash,   // fp32 and bf16 on the CPU
+  kCudnn,      // bf16 on the GPU
+  kFlash,      // bf16 on the GPU; repeats bit for bit under at::globalContext().setDeterministicAlgorithms
+  kEfficient,  // fp32 on the GPU
+};
+
+// The fastest kernel for these types, this device and head size D that keeps the promise of
+// at::globalContext().deterministicAlgorithms().
+AttentionKernel choose_attention_kernel(const at::Tensor& q);
+
+struct AttentionOutput {
+  at::Tensor out;                 // [B, T, heads, D]
+  std::vector<at::Tensor> saved;  // for the backward of the same kernel
+};
+
+struct AttentionGradients {
+  at::Tensor dq, dk, dv;  // as q, k, v
+};
+
+// Causal attention softmax(q k^T / sqrt(D)) v: q [B, T, heads, D]; k, v [B, T, kv_heads, D], each shared by heads /
+// kv_heads neighbouring query heads (Ainslie et al., 2023, arXiv:2305.13245). Strided views of a packed projection are
+// welcome.
+AttentionOutput attention_forward(AttentionKernel kernel, const at::Tensor& q, const at::Tensor& k,
+                                  const at::Tensor& v);
+AttentionGradients attention_backward(AttentionKernel kernel, const at::Tensor& dout, const at::Tensor& q,
+                                      const at::Tensor& k, const at::Tensor& v, const AttentionOutput& forward);
+
+}  // namespace mpzero::model

@@ -1,0 +1,38 @@
+#include "model/kernels/cross_entropy.hpp"
+
+#include <ATen/ops/log_softmax.h>
+
+#include "model/kernels/accumulate_type.hpp"
+#include "model/kernels/cuda.hpp"
+
+namespace mpzero::model {
+
+at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets) {
+  return cuda::has_kernels(logits) ? cuda::cross_entropy_forward(logits, targets)
+                                   : reference::cross_entropy_forward(logits, targets);
+}
+
+at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale) {
+  return cuda::has_kernels(logits) ? cuda::cross_entropy_forward_backward_(logits, targets, gradient_scale)
+                                   : reference::cross_entropy_forward_backward_(logits, targets, gradient_scale);
+}
+
+namespace reference {
+
+at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets) {
+  const at::Tensor log_p = at::log_softmax(logits, 1, accumulate_type(logits.scalar_type()));
+  return log_p.gather(1, targets.unsqueeze(1)).squeeze(1).neg_();
+}
+
+at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale) {
+  at::Tensor log_p = at::log_softmax(logits, 1, accumulate_type(logits.scalar_type()));
+  const at::Tensor index = targets.unsqueeze(1);
+  at::Tensor target_log_p = log_p.gather(1, index);
+  at::Tensor gradient = log_p.exp_();
+  gradient.scatter_(1, index, gradient.gather(1, index).sub_(1.0));
+  logits.copy_(gradient.mul_(gradient_scale));
+  return target_log_p.squeeze(1).neg_();
+}
+
+}  // namespace reference
+}  // namespace mpzero::model

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "model/kernels/qk_rope.hpp"
+#include "model/kernels/rms_norm.hpp"
+
+// The fused CUDA kernels behind the functions of the same names in model/kernels/*.hpp, which say what they compute.
+// They run on the current stream of the tensors' device.
+namespace mpzero::model::cuda {
+
+// fp32 and bf16 tensors on a GPU; everything else takes the reference.
+bool has_kernels(const at::Tensor& tensor);
+
+// Of the current device.
+int multiprocessor_count();
+
+RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps);
+RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
+                                   const at::Tensor& rstd, const at::Tensor& dresidual);
+at::Tensor qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope);
+QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
+                                 const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
+                                 const RopeTables& rope);
+at::Tensor swiglu_forward(const at::Tensor& gate_up);
+at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
+at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets);
+at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale);
+void embedding_backward(at::Tensor weight_gradient, const at::Tensor& rows, const at::Tensor& values);
+
+}  // namespace mpzero::model::cuda

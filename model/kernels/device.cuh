@@ -1,0 +1,82 @@
+#pragma once
+
+// What the CUDA kernels of this folder share: types, packs of 16 bytes, sums over warps and blocks.
+#include <ATen/core/Tensor.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <c10/util/BFloat16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+
+namespace mpzero::model::cuda {
+
+constexpr int kWarp = 32;
+
+// kPack neighbouring elements that are read or written at once.
+template <typename T, int kPack>
+struct alignas(sizeof(T) * kPack) Pack {
+  T v[kPack];
+};
+
+template <typename T, int kPack>
+__device__ Pack<T, kPack> load(const T* at) {
+  return *reinterpret_cast<const Pack<T, kPack>*>(at);
+}
+
+template <typename T, int kPack>
+__device__ void store(T* at, const Pack<T, kPack>& pack) {
+  *reinterpret_cast<Pack<T, kPack>*>(at) = pack;
+}
+
+__device__ inline float warp_sum(float x) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+  return x;
+}
+
+// The sum over the block, the same bits in every thread. All threads must call it.
+__device__ inline float block_sum(float x) {
+  __shared__ float partial[kWarp];
+  const int warps = (blockDim.x + kWarp - 1) / kWarp;
+  x = warp_sum(x);
+  __syncthreads();  // an earlier call's readers are done
+  if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  return warp_sum(static_cast<int>(threadIdx.x) % kWarp < warps ? partial[threadIdx.x % kWarp] : 0.0f);
+}
+
+// Calls body(T{}, std::integral_constant<int, kPack>{}) with the tensor's type, and the pack size that `columns` and
+// the addresses allow: 16 bytes or one element.
+template <typename T, typename Body>
+void with_pack(int64_t columns, std::initializer_list<const void*> addresses, Body&& body) {
+  constexpr int kPack = 16 / sizeof(T);
+  const bool aligned = std::all_of(addresses.begin(), addresses.end(),
+                                   [](const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; });
+  if (aligned && columns % kPack == 0) {
+    body(T{}, std::integral_constant<int, kPack>{});
+  } else {
+    body(T{}, std::integral_constant<int, 1>{});
+  }
+}
+
+template <typename Body>
+void with_type(at::ScalarType type, Body&& body) {
+  if (type == at::kBFloat16) {
+    body(c10::BFloat16{});
+  } else {
+    TORCH_CHECK(type == at::kFloat, "CUDA kernels take fp32 and bf16, not ", type);
+    body(float{});
+  }
+}
+
+// Whole warps, enough for `items` at one each, at most `limit`.
+inline int block_threads(int64_t items, int limit) {
+  const int64_t rounded = (items + kWarp - 1) / kWarp * kWarp;
+  return static_cast<int>(std::clamp<int64_t>(rounded, kWarp, limit));
+}
+
+}  // namespace mpzero::model::cuda

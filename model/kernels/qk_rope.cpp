@@ -1,0 +1,75 @@
+#include "model/kernels/qk_rope.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include "model/kernels/cuda.hpp"
+#include "model/kernels/rms_norm.hpp"
+
+namespace mpzero::model {
+
+at::Tensor qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope) {
+  return cuda::has_kernels(qkv) ? cuda::qk_rope_forward(qkv, heads, norm, rope)
+                                : reference::qk_rope_forward(qkv, heads, norm, rope);
+}
+
+QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
+                                 const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
+                                 const RopeTables& rope) {
+  return cuda::has_kernels(dq) ? cuda::qk_rope_backward(dq, dk, dv, qkv, heads, norm, rope)
+                               : reference::qk_rope_backward(dq, dk, dv, qkv, heads, norm, rope);
+}
+
+namespace reference {
+namespace {
+
+// out = x turned forwards, or backwards with `inverse`. x and out [B, T, heads, D].
+void rotate(const at::Tensor& x, const RopeTables& rope, bool inverse, at::Tensor out) {
+  const int64_t half = x.size(-1) / 2;
+  const at::Tensor cos = rope.cos.unsqueeze(1);
+  const at::Tensor sin = inverse ? rope.sin.unsqueeze(1).neg() : rope.sin.unsqueeze(1);
+  const at::Tensor first = x.narrow(-1, 0, half);
+  const at::Tensor second = x.narrow(-1, half, half);
+  out.narrow(-1, 0, half).copy_(first.mul(cos).sub_(second.mul(sin)));
+  out.narrow(-1, half, half).copy_(second.mul(cos).add_(first.mul(sin)));
+}
+
+}  // namespace
+
+at::Tensor qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope) {
+  at::Tensor q = qkv.narrow(2, 0, heads.query);
+  at::Tensor k = qkv.narrow(2, heads.query, heads.key_value);
+  if (norm.defined()) {
+    q = reference::rms_norm_forward(q, norm.query, norm.eps).y;
+    k = reference::rms_norm_forward(k, norm.key, norm.eps).y;
+  }
+  at::Tensor out = at::empty({qkv.size(0), qkv.size(1), heads.query + heads.key_value, qkv.size(3)}, qkv.options());
+  rotate(q, rope, false, out.narrow(2, 0, heads.query));
+  rotate(k, rope, false, out.narrow(2, heads.query, heads.key_value));
+  return out;
+}
+
+QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
+                                 const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
+                                 const RopeTables& rope) {
+  QkRopeGradients result;
+  result.dqkv = at::empty({dq.size(0), dq.size(1), heads.query + 2 * heads.key_value, dq.size(3)}, dq.options());
+  at::Tensor dq_out = result.dqkv.narrow(2, 0, heads.query);
+  at::Tensor dk_out = result.dqkv.narrow(2, heads.query, heads.key_value);
+  result.dqkv.narrow(2, heads.query + heads.key_value, heads.key_value).copy_(dv);
+  rotate(dq, rope, true, dq_out);
+  rotate(dk, rope, true, dk_out);
+  if (!norm.defined()) return result;
+
+  const auto through_norm = [&](at::Tensor d, const at::Tensor& x, const at::Tensor& weight) {
+    const at::Tensor rstd = reference::rms_norm_forward(x, weight, norm.eps).rstd;
+    const RmsNormGradients gradients = reference::rms_norm_backward(d, x, weight, rstd, at::Tensor());
+    d.copy_(gradients.dx);
+    return gradients.dweight;
+  };
+  result.dquery_weight = through_norm(dq_out, qkv.narrow(2, 0, heads.query), norm.query);
+  result.dkey_weight = through_norm(dk_out, qkv.narrow(2, heads.query, heads.key_value), norm.key);
+  return result;
+}
+
+}  // namespace reference
+}  // namespace mpzero::model

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace mpzero::model {
+
+struct RmsNormOutput {
+  at::Tensor y;     // as x
+  at::Tensor rstd;  // [...]: 1 / sqrt(mean(x^2) + eps) of each row, fp32 (fp64 for fp64)
+};
+
+struct RmsNormGradients {
+  at::Tensor dx;       // as x
+  at::Tensor dweight;  // [H], fp32 (fp64 for fp64)
+};
+
+// y = weight * (x * rstd): x [..., H], weight [H] (Zhang and Sennrich, 2019, arXiv:1910.07467). Computed in fp32; the
+// normalized x is rounded to x's dtype before it meets the weight, as in transformers.
+RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps);
+
+// With h = x * rstd and g = dy * weight: dx = rstd * (g - h * mean(g * h)) + dresidual and dweight = sum over rows of
+// dy * h. `dresidual`: as x, or undefined. The sum over rows has a fixed order.
+RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
+                                   const at::Tensor& rstd, const at::Tensor& dresidual);
+
+// The same out of ATen operators, on any device: what the kernels are tested against.
+namespace reference {
+RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps);
+RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
+                                   const at::Tensor& rstd, const at::Tensor& dresidual);
+}  // namespace reference
+
+}  // namespace mpzero::model

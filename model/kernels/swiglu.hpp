@@ -1,0 +1,19 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace mpzero::model {
+
+// silu(gate) * up, where gate_up [N, 2I] holds the gates [N, I] and then the ups [N, I] -> [N, I] (Shazeer, 2020,
+// arXiv:2002.05202; silu(x) = x * sigmoid(x)).
+at::Tensor swiglu_forward(const at::Tensor& gate_up);
+// dy [N, I] -> d(gate_up) [N, 2I].
+at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
+
+// The same out of ATen operators, on any device.
+namespace reference {
+at::Tensor swiglu_forward(const at::Tensor& gate_up);
+at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
+}  // namespace reference
+
+}  // namespace mpzero::model

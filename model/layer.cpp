@@ -1,0 +1,142 @@
+// One decoder layer, forward and backward: x + attention(norm(x)), then h + mlp(norm(h)).
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+
+#include "model/architectures.hpp"
+#include "model/decoder.hpp"
+#include "model/kernels/attention.hpp"
+#include "model/kernels/qk_rope.hpp"
+#include "model/kernels/rms_norm.hpp"
+#include "model/kernels/swiglu.hpp"
+#include "model/rope_table.hpp"
+#include "model/rows.hpp"
+
+namespace mpzero::model {
+namespace {
+
+// The activations of a layer. N = B * T tokens; I: intermediate size.
+struct Saved {
+  at::Tensor x;              // [B, T, H], the layer's input
+  at::Tensor normed;         // [N, H], x after its norm
+  at::Tensor rstd;           // [N]
+  at::Tensor qkv;            // [B, T, heads + 2 * kv_heads, D], before norm and rotation
+  at::Tensor qk;             // [B, T, heads + kv_heads, D], after them
+  AttentionOutput attended;  // out [B, T, heads, D]
+  at::Tensor h;              // [N, H], x plus attention
+  at::Tensor h_normed;       // [N, H]
+  at::Tensor h_rstd;         // [N]
+  at::Tensor gate_up;        // [N, 2I]
+  at::Tensor activated;      // [N, I]
+
+  std::vector<at::Tensor> pack() const {
+    std::vector<at::Tensor> packed{x, normed, rstd, qkv, qk, attended.out, h, h_normed, h_rstd, gate_up, activated};
+    packed.insert(packed.end(), attended.saved.begin(), attended.saved.end());
+    return packed;
+  }
+  static Saved unpack(std::vector<at::Tensor> p) {
+    return {p[0], p[1], p[2], p[3], p[4], {p[5], {p.begin() + 11, p.end()}}, p[6], p[7], p[8], p[9], p[10]};
+  }
+};
+
+// A layer's weights by what they do.
+struct LayerWeights {
+  at::Tensor input_norm, qkv, output, post_attention_norm, gate_up, down;
+  QkNormWeights qk_norm;
+};
+
+at::Tensor forward(const ModelConfig& config, const LayerWeights& w, const RopeTables& rope, const at::Tensor& x,
+                   Saved& s) {
+  const HeadCounts heads{config.num_attention_heads, config.num_key_value_heads};
+  const int64_t batch = x.size(0), length = x.size(1), hidden = x.size(2);
+  s.x = x;
+  const at::Tensor rows = x.reshape({-1, hidden});
+  const RmsNormOutput input_norm = rms_norm_forward(rows, w.input_norm, config.rms_norm_eps);
+  s.normed = input_norm.y;
+  s.rstd = input_norm.rstd;
+  s.qkv = at::mm(s.normed, w.qkv.t()).view({batch, length, heads.query + 2 * heads.key_value, config.head_dim});
+  s.qk = qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
+  const at::Tensor q = s.qk.narrow(2, 0, heads.query);
+  s.attended = attention_forward(choose_attention_kernel(q), q, s.qk.narrow(2, heads.query, heads.key_value),
+                                 s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value));
+  s.h = at::addmm(rows, s.attended.out.reshape({-1, config.query_size()}), w.output.t());
+  const RmsNormOutput h_norm = rms_norm_forward(s.h, w.post_attention_norm, config.rms_norm_eps);
+  s.h_normed = h_norm.y;
+  s.h_rstd = h_norm.rstd;
+  s.gate_up = at::mm(s.h_normed, w.gate_up.t());
+  s.activated = swiglu_forward(s.gate_up);
+  return at::addmm(s.h, s.activated, w.down.t()).view(x.sizes());
+}
+
+}  // namespace
+
+namespace {
+
+LayerWeights by_role(const Weights layer, const std::array<size_t, 11>& index, double eps) {
+  const auto at_role = [&](LayerRole role) { return layer[index[static_cast<size_t>(role)]]; };
+  const auto optional = [&](LayerRole role) {
+    const size_t i = index[static_cast<size_t>(role)];
+    return i == static_cast<size_t>(-1) ? at::Tensor() : layer[i];
+  };
+  return {.input_norm = at_role(LayerRole::kInputNorm),
+          .qkv = join_rows(layer.subspan(index[static_cast<size_t>(LayerRole::kQuery)], 3)),
+          .output = at_role(LayerRole::kOutput),
+          .post_attention_norm = at_role(LayerRole::kPostAttentionNorm),
+          .gate_up = join_rows(layer.subspan(index[static_cast<size_t>(LayerRole::kGate)], 2)),
+          .down = at_role(LayerRole::kDown),
+          .qk_norm = {optional(LayerRole::kQueryNorm), optional(LayerRole::kKeyNorm), eps}};
+}
+
+}  // namespace
+
+at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
+                                  bool recompute) const {
+  const LayerWeights weights = by_role(layer, role_index_, config_.rms_norm_eps);
+  Saved saved;
+  at::Tensor y = forward(config_, weights, rope_->get(x.size(1), x.options()), x, saved);
+  if (activations != nullptr) activations->saved = recompute ? std::vector<at::Tensor>{x} : saved.pack();
+  return y;
+}
+
+at::Tensor Decoder::layer_backward(Weights layer, const at::Tensor& dy, LayerActivations& activations,
+                                   Gradients gradients) const {
+  const LayerWeights w = by_role(layer, role_index_, config_.rms_norm_eps);
+  const RopeTables rope = rope_->get(dy.size(1), dy.options());
+  Saved s;
+  if (activations.saved.size() == 1) {
+    forward(config_, w, rope, activations.saved[0], s);
+  } else {
+    s = Saved::unpack(std::move(activations.saved));
+  }
+  activations.saved.clear();
+
+  const HeadCounts heads{config_.num_attention_heads, config_.num_key_value_heads};
+  const at::Tensor d_out = dy.reshape({-1, config_.hidden_size});
+
+  gradients[index(LayerRole::kDown)].add_matmul(d_out, s.activated);
+  const at::Tensor d_gate_up = swiglu_backward(at::mm(d_out, w.down), s.gate_up);
+  add_matmul(gradients.subspan(index(LayerRole::kGate), 2), d_gate_up, s.h_normed);
+  const RmsNormGradients h_norm =
+      rms_norm_backward(at::mm(d_gate_up, w.gate_up), s.h, w.post_attention_norm, s.h_rstd, d_out);
+  gradients[index(LayerRole::kPostAttentionNorm)].add(h_norm.dweight);
+
+  const at::Tensor& dh = h_norm.dx;
+  gradients[index(LayerRole::kOutput)].add_matmul(dh, s.attended.out.reshape({-1, config_.query_size()}));
+  const at::Tensor d_attended = at::mm(dh, w.output).view(s.attended.out.sizes());
+  const at::Tensor q = s.qk.narrow(2, 0, heads.query);
+  const AttentionGradients attention =
+      attention_backward(choose_attention_kernel(q), d_attended, q, s.qk.narrow(2, heads.query, heads.key_value),
+                         s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value), s.attended);
+  const QkRopeGradients qk = qk_rope_backward(attention.dq, attention.dk, attention.dv, s.qkv, heads, w.qk_norm, rope);
+  if (w.qk_norm.defined()) {
+    gradients[index(LayerRole::kQueryNorm)].add(qk.dquery_weight);
+    gradients[index(LayerRole::kKeyNorm)].add(qk.dkey_weight);
+  }
+  const at::Tensor dqkv = qk.dqkv.view({-1, config_.query_size() + 2 * config_.key_value_size()});
+  add_matmul(gradients.subspan(index(LayerRole::kQuery), 3), dqkv, s.normed);
+  const RmsNormGradients input_norm =
+      rms_norm_backward(at::mm(dqkv, w.qkv), s.x.reshape({-1, config_.hidden_size}), w.input_norm, s.rstd, dh);
+  gradients[index(LayerRole::kInputNorm)].add(input_norm.dweight);
+  return input_norm.dx.view(dy.sizes());
+}
+
+}  // namespace mpzero::model

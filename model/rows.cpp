@@ -1,0 +1,31 @@
+#include "model/rows.hpp"
+
+#include "base/error.hpp"
+
+namespace mpzero::model {
+
+bool rows_adjacent(std::span<const at::Tensor> matrices) {
+  const at::Tensor& first = matrices.front();
+  const char* expected = static_cast<const char*>(first.const_data_ptr());
+  for (const at::Tensor& matrix : matrices) {
+    if (!matrix.is_contiguous() || matrix.dim() != 2 || matrix.size(1) != first.size(1) ||
+        matrix.scalar_type() != first.scalar_type() || !matrix.is_alias_of(first) ||
+        static_cast<const char*>(matrix.const_data_ptr()) != expected) {
+      return false;
+    }
+    expected += matrix.nbytes();
+  }
+  return true;
+}
+
+at::Tensor join_rows(std::span<const at::Tensor> matrices) {
+  if (!rows_adjacent(matrices)) {
+    throw_failure("join_rows: the weights of a unit must lie one behind another in one buffer");
+  }
+  int64_t rows = 0;
+  for (const at::Tensor& matrix : matrices) rows += matrix.size(0);
+  const int64_t columns = matrices.front().size(1);
+  return matrices.front().as_strided({rows, columns}, {columns, 1});
+}
+
+}  // namespace mpzero::model
