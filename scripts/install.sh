@@ -92,8 +92,7 @@ install_uv() {
   find_uv >/dev/null || die "uv was installed into .venv-uv but does not run there; see logs/uv.log."
 }
 
-# What the environment must match: the lock file and the groups of pyproject.toml.
-lock_hash() { cat "$MPZERO_ROOT/uv.lock" "$MPZERO_ROOT/pyproject.toml" | sha256sum | cut -c 1-64; }
+lock_hash() { sha256sum <"$MPZERO_ROOT/uv.lock" | cut -c 1-64; }
 
 # sync_environment GROUP...: `uv sync` of these groups and the default one, from the committed uv.lock. The stamp in .venv says
 # for which lock file and groups that was done; groups that other scripts added stay (--inexact).

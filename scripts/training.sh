@@ -41,7 +41,7 @@ default_tokenizer() {
 # learns something within two minutes.
 choose_settings() {
   local gpus=$1 variable
-  for variable in MAX_STEPS CHECKPOINT_FREQ SEQ_LENGTH; do require_positive_number "$variable"; done
+  for variable in MAX_STEPS CHECKPOINT_FREQ SEQ_LENGTH MAX_DOCUMENTS; do require_positive_number "$variable"; done
   if [[ -n ${MODEL_CONFIG:=$(flag_value model_config || true)} ]]; then
     setting MODEL_TYPE model_type "$(basename "$(dirname "$MODEL_CONFIG")")"
   else
@@ -75,9 +75,9 @@ choose_settings() {
   [[ -f $DS_CONFIG ]] || die "DS_CONFIG=$DS_CONFIG is not a file (looked for from $PWD); set it to your ds_config.json."
 }
 
-# The folder under data/ for this data set, tokenizer and sequence of settings; a hash keeps apart what reads alike.
+# The folder under data/ for this data set and tokenizer; a hash keeps apart what reads alike.
 data_folder() {
-  local key="$DATASET|$DATASET_CONFIG_NAME|$TOKENIZER" name
+  local key="$DATASET|$DATASET_CONFIG_NAME|$TOKENIZER|${MAX_DOCUMENTS:-}" name
   name=$(printf '%s' "$(basename "$DATASET")${DATASET_CONFIG_NAME:+-$DATASET_CONFIG_NAME}-$(basename "$TOKENIZER")" | tr -c 'A-Za-z0-9._-' '_')
   printf '%s/%s-%s\n' "${DATA_DIR:-data}" "$name" "$(printf '%s' "$key" | sha256sum | cut -c 1-8)"
 }
@@ -99,9 +99,15 @@ prepare_data() {
   else
     [[ $LOCAL_DATASET != true || -e $DATASET ]] ||
       die "DATASET=$DATASET does not exist on $(hostname -s), but LOCAL_DATASET=true says it is a folder or file; mend the path, or set LOCAL_DATASET=false for a Hugging Face name."
-    local -a arguments=(--validation_output "$(data_folder)/validation.h5")
+    local -a arguments=()
     folder=$(data_folder)
-    [[ -z $DATASET_CONFIG_NAME || $LOCAL_DATASET == true ]] || arguments+=(--dataset_config_name "$DATASET_CONFIG_NAME")
+    arguments+=(--validation_output "$folder/validation.h5")
+    # A folder has no configurations; users leave the variable set when they go from one kind to the other.
+    if [[ $LOCAL_DATASET == false || ! -e $DATASET ]] && [[ -n $DATASET_CONFIG_NAME ]]; then
+      arguments+=(--dataset_config_name "$DATASET_CONFIG_NAME")
+    fi
+    [[ -z $LOCAL_DATASET ]] || arguments+=(--local_dataset "$LOCAL_DATASET")
+    [[ -z ${MAX_DOCUMENTS:-} ]] || arguments+=(--max_documents "$MAX_DOCUMENTS")
     prepare "${arguments[@]}" "$DATASET" "$folder/train.h5" || exit
   fi
   TRAIN_DATA=$folder/train.h5

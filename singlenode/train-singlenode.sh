@@ -12,6 +12,7 @@ set -euo pipefail
 DATASET=${DATASET:-}                         # folder, file or Hugging Face name; empty: the shipped text
 DATASET_CONFIG_NAME=${DATASET_CONFIG_NAME:-} # the data set's configuration, such as "en" of allenai/c4
 LOCAL_DATASET=${LOCAL_DATASET:-}             # true: DATASET is a path; false: a Hugging Face name; empty: look
+MAX_DOCUMENTS=${MAX_DOCUMENTS:-}             # how much of a large data set to prepare; empty: all of it
 TOKENIZER=${TOKENIZER:-}                     # Hugging Face name, folder or "bytes"; empty: the model's
 MODEL_TYPE=${MODEL_TYPE:-}                   # a file of configs/models/; empty: qwen3_0_6b on GPUs, qwen3_tiny without
 DS_CONFIG=${DS_CONFIG:-}                     # empty: configs/ds_config.json, or configs/ds_config_tiny.json for qwen3_tiny
@@ -44,7 +45,7 @@ run_on_host() {
   [[ -n $cpus ]] || die "Slurm knows no node named '$host'; 'sinfo -N' lists the nodes."
   local -a user_arguments
   read -r -a user_arguments <<<"${SRUN_ARGS:-}"
-  export DATASET DATASET_CONFIG_NAME LOCAL_DATASET TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS CHECKPOINT_FREQ \
+  export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS CHECKPOINT_FREQ \
     CHECKPOINT_DIR NPROC CUDA_VERSION
   exec srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --mem=0 --mpi=none \
     --cpu-bind=none --quit-on-interrupt "${user_arguments[@]}" "$MPZERO_ROOT/singlenode/train-singlenode.sh" -- "$@"

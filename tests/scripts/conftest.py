@@ -1,7 +1,7 @@
 """A checkout in a temporary folder: the real scripts, and stand-ins for what they start.
 
-The stand-ins record how they were called; the scripts cannot tell them from the real programs, so these tests see exactly what a
-user's machine would run, without a compiler, a GPU or a network.
+The stand-ins record how they were called; the scripts cannot tell them from the real programs, so these tests see
+exactly what a user's machine would run, without a compiler, a GPU or a network.
 """
 
 import hashlib
@@ -61,8 +61,7 @@ class Checkout:
             folder.mkdir()
         for folder in ("scripts", "singlenode", "sbatch"):
             shutil.copytree(REPOSITORY / folder, self.root / folder, symlinks=True)
-        for name in ("uv.lock", "pyproject.toml"):
-            shutil.copy(REPOSITORY / name, self.root / name)
+        shutil.copy(REPOSITORY / "uv.lock", self.root / "uv.lock")
         (self.root / "train-singlenode.sh").symlink_to("singlenode/train-singlenode.sh")
         for path in ("logs", "configs", "assets/tiny_corpus"):
             (self.root / path).mkdir(parents=True)
@@ -73,7 +72,7 @@ class Checkout:
         for name in ("cmake", "ninja"):
             self.program(self.root / ".venv/bin" / name, RECORDING)
         (self.root / "build/build.ninja").write_text("")
-        lock = hashlib.sha256((self.root / "uv.lock").read_bytes() + (self.root / "pyproject.toml").read_bytes()).hexdigest()
+        lock = hashlib.sha256((self.root / "uv.lock").read_bytes()).hexdigest()
         (self.root / ".venv/mpzero-synced").write_text(f"{lock} cuda\n")
         (self.root / "build/mpzero-configured").write_text(f"{lock} off\n")
         self.program(self.bin / "nvidia-smi", "#!/bin/bash\nexit 9\n")
@@ -106,7 +105,9 @@ class Checkout:
 
     def shell(self, command: str, **variables: str) -> subprocess.CompletedProcess:
         """Runs a piece of bash with all functions of scripts/ at hand."""
-        prelude = "set -euo pipefail; for part in common install environment training; do source scripts/$part.sh; done; "
+        prelude = (
+            "set -euo pipefail; for part in common install environment training; do source scripts/$part.sh; done; "
+        )
         return subprocess.run(
             ["bash", "-c", prelude + command],
             cwd=self.root,

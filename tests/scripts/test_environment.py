@@ -1,4 +1,4 @@
-"""scripts/environment.sh and scripts/install.sh, function by function, on folders that look like the machine in question."""
+"""scripts/environment.sh and scripts/install.sh by function, on folders that look like the machine in question."""
 
 import pytest
 
@@ -34,7 +34,9 @@ def test_an_infiniband_device_that_is_no_efa_sets_nothing(checkout, tmp_path):
     assert "NCCL_NET" not in names
 
 
-@pytest.mark.parametrize(("content", "name"), [(b"\0Libfabric\0", "Libfabric"), (b"\0AWS Libfabric\0", "AWS Libfabric")])
+@pytest.mark.parametrize(
+    ("content", "name"), [(b"\0Libfabric\0", "Libfabric"), (b"\0AWS Libfabric\0", "AWS Libfabric")]
+)
 def test_efa_with_the_plugin_is_strict(checkout, efa, content, name):
     (efa / "plugin/libnccl-net.so").write_bytes(content)
     variables = {"INFINIBAND_CLASS": str(efa / "class"), "LD_LIBRARY_PATH": str(efa / "plugin")}
@@ -95,7 +97,9 @@ def test_missing_packages_are_installed_and_only_those(checkout):
 
 
 def test_a_failed_installation_ends_the_script(checkout):
-    checkout.program(checkout.bin / "apt-get", '#!/bin/bash\n[[ $1 == update ]] || { echo "Unable to locate"; exit 100; }\n')
+    checkout.program(
+        checkout.bin / "apt-get", '#!/bin/bash\n[[ $1 == update ]] || { echo "Unable to locate"; exit 100; }\n'
+    )
     result = checkout.shell(f"apt_rights() {{ echo env; }}; install_packages {PACKAGES}; echo went on")
     assert result.returncode == 2
     assert "gone" in result.stderr and "went on" not in result.stdout

@@ -113,7 +113,9 @@ def test_epochs_replace_the_default_number_of_steps(checkout):
 
 
 def test_a_data_set_by_name_is_prepared_with_the_models_tokenizer(checkout):
-    result = checkout.run(DATASET="allenai/c4", DATASET_CONFIG_NAME="en", LOCAL_DATASET="false", MODEL_TYPE="qwen3_0_6b")
+    result = checkout.run(
+        DATASET="allenai/c4", DATASET_CONFIG_NAME="en", LOCAL_DATASET="false", MODEL_TYPE="qwen3_0_6b"
+    )
     assert result.returncode == 0, result.stderr
     prepared = checkout.prepared()
     assert prepared[prepared.index("--tokenizer") + 1] == "Qwen/Qwen3-0.6B"
@@ -279,6 +281,14 @@ def test_a_host_that_slurm_does_not_know_is_an_error(checkout):
 def test_help_lists_the_variables(checkout):
     result = checkout.run("--help")
     assert result.returncode == 0
-    for name in ("DATASET", "DATASET_CONFIG_NAME", "LOCAL_DATASET", "MAX_STEPS", "CHECKPOINT_FREQ", "CUDA_VERSION", "NPROC"):
+    for name in (
+        "DATASET",
+        "DATASET_CONFIG_NAME",
+        "LOCAL_DATASET",
+        "MAX_STEPS",
+        "CHECKPOINT_FREQ",
+        "CUDA_VERSION",
+        "NPROC",
+    ):
         assert f"  {name}: " in result.stdout
     assert not (checkout.record / "calls").exists()

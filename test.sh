@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# Runs all tests: ./test.sh [--quick] [--tidy]
+#
+# Installs what the tests need, builds, and runs the C++ tests (ctest), the Python tests (pytest) and the checks of format and style.
+#   --quick  leaves out training runs from end to end and the virtual Slurm cluster
+#   --tidy   adds clang-tidy on the C++ files that differ from origin/main (all of them where there is no such branch)
+# The last line sums up: N passed, N failed, N skipped.
+set -uo pipefail
+
+MPZERO_ROOT=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
+cd "$MPZERO_ROOT" || exit
+for part in common install environment; do
+  # shellcheck source=/dev/null
+  source "scripts/$part.sh"
+done
+
+quick=false
+tidy=false
+for argument in "$@"; do
+  case $argument in
+    --quick) quick=true ;;
+    --tidy) tidy=true ;;
+    -h | --help)
+      sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
+    *) die "test.sh knows no '$argument'; it takes --quick and --tidy." ;;
+  esac
+done
+
+passed=0
+failed=0
+skipped=0
+failures=()
+
+# check NAME COMMAND...: one check; its output is shown where it fails.
+check() {
+  local name=$1 output
+  shift
+  if output=$("$@" 2>&1 </dev/null); then
+    passed=$((passed + 1))
+    say "passed: $name"
+  else
+    failed=$((failed + 1))
+    failures+=("$name")
+    printf '%s\n' "$output"
+    say "FAILED: $name"
+  fi
+}
+
+# count_results FILE NAME STATUS: adds up a JUnit file. Tests that ended without one, or with a status that no failed test explains
+# (a crash, a broken collection), count as one failure.
+count_results() {
+  local numbers
+  if ! numbers=$(python3 - "$1" <<'PYTHON'
+import sys
+from xml.etree import ElementTree
+
+root = ElementTree.parse(sys.argv[1]).getroot()
+counts = {"passed": 0, "failed": 0, "skipped": 0}
+names = []
+for case in root.iter("testcase"):
+    children = {child.tag for child in case}
+    if children & {"failure", "error"} or case.get("status") == "fail":
+        counts["failed"] += 1
+        names.append(case.get("name"))
+    elif "skipped" in children or case.get("status") in ("notrun", "disabled"):
+        counts["skipped"] += 1
+    else:
+        counts["passed"] += 1
+print(*counts.values(), " ".join(names))
+PYTHON
+  ); then
+    numbers="0 1 0 $2"
+  fi
+  local -a words
+  read -r -a words <<<"$numbers"
+  if (($3 != 0 && words[1] == 0)); then words=("${words[0]}" 1 "${words[2]}" "$2 (exit status $3)"); fi
+  passed=$((passed + words[0]))
+  failed=$((failed + words[1]))
+  skipped=$((skipped + words[2]))
+  failures+=("${words[@]:3}")
+}
+
+tracked() { git ls-files -- "$@"; }
+each_tracked() {
+  local -a files
+  mapfile -t files < <(tracked "${@:2}")
+  ((${#files[@]} == 0)) || $1 "${files[@]}"
+}
+
+clang_format() { .venv/bin/clang-format --dry-run -Werror "$@"; }
+shell_scripts() {
+  local -a files
+  mapfile -t files < <({ tracked '*.sh' '*.sbatch'; git grep -lI -m1 -E '^#!.*\b(ba)?sh\b' -- .ci .githooks 2>/dev/null; } | sort -u)
+  .venv/bin/shellcheck "${files[@]}"
+}
+presets() {
+  PATH=$MPZERO_VENV/bin:$PATH cmake --list-presets=all >/dev/null &&
+    python3 -c 'import json; [p["name"] for p in json.load(open("CMakePresets.json"))["configurePresets"]]'
+}
+lock_file() {
+  local uv
+  install_uv && uv=$(find_uv) && "$uv" lock --check
+}
+clang_tidy() {
+  local -a files
+  local base=""
+  base=$(git merge-base HEAD origin/main 2>/dev/null) || true
+  if [[ -n $base ]]; then
+    mapfile -t files < <(git diff --name-only --diff-filter=d "$base" -- '*.cpp')
+  else
+    mapfile -t files < <(tracked '*.cpp')
+  fi
+  ((${#files[@]} == 0)) || printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(build_jobs)" .venv/bin/clang-tidy --quiet -p "$MPZERO_BUILD"
+}
+
+mkdir -p logs
+install_packages "${MPZERO_BUILD_PACKAGES[@]}" "${MPZERO_TEST_PACKAGES[@]}"
+if [[ $quick == false ]] && apt_rights >/dev/null && command -v apt-get >/dev/null; then
+  (install_packages "${MPZERO_SLURM_PACKAGES[@]}") || warn "Slurm could not be installed: its tests are skipped."
+fi
+sync_environment cuda dev interop
+
+check "clang-format" each_tracked clang_format '*.cpp' '*.hpp' '*.cu' '*.cuh'
+check "ruff check" .venv/bin/ruff check --quiet .
+check "ruff format" .venv/bin/ruff format --check --quiet --diff .
+check "shellcheck" shell_scripts
+check "CMake presets" presets
+check "uv.lock is up to date" lock_file
+
+set_rank_environment 2 "$(nproc)"
+unset OMP_NUM_THREADS
+if (build_programs on); then
+  passed=$((passed + 1))
+  exclude=()
+  [[ $quick == false ]] || exclude=(-LE e2e)
+  rm -f "$MPZERO_BUILD/ctest.xml" "$MPZERO_BUILD/pytest.xml"
+  .venv/bin/ctest --test-dir "$MPZERO_BUILD" --parallel "$(nproc)" --output-on-failure --no-tests=error \
+    --output-junit "$MPZERO_BUILD/ctest.xml" "${exclude[@]}" </dev/null
+  count_results "$MPZERO_BUILD/ctest.xml" ctest $?
+  [[ $tidy == false ]] || check "clang-tidy" clang_tidy
+  exclude=()
+  [[ $quick == false ]] || exclude=(-m "not slurm and not e2e")
+  .venv/bin/pytest -q --junitxml "$MPZERO_BUILD/pytest.xml" "${exclude[@]}" </dev/null
+  count_results "$MPZERO_BUILD/pytest.xml" pytest $?
+else
+  failed=$((failed + 1))
+  failures+=("build")
+fi
+
+((failed == 0)) || printf '\nFailed: %s\n' "${failures[*]}"
+printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+((failed == 0))

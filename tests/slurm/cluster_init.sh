@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Process 1 of a virtual Slurm cluster: cluster_init.sh FOLDER NODES CPUS
+#
+# Started by virtual_slurm.py in namespaces of its own (network, processes, mounts, host name), it sets up the controller and one
+# slurmd a node, each node with its own network, host name and /dev/shm, and then waits until its stdin closes. When it ends, for
+# whatever reason, the kernel ends every process of the cluster and removes its bridge and links: nothing is left behind and
+# nothing can collide with another cluster on the machine.
+set -euo pipefail
+folder=$1 nodes=$2 cpus=$3
+export SLURM_CONF=$folder/slurm.conf
+
+hostname controller
+mount -t tmpfs tmpfs /dev/shm
+ip link set lo up
+ip link add bridge type bridge
+ip addr add 10.77.0.1/24 dev bridge
+ip link set bridge up
+
+{
+  printf '127.0.0.1 localhost\n10.77.0.1 controller\n'
+  for ((i = 0; i < nodes; ++i)); do printf '10.77.0.%d node%d\n' $((10 + i)) "$i"; done
+} >"$folder/hosts"
+mount --bind "$folder/hosts" /etc/hosts
+
+# Munge of this cluster only: its own key and socket.
+dd if=/dev/urandom of="$folder/munge.key" bs=1024 count=1 status=none
+chmod 400 "$folder/munge.key"
+munged --key-file="$folder/munge.key" --socket="$folder/munge.socket" --pid-file="$folder/munge.pid" \
+  --log-file="$folder/munge.log" --seed-file="$folder/munge.seed"
+
+memory_mb=$(awk '/^MemTotal:/ {print int($2 / 1024 / 2)}' /proc/meminfo)
+cat >"$SLURM_CONF" <<CONF
+ClusterName=virtual
+SlurmctldHost=controller(10.77.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=$folder/munge.socket
+CredType=cred/munge
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+SlurmdParameters=config_overrides
+SlurmctldPidFile=$folder/slurmctld.pid
+SlurmctldLogFile=$folder/slurmctld.log
+StateSaveLocation=$folder/state
+SlurmdPidFile=$folder/%n.pid
+SlurmdLogFile=$folder/%n.log
+SlurmdSpoolDir=$folder/spool-%n
+SchedulerParameters=batch_sched_delay=0,sched_interval=1
+KillWait=5
+CONF
+for ((i = 0; i < nodes; ++i)); do
+  printf 'NodeName=node%d NodeHostname=node%d NodeAddr=10.77.0.%d CPUs=%d RealMemory=%d State=UNKNOWN\n' \
+    "$i" "$i" $((10 + i)) "$cpus" "$memory_mb"
+done >>"$SLURM_CONF"
+printf 'PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n' >>"$SLURM_CONF"
+
+mkdir -p "$folder/state"
+slurmctld -f "$SLURM_CONF"
+
+# A node's namespaces live as long as its slurmd, which $! is: every command on the way is an exec.
+for ((i = 0; i < nodes; ++i)); do
+  mkdir -p "$folder/spool-node$i"
+  mkfifo "$folder/there$i" "$folder/go$i"
+  # shellcheck disable=SC2016 # expanded inside the node
+  unshare --net --uts --mount --propagation private bash -euc '
+    hostname "node$1"
+    mount -t tmpfs tmpfs /dev/shm
+    echo there >"$0/there$1"
+    read -r _ <"$0/go$1"
+    ip link set lo up
+    ip addr add "10.77.0.$((10 + $1))/24" dev eth0
+    ip link set eth0 up
+    exec slurmd -D -f "$SLURM_CONF" -N "node$1"' "$folder" "$i" </dev/null &
+  node=$!
+  read -r _ <"$folder/there$i"
+  ip link add "link$i" type veth peer name eth0 netns "$node"
+  ip link set "link$i" master bridge up
+  echo go >"$folder/go$i"
+done
+echo ready
+cat >/dev/null

@@ -1,0 +1,186 @@
+"""sbatch train.sbatch and train-singlenode.sh HOST on a virtual cluster of two nodes, with the real programs."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from virtual_slurm import VirtualSlurm, reason_to_skip
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BUILD = REPOSITORY / "build"
+
+pytestmark = pytest.mark.slurm
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    reason = reason_to_skip()
+    if reason:
+        pytest.skip(reason)
+    with VirtualSlurm(nodes=2, cpus=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def built():
+    if not (BUILD / "bin/mpzero").exists() or not (BUILD / "mpzero-configured").exists():
+        pytest.skip("build/ was not built by the scripts: run ./train-singlenode.sh --build-only")
+
+
+class Run:
+    """A small training run in a folder of its own; `logs/` is there, as it is in a checkout."""
+
+    def __init__(self, cluster: VirtualSlurm, folder: Path):
+        self.cluster = cluster
+        self.folder = folder
+        (folder / "logs").mkdir()
+        self.variables = {
+            "MODEL_TYPE": "qwen3_tiny",
+            "SEQ_LENGTH": "64",
+            "CHECKPOINT_FREQ": "2",
+            "CHECKPOINT_DIR": str(folder / "checkpoints"),
+            "DATA_DIR": str(folder / "data"),
+        }
+        self.flags = ["--logging_freq", "1", "--validation_freq", "0"]
+
+    def submit(self, *options: str, script: str = "train.sbatch", flags: tuple[str, ...] = (), **variables: str):
+        arguments = [*options, str(REPOSITORY / script), *self.flags, *flags]
+        return self.cluster.submit(arguments, cwd=self.folder, **{**self.variables, **variables})
+
+    def steps(self) -> list[int]:
+        lines = (self.folder / "checkpoints/metrics.jsonl").read_text().splitlines()
+        return [json.loads(line)["step"] for line in lines]
+
+
+@pytest.fixture
+def run(cluster, tmp_path):
+    return Run(cluster, tmp_path)
+
+
+def test_a_cluster_whose_owner_is_killed_is_gone(cluster):
+    program = (
+        f"import sys, time; sys.path.insert(0, {str(Path(__file__).parent)!r}); from virtual_slurm import VirtualSlurm; "
+        "c = VirtualSlurm(nodes=1); print(c.folder, flush=True); time.sleep(600)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    folder = Path(owner.stdout.readline().strip())
+
+    def processes() -> list[str]:
+        commands = [path.read_bytes().decode() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+        return [command for command in commands if str(folder) in command]
+
+    try:
+        assert len(processes()) > 2
+        owner.kill()
+        owner.wait()
+        deadline = time.monotonic() + 30
+        while processes():
+            assert time.monotonic() < deadline, processes()
+            time.sleep(0.1)
+    finally:
+        owner.kill()
+        owner.stdout.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_tasks_of_a_step_run_on_both_nodes(cluster):
+    names = cluster.run(["srun", "--nodes=2", "--ntasks-per-node=2", "hostname"]).stdout.split()
+    assert sorted(names) == ["node0", "node0", "node1", "node1"]
+
+
+@pytest.mark.usefixtures("built")
+def test_two_nodes_train_resume_by_themselves_and_stop_when_finished(run):
+    first = run.submit(MAX_STEPS="4")
+    assert first.state == "COMPLETED", first.text()
+    assert first.output == run.folder / f"logs/qwen3_0_6b-mpzero_{first.number}.out"
+    output = first.output.read_text()
+    assert "2 nodes (node[0-1]) with 2 ranks each" in output
+    assert "Loss: " in output
+    assert "lr: " in output
+    assert run.steps() == [1, 2, 3, 4]
+    tag = (run.folder / "checkpoints/latest").read_text().strip()
+    assert tag == "qwen3_tiny-4steps"
+    shards = list((run.folder / "checkpoints" / tag).glob("*zero_pp_rank_*_optim_states.h5"))
+    assert len(shards) == 4, shards
+
+    second = run.submit(MAX_STEPS="6")
+    assert second.state == "COMPLETED", second.text()
+    assert "Resumed from checkpoint at step 4" in second.text()
+    assert run.steps() == [1, 2, 3, 4, 5, 6]
+
+    third = run.submit(MAX_STEPS="6")
+    assert third.state == "COMPLETED", third.text()
+    assert run.steps() == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.usefixtures("built")
+def test_options_of_sbatch_override_those_in_the_script(run):
+    job = run.submit("--nodes=1", "--job-name=mine", MAX_STEPS="1", NPROC="1")
+    assert job.state == "COMPLETED", job.text()
+    assert job.output.name == f"mine_{job.number}.out"
+    assert "1 nodes" in job.text()
+    assert run.steps() == [1]
+
+
+@pytest.mark.usefixtures("built")
+def test_without_pmix_the_ranks_start_through_mpirun(run, tmp_path):
+    wrapper = tmp_path / "bin/srun"
+    wrapper.parent.mkdir()
+    wrapper.write_text('#!/bin/bash\n[[ $1 == --mpi=list ]] && { echo none; exit; }\nexec /usr/bin/srun "$@"\n')
+    wrapper.chmod(0o755)
+    path = f"{wrapper.parent}:{run.cluster.environment()['PATH']}"
+    job = run.submit(MAX_STEPS="2", PATH=path)
+    assert job.state == "COMPLETED", job.text()
+    assert "no PMIx plugin" in job.text()
+    assert len(list(run.folder.glob("checkpoints/qwen3_tiny-2steps/*zero_pp_rank_*_optim_states.h5"))) == 4
+
+
+@pytest.mark.usefixtures("built")
+def test_a_missing_cuda_version_fails_the_job_with_one_sentence(run):
+    job = run.submit(CUDA_VERSION="99.9")
+    assert (job.state, job.exit_code) == ("FAILED", 2)
+    lines = job.error.read_text().splitlines()
+    assert len(lines) == 1, lines
+    assert "CUDA_VERSION=99.9" in lines[0]
+    assert "does not exist" in lines[0]
+
+
+@pytest.mark.usefixtures("built")
+def test_a_wrong_flag_fails_the_job_and_is_named(run):
+    job = run.submit(flags=("--learning_rat", "1"), MAX_STEPS="1")
+    assert (job.state, job.exit_code) == ("FAILED", 2)
+    assert "learning_rat" in job.error.read_text()
+
+
+def test_a_checkout_that_is_not_built_says_what_to_run(run):
+    job = run.submit(BUILD_DIR=str(run.folder / "nothing"))
+    assert (job.state, job.exit_code) == ("FAILED", 2)
+    assert "train-singlenode.sh --build-only" in job.error.read_text()
+
+
+@pytest.mark.usefixtures("built")
+def test_a_host_trains_through_srun(run):
+    result = run.cluster.run(
+        [str(REPOSITORY / "train-singlenode.sh"), "node1", "--", *run.flags],
+        **run.variables,
+        MAX_STEPS="2",
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert run.steps() == [1, 2]
+    assert "zero_to_fp32" in result.stdout
+    jobs = run.cluster.run(["scontrol", "show", "job"]).stdout
+    record = next(text for text in jobs.split("\n\n") if "JobName=train-singlenode.sh" in text)
+    assert " NodeList=node1\n" in record
+
+
+def test_a_host_that_is_no_node_is_named(cluster):
+    result = cluster.run([str(REPOSITORY / "train-singlenode.sh"), "node7"], check=False)
+    assert result.returncode == 2
+    assert "node7" in result.stderr

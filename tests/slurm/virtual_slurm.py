@@ -1,0 +1,176 @@
+"""A Slurm cluster of several nodes on one machine, which disappears with the process that started it."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+INIT = Path(__file__).with_name("cluster_init.sh")
+PROGRAMS = {
+    "slurmctld": "slurm-wlm",
+    "slurmd": "slurm-wlm",
+    "sbatch": "slurm-wlm",
+    "munged": "munge",
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "mpirun": "openmpi-bin",
+}
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Scripts decide by these; the cluster must look the same whoever runs the tests.
+DROPPED = ("SLURM", "OMPI_", "PMIX", "CUDA_", "NPROC", "MAX_STEPS", "DATASET", "CHECKPOINT", "MPZERO", "OMP_NUM")
+
+
+class SlurmError(RuntimeError):
+    pass
+
+
+def reason_to_skip() -> str | None:
+    """Why no cluster can be started here, or None."""
+    if os.geteuid() != 0:
+        return "a virtual Slurm cluster needs root (namespaces, munge)"
+    missing = {package for program, package in PROGRAMS.items() if not shutil.which(program, path=SYSTEM_PATH)}
+    if missing:
+        return f"these packages are missing: {', '.join(sorted(missing))}"
+    attempt = subprocess.run(
+        ["unshare", "--net", "--pid", "--uts", "--mount", "--fork", "--mount-proc", "true"],
+        capture_output=True,
+        text=True,
+    )
+    if attempt.returncode != 0:
+        return f"namespaces are not allowed here: {attempt.stderr.strip()}"
+    return None
+
+
+class VirtualSlurm:
+    """`with VirtualSlurm(nodes=2) as cluster: cluster.run(["sinfo"])`; SlurmError with the logs where it does not start.
+
+    Everything runs in one process-id namespace whose first process waits for this one: it ends when `close` is called
+    and also when this process is killed, and the kernel then ends the rest.
+    """
+
+    def __init__(self, nodes: int = 2, cpus: int = 2, start_seconds: float = 60):
+        # Not /tmp: jobs and the controller must agree on the folder, and sockets need a short path.
+        self.folder = Path(tempfile.mkdtemp(prefix="mpzero-slurm-", dir="/var/tmp"))
+        self.folder.chmod(0o755)
+        self.nodes = nodes
+        self._init_pid = 0
+        self._process = None
+        try:
+            self._start(cpus, start_seconds)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, cpus: int, start_seconds: float) -> None:
+        namespaces = [
+            "--net",
+            "--pid",
+            "--uts",
+            "--mount",
+            "--propagation",
+            "private",
+            "--mount-proc",
+            "--fork",
+            "--kill-child",
+        ]
+        self._process = subprocess.Popen(
+            ["unshare", *namespaces, str(INIT), str(self.folder), str(self.nodes), str(cpus)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=open(self.folder / "init.log", "w"),  # noqa: SIM115 (the child's, for as long as it lives)
+            text=True,
+            env=self.environment(),
+            start_new_session=True,
+        )
+        line = self._process.stdout.readline()
+        if line.strip() != "ready":
+            raise SlurmError(f"the virtual cluster did not start:\n{self.logs()}")
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        self._init_pid = int(children[0])
+        deadline = time.monotonic() + start_seconds
+        while True:
+            answer = self.run(["sinfo", "--noheader", "--Node", "--format=%T"], check=False)
+            if answer.stdout.split() == ["idle"] * self.nodes:
+                return
+            if time.monotonic() > deadline:
+                raise SlurmError(f"the nodes are not idle: {answer.stdout}{answer.stderr}\n{self.logs()}")
+            time.sleep(0.2)
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED)}
+        return {**kept, "PATH": SYSTEM_PATH, "SLURM_CONF": str(self.folder / "slurm.conf"), **variables}
+
+    def run(
+        self, command: list[str], cwd: Path | None = None, check: bool = True, timeout: float = 300, **variables: str
+    ):
+        """Runs a command on the controller and returns its subprocess.CompletedProcess."""
+        enter = ["nsenter", "--target", str(self._init_pid), "--net", "--pid", "--uts", "--mount"]
+        # nsenter changes the root of relative paths: name the folder again inside.
+        enter += [f"--wd={cwd or '/'}"]
+        result = subprocess.run(
+            [*enter, *command],
+            env=self.environment(**variables),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        if check and result.returncode != 0:
+            raise SlurmError(
+                f"{command} ended with {result.returncode}:\n{result.stdout}{result.stderr}\n{self.logs()}"
+            )
+        return result
+
+    def submit(self, arguments: list[str], cwd: Path, **variables: str) -> "Job":
+        """sbatch; returns once the job has ended."""
+        number = int(self.run(["sbatch", "--parsable", *arguments], cwd=cwd, **variables).stdout)
+        deadline = time.monotonic() + 600
+        while True:
+            text = self.run(["scontrol", "show", "job", str(number)]).stdout
+            fields = dict(word.split("=", 1) for word in text.split() if "=" in word)
+            if fields["JobState"] in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"):
+                return Job(number, fields)
+            if time.monotonic() > deadline:
+                self.run(["scancel", str(number)], check=False)
+                raise SlurmError(f"job {number} does not end:\n{text}\n{self.logs()}")
+            time.sleep(0.3)
+
+    def logs(self) -> str:
+        parts = []
+        for path in sorted(self.folder.glob("*.log")):
+            parts.append(f"--- {path.name}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-15:]))
+        return "\n".join(parts)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.stdin.close()
+            try:
+                self._process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process.stdout.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> "VirtualSlurm":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+
+class Job:
+    def __init__(self, number: int, fields: dict[str, str]):
+        self.number = number
+        self.state = fields["JobState"]
+        self.exit_code = int(fields["ExitCode"].split(":")[0])
+        self.output = Path(fields["StdOut"])
+        self.error = Path(fields["StdErr"])
+
+    def text(self) -> str:
+        return "".join(
+            path.read_text() if path.exists() else f"({path} is missing)\n" for path in (self.output, self.error)
+        )
