@@ -1,5 +1,7 @@
 #include "app/options.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <charconv>

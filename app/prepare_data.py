@@ -4,8 +4,8 @@
     prepare_data.py assets/tiny_corpus/train.txt data/train.h5 --tokenizer bytes
     prepare_data.py allenai/c4 data/c4.h5 --dataset_config_name en --tokenizer Qwen/Qwen3-0.6B --max_documents 1000000
 
-DATASET is a local file or folder (.txt, .jsonl, .parquet, or saved with save_to_disk), or the name of a Hugging Face data set,
-which is streamed. The ids of each document are followed by the end-of-text id; nothing is put before them.
+DATASET is a local file or folder (.txt, .jsonl, .parquet, or saved with save_to_disk), or the name of a Hugging Face
+data set, which is streamed. The ids of each document are followed by the end-of-text id; nothing is put before them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -70,8 +71,10 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", help="local file or folder, or Hugging Face name")
-    parser.add_argument("output", type=Path, help="the token file, e.g. data/train.h5")
+    parser.add_argument("dataset", nargs="?", help="local file or folder, or Hugging Face name")
+    parser.add_argument("output", nargs="?", type=Path, help="the token file, e.g. data/train.h5")
+    parser.add_argument("--dataset", dest="named_dataset", help="the same as DATASET")
+    parser.add_argument("--output", dest="named_output", type=Path, help="the same as OUTPUT")
     group = parser.add_argument_group("data set")
     group.add_argument("--dataset_config_name", help="configuration of a Hugging Face data set, e.g. en")
     group.add_argument("--split", default="train", help="default: train")
@@ -80,7 +83,7 @@ def parse_arguments() -> argparse.Namespace:
         "--document_separator",
         default="auto",
         metavar="auto|file|line|blank_line|wikitext|TEXT",
-        help="what ends a document in .txt files; auto: articles where the file looks like WikiText, else the file's end",
+        help="what ends a document in .txt files; auto: an article where the file looks like WikiText, else the file",
     )
     group.add_argument("--local_dataset", choices=("true", "false"), help="true: never ask Hugging Face; false: always")
     group.add_argument("--max_documents", type=positive, help="stop after so many documents")
@@ -88,7 +91,7 @@ def parse_arguments() -> argparse.Namespace:
     group.add_argument(
         "--tokenizer",
         required=True,
-        help="'bytes', a Hugging Face name, a tokenizer.json, or a folder with tokenizer.json or vocab.json and merges.txt",
+        help="'bytes', Hugging Face name, tokenizer.json, or folder with tokenizer.json or vocab.json and merges.txt",
     )
     group.add_argument("--eos_token", help="the token that ends a text, where the tokenizer does not say")
     group.add_argument("--vocab_size", type=positive, help="of the model; must hold all of the tokenizer's ids")
@@ -106,6 +109,13 @@ def parse_arguments() -> argparse.Namespace:
     existing.add_argument("--if_missing", action="store_true", help="keep an output that the same arguments made")
     existing.add_argument("--overwrite", action="store_true", help="replace the output")
     arguments = parser.parse_args()
+    for name in ("dataset", "output"):
+        positional, named = getattr(arguments, name), getattr(arguments, f"named_{name}")
+        if (positional is None) == (named is None):
+            parser.error(
+                f"give {name.upper()} once, as the {'first' if name == 'dataset' else 'second'} argument or --{name}"
+            )
+        setattr(arguments, name, named if positional is None else positional)
     if arguments.validation_fraction is not None and arguments.validation_output is None:
         parser.error("--validation_fraction needs --validation_output")
     if arguments.validation_output is not None and arguments.validation_output.resolve() == arguments.output.resolve():
@@ -202,8 +212,8 @@ def is_made_already(arguments: argparse.Namespace, record: dict) -> bool:
         if made_from != record:
             name = next(key for key in {**record, **made_from} if made_from.get(key) != record.get(key))
             raise PrepareError(
-                f"{path} was made with {name} {made_from.get(name)}, not {record.get(name)}: give --overwrite to make it anew, "
-                "or another output."
+                f"{path} was made with {name} {made_from.get(name)}, not {record.get(name)}: give --overwrite to "
+                "make it anew, or another output."
             )
     if len(existing) < len(outputs):
         return False
@@ -241,7 +251,7 @@ def write(
     try:
         for path in outputs:
             files.append(TokenFile(path, encoder.dtype))
-        first = deque(pieces_read_ahead(pieces, 1))  # so that the source knows its size
+        first = list(islice(pieces, 1))  # the source knows its size from here on
         workers = arguments.workers or default_workers(source.total if source.local else None, encoder)
         progress = Progress("Tokenizing", source.total)
         for batch, parts in encoded(batches(chain(first, pieces), source), encoder, workers):
@@ -268,11 +278,11 @@ def write(
         print(f"{source.dataset}: {note}.")
     for file in files:
         print(
-            f"{file.path}: {file.num_tokens:,} tokens in {file.num_documents:,} documents as {encoder.dtype}, "
+            f"{file.path}: {file.num_tokens:,} tokens, documents: {file.num_documents:,}, type {encoder.dtype}, "
             f"tokenizer {encoder.name}, vocab_size {encoder.vocab_size}, eos {encoder.eos_token_id}."
         )
     total = sum(file.num_tokens for file in files)
-    print(f"{seconds:.1f} s with {workers} processes, {total / max(seconds, 1e-9) / 1e6:.2f} M tokens/s.")
+    print(f"{seconds:.1f} s, processes: {workers}, {total / max(seconds, 1e-9) / 1e6:.2f} M tokens/s.")
 
 
 def describe(arguments: argparse.Namespace, split: str) -> str:
@@ -287,8 +297,8 @@ def check_not_empty(files: list[TokenFile], source: Source, share: float) -> Non
         if file.num_tokens == 0:
             kind = "validation" if target == VALIDATION else "training"
             raise PrepareError(
-                f"Data set {source.dataset} has too few documents for a --validation_fraction of {share:g}: no {kind} text would "
-                "be left; change the fraction, or cut the text with --document_separator."
+                f"Data set {source.dataset} has too few documents for a --validation_fraction of {share:g}: no {kind} "
+                "text would be left; change the fraction, or cut the text with --document_separator."
             )
 
 
@@ -300,8 +310,11 @@ def default_workers(size: int | None, encoder: Encoder) -> int:
 
 
 def assign(source: Source, cuttable: bool, share: float, limit: int | None) -> Iterator[tuple[str, bool, int]]:
-    """-> (text, whether the document ends here, TRAIN or VALIDATION). The units that are dealt out are documents, and the pieces
-    of long ones: a book is one document, too. Unit i goes to validation where (i + 1/2) * share passes a whole number."""
+    """-> (text, whether the document ends here, TRAIN or VALIDATION).
+
+    The units that are dealt out are documents, and the pieces of long ones, since a book is one document. Unit i goes
+    to validation where i * share + 1/2 passes a whole number on the way to i + 1: the same whatever else is read.
+    """
     unit = 0
 
     def target_of(index: int) -> int:
@@ -315,17 +328,6 @@ def assign(source: Source, cuttable: bool, share: float, limit: int | None) -> I
             unit += 1
             # A document that goes on in the other file ends in this one.
             yield text, last or target_of(unit) != target, target
-
-
-def pieces_read_ahead(pieces: Iterator, count: int) -> Iterator:
-    for _, piece in zip(range(count), pieces, strict=False):
-        yield piece
-
-
-def chain(first: deque, rest: Iterator) -> Iterator:
-    while first:
-        yield first.popleft()
-    yield from rest
 
 
 def batches(pieces: Iterable[tuple[str, bool, int]], source: Source) -> Iterator[Batch]:

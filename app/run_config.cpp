@@ -1,5 +1,7 @@
 #include "app/run_config.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <limits>

@@ -17,10 +17,10 @@ struct AdamWOptions {
 // The scalars of one update, in fp32 as the kernels use them.
 struct AdamWUpdate {
   float beta1, beta2, eps;
-  float gradient_scale;        // 1 / clipping coefficient
-  float decay;                 // 1 - lr * weight_decay
-  float step_size;             // lr / (1 - beta1^t)
-  float inverse_sqrt_bias2;    // 1 / sqrt(1 - beta2^t)
+  float gradient_scale;      // 1 / clipping coefficient
+  float decay;               // 1 - lr * weight_decay
+  float step_size;           // lr / (1 - beta1^t)
+  float inverse_sqrt_bias2;  // 1 / sqrt(1 - beta2^t)
 };
 
 // `update` counts from 1.
@@ -41,8 +41,8 @@ struct AdamWTensors {
 // in one pass, on the device that holds the tensors. The host and the GPU give the same values up to the last bits.
 void adamw(const AdamWTensors& tensors, const AdamWUpdate& update);
 
-// The sum of squares of a flat fp32 or bf16 tensor, added up in fp64 in an order that only its length decides; a fp64 scalar on
-// the tensor's device.
+// The sum of squares of a flat fp32 or bf16 tensor, added up in fp64 in an order that only its length decides; a fp64
+// scalar on the tensor's device.
 at::Tensor sum_of_squares(const at::Tensor& tensor);
 
 }  // namespace mpzero::parallel

@@ -96,8 +96,8 @@ at::Tensor sum_of_squares_cuda(const at::Tensor& tensor) {
   const at::Tensor total = at::empty({}, options);
   const auto stream = c10::cuda::getCurrentCUDAStream();
   if (tensor.scalar_type() == at::kBFloat16) {
-    square_sums_kernel<<<kSumBlocks, kThreads, 0, stream>>>(
-        static_cast<const __nv_bfloat16*>(tensor.const_data_ptr()), tensor.numel(), partial.data_ptr<double>());
+    square_sums_kernel<<<kSumBlocks, kThreads, 0, stream>>>(static_cast<const __nv_bfloat16*>(tensor.const_data_ptr()),
+                                                            tensor.numel(), partial.data_ptr<double>());
   } else {
     square_sums_kernel<<<kSumBlocks, kThreads, 0, stream>>>(tensor.const_data_ptr<float>(), tensor.numel(),
                                                             partial.data_ptr<double>());

@@ -1,6 +1,6 @@
 #include <ATen/Parallel.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <bit>
@@ -58,11 +58,11 @@ __attribute__((always_inline)) inline void adamw_range(const Gradient* __restric
 }
 
 // target_clones does not reach into templates, so each pair of types is spelled out.
-#define MPZERO_DEFINE_ADAMW(name, Gradient, Parameter)                                                             \
-  MPZERO_FOR_EACH_CPU void name(const void* gradient, float* master, float* exp_avg, float* exp_avg_sq,            \
-                                void* parameter, int64_t count, const AdamWUpdate& update) {                       \
-    adamw_range(static_cast<const Gradient*>(gradient), master, exp_avg, exp_avg_sq,                               \
-                static_cast<Parameter*>(parameter), count, update);                                                \
+#define MPZERO_DEFINE_ADAMW(name, Gradient, Parameter)                                                  \
+  MPZERO_FOR_EACH_CPU void name(const void* gradient, float* master, float* exp_avg, float* exp_avg_sq, \
+                                void* parameter, int64_t count, const AdamWUpdate& update) {            \
+    adamw_range(static_cast<const Gradient*>(gradient), master, exp_avg, exp_avg_sq,                    \
+                static_cast<Parameter*>(parameter), count, update);                                     \
   }
 MPZERO_DEFINE_ADAMW(adamw_f32_f32, float, float)
 MPZERO_DEFINE_ADAMW(adamw_f32_bf16, float, Bf16Bits)

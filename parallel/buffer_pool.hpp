@@ -8,8 +8,8 @@
 
 namespace mpzero::parallel {
 
-// Flat buffers that are used again and again, kept by length. Memory is handed back in the order of the current stream, so a
-// buffer may be put back as soon as its last use has been queued there.
+// Flat buffers that are used again and again, kept by length. Memory is handed back in the order of the current stream,
+// so a buffer may be put back as soon as its last use has been queued there.
 class BufferPool {
  public:
   explicit BufferPool(at::TensorOptions options) : options_(options) {}

@@ -15,8 +15,8 @@ class PendingCollective {
   virtual void wait() = 0;
 };
 
-// The data plane: parameters and gradients. A collective starts after the work queued so far on the current stream, and all
-// ranks must start the same collectives in the same order. Sums repeat bit for bit for the same world_size.
+// The data plane: parameters and gradients. A collective starts after the work queued so far on the current stream, and
+// all ranks must start the same collectives in the same order. Sums repeat bit for bit for the same world_size.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -54,9 +54,7 @@ GradientViews GradientStore::gradients(size_t unit) {
   return {state.views, false};
 }
 
-void GradientStore::reduce(size_t unit) {
-  partitioned_ ? reduce_partitioned(unit) : reduce_whole(unit);
-}
+void GradientStore::reduce(size_t unit) { partitioned_ ? reduce_partitioned(unit) : reduce_whole(unit); }
 
 void GradientStore::reduce_partitioned(size_t unit) {
   UnitState& state = states_[unit];

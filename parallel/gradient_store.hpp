@@ -20,7 +20,8 @@ struct GradientViews {
 };
 
 // The units' gradients: accumulated in fp32, summed over the ranks in the communication dtype.
-// ZeRO 0 and 1 keep whole gradients and sum once a step; ZeRO 2 and 3 keep this rank's shard and sum at every micro-batch.
+// ZeRO 0 and 1 keep whole gradients and sum once a step; ZeRO 2 and 3 keep this rank's shard and sum at every
+// micro-batch.
 class GradientStore {
  public:
   struct Options {
@@ -48,9 +49,9 @@ class GradientStore {
 
  private:
   struct UnitState {
-    at::Tensor whole;              // of this micro-batch (partitioned) or of the step
+    at::Tensor whole;  // of this micro-batch (partitioned) or of the step
     std::vector<at::Tensor> views;
-    at::Tensor shard;              // summed over ranks and micro-batches
+    at::Tensor shard;  // summed over ranks and micro-batches
     bool shard_empty = true;
     bool whole_empty = true;
   };

@@ -5,8 +5,8 @@
 
 namespace mpzero::parallel {
 
-// Collectives over tensors in host memory. MPI moves data only inside its own calls, so each collective completes before it
-// returns. bf16 sums are made in fp32 and rounded once.
+// Collectives over tensors in host memory. MPI moves data only inside its own calls, so each collective completes
+// before it returns. bf16 sums are made in fp32 and rounded once.
 class MpiCommunicator final : public Communicator {
  public:
   explicit MpiCommunicator(const MpiRuntime& mpi) : rank_(mpi.rank()), world_size_(mpi.world_size()) {}

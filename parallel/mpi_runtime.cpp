@@ -31,8 +31,8 @@ std::vector<std::string> MpiRuntime::all_gather(const std::string& text) {
   std::vector<int> offsets(lengths.size(), 0);
   std::partial_sum(lengths.begin(), lengths.end() - 1, offsets.begin() + 1);
   std::string joined(static_cast<size_t>(offsets.back()) + static_cast<size_t>(lengths.back()), '\0');
-  MPZERO_MPI_CHECK(MPI_Allgatherv(text.data(), length, MPI_CHAR, joined.data(), lengths.data(), offsets.data(), MPI_CHAR,
-                                  MPI_COMM_WORLD));
+  MPZERO_MPI_CHECK(MPI_Allgatherv(text.data(), length, MPI_CHAR, joined.data(), lengths.data(), offsets.data(),
+                                  MPI_CHAR, MPI_COMM_WORLD));
   std::vector<std::string> texts;
   texts.reserve(lengths.size());
   for (size_t i = 0; i < lengths.size(); ++i) {

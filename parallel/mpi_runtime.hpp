@@ -8,7 +8,8 @@
 
 namespace mpzero::parallel {
 
-// MPI for the lifetime of the program: it starts the ranks, carries the rendezvous and the control plane. One per process.
+// MPI for the lifetime of the program: it starts the ranks, carries the rendezvous and the control plane. One per
+// process.
 class MpiRuntime final : public ProcessGroup {
  public:
   MpiRuntime(int* argc, char*** argv);

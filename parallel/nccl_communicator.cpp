@@ -6,13 +6,13 @@
 #include "base/error.hpp"
 
 // Throws Failure naming the NCCL call, the rank and NCCL's last words.
-#define MPZERO_NCCL_CHECK(call)                                                                                        \
-  do {                                                                                                                 \
-    const ncclResult_t nccl_result_ = (call);                                                                          \
-    if (nccl_result_ != ncclSuccess) {                                                                                 \
-      throw_failure("{} failed on rank {}: {} ({})", #call, rank_, ncclGetErrorString(nccl_result_),                   \
-                    ncclGetLastError(comm_));                                                                          \
-    }                                                                                                                  \
+#define MPZERO_NCCL_CHECK(call)                                                                      \
+  do {                                                                                               \
+    const ncclResult_t nccl_result_ = (call);                                                        \
+    if (nccl_result_ != ncclSuccess) {                                                               \
+      throw_failure("{} failed on rank {}: {} ({})", #call, rank_, ncclGetErrorString(nccl_result_), \
+                    ncclGetLastError(comm_));                                                        \
+    }                                                                                                \
   } while (false)
 
 namespace mpzero::parallel {
@@ -43,9 +43,7 @@ ncclDataType_t nccl_type(const at::Tensor& tensor) {
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(MpiRuntime& mpi)
-    : rank_(mpi.rank()),
-      world_size_(mpi.world_size()),
-      stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)) {
+    : rank_(mpi.rank()), world_size_(mpi.world_size()), stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)) {
   ncclUniqueId id{};
   if (rank_ == 0) MPZERO_NCCL_CHECK(ncclGetUniqueId(&id));
   mpi.broadcast(&id, sizeof id);

@@ -38,10 +38,12 @@ void OptimizerShard::update(const AdamWUpdate& update, const at::Tensor& paramet
   // States and parameters may live on different sides of the bus.
   at::Tensor rounded = parameter;
   if (parameter.device() != master_.device()) {
-    rounded = staged_ ? parameter_staging_ : at::empty_like(parameter, master_.options().dtype(parameter.scalar_type()));
+    rounded =
+        staged_ ? parameter_staging_ : at::empty_like(parameter, master_.options().dtype(parameter.scalar_type()));
   }
-  adamw({.gradient = gradient_, .master = master_, .exp_avg = exp_avg_, .exp_avg_sq = exp_avg_sq_, .parameter = rounded},
-        update);
+  adamw(
+      {.gradient = gradient_, .master = master_, .exp_avg = exp_avg_, .exp_avg_sq = exp_avg_sq_, .parameter = rounded},
+      update);
   if (!rounded.is_same(parameter)) parameter.copy_(rounded, /*non_blocking=*/true);
 }
 

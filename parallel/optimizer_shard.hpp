@@ -27,7 +27,8 @@ class OptimizerShard {
   int64_t numel() const { return master_.numel(); }
   bool on_host() const { return staged_; }
 
-  // Starts to bring the gradient [numel] to where the update happens; `gradient` must stay untouched until update() returns.
+  // Starts to bring the gradient [numel] to where the update happens; `gradient` must stay untouched until update()
+  // returns.
   void fetch_gradient(const at::Tensor& gradient);
   // AdamW. Writes the rounded master weights to `parameter` [numel], on the device or in host memory.
   void update(const AdamWUpdate& update, const at::Tensor& parameter);

@@ -15,13 +15,13 @@
 
 namespace mpzero::parallel {
 
-// The units' parameters in the compute dtype: whole on every rank (ZeRO 0-2), or only this rank's shard, on the device or in
-// host memory, gathered for as long as a unit runs (ZeRO-3).
+// The units' parameters in the compute dtype: whole on every rank (ZeRO 0-2), or only this rank's shard, on the device
+// or in host memory, gathered for as long as a unit runs (ZeRO-3).
 class ParameterStore {
  public:
   struct Options {
-    bool sharded = false;                           // ZeRO-3
-    Placement placement = Placement::kDevice;       // of the shards; kHost is offload_param
+    bool sharded = false;                      // ZeRO-3
+    Placement placement = Placement::kDevice;  // of the shards; kHost is offload_param
     bool pinned = false;
     at::Device device = at::kCPU;
     at::ScalarType dtype = at::kFloat;
@@ -36,7 +36,8 @@ class ParameterStore {
   std::span<const at::Tensor> gather(size_t unit);
   void release(size_t unit);
 
-  // This rank's part: written by the optimizer, then made known to the other ranks by publish(). In host memory if offloaded.
+  // This rank's part: written by the optimizer, then made known to the other ranks by publish(). In host memory if
+  // offloaded.
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
   void publish(size_t unit);
 

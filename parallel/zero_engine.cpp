@@ -49,7 +49,8 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
   int64_t total = 0;
   for (const UnitSpec& unit : units_) total += unit.numel();
   // The first units of the forward pass are updated last on the host, so they are the ones to keep on the device.
-  int64_t on_device_budget = offload ? std::llround(static_cast<double>(total) * (1 - options.optimizer_host_ratio)) : total;
+  int64_t on_device_budget =
+      offload ? std::llround(static_cast<double>(total) * (1 - options.optimizer_host_ratio)) : total;
   shards_.reserve(units_.size());
   for (size_t u = 0; u < units_.size(); ++u) {
     const bool fits = units_[u].numel() <= on_device_budget;
@@ -68,8 +69,8 @@ ZeroEngine::Shard ZeroEngine::shard(size_t unit) const {
           .count = layouts_[unit].part_used(part_)};
 }
 
-void ZeroEngine::initialize(const ParameterSource& source) {
-  restore([&](size_t u, StateKind kind, int64_t begin, std::span<float> out) {
+void ZeroEngine::initialize(const ParameterSource& source, ProcessGroup& group) {
+  const auto read = [&](size_t u, StateKind kind, int64_t begin, std::span<float> out) {
     if (kind != StateKind::kMaster) {
       std::fill(out.begin(), out.end(), 0.0F);
       return;
@@ -86,19 +87,22 @@ void ZeroEngine::initialize(const ParameterSource& source) {
       }
       offset += parameter.numel();
     }
-  });
+  };
+  restore(read, group);
 }
 
-void ZeroEngine::restore(const StateReader& read) {
-  std::vector<float> values;
-  for (size_t u = 0; u < units_.size(); ++u) {
-    const Shard mine = shard(u);
-    values.resize(static_cast<size_t>(mine.count));
-    for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
-      read(u, kind, mine.begin, values);
-      shards_[u].write(kind, values);
+void ZeroEngine::restore(const StateReader& read, ProcessGroup& group) {
+  run_on_all_ranks(group, [&] {
+    std::vector<float> values;
+    for (size_t u = 0; u < units_.size(); ++u) {
+      const Shard mine = shard(u);
+      values.resize(static_cast<size_t>(mine.count));
+      for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+        read(u, kind, mine.begin, values);
+        shards_[u].write(kind, values);
+      }
     }
-  }
+  });
   publish_all();
 }
 

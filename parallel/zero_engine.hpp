@@ -9,6 +9,7 @@
 
 #include "base/optimizer_state.hpp"
 #include "base/parameter_source.hpp"
+#include "base/process_group.hpp"
 #include "parallel/adamw.hpp"
 #include "parallel/communicator.hpp"
 #include "parallel/gradient_store.hpp"
@@ -37,17 +38,19 @@ struct StepSummary {
   double grad_norm = 0.0;  // L2 over all parameters, before clipping
 };
 
-// ZeRO (Rajbhandari et al. 2020) over flat units: shards what the stage shards, gathers units for the pass, sums gradients over
-// the ranks, clips, and updates this rank's shard. It knows units by index and nothing of what they compute.
+// ZeRO (Rajbhandari et al. 2020) over flat units: shards what the stage shards, gathers units for the pass, sums
+// gradients over the ranks, clips, and updates this rank's shard. It knows units by index and nothing of what they
+// compute.
 class ZeroEngine {
  public:
-  // Two communicators, so that gathering parameters and summing gradients can overlap. All arguments but the options outlive
-  // the engine.
+  // Two communicators, so that gathering parameters and summing gradients can overlap. All arguments but the options
+  // outlive the engine.
   ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options, Communicator& parameter_communicator,
              Communicator& gradient_communicator);
 
-  // What every rank calls with the same arguments.
-  void initialize(const ParameterSource& source);
+  // Sets the weights from `source` and the moments to zero. Collective over `group`: an error on one rank is thrown on
+  // all.
+  void initialize(const ParameterSource& source, ProcessGroup& group);
 
   ParameterStore& parameters() { return parameters_; }
   GradientStore& gradients() { return gradients_; }
@@ -55,12 +58,12 @@ class ZeroEngine {
   // Waits for the step's gradients and measures them. `loss_sum`: this rank's losses added up, a scalar on the device;
   // `count`: how many there are over all ranks.
   StepSummary summarize(const at::Tensor& loss_sum, int64_t count);
-  // Clips and applies AdamW with this learning rate; `update` counts from 1. The new parameters are on their way when it
-  // returns.
+  // Clips and applies AdamW with this learning rate; `update` counts from 1. The new parameters are on their way when
+  // it returns.
   void update(double lr, int64_t update, double grad_norm);
 
-  // This rank's share of a unit's state, without padding: elements [begin, begin + count) of the unit's parameters. With
-  // stage 0 every rank holds all of it.
+  // This rank's share of a unit's state, without padding: elements [begin, begin + count) of the unit's parameters.
+  // With stage 0 every rank holds all of it.
   struct Shard {
     int64_t begin = 0;
     int64_t count = 0;
@@ -68,9 +71,9 @@ class ZeroEngine {
   Shard shard(size_t unit) const;
   // The span stays valid until the next call for the same unit.
   std::span<const float> read_state(size_t unit, StateKind kind);
-  // Restores all states: `read` fills elements [begin, begin + out.size()) of a unit.
+  // Restores all states: `read` fills elements [begin, begin + out.size()) of a unit. Collective like initialize().
   using StateReader = std::function<void(size_t unit, StateKind kind, int64_t begin, std::span<float> out)>;
-  void restore(const StateReader& read);
+  void restore(const StateReader& read, ProcessGroup& group);
 
  private:
   void publish_all();

@@ -1,4 +1,4 @@
-"""Tokenizers: built-in bytes, or Hugging Face tokenizers by name, folder, tokenizer.json, or vocab.json + merges.txt."""
+"""Tokenizers: built-in bytes, or Hugging Face's by name, folder, tokenizer.json, or vocab.json and merges.txt."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMON_EOS = ("<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>", "<|im_end|>")
 
 @dataclass(frozen=True)
 class Encoder:
-    """Turns text into token ids. Small to pickle unless it came from vocab.json: `definition` is a tokenizer.json's text."""
+    """Turns text into token ids. `definition` is the text of a tokenizer.json, so that it can go to other processes."""
 
     name: str
     vocab_size: int  # every id is smaller
@@ -104,7 +104,7 @@ def _describe(name: str, tokenizer, eos_token: str | None) -> Encoder:
 
 
 def _is_cuttable(definition: dict) -> bool:
-    """Byte-level BPE never joins a lone newline to the word behind it; others add spaces, or look at the text as a whole."""
+    """Byte-level BPE never joins a lone newline to the word behind it; others add spaces or look at the whole text."""
     pre_tokenizer = definition.get("pre_tokenizer") or {}
     normalizer = definition.get("normalizer") or {"type": "NFC"}
     steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
@@ -130,15 +130,16 @@ def _load_tokenizer(name: str):
         raise PrepareError(f"Tokenizer folder {path} holds neither tokenizer.json nor vocab.json and merges.txt.")
     if path.is_file():
         return _read_tokenizer(path), _declared_eos(path.parent / "tokenizer_config.json")
-    if path.suffix or name.startswith(("/", ".", "~")) or name.count("/") > 1:
+    if path.suffix == ".json" or name.startswith(("/", ".", "~")) or name.count("/") > 1:
         raise PrepareError(f"Tokenizer {name} does not exist: give a file, a folder, a Hugging Face name, or 'bytes'.")
     return _download(name)
 
 
 def _download(name: str):
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import hf_hub_download, logging
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
+    logging.set_verbosity_error()  # the error below says it once
     try:
         tokenizer = _read_tokenizer(Path(hf_hub_download(name, "tokenizer.json")))
         try:
@@ -149,8 +150,8 @@ def _download(name: str):
         raise
     except Exception as error:
         raise PrepareError(
-            f"Tokenizer '{name}' could not be fetched from Hugging Face ({type(error).__name__}): check the name and the "
-            "network, or give a local folder with tokenizer.json or with vocab.json and merges.txt, or 'bytes'."
+            f"Tokenizer '{name}' could not be fetched from Hugging Face ({type(error).__name__}): check the name and "
+            "the network, or give a local folder with tokenizer.json or with vocab.json and merges.txt, or 'bytes'."
         ) from error
 
 

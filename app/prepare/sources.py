@@ -1,4 +1,4 @@
-"""Where documents come from: local text, JSON Lines, Parquet, data sets saved to disk, and Hugging Face data sets by name."""
+"""Where documents come from: text, JSON Lines, Parquet, data sets saved to disk, Hugging Face data sets by name."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ class Source:
     def documents(self) -> Iterator[Document]:
         if not self.local:
             return self._of_rows(self._rows_of_hub())
+        if self.config_name is not None:
+            self._note(f"--dataset_config_name {self.config_name} says nothing about local files and is ignored")
         path = Path(self.dataset).expanduser()
         if is_saved_dataset(path):
             return self._of_rows(self._rows_of_saved(path))
@@ -138,7 +140,7 @@ class Source:
 
         try:
             table = pyarrow.parquet.ParquetFile(file)
-            columns = {name: None for name in table.schema_arrow.names}
+            columns = dict.fromkeys(table.schema_arrow.names)
             if self.text_field not in columns:
                 self._text(columns, str(file))
             size, seen = file.stat().st_size, 0
@@ -238,7 +240,7 @@ def fingerprint(dataset: str, local: bool) -> str:
 
 
 def cut(document: Document, cuttable: bool) -> Iterator[tuple[str, bool]]:
-    """A document as pieces (text, whether it is the last) that encode to the same ids as the whole. Skips empty ones."""
+    """A document as pieces (text, whether it is the last) that encode to the same ids as the whole; none if empty."""
     if not cuttable:
         text = "".join(document)
         if text:
@@ -271,7 +273,7 @@ def _load_saved(path: Path):
 
 
 def _open(file: Path):
-    return gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb")  # noqa: SIM115 (the callers close it)
+    return gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb")
 
 
 def _position(stream) -> int:
@@ -329,6 +331,9 @@ class _hub_errors:
         self._dataset = dataset
 
     def __enter__(self):
+        from huggingface_hub import logging
+
+        logging.set_verbosity_error()  # the sentence below says it once
         return self
 
     def __exit__(self, kind, error, traceback):
@@ -336,7 +341,7 @@ class _hub_errors:
             return False
         first_line = next(iter(str(error).strip().splitlines()), "")
         raise PrepareError(
-            f"Data set '{self._dataset}' could not be read from Hugging Face ({kind.__name__}: {first_line[:200]}): check name, "
-            "--dataset_config_name, --split and the network, or name a local folder or file of .txt, .jsonl, .parquet or a "
-            "data set saved with save_to_disk."
+            f"Data set '{self._dataset}' could not be read from Hugging Face ({kind.__name__}: {first_line[:200]}): "
+            "check name, --dataset_config_name, --split and the network, or name a local folder or file of .txt, "
+            ".jsonl, .parquet or a data set saved with save_to_disk."
         ) from error

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <string>
+
+#include "parallel/mpi_runtime.hpp"
+
+namespace mpzero {
+
+// The device this rank trains on, made current: its GPU by local rank, or the CPU. `requested`: "auto" (GPUs where
+// every machine has one for each of its ranks, the CPU where no machine has any), "cuda" or "cpu". Collective; throws
+// UserError on all ranks.
+at::Device choose_device(const std::string& requested, parallel::MpiRuntime& mpi);
+
+// e.g. "2 x NVIDIA H200" or "CPU, 2 ranks of 4 threads".
+std::string describe_devices(const at::Device& device, const parallel::MpiRuntime& mpi);
+
+// Bytes in use now by this rank's tensors on the GPU, or by its process on the CPU; and the most since the last call.
+struct MemoryUse {
+  int64_t peak_bytes = 0;
+};
+MemoryUse memory_use(const at::Device& device);
+
+}  // namespace mpzero

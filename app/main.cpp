@@ -1,0 +1,81 @@
+// mpzero train ...: the program that mpirun or srun starts once a rank.
+
+#include <c10/util/Exception.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "app/options.hpp"
+#include "app/train.hpp"
+#include "base/error.hpp"
+#include "parallel/mpi_runtime.hpp"
+
+namespace mpzero {
+namespace {
+
+constexpr const char* kUsage =
+    "mpzero trains Llama- and Qwen3-style language models.\n"
+    "\n"
+    "  mpirun -n RANKS mpzero train FLAGS   train; `mpzero train --help` lists the flags\n"
+    "  zero_to_fp32 CHECKPOINT OUTPUT       turn a checkpoint into fp32 safetensors\n";
+
+void dispatch(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
+  run_on_all_ranks(mpi, [&] {
+    if (words.front() == "plan" || words.front() == "doctor") {
+      throw_user_error("mpzero {} is not there yet; `mpzero train` is", words.front());
+    }
+    if (words.front() != "train") throw_user_error("unknown command '{}': did you mean `mpzero train`?", words.front());
+  });
+  train({words.begin() + 1, words.end()}, mpi);
+}
+
+// Ends every rank. What all ranks know of, rank 0 tells, and all leave in order; what one rank met alone, it tells, and
+// takes the others down.
+int end_with(parallel::MpiRuntime& mpi, const std::string& message, ErrorScope scope, int exit_code) {
+  if (scope == ErrorScope::kAllRanks) {
+    if (mpi.rank() == 0) fmt::print(stderr, "mpzero: error: {}\n", message);
+    return exit_code;
+  }
+  fmt::print(stderr, "mpzero: error: rank {}: {}\n", mpi.rank(), message);
+  std::fflush(stderr);
+  mpi.abort(exit_code);
+}
+
+int run(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
+  try {
+    dispatch(words, mpi);
+    return EXIT_SUCCESS;
+  } catch (const Error& error) {
+    return end_with(mpi, error.what(), error.scope(), error.exit_code());
+  } catch (const c10::OutOfMemoryError& error) {
+    return end_with(
+        mpi,
+        fmt::format("out of GPU memory; lower train_micro_batch_size_per_gpu, give --recompute full, or shard "
+                    "more with a higher ZeRO stage ({})",
+                    error.what_without_backtrace()),
+        ErrorScope::kThisRank, kUserErrorExitCode);
+  } catch (const c10::Error& error) {
+    return end_with(mpi, error.what_without_backtrace(), ErrorScope::kThisRank, kFailureExitCode);
+  } catch (const std::exception& error) {
+    return end_with(mpi, error.what(), ErrorScope::kThisRank, kFailureExitCode);
+  }
+}
+
+}  // namespace
+}  // namespace mpzero
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty() || words.front() == "--help" || words.front() == "help") {
+    std::fputs(mpzero::kUsage, stdout);
+    return words.empty() ? mpzero::kUserErrorExitCode : EXIT_SUCCESS;
+  }
+  if (words.front() == "train" && words.size() > 1 && words[1] == "--help") {
+    std::fputs(mpzero::command_line_help().c_str(), stdout);
+    return EXIT_SUCCESS;
+  }
+  mpzero::parallel::MpiRuntime mpi(&argc, &argv);
+  return mpzero::run(words, mpi);
+}

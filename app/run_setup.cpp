@@ -1,0 +1,106 @@
+#include "app/run_setup.hpp"
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "app/options.hpp"
+#include "base/error.hpp"
+#include "io/ds_config.hpp"
+#include "io/token_dataset.hpp"
+
+namespace mpzero {
+namespace {
+
+namespace fs = std::filesystem;
+
+// configs/models of the checkout that this program was built in, or of the folder it was started from.
+std::vector<fs::path> preset_folders() {
+  std::vector<fs::path> folders{fs::current_path() / "configs" / "models"};
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  // build/bin/mpzero
+  if (!error) folders.push_back(program.parent_path().parent_path().parent_path() / "configs" / "models");
+  return folders;
+}
+
+fs::path preset_path(const std::string& model_type) {
+  std::vector<std::string> known;
+  for (const fs::path& folder : preset_folders()) {
+    if (fs::exists(folder / (model_type + ".json"))) return folder / (model_type + ".json");
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(folder, error)) known.push_back(entry.path().stem().string());
+  }
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  throw_user_error(
+      "--model_type {}: there is no such preset in configs/models (there are {}); or give a Hugging Face config.json "
+      "with --model_config",
+      model_type, fmt::join(known, ", "));
+}
+
+template <typename T>
+void override_with(T& field, const std::optional<T>& value) {
+  if (value) field = *value;
+}
+
+model::ModelConfig read_model(const CommandLine& command_line) {
+  fs::path path;
+  if (command_line.model_config) {
+    path = *command_line.model_config;
+  } else if (command_line.init_from && !command_line.model_type) {
+    path = fs::path(*command_line.init_from) / "config.json";
+  } else {
+    path = preset_path(command_line.model_type.value_or(RunConfig{}.model_type));
+  }
+  model::ModelConfig model = model::ModelConfig::from_file(path);
+  const ModelOverrides& overrides = command_line.model_overrides;
+  override_with(model.vocab_size, overrides.vocab_size);
+  override_with(model.hidden_size, overrides.hidden_size);
+  override_with(model.intermediate_size, overrides.intermediate_size);
+  override_with(model.num_hidden_layers, overrides.num_hidden_layers);
+  override_with(model.num_attention_heads, overrides.num_attention_heads);
+  override_with(model.num_key_value_heads, overrides.num_key_value_heads);
+  override_with(model.head_dim, overrides.head_dim);
+  override_with(model.max_position_embeddings, overrides.max_position_embeddings);
+  override_with(model.rms_norm_eps, overrides.rms_norm_eps);
+  override_with(model.rope_theta, overrides.rope_theta);
+  model.validate(path.string());
+  return model;
+}
+
+void check_data_file(const std::string& path, const char* flag, const CommandLine& command_line) {
+  if (path.empty()) throw_user_error("{} is missing: name a token file that app/prepare_data.py made", flag);
+  if (!fs::exists(path)) {
+    throw_user_error("{} {}: there is no such file; make it with: {}", flag, path,
+                     prepare_data_command(command_line, path));
+  }
+}
+
+}  // namespace
+
+RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size) {
+  const CommandLine command_line = parse_command_line(arguments);
+  const io::DsConfig ds_config =
+      command_line.deepspeed_config ? io::read_ds_config(*command_line.deepspeed_config) : io::DsConfig{};
+  RunSetup setup;
+  setup.model = read_model(command_line);
+  setup.config =
+      resolve(command_line, ds_config, world_size, ModelDims{.hidden_size = setup.model.hidden_size}, setup.warnings);
+  RunConfig& config = setup.config;
+  if (config.seq_length > setup.model.max_position_embeddings) {
+    throw_user_error(
+        "--seq_length {} is longer than the model's max_position_embeddings {}: shorten it or raise "
+        "--max_position_embeddings",
+        config.seq_length, setup.model.max_position_embeddings);
+  }
+  check_data_file(config.train_data, "--train_data", command_line);
+  if (!config.validation_data.empty()) check_data_file(config.validation_data, "--validation_data", command_line);
+  const io::TokenDataset train_data(config.train_data, config.seq_length);
+  apply_epochs(config, train_data.num_windows(), setup.warnings);
+  return setup;
+}
+
+}  // namespace mpzero

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "app/run_config.hpp"
+#include "model/config.hpp"
+
+namespace mpzero {
+
+// A run that has been read, checked and brought together, before anything large is allocated.
+struct RunSetup {
+  RunConfig config;
+  model::ModelConfig model;
+  std::vector<std::string> warnings;  // for the user, one line each
+};
+
+// Reads flags, ds_config.json, the model's config.json and the sizes of the data sets. Throws UserError for whatever
+// its user should change. Every rank gets the same result.
+RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size);
+
+}  // namespace mpzero

@@ -1,0 +1,29 @@
+#include "app/train.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "app/device.hpp"
+#include "app/run_setup.hpp"
+#include "app/trainer.hpp"
+
+namespace mpzero {
+
+void train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) {
+  RunSetup setup;
+  run_on_all_ranks(mpi, [&] { setup = set_up_run(arguments, mpi.world_size()); });
+  const at::Device device = choose_device(setup.config.device, mpi);
+  if (mpi.rank() == 0) {
+    for (const std::string& warning : setup.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
+    const RunConfig& config = setup.config;
+    fmt::print("Training {} on {}: {} steps of {} sequences x {} tokens, ZeRO-{}, {}\n", config.model_type,
+               describe_devices(device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
+               config.zero.stage, config.dtype);
+    std::fflush(stdout);
+  }
+  Trainer trainer(mpi, std::move(setup), device);
+  trainer.run();
+}
+
+}  // namespace mpzero

@@ -1,0 +1,199 @@
+#include "app/trainer.hpp"
+
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "app/device.hpp"
+#include "base/error.hpp"
+#include "parallel/mpi_communicator.hpp"
+#include "parallel/nccl_communicator.hpp"
+
+namespace mpzero {
+namespace {
+
+// Micro-batches that the data loader keeps ready.
+constexpr int64_t kReadAhead = 4;
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::unique_ptr<parallel::Communicator> make_communicator(parallel::MpiRuntime& mpi, at::Device device) {
+  if (device.is_cpu()) return std::make_unique<parallel::MpiCommunicator>(mpi);
+  return std::make_unique<parallel::NcclCommunicator>(mpi);
+}
+
+at::ScalarType as_scalar_type(const std::string& name) { return name == "fp32" ? at::kFloat : at::kBFloat16; }
+
+parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device) {
+  const auto placement = [](bool offload) {
+    return offload ? parallel::Placement::kHost : parallel::Placement::kDevice;
+  };
+  return {.stage = config.zero.stage,
+          .device = device,
+          .dtype = as_scalar_type(config.dtype),
+          .communication_dtype = as_scalar_type(config.communication_dtype),
+          .gradient_accumulation_steps = config.gradient_accumulation_steps,
+          .optimizer_placement = placement(config.zero.offload_optimizer),
+          .optimizer_host_ratio = config.zero.offload_optimizer_ratio,
+          .parameter_placement = placement(config.zero.offload_param),
+          .pin_memory = config.zero.pin_memory,
+          .adamw = {.beta1 = config.optimizer.beta1,
+                    .beta2 = config.optimizer.beta2,
+                    .eps = config.optimizer.eps,
+                    .weight_decay = config.optimizer.weight_decay,
+                    .bias_correction = config.optimizer.bias_correction},
+          .gradient_clipping = config.gradient_clipping};
+}
+
+io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& group, const RunPosition& position) {
+  return {.micro_batch_size = setup.config.micro_batch_size,
+          .gradient_accumulation_steps = setup.config.gradient_accumulation_steps,
+          .rank = group.rank(),
+          .world_size = group.world_size(),
+          .seed = setup.config.seed,
+          .shuffle = setup.config.shuffle,
+          .vocab_limit = setup.model.vocab_size,
+          .read_ahead = kReadAhead,
+          .first_window = position.windows_seen};
+}
+
+}  // namespace
+
+Trainer::Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device)
+    : mpi_(mpi),
+      setup_(std::move(setup)),
+      config_(setup_.config),
+      device_(device),
+      decoder_(setup_.model),
+      parameter_communicator_(make_communicator(mpi, device)),
+      gradient_communicator_(make_communicator(mpi, device)),
+      engine_(decoder_.units(), zero_options(config_, device), *parameter_communicator_, *gradient_communicator_),
+      pass_(decoder_, engine_,
+            {.recompute_activations = config_.recompute_activations,
+             .loss_scale = 1.0 / static_cast<double>(config_.gradient_accumulation_steps * mpi.world_size())}),
+      log_(config_, mpi.rank() == 0) {}
+
+void Trainer::run() {
+  start();
+  if (position_.step >= config_.max_steps) {
+    log_.say(fmt::format("Training finished already: step {} of {} is saved; raise --max_steps to go on",
+                         position_.step, config_.max_steps));
+    return;
+  }
+  while (position_.step < config_.max_steps) {
+    StepReport report = train_step();
+    const bool last = position_.step == config_.max_steps;
+    const auto due = [&](int64_t frequency) { return frequency > 0 && position_.step % frequency == 0; };
+    if (validation_data_ && (due(config_.validation_freq) || (last && config_.validation_freq > 0))) {
+      report.validation_loss = validate();
+    }
+    log_.step(report);
+    if (due(config_.checkpoint_freq) || last) save();
+  }
+}
+
+void Trainer::start() {
+  log_.say(fmt::format("Created model with total parameters: {}", model::num_parameters(setup_.model)));
+  std::optional<std::filesystem::path> checkpoint;
+  run_on_all_ranks(mpi_, [&] { checkpoint = checkpoint_to_resume(config_); });
+  if (checkpoint) {
+    log_.say(fmt::format("Found existing checkpoint: {}", checkpoint->string()));
+    position_ = restore_run(*checkpoint, setup_, decoder_.units(), engine_, mpi_);
+    saved_step_ = position_.step;
+    log_.say(fmt::format("Resumed from checkpoint at step {}", position_.step));
+  } else {
+    initialize_run(setup_, engine_, mpi_);
+  }
+  run_on_all_ranks(mpi_, [&] {
+    const io::LoaderOptions options = loader_options(setup_, mpi_, position_);
+    train_data_.emplace(io::TokenDataset(config_.train_data, config_.seq_length), options, position_.step);
+    if (!config_.validation_data.empty()) {
+      validation_data_.emplace(io::TokenDataset(config_.validation_data, config_.seq_length), options,
+                               config_.validation_batches);
+    }
+    log_.begin(position_.step);
+  });
+}
+
+StepReport Trainer::train_step() {
+  const Clock::time_point start = Clock::now();
+  const int64_t micro_batches = config_.gradient_accumulation_steps;
+  at::Tensor loss_sum = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device_));
+  engine_.gradients().begin_step();
+  for (int64_t a = 0; a < micro_batches; ++a) {
+    const io::MicroBatch batch = train_data_->next();
+    const at::Tensor inputs = to_device(batch.inputs, config_.micro_batch_size);
+    const at::Tensor targets = to_device(batch.targets, config_.micro_batch_size);
+    loss_sum.add_(pass_.train(inputs, targets, /*last_of_step=*/a + 1 == micro_batches));
+  }
+  const parallel::StepSummary summary = engine_.summarize(loss_sum, micro_batches * mpi_.world_size());
+  check_finite(summary, loss_sum);
+
+  const int64_t update = position_.step + 1;
+  const double lr = config_.schedule.lr(update);
+  engine_.update(lr, update, summary.grad_norm);
+
+  position_.step = update;
+  position_.windows_seen += config_.train_batch_size;
+  position_.tokens_seen += config_.train_batch_size * config_.seq_length;
+  return {.step = update,
+          .loss = summary.loss,
+          .lr = lr,
+          .grad_norm = summary.grad_norm,
+          .seconds = seconds_since(start),
+          .tokens_seen = position_.tokens_seen,
+          .peak_memory_bytes = memory_use(device_).peak_bytes,
+          .validation_loss = std::nullopt};
+}
+
+void Trainer::check_finite(const parallel::StepSummary& summary, const at::Tensor& loss_sum) {
+  if (std::isfinite(summary.loss) && std::isfinite(summary.grad_norm)) return;
+  const int64_t step = position_.step + 1;
+  const std::string saved = saved_step_ ? fmt::format("the checkpoint of step {} is intact", *saved_step_)
+                                        : std::string("no checkpoint was saved yet");
+  run_on_all_ranks(mpi_, [&] {
+    const double loss = loss_sum.item<double>() / static_cast<double>(config_.gradient_accumulation_steps);
+    if (std::isfinite(loss)) return;
+    throw_failure("the loss is {} at step {}: {}; lower the learning rate, warm up longer or look at the data", loss,
+                  step, saved);
+  });
+  throw Failure(
+      fmt::format("the gradient norm is {} at step {} while the loss is finite: {}; lower the learning rate or warm "
+                  "up longer",
+                  summary.grad_norm, step, saved),
+      ErrorScope::kAllRanks);
+}
+
+double Trainer::validate() {
+  // Losses weighted with the windows they are the mean of, so that the result does not depend on the number of ranks.
+  const auto options = at::TensorOptions().dtype(at::kDouble).device(device_);
+  const at::Tensor weighted_sum = at::zeros({}, options);
+  for (int64_t b = 0; b < validation_data_->num_batches(); ++b) {
+    const io::ValidationBatch batch = validation_data_->read(b);
+    const auto windows = static_cast<int64_t>(batch.tokens.inputs.size()) / config_.seq_length;
+    const at::Tensor loss =
+        pass_.validate(to_device(batch.tokens.inputs, windows), to_device(batch.tokens.targets, windows));
+    weighted_sum.add_(loss.to(at::kDouble), static_cast<double>(batch.num_windows));
+  }
+  if (mpi_.world_size() > 1) gradient_communicator_->all_reduce_sum(weighted_sum)->wait();
+  return weighted_sum.item<double>() / static_cast<double>(validation_data_->num_windows());
+}
+
+void Trainer::save() {
+  const Clock::time_point start = Clock::now();
+  const std::filesystem::path folder = save_run(setup_, position_, decoder_.units(), engine_, mpi_);
+  saved_step_ = position_.step;
+  log_.say(fmt::format("Saved checkpoint: {} ({:.1f} s)", folder.string(), seconds_since(start)));
+}
+
+at::Tensor Trainer::to_device(const std::vector<int64_t>& tokens, int64_t windows) const {
+  // from_blob wants a mutable pointer; the copy that to() makes is the only reader.
+  const at::Tensor view = at::from_blob(const_cast<int64_t*>(tokens.data()), {windows, config_.seq_length}, at::kLong);
+  return view.to(device_, /*non_blocking=*/false, /*copy=*/true);
+}
+
+}  // namespace mpzero

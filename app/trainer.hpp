@@ -1,0 +1,55 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "app/run_setup.hpp"
+#include "app/run_state.hpp"
+#include "app/step_log.hpp"
+#include "app/training_pass.hpp"
+#include "io/data_loader.hpp"
+#include "model/decoder.hpp"
+#include "parallel/communicator.hpp"
+#include "parallel/mpi_runtime.hpp"
+#include "parallel/zero_engine.hpp"
+
+namespace mpzero {
+
+// One training run on this rank: from a checkpoint or fresh weights to the last step's checkpoint.
+class Trainer {
+ public:
+  // Collective. `mpi` outlives the trainer.
+  Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device);
+
+  // Trains until max_steps. Collective; an error that all ranks learn of is thrown on all.
+  void run();
+
+ private:
+  void start();
+  // One optimizer step over the global batch.
+  StepReport train_step();
+  double validate();
+  void save();
+  void check_finite(const parallel::StepSummary& summary, const at::Tensor& loss_sum);
+  at::Tensor to_device(const std::vector<int64_t>& tokens, int64_t windows) const;
+
+  parallel::MpiRuntime& mpi_;
+  RunSetup setup_;
+  const RunConfig& config_;
+  at::Device device_;
+  model::Decoder decoder_;
+  std::unique_ptr<parallel::Communicator> parameter_communicator_;
+  std::unique_ptr<parallel::Communicator> gradient_communicator_;
+  parallel::ZeroEngine engine_;
+  TrainingPass pass_;
+  RunPosition position_;
+  std::optional<int64_t> saved_step_;
+  std::optional<io::DataLoader> train_data_;
+  std::optional<io::ValidationSet> validation_data_;
+  StepLog log_;
+};
+
+}  // namespace mpzero
