@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,18 +12,34 @@
 
 namespace mpzero::io {
 
-// Hugging Face weights: a folder with model.safetensors, or model.safetensors.index.json and its shards; F32, BF16, F16.
-// A missing tensor or another shape throws UserError naming tensor and file.
+// Hugging Face weights: a folder with model.safetensors, or model.safetensors.index.json and its shards; F32, BF16,
+// F16. Opening checks every header against its file's size. A missing tensor or another shape throws UserError naming
+// tensor and file. May be used from several threads at once.
 class SafetensorsSource final : public ParameterSource {
  public:
   explicit SafetensorsSource(std::filesystem::path folder);
   ~SafetensorsSource() override;
+  SafetensorsSource(SafetensorsSource&&) noexcept;
+
   bool contains(const std::string& name) const;
+  // All tensors, by name.
+  std::vector<ParameterSpec> parameters() const;
   void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override;
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Told now and then, from one thread at a time, how many bytes of how many have been written.
+using OnWritten = std::function<void(int64_t done, int64_t total)>;
+
+// Writes fp32 weights into the existing `folder` under the names that Hugging Face gives them: model.safetensors, or
+// model-00001-of-0000N.safetensors and model.safetensors.index.json when they exceed `max_shard_bytes` (a single larger
+// tensor gets a shard to itself). Streams: holds a few MiB for each thread, and reads `source` from several threads.
+// All files are synced. Returns their names.
+std::vector<std::string> write_safetensors(const std::filesystem::path& folder,
+                                           std::span<const ParameterSpec> parameters, const ParameterSource& source,
+                                           int64_t max_shard_bytes, const OnWritten& on_written = nullptr);
 
 }  // namespace mpzero::io

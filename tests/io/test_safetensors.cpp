@@ -1,0 +1,174 @@
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "io/float_formats.hpp"
+#include "io/safetensors.hpp"
+#include "tests/io/checkpoint_fixture.hpp"
+
+namespace mpzero::io {
+using namespace testing;
+using Catch::Contains;
+using nlohmann::json;
+namespace {
+
+// Values that depend on name and position, NaN payloads among them.
+class PatternSource final : public ParameterSource {
+ public:
+  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i] =
+          std::bit_cast<float>(bits_at(parameter.name.size(), StateKind::kMaster, begin + static_cast<int64_t>(i), 0));
+    }
+  }
+};
+
+std::string file_of(const json& header, size_t data_bytes) {
+  const std::string text = header.is_string() ? header.get<std::string>() : header.dump();
+  const uint64_t length = text.size();
+  std::string bytes(8, '\0');
+  std::memcpy(bytes.data(), &length, 8);
+  return bytes + text + std::string(data_bytes, '\1');
+}
+
+json tensor(const char* dtype, std::vector<int64_t> shape, int64_t begin, int64_t end) {
+  return {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {begin, end}}};
+}
+
+std::string open_error(const fs::path& folder, const std::string& bytes) {
+  write_file(folder / "model.safetensors", bytes);
+  CHECK_THROWS_AS(SafetensorsSource(folder), UserError);
+  return message_of([&] { SafetensorsSource source(folder); });
+}
+
+}  // namespace
+
+TEST_CASE("what is written is read back bit for bit, in one file or in shards") {
+  const std::vector<ParameterSpec> parameters = {
+      {"a", {3, 5}}, {"bb", {1'500'000}}, {"ccc", {7}}, {"dddd", {}}, {"eeeee", {2, 3, 4}}};
+  const int64_t limit = GENERATE(int64_t{1} << 40, 1'000'000, 100);
+  const TemporaryFolder folder;
+  const PatternSource pattern;
+  int64_t last = 0;
+  const auto names = write_safetensors(folder.path(), parameters, pattern, limit, [&](int64_t done, int64_t total) {
+    CHECK(done > last);
+    CHECK(done <= total);
+    last = done;
+  });
+  CHECK(last == 4 * (15 + 1'500'000 + 7 + 1 + 24));
+  if (limit > 6'000'100) {
+    CHECK(names == std::vector<std::string>{"model.safetensors"});
+  } else if (limit == 1'000'000) {
+    CHECK(names == std::vector<std::string>{"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
+                                            "model-00003-of-00003.safetensors", "model.safetensors.index.json"});
+  } else {
+    // 60 B | 6 MB | 28 + 4 B | 96 B
+    CHECK(names.size() == 5);
+  }
+  const SafetensorsSource source(folder.path());
+  CHECK(source.parameters() == parameters);
+  for (const ParameterSpec& parameter : parameters) {
+    CHECK(source.contains(parameter.name));
+    const int64_t begin = parameter.numel() / 3;
+    std::vector<float> wanted(static_cast<size_t>(parameter.numel() - begin)), found(wanted.size());
+    pattern.read(parameter, begin, wanted);
+    source.read(parameter, begin, found);
+    CHECK(std::memcmp(wanted.data(), found.data(), wanted.size() * sizeof(float)) == 0);
+  }
+  CHECK_FALSE(source.contains("f"));
+}
+
+TEST_CASE("16-bit types widen to the fp32 of the same value") {
+  CHECK(from_float16(0x3C00) == 1.0F);
+  CHECK(from_float16(0xC100) == -2.5F);
+  CHECK(from_float16(0x7BFF) == 65504.0F);
+  CHECK(from_float16(0x0001) == 0x1p-24F);
+  CHECK(from_float16(0x83FF) == -0x1.FF8p-15F);
+  CHECK(std::signbit(from_float16(0x8000)));
+  CHECK(from_float16(0xFC00) == -std::numeric_limits<float>::infinity());
+  CHECK(std::bit_cast<uint32_t>(from_float16(0x7E01)) == 0x7FC02000U);
+  CHECK(from_bfloat16(0x3FC0) == 1.5F);
+  CHECK(std::bit_cast<uint32_t>(from_bfloat16(0xFFA5)) == 0xFFA50000U);
+
+  const TemporaryFolder folder;
+  std::string bytes = file_of({{"h", tensor("F16", {2}, 0, 4)}, {"b", tensor("BF16", {2}, 4, 8)}}, 0);
+  const uint16_t values[] = {0x3C00, 0xC100, 0x3FC0, 0x8000};
+  bytes.append(reinterpret_cast<const char*>(values), sizeof values);
+  write_file(folder / "model.safetensors", bytes);
+  const SafetensorsSource source(folder.path());
+  float out[2];
+  source.read({"h", {2}}, 0, out);
+  CHECK((out[0] == 1.0F && out[1] == -2.5F));
+  source.read({"b", {2}}, 1, std::span(out).first(1));
+  CHECK((out[0] == 0.0F && std::signbit(out[0])));
+}
+
+TEST_CASE("a header that cannot be true is refused, naming file and tensor") {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "model.safetensors";
+  const std::string whole = file_of({{"w", tensor("F32", {4}, 0, 16)}, {"v", tensor("F32", {1}, 16, 20)}}, 20);
+  write_file(path, whole);
+  CHECK(message_of([&] { SafetensorsSource source(folder.path()); }) == "");
+  for (size_t size = 0; size < whole.size(); ++size) {
+    CAPTURE(size);
+    REQUIRE_THAT(open_error(folder.path(), whole.substr(0, size)), Contains(path.string()));
+  }
+  std::string huge = whole;
+  huge[7] = '\x7F';  // a header of 2^62 bytes
+  CHECK_THAT(open_error(folder.path(), huge), Contains(path.string()) && Contains("truncated"));
+  CHECK_THAT(open_error(folder.path(), file_of("[1]", 0)), Contains("not a JSON object"));
+  CHECK_THAT(open_error(folder.path(), file_of("{\"w\"", 0)), Contains("not a JSON object"));
+
+  const std::vector<std::pair<json, const char*>> wrong = {
+      {{{"w", tensor("F32", {4}, 0, 16)}, {"v", tensor("F32", {2}, 12, 20)}}, "overlaps"},
+      {{{"w", tensor("F32", {5}, 4, 24)}}, "truncated"},
+      {{{"w", tensor("F32", {5}, 0, 16)}}, "takes 16 bytes"},
+      {{{"w", tensor("BF16", {4}, 0, 16)}}, "takes 16 bytes"},
+      {{{"w", tensor("F32", {-4}, 0, 16)}}, "takes 16 bytes"},
+      {{{"w", tensor("F32", {int64_t{1} << 32, int64_t{1} << 32}, 0, 0)}}, "takes 0 bytes"},
+      {{{"w", tensor("F32", {4}, 16, 0)}}, "impossible offsets"},
+      {{{"w", tensor("F32", {4}, -16, 0)}}, "data_offsets"},
+      {{{"w", {{"dtype", "F32"}, {"shape", {4}}}}}, "lacks"},
+      {{{"w", {{"dtype", 32}, {"shape", {4}}, {"data_offsets", {0, 16}}}}}, "lacks"},
+      {{{"w", 3}}, "lacks"},
+  };
+  for (const auto& [header, reason] : wrong) {
+    CHECK_THAT(open_error(folder.path(), file_of(header, 20)), Contains(path.string()) && Contains(reason));
+  }
+}
+
+TEST_CASE("a tensor that the model needs otherwise is named with file and shapes") {
+  const TemporaryFolder folder;
+  write_file(folder / "model.safetensors",
+             file_of({{"w", tensor("F32", {2, 3}, 0, 24)}, {"i", tensor("I64", {3}, 24, 48)}}, 48));
+  const SafetensorsSource source(folder.path());
+  std::vector<float> out(6);
+  CHECK_THAT(message_of([&] { source.read({"w", {3, 2}}, 0, out); }),
+             Contains("tensor w") && Contains("[2, 3]") && Contains("[3, 2]") && Contains("model.safetensors"));
+  CHECK_THAT(message_of([&] { source.read({"x", {6}}, 0, out); }),
+             Contains("tensor x") && Contains(folder.path().string()));
+  CHECK_THAT(message_of([&] { source.read({"i", {3}}, 0, std::span(out).first(3)); }), Contains("I64"));
+  CHECK_THROWS_AS(source.read({"w", {2, 3}}, 1, out), Failure);
+}
+
+TEST_CASE("an index must agree with its shards") {
+  const TemporaryFolder folder;
+  CHECK_THAT(message_of([&] { SafetensorsSource source(folder.path()); }), Contains("model.safetensors.index.json"));
+  write_file(folder / "a.safetensors", file_of({{"w", tensor("F32", {1}, 0, 4)}}, 4));
+  const auto with_index = [&](const std::string& text) {
+    write_file(folder / "model.safetensors.index.json", text);
+    return message_of([&] { SafetensorsSource source(folder.path()); });
+  };
+  CHECK(with_index(R"({"weight_map": {"w": "a.safetensors"}})") == "");
+  CHECK_THAT(with_index(R"({"weight_map": {"w": "a.safetensors", "v": "a.safetensors"}})"),
+             Contains("tensor v") && Contains("a.safetensors"));
+  CHECK_THAT(with_index(R"({"weight_map": {"w": "b.safetensors"}})"), Contains("b.safetensors"));
+  CHECK_THAT(with_index(R"({"weight_map": {"w": "../a.safetensors"}})"), Contains("no file of its folder"));
+  CHECK_THAT(with_index(R"({"weight_map": 3})"), Contains("weight_map"));
+  CHECK_THAT(with_index("{"), Contains("weight_map"));
+}
+
+}  // namespace mpzero::io
