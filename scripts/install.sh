@@ -112,6 +112,10 @@ sync_environment() {
   if [[ ${#have[@]} -gt 0 && $all_there == true ]]; then return; fi
   install_uv
   uv=$(find_uv)
+  # The system's certificates know the proxies of the place; uv's own do not. (Older releases read the first name.)
+  if [[ -f /etc/ssl/certs/ca-certificates.crt ]]; then
+    export UV_NATIVE_TLS=${UV_NATIVE_TLS:-true} UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-true}
+  fi
   say "Installing the Python environment of uv.lock into .venv (groups: data ${want[*]})."
   (cd "$MPZERO_ROOT" && unset VIRTUAL_ENV && UV_PROJECT_ENVIRONMENT=$MPZERO_VENV "$uv" sync --frozen --inexact "${arguments[@]}") ||
     die "'uv sync' failed; its message is above."

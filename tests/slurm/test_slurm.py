@@ -65,8 +65,8 @@ def run(cluster, tmp_path):
 
 def test_a_cluster_whose_owner_is_killed_is_gone(cluster):
     program = (
-        f"import sys, time; sys.path.insert(0, {str(Path(__file__).parent)!r}); from virtual_slurm import VirtualSlurm; "
-        "c = VirtualSlurm(nodes=1); print(c.folder, flush=True); time.sleep(600)"
+        f"import sys, time; sys.path.insert(0, {str(Path(__file__).parent)!r}); "
+        "from virtual_slurm import VirtualSlurm; c = VirtualSlurm(nodes=1); print(c.folder, flush=True); time.sleep(60)"
     )
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     folder = Path(owner.stdout.readline().strip())

@@ -45,7 +45,7 @@ def reason_to_skip() -> str | None:
 
 
 class VirtualSlurm:
-    """`with VirtualSlurm(nodes=2) as cluster: cluster.run(["sinfo"])`; SlurmError with the logs where it does not start.
+    """`with VirtualSlurm(nodes=2) as cluster: cluster.run(["sinfo"])`; SlurmError with logs where it does not start.
 
     Everything runs in one process-id namespace whose first process waits for this one: it ends when `close` is called
     and also when this process is killed, and the kernel then ends the rest.
