@@ -20,10 +20,11 @@ positive_number_or() {
   if [[ ${1:-} =~ ^[1-9][0-9]*$ ]]; then printf '%s\n' "$1"; else printf '%s\n' "$2"; fi
 }
 
-# require_positive_number VARIABLE: ends the script unless the variable is unset, empty or a whole number above zero.
-require_positive_number() {
+# require_number VARIABLE LEAST: ends the script unless the variable is unset, empty or a whole number of at least LEAST.
+require_number() {
   local value=${!1:-}
-  [[ -z $value || $value =~ ^[1-9][0-9]*$ ]] || die "$1=$value is not a whole number above zero; set it to one or leave it unset."
+  [[ -z $value ]] || { [[ $value =~ ^[0-9]+$ ]] && ((10#$value >= $2)); } ||
+    die "$1=$value is not a whole number of at least $2; set it to one or leave it unset."
 }
 
 # A path as the user will want to read and type it: relative to the checkout where it lies inside.

@@ -31,7 +31,7 @@ count_gpus() {
 
 # ranks_per_node GPUS CORES: NPROC where it is set, else one rank for each GPU, else two that share the CPU (one on one core).
 ranks_per_node() {
-  require_positive_number NPROC
+  require_number NPROC 1
   if [[ -n ${NPROC:-} ]]; then
     echo "$NPROC"
   elif (($1 > 0)); then

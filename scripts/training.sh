@@ -41,7 +41,8 @@ default_tokenizer() {
 # learns something within two minutes.
 choose_settings() {
   local gpus=$1 variable
-  for variable in MAX_STEPS CHECKPOINT_FREQ SEQ_LENGTH MAX_DOCUMENTS; do require_positive_number "$variable"; done
+  for variable in MAX_STEPS SEQ_LENGTH MAX_DOCUMENTS; do require_number "$variable" 1; done
+  for variable in CHECKPOINT_FREQ VALIDATION_FREQ; do require_number "$variable" 0; done
   if [[ -n ${MODEL_CONFIG:=$(flag_value model_config || true)} ]]; then
     setting MODEL_TYPE model_type "$(basename "$(dirname "$MODEL_CONFIG")")"
   else

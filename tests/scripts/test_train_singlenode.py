@@ -181,6 +181,7 @@ def test_data_that_cannot_be_prepared_ends_the_run_before_it_starts(checkout):
 ERRORS = [
     ({"CUDA_VERSION": "99.9"}, ["CUDA_VERSION=99.9", "cuda-99.9", "does not exist"]),
     ({"MAX_STEPS": "many"}, ["MAX_STEPS=many"]),
+    ({"CHECKPOINT_FREQ": "-1"}, ["CHECKPOINT_FREQ=-1"]),
     ({"NPROC": "0"}, ["NPROC=0"]),
     ({"LOCAL_DATASET": "yes"}, ["LOCAL_DATASET=yes", "true", "false"]),
     ({"DATASET": "/nowhere/wikitext-2", "LOCAL_DATASET": "true"}, ["/nowhere/wikitext-2", "LOCAL_DATASET"]),
