@@ -15,13 +15,33 @@ SCHEDULERS = {"WarmupLR": WarmupLR, "WarmupDecayLR": WarmupDecayLR, "WarmupCosin
 # name, optimizer lr, parameters, updates to record
 CASES = [
     ("WarmupLR", 0.002, {"warmup_num_steps": 7}, 12),
-    ("WarmupLR", 0.002, {"warmup_min_lr": 1e-4, "warmup_max_lr": 3e-3, "warmup_num_steps": 10, "warmup_type": "linear"}, 16),
+    (
+        "WarmupLR",
+        0.002,
+        {"warmup_min_lr": 1e-4, "warmup_max_lr": 3e-3, "warmup_num_steps": 10, "warmup_type": "linear"},
+        16,
+    ),
     ("WarmupLR", 0.002, {"warmup_num_steps": 1, "warmup_type": "linear"}, 6),
     ("WarmupDecayLR", 0.002, {"total_num_steps": 30, "warmup_num_steps": 6, "warmup_min_lr": 1e-5}, 36),
-    ("WarmupDecayLR", 0.002, {"total_num_steps": 25, "warmup_max_lr": 2e-3, "warmup_num_steps": 5, "warmup_type": "linear"}, 30),
+    (
+        "WarmupDecayLR",
+        0.002,
+        {"total_num_steps": 25, "warmup_max_lr": 2e-3, "warmup_num_steps": 5, "warmup_type": "linear"},
+        30,
+    ),
     ("WarmupDecayLR", 0.002, {"total_num_steps": 4, "warmup_num_steps": 8}, 14),
-    ("WarmupCosineLR", 0.0015, {"total_num_steps": 100, "warmup_num_steps": 10, "cos_min_ratio": 0.1, "warmup_min_ratio": 0.2}, 106),
-    ("WarmupCosineLR", 0.0015, {"total_num_steps": 40, "warmup_num_steps": 10, "cos_min_ratio": 0.0, "warmup_type": "linear"}, 50),
+    (
+        "WarmupCosineLR",
+        0.0015,
+        {"total_num_steps": 100, "warmup_num_steps": 10, "cos_min_ratio": 0.1, "warmup_min_ratio": 0.2},
+        106,
+    ),
+    (
+        "WarmupCosineLR",
+        0.0015,
+        {"total_num_steps": 40, "warmup_num_steps": 10, "cos_min_ratio": 0.0, "warmup_type": "linear"},
+        50,
+    ),
     ("WarmupCosineLR", 5e-5, {"total_num_steps": 50, "warmup_num_steps": 10}, 60),
     ("WarmupCosineLR", 0.001, {"total_num_steps": 5, "warmup_num_steps": 8, "cos_min_ratio": 0.3}, 14),
     ("WarmupCosineLR", 0.001, {"total_num_steps": 12, "warmup_num_steps": 1, "cos_min_ratio": 0.5}, 14),
