@@ -1,0 +1,132 @@
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "io/metrics_log.hpp"
+#include "tests/catch.hpp"
+#include "tests/io/token_files.hpp"
+
+using mpzero::UserError;
+using namespace mpzero::io;
+using namespace mpzero::io::testing;
+
+namespace {
+
+StepMetrics metrics_of(int64_t step) {
+  StepMetrics metrics;
+  metrics.step = step;
+  metrics.loss = 5.0 / static_cast<double>(step);
+  metrics.lr = 1e-3;
+  metrics.grad_norm = 0.5;
+  metrics.tokens = step * 1024;
+  metrics.tokens_per_second = 2048;
+  metrics.step_seconds = 0.5;
+  return metrics;
+}
+
+std::vector<nlohmann::json> lines_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+std::vector<int64_t> steps_of(const std::filesystem::path& path) {
+  std::vector<int64_t> steps;
+  for (const auto& line : lines_of(path)) steps.push_back(line["step"]);
+  return steps;
+}
+
+void write_steps(const std::filesystem::path& path, int64_t steps_done, int64_t last) {
+  MetricsLog log(path, steps_done);
+  for (int64_t step = steps_done + 1; step <= last; ++step) log.write(metrics_of(step));
+}
+
+}  // namespace
+
+TEST_CASE("Each step is one JSON object with all fields, readable at once") {
+  const TemporaryFolder folder;
+  MetricsLog log(folder / "runs/a/metrics.jsonl", 0);  // makes the folders
+  StepMetrics metrics = metrics_of(1);
+  metrics.loss = 0.1 + 0.2;  // must come back bit for bit
+  metrics.extra = {{"validation_loss", 3.25}, {"gpu_memory_bytes", 8e10}};
+  log.write(metrics);
+  const auto lines = lines_of(folder / "runs/a/metrics.jsonl");
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0] == nlohmann::json{{"step", 1},
+                                   {"loss", 0.1 + 0.2},
+                                   {"lr", 1e-3},
+                                   {"grad_norm", 0.5},
+                                   {"tokens", 1024},
+                                   {"tokens_per_second", 2048.0},
+                                   {"step_seconds", 0.5},
+                                   {"validation_loss", 3.25},
+                                   {"gpu_memory_bytes", 8e10}});
+}
+
+TEST_CASE("What is not finite becomes null, so that the line stays JSON") {
+  const TemporaryFolder folder;
+  MetricsLog log(folder / "metrics.jsonl", 0);
+  StepMetrics metrics = metrics_of(1);
+  metrics.loss = std::nan("");
+  metrics.grad_norm = std::numeric_limits<double>::infinity();
+  log.write(metrics);
+  const auto line = lines_of(folder / "metrics.jsonl").at(0);
+  CHECK(line["loss"].is_null());
+  CHECK(line["grad_norm"].is_null());
+}
+
+TEST_CASE("A resumed run drops the steps that it does again and keeps those before") {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  write_steps(path, 0, 10);
+  write_steps(path, 6, 8);
+  CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8});
+  write_steps(path, 8, 9);
+  CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9});
+  write_steps(path, 0, 2);
+  CHECK(steps_of(path) == std::vector<int64_t>{1, 2});
+  CHECK(!std::filesystem::exists(folder / "metrics.jsonl.tmp"));
+}
+
+TEST_CASE("A line that a killed run left half written is dropped") {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  write_steps(path, 0, 4);
+  for (const std::string half : {"{\"step\":5,\"loss\":1.", "{\"step\":5,\"loss\":1.5}"}) {
+    std::ofstream(path, std::ios::app) << half;
+    write_steps(path, 4, 5);
+    CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3, 4, 5});
+    write_steps(path, 4, 4);
+  }
+}
+
+TEST_CASE("A file that holds something else is refused and left as it is") {
+  const TemporaryFolder folder;
+  const auto path = folder / "notes.txt";
+  std::ofstream(path) << "{\"step\":1}\nDo not lose this.\nNor this.\n";
+  const std::string message = message_of<UserError>([&] { MetricsLog(path, 5); });
+  CHECK(lacks(message, {"notes.txt", "line 2", "--metrics_file"}) == "");
+  std::ifstream file(path);
+  CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "{\"step\":1}\nDo not lose this.\nNor this.\n");
+}
+
+TEST_CASE("A place that cannot be written is a user's mistake") {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "folder");
+  CHECK(lacks(message_of<UserError>([&] { MetricsLog(folder / "folder", 0); }), {"is a folder"}) == "");
+  std::ofstream(folder / "file") << "";
+  CHECK(lacks(message_of<UserError>([&] { MetricsLog(folder / "file/metrics.jsonl", 0); }), {"file/metrics.jsonl"}) ==
+        "");
+}
+
+TEST_CASE("A disk that is full is reported with the file's name") {
+  // A write to this device always meets a full disk.
+  MetricsLog log("/dev/full", 0);
+  CHECK(lacks(message_of<mpzero::Failure>([&] { log.write(metrics_of(1)); }), {"/dev/full", "No space"}) == "");
+}

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <numeric>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "io/hdf5.hpp"
+
+namespace mpzero::io::testing {
+
+// A folder of its own that is removed with everything in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "mpzero-test-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// A token file of one document, as app/prepare_data.py would write it.
+template <typename Token>
+void write_token_file(const std::filesystem::path& path, const std::vector<Token>& tokens, int64_t vocab_size,
+                      std::vector<uint64_t> document_offsets = {}) {
+  if (document_offsets.empty()) document_offsets = {0, tokens.size()};
+  hdf5::File file = hdf5::File::create(path);
+  const uint64_t size[] = {tokens.size()}, chunk[] = {std::clamp<uint64_t>(size[0], 1, 64)};
+  {
+    hdf5::Dataset data =
+        tokens.empty() ? file.create_dataset<Token>("tokens", 0) : file.create_dataset<Token>("tokens", size, chunk);
+    data.write(0, std::span<const Token>(tokens));
+    hdf5::Dataset offsets = file.create_dataset<uint64_t>("document_offsets", document_offsets.size());
+    offsets.write(0, std::span<const uint64_t>(document_offsets));
+  }
+  file.set_attribute("format_version", int64_t{1});
+  file.set_attribute("vocab_size", vocab_size);
+  file.set_attribute("eos_token_id", vocab_size - 1);
+  file.set_attribute("tokenizer", "counting");
+  file.set_attribute("source", "a test");
+  file.close();
+}
+
+// Tokens 0, 1, 2, ...: window i of length S begins with token i * S, so that a token tells its window.
+inline std::vector<uint32_t> counting_tokens(int64_t count) {
+  std::vector<uint32_t> tokens(static_cast<size_t>(count));
+  std::iota(tokens.begin(), tokens.end(), 0);
+  return tokens;
+}
+
+// Names the first of `parts` that `message` does not mention; empty if it mentions all.
+inline std::string lacks(const std::string& message, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    if (message.find(part) == std::string::npos) return "no '" + part + "' in '" + message + "'";
+  }
+  return "";
+}
+
+// The message of the Error that `work` throws; empty if it throws none.
+template <typename Error, typename Work>
+std::string message_of(Work&& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace mpzero::io::testing
