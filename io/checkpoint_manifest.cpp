@@ -120,10 +120,8 @@ Manifest read_manifest(const fs::path& folder) {
                      folder.string());
   }
   if (!fs::exists(path, error)) {
-    throw_user_error(
-        "{} holds no {}, so it is not a complete checkpoint of mpzero: choose another with --resume_from_checkpoint "
-        "DIR",
-        folder.string(), kManifestName);
+    throw_user_error("{} holds no {}, so it is not a complete checkpoint of mpzero: {}", folder.string(), kManifestName,
+                     kChooseAnother);
   }
   Manifest manifest;
   json document;
@@ -211,8 +209,7 @@ uint64_t structure_checksum(const File& file, std::span<const ShardDataset> data
 }
 
 void throw_damaged(const fs::path& file, const std::string& what) {
-  throw_user_error("{} is damaged: {}; choose an older checkpoint with --resume_from_checkpoint DIR", file.string(),
-                   what);
+  throw_user_error("{} is damaged: {}; {}", file.string(), what, kChooseAnother);
 }
 
 }  // namespace mpzero::io

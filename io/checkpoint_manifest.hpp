@@ -67,6 +67,10 @@ void check_complete(const Manifest& manifest, std::span<const UnitSpec> units);
 // See ManifestFile::structure_checksum. `datasets` by offset, `size` the file's.
 uint64_t structure_checksum(const File& file, std::span<const ShardDataset> datasets, int64_t size);
 
+// What a user does about a checkpoint that cannot be used.
+inline constexpr const char* kChooseAnother =
+    "choose another checkpoint (--resume_from_checkpoint DIR, or -t TAG of zero_to_fp32)";
+
 // Throws UserError: "FILE is damaged: WHAT; choose an older checkpoint ...".
 [[noreturn]] void throw_damaged(const std::filesystem::path& file, const std::string& what);
 

@@ -124,8 +124,7 @@ struct CheckpointReader::Impl {
       }
     }
     if (states.units.empty()) {
-      throw_user_error("{} holds no {}: choose another checkpoint with --resume_from_checkpoint DIR", folder.string(),
-                       kModelStatesName);
+      throw_user_error("{} holds no {}: {}", folder.string(), kModelStatesName, kChooseAnother);
     }
     for (auto& [key, list] : locations) {
       std::sort(list.begin(), list.end(),
@@ -167,10 +166,8 @@ struct CheckpointReader::Impl {
       position = stop;
     }
     if (position < end) {
-      throw_user_error(
-          "{} is not complete: no file holds element {} of {} of unit {}; choose another with --resume_from_checkpoint "
-          "DIR",
-          folder.string(), position, name_of(kind), unit);
+      throw_user_error("{} is not complete: no file holds element {} of {} of unit {}; {}", folder.string(), position,
+                       name_of(kind), unit, kChooseAnother);
     }
   }
 

@@ -1,0 +1,141 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <cctype>
+#include <charconv>
+#include <cstdio>
+#include <iostream>
+#include <string>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "base/progress.hpp"
+#include "io/checkpoint.hpp"
+#include "io/weights_export.hpp"
+
+namespace {
+
+namespace po = boost::program_options;
+using mpzero::throw_user_error;
+using mpzero::io::WeightsFormat;
+
+constexpr int64_t kMebibyte = 1 << 20;
+
+// "5GB" (powers of 1000, as transformers counts), "5GiB" (powers of 1024) or plain bytes.
+int64_t parse_size(const std::string& text) {
+  struct Suffix {
+    std::string_view name;
+    int64_t bytes;
+  };
+  constexpr Suffix kSuffixes[] = {{"kb", 1'000},    {"mb", 1'000'000}, {"gb", 1'000'000'000}, {"tb", 1'000'000'000'000},
+                                  {"kib", 1 << 10}, {"mib", 1 << 20},  {"gib", 1 << 30},      {"b", 1},
+                                  {"", 1}};
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string unit(end, text.data() + text.size());
+  unit.erase(0, std::min(unit.find_first_not_of(' '), unit.size()));
+  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const Suffix& suffix : kSuffixes) {
+    const double bytes = number * static_cast<double>(suffix.bytes);
+    if (error == std::errc{} && unit == suffix.name && bytes >= 1 && bytes < 1e18) return static_cast<int64_t>(bytes);
+  }
+  throw_user_error("--max_shard_size {} is not a size: write it as 5GB, 500MB or a number of bytes", text);
+}
+
+WeightsFormat parse_format(const std::string& text) {
+  if (text == "safetensors") return WeightsFormat::kSafetensors;
+  if (text == "hdf5") return WeightsFormat::kHdf5;
+  if (text == "pt") {
+    throw_user_error(
+        "--format pt is not there yet: use --format safetensors, which transformers prefers and loads faster");
+  }
+  throw_user_error("--format {} is unknown: choose safetensors or hdf5", text);
+}
+
+struct Options {
+  std::string checkpoint_dir;
+  std::string output_dir;
+  std::string tag;
+  int64_t max_shard_bytes = 0;
+  WeightsFormat format = WeightsFormat::kSafetensors;
+  bool help = false;
+};
+
+Options parse_options(int argc, char** argv, const po::options_description& visible) {
+  po::options_description all;
+  all.add(visible).add_options()("checkpoint_dir", po::value<std::string>())("output_dir", po::value<std::string>());
+  po::positional_options_description positions;
+  positions.add("checkpoint_dir", 1).add("output_dir", 1);
+  po::variables_map values;
+  try {
+    po::store(po::command_line_parser(argc, argv).options(all).positional(positions).run(), values);
+  } catch (const po::error& error) {
+    throw_user_error("{}: see zero_to_fp32 --help", error.what());
+  }
+  Options options;
+  options.help = values.contains("help");
+  if (options.help) return options;
+  if (!values.contains("checkpoint_dir") || !values.contains("output_dir")) {
+    throw_user_error("two folders are needed, CHECKPOINT_DIR and OUTPUT_DIR: see zero_to_fp32 --help");
+  }
+  options.checkpoint_dir = values["checkpoint_dir"].as<std::string>();
+  options.output_dir = values["output_dir"].as<std::string>();
+  options.tag = values["tag"].as<std::string>();
+  options.max_shard_bytes = parse_size(values["max_shard_size"].as<std::string>());
+  options.format = parse_format(values["format"].as<std::string>());
+  return options;
+}
+
+void convert(const Options& options) {
+  using namespace mpzero;
+  const io::CheckpointReader checkpoint(io::find_checkpoint(options.checkpoint_dir, options.tag));
+  int64_t numel = 0;
+  for (const UnitSpec& unit : checkpoint.units()) numel += unit.numel();
+  const int64_t bytes = numel * static_cast<int64_t>(sizeof(float));
+  std::vector<std::string> names;
+  {
+    ProgressBar bar("Writing fp32 weights (MiB)", bytes / kMebibyte);
+    names = io::export_weights(
+        checkpoint, options.output_dir,
+        {options.format, options.max_shard_bytes, [&](int64_t done, int64_t) { bar.update(done / kMebibyte); }});
+  }
+  fmt::print("Wrote step {} of {}: {} parameters, {:.3f} GB in {} files, to {}\n", checkpoint.progress().step,
+             checkpoint.folder().string(), numel, static_cast<double>(bytes) / 1e9, names.size() - 1,
+             options.output_dir);
+  if (options.format == io::WeightsFormat::kSafetensors) {
+    fmt::print("Load it: transformers.AutoModelForCausalLM.from_pretrained(\"{}\")\n", options.output_dir);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  po::options_description visible("Options");
+  visible.add_options()                                                                                     //
+      ("help,h", "show this text")                                                                          //
+      ("tag,t", po::value<std::string>()->default_value("", "what `latest` names"),                         //
+       "the checkpoint, e.g. qwen3_0_6b-500steps")                                                          //
+      ("max_shard_size", po::value<std::string>()->default_value("5GB"), "start another file beyond this")  //
+      ("format", po::value<std::string>()->default_value("safetensors"), "safetensors or hdf5")             //
+      ("safe_serialization", "accepted because DeepSpeed's script has it: safetensors is the default here");
+  try {
+    const Options options = parse_options(argc, argv, visible);
+    if (options.help) {
+      std::cout
+          << "Turns a checkpoint into plain fp32 weights that transformers loads.\n\n"
+             "zero_to_fp32 CHECKPOINT_DIR OUTPUT_DIR [-t TAG] [--max_shard_size 5GB] [--format safetensors|hdf5]\n\n"
+             "CHECKPOINT_DIR is the folder that holds `latest`, or the folder of one checkpoint.\n\n"
+          << visible;
+      return 0;
+    }
+    convert(options);
+    return 0;
+  } catch (const mpzero::UserError& error) {
+    fmt::print(stderr, "zero_to_fp32: {}\n", error.what());
+    return mpzero::kUserErrorExitCode;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "zero_to_fp32: {}\n", error.what());
+    return mpzero::kFailureExitCode;
+  }
+}

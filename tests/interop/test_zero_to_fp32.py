@@ -1,0 +1,154 @@
+"""What zero_to_fp32 writes, read by transformers, safetensors and h5py."""
+
+import json
+
+import pytest
+
+numpy = pytest.importorskip("numpy")
+torch = pytest.importorskip("torch")
+
+
+def loaded_by_transformers(folder):
+    transformers = pytest.importorskip("transformers")
+    loaded, report = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
+    return loaded
+
+
+def assert_same_weights(expected, found):
+    expected, found = expected.state_dict(), found.state_dict()
+    assert expected.keys() == found.keys()
+    for name, weight in expected.items():
+        assert found[name].dtype == torch.float32
+        assert torch.equal(weight.view(torch.int32), found[name].view(torch.int32)), name
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("shard_size", ["5GB", "40KB"])
+def test_transformers_loads_the_same_bits_and_says_the_same(programs, model, tmp_path, ranks, shard_size):
+    made, folder = model
+    programs.make_checkpoint(folder, tmp_path / "checkpoints", ranks=ranks)
+    out = tmp_path / "out"
+    done = programs.zero_to_fp32(tmp_path / "checkpoints", out, "--max_shard_size", shard_size)
+    assert "step 5" in done.stdout.decode()
+
+    found = loaded_by_transformers(out)
+    assert_same_weights(made, found)
+    tokens = torch.arange(24).reshape(2, 12)
+    with torch.no_grad():
+        assert torch.equal(made(input_ids=tokens).logits, found(input_ids=tokens).logits)
+
+    config = json.loads((out / "config.json").read_text())
+    assert config["dtype"] == "float32"
+    assert config["tie_word_embeddings"] == made.config.tie_word_embeddings
+    names = {path.name for path in out.iterdir()}
+    if shard_size == "5GB":
+        assert names == {"model.safetensors", "config.json"}
+    else:
+        index = json.loads((out / "model.safetensors.index.json").read_text())
+        assert set(index["weight_map"].values()) == names - {"config.json", "model.safetensors.index.json"}
+        assert ("lm_head.weight" in index["weight_map"]) != made.config.tie_word_embeddings
+        assert index["metadata"]["total_size"] == 4 * sum(p.numel() for p in found.parameters())
+
+
+def test_safetensors_reads_the_file(programs, model, tmp_path):
+    safetensors = pytest.importorskip("safetensors")
+    made, folder = model
+    programs.make_checkpoint(folder, tmp_path / "checkpoints")
+    programs.zero_to_fp32(tmp_path / "checkpoints" / "tiny-5steps", tmp_path / "out")
+    with safetensors.safe_open(tmp_path / "out" / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+        for name in file.keys():  # noqa: SIM118  (it is no dict)
+            assert torch.equal(file.get_tensor(name), made.state_dict()[name])
+
+
+def test_hdf5_holds_one_data_set_for_each_parameter(programs, model, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    made, folder = model
+    programs.make_checkpoint(folder, tmp_path / "checkpoints")
+    programs.zero_to_fp32(tmp_path / "checkpoints", tmp_path / "out", "--format", "hdf5")
+    expected = dict(made.named_parameters())
+    with h5py.File(tmp_path / "out" / "model.h5") as file:
+        assert set(file) == set(expected)
+        for name, weight in expected.items():
+            assert file[name].dtype == numpy.float32
+            assert numpy.array_equal(file[name][()], weight.detach().numpy())
+
+
+def test_h5py_reads_the_checkpoint_itself(programs, model, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    made, folder = model
+    tag = programs.make_checkpoint(folder, tmp_path / "checkpoints", ranks=3)
+    embedding = made.get_input_embeddings().weight.detach().numpy().ravel()
+    parts = {}
+    for rank in range(3):
+        with h5py.File(tag / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.h5") as file:
+            unit = file["embedding"]
+            assert unit["master"].shape == (unit.attrs["count"],)
+            begin = int(unit.attrs["begin"])
+            parts[begin] = unit["master"][()]
+            part = embedding[begin : begin + len(parts[begin])]
+            assert numpy.array_equal(unit["exp_avg"][()], part * 2)
+            assert numpy.array_equal(unit["exp_avg_sq"][()], part * 3)
+    assert numpy.array_equal(numpy.concatenate([parts[begin] for begin in sorted(parts)]), embedding)
+    with h5py.File(tag / "mp_rank_00_model_states.h5") as file:
+        assert file.attrs["global_steps"] == 5
+        units = json.loads(file.attrs["param_shapes"])
+        shapes = {p["name"]: tuple(p["shape"]) for unit in units for p in unit["parameters"]}
+    assert shapes == {name: tuple(weight.shape) for name, weight in made.named_parameters()}
+
+
+def test_an_earlier_export_is_replaced_whole(programs, model, tmp_path):
+    made, folder = model
+    programs.make_checkpoint(folder, tmp_path / "checkpoints")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "tokenizer.json").write_text("{}")
+    programs.zero_to_fp32(tmp_path / "checkpoints", out, "--max_shard_size", "40KB")
+    programs.zero_to_fp32(tmp_path / "checkpoints", out)
+    assert {path.name for path in out.iterdir()} == {"model.safetensors", "config.json", "tokenizer.json"}
+    assert_same_weights(made, loaded_by_transformers(out))
+
+
+def test_each_mistake_is_one_sentence_and_exit_code_2(programs, model, tmp_path):
+    _, folder = model
+    checkpoints = tmp_path / "checkpoints"
+    tag = programs.make_checkpoint(folder, checkpoints)
+
+    def message_of(*arguments):
+        done = programs.zero_to_fp32(*arguments, check=False)
+        assert done.returncode == 2
+        assert not (tmp_path / "out").exists()
+        lines = done.stderr.decode().strip().splitlines()
+        assert len([line for line in lines if not line.startswith("Writing")]) == 1
+        return lines[-1]
+
+    out = tmp_path / "out"
+    assert "CHECKPOINT_DIR and OUTPUT_DIR" in message_of(checkpoints)
+    assert "--format pt is not there yet" in message_of(checkpoints, out, "--format", "pt")
+    assert "--format bin is unknown" in message_of(checkpoints, out, "--format", "bin")
+    assert "--max_shard_size 5XB" in message_of(checkpoints, out, "--max_shard_size", "5XB")
+    assert "tiny-6steps" in message_of(checkpoints, out, "-t", "tiny-6steps")
+    assert str(tmp_path / "absent") in message_of(tmp_path / "absent", out)
+    assert "latest" in message_of(folder, out)
+
+    (checkpoints / "latest").write_text("tiny-9steps\n")
+    assert "tiny-9steps" in message_of(checkpoints, out)
+    (checkpoints / "latest").write_text("tiny-5steps\n")
+    shard = tag / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.h5"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-4096])
+    assert str(shard) in message_of(checkpoints, out)
+    files = json.loads((tag / "manifest.json").read_text())["content"]["files"]
+    masters = [
+        data for file in files if file["name"] == shard.name for data in file["datasets"] if data["kind"] == "master"
+    ]
+    flipped = masters[-1]["offset"] + 4 * masters[-1]["count"] - 1
+    shard.write_bytes(whole[:flipped] + bytes([whole[flipped] ^ 1]) + whole[flipped + 1 :])
+    assert str(shard) in message_of(checkpoints, out)
+    (tag / "manifest.json").unlink()
+    assert "manifest.json" in message_of(tag, out)
+
+
+def test_help(programs):
+    assert b"--max_shard_size" in programs.zero_to_fp32("--help").stdout
