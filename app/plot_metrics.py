@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Draws a run's loss, learning rate and gradient norm from its metrics file.
+
+plot_metrics.py checkpoints/metrics.jsonl checkpoints/loss.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")  # no display is needed
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+TRAIN, VALIDATION, LR, NORM = "#2f6fb0", "#d1495b", "#3f8f5f", "#8a6fa8"
+STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.edgecolor": "#8b9099",
+    "axes.labelcolor": "#30343b",
+    "axes.titlecolor": "#1c1f24",
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#e6e8eb",
+    "grid.linewidth": 0.8,
+    "xtick.color": "#5a606b",
+    "ytick.color": "#5a606b",
+    "legend.frameon": False,
+}
+SPIKES = 0.995  # this share of the gradient norms decides how high their axis goes
+
+
+class PlotError(Exception):
+    """A mistake the user can mend; the text is one sentence."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("metrics", type=Path, help="the file that --metrics_file named")
+    parser.add_argument("output", type=Path, help="the picture: .png, .svg or .pdf")
+    parser.add_argument("--title", help="default: the names of the metrics file and its folder")
+    parser.add_argument(
+        "--smoothing", type=int, metavar="STEPS", help="steps that the smooth line averages (default: 2 percent)"
+    )
+    arguments = parser.parse_args()
+    try:
+        draw(read_columns(arguments.metrics), arguments)
+    except PlotError as error:
+        print(f"plot_metrics.py: {error}", file=sys.stderr)
+        return 2
+    print(arguments.output)
+    return 0
+
+
+def read_columns(path: Path) -> dict[str, np.ndarray]:
+    """-> for each field its value by line; NaN where a line lacks it or holds null"""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise PlotError(f"{path} cannot be read: {error.strerror}.") from error
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            if number == len(lines):  # the run may be writing it
+                break
+            raise PlotError(f"{path} line {number} is not JSON: name a file that --metrics_file made.") from error
+        if not isinstance(row, dict) or "step" not in row or "loss" not in row:
+            raise PlotError(f"{path} line {number} has no step and loss: name a file that --metrics_file made.")
+        rows.append(row)
+    if not rows:
+        raise PlotError(f"{path} holds no step yet.")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: np.array([as_number(row.get(name)) for row in rows]) for name in names}
+
+
+def as_number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else math.nan
+
+
+def smooth(values: np.ndarray, width: int) -> np.ndarray:
+    """Mean over `width` values around each, fewer at the ends; NaN counts for nothing."""
+    known = np.isfinite(values)
+    kernel = np.ones(min(width, len(values)))
+    sums = np.convolve(np.where(known, values, 0), kernel, mode="same")
+    counts = np.convolve(known, kernel, mode="same")
+    return np.divide(sums, counts, out=np.full(len(values), math.nan), where=counts > 0.5)
+
+
+def draw(columns: dict[str, np.ndarray], arguments: argparse.Namespace) -> None:
+    plt.rcParams.update(STYLE)
+    with_norm = "grad_norm" in columns
+    heights = [3.4, 1, 1] if with_norm else [3.4, 1]
+    figure, axes = plt.subplots(
+        len(heights), 1, sharex=True, figsize=(9, 7), height_ratios=heights, layout="constrained"
+    )
+    steps = columns["step"]
+    title = arguments.title or default_title(arguments.metrics)
+    figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color="#1c1f24")
+    draw_loss(axes[0], columns, arguments.smoothing or max(1, len(steps) // 50))
+    draw_lr(axes[1], steps, columns.get("lr", np.full(len(steps), math.nan)))
+    if with_norm:
+        draw_norm(axes[2], steps, columns["grad_norm"])
+    axes[-1].set_xlabel("optimizer step")
+    axes[-1].xaxis.set_major_locator(MaxNLocator(nbins=9, steps=[1, 2, 2.5, 5, 10], integer=True))
+    if len(steps) > 1:
+        axes[-1].set_xlim(steps.min() - 1, steps.max())
+    if "tokens" in columns:
+        add_token_axis(axes[0], steps, columns["tokens"])
+    figure.align_ylabels(axes)
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
+    save(figure, arguments.output)
+
+
+def default_title(metrics: Path) -> str:
+    folder = metrics.resolve().parent.name
+    return f"Training loss of {folder}" if folder else "Training loss"
+
+
+def draw_loss(axis, columns: dict[str, np.ndarray], width: int) -> None:
+    steps, loss = columns["step"], columns["loss"]
+    if width > 1:
+        axis.plot(steps, loss, color=TRAIN, linewidth=0.7, alpha=0.35, label="training, each step")
+        axis.plot(steps, smooth(loss, width), color=TRAIN, linewidth=2, label=f"training, mean of {width} steps")
+    else:
+        axis.plot(steps, loss, color=TRAIN, linewidth=1.6, label="training")
+    validation = columns.get("validation_loss", np.full(len(steps), math.nan))
+    known = np.isfinite(validation)
+    if known.any():
+        style = {"color": VALIDATION, "linewidth": 1.2, "marker": "o", "markersize": 6, "markeredgecolor": "white"}
+        axis.plot(steps[known], validation[known], label="validation", clip_on=False, zorder=5, **style)
+        axis.annotate(
+            f"{validation[known][-1]:.3f}",
+            (steps[known][-1], validation[known][-1]),
+            xytext=(-6, 9),
+            textcoords="offset points",
+            ha="right",
+            color=VALIDATION,
+            fontweight="bold",
+        )
+    axis.set_ylabel("loss (nats per token)")
+    axis.legend(loc="upper right")
+
+
+def draw_lr(axis, steps: np.ndarray, lr: np.ndarray) -> None:
+    axis.plot(steps, lr, color=LR, linewidth=1.6)
+    axis.fill_between(steps, 0, lr, color=LR, alpha=0.12, linewidth=0)
+    axis.set_ylim(bottom=0)
+    axis.ticklabel_format(axis="y", style="sci", scilimits=(-2, 2), useMathText=True)
+    axis.set_ylabel("learning rate")
+
+
+def draw_norm(axis, steps: np.ndarray, norm: np.ndarray) -> None:
+    axis.plot(steps, norm, color=NORM, linewidth=0.9)
+    known = norm[np.isfinite(norm)]
+    top = np.quantile(known, SPIKES) * 1.25 if len(known) else 1.0
+    axis.set_ylim(0, top if top > 0 else 1.0)
+    axis.set_ylabel("gradient norm")
+
+
+def add_token_axis(axis, steps: np.ndarray, tokens: np.ndarray) -> None:
+    """A second x axis on top that counts the tokens trained on, which may grow unevenly."""
+    known = np.isfinite(tokens)
+    if known.sum() < 2 or (np.diff(tokens[known]) <= 0).any():
+        return
+    from_steps = (steps[known], tokens[known])
+    top = axis.secondary_xaxis(
+        "top",
+        functions=(lambda step: extended(step, *from_steps), lambda count: extended(count, *reversed(from_steps))),
+    )
+    top.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    top.set_xlabel("tokens", labelpad=6)
+
+
+def extended(at: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Linear interpolation of y over x that goes on straight beyond both ends."""
+    at = np.asarray(at, dtype=float)
+    inside = np.interp(at, x, y)
+    before = y[0] + (at - x[0]) * (y[1] - y[0]) / (x[1] - x[0])
+    after = y[-1] + (at - x[-1]) * (y[-1] - y[-2]) / (x[-1] - x[-2])
+    return np.where(at < x[0], before, np.where(at > x[-1], after, inside))
+
+
+def save(figure, output: Path) -> None:
+    temporary = output.with_name(f".{output.stem}.{os.getpid()}{output.suffix or '.png'}")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(temporary, dpi=150)
+        os.replace(temporary, output)
+    except ValueError as error:
+        raise PlotError(f"{output} has an ending that cannot be drawn: use .png, .svg or .pdf.") from error
+    except OSError as error:
+        raise PlotError(f"{output} cannot be written: {error.strerror}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
