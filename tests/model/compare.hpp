@@ -1,0 +1,23 @@
+#pragma once
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+
+namespace mpzero::model {
+
+// The largest difference, relative to the largest magnitude in `expected`; infinite where there is a NaN.
+inline double relative_error(const at::Tensor& actual, const at::Tensor& expected) {
+  if (actual.sizes() != expected.sizes()) return 1e300;
+  if (expected.numel() == 0) return 0.0;
+  const at::Tensor a = actual.to(at::kCPU, at::kDouble), e = expected.to(at::kCPU, at::kDouble);
+  const double scale = e.abs().max().item<double>();
+  const double difference = a.sub(e).abs().max().item<double>();
+  if (!(difference == difference)) return 1e300;
+  return scale > 0 ? difference / scale : difference;
+}
+
+inline bool bitwise_equal(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && a.equal(b);
+}
+
+}  // namespace mpzero::model

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/parameter_source.hpp"
+#include "model/decoder.hpp"
+
+namespace mpzero::model {
+
+// A model held by one process the way the engine holds it: a flat buffer of weights and one of gradients for each unit.
+class FlatModel {
+ public:
+  // Random weights from `source`, or all of them normal with deviation 0.1 around 0 (matrices) or 1 (norms).
+  FlatModel(const Decoder& decoder, at::TensorOptions options, at::ScalarType gradient_type, uint64_t seed = 1);
+
+  std::vector<std::vector<at::Tensor>> weights;
+  std::vector<std::vector<Gradient>> gradients;
+  std::vector<at::Tensor> flat_gradients;
+
+  // Weight and gradient of a Hugging Face name.
+  at::Tensor weight(const std::string& name) const { return weights[find(name).first][find(name).second]; }
+  at::Tensor gradient(const std::string& name) const { return gradients[find(name).first][find(name).second].view(); }
+  std::vector<std::string> names() const;
+  // The next contributions overwrite.
+  void reset_gradients();
+
+  // Forward and backward of one micro-batch; returns the loss. tokens [B, T + 1].
+  at::Tensor forward_backward(const at::Tensor& tokens, double loss_scale = 1.0, bool recompute = false);
+  // The loss as validation computes it.
+  at::Tensor loss(const at::Tensor& tokens) const;
+
+ private:
+  std::pair<size_t, size_t> find(const std::string& name) const;
+  const Decoder& decoder_;
+};
+
+}  // namespace mpzero::model

@@ -1,0 +1,65 @@
+#include <ATen/ops/randn.h>
+
+#include "model/kernels/attention.hpp"
+#include "tests/catch.hpp"
+#include "tests/model/compare.hpp"
+#include "tests/model/oracle.hpp"
+
+namespace mpzero::model {
+namespace {
+
+struct Case {
+  int64_t batch, length, heads, key_value_heads, head_dim;
+};
+
+const std::vector<Case> kCases{{1, 1, 1, 1, 2}, {2, 37, 4, 2, 16}, {1, 130, 6, 2, 32}, {3, 64, 8, 1, 24}};
+
+// Output and gradients of one kernel against autograd through LibTorch's attention in fp64.
+void check_kernel(AttentionKernel kernel, at::ScalarType type, double tolerance) {
+  for (const Case& c : kCases) {
+    // Views of one packed projection, as the decoder hands them over.
+    const at::Tensor packed = at::randn({c.batch, c.length, c.heads + 2 * c.key_value_heads, c.head_dim}, at::kDouble)
+                                  .to(type)
+                                  .to(at::kDouble);
+    const at::Tensor leaf = packed.clone().set_requires_grad(true);
+    const auto parts = [&](const at::Tensor& x) {
+      return x.split_with_sizes({c.heads, c.key_value_heads, c.key_value_heads}, 2);
+    };
+    const auto wide = parts(leaf);
+    const at::Tensor expected = oracle::attention(wide[0], wide[1], wide[2]);
+    const at::Tensor dout = at::randn(expected.sizes(), at::kDouble).to(type);
+    const auto expected_gradients = parts(oracle::gradients(expected, {leaf}, dout.to(at::kDouble))[0]);
+
+    const auto in = parts(packed.to(type));
+    const AttentionOutput out = attention_forward(kernel, in[0], in[1], in[2]);
+    const AttentionGradients gradients = attention_backward(kernel, dout, in[0], in[1], in[2], out);
+    CHECK(relative_error(out.out, expected.detach()) < tolerance);
+    // A single token attends to itself alone: its dq and dk are zero up to rounding.
+    if (c.length > 1) {
+      CHECK(relative_error(gradients.dq, expected_gradients[0]) < tolerance);
+      CHECK(relative_error(gradients.dk, expected_gradients[1]) < tolerance);
+    }
+    CHECK(relative_error(gradients.dv, expected_gradients[2]) < tolerance);
+    const AttentionGradients again = attention_backward(kernel, dout, in[0], in[1], in[2], out);
+    CHECK(bitwise_equal(again.dk, gradients.dk));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("attention out of operators agrees with autograd") {
+  check_kernel(AttentionKernel::kMath, at::kDouble, 1e-11);
+}
+
+TEST_CASE("attention on the CPU agrees with autograd") {
+  SECTION("fp32") { check_kernel(AttentionKernel::kCpuFlash, at::kFloat, 1e-5); }
+  SECTION("bf16") { check_kernel(AttentionKernel::kCpuFlash, at::kBFloat16, 2e-2); }
+}
+
+TEST_CASE("the CPU's kernel is chosen by type") {
+  CHECK(choose_attention_kernel(at::randn({1, 2, 3, 4}, at::kDouble)) == AttentionKernel::kMath);
+  CHECK(choose_attention_kernel(at::randn({1, 2, 3, 4}, at::kFloat)) == AttentionKernel::kCpuFlash);
+  CHECK(choose_attention_kernel(at::randn({1, 2, 3, 4}, at::kFloat).to(at::kBFloat16)) == AttentionKernel::kCpuFlash);
+}
+
+}  // namespace mpzero::model

@@ -1,0 +1,84 @@
+#include <ATen/Parallel.h>
+#include <ATen/ops/randint.h>
+
+#include "tests/catch.hpp"
+#include "tests/model/compare.hpp"
+#include "tests/model/flat_model.hpp"
+#include "tests/model/small_configs.hpp"
+
+namespace mpzero::model {
+namespace {
+
+void check_same_gradients(const FlatModel& a, const FlatModel& b) {
+  for (size_t unit = 0; unit < a.flat_gradients.size(); ++unit) {
+    CHECK(bitwise_equal(a.flat_gradients[unit], b.flat_gradients[unit]));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("recomputed activations give the same bits") {
+  for (const ModelConfig& config : {small_qwen3(), small_llama()}) {
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      const Decoder decoder(config);
+      const at::Tensor tokens = at::randint(config.vocab_size, {2, 34}, at::kLong);
+      FlatModel kept(decoder, at::TensorOptions().dtype(type), at::kFloat);
+      FlatModel recomputed(decoder, at::TensorOptions().dtype(type), at::kFloat);
+      const at::Tensor loss = kept.forward_backward(tokens, 1.0, false);
+      CHECK(bitwise_equal(recomputed.forward_backward(tokens, 1.0, true), loss));
+      check_same_gradients(kept, recomputed);
+      CHECK(bitwise_equal(kept.loss(tokens), loss));
+    }
+  }
+}
+
+TEST_CASE("a step repeats bit for bit, over old gradients or none") {
+  const Decoder decoder(small_qwen3());
+  const at::Tensor tokens = at::randint(53, {3, 50}, at::kLong);
+  FlatModel first(decoder, at::TensorOptions().dtype(at::kFloat), at::kFloat);
+  FlatModel second(decoder, at::TensorOptions().dtype(at::kFloat), at::kFloat);
+  first.forward_backward(tokens);
+  second.forward_backward(at::randint(53, {1, 9}, at::kLong));
+  second.reset_gradients();
+  second.forward_backward(tokens);
+  check_same_gradients(first, second);
+}
+
+TEST_CASE("gradients of several micro-batches add up") {
+  for (const ModelConfig& config : {small_qwen3(), small_llama()}) {
+    const Decoder decoder(config);
+    const at::Tensor tokens = at::randint(config.vocab_size, {4, 20}, at::kLong);
+    FlatModel whole(decoder, at::TensorOptions().dtype(at::kDouble), at::kDouble);
+    FlatModel parts(decoder, at::TensorOptions().dtype(at::kDouble), at::kDouble);
+    whole.forward_backward(tokens, 3.0);
+    parts.forward_backward(tokens.narrow(0, 0, 2), 1.5);
+    parts.forward_backward(tokens.narrow(0, 2, 2), 1.5);
+    for (const std::string& name : whole.names()) {
+      INFO(name);
+      CHECK(relative_error(parts.gradient(name), whole.gradient(name)) < 1e-11);
+    }
+  }
+}
+
+TEST_CASE("one decoder serves sequences of different lengths in turn") {
+  const Decoder decoder(small_llama());
+  FlatModel model(decoder, at::TensorOptions().dtype(at::kFloat), at::kFloat);
+  const at::Tensor tokens = at::randint(53, {2, 30}, at::kLong);
+  const at::Tensor before = model.loss(tokens);
+  model.loss(tokens.narrow(1, 0, 11));
+  CHECK(bitwise_equal(model.loss(tokens), before));
+}
+
+TEST_CASE("units hold every parameter once, in the order of the forward pass") {
+  const Decoder qwen3(small_qwen3());
+  REQUIRE(qwen3.units().size() == 4);
+  CHECK(qwen3.units()[0].name == "embedding");
+  CHECK(qwen3.units()[qwen3.layer_unit(1)].name == "layers.1");
+  CHECK(qwen3.units()[qwen3.head_unit()].parameters.size() == 1);
+  CHECK(qwen3.units()[1].parameters[4].name == "model.layers.0.self_attn.q_norm.weight");
+  const Decoder llama(small_llama());
+  CHECK(llama.units()[llama.head_unit()].parameters[1].name == "lm_head.weight");
+  CHECK(llama.units()[1].parameters.size() == 9);
+}
+
+}  // namespace mpzero::model

@@ -1,0 +1,93 @@
+#include <ATen/ops/full.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include <limits>
+
+#include "model/gradient.hpp"
+#include "model/rows.hpp"
+#include "tests/catch.hpp"
+#include "tests/model/compare.hpp"
+
+namespace mpzero::model {
+namespace {
+
+at::Tensor poisoned(at::IntArrayRef shape, at::ScalarType type) {
+  return at::full(shape, std::numeric_limits<double>::quiet_NaN(), type);
+}
+
+}  // namespace
+
+TEST_CASE("the first contribution overwrites, later ones add, reset starts again") {
+  const at::Tensor g = at::randn({3, 4});
+  Gradient gradient(poisoned({3, 4}, at::kFloat));
+  gradient.add(g);
+  CHECK(gradient.view().equal(g));
+  gradient.add(g.to(at::kDouble));
+  CHECK(gradient.view().equal(g * 2));
+  gradient.reset();
+  gradient.add(g);
+  CHECK(gradient.view().equal(g));
+}
+
+TEST_CASE("matrix products go into the view, of the same type or a wider one") {
+  for (const auto& [operands, view, tolerance] :
+       std::vector<std::tuple<at::ScalarType, at::ScalarType, double>>{{at::kDouble, at::kDouble, 1e-13},
+                                                                       {at::kFloat, at::kFloat, 1e-5},
+                                                                       {at::kBFloat16, at::kBFloat16, 2e-2},
+                                                                       {at::kBFloat16, at::kFloat, 1e-2}}) {
+    const at::Tensor a = at::randn({9, 5}).to(operands), b = at::randn({9, 7}).to(operands);
+    const at::Tensor expected = a.to(at::kDouble).t().matmul(b.to(at::kDouble));
+    at::Tensor flat = poisoned({5 * 7 + 3}, view);
+    Gradient gradient(flat.narrow(0, 1, 35).view({5, 7}));
+    gradient.add_matmul(a, b);
+    CHECK(relative_error(gradient.view(), expected) < tolerance);
+    gradient.add_matmul(a, b);
+    CHECK(relative_error(gradient.view(), expected * 2) < tolerance);
+    CHECK(flat[0].isnan().item<bool>());
+    CHECK(flat[36].isnan().item<bool>());
+  }
+}
+
+TEST_CASE("a group of weights gets one product where the views are adjacent, and the same values where not") {
+  const at::Tensor a = at::randn({9, 8}, at::kDouble), b = at::randn({9, 3}, at::kDouble);
+  const at::Tensor expected = a.t().matmul(b);
+  const at::Tensor flat = poisoned({8 * 3}, at::kDouble);
+  const at::Tensor apart = poisoned({5, 3}, at::kDouble);
+  const auto adjacent_rows = [&](int64_t begin, int64_t rows) {
+    return flat.narrow(0, begin * 3, rows * 3).view({rows, 3});
+  };
+  CHECK(rows_adjacent(std::vector<at::Tensor>{adjacent_rows(0, 3), adjacent_rows(3, 5)}));
+  CHECK_FALSE(rows_adjacent(std::vector<at::Tensor>{adjacent_rows(0, 3), adjacent_rows(4, 4)}));
+  CHECK_FALSE(rows_adjacent(std::vector<at::Tensor>{adjacent_rows(0, 3), apart}));
+  for (const at::Tensor& second : {adjacent_rows(3, 5), apart}) {
+    std::vector<Gradient> gradients{Gradient(adjacent_rows(0, 3)), Gradient(second)};
+    // One of them has a contribution already: the two can no longer share a product.
+    for (const bool uneven : {false, true}) {
+      for (Gradient& gradient : gradients) gradient.reset();
+      if (uneven) gradients[0].add(at::zeros({3, 3}, at::kDouble));
+      add_matmul(gradients, a, b);
+      CHECK(relative_error(gradients[0].view(), expected.narrow(0, 0, 3)) < 1e-13);
+      CHECK(relative_error(gradients[1].view(), expected.narrow(0, 3, 5)) < 1e-13);
+      add_matmul(gradients, a, b);
+      CHECK(relative_error(gradients[1].view(), expected.narrow(0, 3, 5) * 2) < 1e-13);
+    }
+  }
+}
+
+TEST_CASE("rows of an embedding add up; untouched rows become zero") {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor rows = at::randint(4, {50}, at::kLong);
+    const at::Tensor values = at::randn({50, 6}).to(type);
+    const at::Tensor expected = at::zeros({9, 6}, at::kDouble).index_add(0, rows, values.to(at::kDouble));
+    Gradient gradient(poisoned({9, 6}, at::kFloat));
+    gradient.add_rows(rows, values);
+    CHECK(relative_error(gradient.view(), expected) < 1e-6);
+    CHECK(gradient.view().narrow(0, 4, 5).eq(0).all().item<bool>());
+    gradient.add_rows(rows, values);
+    CHECK(relative_error(gradient.view(), expected * 2) < 1e-6);
+  }
+}
+
+}  // namespace mpzero::model

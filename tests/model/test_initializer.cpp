@@ -1,0 +1,85 @@
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "model/initializer.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero::model {
+namespace {
+
+std::vector<float> read(const RandomInitializer& source, const ParameterSpec& parameter, int64_t begin, int64_t count) {
+  std::vector<float> out(static_cast<size_t>(count), -1.0f);
+  source.read(parameter, begin, out);
+  return out;
+}
+
+double moment(const std::vector<float>& x, int power) {
+  double sum = 0;
+  for (const float v : x) sum += std::pow(static_cast<double>(v), power);
+  return sum / static_cast<double>(x.size());
+}
+
+const ParameterSpec kMatrix{"model.layers.3.mlp.up_proj.weight", {3000, 1001}};
+
+}  // namespace
+
+TEST_CASE("matrices are normal: mean, deviation, skewness, kurtosis, tails") {
+  const std::vector<float> x = read(RandomInitializer(1, 0.02), kMatrix, 0, kMatrix.numel());
+  const double n = static_cast<double>(x.size());
+  const double deviation = std::sqrt(moment(x, 2));
+  // Five standard errors of each estimate.
+  CHECK(std::abs(moment(x, 1)) < 5 * 0.02 / std::sqrt(n));
+  CHECK(std::abs(deviation - 0.02) < 5 * 0.02 / std::sqrt(2 * n));
+  CHECK(std::abs(moment(x, 3) / std::pow(0.02, 3)) < 5 * std::sqrt(15 / n));
+  CHECK(std::abs(moment(x, 4) / std::pow(0.02, 4) - 3) < 5 * std::sqrt(96 / n));
+  double beyond_two = 0, beyond_four = 0;
+  for (const float v : x) {
+    beyond_two += std::abs(v) > 0.04f ? 1 : 0;
+    beyond_four += std::abs(v) > 0.08f ? 1 : 0;
+  }
+  CHECK(beyond_two / n == Approx(0.0455003).epsilon(0.02));
+  CHECK(beyond_four / n == Approx(6.3342e-5).epsilon(0.4));
+  // Neighbours, of one pair and of two, are independent.
+  for (const size_t lag : {1, 2, 3}) {
+    double product = 0;
+    for (size_t i = 0; i + lag < x.size(); ++i) product += static_cast<double>(x[i]) * static_cast<double>(x[i + lag]);
+    CHECK(std::abs(product / n / 4e-4) < 5 / std::sqrt(n));
+  }
+}
+
+TEST_CASE("any slice has the bits of the whole, with any number of threads") {
+  const std::vector<float> whole = read(RandomInitializer(7, 0.02, 1), kMatrix, 0, kMatrix.numel());
+  const RandomInitializer threaded(7, 0.02, 3);
+  CHECK(read(threaded, kMatrix, 0, kMatrix.numel()) == whole);
+  for (const auto& [begin, count] : std::vector<std::pair<int64_t, int64_t>>{
+           {0, 1}, {1, 1}, {1023, 2}, {1024, 1024}, {777, 5000}, {3002999, 1}, {1500001, 1500000}, {5, 0}}) {
+    const std::vector<float> slice = read(threaded, kMatrix, begin, count);
+    CHECK(std::memcmp(slice.data(), whole.data() + begin, slice.size() * sizeof(float)) == 0);
+  }
+}
+
+TEST_CASE("the bits are the same on every machine") {
+  // Written down when the generator was made: a change of these values would change every new run's start.
+  const std::vector<float> x = read(RandomInitializer(42, 1.0), {"model.embed_tokens.weight", {100, 100}}, 0, 10000);
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const float v : x) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &v, sizeof(bits));
+    hash = (hash ^ bits) * 0x100000001b3u;
+  }
+  CHECK(hash == 0x81113d55a0c6cb66u);
+}
+
+TEST_CASE("seeds and names give different weights; norms are ones") {
+  const ParameterSpec other{"model.layers.2.mlp.up_proj.weight", {3000, 1001}};
+  const std::vector<float> x = read(RandomInitializer(1, 0.02), kMatrix, 0, 4096);
+  CHECK(x != read(RandomInitializer(2, 0.02), kMatrix, 0, 4096));
+  CHECK(x != read(RandomInitializer(1, 0.02), other, 0, 4096));
+  CHECK(x == read(RandomInitializer(1, 0.02), kMatrix, 0, 4096));
+  const std::vector<float> norm = read(RandomInitializer(1, 0.02), {"model.norm.weight", {64}}, 10, 5);
+  CHECK(norm == std::vector<float>(5, 1.0f));
+}
+
+}  // namespace mpzero::model

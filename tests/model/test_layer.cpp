@@ -1,0 +1,102 @@
+// A whole layer, the embedding and the head against LibTorch autograd in fp64.
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+
+#include "tests/catch.hpp"
+#include "tests/model/compare.hpp"
+#include "tests/model/flat_model.hpp"
+#include "tests/model/oracle.hpp"
+#include "tests/model/small_configs.hpp"
+
+namespace mpzero::model {
+namespace {
+
+std::vector<at::Tensor> leaves(const std::vector<at::Tensor>& weights) {
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& weight : weights) result.push_back(weight.detach().clone().set_requires_grad(true));
+  return result;
+}
+
+void check_layer(const ModelConfig& config, bool recompute) {
+  const Decoder decoder(config);
+  FlatModel model(decoder, at::TensorOptions().dtype(at::kDouble), at::kDouble);
+  const at::Tensor x = at::randn({2, 13, config.hidden_size}, at::kDouble);
+  const at::Tensor dy = at::randn(x.sizes(), at::kDouble);
+  std::vector<at::Tensor> inputs = leaves(model.weights[1]);
+  const at::Tensor x_leaf = x.clone().set_requires_grad(true);
+  const at::Tensor expected = oracle::layer(config, inputs, x_leaf);
+  inputs.push_back(x_leaf);
+  const auto expected_gradients = oracle::gradients(expected, inputs, dy);
+
+  LayerActivations activations;
+  const at::Tensor y = decoder.layer_forward(model.weights[1], x, &activations, recompute);
+  CHECK((activations.saved.size() == 1) == recompute);
+  const at::Tensor dx = decoder.layer_backward(model.weights[1], dy, activations, model.gradients[1]);
+  CHECK(activations.saved.empty());
+  CHECK(relative_error(y, expected.detach()) < 1e-11);
+  CHECK(relative_error(dx, expected_gradients.back()) < 1e-10);
+  for (size_t i = 0; i + 1 < inputs.size(); ++i) {
+    INFO(decoder.units()[1].parameters[i].name);
+    CHECK(relative_error(model.gradients[1][i].view(), expected_gradients[i]) < 1e-10);
+  }
+  CHECK(bitwise_equal(decoder.layer_forward(model.weights[1], x, nullptr, false), y));
+}
+
+void check_embedding_and_head(const ModelConfig& config, int64_t max_logits) {
+  const Decoder decoder(config, {.max_logits = max_logits});
+  FlatModel model(decoder, at::TensorOptions().dtype(at::kDouble), at::kDouble);
+  const at::Tensor tokens = at::randint(config.vocab_size, {3, 12}, at::kLong);
+  const at::Tensor inputs = tokens.narrow(1, 0, 11), targets = tokens.narrow(1, 1, 11);
+  const size_t head = decoder.head_unit();
+  const bool tied = decoder.tied_head();
+
+  const at::Tensor embedding = model.weights[0][0].clone().set_requires_grad(true);
+  const at::Tensor norm = model.weights[head][0].clone().set_requires_grad(true);
+  const at::Tensor output = tied ? embedding : model.weights[head][1].clone().set_requires_grad(true);
+  const at::Tensor x = embedding.index_select(0, inputs.reshape(-1)).view({3, 11, config.hidden_size});
+  const at::Tensor logits = at::rms_norm(x, {config.hidden_size}, norm, config.rms_norm_eps).matmul(output.t());
+  const at::Tensor expected = at::cross_entropy_loss(logits.reshape({33, -1}), targets.reshape(-1));
+  std::vector<at::Tensor> leaves{embedding, norm};
+  if (!tied) leaves.push_back(output);
+  const auto expected_gradients = oracle::gradients(expected * 0.5, leaves, at::ones({}, at::kDouble));
+
+  const at::Tensor x_own = decoder.embed_forward(model.weights[0], inputs);
+  const at::Tensor& output_weight = tied ? model.weights[0][0] : model.weights[head][1];
+  const auto result =
+      decoder.head_forward_backward(model.weights[head], output_weight, x_own, targets, 0.5, model.gradients[head],
+                                    tied ? model.gradients[0][0] : model.gradients[head][1]);
+  decoder.embed_backward(result.dx, inputs, model.gradients[0]);
+  CHECK(relative_error(result.loss, expected.detach()) < 1e-12);
+  CHECK(relative_error(decoder.head_loss(model.weights[head], output_weight, x_own, targets), expected.detach()) <
+        1e-12);
+  CHECK(relative_error(model.gradients[0][0].view(), expected_gradients[0]) < 1e-11);
+  CHECK(relative_error(model.gradients[head][0].view(), expected_gradients[1]) < 1e-11);
+  if (!tied) CHECK(relative_error(model.gradients[head][1].view(), expected_gradients[2]) < 1e-11);
+}
+
+}  // namespace
+
+TEST_CASE("a layer's backward agrees with autograd") {
+  SECTION("qwen3") { check_layer(small_qwen3(), false); }
+  SECTION("qwen3, recomputed") { check_layer(small_qwen3(), true); }
+  SECTION("llama") { check_layer(small_llama(), false); }
+  SECTION("llama, recomputed") { check_layer(small_llama(), true); }
+}
+
+TEST_CASE("embedding and head agree with autograd, in one chunk of tokens and in several") {
+  for (const int64_t max_logits : {0, 53 * 33, 53 * 7, 1}) {
+    check_embedding_and_head(small_qwen3(), max_logits);
+    check_embedding_and_head(small_llama(), max_logits);
+  }
+}
+
+TEST_CASE("weights that are not adjacent are refused") {
+  const Decoder decoder(small_qwen3());
+  FlatModel model(decoder, at::TensorOptions().dtype(at::kFloat), at::kFloat);
+  model.weights[1][2] = model.weights[1][2].clone();
+  REQUIRE_THROWS(decoder.layer_forward(model.weights[1], at::randn({1, 4, 28}), nullptr, false));
+}
+
+}  // namespace mpzero::model
