@@ -1,6 +1,5 @@
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
 #include <bit>
@@ -112,7 +111,7 @@ at::Tensor sum_of_squares_host(const at::Tensor& tensor) {
   });
   double sum = 0;
   for (const double value : partial) sum += value;
-  return at::tensor(sum, at::kDouble);
+  return at::scalar_tensor(sum, at::kDouble);
 }
 
 }  // namespace

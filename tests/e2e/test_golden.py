@@ -1,0 +1,81 @@
+"""The golden runs: stock DeepSpeed 0.19.8 on two CPU ranks, step by step (tests/golden).
+
+Every ZeRO stage, number of ranks and place of the optimizer must give the losses, learning rates and gradient norms that
+DeepSpeed gave for the same global batches.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trainer import GOLDEN, metrics, train, write_tokens
+
+pytestmark = pytest.mark.e2e
+
+FP32_TOLERANCE = 2e-5
+BF16_TOLERANCE = 1e-2
+
+
+def run_golden(name: str, folder: Path, *, ranks: int, stage: int, offload: bool) -> list[dict]:
+    """Trains the golden run `name` with its global batch on `ranks` ranks; returns the metrics of its steps."""
+    golden = GOLDEN / name
+    trace = json.loads((golden / "trace.json").read_text())
+    model = json.loads((golden / "init" / "config.json").read_text())
+    config = json.loads((golden / "ds_config.json").read_text())
+    samples = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * trace["ranks"]
+    # Micro-batches of one where more ranks share the batch; the windows of a step are the same.
+    micro_batch = config["train_micro_batch_size_per_gpu"] if ranks <= trace["ranks"] else 1
+    assert samples % (micro_batch * ranks) == 0
+    config["train_micro_batch_size_per_gpu"] = micro_batch
+    config["gradient_accumulation_steps"] = samples // (micro_batch * ranks)
+    config["zero_optimization"] = {"stage": stage}
+    if offload:
+        config["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
+    (folder / "ds_config.json").write_text(json.dumps(config))
+    data = write_tokens(folder / "tokens.h5", np.load(golden / "tokens.npy"), model["vocab_size"])
+    train(
+        f"--deepspeed_config={folder / 'ds_config.json'}",
+        f"--model_config={golden / 'init' / 'config.json'}",
+        f"--init_from={golden / 'init'}",
+        f"--train_data={data}",
+        f"--seq_length={trace['seq_length']}",
+        f"--max_steps={len(trace['trace'])}",
+        "--shuffle=false",
+        "--checkpoint_freq=0",
+        f"--checkpoint_dir={folder / 'checkpoints'}",
+        f"--metrics_file={folder / 'metrics.jsonl'}",
+        "--device=cpu",
+        ranks=ranks,
+    )
+    return metrics(folder / "metrics.jsonl")
+
+
+def compare(name: str, steps: list[dict], tolerance: float) -> None:
+    expected = json.loads((GOLDEN / name / "trace.json").read_text())["trace"]
+    assert [step["step"] for step in steps] == [step["step"] for step in expected]
+    for ours, theirs in zip(steps, expected, strict=True):
+        assert ours["lr"] == pytest.approx(theirs["lr_applied"], rel=1e-9, abs=1e-15), ours
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=tolerance), (ours, theirs)
+        assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=tolerance), (ours, theirs)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_qwen3_fp32(tmp_path: Path, stage: int, ranks: int) -> None:
+    steps = run_golden("qwen3-zero2-fp32", tmp_path, ranks=ranks, stage=stage, offload=stage >= 2)
+    compare("qwen3-zero2-fp32", steps, FP32_TOLERANCE)
+
+
+@pytest.mark.parametrize(("stage", "ranks"), [(0, 2), (2, 1), (3, 1), (3, 2), (3, 3)])
+def test_llama_fp32(tmp_path: Path, stage: int, ranks: int) -> None:
+    steps = run_golden("llama-zero3-fp32", tmp_path, ranks=ranks, stage=stage, offload=stage == 3)
+    compare("llama-zero3-fp32", steps, FP32_TOLERANCE)
+
+
+@pytest.mark.parametrize(("stage", "ranks"), [(0, 1), (2, 2), (3, 4)])
+def test_qwen3_bf16(tmp_path: Path, stage: int, ranks: int) -> None:
+    steps = run_golden("qwen3-zero2-bf16", tmp_path, ranks=ranks, stage=stage, offload=True)
+    compare("qwen3-zero2-bf16", steps, BF16_TOLERANCE)

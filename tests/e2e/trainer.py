@@ -1,0 +1,52 @@
+"""Runs the built programs as a user does, for the end-to-end tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("MPZERO_BUILD_DIR", REPOSITORY / "build"))
+GOLDEN = REPOSITORY / "tests" / "golden"
+
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    # Containers may forbid the system call that the shared-memory transport would use.
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+}
+
+
+def write_tokens(path: Path, tokens: np.ndarray, vocab_size: int) -> Path:
+    """Writes a token file as app/prepare_data.py does: one document."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("tokens", data=tokens.astype(np.uint16))
+        file.create_dataset("document_offsets", data=np.array([0, len(tokens)], dtype=np.uint64))
+        file.attrs["format_version"] = 1
+        file.attrs["vocab_size"] = vocab_size
+        file.attrs["eos_token_id"] = vocab_size - 1
+        file.attrs["tokenizer"] = "golden"
+        file.attrs["source"] = "golden"
+    return path
+
+
+def train(*flags: object, ranks: int = 1, timeout: float = 240, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Runs `mpirun -n ranks mpzero train flags`; with `check`, a failure fails the test with the program's words."""
+    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), str(BUILD / "bin" / "mpzero"), "train"]
+    command += [str(flag) for flag in flags]
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **ENVIRONMENT}, check=False
+    )
+    if check:
+        assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}\n{result.stderr}"
+    return result
+
+
+def metrics(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
