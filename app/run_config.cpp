@@ -101,6 +101,8 @@ void complete_batch(BatchSizes sizes, const DsConfig& file, int world_size, RunC
     if (total) micro = *total / world_size / *accumulation;
   }
   const int64_t product = saturating_product(*micro, *accumulation, world_size);
+  if (product == std::numeric_limits<int64_t>::max())
+    throw_user_error("{}: the batch is too large; make it smaller.", where);
   total = total.value_or(product);
   if (*micro < 1 || *accumulation < 1 || *total != product) {
     throw_user_error(
