@@ -114,3 +114,7 @@ set_efa_environment() {
 hyperpod_arguments() {
   if [[ -d ${HYPERPOD_FOLDER:-/opt/sagemaker_cluster} ]]; then echo --auto-resume=1; fi
 }
+
+# Whether this cluster binds tasks to cores, which mpzero does not want: its ranks share a node by their number of threads. A
+# cluster that does not bind would warn when asked not to.
+slurm_binds_cores() { [[ ! $(scontrol show config 2>/dev/null) =~ TaskPlugin\ *=\ *(task/none|\(null\)) ]]; }

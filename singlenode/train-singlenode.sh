@@ -45,10 +45,11 @@ run_on_host() {
   [[ -n $cpus ]] || die "Slurm knows no node named '$host'; 'sinfo -N' lists the nodes."
   local -a user_arguments
   read -r -a user_arguments <<<"${SRUN_ARGS:-}"
+  if slurm_binds_cores; then user_arguments+=(--cpu-bind=none); fi
   export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS CHECKPOINT_FREQ \
     CHECKPOINT_DIR NPROC CUDA_VERSION
   exec srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --mem=0 --mpi=none \
-    --cpu-bind=none --quit-on-interrupt "${user_arguments[@]}" "$MPZERO_ROOT/singlenode/train-singlenode.sh" -- "$@"
+    --quit-on-interrupt "${user_arguments[@]}" "$MPZERO_ROOT/singlenode/train-singlenode.sh" -- "$@"
 }
 
 # start_ranks RANKS: runs mpzero under mpirun until it ends and leaves its exit status in `status`. What mpzero writes to

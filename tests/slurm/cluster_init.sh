@@ -62,6 +62,9 @@ for ((i = 0; i < nodes; ++i)); do
 done >>"$SLURM_CONF"
 printf 'PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n' >>"$SLURM_CONF"
 
+# The nodes share /tmp; what PMIx puts there under the job's number alone goes to each node's own /dev/shm.
+printf 'PMIxCliTmpDirBase=/dev/shm\n' >"$folder/mpi.conf"
+
 mkdir -p "$folder/state"
 slurmctld -f "$SLURM_CONF"
 
