@@ -20,6 +20,8 @@ ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     # Containers may forbid the system call that the shared-memory transport would use.
     "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    # More ranks than cores: who waits lets others run.
+    "OMPI_MCA_mpi_yield_when_idle": "1",
 }
 
 

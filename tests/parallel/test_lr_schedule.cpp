@@ -104,9 +104,11 @@ TEST_CASE("rates of the golden runs beside the checkout are reproduced") {
     std::ifstream config_file(golden / run / "ds_config.json");
     std::ifstream trace_file(golden / run / "trace.json");
     const json config = json::parse(config_file);
+    const json trace = json::parse(trace_file)["trace"];
+    REQUIRE(trace.size() == 12);
     const LrSchedule schedule =
         make_schedule(config["scheduler"]["type"], config["optimizer"]["params"]["lr"], config["scheduler"]["params"]);
-    for (const json& step : json::parse(trace_file)["trace"]) {
+    for (const json& step : trace) {
       INFO(run << " step " << step["step"]);
       check_rate(schedule.lr(step["step"]), step["lr_applied"]);
     }

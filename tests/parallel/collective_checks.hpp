@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include "parallel/communicator.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero::parallel {
+
+// Each collective on `device`, in place and not, against what the definition says.
+inline void check_collectives(Communicator& communicator, at::Device device) {
+  const int rank = communicator.rank();
+  const int world_size = communicator.world_size();
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
+    for (const int64_t n : {1, 64, 5000}) {
+      const auto options = at::TensorOptions().dtype(dtype).device(device);
+      at::Tensor expected = at::zeros({n * world_size}, options);
+      for (int r = 0; r < world_size; ++r) expected.narrow(0, r * n, n).fill_(r + 1);
+
+      at::Tensor whole = at::zeros({n * world_size}, options);
+      communicator.all_gather(at::full({n}, rank + 1, options), whole)->wait();
+      REQUIRE(whole.equal(expected));
+
+      whole = at::zeros({n * world_size}, options);
+      const at::Tensor slice = whole.narrow(0, rank * n, n);
+      slice.fill_(rank + 1);
+      communicator.all_gather(slice, whole)->wait();
+      REQUIRE(whole.equal(expected));
+
+      // Rank r contributes (r + 1) * i at element i of its slice: small whole numbers, exact in bf16.
+      const at::Tensor ramp = at::arange(n * world_size, options.dtype(at::kLong)).remainder(8).to(dtype);
+      const double factor = world_size * (world_size + 1) / 2.0;
+      const at::Tensor sum = (ramp * factor).narrow(0, rank * n, n);
+      at::Tensor shard = at::zeros({n}, options);
+      communicator.reduce_scatter_sum(ramp * (rank + 1), shard)->wait();
+      REQUIRE(shard.equal(sum));
+
+      whole = ramp * (rank + 1);
+      shard = whole.narrow(0, rank * n, n);
+      communicator.reduce_scatter_sum(whole, shard)->wait();
+      REQUIRE(shard.equal(sum));
+
+      whole = ramp * (rank + 1);
+      communicator.all_reduce_sum(whole)->wait();
+      REQUIRE(whole.equal(ramp * factor));
+    }
+  }
+}
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,227 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "parallel/mpi_runtime.hpp"
+#include "parallel/zero_engine.hpp"
+#include "tests/catch.hpp"
+#include "tests/parallel/adamw_oracle.hpp"
+
+namespace mpzero::parallel {
+
+// A "model" of three units whose gradients are a formula, so that what the engine does to them is all there is to see.
+inline const std::vector<UnitSpec>& toy_units() {
+  static const std::vector<UnitSpec> units{
+      {.name = "first", .parameters = {{"a", {5, 7}}, {"b", {13}}}},
+      {.name = "second", .parameters = {{"c", {1001}}}},
+      {.name = "third", .parameters = {{"d", {3, 3}}, {"e", {1}}, {"f", {2, 40}}}}};
+  return units;
+}
+
+class ToyWeights final : public ParameterSource {
+ public:
+  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i] = std::sin(static_cast<float>(parameter.name[0]) + static_cast<float>(begin + static_cast<int64_t>(i)));
+    }
+  }
+};
+
+inline at::Tensor toy_weights(const UnitSpec& unit) {
+  at::Tensor flat = at::zeros({unit.numel()});
+  int64_t offset = 0;
+  for (const ParameterSpec& parameter : unit.parameters) {
+    ToyWeights().read(parameter, 0, {flat.data_ptr<float>() + offset, static_cast<size_t>(parameter.numel())});
+    offset += parameter.numel();
+  }
+  return flat;
+}
+
+// The gradient of sample `sample` (counted over ranks and micro-batches) in step `step`: multiples of 1/64 below 2,
+// which sums of a few keep exact in bf16 and fp32.
+inline at::Tensor toy_gradient(const UnitSpec& unit, int64_t step, int64_t sample) {
+  const at::Tensor i = at::arange(unit.numel(), at::kLong);
+  return ((i * 7 + sample * 11 + step * 5 + unit.parameters.front().name[0]).remainder(31) - 15).to(at::kFloat) / 64;
+}
+
+struct ToyRun {
+  int stage = 2;
+  int64_t samples = 4;  // of a step, over all ranks
+  int64_t steps = 3;
+  Placement optimizer = Placement::kDevice;
+  Placement parameters = Placement::kDevice;
+  double host_ratio = 1.0;
+  at::ScalarType dtype = at::kFloat;
+  double clip = 0.5;
+};
+
+inline const AdamWOptions& toy_adamw() {
+  static const AdamWOptions options{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+  return options;
+}
+constexpr double kToyLr = 1e-2;
+
+inline ZeroEngine make_toy_engine(const ToyRun& run, at::Device device, Communicator& parameters,
+                                  Communicator& gradients) {
+  return {toy_units(),
+          {.stage = run.stage,
+           .device = device,
+           .dtype = run.dtype,
+           .communication_dtype = run.dtype,
+           .gradient_accumulation_steps = run.samples / parameters.world_size(),
+           .optimizer_placement = run.optimizer,
+           .optimizer_host_ratio = run.host_ratio,
+           .parameter_placement = run.parameters,
+           .pin_memory = device.is_cuda(),
+           .adamw = toy_adamw(),
+           .gradient_clipping = run.clip},
+          parameters,
+          gradients};
+}
+
+// Does what the training loop does, with `toy_gradient` in place of a model. Returns the gradient norms.
+inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::Device device, int rank, int world_size,
+                                     int64_t first_step = 0) {
+  std::vector<double> norms;
+  const int64_t micro_batches = run.samples / world_size;
+  for (int64_t step = first_step; step < run.steps; ++step) {
+    engine.gradients().begin_step();
+    for (int64_t a = 0; a < micro_batches; ++a) {
+      engine.gradients().begin_micro_batch(a + 1 == micro_batches);
+      for (size_t u = toy_units().size(); u-- > 0;) {
+        // A forward pass would read the weights; here they need only be there, whole.
+        engine.parameters().prefetch(u);
+        REQUIRE(engine.parameters().gather(u).size() == toy_units()[u].parameters.size());
+        engine.parameters().release(u);
+        const at::Tensor flat = toy_gradient(toy_units()[u], step, a * world_size + rank).to(device);
+        const GradientViews destination = engine.gradients().gradients(u);
+        const std::vector<at::Tensor> pieces = parameter_views(flat, toy_units()[u]);
+        for (size_t p = 0; p < pieces.size(); ++p) {
+          destination.accumulate ? destination.views[p].add_(pieces[p]) : destination.views[p].copy_(pieces[p]);
+        }
+        engine.gradients().reduce(u);
+      }
+    }
+    const StepSummary summary =
+        engine.summarize(at::scalar_tensor(static_cast<double>(micro_batches * (rank + 1)), device), run.samples);
+    REQUIRE(summary.loss == Approx((world_size + 1) / 2.0));
+    norms.push_back(summary.grad_norm);
+    engine.update(kToyLr, step + 1, summary.grad_norm);
+  }
+  return norms;
+}
+
+// Compares a run with a serial fp64 one: norms, masters and moments of this rank's shards, and the parameters as
+// gathered.
+inline void check_toy_run(const ToyRun& run, at::Device device, Communicator& parameters, Communicator& gradients,
+                          ProcessGroup& group) {
+  INFO("stage " << run.stage << ", " << group.world_size() << " ranks, samples " << run.samples << ", dtype "
+                << c10::toString(run.dtype) << ", optimizer on host " << (run.optimizer == Placement::kHost)
+                << ", parameters on host " << (run.parameters == Placement::kHost));
+  ZeroEngine engine = make_toy_engine(run, device, parameters, gradients);
+  engine.initialize(ToyWeights(), group);
+  const std::vector<double> norms = train_toy(engine, run, device, group.rank(), group.world_size());
+
+  std::vector<AdamWOracle> oracle;
+  for (const UnitSpec& unit : toy_units()) oracle.emplace_back(toy_weights(unit));
+  for (int64_t step = 0; step < run.steps; ++step) {
+    std::vector<at::Tensor> sums;
+    double squares = 0;
+    for (const UnitSpec& unit : toy_units()) {
+      at::Tensor sum = at::zeros({unit.numel()}, at::kDouble);
+      for (int64_t sample = 0; sample < run.samples; ++sample) sum += toy_gradient(unit, step, sample);
+      squares += sum.pow(2).sum().item<double>();
+      sums.push_back(sum);
+    }
+    const double norm = std::sqrt(squares);
+    REQUIRE(norms[static_cast<size_t>(step)] == Approx(norm).epsilon(1e-6));
+    const double coefficient = std::max(1.0, (norm + 1e-6) / run.clip);
+    for (size_t u = 0; u < sums.size(); ++u) oracle[u].update(sums[u] / coefficient, toy_adamw(), kToyLr);
+  }
+
+  for (size_t u = 0; u < toy_units().size(); ++u) {
+    const ZeroEngine::Shard mine = engine.shard(u);
+    const auto compare = [&](StateKind kind, const at::Tensor& expected) {
+      const std::span<const float> values = engine.read_state(u, kind);
+      REQUIRE(static_cast<int64_t>(values.size()) == mine.count);
+      const at::Tensor actual = at::from_blob(const_cast<float*>(values.data()), {mine.count}, at::kFloat);
+      REQUIRE(at::allclose(actual.to(at::kDouble), expected.narrow(0, mine.begin, mine.count), 1e-5, 1e-6));
+    };
+    compare(StateKind::kMaster, oracle[u].weights);
+    compare(StateKind::kExpAvg, oracle[u].m);
+    compare(StateKind::kExpAvgSq, oracle[u].v);
+
+    std::vector<at::Tensor> flat;
+    for (const at::Tensor& view : engine.parameters().gather(u)) flat.push_back(view.flatten());
+    const at::Tensor gathered = at::cat(flat).cpu().to(at::kDouble);
+    engine.parameters().release(u);
+    const double tolerance = run.dtype == at::kFloat ? 1e-5 : 1.0 / 256;
+    REQUIRE(at::allclose(gathered, oracle[u].weights, tolerance, 1e-6));
+  }
+}
+
+// Stops after two of three steps, hands the state to an engine of another stage, and goes on: the end must have the
+// same bits as that of a run that never stopped, where the arithmetic is the same.
+inline void check_toy_resume(const ToyRun& run, at::Device device, Communicator& parameters, Communicator& gradients,
+                             ProcessGroup& group) {
+  ZeroEngine straight = make_toy_engine(run, device, parameters, gradients);
+  straight.initialize(ToyWeights(), group);
+  train_toy(straight, run, device, group.rank(), group.world_size());
+
+  ToyRun beginning = run;
+  beginning.steps = 2;
+  ZeroEngine stopped = make_toy_engine(beginning, device, parameters, gradients);
+  stopped.initialize(ToyWeights(), group);
+  train_toy(stopped, beginning, device, group.rank(), group.world_size());
+  ZeroEngine resumed = make_toy_engine(run, device, parameters, gradients);
+  resumed.restore(
+      [&](size_t unit, StateKind kind, int64_t begin, std::span<float> out) {
+        REQUIRE(begin == stopped.shard(unit).begin);
+        const std::span<const float> values = stopped.read_state(unit, kind);
+        std::copy(values.begin(), values.end(), out.begin());
+      },
+      group);
+  train_toy(resumed, run, device, group.rank(), group.world_size(), /*first_step=*/2);
+  for (size_t u = 0; u < toy_units().size(); ++u) {
+    for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+      const std::span<const float> one = straight.read_state(u, kind);
+      const std::span<const float> other = resumed.read_state(u, kind);
+      REQUIRE(std::equal(one.begin(), one.end(), other.begin(), other.end()));
+    }
+  }
+}
+
+// Every stage, with and without accumulation, with states on the device, on the host, and divided.
+inline void check_engine(at::Device device, Communicator& parameters, Communicator& gradients, ProcessGroup& group) {
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      for (const int64_t micro_batches : {1, 3}) {
+        ToyRun run{.stage = stage, .samples = micro_batches * group.world_size(), .dtype = dtype};
+        check_toy_run(run, device, parameters, gradients, group);
+        run.optimizer = Placement::kHost;
+        check_toy_run(run, device, parameters, gradients, group);
+        run.host_ratio = 0.5;
+        check_toy_run(run, device, parameters, gradients, group);
+        if (stage < 3) continue;
+        run.parameters = Placement::kHost;
+        check_toy_run(run, device, parameters, gradients, group);
+        run.host_ratio = 1.0;
+        check_toy_run(run, device, parameters, gradients, group);
+        check_toy_resume(run, device, parameters, gradients, group);
+      }
+    }
+    check_toy_resume({.stage = stage, .samples = 2 * group.world_size()}, device, parameters, gradients, group);
+  }
+}
+
+}  // namespace mpzero::parallel
