@@ -90,12 +90,14 @@ def as_number(value: object) -> float:
 
 
 def smooth(values: np.ndarray, width: int) -> np.ndarray:
-    """Mean over `width` values around each, fewer at the ends; NaN counts for nothing."""
+    """Mean over `width` (odd) values around each, fewer at the ends; NaN counts for nothing."""
     known = np.isfinite(values)
-    kernel = np.ones(min(width, len(values)))
-    sums = np.convolve(np.where(known, values, 0), kernel, mode="same")
-    counts = np.convolve(known, kernel, mode="same")
-    return np.divide(sums, counts, out=np.full(len(values), math.nan), where=counts > 0.5)
+    sums = np.concatenate([[0], np.cumsum(np.where(known, values, 0))])
+    counts = np.concatenate([[0], np.cumsum(known)])
+    here = np.arange(len(values))
+    begin, end = np.maximum(here - width // 2, 0), np.minimum(here + width // 2 + 1, len(values))
+    in_window = counts[end] - counts[begin]
+    return np.divide(sums[end] - sums[begin], in_window, out=np.full(len(values), math.nan), where=in_window > 0)
 
 
 def draw(columns: dict[str, np.ndarray], arguments: argparse.Namespace) -> None:
@@ -108,7 +110,7 @@ def draw(columns: dict[str, np.ndarray], arguments: argparse.Namespace) -> None:
     steps = columns["step"]
     title = arguments.title or default_title(arguments.metrics)
     figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color="#1c1f24")
-    draw_loss(axes[0], columns, arguments.smoothing or max(1, len(steps) // 50))
+    draw_loss(axes[0], columns, (arguments.smoothing or len(steps) // 50) | 1)  # odd
     draw_lr(axes[1], steps, columns.get("lr", np.full(len(steps), math.nan)))
     if with_norm:
         draw_norm(axes[2], steps, columns["grad_norm"])

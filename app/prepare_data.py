@@ -27,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 from prepare import PrepareError, encoders, sources
+from prepare.cutting import cut
 from prepare.encoders import Encoder
 from prepare.progress import Progress
 from prepare.sources import Source
@@ -206,9 +207,7 @@ def is_made_already(arguments: argparse.Namespace, record: dict) -> bool:
     for path in existing:
         made_from = arguments_of(path)
         if made_from is None:
-            raise PrepareError(
-                f"{path} exists and is not a whole token file of this program: remove it, or give --overwrite."
-            )
+            raise PrepareError(f"{path} exists and is no token file of this program: remove it, or give --overwrite.")
         if made_from != record:
             name = next(key for key in {**record, **made_from} if made_from.get(key) != record.get(key))
             raise PrepareError(
@@ -323,7 +322,7 @@ def assign(source: Source, cuttable: bool, share: float, limit: int | None) -> I
     for number, document in enumerate(source.documents()):
         if number == limit:
             return
-        for text, last in sources.cut(document, cuttable):
+        for text, last in cut(document, cuttable):
             target = target_of(unit)
             unit += 1
             # A document that goes on in the other file ends in this one.

@@ -13,13 +13,10 @@ from pathlib import Path
 from . import PrepareError
 
 BLOCK = 1 << 20  # bytes read at once
-PIECE = 1 << 16  # characters; a longer document is encoded in pieces where that changes nothing
 ROWS = 1000
 KINDS = {".txt": "txt", ".text": "txt", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 SPLITS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation"}
 SPLITS |= {"val": "validation", "dev": "validation", "test": "test"}
-# Between a printable character and a letter, digit or quote no byte-level pattern joins the newline to what follows.
-_CUT = re.compile(r'(?<=[!-~])\n(?=[A-Za-z0-9"])')
 # " = Title = ", but not " = = Section = = "
 _WIKITEXT_TITLE = re.compile(r" = [^=\n]+ = \n?")
 SEPARATORS = ("auto", "file", "line", "blank_line", "wikitext")
@@ -112,7 +109,7 @@ class Source:
         text = row.get(self.text_field, KeyError)
         if text is KeyError:
             raise PrepareError(
-                f"{where} has no field '{self.text_field}', only {sorted(row)}: name one with --text_field."
+                f"{where} has no field '{self.text_field}', only {', '.join(sorted(row))}: name one with --text_field."
             )
         if text is not None and not isinstance(text, str):
             raise PrepareError(f"Field '{self.text_field}' of {where} is not a text but {type(text).__name__}.")
@@ -156,7 +153,9 @@ class Source:
         data = _load_saved(path)
         if isinstance(data, dict):
             if self.split not in data:
-                raise PrepareError(f"{path} has no split '{self.split}', only {sorted(data)}: name one with --split.")
+                raise PrepareError(
+                    f"{path} has no split '{self.split}', only {', '.join(sorted(data))}: name one with --split."
+                )
             data = data[self.split]
         if self.text_field not in data.column_names:
             self._text(dict.fromkeys(data.column_names), str(path))
@@ -219,9 +218,7 @@ def files_of_split(path: Path, split: str) -> list[Path]:
     chosen = [file for file in files if splits[file] == split]
     if not chosen:
         known = sorted(set(filter(None, splits.values())))
-        raise PrepareError(
-            f"{path} has no files of split '{split}', only of {', '.join(known)}: name one with --split."
-        )
+        raise PrepareError(f"{path} has no files of split '{split}', only {', '.join(known)}: name one with --split.")
     return chosen
 
 
@@ -237,25 +234,6 @@ def fingerprint(dataset: str, local: bool) -> str:
     path = Path(dataset).expanduser()
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return f"{path.resolve().name}:{len(files)} files:{sum(file.stat().st_size for file in files)} bytes"
-
-
-def cut(document: Document, cuttable: bool) -> Iterator[tuple[str, bool]]:
-    """A document as pieces (text, whether it is the last) that encode to the same ids as the whole; none if empty."""
-    if not cuttable:
-        text = "".join(document)
-        if text:
-            yield text, True
-        return
-    rest = ""
-    for part in document:
-        rest += part
-        begin = 0
-        while match := _CUT.search(rest, begin + PIECE):
-            yield rest[begin : match.end()], False
-            begin = match.end()
-        rest = rest[begin:]
-    if rest:
-        yield rest, True
 
 
 def _readable_files(folder: Path) -> list[Path]:

@@ -1,0 +1,82 @@
+"""Runs app/prepare_data.py as users do, in a process of its own, and reads what it wrote."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Tokens:
+    tokens: np.ndarray
+    offsets: np.ndarray
+    attributes: dict
+
+    def documents(self) -> list[np.ndarray]:
+        return [self.tokens[a:b] for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True)]
+
+    def texts(self) -> list[str]:
+        """The documents of a file that the bytes tokenizer made. Each must end with the end-of-text id."""
+        assert all(document[-1] == 256 and (document[:-1] < 256).all() for document in self.documents())
+        return [bytes(document[:-1].astype(np.uint8)).decode() for document in self.documents()]
+
+
+def read_tokens(path: Path) -> Tokens:
+    with h5py.File(path) as file:
+        tokens = Tokens(file["tokens"][:], file["document_offsets"][:], dict(file.attrs))
+    assert tokens.offsets.dtype == np.uint64
+    assert tokens.offsets[0] == 0
+    assert tokens.offsets[-1] == len(tokens.tokens)
+    return tokens
+
+
+def command(*arguments) -> list[str]:
+    return [sys.executable, str(REPOSITORY / "app/prepare_data.py"), *map(str, arguments)]
+
+
+@pytest.fixture
+def prepare(tmp_path):
+    """prepare(ARGUMENTS..., fails=False): the finished process; run in a folder of its own."""
+
+    def run(*arguments, fails: bool = False) -> subprocess.CompletedProcess:
+        if "--tokenizer" not in arguments:
+            arguments = (*arguments, "--tokenizer", "bytes")
+        process = subprocess.run(command(*arguments), cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        if fails:
+            assert process.returncode == 2, process.stderr
+            assert len(process.stderr.strip().splitlines()) == 1, process.stderr
+        else:
+            assert process.returncode == 0, process.stderr
+        return process
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def novel() -> str:
+    return (REPOSITORY / "assets/tiny_corpus/train.txt").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def small_bpe(tmp_path_factory, novel) -> Path:
+    """A byte-level BPE of 600 ids in three forms: tokenizer.json, vocab.json and merges.txt, tokenizer_config.json."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=["<|endoftext|>", "<stop>"], initial_alphabet=alphabet)
+    tokenizer.train_from_iterator([novel[:200_000]], trainer)
+    folder = tmp_path_factory.mktemp("small_bpe")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    tokenizer.model.save(str(folder))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<stop>"}}), encoding="utf-8")
+    return folder

@@ -1,0 +1,165 @@
+"""What is written is whole, the same for any number of workers, and never lost to a second start."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .conftest import command, read_tokens
+
+
+@pytest.fixture
+def long_text(tmp_path, novel):
+    """Several batches of work, with documents shorter and longer than the pieces that are dealt out."""
+    paragraphs = novel.split("\n\n")
+    documents = ["\n\n".join(paragraphs[i : i + 1 + 37 * (i % 90 == 0)]) for i in range(0, len(paragraphs), 3)]
+    (tmp_path / "a.txt").write_text("\n<end>\n".join([*documents * 4, novel]))
+    return tmp_path / "a.txt"
+
+
+def test_any_number_of_workers_writes_the_same(prepare, tmp_path, small_bpe, long_text):
+    made = []
+    for workers in (1, 2, 3):
+        train, validation = f"train{workers}.h5", f"validation{workers}.h5"
+        fraction = ("--validation_output", validation, "--validation_fraction", 0.1)
+        separator = ("--document_separator", r"\n<end>\n")
+        prepare("a.txt", train, *fraction, *separator, "--tokenizer", small_bpe, "--workers", workers)
+        made.append([read_tokens(tmp_path / name) for name in (train, validation)])
+    for other in made[1:]:
+        for one, two in zip(made[0], other, strict=True):
+            assert np.array_equal(one.tokens, two.tokens)
+            assert np.array_equal(one.offsets, two.offsets)
+
+
+def test_validation_split_deals_out_every_document_once(prepare, tmp_path):
+    texts = [f"document {i}" for i in range(1000)]
+    (tmp_path / "a.txt").write_text("\n".join(texts))
+    arguments = ("--document_separator", "line", "--validation_output", "validation.h5", "--validation_fraction", 0.05)
+    prepare("a.txt", "train.h5", *arguments)
+    train = read_tokens(tmp_path / "train.h5").texts()
+    validation = read_tokens(tmp_path / "validation.h5").texts()
+    assert len(validation) == 50
+    assert sorted(train + validation) == sorted(texts)
+    assert train == [text for text in texts if text in set(train)]  # in order
+
+
+def test_one_long_document_is_split_without_losing_text(prepare, tmp_path, novel):
+    (tmp_path / "a.txt").write_bytes(novel.encode())
+    prepare("a.txt", "train.h5", "--validation_output", "validation.h5")
+    train = read_tokens(tmp_path / "train.h5").texts()
+    validation = read_tokens(tmp_path / "validation.h5").texts()
+    assert len(validation) >= 1
+    assert all(text in novel for text in train + validation)
+    assert sum(map(len, train + validation)) == len(novel)
+    assert 0.02 < sum(map(len, validation)) / len(novel) < 0.4
+
+
+def test_too_few_documents_to_split(prepare, tmp_path):
+    (tmp_path / "a.txt").write_text("short")
+    arguments = ("--validation_output", "validation.h5", "--validation_fraction", 0.01)
+    assert "too few documents" in prepare("a.txt", "train.h5", *arguments, fails=True).stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt"]
+
+
+def test_existing_output(prepare, tmp_path):
+    (tmp_path / "a.txt").write_text("first")
+    prepare("a.txt", "a.h5", "--if_missing")
+    written = (tmp_path / "a.h5").stat().st_mtime_ns
+
+    process = prepare("a.txt", "a.h5", "--if_missing")
+    assert "already made from the same arguments" in process.stdout
+    assert "--overwrite" in prepare("a.txt", "a.h5", fails=True).stderr
+    # Other arguments, or the same on another text, are never taken for the same.
+    process = prepare("a.txt", "a.h5", "--if_missing", "--vocab_size", 300, fails=True)
+    assert "made with vocab_size None, not 300" in process.stderr
+    (tmp_path / "a.txt").write_text("another text")
+    assert "made with dataset a.txt" in prepare("a.txt", "a.h5", "--if_missing", fails=True).stderr
+    assert (tmp_path / "a.h5").stat().st_mtime_ns == written
+
+    prepare("a.txt", "a.h5", "--overwrite")
+    assert read_tokens(tmp_path / "a.h5").texts() == ["another text"]
+
+
+def test_existing_file_of_another_kind_is_kept(prepare, tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "a.h5").write_text("something of the user's")
+    assert "no token file" in prepare("a.txt", "a.h5", "--if_missing", fails=True).stderr
+    assert (tmp_path / "a.h5").read_text() == "something of the user's"
+
+
+def test_missing_validation_file_is_made_again(prepare, tmp_path, novel):
+    (tmp_path / "a.txt").write_text(novel)
+    arguments = ("a.txt", "train.h5", "--validation_output", "validation.h5", "--if_missing")
+    prepare(*arguments)
+    before = read_tokens(tmp_path / "validation.h5")
+    (tmp_path / "validation.h5").unlink()
+    prepare(*arguments)
+    assert np.array_equal(read_tokens(tmp_path / "validation.h5").tokens, before.tokens)
+
+
+def test_checkout_can_be_moved(prepare, tmp_path):
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text("text")
+    prepare(tmp_path / "here/a.txt", "a.h5")
+    assert "already made" in prepare(tmp_path / "there/a.txt", "a.h5", "--if_missing").stdout
+
+
+def start_long_run(tmp_path, novel, small_bpe) -> subprocess.Popen:
+    """A run of minutes, with two workers, that has written something when this returns."""
+    (tmp_path / "a.txt").write_text(novel * 60)
+    process = subprocess.Popen(
+        command("a.txt", "out/a.h5", "--tokenizer", small_bpe, "--workers", 2),
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while not any(path.stat().st_size > 10_000 for path in (tmp_path / "out").glob(".a.h5.*.tmp")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return process
+
+
+def living_members(session: int) -> list[int]:
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(entry))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_killed_in_the_middle_leaves_no_output(prepare, tmp_path, novel, small_bpe, number):
+    process = start_long_run(tmp_path, novel, small_bpe)
+    process.send_signal(number)
+    process.wait(timeout=60)
+    assert process.returncode != 0
+    assert not (tmp_path / "out/a.h5").exists()
+    if number != signal.SIGKILL:
+        assert list((tmp_path / "out").iterdir()) == []
+    deadline = time.monotonic() + 60
+    while living_members(process.pid):
+        assert time.monotonic() < deadline, "worker processes outlive the run"
+        time.sleep(0.05)
+    # A second start clears away what a killed one left, and is not disturbed by it.
+    (tmp_path / "a.txt").write_text("short")
+    prepare("a.txt", "out/a.h5", "--if_missing")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.h5"]
+    assert read_tokens(tmp_path / "out/a.h5").texts() == ["short"]
+
+
+def test_output_that_cannot_be_written(prepare, tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    assert "a.txt/out.h5 cannot be written" in prepare("a.txt", "a.txt/out.h5", fails=True).stderr

@@ -1,0 +1,92 @@
+"""The plot shows the numbers of the metrics file."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from .conftest import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "app"))
+import plot_metrics
+
+sys.path.pop(0)
+
+
+def write_metrics(path, steps: int) -> None:
+    rows = []
+    for step in range(1, steps + 1):
+        row = {"step": step, "loss": 4 / step, "lr": 1e-3, "grad_norm": 1.0, "tokens": 4096 * step}
+        if step % 10 == 0:
+            row["validation_loss"] = 5 / step
+        rows.append(json.dumps(row))
+    path.write_text("\n".join(rows) + "\n")
+
+
+def run(*arguments) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(REPOSITORY / "app/plot_metrics.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 60])
+def test_png_of_a_run_of_any_length(tmp_path, steps):
+    write_metrics(tmp_path / "metrics.jsonl", steps)
+    process = run(tmp_path / "metrics.jsonl", tmp_path / "plots/loss.png")
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.strip() == str(tmp_path / "plots/loss.png")
+    assert process.stderr == ""
+    picture = (tmp_path / "plots/loss.png").read_bytes()
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert len(picture) > 10_000
+    assert [path.name for path in (tmp_path / "plots").iterdir()] == ["loss.png"]
+
+
+def test_columns_hold_gaps_where_lines_do(tmp_path):
+    write_metrics(tmp_path / "metrics.jsonl", 20)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 21, "loss": null}\n{"step": 22, "lo')
+    columns = plot_metrics.read_columns(tmp_path / "metrics.jsonl")
+    assert columns["step"].tolist() == list(range(1, 22))
+    assert np.isnan(columns["loss"][-1])
+    assert np.isfinite(columns["validation_loss"]).nonzero()[0].tolist() == [9, 19]
+
+
+def test_smoothing_is_a_centred_mean_that_ignores_gaps():
+    values = np.array([1.0, 2.0, np.nan, 4.0, 9.0])
+    assert plot_metrics.smooth(values, 3).tolist() == [1.5, 1.5, 3.0, 6.5, 6.5]
+    assert plot_metrics.smooth(values[:2], 9).tolist() == [1.5, 1.5]
+
+
+def test_plotted_lines_are_the_columns(tmp_path):
+    import matplotlib.pyplot as plt
+
+    write_metrics(tmp_path / "metrics.jsonl", 60)
+    columns = plot_metrics.read_columns(tmp_path / "metrics.jsonl")
+    figure, axis = plt.subplots()
+    plot_metrics.draw_loss(axis, columns, 5)
+    lines = {line.get_label(): line for line in axis.get_lines()}
+    assert lines["training, each step"].get_ydata().tolist() == columns["loss"].tolist()
+    assert lines["validation"].get_xdata().tolist() == [10, 20, 30, 40, 50, 60]
+    assert lines["validation"].get_ydata()[0] == pytest.approx(0.5)
+    plt.close(figure)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        ("", "holds no step yet"),
+        ("no\njson\n", "line 1 is not JSON"),
+        ("{}\n{}\n", "no step and loss"),
+    ],
+)
+def test_bad_metrics_get_one_sentence(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "metrics.jsonl").write_text(content)
+    process = run(tmp_path / "metrics.jsonl", tmp_path / "loss.png")
+    assert process.returncode == 2
+    assert message in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "loss.png").exists()

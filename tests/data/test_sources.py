@@ -1,0 +1,173 @@
+"""Every kind of input becomes the documents that it holds."""
+
+import gzip
+import json
+
+import datasets
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from .conftest import read_tokens
+
+TEXTS = ["First text.\nIn two lines.", "Zweiter Text: über Bücher.", "3"]
+
+
+def test_text_file_is_one_document(prepare, tmp_path):
+    (tmp_path / "a.txt").write_bytes("Line one.\r\n\r\n\nnaïve\n".encode())
+    prepare("a.txt", "out/a.h5")
+    made = read_tokens(tmp_path / "out/a.h5")
+    assert made.texts() == ["Line one.\r\n\r\n\nnaïve\n"]
+    assert made.tokens.dtype == np.uint16
+    expected = {
+        "format_version": 1,
+        "vocab_size": 257,
+        "eos_token_id": 256,
+        "tokenizer": "bytes",
+        "source": "a.txt train",
+    }
+    assert {name: made.attributes[name] for name in expected} == expected
+
+
+def test_large_vocabulary_makes_uint32(prepare, tmp_path):
+    (tmp_path / "a.txt").write_text("abc")
+    prepare("a.txt", "small.h5", "--vocab_size", 65536)
+    prepare("a.txt", "large.h5", "--vocab_size", 65537)
+    assert read_tokens(tmp_path / "small.h5").tokens.dtype == np.uint16
+    large = read_tokens(tmp_path / "large.h5")
+    assert large.tokens.dtype == np.uint32
+    assert large.attributes["vocab_size"] == 65537
+    assert large.texts() == ["abc"]
+
+
+@pytest.mark.parametrize(
+    ("separator", "expected"),
+    [
+        ("file", ["a\nb\n\n \n<x>c\n"]),
+        ("line", ["a", "b", " ", "<x>c"]),
+        ("blank_line", ["a\nb\n", "<x>c\n"]),
+        ("<x>", ["a\nb\n\n \n", "c\n"]),
+        (r"\n\n", ["a\nb", " \n<x>c\n"]),
+    ],
+)
+def test_document_separator(prepare, tmp_path, separator, expected):
+    (tmp_path / "a.txt").write_text("a\nb\n\n \n<x>c\n")
+    prepare("a.txt", "a.h5", "--document_separator", separator)
+    assert read_tokens(tmp_path / "a.h5").texts() == expected
+
+
+def test_separators_across_read_blocks(prepare, tmp_path):
+    """A file of several blocks, in which lines and separators lie across their ends at every offset."""
+    documents = [f"{i:07d}" * (1 + i % 5) for i in range(150_000)]
+    (tmp_path / "a.txt").write_text("<|end|>".join(documents))
+    (tmp_path / "b.txt").write_text("\n".join(documents))
+    prepare("a.txt", "a.h5", "--document_separator", "<|end|>")
+    prepare("b.txt", "b.h5", "--document_separator", "line")
+    assert read_tokens(tmp_path / "a.h5").texts() == documents
+    assert read_tokens(tmp_path / "b.h5").texts() == documents
+
+
+def test_wikitext_is_cut_into_articles(prepare, tmp_path):
+    articles = [" = First = \n \n Words . \n \n = = Section = = \n \n More . \n \n", " = Second = \n \n Words . \n"]
+    (tmp_path / "wiki.train.txt").write_text(" \n" + "".join(articles))
+    process = prepare("wiki.train.txt", "a.h5")
+    assert "article" in process.stdout
+    assert [text.strip() for text in read_tokens(tmp_path / "a.h5").texts()] == [text.strip() for text in articles]
+
+
+def test_jsonl_plain_and_compressed(prepare, tmp_path):
+    lines = "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate([*TEXTS, "", None]))
+    (tmp_path / "a.jsonl").write_text(lines + "\n")
+    with gzip.open(tmp_path / "b.jsonl.gz", "wt") as file:
+        file.write(lines)
+    prepare("a.jsonl", "a.h5")
+    prepare("b.jsonl.gz", "b.h5")
+    assert read_tokens(tmp_path / "a.h5").texts() == TEXTS  # empty texts make no document
+    assert read_tokens(tmp_path / "b.h5").texts() == TEXTS
+
+
+def test_parquet_with_another_text_field(prepare, tmp_path):
+    pyarrow.parquet.write_table(
+        pyarrow.table({"id": [1, 2, 3], "content": TEXTS}), tmp_path / "a.parquet", row_group_size=2
+    )
+    prepare("a.parquet", "a.h5", "--text_field", "content")
+    assert read_tokens(tmp_path / "a.h5").texts() == TEXTS
+
+
+def test_saved_to_disk_with_and_without_splits(prepare, tmp_path):
+    train = datasets.Dataset.from_dict({"text": TEXTS})
+    test = datasets.Dataset.from_dict({"text": ["a test"]})
+    train.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict({"train": train, "test": test}).save_to_disk(tmp_path / "several")
+    prepare("one", "one.h5")
+    prepare("several", "train.h5")
+    prepare("several", "test.h5", "--split", "test")
+    assert read_tokens(tmp_path / "one.h5").texts() == TEXTS
+    assert read_tokens(tmp_path / "train.h5").texts() == TEXTS
+    assert read_tokens(tmp_path / "test.h5").texts() == ["a test"]
+    assert "only test, train" in prepare("several", "x.h5", "--split", "valid", fails=True).stderr
+
+
+def test_folder_takes_the_files_of_its_split(prepare, tmp_path):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for name, text in {"train-1.txt": "one", "train-0.txt": "zero", "valid.txt": "valid", "test.txt": "test"}.items():
+        (folder / name).write_text(text)
+    (folder / "README.md").write_text("not data")
+    prepare("corpus", "train.h5", "--validation_output", "validation.h5")
+    assert read_tokens(tmp_path / "train.h5").texts() == ["zero", "one"]
+    assert read_tokens(tmp_path / "validation.h5").texts() == ["valid"]
+    (folder / "train-0.txt").unlink()
+    (folder / "train-1.txt").unlink()
+    assert "no files of split 'train', only test, validation" in prepare("corpus", "x.h5", fails=True).stderr
+
+
+def test_folder_without_splits_takes_everything(prepare, tmp_path):
+    (tmp_path / "corpus/deep").mkdir(parents=True)
+    (tmp_path / "corpus/b.txt").write_text("b")
+    (tmp_path / "corpus/deep/c.jsonl").write_text('{"text": "c"}\n')
+    (tmp_path / "corpus/a.txt").write_text("a")
+    prepare("corpus", "all.h5", "--workers", 1)
+    assert read_tokens(tmp_path / "all.h5").texts() == ["a", "b", "c"]
+
+
+def test_max_documents(prepare, tmp_path):
+    (tmp_path / "a.txt").write_text("1\n2\n3\n4\n")
+    prepare("a.txt", "a.h5", "--document_separator", "line", "--max_documents", 3)
+    assert read_tokens(tmp_path / "a.h5").texts() == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.txt", None, "missing.txt does not exist"),
+        ("a.docx", b"text", "unknown ending"),
+        ("a.txt", b"", "holds no text"),
+        ("a.txt", b"caf\xe9 au lait", "a.txt is not UTF-8"),
+        ("a.txt", "caf\u00e9".encode()[:-1], "a.txt is not UTF-8"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": \n', "a.jsonl line 2 is not JSON"),
+        ("a.jsonl", b'{"text": "a"}\n["b"]\n', "a.jsonl line 2 is not a JSON object"),
+        ("a.jsonl", b'{"body": "a"}\n', "a.jsonl line 1 has no field 'text', only body"),
+        ("a.jsonl", b'{"text": 3}\n', "is not a text but int"),
+        ("a.parquet", b"no parquet", "a.parquet cannot be read as Parquet"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_leaves_nothing(prepare, tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    before = sorted(tmp_path.rglob("*"))
+    assert message in prepare(name, "out.h5", fails=True).stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_empty_folder(prepare, tmp_path):
+    (tmp_path / "corpus").mkdir()
+    assert "holds no file that can be read" in prepare("corpus", "out.h5", fails=True).stderr
+
+
+def test_no_network_names_the_local_alternatives(prepare, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    error = prepare("some/dataset", "out.h5", fails=True).stderr
+    assert "'some/dataset' could not be read from Hugging Face" in error
+    assert "local folder or file" in error
