@@ -132,7 +132,9 @@ Group model_flags() {
           {"model_type", "NAME", "a preset of configs/models; also names the checkpoints (default: qwen3_0_6b)",
            text(&CommandLine::model_type)},
           {"model_config", "FILE", "a Hugging Face config.json instead of a preset", text(&CommandLine::model_config)},
-          {"init_from", "DIR", "Hugging Face safetensors to start from (default: random weights)",
+          {"init_from", "DIR",
+           "folder of Hugging Face safetensors to start from; its config.json is the model where no other is named "
+           "(default: random weights)",
            text(&CommandLine::init_from)},
           {"bf16", "BOOL", "bf16 weights and activations with fp32 master weights; false: fp32 (default: true)",
            boolean(&CommandLine::bf16), true},

@@ -249,11 +249,13 @@ void warn_of_long_warmup(const RunConfig& config, std::vector<std::string>& warn
       config.schedule.variant());
 }
 
-// Without --model_type, a config.json is named after its folder, another file after itself.
+// Without --model_type, a config.json is named after its folder, another file after itself, and weights after theirs.
 std::string model_name(const CommandLine& line) {
   if (line.model_type) return *line.model_type;
-  if (!line.model_config) return RunConfig{}.model_type;
-  const auto path = std::filesystem::absolute(*line.model_config).lexically_normal();
+  if (!line.model_config && !line.init_from) return RunConfig{}.model_type;
+  const std::filesystem::path config = line.model_config ? std::filesystem::path(*line.model_config)
+                                                         : std::filesystem::path(*line.init_from) / "config.json";
+  const auto path = std::filesystem::absolute(config).lexically_normal();
   const auto folder = path.parent_path().filename();
   return path.filename() == "config.json" && !folder.empty() ? folder.string() : path.stem().string();
 }
@@ -349,11 +351,23 @@ void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::strin
 }
 
 std::string prepare_data_command(const CommandLine& line, const std::string& path) {
-  std::string command = "uv run --group data app/prepare_data.py --dataset " +
-                        (line.dataset ? shell_quoted(*line.dataset) : std::string("NAME_OR_PATH"));
+  const bool validation = line.validation_data == path && line.train_data != path;
+  const bool local = line.local_dataset.value_or(line.dataset && std::filesystem::exists(*line.dataset));
+  std::string command = "uv run --group data app/prepare_data.py --dataset ";
+  if (validation && local) {
+    command += "PATH_OF_VALIDATION_TEXT";
+  } else {
+    command += line.dataset ? shell_quoted(*line.dataset) : "NAME_OR_PATH";
+  }
   if (line.dataset_config_name) command += " --dataset_config_name " + shell_quoted(*line.dataset_config_name);
+  if (line.local_dataset) command += std::string(" --local_dataset ") + show(*line.local_dataset);
+  if (validation && !local) command += " --split validation";
   command += " --tokenizer " + shell_quoted(line.tokenizer.value_or("Qwen/Qwen3-0.6B"));
-  return command + " --output " + shell_quoted(path);
+  command += " --output " + shell_quoted(path);
+  if (!validation && line.validation_data && !std::filesystem::exists(*line.validation_data)) {
+    command += " --validation_output " + shell_quoted(*line.validation_data);
+  }
+  return command;
 }
 
 }  // namespace mpzero

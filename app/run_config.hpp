@@ -101,8 +101,9 @@ RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config
 // length to it. Throws UserError if the data set does not fill one optimizer step.
 void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings);
 
-// The command that makes the missing data file `path` (--train_data or --validation_data) from what --dataset and
-// --tokenizer name.
+// The command that makes the data file `path` from what --dataset and --tokenizer name. For --train_data it makes a
+// missing
+// --validation_data along with it; for --validation_data alone it takes the data set's validation split.
 std::string prepare_data_command(const CommandLine& command_line, const std::string& path);
 
 }  // namespace mpzero
