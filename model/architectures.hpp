@@ -5,31 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include "base/parameter_spec.hpp"
 #include "model/config.hpp"
+#include "model/layer_layout.hpp"
 
 namespace mpzero::model {
-
-// What a weight of a decoder layer does.
-enum class LayerRole {
-  kInputNorm,
-  kQuery,
-  kKey,
-  kValue,
-  kQueryNorm,
-  kKeyNorm,
-  kOutput,
-  kPostAttentionNorm,
-  kGate,
-  kUp,
-  kDown
-};
-
-struct LayerParameter {
-  LayerRole role;
-  std::string_view name;  // below "model.layers.<i>."
-  std::vector<int64_t> shape;
-};
 
 // What tells one family of models from another. A new one is a file that defines an Architecture, a line in
 // architectures.cpp and a test. The decoder wants kQuery, kKey, kValue next to each other, and kGate next to kUp,

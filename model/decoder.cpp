@@ -7,14 +7,21 @@
 
 namespace mpzero::model {
 
+namespace {
+
+LayerLayout layout_of(const ModelConfig& config) {
+  return LayerLayout(find_architecture(config.model_type, "model configuration").layer_parameters(config));
+}
+
+}  // namespace
+
 Decoder::Decoder(ModelConfig config, DecoderOptions options)
-    : config_(std::move(config)), options_(options), units_(model_units(config_)) {
+    : config_(std::move(config)),
+      options_(options),
+      units_(model_units(config_)),
+      layout_(layout_of(config_)),
+      rope_(std::make_shared<RopeTable>(config_)) {
   config_.validate("model configuration");
-  role_index_.fill(kAbsent);
-  const Architecture& architecture = find_architecture(config_.model_type, "model configuration");
-  const std::vector<LayerParameter> parameters = architecture.layer_parameters(config_);
-  for (size_t i = 0; i < parameters.size(); ++i) role_index_[static_cast<size_t>(parameters[i].role)] = i;
-  rope_ = std::make_shared<RopeTable>(config_);
 }
 
 at::Tensor Decoder::embed_forward(Weights embedding, const at::Tensor& tokens) const {

@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <memory>
 #include <span>
 #include <vector>
@@ -10,11 +9,11 @@
 #include "base/parameter_spec.hpp"
 #include "model/config.hpp"
 #include "model/gradient.hpp"
+#include "model/layer_layout.hpp"
 
 namespace mpzero::model {
 
 class RopeTable;
-enum class LayerRole;
 
 // A unit's weights in the order of its UnitSpec: contiguous views that lie one behind another in the unit's flat
 // buffer. The decoder relies on it: it multiplies with queries, keys and values at once, and with gate and up at once,
@@ -83,15 +82,12 @@ class Decoder {
                                    Gradient& output_weight_gradient) const;
 
  private:
-  static constexpr size_t kAbsent = static_cast<size_t>(-1);
-  // Where the weight of a role lies in a layer's unit; kAbsent where the model has none.
-  size_t index(LayerRole role) const { return role_index_[static_cast<size_t>(role)]; }
   int64_t tokens_per_chunk(const at::Tensor& x) const;
 
   ModelConfig config_;
   DecoderOptions options_;
   std::vector<UnitSpec> units_;
-  std::array<size_t, 11> role_index_;
+  LayerLayout layout_;
   std::shared_ptr<RopeTable> rope_;
 };
 

@@ -2,7 +2,6 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
-#include "model/architectures.hpp"
 #include "model/decoder.hpp"
 #include "model/kernels/attention.hpp"
 #include "model/kernels/qk_rope.hpp"
@@ -44,6 +43,17 @@ struct LayerWeights {
   QkNormWeights qk_norm;
 };
 
+LayerWeights by_role(Weights layer, const LayerLayout& layout, double eps) {
+  const auto optional = [&](LayerRole role) { return layout.has(role) ? layer[layout[role]] : at::Tensor(); };
+  return {.input_norm = layer[layout[LayerRole::kInputNorm]],
+          .qkv = join_rows(layer.subspan(layout[LayerRole::kQuery], 3)),
+          .output = layer[layout[LayerRole::kOutput]],
+          .post_attention_norm = layer[layout[LayerRole::kPostAttentionNorm]],
+          .gate_up = join_rows(layer.subspan(layout[LayerRole::kGate], 2)),
+          .down = layer[layout[LayerRole::kDown]],
+          .qk_norm = {optional(LayerRole::kQueryNorm), optional(LayerRole::kKeyNorm), eps}};
+}
+
 at::Tensor forward(const ModelConfig& config, const LayerWeights& w, const RopeTables& rope, const at::Tensor& x,
                    Saved& s) {
   const HeadCounts heads{config.num_attention_heads, config.num_key_value_heads};
@@ -69,28 +79,9 @@ at::Tensor forward(const ModelConfig& config, const LayerWeights& w, const RopeT
 
 }  // namespace
 
-namespace {
-
-LayerWeights by_role(const Weights layer, const std::array<size_t, 11>& index, double eps) {
-  const auto at_role = [&](LayerRole role) { return layer[index[static_cast<size_t>(role)]]; };
-  const auto optional = [&](LayerRole role) {
-    const size_t i = index[static_cast<size_t>(role)];
-    return i == static_cast<size_t>(-1) ? at::Tensor() : layer[i];
-  };
-  return {.input_norm = at_role(LayerRole::kInputNorm),
-          .qkv = join_rows(layer.subspan(index[static_cast<size_t>(LayerRole::kQuery)], 3)),
-          .output = at_role(LayerRole::kOutput),
-          .post_attention_norm = at_role(LayerRole::kPostAttentionNorm),
-          .gate_up = join_rows(layer.subspan(index[static_cast<size_t>(LayerRole::kGate)], 2)),
-          .down = at_role(LayerRole::kDown),
-          .qk_norm = {optional(LayerRole::kQueryNorm), optional(LayerRole::kKeyNorm), eps}};
-}
-
-}  // namespace
-
 at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
                                   bool recompute) const {
-  const LayerWeights weights = by_role(layer, role_index_, config_.rms_norm_eps);
+  const LayerWeights weights = by_role(layer, layout_, config_.rms_norm_eps);
   Saved saved;
   at::Tensor y = forward(config_, weights, rope_->get(x.size(1), x.options()), x, saved);
   if (activations != nullptr) activations->saved = recompute ? std::vector<at::Tensor>{x} : saved.pack();
@@ -99,7 +90,7 @@ at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActiv
 
 at::Tensor Decoder::layer_backward(Weights layer, const at::Tensor& dy, LayerActivations& activations,
                                    Gradients gradients) const {
-  const LayerWeights w = by_role(layer, role_index_, config_.rms_norm_eps);
+  const LayerWeights w = by_role(layer, layout_, config_.rms_norm_eps);
   const RopeTables rope = rope_->get(dy.size(1), dy.options());
   Saved s;
   if (activations.saved.size() == 1) {
@@ -112,15 +103,15 @@ at::Tensor Decoder::layer_backward(Weights layer, const at::Tensor& dy, LayerAct
   const HeadCounts heads{config_.num_attention_heads, config_.num_key_value_heads};
   const at::Tensor d_out = dy.reshape({-1, config_.hidden_size});
 
-  gradients[index(LayerRole::kDown)].add_matmul(d_out, s.activated);
+  gradients[layout_[LayerRole::kDown]].add_matmul(d_out, s.activated);
   const at::Tensor d_gate_up = swiglu_backward(at::mm(d_out, w.down), s.gate_up);
-  add_matmul(gradients.subspan(index(LayerRole::kGate), 2), d_gate_up, s.h_normed);
+  add_matmul(gradients.subspan(layout_[LayerRole::kGate], 2), d_gate_up, s.h_normed);
   const RmsNormGradients h_norm =
       rms_norm_backward(at::mm(d_gate_up, w.gate_up), s.h, w.post_attention_norm, s.h_rstd, d_out);
-  gradients[index(LayerRole::kPostAttentionNorm)].add(h_norm.dweight);
+  gradients[layout_[LayerRole::kPostAttentionNorm]].add(h_norm.dweight);
 
   const at::Tensor& dh = h_norm.dx;
-  gradients[index(LayerRole::kOutput)].add_matmul(dh, s.attended.out.reshape({-1, config_.query_size()}));
+  gradients[layout_[LayerRole::kOutput]].add_matmul(dh, s.attended.out.reshape({-1, config_.query_size()}));
   const at::Tensor d_attended = at::mm(dh, w.output).view(s.attended.out.sizes());
   const at::Tensor q = s.qk.narrow(2, 0, heads.query);
   const AttentionGradients attention =
@@ -128,14 +119,14 @@ at::Tensor Decoder::layer_backward(Weights layer, const at::Tensor& dy, LayerAct
                          s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value), s.attended);
   const QkRopeGradients qk = qk_rope_backward(attention.dq, attention.dk, attention.dv, s.qkv, heads, w.qk_norm, rope);
   if (w.qk_norm.defined()) {
-    gradients[index(LayerRole::kQueryNorm)].add(qk.dquery_weight);
-    gradients[index(LayerRole::kKeyNorm)].add(qk.dkey_weight);
+    gradients[layout_[LayerRole::kQueryNorm]].add(qk.dquery_weight);
+    gradients[layout_[LayerRole::kKeyNorm]].add(qk.dkey_weight);
   }
   const at::Tensor dqkv = qk.dqkv.view({-1, config_.query_size() + 2 * config_.key_value_size()});
-  add_matmul(gradients.subspan(index(LayerRole::kQuery), 3), dqkv, s.normed);
+  add_matmul(gradients.subspan(layout_[LayerRole::kQuery], 3), dqkv, s.normed);
   const RmsNormGradients input_norm =
       rms_norm_backward(at::mm(dqkv, w.qkv), s.x.reshape({-1, config_.hidden_size}), w.input_norm, s.rstd, dh);
-  gradients[index(LayerRole::kInputNorm)].add(input_norm.dweight);
+  gradients[layout_[LayerRole::kInputNorm]].add(input_norm.dweight);
   return input_norm.dx.view(dy.sizes());
 }
 

@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
 
+#include "base/error.hpp"
 #include "tests/catch.hpp"
 #include "tests/model/compare.hpp"
 #include "tests/model/flat_model.hpp"
@@ -79,6 +80,21 @@ TEST_CASE("units hold every parameter once, in the order of the forward pass") {
   const Decoder llama(small_llama());
   CHECK(llama.units()[llama.head_unit()].parameters[1].name == "lm_head.weight");
   CHECK(llama.units()[1].parameters.size() == 9);
+}
+
+TEST_CASE("an architecture whose weights lie in an order that the decoder cannot use is refused") {
+  using enum LayerRole;
+  const auto layout = [](std::vector<LayerRole> roles) {
+    std::vector<LayerParameter> parameters;
+    for (const LayerRole role : roles) parameters.push_back({role, "", {}});
+    return LayerLayout(parameters);
+  };
+  CHECK(layout({kInputNorm, kQuery, kKey, kValue, kOutput, kPostAttentionNorm, kGate, kUp, kDown})[kUp] == 7);
+  CHECK_THROWS_AS(layout({kInputNorm, kKey, kQuery, kValue, kOutput, kPostAttentionNorm, kGate, kUp, kDown}), Failure);
+  CHECK_THROWS_AS(layout({kInputNorm, kQuery, kKey, kValue, kOutput, kPostAttentionNorm, kUp, kGate, kDown}), Failure);
+  CHECK_THROWS_AS(layout({kQuery, kKey, kValue, kOutput, kPostAttentionNorm, kGate, kUp, kDown}), Failure);
+  CHECK_THROWS_AS(
+      layout({kInputNorm, kQuery, kKey, kValue, kQueryNorm, kOutput, kPostAttentionNorm, kGate, kUp, kDown}), Failure);
 }
 
 }  // namespace mpzero::model

@@ -1,0 +1,24 @@
+#include "model/layer_layout.hpp"
+
+#include "base/error.hpp"
+
+namespace mpzero::model {
+
+LayerLayout::LayerLayout(std::span<const LayerParameter> parameters) {
+  index_.fill(kAbsent);
+  for (size_t i = 0; i < parameters.size(); ++i) index_[static_cast<size_t>(parameters[i].role)] = i;
+  for (const LayerRole role : {LayerRole::kInputNorm, LayerRole::kQuery, LayerRole::kOutput,
+                               LayerRole::kPostAttentionNorm, LayerRole::kGate, LayerRole::kDown}) {
+    if (!has(role)) throw_failure("LayerLayout: the architecture lacks the weight of role {}", static_cast<int>(role));
+  }
+  const auto follows = [&](LayerRole first, LayerRole second) { return (*this)[second] == (*this)[first] + 1; };
+  if (!follows(LayerRole::kQuery, LayerRole::kKey) || !follows(LayerRole::kKey, LayerRole::kValue) ||
+      !follows(LayerRole::kGate, LayerRole::kUp)) {
+    throw_failure("LayerLayout: queries, keys and values, and gate and up, must follow each other in a layer's unit");
+  }
+  if (has(LayerRole::kQueryNorm) != has(LayerRole::kKeyNorm)) {
+    throw_failure("LayerLayout: queries and keys must both be normalized, or neither");
+  }
+}
+
+}  // namespace mpzero::model

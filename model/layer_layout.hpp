@@ -1,0 +1,49 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace mpzero::model {
+
+// What a weight of a decoder layer does.
+enum class LayerRole {
+  kInputNorm,
+  kQuery,
+  kKey,
+  kValue,
+  kQueryNorm,
+  kKeyNorm,
+  kOutput,
+  kPostAttentionNorm,
+  kGate,
+  kUp,
+  kDown,
+  kCount
+};
+
+struct LayerParameter {
+  LayerRole role;
+  std::string_view name;  // below "model.layers.<i>."
+  std::vector<int64_t> shape;
+};
+
+// Where the weight of each role lies in a layer's unit.
+class LayerLayout {
+ public:
+  // Throws Failure unless kQuery, kKey, kValue follow each other, and kGate, kUp do: the decoder multiplies with each
+  // of these groups at once.
+  explicit LayerLayout(std::span<const LayerParameter> parameters);
+
+  bool has(LayerRole role) const { return (*this)[role] != kAbsent; }
+  size_t operator[](LayerRole role) const { return index_[static_cast<size_t>(role)]; }
+
+ private:
+  static constexpr size_t kAbsent = static_cast<size_t>(-1);
+  std::array<size_t, static_cast<size_t>(LayerRole::kCount)> index_;
+};
+
+}  // namespace mpzero::model
