@@ -60,17 +60,18 @@ TEST_CASE("the defaults of the ZeRO section are those of DeepSpeed's own classes
   const json sections = fixture("deepspeed_schema.json")["sections"];
   const json& zero = sections["zero_optimization"];
   const ZeroSection ours = parse("{}").zero;
-  CHECK(ours.stage.value == zero["stage"]);
-  CHECK(ours.reduce_bucket_size.value == zero["reduce_bucket_size"]);
-  CHECK(ours.allgather_bucket_size.value == zero["allgather_bucket_size"]);
-  CHECK(ours.prefetch_bucket_size.value == zero["prefetch_bucket_size"]);
-  CHECK(ours.param_persistence_threshold.value == zero["param_persistence_threshold"]);
-  CHECK(ours.max_live_parameters.value == zero["max_live_parameters"]);
-  CHECK(ours.max_reuse_distance.value == zero["max_reuse_distance"]);
-  CHECK(ours.sub_group_size.value == zero["sub_group_size"]);
-  CHECK(ours.offload_optimizer.pin_memory.value == sections["zero_optimization.offload_optimizer"]["pin_memory"]);
-  CHECK(ours.offload_optimizer.ratio.value == sections["zero_optimization.offload_optimizer"]["ratio"]);
-  CHECK(ours.offload_param.pin_memory.value == sections["zero_optimization.offload_param"]["pin_memory"]);
+  CHECK(ours.stage.value == zero["stage"].get<int64_t>());
+  CHECK(ours.reduce_bucket_size.value == zero["reduce_bucket_size"].get<int64_t>());
+  CHECK(ours.allgather_bucket_size.value == zero["allgather_bucket_size"].get<int64_t>());
+  CHECK(ours.prefetch_bucket_size.value == zero["prefetch_bucket_size"].get<int64_t>());
+  CHECK(ours.param_persistence_threshold.value == zero["param_persistence_threshold"].get<int64_t>());
+  CHECK(ours.max_live_parameters.value == zero["max_live_parameters"].get<int64_t>());
+  CHECK(ours.max_reuse_distance.value == zero["max_reuse_distance"].get<int64_t>());
+  CHECK(ours.sub_group_size.value == zero["sub_group_size"].get<int64_t>());
+  CHECK(ours.offload_optimizer.pin_memory.value ==
+        sections["zero_optimization.offload_optimizer"]["pin_memory"].get<bool>());
+  CHECK(ours.offload_optimizer.ratio.value == sections["zero_optimization.offload_optimizer"]["ratio"].get<double>());
+  CHECK(ours.offload_param.pin_memory.value == sections["zero_optimization.offload_param"]["pin_memory"].get<bool>());
 }
 
 TEST_CASE("every key of DeepSpeed's typed sections is accepted with its default") {
