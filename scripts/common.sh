@@ -2,7 +2,7 @@
 # What every script of this folder builds on. The caller sets MPZERO_ROOT, the checkout, before it sources anything.
 
 MPZERO_ROOT=${MPZERO_ROOT:?set it to the checkout before sourcing scripts/common.sh}
-MPZERO_BUILD=${BUILD_DIR:-$MPZERO_ROOT/build}
+MPZERO_BUILD=${BUILD_DIR:-$MPZERO_ROOT/build} # a complete path
 MPZERO_VENV=$MPZERO_ROOT/.venv
 
 # A user's mistake ends a script with the exit status that mpzero itself uses for it (base/error.hpp).

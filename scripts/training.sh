@@ -60,8 +60,8 @@ choose_settings() {
   if [[ $MODEL_TYPE == qwen3_tiny ]]; then
     setting DS_CONFIG deepspeed_config configs/ds_config_tiny.json
     setting SEQ_LENGTH seq_length 256
-    setting MAX_STEPS max_steps 300
-    setting CHECKPOINT_FREQ checkpoint_freq 100
+    setting MAX_STEPS max_steps 800
+    setting CHECKPOINT_FREQ checkpoint_freq 200
     setting VALIDATION_FREQ validation_freq 50
     setting CHECKPOINT_DIR checkpoint_dir checkpoints/first_run
   else
