@@ -5,13 +5,16 @@
 #include <hdf5.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <string_view>
 #include <system_error>
 
 #include "base/error.hpp"
+#include "io/atomic_file.hpp"
 
 namespace mpzero::io::hdf5 {
 namespace {
@@ -37,7 +40,7 @@ class Lock {
 };
 
 // Why the last call failed: the innermost description on the library's error stack.
-std::string reason() {
+std::string last_description() {
   std::string description;
   const H5E_walk2_t keep_first = [](unsigned, const H5E_error2_t* error, void* out) -> herr_t {
     auto& text = *static_cast<std::string*>(out);
@@ -48,6 +51,28 @@ std::string reason() {
   H5Eclear2(H5E_DEFAULT);
   while (!description.empty() && (description.back() == '\n' || description.back() == ' ')) description.pop_back();
   return description.empty() ? "no reason given" : description;
+}
+
+// The library describes a failed system call over two lines, with time, addresses and "errno = 28": that number, or 0.
+int system_error_in(const std::string& description) {
+  constexpr std::string_view kMark = "errno = ";
+  const size_t at = description.find(kMark);
+  return at == std::string::npos ? 0 : std::atoi(description.c_str() + at + kMark.size());
+}
+
+std::string reason() {
+  const std::string description = last_description();
+  const int error_number = system_error_in(description);
+  return error_number == 0 ? description : std::generic_category().message(error_number);
+}
+
+// Throws what the last failed call means for `file`, which was to be written: no space is the user's to mend.
+[[noreturn]] void throw_not_written(const std::string& what, const std::filesystem::path& file) {
+  const std::string description = last_description();
+  if (const int error_number = system_error_in(description); error_number != 0) {
+    throw_system_error("write", file, error_number);
+  }
+  throw_failure("cannot {}: {}", what, description);
 }
 
 hid_t native(Type type) {
@@ -165,7 +190,7 @@ void Node::write_attribute(const std::string& name, Type type, const void* value
   const Handle attribute(H5Acreate2(handle_.id(), name.c_str(), native(type), space.id(), H5P_DEFAULT, H5P_DEFAULT),
                          &H5Aclose);
   if (!attribute || (count > 0 && H5Awrite(attribute.id(), native(type), values) < 0)) {
-    throw_failure("cannot write attribute '{}' on {}: {}", name, where(), reason());
+    throw_not_written(fmt::format("write attribute '{}' on {}", name, where()), file_);
   }
 }
 
@@ -184,7 +209,7 @@ void Node::set_attribute(const std::string& name, const std::string& text) {
                          &H5Aclose);
   const char* const pointer = text.c_str();
   if (!attribute || H5Awrite(attribute.id(), type.id(), &pointer) < 0) {
-    throw_failure("cannot write attribute '{}' on {}: {}", name, where(), reason());
+    throw_not_written(fmt::format("write attribute '{}' on {}", name, where()), file_);
   }
 }
 
@@ -255,7 +280,7 @@ void Dataset::write_slab(std::span<const uint64_t> start, std::span<const uint64
   const hsize_t extent = size;
   const Handle in_memory(H5Screate_simple(1, &extent, nullptr), &H5Sclose);
   if (H5Dwrite(handle_.id(), native(type), in_memory.id(), in_file.id(), H5P_DEFAULT, values) < 0) {
-    throw_failure("cannot write {}: {}", where(), reason());
+    throw_not_written("write " + where(), file_);
   }
 }
 
@@ -302,7 +327,7 @@ Group Group::group(const std::string& name) const {
 Group Group::create_group(const std::string& name) {
   const Lock lock;
   Handle handle(H5Gcreate2(handle_.id(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), &H5Gclose);
-  if (!handle) throw_failure("cannot create {} in {}: {}", path_of(name), file_.string(), reason());
+  if (!handle) throw_not_written(fmt::format("create {} in {}", path_of(name), file_.string()), file_);
   return Group(std::move(handle), file_, path_of(name));
 }
 
@@ -316,7 +341,7 @@ Dataset Group::create_dataset(const std::string& name, Type type, std::span<cons
   Handle handle(
       H5Dcreate2(handle_.id(), name.c_str(), native(type), space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
       &H5Dclose);
-  if (!handle) throw_failure("cannot create {} in {}: {}", path_of(name), file_.string(), reason());
+  if (!handle) throw_not_written(fmt::format("create {} in {}", path_of(name), file_.string()), file_);
   return Dataset(std::move(handle), file_, path_of(name));
 }
 
@@ -330,10 +355,10 @@ int64_t Group::reserve_dataset(const std::string& name, Type type, std::span<con
   const Handle handle(
       H5Dcreate2(handle_.id(), name.c_str(), native(type), space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
       &H5Dclose);
-  if (!handle) throw_failure("cannot create {} in {}: {}", path_of(name), file_.string(), reason());
+  if (!handle) throw_not_written(fmt::format("create {} in {}", path_of(name), file_.string()), file_);
   if (product(shape) == 0) return -1;
   const haddr_t offset = H5Dget_offset(handle.id());
-  if (offset == HADDR_UNDEF) throw_failure("cannot set aside {} in {}: {}", path_of(name), file_.string(), reason());
+  if (offset == HADDR_UNDEF) throw_not_written(fmt::format("set aside {} in {}", path_of(name), file_.string()), file_);
   return static_cast<int64_t>(offset);
 }
 
@@ -344,9 +369,9 @@ File File::create(const std::filesystem::path& path) {
   const Lock lock;
   const Handle access = without_file_lock();
   Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), &H5Fclose);
-  if (!file) throw_failure("cannot create {}: {}", path.string(), reason());
+  if (!file) throw_not_written("create " + path.string(), path);
   Handle root(H5Gopen2(file.id(), "/", H5P_DEFAULT), &H5Gclose);
-  if (!root) throw_failure("cannot create {}: {}", path.string(), reason());
+  if (!root) throw_not_written("create " + path.string(), path);
   return File(std::move(file), std::move(root), path);
 }
 
@@ -367,12 +392,12 @@ File File::open(const std::filesystem::path& path) {
 
 void File::close() {
   const Lock lock;
-  const bool flushed = !file_handle_ || H5Fflush(file_handle_.id(), H5F_SCOPE_LOCAL) >= 0;
-  const std::string why = flushed ? "" : reason();
+  if (file_handle_ && H5Fflush(file_handle_.id(), H5F_SCOPE_LOCAL) < 0) {
+    throw_not_written("write " + file_.string(), file_);
+  }
   const bool root_closed = handle_.reset();
   const bool file_closed = file_handle_.reset();
-  if (!flushed) throw_failure("cannot write {}: {}", file_.string(), why);
-  if (!root_closed || !file_closed) throw_failure("cannot close {}: {}", file_.string(), reason());
+  if (!root_closed || !file_closed) throw_not_written("close " + file_.string(), file_);
 }
 
 }  // namespace mpzero::io::hdf5

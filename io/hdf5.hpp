@@ -13,7 +13,8 @@
 // different files may be used from different threads at the same time, one object by one thread at a time.
 //
 // What cannot be opened or read throws UserError (the file is missing, truncated or another kind), what cannot be
-// written throws Failure (the disk); both end with the reason that the library gave. The library prints nothing itself.
+// written throws UserError where the user can mend it (the disk is full) and Failure otherwise; all end with the reason
+// that the system or the library gave. The library prints nothing itself.
 namespace mpzero::io::hdf5 {
 
 using Id = int64_t;  // hid_t
@@ -175,9 +176,9 @@ class Group : public Node {
   Dataset create_dataset(const std::string& name, uint64_t size) {
     return create_dataset(name, type_of<T>(), std::span<const uint64_t>(&size, 1), {});
   }
-  // A contiguous data set whose room in the file is set aside now and left unwritten. Returns where its first byte lies, so
-  // that the values (of the machine's byte order) can be written there with plain file calls, from several threads, once
-  // this file is closed. -1 if it has no elements.
+  // A contiguous data set whose room in the file is set aside now and left unwritten. Returns where its first byte
+  // lies, so that the values (of the machine's byte order) can be written there with plain file calls, from several
+  // threads, once this file is closed. -1 if it has no elements.
   template <Number T>
   int64_t reserve_dataset(const std::string& name, std::span<const uint64_t> shape) {
     return reserve_dataset(name, type_of<T>(), shape);
