@@ -362,7 +362,8 @@ std::string prepare_data_command(const CommandLine& line, const std::string& pat
   if (line.dataset_config_name) command += " --dataset_config_name " + shell_quoted(*line.dataset_config_name);
   if (line.local_dataset) command += std::string(" --local_dataset ") + show(*line.local_dataset);
   if (validation && !local) command += " --split validation";
-  command += " --tokenizer " + shell_quoted(line.tokenizer.value_or("Qwen/Qwen3-0.6B"));
+  const bool default_model = model_name(line) == RunConfig{}.model_type;
+  command += " --tokenizer " + shell_quoted(line.tokenizer.value_or(default_model ? "Qwen/Qwen3-0.6B" : "TOKENIZER"));
   command += " --output " + shell_quoted(path);
   if (!validation && line.validation_data && !std::filesystem::exists(*line.validation_data)) {
     command += " --validation_output " + shell_quoted(*line.validation_data);

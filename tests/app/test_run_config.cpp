@@ -274,6 +274,42 @@ TEST_CASE("epochs become whole steps; the smaller of epochs and steps ends the r
   CHECK(result.config.max_steps == 5);
 }
 
+TEST_CASE("the configurations that users start from become the runs they describe") {
+  const std::string folder = std::string(MPZERO_SOURCE_DIR) + "/configs/";
+  std::vector<std::string> warnings;
+  const auto from_file = [&](const char* name, int world_size, std::vector<std::string> flags = {}) {
+    flags.emplace_back("--train_data=t.h5");
+    warnings.clear();
+    return resolve(parse_command_line(flags), io::read_ds_config(folder + name), world_size, kModel, warnings);
+  };
+  const RunConfig qwen = from_file("ds_config.json", 16, {"--max_steps=200", "--bf16", "--learning_rate=5e-5"});
+  CHECK(warnings.empty());
+  CHECK(qwen.train_batch_size == 16);
+  CHECK(qwen.zero.stage == 2);
+  CHECK(qwen.zero.offload_optimizer);
+  CHECK(qwen.dtype == "bf16");
+  CHECK(qwen.gradient_clipping == 1.0);
+  CHECK(qwen.schedule.lr(11) == Approx(5e-5));
+  CHECK(qwen.schedule.lr(201) == Approx(0.0).margin(1e-18));
+
+  const RunConfig llama = from_file("ds_config_llama3_8b_zero3_offload.json", 16, {"--max_steps=50"});
+  CHECK(llama.train_batch_size == 256);
+  CHECK(llama.micro_batch_size == 4);
+  CHECK(llama.gradient_accumulation_steps == 4);
+  CHECK(llama.zero.stage == 3);
+  CHECK(llama.zero.offload_param);
+  CHECK(llama.gradient_clipping == 1.0);
+  CHECK(llama.logging_freq == 10);
+  CHECK(llama.schedule.lr(1) == 2e-5);
+
+  const RunConfig tiny = from_file("ds_config_tiny.json", 2, {"--max_steps=200"});
+  CHECK(warnings.empty());
+  CHECK(tiny.dtype == "fp32");
+  CHECK(tiny.zero.stage == 2);
+  CHECK_FALSE(tiny.zero.offload_optimizer);
+  CHECK(tiny.optimizer.lr == 1e-3);
+}
+
 TEST_CASE("log lines follow --logging_freq, else the file's steps_per_print") {
   const std::string json = R"({"train_batch_size": 2, "steps_per_print": 25})";
   CHECK(run(json).config.logging_freq == 25);
@@ -307,6 +343,9 @@ TEST_CASE("the command that makes missing data has the user's own names in it") 
       parse_command_line({"--dataset=texts", "--local_dataset", "--train_data=t.h5", "--validation_data=absent.h5"});
   CHECK(prepare_data_command(local, "absent.h5") ==
         program + "PATH_OF_VALIDATION_TEXT --local_dataset true --tokenizer Qwen/Qwen3-0.6B --output absent.h5");
+  // The tokenizer of another model than the default is not known here.
+  CHECK_THAT(prepare_data_command(parse_command_line({"--model_type=llama_3_8b"}), "t.h5"),
+             Contains("--tokenizer TOKENIZER "));
   CHECK(prepare_data_command(parse_command_line({}), "t.h5") ==
         program + "NAME_OR_PATH --tokenizer Qwen/Qwen3-0.6B --output t.h5");
 }
