@@ -1,10 +1,13 @@
 // mpzero train ...: the program that mpirun or srun starts once a rank.
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "app/options.hpp"
@@ -31,6 +34,9 @@ void dispatch(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) 
   train({words.begin() + 1, words.end()}, mpi);
 }
 
+// How long a rank that failed alone leaves the word to ranks below it that may have met the same.
+constexpr std::chrono::milliseconds kPrecedence(300);
+
 // Ends every rank. What all ranks know of, rank 0 tells, and all leave in order; what one rank met alone, it tells, and
 // takes the others down.
 int end_with(parallel::MpiRuntime& mpi, const std::string& message, ErrorScope scope, int exit_code) {
@@ -38,6 +44,7 @@ int end_with(parallel::MpiRuntime& mpi, const std::string& message, ErrorScope s
     if (mpi.rank() == 0) fmt::print(stderr, "mpzero: error: {}\n", message);
     return exit_code;
   }
+  if (mpi.rank() > 0) std::this_thread::sleep_for(kPrecedence);
   fmt::print(stderr, "mpzero: error: rank {}: {}\n", mpi.rank(), message);
   std::fflush(stderr);
   mpi.abort(exit_code);

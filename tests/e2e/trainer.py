@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import h5py
@@ -40,7 +41,16 @@ def write_tokens(path: Path, tokens: np.ndarray, vocab_size: int) -> Path:
 
 def train(*flags: object, ranks: int = 1, timeout: float = 240, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Runs `mpirun -n ranks mpzero train flags`; with `check`, a failure fails the test with the program's words."""
-    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), str(BUILD / "bin" / "mpzero"), "train"]
+    command = [
+        "mpirun",
+        "--oversubscribe",
+        "--bind-to",
+        "none",
+        "-n",
+        str(ranks),
+        str(BUILD / "bin" / "mpzero"),
+        "train",
+    ]
     command += [str(flag) for flag in flags]
     result = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **ENVIRONMENT}, check=False
@@ -52,3 +62,16 @@ def train(*flags: object, ranks: int = 1, timeout: float = 240, check: bool = Tr
 
 def metrics(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def wait_until_gone(pids: list[str]) -> None:
+    """Waits until no process of these ids runs any more."""
+
+    def lives(pid: str) -> bool:
+        status = Path(f"/proc/{pid}/status")
+        return status.exists() and "State:\tZ" not in status.read_text()
+
+    deadline = time.monotonic() + 30
+    while any(lives(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

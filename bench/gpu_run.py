@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""Runs the GPU tests and the training runs of bench/RESULTS.md on this machine's GPUs, and writes results.json.
+
+    bench/gpu_run.py OUTPUT_DIR --build build --train_data T.h5 --validation_data V.h5 [--steps 50] [--only WORD ...]
+
+Every program runs under a time limit; one that fails is recorded and the rest goes on. Needs no package beyond Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PEAK_FLOPS = 989e12  # dense bf16 of H100 and H200
+WARM_UP_STEPS = 10
+
+# Qwen3-0.6B with the Llama-3 vocabulary, as flops_per_token in model/config.hpp counts: matrix weights, and causal
+# attention once.
+HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE, VOCAB = 1024, 28, 16, 8, 128, 3072, 128256
+
+
+def flops_per_token(seq_length: int) -> float:
+    layer = HIDDEN * HEAD_DIM * (2 * HEADS + 2 * KV_HEADS) + 3 * HIDDEN * INTERMEDIATE
+    return 6 * (LAYERS * layer + VOCAB * HIDDEN) + 6 * LAYERS * HEADS * HEAD_DIM * seq_length
+
+
+class Visit:
+    def __init__(self, arguments: argparse.Namespace):
+        self.arguments = arguments
+        self.output = arguments.output
+        self.output.mkdir(parents=True, exist_ok=True)
+        self.scratch = Path(arguments.scratch)
+        self.results: dict[str, dict] = {}
+        gpus = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout.splitlines()
+        self.gpus = len(gpus)
+        self.results["machine"] = {"gpus": [line.split("(")[0].strip() for line in gpus], "cores": os.cpu_count()}
+
+    def wanted(self, name: str) -> bool:
+        return not self.arguments.only or any(word in name for word in self.arguments.only)
+
+    def run(self, name: str, command: list[str], limit: float) -> dict:
+        """Runs a command with its output in OUTPUT_DIR/NAME.log; returns what is known of it."""
+        start = time.monotonic()
+        log = self.output / f"{name}.log"
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        with log.open("w") as stream:
+            try:
+                status = subprocess.run(
+                    command, stdout=stream, stderr=subprocess.STDOUT, timeout=limit, env=environment, check=False
+                ).returncode
+            except subprocess.TimeoutExpired:
+                status = 124
+        result = {"command": " ".join(command), "status": status, "seconds": round(time.monotonic() - start, 2)}
+        self.results[name] = result
+        tail = log.read_text(errors="replace").splitlines()[-3:]
+        print(f"{name}: status {status}, {result['seconds']} s | " + " | ".join(tail), flush=True)
+        self.write()
+        return result
+
+    def write(self) -> None:
+        (self.output / "results.json").write_text(json.dumps(self.results, indent=1) + "\n")
+
+    def test(self, name: str, ranks: int = 1, limit: float = 120) -> None:
+        label = name if ranks == 1 else f"{name}_{ranks}ranks"
+        if self.wanted(label) and ranks <= self.gpus:
+            program = str(self.arguments.build / "tests" / name)
+            self.run(label, ["mpirun", "--bind-to", "none", "-n", str(ranks), program], limit)
+
+    def train(
+        self, name: str, *, ranks: int, stage: int, offload: bool, steps: int, resume: bool = False, **options
+    ) -> None:
+        """One training run; `options`: micro_batch, seq_length, gas, offload_param, recompute."""
+        if not self.wanted(name) or ranks > self.gpus:
+            return
+        folder = self.scratch / name
+        if not resume:
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        zero: dict = {"stage": stage}
+        if offload:
+            zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+        if options.get("offload_param"):
+            zero["offload_param"] = {"device": "cpu", "pin_memory": True}
+        seq_length = options.get("seq_length", 1024)
+        config = {
+            "train_micro_batch_size_per_gpu": options.get("micro_batch", 4),
+            "gradient_accumulation_steps": options.get("gas", 1),
+            "gradient_clipping": 1.0,
+            "bf16": {"enabled": True},
+            "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+            "scheduler": {
+                "type": "WarmupCosineLR",
+                "params": {"warmup_num_steps": 10, "cos_min_ratio": 0.1, "total_num_steps": 200},
+            },
+            "zero_optimization": zero,
+        }
+        (folder / "ds_config.json").write_text(json.dumps(config))
+        flags = {
+            "deepspeed_config": folder / "ds_config.json",
+            "model_type": options.get("model_type", "qwen3_0_6b"),
+            "vocab_size": VOCAB,
+            "train_data": self.arguments.train_data,
+            "validation_data": self.arguments.validation_data,
+            "seq_length": seq_length,
+            "max_steps": steps,
+            "validation_freq": options.get("validation_freq", 0),
+            "validation_batches": 4,
+            "checkpoint_freq": options.get("checkpoint_freq", 0),
+            "checkpoint_dir": folder / "checkpoints",
+            "metrics_file": folder / "metrics.jsonl",
+            "device": "cuda",
+            "recompute": options.get("recompute", "none"),
+        }
+        command = [
+            "mpirun",
+            "--bind-to",
+            "none",
+            "-n",
+            str(ranks),
+            str(self.arguments.build / "bin" / "mpzero"),
+            "train",
+        ]
+        command += [f"--{flag}={value}" for flag, value in flags.items()]
+        label = f"{name}_resumed" if resume else name
+        result = self.run(label, command, options.get("limit", 150))
+        if (folder / "metrics.jsonl").exists():
+            shutil.copy(folder / "metrics.jsonl", self.output / f"{label}.jsonl")
+            lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+            timed = [line["step_seconds"] for line in lines[WARM_UP_STEPS:]]
+            if timed:
+                seconds = statistics.median(timed)
+                tokens = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * seq_length
+                result["step_ms"] = round(seconds * 1e3, 2)
+                result["tokens_per_second_per_gpu"] = round(tokens / seconds)
+                if flags["model_type"] == "qwen3_0_6b":
+                    result["mfu_percent"] = round(tokens / seconds * flops_per_token(seq_length) / PEAK_FLOPS * 100, 1)
+                result["peak_memory_gib"] = round(max(line["peak_memory_bytes"] for line in lines) / 2**30, 2)
+            result["losses"] = [line["loss"] for line in lines]
+            result["validation_losses"] = [line["validation_loss"] for line in lines if "validation_loss" in line]
+            print(
+                "   ",
+                {key: result[key] for key in result if key not in ("command", "losses")},
+                "loss",
+                result["losses"][:1],
+                "->",
+                result["losses"][-1:],
+                flush=True,
+            )
+            self.write()
+        if not options.get("keep_checkpoints"):
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+
+    def compare(self, one: str, other: str, tolerance: float) -> None:
+        """Records how far the losses of two runs are apart."""
+        if "losses" not in self.results.get(one, {}) or "losses" not in self.results.get(other, {}):
+            return
+        pairs = list(zip(self.results[one]["losses"], self.results[other]["losses"], strict=False))
+        apart = max(abs(a - b) / abs(a) for a, b in pairs)
+        verdict = {
+            "steps": len(pairs),
+            "largest_relative_difference": apart,
+            "tolerance": tolerance,
+            "agree": apart <= tolerance,
+        }
+        self.results[f"{one} against {other}"] = verdict
+        print(f"{one} against {other}: {verdict}", flush=True)
+        self.write()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--build", type=Path, default=REPOSITORY / "build")
+    parser.add_argument("--train_data", type=Path, required=True)
+    parser.add_argument("--validation_data", type=Path, required=True)
+    parser.add_argument("--scratch", default="/tmp/mpzero-bench", help="for checkpoints; tens of GB")
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--only", nargs="*", help="only runs whose name contains one of these words")
+    visit = Visit(parser.parse_args())
+    steps = visit.arguments.steps
+
+    visit.test("test_model_gpu")
+    visit.test("test_gpu_parallel")
+    visit.test("test_gpu_parallel", ranks=2)
+    for stage in (2, 3):
+        for offload in (False, True):
+            place = "host_adamw" if offload else "gpu_adamw"
+            shared = {"stage": stage, "offload": offload, "steps": steps, "validation_freq": 25}
+            visit.train(f"qwen3_zero{stage}_{place}_1gpu", ranks=1, micro_batch=8, **shared)
+            visit.train(f"qwen3_zero{stage}_{place}_2gpu", ranks=2, micro_batch=4, **shared)
+            visit.compare(f"qwen3_zero{stage}_{place}_1gpu", f"qwen3_zero{stage}_{place}_2gpu", 1e-2)
+        visit.compare(f"qwen3_zero{stage}_gpu_adamw_1gpu", f"qwen3_zero{stage}_host_adamw_1gpu", 1e-2)
+    shared = {"stage": 3, "offload": True, "offload_param": True, "validation_freq": 25}
+    visit.train("qwen3_zero3_offload_param_1gpu", ranks=1, micro_batch=8, steps=steps, **shared)
+    visit.train("qwen3_zero3_offload_param_2gpu", ranks=2, micro_batch=4, steps=steps, **shared)
+    visit.train("qwen3_recompute_1gpu", ranks=1, micro_batch=8, stage=2, offload=False, steps=20, recompute="full")
+    # The same run, stopped at the checkpoint of half its steps and taken up again.
+    for ranks in (1, 2):
+        name = f"qwen3_stopped_{ranks}gpu"
+        shared = {"ranks": ranks, "stage": 3, "offload": True, "micro_batch": 8 // ranks, "validation_freq": 25}
+        visit.train(name, steps=steps // 2, keep_checkpoints=True, **shared)
+        visit.train(name, steps=steps, resume=True, **shared)
+        visit.compare(f"qwen3_zero3_host_adamw_{ranks}gpu", f"{name}_resumed", 0.0)
+    # Throughput at the shapes of the peers' figures.
+    shared = {"ranks": 1, "stage": 2, "offload": False, "steps": 40, "seq_length": 2048}
+    visit.train("speed_mb8_t2048", micro_batch=8, **shared)
+    visit.train("speed_mb1_t2048", micro_batch=1, **shared)
+    visit.train("speed_mb1_t2048_host_adamw", micro_batch=1, **{**shared, "offload": True, "steps": 25})
+    failed = [name for name, result in visit.results.items() if result.get("status", 0) != 0]
+    print("failed:", failed or "none")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""What users get wrong: one sentence that says what, where and what to do; a non-zero exit; nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from tiny_run import MODEL, TinyRun
+from trainer import BUILD, ENVIRONMENT, wait_until_gone, write_tokens
+
+pytestmark = pytest.mark.e2e
+
+
+def refuse(run: TinyRun, *flags: object) -> str:
+    """Trains with a mistake; returns the one sentence about it."""
+    result = run.train("--max_steps=2", *flags, check=False)
+    assert result.returncode != 0, result.stdout
+    sentences = [line for line in result.stderr.splitlines() if line.startswith("mpzero: error: ")]
+    assert len(sentences) == 1, result.stderr
+    assert "Batch 2" not in result.stdout
+    return sentences[0]
+
+
+def test_unknown_flag(tmp_path: Path) -> None:
+    assert "--learning_rate" in refuse(TinyRun(tmp_path), "--learning_rat=1e-3")
+
+
+def test_unknown_key(tmp_path: Path) -> None:
+    sentence = refuse(TinyRun(tmp_path, config={"gradient_cliping": 1.0}))
+    assert "ds_config.json" in sentence
+    assert "gradient_cliping" in sentence
+    assert "gradient_clipping" in sentence
+
+
+def test_contradiction(tmp_path: Path) -> None:
+    sentence = refuse(TinyRun(tmp_path), "--learning_rate=0.5", "--train_micro_batch_size_per_gpu=7")
+    assert "--learning_rate" in sentence
+    assert "0.5" in sentence
+    assert "--train_micro_batch_size_per_gpu" in sentence
+
+
+def test_wrong_batch_trio(tmp_path: Path) -> None:
+    assert "train_batch_size" in refuse(TinyRun(tmp_path, config={"train_batch_size": 33}))
+
+
+def test_unsupported_optimizer(tmp_path: Path) -> None:
+    sentence = refuse(TinyRun(tmp_path, config={"optimizer": {"type": "Lamb", "params": {"lr": 1e-3}}}))
+    assert "Lamb" in sentence
+    assert "AdamW" in sentence
+
+
+def test_missing_data(tmp_path: Path) -> None:
+    sentence = refuse(TinyRun(tmp_path), f"--validation_data={tmp_path / 'absent.h5'}")
+    assert "absent.h5" in sentence
+    assert "prepare_data.py" in sentence
+
+
+def test_truncated_data(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    content = run.data.read_bytes()
+    run.data.write_bytes(content[: len(content) // 2])
+    assert "train.h5" in refuse(run)
+
+
+def test_empty_data(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    write_tokens(run.data, np.zeros(0), MODEL["vocab_size"])
+    assert "train.h5" in refuse(run)
+
+
+def test_vocabulary_too_small(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    sentence = refuse(run, "--vocab_size=32")
+    assert "train.h5" in sentence
+    assert "32" in sentence
+
+
+def test_unwritable_checkpoint_folder(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.checkpoints.write_text("a file where a folder should be")
+    assert str(run.checkpoints) in refuse(run)
+    assert run.checkpoints.read_text() == "a file where a folder should be"
+
+
+def test_truncated_shard(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=1")
+    shard = sorted(run.latest.glob("*optim_states.h5"))[-1]
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-100])
+    assert shard.name in refuse(run)
+    assert (run.checkpoints / "latest").read_text().strip() == "tiny-1steps"
+
+
+def test_latest_naming_nothing(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=1")
+    (run.checkpoints / "latest").write_text("tiny-77steps\n")
+    sentence = refuse(run)
+    assert "latest" in sentence
+    assert "tiny-77steps" in sentence
+
+
+def test_checkpoint_of_another_model(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=1")
+    sentence = refuse(run, "--intermediate_size=56")
+    assert "tiny-1steps" in sentence
+    assert "56" in sentence
+    assert "48" in sentence
+
+
+def test_missing_resume_folder(tmp_path: Path) -> None:
+    assert "elsewhere" in refuse(TinyRun(tmp_path), f"--resume_from_checkpoint={tmp_path / 'elsewhere'}")
+
+
+def test_other_seed(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=1")
+    assert "--seed" in refuse(run, "--seed=7")
+
+
+def test_more_ranks_than_gpus(tmp_path: Path) -> None:
+    sentence = refuse(TinyRun(tmp_path, ranks=9, device="cuda"))
+    assert "GPUs" in sentence
+    assert "9 ranks" in sentence
+
+
+def test_missing_weight(tmp_path: Path) -> None:
+    (tmp_path / "init").mkdir()
+    (tmp_path / "init" / "config.json").write_text(json.dumps(MODEL))
+    assert str(tmp_path / "init") in refuse(TinyRun(tmp_path), f"--init_from={tmp_path / 'init'}")
+
+
+def test_loss_that_is_not_finite(tmp_path: Path) -> None:
+    """A learning rate out of all bounds: the run stops, and what was saved before stays."""
+    scheduler = {"type": "WarmupLR", "params": {"warmup_max_lr": 1e38, "warmup_min_lr": 1e38}}
+    run = TinyRun(tmp_path, config={"gradient_clipping": 0.0, "scheduler": scheduler})
+    result = run.train("--max_steps=8", "--checkpoint_freq=1", check=False)
+    assert result.returncode != 0
+    sentences = [line for line in result.stderr.splitlines() if line.startswith("mpzero: error: ")]
+    assert len(sentences) == 1, result.stderr
+    assert "step" in sentences[0]
+    steps = [line["step"] for line in run.metrics()]
+    assert run.latest.name == f"tiny-{steps[-1]}steps"
+
+
+def test_one_rank_dies(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", str(BUILD / "bin" / "mpzero"), "train"]
+    process = subprocess.Popen(
+        [*command, *run.flags(), "--max_steps=1000000", "--checkpoint_freq=3", "--keep_last=1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **ENVIRONMENT},
+    )
+    try:
+        deadline = time.monotonic() + 200
+        while not (run.checkpoints / "latest").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        children = subprocess.run(
+            ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
+        ).stdout.split()
+        assert len(children) == 2
+        os.kill(int(children[1]), signal.SIGKILL)
+        process.communicate(timeout=60)
+        assert process.returncode != 0
+        wait_until_gone(children)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    result = run.train("--max_steps=3", check=False)
+    assert result.returncode == 0, result.stderr
+    with h5py.File(run.latest / "mp_rank_00_model_states.h5"):
+        pass
