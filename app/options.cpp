@@ -52,7 +52,7 @@ Setter text(std::optional<std::string> CommandLine::*field) {
   };
 }
 
-Setter choice(std::optional<std::string> CommandLine::*field, std::vector<std::string> choices) {
+Setter choice(std::optional<std::string> CommandLine::*field, const std::vector<std::string>& choices) {
   return [=](CommandLine& line, const std::string& flag, const std::string& value) {
     if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
       throw_user_error("--{} must be one of {}, not \"{}\".", flag, fmt::join(choices, ", "), value);

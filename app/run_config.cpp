@@ -286,9 +286,10 @@ void check_data_flags(const CommandLine& line, std::vector<std::string>& warning
     throw_user_error("--train_data is missing; make a token file with {} and name it.",
                      prepare_data_command(line, "data/train.h5"));
   }
-  if (!line.validation_data && line.validation_freq.value_or(0) > 0) {
+  const int64_t validation_freq = line.validation_freq.value_or(0);
+  if (!line.validation_data && validation_freq > 0) {
     warnings.push_back(
-        fmt::format("--validation_freq {} has no effect: --validation_data is missing.", *line.validation_freq));
+        fmt::format("--validation_freq {} has no effect: --validation_data is missing.", validation_freq));
   }
 }
 

@@ -101,6 +101,7 @@ void NotActedOn::add(const std::string& key_path, const std::string& what_happen
 
 std::vector<std::string> NotActedOn::lines(const std::string& file) const {
   std::vector<std::string> lines;
+  lines.reserve(keys_by_reason_.size());
   for (const auto& [reason, keys] : keys_by_reason_) {
     lines.push_back(fmt::format("{}: mpzero does not act on {}: {}.", file, join(keys), reason));
   }
