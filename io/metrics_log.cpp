@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "io/atomic_file.hpp"
 
 namespace mpzero::io {
 namespace {
@@ -43,7 +44,7 @@ void write_all(int descriptor, std::string_view text, const std::filesystem::pat
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw_failure("cannot write metrics file {}: {}", path.string(), std::strerror(errno));
+    if (written < 0) throw_system_error("write metrics file", path, errno);
     text.remove_prefix(static_cast<size_t>(written));
   }
 }
@@ -60,7 +61,7 @@ void replace(const std::filesystem::path& path, const std::map<int64_t, std::str
   const int descriptor = open_to_append(temporary, O_TRUNC);
   try {
     for (const auto& [step, line] : lines) write_all(descriptor, line + "\n", temporary);
-    if (::fsync(descriptor) != 0) throw_failure("cannot write {}: {}", temporary.string(), std::strerror(errno));
+    if (::fsync(descriptor) != 0) throw_system_error("write", temporary, errno);
   } catch (...) {
     ::close(descriptor);
     std::error_code ignored;

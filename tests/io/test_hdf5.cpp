@@ -115,9 +115,9 @@ TEST_CASE("Groups list what they hold and name what they lack") {
   CHECK_THROWS_AS(units.create_dataset<float>("layers.0", 2), Failure);
 }
 
-TEST_CASE("A place that cannot be written is a failure that names file and reason") {
-  CHECK(lacks(message_of<Failure>([] { File::create("/nowhere/at/all.h5"); }),
-              {"cannot create /nowhere/at/all.h5", "No such file"}) == "");
+TEST_CASE("A place that cannot be written is named with the reason") {
+  CHECK(lacks(message_of<UserError>([] { File::create("/nowhere/at/all.h5"); }),
+              {"cannot write /nowhere/at/all.h5", "No such file"}) == "");
 }
 
 TEST_CASE("Different files can be used from different threads at once") {

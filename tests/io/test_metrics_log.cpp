@@ -125,8 +125,8 @@ TEST_CASE("A place that cannot be written is a user's mistake") {
         "");
 }
 
-TEST_CASE("A disk that is full is reported with the file's name") {
+TEST_CASE("A full disk is reported with the file's name") {
   // A write to this device always meets a full disk.
   MetricsLog log("/dev/full", 0);
-  CHECK(lacks(message_of<mpzero::Failure>([&] { log.write(metrics_of(1)); }), {"/dev/full", "No space"}) == "");
+  CHECK(lacks(message_of<UserError>([&] { log.write(metrics_of(1)); }), {"/dev/full", "No space"}) == "");
 }
