@@ -67,7 +67,7 @@ struct DataLoader::Impl {
 };
 
 DataLoader::Impl::Impl(TokenDataset tokens, LoaderOptions loader_options, int64_t first_step)
-    : dataset(std::move(tokens)), options(std::move(loader_options)), num_windows(dataset.num_windows()) {
+    : dataset(std::move(tokens)), options(loader_options), num_windows(dataset.num_windows()) {
   check(options);
   const int64_t first_window = options.first_window.value_or(first_step * windows_per_step(options));
   if (first_window < 0) throw_failure("a data loader cannot start at window {}", first_window);
@@ -79,7 +79,7 @@ int64_t DataLoader::Impl::window_at(int64_t at) {
   const int64_t epoch = at / num_windows;
   const int64_t index = at % num_windows;
   if (!options.shuffle) return index;
-  if (epoch != order_epoch) {
+  if (!order || epoch != order_epoch) {
     order.emplace(static_cast<uint64_t>(num_windows), options.seed, static_cast<uint64_t>(epoch));
     order_epoch = epoch;
   }
@@ -117,7 +117,7 @@ void DataLoader::Impl::read_ahead(const std::stop_token& stop) {
 }
 
 DataLoader::DataLoader(TokenDataset dataset, LoaderOptions options, int64_t first_step)
-    : impl_(std::make_unique<Impl>(std::move(dataset), std::move(options), first_step)) {}
+    : impl_(std::make_unique<Impl>(std::move(dataset), options, first_step)) {}
 DataLoader::~DataLoader() = default;
 DataLoader::DataLoader(DataLoader&&) noexcept = default;
 

@@ -19,7 +19,7 @@ namespace mpzero::io::hdf5 {
 
 using Id = int64_t;  // hid_t
 
-enum class Type { kUint8, kUint16, kUint32, kUint64, kInt8, kInt16, kInt32, kInt64, kFloat, kDouble };
+enum class Type : uint8_t { kUint8, kUint16, kUint32, kUint64, kInt8, kInt16, kInt32, kInt64, kFloat, kDouble };
 
 template <typename T>
 concept Number =
