@@ -13,6 +13,7 @@ MPZERO_BUILD_PACKAGES=(
   "libboost-program-options-dev|has_package libboost-program-options-dev"
   "nlohmann-json3-dev|has_package nlohmann-json3-dev"
   "libfmt-dev|has_package libfmt-dev"
+  "python3-venv|find_uv || can_make_environments || python3 -m pip --version"
 )
 MPZERO_TEST_PACKAGES=("catch2|has_package catch2")
 # Without these the tests of a virtual Slurm cluster are skipped.
@@ -73,18 +74,17 @@ find_uv() {
   return 1
 }
 
+can_make_environments() { python3 -c 'import ensurepip'; }
+
 # Debian and Ubuntu mark their Python as externally managed (PEP 668), so pip refuses to install into it; uv therefore gets an
 # environment of its own, .venv-uv. Where the venv module lacks ensurepip, pip's --target serves as well and is not refused.
 install_uv() {
   find_uv >/dev/null && return
-  command -v python3 >/dev/null || install_packages "python3|command -v python3"
+  command -v python3 >/dev/null || die "There is no python3 on this machine: install Python 3.11, 3.12 or 3.13."
   local folder=$MPZERO_ROOT/.venv-uv log=$MPZERO_ROOT/logs/uv.log
   say "Installing uv into .venv-uv."
   rm -rf "$folder"
-  if ! python3 -c 'import ensurepip' 2>/dev/null && ! python3 -m pip --version >/dev/null 2>&1; then
-    install_packages "python3-venv|python3 -c 'import ensurepip'"
-  fi
-  if python3 -c 'import ensurepip' 2>/dev/null; then
+  if can_make_environments 2>/dev/null; then
     { python3 -m venv "$folder" && "$folder/bin/python" -m pip install --quiet uv; } >"$log" 2>&1
   else
     python3 -m pip install --quiet --target "$folder" uv >"$log" 2>&1
@@ -123,6 +123,15 @@ sync_environment() {
   printf '%s %s\n' "$hash" "${have[*]}" >"$stamp"
 }
 
+# nvcc looks for its libraries in lib64; the wheels put them into lib. Without the link, even the test whether nvcc works fails to
+# link on a machine that has no other CUDA.
+complete_cuda_wheel() {
+  local folder
+  for folder in "$MPZERO_VENV"/lib/python3.*/site-packages/nvidia/cu13; do
+    if [[ -d $folder/lib && ! -e $folder/lib64 ]]; then ln -s lib "$folder/lib64"; fi
+  done
+}
+
 # How many compilers run at once: one a core, but 2 GB of memory each.
 build_jobs() {
   local cores memory_gb
@@ -143,6 +152,7 @@ build_programs() {
   [[ -f $stamp && -f $MPZERO_BUILD/build.ninja ]] && configured=$(<"$stamp")
   if [[ $configured != "$hash on" && $configured != "$hash $with_tests" ]]; then
     say "Configuring the build."
+    complete_cuda_wheel
     mkdir -p "$MPZERO_ROOT/logs"
     (cd "$MPZERO_ROOT" && PATH=$MPZERO_VENV/bin:$PATH cmake --preset release -B "$MPZERO_BUILD" \
       -DBUILD_TESTING="${with_tests^^}" >logs/configure.log 2>&1) ||

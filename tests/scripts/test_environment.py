@@ -136,6 +136,15 @@ def test_a_failed_sync_leaves_no_stamp(checkout):
     assert not (checkout.root / ".venv/mpzero-synced").exists()
 
 
+def test_the_cuda_wheel_gets_the_folder_that_nvcc_looks_in(checkout):
+    wheel = checkout.root / ".venv/lib/python3.11/site-packages/nvidia/cu13"
+    (wheel / "lib").mkdir(parents=True)
+    (wheel / "lib/libcudadevrt.a").write_text("")
+    (checkout.root / "build/mpzero-configured").unlink()
+    assert checkout.shell("build_programs off mpzero").returncode == 0
+    assert (wheel / "lib64/libcudadevrt.a").exists()
+
+
 def test_a_build_made_for_tests_serves_training(checkout):
     stamp = checkout.root / "build/mpzero-configured"
     stamp.write_text(stamp.read_text().replace(" off", " on"))
