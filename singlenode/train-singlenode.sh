@@ -133,7 +133,13 @@ MPZERO_LOG=logs/$MODEL_TYPE-$(date +%Y%m%d-%H%M%S).out
 say "Training $MODEL_TYPE with $ranks ranks on $( ((gpus > 0)) && echo "$gpus GPUs" || echo "the CPU ($cores cores)"); log: $MPZERO_LOG."
 start_ranks "$ranks"
 if ((status != 0)); then
-  if ((status > 128)); then say "Interrupted; the same command goes on from the last checkpoint in $CHECKPOINT_DIR."; fi
+  if ((status <= 128)); then
+    :
+  elif [[ -f $CHECKPOINT_DIR/latest ]]; then
+    say "Interrupted; the same command goes on from $CHECKPOINT_DIR/$(<"$CHECKPOINT_DIR/latest")."
+  else
+    say "Interrupted before the first checkpoint; the same command starts over."
+  fi
   exit "$status"
 fi
 closing_words

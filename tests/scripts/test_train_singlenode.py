@@ -254,7 +254,7 @@ def test_an_interruption_ends_all_ranks(checkout, number, to_group, status):
             os.kill(pid, signal.SIGKILL)
         process.kill()
     assert process.returncode == status
-    assert "goes on from the last checkpoint" in output
+    assert "Interrupted before the first checkpoint" in output
     assert running(checkout) == []
 
 
