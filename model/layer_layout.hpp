@@ -10,7 +10,7 @@
 namespace mpzero::model {
 
 // What a weight of a decoder layer does.
-enum class LayerRole {
+enum class LayerRole : uint8_t {
   kInputNorm,
   kQuery,
   kKey,

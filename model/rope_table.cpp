@@ -12,7 +12,7 @@ namespace mpzero::model {
 at::Tensor rope_frequencies(const ModelConfig& config) {
   const auto options = at::TensorOptions().dtype(at::kFloat);
   const at::Tensor exponents = at::arange(0, config.head_dim, 2, options).div_(static_cast<double>(config.head_dim));
-  const at::Tensor frequencies = at::pow(config.rope_theta, exponents).reciprocal_();
+  at::Tensor frequencies = at::pow(config.rope_theta, exponents).reciprocal_();
   if (!config.rope_scaling) return frequencies;
 
   const Llama3RopeScaling& scaling = *config.rope_scaling;

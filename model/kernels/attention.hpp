@@ -2,11 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <vector>
 
 namespace mpzero::model {
 
-enum class AttentionKernel {
+enum class AttentionKernel : uint8_t {
   kMath,       // ATen operators; any type and device, [B, heads, T, T] in memory
   kCpuFlash,   // fp32 and bf16 on the CPU
   kCudnn,      // bf16 on the GPU

@@ -26,6 +26,6 @@ at::Tensor swiglu_forward(const at::Tensor& gate_up);
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets);
 at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale);
-void embedding_backward(at::Tensor weight_gradient, const at::Tensor& rows, const at::Tensor& values);
+void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values);
 
 }  // namespace mpzero::model::cuda

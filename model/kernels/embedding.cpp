@@ -8,7 +8,7 @@
 
 namespace mpzero::model {
 
-void embedding_backward(at::Tensor weight_gradient, const at::Tensor& rows, const at::Tensor& values) {
+void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values) {
   if (cuda::has_kernels(values) && cuda::has_kernels(weight_gradient)) {
     cuda::embedding_backward(weight_gradient, rows, values);
   } else {
@@ -18,7 +18,7 @@ void embedding_backward(at::Tensor weight_gradient, const at::Tensor& rows, cons
 
 namespace reference {
 
-void embedding_backward(at::Tensor weight_gradient, const at::Tensor& rows, const at::Tensor& values) {
+void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values) {
   const auto [distinct, inverse, counts] = at::_unique2(rows, true, true);
   const at::ScalarType wide = accumulate_type(values.scalar_type());
   at::Tensor sums = at::zeros({distinct.size(0), values.size(1)}, values.options().dtype(wide));

@@ -33,7 +33,7 @@ __global__ void segment_sum_kernel(const int64_t* sorted_rows, const int64_t* po
 
 }  // namespace
 
-void embedding_backward(at::Tensor weight_gradient, const at::Tensor& rows, const at::Tensor& values_in) {
+void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values_in) {
   const c10::cuda::CUDAGuard guard(values_in.device());
   TORCH_CHECK(weight_gradient.is_contiguous(), "embedding_backward wants a contiguous gradient");
   if (rows.numel() == 0) return;

@@ -23,7 +23,7 @@ namespace reference {
 namespace {
 
 // out = x turned forwards, or backwards with `inverse`. x and out [B, T, heads, D].
-void rotate(const at::Tensor& x, const RopeTables& rope, bool inverse, at::Tensor out) {
+void rotate(const at::Tensor& x, const RopeTables& rope, bool inverse, const at::Tensor& out) {
   const int64_t half = x.size(-1) / 2;
   const at::Tensor cos = rope.cos.unsqueeze(1);
   const at::Tensor sin = inverse ? rope.sin.unsqueeze(1).neg() : rope.sin.unsqueeze(1);
@@ -60,7 +60,7 @@ QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, con
   rotate(dk, rope, true, dk_out);
   if (!norm.defined()) return result;
 
-  const auto through_norm = [&](at::Tensor d, const at::Tensor& x, const at::Tensor& weight) {
+  const auto through_norm = [&](const at::Tensor& d, const at::Tensor& x, const at::Tensor& weight) {
     const at::Tensor rstd = reference::rms_norm_forward(x, weight, norm.eps).rstd;
     const RmsNormGradients gradients = reference::rms_norm_backward(d, x, weight, rstd, at::Tensor());
     d.copy_(gradients.dx);
