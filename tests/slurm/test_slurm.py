@@ -160,6 +160,17 @@ def test_a_wrong_flag_fails_the_job_and_is_named(run):
     assert "learning_rat" in job.error.read_text()
 
 
+def test_one_rank_that_dies_ends_the_job(run):
+    """A stand-in for mpzero: rank 1 is killed, the others would go on for longer than the test may take."""
+    program = run.folder / "build/bin/mpzero"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/bash\n[[ $SLURM_PROCID != 1 ]] || kill -9 $$\nexec sleep 3600\n")
+    program.chmod(0o755)
+    job = run.submit(BUILD_DIR=str(run.folder / "build"))
+    assert job.state == "FAILED", job.text()
+    assert job.exit_code != 0
+
+
 def test_a_checkout_that_is_not_built_says_what_to_run(run):
     job = run.submit(BUILD_DIR=str(run.folder / "nothing"))
     assert (job.state, job.exit_code) == ("FAILED", 2)
