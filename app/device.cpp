@@ -4,9 +4,12 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
+#include <thread>
 
 #include "base/error.hpp"
 
@@ -48,9 +51,20 @@ at::Device choose_device(const std::string& requested, parallel::MpiRuntime& mpi
   return device;
 }
 
+void share_cores(const parallel::MpiRuntime& mpi) {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  // Ranks bound to cores of their own see theirs alone; unbound ones see all and share.
+  const int cores = CPU_COUNT(&allowed);
+  const bool bound = cores < static_cast<int>(std::thread::hardware_concurrency());
+  at::set_num_threads(std::max(1, bound ? cores : cores / mpi.local_size()));
+}
+
 std::string describe_devices(const at::Device& device, const parallel::MpiRuntime& mpi) {
   if (device.is_cpu()) return fmt::format("CPU, {} ranks of {} threads", mpi.world_size(), at::get_num_threads());
-  return fmt::format("{} x {}", mpi.world_size(), at::cuda::getDeviceProperties(device.index())->name);
+  return fmt::format("{} x {}, {} threads a rank", mpi.world_size(),
+                     at::cuda::getDeviceProperties(device.index())->name, at::get_num_threads());
 }
 
 MemoryUse memory_use(const at::Device& device) {

@@ -14,7 +14,10 @@ namespace mpzero {
 // UserError on all ranks.
 at::Device choose_device(const std::string& requested, parallel::MpiRuntime& mpi);
 
-// e.g. "2 x NVIDIA H200" or "CPU, 2 ranks of 4 threads".
+// Gives this rank's ATen threads their share of the cores that it may use, unless OMP_NUM_THREADS says how many.
+void share_cores(const parallel::MpiRuntime& mpi);
+
+// e.g. "2 x NVIDIA H200, 8 threads a rank" or "CPU, 2 ranks of 4 threads".
 std::string describe_devices(const at::Device& device, const parallel::MpiRuntime& mpi);
 
 // Bytes in use now by this rank's tensors on the GPU, or by its process on the CPU; and the most since the last call.

@@ -141,6 +141,9 @@ Group model_flags() {
           {"recompute", "WHAT",
            "none, or full: keep only each layer's input and run its forward again in the backward (default: none)",
            choice(&CommandLine::recompute, {"none", "full"})},
+          {"deterministic", "BOOL",
+           "repeat bit for bit on the GPU too, with slower attention; the CPU always does (default: false)",
+           boolean(&CommandLine::deterministic), true},
       }};
 }
 

@@ -33,6 +33,7 @@ struct CommandLine {
   ModelOverrides model_overrides;
   std::optional<std::string> recompute;  // "none" or "full"
   std::optional<bool> bf16;
+  std::optional<bool> deterministic;
 
   // data
   std::optional<std::string> train_data;

@@ -265,6 +265,7 @@ void take_flags(const CommandLine& line, RunConfig& config) {
   config.model_config = line.model_config.value_or("");
   config.init_from = line.init_from.value_or("");
   config.model_overrides = line.model_overrides;
+  config.deterministic = line.deterministic.value_or(false);
   config.recompute_activations = line.recompute.value_or("none") == "full";
   config.train_data = line.train_data.value_or("");
   config.validation_data = line.validation_data.value_or("");

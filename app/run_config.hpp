@@ -43,6 +43,7 @@ struct RunConfig {
   std::string init_from;                  // safetensors folder; empty: random weights from `seed`
   ModelOverrides model_overrides;
   bool recompute_activations = false;
+  bool deterministic = false;  // the GPU's kernels repeat bit for bit
 
   // data
   std::string train_data;

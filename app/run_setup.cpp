@@ -99,6 +99,10 @@ RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size) {
   check_data_file(config.train_data, "--train_data", command_line);
   if (!config.validation_data.empty()) check_data_file(config.validation_data, "--validation_data", command_line);
   const io::TokenDataset train_data(config.train_data, config.seq_length);
+  train_data.check_vocabulary(setup.model.vocab_size);
+  if (!config.validation_data.empty()) {
+    io::TokenDataset(config.validation_data, config.seq_length).check_vocabulary(setup.model.vocab_size);
+  }
   apply_epochs(config, train_data.num_windows(), setup.warnings);
   return setup;
 }

@@ -75,7 +75,9 @@ fs::path save_run(const RunSetup& setup, const RunPosition& position, const std:
     return engine.read_state(shard, kind).first(static_cast<size_t>(shards[shard].count));
   };
   io::save_checkpoint(config.checkpoint_dir, tag, progress, shards, fetch, group);
-  if (group.rank() == 0) io::prune_checkpoints(config.checkpoint_dir, config.model_type, config.keep_last);
+  run_on_all_ranks(group, [&] {
+    if (group.rank() == 0) io::prune_checkpoints(config.checkpoint_dir, config.model_type, config.keep_last);
+  });
   return fs::path(config.checkpoint_dir) / tag;
 }
 

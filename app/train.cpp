@@ -1,5 +1,6 @@
 #include "app/train.hpp"
 
+#include <ATen/Context.h>
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -14,6 +15,8 @@ void train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi)
   RunSetup setup;
   run_on_all_ranks(mpi, [&] { setup = set_up_run(arguments, mpi.world_size()); });
   const at::Device device = choose_device(setup.config.device, mpi);
+  share_cores(mpi);
+  at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
   if (mpi.rank() == 0) {
     for (const std::string& warning : setup.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
     const RunConfig& config = setup.config;

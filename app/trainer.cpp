@@ -8,6 +8,7 @@
 
 #include "app/device.hpp"
 #include "base/error.hpp"
+#include "io/atomic_file.hpp"
 #include "parallel/mpi_communicator.hpp"
 #include "parallel/nccl_communicator.hpp"
 
@@ -98,6 +99,10 @@ void Trainer::run() {
 
 void Trainer::start() {
   log_.say(fmt::format("Created model with total parameters: {}", model::num_parameters(setup_.model)));
+  // Now rather than when the first checkpoint is due.
+  run_on_all_ranks(mpi_, [&] {
+    if (mpi_.rank() == 0) io::check_writable(config_.checkpoint_dir);
+  });
   std::optional<std::filesystem::path> checkpoint;
   run_on_all_ranks(mpi_, [&] { checkpoint = checkpoint_to_resume(config_); });
   if (checkpoint) {

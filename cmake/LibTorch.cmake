@@ -21,7 +21,9 @@ function(mpzero_define_torch_targets)
   set(torch_lib "${MPZERO_TORCH_ROOT}/lib")
   add_library(LibTorch::cpu INTERFACE IMPORTED GLOBAL)
   target_include_directories(LibTorch::cpu SYSTEM INTERFACE "${MPZERO_TORCH_ROOT}/include" "${MPZERO_CUDA_ROOT}/include")
-  target_link_libraries(LibTorch::cpu INTERFACE "${torch_lib}/libtorch_cpu.so" "${torch_lib}/libc10.so")
+  target_link_libraries(LibTorch::cpu INTERFACE "${torch_lib}/libtorch_cpu.so" "${torch_lib}/libc10.so"
+    # The OpenMP runtime of at::parallel_for: torch's, so that there is one pool of threads.
+    "${torch_lib}/libgomp.so.1")
   # The torch libraries find their own dependencies by rpath; the linker need not.
   target_link_options(LibTorch::cpu INTERFACE "LINKER:--allow-shlib-undefined")
 

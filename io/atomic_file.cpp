@@ -169,6 +169,14 @@ void make_folders(const fs::path& folder) {
   if (!fs::is_directory(folder, error)) throw_system_error("use as a folder", folder, ENOTDIR);
 }
 
+void check_writable(const fs::path& folder) {
+  make_folders(folder);
+  const fs::path probe = folder / fmt::format(".mpzero-probe-{}", getpid());
+  File::create(probe);
+  std::error_code ignored;
+  fs::remove(probe, ignored);
+}
+
 void remove_folder(const fs::path& folder) {
   std::error_code error;
   fs::remove_all(folder, error);

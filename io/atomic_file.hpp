@@ -61,5 +61,7 @@ void replace_text_file(const std::filesystem::path& path, std::string_view text)
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 void make_folders(const std::filesystem::path& folder);
 void remove_folder(const std::filesystem::path& folder);
+// Makes the folder if need be and throws unless files can be made in it.
+void check_writable(const std::filesystem::path& folder);
 
 }  // namespace mpzero::io

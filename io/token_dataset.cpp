@@ -1,5 +1,6 @@
 #include "io/token_dataset.hpp"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct TokenDataset::Impl {
   hdf5::Dataset document_offsets;
   int64_t vocab_size = 0;
   int64_t eos_token_id = 0;
+  std::optional<int64_t> max_token_id;
   std::string tokenizer;
   std::string source;
 };
@@ -35,6 +37,7 @@ TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length)
   }
   vocab_size = file.attribute<int64_t>("vocab_size");
   eos_token_id = file.attribute<int64_t>("eos_token_id");
+  if (file.has_attribute("max_token_id")) max_token_id = file.attribute<int64_t>("max_token_id");
   tokenizer = file.text_attribute("tokenizer");
   source = file.text_attribute("source");
   check();
@@ -84,6 +87,14 @@ const std::string& TokenDataset::tokenizer() const { return impl_->tokenizer; }
 const std::string& TokenDataset::source() const { return impl_->source; }
 int64_t TokenDataset::num_windows() const { return (num_tokens() - 1) / impl_->seq_length; }
 
+void TokenDataset::check_vocabulary(int64_t vocab_limit) const {
+  if (!impl_->max_token_id || *impl_->max_token_id < vocab_limit) return;
+  throw_user_error(
+      "{} holds token ids up to {}, but the model's vocabulary ends at {}: prepare the data with the model's tokenizer "
+      "('{}' made this file) or raise --vocab_size",
+      impl_->path.string(), *impl_->max_token_id, vocab_limit - 1, impl_->tokenizer);
+}
+
 void TokenDataset::read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out) const {
   if (window < 0 || window >= num_windows()) {
     throw_failure("window {} was asked of {}, which holds {}", window, impl_->path.string(), num_windows());
@@ -97,8 +108,7 @@ void TokenDataset::read_window(int64_t window, int64_t vocab_limit, std::span<in
     if (out[i] >= vocab_limit) {
       throw_user_error(
           "{} holds token id {} at position {}, but the model's vocabulary ends at {}: prepare the data with the "
-          "model's "
-          "tokenizer ('{}' made this file) or raise --vocab_size",
+          "model's tokenizer ('{}' made this file) or raise --vocab_size",
           impl_->path.string(), out[i], begin + static_cast<int64_t>(i), vocab_limit - 1, impl_->tokenizer);
     }
   }

@@ -9,8 +9,9 @@
 namespace mpzero::io {
 
 // A token file as app/prepare_data.py writes it: `/tokens` (uint16 or uint32), `/document_offsets` (uint64, n + 1) and
-// the attributes format_version, vocab_size, eos_token_id, tokenizer, source. Opening checks that the file is whole and
-// holds at least one window; what is wrong is thrown as UserError naming the file.
+// the attributes format_version, vocab_size, eos_token_id, tokenizer, source and, if it was known, max_token_id.
+// Opening checks that the file is whole and holds at least one window; what is wrong is thrown as UserError naming the
+// file.
 class TokenDataset {
  public:
   static constexpr int64_t kFormatVersion = 1;
@@ -27,6 +28,8 @@ class TokenDataset {
   // What the tokenizer could have written; the ids that occur are all smaller.
   int64_t vocab_size() const;
   int64_t eos_token_id() const;
+  // Throws UserError where the file says of itself that it holds ids that a vocabulary of `vocab_limit` lacks.
+  void check_vocabulary(int64_t vocab_limit) const;
   const std::string& tokenizer() const;
   const std::string& source() const;
   // Windows of seq_length + 1 tokens that overlap by one: window i is tokens[i*S : i*S + S + 1].

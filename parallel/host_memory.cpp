@@ -1,5 +1,6 @@
 #include "parallel/host_memory.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <cuda_runtime_api.h>
@@ -14,6 +15,8 @@ namespace mpzero::parallel {
 namespace {
 
 constexpr double kGibibyte = 1 << 30;
+constexpr int64_t kTouchStride = 4096;
+constexpr int64_t kTouchGrain = 4096;
 
 }  // namespace
 
@@ -26,6 +29,12 @@ at::Tensor host_tensor(int64_t numel, at::ScalarType dtype, bool pinned) {
     throw_failure("mmap of {:.2f} GiB of host memory failed: {}; use more ranks or a machine with more memory",
                   static_cast<double>(bytes) / kGibibyte, std::strerror(errno));
   }
+  // Large pages where the system has them; touched by all threads, since registering faults pages in with one.
+  madvise(memory, bytes, MADV_HUGEPAGE);
+  const auto pages = static_cast<int64_t>((bytes + kTouchStride - 1) / kTouchStride);
+  at::parallel_for(0, pages, kTouchGrain, [&](int64_t first, int64_t last) {
+    for (int64_t page = first; page < last; ++page) static_cast<volatile char*>(memory)[page * kTouchStride] = 0;
+  });
   const cudaError_t result = cudaHostRegister(memory, bytes, cudaHostRegisterDefault);
   if (result != cudaSuccess) {
     munmap(memory, bytes);

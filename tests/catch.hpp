@@ -4,8 +4,10 @@
 #include <catch2/catch.hpp>
 #else
 #include <catch2/catch_all.hpp>
+#include <string>
 using Catch::Approx;
 namespace Catch {
-using Matchers::Contains;
-}
+// Catch2 3 keeps this name for ranges.
+inline auto Contains(const std::string& text) { return Matchers::ContainsSubstring(text); }
+}  // namespace Catch
 #endif

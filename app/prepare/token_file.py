@@ -24,6 +24,7 @@ class TokenFile:
         self.path = path
         self.num_tokens = 0
         self.num_documents = 0
+        self.max_token_id = 0
         self._temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,12 +39,14 @@ class TokenFile:
     def append(self, tokens: np.ndarray, document_ends: np.ndarray) -> None:
         """document_ends: where documents end within `tokens`, ascending."""
         self._extend(self._tokens, tokens)
+        self.max_token_id = max(self.max_token_id, int(tokens.max(initial=0)))
         self._extend(self._offsets, (document_ends + self.num_tokens).astype(np.uint64))
         self.num_tokens += len(tokens)
         self.num_documents += len(document_ends)
 
     def commit(self, attributes: dict[str, int | str], arguments: dict) -> None:
-        self._file.attrs.update({"format_version": FORMAT_VERSION, **attributes, "arguments": json.dumps(arguments)})
+        facts = {"format_version": FORMAT_VERSION, "max_token_id": self.max_token_id}
+        self._file.attrs.update({**facts, **attributes, "arguments": json.dumps(arguments)})
         self._file.close()
         _sync(self._temporary)
         os.replace(self._temporary, self.path)

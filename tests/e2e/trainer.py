@@ -33,6 +33,7 @@ def write_tokens(path: Path, tokens: np.ndarray, vocab_size: int) -> Path:
         file.create_dataset("document_offsets", data=np.array([0, len(tokens)], dtype=np.uint64))
         file.attrs["format_version"] = 1
         file.attrs["vocab_size"] = vocab_size
+        file.attrs["max_token_id"] = int(tokens.max(initial=0))
         file.attrs["eos_token_id"] = vocab_size - 1
         file.attrs["tokenizer"] = "golden"
         file.attrs["source"] = "golden"
