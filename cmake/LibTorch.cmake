@@ -17,6 +17,11 @@ if(NOT EXISTS "${MPZERO_TORCH_ROOT}/lib/libtorch_cpu.so" OR NOT EXISTS "${MPZERO
   message(FATAL_ERROR "No torch or nvcc under ${MPZERO_VENV}: run `uv sync` first, or set MPZERO_VENV.")
 endif()
 
+# nvcc looks for its libraries in lib64; the wheels have lib.
+if(NOT EXISTS "${MPZERO_CUDA_ROOT}/lib64")
+  file(CREATE_LINK lib "${MPZERO_CUDA_ROOT}/lib64" SYMBOLIC)
+endif()
+
 function(mpzero_define_torch_targets)
   set(torch_lib "${MPZERO_TORCH_ROOT}/lib")
   add_library(LibTorch::cpu INTERFACE IMPORTED GLOBAL)

@@ -1,6 +1,6 @@
 """The golden runs: stock DeepSpeed 0.19.8 on two CPU ranks, step by step (tests/golden).
 
-Every ZeRO stage, number of ranks and place of the optimizer must give the losses, learning rates and gradient norms that
+Every ZeRO stage, number of ranks and place of the optimizer must give the losses, rates and gradient norms that
 DeepSpeed gave for the same global batches.
 """
 
