@@ -11,7 +11,7 @@ std::span<const Architecture* const> architectures() {
   return kAll;
 }
 
-const Architecture& find_architecture(std::string_view model_type, const std::string& source) {
+const Architecture& find_architecture(std::string_view model_type, std::string_view source) {
   std::string supported;
   for (const Architecture* architecture : architectures()) {
     if (architecture->model_type == model_type) return *architecture;

@@ -32,7 +32,7 @@ struct Architecture {
 std::span<const Architecture* const> architectures();
 
 // Throws UserError, naming `source` and the supported types, if there is none.
-const Architecture& find_architecture(std::string_view model_type, const std::string& source);
+const Architecture& find_architecture(std::string_view model_type, std::string_view source);
 
 extern const Architecture kLlama;
 extern const Architecture kQwen3;
