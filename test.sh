@@ -129,7 +129,7 @@ check "shellcheck" shell_scripts
 check "CMake presets" presets
 check "uv.lock is up to date" lock_file
 
-export BUILD_DIR=$MPZERO_BUILD MPZERO_BUILD_DIR=$MPZERO_BUILD
+export BUILD_DIR=$MPZERO_BUILD
 set_rank_environment 2 "$(nproc)"
 unset OMP_NUM_THREADS
 if (build_programs on); then

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("MPZERO_BUILD_DIR", REPOSITORY / "build"))
+BUILD = Path(os.environ.get("BUILD_DIR", REPOSITORY / "build"))
 GOLDEN = REPOSITORY / "tests" / "golden"
 
 ENVIRONMENT = {
