@@ -52,11 +52,13 @@ class Visit:
         log = self.output / f"{name}.log"
         environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         with log.open("w") as stream:
+            process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, env=environment)
             try:
-                status = subprocess.run(
-                    command, stdout=stream, stderr=subprocess.STDOUT, timeout=limit, env=environment, check=False
-                ).returncode
+                status = process.wait(timeout=limit)
             except subprocess.TimeoutExpired:
+                # mpirun takes its ranks down when it is asked to end, not when it is killed.
+                process.terminate()
+                process.wait(timeout=60)
                 status = 124
         result = {"command": " ".join(command), "status": status, "seconds": round(time.monotonic() - start, 2)}
         self.results[name] = result
@@ -103,6 +105,9 @@ class Visit:
             "zero_optimization": zero,
         }
         (folder / "ds_config.json").write_text(json.dumps(config))
+        if "users_config" in options:
+            config = json.loads((REPOSITORY / options["users_config"]).read_text())
+            (folder / "ds_config.json").write_text(json.dumps(config))
         flags = {
             "deepspeed_config": folder / "ds_config.json",
             "model_type": options.get("model_type", "qwen3_0_6b"),
@@ -129,16 +134,17 @@ class Visit:
             str(self.arguments.build / "bin" / "mpzero"),
             "train",
         ]
+        flags |= options.get("flags", {})
         command += [f"--{flag}={value}" for flag, value in flags.items()]
         label = f"{name}_resumed" if resume else name
         result = self.run(label, command, options.get("limit", 150))
         if (folder / "metrics.jsonl").exists():
             shutil.copy(folder / "metrics.jsonl", self.output / f"{label}.jsonl")
             lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-            timed = [line["step_seconds"] for line in lines[WARM_UP_STEPS:]]
+            timed = [line["step_seconds"] for line in lines[options.get("warm_up", WARM_UP_STEPS) :]]
             if timed:
                 seconds = statistics.median(timed)
-                tokens = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * seq_length
+                tokens = lines[0]["tokens"] / ranks
                 result["step_ms"] = round(seconds * 1e3, 2)
                 result["tokens_per_second_per_gpu"] = round(tokens / seconds)
                 if flags["model_type"] == "qwen3_0_6b":
@@ -205,8 +211,8 @@ def main() -> int:
     visit.train("qwen3_zero3_offload_param_1gpu", ranks=1, micro_batch=8, steps=steps, **shared)
     visit.train("qwen3_zero3_offload_param_2gpu", ranks=2, micro_batch=4, steps=steps, **shared)
     visit.train("qwen3_recompute_1gpu", ranks=1, micro_batch=8, stage=2, offload=False, steps=20, recompute="full")
-    # With deterministic kernels a run that is stopped at half its steps and taken up again must repeat the straight one bit
-    # for bit; without, to rounding.
+    # A run that is stopped at half its steps and taken up again repeats the straight one: with deterministic kernels bit for
+    # bit, without to rounding.
     for ranks in (1, 2):
         for deterministic in (True, False):
             kind = "deterministic" if deterministic else "default"
@@ -222,6 +228,12 @@ def main() -> int:
             visit.train(stopped, steps=10, keep_checkpoints=True, **shared)
             visit.train(stopped, steps=20, resume=True, **shared)
             visit.compare(straight, f"{stopped}_resumed", 0.0 if deterministic else 1e-2)
+    # The two users' files as they are. The second would save 96 GB at its end: its time limit stops it before.
+    users = {"stage": 0, "offload": False, "seq_length": 2048}
+    visit.train("users_qwen3_zero2", ranks=1, steps=20, users_config="configs/ds_config.json", **users)
+    users["seq_length"] = 512
+    llama = {"model_type": "llama_3_8b", "users_config": "configs/ds_config_llama3_8b_zero3_offload.json", "limit": 110}
+    visit.train("users_llama3_8b_zero3_2gpu", ranks=2, steps=1000, warm_up=2, **llama, **users)
     # Throughput at the shapes of the peers' figures.
     shared = {"ranks": 1, "stage": 2, "offload": False, "steps": 40, "seq_length": 2048}
     visit.train("speed_mb8_t2048", micro_batch=8, **shared)
