@@ -211,8 +211,8 @@ def main() -> int:
     visit.train("qwen3_zero3_offload_param_1gpu", ranks=1, micro_batch=8, steps=steps, **shared)
     visit.train("qwen3_zero3_offload_param_2gpu", ranks=2, micro_batch=4, steps=steps, **shared)
     visit.train("qwen3_recompute_1gpu", ranks=1, micro_batch=8, stage=2, offload=False, steps=20, recompute="full")
-    # A run that is stopped at half its steps and taken up again repeats the straight one: with deterministic kernels bit for
-    # bit, without to rounding.
+    # A run that is stopped at half its steps and taken up again repeats the straight one: bit for bit with deterministic
+    # kernels, to rounding without.
     for ranks in (1, 2):
         for deterministic in (True, False):
             kind = "deterministic" if deterministic else "default"

@@ -20,7 +20,9 @@ OptimizerShard::OptimizerShard(int64_t numel, const Options& options)
   exp_avg_sq_ = make_state();
   if (staged_) {
     gradient_ = host_tensor(numel, options.gradient_dtype, options.pinned);
-    parameter_staging_ = host_tensor(numel, options.parameter_dtype, options.pinned);
+    if (options.parameter_placement == Placement::kDevice) {
+      parameter_staging_ = host_tensor(numel, options.parameter_dtype, options.pinned);
+    }
   }
 }
 

@@ -17,8 +17,9 @@ class OptimizerShard {
  public:
   struct Options {
     Placement placement = Placement::kDevice;
-    at::Device device = at::kCPU;  // that trains
-    bool pinned = false;           // host memory
+    at::Device device = at::kCPU;                        // that trains
+    bool pinned = false;                                 // host memory
+    Placement parameter_placement = Placement::kDevice;  // of what update() will write
     at::ScalarType gradient_dtype = at::kFloat;
     at::ScalarType parameter_dtype = at::kFloat;
   };

@@ -59,6 +59,7 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
                          OptimizerShard::Options{.placement = fits ? Placement::kDevice : Placement::kHost,
                                                  .device = options.device,
                                                  .pinned = options.pin_memory,
+                                                 .parameter_placement = options.parameter_placement,
                                                  .gradient_dtype = gradients_.shard_dtype(),
                                                  .parameter_dtype = options.dtype});
   }
