@@ -33,7 +33,7 @@ int64_t peak_resident_bytes() {
 
 at::Device choose_device(const std::string& requested, parallel::MpiRuntime& mpi) {
   if (requested == "cpu") return at::kCPU;
-  const int gpus = c10::cuda::device_count();
+  const c10::DeviceIndex gpus = c10::cuda::device_count();
   if (requested == "auto") {
     const std::vector<std::string> counts = mpi.all_gather(std::to_string(gpus));
     if (std::all_of(counts.begin(), counts.end(), [](const std::string& count) { return count == "0"; }))

@@ -85,6 +85,7 @@ void Trainer::run() {
                          position_.step, config_.max_steps));
     return;
   }
+  run_on_all_ranks(mpi_, [&] { log_.begin(position_.step); });
   while (position_.step < config_.max_steps) {
     StepReport report = train_step();
     const bool last = position_.step == config_.max_steps;
@@ -120,7 +121,6 @@ void Trainer::start() {
       validation_data_.emplace(io::TokenDataset(config_.validation_data, config_.seq_length), options,
                                config_.validation_batches);
     }
-    log_.begin(position_.step);
   });
 }
 

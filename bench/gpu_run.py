@@ -197,6 +197,10 @@ def main() -> int:
     visit.test("test_model_gpu")
     visit.test("test_gpu_parallel")
     visit.test("test_gpu_parallel", ranks=2)
+    if visit.wanted("golden"):
+        golden = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "gpus"]
+        os.environ["BUILD_DIR"] = str(visit.arguments.build.resolve())
+        visit.run("golden", [*golden, str(REPOSITORY / "tests" / "e2e" / "test_golden.py")], 150)
     if visit.wanted("host_adamw_alone"):
         visit.run("host_adamw_alone", [str(visit.arguments.build / "bin" / "bench_host_adamw")], 60)
     for stage in (2, 3):
@@ -211,8 +215,8 @@ def main() -> int:
     visit.train("qwen3_zero3_offload_param_1gpu", ranks=1, micro_batch=8, steps=steps, **shared)
     visit.train("qwen3_zero3_offload_param_2gpu", ranks=2, micro_batch=4, steps=steps, **shared)
     visit.train("qwen3_recompute_1gpu", ranks=1, micro_batch=8, stage=2, offload=False, steps=20, recompute="full")
-    # A run that is stopped at half its steps and taken up again repeats the straight one: bit for bit with deterministic
-    # kernels, to rounding without.
+    # A run that is stopped at half its steps and taken up again repeats the straight one: bit for bit with
+    # deterministic kernels, to rounding without.
     for ranks in (1, 2):
         for deterministic in (True, False):
             kind = "deterministic" if deterministic else "default"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trainer import GOLDEN, metrics, train, write_tokens
+from trainer import GOLDEN, metrics, num_gpus, train, write_tokens
 
 pytestmark = pytest.mark.e2e
 
@@ -19,7 +19,7 @@ FP32_TOLERANCE = 2e-5
 BF16_TOLERANCE = 1e-2
 
 
-def run_golden(name: str, folder: Path, *, ranks: int, stage: int, offload: bool) -> list[dict]:
+def run_golden(name: str, folder: Path, *, ranks: int, stage: int, offload: bool, device: str = "cpu") -> list[dict]:
     """Trains the golden run `name` with its global batch on `ranks` ranks; returns the metrics of its steps."""
     golden = GOLDEN / name
     trace = json.loads((golden / "trace.json").read_text())
@@ -47,7 +47,7 @@ def run_golden(name: str, folder: Path, *, ranks: int, stage: int, offload: bool
         "--checkpoint_freq=0",
         f"--checkpoint_dir={folder / 'checkpoints'}",
         f"--metrics_file={folder / 'metrics.jsonl'}",
-        "--device=cpu",
+        f"--device={device}",
         ranks=ranks,
     )
     return metrics(folder / "metrics.jsonl")
@@ -79,3 +79,20 @@ def test_llama_fp32(tmp_path: Path, stage: int, ranks: int) -> None:
 def test_qwen3_bf16(tmp_path: Path, stage: int, ranks: int) -> None:
     steps = run_golden("qwen3-zero2-bf16", tmp_path, ranks=ranks, stage=stage, offload=True)
     compare("qwen3-zero2-bf16", steps, BF16_TOLERANCE)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("offload", [False, True])
+@pytest.mark.parametrize(
+    ("name", "stage", "tolerance"),
+    [
+        ("qwen3-zero2-fp32", 2, FP32_TOLERANCE),
+        ("llama-zero3-fp32", 3, FP32_TOLERANCE),
+        ("qwen3-zero2-bf16", 2, BF16_TOLERANCE),
+        ("qwen3-zero2-bf16", 3, BF16_TOLERANCE),
+    ],
+)
+def test_on_gpus(tmp_path: Path, name: str, stage: int, tolerance: float, offload: bool, ranks: int) -> None:
+    if num_gpus() < ranks:
+        pytest.skip("no GPU" if ranks == 1 else f"fewer than {ranks} GPUs")
+    compare(name, run_golden(name, tmp_path, ranks=ranks, stage=stage, offload=offload, device="cuda"), tolerance)

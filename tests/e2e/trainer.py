@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -59,6 +60,13 @@ def train(*flags: object, ranks: int = 1, timeout: float = 240, check: bool = Tr
     if check:
         assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}\n{result.stderr}"
     return result
+
+
+def num_gpus() -> int:
+    if shutil.which("nvidia-smi") is None:
+        return 0
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    return len(listed.stdout.splitlines()) if listed.returncode == 0 else 0
 
 
 def metrics(path: Path) -> list[dict]:
