@@ -111,15 +111,15 @@ void convert(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  po::options_description visible("Options");
-  visible.add_options()                                                                                     //
-      ("help,h", "show this text")                                                                          //
-      ("tag,t", po::value<std::string>()->default_value("", "what `latest` names"),                         //
-       "the checkpoint, e.g. qwen3_0_6b-500steps")                                                          //
-      ("max_shard_size", po::value<std::string>()->default_value("5GB"), "start another file beyond this")  //
-      ("format", po::value<std::string>()->default_value("safetensors"), "safetensors or hdf5")             //
-      ("safe_serialization", "accepted because DeepSpeed's script has it: safetensors is the default here");
   try {
+    po::options_description visible("Options");
+    visible.add_options()                                                                                     //
+        ("help,h", "show this text")                                                                          //
+        ("tag,t", po::value<std::string>()->default_value("", "what `latest` names"),                         //
+         "the checkpoint, e.g. qwen3_0_6b-500steps")                                                          //
+        ("max_shard_size", po::value<std::string>()->default_value("5GB"), "start another file beyond this")  //
+        ("format", po::value<std::string>()->default_value("safetensors"), "safetensors or hdf5")             //
+        ("safe_serialization", "accepted because DeepSpeed's script has it: safetensors is the default here");
     const Options options = parse_options(argc, argv, visible);
     if (options.help) {
       std::cout
@@ -132,10 +132,10 @@ int main(int argc, char** argv) {
     convert(options);
     return 0;
   } catch (const mpzero::UserError& error) {
-    fmt::print(stderr, "zero_to_fp32: {}\n", error.what());
+    std::fprintf(stderr, "zero_to_fp32: %s\n", error.what());
     return mpzero::kUserErrorExitCode;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "zero_to_fp32: {}\n", error.what());
+    std::fprintf(stderr, "zero_to_fp32: %s\n", error.what());
     return mpzero::kFailureExitCode;
   }
 }

@@ -43,6 +43,7 @@ void measure(int64_t parameters, bool pinned) {
 }  // namespace
 }  // namespace mpzero::parallel
 
+// An exception ends the measurement with its message: NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char** argv) {
   const int64_t parameters = argc > 1 ? std::atoll(argv[1]) : 200'000'000;
   mpzero::parallel::measure(parameters, /*pinned=*/false);

@@ -148,7 +148,7 @@ void discard_staging(const fs::path& checkpoint_dir, const std::string& tag) noe
 std::optional<fs::path> latest_checkpoint(const fs::path& checkpoint_dir) {
   const std::optional<std::string> tag = latest_tag(checkpoint_dir);
   if (!tag) return std::nullopt;
-  const fs::path folder = checkpoint_dir / *tag;
+  fs::path folder = checkpoint_dir / *tag;
   std::error_code error;
   if (fs::is_directory(folder, error)) return folder;
   if (fs::path replaced = with_suffix(folder, kReplacedSuffix); fs::is_directory(replaced, error)) return replaced;
