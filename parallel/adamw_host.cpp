@@ -2,14 +2,15 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <type_traits>
 #include <vector>
 
+#include "parallel/adamw_avx512.hpp"
 #include "parallel/adamw_kernels.hpp"
+#include "parallel/bf16_bits.hpp"
 
-// The compiler makes a version for each instruction set; the loader picks one.
+// The compiler makes a version for each instruction set; the loader picks one. (For AVX-512 the compiler prefers half
+// of the register: what is worth more is in adamw_avx512.cpp.)
 #define MPZERO_FOR_EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
 
 namespace mpzero::parallel {
@@ -17,23 +18,6 @@ namespace {
 
 // Elements a task: large enough to hide the cost of handing it out, small enough to balance.
 constexpr int64_t kGrain = int64_t{1} << 16;
-
-using Bf16Bits = uint16_t;
-
-inline float to_float(float value) { return value; }
-inline float to_float(Bf16Bits bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-
-template <typename T>
-inline T round_to(float value) {
-  if constexpr (std::is_same_v<T, float>) {
-    return value;
-  } else {
-    // To nearest, ties to even. A NaN stays one: rounding could carry it to infinity.
-    const auto bits = std::bit_cast<uint32_t>(value);
-    const auto rounded = static_cast<Bf16Bits>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
-    return value != value ? Bf16Bits{0x7FC0} : rounded;
-  }
-}
 
 template <typename Gradient, typename Parameter>
 __attribute__((always_inline)) inline void adamw_range(const Gradient* __restrict gradient, float* __restrict master,
@@ -125,13 +109,15 @@ void adamw_host(const AdamWSpans& s, const AdamWUpdate& update) {
                                          : (s.parameter_is_bf16 ? adamw_f32_bf16 : adamw_f32_f32);
   const int64_t gradient_bytes = s.gradient_is_bf16 ? 2 : 4;
   const int64_t parameter_bytes = s.parameter_is_bf16 ? 2 : 4;
+  const bool avx512 = cpu_has_avx512();
   // Whole blocks of fixed size, so that every element meets the same instructions whatever the number of threads.
   const int64_t blocks = (s.count + kGrain - 1) / kGrain;
   at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t last) {
-    const int64_t begin = first * kGrain;
-    const int64_t length = std::min(last * kGrain, s.count) - begin;
+    int64_t begin = first * kGrain;
+    const int64_t end = std::min(last * kGrain, s.count);
+    if (avx512) begin = adamw_avx512(s, update, begin, end);
     kernel(static_cast<const char*>(s.gradient) + begin * gradient_bytes, s.master + begin, s.exp_avg + begin,
-           s.exp_avg_sq + begin, static_cast<char*>(s.parameter) + begin * parameter_bytes, length, update);
+           s.exp_avg_sq + begin, static_cast<char*>(s.parameter) + begin * parameter_bytes, end - begin, update);
   });
 }
 

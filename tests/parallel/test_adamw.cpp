@@ -1,14 +1,35 @@
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isnan.h>
 
 #include <limits>
 
+#include "parallel/adamw_avx512.hpp"
 #include "tests/parallel/adamw_checks.hpp"
 
 namespace mpzero::parallel {
 
 TEST_CASE("host AdamW agrees with the paper's formula in fp64") { check_adamw_everywhere(at::kCPU); }
+
+TEST_CASE("AVX-512 and portable AdamW round alike") {
+  if (!cpu_has_avx512()) return;
+  // Magnitudes from denormal to huge, ties of the rounding, infinities: through decay 1 and a zero gradient the master
+  // stays and is rounded.
+  at::Tensor master = at::randn({4096}) * at::pow(10.0, at::linspace(-44, 38, 4096));
+  master[1] = std::numeric_limits<float>::infinity();
+  master[2] = 1.00390625F;
+  master[3] = 1.01171875F;
+  master[4] = -0.0F;
+  AdamWTensors tensors{.gradient = at::zeros({4096}),
+                       .master = master.clone(),
+                       .exp_avg = at::zeros({4096}),
+                       .exp_avg_sq = at::zeros({4096}),
+                       .parameter = at::zeros({4096}, at::kBFloat16)};
+  adamw(tensors, adamw_update({}, 0.0, 1, 1.0));
+  REQUIRE(tensors.master.equal(master));
+  REQUIRE(tensors.parameter.equal(master.to(at::kBFloat16)));
+}
 
 TEST_CASE("sums of squares agree with fp64 and repeat") { check_sum_of_squares(at::kCPU); }
 

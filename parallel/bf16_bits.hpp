@@ -1,0 +1,28 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+namespace mpzero::parallel {
+
+// A bf16 number as its bits: the upper half of the fp32 number of the same value.
+using Bf16Bits = uint16_t;
+inline constexpr Bf16Bits kBf16Nan = 0x7FC0;
+
+inline float to_float(float value) { return value; }
+inline float to_float(Bf16Bits bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+// To nearest, ties to even. A NaN stays one: rounding could carry it to infinity.
+template <typename T>
+inline T round_to(float value) {
+  if constexpr (std::is_same_v<T, float>) {
+    return value;
+  } else {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    const auto rounded = static_cast<Bf16Bits>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+    return value != value ? kBf16Nan : rounded;
+  }
+}
+
+}  // namespace mpzero::parallel
