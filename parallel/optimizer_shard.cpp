@@ -1,7 +1,6 @@
 #include "parallel/optimizer_shard.hpp"
 
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -49,28 +48,9 @@ void OptimizerShard::update(const AdamWUpdate& update, const at::Tensor& paramet
   if (!rounded.is_same(parameter)) parameter.copy_(rounded, /*non_blocking=*/true);
 }
 
-const at::Tensor& OptimizerShard::state(StateKind kind) const {
-  switch (kind) {
-    case StateKind::kMaster:
-      return master_;
-    case StateKind::kExpAvg:
-      return exp_avg_;
-    case StateKind::kExpAvgSq:
-      return exp_avg_sq_;
-  }
-  return master_;
-}
-
-std::span<const float> OptimizerShard::read(StateKind kind, int64_t count) {
-  read_staging_ = state(kind).narrow(0, 0, count).cpu();
-  return {read_staging_.const_data_ptr<float>(), static_cast<size_t>(count)};
-}
-
-void OptimizerShard::write(StateKind kind, std::span<const float> values) {
-  const auto count = static_cast<int64_t>(values.size());
-  // from_blob wants a mutable pointer; the tensor is only read.
-  const at::Tensor source = at::from_blob(const_cast<float*>(values.data()), {count}, at::kFloat);
-  state(kind).narrow(0, 0, count).copy_(source);
+at::Tensor OptimizerShard::first(StateKind kind, int64_t count) const {
+  const at::Tensor& state = kind == StateKind::kMaster ? master_ : kind == StateKind::kExpAvg ? exp_avg_ : exp_avg_sq_;
+  return state.narrow(0, 0, count);
 }
 
 void OptimizerShard::publish(const at::Tensor& parameter) const { parameter.copy_(master_); }

@@ -3,8 +3,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/cuda/CUDAEvent.h>
 
-#include <span>
-
 #include "base/optimizer_state.hpp"
 #include "parallel/adamw.hpp"
 
@@ -34,21 +32,20 @@ class OptimizerShard {
   // AdamW. Writes the rounded master weights to `parameter` [numel], on the device or in host memory.
   void update(const AdamWUpdate& update, const at::Tensor& parameter);
 
-  // The first `count` values in host memory; the span is valid until the next call of read().
-  std::span<const float> read(StateKind kind, int64_t count);
-  void write(StateKind kind, std::span<const float> values);
+  // Copies the first values.numel() of a state to or from `values`, fp32 in host memory.
+  void read(StateKind kind, const at::Tensor& values) const { values.copy_(first(kind, values.numel())); }
+  void write(StateKind kind, const at::Tensor& values) { first(kind, values.numel()).copy_(values); }
   // The master weights, rounded, to `parameter` [numel].
   void publish(const at::Tensor& parameter) const;
 
  private:
-  const at::Tensor& state(StateKind kind) const;
+  at::Tensor first(StateKind kind, int64_t count) const;
 
   // States in host memory while the device that trains is a GPU: gradients come down, parameters go up.
   bool staged_;
   at::Tensor master_, exp_avg_, exp_avg_sq_;  // fp32
   at::Tensor gradient_;                       // where the update reads it
   at::Tensor parameter_staging_;              // host, when staged
-  at::Tensor read_staging_;                   // host, the span that read() handed out
   at::cuda::CUDAEvent gradient_arrived_;
 };
 

@@ -8,6 +8,8 @@
 #include <array>
 #include <cmath>
 
+#include "parallel/host_memory.hpp"
+
 namespace mpzero::parallel {
 namespace {
 
@@ -94,12 +96,11 @@ void ZeroEngine::initialize(const ParameterSource& source, ProcessGroup& group) 
 
 void ZeroEngine::restore(const StateReader& read, ProcessGroup& group) {
   run_on_all_ranks(group, [&] {
-    std::vector<float> values;
     for (size_t u = 0; u < units_.size(); ++u) {
       const Shard mine = shard(u);
-      values.resize(static_cast<size_t>(mine.count));
+      const at::Tensor values = staging(mine.count);
       for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
-        read(u, kind, mine.begin, values);
+        read(u, kind, mine.begin, {values.data_ptr<float>(), static_cast<size_t>(mine.count)});
         shards_[u].write(kind, values);
       }
     }
@@ -114,8 +115,19 @@ void ZeroEngine::publish_all() {
   }
 }
 
+at::Tensor ZeroEngine::staging(int64_t count) {
+  if (!staging_.defined()) {
+    int64_t largest = 0;
+    for (const FlatLayout& layout : layouts_) largest = std::max(largest, layout.part_numel());
+    staging_ = host_tensor(largest, at::kFloat, options_.pin_memory && options_.device.is_cuda());
+  }
+  return staging_.narrow(0, 0, count);
+}
+
 std::span<const float> ZeroEngine::read_state(size_t unit, StateKind kind) {
-  return shards_[unit].read(kind, shard(unit).count);
+  const at::Tensor values = staging(shard(unit).count);
+  shards_[unit].read(kind, values);
+  return {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())};
 }
 
 StepSummary ZeroEngine::summarize(const at::Tensor& loss_sum, int64_t count) {

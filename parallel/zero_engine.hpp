@@ -69,7 +69,7 @@ class ZeroEngine {
     int64_t count = 0;
   };
   Shard shard(size_t unit) const;
-  // The span stays valid until the next call for the same unit.
+  // The span stays valid until the next call.
   std::span<const float> read_state(size_t unit, StateKind kind);
   // Restores all states: `read` fills elements [begin, begin + out.size()) of a unit. Collective like initialize().
   using StateReader = std::function<void(size_t unit, StateKind kind, int64_t begin, std::span<float> out)>;
@@ -77,6 +77,8 @@ class ZeroEngine {
 
  private:
   void publish_all();
+  // Host memory of `count` fp32 values, the same at each call.
+  at::Tensor staging(int64_t count);
 
   const std::vector<UnitSpec>& units_;
   ZeroOptions options_;
@@ -86,6 +88,7 @@ class ZeroEngine {
   ParameterStore parameters_;
   GradientStore gradients_;
   std::vector<OptimizerShard> shards_;
+  at::Tensor staging_;
 };
 
 }  // namespace mpzero::parallel
