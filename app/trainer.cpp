@@ -128,7 +128,7 @@ StepReport Trainer::train_step() {
   const Clock::time_point start = Clock::now();
   const int64_t micro_batches = config_.gradient_accumulation_steps;
   at::Tensor loss_sum = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device_));
-  engine_.gradients().begin_step();
+  engine_.begin_step();
   for (int64_t a = 0; a < micro_batches; ++a) {
     const io::MicroBatch batch = train_data_->next();
     const at::Tensor inputs = to_device(batch.inputs, config_.micro_batch_size);

@@ -59,7 +59,11 @@ void GradientStore::reduce(size_t unit) { partitioned_ ? reduce_partitioned(unit
 void GradientStore::reduce_partitioned(size_t unit) {
   UnitState& state = states_[unit];
   const FlatLayout& layout = layouts_[unit];
-  Reduction reduction{.unit = unit, .addends = std::exchange(state.whole, at::Tensor()), .sum = {}, .pending = {}};
+  Reduction reduction{.unit = unit,
+                      .last_of_step = last_micro_batch_,
+                      .addends = std::exchange(state.whole, at::Tensor()),
+                      .sum = {},
+                      .pending = {}};
   state.views.clear();
   reduction.sum = reduction.addends.narrow(0, layout.part_begin(part_), layout.part_numel());
   reduction.pending = communicator_.reduce_scatter_sum(reduction.addends, reduction.sum);
@@ -73,9 +77,13 @@ void GradientStore::reduce_partitioned(size_t unit) {
 void GradientStore::reduce_whole(size_t unit) {
   UnitState& state = states_[unit];
   state.whole_empty = false;
-  if (!last_micro_batch_ || communicator_.world_size() == 1) return;
+  if (!last_micro_batch_) return;
+  if (communicator_.world_size() == 1) {
+    if (on_summed_) on_summed_(unit);
+    return;
+  }
   const FlatLayout& layout = layouts_[unit];
-  Reduction reduction{.unit = unit, .addends = state.whole, .sum = state.shard, .pending = {}};
+  Reduction reduction{.unit = unit, .last_of_step = true, .addends = state.whole, .sum = state.shard, .pending = {}};
   if (pool_.options().dtype() != state.whole.dtype()) {
     reduction.addends = pool_.take(layout.padded_numel());
     reduction.addends.copy_(state.whole);
@@ -98,6 +106,7 @@ void GradientStore::complete(Reduction reduction) {
     pool_.put_back(std::move(reduction.addends));
   }
   state.shard_empty = false;
+  if (reduction.last_of_step && on_summed_) on_summed_(reduction.unit);
 }
 
 void GradientStore::finish_step() {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -35,6 +36,11 @@ class GradientStore {
 
   at::ScalarType shard_dtype() const { return shard_dtype_; }
 
+  // Called for each unit as soon as this rank's part of its gradient is whole, in the order in which that happens; what
+  // it queues on the current stream runs after the sum.
+  using OnSummed = std::function<void(size_t unit)>;
+  void on_summed(OnSummed callback) { on_summed_ = std::move(callback); }
+
   // Forgets the last step's gradients.
   void begin_step();
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
@@ -57,6 +63,7 @@ class GradientStore {
   };
   struct Reduction {
     size_t unit = 0;
+    bool last_of_step = true;
     at::Tensor addends;  // in the communication dtype; buffer of the pool unless it is the unit's own
     at::Tensor sum;      // this rank's part of it
     std::unique_ptr<PendingCollective> pending;
@@ -72,6 +79,7 @@ class GradientStore {
   int part_;
   bool partitioned_;
   bool last_micro_batch_ = true;
+  OnSummed on_summed_;
   at::ScalarType shard_dtype_;
   BufferPool pool_;  // in the communication dtype
   std::vector<UnitState> states_;

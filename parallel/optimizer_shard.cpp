@@ -2,14 +2,14 @@
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
-#include <c10/cuda/CUDAStream.h>
+#include <c10/core/StreamGuard.h>
 
 #include "parallel/host_memory.hpp"
 
 namespace mpzero::parallel {
 
 OptimizerShard::OptimizerShard(int64_t numel, const Options& options)
-    : staged_(options.placement == Placement::kHost && options.device.is_cuda()) {
+    : staged_(options.placement == Placement::kHost && options.device.is_cuda()), copy_stream_(options.copy_stream) {
   const auto make_state = [&] {
     return staged_ ? host_tensor(numel, at::kFloat, options.pinned)
                    : at::zeros({numel}, at::TensorOptions().dtype(at::kFloat).device(options.device));
@@ -30,8 +30,13 @@ void OptimizerShard::fetch_gradient(const at::Tensor& gradient) {
     gradient_ = gradient;
     return;
   }
+  at::cuda::CUDAEvent gradient_ready;
+  gradient_ready.record(c10::cuda::getCurrentCUDAStream());
+  const c10::cuda::CUDAStream stream = copy_stream_.value_or(c10::cuda::getCurrentCUDAStream());
+  gradient_ready.block(stream);
+  const c10::StreamGuard on_copy_stream(stream);
   gradient_.copy_(gradient, /*non_blocking=*/true);
-  gradient_arrived_.record(c10::cuda::getCurrentCUDAStream());
+  gradient_arrived_.record(stream);
 }
 
 void OptimizerShard::update(const AdamWUpdate& update, const at::Tensor& parameter) {

@@ -2,6 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <optional>
 
 #include "base/optimizer_state.hpp"
 #include "parallel/adamw.hpp"
@@ -15,8 +18,9 @@ class OptimizerShard {
  public:
   struct Options {
     Placement placement = Placement::kDevice;
-    at::Device device = at::kCPU;                        // that trains
-    bool pinned = false;                                 // host memory
+    at::Device device = at::kCPU;                      // that trains
+    bool pinned = false;                               // host memory
+    std::optional<c10::cuda::CUDAStream> copy_stream;  // for gradients on their way to the host; none: the current one
     Placement parameter_placement = Placement::kDevice;  // of what update() will write
     at::ScalarType gradient_dtype = at::kFloat;
     at::ScalarType parameter_dtype = at::kFloat;
@@ -26,8 +30,8 @@ class OptimizerShard {
   int64_t numel() const { return master_.numel(); }
   bool on_host() const { return staged_; }
 
-  // Starts to bring the gradient [numel] to where the update happens; `gradient` must stay untouched until update()
-  // returns.
+  // Starts to bring the gradient [numel] to where the update happens, beside what is queued on the current stream
+  // later; `gradient` must stay untouched until update() returns.
   void fetch_gradient(const at::Tensor& gradient);
   // AdamW. Writes the rounded master weights to `parameter` [numel], on the device or in host memory.
   void update(const AdamWUpdate& update, const at::Tensor& parameter);
@@ -46,6 +50,7 @@ class OptimizerShard {
   at::Tensor master_, exp_avg_, exp_avg_sq_;  // fp32
   at::Tensor gradient_;                       // where the update reads it
   at::Tensor parameter_staging_;              // host, when staged
+  std::optional<c10::cuda::CUDAStream> copy_stream_;
   at::cuda::CUDAEvent gradient_arrived_;
 };
 

@@ -1,11 +1,9 @@
 #include "parallel/zero_engine.hpp"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "parallel/host_memory.hpp"
@@ -47,12 +45,15 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
                   .gradient_accumulation_steps = options.gradient_accumulation_steps,
                   .device = options.device,
                   .communication_dtype = options.communication_dtype}) {
+  gradients_.on_summed([this](size_t unit) { take_gradient(unit); });
   const bool offload = options.optimizer_placement == Placement::kHost;
   int64_t total = 0;
   for (const UnitSpec& unit : units_) total += unit.numel();
   // The first units of the forward pass are updated last on the host, so they are the ones to keep on the device.
   int64_t on_device_budget =
       offload ? std::llround(static_cast<double>(total) * (1 - options.optimizer_host_ratio)) : total;
+  std::optional<c10::cuda::CUDAStream> copy_stream;
+  if (offload && options.device.is_cuda()) copy_stream = c10::cuda::getStreamFromPool();
   shards_.reserve(units_.size());
   for (size_t u = 0; u < units_.size(); ++u) {
     const bool fits = units_[u].numel() <= on_device_budget;
@@ -61,6 +62,7 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
                          OptimizerShard::Options{.placement = fits ? Placement::kDevice : Placement::kHost,
                                                  .device = options.device,
                                                  .pinned = options.pin_memory,
+                                                 .copy_stream = copy_stream,
                                                  .parameter_placement = options.parameter_placement,
                                                  .gradient_dtype = gradients_.shard_dtype(),
                                                  .parameter_dtype = options.dtype});
@@ -130,17 +132,22 @@ std::span<const float> ZeroEngine::read_state(size_t unit, StateKind kind) {
   return {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())};
 }
 
+void ZeroEngine::begin_step() {
+  gradients_.begin_step();
+  squares_ = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(options_.device));
+}
+
+void ZeroEngine::take_gradient(size_t unit) {
+  const at::Tensor& gradient = gradients_.shard(unit);
+  squares_.add_(sum_of_squares(gradient));
+  shards_[unit].fetch_gradient(gradient);
+}
+
 StepSummary ZeroEngine::summarize(const at::Tensor& loss_sum, int64_t count) {
   gradients_.finish_step();
-  at::Tensor squares = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(options_.device));
-  for (size_t u = 0; u < units_.size(); ++u) {
-    const at::Tensor& gradient = gradients_.shard(u);
-    squares.add_(sum_of_squares(gradient));
-    shards_[u].fetch_gradient(gradient);
-  }
   // With unsharded states every rank has counted the whole gradient.
-  if (layouts_.front().parts() == 1) squares.div_(communicator_.world_size());
-  const at::Tensor totals = at::stack({squares, loss_sum.to(at::kDouble)});
+  if (layouts_.front().parts() == 1) squares_.div_(communicator_.world_size());
+  const at::Tensor totals = at::stack({squares_, loss_sum.to(at::kDouble)});
   if (communicator_.world_size() > 1) communicator_.all_reduce_sum(totals)->wait();
   const at::Tensor on_host = totals.cpu();
   const double* values = on_host.const_data_ptr<double>();

@@ -47,6 +47,8 @@ class ZeroEngine {
   // outlive the engine.
   ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options, Communicator& parameter_communicator,
              Communicator& gradient_communicator);
+  ZeroEngine(const ZeroEngine&) = delete;
+  ZeroEngine& operator=(const ZeroEngine&) = delete;
 
   // Sets the weights from `source` and the moments to zero. Collective over `group`: an error on one rank is thrown on
   // all.
@@ -55,6 +57,8 @@ class ZeroEngine {
   ParameterStore& parameters() { return parameters_; }
   GradientStore& gradients() { return gradients_; }
 
+  // Before the first micro-batch of a step.
+  void begin_step();
   // Waits for the step's gradients and measures them. `loss_sum`: this rank's losses added up, a scalar on the device;
   // `count`: how many there are over all ranks.
   StepSummary summarize(const at::Tensor& loss_sum, int64_t count);
@@ -77,6 +81,8 @@ class ZeroEngine {
 
  private:
   void publish_all();
+  // Measures this rank's part of a unit's gradient and sends it to where its optimizer is, while backward goes on.
+  void take_gradient(size_t unit);
   // Host memory of `count` fp32 values, the same at each call.
   at::Tensor staging(int64_t count);
 
@@ -88,6 +94,7 @@ class ZeroEngine {
   ParameterStore parameters_;
   GradientStore gradients_;
   std::vector<OptimizerShard> shards_;
+  at::Tensor squares_;  // of this rank's gradients so far in this step, fp64 on the device
   at::Tensor staging_;
 };
 

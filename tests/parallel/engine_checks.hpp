@@ -95,7 +95,7 @@ inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::
   std::vector<double> norms;
   const int64_t micro_batches = run.samples / world_size;
   for (int64_t step = first_step; step < run.steps; ++step) {
-    engine.gradients().begin_step();
+    engine.begin_step();
     for (int64_t a = 0; a < micro_batches; ++a) {
       engine.gradients().begin_micro_batch(a + 1 == micro_batches);
       for (size_t u = toy_units().size(); u-- > 0;) {
