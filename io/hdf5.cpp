@@ -26,6 +26,9 @@ static_assert(sizeof(hsize_t) == sizeof(uint64_t));
 class Lock {
  public:
   Lock() : guard_(mutex()) {
+    // Every handle here has an owner that closes it. The library's own clean-up at exit would only meet files that
+    // could not be closed because the disk was full, and crashes over them.
+    [[maybe_unused]] static const herr_t no_cleanup_at_exit = H5dont_atexit();
     // A thread-safe library keeps this switch for each thread.
     static thread_local const herr_t silenced = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
     static_cast<void>(silenced);
@@ -168,7 +171,7 @@ std::string Node::text_attribute(const std::string& name) const {
   }
   if (H5Tis_variable_str(stored.id()) > 0) {
     char* text = nullptr;
-    if (H5Aread(attribute.id(), stored.id(), &text) < 0) {
+    if (H5Aread(attribute.id(), stored.id(), static_cast<void*>(&text)) < 0) {
       throw_user_error("cannot read attribute '{}' on {}: {}", name, where(), reason());
     }
     const std::unique_ptr<char, herr_t (*)(void*)> owned(text, &H5free_memory);
@@ -208,7 +211,7 @@ void Node::set_attribute(const std::string& name, const std::string& text) {
   const Handle attribute(H5Acreate2(handle_.id(), name.c_str(), type.id(), space.id(), H5P_DEFAULT, H5P_DEFAULT),
                          &H5Aclose);
   const char* const pointer = text.c_str();
-  if (!attribute || H5Awrite(attribute.id(), type.id(), &pointer) < 0) {
+  if (!attribute || H5Awrite(attribute.id(), type.id(), static_cast<const void*>(&pointer)) < 0) {
     throw_not_written(fmt::format("write attribute '{}' on {}", name, where()), file_);
   }
 }
