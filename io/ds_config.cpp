@@ -37,6 +37,10 @@ void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
   if (auto params = section->section("params")) {
     params->read("lr", optimizer.lr, Auto::kAllowed, 0.0, kInfinity);
     params->read("betas", optimizer.betas, Auto::kAllowed, 0.0, 1.0);
+    const auto& [beta1, beta2] = optimizer.betas.value;
+    if (beta1 == 1.0 || beta2 == 1.0) {
+      params->fail("betas", fmt::format("is [{}, {}]; both must be less than 1", beta1, beta2));
+    }
     params->read("eps", optimizer.eps, Auto::kAllowed, 0.0, kInfinity);
     params->read("weight_decay", optimizer.weight_decay, Auto::kAllowed, 0.0, kInfinity);
     params->read("bias_correction", optimizer.bias_correction, Auto::kRefused);

@@ -68,12 +68,21 @@ std::string syntax_error_detail(const std::string& what) {
   return begin == std::string::npos ? "not readable as JSON" : what.substr(begin + marker.size());
 }
 
+// "[json.exception.out_of_range.406] number overflow parsing '1e400'" without the library's name for it.
+std::string without_library_tag(const std::string& what) {
+  const size_t end = what.find("] ");
+  return end == std::string::npos ? what : what.substr(end + 2);
+}
+
 }  // namespace
 
 json parse_strict_json(const std::string& text, const std::string& file) {
   if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isspace(c); })) {
     throw_user_error("{} is empty; it must hold a JSON object such as {{\"train_micro_batch_size_per_gpu\": 1}}.",
                      file);
+  }
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
+    throw_user_error("{} is UTF-16 text; save it as UTF-8.", file);
   }
   DuplicateKeyCheck duplicates(file);
   try {
@@ -83,9 +92,15 @@ json parse_strict_json(const std::string& text, const std::string& file) {
     const auto line = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end), '\n') + 1;
     const size_t line_break = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
     const size_t column = line_break == std::string::npos ? end + 1 : end - line_break;
+    if (end < text.size() && (text[end] == '/' || text[end] == '#')) {
+      throw_user_error("{}, line {}, column {}: not valid JSON, which has no comments; remove the comment.", file, line,
+                       column);
+    }
     throw_user_error(
         "{}, line {}, column {}: not valid JSON, {}; look for a missing or a trailing comma or quote there.", file,
         line, column, syntax_error_detail(error.what()));
+  } catch (const json::out_of_range& error) {
+    throw_user_error("{}: {}; write a number that a double can hold.", file, without_library_tag(error.what()));
   }
 }
 

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -17,18 +16,24 @@
 namespace mpzero::io {
 namespace {
 
+// Whether a killed run may have left `line` behind as the first half of a step.
+bool may_be_half_a_step(std::string_view line) {
+  constexpr std::string_view kBegin = "{\"step\":";
+  return line.substr(0, kBegin.size()) == kBegin.substr(0, line.size());
+}
+
 // The lines of steps 1 .. steps_done by step, or nothing if the file is already exactly that.
 std::optional<std::map<int64_t, std::string>> lines_to_keep(const std::filesystem::path& path, int64_t steps_done) {
   std::ifstream file(path);
-  if (!file) throw_user_error("metrics file {} cannot be read: {}", path.string(), std::strerror(errno));
+  if (!file) throw_system_error("read metrics file", path, errno);
   std::map<int64_t, std::string> kept;
   bool unchanged = true;
   std::string line;
   for (int64_t number = 1; std::getline(file, line); ++number) {
-    const bool cut_off = file.eof();  // a run that was killed may leave half a line at the end
+    const bool cut_off = file.eof();
     const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     const bool is_step = object.is_object() && object.contains("step") && object["step"].is_number_integer();
-    if (!is_step && !cut_off) {
+    if (!is_step && !(cut_off && may_be_half_a_step(line))) {
       throw_user_error("metrics file {} holds something else in line {}: give --metrics_file another name or remove it",
                        path.string(), number);
     }
@@ -51,7 +56,7 @@ void write_all(int descriptor, std::string_view text, const std::filesystem::pat
 
 int open_to_append(const std::filesystem::path& path, int flags) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
-  if (descriptor < 0) throw_user_error("metrics file {} cannot be written: {}", path.string(), std::strerror(errno));
+  if (descriptor < 0) throw_system_error("write metrics file", path, errno);
   return descriptor;
 }
 
@@ -71,7 +76,7 @@ void replace(const std::filesystem::path& path, const std::map<int64_t, std::str
   ::close(descriptor);
   std::error_code error;
   std::filesystem::rename(temporary, path, error);
-  if (error) throw_failure("cannot replace metrics file {}: {}", path.string(), error.message());
+  if (error) throw_system_error("replace metrics file", path, error.value());
 }
 
 }  // namespace
@@ -79,8 +84,10 @@ void replace(const std::filesystem::path& path, const std::map<int64_t, std::str
 MetricsLog::MetricsLog(std::filesystem::path path, int64_t steps_done) : path_(std::move(path)) {
   std::error_code error;
   if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), error);
-  if (error) throw_user_error("the folder of metrics file {} cannot be made: {}", path_.string(), error.message());
-  if (std::filesystem::is_directory(path_)) throw_user_error("metrics file {} is a folder", path_.string());
+  if (error) throw_system_error("make the folder of metrics file", path_, error.value());
+  if (std::filesystem::is_directory(path_)) {
+    throw_user_error("metrics file {} is a folder; name a file in it", path_.string());
+  }
   if (std::filesystem::is_regular_file(path_)) {
     if (const auto lines = lines_to_keep(path_, steps_done)) replace(path_, *lines);
   }

@@ -145,6 +145,8 @@ ModelConfig ModelConfig::from_json(std::string_view text, const std::string& sou
     object = json::parse(text);
   } catch (const json::parse_error& error) {
     throw_user_error("{}: not valid JSON near byte {}; mend the file or export it again.", source, error.byte);
+  } catch (const json::out_of_range&) {
+    throw_user_error("{}: holds a number too large for a double; mend the file or export it again.", source);
   }
   if (!object.is_object()) throw_user_error("{}: holds no JSON object; give a Hugging Face config.json.", source);
 

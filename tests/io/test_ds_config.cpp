@@ -164,6 +164,21 @@ TEST_CASE("both spellings of cos_min_ratio are read and may not contradict each 
   CHECK_THAT(error, Contains("is 0.5"));
 }
 
+TEST_CASE("what other programs let pass as JSON is refused with what it is") {
+  CHECK_THAT(error_of("{\n  // the batch\n}"), Contains("ds.json, line 2, column 3") && Contains("no comments"));
+  CHECK_THAT(error_of("{} # done"), Contains("line 1, column 4") && Contains("no comments"));
+  CHECK_THAT(error_of(R"({"gradient_clipping": 1e400})"), Contains("ds.json: number overflow parsing '1e400'; "));
+  CHECK_THAT(error_of(R"({"gradient_clipping": NaN})"), Contains("line 1, column 23"));
+  CHECK_THAT(error_of(std::string("\xFF\xFE{\0}\0", 6)), Contains("ds.json is UTF-16"));
+  CHECK(error_of("\xEF\xBB\xBF{}") == "no error");
+}
+
+// With a beta of 1 the bias correction divides by zero.
+TEST_CASE("a beta of 1 is refused") {
+  CHECK_THAT(error_of(R"({"optimizer": {"type": "AdamW", "params": {"betas": [0.9, 1.0]}}})"),
+             Contains("optimizer.params.betas is [0.9, 1]") && Contains("less than 1"));
+}
+
 TEST_CASE("a key that stands twice is refused with its full path") {
   CHECK(error_of(R"({"bf16": {"enabled": true}, "bf16": {"enabled": false}})") ==
         "ds.json: key bf16 stands there twice; remove one of the two.");

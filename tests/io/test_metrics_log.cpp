@@ -116,13 +116,24 @@ TEST_CASE("A file that holds something else is refused and left as it is") {
   CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "{\"step\":1}\nDo not lose this.\nNor this.\n");
 }
 
+TEST_CASE("A last line without an end is dropped only where it may be half a step") {
+  const TemporaryFolder folder;
+  const auto path = folder / "notes.txt";
+  std::ofstream(path) << "Do not lose this";
+  CHECK(lacks(message_of<UserError>([&] { MetricsLog(path, 5); }), {"notes.txt", "line 1"}) == "");
+  std::ifstream file(path);
+  CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "Do not lose this");
+}
+
 TEST_CASE("A place that cannot be written is a user's mistake") {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "folder");
-  CHECK(lacks(message_of<UserError>([&] { MetricsLog(folder / "folder", 0); }), {"is a folder"}) == "");
+  CHECK(lacks(message_of<UserError>([&] { MetricsLog(folder / "folder", 0); }), {"is a folder", "name a file"}) == "");
   std::ofstream(folder / "file") << "";
-  CHECK(lacks(message_of<UserError>([&] { MetricsLog(folder / "file/metrics.jsonl", 0); }), {"file/metrics.jsonl"}) ==
-        "");
+  CHECK(lacks(message_of<UserError>([&] { MetricsLog(folder / "file/metrics.jsonl", 0); }),
+              {"file/metrics.jsonl", "Not a directory", "check the path"}) == "");
+  CHECK(lacks(message_of<UserError>([&] { MetricsLog("/proc/metrics.jsonl", 0); }),
+              {"/proc/metrics.jsonl", "No such file", "check the path"}) == "");
 }
 
 TEST_CASE("A full disk is reported with the file's name") {

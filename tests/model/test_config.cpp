@@ -46,6 +46,15 @@ bool contains(const std::string& text, const std::vector<std::string>& parts) {
 
 }  // namespace
 
+TEST_CASE("a number that no double holds is refused with the file") {
+  try {
+    ModelConfig::from_json(R"({"model_type": "llama", "rms_norm_eps": 1e400})", "x/config.json");
+    FAIL("was accepted");
+  } catch (const UserError& e) {
+    CHECK(std::string(e.what()).find("x/config.json") == 0);
+  }
+}
+
 TEST_CASE("presets have the published sizes") {
   // Parameter counts: the sums of the published safetensors indices (Qwen/Qwen3-0.6B tied, meta-llama/Meta-Llama-3-8B).
   CHECK(num_parameters(preset("qwen3_0_6b")) == 596'049'920);
