@@ -102,7 +102,9 @@ void Trainer::start() {
   log_.say(fmt::format("Created model with total parameters: {}", model::num_parameters(setup_.model)));
   // Now rather than when the first checkpoint is due.
   run_on_all_ranks(mpi_, [&] {
-    if (mpi_.rank() == 0) io::check_writable(config_.checkpoint_dir);
+    if (mpi_.rank() != 0) return;
+    io::check_writable(config_.checkpoint_dir);
+    lock_.emplace(config_.checkpoint_dir);
   });
   std::optional<std::filesystem::path> checkpoint;
   run_on_all_ranks(mpi_, [&] { checkpoint = checkpoint_to_resume(config_); });

@@ -11,6 +11,7 @@
 #include "app/step_log.hpp"
 #include "app/training_pass.hpp"
 #include "io/data_loader.hpp"
+#include "io/folder_lock.hpp"
 #include "model/decoder.hpp"
 #include "parallel/communicator.hpp"
 #include "parallel/mpi_runtime.hpp"
@@ -47,6 +48,7 @@ class Trainer {
   TrainingPass pass_;
   RunPosition position_;
   std::optional<int64_t> saved_step_;
+  std::optional<io::FolderLock> lock_;  // of checkpoint_dir, on rank 0
   std::optional<io::DataLoader> train_data_;
   std::optional<io::ValidationSet> validation_data_;
   StepLog log_;

@@ -153,6 +153,34 @@ def test_loss_that_is_not_finite(tmp_path: Path) -> None:
     assert run.latest.name == f"tiny-{steps[-1]}steps"
 
 
+def test_folder_in_use(tmp_path: Path) -> None:
+    """A second run in the same folder would take the first one's checkpoints and metrics apart."""
+    run = TinyRun(tmp_path)
+    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", str(BUILD / "bin" / "mpzero"), "train"]
+    first = subprocess.Popen(
+        [*command, *run.flags(), "--max_steps=1000000", "--checkpoint_freq=3", "--keep_last=1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **ENVIRONMENT},
+    )
+    try:
+        deadline = time.monotonic() + 200
+        while not (run.checkpoints / "latest").exists():
+            assert first.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        sentence = refuse(run)
+        assert "another run (process" in sentence
+        assert str(run.checkpoints) in sentence
+        assert "--checkpoint_dir" in sentence
+        assert first.poll() is None
+    finally:
+        first.terminate()
+        first.wait(timeout=60)
+    steps = [line["step"] for line in run.metrics()]
+    assert steps == list(range(1, len(steps) + 1))
+
+
 def test_one_rank_dies(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", str(BUILD / "bin" / "mpzero"), "train"]

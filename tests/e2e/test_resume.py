@@ -123,5 +123,6 @@ def test_without_resuming(tmp_path: Path) -> None:
 def test_keep_last(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     run.train("--max_steps=6", "--checkpoint_freq=1", "--keep_last=2")
-    assert sorted(path.name for path in run.checkpoints.iterdir()) == ["latest", "tiny-5steps", "tiny-6steps"]
+    names = sorted(path.name for path in run.checkpoints.iterdir())
+    assert names == [".lock", "latest", "tiny-5steps", "tiny-6steps"]
     assert run.latest.name == "tiny-6steps"
