@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -33,6 +35,10 @@ void dispatch(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) 
   });
   train({words.begin() + 1, words.end()}, mpi);
 }
+
+constexpr const char* kOutOfHostMemory =
+    "out of host memory; lower train_micro_batch_size_per_gpu, give --recompute full, shard more with a higher ZeRO "
+    "stage or more ranks, or take a smaller model";
 
 // How long a rank that failed alone leaves the word to ranks below it that may have met the same.
 constexpr std::chrono::milliseconds kPrecedence(300);
@@ -63,7 +69,13 @@ int run(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
                     "more with a higher ZeRO stage ({})",
                     error.what_without_backtrace()),
         ErrorScope::kThisRank, kUserErrorExitCode);
+  } catch (const std::bad_alloc&) {
+    return end_with(mpi, kOutOfHostMemory, ErrorScope::kThisRank, kUserErrorExitCode);
   } catch (const c10::Error& error) {
+    // What torch's allocator of host memory says; it has no class of its own.
+    if (std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos) {
+      return end_with(mpi, kOutOfHostMemory, ErrorScope::kThisRank, kUserErrorExitCode);
+    }
     return end_with(mpi, error.what_without_backtrace(), ErrorScope::kThisRank, kFailureExitCode);
   } catch (const std::exception& error) {
     return end_with(mpi, error.what(), ErrorScope::kThisRank, kFailureExitCode);

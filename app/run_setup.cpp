@@ -51,6 +51,12 @@ model::ModelConfig read_model(const CommandLine& command_line) {
   if (command_line.model_config) {
     path = *command_line.model_config;
   } else if (command_line.init_from && !command_line.model_type) {
+    if (!fs::is_directory(*command_line.init_from)) {
+      throw_user_error(
+          "--init_from {}: there is no such folder; download the weights first, e.g. with `.venv/bin/hf download NAME "
+          "--local-dir FOLDER`",
+          *command_line.init_from);
+    }
     path = fs::path(*command_line.init_from) / "config.json";
   } else {
     path = preset_path(command_line.model_type.value_or(RunConfig{}.model_type));
@@ -104,6 +110,14 @@ RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size) {
     io::TokenDataset(config.validation_data, config.seq_length).check_vocabulary(setup.model.vocab_size);
   }
   apply_epochs(config, train_data.num_windows(), setup.warnings);
+  if (config.train_batch_size > train_data.num_windows()) {
+    setup.warnings.push_back(
+        fmt::format("train_batch_size {} is more than the {} sequences of {}, so that every step repeats some of them.",
+                    config.train_batch_size, train_data.num_windows(), config.train_data));
+  }
+  setup.data_order =
+      fmt::format("{} sequences of {} tokens, tokenizer {}, {}", train_data.num_windows(), config.seq_length,
+                  train_data.tokenizer(), config.shuffle ? "shuffled" : "in the file's order");
   return setup;
 }
 

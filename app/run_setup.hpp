@@ -13,6 +13,7 @@ namespace mpzero {
 struct RunSetup {
   RunConfig config;
   model::ModelConfig model;
+  std::string data_order;             // io::TrainingProgress::data_order
   std::vector<std::string> warnings;  // for the user, one line each
 };
 

@@ -1,6 +1,9 @@
 #include "app/run_state.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <set>
 
 #include "base/error.hpp"
 #include "io/checkpoint.hpp"
@@ -10,6 +13,29 @@
 namespace mpzero {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+// Weights that the model has no place for are a sign of another model: one with biases, more layers, an untied head.
+void check_all_used(const io::SafetensorsSource& weights, const std::vector<UnitSpec>& units,
+                    const std::string& folder) {
+  std::set<std::string> used;
+  for (const UnitSpec& unit : units) {
+    for (const ParameterSpec& parameter : unit.parameters) used.insert(parameter.name);
+  }
+  // A tied head is often saved beside the embedding, and old Llama checkpoints hold their table of rotations.
+  const auto is_copy = [](const std::string& name) {
+    return name == "lm_head.weight" || name.ends_with(".rotary_emb.inv_freq");
+  };
+  for (const ParameterSpec& stored : weights.parameters()) {
+    if (used.contains(stored.name) || is_copy(stored.name)) continue;
+    throw_user_error(
+        "--init_from {}: the model has no place for tensor {} [{}]; give the config.json that belongs to these weights",
+        folder, stored.name, fmt::join(stored.shape, ", "));
+  }
+}
+
+}  // namespace
 
 std::string checkpoint_tag(const RunConfig& config, int64_t step) {
   return fmt::format("{}-{}steps", config.model_type, step);
@@ -22,7 +48,7 @@ std::optional<fs::path> checkpoint_to_resume(const RunConfig& config) {
 }
 
 RunPosition restore_run(const fs::path& checkpoint, const RunSetup& setup, const std::vector<UnitSpec>& units,
-                        parallel::ZeroEngine& engine, ProcessGroup& group) {
+                        parallel::ZeroEngine& engine, ProcessGroup& group, std::vector<std::string>& warnings) {
   std::optional<io::CheckpointReader> reader;
   run_on_all_ranks(group, [&] {
     reader.emplace(checkpoint);
@@ -38,16 +64,26 @@ RunPosition restore_run(const fs::path& checkpoint, const RunSetup& setup, const
                      std::span<float> out) { reader->read(units[unit].name, kind, begin, out); },
                  group);
   const io::TrainingProgress& progress = reader->progress();
+  if (!progress.data_order.empty() && progress.data_order != setup.data_order) {
+    warnings.push_back(
+        fmt::format("the data is not that of {} ({}; now {}): it goes on at sequence {} of the new order, and what was "
+                    "seen before may come again.",
+                    checkpoint.string(), progress.data_order, setup.data_order, progress.windows_seen));
+  }
   return {.step = progress.step, .windows_seen = progress.windows_seen, .tokens_seen = progress.tokens_seen};
 }
 
-void initialize_run(const RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup& group) {
+void initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
+                    ProcessGroup& group) {
   if (setup.config.init_from.empty()) {
     engine.initialize(model::RandomInitializer(setup.config.seed, setup.model.initializer_range), group);
     return;
   }
   std::optional<io::SafetensorsSource> weights;
-  run_on_all_ranks(group, [&] { weights.emplace(setup.config.init_from); });
+  run_on_all_ranks(group, [&] {
+    weights.emplace(setup.config.init_from);
+    check_all_used(*weights, units, setup.config.init_from);
+  });
   engine.initialize(*weights, group);
 }
 
@@ -66,6 +102,7 @@ fs::path save_run(const RunSetup& setup, const RunPosition& position, const std:
                                       .tokens_seen = position.tokens_seen,
                                       .windows_seen = position.windows_seen,
                                       .seed = config.seed,
+                                      .data_order = setup.data_order,
                                       .dtype = config.dtype,
                                       .zero_stage = config.zero.stage,
                                       .model_config_json = setup.model.to_json(),

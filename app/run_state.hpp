@@ -23,12 +23,14 @@ struct RunPosition {
 std::optional<std::filesystem::path> checkpoint_to_resume(const RunConfig& config);
 
 // Fills the engine from the checkpoint. Collective: an error on one rank is thrown on all. Each rank reads its own
-// shard.
+// shard. Adds to `warnings` what the user may not have meant.
 RunPosition restore_run(const std::filesystem::path& checkpoint, const RunSetup& setup,
-                        const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine, ProcessGroup& group);
+                        const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine, ProcessGroup& group,
+                        std::vector<std::string>& warnings);
 
 // Fills the engine with --init_from's weights, or with random ones. Collective.
-void initialize_run(const RunSetup& setup, parallel::ZeroEngine& engine, ProcessGroup& group);
+void initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
+                    ProcessGroup& group);
 
 // Writes the checkpoint of this position and prunes older ones; returns its folder. Collective.
 std::filesystem::path save_run(const RunSetup& setup, const RunPosition& position, const std::vector<UnitSpec>& units,

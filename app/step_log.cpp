@@ -27,6 +27,12 @@ void StepLog::say(const std::string& line) {
   std::fflush(stdout);
 }
 
+void StepLog::warn(const std::string& line) {
+  if (!speaks_) return;
+  if (bar_) bar_->clear();
+  fmt::print(stderr, "mpzero: warning: {}\n", line);
+}
+
 void StepLog::step(const StepReport& report) {
   if (!speaks_) return;
   ++steps_;

@@ -24,8 +24,7 @@ struct StepReport {
 };
 
 // What the user sees of the loop: DeepSpeed users' log lines on stdout, a progress bar on stderr, a line of JSON a step
-// in
-// --metrics_file. Only rank 0's log speaks.
+// in --metrics_file. Only rank 0's log speaks.
 class StepLog {
  public:
   StepLog(const RunConfig& config, bool speaks);
@@ -34,6 +33,8 @@ class StepLog {
   void begin(int64_t steps_done);
   // A line of its own on stdout.
   void say(const std::string& line);
+  // A line of its own on stderr, for what the user may not have meant.
+  void warn(const std::string& line);
   void step(const StepReport& report);
 
  private:

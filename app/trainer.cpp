@@ -110,11 +110,13 @@ void Trainer::start() {
   run_on_all_ranks(mpi_, [&] { checkpoint = checkpoint_to_resume(config_); });
   if (checkpoint) {
     log_.say(fmt::format("Found existing checkpoint: {}", checkpoint->string()));
-    position_ = restore_run(*checkpoint, setup_, decoder_.units(), engine_, mpi_);
+    std::vector<std::string> warnings;
+    position_ = restore_run(*checkpoint, setup_, decoder_.units(), engine_, mpi_, warnings);
+    for (const std::string& warning : warnings) log_.warn(warning);
     saved_step_ = position_.step;
     log_.say(fmt::format("Resumed from checkpoint at step {}", position_.step));
   } else {
-    initialize_run(setup_, engine_, mpi_);
+    initialize_run(setup_, decoder_.units(), engine_, mpi_);
   }
   run_on_all_ranks(mpi_, [&] {
     const io::LoaderOptions options = loader_options(setup_, mpi_, position_);

@@ -32,7 +32,9 @@ struct TrainingProgress {
   int64_t tokens_seen = 0;
   int64_t windows_seen = 0;  // training windows consumed by all ranks together: the data position
   uint64_t seed = 0;         // of the weights and of the shuffle
-  std::string dtype;         // "bf16" or "fp32"
+  // Which windows there are and in which order, in words; a run with others cannot take up the data where they stopped.
+  std::string data_order;
+  std::string dtype;  // "bf16" or "fp32"
   int zero_stage = 0;
   std::string model_config_json;  // the Hugging Face config.json
   std::string run_config_json;    // the ds_config in force, for the record

@@ -160,6 +160,9 @@ std::optional<fs::path> latest_checkpoint(const fs::path& checkpoint_dir) {
 
 fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
   std::error_code error;
+  if (fs::is_regular_file(folder, error)) {
+    throw_user_error("{} is a file: name the folder that holds it", folder.string());
+  }
   if (!fs::is_directory(folder, error)) {
     throw_user_error("there is no checkpoint folder {}: check the path", folder.string());
   }

@@ -77,6 +77,10 @@ struct SafetensorsSource::Impl {
     std::set<std::string> shards;
     for (const auto& [tensor, shard] : shard_of) shards.insert(shard);
     for (const std::string& shard : shards) {
+      if (!fs::exists(folder / shard, error)) {
+        throw_user_error("{} is missing, which {} names: copy or download the folder again", (folder / shard).string(),
+                         kIndexName);
+      }
       for (auto& [name, tensor] : open(shard)) {
         const auto listed = shard_of.find(name);
         if (listed != shard_of.end() && listed->second == shard) tensors.emplace(name, Location{&files.back(), tensor});

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 from tiny_run import MODEL, TinyRun
-from trainer import BUILD, ENVIRONMENT, wait_until_gone, write_tokens
+from trainer import BUILD, ENVIRONMENT, train, wait_until_gone, write_tokens
 
 pytestmark = pytest.mark.e2e
 
@@ -138,6 +138,33 @@ def test_missing_weight(tmp_path: Path) -> None:
     (tmp_path / "init").mkdir()
     (tmp_path / "init" / "config.json").write_text(json.dumps(MODEL))
     assert str(tmp_path / "init") in refuse(TinyRun(tmp_path), f"--init_from={tmp_path / 'init'}")
+
+
+def test_weights_of_another_model(tmp_path: Path) -> None:
+    """Weights that have no place in the model are not left out in silence."""
+    donor = TinyRun(tmp_path / "donor")
+    donor.train("--max_steps=1")
+    weights = tmp_path / "weights"
+    subprocess.run([BUILD / "bin" / "zero_to_fp32", donor.checkpoints, weights], check=True, capture_output=True)
+    run = TinyRun(tmp_path / "run")
+    sentence = refuse(run, f"--init_from={weights}", "--num_hidden_layers=1")
+    assert "model.layers.1." in sentence
+    assert str(weights) in sentence
+    result = run.train("--max_steps=1", f"--init_from={weights}")
+    assert "Batch 1 Loss" in result.stdout
+
+
+def test_weights_that_were_not_downloaded(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    flags = [flag for flag in run.flags() if not flag.startswith("--model_config")]
+    result = train(*flags, "--init_from=Qwen/Qwen3-0.6B", ranks=1, check=False)
+    assert result.returncode == 2
+    assert "--init_from Qwen/Qwen3-0.6B: there is no such folder; download" in result.stderr
+
+
+def test_more_memory_than_there_is(tmp_path: Path) -> None:
+    sentence = refuse(TinyRun(tmp_path), "--vocab_size=2000000000", "--hidden_size=1000000")
+    assert "out of host memory" in sentence
 
 
 def test_loss_that_is_not_finite(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from tiny_run import TinyRun
-from trainer import BUILD, ENVIRONMENT, wait_until_gone
+from tiny_run import VOCAB_SIZE, TinyRun
+from trainer import BUILD, ENVIRONMENT, wait_until_gone, write_tokens
 
 pytestmark = pytest.mark.e2e
 
@@ -118,6 +118,18 @@ def test_without_resuming(tmp_path: Path) -> None:
     result = run.train("--max_steps=3", "--resume_from_checkpoint=none")
     assert "Resumed" not in result.stdout
     assert [line["step"] for line in run.metrics()] == [1, 2, 3]
+
+
+def test_other_data_is_no_silent_change(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=2")
+    assert "the data is not that of" not in run.train("--max_steps=3").stderr
+    other = write_tokens(tmp_path / "other.h5", np.arange(200) % VOCAB_SIZE, VOCAB_SIZE)
+    run.data = other
+    result = run.train("--max_steps=4")
+    assert result.stderr.count("mpzero: warning: the data is not that of") == 1
+    assert "187 sequences of 16 tokens" in result.stderr
+    assert "now 12 sequences of 16 tokens" in result.stderr
 
 
 def test_keep_last(tmp_path: Path) -> None:

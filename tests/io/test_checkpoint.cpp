@@ -60,6 +60,7 @@ TEST_CASE("shards of many checksum blocks are read whole, in part and from threa
 TEST_CASE("progress and configurations come back as they were") {
   const TemporaryFolder folder;
   TrainingProgress saved = progress_at(12, "fp32");
+  saved.data_order = "12 sequences of 16 tokens";
   saved.run_config_json = std::string(100000, 'x');  // more than an HDF5 object header holds
   REQUIRE(save(folder.path(), "tiny-12steps", saved, small_model(), 2) == std::vector<std::string>{"", ""});
   const TrainingProgress read = CheckpointReader(folder / "tiny-12steps").progress();
@@ -67,6 +68,7 @@ TEST_CASE("progress and configurations come back as they were") {
   CHECK(read.tokens_seen == saved.tokens_seen);
   CHECK(read.windows_seen == saved.windows_seen);
   CHECK(read.seed == saved.seed);
+  CHECK(read.data_order == saved.data_order);
   CHECK(read.dtype == saved.dtype);
   CHECK(read.zero_stage == saved.zero_stage);
   CHECK(read.model_config_json == saved.model_config_json);
@@ -113,6 +115,7 @@ TEST_CASE("latest may end in blanks, and what it names must be there") {
   CHECK(find_checkpoint(folder.path(), "tiny-1steps") == folder / "tiny-1steps");
   CHECK_THROWS_AS(find_checkpoint(folder.path(), "tiny-2steps"), UserError);
   CHECK_THROWS_AS(find_checkpoint(folder / "absent"), UserError);
+  CHECK_THROWS_WITH(find_checkpoint(folder / "latest"), Contains("latest is a file: name the folder"));
 
   write_file(folder / "latest", "tiny-9steps\n");
   CHECK_THAT(message_of([&] { latest_checkpoint(folder.path()); }),
