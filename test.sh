@@ -3,7 +3,7 @@
 #
 # Installs what the tests need, builds, and runs the C++ tests (ctest), the Python tests (pytest) and the checks of format and style.
 #   --quick  leaves out training runs from end to end and the virtual Slurm cluster
-#   --tidy   adds clang-tidy on the C++ files that differ from origin/main (all of them where there is no such branch)
+#   --tidy   adds clang-tidy on the sources (not the tests) that differ from origin/main (all of them where there is no such branch)
 # The last line sums up: N passed, N failed, N skipped.
 set -uo pipefail
 
@@ -105,12 +105,12 @@ lock_file() {
 }
 clang_tidy() {
   local -a files
-  local base=""
+  local base="" sources=('app/*.cpp' 'base/*.cpp' 'bench/*.cpp' 'io/*.cpp' 'model/*.cpp' 'parallel/*.cpp')
   base=$(git merge-base HEAD origin/main 2>/dev/null) || true
   if [[ -n $base ]]; then
-    mapfile -t files < <(git diff --name-only --diff-filter=d "$base" -- '*.cpp')
+    mapfile -t files < <(git diff --name-only --diff-filter=d "$base" -- "${sources[@]}")
   else
-    mapfile -t files < <(tracked '*.cpp')
+    mapfile -t files < <(tracked "${sources[@]}")
   fi
   ((${#files[@]} == 0)) || printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(build_jobs)" .venv/bin/clang-tidy --quiet -p "$MPZERO_BUILD"
 }

@@ -40,7 +40,8 @@ __attribute__((always_inline)) inline void adamw_range(const Gradient* __restric
   }
 }
 
-// target_clones does not reach into templates, so each pair of types is spelled out.
+// target_clones does not reach into templates, so each pair of types is spelled out. Types take no parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define MPZERO_DEFINE_ADAMW(name, Gradient, Parameter)                                                  \
   MPZERO_FOR_EACH_CPU void name(const void* gradient, float* master, float* exp_avg, float* exp_avg_sq, \
                                 void* parameter, int64_t count, const AdamWUpdate& update) {            \
@@ -52,6 +53,7 @@ MPZERO_DEFINE_ADAMW(adamw_f32_bf16, float, Bf16Bits)
 MPZERO_DEFINE_ADAMW(adamw_bf16_f32, Bf16Bits, float)
 MPZERO_DEFINE_ADAMW(adamw_bf16_bf16, Bf16Bits, Bf16Bits)
 #undef MPZERO_DEFINE_ADAMW
+// NOLINTEND(bugprone-macro-parentheses)
 
 template <typename T>
 __attribute__((always_inline)) inline double sum_of_squares_range(const T* values, int64_t count) {
@@ -88,7 +90,7 @@ at::Tensor sum_of_squares_host(const at::Tensor& tensor) {
     for (int64_t block = first; block < last; ++block) {
       const int64_t begin = block * kGrain;
       const int64_t length = std::min(kGrain, count - begin);
-      const char* values = bytes + begin * static_cast<int64_t>(tensor.element_size());
+      const char* values = bytes + begin * tensor.element_size();
       partial[static_cast<size_t>(block)] =
           bf16 ? sum_of_squares_bf16(values, length) : sum_of_squares_f32(values, length);
     }
