@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
@@ -13,6 +14,31 @@ from . import PrepareError
 
 FORMAT_VERSION = 1
 CHUNK = 32_768  # elements
+
+
+class _Sink(io.FileIO):
+    """A file for HDF5, which crashes over files that it cannot write to their end: the first error is kept in `error`,
+    and what comes after it is swallowed."""
+
+    def __init__(self, path: Path):
+        self.error: OSError | None = None
+        super().__init__(path, "w+")
+
+    def write(self, data) -> int:
+        rest = memoryview(data)
+        while len(rest) > 0 and self.error is None:
+            try:
+                rest = rest[super().write(rest) :]
+            except OSError as error:
+                self.error = error
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return size or 0
 
 
 class TokenFile:
@@ -29,9 +55,10 @@ class TokenFile:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._remove_leftovers()
-            self._file = h5py.File(self._temporary, "w")
+            self._sink = _Sink(self._temporary)
         except OSError as error:
             raise PrepareError(f"{path} cannot be written: {error.strerror or error}.") from error
+        self._file = h5py.File(self._sink, "w")
         grows = {"maxshape": (None,), "chunks": (CHUNK,)}
         self._tokens = self._file.create_dataset("tokens", (0,), dtype, **grows)
         self._offsets = self._file.create_dataset("document_offsets", (1,), np.uint64, **grows)
@@ -43,11 +70,14 @@ class TokenFile:
         self._extend(self._offsets, (document_ends + self.num_tokens).astype(np.uint64))
         self.num_tokens += len(tokens)
         self.num_documents += len(document_ends)
+        self._check_written()
 
     def commit(self, attributes: dict[str, int | str], arguments: dict) -> None:
         facts = {"format_version": FORMAT_VERSION, "max_token_id": self.max_token_id}
         self._file.attrs.update({**facts, **attributes, "arguments": json.dumps(arguments)})
         self._file.close()
+        self._check_written()
+        self._sink.close()
         _sync(self._temporary)
         os.replace(self._temporary, self.path)
         _sync(self.path.parent)
@@ -55,7 +85,13 @@ class TokenFile:
     def discard(self) -> None:
         """Does nothing after commit."""
         self._file.close()
+        self._sink.close()
         self._temporary.unlink(missing_ok=True)
+
+    def _check_written(self) -> None:
+        if self._sink.error is not None:
+            reason = self._sink.error.strerror
+            raise PrepareError(f"{self.path} cannot be written: {reason}; free some space or choose another folder.")
 
     @staticmethod
     def _extend(dataset, values: np.ndarray) -> None:

@@ -160,6 +160,21 @@ def test_killed_in_the_middle_leaves_no_output(prepare, tmp_path, novel, small_b
     assert read_tokens(tmp_path / "out/a.h5").texts() == ["short"]
 
 
+@pytest.mark.parametrize("blocks", [1, 20, 300])
+def test_disk_that_fills_up(tmp_path, novel, blocks):
+    """A limit on the size of files (1024 bytes each block) fails as a full disk does, at one place or another."""
+    (tmp_path / "a.txt").write_text(novel)
+    limited = ["bash", "-c", f'ulimit -f {blocks}; exec "$@"', "prepare"]
+    arguments = [*limited, *command("a.txt", "out/a.h5", "--tokenizer", "bytes")]
+    process = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 2, process.stderr
+    sentence = process.stderr.strip().splitlines()[-1]
+    assert "out/a.h5 cannot be written: File too large" in sentence, process.stderr
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_output_that_cannot_be_written(prepare, tmp_path):
     (tmp_path / "a.txt").write_text("text")
     assert "a.txt/out.h5 cannot be written" in prepare("a.txt", "a.txt/out.h5", fails=True).stderr
+    sentence = prepare("a.txt", "/proc/out.h5", fails=True).stderr
+    assert "/proc/out.h5 cannot be written: No such file or directory" in sentence
