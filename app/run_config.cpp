@@ -260,8 +260,17 @@ std::string model_name(const CommandLine& line) {
   return path.filename() == "config.json" && !folder.empty() ? folder.string() : path.stem().string();
 }
 
+void check_model_name(const std::string& name) {
+  if (!name.starts_with('.') && name.find('/') == std::string::npos) return;
+  throw_user_error(
+      "--model_type {}: checkpoints are named after it, so it must hold no / and not begin with a dot; give a plain "
+      "name.",
+      name);
+}
+
 void take_flags(const CommandLine& line, RunConfig& config) {
   config.model_type = model_name(line);
+  check_model_name(config.model_type);
   config.model_config = line.model_config.value_or("");
   config.init_from = line.init_from.value_or("");
   config.model_overrides = line.model_overrides;

@@ -358,5 +358,13 @@ TEST_CASE("a model's name is its preset's, or that of the folder its config.json
   CHECK(run("", {"--model_config=models/small.json", "--model_type=mine"}).config.model_type == "mine");
 }
 
+// Otherwise the first checkpoint would be refused, hours later.
+TEST_CASE("a model's name that can be no folder's is refused at once") {
+  for (const char* name : {"meta-llama/Llama-3", ".hidden"}) {
+    CHECK_THAT(error_of("", {"--model_config=small.json", std::string("--model_type=") + name}),
+               Contains(std::string("--model_type ") + name) && Contains("give a plain name"));
+  }
+}
+
 }  // namespace
 }  // namespace mpzero
