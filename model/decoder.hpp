@@ -81,8 +81,10 @@ class Decoder {
                                    const at::Tensor& targets, double loss_scale, Gradients head_gradients,
                                    Gradient& output_weight_gradient) const;
 
+  // How many of `tokens` tokens head_loss and head_forward_backward take at a time on this device.
+  int64_t tokens_per_chunk(int64_t tokens, at::Device device) const;
+
  private:
-  int64_t tokens_per_chunk(const at::Tensor& x) const;
 
   ModelConfig config_;
   DecoderOptions options_;

@@ -12,17 +12,17 @@
 
 namespace mpzero::model {
 
-int64_t Decoder::tokens_per_chunk(const at::Tensor& x) const {
-  const int64_t automatic = x.is_cuda() ? int64_t{1} << 28 : int64_t{1} << 23;
+int64_t Decoder::tokens_per_chunk(int64_t tokens, at::Device device) const {
+  const int64_t automatic = device.is_cuda() ? int64_t{1} << 28 : int64_t{1} << 23;
   const int64_t max_logits = options_.max_logits > 0 ? options_.max_logits : automatic;
-  return std::max<int64_t>(1, max_logits / config_.vocab_size);
+  return std::clamp<int64_t>(max_logits / config_.vocab_size, 1, std::max<int64_t>(tokens, 1));
 }
 
 at::Tensor Decoder::head_loss(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
                               const at::Tensor& targets) const {
   const at::Tensor normed = rms_norm_forward(x.reshape({-1, config_.hidden_size}), head[0], config_.rms_norm_eps).y;
   const at::Tensor flat_targets = targets.reshape(-1);
-  const int64_t tokens = normed.size(0), chunk = tokens_per_chunk(x);
+  const int64_t tokens = normed.size(0), chunk = tokens_per_chunk(tokens, x.device());
   at::Tensor losses = at::empty({tokens}, x.options().dtype(accumulate_type(x.scalar_type())));
   for (int64_t begin = 0; begin < tokens; begin += chunk) {
     const int64_t count = std::min(chunk, tokens - begin);
@@ -38,7 +38,7 @@ Decoder::HeadResult Decoder::head_forward_backward(Weights head, const at::Tenso
   const at::Tensor rows = x.reshape({-1, config_.hidden_size});
   const RmsNormOutput norm = rms_norm_forward(rows, head[0], config_.rms_norm_eps);
   const at::Tensor flat_targets = targets.reshape(-1);
-  const int64_t tokens = rows.size(0), chunk = tokens_per_chunk(x);
+  const int64_t tokens = rows.size(0), chunk = tokens_per_chunk(tokens, x.device());
   at::Tensor losses = at::empty({tokens}, x.options().dtype(accumulate_type(x.scalar_type())));
   at::Tensor d_normed = at::empty_like(norm.y);
   for (int64_t begin = 0; begin < tokens; begin += chunk) {
