@@ -183,7 +183,7 @@ class Operations {
     at::Tensor gradient = random({hidden_});
     roofline_.memory(part, name, calls, bytes, sets, [&](int set) {
       const auto out = model::rms_norm_backward(dy[set], x[set], weight, rstd, residual ? other[set] : at::Tensor());
-      Gradient(gradient).add(out.dweight);
+      Gradient(gradient).add_row_sum(out.dweight_rows);
       return Tensors{out.dx};
     });
   }
@@ -226,8 +226,8 @@ class Operations {
     roofline_.memory(part, name, layers_, bytes, sets, [&](int set) {
       const auto out = model::qk_rope_backward(dq[set], dk[set], dv[set], qkv[set], heads_, norm, rope);
       if (norm.defined()) {
-        Gradient(query_gradient).add(out.dquery_weight);
-        Gradient(key_gradient).add(out.dkey_weight);
+        Gradient(query_gradient).add_row_sum(out.dquery_weight_rows);
+        Gradient(key_gradient).add_row_sum(out.dkey_weight_rows);
       }
       return Tensors{out.dqkv};
     });

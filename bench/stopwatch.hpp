@@ -16,8 +16,8 @@ struct Timing {
   double host_seconds = 0;  // that the host takes to queue a call
 };
 
-// Median over `repeats` rounds of `sets` calls each, with CUDA events around a round on the current stream. A pause is
-// queued ahead of each round, so that the GPU never waits for the host.
+// Median over `repeats` rounds of `sets` calls each, with CUDA events around a round on the current stream. A pause
+// is queued ahead of rounds that the GPU would go through faster than the host queues them. Synchronizes the device.
 Timing measure(int sets, int repeats, const Body& body);
 
 // Enough sets of `bytes` each that one has left the L2 cache when it comes round again.

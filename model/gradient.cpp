@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "model/kernels/embedding.hpp"
+#include "model/kernels/row_sum.hpp"
 #include "model/rows.hpp"
 
 namespace mpzero::model {
@@ -44,6 +45,8 @@ void Gradient::add(const at::Tensor& gradient) {
     view_.add_(gradient);
   }
 }
+
+void Gradient::add_row_sum(const at::Tensor& rows) { row_sum(rows, view_, std::exchange(empty_, false)); }
 
 void Gradient::add_matmul(const at::Tensor& a, const at::Tensor& b) {
   matmul_into(view_, a, b, std::exchange(empty_, false));

@@ -21,6 +21,8 @@ class Gradient {
 
   // += gradient, of the weight's shape, any floating type.
   void add(const at::Tensor& gradient);
+  // += the sum over the rows of `rows`: [R, H] fp32 or fp64, the weight [H].
+  void add_row_sum(const at::Tensor& rows);
   // += a^T b: a [N, out], b [N, in], the weight [out, in].
   void add_matmul(const at::Tensor& a, const at::Tensor& b);
   // weight[rows[i]] += values[i]: rows [N] int64, values [N, in].

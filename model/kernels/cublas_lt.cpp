@@ -1,11 +1,13 @@
 #include "model/kernels/cublas_lt.hpp"
 
 #include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAStream.h>
 
 namespace mpzero::model {
 namespace {
 
+constexpr int64_t kWorkspaceBytes = 32 << 20;  // what cuBLAS recommends for Hopper
 constexpr uint32_t kAlignment = LtMatmul::kAlignment;
 
 void check(cublasStatus_t status, const char* call) {
@@ -47,7 +49,7 @@ LtMatmul::LtMatmul(const MatmulShape& s, int candidates)
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
   const Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> owned_preference(preference);
-  const size_t workspace = at::cuda::getCUDABlasLtWorkspaceSize();
+  const size_t workspace = kWorkspaceBytes;
   check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                                              sizeof(workspace)),
         "cublasLtMatmulPreferenceSetAttribute");
@@ -71,10 +73,11 @@ void LtMatmul::run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a
                    size_t algorithm) const {
   const float alpha = 1.0F, beta = addend.defined() ? 1.0F : 0.0F;
   const at::Tensor& c = addend.defined() ? addend : out;
+  at::Tensor workspace = at::empty({kWorkspaceBytes}, out.options().dtype(at::kByte));
   check(cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), description_.get(), &alpha, b.const_data_ptr(), b_.get(),
                        a.const_data_ptr(), a_.get(), &beta, c.const_data_ptr(), out_.get(), out.mutable_data_ptr(),
-                       out_.get(), &algorithms_[algorithm], at::cuda::getCUDABlasLtWorkspace(),
-                       at::cuda::getCUDABlasLtWorkspaceSize(), c10::cuda::getCurrentCUDAStream()),
+                       out_.get(), &algorithms_[algorithm], workspace.mutable_data_ptr(), kWorkspaceBytes,
+                       c10::cuda::getCurrentCUDAStream()),
         "cublasLtMatmul");
 }
 

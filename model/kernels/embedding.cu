@@ -6,10 +6,14 @@
 namespace mpzero::model::cuda {
 namespace {
 
-// One block for each sorted position; only the first of a run of equal rows has work: it sums the run in order.
-template <typename T, typename Out>
-__global__ void segment_sum_kernel(const int64_t* sorted_rows, const int64_t* positions, const T* values, Out* gradient,
-                                   int64_t count, int64_t columns) {
+constexpr int kColumnThreads = 128, kRunThreads = 4;  // a block
+
+// One block for each sorted position; only the first of a run of equal rows has work. Threads of one y sum every
+// kRunThreads-th position of the run, then the block adds their sums up, in a fixed order.
+template <typename T, typename Out, int kPack>
+__global__ void __launch_bounds__(kColumnThreads* kRunThreads)
+    segment_sum_kernel(const int64_t* sorted_rows, const int64_t* positions, const T* values, Out* gradient,
+                       int64_t count, int64_t columns) {
   const int64_t begin = blockIdx.x;
   const int64_t row = sorted_rows[begin];
   if (begin > 0 && sorted_rows[begin - 1] == row) return;
@@ -22,12 +26,28 @@ __global__ void segment_sum_kernel(const int64_t* sorted_rows, const int64_t* po
       beyond = middle;
     }
   }
-  for (int64_t column = threadIdx.x; column < columns; column += blockDim.x) {
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int64_t i = begin; i < end; ++i) sum += static_cast<float>(values[positions[i] * columns + column]);
-    Out& target = gradient[row * columns + column];
-    target = static_cast<Out>(static_cast<float>(target) + sum);
+  __shared__ float shares[kRunThreads][kColumnThreads * kPack];
+  for (int64_t first = 0; first < columns; first += kColumnThreads * kPack) {
+    const int64_t column = first + static_cast<int64_t>(threadIdx.x) * kPack;
+    float sum[kPack] = {};
+    if (column < columns) {
+#pragma unroll 4
+      for (int64_t i = begin + threadIdx.y; i < end; i += kRunThreads) {
+        const auto pack = load<T, kPack>(values + positions[i] * columns + column);
+        for (int j = 0; j < kPack; ++j) sum[j] += static_cast<float>(pack.v[j]);
+      }
+    }
+    for (int j = 0; j < kPack; ++j) shares[threadIdx.y][threadIdx.x * kPack + j] = sum[j];
+    __syncthreads();
+    for (int i = threadIdx.y * kColumnThreads + threadIdx.x; i < kColumnThreads * kPack;
+         i += kColumnThreads * kRunThreads) {
+      if (first + i >= columns) continue;
+      float total = 0.0f;
+      for (int y = 0; y < kRunThreads; ++y) total += shares[y][i];
+      Out& target = gradient[row * columns + first + i];
+      target = static_cast<Out>(static_cast<float>(target) + total);
+    }
+    __syncthreads();  // the shares have been read
   }
 }
 
@@ -44,11 +64,14 @@ void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& row
     using T = decltype(value_type);
     with_type(weight_gradient.scalar_type(), [&](auto out_type) {
       using Out = decltype(out_type);
-      segment_sum_kernel<<<static_cast<unsigned>(count), block_threads(columns, 512), 0,
-                           c10::cuda::getCurrentCUDAStream()>>>(
-          sorted.const_data_ptr<int64_t>(), positions.const_data_ptr<int64_t>(), values.const_data_ptr<T>(),
-          weight_gradient.mutable_data_ptr<Out>(), count, columns);
-      C10_CUDA_KERNEL_LAUNCH_CHECK();
+      const T* data = values.const_data_ptr<T>();
+      with_pack<T>(columns, {data}, [&](T, auto pack) {
+        segment_sum_kernel<T, Out, pack()>
+            <<<static_cast<unsigned>(count), dim3(kColumnThreads, kRunThreads), 0, c10::cuda::getCurrentCUDAStream()>>>(
+                sorted.const_data_ptr<int64_t>(), positions.const_data_ptr<int64_t>(), data,
+                weight_gradient.mutable_data_ptr<Out>(), count, columns);
+        C10_CUDA_KERNEL_LAUNCH_CHECK();
+      });
     });
   });
 }
