@@ -15,9 +15,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
+#include "base/error.hpp"
 #include "bench/roofline.hpp"
 #include "bench/whole_step.hpp"
 #include "model/kernels/attention.hpp"
@@ -307,8 +309,11 @@ void measure_wholes(const Workload& workload, WholeStep& step, Roofline& rooflin
   const double flops =
       model::flops_per_token(config, workload.length) * static_cast<double>(workload.micro_batch * workload.length);
   roofline.whole("step", 1, "", all, flops);
-  fmt::print("{}: {:.0f} tokens/s\n", workload.name,
-             static_cast<double>(workload.micro_batch * workload.length) / all.seconds);
+  const double loss = step.forward_backward().item<double>();
+  fmt::print("{}: {:.0f} tokens/s, loss {:.3f}\n", workload.name,
+             static_cast<double>(workload.micro_batch * workload.length) / all.seconds, loss);
+  // Products of NaN take less power and so less time: such a measurement says nothing.
+  if (!std::isfinite(loss)) throw_failure("bench_kernels: the loss of {} is {}", workload.name, loss);
 }
 
 nlohmann::json run(const Workload& workload, const std::filesystem::path& configs, const Ceilings& ceilings) {

@@ -14,8 +14,10 @@ WholeStep::WholeStep(const model::ModelConfig& config, int64_t micro_batch, int6
   const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA);
   for (const UnitSpec& spec : decoder_.units()) {
     const at::Tensor flat = at::empty({spec.numel()}, bf16).normal_(0.0, 0.02);
-    Unit unit{
-        .weights = views(flat, spec), .gradients = {}, .gradient = at::empty({spec.numel()}, bf16), .optimizer = {}};
+    Unit unit{.weights = views(flat, spec),
+              .gradients = {},
+              .gradient = at::empty({spec.numel()}, bf16).normal_(0.0, 1e-4),
+              .optimizer = {}};
     unit.gradients = views(unit.gradient, spec);
     for (at::Tensor& weight : unit.weights) {
       if (weight.dim() == 1) weight.fill_(1.0);

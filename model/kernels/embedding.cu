@@ -6,14 +6,12 @@
 namespace mpzero::model::cuda {
 namespace {
 
-constexpr int kColumnThreads = 128, kRunThreads = 4;  // a block
+constexpr int kUnroll = 8;  // rows of a run that a thread has in flight
 
-// One block for each sorted position; only the first of a run of equal rows has work. Threads of one y sum every
-// kRunThreads-th position of the run, then the block adds their sums up, in a fixed order.
+// One block for each sorted position; only the first of a run of equal rows has work: it sums the run in order.
 template <typename T, typename Out, int kPack>
-__global__ void __launch_bounds__(kColumnThreads* kRunThreads)
-    segment_sum_kernel(const int64_t* sorted_rows, const int64_t* positions, const T* values, Out* gradient,
-                       int64_t count, int64_t columns) {
+__global__ void segment_sum_kernel(const int64_t* sorted_rows, const int64_t* positions, const T* values, Out* gradient,
+                                   int64_t count, int64_t columns) {
   const int64_t begin = blockIdx.x;
   const int64_t row = sorted_rows[begin];
   if (begin > 0 && sorted_rows[begin - 1] == row) return;
@@ -26,28 +24,26 @@ __global__ void __launch_bounds__(kColumnThreads* kRunThreads)
       beyond = middle;
     }
   }
-  __shared__ float shares[kRunThreads][kColumnThreads * kPack];
-  for (int64_t first = 0; first < columns; first += kColumnThreads * kPack) {
-    const int64_t column = first + static_cast<int64_t>(threadIdx.x) * kPack;
+  for (int64_t column = static_cast<int64_t>(threadIdx.x) * kPack; column < columns; column += blockDim.x * kPack) {
     float sum[kPack] = {};
-    if (column < columns) {
-#pragma unroll 4
-      for (int64_t i = begin + threadIdx.y; i < end; i += kRunThreads) {
-        const auto pack = load<T, kPack>(values + positions[i] * columns + column);
-        for (int j = 0; j < kPack; ++j) sum[j] += static_cast<float>(pack.v[j]);
+    int64_t i = begin;
+    for (; i + kUnroll <= end; i += kUnroll) {
+      Pack<T, kPack> packs[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) packs[u] = load<T, kPack>(values + positions[i + u] * columns + column);
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        for (int j = 0; j < kPack; ++j) sum[j] += static_cast<float>(packs[u].v[j]);
       }
     }
-    for (int j = 0; j < kPack; ++j) shares[threadIdx.y][threadIdx.x * kPack + j] = sum[j];
-    __syncthreads();
-    for (int i = threadIdx.y * kColumnThreads + threadIdx.x; i < kColumnThreads * kPack;
-         i += kColumnThreads * kRunThreads) {
-      if (first + i >= columns) continue;
-      float total = 0.0f;
-      for (int y = 0; y < kRunThreads; ++y) total += shares[y][i];
-      Out& target = gradient[row * columns + first + i];
-      target = static_cast<Out>(static_cast<float>(target) + total);
+    for (; i < end; ++i) {
+      const auto pack = load<T, kPack>(values + positions[i] * columns + column);
+      for (int j = 0; j < kPack; ++j) sum[j] += static_cast<float>(pack.v[j]);
     }
-    __syncthreads();  // the shares have been read
+    Out* target = gradient + row * columns + column;
+    Out added[kPack];
+    for (int j = 0; j < kPack; ++j) added[j] = static_cast<Out>(static_cast<float>(target[j]) + sum[j]);
+    for (int j = 0; j < kPack; ++j) target[j] = added[j];
   }
 }
 
@@ -66,10 +62,10 @@ void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& row
       using Out = decltype(out_type);
       const T* data = values.const_data_ptr<T>();
       with_pack<T>(columns, {data}, [&](T, auto pack) {
-        segment_sum_kernel<T, Out, pack()>
-            <<<static_cast<unsigned>(count), dim3(kColumnThreads, kRunThreads), 0, c10::cuda::getCurrentCUDAStream()>>>(
-                sorted.const_data_ptr<int64_t>(), positions.const_data_ptr<int64_t>(), data,
-                weight_gradient.mutable_data_ptr<Out>(), count, columns);
+        segment_sum_kernel<T, Out, pack()><<<static_cast<unsigned>(count), block_threads(columns / pack(), 512), 0,
+                                             c10::cuda::getCurrentCUDAStream()>>>(
+            sorted.const_data_ptr<int64_t>(), positions.const_data_ptr<int64_t>(), data,
+            weight_gradient.mutable_data_ptr<Out>(), count, columns);
         C10_CUDA_KERNEL_LAUNCH_CHECK();
       });
     });

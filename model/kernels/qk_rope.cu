@@ -182,7 +182,7 @@ __device__ void copy_part(const Part<T>& part, T* out, const Shape& shape) {
 // The weight's gradient is summed by each lane over the heads it meets, then by the block over its groups, in a fixed
 // order.
 template <typename T, typename Layout>
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kThreads, 5)
     backward_kernel(const Part<T> query, const Part<T> key, const Part<T> value, const T* cos, const T* sin, T* out,
                     Shape shape, float eps) {
   constexpr int kPack = Layout::kPack;
@@ -278,11 +278,11 @@ __global__ void __launch_bounds__(kThreads, 3)
 // Calls body(HeadLayout) with the layout for heads of this size at these addresses and strides.
 template <typename T, typename Body>
 void with_layout(int64_t head_dim, bool aligned, Body&& body) {
-  constexpr int kPack = 16 / sizeof(T);
+  constexpr int kPack = 4;  // more would cost registers, and with them warps to hide the latency of memory
   TORCH_CHECK(head_dim <= 512, "qk_rope takes heads of up to 512 elements, not ", head_dim);
-  if (aligned && head_dim == 2 * kPack * 4) return body(HeadLayout<T, kPack, 4, true>{});
   if (aligned && head_dim == 2 * kPack * 8) return body(HeadLayout<T, kPack, 8, true>{});
   if (aligned && head_dim == 2 * kPack * 16) return body(HeadLayout<T, kPack, 16, true>{});
+  if (aligned && head_dim == 2 * kPack * 32) return body(HeadLayout<T, kPack, 32, true>{});
   if (head_dim <= 128) return body(HeadLayout<T, 2, 32, false>{});
   body(HeadLayout<T, 8, 32, false>{});
 }
@@ -400,7 +400,7 @@ QkRopeGradients qk_rope_backward(const at::Tensor& dq_in, const at::Tensor& dk_i
                     .heads = key_value_heads,
                     .first_head = query_heads + key_value_heads};
       const unsigned blocks =
-          share_blocks<T>({&query, &key, &value}, shape, kBackwardStrip, Layout::kGroups, 6 * multiprocessor_count());
+          share_blocks<T>({&query, &key, &value}, shape, kBackwardStrip, Layout::kGroups, 10 * multiprocessor_count());
       if (norm.defined()) {
         const at::Tensor partial = at::empty({query.blocks + key.blocks, head_dim}, dq.options().dtype(at::kFloat));
         result.dquery_weight_rows = partial.narrow(0, 0, query.blocks);

@@ -7,6 +7,9 @@
 namespace mpzero::model::cuda {
 namespace {
 
+// Rows, or groups of them, that a block of the backward pass takes at least: each block adds a row to the sums.
+constexpr int kRowsABlock = 2;
+
 // How a row is spread over threads: each of `threads` holds up to kPacks packs of it in registers, so that it is read
 // once. Short rows take one warp each, kRows rows a block; longer ones a block of up to kMaxThreads.
 template <typename T, int kPack_, int kPacks_, int kRows_, int kMaxThreads_, int kBlocks_>
@@ -33,19 +36,19 @@ struct RowLayout {
 
 template <typename T, typename Body>
 void with_layout(int64_t columns, std::initializer_list<const void*> addresses, Body&& body) {
-  constexpr int kVector = 16 / sizeof(T), kPacks = 4, kScalars = 16;
+  constexpr int kVector = 16 / sizeof(T), kPacks = 2, kScalars = 16;
   TORCH_CHECK(columns <= 16384, "rms_norm takes rows of up to 16384 elements, not ", columns);
   with_pack<T>(columns, addresses, [&](T, auto pack) {
     if constexpr (pack() == 1) {
       body(RowLayout<T, 1, kScalars, 1, 1024, 1>(columns));
     } else if (columns <= kVector * kPacks * kWarp) {
-      body(RowLayout<T, kVector, kPacks, 4, 128, 3>(columns));
-    } else if (columns <= kVector * kPacks * 128) {
-      body(RowLayout<T, kVector, kPacks, 1, 128, 3>(columns));
-    } else if (columns <= kVector * kPacks * 512) {
-      body(RowLayout<T, kVector, kPacks, 1, 512, 1>(columns));
+      body(RowLayout<T, kVector, kPacks, 4, 128, 5>(columns));
+    } else if (columns <= kVector * kPacks * 64) {
+      body(RowLayout<T, kVector, kPacks, 1, 64, 10>(columns));
+    } else if (columns <= kVector * kPacks * 256) {
+      body(RowLayout<T, kVector, kPacks, 1, 256, 2>(columns));
     } else {
-      body(RowLayout<T, kVector, kPacks, 1, 1024, 1>(columns));
+      body(RowLayout<T, kVector, 16384 / (kVector * 1024), 1, 1024, 1>(columns));
     }
   });
 }
@@ -195,7 +198,7 @@ RmsNormGradients rms_norm_backward(const at::Tensor& dy_in, const at::Tensor& x_
     T* dx_data = out.dx.mutable_data_ptr<T>();
     with_layout<T>(columns, {dy_data, x_data, w_data, residual_data, dx_data}, [&](auto layout) {
       using Layout = decltype(layout);
-      const unsigned blocks = std::clamp<unsigned>(groups(rows, Layout::kRows), 1,
+      const unsigned blocks = std::clamp<unsigned>(groups(rows, kRowsABlock * Layout::kRows), 1,
                                                    static_cast<unsigned>(Layout::kBlocks * multiprocessor_count()));
       out.dweight_rows = at::empty({blocks, columns}, x.options().dtype(at::kFloat));
       backward_kernel<T, Layout><<<blocks, layout.block(), 0, c10::cuda::getCurrentCUDAStream()>>>(
