@@ -61,7 +61,7 @@ Decoder::HeadResult Decoder::head_forward_backward(Weights head, const at::Tenso
                                                loss_scale / static_cast<double>(tokens)));
     at::Tensor d_chunk = d_normed.narrow(0, begin, count);
     matmuls_->data_gradient_out(d_chunk, logits, output_weight);
-    output_weight_gradient.add_matmul(logits, normed);
+    output_weight_gradient.add_matmul(logits, normed, matmuls_.get());
   }
   const RmsNormGradients gradients = rms_norm_backward(d_normed, rows, head[0], norm.rstd, at::Tensor());
   head_gradients[0].add_row_sum(gradients.dweight_rows);

@@ -101,15 +101,16 @@ at::Tensor Decoder::layer_backward(Weights layer, const at::Tensor& dy, LayerAct
   const HeadCounts heads{config_.num_attention_heads, config_.num_key_value_heads};
   const at::Tensor d_out = dy.reshape({-1, config_.hidden_size});
 
-  gradients[layout_[LayerRole::kDown]].add_matmul(d_out, s.activated);
+  gradients[layout_[LayerRole::kDown]].add_matmul(d_out, s.activated, matmuls_.get());
   const at::Tensor d_gate_up = swiglu_backward(matmuls_->data_gradient(d_out, w.down), s.gate_up);
-  add_matmul(gradients.subspan(layout_[LayerRole::kGate], 2), d_gate_up, s.h_normed);
+  add_matmul(gradients.subspan(layout_[LayerRole::kGate], 2), d_gate_up, s.h_normed, matmuls_.get());
   const RmsNormGradients h_norm =
       rms_norm_backward(matmuls_->data_gradient(d_gate_up, w.gate_up), s.h, w.post_attention_norm, s.h_rstd, d_out);
   gradients[layout_[LayerRole::kPostAttentionNorm]].add_row_sum(h_norm.dweight_rows);
 
   const at::Tensor& dh = h_norm.dx;
-  gradients[layout_[LayerRole::kOutput]].add_matmul(dh, s.attended.out.reshape({-1, config_.query_size()}));
+  gradients[layout_[LayerRole::kOutput]].add_matmul(dh, s.attended.out.reshape({-1, config_.query_size()}),
+                                                    matmuls_.get());
   const at::Tensor d_attended = matmuls_->data_gradient(dh, w.output).view(s.attended.out.sizes());
   const at::Tensor q = s.qk.narrow(2, 0, heads.query);
   const AttentionGradients attention =
@@ -121,7 +122,7 @@ at::Tensor Decoder::layer_backward(Weights layer, const at::Tensor& dy, LayerAct
     gradients[layout_[LayerRole::kKeyNorm]].add_row_sum(qk.dkey_weight_rows);
   }
   const at::Tensor dqkv = qk.dqkv.view({-1, config_.query_size() + 2 * config_.key_value_size()});
-  add_matmul(gradients.subspan(layout_[LayerRole::kQuery], 3), dqkv, s.normed);
+  add_matmul(gradients.subspan(layout_[LayerRole::kQuery], 3), dqkv, s.normed, matmuls_.get());
   const RmsNormGradients input_norm = rms_norm_backward(
       matmuls_->data_gradient(dqkv, w.qkv), s.x.reshape({-1, config_.hidden_size}), w.input_norm, s.rstd, dh);
   gradients[layout_[LayerRole::kInputNorm]].add_row_sum(input_norm.dweight_rows);

@@ -25,6 +25,8 @@ class Matmuls {
   at::Tensor data_gradient(const at::Tensor& dy, const at::Tensor& weight);
   // The same into a tensor.
   void data_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& weight);
+  // out = dy^T x: dy [N, out], x [N, in] -> [out, in], all of one type.
+  void weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x);
 
  private:
   struct Tuned {
@@ -37,9 +39,13 @@ class Matmuls {
     int device;
     auto operator<=>(const Key&) const = default;
   };
-  // out = a b, or a b^T, plus the addend if it is defined.
-  void multiply(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool b_transposed, const at::Tensor& addend);
-  const Tuned& tuned(const MatmulShape& shape, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+  enum class Layout : uint8_t { kAB, kABTransposed, kATransposedB };
+  static at::Tensor& aten_multiply(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                                   const at::Tensor& addend);
+  // out = a b with one of them transposed or none, plus the addend if it is defined.
+  void multiply(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                const at::Tensor& addend = {});
+  const Tuned& tuned(const MatmulShape& shape, Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                      const at::Tensor& addend);
 
   std::mutex mutex_;

@@ -2,9 +2,12 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
+
+#include <limits>
 
 #include "model/kernels/attention.hpp"
 #include "model/kernels/cross_entropy.hpp"
@@ -180,6 +183,9 @@ TEST_CASE("tuned matrix products on the GPU") {
         CHECK(relative_error(matmuls.forward_add(a.gpu, weight.gpu, addend.gpu), product + addend.exact) < tolerance);
         CHECK(relative_error(matmuls.data_gradient(addend.gpu, weight.gpu), addend.exact.matmul(weight.exact)) <
               tolerance);
+        at::Tensor weight_gradient = at::full({out, in}, std::numeric_limits<double>::quiet_NaN(), a.gpu.options());
+        matmuls.weight_gradient_out(weight_gradient, addend.gpu, a.gpu);
+        CHECK(relative_error(weight_gradient, addend.exact.t().matmul(a.exact)) < tolerance);
       }
     }
   }
