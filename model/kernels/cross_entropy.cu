@@ -1,4 +1,3 @@
-#include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/ops/empty.h>
 
 #include <cmath>
@@ -44,72 +43,64 @@ __device__ SoftmaxSum warp_merge(SoftmaxSum x) {
   return x;
 }
 
-// One block a row. A target outside [0, columns) makes the loss NaN. Each thread keeps the first `cached` of its packs
-// in shared memory, so that the second pass need not read them again.
+// One block a row. A target outside [0, columns) makes the loss NaN. The second pass goes through the row backwards:
+// what the first one read last is still in the cache.
 template <typename T, int kPack, bool kBackward>
 __global__ void __launch_bounds__(kMaxThreads)
-    kernel(T* logits, const int64_t* targets, float* losses, int64_t columns, float gradient_scale, int cached) {
-  extern __shared__ char cache_bytes[];
+    kernel(T* logits, const int64_t* targets, float* losses, int64_t columns, float gradient_scale) {
   __shared__ float maxima[kWarp], sums[kWarp];
-  auto* cache = reinterpret_cast<Pack<T, kPack>*>(cache_bytes) + threadIdx.x;
-  const int threads = static_cast<int>(blockDim.x), lane = threadIdx.x % kWarp;
-  const int packs = (static_cast<int>(columns / kPack) - static_cast<int>(threadIdx.x) + threads - 1) / threads;
-  T* x = logits + blockIdx.x * columns + threadIdx.x * kPack;  // the thread's first pack
-  const int stride = threads * kPack;
+  T* x = logits + blockIdx.x * columns;
+  const int64_t target = targets[blockIdx.x];
   SoftmaxSum total;
-  int k = 0;
-  for (; k + kUnroll <= packs; k += kUnroll) {
-    Pack<T, kPack> loaded[kUnroll];
+  const int stride = static_cast<int>(blockDim.x) * kPack, end = static_cast<int>(columns);
+  int i = static_cast<int>(threadIdx.x) * kPack;
+  for (; i + (kUnroll - 1) * stride < end; i += kUnroll * stride) {
+    Pack<T, kPack> packs[kUnroll];
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) loaded[u] = load<T, kPack>(x + (k + u) * stride);
+    for (int u = 0; u < kUnroll; ++u) packs[u] = load<T, kPack>(x + i + u * stride);
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      if (kBackward && k + u < cached) cache[(k + u) * threads] = loaded[u];
-      total.add(loaded[u]);
-    }
+    for (int u = 0; u < kUnroll; ++u) total.add(packs[u]);
   }
-  for (; k < packs; ++k) {
-    const auto pack = load<T, kPack>(x + k * stride);
-    if (kBackward && k < cached) cache[k * threads] = pack;
-    total.add(pack);
-  }
+  for (; i < end; i += stride) total.add(load<T, kPack>(x + i));
   total = warp_merge(total);
+  const int lane = threadIdx.x % kWarp, warps = blockDim.x / kWarp;
   if (lane == 0) {
     maxima[threadIdx.x / kWarp] = total.maximum;
     sums[threadIdx.x / kWarp] = total.sum;
   }
   __syncthreads();
-  total = warp_merge(lane < threads / kWarp ? SoftmaxSum{maxima[lane], sums[lane]} : SoftmaxSum{});
+  total = warp_merge(lane < warps ? SoftmaxSum{maxima[lane], sums[lane]} : SoftmaxSum{});
   const float log_sum = total.maximum + logf(total.sum);
-  const int64_t target = targets[blockIdx.x];
   const bool in_range = target >= 0 && target < columns;
-  T* target_logit = logits + blockIdx.x * columns + (in_range ? target : 0);
-  float target_log_p = NAN;
-  if (threadIdx.x == 0) {
-    if (in_range) target_log_p = static_cast<float>(*target_logit) - log_sum;
-    losses[blockIdx.x] = -target_log_p;
-  }
+  const float target_logit = threadIdx.x == 0 && in_range ? static_cast<float>(x[target]) : NAN;
+  if (threadIdx.x == 0) losses[blockIdx.x] = log_sum - target_logit;
   if constexpr (kBackward) {
-    __syncthreads();  // the target's logit has been read
-#pragma unroll 4
-    for (k = 0; k < packs; ++k) {
-      auto pack = k < cached ? cache[k * threads] : load<T, kPack>(x + k * stride);
+    __syncthreads();  // x[target] has been read
+    const auto gradient = [&](Pack<T, kPack>& pack) {
       for (int j = 0; j < kPack; ++j) {
         pack.v[j] = static_cast<T>(gradient_scale * __expf(static_cast<float>(pack.v[j]) - log_sum));
       }
-      store<T, kPack>(x + k * stride, pack);
+    };
+    for (i -= stride; i - (kUnroll - 1) * stride >= 0; i -= kUnroll * stride) {
+      Pack<T, kPack> packs[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) packs[u] = load<T, kPack>(x + i - u * stride);
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        gradient(packs[u]);
+        store<T, kPack>(x + i - u * stride, packs[u]);
+      }
+    }
+    for (; i >= 0; i -= stride) {
+      auto pack = load<T, kPack>(x + i);
+      gradient(pack);
+      store<T, kPack>(x + i, pack);
     }
     __syncthreads();  // the target's gradient is written over
     if (threadIdx.x == 0 && in_range) {
-      *target_logit = static_cast<T>(gradient_scale * (__expf(target_log_p) - 1.0f));
+      x[target] = static_cast<T>(gradient_scale * (__expf(target_logit - log_sum) - 1.0f));
     }
   }
-}
-
-// What a block of the current device may use beside what the kernel declares.
-int64_t shared_bytes() {
-  constexpr int64_t kDeclared = 1024;
-  return static_cast<int64_t>(at::cuda::getCurrentDeviceProperties()->sharedMemPerBlockOptin) - kDeclared;
 }
 
 template <bool kBackward>
@@ -124,16 +115,10 @@ at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_sca
     using T = decltype(type);
     T* data = logits.mutable_data_ptr<T>();
     with_pack<T>(columns, {data}, [&](T, auto pack) {
-      const int threads = block_threads(columns / pack(), kMaxThreads);
-      const int64_t cache_row = static_cast<int64_t>(threads * sizeof(Pack<T, pack()>));
-      const int64_t packs_a_thread = (columns / pack() + threads - 1) / threads;
-      const auto cached = kBackward ? static_cast<int>(std::min(packs_a_thread, shared_bytes() / cache_row)) : 0;
-      const auto row_kernel = kernel<T, pack(), kBackward>;
-      const int bytes = cached * static_cast<int>(cache_row);
-      C10_CUDA_CHECK(cudaFuncSetAttribute(row_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-      row_kernel<<<static_cast<unsigned>(rows), threads, bytes, c10::cuda::getCurrentCUDAStream()>>>(
-          data, targets.const_data_ptr<int64_t>(), losses.mutable_data_ptr<float>(), columns,
-          static_cast<float>(gradient_scale), cached);
+      kernel<T, pack(), kBackward><<<static_cast<unsigned>(rows), block_threads(columns / pack(), kMaxThreads), 0,
+                                     c10::cuda::getCurrentCUDAStream()>>>(data, targets.const_data_ptr<int64_t>(),
+                                                                          losses.mutable_data_ptr<float>(), columns,
+                                                                          static_cast<float>(gradient_scale));
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });
