@@ -3,6 +3,7 @@
 #include <ATen/ops/embedding.h>
 
 #include "model/architectures.hpp"
+#include "model/matmuls.hpp"
 #include "model/rope_table.hpp"
 
 namespace mpzero::model {
@@ -20,6 +21,7 @@ Decoder::Decoder(ModelConfig config, DecoderOptions options)
       options_(options),
       units_(model_units(config_)),
       layout_(layout_of(config_)),
+      matmuls_(std::make_shared<Matmuls>()),
       rope_(std::make_shared<RopeTable>(config_)) {
   config_.validate("model configuration");
 }

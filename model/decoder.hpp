@@ -13,6 +13,7 @@
 
 namespace mpzero::model {
 
+class Matmuls;
 class RopeTable;
 
 // A unit's weights in the order of its UnitSpec: contiguous views that lie one behind another in the unit's flat
@@ -29,8 +30,8 @@ struct LayerActivations {
 };
 
 struct DecoderOptions {
-  // The most logits that head_loss and head_forward_backward hold at a time, over all tokens of a chunk; 0: 2^28 on a
-  // GPU (512 MiB in bf16), 2^23 on a CPU.
+  // The most logits that head_loss and head_forward_backward hold at a time, over all tokens of a chunk; 0: 2^29 on a
+  // GPU (1 GiB in bf16), 2^23 on a CPU.
   int64_t max_logits = 0;
 };
 
@@ -38,7 +39,7 @@ struct DecoderOptions {
 // no weights: whoever calls it gathers them, and hands over where gradients go. B: micro-batch, T: sequence length, H:
 // hidden size, V: vocabulary. Weights and activations have one dtype (fp64, fp32 or bf16) and device. No autograd: call
 // it with tensors that require no gradient. Under at::globalContext().setDeterministicAlgorithms it repeats bit for bit
-// on the GPU too; on the CPU it always does.
+// on the GPU too (without, matrix products are tuned when their shapes are first met); on the CPU it always does.
 class Decoder {
  public:
   explicit Decoder(ModelConfig config, DecoderOptions options = {});
@@ -81,13 +82,15 @@ class Decoder {
                                    const at::Tensor& targets, double loss_scale, Gradients head_gradients,
                                    Gradient& output_weight_gradient) const;
 
- private:
-  int64_t tokens_per_chunk(const at::Tensor& x) const;
+  // How many of `tokens` tokens head_loss and head_forward_backward take at a time on this device.
+  int64_t tokens_per_chunk(int64_t tokens, at::Device device) const;
 
+ private:
   ModelConfig config_;
   DecoderOptions options_;
   std::vector<UnitSpec> units_;
   LayerLayout layout_;
+  std::shared_ptr<Matmuls> matmuls_;
   std::shared_ptr<RopeTable> rope_;
 };
 

@@ -6,16 +6,20 @@
 #include <algorithm>
 
 #include "model/kernels/embedding.hpp"
+#include "model/kernels/row_sum.hpp"
+#include "model/matmuls.hpp"
 #include "model/rows.hpp"
 
 namespace mpzero::model {
 namespace {
 
 // out (+)= a^T b. Where `out` is wider than a and b, CUDA's matrix product writes the wider type itself.
-void matmul_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool overwrite) {
+void matmul_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool overwrite, Matmuls* matmuls) {
   const at::Tensor transposed = a.t();
   if (out.scalar_type() == a.scalar_type()) {
-    if (overwrite) {
+    if (overwrite && matmuls != nullptr) {
+      matmuls->weight_gradient_out(out, a, b);
+    } else if (overwrite) {
       at::mm_out(out, transposed, b);
     } else {
       at::addmm_out(out, out, transposed, b);
@@ -45,8 +49,10 @@ void Gradient::add(const at::Tensor& gradient) {
   }
 }
 
-void Gradient::add_matmul(const at::Tensor& a, const at::Tensor& b) {
-  matmul_into(view_, a, b, std::exchange(empty_, false));
+void Gradient::add_row_sum(const at::Tensor& rows) { row_sum(rows, view_, std::exchange(empty_, false)); }
+
+void Gradient::add_matmul(const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls) {
+  matmul_into(view_, a, b, std::exchange(empty_, false), matmuls);
 }
 
 void Gradient::add_rows(const at::Tensor& rows, const at::Tensor& values) {
@@ -54,20 +60,20 @@ void Gradient::add_rows(const at::Tensor& rows, const at::Tensor& values) {
   embedding_backward(view_, rows, values);
 }
 
-void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b) {
+void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls) {
   std::vector<at::Tensor> views;
   for (const Gradient& gradient : gradients) views.push_back(gradient.view_);
   const bool same_state = std::all_of(gradients.begin(), gradients.end(),
                                       [&](const Gradient& g) { return g.empty_ == gradients.front().empty_; });
   if (same_state && rows_adjacent(views)) {
-    matmul_into(join_rows(views), a, b, gradients.front().empty_);
+    matmul_into(join_rows(views), a, b, gradients.front().empty_, matmuls);
     for (Gradient& gradient : gradients) gradient.empty_ = false;
     return;
   }
   int64_t begin = 0;
   for (Gradient& gradient : gradients) {
     const int64_t rows = gradient.view_.size(0);
-    gradient.add_matmul(a.narrow(1, begin, rows), b);
+    gradient.add_matmul(a.narrow(1, begin, rows), b, matmuls);
     begin += rows;
   }
 }

@@ -7,6 +7,8 @@
 
 namespace mpzero::model {
 
+class Matmuls;
+
 // Where the gradient of one weight is written: a contiguous view into a flat buffer, of the weights' dtype or fp32. The
 // first contribution after reset() overwrites what is there, later ones are added, so that nobody need clear the buffer
 // first. (A tied head contributes before the embedding does.) All contributions repeat bit for bit.
@@ -21,8 +23,10 @@ class Gradient {
 
   // += gradient, of the weight's shape, any floating type.
   void add(const at::Tensor& gradient);
-  // += a^T b: a [N, out], b [N, in], the weight [out, in].
-  void add_matmul(const at::Tensor& a, const at::Tensor& b);
+  // += the sum over the rows of `rows`: [R, H] fp32 or fp64, the weight [H].
+  void add_row_sum(const at::Tensor& rows);
+  // += a^T b: a [N, out], b [N, in], the weight [out, in]. `matmuls`, where given, tunes products that overwrite.
+  void add_matmul(const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls = nullptr);
   // weight[rows[i]] += values[i]: rows [N] int64, values [N, in].
   void add_rows(const at::Tensor& rows, const at::Tensor& values);
 
@@ -30,13 +34,13 @@ class Gradient {
   bool empty() const { return empty_; }
 
  private:
-  friend void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b);
+  friend void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls);
   at::Tensor view_;
   bool empty_ = true;
 };
 
 // += a^T b for several weights [out_i, in] that share their input: a [N, sum of out_i], b [N, in]. One matrix product
 // where the views lie one behind another in one buffer, as those of a unit do; else one for each.
-void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b);
+void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls = nullptr);
 
 }  // namespace mpzero::model

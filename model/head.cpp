@@ -1,7 +1,6 @@
 // The final norm, the output projection and the loss, in chunks of tokens.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/mm.h>
 
 #include <algorithm>
 
@@ -9,24 +8,36 @@
 #include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/cross_entropy.hpp"
 #include "model/kernels/rms_norm.hpp"
+#include "model/matmuls.hpp"
 
 namespace mpzero::model {
+namespace {
 
-int64_t Decoder::tokens_per_chunk(const at::Tensor& x) const {
-  const int64_t automatic = x.is_cuda() ? int64_t{1} << 28 : int64_t{1} << 23;
+// Rows of the largest tile that matrix products are made of.
+constexpr int64_t kTile = 256;
+
+}  // namespace
+
+int64_t Decoder::tokens_per_chunk(int64_t tokens, at::Device device) const {
+  const int64_t automatic = device.is_cuda() ? int64_t{1} << 29 : int64_t{1} << 23;
   const int64_t max_logits = options_.max_logits > 0 ? options_.max_logits : automatic;
-  return std::max<int64_t>(1, max_logits / config_.vocab_size);
+  const int64_t largest = std::max<int64_t>(1, max_logits / config_.vocab_size);
+  // Chunks of one size, and whole tiles of the matrix product, so that the last one is no remainder.
+  const int64_t chunks = std::max<int64_t>(1, (tokens + largest - 1) / largest);
+  const int64_t even = (tokens + chunks - 1) / chunks;
+  const int64_t tiled = (even + kTile - 1) / kTile * kTile;
+  return std::max<int64_t>(1, tiled <= largest ? tiled : even);
 }
 
 at::Tensor Decoder::head_loss(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
                               const at::Tensor& targets) const {
   const at::Tensor normed = rms_norm_forward(x.reshape({-1, config_.hidden_size}), head[0], config_.rms_norm_eps).y;
   const at::Tensor flat_targets = targets.reshape(-1);
-  const int64_t tokens = normed.size(0), chunk = tokens_per_chunk(x);
+  const int64_t tokens = normed.size(0), chunk = tokens_per_chunk(tokens, x.device());
   at::Tensor losses = at::empty({tokens}, x.options().dtype(accumulate_type(x.scalar_type())));
   for (int64_t begin = 0; begin < tokens; begin += chunk) {
     const int64_t count = std::min(chunk, tokens - begin);
-    const at::Tensor logits = at::mm(normed.narrow(0, begin, count), output_weight.t());
+    const at::Tensor logits = matmuls_->forward(normed.narrow(0, begin, count), output_weight);
     losses.narrow(0, begin, count).copy_(cross_entropy_forward(logits, flat_targets.narrow(0, begin, count)));
   }
   return losses.mean();
@@ -38,22 +49,22 @@ Decoder::HeadResult Decoder::head_forward_backward(Weights head, const at::Tenso
   const at::Tensor rows = x.reshape({-1, config_.hidden_size});
   const RmsNormOutput norm = rms_norm_forward(rows, head[0], config_.rms_norm_eps);
   const at::Tensor flat_targets = targets.reshape(-1);
-  const int64_t tokens = rows.size(0), chunk = tokens_per_chunk(x);
+  const int64_t tokens = rows.size(0), chunk = tokens_per_chunk(tokens, x.device());
   at::Tensor losses = at::empty({tokens}, x.options().dtype(accumulate_type(x.scalar_type())));
   at::Tensor d_normed = at::empty_like(norm.y);
   for (int64_t begin = 0; begin < tokens; begin += chunk) {
     const int64_t count = std::min(chunk, tokens - begin);
     const at::Tensor normed = norm.y.narrow(0, begin, count);
-    at::Tensor logits = at::mm(normed, output_weight.t());
+    at::Tensor logits = matmuls_->forward(normed, output_weight);
     losses.narrow(0, begin, count)
         .copy_(cross_entropy_forward_backward_(logits, flat_targets.narrow(0, begin, count),
                                                loss_scale / static_cast<double>(tokens)));
     at::Tensor d_chunk = d_normed.narrow(0, begin, count);
-    at::mm_out(d_chunk, logits, output_weight);
-    output_weight_gradient.add_matmul(logits, normed);
+    matmuls_->data_gradient_out(d_chunk, logits, output_weight);
+    output_weight_gradient.add_matmul(logits, normed, matmuls_.get());
   }
   const RmsNormGradients gradients = rms_norm_backward(d_normed, rows, head[0], norm.rstd, at::Tensor());
-  head_gradients[0].add(gradients.dweight);
+  head_gradients[0].add_row_sum(gradients.dweight_rows);
   return {losses.mean(), gradients.dx.view(x.sizes())};
 }
 

@@ -9,7 +9,6 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
@@ -71,13 +70,6 @@ bool repeats_keys(AttentionKernel kernel) {
   return kernel != AttentionKernel::kCudnn && kernel != AttentionKernel::kFlash;
 }
 
-// cuDNN and FlashAttention number their random states; without dropout the backward passes only hand them on.
-at::Tensor number(const c10::SymInt& value) {
-  return at::empty({}, at::TensorOptions().dtype(at::kLong)).fill_(value.expect_int());
-}
-
-int64_t as_int(const at::Tensor& number) { return number.const_data_ptr<int64_t>()[0]; }
-
 }  // namespace
 
 AttentionKernel choose_attention_kernel(const at::Tensor& q) {
@@ -115,14 +107,14 @@ AttentionOutput attention_forward(AttentionKernel kernel, const at::Tensor& q, c
       auto [o, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, mask] =
           at::_scaled_dot_product_cudnn_attention(query, key, value, std::nullopt, true, 0.0, true, false);
       out = o;
-      result.saved = {logsumexp, cum_q, cum_k, number(max_q), number(max_k), seed, offset};
+      result.saved = {logsumexp, cum_q, cum_k, seed, offset};
       break;
     }
     case AttentionKernel::kFlash: {
       auto [o, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, mask] =
           at::_scaled_dot_product_flash_attention(query, key, value, 0.0, true, false);
       out = o;
-      result.saved = {logsumexp, cum_q, cum_k, number(max_q), number(max_k), seed, offset};
+      result.saved = {logsumexp, cum_q, cum_k, seed, offset};
       break;
     }
     case AttentionKernel::kEfficient: {
@@ -159,15 +151,15 @@ AttentionGradients attention_backward(AttentionKernel kernel, const at::Tensor& 
     }
     case AttentionKernel::kCudnn: {
       auto [dq, dk, dv] = at::_scaled_dot_product_cudnn_attention_backward(
-          dy, query, key, value, out, saved[0], saved[5], saved[6], at::Tensor(), saved[1], saved[2], as_int(saved[3]),
-          as_int(saved[4]), 0.0, true);
+          dy, query, key, value, out, saved[0], saved[3], saved[4], at::Tensor(), saved[1], saved[2], query.size(2),
+          key.size(2), 0.0, true);
       gradients = {dq, dk, dv};
       break;
     }
     case AttentionKernel::kFlash: {
-      auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_backward(
-          dy, query, key, value, out, saved[0], saved[1], saved[2], as_int(saved[3]), as_int(saved[4]), 0.0, true,
-          saved[5], saved[6]);
+      auto [dq, dk, dv] =
+          at::_scaled_dot_product_flash_attention_backward(dy, query, key, value, out, saved[0], saved[1], saved[2],
+                                                           query.size(2), key.size(2), 0.0, true, saved[3], saved[4]);
       gradients = {dq, dk, dv};
       break;
     }

@@ -18,10 +18,13 @@ int multiprocessor_count();
 RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps);
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                    const at::Tensor& rstd, const at::Tensor& dresidual);
-at::Tensor qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope);
+// Into `out` [B, T, heads, D], whose first heads are the queries and keys; it may be qkv.
+void qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope,
+                     at::Tensor& out);
 QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
                                  const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
                                  const RopeTables& rope);
+void row_sum(const at::Tensor& rows, const at::Tensor& out, bool overwrite);
 at::Tensor swiglu_forward(const at::Tensor& gate_up);
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets);

@@ -6,8 +6,10 @@
 namespace mpzero::model::cuda {
 namespace {
 
+constexpr int kUnroll = 8;  // rows of a run that a thread has in flight
+
 // One block for each sorted position; only the first of a run of equal rows has work: it sums the run in order.
-template <typename T, typename Out>
+template <typename T, typename Out, int kPack>
 __global__ void segment_sum_kernel(const int64_t* sorted_rows, const int64_t* positions, const T* values, Out* gradient,
                                    int64_t count, int64_t columns) {
   const int64_t begin = blockIdx.x;
@@ -22,12 +24,26 @@ __global__ void segment_sum_kernel(const int64_t* sorted_rows, const int64_t* po
       beyond = middle;
     }
   }
-  for (int64_t column = threadIdx.x; column < columns; column += blockDim.x) {
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int64_t i = begin; i < end; ++i) sum += static_cast<float>(values[positions[i] * columns + column]);
-    Out& target = gradient[row * columns + column];
-    target = static_cast<Out>(static_cast<float>(target) + sum);
+  for (int64_t column = static_cast<int64_t>(threadIdx.x) * kPack; column < columns; column += blockDim.x * kPack) {
+    float sum[kPack] = {};
+    int64_t i = begin;
+    for (; i + kUnroll <= end; i += kUnroll) {
+      Pack<T, kPack> packs[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) packs[u] = load<T, kPack>(values + positions[i + u] * columns + column);
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        for (int j = 0; j < kPack; ++j) sum[j] += static_cast<float>(packs[u].v[j]);
+      }
+    }
+    for (; i < end; ++i) {
+      const auto pack = load<T, kPack>(values + positions[i] * columns + column);
+      for (int j = 0; j < kPack; ++j) sum[j] += static_cast<float>(pack.v[j]);
+    }
+    Out* target = gradient + row * columns + column;
+    Out added[kPack];
+    for (int j = 0; j < kPack; ++j) added[j] = static_cast<Out>(static_cast<float>(target[j]) + sum[j]);
+    for (int j = 0; j < kPack; ++j) target[j] = added[j];
   }
 }
 
@@ -44,11 +60,14 @@ void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& row
     using T = decltype(value_type);
     with_type(weight_gradient.scalar_type(), [&](auto out_type) {
       using Out = decltype(out_type);
-      segment_sum_kernel<<<static_cast<unsigned>(count), block_threads(columns, 512), 0,
-                           c10::cuda::getCurrentCUDAStream()>>>(
-          sorted.const_data_ptr<int64_t>(), positions.const_data_ptr<int64_t>(), values.const_data_ptr<T>(),
-          weight_gradient.mutable_data_ptr<Out>(), count, columns);
-      C10_CUDA_KERNEL_LAUNCH_CHECK();
+      const T* data = values.const_data_ptr<T>();
+      with_pack<T>(columns, {data}, [&](T, auto pack) {
+        segment_sum_kernel<T, Out, pack()><<<static_cast<unsigned>(count), block_threads(columns / pack(), 512), 0,
+                                             c10::cuda::getCurrentCUDAStream()>>>(
+            sorted.const_data_ptr<int64_t>(), positions.const_data_ptr<int64_t>(), data,
+            weight_gradient.mutable_data_ptr<Out>(), count, columns);
+        C10_CUDA_KERNEL_LAUNCH_CHECK();
+      });
     });
   });
 }

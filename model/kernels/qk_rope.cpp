@@ -7,9 +7,13 @@
 
 namespace mpzero::model {
 
-at::Tensor qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope) {
-  return cuda::has_kernels(qkv) ? cuda::qk_rope_forward(qkv, heads, norm, rope)
-                                : reference::qk_rope_forward(qkv, heads, norm, rope);
+at::Tensor qk_rope_forward(at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope) {
+  if (!cuda::has_kernels(qkv)) return reference::qk_rope_forward(qkv, heads, norm, rope);
+  const int64_t rotated_heads = heads.query + heads.key_value;
+  at::Tensor out =
+      norm.defined() ? at::empty({qkv.size(0), qkv.size(1), rotated_heads, qkv.size(3)}, qkv.options()) : qkv;
+  cuda::qk_rope_forward(qkv, heads, norm, rope, out);
+  return norm.defined() ? out : qkv.narrow(2, 0, rotated_heads);
 }
 
 QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
@@ -22,27 +26,30 @@ QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, con
 namespace reference {
 namespace {
 
-// out = x turned forwards, or backwards with `inverse`. x and out [B, T, heads, D].
+// out = x turned forwards, or backwards with `inverse`. x and out [B, T, heads, D], which may be the same.
 void rotate(const at::Tensor& x, const RopeTables& rope, bool inverse, const at::Tensor& out) {
   const int64_t half = x.size(-1) / 2;
   const at::Tensor cos = rope.cos.unsqueeze(1);
   const at::Tensor sin = inverse ? rope.sin.unsqueeze(1).neg() : rope.sin.unsqueeze(1);
   const at::Tensor first = x.narrow(-1, 0, half);
   const at::Tensor second = x.narrow(-1, half, half);
-  out.narrow(-1, 0, half).copy_(first.mul(cos).sub_(second.mul(sin)));
+  const at::Tensor turned_first = first.mul(cos).sub_(second.mul(sin));
   out.narrow(-1, half, half).copy_(second.mul(cos).add_(first.mul(sin)));
+  out.narrow(-1, 0, half).copy_(turned_first);
 }
 
 }  // namespace
 
-at::Tensor qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope) {
+at::Tensor qk_rope_forward(at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope) {
   at::Tensor q = qkv.narrow(2, 0, heads.query);
   at::Tensor k = qkv.narrow(2, heads.query, heads.key_value);
   if (norm.defined()) {
     q = reference::rms_norm_forward(q, norm.query, norm.eps).y;
     k = reference::rms_norm_forward(k, norm.key, norm.eps).y;
   }
-  at::Tensor out = at::empty({qkv.size(0), qkv.size(1), heads.query + heads.key_value, qkv.size(3)}, qkv.options());
+  const int64_t rotated_heads = heads.query + heads.key_value;
+  at::Tensor out = norm.defined() ? at::empty({qkv.size(0), qkv.size(1), rotated_heads, qkv.size(3)}, qkv.options())
+                                  : qkv.narrow(2, 0, rotated_heads);
   rotate(q, rope, false, out.narrow(2, 0, heads.query));
   rotate(k, rope, false, out.narrow(2, heads.query, heads.key_value));
   return out;
@@ -64,10 +71,10 @@ QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, con
     const at::Tensor rstd = reference::rms_norm_forward(x, weight, norm.eps).rstd;
     const RmsNormGradients gradients = reference::rms_norm_backward(d, x, weight, rstd, at::Tensor());
     d.copy_(gradients.dx);
-    return gradients.dweight;
+    return gradients.dweight_rows;
   };
-  result.dquery_weight = through_norm(dq_out, qkv.narrow(2, 0, heads.query), norm.query);
-  result.dkey_weight = through_norm(dk_out, qkv.narrow(2, heads.query, heads.key_value), norm.key);
+  result.dquery_weight_rows = through_norm(dq_out, qkv.narrow(2, 0, heads.query), norm.query);
+  result.dkey_weight_rows = through_norm(dk_out, qkv.narrow(2, heads.query, heads.key_value), norm.key);
   return result;
 }
 

@@ -2,11 +2,13 @@
 
 #include "model/kernels/cuda.hpp"
 #include "model/kernels/device.cuh"
+#include "model/kernels/head_layout.cuh"
 
 namespace mpzero::model::cuda {
 namespace {
 
-constexpr int kWarps = 8;  // a block
+constexpr int kThreads = kHeadThreads;
+constexpr int kForwardStrip = 4, kBackwardStrip = 2;
 
 // Elements between neighbours of a [B, T, heads, D] tensor; D is dense.
 struct Strides {
@@ -15,128 +17,249 @@ struct Strides {
 
 Strides strides_of(const at::Tensor& x) { return {x.stride(0), x.stride(1), x.stride(2)}; }
 
-struct Shape {
-  int64_t tokens;  // B * T
-  int64_t length;  // T
-  int query_heads, key_value_heads, head_dim;
+// The queries, the keys or the values: neighbouring heads of the packed projection. Blocks first_block … first_block +
+// blocks - 1 work on them. In the backward pass `in` is the gradient of what the forward pass wrote, `x` the packed
+// projection, and partial [blocks, D] receives each block's share of the weight's gradient.
+template <typename T>
+struct Part {
+  const T* in = nullptr;
+  Strides strides{};
+  const T* x = nullptr;
+  const T* weight = nullptr;
+  float* partial = nullptr;
+  int heads = 0;
+  int first_head = 0;  // in out and x
+  int first_block = 0;
+  int blocks = 0;
 };
 
 template <typename T>
-__device__ float inverse_deviation(const T* x, int head_dim, float eps) {
-  float squares = 0.0f;
-  for (int i = threadIdx.x % kWarp; i < head_dim; i += kWarp) {
-    squares += static_cast<float>(x[i]) * static_cast<float>(x[i]);
-  }
-  return rsqrtf(warp_sum(squares) / static_cast<float>(head_dim) + eps);
+__device__ Part<T> part_of_block(const Part<T>& first, const Part<T>& second) {
+  return static_cast<int>(blockIdx.x) < second.first_block ? first : second;
 }
 
-// A warp for each query and key head of each token.
-template <typename T>
-__global__ void forward_kernel(const T* qkv, const T* query_weight, const T* key_weight, const T* cos, const T* sin,
-                               T* out, Shape shape, float eps) {
-  const int rotated_heads = shape.query_heads + shape.key_value_heads;
-  const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
-  if (item >= shape.tokens * rotated_heads) return;
-  const int64_t token = item / rotated_heads;
-  const int head = static_cast<int>(item % rotated_heads);
-  const T* x = qkv + (token * (rotated_heads + shape.key_value_heads) + head) * shape.head_dim;
-  T* y = out + item * shape.head_dim;
-  const T* weight = head < shape.query_heads ? query_weight : key_weight;
-  const int half = shape.head_dim / 2;
-  const int64_t position = token % shape.length;
-  const float scale = weight != nullptr ? inverse_deviation(x, shape.head_dim, eps) : 1.0f;
-  // Rounded where transformers rounds: after the norm and after its weight.
-  const auto value = [&](int i) {
-    if (weight == nullptr) return static_cast<float>(x[i]);
-    const T normalized = static_cast<T>(static_cast<float>(x[i]) * scale);
-    return static_cast<float>(static_cast<T>(static_cast<float>(normalized) * static_cast<float>(weight[i])));
-  };
-  for (int i = threadIdx.x % kWarp; i < half; i += kWarp) {
-    const float a = value(i), b = value(i + half);
-    const float c = static_cast<float>(cos[position * half + i]), s = static_cast<float>(sin[position * half + i]);
-    y[i] = static_cast<T>(a * c - b * s);
-    y[i + half] = static_cast<T>(b * c + a * s);
-  }
-}
-
-// A warp for each head of each token in turn. partial [gridDim.x, 2, D] gets the block's share of the gradients of the
-// query and key norm weights: each lane sums the columns it owns, then the block its warps, in a fixed order.
-template <typename T>
-__global__ void backward_kernel(const T* dq, const T* dk, const T* dv, Strides dq_strides, Strides dk_strides,
-                                Strides dv_strides, const T* qkv, const T* query_weight, const T* key_weight,
-                                const T* cos, const T* sin, T* dqkv, float* partial, Shape shape, float eps) {
-  extern __shared__ float dweight[];  // [kWarps, 2, D]
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+template <typename T, typename Layout>
+__global__ void __launch_bounds__(kThreads)
+    forward_kernel(const Part<T> query, const Part<T> key, const T* cos, const T* sin, T* out, Shape shape, float eps) {
+  constexpr int kPack = Layout::kPack;
+  const Part<T> part = part_of_block(query, key);
+  const int lane = threadIdx.x % Layout::kLanes, group = threadIdx.x / Layout::kLanes;
   const int head_dim = shape.head_dim, half = head_dim / 2;
-  const int rotated_heads = shape.query_heads + shape.key_value_heads, heads = rotated_heads + shape.key_value_heads;
-  float* own = dweight + warp * 2 * head_dim;
-  if (partial != nullptr) {
-    for (int i = threadIdx.x; i < kWarps * 2 * head_dim; i += blockDim.x) dweight[i] = 0.0f;
-    __syncthreads();
+  const bool with_norm = part.weight != nullptr;
+  Pack<T, kPack> weights[2];
+  if (with_norm) {
+    weights[0] = Layout::load(part.weight, lane, half);
+    weights[1] = Layout::load(part.weight + half, lane, half);
   }
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kWarps;
-  for (int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + warp; item < shape.tokens * heads; item += stride) {
-    const int64_t token = item / heads, batch = token / shape.length, position = token % shape.length;
-    const int head = static_cast<int>(item % heads);
-    const auto row = [&](const T* base, const Strides& s, int h) {
-      return base + batch * s.batch + position * s.token + h * s.head;
-    };
-    T* out = dqkv + item * head_dim;
-    if (head >= rotated_heads) {
-      const T* d = row(dv, dv_strides, head - rotated_heads);
-      for (int i = lane; i < head_dim; i += kWarp) out[i] = d[i];
-      continue;
-    }
-    const bool is_query = head < shape.query_heads;
-    const T* d = is_query ? row(dq, dq_strides, head) : row(dk, dk_strides, head - shape.query_heads);
-    const T* weight = is_query ? query_weight : key_weight;
-    const T* c = cos + position * half;
-    const T* s = sin + position * half;
-    const auto first = [&](int i) {
-      return static_cast<float>(d[i]) * static_cast<float>(c[i]) +
-             static_cast<float>(d[i + half]) * static_cast<float>(s[i]);
-    };
-    const auto second = [&](int i) {
-      return static_cast<float>(d[i + half]) * static_cast<float>(c[i]) -
-             static_cast<float>(d[i]) * static_cast<float>(s[i]);
-    };
-    if (weight == nullptr) {
-      for (int i = lane; i < half; i += kWarp) {
-        out[i] = static_cast<T>(first(i));
-        out[i + half] = static_cast<T>(second(i));
+  const unsigned strips = (part.heads + kForwardStrip - 1) / kForwardStrip;
+  const unsigned step = part.blocks * Layout::kGroups;
+  // Every thread of a block makes the same number of turns.
+  for (unsigned begin = (blockIdx.x - part.first_block) * Layout::kGroups; begin < shape.tokens * strips;
+       begin += step) {
+    const Strip strip(shape, begin + group, strips, kForwardStrip);
+    Pack<T, kPack> x[kForwardStrip][2] = {}, c = {}, s = {};
+    if (strip.valid) {
+      const T* row = part.in + strip.batch * part.strides.batch + strip.position * part.strides.token;
+#pragma unroll
+      for (int h = 0; h < kForwardStrip; ++h) {
+        if (strip.head + h < part.heads) {
+          const T* head = row + (strip.head + h) * part.strides.head;
+          x[h][0] = Layout::load(head, lane, half);
+          x[h][1] = Layout::load(head + half, lane, half);
+        }
       }
-      continue;
+      c = Layout::load(cos + static_cast<int64_t>(strip.position) * half, lane, half);
+      s = Layout::load(sin + static_cast<int64_t>(strip.position) * half, lane, half);
     }
-    const T* x = qkv + item * head_dim;
-    const float scale = inverse_deviation(x, head_dim, eps);
-    float* dweight_row = own + (is_query ? 0 : head_dim);
-    float product = 0.0f;
-    const auto accumulate = [&](int i, float dn) {
-      const float normalized = static_cast<float>(x[i]) * scale;
-      product += dn * static_cast<float>(weight[i]) * normalized;
-      dweight_row[i] += dn * static_cast<float>(static_cast<T>(normalized));
-    };
-    for (int i = lane; i < half; i += kWarp) {
-      accumulate(i, first(i));
-      accumulate(i + half, second(i));
-    }
-    const float mean = warp_sum(product) / static_cast<float>(head_dim);
-    const auto through_norm = [&](int i, float dn) {
-      const float normalized = static_cast<float>(x[i]) * scale;
-      return static_cast<T>(scale * (dn * static_cast<float>(weight[i]) - normalized * mean));
-    };
-    for (int i = lane; i < half; i += kWarp) {
-      out[i] = through_norm(i, first(i));
-      out[i + half] = through_norm(i + half, second(i));
+#pragma unroll
+    for (int h = 0; h < kForwardStrip; ++h) {
+      if (with_norm) {
+        float squares = 0.0f;
+        for (int j = 0; j < kPack; ++j) {
+          const float a = static_cast<float>(x[h][0].v[j]), b = static_cast<float>(x[h][1].v[j]);
+          squares += a * a + b * b;
+        }
+        const float scale = rsqrtf(Layout::sum(squares) / static_cast<float>(head_dim) + eps);
+        // Rounded where transformers rounds: after the norm and after its weight.
+        for (int side = 0; side < 2; ++side) {
+          for (int j = 0; j < kPack; ++j) {
+            const T normalized = static_cast<T>(static_cast<float>(x[h][side].v[j]) * scale);
+            x[h][side].v[j] = static_cast<T>(static_cast<float>(normalized) * static_cast<float>(weights[side].v[j]));
+          }
+        }
+      }
+      if (!strip.valid || strip.head + h >= part.heads) continue;
+      Pack<T, kPack> y[2];
+      for (int j = 0; j < kPack; ++j) {
+        const float a = static_cast<float>(x[h][0].v[j]), b = static_cast<float>(x[h][1].v[j]);
+        const float cosine = static_cast<float>(c.v[j]), sine = static_cast<float>(s.v[j]);
+        y[0].v[j] = static_cast<T>(a * cosine - b * sine);
+        y[1].v[j] = static_cast<T>(b * cosine + a * sine);
+      }
+      T* to = out + (static_cast<int64_t>(strip.token) * shape.out_heads + part.first_head + strip.head + h) * head_dim;
+      Layout::store(to, lane, half, y[0]);
+      Layout::store(to + half, lane, half, y[1]);
     }
   }
-  if (partial == nullptr) return;
+}
+
+// Copies the gradients of the values to their place.
+template <typename T, typename Layout>
+__device__ void copy_part(const Part<T>& part, T* out, const Shape& shape) {
+  const int lane = threadIdx.x % Layout::kLanes, group = threadIdx.x / Layout::kLanes;
+  const int half = shape.head_dim / 2;
+  const unsigned strips = (part.heads + kBackwardStrip - 1) / kBackwardStrip;
+  for (unsigned item = (blockIdx.x - part.first_block) * Layout::kGroups + group; item < shape.tokens * strips;
+       item += part.blocks * Layout::kGroups) {
+    const Strip strip(shape, item, strips, kBackwardStrip);
+    const T* row = part.in + strip.batch * part.strides.batch + strip.position * part.strides.token;
+#pragma unroll
+    for (int h = 0; h < kBackwardStrip; ++h) {
+      if (strip.head + h >= part.heads) continue;
+      const T* from = row + (strip.head + h) * part.strides.head;
+      T* to = out +
+              (static_cast<int64_t>(strip.token) * shape.out_heads + part.first_head + strip.head + h) * shape.head_dim;
+      Layout::store(to, lane, half, Layout::load(from, lane, half));
+      Layout::store(to + half, lane, half, Layout::load(from + half, lane, half));
+    }
+  }
+}
+
+// The weight's gradient is summed by each lane over the heads it meets, then by the block over its groups, in a fixed
+// order.
+template <typename T, typename Layout>
+__global__ void __launch_bounds__(kThreads, 5)
+    backward_kernel(const Part<T> query, const Part<T> key, const Part<T> value, const T* cos, const T* sin, T* out,
+                    Shape shape, float eps) {
+  constexpr int kPack = Layout::kPack;
+  if (static_cast<int>(blockIdx.x) >= value.first_block) {
+    copy_part<T, Layout>(value, out, shape);
+    return;
+  }
+  const Part<T> part = part_of_block(query, key);
+  const int lane = threadIdx.x % Layout::kLanes, group = threadIdx.x / Layout::kLanes;
+  const int head_dim = shape.head_dim, half = head_dim / 2;
+  const bool with_norm = part.weight != nullptr;
+  Pack<T, kPack> weights[2] = {};
+  float dweight[2][kPack] = {};
+  if (with_norm) {
+    weights[0] = Layout::load(part.weight, lane, half);
+    weights[1] = Layout::load(part.weight + half, lane, half);
+  }
+  const unsigned strips = (part.heads + kBackwardStrip - 1) / kBackwardStrip;
+  const unsigned step = part.blocks * Layout::kGroups;
+  for (unsigned begin = (blockIdx.x - part.first_block) * Layout::kGroups; begin < shape.tokens * strips;
+       begin += step) {
+    const Strip strip(shape, begin + group, strips, kBackwardStrip);
+    Pack<T, kPack> d[kBackwardStrip][2] = {}, x[kBackwardStrip][2] = {}, c = {}, s = {};
+    if (strip.valid) {
+      const T* d_row = part.in + strip.batch * part.strides.batch + strip.position * part.strides.token;
+      const T* x_row = part.x + (static_cast<int64_t>(strip.token) * shape.x_heads + part.first_head) * head_dim;
+#pragma unroll
+      for (int h = 0; h < kBackwardStrip; ++h) {
+        const int head = strip.head + h;
+        if (head >= part.heads) continue;
+        d[h][0] = Layout::load(d_row + head * part.strides.head, lane, half);
+        d[h][1] = Layout::load(d_row + head * part.strides.head + half, lane, half);
+        if (with_norm) {
+          x[h][0] = Layout::load(x_row + head * head_dim, lane, half);
+          x[h][1] = Layout::load(x_row + head * head_dim + half, lane, half);
+        }
+      }
+      c = Layout::load(cos + static_cast<int64_t>(strip.position) * half, lane, half);
+      s = Layout::load(sin + static_cast<int64_t>(strip.position) * half, lane, half);
+    }
+#pragma unroll
+    for (int h = 0; h < kBackwardStrip; ++h) {
+      float dy[2][kPack];  // turned back
+      for (int j = 0; j < kPack; ++j) {
+        const float a = static_cast<float>(d[h][0].v[j]), b = static_cast<float>(d[h][1].v[j]);
+        const float cosine = static_cast<float>(c.v[j]), sine = static_cast<float>(s.v[j]);
+        dy[0][j] = a * cosine + b * sine;
+        dy[1][j] = b * cosine - a * sine;
+      }
+      if (with_norm) {
+        float squares = 0.0f, product = 0.0f;
+        for (int side = 0; side < 2; ++side) {
+          for (int j = 0; j < kPack; ++j) {
+            const float value = static_cast<float>(x[h][side].v[j]);
+            squares += value * value;
+            product += dy[side][j] * static_cast<float>(weights[side].v[j]) * value;
+          }
+        }
+        const float scale = rsqrtf(Layout::sum(squares) / static_cast<float>(head_dim) + eps);
+        const float mean = Layout::sum(product) * scale / static_cast<float>(head_dim);
+        for (int side = 0; side < 2; ++side) {
+          for (int j = 0; j < kPack; ++j) {
+            const float normalized = static_cast<float>(x[h][side].v[j]) * scale;
+            dweight[side][j] += dy[side][j] * static_cast<float>(static_cast<T>(normalized));
+            dy[side][j] = scale * (dy[side][j] * static_cast<float>(weights[side].v[j]) - normalized * mean);
+          }
+        }
+      }
+      if (!strip.valid || strip.head + h >= part.heads) continue;
+      T* to = out + (static_cast<int64_t>(strip.token) * shape.out_heads + part.first_head + strip.head + h) * head_dim;
+      for (int side = 0; side < 2; ++side) {
+        Pack<T, kPack> rounded;
+        for (int j = 0; j < kPack; ++j) rounded.v[j] = static_cast<T>(dy[side][j]);
+        Layout::store(to + side * half, lane, half, rounded);
+      }
+    }
+  }
+  if (!with_norm) return;
+  __shared__ float shares[kThreads * 2 * kPack];  // [groups, 2, kPack * kLanes]
+  constexpr int kHalf = kPack * Layout::kLanes;
+  for (int side = 0; side < 2; ++side) {
+    for (int j = 0; j < kPack; ++j) shares[(group * 2 + side) * kHalf + Layout::index(lane, j)] = dweight[side][j];
+  }
   __syncthreads();
-  for (int i = threadIdx.x; i < 2 * head_dim; i += blockDim.x) {
+  for (int i = threadIdx.x; i < head_dim; i += kThreads) {
+    const int side = i < half ? 0 : 1;
     float sum = 0.0f;
-    for (int w = 0; w < kWarps; ++w) sum += dweight[w * 2 * head_dim + i];
-    partial[static_cast<int64_t>(blockIdx.x) * 2 * head_dim + i] = sum;
+    for (int g = 0; g < Layout::kGroups; ++g) sum += shares[(g * 2 + side) * kHalf + i - side * half];
+    part.partial[static_cast<int64_t>(blockIdx.x - part.first_block) * head_dim + i] = sum;
   }
+}
+
+// Calls body(HeadLayout) with the layout for heads of this size at these addresses and strides.
+template <typename T, typename Body>
+void with_layout(int64_t head_dim, bool aligned, Body&& body) {
+  constexpr int kPack = 4;  // more would cost registers, and with them warps to hide the latency of memory
+  TORCH_CHECK(head_dim <= 512, "qk_rope takes heads of up to 512 elements, not ", head_dim);
+  if (aligned && head_dim == 2 * kPack * 8) return body(HeadLayout<T, kPack, 8, true>{});
+  if (aligned && head_dim == 2 * kPack * 16) return body(HeadLayout<T, kPack, 16, true>{});
+  if (aligned && head_dim == 2 * kPack * 32) return body(HeadLayout<T, kPack, 32, true>{});
+  if (head_dim <= 128) return body(HeadLayout<T, 2, 32, false>{});
+  body(HeadLayout<T, 8, 32, false>{});
+}
+
+bool aligned(const at::Tensor& x) {
+  const auto bytes = [&](int64_t elements) { return static_cast<uintptr_t>(elements * x.element_size()); };
+  uintptr_t all = reinterpret_cast<uintptr_t>(x.const_data_ptr());
+  for (const int64_t stride : x.strides().slice(0, x.dim() - 1)) all |= bytes(stride);
+  return all % 16 == 0;
+}
+
+Shape shape_of(const at::Tensor& x, HeadCounts heads, int64_t out_heads) {
+  const int64_t all_heads = heads.query + 2 * heads.key_value;
+  TORCH_CHECK(x.size(0) * x.size(1) * all_heads < (int64_t{1} << 31), "qk_rope takes fewer than 2^31 heads at a time");
+  return {static_cast<unsigned>(x.size(0) * x.size(1)), static_cast<unsigned>(x.size(1)), static_cast<int>(out_heads),
+          static_cast<int>(all_heads), static_cast<int>(x.size(3))};
+}
+
+// Shares `limit` blocks out to the parts by their heads, no more than they have work for. Returns how many blocks.
+template <typename T>
+unsigned share_blocks(std::initializer_list<Part<T>*> parts, const Shape& shape, int strip, int groups, int limit) {
+  int heads = 0, blocks = 0;
+  for (const Part<T>* part : parts) heads += part->heads;
+  for (Part<T>* part : parts) {
+    const int64_t strips = (part->heads + strip - 1) / strip;
+    const int64_t useful = (static_cast<int64_t>(shape.tokens) * strips + groups - 1) / groups;
+    part->first_block = blocks;
+    part->blocks = static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(limit) * part->heads / heads, 1, useful));
+    blocks += part->blocks;
+  }
+  return static_cast<unsigned>(blocks);
 }
 
 at::Tensor dense_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
@@ -148,24 +271,37 @@ const T* data_or_null(const at::Tensor& x) {
 
 }  // namespace
 
-at::Tensor qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope) {
+void qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope,
+                     at::Tensor& out) {
   const c10::cuda::CUDAGuard guard(qkv.device());
-  TORCH_CHECK(qkv.is_contiguous(), "qk_rope_forward wants a contiguous projection");
-  const int64_t rotated_heads = heads.query + heads.key_value;
-  at::Tensor out = at::empty({qkv.size(0), qkv.size(1), rotated_heads, qkv.size(3)}, qkv.options());
-  const Shape shape{qkv.size(0) * qkv.size(1), qkv.size(1), static_cast<int>(heads.query),
-                    static_cast<int>(heads.key_value), static_cast<int>(qkv.size(3))};
-  const int64_t items = shape.tokens * rotated_heads;
-  if (items == 0) return out;
+  TORCH_CHECK(qkv.is_contiguous() && out.is_contiguous(), "qk_rope_forward wants contiguous tensors");
+  const Shape shape = shape_of(qkv, heads, out.size(2));
+  if (shape.tokens == 0) return;
+  const bool vectors = aligned(qkv) && aligned(out) && aligned(rope.cos) && aligned(rope.sin) &&
+                       (!norm.defined() || (aligned(norm.query) && aligned(norm.key)));
   with_type(qkv.scalar_type(), [&](auto type) {
     using T = decltype(type);
-    forward_kernel<T><<<static_cast<unsigned>((items + kWarps - 1) / kWarps), kWarps * kWarp, 0,
-                        c10::cuda::getCurrentCUDAStream()>>>(
-        qkv.const_data_ptr<T>(), data_or_null<T>(norm.query), data_or_null<T>(norm.key), rope.cos.const_data_ptr<T>(),
-        rope.sin.const_data_ptr<T>(), out.mutable_data_ptr<T>(), shape, static_cast<float>(norm.eps));
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    with_layout<T>(shape.head_dim, vectors, [&](auto layout) {
+      using Layout = decltype(layout);
+      const Strides strides = strides_of(qkv);
+      const int query_heads = static_cast<int>(heads.query);
+      Part<T> query{.in = qkv.const_data_ptr<T>(),
+                    .strides = strides,
+                    .weight = data_or_null<T>(norm.query),
+                    .heads = query_heads};
+      Part<T> key{.in = qkv.const_data_ptr<T>() + heads.query * strides.head,
+                  .strides = strides,
+                  .weight = data_or_null<T>(norm.key),
+                  .heads = static_cast<int>(heads.key_value),
+                  .first_head = query_heads};
+      const unsigned blocks =
+          share_blocks<T>({&query, &key}, shape, kForwardStrip, Layout::kGroups, 32 * multiprocessor_count());
+      forward_kernel<T, Layout><<<blocks, kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
+          query, key, rope.cos.const_data_ptr<T>(), rope.sin.const_data_ptr<T>(), out.mutable_data_ptr<T>(), shape,
+          static_cast<float>(norm.eps));
+      C10_CUDA_KERNEL_LAUNCH_CHECK();
+    });
   });
-  return out;
 }
 
 QkRopeGradients qk_rope_backward(const at::Tensor& dq_in, const at::Tensor& dk_in, const at::Tensor& dv_in,
@@ -177,28 +313,53 @@ QkRopeGradients qk_rope_backward(const at::Tensor& dq_in, const at::Tensor& dk_i
   TORCH_CHECK(!norm.defined() || qkv.is_contiguous(), "qk_rope_backward wants a contiguous projection");
   QkRopeGradients result;
   result.dqkv = at::empty({dq.size(0), dq.size(1), all_heads, head_dim}, dq.options());
-  const Shape shape{dq.size(0) * dq.size(1), dq.size(1), static_cast<int>(heads.query),
-                    static_cast<int>(heads.key_value), static_cast<int>(head_dim)};
-  const int64_t wanted = (shape.tokens * all_heads + kWarps - 1) / kWarps;
-  const int64_t blocks = std::clamp<int64_t>(wanted, 1, 8 * multiprocessor_count());
-  at::Tensor partial;
-  if (norm.defined()) partial = at::empty({blocks, 2, head_dim}, dq.options().dtype(at::kFloat));
-  const size_t shared_bytes = norm.defined() ? static_cast<size_t>(kWarps * 2 * head_dim) * sizeof(float) : 0;
+  const Shape shape = shape_of(dq, heads, all_heads);
+  if (shape.tokens == 0) {
+    if (norm.defined()) {
+      result.dquery_weight_rows = at::empty({0, head_dim}, dq.options().dtype(at::kFloat));
+      result.dkey_weight_rows = result.dquery_weight_rows;
+    }
+    return result;
+  }
+  const bool vectors = aligned(dq) && aligned(dk) && aligned(dv) && aligned(result.dqkv) && aligned(rope.cos) &&
+                       aligned(rope.sin) &&
+                       (!norm.defined() || (aligned(qkv) && aligned(norm.query) && aligned(norm.key)));
   with_type(dq.scalar_type(), [&](auto type) {
     using T = decltype(type);
-    backward_kernel<T>
-        <<<static_cast<unsigned>(blocks), kWarps * kWarp, shared_bytes, c10::cuda::getCurrentCUDAStream()>>>(
-            dq.const_data_ptr<T>(), dk.const_data_ptr<T>(), dv.const_data_ptr<T>(), strides_of(dq), strides_of(dk),
-            strides_of(dv), data_or_null<T>(qkv), data_or_null<T>(norm.query), data_or_null<T>(norm.key),
-            rope.cos.const_data_ptr<T>(), rope.sin.const_data_ptr<T>(), result.dqkv.mutable_data_ptr<T>(),
-            norm.defined() ? partial.mutable_data_ptr<float>() : nullptr, shape, static_cast<float>(norm.eps));
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    with_layout<T>(head_dim, vectors, [&](auto layout) {
+      using Layout = decltype(layout);
+      const int query_heads = static_cast<int>(heads.query), key_value_heads = static_cast<int>(heads.key_value);
+      const T* x = norm.defined() ? qkv.const_data_ptr<T>() : nullptr;
+      Part<T> query{.in = dq.const_data_ptr<T>(),
+                    .strides = strides_of(dq),
+                    .x = x,
+                    .weight = data_or_null<T>(norm.query),
+                    .heads = query_heads};
+      Part<T> key{.in = dk.const_data_ptr<T>(),
+                  .strides = strides_of(dk),
+                  .x = x,
+                  .weight = data_or_null<T>(norm.key),
+                  .heads = key_value_heads,
+                  .first_head = query_heads};
+      Part<T> value{.in = dv.const_data_ptr<T>(),
+                    .strides = strides_of(dv),
+                    .heads = key_value_heads,
+                    .first_head = query_heads + key_value_heads};
+      const unsigned blocks =
+          share_blocks<T>({&query, &key, &value}, shape, kBackwardStrip, Layout::kGroups, 10 * multiprocessor_count());
+      if (norm.defined()) {
+        const at::Tensor partial = at::empty({query.blocks + key.blocks, head_dim}, dq.options().dtype(at::kFloat));
+        result.dquery_weight_rows = partial.narrow(0, 0, query.blocks);
+        result.dkey_weight_rows = partial.narrow(0, query.blocks, key.blocks);
+        query.partial = result.dquery_weight_rows.mutable_data_ptr<float>();
+        key.partial = result.dkey_weight_rows.mutable_data_ptr<float>();
+      }
+      backward_kernel<T, Layout><<<blocks, kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
+          query, key, value, rope.cos.const_data_ptr<T>(), rope.sin.const_data_ptr<T>(),
+          result.dqkv.mutable_data_ptr<T>(), shape, static_cast<float>(norm.eps));
+      C10_CUDA_KERNEL_LAUNCH_CHECK();
+    });
   });
-  if (norm.defined()) {
-    const at::Tensor sums = partial.sum(0);
-    result.dquery_weight = sums[0];
-    result.dkey_weight = sums[1];
-  }
   return result;
 }
 

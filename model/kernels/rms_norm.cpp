@@ -30,7 +30,7 @@ RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, co
   const at::Tensor normalized = x.to(wide).mul(scale);
   const at::Tensor dy_wide = dy.to(wide);
   const at::Tensor rounded = normalized.to(x.scalar_type()).to(wide);
-  at::Tensor dweight = dy_wide.mul(rounded).reshape({-1, x.size(-1)}).sum(0);
+  const at::Tensor dweight = dy_wide.mul(rounded).reshape({-1, x.size(-1)}).sum(0, true);
   const at::Tensor g = dy_wide.mul(weight.to(wide));
   at::Tensor dx = g.sub(normalized.mul(g.mul(normalized).mean(-1, true))).mul_(scale);
   if (dresidual.defined()) dx.add_(dresidual);

@@ -10,16 +10,16 @@ struct RmsNormOutput {
 };
 
 struct RmsNormGradients {
-  at::Tensor dx;       // as x
-  at::Tensor dweight;  // [H], fp32 (fp64 for fp64)
+  at::Tensor dx;            // as x
+  at::Tensor dweight_rows;  // [R, H], fp32 (fp64 for fp64): parts whose sum over R is the weight's gradient
 };
 
 // y = weight * (x * rstd): x [..., H], weight [H] (Zhang and Sennrich, 2019, arXiv:1910.07467). Computed in fp32; the
 // normalized x is rounded to x's dtype before it meets the weight, as in transformers.
 RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-// With h = x * rstd and g = dy * weight: dx = rstd * (g - h * mean(g * h)) + dresidual and dweight = sum over rows of
-// dy * h. `dresidual`: as x, or undefined. The sum over rows has a fixed order.
+// With h = x * rstd and g = dy * weight: dx = rstd * (g - h * mean(g * h)) + dresidual and the gradient of the weight
+// is the sum over rows of dy * h. `dresidual`: as x, or undefined. The sum over rows has a fixed order.
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                    const at::Tensor& rstd, const at::Tensor& dresidual);
 

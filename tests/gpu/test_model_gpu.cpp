@@ -2,9 +2,12 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
+
+#include <limits>
 
 #include "model/kernels/attention.hpp"
 #include "model/kernels/cross_entropy.hpp"
@@ -12,7 +15,9 @@
 #include "model/kernels/embedding.hpp"
 #include "model/kernels/qk_rope.hpp"
 #include "model/kernels/rms_norm.hpp"
+#include "model/kernels/row_sum.hpp"
 #include "model/kernels/swiglu.hpp"
+#include "model/matmuls.hpp"
 #include "model/rope_table.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
@@ -67,8 +72,16 @@ class Deterministic {
 TEST_CASE("rms_norm on the GPU") {
   if (!have_gpu()) return;
   for (const auto& [type, tolerance] : kPrecisions) {
-    for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{
-             {1, 8}, {3, 7}, {5, 33}, {257, 128}, {1000, 1024}, {2048, 4096}, {4, 16384}}) {
+    for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{{1, 8},
+                                                                                {3, 7},
+                                                                                {5, 33},
+                                                                                {257, 128},
+                                                                                {9, 600},
+                                                                                {1000, 1024},
+                                                                                {4099, 1024},
+                                                                                {700, 5120},
+                                                                                {2048, 4096},
+                                                                                {4, 16384}}) {
       for (const double scale : {1.0, 1e3, 1e-4}) {
         INFO(type << " " << rows << "x" << columns << " scale " << scale);
         const Pair x({rows, columns}, type, scale), weight({columns}, type, 0.3, 1.0), dy({rows, columns}, type),
@@ -83,8 +96,8 @@ TEST_CASE("rms_norm on the GPU") {
         CHECK(relative_error(out.y, expected.y) < tolerance);
         CHECK(relative_error(out.rstd, expected.rstd) < 1e-5);
         CHECK(relative_error(gradients.dx, expected_gradients.dx) < tolerance);
-        CHECK(relative_error(gradients.dweight, expected_gradients.dweight) < tolerance);
-        CHECK(bitwise_equal(backward().dweight, gradients.dweight));
+        CHECK(relative_error(gradients.dweight_rows.sum(0), expected_gradients.dweight_rows.sum(0)) < tolerance);
+        CHECK(bitwise_equal(backward().dweight_rows, gradients.dweight_rows));
         const RmsNormGradients plain = rms_norm_backward(dy.gpu, x.gpu, weight.gpu, out.rstd, at::Tensor());
         CHECK(relative_error(plain.dx, expected_gradients.dx - residual.exact) < tolerance);
       }
@@ -96,7 +109,7 @@ TEST_CASE("norm and rotation of queries and keys on the GPU") {
   if (!have_gpu()) return;
   for (const auto& [type, tolerance] : kPrecisions) {
     for (const bool with_norm : {false, true}) {
-      for (const int64_t head_dim : {6, 64, 128}) {
+      for (const int64_t head_dim : {6, 32, 64, 80, 128, 256}) {
         INFO(type << " norm " << with_norm << " head_dim " << head_dim);
         const HeadCounts heads{6, 2};
         const int64_t batch = 3, length = 77;
@@ -119,17 +132,60 @@ TEST_CASE("norm and rotation of queries and keys on the GPU") {
                                   const RopeTables& t) {
           return qk_rope_backward(part(dy, 0, 6), part(dy, 6, 2), part(dy, 8, 2), in, heads, n, t);
         };
-        CHECK(relative_error(qk_rope_forward(qkv.gpu, heads, gpu_norm, gpu_tables),
-                             qk_rope_forward(qkv.exact, heads, norm, tables)) < tolerance);
+        at::Tensor exact = qkv.exact.clone(), gpu = qkv.gpu.clone();  // rotated in place where there are no norms
+        CHECK(relative_error(qk_rope_forward(gpu, heads, gpu_norm, gpu_tables),
+                             qk_rope_forward(exact, heads, norm, tables)) < tolerance);
+        CHECK(bitwise_equal(gpu.narrow(2, 8, 2), qkv.gpu.narrow(2, 8, 2)));
         const QkRopeGradients expected = backward(d.exact, qkv.exact, norm, tables);
         const QkRopeGradients gradients = backward(d.gpu, qkv.gpu, gpu_norm, gpu_tables);
         CHECK(relative_error(gradients.dqkv, expected.dqkv) < tolerance);
-        CHECK(gradients.dkey_weight.defined() == with_norm);
+        CHECK(gradients.dkey_weight_rows.defined() == with_norm);
         if (with_norm) {
-          CHECK(relative_error(gradients.dquery_weight, expected.dquery_weight) < tolerance);
-          CHECK(relative_error(gradients.dkey_weight, expected.dkey_weight) < tolerance);
-          CHECK(bitwise_equal(backward(d.gpu, qkv.gpu, gpu_norm, gpu_tables).dkey_weight, gradients.dkey_weight));
+          CHECK(relative_error(gradients.dquery_weight_rows.sum(0), expected.dquery_weight_rows.sum(0)) < tolerance);
+          CHECK(relative_error(gradients.dkey_weight_rows.sum(0), expected.dkey_weight_rows.sum(0)) < tolerance);
+          CHECK(bitwise_equal(backward(d.gpu, qkv.gpu, gpu_norm, gpu_tables).dkey_weight_rows,
+                              gradients.dkey_weight_rows));
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("sums over rows on the GPU") {
+  if (!have_gpu()) return;
+  for (const auto& [type, tolerance] : kPrecisions) {
+    for (const auto& [count, columns] :
+         std::vector<std::pair<int64_t, int64_t>>{{0, 5}, {1, 1}, {33, 31}, {528, 128}, {1056, 4096}}) {
+      INFO(type << " " << count << "x" << columns);
+      const Pair wide({count, columns + 3}, at::kFloat), before({columns}, type);
+      const Pair rows = wide.narrow(1, 1, columns);
+      const at::Tensor sum = rows.exact.sum(0);
+      at::Tensor out = before.gpu.clone();
+      row_sum(rows.gpu, out, /*overwrite=*/false);
+      CHECK(relative_error(out, before.exact + sum) < tolerance);
+      row_sum(rows.gpu, out, /*overwrite=*/true);
+      CHECK(relative_error(out, sum) < tolerance);
+    }
+  }
+}
+
+TEST_CASE("tuned matrix products on the GPU") {
+  if (!have_gpu()) return;
+  Matmuls matmuls;
+  for (const auto& [type, tolerance] : kPrecisions) {
+    for (const auto& [rows, in, out] :
+         std::vector<std::array<int64_t, 3>>{{1, 8, 16}, {7, 9, 11}, {100, 64, 136}, {513, 1024, 3072}}) {
+      INFO(type << " " << rows << "x" << in << "x" << out);
+      const Pair a({rows, in}, type), weight({out, in}, type), addend({rows, out}, type, 10.0);
+      const at::Tensor product = a.exact.matmul(weight.exact.t());
+      for (int turn = 0; turn < 2; ++turn) {  // the first one tunes
+        CHECK(relative_error(matmuls.forward(a.gpu, weight.gpu), product) < tolerance);
+        CHECK(relative_error(matmuls.forward_add(a.gpu, weight.gpu, addend.gpu), product + addend.exact) < tolerance);
+        CHECK(relative_error(matmuls.data_gradient(addend.gpu, weight.gpu), addend.exact.matmul(weight.exact)) <
+              tolerance);
+        at::Tensor weight_gradient = at::full({out, in}, std::numeric_limits<double>::quiet_NaN(), a.gpu.options());
+        matmuls.weight_gradient_out(weight_gradient, addend.gpu, a.gpu);
+        CHECK(relative_error(weight_gradient, addend.exact.t().matmul(a.exact)) < tolerance);
       }
     }
   }

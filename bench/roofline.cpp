@@ -1,0 +1,123 @@
+#include "bench/roofline.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/randn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace mpzero::bench {
+namespace {
+
+constexpr int kRepeats = 20;
+constexpr int kAlgorithms = 8;
+
+at::TensorOptions bf16_on_gpu() { return at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA); }
+
+std::vector<at::Tensor> random_sets(int sets, at::IntArrayRef shape) {
+  std::vector<at::Tensor> made;
+  for (int i = 0; i < sets; ++i) made.push_back(at::randn(shape, bf16_on_gpu()));
+  return made;
+}
+
+}  // namespace
+
+Ceilings measure_ceilings() {
+  const auto bytes = at::TensorOptions().dtype(at::kByte).device(at::kCUDA);
+  const int64_t count = int64_t{1} << 30;
+  const at::Tensor source = at::empty({count}, bytes).random_();
+  at::Tensor destination = at::empty({count}, bytes);
+  const Timing copy = measure(2, kRepeats, [&](int) {
+    destination.copy_(source);
+    return std::vector<at::Tensor>{};
+  });
+  const int64_t side = 8192;
+  const auto a = random_sets(2, {side, side}), b = random_sets(2, {side, side});
+  const Timing product = measure(2, kRepeats, [&](int set) {
+    return std::vector<at::Tensor>{at::mm(a[static_cast<size_t>(set)], b[static_cast<size_t>(set)])};
+  });
+  const auto cube = static_cast<double>(side) * side * side;
+  return {.bytes_per_second = 2.0 * static_cast<double>(count) / copy.seconds, .flops = 2.0 * cube / product.seconds};
+}
+
+double best_matmul_seconds(const model::MatmulShape& s, int sets) {
+  const model::LtMatmul matmul(s, kAlgorithms);
+  const auto stored = [](int64_t rows, int64_t columns, bool transposed) {
+    return transposed ? std::vector<int64_t>{columns, rows} : std::vector<int64_t>{rows, columns};
+  };
+  const auto a = random_sets(sets, stored(s.rows, s.inner, s.a_transposed));
+  const auto b = random_sets(sets, stored(s.inner, s.columns, s.b_transposed));
+  double best = std::numeric_limits<double>::infinity();
+  for (size_t algorithm = 0; algorithm < matmul.algorithms(); ++algorithm) {
+    const Timing timing = measure(sets, kRepeats / 2, [&](int set) {
+      at::Tensor out = at::empty({s.rows, s.columns}, bf16_on_gpu());
+      matmul.run(a[static_cast<size_t>(set)], b[static_cast<size_t>(set)], at::Tensor(), out, algorithm);
+      return std::vector<at::Tensor>{out};
+    });
+    best = std::min(best, timing.seconds);
+  }
+  return best;
+}
+
+void Roofline::add(const std::string& part, const std::string& name, double calls, double seconds, double amount,
+                   const char* unit, double ceiling_seconds) {
+  if (part != last_part_) {
+    fmt::print("\n{}: {}\n  {:34} {:>6} {:>10} {:>10} {:>14} {:>8}\n", workload_, part, "", "calls", "us a call",
+               "ms a step", "rate", "ceiling");
+  }
+  last_part_ = part;
+  fmt::print("  {:34} {:6.0f} {:10.1f} {:10.2f} {:7.0f} {:6} {:7.1f}%\n", name, calls, seconds * 1e6,
+             calls * seconds * 1e3, amount / seconds, unit, 100.0 * ceiling_seconds / seconds);
+  std::fflush(stdout);
+  rows_.push_back({{"part", part},
+                   {"name", name},
+                   {"calls", calls},
+                   {"seconds", seconds},
+                   {"rate", amount / seconds},
+                   {"unit", unit},
+                   {"share_of_ceiling", ceiling_seconds / seconds}});
+}
+
+void Roofline::memory(const std::string& part, const std::string& name, double calls, double bytes, int sets,
+                      const Body& body) {
+  add(part, name, calls, measure(sets, kRepeats, body).seconds, bytes * 1e-9, "GB/s",
+      bytes / ceilings_.bytes_per_second);
+}
+
+void Roofline::compute(const std::string& part, const std::string& name, double calls, double flops, int sets,
+                       const Body& body) {
+  add(part, name, calls, measure(sets, kRepeats, body).seconds, flops * 1e-12, "TFLOPS", flops / ceilings_.flops);
+}
+
+void Roofline::matmul(const std::string& part, const std::string& name, double calls, const model::MatmulShape& shape,
+                      int sets, const Body& body) {
+  const double flops =
+      2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.columns) * static_cast<double>(shape.inner);
+  add(part, name, calls, measure(sets, kRepeats, body).seconds, flops * 1e-12, "TFLOPS",
+      best_matmul_seconds(shape, sets));
+}
+
+void Roofline::whole(const std::string& name, double calls, const std::string& parts, const Timing& timing,
+                     double flops_per_call) {
+  double sum = 0, ceiling = 0;
+  for (const auto& row : rows_) {
+    if (!row["part"].get<std::string>().starts_with(parts)) continue;
+    const double seconds = row["calls"].get<double>() * row["seconds"].get<double>();
+    sum += seconds;
+    ceiling += seconds * row["share_of_ceiling"].get<double>();
+  }
+  const double measured = calls * timing.seconds;
+  fmt::print("{}: {:26} {:8.2f} ms measured, {:8.2f} ms its operations, {:8.2f} ms at their ceilings; host {:.2f} ms",
+             workload_, name, measured * 1e3, sum * 1e3, ceiling * 1e3, calls * timing.host_seconds * 1e3);
+  if (flops_per_call > 0) fmt::print("; {:.1f}% of 989 TFLOPS", flops_per_call / timing.seconds / 989e12 * 100);
+  fmt::print("\n");
+  wholes_.push_back({{"name", name},
+                     {"seconds", measured},
+                     {"sum_of_operations", sum},
+                     {"sum_at_ceilings", ceiling},
+                     {"host_seconds", calls * timing.host_seconds}});
+}
+
+}  // namespace mpzero::bench

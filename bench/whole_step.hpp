@@ -1,0 +1,44 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "model/decoder.hpp"
+#include "parallel/adamw.hpp"
+
+namespace mpzero::bench {
+
+// A model with random weights and its training step on one GPU: what mpzero train runs, without data and communication.
+class WholeStep {
+ public:
+  // B: micro-batch, T: sequence length. `with_optimizer`: holds AdamW's states too, 12 bytes a parameter.
+  WholeStep(const model::ModelConfig& config, int64_t micro_batch, int64_t length, bool with_optimizer);
+
+  const model::Decoder& decoder() const { return decoder_; }
+  const at::Tensor& tokens() const { return tokens_; }
+  const std::vector<at::Tensor>& weights(size_t unit) const { return units_[unit].weights; }
+
+  // Empty gradients of a unit, over its buffer.
+  std::vector<model::Gradient> gradients(size_t unit) const;
+  // Returns the loss.
+  at::Tensor forward_backward();
+  // The norm of the gradients, without waiting for it, and AdamW.
+  at::Tensor sum_of_squares() const;
+  void update();
+
+ private:
+  struct Unit {
+    std::vector<at::Tensor> weights, gradients;
+    at::Tensor gradient;
+    parallel::AdamWTensors optimizer;
+  };
+  std::vector<at::Tensor> views(const at::Tensor& flat, const UnitSpec& unit) const;
+
+  model::Decoder decoder_;
+  std::vector<Unit> units_;
+  at::Tensor tokens_, targets_;  // [B, T]
+  int64_t updates_ = 0;
+};
+
+}  // namespace mpzero::bench
