@@ -115,6 +115,13 @@ prepare_data() {
   VALIDATION_DATA=$folder/validation.h5
 }
 
+# make_checkpoint_folder: where checkpoints, metrics and the plot go.
+make_checkpoint_folder() {
+  local reason
+  reason=$(mkdir -p "$CHECKPOINT_DIR" 2>&1) ||
+    die "CHECKPOINT_DIR=$CHECKPOINT_DIR cannot be made (${reason##*: }); choose another folder or mend its permissions."
+}
+
 # training_flags: fills MPZERO_FLAGS with what mpzero is started with: the settings, then the extra flags.
 training_flags() {
   MPZERO_FLAGS=()

@@ -128,7 +128,7 @@ build_programs off mpzero zero_to_fp32
 prepare_data
 training_flags
 set_rank_environment "$ranks" "$cores"
-mkdir -p "$CHECKPOINT_DIR"
+make_checkpoint_folder
 MPZERO_LOG=logs/$MODEL_TYPE-$(date +%Y%m%d-%H%M%S).out
 say "Training $MODEL_TYPE with $ranks ranks on $( ((gpus > 0)) && echo "$gpus GPUs" || echo "the CPU ($cores cores)"); log: $MPZERO_LOG."
 start_ranks "$ranks"

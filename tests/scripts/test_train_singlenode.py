@@ -181,6 +181,7 @@ def test_data_that_cannot_be_prepared_ends_the_run_before_it_starts(checkout):
 ERRORS = [
     ({"CUDA_VERSION": "99.9"}, ["CUDA_VERSION=99.9", "cuda-99.9", "does not exist"]),
     ({"MAX_STEPS": "many"}, ["MAX_STEPS=many"]),
+    ({"CHECKPOINT_DIR": "/proc/mine"}, ["CHECKPOINT_DIR=/proc/mine", "No such file or directory", "choose another"]),
     ({"CHECKPOINT_FREQ": "-1"}, ["CHECKPOINT_FREQ=-1"]),
     ({"NPROC": "0"}, ["NPROC=0"]),
     ({"LOCAL_DATASET": "yes"}, ["LOCAL_DATASET=yes", "true", "false"]),
