@@ -3,14 +3,17 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+
 namespace mpzero::model {
 
 // The largest difference, relative to the largest magnitude in `expected`; infinite where there is a NaN.
-inline double relative_error(const at::Tensor& actual, const at::Tensor& expected) {
+// `smallest_scale`: errors are not measured by less than this, for results that are what is left of larger terms.
+inline double relative_error(const at::Tensor& actual, const at::Tensor& expected, double smallest_scale = 0.0) {
   if (actual.sizes() != expected.sizes()) return 1e300;
   if (expected.numel() == 0) return 0.0;
   const at::Tensor a = actual.to(at::kCPU, at::kDouble), e = expected.to(at::kCPU, at::kDouble);
-  const double scale = e.abs().max().item<double>();
+  const double scale = std::max(e.abs().max().item<double>(), smallest_scale);
   const double difference = a.sub(e).abs().max().item<double>();
   if (!(difference == difference)) return 1e300;
   return scale > 0 ? difference / scale : difference;
