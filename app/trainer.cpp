@@ -27,6 +27,9 @@ std::unique_ptr<parallel::Communicator> make_communicator(parallel::MpiRuntime& 
   return std::make_unique<parallel::NcclCommunicator>(mpi);
 }
 
+// Of a number that is not finite.
+const char* describe(double value) { return std::isnan(value) ? "NaN" : "infinite"; }
+
 at::ScalarType as_scalar_type(const std::string& name) { return name == "fp32" ? at::kFloat : at::kBFloat16; }
 
 parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device) {
@@ -167,13 +170,13 @@ void Trainer::check_finite(const parallel::StepSummary& summary, const at::Tenso
   run_on_all_ranks(mpi_, [&] {
     const double loss = loss_sum.item<double>() / static_cast<double>(config_.gradient_accumulation_steps);
     if (std::isfinite(loss)) return;
-    throw_failure("the loss is {} at step {}: {}; lower the learning rate, warm up longer or look at the data", loss,
-                  step, saved);
+    throw_failure("the loss is {} at step {}: {}; lower the learning rate, warm up longer or look at the data",
+                  describe(loss), step, saved);
   });
   throw Failure(
       fmt::format("the gradient norm is {} at step {} while the loss is finite: {}; lower the learning rate or warm "
                   "up longer",
-                  summary.grad_norm, step, saved),
+                  describe(summary.grad_norm), step, saved),
       ErrorScope::kAllRanks);
 }
 

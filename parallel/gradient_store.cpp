@@ -67,11 +67,7 @@ void GradientStore::reduce_partitioned(size_t unit) {
   state.views.clear();
   reduction.sum = reduction.addends.narrow(0, layout.part_begin(part_), layout.part_numel());
   reduction.pending = communicator_.reduce_scatter_sum(reduction.addends, reduction.sum);
-  under_way_.push_back(std::move(reduction));
-  while (under_way_.size() > kReductionsUnderWay) {
-    complete(std::move(under_way_.front()));
-    under_way_.pop_front();
-  }
+  follow(std::move(reduction));
 }
 
 void GradientStore::reduce_whole(size_t unit) {
@@ -91,7 +87,15 @@ void GradientStore::reduce_whole(size_t unit) {
   }
   reduction.pending = layout.parts() > 1 ? communicator_.reduce_scatter_sum(reduction.addends, reduction.sum)
                                          : communicator_.all_reduce_sum(reduction.addends);
+  follow(std::move(reduction));
+}
+
+void GradientStore::follow(Reduction reduction) {
   under_way_.push_back(std::move(reduction));
+  while (under_way_.size() > kReductionsUnderWay) {
+    complete(std::move(under_way_.front()));
+    under_way_.pop_front();
+  }
 }
 
 void GradientStore::complete(Reduction reduction) {

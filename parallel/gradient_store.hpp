@@ -71,6 +71,8 @@ class GradientStore {
 
   void reduce_partitioned(size_t unit);
   void reduce_whole(size_t unit);
+  // Takes note of a reduction that has been started, and completes the oldest ones beyond those that may be under way.
+  void follow(Reduction reduction);
   void complete(Reduction reduction);
 
   const std::vector<UnitSpec>& units_;

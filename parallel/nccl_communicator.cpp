@@ -3,6 +3,8 @@
 #include <ATen/cuda/CUDAEvent.h>
 #include <nccl.h>
 
+#include <exception>
+
 #include "base/error.hpp"
 
 // Throws Failure naming the NCCL call, the rank and NCCL's last words.
@@ -51,7 +53,9 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi)
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  if (comm_ != nullptr) ncclCommDestroy(comm_);
+  if (comm_ == nullptr) return;
+  // Destroying waits for what is under way, which never ends where a peer is gone or the GPU has failed.
+  std::uncaught_exceptions() > 0 ? ncclCommAbort(comm_) : ncclCommDestroy(comm_);
 }
 
 c10::cuda::CUDAStream& NcclCommunicator::start() {
