@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/error.hpp"
@@ -15,6 +16,9 @@ namespace mpzero {
 namespace fs = std::filesystem;
 
 namespace {
+
+// Learning rates that differ by less, relatively, are the same.
+constexpr double kSameLr = 1e-9;
 
 // Weights that the model has no place for are a sign of another model: one with biases, more layers, an untied head.
 void check_all_used(const io::SafetensorsSource& weights, const std::vector<UnitSpec>& units,
@@ -70,6 +74,14 @@ RunPosition restore_run(const fs::path& checkpoint, const RunSetup& setup, const
                     "seen before may come again.",
                     checkpoint.string(), progress.data_order, setup.data_order, progress.windows_seen));
   }
+  const double lr = setup.config.schedule.lr(progress.step);
+  if (progress.step > 0 && std::abs(lr - progress.lr) > kSameLr * std::abs(progress.lr)) {
+    warnings.push_back(
+        fmt::format("the schedule is not that of {}: step {} was taken with learning rate {:.6g}, where this run's "
+                    "schedule has {:.6g}; to go on as before, give the same learning rate and total_num_steps (or "
+                    "--max_steps, where total_num_steps is left out).",
+                    checkpoint.string(), progress.step, progress.lr, lr));
+  }
   return {.step = progress.step, .windows_seen = progress.windows_seen, .tokens_seen = progress.tokens_seen};
 }
 
@@ -103,6 +115,7 @@ fs::path save_run(const RunSetup& setup, const RunPosition& position, const std:
                                       .windows_seen = position.windows_seen,
                                       .seed = config.seed,
                                       .data_order = setup.data_order,
+                                      .lr = position.step > 0 ? config.schedule.lr(position.step) : 0.0,
                                       .dtype = config.dtype,
                                       .zero_stage = config.zero.stage,
                                       .model_config_json = setup.model.to_json(),

@@ -34,6 +34,7 @@ struct TrainingProgress {
   uint64_t seed = 0;         // of the weights and of the shuffle
   // Which windows there are and in which order, in words; a run with others cannot take up the data where they stopped.
   std::string data_order;
+  double lr = 0;      // applied in the last step
   std::string dtype;  // "bf16" or "fp32"
   int zero_stage = 0;
   std::string model_config_json;  // the Hugging Face config.json

@@ -116,6 +116,7 @@ ManifestFile write_model_states(const fs::path& folder, const ModelStates& state
   out.set_attribute("windows_seen", progress.windows_seen);
   out.set_attribute("seed", progress.seed);
   out.set_attribute("data_order", progress.data_order);
+  out.set_attribute("lr", progress.lr);
   out.set_attribute("dtype", progress.dtype);
   out.set_attribute("zero_stage", static_cast<int64_t>(progress.zero_stage));
   out.set_attribute("model_config", progress.model_config_json);
@@ -143,6 +144,7 @@ ModelStates read_model_states(const fs::path& path) {
   progress.windows_seen = in.attribute<int64_t>("windows_seen");
   progress.seed = in.attribute<uint64_t>("seed");
   if (in.has_attribute("data_order")) progress.data_order = in.text_attribute("data_order");
+  if (in.has_attribute("lr")) progress.lr = in.attribute<double>("lr");
   progress.dtype = in.text_attribute("dtype");
   progress.zero_stage = static_cast<int>(in.attribute<int64_t>("zero_stage"));
   progress.model_config_json = in.text_attribute("model_config");

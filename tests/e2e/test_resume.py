@@ -132,6 +132,17 @@ def test_other_data_is_no_silent_change(tmp_path: Path) -> None:
     assert "now 12 sequences of 16 tokens" in result.stderr
 
 
+def test_another_schedule_is_no_silent_change(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    # No total_num_steps: the schedule is as long as the run.
+    run.config = {"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 2}}}
+    run.train("--max_steps=4")
+    result = run.train("--max_steps=8")
+    assert result.stderr.count("mpzero: warning: the schedule is not that of") == 1
+    assert f"learning rate {run.metrics()[3]['lr']:.6g}" in result.stderr
+    assert "the schedule is not that of" not in run.train("--max_steps=8").stderr
+
+
 def test_keep_last(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     run.train("--max_steps=6", "--checkpoint_freq=1", "--keep_last=2")
