@@ -115,7 +115,7 @@ fs::path save_run(const RunSetup& setup, const RunPosition& position, const std:
                                       .windows_seen = position.windows_seen,
                                       .seed = config.seed,
                                       .data_order = setup.data_order,
-                                      .lr = position.step > 0 ? config.schedule.lr(position.step) : 0.0,
+                                      .lr = config.schedule.lr(position.step),
                                       .dtype = config.dtype,
                                       .zero_stage = config.zero.stage,
                                       .model_config_json = setup.model.to_json(),

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,8 +35,8 @@ struct TrainingProgress {
   uint64_t seed = 0;         // of the weights and of the shuffle
   // Which windows there are and in which order, in words; a run with others cannot take up the data where they stopped.
   std::string data_order;
-  double lr = 0;      // applied in the last step
-  std::string dtype;  // "bf16" or "fp32"
+  double lr = std::numeric_limits<double>::quiet_NaN();  // applied in the last step; NaN: not known
+  std::string dtype;                                     // "bf16" or "fp32"
   int zero_stage = 0;
   std::string model_config_json;  // the Hugging Face config.json
   std::string run_config_json;    // the ds_config in force, for the record
