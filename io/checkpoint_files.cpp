@@ -68,8 +68,6 @@ ManifestFile write_optimizer_file(const fs::path& folder, const std::string& nam
   if (std::all_of(shards.begin(), shards.end(), [](const UnitShard& shard) { return shard.count == 0; })) return entry;
   const fs::path path = folder / name;
   entry.name = name;
-  // Made here first: HDF5's own message for a folder that cannot be written buries the reason.
-  { const File placeholder = File::create(path); }
   hdf5::File layout = hdf5::File::create(path);
   std::vector<size_t> shard_of_dataset;
   for (size_t i = 0; i < shards.size(); ++i) {
@@ -108,7 +106,6 @@ ManifestFile write_optimizer_file(const fs::path& folder, const std::string& nam
 ManifestFile write_model_states(const fs::path& folder, const ModelStates& states) {
   const TrainingProgress& progress = states.progress;
   const fs::path path = folder / kModelStatesName;
-  { const File placeholder = File::create(path); }
   hdf5::File out = hdf5::File::create(path);
   out.set_attribute("format_version", kFormatVersion);
   out.set_attribute("global_steps", progress.step);

@@ -30,7 +30,6 @@ std::vector<ParameterSpec> parameters_of(const CheckpointReader& checkpoint) {
 std::vector<std::string> write_hdf5(const fs::path& folder, std::span<const ParameterSpec> parameters,
                                     const ParameterSource& source, const OnWritten& on_written) {
   const fs::path path = folder / kHdf5Name;
-  { const File placeholder = File::create(path); }
   hdf5::File layout = hdf5::File::create(path);
   std::vector<Destination> destinations;
   for (const ParameterSpec& parameter : parameters) {
