@@ -67,10 +67,10 @@ std::string describe_devices(const at::Device& device, const parallel::MpiRuntim
                      at::cuda::getDeviceProperties(device.index())->name, at::get_num_threads());
 }
 
-MemoryUse memory_use(const at::Device& device) {
-  if (device.is_cpu()) return {.peak_bytes = peak_resident_bytes()};
+int64_t peak_memory_bytes(const at::Device& device) {
+  if (device.is_cpu()) return peak_resident_bytes();
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
-  return {.peak_bytes = stats.reserved_bytes[0].peak};
+  return stats.reserved_bytes[0].peak;
 }
 
 }  // namespace mpzero

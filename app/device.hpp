@@ -20,10 +20,7 @@ void share_cores(const parallel::MpiRuntime& mpi);
 // e.g. "2 x NVIDIA H200, 8 threads a rank" or "CPU, 2 ranks of 4 threads".
 std::string describe_devices(const at::Device& device, const parallel::MpiRuntime& mpi);
 
-// Bytes in use now by this rank's tensors on the GPU, or by its process on the CPU; and the most since the last call.
-struct MemoryUse {
-  int64_t peak_bytes = 0;
-};
-MemoryUse memory_use(const at::Device& device);
+// The most bytes so far that this rank's tensors took from the GPU, or its process from the machine.
+int64_t peak_memory_bytes(const at::Device& device);
 
 }  // namespace mpzero

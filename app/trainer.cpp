@@ -158,7 +158,7 @@ StepReport Trainer::train_step() {
           .grad_norm = summary.grad_norm,
           .seconds = seconds_since(start),
           .tokens_seen = position_.tokens_seen,
-          .peak_memory_bytes = memory_use(device_).peak_bytes,
+          .peak_memory_bytes = peak_memory_bytes(device_),
           .validation_loss = std::nullopt};
 }
 

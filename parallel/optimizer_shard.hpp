@@ -27,9 +27,6 @@ class OptimizerShard {
   };
   OptimizerShard(int64_t numel, const Options& options);
 
-  int64_t numel() const { return master_.numel(); }
-  bool on_host() const { return staged_; }
-
   // Starts to bring the gradient [numel] to where the update happens, beside what is queued on the current stream
   // later; `gradient` must stay untouched until update() returns.
   void fetch_gradient(const at::Tensor& gradient);
