@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 from tiny_run import MODEL, TinyRun
-from trainer import BUILD, ENVIRONMENT, train, wait_until_gone, write_tokens
+from trainer import BUILD, children_of, train, wait_until_gone, write_tokens
 
 pytestmark = pytest.mark.e2e
 
@@ -183,59 +182,24 @@ def test_loss_that_is_not_finite(tmp_path: Path) -> None:
 def test_folder_in_use(tmp_path: Path) -> None:
     """A second run in the same folder would take the first one's checkpoints and metrics apart."""
     run = TinyRun(tmp_path)
-    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", str(BUILD / "bin" / "mpzero"), "train"]
-    first = subprocess.Popen(
-        [*command, *run.flags(), "--max_steps=1000000", "--checkpoint_freq=3", "--keep_last=1"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, **ENVIRONMENT},
-    )
-    try:
-        deadline = time.monotonic() + 200
-        while not (run.checkpoints / "latest").exists():
-            assert first.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+    with run.running("--max_steps=1000000", "--checkpoint_freq=3", "--keep_last=1") as first:
         sentence = refuse(run)
         assert "another run (process" in sentence
         assert str(run.checkpoints) in sentence
         assert "--checkpoint_dir" in sentence
         assert first.poll() is None
-    finally:
-        first.terminate()
-        first.wait(timeout=60)
     steps = [line["step"] for line in run.metrics()]
     assert steps == list(range(1, len(steps) + 1))
 
 
 def test_one_rank_dies(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
-    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", str(BUILD / "bin" / "mpzero"), "train"]
-    process = subprocess.Popen(
-        [*command, *run.flags(), "--max_steps=1000000", "--checkpoint_freq=3", "--keep_last=1"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, **ENVIRONMENT},
-    )
-    try:
-        deadline = time.monotonic() + 200
-        while not (run.checkpoints / "latest").exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        children = subprocess.run(
-            ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
-        ).stdout.split()
-        assert len(children) == 2
-        os.kill(int(children[1]), signal.SIGKILL)
-        process.communicate(timeout=60)
-        assert process.returncode != 0
-        wait_until_gone(children)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+    with run.running("--max_steps=1000000", "--checkpoint_freq=3", "--keep_last=1") as process:
+        ranks = children_of(process)
+        assert len(ranks) == 2
+        os.kill(int(ranks[1]), signal.SIGKILL)
+        assert process.wait(timeout=60) != 0
+        wait_until_gone(ranks)
     result = run.train("--max_steps=3", check=False)
     assert result.returncode == 0, result.stderr
     with h5py.File(run.latest / "mp_rank_00_model_states.h5"):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 from tiny_run import VOCAB_SIZE, TinyRun
-from trainer import BUILD, ENVIRONMENT, wait_until_gone, write_tokens
+from trainer import children_of, wait_until_gone, write_tokens
 
 pytestmark = pytest.mark.e2e
 
@@ -60,25 +58,11 @@ def test_resume_has_the_same_bits(tmp_path: Path, stage: int, bf16: bool) -> Non
 @pytest.mark.parametrize("stage", [2, 3])
 def test_killed_after_a_checkpoint(tmp_path: Path, stage: int) -> None:
     killed = TinyRun(tmp_path / "killed", stage=stage)
-    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", str(BUILD / "bin" / "mpzero"), "train"]
-    process = subprocess.Popen(
-        [*command, *killed.flags(), "--max_steps=100000", "--checkpoint_freq=5", "--keep_last=2"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, **ENVIRONMENT},
-    )
-    try:
-        deadline = time.monotonic() + 200
-        while not (killed.checkpoints / "latest").exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        ranks = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True).stdout
-    finally:
-        for pid in [process.pid, *map(int, ranks.split())]:
+    with killed.running("--max_steps=100000", "--checkpoint_freq=5", "--keep_last=2") as process:
+        ranks = children_of(process)
+        for pid in [process.pid, *map(int, ranks)]:
             os.kill(pid, signal.SIGKILL)
-        process.wait()
-    wait_until_gone(ranks.split())
+    wait_until_gone(ranks)
     saved = int((killed.checkpoints / "latest").read_text().strip().split("-")[-1].removesuffix("steps"))
     steps = saved + 5
     result = killed.train(f"--max_steps={steps}", "--checkpoint_freq=0")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from trainer import metrics, train, write_tokens
+from trainer import ENVIRONMENT, command, metrics, train, write_tokens
 
 VOCAB_SIZE = 64
 
@@ -87,6 +91,27 @@ class TinyRun:
 
     def train(self, *flags: object, check: bool = True, timeout: float = 240) -> subprocess.CompletedProcess[str]:
         return train(*self.flags(), *flags, ranks=self.ranks, check=check, timeout=timeout)
+
+    @contextmanager
+    def running(self, *flags: object) -> Iterator[subprocess.Popen]:
+        """A training run in the background that has saved its first checkpoint; it is ended with the block."""
+        process = subprocess.Popen(
+            command(*self.flags(), *flags, ranks=self.ranks),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **ENVIRONMENT},
+        )
+        try:
+            deadline = time.monotonic() + 200
+            while not (self.checkpoints / "latest").exists():
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()
+            process.wait(timeout=60)
 
     def metrics(self) -> list[dict]:
         return metrics(self.folder / "metrics.jsonl")

@@ -41,24 +41,26 @@ def write_tokens(path: Path, tokens: np.ndarray, vocab_size: int) -> Path:
     return path
 
 
+def command(*flags: object, ranks: int) -> list[str]:
+    """`mpirun -n ranks mpzero train flags`."""
+    program = str(BUILD / "bin" / "mpzero")
+    return [*["mpirun", "--oversubscribe", "--bind-to", "none", "-n"], str(ranks), program, "train", *map(str, flags)]
+
+
+def children_of(process: subprocess.Popen) -> list[str]:
+    """The ids of the processes that `process` has started."""
+    pgrep = ["pgrep", "-P", str(process.pid)]
+    return subprocess.run(pgrep, capture_output=True, text=True, check=True).stdout.split()
+
+
 def train(*flags: object, ranks: int = 1, timeout: float = 240, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Runs `mpirun -n ranks mpzero train flags`; with `check`, a failure fails the test with the program's words."""
-    command = [
-        "mpirun",
-        "--oversubscribe",
-        "--bind-to",
-        "none",
-        "-n",
-        str(ranks),
-        str(BUILD / "bin" / "mpzero"),
-        "train",
-    ]
-    command += [str(flag) for flag in flags]
+    """Runs `command`; with `check`, a failure fails the test with the program's words."""
+    words = command(*flags, ranks=ranks)
     result = subprocess.run(
-        command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **ENVIRONMENT}, check=False
+        words, capture_output=True, text=True, timeout=timeout, env={**os.environ, **ENVIRONMENT}, check=False
     )
     if check:
-        assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}\n{result.stderr}"
+        assert result.returncode == 0, f"{' '.join(words)}\n{result.stdout}\n{result.stderr}"
     return result
 
 
