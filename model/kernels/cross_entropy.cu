@@ -1,4 +1,5 @@
 #include <ATen/ops/empty.h>
+#include <cooperative_groups.h>
 
 #include <cmath>
 
@@ -10,6 +11,8 @@ namespace {
 
 constexpr int kMaxThreads = 1024;  // a block
 constexpr int kUnroll = 4;         // packs that a thread has in flight
+// Shorter rows leave a cluster's threads without work.
+constexpr int64_t kClusterColumns = 16384;
 
 // A running maximum and the sum of exp(x - maximum) (Milakov and Gimelshein, 2018, arXiv:1805.02867).
 struct SoftmaxSum {
@@ -41,6 +44,137 @@ __device__ SoftmaxSum warp_merge(SoftmaxSum x) {
     x = merge(x, {__shfl_xor_sync(0xffffffffu, x.maximum, offset), __shfl_xor_sync(0xffffffffu, x.sum, offset)});
   }
   return x;
+}
+
+constexpr float kLog2E = 1.4426950408889634f;
+
+// The largest element of packs given as their bits.
+template <typename T, int kPacks>
+__device__ float largest(const uint4 (&packs)[kPacks]) {
+  if constexpr (std::is_same_v<T, c10::BFloat16>) {
+    const auto* pairs = reinterpret_cast<const __nv_bfloat162*>(packs);
+    __nv_bfloat162 both = pairs[0];
+#pragma unroll
+    for (int i = 1; i < kPacks * 4; ++i) both = __hmax2(both, pairs[i]);
+    return fmaxf(__low2float(both), __high2float(both));
+  } else {
+    const auto* elements = reinterpret_cast<const float*>(packs);
+    float maximum = elements[0];
+#pragma unroll
+    for (int i = 1; i < kPacks * 4; ++i) maximum = fmaxf(maximum, elements[i]);
+    return maximum;
+  }
+}
+
+// Keeps the compiler from holding what it computed out of `bits` before: the registers are needed.
+__device__ void forget(uint4& bits) { asm volatile("" : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w)); }
+
+// One cluster of kCluster blocks a row: together they hold it in registers, kPacks packs a thread, so that it is read
+// once and written once. Several clusters share a multiprocessor: while one waits for memory, another computes the
+// exponentials, which take half as long as the memory does. (The same in the shared memory of one block a
+// multiprocessor does one after the other and is no faster than reading twice.) Same results as `kernel`.
+template <typename T, int kPacks, int kThreads, int kCluster>
+__global__ void __launch_bounds__(kThreads, kMaxThreads / kThreads)
+    cluster_kernel(T* logits, const int64_t* targets, float* losses, int columns, float gradient_scale) {
+#if __CUDA_ARCH__ >= 900
+  constexpr int kPack = 16 / sizeof(T), kWarps = kThreads / kWarp;
+  __shared__ float2 shares[kCluster * kWarps];  // the maximum and sum of each warp of the cluster
+  const auto cluster = cooperative_groups::this_cluster();
+  auto started = cluster.barrier_arrive();
+  const int rank = static_cast<int>(blockIdx.x % kCluster), packs = columns / kPack;
+  const int64_t row = blockIdx.x / kCluster, target = targets[row];
+  T* x = logits + row * columns;
+  const int first = rank * kThreads + static_cast<int>(threadIdx.x);
+  constexpr int kStride = kCluster * kThreads;
+  const unsigned nothing = sizeof(T) == 2 ? 0xff80ff80u : 0xff800000u;  // minus infinity
+  uint4 held[kPacks];
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+    held[k] = make_uint4(nothing, nothing, nothing, nothing);
+    if (first + k * kStride < packs) held[k] = __ldcs(reinterpret_cast<const uint4*>(x) + first + k * kStride);
+  }
+  const bool in_range = target >= 0 && target < columns, writes_loss = rank == 0 && threadIdx.x == 0;
+  const float target_logit = writes_loss && in_range ? static_cast<float>(x[target]) : NAN;
+
+  SoftmaxSum total{.maximum = largest<T>(held)};
+  const float base = total.maximum == -INFINITY ? 0.0f : total.maximum;
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+    float logit[kPack];
+    forget(held[k]);
+    widen(reinterpret_cast<const Pack<T, kPack>&>(held[k]), logit);
+    for (const float value : logit) total.sum += exp2_flushed((value - base) * kLog2E);
+  }
+  total = warp_merge(total);
+  const int lane = threadIdx.x % kWarp;
+  cluster.barrier_wait(std::move(started));  // the other blocks' shared memory is there
+  if (lane < kCluster) {
+    cluster.map_shared_rank(shares, lane)[rank * kWarps + threadIdx.x / kWarp] = {total.maximum, total.sum};
+  }
+  cluster.sync();
+  total = {};
+  for (int i = lane; i < kCluster * kWarps; i += kWarp) total = merge(total, {shares[i].x, shares[i].y});
+  total = warp_merge(total);
+  if (writes_loss) losses[row] = total.maximum + logf(total.sum) - target_logit;
+
+  const float log2_sum = log2f(total.sum);
+  const int target_pack = in_range ? static_cast<int>(target) / kPack : -1;
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+    const int at = first + k * kStride;
+    if (at >= packs) continue;
+    float gradient[kPack];
+    forget(held[k]);
+    widen(reinterpret_cast<const Pack<T, kPack>&>(held[k]), gradient);
+    for (float& g : gradient) g = exp2_flushed((g - total.maximum) * kLog2E - log2_sum);
+    if (at == target_pack) {
+      for (int j = 0; j < kPack; ++j) gradient[j] -= j == static_cast<int>(target) % kPack ? 1.0f : 0.0f;
+    }
+    for (float& g : gradient) g *= gradient_scale;
+    store<T, kPack>(x + static_cast<int64_t>(at) * kPack, rounded<T>(gradient));
+  }
+#endif
+}
+
+// Whether the running GPU has clusters and the program holds `kernel` for it.
+template <typename Kernel>
+bool compiled_for_clusters(Kernel* kernel) {
+  cudaFuncAttributes attributes;
+  C10_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  return attributes.ptxVersion >= 90;
+}
+
+template <typename T, int kPacks, int kThreads, int kCluster>
+bool launch_clusters(T* logits, const int64_t* targets, float* losses, int64_t rows, int columns, float scale) {
+  const auto row_kernel = cluster_kernel<T, kPacks, kThreads, kCluster>;
+  if (!compiled_for_clusters(row_kernel)) return false;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {kCluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(rows * kCluster));
+  config.blockDim = dim3(kThreads);
+  config.stream = c10::cuda::getCurrentCUDAStream();
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  C10_CUDA_CHECK(cudaLaunchKernelEx(&config, row_kernel, logits, targets, losses, columns, scale));
+  return true;
+}
+
+// Launches cluster_kernel where a row is long enough to need it and short enough to fit. Returns whether it did.
+template <typename T, int kThreads, int kCluster, int kPacks, int... kMore>
+bool launch_fitting_clusters(std::integer_sequence<int, kPacks, kMore...>, T* logits, const int64_t* targets,
+                             float* losses, int64_t rows, int columns, float scale) {
+  constexpr int kHeld = kPacks * kThreads * kCluster * 16 / static_cast<int>(sizeof(T));
+  if (columns <= kHeld) {
+    return launch_clusters<T, kPacks, kThreads, kCluster>(logits, targets, losses, rows, columns, scale);
+  }
+  if constexpr (sizeof...(kMore) > 0) {
+    return launch_fitting_clusters<T, kThreads, kCluster>(std::integer_sequence<int, kMore...>{}, logits, targets,
+                                                          losses, rows, columns, scale);
+  } else {
+    return false;
+  }
 }
 
 // One block a row. A target outside [0, columns) makes the loss NaN. The second pass goes through the row backwards:
@@ -104,7 +238,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 }
 
 template <bool kBackward>
-at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_scale) {
+at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_scale, CrossEntropyVariant variant) {
   const c10::cuda::CUDAGuard guard(logits.device());
   TORCH_CHECK(logits.is_contiguous() && targets.is_contiguous(), "cross entropy wants contiguous logits and targets");
   const int64_t rows = logits.size(0), columns = logits.size(1);
@@ -115,6 +249,34 @@ at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_sca
     using T = decltype(type);
     T* data = logits.mutable_data_ptr<T>();
     with_pack<T>(columns, {data}, [&](T, auto pack) {
+      if constexpr (kBackward && pack() > 1) {
+        const auto try_clusters = [&](auto threads, auto cluster, auto packs) {
+          return launch_fitting_clusters<T, threads(), cluster()>(
+              packs, data, targets.const_data_ptr<int64_t>(), losses.mutable_data_ptr<float>(), rows,
+              static_cast<int>(columns), static_cast<float>(gradient_scale));
+        };
+        using std::integral_constant, std::integer_sequence;
+        bool done = false;
+        if (columns >= kClusterColumns && rows < (1 << 27)) {
+          switch (variant) {
+            case CrossEntropyVariant::kClusters8x256:
+              done = try_clusters(integral_constant<int, 256>{}, integral_constant<int, 8>{},
+                                  integer_sequence<int, 4, 8, 10, 12>{});
+              break;
+            case CrossEntropyVariant::kClusters8x512:
+              done = try_clusters(integral_constant<int, 512>{}, integral_constant<int, 8>{},
+                                  integer_sequence<int, 2, 4, 5, 6>{});
+              break;
+            case CrossEntropyVariant::kClusters4x512:
+              done = try_clusters(integral_constant<int, 512>{}, integral_constant<int, 4>{},
+                                  integer_sequence<int, 4, 8, 10, 12>{});
+              break;
+            case CrossEntropyVariant::kTwoPasses:
+              break;
+          }
+        }
+        if (done) return;
+      }
       kernel<T, pack(), kBackward><<<static_cast<unsigned>(rows), block_threads(columns / pack(), kMaxThreads), 0,
                                      c10::cuda::getCurrentCUDAStream()>>>(data, targets.const_data_ptr<int64_t>(),
                                                                           losses.mutable_data_ptr<float>(), columns,
@@ -128,11 +290,12 @@ at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_sca
 }  // namespace
 
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets) {
-  return run<false>(logits, targets, 0.0);
+  return run<false>(logits, targets, 0.0, CrossEntropyVariant::kTwoPasses);
 }
 
-at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale) {
-  return run<true>(logits, targets, gradient_scale);
+at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
+                                           CrossEntropyVariant variant) {
+  return run<true>(logits, targets, gradient_scale, variant);
 }
 
 }  // namespace mpzero::model::cuda

@@ -24,11 +24,15 @@ void qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeight
 QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
                                  const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
                                  const RopeTables& rope);
+at::Tensor column_sum_rows(const at::Tensor& x);
 void row_sum(const at::Tensor& rows, const at::Tensor& out, bool overwrite);
 at::Tensor swiglu_forward(const at::Tensor& gate_up);
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets);
-at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale);
+// How the row is held: read twice, or once by a cluster of blocks x threads.
+enum class CrossEntropyVariant { kTwoPasses, kClusters8x256, kClusters8x512, kClusters4x512 };
+at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
+                                           CrossEntropyVariant variant = CrossEntropyVariant::kClusters8x256);
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values);
 
 }  // namespace mpzero::model::cuda

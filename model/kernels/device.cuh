@@ -6,6 +6,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/BFloat16.h>
+#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -31,6 +32,42 @@ __device__ Pack<T, kPack> load(const T* at) {
 template <typename T, int kPack>
 __device__ void store(T* at, const Pack<T, kPack>& pack) {
   *reinterpret_cast<Pack<T, kPack>*>(at) = pack;
+}
+
+// For data that is read once: it is the first to leave the caches.
+template <typename T, int kPack>
+__device__ Pack<T, kPack> load_once(const T* at) {
+  if constexpr (sizeof(T) * kPack == 16) {
+    const uint4 bits = __ldcs(reinterpret_cast<const uint4*>(at));
+    return reinterpret_cast<const Pack<T, kPack>&>(bits);
+  } else {
+    return load<T, kPack>(at);
+  }
+}
+
+// Rounds to nearest; bf16 two at a time, in one instruction.
+template <typename T, int kPack>
+__device__ Pack<T, kPack> rounded(const float (&x)[kPack]) {
+  Pack<T, kPack> pack;
+  if constexpr (std::is_same_v<T, c10::BFloat16> && kPack % 2 == 0) {
+    auto* pairs = reinterpret_cast<__nv_bfloat162*>(pack.v);
+    for (int j = 0; j < kPack / 2; ++j) pairs[j] = __floats2bfloat162_rn(x[2 * j], x[2 * j + 1]);
+  } else {
+    for (int j = 0; j < kPack; ++j) pack.v[j] = static_cast<T>(x[j]);
+  }
+  return pack;
+}
+
+template <typename T, int kPack>
+__device__ void widen(const Pack<T, kPack>& pack, float (&x)[kPack]) {
+  for (int j = 0; j < kPack; ++j) x[j] = static_cast<float>(pack.v[j]);
+}
+
+// 2^x; results below 2^-126 are zero.
+__device__ inline float exp2_flushed(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 __device__ inline float warp_sum(float x) {
