@@ -24,14 +24,30 @@ struct alignas(sizeof(T) * kPack) Pack {
   T v[kPack];
 };
 
+// The word that holds 16, 8 or 4 bytes; the compiler keeps such packs in whole registers.
+template <int kBytes>
+using Word = std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, unsigned>>;
+template <typename T, int kPack>
+constexpr bool kIsWord = sizeof(T) * kPack == 16 || sizeof(T) * kPack == 8 || sizeof(T) * kPack == 4;
+
 template <typename T, int kPack>
 __device__ Pack<T, kPack> load(const T* at) {
-  return *reinterpret_cast<const Pack<T, kPack>*>(at);
+  if constexpr (kIsWord<T, kPack>) {
+    const auto bits = *reinterpret_cast<const Word<sizeof(T) * kPack>*>(at);
+    return reinterpret_cast<const Pack<T, kPack>&>(bits);
+  } else {
+    return *reinterpret_cast<const Pack<T, kPack>*>(at);
+  }
 }
 
 template <typename T, int kPack>
 __device__ void store(T* at, const Pack<T, kPack>& pack) {
-  *reinterpret_cast<Pack<T, kPack>*>(at) = pack;
+  if constexpr (kIsWord<T, kPack>) {
+    using Bits = Word<sizeof(T) * kPack>;
+    *reinterpret_cast<Bits*>(at) = reinterpret_cast<const Bits&>(pack);
+  } else {
+    *reinterpret_cast<Pack<T, kPack>*>(at) = pack;
+  }
 }
 
 // For data that is read once: it is the first to leave the caches.
@@ -58,9 +74,24 @@ __device__ Pack<T, kPack> rounded(const float (&x)[kPack]) {
   return pack;
 }
 
+// Pairs of bf16 are taken apart by their bits: one instruction an element.
 template <typename T, int kPack>
 __device__ void widen(const Pack<T, kPack>& pack, float (&x)[kPack]) {
-  for (int j = 0; j < kPack; ++j) x[j] = static_cast<float>(pack.v[j]);
+  if constexpr (std::is_same_v<T, c10::BFloat16> && kPack % 2 == 0) {
+    const auto* pairs = reinterpret_cast<const unsigned*>(pack.v);
+    for (int j = 0; j < kPack / 2; ++j) {
+      x[2 * j] = __uint_as_float(pairs[j] << 16);
+      x[2 * j + 1] = __uint_as_float(pairs[j] & 0xffff0000u);
+    }
+  } else {
+    for (int j = 0; j < kPack; ++j) x[j] = static_cast<float>(pack.v[j]);
+  }
+}
+
+// Each x as T holds it.
+template <typename T, int kPack>
+__device__ void round_to(float (&x)[kPack]) {
+  if constexpr (!std::is_same_v<T, float>) widen(rounded<T>(x), x);
 }
 
 // 2^x; results below 2^-126 are zero.

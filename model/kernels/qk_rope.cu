@@ -8,7 +8,8 @@ namespace mpzero::model::cuda {
 namespace {
 
 constexpr int kThreads = kHeadThreads;
-constexpr int kForwardStrip = 4, kBackwardStrip = 2;
+constexpr int kForwardStrip = 2, kBackwardStrip = 2;
+constexpr int kBackwardBlocks = 4;  // of a multiprocessor, at a time
 
 // Elements between neighbours of a [B, T, heads, D] tensor; D is dense.
 struct Strides {
@@ -29,6 +30,8 @@ struct Part {
   float* partial = nullptr;
   int heads = 0;
   int first_head = 0;  // in out and x
+  int passes = 1;      // how often the kernel's memory traffic goes over the part
+  Divider strips;      // of a token
   int first_block = 0;
   int blocks = 0;
 };
@@ -51,12 +54,11 @@ __global__ void __launch_bounds__(kThreads)
     weights[0] = Layout::load(part.weight, lane, half);
     weights[1] = Layout::load(part.weight + half, lane, half);
   }
-  const unsigned strips = (part.heads + kForwardStrip - 1) / kForwardStrip;
   const unsigned step = part.blocks * Layout::kGroups;
   // Every thread of a block makes the same number of turns.
-  for (unsigned begin = (blockIdx.x - part.first_block) * Layout::kGroups; begin < shape.tokens * strips;
+  for (unsigned begin = (blockIdx.x - part.first_block) * Layout::kGroups; begin < shape.tokens * part.strips.divisor;
        begin += step) {
-    const Strip strip(shape, begin + group, strips, kForwardStrip);
+    const Strip strip(shape, begin + group, part.strips, kForwardStrip);
     Pack<T, kPack> x[kForwardStrip][2] = {}, c = {}, s = {};
     if (strip.valid) {
       const T* row = part.in + strip.batch * part.strides.batch + strip.position * part.strides.token;
@@ -64,8 +66,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int h = 0; h < kForwardStrip; ++h) {
         if (strip.head + h < part.heads) {
           const T* head = row + (strip.head + h) * part.strides.head;
-          x[h][0] = Layout::load(head, lane, half);
-          x[h][1] = Layout::load(head + half, lane, half);
+          x[h][0] = Layout::load_once(head, lane, half);
+          x[h][1] = Layout::load_once(head + half, lane, half);
         }
       }
       c = Layout::load(cos + static_cast<int64_t>(strip.position) * half, lane, half);
@@ -73,32 +75,34 @@ __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll
     for (int h = 0; h < kForwardStrip; ++h) {
+      float y[2][kPack], cosine[kPack], sine[kPack];
+      widen(x[h][0], y[0]);
+      widen(x[h][1], y[1]);
       if (with_norm) {
         float squares = 0.0f;
-        for (int j = 0; j < kPack; ++j) {
-          const float a = static_cast<float>(x[h][0].v[j]), b = static_cast<float>(x[h][1].v[j]);
-          squares += a * a + b * b;
-        }
+        for (int j = 0; j < kPack; ++j) squares += y[0][j] * y[0][j] + y[1][j] * y[1][j];
         const float scale = rsqrtf(Layout::sum(squares) / static_cast<float>(head_dim) + eps);
         // Rounded where transformers rounds: after the norm and after its weight.
         for (int side = 0; side < 2; ++side) {
-          for (int j = 0; j < kPack; ++j) {
-            const T normalized = static_cast<T>(static_cast<float>(x[h][side].v[j]) * scale);
-            x[h][side].v[j] = static_cast<T>(static_cast<float>(normalized) * static_cast<float>(weights[side].v[j]));
-          }
+          float weight[kPack];
+          widen(weights[side], weight);
+          for (float& value : y[side]) value *= scale;
+          round_to<T>(y[side]);
+          for (int j = 0; j < kPack; ++j) y[side][j] *= weight[j];
+          round_to<T>(y[side]);
         }
       }
       if (!strip.valid || strip.head + h >= part.heads) continue;
-      Pack<T, kPack> y[2];
+      widen(c, cosine);
+      widen(s, sine);
       for (int j = 0; j < kPack; ++j) {
-        const float a = static_cast<float>(x[h][0].v[j]), b = static_cast<float>(x[h][1].v[j]);
-        const float cosine = static_cast<float>(c.v[j]), sine = static_cast<float>(s.v[j]);
-        y[0].v[j] = static_cast<T>(a * cosine - b * sine);
-        y[1].v[j] = static_cast<T>(b * cosine + a * sine);
+        const float a = y[0][j], b = y[1][j];
+        y[0][j] = a * cosine[j] - b * sine[j];
+        y[1][j] = b * cosine[j] + a * sine[j];
       }
       T* to = out + (static_cast<int64_t>(strip.token) * shape.out_heads + part.first_head + strip.head + h) * head_dim;
-      Layout::store(to, lane, half, y[0]);
-      Layout::store(to + half, lane, half, y[1]);
+      Layout::store(to, lane, half, rounded<T>(y[0]));
+      Layout::store(to + half, lane, half, rounded<T>(y[1]));
     }
   }
 }
@@ -108,10 +112,9 @@ template <typename T, typename Layout>
 __device__ void copy_part(const Part<T>& part, T* out, const Shape& shape) {
   const int lane = threadIdx.x % Layout::kLanes, group = threadIdx.x / Layout::kLanes;
   const int half = shape.head_dim / 2;
-  const unsigned strips = (part.heads + kBackwardStrip - 1) / kBackwardStrip;
-  for (unsigned item = (blockIdx.x - part.first_block) * Layout::kGroups + group; item < shape.tokens * strips;
-       item += part.blocks * Layout::kGroups) {
-    const Strip strip(shape, item, strips, kBackwardStrip);
+  for (unsigned item = (blockIdx.x - part.first_block) * Layout::kGroups + group;
+       item < shape.tokens * part.strips.divisor; item += part.blocks * Layout::kGroups) {
+    const Strip strip(shape, item, part.strips, kBackwardStrip);
     const T* row = part.in + strip.batch * part.strides.batch + strip.position * part.strides.token;
 #pragma unroll
     for (int h = 0; h < kBackwardStrip; ++h) {
@@ -119,8 +122,8 @@ __device__ void copy_part(const Part<T>& part, T* out, const Shape& shape) {
       const T* from = row + (strip.head + h) * part.strides.head;
       T* to = out +
               (static_cast<int64_t>(strip.token) * shape.out_heads + part.first_head + strip.head + h) * shape.head_dim;
-      Layout::store(to, lane, half, Layout::load(from, lane, half));
-      Layout::store(to + half, lane, half, Layout::load(from + half, lane, half));
+      Layout::store(to, lane, half, Layout::load_once(from, lane, half));
+      Layout::store(to + half, lane, half, Layout::load_once(from + half, lane, half));
     }
   }
 }
@@ -128,7 +131,7 @@ __device__ void copy_part(const Part<T>& part, T* out, const Shape& shape) {
 // The weight's gradient is summed by each lane over the heads it meets, then by the block over its groups, in a fixed
 // order.
 template <typename T, typename Layout>
-__global__ void __launch_bounds__(kThreads, 5)
+__global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     backward_kernel(const Part<T> query, const Part<T> key, const Part<T> value, const T* cos, const T* sin, T* out,
                     Shape shape, float eps) {
   constexpr int kPack = Layout::kPack;
@@ -146,11 +149,10 @@ __global__ void __launch_bounds__(kThreads, 5)
     weights[0] = Layout::load(part.weight, lane, half);
     weights[1] = Layout::load(part.weight + half, lane, half);
   }
-  const unsigned strips = (part.heads + kBackwardStrip - 1) / kBackwardStrip;
   const unsigned step = part.blocks * Layout::kGroups;
-  for (unsigned begin = (blockIdx.x - part.first_block) * Layout::kGroups; begin < shape.tokens * strips;
+  for (unsigned begin = (blockIdx.x - part.first_block) * Layout::kGroups; begin < shape.tokens * part.strips.divisor;
        begin += step) {
-    const Strip strip(shape, begin + group, strips, kBackwardStrip);
+    const Strip strip(shape, begin + group, part.strips, kBackwardStrip);
     Pack<T, kPack> d[kBackwardStrip][2] = {}, x[kBackwardStrip][2] = {}, c = {}, s = {};
     if (strip.valid) {
       const T* d_row = part.in + strip.batch * part.strides.batch + strip.position * part.strides.token;
@@ -159,11 +161,11 @@ __global__ void __launch_bounds__(kThreads, 5)
       for (int h = 0; h < kBackwardStrip; ++h) {
         const int head = strip.head + h;
         if (head >= part.heads) continue;
-        d[h][0] = Layout::load(d_row + head * part.strides.head, lane, half);
-        d[h][1] = Layout::load(d_row + head * part.strides.head + half, lane, half);
+        d[h][0] = Layout::load_once(d_row + head * part.strides.head, lane, half);
+        d[h][1] = Layout::load_once(d_row + head * part.strides.head + half, lane, half);
         if (with_norm) {
-          x[h][0] = Layout::load(x_row + head * head_dim, lane, half);
-          x[h][1] = Layout::load(x_row + head * head_dim + half, lane, half);
+          x[h][0] = Layout::load_once(x_row + head * head_dim, lane, half);
+          x[h][1] = Layout::load_once(x_row + head * head_dim + half, lane, half);
         }
       }
       c = Layout::load(cos + static_cast<int64_t>(strip.position) * half, lane, half);
@@ -172,38 +174,46 @@ __global__ void __launch_bounds__(kThreads, 5)
 #pragma unroll
     for (int h = 0; h < kBackwardStrip; ++h) {
       float dy[2][kPack];  // turned back
-      for (int j = 0; j < kPack; ++j) {
-        const float a = static_cast<float>(d[h][0].v[j]), b = static_cast<float>(d[h][1].v[j]);
-        const float cosine = static_cast<float>(c.v[j]), sine = static_cast<float>(s.v[j]);
-        dy[0][j] = a * cosine + b * sine;
-        dy[1][j] = b * cosine - a * sine;
+      {
+        float a[kPack], b[kPack], cosine[kPack], sine[kPack];
+        widen(d[h][0], a);
+        widen(d[h][1], b);
+        widen(c, cosine);
+        widen(s, sine);
+        for (int j = 0; j < kPack; ++j) {
+          dy[0][j] = a[j] * cosine[j] + b[j] * sine[j];
+          dy[1][j] = b[j] * cosine[j] - a[j] * sine[j];
+        }
       }
       if (with_norm) {
         float squares = 0.0f, product = 0.0f;
         for (int side = 0; side < 2; ++side) {
+          float in[kPack], weight[kPack];
+          widen(x[h][side], in);
+          widen(weights[side], weight);
           for (int j = 0; j < kPack; ++j) {
-            const float value = static_cast<float>(x[h][side].v[j]);
-            squares += value * value;
-            product += dy[side][j] * static_cast<float>(weights[side].v[j]) * value;
+            squares += in[j] * in[j];
+            product += dy[side][j] * weight[j] * in[j];
           }
         }
         const float scale = rsqrtf(Layout::sum(squares) / static_cast<float>(head_dim) + eps);
-        const float mean = Layout::sum(product) * scale / static_cast<float>(head_dim);
+        const float along_x = Layout::sum(product) * scale * scale * scale / static_cast<float>(head_dim);
         for (int side = 0; side < 2; ++side) {
+          float in[kPack], weight[kPack], normalized[kPack];
+          widen(x[h][side], in);
+          widen(weights[side], weight);
+          for (int j = 0; j < kPack; ++j) normalized[j] = in[j] * scale;
+          round_to<T>(normalized);
           for (int j = 0; j < kPack; ++j) {
-            const float normalized = static_cast<float>(x[h][side].v[j]) * scale;
-            dweight[side][j] += dy[side][j] * static_cast<float>(static_cast<T>(normalized));
-            dy[side][j] = scale * (dy[side][j] * static_cast<float>(weights[side].v[j]) - normalized * mean);
+            dweight[side][j] += dy[side][j] * normalized[j];
+            dy[side][j] = scale * dy[side][j] * weight[j] - along_x * in[j];
           }
         }
       }
       if (!strip.valid || strip.head + h >= part.heads) continue;
       T* to = out + (static_cast<int64_t>(strip.token) * shape.out_heads + part.first_head + strip.head + h) * head_dim;
-      for (int side = 0; side < 2; ++side) {
-        Pack<T, kPack> rounded;
-        for (int j = 0; j < kPack; ++j) rounded.v[j] = static_cast<T>(dy[side][j]);
-        Layout::store(to + side * half, lane, half, rounded);
-      }
+      Layout::store(to, lane, half, rounded<T>(dy[0]));
+      Layout::store(to + half, lane, half, rounded<T>(dy[1]));
     }
   }
   if (!with_norm) return;
@@ -224,8 +234,9 @@ __global__ void __launch_bounds__(kThreads, 5)
 // Calls body(HeadLayout) with the layout for heads of this size at these addresses and strides.
 template <typename T, typename Body>
 void with_layout(int64_t head_dim, bool aligned, Body&& body) {
-  constexpr int kPack = 4;  // more would cost registers, and with them warps to hide the latency of memory
+  constexpr int kPack = 16 / sizeof(T);
   TORCH_CHECK(head_dim <= 512, "qk_rope takes heads of up to 512 elements, not ", head_dim);
+  if (aligned && head_dim == 2 * kPack * 4) return body(HeadLayout<T, kPack, 4, true>{});
   if (aligned && head_dim == 2 * kPack * 8) return body(HeadLayout<T, kPack, 8, true>{});
   if (aligned && head_dim == 2 * kPack * 16) return body(HeadLayout<T, kPack, 16, true>{});
   if (aligned && head_dim == 2 * kPack * 32) return body(HeadLayout<T, kPack, 32, true>{});
@@ -243,20 +254,22 @@ bool aligned(const at::Tensor& x) {
 Shape shape_of(const at::Tensor& x, HeadCounts heads, int64_t out_heads) {
   const int64_t all_heads = heads.query + 2 * heads.key_value;
   TORCH_CHECK(x.size(0) * x.size(1) * all_heads < (int64_t{1} << 31), "qk_rope takes fewer than 2^31 heads at a time");
-  return {static_cast<unsigned>(x.size(0) * x.size(1)), static_cast<unsigned>(x.size(1)), static_cast<int>(out_heads),
-          static_cast<int>(all_heads), static_cast<int>(x.size(3))};
+  return {static_cast<unsigned>(x.size(0) * x.size(1)), Divider(static_cast<unsigned>(x.size(1))),
+          static_cast<int>(out_heads), static_cast<int>(all_heads), static_cast<int>(x.size(3))};
 }
 
-// Shares `limit` blocks out to the parts by their heads, no more than they have work for. Returns how many blocks.
+// Shares `limit` blocks out to the parts by their traffic, no more than they have work for. Returns how many blocks.
 template <typename T>
 unsigned share_blocks(std::initializer_list<Part<T>*> parts, const Shape& shape, int strip, int groups, int limit) {
-  int heads = 0, blocks = 0;
-  for (const Part<T>* part : parts) heads += part->heads;
+  int traffic = 0, blocks = 0;
+  for (const Part<T>* part : parts) traffic += part->heads * part->passes;
   for (Part<T>* part : parts) {
-    const int64_t strips = (part->heads + strip - 1) / strip;
+    const int strips = (part->heads + strip - 1) / strip;
+    part->strips = Divider(static_cast<unsigned>(strips));
     const int64_t useful = (static_cast<int64_t>(shape.tokens) * strips + groups - 1) / groups;
     part->first_block = blocks;
-    part->blocks = static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(limit) * part->heads / heads, 1, useful));
+    part->blocks = static_cast<int>(
+        std::clamp<int64_t>(static_cast<int64_t>(limit) * part->heads * part->passes / traffic, 1, useful));
     blocks += part->blocks;
   }
   return static_cast<unsigned>(blocks);
@@ -330,23 +343,27 @@ QkRopeGradients qk_rope_backward(const at::Tensor& dq_in, const at::Tensor& dk_i
       using Layout = decltype(layout);
       const int query_heads = static_cast<int>(heads.query), key_value_heads = static_cast<int>(heads.key_value);
       const T* x = norm.defined() ? qkv.const_data_ptr<T>() : nullptr;
+      const int passes = norm.defined() ? 3 : 2;  // the gradient, the norm's input, the result
       Part<T> query{.in = dq.const_data_ptr<T>(),
                     .strides = strides_of(dq),
                     .x = x,
                     .weight = data_or_null<T>(norm.query),
-                    .heads = query_heads};
+                    .heads = query_heads,
+                    .passes = passes};
       Part<T> key{.in = dk.const_data_ptr<T>(),
                   .strides = strides_of(dk),
                   .x = x,
                   .weight = data_or_null<T>(norm.key),
                   .heads = key_value_heads,
-                  .first_head = query_heads};
+                  .first_head = query_heads,
+                  .passes = passes};
       Part<T> value{.in = dv.const_data_ptr<T>(),
                     .strides = strides_of(dv),
                     .heads = key_value_heads,
-                    .first_head = query_heads + key_value_heads};
-      const unsigned blocks =
-          share_blocks<T>({&query, &key, &value}, shape, kBackwardStrip, Layout::kGroups, 10 * multiprocessor_count());
+                    .first_head = query_heads + key_value_heads,
+                    .passes = 2};
+      const unsigned blocks = share_blocks<T>({&query, &key, &value}, shape, kBackwardStrip, Layout::kGroups,
+                                              kBackwardBlocks * multiprocessor_count());
       if (norm.defined()) {
         const at::Tensor partial = at::empty({query.blocks + key.blocks, head_dim}, dq.options().dtype(at::kFloat));
         result.dquery_weight_rows = partial.narrow(0, 0, query.blocks);
