@@ -98,6 +98,7 @@ std::string exported_config(const CheckpointReader& checkpoint) {
   if (!config.contains("architectures")) {
     if (config.value("model_type", "") == "llama") config["architectures"] = {"LlamaForCausalLM"};
     if (config.value("model_type", "") == "qwen3") config["architectures"] = {"Qwen3ForCausalLM"};
+    if (config.value("model_type", "") == "qwen2") config["architectures"] = {"Qwen2ForCausalLM"};
   }
   return config.dump(2) + "\n";
 }

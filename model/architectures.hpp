@@ -11,8 +11,8 @@
 namespace mpzero::model {
 
 // What tells one family of models from another. A new one is a file that defines an Architecture, a line in
-// architectures.cpp and a test. The decoder wants kQuery, kKey, kValue next to each other, and kGate next to kUp,
-// because it multiplies with each group at once.
+// architectures.cpp and a test. The decoder wants kQuery, kKey, kValue next to each other, their biases likewise, and
+// kGate next to kUp, because it works with each group at once.
 struct Architecture {
   std::string_view model_type;       // "model_type" of config.json
   std::string_view causal_lm_class;  // "architectures" of config.json
@@ -34,7 +34,12 @@ std::span<const Architecture* const> architectures();
 // Throws UserError, naming `source` and the supported types, if there is none.
 const Architecture& find_architecture(std::string_view model_type, std::string_view source);
 
+// For check_options: throw UserError, naming `source`, key and value, where the option is on.
+void refuse_attention_bias(const nlohmann::json& json, const std::string& source);
+void refuse_sliding_window(const nlohmann::json& json, const std::string& source);
+
 extern const Architecture kLlama;
+extern const Architecture kQwen2;
 extern const Architecture kQwen3;
 
 }  // namespace mpzero::model

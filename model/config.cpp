@@ -116,9 +116,7 @@ void read_token_ids(const Reader& reader, ModelConfig& config) {
 }
 
 void check_common_options(const Reader& reader, const json& object, const std::string& source) {
-  if (reader.boolean("attention_bias", false)) {
-    throw_user_error("{}: attention_bias true is not supported; use a model whose projections have no biases.", source);
-  }
+  reader.boolean("attention_bias", false);  // its meaning is the family's
   if (reader.number("attention_dropout", 0.0) != 0.0) {
     throw_user_error("{}: attention_dropout {} is not supported; set it to 0.", source,
                      object["attention_dropout"].dump());
@@ -298,8 +296,12 @@ int64_t num_parameters(const ModelConfig& config) {
 }
 
 double flops_per_token(const ModelConfig& config, int64_t seq_length) {
-  const int64_t embedding = config.vocab_size * config.hidden_size;
-  const int64_t multiplied = num_parameters(config) - (config.tie_word_embeddings ? 0 : embedding);
+  int64_t multiplied = config.tie_word_embeddings ? 0 : -config.vocab_size * config.hidden_size;
+  for (const UnitSpec& unit : model_units(config)) {
+    for (const ParameterSpec& parameter : unit.parameters) {
+      if (parameter.shape.size() == 2) multiplied += parameter.numel();
+    }
+  }
   const double attention = static_cast<double>(config.num_hidden_layers) * static_cast<double>(config.query_size()) *
                            static_cast<double>(seq_length);
   return 6.0 * static_cast<double>(multiplied) + 6.0 * attention;

@@ -25,7 +25,7 @@ struct Llama3RopeScaling {
 // The shape of a model under the names of a Hugging Face config.json. Fields may be changed after reading (an override
 // on the command line); call validate() afterwards.
 struct ModelConfig {
-  std::string model_type;  // "qwen3" or "llama"
+  std::string model_type;  // "llama", "qwen2" or "qwen3"
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -43,8 +43,8 @@ struct ModelConfig {
   std::vector<int64_t> eos_token_ids;
 
   // Reads a Hugging Face config.json. Throws UserError, naming `source`, key and value, for anything that mpzero would
-  // compute differently from transformers: another model_type, biases, sliding windows, another activation or rope
-  // type.
+  // compute differently from transformers: another model_type, biases that the family has not, sliding windows, another
+  // activation or rope type.
   static ModelConfig from_json(std::string_view text, const std::string& source);
   static ModelConfig from_file(const std::filesystem::path& path);
 
@@ -67,7 +67,7 @@ std::vector<UnitSpec> model_units(const ModelConfig& config);
 int64_t num_parameters(const ModelConfig& config);
 
 // Floating-point operations of forward and backward for one token of a sequence of `seq_length`, without recomputation:
-// 6 for each weight that takes part in a matrix product (all but the input embedding; a tied head counts) and
+// 6 for each weight that takes part in a matrix product (the matrices but the input embedding; a tied head counts) and
 // 6 * layers * heads * head_dim * seq_length for causal attention counted once (the masked half is not counted).
 double flops_per_token(const ModelConfig& config, int64_t seq_length);
 

@@ -3,7 +3,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
-#include <algorithm>
+#include <vector>
 
 #include "model/kernels/embedding.hpp"
 #include "model/kernels/row_sum.hpp"
@@ -60,22 +60,42 @@ void Gradient::add_rows(const at::Tensor& rows, const at::Tensor& values) {
   embedding_backward(view_, rows, values);
 }
 
-void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls) {
+// One view over a group of gradients that lie one behind another and are all empty, or all not; else undefined.
+at::Tensor Gradient::join(std::span<const Gradient> gradients) {
   std::vector<at::Tensor> views;
-  for (const Gradient& gradient : gradients) views.push_back(gradient.view_);
-  const bool same_state = std::all_of(gradients.begin(), gradients.end(),
-                                      [&](const Gradient& g) { return g.empty_ == gradients.front().empty_; });
-  if (same_state && rows_adjacent(views)) {
-    matmul_into(join_rows(views), a, b, gradients.front().empty_, matmuls);
+  for (const Gradient& gradient : gradients) {
+    if (gradient.empty_ != gradients.front().empty_) return {};
+    views.push_back(gradient.view_);
+  }
+  return rows_adjacent(views) ? join_rows(views) : at::Tensor();
+}
+
+template <typename Whole, typename Part>
+void Gradient::add_group(std::span<Gradient> gradients, const Whole& add_whole, const Part& add_part) {
+  if (const at::Tensor joined = join(gradients); joined.defined()) {
+    Gradient whole(joined, gradients.front().empty_);
+    add_whole(whole);
     for (Gradient& gradient : gradients) gradient.empty_ = false;
     return;
   }
   int64_t begin = 0;
   for (Gradient& gradient : gradients) {
     const int64_t rows = gradient.view_.size(0);
-    gradient.add_matmul(a.narrow(1, begin, rows), b, matmuls);
+    add_part(gradient, begin, rows);
     begin += rows;
   }
+}
+
+void add_row_sum(std::span<Gradient> gradients, const at::Tensor& rows) {
+  Gradient::add_group(
+      gradients, [&](Gradient& whole) { whole.add_row_sum(rows); },
+      [&](Gradient& part, int64_t begin, int64_t count) { part.add_row_sum(rows.narrow(1, begin, count)); });
+}
+
+void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls) {
+  Gradient::add_group(
+      gradients, [&](Gradient& whole) { whole.add_matmul(a, b, matmuls); },
+      [&](Gradient& part, int64_t begin, int64_t count) { part.add_matmul(a.narrow(1, begin, count), b, matmuls); });
 }
 
 }  // namespace mpzero::model

@@ -34,10 +34,20 @@ class Gradient {
   bool empty() const { return empty_; }
 
  private:
+  friend void add_row_sum(std::span<Gradient> gradients, const at::Tensor& rows);
   friend void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls);
+  static at::Tensor join(std::span<const Gradient> gradients);
+  // Calls add_whole(Gradient&) with one gradient over the views of the group where they can be joined, else
+  // add_part(Gradient&, first row, number of rows) for each.
+  template <typename Whole, typename Part>
+  static void add_group(std::span<Gradient> gradients, const Whole& add_whole, const Part& add_part);
+
   at::Tensor view_;
   bool empty_ = true;
 };
+
+// += the sum over the rows of `rows` [R, sum of n_i] for several weights [n_i], one sum where their views are adjacent.
+void add_row_sum(std::span<Gradient> gradients, const at::Tensor& rows);
 
 // += a^T b for several weights [out_i, in] that share their input: a [N, sum of out_i], b [N, in]. One matrix product
 // where the views lie one behind another in one buffer, as those of a unit do; else one for each.

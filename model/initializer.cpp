@@ -101,7 +101,7 @@ RandomInitializer::RandomInitializer(uint64_t seed, double initializer_range, in
 
 void RandomInitializer::read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const {
   if (parameter.shape.size() == 1) {
-    std::fill(out.begin(), out.end(), 1.0f);
+    std::fill(out.begin(), out.end(), parameter.name.ends_with(".bias") ? 0.0f : 1.0f);
     return;
   }
   const uint64_t key = parameter_key(seed_, parameter.name);

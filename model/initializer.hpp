@@ -8,9 +8,9 @@
 namespace mpzero::model {
 
 // Random weights as transformers initializes these models: matrices normal with mean 0 and deviation
-// `initializer_range`, norm weights one. Element i of a parameter depends on seed, the parameter's name and i only, so
-// that every shard can be made by itself, and has the same bits on every machine, with any number of threads and for
-// any slicing.
+// `initializer_range`, norm weights one, biases zero. Element i of a parameter depends on seed, the parameter's name
+// and i only, so that every shard can be made by itself, and has the same bits on every machine, with any number of
+// threads and for any slicing.
 class RandomInitializer final : public ParameterSource {
  public:
   // `threads`: 0 takes as many as ATen uses.

@@ -1,6 +1,7 @@
 // One decoder layer, forward and backward: x + attention(norm(x)), then h + mlp(norm(h)).
 #include "model/decoder.hpp"
 #include "model/kernels/attention.hpp"
+#include "model/kernels/column_sum.hpp"
 #include "model/kernels/qk_rope.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/kernels/swiglu.hpp"
@@ -38,6 +39,7 @@ struct Saved {
 // A layer's weights by what they do.
 struct LayerWeights {
   at::Tensor input_norm, qkv, output, post_attention_norm, gate_up, down;
+  at::Tensor qkv_bias;  // undefined where the model has none
   QkNormWeights qk_norm;
 };
 
@@ -49,6 +51,8 @@ LayerWeights by_role(Weights layer, const LayerLayout& layout, double eps) {
           .post_attention_norm = layer[layout[LayerRole::kPostAttentionNorm]],
           .gate_up = join_rows(layer.subspan(layout[LayerRole::kGate], 2)),
           .down = layer[layout[LayerRole::kDown]],
+          .qkv_bias = layout.has(LayerRole::kQueryBias) ? join_rows(layer.subspan(layout[LayerRole::kQueryBias], 3))
+                                                        : at::Tensor(),
           .qk_norm = {optional(LayerRole::kQueryNorm), optional(LayerRole::kKeyNorm), eps}};
 }
 
@@ -61,7 +65,8 @@ at::Tensor forward(const ModelConfig& config, Matmuls& matmuls, const LayerWeigh
   const RmsNormOutput input_norm = rms_norm_forward(rows, w.input_norm, config.rms_norm_eps);
   s.normed = input_norm.y;
   s.rstd = input_norm.rstd;
-  s.qkv = matmuls.forward(s.normed, w.qkv).view({batch, length, heads.query + 2 * heads.key_value, config.head_dim});
+  s.qkv = (w.qkv_bias.defined() ? matmuls.forward_bias(s.normed, w.qkv, w.qkv_bias) : matmuls.forward(s.normed, w.qkv))
+              .view({batch, length, heads.query + 2 * heads.key_value, config.head_dim});
   s.qk = qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
   const at::Tensor q = s.qk.narrow(2, 0, heads.query);
   s.attended = attention_forward(choose_attention_kernel(q), q, s.qk.narrow(2, heads.query, heads.key_value),
@@ -123,6 +128,9 @@ at::Tensor Decoder::layer_backward(Weights layer, const at::Tensor& dy, LayerAct
   }
   const at::Tensor dqkv = qk.dqkv.view({-1, config_.query_size() + 2 * config_.key_value_size()});
   add_matmul(gradients.subspan(layout_[LayerRole::kQuery], 3), dqkv, s.normed, matmuls_.get());
+  if (w.qkv_bias.defined()) {
+    add_row_sum(gradients.subspan(layout_[LayerRole::kQueryBias], 3), column_sum_rows(dqkv));
+  }
   const RmsNormGradients input_norm = rms_norm_backward(
       matmuls_->data_gradient(dqkv, w.qkv), s.x.reshape({-1, config_.hidden_size}), w.input_norm, s.rstd, dh);
   gradients[layout_[LayerRole::kInputNorm]].add_row_sum(input_norm.dweight_rows);

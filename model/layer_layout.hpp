@@ -15,6 +15,9 @@ enum class LayerRole : uint8_t {
   kQuery,
   kKey,
   kValue,
+  kQueryBias,
+  kKeyBias,
+  kValueBias,
   kQueryNorm,
   kKeyNorm,
   kOutput,
@@ -34,8 +37,8 @@ struct LayerParameter {
 // Where the weight of each role lies in a layer's unit.
 class LayerLayout {
  public:
-  // Throws Failure unless kQuery, kKey, kValue follow each other, and kGate, kUp do: the decoder multiplies with each
-  // of these groups at once.
+  // Throws Failure unless kQuery, kKey, kValue follow each other, their biases (all or none) do, and kGate, kUp do: the
+  // decoder works with each of these groups at once.
   explicit LayerLayout(std::span<const LayerParameter> parameters);
 
   bool has(LayerRole role) const { return (*this)[role] != kAbsent; }

@@ -9,6 +9,7 @@ namespace {
 int64_t default_head_dim(const ModelConfig& config) { return config.hidden_size / config.num_attention_heads; }
 
 void check_options(const nlohmann::json& json, const std::string& source) {
+  refuse_attention_bias(json, source);
   const auto bias = json.find("mlp_bias");
   if (bias != json.end() && bias->is_boolean() && bias->get<bool>()) {
     throw_user_error("{}: mlp_bias true is not supported; use a model whose MLP has no biases.", source);

@@ -18,7 +18,7 @@ constexpr int kTimedRuns = 3;
 
 bool fits_cublas_lt(const at::Tensor& x) {
   return x.is_contiguous() && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % LtMatmul::kAlignment == 0 &&
-         x.size(1) * x.element_size() % LtMatmul::kAlignment == 0;
+         x.size(-1) * x.element_size() % LtMatmul::kAlignment == 0;
 }
 
 // The shortest time in milliseconds that the current stream takes for body().
@@ -49,6 +49,12 @@ at::Tensor& Matmuls::aten_multiply(Layout layout, at::Tensor& out, const at::Ten
 at::Tensor Matmuls::forward(const at::Tensor& a, const at::Tensor& weight) {
   at::Tensor out = at::empty({a.size(0), weight.size(0)}, a.options());
   multiply(Layout::kABTransposed, out, a, weight);
+  return out;
+}
+
+at::Tensor Matmuls::forward_bias(const at::Tensor& a, const at::Tensor& weight, const at::Tensor& bias) {
+  at::Tensor out = at::empty({a.size(0), weight.size(0)}, a.options());
+  multiply(Layout::kABTransposed, out, a, weight, bias);
   return out;
 }
 
@@ -83,9 +89,13 @@ void Matmuls::multiply(Layout layout, at::Tensor& out, const at::Tensor& a, cons
   }
   const c10::cuda::CUDAGuard guard(a.device());
   const bool a_transposed = layout == Layout::kATransposedB;
-  const MatmulShape shape{
-      out.size(0),    out.size(1), a.size(a_transposed ? 0 : 1), a_transposed, layout == Layout::kABTransposed,
-      a.scalar_type()};
+  const MatmulShape shape{.rows = out.size(0),
+                          .columns = out.size(1),
+                          .inner = a.size(a_transposed ? 0 : 1),
+                          .a_transposed = a_transposed,
+                          .b_transposed = layout == Layout::kABTransposed,
+                          .type = a.scalar_type(),
+                          .bias = addend.defined() && addend.dim() == 1};
   const Tuned& choice = tuned(shape, layout, out, a, b, addend);
   if (choice.algorithm) {
     choice.matmul.run(a, b, addend, out, *choice.algorithm);

@@ -19,7 +19,8 @@ class Matmuls {
  public:
   // a weight^T: a [N, in], weight [out, in] -> [N, out].
   at::Tensor forward(const at::Tensor& a, const at::Tensor& weight);
-  // The same plus `addend` [N, out], rounded once on a GPU.
+  // The same plus `bias` [out] in each row, or plus `addend` [N, out]; rounded once on a GPU.
+  at::Tensor forward_bias(const at::Tensor& a, const at::Tensor& weight, const at::Tensor& bias);
   at::Tensor forward_add(const at::Tensor& a, const at::Tensor& weight, const at::Tensor& addend);
   // dy weight: dy [N, out], weight [out, in] -> [N, in].
   at::Tensor data_gradient(const at::Tensor& dy, const at::Tensor& weight);
@@ -42,7 +43,8 @@ class Matmuls {
   enum class Layout : uint8_t { kAB, kABTransposed, kATransposedB };
   static at::Tensor& aten_multiply(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                                    const at::Tensor& addend);
-  // out = a b with one of them transposed or none, plus the addend if it is defined.
+  // out = a b with one of them transposed or none, plus the addend (a matrix, or a vector for each row) if it is
+  // defined.
   void multiply(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                 const at::Tensor& addend = {});
   const Tuned& tuned(const MatmulShape& shape, Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,

@@ -1,6 +1,5 @@
 #include <nlohmann/json.hpp>
 
-#include "base/error.hpp"
 #include "model/architectures.hpp"
 
 namespace mpzero::model {
@@ -9,11 +8,8 @@ namespace {
 int64_t default_head_dim(const ModelConfig&) { return 128; }
 
 void check_options(const nlohmann::json& json, const std::string& source) {
-  const auto window = json.find("use_sliding_window");
-  if (window != json.end() && window->is_boolean() && window->get<bool>()) {
-    throw_user_error("{}: use_sliding_window true is not supported; set it to false to attend to the whole sequence.",
-                     source);
-  }
+  refuse_attention_bias(json, source);
+  refuse_sliding_window(json, source);
 }
 
 void write_options(const ModelConfig& config, nlohmann::json& json) {

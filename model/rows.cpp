@@ -8,9 +8,9 @@ bool rows_adjacent(std::span<const at::Tensor> matrices) {
   const at::Tensor& first = matrices.front();
   const char* expected = static_cast<const char*>(first.const_data_ptr());
   for (const at::Tensor& matrix : matrices) {
-    if (!matrix.is_contiguous() || matrix.dim() != 2 || matrix.size(1) != first.size(1) ||
-        matrix.scalar_type() != first.scalar_type() || !matrix.is_alias_of(first) ||
-        static_cast<const char*>(matrix.const_data_ptr()) != expected) {
+    if (!matrix.is_contiguous() || matrix.dim() > 2 || matrix.dim() != first.dim() ||
+        matrix.sizes().slice(1) != first.sizes().slice(1) || matrix.scalar_type() != first.scalar_type() ||
+        !matrix.is_alias_of(first) || static_cast<const char*>(matrix.const_data_ptr()) != expected) {
       return false;
     }
     expected += matrix.nbytes();
@@ -24,8 +24,9 @@ at::Tensor join_rows(std::span<const at::Tensor> matrices) {
   }
   int64_t rows = 0;
   for (const at::Tensor& matrix : matrices) rows += matrix.size(0);
-  const int64_t columns = matrices.front().size(1);
-  return matrices.front().as_strided({rows, columns}, {columns, 1});
+  const at::Tensor& first = matrices.front();
+  if (first.dim() == 1) return first.as_strided({rows}, {1});
+  return first.as_strided({rows, first.size(1)}, {first.size(1), 1});
 }
 
 }  // namespace mpzero::model

@@ -31,6 +31,7 @@ default_tokenizer() {
   case $MODEL_TYPE in
     qwen3_tiny) echo bytes ;;
     qwen3_*) echo Qwen/Qwen3-0.6B ;;
+    qwen2_5_*) echo Qwen/Qwen2.5-0.5B ;;
     llama_3_1_*) echo meta-llama/Llama-3.1-8B ;;
     llama_3_*) echo meta-llama/Meta-Llama-3-8B ;;
     *) die "No tokenizer is known for the model type '$MODEL_TYPE'; set TOKENIZER to a Hugging Face name, a folder or 'bytes'." ;;

@@ -31,7 +31,8 @@ LtMatmul::Layout LtMatmul::layout(at::ScalarType type, int64_t rows, int64_t col
 }
 
 LtMatmul::LtMatmul(const MatmulShape& s, int candidates)
-    : a_(s.a_transposed ? layout(s.type, s.inner, s.rows) : layout(s.type, s.rows, s.inner)),
+    : bias_(s.bias),
+      a_(s.a_transposed ? layout(s.type, s.inner, s.rows) : layout(s.type, s.rows, s.inner)),
       b_(s.b_transposed ? layout(s.type, s.columns, s.inner) : layout(s.type, s.inner, s.columns)),
       out_(layout(s.type, s.rows, s.columns)) {
   cublasLtMatmulDesc_t description = nullptr;
@@ -45,6 +46,12 @@ LtMatmul::LtMatmul(const MatmulShape& s, int candidates)
   };
   set_operation(CUBLASLT_MATMUL_DESC_TRANSA, s.b_transposed);
   set_operation(CUBLASLT_MATMUL_DESC_TRANSB, s.a_transposed);
+  if (s.bias) {
+    // A vector along the rows of cuBLASLt's result, which are our columns; of the result's type.
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)),
+          "cublasLtMatmulDescSetAttribute");
+  }
 
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
@@ -71,10 +78,18 @@ LtMatmul::LtMatmul(const MatmulShape& s, int candidates)
 
 void LtMatmul::run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out,
                    size_t algorithm) const {
-  const float alpha = 1.0F, beta = addend.defined() ? 1.0F : 0.0F;
-  const at::Tensor& c = addend.defined() ? addend : out;
+  const bool adds = addend.defined() && !bias_;
+  const float alpha = 1.0F, beta = adds ? 1.0F : 0.0F;
+  const at::Tensor& c = adds ? addend : out;
+  // A copy, since several threads may run one product with vectors of their own.
+  cublasLtMatmulDescOpaque_t description = *description_;
+  if (bias_) {
+    const void* vector = addend.const_data_ptr();
+    check(cublasLtMatmulDescSetAttribute(&description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof(vector)),
+          "cublasLtMatmulDescSetAttribute");
+  }
   at::Tensor workspace = at::empty({kWorkspaceBytes}, out.options().dtype(at::kByte));
-  check(cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), description_.get(), &alpha, b.const_data_ptr(), b_.get(),
+  check(cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), &description, &alpha, b.const_data_ptr(), b_.get(),
                        a.const_data_ptr(), a_.get(), &beta, c.const_data_ptr(), out_.get(), out.mutable_data_ptr(),
                        out_.get(), &algorithms_[algorithm], workspace.mutable_data_ptr(), kWorkspaceBytes,
                        c10::cuda::getCurrentCUDAStream()),

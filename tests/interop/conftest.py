@@ -42,7 +42,7 @@ def programs():
     return Programs()
 
 
-@pytest.fixture(scope="session", params=["qwen3-tied", "llama-untied"])
+@pytest.fixture(scope="session", params=["qwen3-tied", "llama-untied", "qwen2-tied"])
 def model(request, tmp_path_factory):
     """A tiny model of transformers with random weights, and the folder that it was saved to."""
     torch = pytest.importorskip("torch")
@@ -60,6 +60,9 @@ def model(request, tmp_path_factory):
     if request.param == "qwen3-tied":
         config = transformers.Qwen3Config(**sizes, head_dim=16, tie_word_embeddings=True)
         made = transformers.Qwen3ForCausalLM(config)
+    elif request.param == "qwen2-tied":
+        config = transformers.Qwen2Config(**sizes, tie_word_embeddings=True)
+        made = transformers.Qwen2ForCausalLM(config)
     else:
         config = transformers.LlamaConfig(**sizes, tie_word_embeddings=False)
         made = transformers.LlamaForCausalLM(config)

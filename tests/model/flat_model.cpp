@@ -24,7 +24,7 @@ FlatModel::FlatModel(const Decoder& decoder, at::TensorOptions options, at::Scal
     int64_t offset = 0;
     for (const ParameterSpec& parameter : unit.parameters) {
       unit_weights.push_back(typed.narrow(0, offset, parameter.numel()).view(parameter.shape));
-      if (parameter.shape.size() == 1) unit_weights.back().add_(1.0);
+      if (parameter.shape.size() == 1 && !parameter.name.ends_with(".bias")) unit_weights.back().add_(1.0);
       unit_gradients.emplace_back(flat_gradient.narrow(0, offset, parameter.numel()).view(parameter.shape));
       offset += parameter.numel();
     }

@@ -14,7 +14,7 @@ namespace mpzero::model {
 // A model held by one process the way the engine holds it: a flat buffer of weights and one of gradients for each unit.
 class FlatModel {
  public:
-  // Random weights from `source`, or all of them normal with deviation 0.1 around 0 (matrices) or 1 (norms).
+  // Random weights from `source`, or all of them normal with deviation 0.1 around 0 (matrices, biases) or 1 (norms).
   FlatModel(const Decoder& decoder, at::TensorOptions options, at::ScalarType gradient_type, uint64_t seed = 1);
 
   std::vector<std::vector<at::Tensor>> weights;

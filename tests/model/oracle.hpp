@@ -34,7 +34,7 @@ inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::
 
 // w: the weights in the order of the layer's unit.
 inline at::Tensor layer(const ModelConfig& config, const std::vector<at::Tensor>& w, const at::Tensor& x) {
-  const bool qk_norm = config.model_type == "qwen3";
+  const bool qk_norm = config.model_type == "qwen3", biased = config.model_type == "qwen2";
   const RopeTables tables = RopeTable(config).get(x.size(1), x.options());
   const auto norm = [&](const at::Tensor& y, const at::Tensor& weight) {
     return at::rms_norm(y, weight.sizes(), weight, config.rms_norm_eps);
@@ -43,9 +43,13 @@ inline at::Tensor layer(const ModelConfig& config, const std::vector<at::Tensor>
     return y.reshape({x.size(0), x.size(1), y.size(2) / config.head_dim, config.head_dim});
   };
   const at::Tensor normed = norm(x, w[0]);
-  at::Tensor q = heads(normed.matmul(w[1].t())), k = heads(normed.matmul(w[2].t()));
-  const at::Tensor v = heads(normed.matmul(w[3].t()));
-  size_t next = 4;
+  const auto project = [&](size_t i) {
+    const at::Tensor product = normed.matmul(w[i].t());
+    return heads(biased ? product + w[i + 3] : product);
+  };
+  at::Tensor q = project(1), k = project(2);
+  const at::Tensor v = project(3);
+  size_t next = biased ? 7 : 4;
   if (qk_norm) {
     q = norm(q, w[next++]);
     k = norm(k, w[next++]);

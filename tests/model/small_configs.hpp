@@ -32,4 +32,12 @@ inline ModelConfig small_llama() {
   return config;
 }
 
+inline ModelConfig small_qwen2() {
+  ModelConfig config = small_llama();
+  config.model_type = "qwen2";
+  config.tie_word_embeddings = true;
+  config.rope_scaling.reset();
+  return config;
+}
+
 }  // namespace mpzero::model

@@ -19,7 +19,7 @@ void check_same_gradients(const FlatModel& a, const FlatModel& b) {
 }  // namespace
 
 TEST_CASE("recomputed activations give the same bits") {
-  for (const ModelConfig& config : {small_qwen3(), small_llama()}) {
+  for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2()}) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       const Decoder decoder(config);
       const at::Tensor tokens = at::randint(config.vocab_size, {2, 34}, at::kLong);
@@ -46,7 +46,7 @@ TEST_CASE("a step repeats bit for bit, over old gradients or none") {
 }
 
 TEST_CASE("gradients of several micro-batches add up") {
-  for (const ModelConfig& config : {small_qwen3(), small_llama()}) {
+  for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2()}) {
     const Decoder decoder(config);
     const at::Tensor tokens = at::randint(config.vocab_size, {4, 20}, at::kLong);
     FlatModel whole(decoder, at::TensorOptions().dtype(at::kDouble), at::kDouble);
@@ -80,6 +80,9 @@ TEST_CASE("units hold every parameter once, in the order of the forward pass") {
   const Decoder llama(small_llama());
   CHECK(llama.units()[llama.head_unit()].parameters[1].name == "lm_head.weight");
   CHECK(llama.units()[1].parameters.size() == 9);
+  const Decoder qwen2(small_qwen2());
+  CHECK(qwen2.units()[1].parameters.size() == 12);
+  CHECK(qwen2.units()[1].parameters[5] == ParameterSpec{"model.layers.0.self_attn.k_proj.bias", {12}});
 }
 
 TEST_CASE("an architecture whose weights lie in an order that the decoder cannot use is refused") {
@@ -93,6 +96,16 @@ TEST_CASE("an architecture whose weights lie in an order that the decoder cannot
   CHECK_THROWS_AS(layout({kInputNorm, kKey, kQuery, kValue, kOutput, kPostAttentionNorm, kGate, kUp, kDown}), Failure);
   CHECK_THROWS_AS(layout({kInputNorm, kQuery, kKey, kValue, kOutput, kPostAttentionNorm, kUp, kGate, kDown}), Failure);
   CHECK_THROWS_AS(layout({kQuery, kKey, kValue, kOutput, kPostAttentionNorm, kGate, kUp, kDown}), Failure);
+  const auto biased = [&](std::vector<LayerRole> biases) {
+    std::vector<LayerRole> roles{kInputNorm, kQuery, kKey, kValue, kOutput, kPostAttentionNorm, kGate, kUp, kDown};
+    roles.insert(roles.end(), biases.begin(), biases.end());
+    return layout(roles);
+  };
+  CHECK(biased({kQueryBias, kKeyBias, kValueBias})[kValueBias] == 11);
+  CHECK_THROWS_AS(biased({kKeyBias, kQueryBias, kValueBias}), Failure);
+  CHECK_THROWS_AS(biased({kKeyBias, kValueBias}), Failure);
+  CHECK_THROWS_AS(biased({kQueryBias, kKeyBias}), Failure);
+  CHECK_THROWS_AS(biased({kValueBias}), Failure);
   CHECK_THROWS_AS(
       layout({kInputNorm, kQuery, kKey, kValue, kQueryNorm, kOutput, kPostAttentionNorm, kGate, kUp, kDown}), Failure);
 }

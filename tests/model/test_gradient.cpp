@@ -76,6 +76,25 @@ TEST_CASE("a group of weights gets one product where the views are adjacent, and
   }
 }
 
+TEST_CASE("vectors of a group get one sum over rows where they are adjacent, and the same values where not") {
+  const at::Tensor rows = at::randn({9, 8});
+  const at::Tensor expected = rows.to(at::kDouble).sum(0);
+  const at::Tensor flat = poisoned({10}, at::kFloat), apart = poisoned({5}, at::kFloat);
+  for (const at::Tensor& second : {flat.narrow(0, 4, 5), apart}) {
+    std::vector<Gradient> gradients{Gradient(flat.narrow(0, 1, 3)), Gradient(second)};
+    for (int times = 1; times <= 3; ++times) {
+      // The third time one of them starts anew.
+      if (times == 3) gradients[0].reset();
+      add_row_sum(gradients, rows);
+      CHECK(relative_error(gradients[0].view(), expected.narrow(0, 0, 3) * (times == 2 ? 2 : 1)) < 1e-6);
+      CHECK(relative_error(gradients[1].view(), expected.narrow(0, 3, 5) * times) < 1e-6);
+      CHECK_FALSE((gradients[0].empty() || gradients[1].empty()));
+    }
+    CHECK(flat[0].isnan().item<bool>());
+    CHECK(flat[9].isnan().item<bool>());
+  }
+}
+
 TEST_CASE("rows of an embedding add up; untouched rows become zero") {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor rows = at::randint(4, {50}, at::kLong);

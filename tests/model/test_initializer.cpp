@@ -75,7 +75,7 @@ TEST_CASE("the bits are the same on every machine") {
   CHECK(hash == 0x81113d55a0c6cb66u);
 }
 
-TEST_CASE("seeds and names give different weights; norms are ones") {
+TEST_CASE("seeds and names give different weights; norms are ones, biases zeros") {
   const ParameterSpec other{"model.layers.2.mlp.up_proj.weight", {3000, 1001}};
   const std::vector<float> x = read(RandomInitializer(1, 0.02), kMatrix, 0, 4096);
   CHECK(x != read(RandomInitializer(2, 0.02), kMatrix, 0, 4096));
@@ -83,6 +83,9 @@ TEST_CASE("seeds and names give different weights; norms are ones") {
   CHECK(x == read(RandomInitializer(1, 0.02), kMatrix, 0, 4096));
   const std::vector<float> norm = read(RandomInitializer(1, 0.02), {"model.norm.weight", {64}}, 10, 5);
   CHECK(norm == std::vector<float>(5, 1.0f));
+  const std::vector<float> bias =
+      read(RandomInitializer(1, 0.02), {"model.layers.0.self_attn.q_proj.bias", {64}}, 3, 5);
+  CHECK(bias == std::vector<float>(5, 0.0f));
 }
 
 }  // namespace mpzero::model

@@ -6,6 +6,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
+#include "model/kernels/column_sum.hpp"
 #include "model/kernels/cross_entropy.hpp"
 #include "model/kernels/embedding.hpp"
 #include "model/kernels/qk_rope.hpp"
@@ -91,6 +92,16 @@ TEST_CASE("norm and rotation of queries and keys agree with autograd") {
       }
     }
   }
+}
+
+TEST_CASE("sums over columns are those of fp64, in bf16 too") {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = at::randn({300, 7}, at::kDouble).add_(3.0).to(type);
+    const at::Tensor rows = column_sum_rows(x);
+    CHECK(rows.scalar_type() == (type == at::kDouble ? at::kDouble : at::kFloat));
+    CHECK(relative_error(rows.sum(0), x.to(at::kDouble).sum(0)) < 1e-6);
+  }
+  CHECK(relative_error(column_sum_rows(at::zeros({0, 5})).sum(0), at::zeros({5})) == 0);
 }
 
 TEST_CASE("swiglu and its backward agree with autograd") {

@@ -83,6 +83,8 @@ TEST_CASE("a layer's backward agrees with autograd") {
   SECTION("qwen3, recomputed") { check_layer(small_qwen3(), true); }
   SECTION("llama") { check_layer(small_llama(), false); }
   SECTION("llama, recomputed") { check_layer(small_llama(), true); }
+  SECTION("qwen2") { check_layer(small_qwen2(), false); }
+  SECTION("qwen2, recomputed") { check_layer(small_qwen2(), true); }
 }
 
 TEST_CASE("embedding and head agree with autograd, in one chunk of tokens and in several") {

@@ -24,6 +24,14 @@ void copy_weights(FlatModel& model, const std::map<std::string, at::Tensor>& ten
   }
 }
 
+// Attention hardly changes when one vector is added to all keys, so that what the tokens contribute to the gradient of
+// such a bias nearly cancels: it is exact to the size of these terms, which the weight beside it shows.
+double size_of_terms(const std::string& weight, const std::map<std::string, at::Tensor>& tensors) {
+  const size_t bias = weight.find("k_proj.bias");
+  if (bias == std::string::npos) return 0.0;
+  return tensors.at("gradient." + weight.substr(0, bias) + "k_proj.weight").abs().max().item<double>();
+}
+
 void check_fixture(const std::string& name, at::ScalarType type, double loss_tolerance, double gradient_tolerance) {
   const Decoder decoder(ModelConfig::from_file(kFixtures / (name + ".json")), {.max_logits = 48 * 50});
   const auto tensors = read_tensor_file(kFixtures / (name + ".safetensors"));
@@ -34,7 +42,8 @@ void check_fixture(const std::string& name, at::ScalarType type, double loss_tol
   CHECK(relative_error(model.loss(tensors.at("tokens")), tensors.at("loss")) < loss_tolerance);
   for (const std::string& weight : model.names()) {
     INFO(name << " " << weight);
-    CHECK(relative_error(model.gradient(weight), tensors.at("gradient." + weight)) < gradient_tolerance);
+    const double scale = type == at::kBFloat16 ? size_of_terms(weight, tensors) : 0.0;
+    CHECK(relative_error(model.gradient(weight), tensors.at("gradient." + weight), scale) < gradient_tolerance);
   }
 }
 
@@ -77,6 +86,12 @@ TEST_CASE("Qwen3 agrees with transformers") {
   SECTION("fp64") { check_fixture("qwen3", at::kDouble, 1e-6, 2e-5); }
   SECTION("fp32") { check_fixture("qwen3", at::kFloat, 1e-6, 2e-5); }
   SECTION("bf16 with fp32 gradients") { check_fixture("qwen3", at::kBFloat16, 1e-2, 6e-2); }
+}
+
+TEST_CASE("Qwen2 agrees with transformers") {
+  SECTION("fp64") { check_fixture("qwen2", at::kDouble, 1e-6, 2e-5); }
+  SECTION("fp32") { check_fixture("qwen2", at::kFloat, 1e-6, 2e-5); }
+  SECTION("bf16 with fp32 gradients") { check_fixture("qwen2", at::kBFloat16, 1e-2, 6e-2); }
 }
 
 TEST_CASE("Llama 3.1 agrees with transformers") {

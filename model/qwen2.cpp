@@ -1,0 +1,58 @@
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "model/architectures.hpp"
+
+namespace mpzero::model {
+namespace {
+
+int64_t default_head_dim(const ModelConfig& config) { return config.hidden_size / config.num_attention_heads; }
+
+void check_options(const nlohmann::json& json, const std::string& source) {
+  const auto bias = json.find("attention_bias");
+  if (bias != json.end() && bias->is_boolean() && !bias->get<bool>()) {
+    throw_user_error(
+        "{}: attention_bias false is not supported, since the queries, keys and values of a qwen2 always have biases; "
+        "remove the key.",
+        source);
+  }
+  refuse_sliding_window(json, source);
+}
+
+void write_options(const ModelConfig& config, nlohmann::json& json) {
+  json.erase("attention_bias");
+  json["use_sliding_window"] = false;
+  json["sliding_window"] = nullptr;
+  json["max_window_layers"] = config.num_hidden_layers;
+}
+
+std::vector<LayerParameter> layer_parameters(const ModelConfig& c) {
+  const int64_t hidden = c.hidden_size, q = c.query_size(), kv = c.key_value_size(), inner = c.intermediate_size;
+  return {{LayerRole::kInputNorm, "input_layernorm.weight", {hidden}},
+          {LayerRole::kQuery, "self_attn.q_proj.weight", {q, hidden}},
+          {LayerRole::kKey, "self_attn.k_proj.weight", {kv, hidden}},
+          {LayerRole::kValue, "self_attn.v_proj.weight", {kv, hidden}},
+          {LayerRole::kQueryBias, "self_attn.q_proj.bias", {q}},
+          {LayerRole::kKeyBias, "self_attn.k_proj.bias", {kv}},
+          {LayerRole::kValueBias, "self_attn.v_proj.bias", {kv}},
+          {LayerRole::kOutput, "self_attn.o_proj.weight", {hidden, q}},
+          {LayerRole::kPostAttentionNorm, "post_attention_layernorm.weight", {hidden}},
+          {LayerRole::kGate, "mlp.gate_proj.weight", {inner, hidden}},
+          {LayerRole::kUp, "mlp.up_proj.weight", {inner, hidden}},
+          {LayerRole::kDown, "mlp.down_proj.weight", {hidden, inner}}};
+}
+
+}  // namespace
+
+// Qwen2 and Qwen2.5 (dense): a Llama whose queries, keys and values have biases.
+const Architecture kQwen2{.model_type = "qwen2",
+                          .causal_lm_class = "Qwen2ForCausalLM",
+                          .tied_by_default = false,
+                          .default_rms_norm_eps = 1e-6,
+                          .default_rope_theta = 10000.0,
+                          .default_head_dim = default_head_dim,
+                          .check_options = check_options,
+                          .write_options = write_options,
+                          .layer_parameters = layer_parameters};
+
+}  // namespace mpzero::model
