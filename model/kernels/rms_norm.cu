@@ -1,5 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <cuda_pipeline.h>
 
 #include "model/kernels/cuda.hpp"
 #include "model/kernels/device.cuh"
@@ -7,50 +8,67 @@
 namespace mpzero::model::cuda {
 namespace {
 
-// Rows, or groups of them, that a block of the backward pass takes at least: each block adds a row to the sums.
-constexpr int kRowsABlock = 2;
-
-// How a row is spread over threads: each of `threads` holds up to kPacks packs of it in registers, so that it is read
-// once. Short rows take one warp each, kRows rows a block; longer ones a block of up to kMaxThreads.
-template <typename T, int kPack_, int kPacks_, int kRows_, int kMaxThreads_, int kBlocks_>
+// How a row is spread over threads: each of `threads` works on up to kPacks packs of it. Short rows take one warp each,
+// kRows rows a block; longer ones a block of up to kMaxThreads. The backward pass runs kBlocks blocks a multiprocessor
+// and has kStages rows under way to each thread; 0: it reads them when it needs them.
+template <typename T, int kPack_, int kPacks_, int kRows_, int kMaxThreads_, int kBlocks_, int kStages_>
 struct RowLayout {
   using Element = T;
   static constexpr int kPack = kPack_, kPacks = kPacks_, kRows = kRows_;
-  static constexpr int kMaxThreads = kMaxThreads_, kBlocks = kBlocks_;  // of a block; blocks a multiprocessor
+  static constexpr int kMaxThreads = kMaxThreads_, kBlocks = kBlocks_, kStages = kStages_;
   static constexpr bool kWarpRows = kRows > 1;
   int threads;  // a row
 
   explicit RowLayout(int64_t columns)
       : threads(kWarpRows ? kWarp : block_threads((columns + kPack * kPacks - 1) / (kPack * kPacks), kMaxThreads)) {}
   dim3 block() const { return {static_cast<unsigned>(threads), kRows}; }
+  // Shared memory for the rows under way: the gradient, the input and the residual's gradient.
+  size_t staged_bytes() const { return sizeof(Pack<T, kPack>) * kStages * 3 * kPacks * kRows * threads; }
 
   static __device__ int64_t column(int k) { return (threadIdx.x + static_cast<int64_t>(k) * blockDim.x) * kPack; }
-  static __device__ float sum(float x) {
+  // Over the threads of a row; calls with odd and even turns alternate.
+  static __device__ float sum(float x, int turn = 0) {
     if constexpr (kWarpRows) {
       return warp_sum(x);
     } else {
-      return block_sum(x);
+      __shared__ float shares[2][kWarp];
+      const int lane = static_cast<int>(threadIdx.x) % kWarp, warps = static_cast<int>(blockDim.x) / kWarp;
+      x = warp_sum(x);
+      if (lane == 0) shares[turn % 2][threadIdx.x / kWarp] = x;
+      __syncthreads();  // the next call writes elsewhere, and the one after it comes behind the next one's barrier
+      return warp_sum(lane < warps ? shares[turn % 2][lane] : 0.0f);
     }
   }
 };
 
 template <typename T, typename Body>
 void with_layout(int64_t columns, std::initializer_list<const void*> addresses, Body&& body) {
-  constexpr int kVector = 16 / sizeof(T), kPacks = 2, kScalars = 16;
+  constexpr int kVector = 16 / sizeof(T);
   TORCH_CHECK(columns <= 16384, "rms_norm takes rows of up to 16384 elements, not ", columns);
   with_pack<T>(columns, addresses, [&](T, auto pack) {
+    const int64_t packs = columns / pack();
     if constexpr (pack() == 1) {
-      body(RowLayout<T, 1, kScalars, 1, 1024, 1>(columns));
-    } else if (columns <= kVector * kPacks * kWarp) {
-      body(RowLayout<T, kVector, kPacks, 4, 128, 5>(columns));
-    } else if (columns <= kVector * kPacks * 64) {
-      body(RowLayout<T, kVector, kPacks, 1, 64, 10>(columns));
-    } else if (columns <= kVector * kPacks * 256) {
-      body(RowLayout<T, kVector, kPacks, 1, 256, 2>(columns));
+      body(RowLayout<T, 1, 16, 1, 1024, 1, 0>(columns));
+    } else if (packs <= 2 * kWarp) {
+      body(RowLayout<T, kVector, 2, 8, 256, 3, 2>(columns));
+    } else if (packs <= 4 * kWarp) {
+      body(RowLayout<T, kVector, 4, 8, 256, 2, 2>(columns));
+    } else if (packs <= 2 * 256) {
+      body(RowLayout<T, kVector, 2, 1, 256, 3, 2>(columns));
+    } else if (packs <= 2 * 512) {
+      body(RowLayout<T, kVector, 2, 1, 512, 1, 2>(columns));
     } else {
-      body(RowLayout<T, kVector, 16384 / (kVector * 1024), 1, 1024, 1>(columns));
+      constexpr int kStages = sizeof(T) == 2 ? 1 : 0;  // more would not fit in the shared memory of some GPUs
+      body(RowLayout<T, kVector, 16384 / (kVector * 1024), 1, 1024, 1, kStages>(columns));
     }
   });
+}
+
+// Starts a copy of kPack elements to shared memory. It has arrived, for this thread, when __pipeline_wait_prior says
+// so.
+template <typename T, int kPack>
+__device__ void copy_async(Pack<T, kPack>* to, const T* from) {
+  __pipeline_memcpy_async(to, from, sizeof(*to));
 }
 
 template <typename T, typename Layout>
@@ -61,92 +79,126 @@ __global__ void __launch_bounds__(Layout::kMaxThreads)
   if (row >= rows) return;  // a whole warp, or nobody
   x += row * columns;
   y += row * columns;
-  Pack<T, kPack> in[kPacks];
-  float squares = 0.0f;
+  Pack<T, kPack> in[kPacks] = {};
+  float squares = 0.0f, value[kPack];
 #pragma unroll
   for (int k = 0; k < kPacks; ++k) {
     if (Layout::column(k) < columns) in[k] = load<T, kPack>(x + Layout::column(k));
   }
 #pragma unroll
   for (int k = 0; k < kPacks; ++k) {
-    if (Layout::column(k) >= columns) continue;
-    for (int j = 0; j < kPack; ++j) squares += static_cast<float>(in[k].v[j]) * static_cast<float>(in[k].v[j]);
+    widen(in[k], value);
+    for (const float v : value) squares += v * v;
   }
   const float scale = rsqrtf(Layout::sum(squares) / static_cast<float>(columns) + eps);
   if (threadIdx.x == 0) rstd[row] = scale;
 #pragma unroll
   for (int k = 0; k < kPacks; ++k) {
     if (Layout::column(k) >= columns) continue;
-    const auto w = load<T, kPack>(weight + Layout::column(k));
-    for (int j = 0; j < kPack; ++j) {
-      const T normalized = static_cast<T>(static_cast<float>(in[k].v[j]) * scale);
-      in[k].v[j] = static_cast<T>(static_cast<float>(normalized) * static_cast<float>(w.v[j]));
-    }
-    store<T, kPack>(y + Layout::column(k), in[k]);
+    float w[kPack];
+    widen(load<T, kPack>(weight + Layout::column(k)), w);
+    widen(in[k], value);
+    for (float& v : value) v *= scale;
+    round_to<T>(value);
+    for (int j = 0; j < kPack; ++j) value[j] *= w[j];
+    store<T, kPack>(y + Layout::column(k), rounded<T>(value));
   }
 }
 
 // Each block takes every gridDim.x-th row (or group of kRows rows) and sums its share of the weight's gradient, each
-// thread the columns it owns: no atomics, a fixed order. partial [gridDim.x, columns].
+// thread the columns it owns: no atomics, a fixed order. partial [gridDim.x, columns]. Rows to come are copied to
+// shared memory meanwhile; each thread copies what it will read itself, so that nobody waits for anybody.
 template <typename T, typename Layout>
 __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
     backward_kernel(const T* dy, const T* x, const T* weight, const float* rstd, const T* dresidual, T* dx,
                     float* partial, int64_t rows, int64_t columns) {
-  constexpr int kPack = Layout::kPack, kPacks = Layout::kPacks;
+  constexpr int kPack = Layout::kPack, kPacks = Layout::kPacks, kStages = Layout::kStages;
+  enum Input { kDy, kX, kResidual };
+  extern __shared__ uint4 shared[];
+  auto* staged = reinterpret_cast<Pack<T, kPack>*>(shared);  // [kStages, 3, kPacks, threads of the block]
+  const int threads = static_cast<int>(blockDim.x) * Layout::kRows;
+  staged += threadIdx.y * blockDim.x + threadIdx.x;
+  const auto slot = [&](int stage, int input, int k) { return staged + ((stage * 3 + input) * kPacks + k) * threads; };
+  const auto stage_row = [&](int64_t row, int stage) {
+    if constexpr (kStages > 0) {
+      if (row < rows) {
+#pragma unroll
+        for (int k = 0; k < kPacks; ++k) {
+          if (Layout::column(k) >= columns) continue;
+          const int64_t at = row * columns + Layout::column(k);
+          copy_async<T, kPack>(slot(stage, kDy, k), dy + at);
+          copy_async<T, kPack>(slot(stage, kX, k), x + at);
+          if (dresidual != nullptr) copy_async<T, kPack>(slot(stage, kResidual, k), dresidual + at);
+        }
+      }
+      __pipeline_commit();
+    }
+  };
+
   float dweight[kPacks][kPack] = {};
   Pack<T, kPack> w[kPacks] = {};
 #pragma unroll
   for (int k = 0; k < kPacks; ++k) {
     if (Layout::column(k) < columns) w[k] = load<T, kPack>(weight + Layout::column(k));
   }
+  const int64_t step = static_cast<int64_t>(gridDim.x) * Layout::kRows;
+  int64_t first = static_cast<int64_t>(blockIdx.x) * Layout::kRows;
+  for (int stage = 0; stage < kStages; ++stage) stage_row(first + stage * step + threadIdx.y, stage);
   // Every thread of a block makes the same number of turns.
-  for (int64_t first = static_cast<int64_t>(blockIdx.x) * Layout::kRows; first < rows;
-       first += static_cast<int64_t>(gridDim.x) * Layout::kRows) {
+  for (int turn = 0; first < rows; first += step, ++turn) {
     const int64_t row = first + threadIdx.y, offset = row * columns;
-    Pack<T, kPack> dy_row[kPacks] = {}, x_row[kPacks] = {}, residual[kPacks] = {};
-    float scale = 0.0f, product = 0.0f;
+    const int stage = kStages > 0 ? turn % kStages : 0;
+    const auto read = [&](int input, int k) {
+      if constexpr (kStages > 0) {
+        return *slot(stage, input, k);
+      } else {
+        return load<T, kPack>((input == kDy ? dy : input == kX ? x : dresidual) + offset + Layout::column(k));
+      }
+    };
+    if constexpr (kStages > 0) __pipeline_wait_prior(kStages - 1);
+    const float scale = row < rows ? rstd[row] : 0.0f;
+    float product = 0.0f, d[kPack], in[kPack], gain[kPack];
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      if (row >= rows || Layout::column(k) >= columns) continue;
+      widen(read(kDy, k), d);
+      widen(read(kX, k), in);
+      widen(w[k], gain);
+      for (int j = 0; j < kPack; ++j) {
+        in[j] *= scale;
+        product += d[j] * gain[j] * in[j];
+      }
+      round_to<T>(in);
+      for (int j = 0; j < kPack; ++j) dweight[k][j] += d[j] * in[j];
+    }
+    const float along_x = Layout::sum(product, turn) * scale * scale / static_cast<float>(columns);
     if (row < rows) {
 #pragma unroll
       for (int k = 0; k < kPacks; ++k) {
         if (Layout::column(k) >= columns) continue;
-        dy_row[k] = load<T, kPack>(dy + offset + Layout::column(k));
-        x_row[k] = load<T, kPack>(x + offset + Layout::column(k));
-        if (dresidual != nullptr) residual[k] = load<T, kPack>(dresidual + offset + Layout::column(k));
-      }
-      scale = rstd[row];
-    }
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-      for (int j = 0; j < kPack; ++j) {
-        const float d = static_cast<float>(dy_row[k].v[j]);
-        const float normalized = static_cast<float>(x_row[k].v[j]) * scale;
-        product += d * static_cast<float>(w[k].v[j]) * normalized;
-        dweight[k][j] += d * static_cast<float>(static_cast<T>(normalized));
+        float result[kPack] = {};
+        if (dresidual != nullptr) widen(read(kResidual, k), result);
+        widen(read(kDy, k), d);
+        widen(read(kX, k), in);
+        widen(w[k], gain);
+        for (int j = 0; j < kPack; ++j) result[j] += scale * d[j] * gain[j] - along_x * in[j];
+        store<T, kPack>(dx + offset + Layout::column(k), rounded<T>(result));
       }
     }
-    const float mean = Layout::sum(product) / static_cast<float>(columns);
-    if (row >= rows) continue;
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-      if (Layout::column(k) >= columns) continue;
-      for (int j = 0; j < kPack; ++j) {
-        const float g = static_cast<float>(dy_row[k].v[j]) * static_cast<float>(w[k].v[j]);
-        const float normalized = static_cast<float>(x_row[k].v[j]) * scale;
-        residual[k].v[j] = static_cast<T>(scale * (g - normalized * mean) + static_cast<float>(residual[k].v[j]));
-      }
-      store<T, kPack>(dx + offset + Layout::column(k), residual[k]);
-    }
+    stage_row(row + kStages * step, stage);
   }
   partial += blockIdx.x * columns;
   if constexpr (Layout::kWarpRows) {
-    __shared__ float shares[Layout::kRows][kPack * kPacks * kWarp];
+    auto* shares = reinterpret_cast<float*>(shared);  // [kRows, kRowSize]: no row is under way any more
+    constexpr int kRowSize = kPack * kPacks * kWarp;
+    __syncthreads();
     for (int k = 0; k < kPacks; ++k) {
-      for (int j = 0; j < kPack; ++j) shares[threadIdx.y][Layout::column(k) + j] = dweight[k][j];
+      for (int j = 0; j < kPack; ++j) shares[threadIdx.y * kRowSize + Layout::column(k) + j] = dweight[k][j];
     }
     __syncthreads();
     for (int64_t i = threadIdx.y * kWarp + threadIdx.x; i < columns; i += Layout::kRows * kWarp) {
       float sum = 0.0f;
-      for (int r = 0; r < Layout::kRows; ++r) sum += shares[r][i];
+      for (int r = 0; r < Layout::kRows; ++r) sum += shares[r * kRowSize + i];
       partial[i] = sum;
     }
   } else {
@@ -198,10 +250,14 @@ RmsNormGradients rms_norm_backward(const at::Tensor& dy_in, const at::Tensor& x_
     T* dx_data = out.dx.mutable_data_ptr<T>();
     with_layout<T>(columns, {dy_data, x_data, w_data, residual_data, dx_data}, [&](auto layout) {
       using Layout = decltype(layout);
-      const unsigned blocks = std::clamp<unsigned>(groups(rows, kRowsABlock * Layout::kRows), 1,
+      const unsigned blocks = std::clamp<unsigned>(groups(rows, Layout::kRows), 1,
                                                    static_cast<unsigned>(Layout::kBlocks * multiprocessor_count()));
       out.dweight_rows = at::empty({blocks, columns}, x.options().dtype(at::kFloat));
-      backward_kernel<T, Layout><<<blocks, layout.block(), 0, c10::cuda::getCurrentCUDAStream()>>>(
+      const auto kernel = backward_kernel<T, Layout>;
+      const size_t shared_bytes = layout.staged_bytes();
+      C10_CUDA_CHECK(
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+      kernel<<<blocks, layout.block(), shared_bytes, c10::cuda::getCurrentCUDAStream()>>>(
           dy_data, x_data, w_data, rstd.const_data_ptr<float>(), residual_data, dx_data,
           out.dweight_rows.mutable_data_ptr<float>(), rows, columns);
       C10_CUDA_KERNEL_LAUNCH_CHECK();

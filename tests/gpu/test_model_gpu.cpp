@@ -79,6 +79,9 @@ TEST_CASE("rms_norm on the GPU") {
                                                                                 {9, 600},
                                                                                 {1000, 1024},
                                                                                 {4099, 1024},
+                                                                                {2500, 896},
+                                                                                {5000, 512},
+                                                                                {600, 2048},
                                                                                 {700, 5120},
                                                                                 {2048, 4096},
                                                                                 {4, 16384}}) {
@@ -210,8 +213,15 @@ TEST_CASE("swiglu on the GPU") {
 TEST_CASE("cross entropy on the GPU") {
   if (!have_gpu()) return;
   for (const auto& [type, tolerance] : kPrecisions) {
-    for (const auto& [rows, columns] :
-         std::vector<std::pair<int64_t, int64_t>>{{1, 2}, {9, 53}, {65, 1000}, {17, 128256}, {5, 151936}}) {
+    for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{{1, 2},
+                                                                                {9, 53},
+                                                                                {65, 1000},
+                                                                                {3, 20011},
+                                                                                {300, 16384},
+                                                                                {7, 32000},
+                                                                                {17, 128256},
+                                                                                {5, 151936},
+                                                                                {2, 262144}}) {
       for (const double scale : {1.0, 100.0}) {
         INFO(type << " " << rows << "x" << columns << " scale " << scale);
         const Pair logits({rows, columns}, type, scale);
@@ -223,6 +233,15 @@ TEST_CASE("cross entropy on the GPU") {
         CHECK(relative_error(cross_entropy_forward(logits.gpu, gpu_targets), losses, scale) < 1e-5);
         CHECK(relative_error(cross_entropy_forward_backward_(in_place, gpu_targets, 0.125), losses, scale) < 1e-5);
         CHECK(relative_error(in_place, expected, 0.125) < tolerance);
+        using Variant = cuda::CrossEntropyVariant;
+        for (const Variant variant :
+             {Variant::kTwoPasses, Variant::kClusters8x256, Variant::kClusters8x512, Variant::kClusters4x512}) {
+          INFO("variant " << static_cast<int>(variant));
+          at::Tensor gradient = logits.gpu.clone();
+          CHECK(relative_error(cuda::cross_entropy_forward_backward_(gradient, gpu_targets, 0.125, variant), losses,
+                               scale) < 1e-5);
+          CHECK(relative_error(gradient, expected, 0.125) < tolerance);
+        }
       }
     }
   }
@@ -236,6 +255,27 @@ TEST_CASE("a target outside the vocabulary makes the loss NaN on the GPU") {
   const at::Tensor losses = cross_entropy_forward(logits, targets.to(at::kCUDA));
   CHECK_FALSE(losses[0].isnan().item<bool>());
   CHECK(losses[1].isnan().item<bool>());
+}
+
+TEST_CASE("cross entropy of long rows with masked logits, and with targets outside the vocabulary, on the GPU") {
+  if (!have_gpu()) return;
+  const int64_t columns = 151936;
+  at::Tensor values = at::randn({4, columns}, at::kDouble);
+  values[0].narrow(0, 0, columns - 1).fill_(-std::numeric_limits<double>::infinity());
+  values[1].narrow(0, 1000, 140000).fill_(-std::numeric_limits<double>::infinity());
+  const Pair logits(values, at::kBFloat16);
+  const at::Tensor targets = at::zeros({4}, at::kLong);
+  targets[0] = columns - 1;
+  at::Tensor expected = logits.exact.clone(), in_place = logits.gpu.clone();
+  const at::Tensor losses = cross_entropy_forward_backward_(expected, targets, 1.0);
+  CHECK(relative_error(cross_entropy_forward_backward_(in_place, targets.to(at::kCUDA), 1.0), losses) < 1e-5);
+  CHECK(relative_error(in_place, expected) < 1.2e-2);
+  targets[2] = columns;
+  targets[3] = -1;
+  in_place = logits.gpu.clone();
+  const at::Tensor outside = cross_entropy_forward_backward_(in_place, targets.to(at::kCUDA), 1.0);
+  CHECK(relative_error(outside.narrow(0, 0, 2), losses.narrow(0, 0, 2)) < 1e-5);
+  CHECK(outside.narrow(0, 2, 2).isnan().all().item<bool>());
 }
 
 TEST_CASE("the embedding's gradient on the GPU") {
