@@ -16,7 +16,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const std::string kRemoveIt = "remove it";
 const std::string kOneLayerAtATime =
-    "it gathers and reduces one layer at a time, whatever the settings of DeepSpeed's buckets and hooks";
+    "it gathers and reduces one layer at a time, whatever the settings of DeepSpeed's hooks and flat buffers";
 const std::string kMonitors = "steps are recorded by --metrics_file and in the log";
 const std::string kTimings = "speed and memory are in the log lines and in --metrics_file";
 const std::string kCheckpoints =
@@ -202,35 +202,13 @@ void read_zero(ObjectReader& root, ZeroSection& zero) {
   read_stage3_size(*section, "max_live_parameters", zero.max_live_parameters);
   read_stage3_size(*section, "max_reuse_distance", zero.max_reuse_distance);
   refuse_other_sharding(*section);
-  section->not_acted_on({"overlap_comm",
-                         "contiguous_gradients",
-                         "reduce_scatter",
-                         "allgather_partitions",
-                         "use_multi_rank_bucket_allreduce",
-                         "round_robin_gradients",
-                         "parameter_alignment",
-                         "legacy_stage1",
-                         "reduce_bucket_size",
-                         "allgather_bucket_size",
-                         "sub_group_size",
-                         "stage3_prefetch_bucket_size",
-                         "prefetch_bucket_size",
-                         "stage3_param_persistence_threshold",
-                         "param_persistence_threshold",
-                         "stage3_model_persistence_threshold",
-                         "model_persistence_threshold",
-                         "stage3_max_live_parameters",
-                         "max_live_parameters",
-                         "stage3_max_reuse_distance",
-                         "max_reuse_distance",
-                         "stage3_module_granularity_threshold",
-                         "module_granularity_threshold",
-                         "stage3_use_all_reduce_for_fetch_params",
-                         "use_all_reduce_for_fetch_params",
-                         "stage3_allgather_sequential",
-                         "allgather_sequential",
-                         "leaf_module"},
-                        "auto", kOneLayerAtATime);
+  section->not_acted_on(
+      {"contiguous_gradients", "reduce_scatter", "allgather_partitions", "use_multi_rank_bucket_allreduce",
+       "round_robin_gradients", "parameter_alignment", "legacy_stage1", "allgather_bucket_size", "sub_group_size",
+       "stage3_model_persistence_threshold", "model_persistence_threshold", "stage3_module_granularity_threshold",
+       "module_granularity_threshold", "stage3_use_all_reduce_for_fetch_params", "use_all_reduce_for_fetch_params",
+       "stage3_allgather_sequential", "allgather_sequential", "leaf_module"},
+      "auto", kOneLayerAtATime);
   section->not_acted_on({"stage3_gather_16bit_weights_on_model_save", "gather_16bit_weights_on_model_save",
                          "stage3_gather_fp16_weights_on_model_save"},
                         false, "zero_to_fp32 turns a checkpoint into whole weights");
@@ -248,7 +226,7 @@ void read_zero(ObjectReader& root, ZeroSection& zero) {
   section->finish();
 }
 
-void read_precision(ObjectReader& root, DsConfig& config) {
+void read_precision(ObjectReader& root, DsConfig& config, NotActedOn& not_acted_on) {
   const bool has_bf16 = root.has("bf16");
   if (has_bf16 && root.has("bfloat16")) {
     root.fail("bfloat16", "is the old name of bf16, which is there too; remove bfloat16");
@@ -257,8 +235,14 @@ void read_precision(ObjectReader& root, DsConfig& config) {
   if (!bf16) bf16 = root.section("bfloat16");
   if (bf16) {
     bf16->read("enabled", config.bf16_enabled, Auto::kAllowed);
-    bf16->only("bf16_master_weights_and_grads", false, "set it to false: master weights are kept in fp32");
-    bf16->only("bf16_optimizer_states", false, "set it to false: the moments are kept in fp32");
+    bf16->read("bf16_optimizer_states", config.bf16_optimizer_states, Auto::kRefused);
+    Setting<bool> master_and_gradients{false};
+    bf16->read("bf16_master_weights_and_grads", master_and_gradients, Auto::kRefused);
+    if (master_and_gradients.value) {
+      config.grad_accum_dtype.value = "bf16";
+      not_acted_on.add(bf16->path_of("bf16_master_weights_and_grads"),
+                       "gradients are accumulated in bf16, but master weights are kept in fp32, which is more exact");
+    }
     bf16->harmless({"immediate_grad_update"});
     bf16->not_acted_on({"check_grad_overflow", "check_overflow"}, "auto",
                        "a loss or gradient that is not finite stops the run");
@@ -280,7 +264,7 @@ std::string compute_type(const std::string& name) {
   return name == "half" || name.find("16") != std::string::npos ? "fp16" : "fp32";
 }
 
-void read_data_types(ObjectReader& root, const DsConfig& config, NotActedOn& not_acted_on) {
+void read_data_types(ObjectReader& root, DsConfig& config) {
   auto section = root.section("data_types");
   if (!section) return;
   const std::vector<std::string> names = {"fp32",           "float32", "float",   "torch.float32", "bf16", "bfloat16",
@@ -289,8 +273,10 @@ void read_data_types(ObjectReader& root, const DsConfig& config, NotActedOn& not
   Setting<std::string> parameters;
   section->read("grad_accum_dtype", accumulation, Auto::kAllowed, names);
   section->read("param_dtype", parameters, Auto::kAllowed, names);
-  if (accumulation.given() && compute_type(accumulation.value) != "fp32") {
-    not_acted_on.add(section->path_of("grad_accum_dtype"), "gradients are accumulated in fp32, which is more exact");
+  if (accumulation.given()) {
+    const std::string type = compute_type(accumulation.value);
+    if (type == "fp16") section->fail("grad_accum_dtype", "is fp16, which mpzero does not support; use fp32 or bf16");
+    config.grad_accum_dtype.value = type;
   }
   const std::string dtype = config.bf16_enabled.value ? "bf16" : "fp32";
   if (parameters.given() && compute_type(parameters.value) != dtype) {
@@ -413,8 +399,8 @@ DsConfig parse_ds_config(const std::string& text, const std::string& path) {
   root.read("gradient_clipping", config.gradient_clipping, Auto::kAllowed, 0.0, kInfinity);
   root.read("steps_per_print", config.steps_per_print, Auto::kRefused, 1);
   read_communication(root, config);
-  read_precision(root, config);
-  read_data_types(root, config, not_acted_on);
+  read_precision(root, config, not_acted_on);
+  read_data_types(root, config);
   read_optimizer(root, config.optimizer);
   read_scheduler(root, config.scheduler);
   read_zero(root, config.zero);

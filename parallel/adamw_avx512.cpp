@@ -48,14 +48,15 @@ int64_t update_range(const AdamWSpans& spans, const AdamWUpdate& u, int64_t begi
   int64_t i = begin;
   for (; i + kLanes <= end; i += kLanes) {
     const __m512 g = _mm512_mul_ps(load(gradient + i), scale);
-    const __m512 m = _mm512_fmadd_ps(beta1, load(spans.exp_avg + i), _mm512_mul_ps(one_minus_beta1, g));
-    const __m512 v =
-        _mm512_fmadd_ps(beta2, load(spans.exp_avg_sq + i), _mm512_mul_ps(_mm512_mul_ps(one_minus_beta2, g), g));
+    const __m512 m =
+        _mm512_fmadd_ps(beta1, load(static_cast<float*>(spans.exp_avg) + i), _mm512_mul_ps(one_minus_beta1, g));
+    const __m512 v = _mm512_fmadd_ps(beta2, load(static_cast<float*>(spans.exp_avg_sq) + i),
+                                     _mm512_mul_ps(_mm512_mul_ps(one_minus_beta2, g), g));
     const __m512 denominator = _mm512_fmadd_ps(_mm512_sqrt_ps(v), inverse_sqrt_bias2, eps);
     const __m512 decayed = _mm512_mul_ps(load(spans.master + i), decay);
     const __m512 w = _mm512_fnmadd_ps(step_size, _mm512_div_ps(m, denominator), decayed);
-    store(spans.exp_avg + i, m);
-    store(spans.exp_avg_sq + i, v);
+    store(static_cast<float*>(spans.exp_avg) + i, m);
+    store(static_cast<float*>(spans.exp_avg_sq) + i, v);
     store(spans.master + i, w);
     store(parameter + i, w);
   }

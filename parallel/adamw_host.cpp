@@ -80,7 +80,7 @@ MPZERO_FOR_EACH_CPU double sum_of_squares_bf16(const void* values, int64_t count
   return sum_of_squares_range(static_cast<const Bf16Bits*>(values), count);
 }
 
-at::Tensor sum_of_squares_host(const at::Tensor& tensor) {
+double sum_of_squares_host(const at::Tensor& tensor) {
   const int64_t count = tensor.numel();
   const bool bf16 = tensor.scalar_type() == at::kBFloat16;
   const char* bytes = static_cast<const char*>(tensor.const_data_ptr());
@@ -97,13 +97,17 @@ at::Tensor sum_of_squares_host(const at::Tensor& tensor) {
   });
   double sum = 0;
   for (const double value : partial) sum += value;
-  return at::scalar_tensor(sum, at::kDouble);
+  return sum;
 }
 
 }  // namespace
 
-at::Tensor sum_of_squares(const at::Tensor& tensor) {
-  return tensor.is_cuda() ? sum_of_squares_cuda(tensor) : sum_of_squares_host(tensor);
+void partial_sums_of_squares(const at::Tensor& tensor, const at::Tensor& partial) {
+  if (tensor.is_cuda()) {
+    partial_sums_of_squares_cuda(tensor, partial);
+  } else {
+    *partial.data_ptr<double>() = sum_of_squares_host(tensor);
+  }
 }
 
 void adamw_host(const AdamWSpans& s, const AdamWUpdate& update) {
@@ -112,14 +116,16 @@ void adamw_host(const AdamWSpans& s, const AdamWUpdate& update) {
   const int64_t gradient_bytes = s.gradient_is_bf16 ? 2 : 4;
   const int64_t parameter_bytes = s.parameter_is_bf16 ? 2 : 4;
   const bool avx512 = cpu_has_avx512();
+  auto* const exp_avg = static_cast<float*>(s.exp_avg);
+  auto* const exp_avg_sq = static_cast<float*>(s.exp_avg_sq);
   // Whole blocks of fixed size, so that every element meets the same instructions whatever the number of threads.
   const int64_t blocks = (s.count + kGrain - 1) / kGrain;
   at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t last) {
     int64_t begin = first * kGrain;
     const int64_t end = std::min(last * kGrain, s.count);
     if (avx512) begin = adamw_avx512(s, update, begin, end);
-    kernel(static_cast<const char*>(s.gradient) + begin * gradient_bytes, s.master + begin, s.exp_avg + begin,
-           s.exp_avg_sq + begin, static_cast<char*>(s.parameter) + begin * parameter_bytes, end - begin, update);
+    kernel(static_cast<const char*>(s.gradient) + begin * gradient_bytes, s.master + begin, exp_avg + begin,
+           exp_avg_sq + begin, static_cast<char*>(s.parameter) + begin * parameter_bytes, end - begin, update);
   });
 }
 

@@ -1,32 +1,53 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include <map>
 #include <vector>
 
+#include "parallel/communicator.hpp"
+
 namespace mpzero::parallel {
 
-// Flat buffers that are used again and again, kept by length. Memory is handed back in the order of the current stream,
-// so a buffer may be put back as soon as its last use has been queued there.
+// Flat buffers for a communicator's collectives that are used again and again, kept by length. Memory is handed back in
+// the order of the current stream, so a buffer may be put back as soon as its last use has been queued there. All ranks
+// take buffers of the same lengths in the same order.
 class BufferPool {
  public:
-  explicit BufferPool(at::TensorOptions options) : options_(options) {}
+  // `communicator` outlives the pool.
+  BufferPool(Communicator& communicator, at::TensorOptions options) : communicator_(communicator), options_(options) {}
 
+  // Makes buffers until there are `count` of this length, in use or free.
+  void reserve(int64_t numel, int64_t count) {
+    Buffers& buffers = buffers_[numel];
+    for (; buffers.made < count; ++buffers.made) buffers.free.push_back(communicator_.buffer(numel, options_));
+  }
   at::Tensor take(int64_t numel) {
-    std::vector<at::Tensor>& free = free_[numel];
-    if (free.empty()) return at::empty({numel}, options_);
-    at::Tensor buffer = std::move(free.back());
-    free.pop_back();
+    Buffers& buffers = buffers_[numel];
+    if (buffers.free.empty()) reserve(numel, buffers.made + 1);
+    at::Tensor buffer = std::move(buffers.free.back());
+    buffers.free.pop_back();
     return buffer;
   }
+  void put_back(at::Tensor buffer) { buffers_[buffer.numel()].free.push_back(std::move(buffer)); }
+
   const at::TensorOptions& options() const { return options_; }
-  void put_back(at::Tensor buffer) { free_[buffer.numel()].push_back(std::move(buffer)); }
+  // Of all buffers that were made.
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const auto& [numel, buffers] : buffers_) sum += numel * buffers.made;
+    return sum * static_cast<int64_t>(options_.dtype().itemsize());
+  }
 
  private:
+  struct Buffers {
+    std::vector<at::Tensor> free;
+    int64_t made = 0;
+  };
+
+  Communicator& communicator_;
   at::TensorOptions options_;
-  std::map<int64_t, std::vector<at::Tensor>> free_;
+  std::map<int64_t, Buffers> buffers_;  // by length
 };
 
 }  // namespace mpzero::parallel

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <memory>
 
@@ -23,6 +24,10 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
+
+  // Zeroed memory [numel] that this communicator's collectives are fastest with, for what is sent and received again
+  // and again. It lives as long as the communicator. All ranks ask for the same sizes in the same order.
+  virtual at::Tensor buffer(int64_t numel, const at::TensorOptions& options) { return at::zeros({numel}, options); }
 
   // whole [world_size * n] <- every rank's shard [n], by rank. In place where shard is this rank's slice of whole.
   virtual std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) = 0;

@@ -2,11 +2,15 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+#include <map>
+
 namespace mpzero::parallel {
 namespace {
 
-// Reductions that may be under way while backward goes on; each holds a buffer of a whole unit.
-constexpr size_t kReductionsUnderWay = 2;
+// Reductions that may be under way while backward goes on; each holds a buffer of a whole unit. More than this gains
+// nothing: they follow each other on one stream.
+constexpr size_t kReductionsUnderWay = 3;
 
 }  // namespace
 
@@ -17,34 +21,51 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
       communicator_(communicator),
       part_(part),
       partitioned_(options.partitioned && layouts.front().parts() > 1),
+      overlap_(options.overlap),
+      reduce_bucket_size_(options.reduce_bucket_size),
       // One micro-batch needs no accumulation, and its gradient is not more exact than its dtype.
-      shard_dtype_(options.gradient_accumulation_steps > 1 ? at::kFloat : options.communication_dtype),
-      pool_(at::TensorOptions().dtype(options.communication_dtype).device(options.device)) {
+      shard_dtype_(options.gradient_accumulation_steps > 1 ? options.accumulation_dtype : options.communication_dtype),
+      pool_(communicator, at::TensorOptions().dtype(options.communication_dtype).device(options.device)) {
   const auto kept = at::TensorOptions().dtype(shard_dtype_).device(options.device);
+  // One buffer for all units, where collectives read or write it.
+  int64_t total = 0;
+  for (const FlatLayout& layout : layouts) total += partitioned_ ? layout.part_numel() : layout.padded_numel();
+  const bool communicated = shard_dtype_ == options.communication_dtype;
+  const at::Tensor all = communicated ? communicator.buffer(total, kept) : at::zeros({total}, kept);
+  int64_t offset = 0;
+  const auto next = [&](int64_t numel) { return all.narrow(0, std::exchange(offset, offset + numel), numel); };
   states_.resize(units.size());
   for (size_t u = 0; u < units.size(); ++u) {
     UnitState& state = states_[u];
     const FlatLayout& layout = layouts[u];
     if (partitioned_) {
-      state.shard = at::zeros({layout.part_numel()}, kept);
+      state.shard = next(layout.part_numel());
     } else {
-      state.whole = at::zeros({layout.padded_numel()}, kept);
+      state.whole = next(layout.padded_numel());
       state.views = parameter_views(state.whole, units[u]);
       state.shard = state.whole.narrow(0, layout.part_begin(part), layout.part_numel());
     }
   }
+  if (partitioned_ || (communicator.world_size() > 1 && !communicated)) reserve_buffers();
+}
+
+// As many as the units of each length can hold at a time: the one at work, and those that are being summed.
+void GradientStore::reserve_buffers() {
+  std::map<int64_t, int64_t> units;
+  for (const FlatLayout& layout : layouts_) ++units[layout.padded_numel()];
+  for (const auto& [numel, count] : units) {
+    const int64_t fit = std::max<int64_t>(1, reduce_bucket_size_ / numel);
+    pool_.reserve(numel, std::min({count, fit + 1, static_cast<int64_t>(kReductionsUnderWay) + 1}));
+  }
 }
 
 void GradientStore::begin_step() {
-  for (UnitState& state : states_) {
-    state.shard_empty = true;
-    state.whole_empty = true;
-  }
+  for (UnitState& state : states_) state.empty = true;
 }
 
 GradientViews GradientStore::gradients(size_t unit) {
   UnitState& state = states_[unit];
-  if (!partitioned_) return {state.views, !state.whole_empty};
+  if (!partitioned_) return {state.views, !state.empty};
   if (!state.whole.defined()) {
     const FlatLayout& layout = layouts_[unit];
     state.whole = pool_.take(layout.padded_numel());
@@ -62,28 +83,32 @@ void GradientStore::reduce_partitioned(size_t unit) {
   Reduction reduction{.unit = unit,
                       .last_of_step = last_micro_batch_,
                       .addends = std::exchange(state.whole, at::Tensor()),
-                      .sum = {},
+                      .sum = state.shard,
+                      .overwrite = std::exchange(state.empty, false),
                       .pending = {}};
   state.views.clear();
-  reduction.sum = reduction.addends.narrow(0, layout.part_begin(part_), layout.part_numel());
+  if (!reduction.overwrite || shard_dtype_ != reduction.addends.scalar_type()) {
+    reduction.sum = reduction.addends.narrow(0, layout.part_begin(part_), layout.part_numel());
+  }
   reduction.pending = communicator_.reduce_scatter_sum(reduction.addends, reduction.sum);
   follow(std::move(reduction));
 }
 
 void GradientStore::reduce_whole(size_t unit) {
   UnitState& state = states_[unit];
-  state.whole_empty = false;
+  state.empty = false;
   if (!last_micro_batch_) return;
   if (communicator_.world_size() == 1) {
     if (on_summed_) on_summed_(unit);
     return;
   }
   const FlatLayout& layout = layouts_[unit];
-  Reduction reduction{.unit = unit, .last_of_step = true, .addends = state.whole, .sum = state.shard, .pending = {}};
+  Reduction reduction{.unit = unit, .addends = state.whole, .sum = state.shard, .pooled = false, .pending = {}};
   if (pool_.options().dtype() != state.whole.dtype()) {
     reduction.addends = pool_.take(layout.padded_numel());
     reduction.addends.copy_(state.whole);
     reduction.sum = reduction.addends.narrow(0, layout.part_begin(part_), layout.part_numel());
+    reduction.pooled = true;
   }
   reduction.pending = layout.parts() > 1 ? communicator_.reduce_scatter_sum(reduction.addends, reduction.sum)
                                          : communicator_.all_reduce_sum(reduction.addends);
@@ -92,32 +117,37 @@ void GradientStore::reduce_whole(size_t unit) {
 
 void GradientStore::follow(Reduction reduction) {
   under_way_.push_back(std::move(reduction));
-  while (under_way_.size() > kReductionsUnderWay) {
-    complete(std::move(under_way_.front()));
-    under_way_.pop_front();
-  }
+  while (too_many_under_way()) complete_oldest();
 }
 
-void GradientStore::complete(Reduction reduction) {
+bool GradientStore::too_many_under_way() const {
+  if (under_way_.empty()) return false;
+  if (!overlap_ || under_way_.size() > kReductionsUnderWay) return true;
+  int64_t elements = 0;
+  for (const Reduction& reduction : under_way_) elements += reduction.addends.numel();
+  return under_way_.size() > 1 && elements > reduce_bucket_size_;
+}
+
+void GradientStore::complete_oldest() {
+  Reduction reduction = std::move(under_way_.front());
+  under_way_.pop_front();
   reduction.pending->wait();
   UnitState& state = states_[reduction.unit];
-  if (reduction.sum.data_ptr() != state.shard.data_ptr()) {
-    if (partitioned_ && !state.shard_empty) {
-      state.shard.add_(reduction.sum);
-    } else {
-      state.shard.copy_(reduction.sum);
-    }
-    pool_.put_back(std::move(reduction.addends));
+  if (!reduction.sum.is_alias_of(state.shard)) {
+    reduction.overwrite ? state.shard.copy_(reduction.sum) : state.shard.add_(reduction.sum);
   }
-  state.shard_empty = false;
+  if (reduction.pooled) pool_.put_back(std::move(reduction.addends));
   if (reduction.last_of_step && on_summed_) on_summed_(reduction.unit);
 }
 
 void GradientStore::finish_step() {
-  while (!under_way_.empty()) {
-    complete(std::move(under_way_.front()));
-    under_way_.pop_front();
-  }
+  while (!under_way_.empty()) complete_oldest();
+}
+
+MemoryUse GradientStore::memory_use() const {
+  MemoryUse use{.units_in_flight = pool_.bytes()};
+  for (const UnitState& state : states_) use.gradients += (partitioned_ ? state.shard : state.whole).nbytes();
+  return use;
 }
 
 }  // namespace mpzero::parallel

@@ -11,6 +11,7 @@
 #include "parallel/buffer_pool.hpp"
 #include "parallel/communicator.hpp"
 #include "parallel/flat_unit.hpp"
+#include "parallel/memory_use.hpp"
 
 namespace mpzero::parallel {
 
@@ -20,16 +21,19 @@ struct GradientViews {
   bool accumulate = false;            // add to what is there (earlier micro-batches), instead of overwriting it
 };
 
-// The units' gradients: accumulated in fp32, summed over the ranks in the communication dtype.
+// The units' gradients: accumulated in fp32 unless asked otherwise, summed over the ranks in the communication dtype.
 // ZeRO 0 and 1 keep whole gradients and sum once a step; ZeRO 2 and 3 keep this rank's shard and sum at every
 // micro-batch.
 class GradientStore {
  public:
   struct Options {
-    bool partitioned = false;  // ZeRO 2 and 3
+    bool partitioned = false;                  // ZeRO 2 and 3
+    bool overlap = true;                       // sum while backward goes on; else nothing runs beside a sum
+    int64_t reduce_bucket_size = 500'000'000;  // elements being summed at a time, as far as one unit leaves a choice
     int64_t gradient_accumulation_steps = 1;
     at::Device device = at::kCPU;
     at::ScalarType communication_dtype = at::kFloat;
+    at::ScalarType accumulation_dtype = at::kFloat;  // over micro-batches
   };
   GradientStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
                 Communicator& communicator, const Options& options);
@@ -53,19 +57,22 @@ class GradientStore {
   // This rank's part of the summed gradient [part_numel], after finish_step().
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
 
+  MemoryUse memory_use() const;
+
  private:
   struct UnitState {
     at::Tensor whole;  // of this micro-batch (partitioned) or of the step
     std::vector<at::Tensor> views;
-    at::Tensor shard;  // summed over ranks and micro-batches
-    bool shard_empty = true;
-    bool whole_empty = true;
+    at::Tensor shard;   // summed over ranks and micro-batches
+    bool empty = true;  // nothing of this step is in what is kept: the shard if partitioned, else the whole
   };
   struct Reduction {
     size_t unit = 0;
     bool last_of_step = true;
-    at::Tensor addends;  // in the communication dtype; buffer of the pool unless it is the unit's own
-    at::Tensor sum;      // this rank's part of it
+    at::Tensor addends;     // in the communication dtype
+    at::Tensor sum;         // this rank's part of it, or where it ends up at once
+    bool pooled = true;     // the addends are a buffer of the pool, not the unit's own
+    bool overwrite = true;  // what the shard held
     std::unique_ptr<PendingCollective> pending;
   };
 
@@ -73,13 +80,17 @@ class GradientStore {
   void reduce_whole(size_t unit);
   // Takes note of a reduction that has been started, and completes the oldest ones beyond those that may be under way.
   void follow(Reduction reduction);
-  void complete(Reduction reduction);
+  void complete_oldest();
+  bool too_many_under_way() const;
+  void reserve_buffers();
 
   const std::vector<UnitSpec>& units_;
   const std::vector<FlatLayout>& layouts_;
   Communicator& communicator_;
   int part_;
   bool partitioned_;
+  bool overlap_;
+  int64_t reduce_bucket_size_;
   bool last_micro_batch_ = true;
   OnSummed on_summed_;
   at::ScalarType shard_dtype_;

@@ -1,6 +1,8 @@
 #include "parallel/nccl_communicator.hpp"
 
 #include <ATen/cuda/CUDAEvent.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <nccl.h>
 
 #include <exception>
@@ -44,18 +46,46 @@ ncclDataType_t nccl_type(const at::Tensor& tensor) {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(MpiRuntime& mpi)
+NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine)
     : rank_(mpi.rank()), world_size_(mpi.world_size()), stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)) {
   ncclUniqueId id{};
   if (rank_ == 0) MPZERO_NCCL_CHECK(ncclGetUniqueId(&id));
   mpi.broadcast(&id, sizeof id);
-  MPZERO_NCCL_CHECK(ncclCommInitRank(&comm_, world_size_, id, rank_));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  if (engine == NcclEngine::kCopyEngines) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+  MPZERO_NCCL_CHECK(ncclCommInitRankConfig(&comm_, world_size_, id, rank_, &config));
 }
 
 NcclCommunicator::~NcclCommunicator() {
   if (comm_ == nullptr) return;
-  // Destroying waits for what is under way, which never ends where a peer is gone or the GPU has failed.
-  std::uncaught_exceptions() > 0 ? ncclCommAbort(comm_) : ncclCommDestroy(comm_);
+  // Destroying waits for what is under way, which never ends where a peer is gone or the GPU has failed; the process
+  // that ends gives its memory back.
+  if (std::uncaught_exceptions() > 0) {
+    ncclCommAbort(comm_);
+    return;
+  }
+  cudaStreamSynchronize(stream_);
+  for (const Buffer& buffer : buffers_) {
+    if (buffer.window != nullptr) ncclCommWindowDeregister(comm_, buffer.window);
+  }
+  ncclCommDestroy(comm_);
+  for (const Buffer& buffer : buffers_) ncclMemFree(buffer.memory);
+}
+
+at::Tensor NcclCommunicator::buffer(int64_t numel, const at::TensorOptions& options) {
+  if (world_size_ == 1 || numel == 0) return Communicator::buffer(numel, options);
+  const size_t bytes = static_cast<size_t>(numel) * options.dtype().itemsize();
+  // What PyTorch's allocator holds in reserve is of no use to NCCL's.
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  size_t free = 0, total = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  TORCH_CHECK_WITH(OutOfMemoryError, bytes <= free, "CUDA out of memory: a buffer for NCCL of ", bytes,
+                   " bytes was asked for, ", free, " bytes are free");
+  Buffer& buffer = buffers_.emplace_back();
+  MPZERO_NCCL_CHECK(ncclMemAlloc(&buffer.memory, bytes));
+  C10_CUDA_CHECK(cudaMemset(buffer.memory, 0, bytes));
+  MPZERO_NCCL_CHECK(ncclCommWindowRegister(comm_, buffer.memory, bytes, &buffer.window, NCCL_WIN_COLL_SYMMETRIC));
+  return at::from_blob(buffer.memory, {numel}, options);
 }
 
 c10::cuda::CUDAStream& NcclCommunicator::start() {

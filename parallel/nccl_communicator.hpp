@@ -2,30 +2,47 @@
 
 #include <c10/cuda/CUDAStream.h>
 
+#include <vector>
+
 #include "parallel/communicator.hpp"
 #include "parallel/mpi_runtime.hpp"
 
 struct ncclComm;
+struct ncclWindow_vidmem;
 
 namespace mpzero::parallel {
+
+// Who moves the bytes of a collective where both ways exist.
+enum class NcclEngine {
+  kKernels,     // kernels on some of the multiprocessors
+  kCopyEngines  // the GPU's copy engines (gathers inside one NVLink domain): compute keeps all multiprocessors
+};
 
 // Collectives over tensors on the GPU, on a high-priority stream of their own, so that they run beside compute. One
 // communicator a use (parameters, gradients): two that share none of their order can overlap.
 class NcclCommunicator final : public Communicator {
  public:
   // Collective over all ranks of `mpi`, which carries NCCL's unique id. The current CUDA device is the rank's.
-  explicit NcclCommunicator(MpiRuntime& mpi);
+  explicit NcclCommunicator(MpiRuntime& mpi, NcclEngine engine = NcclEngine::kKernels);
   ~NcclCommunicator() override;
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
+  // Mapped by all ranks that can reach it (a symmetric window), so that data goes straight from buffer to buffer;
+  // registered with the network elsewhere, where NCCL can. Outside PyTorch's allocator.
+  at::Tensor buffer(int64_t numel, const at::TensorOptions& options) override;
   std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) override;
   std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard) override;
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 
  private:
+  struct Buffer {
+    void* memory = nullptr;
+    ncclWindow_vidmem* window = nullptr;  // null where NCCL knows no windows
+  };
+
   // The stream, made to wait for what the current stream has queued.
   c10::cuda::CUDAStream& start();
   std::unique_ptr<PendingCollective> finish();
@@ -34,6 +51,7 @@ class NcclCommunicator final : public Communicator {
   int world_size_;
   ncclComm* comm_ = nullptr;
   c10::cuda::CUDAStream stream_;
+  std::vector<Buffer> buffers_;
 };
 
 }  // namespace mpzero::parallel

@@ -9,14 +9,16 @@
 namespace mpzero::parallel {
 
 OptimizerShard::OptimizerShard(int64_t numel, const Options& options)
-    : staged_(options.placement == Placement::kHost && options.device.is_cuda()), copy_stream_(options.copy_stream) {
-  const auto make_state = [&] {
-    return staged_ ? host_tensor(numel, at::kFloat, options.pinned)
-                   : at::zeros({numel}, at::TensorOptions().dtype(at::kFloat).device(options.device));
+    : staged_(options.placement == Placement::kHost && options.device.is_cuda()),
+      first_(options.first),
+      copy_stream_(options.copy_stream) {
+  const auto make_state = [&](at::ScalarType dtype) {
+    return staged_ ? host_tensor(numel, dtype, options.pinned)
+                   : at::zeros({numel}, at::TensorOptions().dtype(dtype).device(options.device));
   };
-  master_ = make_state();
-  exp_avg_ = make_state();
-  exp_avg_sq_ = make_state();
+  master_ = make_state(at::kFloat);
+  exp_avg_ = make_state(options.moment_dtype);
+  exp_avg_sq_ = make_state(options.moment_dtype);
   if (staged_) {
     gradient_ = host_tensor(numel, options.gradient_dtype, options.pinned);
     if (options.parameter_placement == Placement::kDevice) {
@@ -47,9 +49,13 @@ void OptimizerShard::update(const AdamWUpdate& update, const at::Tensor& paramet
     rounded =
         staged_ ? parameter_staging_ : at::empty_like(parameter, master_.options().dtype(parameter.scalar_type()));
   }
-  adamw(
-      {.gradient = gradient_, .master = master_, .exp_avg = exp_avg_, .exp_avg_sq = exp_avg_sq_, .parameter = rounded},
-      update);
+  adamw({.gradient = gradient_,
+         .master = master_,
+         .exp_avg = exp_avg_,
+         .exp_avg_sq = exp_avg_sq_,
+         .parameter = rounded,
+         .first = first_},
+        update);
   if (!rounded.is_same(parameter)) parameter.copy_(rounded, /*non_blocking=*/true);
 }
 
@@ -59,5 +65,12 @@ at::Tensor OptimizerShard::first(StateKind kind, int64_t count) const {
 }
 
 void OptimizerShard::publish(const at::Tensor& parameter) const { parameter.copy_(master_); }
+
+MemoryUse OptimizerShard::memory_use() const {
+  const auto states = static_cast<int64_t>(master_.nbytes() + exp_avg_.nbytes() + exp_avg_sq_.nbytes());
+  if (!staged_) return {.optimizer_states = states};
+  const size_t staging = gradient_.nbytes() + (parameter_staging_.defined() ? parameter_staging_.nbytes() : 0);
+  return {.host_optimizer_states = states, .host_staging = static_cast<int64_t>(staging)};
+}
 
 }  // namespace mpzero::parallel

@@ -8,12 +8,14 @@
 
 #include "base/optimizer_state.hpp"
 #include "parallel/adamw.hpp"
+#include "parallel/memory_use.hpp"
 
 namespace mpzero::parallel {
 
 enum class Placement { kDevice, kHost };
 
 // This rank's share of one unit: fp32 master weights and AdamW's moments, on the device that trains or in host memory.
+// Moments on a GPU can be bf16.
 class OptimizerShard {
  public:
   struct Options {
@@ -24,6 +26,8 @@ class OptimizerShard {
     Placement parameter_placement = Placement::kDevice;  // of what update() will write
     at::ScalarType gradient_dtype = at::kFloat;
     at::ScalarType parameter_dtype = at::kFloat;
+    at::ScalarType moment_dtype = at::kFloat;
+    int64_t first = 0;  // place of the share's first element in the whole model
   };
   OptimizerShard(int64_t numel, const Options& options);
 
@@ -39,14 +43,19 @@ class OptimizerShard {
   // The master weights, rounded, to `parameter` [numel].
   void publish(const at::Tensor& parameter) const;
 
+  // The update happens on the host while a GPU trains.
+  bool on_host() const { return staged_; }
+  MemoryUse memory_use() const;
+
  private:
   at::Tensor first(StateKind kind, int64_t count) const;
 
   // States in host memory while the device that trains is a GPU: gradients come down, parameters go up.
   bool staged_;
-  at::Tensor master_, exp_avg_, exp_avg_sq_;  // fp32
-  at::Tensor gradient_;                       // where the update reads it
-  at::Tensor parameter_staging_;              // host, when staged
+  int64_t first_;
+  at::Tensor master_, exp_avg_, exp_avg_sq_;
+  at::Tensor gradient_;           // where the update reads it
+  at::Tensor parameter_staging_;  // host, when staged
   std::optional<c10::cuda::CUDAStream> copy_stream_;
   at::cuda::CUDAEvent gradient_arrived_;
 };

@@ -19,6 +19,12 @@ class PendingCopy final : public PendingCollective {
   at::cuda::CUDAEvent done_;
 };
 
+std::vector<int64_t> padded_sizes(const std::vector<FlatLayout>& layouts) {
+  std::vector<int64_t> sizes;
+  for (const FlatLayout& layout : layouts) sizes.push_back(layout.padded_numel());
+  return sizes;
+}
+
 }  // namespace
 
 ParameterStore::ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
@@ -28,73 +34,120 @@ ParameterStore::ParameterStore(const std::vector<UnitSpec>& units, const std::ve
       communicator_(communicator),
       part_(part),
       on_host_(options.placement == Placement::kHost && options.device.is_cuda()),
-      pool_(at::TensorOptions().dtype(options.dtype).device(options.device)) {
+      overlap_(options.overlap),
+      pool_(communicator, at::TensorOptions().dtype(options.dtype).device(options.device)),
+      schedule_(padded_sizes(layouts), options.limits) {
   transient_ = on_host_ || (options.sharded && layouts.front().parts() > 1);
   if (on_host_) copy_stream_ = c10::cuda::getStreamFromPool();
   states_.resize(units.size());
+  // One buffer for all units, since registering one costs time and address space.
+  int64_t total = 0;
+  for (const FlatLayout& layout : layouts) total += transient_ ? layout.part_numel() : layout.padded_numel();
+  at::Tensor all;
+  if (!on_host_) all = communicator.buffer(total, pool_.options());
+  int64_t offset = 0;
+  const auto next = [&](int64_t numel) { return all.narrow(0, std::exchange(offset, offset + numel), numel); };
   for (size_t u = 0; u < units.size(); ++u) {
     UnitState& state = states_[u];
     const FlatLayout& layout = layouts[u];
-    const auto on_device = at::TensorOptions().dtype(options.dtype).device(options.device);
     if (on_host_) {
       state.shard = host_tensor(layout.part_numel(), options.dtype, options.pinned);
     } else if (transient_) {
-      state.shard = at::zeros({layout.part_numel()}, on_device);
+      state.shard = next(layout.part_numel());
     } else {
-      state.whole = at::zeros({layout.padded_numel()}, on_device);
+      state.whole = next(layout.padded_numel());
       state.shard = state.whole.narrow(0, layout.part_begin(part), layout.part_numel());
       state.views = parameter_views(state.whole, units[u]);
     }
   }
 }
 
-void ParameterStore::prefetch(size_t unit) {
+void ParameterStore::plan(std::vector<size_t> uses) {
+  if (!transient_) return;
+  schedule_.plan(std::move(uses));
+  for (const auto& [numel, count] : schedule_.most_at_once()) pool_.reserve(numel, count);
+}
+
+void ParameterStore::start_to_gather(const std::vector<size_t>& units) {
+  for (const size_t unit : units) start_to_gather(unit);
+}
+
+void ParameterStore::start_to_gather(size_t unit) {
   UnitState& state = states_[unit];
-  if (!transient_ || state.whole.defined()) return;
   const FlatLayout& layout = layouts_[unit];
   state.whole = pool_.take(layout.padded_numel());
   state.views = parameter_views(state.whole, units_[unit]);
   const at::Tensor slice = state.whole.narrow(0, layout.part_begin(part_), layout.part_numel());
   if (!on_host_) {
-    state.pending = communicator_.all_gather(state.shard, state.whole);
+    follow(state, communicator_.all_gather(state.shard, state.whole));
     return;
   }
   // The buffer's former user may still be at work on the current stream.
   at::cuda::CUDAEvent buffer_free;
   buffer_free.record(c10::cuda::getCurrentCUDAStream());
   buffer_free.block(*copy_stream_);
-  const c10::StreamGuard on_copy_stream(*copy_stream_);
-  slice.copy_(state.shard, /*non_blocking=*/true);
-  if (layout.parts() > 1) {
-    state.pending = communicator_.all_gather(slice, state.whole);
+  {
+    const c10::StreamGuard on_copy_stream(*copy_stream_);
+    slice.copy_(state.shard, /*non_blocking=*/true);
+    if (layout.parts() > 1) {
+      state.pending = communicator_.all_gather(slice, state.whole);
+    } else {
+      state.pending = std::make_unique<PendingCopy>(*copy_stream_);
+    }
+  }
+  follow(state, std::move(state.pending));
+}
+
+void ParameterStore::follow(UnitState& state, std::unique_ptr<PendingCollective> pending) {
+  if (overlap_) {
+    state.pending = std::move(pending);
   } else {
-    state.pending = std::make_unique<PendingCopy>(*copy_stream_);
+    pending->wait();
   }
 }
 
 std::span<const at::Tensor> ParameterStore::gather(size_t unit) {
-  prefetch(unit);
+  if (transient_) start_to_gather(schedule_.use(unit));
   UnitState& state = states_[unit];
   if (state.pending) {
     state.pending->wait();
     state.pending.reset();
   }
-  ++state.users;
   return state.views;
 }
 
 void ParameterStore::release(size_t unit) {
+  if (transient_ && schedule_.release(unit)) let_go(unit);
+}
+
+void ParameterStore::let_go(size_t unit) {
   UnitState& state = states_[unit];
-  --state.users;
-  if (!transient_ || state.users > 0) return;
+  // Gathered ahead for a use that did not come.
+  if (state.pending) state.pending->wait();
+  state.pending.reset();
   state.views.clear();
   pool_.put_back(std::exchange(state.whole, at::Tensor()));
 }
 
+void ParameterStore::invalidate() {
+  if (!transient_) return;
+  for (const size_t unit : schedule_.invalidate()) let_go(unit);
+}
+
 void ParameterStore::publish(size_t unit) {
-  UnitState& state = states_[unit];
-  if (transient_ || layouts_[unit].parts() == 1) return;
-  state.pending = communicator_.all_gather(state.shard, state.whole);
+  if (transient_) {
+    start_to_gather(schedule_.publish(unit));
+  } else if (layouts_[unit].parts() > 1) {
+    follow(states_[unit], communicator_.all_gather(states_[unit].shard, states_[unit].whole));
+  }
+}
+
+MemoryUse ParameterStore::memory_use() const {
+  int64_t bytes = 0;
+  for (const UnitState& state : states_) bytes += (transient_ ? state.shard : state.whole).nbytes();
+  MemoryUse use{.units_in_flight = pool_.bytes()};
+  (on_host_ ? use.host_parameters : use.parameters) = bytes;
+  return use;
 }
 
 }  // namespace mpzero::parallel

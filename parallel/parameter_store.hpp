@@ -11,6 +11,8 @@
 #include "parallel/buffer_pool.hpp"
 #include "parallel/communicator.hpp"
 #include "parallel/flat_unit.hpp"
+#include "parallel/gather_schedule.hpp"
+#include "parallel/memory_use.hpp"
 #include "parallel/optimizer_shard.hpp"
 
 namespace mpzero::parallel {
@@ -23,6 +25,8 @@ class ParameterStore {
     bool sharded = false;                      // ZeRO-3
     Placement placement = Placement::kDevice;  // of the shards; kHost is offload_param
     bool pinned = false;
+    bool overlap = true;  // gather while earlier work runs; else nothing runs beside a gather
+    GatherLimits limits;
     at::Device device = at::kCPU;
     at::ScalarType dtype = at::kFloat;
   };
@@ -30,16 +34,21 @@ class ParameterStore {
   ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
                  Communicator& communicator, const Options& options);
 
-  // Starts to gather a unit that is not there yet.
-  void prefetch(size_t unit);
+  // The units that gather() will be called with from now on, in this order, the same on every rank: what is gathered
+  // ahead and what is kept follows from it.
+  void plan(std::vector<size_t> uses);
   // The unit's parameters, whole, for work queued on the current stream until the matching release().
   std::span<const at::Tensor> gather(size_t unit);
   void release(size_t unit);
 
+  // Before the first publish() of an update: what is gathered is of no more use.
+  void invalidate();
   // This rank's part: written by the optimizer, then made known to the other ranks by publish(). In host memory if
   // offloaded.
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
   void publish(size_t unit);
+
+  MemoryUse memory_use() const;
 
  private:
   struct UnitState {
@@ -47,8 +56,12 @@ class ParameterStore {
     at::Tensor whole;  // defined while gathered, or always
     std::vector<at::Tensor> views;
     std::unique_ptr<PendingCollective> pending;
-    int users = 0;
   };
+
+  void start_to_gather(const std::vector<size_t>& units);
+  void start_to_gather(size_t unit);
+  void let_go(size_t unit);
+  void follow(UnitState& state, std::unique_ptr<PendingCollective> pending);
 
   const std::vector<UnitSpec>& units_;
   const std::vector<FlatLayout>& layouts_;
@@ -56,7 +69,9 @@ class ParameterStore {
   int part_;
   bool transient_;  // units are gathered on demand and freed
   bool on_host_;
+  bool overlap_;
   BufferPool pool_;
+  GatherSchedule schedule_;                           // of transient units
   std::optional<c10::cuda::CUDAStream> copy_stream_;  // host to device, beside compute
   std::vector<UnitState> states_;
 };

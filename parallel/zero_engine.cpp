@@ -1,18 +1,17 @@
 #include "parallel/zero_engine.hpp"
 
 #include <ATen/ops/stack.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.hpp"
 #include "parallel/host_memory.hpp"
 
 namespace mpzero::parallel {
 namespace {
-
-// DeepSpeed divides gradients by (norm + this) / clip where that exceeds 1.
-constexpr double kClippingEpsilon = 1e-6;
 
 std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, int parts) {
   std::vector<FlatLayout> layouts;
@@ -38,13 +37,18 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
                   {.sharded = options.stage == 3,
                    .placement = options.parameter_placement,
                    .pinned = options.pin_memory,
+                   .overlap = options.overlap,
+                   .limits = options.gather_limits,
                    .device = options.device,
                    .dtype = options.dtype}),
       gradients_(units_, layouts_, part_, gradient_communicator,
                  {.partitioned = options.stage >= 2,
+                  .overlap = options.overlap,
+                  .reduce_bucket_size = options.reduce_bucket_size,
                   .gradient_accumulation_steps = options.gradient_accumulation_steps,
                   .device = options.device,
-                  .communication_dtype = options.communication_dtype}) {
+                  .communication_dtype = options.communication_dtype,
+                  .accumulation_dtype = options.accumulation_dtype}) {
   gradients_.on_summed([this](size_t unit) { take_gradient(unit); });
   const bool offload = options.optimizer_placement == Placement::kHost;
   int64_t total = 0;
@@ -54,7 +58,15 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
       offload ? std::llround(static_cast<double>(total) * (1 - options.optimizer_host_ratio)) : total;
   std::optional<c10::cuda::CUDAStream> copy_stream;
   if (offload && options.device.is_cuda()) copy_stream = c10::cuda::getStreamFromPool();
+  if (options.moment_dtype != at::kFloat && (offload || options.device.is_cpu())) {
+    throw_user_error(
+        "bf16.bf16_optimizer_states keeps AdamW's moments in bf16, which only the update on a GPU can: set it to "
+        "false, or "
+        "{}",
+        offload ? "remove offload_optimizer" : "train on a GPU");
+  }
   shards_.reserve(units_.size());
+  int64_t first = 0;
   for (size_t u = 0; u < units_.size(); ++u) {
     const bool fits = units_[u].numel() <= on_device_budget;
     if (fits) on_device_budget -= units_[u].numel();
@@ -65,8 +77,15 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
                                                  .copy_stream = copy_stream,
                                                  .parameter_placement = options.parameter_placement,
                                                  .gradient_dtype = gradients_.shard_dtype(),
-                                                 .parameter_dtype = options.dtype});
+                                                 .parameter_dtype = options.dtype,
+                                                 .moment_dtype = options.moment_dtype,
+                                                 .first = first + layouts_[u].part_begin(part_)});
+    first += units_[u].numel();
   }
+  partial_squares_ = at::zeros({static_cast<int64_t>(units_.size()), num_square_partials(options.device)},
+                               at::TensorOptions().dtype(at::kDouble).device(options.device));
+  totals_ = at::zeros({2}, at::TensorOptions().dtype(at::kDouble).pinned_memory(options.device.is_cuda()));
+  if (options.device.is_cuda()) gradient_scale_ = at::zeros({}, at::TensorOptions().device(options.device));
 }
 
 ZeroEngine::Shard ZeroEngine::shard(size_t unit) const {
@@ -111,6 +130,7 @@ void ZeroEngine::restore(const StateReader& read, ProcessGroup& group) {
 }
 
 void ZeroEngine::publish_all() {
+  parameters_.invalidate();
   for (size_t u = 0; u < units_.size(); ++u) {
     shards_[u].publish(parameters_.shard(u));
     parameters_.publish(u);
@@ -132,36 +152,59 @@ std::span<const float> ZeroEngine::read_state(size_t unit, StateKind kind) {
   return {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())};
 }
 
-void ZeroEngine::begin_step() {
-  gradients_.begin_step();
-  squares_ = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(options_.device));
-}
+void ZeroEngine::begin_step() { gradients_.begin_step(); }
 
 void ZeroEngine::take_gradient(size_t unit) {
   const at::Tensor& gradient = gradients_.shard(unit);
-  squares_.add_(sum_of_squares(gradient));
+  partial_sums_of_squares(gradient, partial_squares_[static_cast<int64_t>(unit)]);
   shards_[unit].fetch_gradient(gradient);
 }
 
-StepSummary ZeroEngine::summarize(const at::Tensor& loss_sum, int64_t count) {
+void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count) {
   gradients_.finish_step();
+  num_losses_ = count;
+  at::Tensor squares = partial_squares_.sum();
   // With unsharded states every rank has counted the whole gradient.
-  if (layouts_.front().parts() == 1) squares_.div_(communicator_.world_size());
-  const at::Tensor totals = at::stack({squares_, loss_sum.to(at::kDouble)});
+  if (layouts_.front().parts() == 1) squares.div_(communicator_.world_size());
+  const at::Tensor totals = at::stack({squares, loss_sum.to(at::kDouble)});
   if (communicator_.world_size() > 1) communicator_.all_reduce_sum(totals)->wait();
-  const at::Tensor on_host = totals.cpu();
-  const double* values = on_host.const_data_ptr<double>();
-  return {.loss = values[1] / static_cast<double>(count), .grad_norm = std::sqrt(values[0])};
+  totals_.copy_(totals, /*non_blocking=*/true);
+  if (!options_.device.is_cuda()) return;
+  totals_arrived_.record(c10::cuda::getCurrentCUDAStream());
+  clipping_scale_out(gradient_scale_, totals, options_.gradient_clipping);
 }
 
-void ZeroEngine::update(double lr, int64_t update, double grad_norm) {
-  const double clip = options_.gradient_clipping;
-  const double coefficient = clip > 0 ? std::max(1.0, (grad_norm + kClippingEpsilon) / clip) : 1.0;
-  const AdamWUpdate scalars = adamw_update(options_.adamw, lr, update, 1.0 / coefficient);
+StepSummary ZeroEngine::summary() {
+  if (options_.device.is_cuda()) totals_arrived_.synchronize();
+  const double* values = totals_.const_data_ptr<double>();
+  return {.loss = values[1] / static_cast<double>(num_losses_), .grad_norm = std::sqrt(values[0])};
+}
+
+void ZeroEngine::update(double lr, int64_t update) {
+  AdamWUpdate scalars = adamw_update(options_.adamw, lr, update, 1.0);
+  scalars.rounding_seed = static_cast<uint32_t>(update);
+  if (options_.device.is_cuda()) scalars.device_gradient_scale = gradient_scale_.const_data_ptr<float>();
+  const bool host_takes_part =
+      options_.device.is_cpu() ||
+      std::any_of(shards_.begin(), shards_.end(), [](const OptimizerShard& shard) { return shard.on_host(); });
+  if (host_takes_part) {
+    const StepSummary measured = summary();
+    if (!std::isfinite(measured.loss) || !std::isfinite(measured.grad_norm)) return;
+    const double squares = totals_.const_data_ptr<double>()[0];
+    scalars.gradient_scale = static_cast<float>(clipping_scale(squares, options_.gradient_clipping));
+  }
+  parameters_.invalidate();
   for (size_t u = 0; u < units_.size(); ++u) {
     shards_[u].update(scalars, parameters_.shard(u));
     parameters_.publish(u);
   }
+}
+
+MemoryUse ZeroEngine::memory_use() const {
+  MemoryUse use = parameters_.memory_use();
+  use += gradients_.memory_use();
+  for (const OptimizerShard& shard : shards_) use += shard.memory_use();
+  return use;
 }
 
 }  // namespace mpzero::parallel

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAEvent.h>
 
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "parallel/adamw.hpp"
 #include "parallel/communicator.hpp"
 #include "parallel/gradient_store.hpp"
+#include "parallel/memory_use.hpp"
 #include "parallel/optimizer_shard.hpp"
 #include "parallel/parameter_store.hpp"
 
@@ -23,11 +25,16 @@ struct ZeroOptions {
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kBFloat16;                // of parameters and activations
   at::ScalarType communication_dtype = at::kBFloat16;  // of gradients under way
+  at::ScalarType accumulation_dtype = at::kFloat;      // of gradients over micro-batches
+  at::ScalarType moment_dtype = at::kFloat;            // AdamW's; bf16 where they are on a GPU
   int64_t gradient_accumulation_steps = 1;
   Placement optimizer_placement = Placement::kDevice;  // offload_optimizer
   double optimizer_host_ratio = 1.0;                   // the share of the parameters whose states are on the host
   Placement parameter_placement = Placement::kDevice;  // offload_param, stage 3 only
   bool pin_memory = true;
+  bool overlap = true;  // collectives run beside compute
+  GatherLimits gather_limits;
+  int64_t reduce_bucket_size = 500'000'000;  // elements of gradients being summed at a time
   AdamWOptions adamw;
   double gradient_clipping = 0.0;  // 0: off
 };
@@ -59,12 +66,17 @@ class ZeroEngine {
 
   // Before the first micro-batch of a step.
   void begin_step();
-  // Waits for the step's gradients and measures them. `loss_sum`: this rank's losses added up, a scalar on the device;
-  // `count`: how many there are over all ranks.
-  StepSummary summarize(const at::Tensor& loss_sum, int64_t count);
-  // Clips and applies AdamW with this learning rate; `update` counts from 1. The new parameters are on their way when
-  // it returns.
-  void update(double lr, int64_t update, double grad_norm);
+  // After the last micro-batch: measures the step's gradients. `loss_sum`: this rank's losses added up, a scalar on the
+  // device; `count`: how many there are over all ranks.
+  void measure(const at::Tensor& loss_sum, int64_t count);
+  // Clips and applies AdamW with this learning rate; `update` counts from 1. Changes nothing if the measured loss or
+  // norm is not finite. On a GPU the work is only queued, unless the host has a part in it; the new parameters are on
+  // their way when it returns.
+  void update(double lr, int64_t update);
+  // What measure() found; waits for the GPU, but for no update.
+  StepSummary summary();
+
+  MemoryUse memory_use() const;
 
   // This rank's share of a unit's state, without padding: elements [begin, begin + count) of the unit's parameters.
   // With stage 0 every rank holds all of it.
@@ -94,7 +106,11 @@ class ZeroEngine {
   ParameterStore parameters_;
   GradientStore gradients_;
   std::vector<OptimizerShard> shards_;
-  at::Tensor squares_;  // of this rank's gradients so far in this step, fp64 on the device
+  at::Tensor partial_squares_;  // of this rank's gradients of this step, fp64 [units, partial sums] on the device
+  at::Tensor totals_;           // squares and loss over all ranks, fp64 [2] in host memory
+  at::Tensor gradient_scale_;   // fp32 scalar on the GPU
+  at::cuda::CUDAEvent totals_arrived_;
+  int64_t num_losses_ = 1;
   at::Tensor staging_;
 };
 

@@ -63,6 +63,10 @@ struct ToyRun {
   double host_ratio = 1.0;
   at::ScalarType dtype = at::kFloat;
   double clip = 0.5;
+  bool overlap = true;
+  // By default each unit is let go after each use.
+  GatherLimits limits{
+      .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
 };
 
 inline const AdamWOptions& toy_adamw() {
@@ -83,6 +87,8 @@ inline ZeroEngine make_toy_engine(const ToyRun& run, at::Device device, Communic
            .optimizer_host_ratio = run.host_ratio,
            .parameter_placement = run.parameters,
            .pin_memory = device.is_cuda(),
+           .overlap = run.overlap,
+           .gather_limits = run.limits,
            .adamw = toy_adamw(),
            .gradient_clipping = run.clip},
           parameters,
@@ -94,13 +100,17 @@ inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::
                                      int64_t first_step = 0) {
   std::vector<double> norms;
   const int64_t micro_batches = run.samples / world_size;
+  std::vector<size_t> order;
+  for (int64_t a = 0; a < micro_batches; ++a) {
+    for (size_t u = toy_units().size(); u-- > 0;) order.push_back(u);
+  }
+  engine.parameters().plan(order);
   for (int64_t step = first_step; step < run.steps; ++step) {
     engine.begin_step();
     for (int64_t a = 0; a < micro_batches; ++a) {
       engine.gradients().begin_micro_batch(a + 1 == micro_batches);
       for (size_t u = toy_units().size(); u-- > 0;) {
         // A forward pass would read the weights; here they need only be there, whole.
-        engine.parameters().prefetch(u);
         REQUIRE(engine.parameters().gather(u).size() == toy_units()[u].parameters.size());
         engine.parameters().release(u);
         const at::Tensor flat = toy_gradient(toy_units()[u], step, a * world_size + rank).to(device);
@@ -112,11 +122,12 @@ inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::
         engine.gradients().reduce(u);
       }
     }
-    const StepSummary summary =
-        engine.summarize(at::scalar_tensor(static_cast<double>(micro_batches * (rank + 1)), device), run.samples);
+    engine.parameters().plan(order);
+    engine.measure(at::scalar_tensor(static_cast<double>(micro_batches * (rank + 1)), device), run.samples);
+    engine.update(kToyLr, step + 1);
+    const StepSummary summary = engine.summary();
     REQUIRE(summary.loss == Approx((world_size + 1) / 2.0));
     norms.push_back(summary.grad_norm);
-    engine.update(kToyLr, step + 1, summary.grad_norm);
   }
   return norms;
 }
@@ -162,6 +173,7 @@ inline void check_toy_run(const ToyRun& run, at::Device device, Communicator& pa
     compare(StateKind::kExpAvgSq, oracle[u].v);
 
     std::vector<at::Tensor> flat;
+    engine.parameters().plan({u});
     for (const at::Tensor& view : engine.parameters().gather(u)) flat.push_back(view.flatten());
     const at::Tensor gathered = at::cat(flat).cpu().to(at::kDouble);
     engine.parameters().release(u);
@@ -212,7 +224,15 @@ inline void check_engine(at::Device device, Communicator& parameters, Communicat
         check_toy_run(run, device, parameters, gradients, group);
         run.host_ratio = 0.5;
         check_toy_run(run, device, parameters, gradients, group);
+        run.overlap = false;
+        check_toy_run(run, device, parameters, gradients, group);
+        run.overlap = true;
         if (stage < 3) continue;
+        run.limits = GatherLimits{};  // which keep all of these units
+        check_toy_run(run, device, parameters, gradients, group);
+        run.limits.param_persistence_threshold = 60;  // which keeps the smallest, and lets the others go when it must
+        run.limits.max_live_parameters = 1200;
+        check_toy_run(run, device, parameters, gradients, group);
         run.parameters = Placement::kHost;
         check_toy_run(run, device, parameters, gradients, group);
         run.host_ratio = 1.0;

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace mpzero::parallel {
+
+// How far parameters that are gathered for use may run ahead and stay behind, in elements; DeepSpeed's sizes of the
+// same names under "zero_optimization".
+struct GatherLimits {
+  int64_t prefetch_bucket_size = 50'000'000;      // gathered ahead, beyond the next two units
+  int64_t param_persistence_threshold = 100'000;  // a unit no larger stays, once gathered, until it is updated
+  int64_t max_live_parameters = 1'000'000'000;    // gathered at a time, as far as the next unit leaves a choice
+  int64_t max_reuse_distance = 1'000'000'000;     // a unit that is needed again sooner is not let go in between
+};
+
+// Decides when to gather and when to let go units that are sharded (ZeRO-3), from the order in which they will be used.
+// Pure bookkeeping: it moves no data. The same calls give the same answers on every rank.
+class GatherSchedule {
+ public:
+  GatherSchedule(std::vector<int64_t> unit_numel, const GatherLimits& limits);
+
+  // The units that use() will be called with from now on, in this order. Units gathered already stay so.
+  void plan(std::vector<size_t> uses);
+
+  // The plan's next use. Returns what to start to gather, most urgent first. Throws Failure if the plan says otherwise.
+  std::vector<size_t> use(size_t unit);
+  // The end of a use. True: the unit is to be let go.
+  bool release(size_t unit);
+
+  // The parameters are about to change. Returns the units that are gathered, and are to be let go.
+  std::vector<size_t> invalidate();
+  // A unit has its new parameters. Returns what to start to gather for the plan's first uses.
+  std::vector<size_t> publish(size_t unit);
+
+  // How many units of each length a run through the whole plan holds at once.
+  std::map<int64_t, int64_t> most_at_once() const;
+
+ private:
+  struct State {
+    bool gathered = false;
+    bool outdated = false;  // since invalidate()
+    int users = 0;
+  };
+
+  std::vector<size_t> gather_ahead();
+  bool needed_soon(size_t unit) const;
+
+  std::vector<int64_t> numel_;
+  GatherLimits limits_;
+  std::vector<State> states_;
+  std::vector<size_t> uses_;
+  size_t position_ = 0;  // of the next use
+  int64_t live_ = 0;     // elements gathered
+};
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+namespace mpzero::parallel {
+
+// Bytes that one rank's training state takes, by what it is for.
+struct MemoryUse {
+  // On the device that trains.
+  int64_t parameters = 0;
+  int64_t gradients = 0;
+  int64_t optimizer_states = 0;
+  int64_t units_in_flight = 0;  // buffers of whole units that are being gathered, used or summed
+  // In host memory, while a GPU trains.
+  int64_t host_optimizer_states = 0;
+  int64_t host_parameters = 0;
+  int64_t host_staging = 0;  // gradients and parameters on their way
+
+  MemoryUse& operator+=(const MemoryUse& other) {
+    parameters += other.parameters;
+    gradients += other.gradients;
+    optimizer_states += other.optimizer_states;
+    units_in_flight += other.units_in_flight;
+    host_optimizer_states += other.host_optimizer_states;
+    host_parameters += other.host_parameters;
+    host_staging += other.host_staging;
+    return *this;
+  }
+};
+
+}  // namespace mpzero::parallel
