@@ -65,17 +65,21 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
 std::string gibibytes(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); }
 
 int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes) {
-  return levels.full * sizes.full + levels.selective * sizes.selective + levels.none * sizes.none;
+  return levels.full * sizes.full.kept + levels.selective * sizes.selective.kept + levels.none * sizes.none.kept;
 }
 
 int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes) {
-  int64_t peak = kept_activations(levels, sizes) + sizes.workspace;
-  // Going back, the last layer at `full` has all of its activations again, beside the inputs of those before it.
-  if (levels.full > 0) peak = std::max(peak, (levels.full - 1) * sizes.full + sizes.none + sizes.workspace);
-  // Going forward, a layer has them all before it lets go of what it does not keep.
-  if (levels.selective > 0) {
-    peak = std::max(peak, levels.full * sizes.full + (levels.selective - 1) * sizes.selective + sizes.none);
-  }
+  int64_t held = 0, peak = 0;
+  const auto add = [&](int64_t layers, const ActivationSizes::Level& level) {
+    if (layers == 0) return;
+    held += layers * level.kept;
+    // Going back, the last of these layers has those before it beside it. Going forward, it has made everything before
+    // it lets go of what it does not keep.
+    peak = std::max({peak, held + level.workspace, held - level.kept + sizes.none.kept});
+  };
+  add(levels.full, sizes.full);
+  add(levels.selective, sizes.selective);
+  add(levels.none, sizes.none);
   return peak;
 }
 
@@ -89,17 +93,25 @@ std::optional<LayerLevels> cheapest_levels(int64_t layers, const ActivationSizes
   return std::nullopt;
 }
 
-LayerLevels leanest_levels(int64_t layers, Recomputation recompute) {
+LayerLevels leanest_levels(int64_t layers, const ActivationSizes& sizes, Recomputation recompute) {
   switch (recompute) {
     case Recomputation::kNone:
       return {.none = layers};
     case Recomputation::kSelective:
       return {.selective = layers};
     case Recomputation::kFull:
+      return {.full = layers};
     case Recomputation::kAuto:
       break;
   }
-  return {.full = layers};
+  LayerLevels leanest{.none = layers};
+  for (int64_t full = 0; full <= layers; ++full) {
+    for (int64_t selective = 0; full + selective <= layers; ++selective) {
+      const LayerLevels levels{.full = full, .selective = selective, .none = layers - full - selective};
+      if (activation_peak(levels, sizes) < activation_peak(leanest, sizes)) leanest = levels;
+    }
+  }
+  return leanest;
 }
 
 std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_size, const MemoryNeed& limit,

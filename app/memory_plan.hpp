@@ -25,8 +25,11 @@ struct LayerLevels {
 
 // What a micro-batch takes.
 struct ActivationSizes {
-  int64_t none = 0, selective = 0, full = 0;  // a layer keeps from its forward to its backward
-  int64_t workspace = 0;                      // beside it, while one layer's backward or the head runs
+  struct Level {
+    int64_t kept = 0;       // by a layer, from its forward to its backward
+    int64_t workspace = 0;  // beside what is kept, while the head or the backward of such a layer runs
+  };
+  Level full, selective, none;
 };
 
 // What all layers keep, at its most.
@@ -40,8 +43,9 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
 // that: so as few layers as possible at `full`, then as few as possible at `selective`.
 std::optional<LayerLevels> cheapest_levels(int64_t layers, const ActivationSizes& sizes, int64_t budget);
 
-// The levels of `layers` layers that --recompute asks for; of kAuto those that need the least memory.
-LayerLevels leanest_levels(int64_t layers, Recomputation recompute);
+// The levels that --recompute asks for; of kAuto those with the lowest peak. The last layers may keep more than their
+// input even so: what they keep is what they would make again at once.
+LayerLevels leanest_levels(int64_t layers, const ActivationSizes& sizes, Recomputation recompute);
 
 // What a user can change about a run so that it needs less memory. The global batch stays as it is.
 struct MemoryScenario {

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <utility>
+
 #include "app/memory_plan.hpp"
 #include "tests/catch.hpp"
 
@@ -7,65 +10,67 @@ namespace {
 using Catch::Contains;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
-// Sizes like those of a wide layer, in GiB: 17 parts kept whole, 11 without what is cheap, 1 for the input.
-constexpr ActivationSizes kSizes{.none = 17 * kGiB, .selective = 11 * kGiB, .full = kGiB, .workspace = 20 * kGiB};
+// Sizes like those of a wide layer: 17 parts kept whole, 11 without what is cheap, 1 for the input.
+constexpr ActivationSizes kSizes{.full = {.kept = kGiB, .workspace = 36 * kGiB},
+                                 .selective = {.kept = 11 * kGiB, .workspace = 21 * kGiB},
+                                 .none = {.kept = 17 * kGiB, .workspace = 20 * kGiB}};
 
-// Walks through a micro-batch and notes the most that is held at any moment: what activation_peak says in closed form.
+// Walks through a micro-batch and notes the most that is held at any moment: the oracle of activation_peak.
 int64_t simulated_peak(const LayerLevels& levels, const ActivationSizes& sizes) {
-  std::vector<int64_t> keeps;
-  keeps.insert(keeps.end(), static_cast<size_t>(levels.full), sizes.full);
-  keeps.insert(keeps.end(), static_cast<size_t>(levels.selective), sizes.selective);
-  keeps.insert(keeps.end(), static_cast<size_t>(levels.none), sizes.none);
+  std::vector<ActivationSizes::Level> layers;
+  layers.insert(layers.end(), static_cast<size_t>(levels.full), sizes.full);
+  layers.insert(layers.end(), static_cast<size_t>(levels.selective), sizes.selective);
+  layers.insert(layers.end(), static_cast<size_t>(levels.none), sizes.none);
   int64_t held = 0, peak = 0;
-  for (const int64_t bytes : keeps) {
-    peak = std::max(peak, held + sizes.none);
-    held += bytes;
+  for (const ActivationSizes::Level& layer : layers) {
+    peak = std::max(peak, held + sizes.none.kept);
+    held += layer.kept;
   }
-  peak = std::max(peak, held + sizes.workspace);
-  for (size_t layer = keeps.size(); layer-- > 0;) {
-    const int64_t again = keeps[layer] == sizes.full ? sizes.none - sizes.full : 0;
-    peak = std::max(peak, held + again + sizes.workspace);
-    held -= keeps[layer];
-  }
+  for (size_t i = layers.size(); i-- > 0; held -= layers[i].kept) peak = std::max(peak, held + layers[i].workspace);
   return peak;
+}
+
+template <typename Check>
+void for_all_mixes(int64_t layers, const Check& check) {
+  for (int64_t full = 0; full <= layers; ++full) {
+    for (int64_t selective = 0; full + selective <= layers; ++selective) {
+      check(LayerLevels{.full = full, .selective = selective, .none = layers - full - selective});
+    }
+  }
 }
 
 TEST_CASE("the peak of activations is that of a walk through the micro-batch") {
   for (const int64_t workspace : {int64_t{0}, kGiB, 20 * kGiB}) {
     ActivationSizes sizes = kSizes;
-    sizes.workspace = workspace;
-    for (int64_t full = 0; full <= 4; ++full) {
-      for (int64_t selective = 0; full + selective <= 4; ++selective) {
-        const LayerLevels levels{.full = full, .selective = selective, .none = 4 - full - selective};
-        CAPTURE(workspace, full, selective);
-        CHECK(activation_peak(levels, sizes) == simulated_peak(levels, sizes));
-      }
-    }
+    sizes.none.workspace = workspace;
+    sizes.selective.workspace = workspace + kGiB;
+    for_all_mixes(4, [&](const LayerLevels& levels) {
+      CAPTURE(workspace, levels.full, levels.selective);
+      CHECK(activation_peak(levels, sizes) == simulated_peak(levels, sizes));
+    });
   }
 }
 
 TEST_CASE("recomputation is the least that fits") {
-  const int64_t all = 4 * kSizes.none + kSizes.workspace;
+  const int64_t all = 4 * 17 * kGiB + 20 * kGiB;
   CHECK(cheapest_levels(4, kSizes, all) == LayerLevels{.none = 4});
   CHECK(cheapest_levels(4, kSizes, all - 1) == LayerLevels{.selective = 1, .none = 3});
-  CHECK(cheapest_levels(4, kSizes, 4 * kSizes.selective + kSizes.workspace) == LayerLevels{.selective = 4});
-  CHECK(cheapest_levels(4, kSizes, 4 * kSizes.selective + kSizes.workspace - 1) ==
-        LayerLevels{.full = 1, .selective = 3});
-  CHECK(cheapest_levels(4, kSizes, activation_peak({.full = 4}, kSizes)) == LayerLevels{.full = 4});
-  CHECK_FALSE(cheapest_levels(4, kSizes, activation_peak({.full = 4}, kSizes) - 1).has_value());
+  CHECK(cheapest_levels(4, kSizes, (4 * 11 + 21) * kGiB) == LayerLevels{.selective = 4});
+  // A layer at full makes more room than is missing, so that others can keep all.
+  CHECK(cheapest_levels(4, kSizes, (4 * 11 + 21) * kGiB - 1) == LayerLevels{.full = 1, .selective = 2, .none = 1});
+  // The last layer keeps all: at full it would make the same again at once.
+  CHECK(cheapest_levels(4, kSizes, 40 * kGiB) == LayerLevels{.full = 3, .none = 1});
+  CHECK_FALSE(cheapest_levels(4, kSizes, 38 * kGiB).has_value());
 }
 
 TEST_CASE("no mix that recomputes less than the one chosen would fit") {
   for (int64_t budget = 0; budget <= 90 * kGiB; budget += kGiB) {
     const std::optional<LayerLevels> chosen = cheapest_levels(4, kSizes, budget);
-    for (int64_t full = 0; full <= 4; ++full) {
-      for (int64_t selective = 0; full + selective <= 4; ++selective) {
-        const LayerLevels other{.full = full, .selective = selective, .none = 4 - full - selective};
-        const bool fits = simulated_peak(other, kSizes) <= budget;
-        const bool less = !chosen || std::pair(full, selective) < std::pair(chosen->full, chosen->selective);
-        CHECK_FALSE((fits && less));
-      }
-    }
+    for_all_mixes(4, [&](const LayerLevels& other) {
+      const bool fits = simulated_peak(other, kSizes) <= budget;
+      const bool less = !chosen || std::pair(other.full, other.selective) < std::pair(chosen->full, chosen->selective);
+      CHECK_FALSE((fits && less));
+    });
     if (chosen) {
       CHECK(simulated_peak(*chosen, kSizes) <= budget);
       CHECK(chosen->count() == 4);
@@ -73,11 +78,15 @@ TEST_CASE("no mix that recomputes less than the one chosen would fit") {
   }
 }
 
-TEST_CASE("what --recompute names holds for all layers") {
-  CHECK(leanest_levels(3, Recomputation::kNone) == LayerLevels{.none = 3});
-  CHECK(leanest_levels(3, Recomputation::kSelective) == LayerLevels{.selective = 3});
-  CHECK(leanest_levels(3, Recomputation::kFull) == LayerLevels{.full = 3});
-  CHECK(leanest_levels(3, Recomputation::kAuto) == LayerLevels{.full = 3});
+TEST_CASE("what --recompute names holds for all layers, and auto goes as low as any mix") {
+  CHECK(leanest_levels(3, kSizes, Recomputation::kNone) == LayerLevels{.none = 3});
+  CHECK(leanest_levels(3, kSizes, Recomputation::kSelective) == LayerLevels{.selective = 3});
+  CHECK(leanest_levels(3, kSizes, Recomputation::kFull) == LayerLevels{.full = 3});
+  const LayerLevels leanest = leanest_levels(4, kSizes, Recomputation::kAuto);
+  for_all_mixes(
+      4, [&](const LayerLevels& other) { CHECK(simulated_peak(leanest, kSizes) <= simulated_peak(other, kSizes)); });
+  CHECK(cheapest_levels(4, kSizes, simulated_peak(leanest, kSizes)).has_value());
+  CHECK_FALSE(cheapest_levels(4, kSizes, simulated_peak(leanest, kSizes) - 1).has_value());
 }
 
 // A run whose parts save round numbers, in GiB: activations 8 a sequence (6 and 2 when recomputed), parameters 16,
