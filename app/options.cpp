@@ -102,6 +102,28 @@ Setter real(std::optional<double> CommandLine::*field, double minimum, double li
   };
 }
 
+// "5-7", or "5" for that step alone.
+Setter step_range(std::optional<StepRange> CommandLine::*field) {
+  return [=](CommandLine& line, const std::string& flag, const std::string& value) {
+    const size_t dash = value.find('-');
+    const auto step = [&](const std::string& word) {
+      int64_t number = 0;
+      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+      if (error != std::errc() || end != word.data() + word.size() || number < 1) {
+        throw_user_error("--{} must be the first and the last step, counted from 1, as in 5-7, not \"{}\".", flag,
+                         value);
+      }
+      return number;
+    };
+    StepRange range{.first = step(value.substr(0, dash)), .last = 0};
+    range.last = dash == std::string::npos ? range.first : step(value.substr(dash + 1));
+    if (range.last < range.first) {
+      throw_user_error("--{} {} ends before it begins; did you mean {}-{}?", flag, value, range.last, range.first);
+    }
+    line.*field = range;
+  };
+}
+
 Setter model_integer(std::optional<int64_t> ModelOverrides::*field) {
   return [=](CommandLine& line, const std::string& flag, const std::string& value) {
     line.model_overrides.*field = parse_integer(flag, value, 1);
@@ -139,8 +161,9 @@ Group model_flags() {
           {"bf16", "BOOL", "bf16 weights and activations with fp32 master weights; false: fp32 (default: true)",
            boolean(&CommandLine::bf16), true},
           {"recompute", "WHAT",
-           "none, or full: keep only each layer's input and run its forward again in the backward (default: none)",
-           choice(&CommandLine::recompute, {"none", "full"})},
+           "what a layer does not keep for its backward but computes again: none; selective: what is cheap; full: all "
+           "but its input; auto: as little as the GPU's memory asks for, on the CPU nothing (default: auto)",
+           choice(&CommandLine::recompute, {"none", "selective", "full", "auto"})},
           {"deterministic", "BOOL",
            "repeat bit for bit on the GPU too, with slower attention; the CPU always does (default: false)",
            boolean(&CommandLine::deterministic), true},
@@ -234,6 +257,12 @@ Group loop_flags() {
           {"metrics_file", "FILE", "write one JSON object a step (default: none)", text(&CommandLine::metrics_file)},
           {"device", "WHAT", "auto, cuda or cpu (default: auto)",
            choice(&CommandLine::device, {"auto", "cuda", "cpu"})},
+          {"profile_steps", "FIRST-LAST", "take a trace of these steps, for https://ui.perfetto.dev (default: none)",
+           step_range(&CommandLine::profile_steps)},
+          {"profile_ranks", "WHICH", "the ranks that take it: 0 or all (default: 0)",
+           choice(&CommandLine::profile_ranks, {"0", "all"})},
+          {"profile_dir", "DIR", "where the trace goes (default: the folder of --metrics_file, else --checkpoint_dir)",
+           text(&CommandLine::profile_dir)},
       }};
 }
 

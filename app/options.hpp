@@ -21,6 +21,12 @@ struct ModelOverrides {
   std::optional<double> rope_theta;
 };
 
+// Steps first .. last, counted from 1.
+struct StepRange {
+  int64_t first = 0;
+  int64_t last = 0;
+};
+
 // The flags of `mpzero train` as they were given: an empty optional is a flag that was not. Defaults belong to
 // resolve().
 struct CommandLine {
@@ -31,7 +37,7 @@ struct CommandLine {
   std::optional<std::string> model_config;
   std::optional<std::string> init_from;
   ModelOverrides model_overrides;
-  std::optional<std::string> recompute;  // "none" or "full"
+  std::optional<std::string> recompute;  // "none", "selective", "full" or "auto"
   std::optional<bool> bf16;
   std::optional<bool> deterministic;
 
@@ -66,6 +72,9 @@ struct CommandLine {
   std::optional<int64_t> validation_batches;
   std::optional<std::string> metrics_file;
   std::optional<std::string> device;  // "auto", "cuda" or "cpu"
+  std::optional<StepRange> profile_steps;
+  std::optional<std::string> profile_ranks;  // "0" or "all"
+  std::optional<std::string> profile_dir;
 
   // checkpoints
   std::optional<std::string> checkpoint_dir;

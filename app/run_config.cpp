@@ -143,8 +143,8 @@ std::string resolve_dtype(const CommandLine& line, const DsConfig& file, Merge& 
 void fill_auto_sizes(const io::ZeroSection& section, int64_t hidden_size, ZeroConfig& zero) {
   const int64_t square = hidden_size * hidden_size;
   if (section.reduce_bucket_size.is_auto()) zero.reduce_bucket_size = square;
-  if (section.prefetch_bucket_size.is_auto()) zero.prefetch_bucket_size = square * 9 / 10;
-  if (section.param_persistence_threshold.is_auto()) zero.param_persistence_threshold = 10 * hidden_size;
+  if (section.prefetch_bucket_size.is_auto()) zero.gather_limits.prefetch_bucket_size = square * 9 / 10;
+  if (section.param_persistence_threshold.is_auto()) zero.gather_limits.param_persistence_threshold = 10 * hidden_size;
 }
 
 void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, std::vector<std::string>& warnings) {
@@ -165,11 +165,13 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
         file.path, zero.stage));
   }
   zero.pin_memory = section.offload_optimizer.pin_memory.value && section.offload_param.pin_memory.value;
+  // Overlapping costs buffers, not correctness, so only a file that says no goes without.
+  zero.overlap_comm = !section.overlap_comm.given() || section.overlap_comm.value;
   zero.reduce_bucket_size = section.reduce_bucket_size.value;
-  zero.prefetch_bucket_size = section.prefetch_bucket_size.value;
-  zero.param_persistence_threshold = section.param_persistence_threshold.value;
-  zero.max_live_parameters = section.max_live_parameters.value;
-  zero.max_reuse_distance = section.max_reuse_distance.value;
+  zero.gather_limits = {.prefetch_bucket_size = section.prefetch_bucket_size.value,
+                        .param_persistence_threshold = section.param_persistence_threshold.value,
+                        .max_live_parameters = section.max_live_parameters.value,
+                        .max_reuse_distance = section.max_reuse_distance.value};
   fill_auto_sizes(section, hidden_size, zero);
 }
 
@@ -268,6 +270,18 @@ void check_model_name(const std::string& name) {
       name);
 }
 
+void check_profile_steps(const RunConfig& config) {
+  if (!config.profile_steps || config.profile_steps->last <= config.max_steps) return;
+  throw_user_error("--profile_steps {}-{} goes beyond the run's last step, {}; name earlier steps or train longer.",
+                   config.profile_steps->first, config.profile_steps->last, config.max_steps);
+}
+
+Recomputation recomputation(const std::string& name) {
+  if (name == "none") return Recomputation::kNone;
+  if (name == "selective") return Recomputation::kSelective;
+  return name == "full" ? Recomputation::kFull : Recomputation::kAuto;
+}
+
 void take_flags(const CommandLine& line, RunConfig& config) {
   config.model_type = model_name(line);
   check_model_name(config.model_type);
@@ -275,7 +289,7 @@ void take_flags(const CommandLine& line, RunConfig& config) {
   config.init_from = line.init_from.value_or("");
   config.model_overrides = line.model_overrides;
   config.deterministic = line.deterministic.value_or(false);
-  config.recompute_activations = line.recompute.value_or("none") == "full";
+  config.recompute = recomputation(line.recompute.value_or("auto"));
   config.train_data = line.train_data.value_or("");
   config.validation_data = line.validation_data.value_or("");
   config.seq_length = line.seq_length.value_or(config.seq_length);
@@ -289,12 +303,19 @@ void take_flags(const CommandLine& line, RunConfig& config) {
   config.keep_last = line.keep_last.value_or(config.keep_last);
   config.resume_from_checkpoint = line.resume_from_checkpoint.value_or("");
   config.device = line.device.value_or(config.device);
+  config.profile_steps = line.profile_steps;
+  config.profile_all_ranks = line.profile_ranks == "all";
+  config.profile_dir = line.profile_dir.value_or("");
 }
 
-void check_data_flags(const CommandLine& line, std::vector<std::string>& warnings) {
+void check_flags(const CommandLine& line, std::vector<std::string>& warnings) {
   if (!line.train_data) {
     throw_user_error("--train_data is missing; make a token file with {} and name it.",
                      prepare_data_command(line, "data/train.h5"));
+  }
+  if (!line.profile_steps && (line.profile_ranks || line.profile_dir)) {
+    warnings.push_back(fmt::format("--{} has no effect: --profile_steps is missing.",
+                                   line.profile_ranks ? "profile_ranks" : "profile_dir"));
   }
   const int64_t validation_freq = line.validation_freq.value_or(0);
   if (!line.validation_data && validation_freq > 0) {
@@ -315,7 +336,7 @@ std::string shell_quoted(const std::string& word) {
 
 RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int world_size, const ModelDims& model,
                   std::vector<std::string>& warnings) {
-  check_data_flags(line, warnings);
+  check_flags(line, warnings);
   RunConfig config;
   take_flags(line, config);
   config.epochs = line.epochs;
@@ -331,12 +352,17 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int world_s
       merge.value("grad_clip", line.grad_clip, "gradient_clipping", file.gradient_clipping, file.given(), 1.0);
   config.dtype = resolve_dtype(line, file, merge);
   config.communication_dtype = file.communication_data_type.given() ? file.communication_data_type.value : config.dtype;
+  config.accumulation_dtype = file.grad_accum_dtype.value;
+  config.moment_dtype = file.bf16_optimizer_states.value ? "bf16" : "fp32";
   resolve_zero(file, model.hidden_size, config.zero, warnings);
   resolve_schedule(line, file, merge, config, warnings);
   const BatchSizes batch_sizes = given_batch_sizes(line, file, merge);
   merge.finish();
   complete_batch(batch_sizes, file, world_size, config);
-  if (!config.epochs) warn_of_long_warmup(config, warnings);
+  if (!config.epochs) {
+    warn_of_long_warmup(config, warnings);
+    check_profile_steps(config);
+  }
   config.ds_config_json = file.json;
   return config;
 }
@@ -359,6 +385,7 @@ void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::strin
   config.max_steps = std::min(config.max_steps, steps);
   if (config.schedule_ends_at_max_steps) config.schedule = config.schedule.with_total_num_steps(config.max_steps);
   warn_of_long_warmup(config, warnings);
+  check_profile_steps(config);
 }
 
 std::string prepare_data_command(const CommandLine& line, const std::string& path) {

@@ -7,6 +7,7 @@
 
 #include "app/options.hpp"
 #include "io/ds_config.hpp"
+#include "parallel/gather_schedule.hpp"
 #include "parallel/lr_schedule.hpp"
 
 namespace mpzero {
@@ -20,6 +21,10 @@ struct OptimizerConfig {
   bool bias_correction = true;
 };
 
+// What decoder layers compute again in the backward pass instead of keeping it: nothing, what is cheap, all but their
+// input, or, layer by layer, no more than the GPU's memory asks for.
+enum class Recomputation : uint8_t { kNone, kSelective, kFull, kAuto };
+
 // Sizes are in elements.
 struct ZeroConfig {
   int stage = 0;  // 0 to 3
@@ -27,11 +32,9 @@ struct ZeroConfig {
   double offload_optimizer_ratio = 1.0;  // share of the parameters that the host updates; below 1 at stage 3 only
   bool offload_param = false;            // stage 3 only
   bool pin_memory = true;
+  bool overlap_comm = true;
   int64_t reduce_bucket_size = 500'000'000;
-  int64_t prefetch_bucket_size = 50'000'000;
-  int64_t param_persistence_threshold = 100'000;
-  int64_t max_live_parameters = 1'000'000'000;
-  int64_t max_reuse_distance = 1'000'000'000;
+  parallel::GatherLimits gather_limits;  // stage 3 only
 };
 
 // What one training run does, after the command line, ds_config.json and the number of ranks have been brought together
@@ -42,7 +45,7 @@ struct RunConfig {
   std::string model_config;               // path of the Hugging Face config.json; empty: the preset `model_type`
   std::string init_from;                  // safetensors folder; empty: random weights from `seed`
   ModelOverrides model_overrides;
-  bool recompute_activations = false;
+  Recomputation recompute = Recomputation::kAuto;
   bool deterministic = false;  // the GPU's kernels repeat bit for bit
 
   // data
@@ -64,7 +67,9 @@ struct RunConfig {
   std::string dtype = "bf16";      // "bf16" or "fp32"
   ZeroConfig zero;
   bool schedule_ends_at_max_steps = false;   // the schedule's length is max_steps, because nobody gave another
-  std::string communication_dtype = "bf16";  // "bf16" or "fp32"
+  std::string communication_dtype = "bf16";  // of gradients; "bf16" or "fp32"
+  std::string accumulation_dtype = "fp32";   // of gradients over micro-batches; "bf16" or "fp32"
+  std::string moment_dtype = "fp32";         // AdamW's; "bf16" or "fp32"
 
   // loop
   int64_t max_steps = 1000;       // optimizer steps of the whole run; with `epochs` an upper limit until apply_epochs
@@ -73,6 +78,9 @@ struct RunConfig {
   int64_t validation_freq = 100;    // 0: never
   int64_t validation_batches = 10;  // micro-batches of each rank
   std::string metrics_file;
+  std::optional<StepRange> profile_steps;  // within max_steps; none: no trace
+  bool profile_all_ranks = false;          // else rank 0 alone
+  std::string profile_dir;                 // empty: the metrics file's folder, else checkpoint_dir
 
   // checkpoints
   std::string checkpoint_dir = "checkpoints";

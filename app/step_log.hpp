@@ -6,6 +6,8 @@
 #include <string>
 
 #include "app/run_config.hpp"
+#include "app/step_timer.hpp"
+#include "base/process_group.hpp"
 #include "base/progress.hpp"
 #include "io/metrics_log.hpp"
 
@@ -18,16 +20,19 @@ struct StepReport {
   double lr = 0;
   double grad_norm = 0;
   double seconds = 0;
+  StepSplit split;  // of this rank; see StepTimer::finish_step
   int64_t tokens_seen = 0;
   int64_t peak_memory_bytes = 0;  // of this rank
   std::optional<double> validation_loss;
 };
 
-// What the user sees of the loop: DeepSpeed users' log lines on stdout, a progress bar on stderr, a line of JSON a step
-// in --metrics_file. Only rank 0's log speaks.
+// What the user sees of the loop: DeepSpeed users' log lines on stdout, each with a line below it that says where the
+// time went, a progress bar on stderr, a line of JSON a step in --metrics_file. Only rank 0's log speaks.
 class StepLog {
  public:
-  StepLog(const RunConfig& config, bool speaks);
+  // Both outlive the log. `peak_step_seconds`: how long a step would take at the GPU's dense bf16 rate, for the share
+  // of it that is reached (MFU); nothing where that rate is not known or does not apply.
+  StepLog(const RunConfig& config, ProcessGroup& group, std::optional<double> peak_step_seconds);
 
   // The run starts, or goes on, behind step `steps_done`.
   void begin(int64_t steps_done);
@@ -35,16 +40,23 @@ class StepLog {
   void say(const std::string& line);
   // A line of its own on stderr, for what the user may not have meant.
   void warn(const std::string& line);
+  // Collective in the steps that get a log line.
   void step(const StepReport& report);
 
  private:
+  void log_line(const StepReport& report);
+  void write_metrics(const StepReport& report);
+
   const RunConfig& config_;
+  ProcessGroup& group_;
   bool speaks_;
+  std::optional<double> peak_step_seconds_;
   std::optional<ProgressBar> bar_;
   std::optional<io::MetricsLog> metrics_;
   // Since the last log line.
   int64_t steps_ = 0;
   double seconds_ = 0;
+  StepSplit split_;
 };
 
 }  // namespace mpzero

@@ -1,5 +1,6 @@
 #include "app/trainer.hpp"
 
+#include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
@@ -7,10 +8,12 @@
 #include <cmath>
 
 #include "app/device.hpp"
+#include "app/gpu_peak.hpp"
 #include "base/error.hpp"
 #include "io/atomic_file.hpp"
 #include "parallel/mpi_communicator.hpp"
 #include "parallel/nccl_communicator.hpp"
+#include "parallel/profile_range.hpp"
 
 namespace mpzero {
 namespace {
@@ -22,9 +25,10 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-std::unique_ptr<parallel::Communicator> make_communicator(parallel::MpiRuntime& mpi, at::Device device) {
+std::unique_ptr<parallel::Communicator> make_communicator(parallel::MpiRuntime& mpi, at::Device device,
+                                                          parallel::NcclEngine engine) {
   if (device.is_cpu()) return std::make_unique<parallel::MpiCommunicator>(mpi);
-  return std::make_unique<parallel::NcclCommunicator>(mpi);
+  return std::make_unique<parallel::NcclCommunicator>(mpi, engine);
 }
 
 // Of a number that is not finite.
@@ -40,17 +44,32 @@ parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device) {
           .device = device,
           .dtype = as_scalar_type(config.dtype),
           .communication_dtype = as_scalar_type(config.communication_dtype),
+          .accumulation_dtype = as_scalar_type(config.accumulation_dtype),
+          .moment_dtype = as_scalar_type(config.moment_dtype),
           .gradient_accumulation_steps = config.gradient_accumulation_steps,
           .optimizer_placement = placement(config.zero.offload_optimizer),
           .optimizer_host_ratio = config.zero.offload_optimizer_ratio,
           .parameter_placement = placement(config.zero.offload_param),
           .pin_memory = config.zero.pin_memory,
+          .overlap = config.zero.overlap_comm,
+          .gather_limits = config.zero.gather_limits,
+          .reduce_bucket_size = config.zero.reduce_bucket_size,
           .adamw = {.beta1 = config.optimizer.beta1,
                     .beta2 = config.optimizer.beta2,
                     .eps = config.optimizer.eps,
                     .weight_decay = config.optimizer.weight_decay,
                     .bias_correction = config.optimizer.bias_correction},
           .gradient_clipping = config.gradient_clipping};
+}
+
+// How long this rank's part of a step would take at its GPU's dense bf16 rate; nothing where that is not known.
+std::optional<double> peak_step_seconds(const RunSetup& setup, at::Device device, int world_size) {
+  const RunConfig& config = setup.config;
+  if (device.is_cpu() || config.dtype != "bf16") return std::nullopt;
+  const std::optional<double> peak = dense_bf16_flops(at::cuda::getDeviceProperties(device.index())->name);
+  if (!peak) return std::nullopt;
+  const double tokens = static_cast<double>(config.train_batch_size) * static_cast<double>(config.seq_length);
+  return tokens * model::flops_per_token(setup.model, config.seq_length) / world_size / *peak;
 }
 
 io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& group, const RunPosition& position) {
@@ -73,13 +92,18 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device)
       config_(setup_.config),
       device_(device),
       decoder_(setup_.model),
-      parameter_communicator_(make_communicator(mpi, device)),
-      gradient_communicator_(make_communicator(mpi, device)),
-      engine_(decoder_.units(), zero_options(config_, device), *parameter_communicator_, *gradient_communicator_),
-      pass_(decoder_, engine_,
-            {.recompute_activations = config_.recompute_activations,
-             .loss_scale = 1.0 / static_cast<double>(config_.gradient_accumulation_steps * mpi.world_size())}),
-      log_(config_, mpi.rank() == 0) {}
+      // Gathers move and do not add, so that copy engines can do them; sums need multiprocessors.
+      timeline_(parallel::make_timeline(device)),
+      parameter_communicator_(make_communicator(mpi, device, parallel::NcclEngine::kCopyEngines), *timeline_),
+      gradient_communicator_(make_communicator(mpi, device, parallel::NcclEngine::kKernels), *timeline_),
+      timer_(*timeline_, parameter_communicator_, gradient_communicator_),
+      engine_(decoder_.units(), zero_options(config_, device), parameter_communicator_, gradient_communicator_),
+      pass_(decoder_, engine_, timer_,
+            {.recompute_activations = config_.recompute == Recomputation::kFull,
+             .loss_scale = 1.0 / static_cast<double>(config_.gradient_accumulation_steps * mpi.world_size()),
+             .micro_batches = config_.gradient_accumulation_steps}),
+      profiler_(config_, mpi.rank(), device),
+      log_(config_, mpi, peak_step_seconds(setup_, device, mpi.world_size())) {}
 
 void Trainer::run() {
   start();
@@ -90,13 +114,17 @@ void Trainer::run() {
   }
   run_on_all_ranks(mpi_, [&] { log_.begin(position_.step); });
   while (position_.step < config_.max_steps) {
+    profiler_.begin_step(position_.step + 1);
     StepReport report = train_step();
+    const Profiler::Outcome trace = profiler_.end_step(report.step);
     const bool last = position_.step == config_.max_steps;
     const auto due = [&](int64_t frequency) { return frequency > 0 && position_.step % frequency == 0; };
     if (validation_data_ && (due(config_.validation_freq) || (last && config_.validation_freq > 0))) {
       report.validation_loss = validate();
     }
     log_.step(report);
+    if (!trace.message.empty()) log_.say(trace.message);
+    if (!trace.warning.empty()) log_.warn(trace.warning);
     if (due(config_.checkpoint_freq) || last) save();
   }
 }
@@ -133,22 +161,29 @@ void Trainer::start() {
 
 StepReport Trainer::train_step() {
   const Clock::time_point start = Clock::now();
+  const parallel::ProfileRange range("step", std::to_string(position_.step + 1));
+  timer_.enter(Phase::kData);
   const int64_t micro_batches = config_.gradient_accumulation_steps;
   at::Tensor loss_sum = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device_));
   engine_.begin_step();
   for (int64_t a = 0; a < micro_batches; ++a) {
+    timer_.enter(Phase::kData);
     const io::MicroBatch batch = train_data_->next();
     const at::Tensor inputs = to_device(batch.inputs, config_.micro_batch_size);
     const at::Tensor targets = to_device(batch.targets, config_.micro_batch_size);
     loss_sum.add_(pass_.train(inputs, targets, /*last_of_step=*/a + 1 == micro_batches));
   }
-  const parallel::StepSummary summary = engine_.summarize(loss_sum, micro_batches * mpi_.world_size());
-  check_finite(summary, loss_sum);
-
+  timer_.enter(Phase::kOptimizer);
+  engine_.measure(loss_sum, micro_batches * mpi_.world_size());
   const int64_t update = position_.step + 1;
   const double lr = config_.schedule.lr(update);
-  engine_.update(lr, update, summary.grad_norm);
+  engine_.update(lr, update);
+  // While the GPU still updates; an update on figures that are not finite has changed nothing.
+  const parallel::StepSummary summary = engine_.summary();
+  timer_.caught_up();
+  check_finite(summary, loss_sum);
 
+  const StepSplit split = timer_.finish_step();
   position_.step = update;
   position_.windows_seen += config_.train_batch_size;
   position_.tokens_seen += config_.train_batch_size * config_.seq_length;
@@ -157,6 +192,7 @@ StepReport Trainer::train_step() {
           .lr = lr,
           .grad_norm = summary.grad_norm,
           .seconds = seconds_since(start),
+          .split = split,
           .tokens_seen = position_.tokens_seen,
           .peak_memory_bytes = peak_memory_bytes(device_),
           .validation_loss = std::nullopt};
@@ -181,6 +217,7 @@ void Trainer::check_finite(const parallel::StepSummary& summary, const at::Tenso
 }
 
 double Trainer::validate() {
+  const parallel::ProfileRange range("validation");
   // Losses weighted with the windows they are the mean of, so that the result does not depend on the number of ranks.
   const auto options = at::TensorOptions().dtype(at::kDouble).device(device_);
   const at::Tensor weighted_sum = at::zeros({}, options);
@@ -191,7 +228,7 @@ double Trainer::validate() {
         pass_.validate(to_device(batch.tokens.inputs, windows), to_device(batch.tokens.targets, windows));
     weighted_sum.add_(loss.to(at::kDouble), static_cast<double>(batch.num_windows));
   }
-  if (mpi_.world_size() > 1) gradient_communicator_->all_reduce_sum(weighted_sum)->wait();
+  if (mpi_.world_size() > 1) gradient_communicator_.all_reduce_sum(weighted_sum)->wait();
   return weighted_sum.item<double>() / static_cast<double>(validation_data_->num_windows());
 }
 

@@ -6,15 +6,18 @@
 #include <optional>
 #include <vector>
 
+#include "app/profiler.hpp"
 #include "app/run_setup.hpp"
 #include "app/run_state.hpp"
 #include "app/step_log.hpp"
+#include "app/step_timer.hpp"
 #include "app/training_pass.hpp"
 #include "io/data_loader.hpp"
 #include "io/folder_lock.hpp"
 #include "model/decoder.hpp"
-#include "parallel/communicator.hpp"
+#include "parallel/measured_communicator.hpp"
 #include "parallel/mpi_runtime.hpp"
+#include "parallel/timeline.hpp"
 #include "parallel/zero_engine.hpp"
 
 namespace mpzero {
@@ -42,8 +45,10 @@ class Trainer {
   const RunConfig& config_;
   at::Device device_;
   model::Decoder decoder_;
-  std::unique_ptr<parallel::Communicator> parameter_communicator_;
-  std::unique_ptr<parallel::Communicator> gradient_communicator_;
+  std::unique_ptr<parallel::Timeline> timeline_;
+  parallel::MeasuredCommunicator parameter_communicator_;
+  parallel::MeasuredCommunicator gradient_communicator_;
+  StepTimer timer_;
   parallel::ZeroEngine engine_;
   TrainingPass pass_;
   RunPosition position_;
@@ -51,6 +56,7 @@ class Trainer {
   std::optional<io::FolderLock> lock_;  // of checkpoint_dir, on rank 0
   std::optional<io::DataLoader> train_data_;
   std::optional<io::ValidationSet> validation_data_;
+  Profiler profiler_;
   StepLog log_;
 };
 

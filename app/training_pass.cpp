@@ -2,8 +2,12 @@
 
 #include <utility>
 
+#include "parallel/profile_range.hpp"
+
 namespace mpzero {
 namespace {
+
+using parallel::ProfileRange;
 
 // A unit's parameters for as long as this lives.
 class Gathered {
@@ -31,26 +35,48 @@ std::vector<model::Gradient> gradients_of(parallel::GradientStore& store, size_t
 
 }  // namespace
 
-TrainingPass::TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, const Options& options)
+TrainingPass::TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer,
+                           const Options& options)
     : decoder_(decoder),
       parameters_(engine.parameters()),
       gradients_(engine.gradients()),
+      timer_(timer),
       options_(options),
-      activations_(static_cast<size_t>(decoder.config().num_hidden_layers)) {}
+      activations_(static_cast<size_t>(decoder.config().num_hidden_layers)) {
+  parameters_.plan(order_of_training());
+}
+
+std::vector<size_t> TrainingPass::order_of_validation() const {
+  std::vector<size_t> order;
+  for (size_t unit = decoder_.embedding_unit(); unit <= decoder_.head_unit(); ++unit) order.push_back(unit);
+  if (decoder_.tied_head()) order.push_back(decoder_.embedding_unit());
+  return order;
+}
+
+std::vector<size_t> TrainingPass::order_of_training() const {
+  std::vector<size_t> order;
+  const std::vector<size_t> forward = order_of_validation();
+  for (int64_t micro_batch = 0; micro_batch < options_.micro_batches; ++micro_batch) {
+    order.insert(order.end(), forward.begin(), forward.end());
+    for (int64_t layer = decoder_.config().num_hidden_layers; layer-- > 0;) order.push_back(decoder_.layer_unit(layer));
+  }
+  return order;
+}
 
 at::Tensor TrainingPass::forward_layers(const at::Tensor& inputs, Mode mode) {
   const int64_t layers = decoder_.config().num_hidden_layers;
   at::Tensor x;
   {
     const Gathered embedding(parameters_, decoder_.embedding_unit());
-    parameters_.prefetch(decoder_.layer_unit(0));
+    const ProfileRange range("forward", name(decoder_.embedding_unit()));
     x = decoder_.embed_forward(embedding.weights(), inputs);
   }
   for (int64_t layer = 0; layer < layers; ++layer) {
     const Gathered weights(parameters_, decoder_.layer_unit(layer));
-    parameters_.prefetch(decoder_.layer_unit(layer) + 1);
+    const ProfileRange range("forward", name(decoder_.layer_unit(layer)));
     model::LayerActivations* saved = mode == Mode::kTrain ? &activations_[static_cast<size_t>(layer)] : nullptr;
-    x = decoder_.layer_forward(weights.weights(), x, saved, options_.recompute_activations);
+    x = decoder_.layer_forward(weights.weights(), x, saved,
+                               options_.recompute_activations ? model::Recompute::kFull : model::Recompute::kNone);
   }
   return x;
 }
@@ -59,7 +85,9 @@ at::Tensor TrainingPass::train(const at::Tensor& inputs, const at::Tensor& targe
   const size_t embedding_unit = decoder_.embedding_unit();
   const size_t head_unit = decoder_.head_unit();
   gradients_.begin_micro_batch(last_of_step);
+  timer_.enter(Phase::kForward);
   const at::Tensor x = forward_layers(inputs, Mode::kTrain);
+  timer_.enter(Phase::kBackward);
 
   std::vector<model::Gradient> embedding_gradients = gradients_of(gradients_, embedding_unit);
   model::Decoder::HeadResult head;
@@ -68,11 +96,11 @@ at::Tensor TrainingPass::train(const at::Tensor& inputs, const at::Tensor& targe
     std::vector<model::Gradient> head_gradients = gradients_of(gradients_, head_unit);
     if (decoder_.tied_head()) {
       const Gathered embedding(parameters_, embedding_unit);
-      parameters_.prefetch(head_unit - 1);
+      const ProfileRange range("forward and backward", name(head_unit));
       head = decoder_.head_forward_backward(head_weights.weights(), embedding.weights().front(), x, targets,
                                             options_.loss_scale, head_gradients, embedding_gradients.front());
     } else {
-      parameters_.prefetch(head_unit - 1);
+      const ProfileRange range("forward and backward", name(head_unit));
       head = decoder_.head_forward_backward(head_weights.weights(), head_weights.weights().back(), x, targets,
                                             options_.loss_scale, head_gradients, head_gradients.back());
     }
@@ -84,23 +112,36 @@ at::Tensor TrainingPass::train(const at::Tensor& inputs, const at::Tensor& targe
     const size_t unit = decoder_.layer_unit(layer);
     {
       const Gathered weights(parameters_, unit);
-      if (layer > 0) parameters_.prefetch(unit - 1);
       std::vector<model::Gradient> layer_gradients = gradients_of(gradients_, unit);
+      const ProfileRange range("backward", name(unit));
       dy = decoder_.layer_backward(weights.weights(), dy, activations_[static_cast<size_t>(layer)], layer_gradients);
     }
     gradients_.reduce(unit);
   }
-  decoder_.embed_backward(dy, inputs, embedding_gradients);
+  {
+    const ProfileRange range("backward", name(embedding_unit));
+    decoder_.embed_backward(dy, inputs, embedding_gradients);
+  }
   gradients_.reduce(embedding_unit);
+  if (last_of_step) parameters_.plan(order_of_training());
   return head.loss;
 }
 
 at::Tensor TrainingPass::validate(const at::Tensor& inputs, const at::Tensor& targets) {
+  parameters_.plan(order_of_validation());
   const at::Tensor x = forward_layers(inputs, Mode::kValidate);
-  const Gathered head(parameters_, decoder_.head_unit());
-  if (!decoder_.tied_head()) return decoder_.head_loss(head.weights(), head.weights().back(), x, targets);
-  const Gathered embedding(parameters_, decoder_.embedding_unit());
-  return decoder_.head_loss(head.weights(), embedding.weights().front(), x, targets);
+  at::Tensor loss;
+  {
+    const Gathered head(parameters_, decoder_.head_unit());
+    if (decoder_.tied_head()) {
+      const Gathered embedding(parameters_, decoder_.embedding_unit());
+      loss = decoder_.head_loss(head.weights(), embedding.weights().front(), x, targets);
+    } else {
+      loss = decoder_.head_loss(head.weights(), head.weights().back(), x, targets);
+    }
+  }
+  parameters_.plan(order_of_training());
+  return loss;
 }
 
 }  // namespace mpzero
