@@ -120,4 +120,30 @@ void Roofline::whole(const std::string& name, double calls, const std::string& p
                      {"host_seconds", calls * timing.host_seconds}});
 }
 
+std::string Roofline::to_markdown() const {
+  double step = 0;
+  for (const auto& whole : wholes_) {
+    if (whole["name"] == "step") step = whole["seconds"].get<double>();
+  }
+  std::string table = fmt::format(
+      "\n### {}\n\n| part | operation | calls a step | us a call | rate | share of ceiling | share of step |\n"
+      "|---|---|---|---|---|---|---|\n",
+      workload_);
+  for (const auto& row : rows_) {
+    const double calls = row["calls"].get<double>(), seconds = row["seconds"].get<double>();
+    if (calls == 0) continue;
+    table += fmt::format("| {} | {} | {:.0f} | {:.1f} | {:.0f} {} | {:.0f}% | {:.1f}% |\n",
+                         row["part"].get<std::string>(), row["name"].get<std::string>(), calls, seconds * 1e6,
+                         row["rate"].get<double>(), row["unit"].get<std::string>(),
+                         100 * row["share_of_ceiling"].get<double>(), 100 * calls * seconds / step);
+  }
+  table += "\n| whole | measured | its operations one by one | at their ceilings | host |\n|---|---|---|---|---|\n";
+  for (const auto& whole : wholes_) {
+    table += fmt::format("| {} | {:.2f} ms | {:.2f} ms | {:.2f} ms | {:.2f} ms |\n", whole["name"].get<std::string>(),
+                         1e3 * whole["seconds"].get<double>(), 1e3 * whole["sum_of_operations"].get<double>(),
+                         1e3 * whole["sum_at_ceilings"].get<double>(), 1e3 * whole["host_seconds"].get<double>());
+  }
+  return table;
+}
+
 }  // namespace mpzero::bench

@@ -24,8 +24,8 @@ class Roofline {
  public:
   Roofline(std::string workload, const Ceilings& ceilings) : workload_(std::move(workload)), ceilings_(ceilings) {}
 
-  // `part`: what the operation belongs to, "layer forward" say. `calls`: how often a step runs it. `bytes`: the fewest
-  // that it must move, a call.
+  // `part`: what the operation belongs to, "layer forward" say. `calls`: how often a step runs it; 0: another way to do
+  // it. `bytes`: the fewest that it must move, a call.
   void memory(const std::string& part, const std::string& name, double calls, double bytes, int sets, const Body& body);
   // `flops` a call. The ceiling is that of the large matrix product.
   void compute(const std::string& part, const std::string& name, double calls, double flops, int sets,
@@ -37,6 +37,8 @@ class Roofline {
   void whole(const std::string& name, double calls, const std::string& parts, const Timing& timing,
              double flops_per_call = 0);
 
+  // A table of the operations, with their shares of the whole called "step".
+  std::string to_markdown() const;
   nlohmann::json to_json() const { return {{"workload", workload_}, {"operations", rows_}, {"wholes", wholes_}}; }
 
  private:

@@ -1,0 +1,250 @@
+#include "bench/operations.hpp"
+
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+
+#include <cmath>
+
+#include "model/kernels/attention.hpp"
+#include "model/kernels/column_sum.hpp"
+#include "model/kernels/cross_entropy.hpp"
+#include "model/kernels/cuda.hpp"
+#include "model/kernels/rms_norm.hpp"
+#include "model/kernels/swiglu.hpp"
+#include "model/rope_table.hpp"
+
+namespace mpzero::bench {
+namespace {
+
+using model::Gradient;
+
+constexpr double kBf16 = 2;  // bytes
+
+double count(int64_t rows, int64_t columns) { return static_cast<double>(rows) * static_cast<double>(columns); }
+
+}  // namespace
+
+at::Tensor random(at::IntArrayRef shape) {
+  return at::randn(shape, at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA));
+}
+
+Operations::Operations(const model::ModelConfig& config, int64_t micro_batch, int64_t length, Roofline& roofline)
+    : config_(config),
+      roofline_(roofline),
+      batch_(micro_batch),
+      length_(length),
+      tokens_(batch_ * length_),
+      hidden_(config.hidden_size),
+      inner_(config.intermediate_size),
+      heads_{config.num_attention_heads, config.num_key_value_heads},
+      layers_(static_cast<double>(config.num_hidden_layers)) {}
+
+void Operations::forward_layer() {
+  const std::string part = "layer forward";
+  norm_forward(part, "input rms_norm", layers_);
+  product_forward(part, has_bias() ? "q, k, v + bias" : "q, k, v", hidden_, qkv_size(),
+                  has_bias() ? Extra::kBias : Extra::kNone);
+  rotation(part, false);
+  attention(part, false);
+  product_forward(part, "output + residual", config_.query_size(), hidden_, Extra::kResidual);
+  norm_forward(part, "post-attention rms_norm", layers_);
+  product_forward(part, "gate, up", hidden_, 2 * inner_);
+  swiglu(part, false);
+  product_forward(part, "down + residual", inner_, hidden_, Extra::kResidual);
+}
+
+void Operations::backward_layer() {
+  const std::string part = "layer backward";
+  product_backward(part, "down", inner_, hidden_);
+  swiglu(part, true);
+  product_backward(part, "gate, up", hidden_, 2 * inner_);
+  norm_backward(part, "post-attention rms_norm", layers_, true);
+  product_backward(part, "output", config_.query_size(), hidden_);
+  attention(part, true);
+  rotation(part, true);
+  product_backward(part, "q, k, v", hidden_, qkv_size());
+  if (has_bias()) bias_gradient(part);
+  norm_backward(part, "input rms_norm", layers_, true);
+}
+
+void Operations::head(int64_t chunk) {
+  const std::string part = "head";
+  const int64_t vocabulary = config_.vocab_size;
+  const double chunks = std::ceil(static_cast<double>(tokens_) / static_cast<double>(chunk));
+  norm_forward(part, "rms_norm", 1);
+  const int sets = 2;
+  Rotating x(sets, {chunk, hidden_}), weight(sets, {vocabulary, hidden_}), logits(sets, {chunk, vocabulary});
+  roofline_.matmul(part, "logits", chunks, {chunk, vocabulary, hidden_, false, true}, sets,
+                   [&](int set) { return Tensors{matmuls_.forward(x[set], weight[set])}; });
+  const at::Tensor targets = at::randint(vocabulary, {chunk}, at::TensorOptions().dtype(at::kLong).device(at::kCUDA));
+  roofline_.memory(part, "cross entropy", chunks, 2 * kBf16 * count(chunk, vocabulary), sets, [&](int set) {
+    return Tensors{model::cross_entropy_forward_backward_(logits[set], targets, 1e-4)};
+  });
+  using Variant = model::cuda::CrossEntropyVariant;
+  for (const auto& [variant, name] :
+       std::vector<std::pair<Variant, std::string>>{{Variant::kTwoPasses, "two passes"},
+                                                    {Variant::kClusters8x256, "8 blocks x 256"},
+                                                    {Variant::kClusters8x512, "8 blocks x 512"},
+                                                    {Variant::kClusters4x512, "4 blocks x 512"}}) {
+    roofline_.memory("variants", "cross entropy, " + name, 0, 2 * kBf16 * count(chunk, vocabulary), sets, [&](int set) {
+      return Tensors{model::cuda::cross_entropy_forward_backward_(logits[set], targets, 1e-4, variant)};
+    });
+  }
+  roofline_.matmul(part, "data gradient", chunks, {chunk, hidden_, vocabulary}, sets,
+                   [&](int set) { return Tensors{matmuls_.data_gradient(logits[set], weight[set])}; });
+  Tensors gradients{random({vocabulary, hidden_}), random({vocabulary, hidden_})};
+  roofline_.matmul(part, "weight gradient (accumulating)", chunks, {vocabulary, hidden_, chunk, true, false}, sets,
+                   [&](int set) {
+                     Gradient(gradients[static_cast<size_t>(set)], /*empty=*/false).add_matmul(logits[set], x[set]);
+                     return Tensors{};
+                   });
+  norm_backward(part, "rms_norm", 1, false);
+}
+
+void Operations::ends(WholeStep& step) {
+  const at::Tensor& tokens = step.tokens();
+  const double bytes = kBf16 * count(tokens_, hidden_);
+  roofline_.memory("embedding", "forward", 1, 2 * bytes, 2,
+                   [&](int) { return Tensors{step.decoder().embed_forward(step.weights(0), tokens)}; });
+  Rotating dy(sets_for(bytes), {batch_, length_, hidden_});
+  roofline_.memory("embedding", "backward (accumulating)", 1, 3 * bytes, sets_for(bytes), [&](int set) {
+    // An earlier contribution: what is measured is the sort and the sums, not the clearing.
+    std::vector<Gradient> gradients{Gradient(step.gradients(0)[0].view(), /*empty=*/false)};
+    step.decoder().embed_backward(dy[set], tokens, gradients);
+    return Tensors{};
+  });
+}
+
+void Operations::product_forward(const std::string& part, const std::string& name, int64_t in, int64_t out,
+                                 Extra extra) {
+  const int sets = sets_for(kBf16 * count(tokens_, in + out));
+  Rotating x(sets, {tokens_, in}), weight(sets, {out, in});
+  Rotating residual(extra == Extra::kResidual ? sets : 0, {tokens_, out});
+  const at::Tensor bias = extra == Extra::kBias ? random({out}) : at::Tensor();
+  roofline_.matmul(part, name, layers_, {tokens_, out, in, false, true}, sets, [&](int set) {
+    switch (extra) {
+      case Extra::kBias:
+        return Tensors{matmuls_.forward_bias(x[set], weight[set], bias)};
+      case Extra::kResidual:
+        return Tensors{matmuls_.forward_add(x[set], weight[set], residual[set])};
+      default:
+        return Tensors{matmuls_.forward(x[set], weight[set])};
+    }
+  });
+}
+
+void Operations::product_backward(const std::string& part, const std::string& name, int64_t in, int64_t out) {
+  const int sets = sets_for(kBf16 * count(tokens_, in + out));
+  Rotating x(sets, {tokens_, in}), weight(sets, {out, in}), dy(sets, {tokens_, out}), gradient(sets, {out, in});
+  roofline_.matmul(part, name + ", weight gradient", layers_, {out, in, tokens_, true, false}, sets, [&](int set) {
+    matmuls_.weight_gradient_out(gradient[set], dy[set], x[set]);
+    return Tensors{};
+  });
+  roofline_.matmul(part, name + ", data gradient", layers_, {tokens_, in, out}, sets,
+                   [&](int set) { return Tensors{matmuls_.data_gradient(dy[set], weight[set])}; });
+}
+
+void Operations::norm_forward(const std::string& part, const std::string& name, double calls) {
+  const double bytes = 2 * kBf16 * count(tokens_, hidden_);
+  const int sets = sets_for(bytes);
+  Rotating x(sets, {tokens_, hidden_});
+  const at::Tensor weight = random({hidden_});
+  roofline_.memory(part, name, calls, bytes, sets, [&](int set) {
+    auto out = model::rms_norm_forward(x[set], weight, 1e-6);
+    return Tensors{out.y, out.rstd};
+  });
+}
+
+void Operations::norm_backward(const std::string& part, const std::string& name, double calls, bool residual) {
+  const double bytes = (residual ? 4 : 3) * kBf16 * count(tokens_, hidden_);
+  const int sets = sets_for(bytes);
+  Rotating x(sets, {tokens_, hidden_}), dy(sets, {tokens_, hidden_}), other(sets, {tokens_, hidden_});
+  const at::Tensor weight = random({hidden_}), rstd = model::rms_norm_forward(x[0], weight, 1e-6).rstd;
+  at::Tensor gradient = random({hidden_});
+  roofline_.memory(part, name, calls, bytes, sets, [&](int set) {
+    const auto out = model::rms_norm_backward(dy[set], x[set], weight, rstd, residual ? other[set] : at::Tensor());
+    Gradient(gradient).add_row_sum(out.dweight_rows);
+    return Tensors{out.dx};
+  });
+}
+
+void Operations::swiglu(const std::string& part, bool backward) {
+  const double bytes = (backward ? 5 : 3) * kBf16 * count(tokens_, inner_);
+  const int sets = sets_for(bytes);
+  Rotating gate_up(sets, {tokens_, 2 * inner_}), dy(backward ? sets : 0, {tokens_, inner_});
+  roofline_.memory(part, "swiglu", layers_, bytes, sets, [&](int set) {
+    return Tensors{backward ? model::swiglu_backward(dy[set], gate_up[set]) : model::swiglu_forward(gate_up[set])};
+  });
+}
+
+void Operations::rotation(const std::string& part, bool backward) {
+  const auto rotated = static_cast<double>(heads_.query + heads_.key_value);
+  const double head_bytes = kBf16 * count(tokens_, config_.head_dim);
+  model::QkNormWeights norm;
+  if (has_qk_norm()) norm = {random({config_.head_dim}), random({config_.head_dim}), 1e-6};
+  // Backward reads the gradients and, behind a norm, its inputs; it writes the gradient of the packed projection.
+  const double packed = rotated + static_cast<double>(heads_.key_value);
+  const double bytes = head_bytes * (backward ? 2 * packed + (norm.defined() ? rotated : 0) : 2 * rotated);
+  const int sets = sets_for(bytes);
+  Rotating qkv(sets, {batch_, length_, heads_.query + 2 * heads_.key_value, config_.head_dim});
+  model::RopeTable table(config_);
+  const model::RopeTables rope = table.get(length_, qkv[0].options());
+  const std::string name = norm.defined() ? "norm and rotation of q, k" : "rotation of q, k";
+  if (!backward) {
+    roofline_.memory(part, name, layers_, bytes, sets,
+                     [&](int set) { return Tensors{model::qk_rope_forward(qkv[set], heads_, norm, rope)}; });
+    return;
+  }
+  Rotating dq(sets, {batch_, length_, heads_.query, config_.head_dim});
+  Rotating dk(sets, {batch_, length_, heads_.key_value, config_.head_dim});
+  Rotating dv(sets, {batch_, length_, heads_.key_value, config_.head_dim});
+  at::Tensor query_gradient = random({config_.head_dim}), key_gradient = random({config_.head_dim});
+  roofline_.memory(part, name, layers_, bytes, sets, [&](int set) {
+    const auto out = model::qk_rope_backward(dq[set], dk[set], dv[set], qkv[set], heads_, norm, rope);
+    if (norm.defined()) {
+      Gradient(query_gradient).add_row_sum(out.dquery_weight_rows);
+      Gradient(key_gradient).add_row_sum(out.dkey_weight_rows);
+    }
+    return Tensors{out.dqkv};
+  });
+}
+
+void Operations::bias_gradient(const std::string& part) {
+  const double bytes = kBf16 * count(tokens_, qkv_size());
+  const int sets = sets_for(bytes);
+  Rotating dy(sets, {tokens_, qkv_size()});
+  at::Tensor gradient = random({qkv_size()});
+  roofline_.memory(part, "q, k, v, bias gradient", layers_, bytes, sets, [&](int set) {
+    Gradient(gradient).add_row_sum(model::column_sum_rows(dy[set]));
+    return Tensors{};
+  });
+}
+
+void Operations::attention(const std::string& part, bool backward) {
+  const double square = static_cast<double>(length_) * static_cast<double>(length_);
+  const double flops = 2.0 * static_cast<double>(batch_ * config_.query_size()) * square * (backward ? 2.5 : 1.0);
+  const int sets = sets_for(kBf16 * count(tokens_, qkv_size()));
+  Rotating qkv(sets, {batch_, length_, heads_.query + 2 * heads_.key_value, config_.head_dim});
+  Rotating dout(sets, {batch_, length_, heads_.query, config_.head_dim});
+  const auto query = [&](int set) { return qkv[set].narrow(2, 0, heads_.query); };
+  const auto key = [&](int set) { return qkv[set].narrow(2, heads_.query, heads_.key_value); };
+  const auto value = [&](int set) { return qkv[set].narrow(2, heads_.query + heads_.key_value, heads_.key_value); };
+  const model::AttentionKernel kernel = model::choose_attention_kernel(query(0));
+  if (!backward) {
+    roofline_.compute(part, "attention", layers_, flops, sets, [&](int set) {
+      return Tensors{model::attention_forward(kernel, query(set), key(set), value(set)).out};
+    });
+    return;
+  }
+  std::vector<model::AttentionOutput> outputs;
+  for (int set = 0; set < sets; ++set) {
+    outputs.push_back(model::attention_forward(kernel, query(set), key(set), value(set)));
+  }
+  roofline_.compute(part, "attention", layers_, flops, sets, [&](int set) {
+    const auto d = model::attention_backward(kernel, dout[set], query(set), key(set), value(set),
+                                             outputs[static_cast<size_t>(set)]);
+    return Tensors{d.dq, d.dk, d.dv};
+  });
+}
+
+}  // namespace mpzero::bench

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "bench/roofline.hpp"
+#include "bench/whole_step.hpp"
+#include "model/kernels/qk_rope.hpp"
+#include "model/matmuls.hpp"
+
+namespace mpzero::bench {
+
+using Tensors = std::vector<at::Tensor>;
+
+// bf16 on the GPU.
+at::Tensor random(at::IntArrayRef shape);
+
+// Rotating inputs: as many tensors of a shape as there are sets.
+class Rotating {
+ public:
+  Rotating(int sets, at::IntArrayRef shape) {
+    for (int i = 0; i < sets; ++i) tensors_.push_back(random(shape));
+  }
+  at::Tensor& operator[](int set) { return tensors_[static_cast<size_t>(set)]; }
+
+ private:
+  Tensors tensors_;
+};
+
+// Measures the operations of a training step one by one, as the step runs them.
+class Operations {
+ public:
+  Operations(const model::ModelConfig& config, int64_t micro_batch, int64_t length, Roofline& roofline);
+
+  void forward_layer();
+  void backward_layer();
+  // `chunk`: how many tokens the head takes at a time.
+  void head(int64_t chunk);
+  void ends(WholeStep& step);
+
+ private:
+  int64_t qkv_size() const { return config_.query_size() + 2 * config_.key_value_size(); }
+  bool has_qk_norm() const { return config_.model_type == "qwen3"; }
+  bool has_bias() const { return config_.model_type == "qwen2"; }
+
+  enum class Extra { kNone, kBias, kResidual };
+  void product_forward(const std::string& part, const std::string& name, int64_t in, int64_t out,
+                       Extra extra = Extra::kNone);
+  void product_backward(const std::string& part, const std::string& name, int64_t in, int64_t out);
+  void norm_forward(const std::string& part, const std::string& name, double calls);
+  void norm_backward(const std::string& part, const std::string& name, double calls, bool residual);
+  void swiglu(const std::string& part, bool backward);
+  void rotation(const std::string& part, bool backward);
+  void bias_gradient(const std::string& part);
+  void attention(const std::string& part, bool backward);
+
+  const model::ModelConfig& config_;
+  Roofline& roofline_;
+  model::Matmuls matmuls_;
+  int64_t batch_, length_, tokens_, hidden_, inner_;
+  model::HeadCounts heads_;
+  double layers_;
+};
+
+}  // namespace mpzero::bench
