@@ -59,7 +59,7 @@ at::Tensor WholeStep::forward_backward() {
   std::vector<LayerActivations> saved(static_cast<size_t>(layers));
   at::Tensor x = decoder_.embed_forward(weights(0), tokens_);
   for (int64_t i = 0; i < layers; ++i) {
-    x = decoder_.layer_forward(weights(decoder_.layer_unit(i)), x, &saved[static_cast<size_t>(i)], false);
+    x = decoder_.layer_forward(weights(decoder_.layer_unit(i)), x, &saved[static_cast<size_t>(i)]);
   }
   std::vector<Gradient> embedding = gradients(0), head = gradients(head_unit);
   const bool tied = decoder_.tied_head();

@@ -10,6 +10,7 @@
 #include "model/config.hpp"
 #include "model/gradient.hpp"
 #include "model/layer_layout.hpp"
+#include "model/recompute.hpp"
 
 namespace mpzero::model {
 
@@ -24,7 +25,7 @@ using Weights = std::span<const at::Tensor>;
 // weight gradients of such a group from one matrix product; others work, with one product for each.
 using Gradients = std::span<Gradient>;
 
-// What layer_backward needs of layer_forward. Holds the layer's input only when activations are recomputed.
+// What layer_backward needs of layer_forward; how much that is, Recompute says.
 struct LayerActivations {
   std::vector<at::Tensor> saved;
 };
@@ -59,9 +60,10 @@ class Decoder {
   // Adds the embedding's gradient. dy: [B, T, H].
   void embed_backward(const at::Tensor& dy, const at::Tensor& tokens, Gradients embedding) const;
 
-  // x: [B, T, H] -> [B, T, H]. `activations`: null when no backward will follow (validation). With `recompute` only x
-  // is kept and layer_backward runs the forward again.
-  at::Tensor layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations, bool recompute) const;
+  // x: [B, T, H] -> [B, T, H]. `activations`: null when no backward will follow (validation); else receives what
+  // `recompute` says, and layer_backward makes the rest again. Layers of one model may differ in it.
+  at::Tensor layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
+                           Recompute recompute = Recompute::kNone) const;
   // dy: [B, T, H] -> dx [B, T, H]. Frees `activations`.
   at::Tensor layer_backward(Weights layer, const at::Tensor& dy, LayerActivations& activations,
                             Gradients gradients) const;
@@ -81,6 +83,17 @@ class Decoder {
   HeadResult head_forward_backward(Weights head, const at::Tensor& output_weight, const at::Tensor& x,
                                    const at::Tensor& targets, double loss_scale, Gradients head_gradients,
                                    Gradient& output_weight_gradient) const;
+
+  // Bytes that the LayerActivations of one layer keep alive from forward to backward, its input among them: batch
+  // sequences of `length` tokens, for weights and activations of this type. The attention kernel that will be used
+  // counts (at::globalContext().deterministicAlgorithms()).
+  int64_t activation_bytes(Recompute recompute, int64_t batch, int64_t length, at::Device device,
+                           at::ScalarType type) const;
+  // An estimate of the most bytes of temporaries, beside the kept activations of all layers, while the head or one
+  // layer's backward runs: chunks of logits, gradients of activations, what kernels work in. Gradients of weights are
+  // not among them.
+  int64_t workspace_bytes(int64_t batch, int64_t length, at::Device device, at::ScalarType type,
+                          Recompute recompute = Recompute::kNone) const;
 
   // How many of `tokens` tokens head_loss and head_forward_backward take at a time on this device.
   int64_t tokens_per_chunk(int64_t tokens, at::Device device) const;

@@ -12,20 +12,27 @@
 namespace mpzero::model {
 namespace {
 
-// The activations of a layer. N = B * T tokens; I: intermediate size.
+// The activations of a layer. N = B * T tokens; I: intermediate size. Undefined are those that Recompute::kSelective
+// drops: what one pass over its neighbours makes again.
 struct Saved {
   at::Tensor x;              // [B, T, H], the layer's input
-  at::Tensor normed;         // [N, H], x after its norm
+  at::Tensor normed;         // [N, H], x after its norm; dropped
   at::Tensor rstd;           // [N]
   at::Tensor qkv;            // [B, T, heads + 2 * kv_heads, D], before norms and rotation
-  at::Tensor qk;             // [B, T, heads + kv_heads, D], after them; without norms a view of qkv
+  at::Tensor qk;             // [B, T, heads + kv_heads, D], after them; dropped, but without norms a view of qkv
   AttentionOutput attended;  // out [B, T, heads, D]
   at::Tensor h;              // [N, H], x plus attention
-  at::Tensor h_normed;       // [N, H]
+  at::Tensor h_normed;       // [N, H]; dropped
   at::Tensor h_rstd;         // [N]
   at::Tensor gate_up;        // [N, 2I]
-  at::Tensor activated;      // [N, I]
+  at::Tensor activated;      // [N, I]; dropped
 
+  void drop() {
+    if (!qk.is_alias_of(qkv)) qk.reset();
+    normed.reset();
+    h_normed.reset();
+    activated.reset();
+  }
   std::vector<at::Tensor> pack() const {
     std::vector<at::Tensor> packed{x, normed, rstd, qkv, qk, attended.out, h, h_normed, h_rstd, gate_up, activated};
     packed.insert(packed.end(), attended.saved.begin(), attended.saved.end());
@@ -56,9 +63,18 @@ LayerWeights by_role(Weights layer, const LayerLayout& layout, double eps) {
           .qk_norm = {optional(LayerRole::kQueryNorm), optional(LayerRole::kKeyNorm), eps}};
 }
 
-at::Tensor forward(const ModelConfig& config, Matmuls& matmuls, const LayerWeights& w, const RopeTables& rope,
-                   const at::Tensor& x, Saved& s) {
-  const HeadCounts heads{config.num_attention_heads, config.num_key_value_heads};
+// What forward and backward of a layer work with.
+struct Layer {
+  const ModelConfig& config;
+  const LayerLayout& layout;
+  Matmuls& matmuls;
+  LayerWeights w;
+  RopeTables rope;
+  HeadCounts heads{config.num_attention_heads, config.num_key_value_heads};
+};
+
+at::Tensor forward(const Layer& layer, const at::Tensor& x, Saved& s) {
+  const auto& [config, layout, matmuls, w, rope, heads] = layer;
   const int64_t batch = x.size(0), length = x.size(1), hidden = x.size(2);
   s.x = x;
   const at::Tensor rows = x.reshape({-1, hidden});
@@ -80,61 +96,98 @@ at::Tensor forward(const ModelConfig& config, Matmuls& matmuls, const LayerWeigh
   return matmuls.forward_add(s.activated, w.down, s.h).view(x.sizes());
 }
 
-}  // namespace
+// Backward lets go of each activation after its last use. Weight gradients come after the pass that may make their
+// input again.
 
-at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
-                                  bool recompute) const {
-  const LayerWeights weights = by_role(layer, layout_, config_.rms_norm_eps);
-  Saved saved;
-  at::Tensor y = forward(config_, *matmuls_, weights, rope_->get(x.size(1), x.options()), x, saved);
-  if (activations != nullptr) activations->saved = recompute ? std::vector<at::Tensor>{x} : saved.pack();
-  return y;
+// dy [N, H] -> dh [N, H], through the MLP and around it.
+at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, Saved& s, Gradients gradients) {
+  const auto& [config, layout, matmuls, w, rope, heads] = layer;
+  at::Tensor d_activated = matmuls.data_gradient(dy, w.down), d_gate_up;
+  if (s.activated.defined()) {
+    d_gate_up = swiglu_backward(d_activated, s.gate_up);
+  } else {
+    SwigluRecomputed both = swiglu_backward_recompute(d_activated, s.gate_up);
+    d_gate_up = std::move(both.d_gate_up);
+    s.activated = std::move(both.y);
+  }
+  d_activated.reset();
+  s.gate_up.reset();
+  gradients[layout[LayerRole::kDown]].add_matmul(dy, s.activated, &matmuls);
+  s.activated.reset();
+
+  RmsNormGradients norm = rms_norm_backward(matmuls.data_gradient(d_gate_up, w.gate_up), s.h, w.post_attention_norm,
+                                            s.h_rstd, dy, /*with_y=*/!s.h_normed.defined());
+  s.h.reset();
+  gradients[layout[LayerRole::kPostAttentionNorm]].add_row_sum(norm.dweight_rows);
+  if (norm.y.defined()) s.h_normed = std::move(norm.y);
+  add_matmul(gradients.subspan(layout[LayerRole::kGate], 2), d_gate_up, s.h_normed, &matmuls);
+  s.h_normed.reset();
+  return norm.dx;
 }
 
-at::Tensor Decoder::layer_backward(Weights layer, const at::Tensor& dy, LayerActivations& activations,
-                                   Gradients gradients) const {
-  const LayerWeights w = by_role(layer, layout_, config_.rms_norm_eps);
-  const RopeTables rope = rope_->get(dy.size(1), dy.options());
-  Saved s;
-  if (activations.saved.size() == 1) {
-    forward(config_, *matmuls_, w, rope, activations.saved[0], s);
-  } else {
-    s = Saved::unpack(std::move(activations.saved));
-  }
-  activations.saved.clear();
-
-  const HeadCounts heads{config_.num_attention_heads, config_.num_key_value_heads};
-  const at::Tensor d_out = dy.reshape({-1, config_.hidden_size});
-
-  gradients[layout_[LayerRole::kDown]].add_matmul(d_out, s.activated, matmuls_.get());
-  const at::Tensor d_gate_up = swiglu_backward(matmuls_->data_gradient(d_out, w.down), s.gate_up);
-  add_matmul(gradients.subspan(layout_[LayerRole::kGate], 2), d_gate_up, s.h_normed, matmuls_.get());
-  const RmsNormGradients h_norm =
-      rms_norm_backward(matmuls_->data_gradient(d_gate_up, w.gate_up), s.h, w.post_attention_norm, s.h_rstd, d_out);
-  gradients[layout_[LayerRole::kPostAttentionNorm]].add_row_sum(h_norm.dweight_rows);
-
-  const at::Tensor& dh = h_norm.dx;
-  gradients[layout_[LayerRole::kOutput]].add_matmul(dh, s.attended.out.reshape({-1, config_.query_size()}),
-                                                    matmuls_.get());
-  const at::Tensor d_attended = matmuls_->data_gradient(dh, w.output).view(s.attended.out.sizes());
+// d_attended [B, T, heads, D] -> the gradient of the packed projection [N, (heads + 2 * kv_heads) * D].
+at::Tensor heads_backward(const Layer& layer, const at::Tensor& d_attended, Saved& s, Gradients gradients) {
+  const auto& [config, layout, matmuls, w, rope, heads] = layer;
+  if (!s.qk.defined()) s.qk = qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
   const at::Tensor q = s.qk.narrow(2, 0, heads.query);
   const AttentionGradients attention =
       attention_backward(choose_attention_kernel(q), d_attended, q, s.qk.narrow(2, heads.query, heads.key_value),
                          s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value), s.attended);
+  s.attended = {};
   const QkRopeGradients qk = qk_rope_backward(attention.dq, attention.dk, attention.dv, s.qkv, heads, w.qk_norm, rope);
   if (w.qk_norm.defined()) {
-    gradients[layout_[LayerRole::kQueryNorm]].add_row_sum(qk.dquery_weight_rows);
-    gradients[layout_[LayerRole::kKeyNorm]].add_row_sum(qk.dkey_weight_rows);
+    gradients[layout[LayerRole::kQueryNorm]].add_row_sum(qk.dquery_weight_rows);
+    gradients[layout[LayerRole::kKeyNorm]].add_row_sum(qk.dkey_weight_rows);
   }
-  const at::Tensor dqkv = qk.dqkv.view({-1, config_.query_size() + 2 * config_.key_value_size()});
-  add_matmul(gradients.subspan(layout_[LayerRole::kQuery], 3), dqkv, s.normed, matmuls_.get());
+  s.qk.reset();
+  s.qkv.reset();
+  return qk.dqkv.view({-1, config.query_size() + 2 * config.key_value_size()});
+}
+
+// dh [N, H] -> dx [N, H], through attention and around it.
+at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Saved& s, Gradients gradients) {
+  const auto& [config, layout, matmuls, w, rope, heads] = layer;
+  gradients[layout[LayerRole::kOutput]].add_matmul(dh, s.attended.out.reshape({-1, config.query_size()}), &matmuls);
+  const at::Tensor dqkv =
+      heads_backward(layer, matmuls.data_gradient(dh, w.output).view(s.attended.out.sizes()), s, gradients);
   if (w.qkv_bias.defined()) {
-    add_row_sum(gradients.subspan(layout_[LayerRole::kQueryBias], 3), column_sum_rows(dqkv));
+    add_row_sum(gradients.subspan(layout[LayerRole::kQueryBias], 3), column_sum_rows(dqkv));
   }
-  const RmsNormGradients input_norm = rms_norm_backward(
-      matmuls_->data_gradient(dqkv, w.qkv), s.x.reshape({-1, config_.hidden_size}), w.input_norm, s.rstd, dh);
-  gradients[layout_[LayerRole::kInputNorm]].add_row_sum(input_norm.dweight_rows);
-  return input_norm.dx.view(dy.sizes());
+  RmsNormGradients norm = rms_norm_backward(matmuls.data_gradient(dqkv, w.qkv), s.x.reshape({-1, config.hidden_size}),
+                                            w.input_norm, s.rstd, dh, /*with_y=*/!s.normed.defined());
+  gradients[layout[LayerRole::kInputNorm]].add_row_sum(norm.dweight_rows);
+  if (norm.y.defined()) s.normed = std::move(norm.y);
+  add_matmul(gradients.subspan(layout[LayerRole::kQuery], 3), dqkv, s.normed, &matmuls);
+  return norm.dx;
+}
+
+}  // namespace
+
+at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
+                                  Recompute recompute) const {
+  Saved saved;
+  at::Tensor y = forward(
+      {config_, layout_, *matmuls_, by_role(layer, layout_, config_.rms_norm_eps), rope_->get(x.size(1), x.options())},
+      x, saved);
+  if (activations == nullptr) return y;
+  if (recompute == Recompute::kSelective) saved.drop();
+  activations->saved = recompute == Recompute::kFull ? std::vector<at::Tensor>{x} : saved.pack();
+  return y;
+}
+
+at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerActivations& activations,
+                                   Gradients gradients) const {
+  const Layer layer{config_, layout_, *matmuls_, by_role(weights, layout_, config_.rms_norm_eps),
+                    rope_->get(dy.size(1), dy.options())};
+  Saved saved;
+  if (activations.saved.size() == 1) {
+    forward(layer, activations.saved[0], saved);
+  } else {
+    saved = Saved::unpack(std::move(activations.saved));
+  }
+  activations.saved.clear();
+  const at::Tensor dh = mlp_backward(layer, dy.reshape({-1, config_.hidden_size}), saved, gradients);
+  return attention_part_backward(layer, dh, saved, gradients).view(dy.sizes());
 }
 
 }  // namespace mpzero::model

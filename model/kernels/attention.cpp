@@ -73,16 +73,38 @@ bool repeats_keys(AttentionKernel kernel) {
 }  // namespace
 
 AttentionKernel choose_attention_kernel(const at::Tensor& q) {
+  return choose_attention_kernel(q.device(), q.scalar_type(), q.size(-1));
+}
+
+AttentionKernel choose_attention_kernel(at::Device device, at::ScalarType type, int64_t head_dim) {
   const bool deterministic = at::globalContext().deterministicAlgorithms();
-  const int64_t head_dim = q.size(-1);
-  if (q.scalar_type() != at::kFloat && q.scalar_type() != at::kBFloat16) return AttentionKernel::kMath;
-  if (q.is_cpu()) return AttentionKernel::kCpuFlash;
-  if (!q.is_cuda()) return AttentionKernel::kMath;
-  if (q.scalar_type() == at::kFloat) {
+  if (type != at::kFloat && type != at::kBFloat16) return AttentionKernel::kMath;
+  if (device.is_cpu()) return AttentionKernel::kCpuFlash;
+  if (!device.is_cuda()) return AttentionKernel::kMath;
+  if (type == at::kFloat) {
     return deterministic || head_dim % 4 != 0 ? AttentionKernel::kMath : AttentionKernel::kEfficient;
   }
   if (head_dim % 8 != 0 || head_dim > 256) return AttentionKernel::kMath;
   return deterministic || head_dim > 128 ? AttentionKernel::kFlash : AttentionKernel::kCudnn;
+}
+
+int64_t attention_saved_bytes(AttentionKernel kernel, int64_t batch, int64_t heads, int64_t length) {
+  constexpr int64_t kEfficientRows = 32;  // that kernel fills up the rows of a sequence
+  const auto log_sums = [&](int64_t rows) { return batch * heads * rows * static_cast<int64_t>(sizeof(float)); };
+  // The state of a random number generator that nothing is drawn from lies beside the sums: a seed and an offset.
+  constexpr int64_t kRandomState = 16;
+  switch (kernel) {
+    case AttentionKernel::kMath:
+      return 0;
+    case AttentionKernel::kCpuFlash:
+      return log_sums(length);
+    case AttentionKernel::kCudnn:
+    case AttentionKernel::kFlash:
+      return log_sums(length) + kRandomState;
+    case AttentionKernel::kEfficient:
+      return log_sums((length + kEfficientRows - 1) / kEfficientRows * kEfficientRows) + kRandomState;
+  }
+  return 0;
 }
 
 AttentionOutput attention_forward(AttentionKernel kernel, const at::Tensor& q, const at::Tensor& k,

@@ -17,7 +17,11 @@ enum class AttentionKernel : uint8_t {
 
 // The fastest kernel for these types, this device and head size D that keeps the promise of
 // at::globalContext().deterministicAlgorithms().
+AttentionKernel choose_attention_kernel(at::Device device, at::ScalarType type, int64_t head_dim);
 AttentionKernel choose_attention_kernel(const at::Tensor& q);
+
+// Bytes of AttentionOutput::saved.
+int64_t attention_saved_bytes(AttentionKernel kernel, int64_t batch, int64_t heads, int64_t length);
 
 struct AttentionOutput {
   at::Tensor out;                 // [B, T, heads, D]

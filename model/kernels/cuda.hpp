@@ -4,6 +4,7 @@
 
 #include "model/kernels/qk_rope.hpp"
 #include "model/kernels/rms_norm.hpp"
+#include "model/kernels/swiglu.hpp"
 
 // The fused CUDA kernels behind the functions of the same names in model/kernels/*.hpp, which say what they compute.
 // They run on the current stream of the tensors' device.
@@ -17,7 +18,7 @@ int multiprocessor_count();
 
 RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps);
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                                   const at::Tensor& rstd, const at::Tensor& dresidual);
+                                   const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y = false);
 // Into `out` [B, T, heads, D], whose first heads are the queries and keys; it may be qkv.
 void qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope,
                      at::Tensor& out);
@@ -28,6 +29,7 @@ at::Tensor column_sum_rows(const at::Tensor& x);
 void row_sum(const at::Tensor& rows, const at::Tensor& out, bool overwrite);
 at::Tensor swiglu_forward(const at::Tensor& gate_up);
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
+SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up);
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets);
 // How the row is held: read twice, or once by a cluster of blocks x threads.
 enum class CrossEntropyVariant { kTwoPasses, kClusters8x256, kClusters8x512, kClusters4x512 };

@@ -10,9 +10,9 @@ RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, do
 }
 
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                                   const at::Tensor& rstd, const at::Tensor& dresidual) {
-  return cuda::has_kernels(x) ? cuda::rms_norm_backward(dy, x, weight, rstd, dresidual)
-                              : reference::rms_norm_backward(dy, x, weight, rstd, dresidual);
+                                   const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y) {
+  return cuda::has_kernels(x) ? cuda::rms_norm_backward(dy, x, weight, rstd, dresidual, with_y)
+                              : reference::rms_norm_backward(dy, x, weight, rstd, dresidual, with_y);
 }
 
 namespace reference {
@@ -24,17 +24,17 @@ RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, do
 }
 
 RmsNormGradients rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                                   const at::Tensor& rstd, const at::Tensor& dresidual) {
+                                   const at::Tensor& rstd, const at::Tensor& dresidual, bool with_y) {
   const at::ScalarType wide = accumulate_type(x.scalar_type());
   const at::Tensor scale = rstd.unsqueeze(-1);
   const at::Tensor normalized = x.to(wide).mul(scale);
   const at::Tensor dy_wide = dy.to(wide);
-  const at::Tensor rounded = normalized.to(x.scalar_type()).to(wide);
-  const at::Tensor dweight = dy_wide.mul(rounded).reshape({-1, x.size(-1)}).sum(0, true);
+  const at::Tensor rounded = normalized.to(x.scalar_type());
+  const at::Tensor dweight = dy_wide.mul(rounded.to(wide)).reshape({-1, x.size(-1)}).sum(0, true);
   const at::Tensor g = dy_wide.mul(weight.to(wide));
   at::Tensor dx = g.sub(normalized.mul(g.mul(normalized).mean(-1, true))).mul_(scale);
   if (dresidual.defined()) dx.add_(dresidual);
-  return {dx.to(x.scalar_type()), dweight};
+  return {dx.to(x.scalar_type()), dweight, with_y ? rounded.mul(weight) : at::Tensor()};
 }
 
 }  // namespace reference

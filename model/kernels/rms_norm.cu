@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(Layout::kMaxThreads)
 // shared memory meanwhile; each thread copies what it will read itself, so that nobody waits for anybody.
 template <typename T, typename Layout>
 __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
-    backward_kernel(const T* dy, const T* x, const T* weight, const float* rstd, const T* dresidual, T* dx,
+    backward_kernel(const T* dy, const T* x, const T* weight, const float* rstd, const T* dresidual, T* dx, T* y,
                     float* partial, int64_t rows, int64_t columns) {
   constexpr int kPack = Layout::kPack, kPacks = Layout::kPacks, kStages = Layout::kStages;
   enum Input { kDy, kX, kResidual };
@@ -170,6 +170,10 @@ __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
       }
       round_to<T>(in);
       for (int j = 0; j < kPack; ++j) dweight[k][j] += d[j] * in[j];
+      if (y != nullptr) {
+        for (int j = 0; j < kPack; ++j) in[j] *= gain[j];
+        store<T, kPack>(y + offset + Layout::column(k), rounded<T>(in));
+      }
     }
     const float along_x = Layout::sum(product, turn) * scale * scale / static_cast<float>(columns);
     if (row < rows) {
@@ -237,18 +241,19 @@ RmsNormOutput rms_norm_forward(const at::Tensor& x_in, const at::Tensor& weight,
 }
 
 RmsNormGradients rms_norm_backward(const at::Tensor& dy_in, const at::Tensor& x_in, const at::Tensor& weight,
-                                   const at::Tensor& rstd, const at::Tensor& dresidual_in) {
+                                   const at::Tensor& rstd, const at::Tensor& dresidual_in, bool with_y) {
   const c10::cuda::CUDAGuard guard(x_in.device());
   const at::Tensor dy = dy_in.contiguous(), x = x_in.contiguous();
   const at::Tensor dresidual = dresidual_in.defined() ? dresidual_in.contiguous() : dresidual_in;
   const int64_t columns = x.size(-1), rows = x.numel() / columns;
-  RmsNormGradients out{at::empty_like(x), {}};
+  RmsNormGradients out{at::empty_like(x), {}, {}};
+  if (with_y) out.y = at::empty_like(x);
   with_type(x.scalar_type(), [&](auto type) {
     using T = decltype(type);
     const T *dy_data = dy.const_data_ptr<T>(), *x_data = x.const_data_ptr<T>(), *w_data = weight.const_data_ptr<T>();
     const T* residual_data = dresidual.defined() ? dresidual.const_data_ptr<T>() : nullptr;
-    T* dx_data = out.dx.mutable_data_ptr<T>();
-    with_layout<T>(columns, {dy_data, x_data, w_data, residual_data, dx_data}, [&](auto layout) {
+    T *dx_data = out.dx.mutable_data_ptr<T>(), *y_data = with_y ? out.y.mutable_data_ptr<T>() : nullptr;
+    with_layout<T>(columns, {dy_data, x_data, w_data, residual_data, dx_data, y_data}, [&](auto layout) {
       using Layout = decltype(layout);
       const unsigned blocks = std::clamp<unsigned>(groups(rows, Layout::kRows), 1,
                                                    static_cast<unsigned>(Layout::kBlocks * multiprocessor_count()));
@@ -258,7 +263,7 @@ RmsNormGradients rms_norm_backward(const at::Tensor& dy_in, const at::Tensor& x_
       C10_CUDA_CHECK(
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
       kernel<<<blocks, layout.block(), shared_bytes, c10::cuda::getCurrentCUDAStream()>>>(
-          dy_data, x_data, w_data, rstd.const_data_ptr<float>(), residual_data, dx_data,
+          dy_data, x_data, w_data, rstd.const_data_ptr<float>(), residual_data, dx_data, y_data,
           out.dweight_rows.mutable_data_ptr<float>(), rows, columns);
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });

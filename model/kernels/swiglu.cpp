@@ -16,6 +16,12 @@ at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
   return cuda::has_kernels(gate_up) ? cuda::swiglu_backward(dy, gate_up) : reference::swiglu_backward(dy, gate_up);
 }
 
+SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up) {
+  return cuda::has_kernels(gate_up)
+             ? cuda::swiglu_backward_recompute(dy, gate_up)
+             : SwigluRecomputed{reference::swiglu_backward(dy, gate_up), reference::swiglu_forward(gate_up)};
+}
+
 namespace reference {
 
 at::Tensor swiglu_forward(const at::Tensor& gate_up) {

@@ -9,6 +9,13 @@ namespace {
 
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 
+// silu(gate) * up, where sigmoid(gate) is known; rounded where transformers rounds.
+template <typename T>
+__device__ T activate(float gate, float sigmoid, float up) {
+  const T silu = static_cast<T>(gate * sigmoid);
+  return static_cast<T>(static_cast<float>(silu) * up);
+}
+
 // One block a row.
 template <typename T, int kPack>
 __global__ void forward_kernel(const T* gate_up, T* y, int64_t inner) {
@@ -20,15 +27,15 @@ __global__ void forward_kernel(const T* gate_up, T* y, int64_t inner) {
     Pack<T, kPack> out;
     for (int j = 0; j < kPack; ++j) {
       const float x = static_cast<float>(g.v[j]);
-      const T silu = static_cast<T>(x * sigmoid(x));
-      out.v[j] = static_cast<T>(static_cast<float>(silu) * static_cast<float>(u.v[j]));
+      out.v[j] = activate<T>(x, sigmoid(x), static_cast<float>(u.v[j]));
     }
     store<T, kPack>(y + i, out);
   }
 }
 
-template <typename T, int kPack>
-__global__ void backward_kernel(const T* dy, const T* gate_up, T* d_gate_up, int64_t inner) {
+// With kWithOutput, y receives the forward's result too.
+template <typename T, int kPack, bool kWithOutput>
+__global__ void backward_kernel(const T* dy, const T* gate_up, T* d_gate_up, T* y, int64_t inner) {
   const T* gate = gate_up + blockIdx.x * 2 * inner;
   const T* up = gate + inner;
   T* d_gate = d_gate_up + blockIdx.x * 2 * inner;
@@ -36,14 +43,16 @@ __global__ void backward_kernel(const T* dy, const T* gate_up, T* d_gate_up, int
   dy += blockIdx.x * inner;
   for (int64_t i = threadIdx.x * kPack; i < inner; i += blockDim.x * kPack) {
     const auto g = load<T, kPack>(gate + i), u = load<T, kPack>(up + i), d = load<T, kPack>(dy + i);
-    Pack<T, kPack> dg, du;
+    Pack<T, kPack> dg, du, out;
     for (int j = 0; j < kPack; ++j) {
       const float x = static_cast<float>(g.v[j]), s = sigmoid(x), dy_j = static_cast<float>(d.v[j]);
       dg.v[j] = static_cast<T>(dy_j * static_cast<float>(u.v[j]) * s * (1.0f + x * (1.0f - s)));
       du.v[j] = static_cast<T>(dy_j * x * s);
+      if constexpr (kWithOutput) out.v[j] = activate<T>(x, s, static_cast<float>(u.v[j]));
     }
     store<T, kPack>(d_gate + i, dg);
     store<T, kPack>(d_up + i, du);
+    if constexpr (kWithOutput) store<T, kPack>(y + blockIdx.x * inner + i, out);
   }
 }
 
@@ -69,25 +78,40 @@ at::Tensor swiglu_forward(const at::Tensor& gate_up) {
   return y;
 }
 
-at::Tensor swiglu_backward(const at::Tensor& dy_in, const at::Tensor& gate_up) {
+namespace {
+
+template <bool kWithOutput>
+SwigluRecomputed backward(const at::Tensor& dy_in, const at::Tensor& gate_up) {
   const c10::cuda::CUDAGuard guard(gate_up.device());
   TORCH_CHECK(gate_up.is_contiguous(), "swiglu_backward wants contiguous gate_up");
   const at::Tensor dy = dy_in.contiguous();
   const int64_t rows = gate_up.size(0), inner = gate_up.size(1) / 2;
-  at::Tensor d_gate_up = at::empty_like(gate_up);
-  if (rows == 0) return d_gate_up;
+  SwigluRecomputed result{at::empty_like(gate_up), {}};
+  if (kWithOutput) result.y = at::empty_like(dy);
+  if (rows == 0) return result;
   with_type(gate_up.scalar_type(), [&](auto type) {
     using T = decltype(type);
     const T *dy_data = dy.const_data_ptr<T>(), *in = gate_up.const_data_ptr<T>();
-    T* out = d_gate_up.mutable_data_ptr<T>();
-    with_pack<T>(inner, {dy_data, in, out}, [&](T, auto pack) {
-      backward_kernel<T, pack()>
+    T* out = result.d_gate_up.mutable_data_ptr<T>();
+    T* y = kWithOutput ? result.y.mutable_data_ptr<T>() : nullptr;
+    with_pack<T>(inner, {dy_data, in, out, y}, [&](T, auto pack) {
+      backward_kernel<T, pack(), kWithOutput>
           <<<static_cast<unsigned>(rows), block_threads(inner / pack(), 256), 0, c10::cuda::getCurrentCUDAStream()>>>(
-              dy_data, in, out, inner);
+              dy_data, in, out, y, inner);
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });
-  return d_gate_up;
+  return result;
+}
+
+}  // namespace
+
+at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
+  return backward</*kWithOutput=*/false>(dy, gate_up).d_gate_up;
+}
+
+SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up) {
+  return backward</*kWithOutput=*/true>(dy, gate_up);
 }
 
 }  // namespace mpzero::model::cuda

@@ -10,6 +10,13 @@ at::Tensor swiglu_forward(const at::Tensor& gate_up);
 // dy [N, I] -> d(gate_up) [N, 2I].
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
 
+struct SwigluRecomputed {
+  at::Tensor d_gate_up;  // [N, 2I]
+  at::Tensor y;          // [N, I], with the bits of swiglu_forward
+};
+// Both in one pass, for a forward that did not keep its output.
+SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up);
+
 // The same out of ATen operators, on any device.
 namespace reference {
 at::Tensor swiglu_forward(const at::Tensor& gate_up);

@@ -29,7 +29,8 @@ class FlatModel {
   void reset_gradients();
 
   // Forward and backward of one micro-batch; returns the loss. tokens [B, T + 1].
-  at::Tensor forward_backward(const at::Tensor& tokens, double loss_scale = 1.0, bool recompute = false);
+  at::Tensor forward_backward(const at::Tensor& tokens, double loss_scale = 1.0,
+                              Recompute recompute = Recompute::kNone);
   // The loss as validation computes it.
   at::Tensor loss(const at::Tensor& tokens) const;
 

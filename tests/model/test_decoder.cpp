@@ -24,11 +24,14 @@ TEST_CASE("recomputed activations give the same bits") {
       const Decoder decoder(config);
       const at::Tensor tokens = at::randint(config.vocab_size, {2, 34}, at::kLong);
       FlatModel kept(decoder, at::TensorOptions().dtype(type), at::kFloat);
-      FlatModel recomputed(decoder, at::TensorOptions().dtype(type), at::kFloat);
-      const at::Tensor loss = kept.forward_backward(tokens, 1.0, false);
-      CHECK(bitwise_equal(recomputed.forward_backward(tokens, 1.0, true), loss));
-      check_same_gradients(kept, recomputed);
+      const at::Tensor loss = kept.forward_backward(tokens, 1.0, Recompute::kNone);
       CHECK(bitwise_equal(kept.loss(tokens), loss));
+      for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+        INFO(config.model_type << " " << type << " " << name(recompute));
+        FlatModel recomputed(decoder, at::TensorOptions().dtype(type), at::kFloat);
+        CHECK(bitwise_equal(recomputed.forward_backward(tokens, 1.0, recompute), loss));
+        check_same_gradients(kept, recomputed);
+      }
     }
   }
 }

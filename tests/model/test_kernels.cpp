@@ -39,7 +39,9 @@ TEST_CASE("rms_norm and its backward agree with autograd") {
 
     const RmsNormOutput out = rms_norm_forward(x.detach(), weight.detach(), 1e-5);
     const RmsNormGradients plain = rms_norm_backward(dy, x.detach(), weight.detach(), out.rstd, at::Tensor());
-    const RmsNormGradients added = rms_norm_backward(dy, x.detach(), weight.detach(), out.rstd, dresidual);
+    const RmsNormGradients added = rms_norm_backward(dy, x.detach(), weight.detach(), out.rstd, dresidual, true);
+    CHECK_FALSE(plain.y.defined());
+    CHECK(bitwise_equal(added.y, out.y));
     CHECK(relative_error(out.y, expected.detach()) < 1e-12);
     CHECK(relative_error(plain.dx, expected_gradients[0]) < 1e-11);
     CHECK(relative_error(plain.dweight_rows.sum(0), expected_gradients[1]) < 1e-11);
@@ -111,6 +113,12 @@ TEST_CASE("swiglu and its backward agree with autograd") {
   const auto expected_gradients = oracle::gradients(expected, {gate_up}, dy);
   CHECK(relative_error(swiglu_forward(gate_up.detach()), expected.detach()) < 1e-12);
   CHECK(relative_error(swiglu_backward(dy, gate_up.detach()), expected_gradients[0]) < 1e-12);
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    const at::Tensor typed = gate_up.detach().to(type), typed_dy = dy.to(type);
+    const SwigluRecomputed both = swiglu_backward_recompute(typed_dy, typed);
+    CHECK(bitwise_equal(both.y, swiglu_forward(typed)));
+    CHECK(bitwise_equal(both.d_gate_up, swiglu_backward(typed_dy, typed)));
+  }
 }
 
 TEST_CASE("cross entropy and its gradient agree with autograd, with large logits too") {

@@ -19,7 +19,7 @@ std::vector<at::Tensor> leaves(const std::vector<at::Tensor>& weights) {
   return result;
 }
 
-void check_layer(const ModelConfig& config, bool recompute) {
+void check_layer(const ModelConfig& config, Recompute recompute) {
   const Decoder decoder(config);
   FlatModel model(decoder, at::TensorOptions().dtype(at::kDouble), at::kDouble);
   const at::Tensor x = at::randn({2, 13, config.hidden_size}, at::kDouble);
@@ -32,7 +32,7 @@ void check_layer(const ModelConfig& config, bool recompute) {
 
   LayerActivations activations;
   const at::Tensor y = decoder.layer_forward(model.weights[1], x, &activations, recompute);
-  CHECK((activations.saved.size() == 1) == recompute);
+  CHECK((activations.saved.size() == 1) == (recompute == Recompute::kFull));
   const at::Tensor dx = decoder.layer_backward(model.weights[1], dy, activations, model.gradients[1]);
   CHECK(activations.saved.empty());
   CHECK(relative_error(y, expected.detach()) < 1e-11);
@@ -41,7 +41,7 @@ void check_layer(const ModelConfig& config, bool recompute) {
     INFO(decoder.units()[1].parameters[i].name);
     CHECK(relative_error(model.gradients[1][i].view(), expected_gradients[i]) < 1e-10);
   }
-  CHECK(bitwise_equal(decoder.layer_forward(model.weights[1], x, nullptr, false), y));
+  CHECK(bitwise_equal(decoder.layer_forward(model.weights[1], x, nullptr), y));
 }
 
 void check_embedding_and_head(const ModelConfig& config, int64_t max_logits) {
@@ -79,12 +79,12 @@ void check_embedding_and_head(const ModelConfig& config, int64_t max_logits) {
 }  // namespace
 
 TEST_CASE("a layer's backward agrees with autograd") {
-  SECTION("qwen3") { check_layer(small_qwen3(), false); }
-  SECTION("qwen3, recomputed") { check_layer(small_qwen3(), true); }
-  SECTION("llama") { check_layer(small_llama(), false); }
-  SECTION("llama, recomputed") { check_layer(small_llama(), true); }
-  SECTION("qwen2") { check_layer(small_qwen2(), false); }
-  SECTION("qwen2, recomputed") { check_layer(small_qwen2(), true); }
+  for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2()}) {
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      INFO(config.model_type << ", recomputed: " << name(recompute));
+      check_layer(config, recompute);
+    }
+  }
 }
 
 TEST_CASE("embedding and head agree with autograd, in one chunk of tokens and in several") {
@@ -98,7 +98,7 @@ TEST_CASE("weights that are not adjacent are refused") {
   const Decoder decoder(small_qwen3());
   FlatModel model(decoder, at::TensorOptions().dtype(at::kFloat), at::kFloat);
   model.weights[1][2] = model.weights[1][2].clone();
-  REQUIRE_THROWS(decoder.layer_forward(model.weights[1], at::randn({1, 4, 28}), nullptr, false));
+  REQUIRE_THROWS(decoder.layer_forward(model.weights[1], at::randn({1, 4, 28}), nullptr));
 }
 
 }  // namespace mpzero::model
