@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "parallel/profile_range.hpp"
+
 namespace mpzero::parallel {
 namespace {
 
@@ -75,7 +77,10 @@ GradientViews GradientStore::gradients(size_t unit) {
   return {state.views, false};
 }
 
-void GradientStore::reduce(size_t unit) { partitioned_ ? reduce_partitioned(unit) : reduce_whole(unit); }
+void GradientStore::reduce(size_t unit) {
+  const ProfileRange range("reduce", units_[unit].name);
+  partitioned_ ? reduce_partitioned(unit) : reduce_whole(unit);
+}
 
 void GradientStore::reduce_partitioned(size_t unit) {
   UnitState& state = states_[unit];
@@ -131,6 +136,7 @@ bool GradientStore::too_many_under_way() const {
 void GradientStore::complete_oldest() {
   Reduction reduction = std::move(under_way_.front());
   under_way_.pop_front();
+  const ProfileRange range("take gradient", units_[reduction.unit].name);
   reduction.pending->wait();
   UnitState& state = states_[reduction.unit];
   if (!reduction.sum.is_alias_of(state.shard)) {

@@ -5,6 +5,7 @@
 #include <c10/core/StreamGuard.h>
 
 #include "parallel/host_memory.hpp"
+#include "parallel/profile_range.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -73,6 +74,7 @@ void ParameterStore::start_to_gather(const std::vector<size_t>& units) {
 }
 
 void ParameterStore::start_to_gather(size_t unit) {
+  const ProfileRange range("gather", units_[unit].name);
   UnitState& state = states_[unit];
   const FlatLayout& layout = layouts_[unit];
   state.whole = pool_.take(layout.padded_numel());
@@ -138,6 +140,7 @@ void ParameterStore::publish(size_t unit) {
   if (transient_) {
     start_to_gather(schedule_.publish(unit));
   } else if (layouts_[unit].parts() > 1) {
+    const ProfileRange range("gather", units_[unit].name);
     follow(states_[unit], communicator_.all_gather(states_[unit].shard, states_[unit].whole));
   }
 }

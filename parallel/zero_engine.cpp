@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "parallel/host_memory.hpp"
+#include "parallel/profile_range.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -195,6 +196,7 @@ void ZeroEngine::update(double lr, int64_t update) {
   }
   parameters_.invalidate();
   for (size_t u = 0; u < units_.size(); ++u) {
+    const ProfileRange range("optimizer", units_[u].name);
     shards_[u].update(scalars, parameters_.shard(u));
     parameters_.publish(u);
   }
