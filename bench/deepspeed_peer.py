@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Stock DeepSpeed on the users' two files and on the runs without offload, with random weights and tokens.
+
+    bench/deepspeed_peer.py WORK [--gpus N] [--warm_up 3] [--steps 8]     prints one JSON line
+
+Starts one process a GPU by itself, with the variables that torch.distributed reads; no launcher is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from measures import PEAK_FLOPS, REPOSITORY, flops_per_token, read_model
+
+TOTAL_STEPS = 1000
+
+
+@dataclass(frozen=True)
+class Work:
+    model: str
+    seq_length: int
+    config: str | dict  # a file of the repository, or what a ds_config.json holds
+    recompute: bool = False
+
+
+def on_gpu(stage: int, micro_batch: int, gas: int = 1) -> dict:
+    """Everything on the GPU, in the style of the users' files."""
+    zero: dict = {"stage": stage}
+    if stage == 3:
+        names = ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
+        zero |= {
+            "overlap_comm": True,
+            "contiguous_gradients": True,
+            "sub_group_size": 1e9,
+            **dict.fromkeys(names, "auto"),
+        }
+    return {
+        "train_micro_batch_size_per_gpu": micro_batch,
+        "gradient_accumulation_steps": gas,
+        "gradient_clipping": 1.0,
+        "bf16": {"enabled": True},
+        "optimizer": {"type": "AdamW", "params": {"lr": 5e-5, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+        "zero_optimization": zero,
+    }
+
+
+LLAMA_FILE = "configs/ds_config_llama3_8b_zero3_offload.json"
+WORKS = {
+    "users_qwen3_zero2": Work("qwen3_0_6b", 2048, "configs/ds_config.json"),
+    "users_llama3_8b_zero3_2gpu": Work("llama_3_8b", 512, LLAMA_FILE),
+    "users_llama3_8b_zero3_4gpu": Work("llama_3_8b", 512, LLAMA_FILE),
+    "qwen3_zero2_4gpu_mb8": Work("qwen3_0_6b", 2048, on_gpu(2, 8)),
+    "llama3_8b_zero3_4gpu_t8192": Work("llama_3_8b", 8192, on_gpu(3, 1), recompute=True),
+    "llama3_8b_zero3_4gpu_t512": Work("llama_3_8b", 512, on_gpu(3, 4, gas=4)),
+    "tiny_zero2": Work("qwen3_tiny", 64, on_gpu(2, 2)),
+    "tiny_zero3": Work("qwen3_tiny", 64, on_gpu(3, 2, gas=2)),
+}
+
+
+def as_deepspeed_reads_it(config: dict, hidden_size: int) -> dict:
+    """A user's ds_config.json with what stock DeepSpeed refuses filled in as the Hugging Face Trainer would: each "auto",
+    the length of the schedule, and the name of the cosine's floor."""
+    config = json.loads(json.dumps(config))
+    filled_in = {
+        "gradient_clipping": 1.0,
+        "reduce_bucket_size": hidden_size**2,
+        "stage3_prefetch_bucket_size": int(0.9 * hidden_size**2),
+        "stage3_param_persistence_threshold": 10 * hidden_size,
+    }
+    for section in (config, config["zero_optimization"]):
+        for name in [name for name, value in section.items() if value == "auto"]:
+            if name in filled_in:
+                section[name] = filled_in[name]
+            else:
+                del section[name]
+    schedule = config.get("scheduler", {}).get("params")
+    if schedule is not None:
+        if "cosine_min_ratio" in schedule:
+            schedule["cos_min_ratio"] = schedule.pop("cosine_min_ratio")
+        schedule.setdefault("total_num_steps", TOTAL_STEPS)
+    return config
+
+
+def train(name: str, *, warm_up: int, steps: int, on_cpu: bool) -> None:
+    """One rank of the run; rank 0 prints the result."""
+    import deepspeed
+    import torch
+    import torch.distributed as dist
+    from hugging_face import make_model
+
+    launched = float(os.environ["LAUNCHED_AT"])
+    device = torch.device("cpu") if on_cpu else torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    if not on_cpu:
+        torch.cuda.set_device(device)
+    deepspeed.init_distributed("gloo" if on_cpu else "nccl", auto_mpi_discovery=False)
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    work = WORKS[name]
+    model_config = read_model(work.model)
+    written = work.config
+    if isinstance(written, str):
+        written = json.loads((REPOSITORY / written).read_text())
+    config = as_deepspeed_reads_it(written, model_config["hidden_size"])
+    torch.manual_seed(0)
+    if config["zero_optimization"]["stage"] == 3:
+        with deepspeed.zero.Init(config_dict_or_path=config, dtype=torch.bfloat16):
+            model = make_model(model_config, torch.bfloat16)
+    else:
+        model = make_model(model_config, torch.bfloat16)
+    if config["zero_optimization"]["stage"] == 3:
+        initialize_shards(model, model_config["initializer_range"])
+    if work.recompute:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+
+    def wait() -> None:
+        if not on_cpu:
+            torch.cuda.synchronize()
+        dist.barrier()
+
+    micro_batch, gas = engine.train_micro_batch_size_per_gpu(), engine.gradient_accumulation_steps()
+    generator = torch.Generator(device=device).manual_seed(rank)
+    shape = (micro_batch, work.seq_length)
+    seconds = []
+    first_step = 0.0
+    for step in range(warm_up + steps):
+        wait()
+        start = time.monotonic()
+        for _ in range(gas):
+            tokens = torch.randint(0, model_config["vocab_size"], shape, device=device, generator=generator)
+            loss = engine(input_ids=tokens, labels=tokens, use_cache=False).loss
+            engine.backward(loss)
+            engine.step()
+        wait()
+        seconds.append(time.monotonic() - start)
+        if step == 0:
+            first_step = time.time() - launched
+        if rank == 0:
+            print(f"step {step + 1}: {seconds[-1]:.3f} s, loss {loss.item():.4f}", flush=True)
+    if rank == 0:
+        median = statistics.median(seconds[warm_up:])
+        speed = micro_batch * gas * work.seq_length / median
+        result = {
+            "peer": f"DeepSpeed {deepspeed.__version__}",
+            "work": name,
+            "gpus": world_size,
+            "steps": steps,
+            "step_ms": round(median * 1e3, 2),
+            "tokens_per_second_per_gpu": round(speed),
+            "mfu_percent": round(speed * flops_per_token(model_config, work.seq_length) / PEAK_FLOPS * 100, 1),
+            "first_step_seconds": round(first_step, 1),
+            "host_memory_gib": round(host_memory_used() / 2**30, 1),
+        }
+        if not on_cpu:
+            result["peak_memory_gib"] = round(torch.cuda.max_memory_reserved() / 2**30, 2)
+        print(json.dumps(result), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def initialize_shards(model, deviation: float) -> None:
+    """Weights as the model would have them: what is made inside zero.Init keeps the modules' own defaults."""
+    import deepspeed
+    import torch
+
+    for parameter in model.parameters():
+        with deepspeed.zero.GatheredParameters(parameter, modifier_rank=0), torch.no_grad():
+            if parameter.dim() > 1 and torch.distributed.get_rank() == 0:
+                parameter.normal_(0.0, deviation)
+
+
+def host_memory_used() -> int:
+    """Bytes of the machine's memory that are in use, all processes together."""
+    import psutil
+
+    return psutil.virtual_memory().used
+
+
+def launch(gpus: int) -> int:
+    """Starts this program once a GPU; the first failure ends all. Returns the exit status."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(gpus),
+        "LOCAL_WORLD_SIZE": str(gpus),
+        "LAUNCHED_AT": str(time.time()),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // gpus))),
+    }
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    ranks: list[subprocess.Popen] = []
+    try:
+        for rank in range(gpus):
+            environment = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            ranks.append(subprocess.Popen([sys.executable, *sys.argv], env=environment))
+        while any(rank.poll() is None for rank in ranks):
+            failed = [rank.returncode for rank in ranks if rank.poll()]
+            if failed:
+                return failed[0]
+            time.sleep(0.1)
+        return max(abs(rank.returncode) for rank in ranks)
+    finally:
+        for rank in ranks:
+            if rank.poll() is None:
+                rank.kill()
+                rank.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", choices=WORKS)
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--warm_up", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--cpu", action="store_true", help="on the CPU: shows that the program runs, measures nothing")
+    arguments = parser.parse_args()
+    if "LAUNCHED_AT" not in os.environ:
+        return launch(arguments.gpus)
+    os.environ["DS_ACCELERATOR"] = "cpu" if arguments.cpu else "cuda"
+    train(arguments.work, warm_up=arguments.warm_up, steps=arguments.steps, on_cpu=arguments.cpu)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

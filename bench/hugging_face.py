@@ -1,0 +1,16 @@
+"""Models of Hugging Face transformers out of mpzero's presets, for the peers' side of a comparison."""
+
+from __future__ import annotations
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+
+def make_model(config: dict, dtype: torch.dtype) -> PreTrainedModel:
+    """A model with random weights on the current default device, ready to train. `config`: what a config.json holds."""
+    parsed = CONFIG_MAPPING[config["model_type"]].from_dict(config)
+    parsed.use_cache = False
+    model = AutoModelForCausalLM.from_config(parsed, attn_implementation="sdpa", dtype=dtype)
+    model.train()
+    return model

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Tokens a second of Hugging Face's compiled Qwen3-0.6B on one GPU: bf16 weights and AdamW states, clipping, random tokens.
+
+    bench/hugging_face_peer.py [WORK ...]     prints one JSON line for each work
+
+The optimizer keeps its states in the weights' type, bf16, as a plain torch.optim.AdamW on such a model does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from dataclasses import dataclass
+
+import torch
+from hugging_face import make_model
+from measures import PEAK_FLOPS, flops_per_token, read_model
+
+
+@dataclass(frozen=True)
+class Work:
+    model: str
+    micro_batch: int
+    seq_length: int
+
+
+WORKS = {
+    "qwen3_0_6b_mb8": Work("qwen3_0_6b", 8, 2048),
+    "qwen3_0_6b_mb1": Work("qwen3_0_6b", 1, 2048),
+}
+
+
+def measure(name: str, work: Work, device: torch.device, *, warm_up: int, steps: int, compiled: bool) -> dict:
+    config = read_model(work.model)
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    started = time.monotonic()
+    with device:
+        model = make_model(config, torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    forward = torch.compile(model) if compiled else model
+    shape = (work.micro_batch, work.seq_length)
+    seconds = []
+    first_step = 0.0
+    for step in range(warm_up + steps):
+        tokens = torch.randint(0, config["vocab_size"], shape, device=device)
+        wait(device)
+        start = time.monotonic()
+        forward(input_ids=tokens, labels=tokens).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        wait(device)
+        seconds.append(time.monotonic() - start)
+        if step == 0:
+            first_step = time.monotonic() - started
+    median = statistics.median(seconds[warm_up:])
+    speed = work.micro_batch * work.seq_length / median
+    result = {
+        "peer": "Hugging Face compiled" if compiled else "Hugging Face",
+        "work": name,
+        "gpus": 1,
+        "steps": steps,
+        "step_ms": round(median * 1e3, 2),
+        "tokens_per_second_per_gpu": round(speed),
+        "mfu_percent": round(speed * flops_per_token(config, work.seq_length) / PEAK_FLOPS * 100, 1),
+        "first_step_seconds": round(first_step, 1),
+    }
+    if device.type == "cuda":
+        result["peak_memory_gib"] = round(torch.cuda.max_memory_reserved() / 2**30, 2)
+    return result
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("works", nargs="*", default=list(WORKS), metavar="WORK", help=f"of {', '.join(WORKS)}")
+    parser.add_argument("--warm_up", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--eager", action="store_true", help="without torch.compile")
+    arguments = parser.parse_args()
+    unknown = sorted(set(arguments.works) - WORKS.keys())
+    if unknown:
+        parser.error(f"there is no work {unknown[0]}; name some of {', '.join(WORKS)}")
+    device = torch.device(arguments.device)
+    for name in arguments.works:
+        kwargs = {"warm_up": arguments.warm_up, "steps": arguments.steps, "compiled": not arguments.eager}
+        print(json.dumps(measure(name, WORKS[name], device, **kwargs)), flush=True)
+        torch._dynamo.reset()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+
+
+if __name__ == "__main__":
+    main()

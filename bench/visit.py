@@ -1,0 +1,287 @@
+"""One session of measuring on a machine: runs programs under time limits, and keeps what they said and measured.
+
+OUTPUT_DIR/results.json holds the figures and OUTPUT_DIR/logs.tar.gz the logs and metrics files; both are written anew
+after each run, so that a session that is cut off leaves what it had.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from measures import compare_losses, flops_per_token, planned_memory, ratio_table, read_metrics, read_model, summarize
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+WARM_UP_STEPS = 10
+POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Settings:
+    output: Path
+    build: Path
+    train_data: Path
+    validation_data: Path
+    scratch: Path
+    only: tuple[str, ...] = ()  # words of which a run's name must contain one; none: every run
+
+
+def ds_config(
+    *, stage: int, offload: bool, micro_batch: int, gas: int, offload_param: bool, bf16_moments: bool
+) -> dict:
+    """The ds_config.json of the runs that are not a user's own file."""
+    zero: dict = {"stage": stage}
+    if offload:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    if offload_param:
+        zero["offload_param"] = {"device": "cpu", "pin_memory": True}
+    bf16 = {"enabled": True, "bf16_optimizer_states": True} if bf16_moments else {"enabled": True}
+    return {
+        "train_micro_batch_size_per_gpu": micro_batch,
+        "gradient_accumulation_steps": gas,
+        "gradient_clipping": 1.0,
+        "bf16": bf16,
+        "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+        "scheduler": {
+            "type": "WarmupCosineLR",
+            "params": {"warmup_num_steps": 10, "cos_min_ratio": 0.1, "total_num_steps": 200},
+        },
+        "zero_optimization": zero,
+    }
+
+
+def end(process: subprocess.Popen) -> None:
+    """Ends a program of ours. mpirun takes its ranks down when it is asked to end, not when it is killed."""
+    process.terminate()
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(timeout=30)
+
+
+class Visit:
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        settings.output.mkdir(parents=True, exist_ok=True)
+        # Never a folder of an earlier session: its logs would pass for this one's.
+        self.logs = settings.scratch / "logs"
+        shutil.rmtree(self.logs, ignore_errors=True)
+        self.logs.mkdir(parents=True)
+        self.results: dict[str, dict] = {}
+        self.peers: list[dict] = []
+        gpus = []
+        if shutil.which("nvidia-smi"):
+            listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=60)
+            gpus = listed.stdout.splitlines()
+        self.gpus = len(gpus)
+        self.results["machine"] = {"gpus": [line.split("(")[0].strip() for line in gpus], "cores": os.cpu_count()}
+
+    def wanted(self, name: str) -> bool:
+        return not self.settings.only or any(word in name for word in self.settings.only)
+
+    def run(self, name: str, command: list[str], limit: float, until: Callable[[float], bool] | None = None) -> dict:
+        """Runs a command with its output in NAME.log; returns what is known of it.
+
+        `until`: asked every 20 ms with the seconds since the start; once it is true, the program is ended: a success.
+        """
+        log = self.logs / f"{name}.log"
+        environment = {
+            **os.environ,
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        }
+        start = time.monotonic()
+        stopped = False
+        with log.open("w") as stream:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, env=environment
+            )
+            try:
+                while process.poll() is None and time.monotonic() - start < limit:
+                    if until is not None and until(time.monotonic() - start):
+                        stopped = True
+                        break
+                    time.sleep(POLL_SECONDS)
+                status = process.poll()
+                if status is None:
+                    end(process)
+                    status = 0 if stopped else 124
+            finally:
+                if process.poll() is None:
+                    end(process)
+        result = {"command": " ".join(command), "status": status, "seconds": round(time.monotonic() - start, 2)}
+        self.results[name] = result
+        tail = log.read_text(errors="replace").splitlines()[-3:]
+        print(f"{name}: status {status}, {result['seconds']} s | " + " | ".join(tail), flush=True)
+        self.write()
+        return result
+
+    def write(self) -> None:
+        (self.settings.output / "results.json").write_text(json.dumps(self.results, indent=1) + "\n")
+        unfinished = self.settings.output / "logs.tar.gz.part"
+        with tarfile.open(unfinished, "w:gz", compresslevel=3) as archive:
+            archive.add(self.logs, arcname="logs")
+        unfinished.replace(self.settings.output / "logs.tar.gz")
+
+    def mpirun(self, ranks: int) -> list[str]:
+        return ["mpirun", "--bind-to", "none", "-n", str(ranks)]
+
+    def test(self, name: str, ranks: int = 1, limit: float = 120) -> None:
+        label = name if ranks == 1 else f"{name}_{ranks}ranks"
+        if self.wanted(label) and ranks <= self.gpus:
+            self.run(label, [*self.mpirun(ranks), str(self.settings.build / "tests" / name)], limit)
+
+    def sanitize(self, tool: str, program: str, *, cases: list[str], limit: float) -> None:
+        """A GPU test program under compute-sanitizer. `cases`: what Catch2 selects test cases by.
+
+        Only mpzero's own kernels are instrumented: cuBLAS's and cuDNN's would take hours, and are not ours to mend.
+        """
+        label = f"{tool}_{program}"
+        if not self.wanted(label) or self.gpus == 0:
+            return
+        checker = [
+            *["compute-sanitizer", "--tool", tool, "--error-exitcode", "99", "--print-limit", "20"],
+            *["--kernel-name", "kernel_substring=mpzero"],
+        ]
+        self.run(label, [*self.mpirun(1), *checker, str(self.settings.build / "tests" / program), *cases], limit)
+        text = (self.logs / f"{label}.log").read_text(errors="replace")
+        summaries = [line.lstrip("= ") for line in text.splitlines() if "SUMMARY" in line]
+        self.results[label]["summary"] = summaries
+        print("   ", summaries, flush=True)
+        self.write()
+
+    def random_tokens(self, vocab_size: int) -> Path:
+        """A token file of random ids below `vocab_size`, made once; the text that was given where h5py is missing."""
+        path = self.settings.scratch / f"random_{vocab_size}.h5"
+        if not path.exists():
+            program = Path(__file__).with_name("random_tokens.py")
+            command = [sys.executable, str(program), str(path), f"--vocab_size={vocab_size}"]
+            made = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            if made.returncode != 0:
+                print(f"random tokens: {made.stderr.strip()[-300:]}; {self.settings.train_data} serves instead")
+                return self.settings.train_data
+        return path
+
+    def train(
+        self,
+        name: str,
+        *,
+        ranks: int,
+        steps: int,
+        stage: int = 0,
+        offload: bool = False,
+        resume: bool = False,
+        model_type: str = "qwen3_0_6b",
+        vocab_size: int | None = None,
+        seq_length: int = 1024,
+        users_config: str | None = None,
+        random: bool = False,
+        endless: bool = False,
+        **options,
+    ) -> None:
+        """One training run.
+
+        `users_config`: a ds_config.json of the repository, instead of what `stage`, `offload` and the `options`
+        micro_batch, gas, offload_param and bf16_moments say. `random`: random tokens, no text. `endless`: the run is
+        ended after `steps` steps, without the checkpoint that a run saves at its end. Other options: validation_freq,
+        recompute, deterministic, keep_checkpoints, warm_up (steps), limit (seconds), flags.
+        """
+        if not self.wanted(name) or ranks > self.gpus:
+            return
+        folder = self.settings.scratch / name
+        if not resume:
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        if users_config is not None:
+            config = json.loads((REPOSITORY / users_config).read_text())
+        else:
+            config = ds_config(
+                stage=stage,
+                offload=offload,
+                micro_batch=options.get("micro_batch", 4),
+                gas=options.get("gas", 1),
+                offload_param=options.get("offload_param", False),
+                bf16_moments=options.get("bf16_moments", False),
+            )
+        (folder / "ds_config.json").write_text(json.dumps(config))
+        model = read_model(model_type, vocab_size)
+        metrics = folder / "metrics.jsonl"
+        flags = {
+            "deepspeed_config": folder / "ds_config.json",
+            "model_type": model_type,
+            "train_data": self.random_tokens(model["vocab_size"]) if random else self.settings.train_data,
+            "seq_length": seq_length,
+            "max_steps": 100_000 if endless else steps,
+            "checkpoint_freq": 0,
+            "checkpoint_dir": folder / "checkpoints",
+            "metrics_file": metrics,
+            "device": "cuda",
+            "deterministic": str(options.get("deterministic", False)).lower(),
+        }
+        if vocab_size is not None:
+            flags["vocab_size"] = vocab_size
+        if options.get("validation_freq"):
+            flags["validation_data"] = self.settings.validation_data
+            flags["validation_freq"] = options["validation_freq"]
+            flags["validation_batches"] = 4
+        if "recompute" in options:
+            flags["recompute"] = options["recompute"]
+        flags |= options.get("flags", {})
+        program = [str(self.settings.build / "bin" / "mpzero"), "train"]
+        command = [*self.mpirun(ranks), *program, *(f"--{flag}={value}" for flag, value in flags.items())]
+
+        first_step: list[float] = []
+        lines_before = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
+        def watch(seconds: float) -> bool:
+            lines = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+            if not first_step and lines > lines_before:
+                first_step.append(seconds)
+            return endless and lines >= steps
+
+        label = f"{name}_resumed" if resume else name
+        result = self.run(label, command, options.get("limit", 150), watch)
+        if first_step:
+            result["first_step_seconds"] = round(first_step[0], 2)
+        if metrics.exists():
+            shutil.copy(metrics, self.logs / f"{label}.jsonl")
+            result |= summarize(
+                read_metrics(metrics),
+                ranks=ranks,
+                warm_up=options.get("warm_up", WARM_UP_STEPS),
+                flops=flops_per_token(model, seq_length),
+            )
+        result |= planned_memory((self.logs / f"{label}.log").read_text(errors="replace"))
+        shown = {key: value for key, value in result.items() if key not in ("command", "losses", "memory_line")}
+        losses = result.get("losses", [])
+        print("   ", shown, "loss", losses[:1], "->", losses[-1:], flush=True)
+        self.results[label] = result
+        if not options.get("keep_checkpoints"):
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        self.write()
+
+    def compare(self, one: str, other: str, tolerance: float) -> None:
+        """Records how far the losses of two runs are apart."""
+        if "losses" not in self.results.get(one, {}) or "losses" not in self.results.get(other, {}):
+            return
+        verdict = compare_losses(self.results[one]["losses"], self.results[other]["losses"], tolerance)
+        self.results[f"{one} against {other}"] = verdict
+        print(f"{one} against {other}: {verdict}", flush=True)
+        self.write()
+
+    def finish(self) -> list[str]:
+        """Prints the table of ratios, and returns the names of the runs that failed."""
+        table = ratio_table(self.results, self.peers)
+        if len(table) > 2:
+            print("\n".join(table), flush=True)
+            (self.settings.output / "ratios.md").write_text("\n".join(table) + "\n")
+        return [name for name, result in self.results.items() if result.get("status", 0) != 0]
