@@ -6,14 +6,17 @@
 #include <cstdio>
 
 #include "app/device.hpp"
+#include "app/run_memory.hpp"
 #include "app/run_setup.hpp"
 #include "app/trainer.hpp"
+#include "base/error.hpp"
 
 namespace mpzero {
 
 void train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) {
   RunSetup setup;
   run_on_all_ranks(mpi, [&] { setup = set_up_run(arguments, mpi.world_size()); });
+  configure_gpu_allocator();
   const at::Device device = choose_device(setup.config.device, mpi);
   share_cores(mpi);
   at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
@@ -25,8 +28,17 @@ void train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi)
                config.zero.stage, config.dtype);
     std::fflush(stdout);
   }
-  Trainer trainer(mpi, std::move(setup), device);
-  trainer.run();
+  RunMemory memory(setup, device, mpi);
+  try {
+    Trainer trainer(mpi, std::move(setup), device, memory);
+    trainer.run();
+  } catch (const Error& error) {
+    if (device.is_cpu() || !is_out_of_gpu_memory(error)) throw;
+    throw UserError(memory.explain_out_of_memory(error), error.scope());
+  } catch (const std::exception& error) {
+    if (device.is_cpu() || !is_out_of_gpu_memory(error)) throw;
+    throw UserError(memory.explain_out_of_memory(error));
+  }
 }
 
 }  // namespace mpzero

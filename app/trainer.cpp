@@ -9,6 +9,7 @@
 
 #include "app/device.hpp"
 #include "app/gpu_peak.hpp"
+#include "app/zero_options.hpp"
 #include "base/error.hpp"
 #include "io/atomic_file.hpp"
 #include "parallel/mpi_communicator.hpp"
@@ -34,34 +35,6 @@ std::unique_ptr<parallel::Communicator> make_communicator(parallel::MpiRuntime& 
 // Of a number that is not finite.
 const char* describe(double value) { return std::isnan(value) ? "NaN" : "infinite"; }
 
-at::ScalarType as_scalar_type(const std::string& name) { return name == "fp32" ? at::kFloat : at::kBFloat16; }
-
-parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device) {
-  const auto placement = [](bool offload) {
-    return offload ? parallel::Placement::kHost : parallel::Placement::kDevice;
-  };
-  return {.stage = config.zero.stage,
-          .device = device,
-          .dtype = as_scalar_type(config.dtype),
-          .communication_dtype = as_scalar_type(config.communication_dtype),
-          .accumulation_dtype = as_scalar_type(config.accumulation_dtype),
-          .moment_dtype = as_scalar_type(config.moment_dtype),
-          .gradient_accumulation_steps = config.gradient_accumulation_steps,
-          .optimizer_placement = placement(config.zero.offload_optimizer),
-          .optimizer_host_ratio = config.zero.offload_optimizer_ratio,
-          .parameter_placement = placement(config.zero.offload_param),
-          .pin_memory = config.zero.pin_memory,
-          .overlap = config.zero.overlap_comm,
-          .gather_limits = config.zero.gather_limits,
-          .reduce_bucket_size = config.zero.reduce_bucket_size,
-          .adamw = {.beta1 = config.optimizer.beta1,
-                    .beta2 = config.optimizer.beta2,
-                    .eps = config.optimizer.eps,
-                    .weight_decay = config.optimizer.weight_decay,
-                    .bias_correction = config.optimizer.bias_correction},
-          .gradient_clipping = config.gradient_clipping};
-}
-
 // How long this rank's part of a step would take at its GPU's dense bf16 rate; nothing where that is not known.
 std::optional<double> peak_step_seconds(const RunSetup& setup, at::Device device, int world_size) {
   const RunConfig& config = setup.config;
@@ -86,8 +59,9 @@ io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& grou
 
 }  // namespace
 
-Trainer::Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device)
+Trainer::Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, RunMemory& memory)
     : mpi_(mpi),
+      memory_(memory),
       setup_(std::move(setup)),
       config_(setup_.config),
       device_(device),
@@ -99,8 +73,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device)
       timer_(*timeline_, parameter_communicator_, gradient_communicator_),
       engine_(decoder_.units(), zero_options(config_, device), parameter_communicator_, gradient_communicator_),
       pass_(decoder_, engine_, timer_,
-            {.recompute_activations = config_.recompute == Recomputation::kFull,
-             .loss_scale = 1.0 / static_cast<double>(config_.gradient_accumulation_steps * mpi.world_size()),
+            {.loss_scale = 1.0 / static_cast<double>(config_.gradient_accumulation_steps * mpi.world_size()),
              .micro_batches = config_.gradient_accumulation_steps}),
       profiler_(config_, mpi.rank(), device),
       log_(config_, mpi, peak_step_seconds(setup_, device, mpi.world_size())) {}
@@ -113,6 +86,7 @@ void Trainer::run() {
     return;
   }
   run_on_all_ranks(mpi_, [&] { log_.begin(position_.step); });
+  const int64_t first_step = position_.step + 1;
   while (position_.step < config_.max_steps) {
     profiler_.begin_step(position_.step + 1);
     StepReport report = train_step();
@@ -123,6 +97,10 @@ void Trainer::run() {
       report.validation_loss = validate();
     }
     log_.step(report);
+    // The second step is the first that makes nothing new.
+    if (report.step == first_step + 1) {
+      if (const std::optional<std::string> line = memory_.comparison()) log_.say(*line);
+    }
     if (!trace.message.empty()) log_.say(trace.message);
     if (!trace.warning.empty()) log_.warn(trace.warning);
     if (due(config_.checkpoint_freq) || last) save();
@@ -149,6 +127,7 @@ void Trainer::start() {
   } else {
     initialize_run(setup_, decoder_.units(), engine_, mpi_);
   }
+  plan_memory();
   run_on_all_ranks(mpi_, [&] {
     const io::LoaderOptions options = loader_options(setup_, mpi_, position_);
     train_data_.emplace(io::TokenDataset(config_.train_data, config_.seq_length), options, position_.step);
@@ -157,6 +136,12 @@ void Trainer::start() {
                                config_.validation_batches);
     }
   });
+}
+
+void Trainer::plan_memory() {
+  pass_.recompute(memory_.plan(engine_.memory_use(), mpi_));
+  for (const std::string& line : memory_.breakdown()) log_.say(line);
+  if (const std::optional<std::string> warning = memory_.warning()) log_.warn(*warning);
 }
 
 StepReport Trainer::train_step() {

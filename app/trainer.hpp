@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/profiler.hpp"
+#include "app/run_memory.hpp"
 #include "app/run_setup.hpp"
 #include "app/run_state.hpp"
 #include "app/step_log.hpp"
@@ -25,14 +26,16 @@ namespace mpzero {
 // One training run on this rank: from a checkpoint or fresh weights to the last step's checkpoint.
 class Trainer {
  public:
-  // Collective. `mpi` outlives the trainer.
-  Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device);
+  // Collective. `mpi` and `memory` outlive the trainer.
+  Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, RunMemory& memory);
 
   // Trains until max_steps. Collective; an error that all ranks learn of is thrown on all.
   void run();
 
  private:
   void start();
+  // Chooses what is recomputed, and says what takes how much memory.
+  void plan_memory();
   // One optimizer step over the global batch.
   StepReport train_step();
   double validate();
@@ -41,6 +44,7 @@ class Trainer {
   at::Tensor to_device(const std::vector<int64_t>& tokens, int64_t windows) const;
 
   parallel::MpiRuntime& mpi_;
+  RunMemory& memory_;
   RunSetup setup_;
   const RunConfig& config_;
   at::Device device_;

@@ -35,6 +35,23 @@ std::vector<model::Gradient> gradients_of(parallel::GradientStore& store, size_t
 
 }  // namespace
 
+std::vector<size_t> order_of_validation(const model::Decoder& decoder) {
+  std::vector<size_t> order;
+  for (size_t unit = decoder.embedding_unit(); unit <= decoder.head_unit(); ++unit) order.push_back(unit);
+  if (decoder.tied_head()) order.push_back(decoder.embedding_unit());
+  return order;
+}
+
+std::vector<size_t> order_of_training(const model::Decoder& decoder, int64_t micro_batches) {
+  std::vector<size_t> order;
+  const std::vector<size_t> forward = order_of_validation(decoder);
+  for (int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+    order.insert(order.end(), forward.begin(), forward.end());
+    for (int64_t layer = decoder.config().num_hidden_layers; layer-- > 0;) order.push_back(decoder.layer_unit(layer));
+  }
+  return order;
+}
+
 TrainingPass::TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer,
                            const Options& options)
     : decoder_(decoder),
@@ -42,25 +59,9 @@ TrainingPass::TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& 
       gradients_(engine.gradients()),
       timer_(timer),
       options_(options),
+      recompute_(static_cast<size_t>(decoder.config().num_hidden_layers), model::Recompute::kNone),
       activations_(static_cast<size_t>(decoder.config().num_hidden_layers)) {
-  parameters_.plan(order_of_training());
-}
-
-std::vector<size_t> TrainingPass::order_of_validation() const {
-  std::vector<size_t> order;
-  for (size_t unit = decoder_.embedding_unit(); unit <= decoder_.head_unit(); ++unit) order.push_back(unit);
-  if (decoder_.tied_head()) order.push_back(decoder_.embedding_unit());
-  return order;
-}
-
-std::vector<size_t> TrainingPass::order_of_training() const {
-  std::vector<size_t> order;
-  const std::vector<size_t> forward = order_of_validation();
-  for (int64_t micro_batch = 0; micro_batch < options_.micro_batches; ++micro_batch) {
-    order.insert(order.end(), forward.begin(), forward.end());
-    for (int64_t layer = decoder_.config().num_hidden_layers; layer-- > 0;) order.push_back(decoder_.layer_unit(layer));
-  }
-  return order;
+  parameters_.plan(order_of_training(decoder_, options_.micro_batches));
 }
 
 at::Tensor TrainingPass::forward_layers(const at::Tensor& inputs, Mode mode) {
@@ -75,8 +76,7 @@ at::Tensor TrainingPass::forward_layers(const at::Tensor& inputs, Mode mode) {
     const Gathered weights(parameters_, decoder_.layer_unit(layer));
     const ProfileRange range("forward", name(decoder_.layer_unit(layer)));
     model::LayerActivations* saved = mode == Mode::kTrain ? &activations_[static_cast<size_t>(layer)] : nullptr;
-    x = decoder_.layer_forward(weights.weights(), x, saved,
-                               options_.recompute_activations ? model::Recompute::kFull : model::Recompute::kNone);
+    x = decoder_.layer_forward(weights.weights(), x, saved, recompute_[static_cast<size_t>(layer)]);
   }
   return x;
 }
@@ -123,12 +123,12 @@ at::Tensor TrainingPass::train(const at::Tensor& inputs, const at::Tensor& targe
     decoder_.embed_backward(dy, inputs, embedding_gradients);
   }
   gradients_.reduce(embedding_unit);
-  if (last_of_step) parameters_.plan(order_of_training());
+  if (last_of_step) parameters_.plan(order_of_training(decoder_, options_.micro_batches));
   return head.loss;
 }
 
 at::Tensor TrainingPass::validate(const at::Tensor& inputs, const at::Tensor& targets) {
-  parameters_.plan(order_of_validation());
+  parameters_.plan(order_of_validation(decoder_));
   const at::Tensor x = forward_layers(inputs, Mode::kValidate);
   at::Tensor loss;
   {
@@ -140,7 +140,7 @@ at::Tensor TrainingPass::validate(const at::Tensor& inputs, const at::Tensor& ta
       loss = decoder_.head_loss(head.weights(), head.weights().back(), x, targets);
     }
   }
-  parameters_.plan(order_of_training());
+  parameters_.plan(order_of_training(decoder_, options_.micro_batches));
   return loss;
 }
 

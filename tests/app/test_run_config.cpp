@@ -178,6 +178,27 @@ TEST_CASE("the type of the weights comes from the file, else from --bf16") {
             .config.communication_dtype == "fp32");
 }
 
+TEST_CASE("--recompute says what is computed again, and auto where it is not given") {
+  CHECK(run("").config.recompute == Recomputation::kAuto);
+  CHECK(run("", {"--recompute=auto"}).config.recompute == Recomputation::kAuto);
+  CHECK(run("", {"--recompute=none"}).config.recompute == Recomputation::kNone);
+  CHECK(run("", {"--recompute=selective"}).config.recompute == Recomputation::kSelective);
+  CHECK(run("", {"--recompute=full"}).config.recompute == Recomputation::kFull);
+}
+
+TEST_CASE("overlap and the types of moments and accumulation follow the file") {
+  const auto of = [](const std::string& keys) { return run(R"({"train_batch_size": 2, )" + keys + "}").config; };
+  CHECK(of(R"("zero_optimization": {"stage": 2})").zero.overlap_comm);
+  CHECK(of(R"("zero_optimization": {"overlap_comm": "auto"})").zero.overlap_comm);
+  CHECK_FALSE(of(R"("zero_optimization": {"overlap_comm": false})").zero.overlap_comm);
+  const RunConfig exact = of(R"("bf16": {"enabled": true})");
+  CHECK(exact.moment_dtype == "fp32");
+  CHECK(exact.accumulation_dtype == "fp32");
+  CHECK(of(R"("bf16": {"enabled": true, "bf16_optimizer_states": true})").moment_dtype == "bf16");
+  CHECK(of(R"("data_types": {"grad_accum_dtype": "bfloat16"})").accumulation_dtype == "bf16");
+  CHECK(of(R"("bf16": {"bf16_master_weights_and_grads": true})").accumulation_dtype == "bf16");
+}
+
 TEST_CASE("sizes left to auto follow the model's width as the Trainer fills them") {
   const ZeroConfig zero = run(R"({"train_batch_size": 2, "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto",
       "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto",
@@ -186,9 +207,9 @@ TEST_CASE("sizes left to auto follow the model's width as the Trainer fills them
                               .config.zero;
   CHECK(zero.stage == 3);
   CHECK(zero.reduce_bucket_size == 1024 * 1024);
-  CHECK(zero.prefetch_bucket_size == 943718);  // int(0.9 * 1024 * 1024)
-  CHECK(zero.param_persistence_threshold == 10240);
-  CHECK(zero.max_live_parameters == 500'000'000);
+  CHECK(zero.gather_limits.prefetch_bucket_size == 943718);  // int(0.9 * 1024 * 1024)
+  CHECK(zero.gather_limits.param_persistence_threshold == 10240);
+  CHECK(zero.gather_limits.max_live_parameters == 500'000'000);
   CHECK(zero.offload_param);
   CHECK(zero.offload_optimizer);
   CHECK(zero.offload_optimizer_ratio == 0.5);
