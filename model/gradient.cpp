@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "model/kernels/embedding.hpp"
-#include "model/kernels/row_sum.hpp"
 #include "model/matmuls.hpp"
 #include "model/rows.hpp"
 
@@ -86,10 +85,19 @@ void Gradient::add_group(std::span<Gradient> gradients, const Whole& add_whole, 
   }
 }
 
-void add_row_sum(std::span<Gradient> gradients, const at::Tensor& rows) {
+void RowSums::add(Gradient& gradient, const at::Tensor& rows) {
+  sums_.push_back({rows, gradient.view_, std::exchange(gradient.empty_, false)});
+}
+
+void RowSums::add(std::span<Gradient> gradients, const at::Tensor& rows) {
   Gradient::add_group(
-      gradients, [&](Gradient& whole) { whole.add_row_sum(rows); },
-      [&](Gradient& part, int64_t begin, int64_t count) { part.add_row_sum(rows.narrow(1, begin, count)); });
+      gradients, [&](Gradient& whole) { add(whole, rows); },
+      [&](Gradient& part, int64_t begin, int64_t count) { add(part, rows.narrow(1, begin, count)); });
+}
+
+void RowSums::run() {
+  row_sums(sums_);
+  sums_.clear();
 }
 
 void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls) {

@@ -4,6 +4,9 @@
 
 #include <span>
 #include <utility>
+#include <vector>
+
+#include "model/kernels/row_sum.hpp"
 
 namespace mpzero::model {
 
@@ -34,7 +37,7 @@ class Gradient {
   bool empty() const { return empty_; }
 
  private:
-  friend void add_row_sum(std::span<Gradient> gradients, const at::Tensor& rows);
+  friend class RowSums;
   friend void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls);
   static at::Tensor join(std::span<const Gradient> gradients);
   // Calls add_whole(Gradient&) with one gradient over the views of the group where they can be joined, else
@@ -46,8 +49,19 @@ class Gradient {
   bool empty_ = true;
 };
 
-// += the sum over the rows of `rows` [R, sum of n_i] for several weights [n_i], one sum where their views are adjacent.
-void add_row_sum(std::span<Gradient> gradients, const at::Tensor& rows);
+// Sums over rows for the gradients of different weights, made all at once by run(): each is so small that a kernel of
+// its own would cost more than its work. Nobody may read or add to the gradients in between.
+class RowSums {
+ public:
+  // gradient += the sum over the rows of `rows`: [R, H] fp32 or fp64, the weight [H].
+  void add(Gradient& gradient, const at::Tensor& rows);
+  // The same for several weights [n_i] and `rows` [R, sum of n_i], one sum where their views are adjacent.
+  void add(std::span<Gradient> gradients, const at::Tensor& rows);
+  void run();
+
+ private:
+  std::vector<RowSum> sums_;
+};
 
 // += a^T b for several weights [out_i, in] that share their input: a [N, sum of out_i], b [N, in]. One matrix product
 // where the views lie one behind another in one buffer, as those of a unit do; else one for each.

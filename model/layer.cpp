@@ -100,7 +100,7 @@ at::Tensor forward(const Layer& layer, const at::Tensor& x, Saved& s) {
 // input again.
 
 // dy [N, H] -> dh [N, H], through the MLP and around it.
-at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, Saved& s, Gradients gradients) {
+at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, Saved& s, Gradients gradients, RowSums& sums) {
   const auto& [config, layout, matmuls, w, rope, heads] = layer;
   at::Tensor d_activated = matmuls.data_gradient(dy, w.down), d_gate_up;
   if (s.activated.defined()) {
@@ -118,7 +118,7 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, Saved& s, Grad
   RmsNormGradients norm = rms_norm_backward(matmuls.data_gradient(d_gate_up, w.gate_up), s.h, w.post_attention_norm,
                                             s.h_rstd, dy, /*with_y=*/!s.h_normed.defined());
   s.h.reset();
-  gradients[layout[LayerRole::kPostAttentionNorm]].add_row_sum(norm.dweight_rows);
+  sums.add(gradients[layout[LayerRole::kPostAttentionNorm]], norm.dweight_rows);
   if (norm.y.defined()) s.h_normed = std::move(norm.y);
   add_matmul(gradients.subspan(layout[LayerRole::kGate], 2), d_gate_up, s.h_normed, &matmuls);
   s.h_normed.reset();
@@ -126,7 +126,8 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, Saved& s, Grad
 }
 
 // d_attended [B, T, heads, D] -> the gradient of the packed projection [N, (heads + 2 * kv_heads) * D].
-at::Tensor heads_backward(const Layer& layer, const at::Tensor& d_attended, Saved& s, Gradients gradients) {
+at::Tensor heads_backward(const Layer& layer, const at::Tensor& d_attended, Saved& s, Gradients gradients,
+                          RowSums& sums) {
   const auto& [config, layout, matmuls, w, rope, heads] = layer;
   if (!s.qk.defined()) s.qk = qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
   const at::Tensor q = s.qk.narrow(2, 0, heads.query);
@@ -136,8 +137,8 @@ at::Tensor heads_backward(const Layer& layer, const at::Tensor& d_attended, Save
   s.attended = {};
   const QkRopeGradients qk = qk_rope_backward(attention.dq, attention.dk, attention.dv, s.qkv, heads, w.qk_norm, rope);
   if (w.qk_norm.defined()) {
-    gradients[layout[LayerRole::kQueryNorm]].add_row_sum(qk.dquery_weight_rows);
-    gradients[layout[LayerRole::kKeyNorm]].add_row_sum(qk.dkey_weight_rows);
+    sums.add(gradients[layout[LayerRole::kQueryNorm]], qk.dquery_weight_rows);
+    sums.add(gradients[layout[LayerRole::kKeyNorm]], qk.dkey_weight_rows);
   }
   s.qk.reset();
   s.qkv.reset();
@@ -145,17 +146,18 @@ at::Tensor heads_backward(const Layer& layer, const at::Tensor& d_attended, Save
 }
 
 // dh [N, H] -> dx [N, H], through attention and around it.
-at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Saved& s, Gradients gradients) {
+at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Saved& s, Gradients gradients,
+                                   RowSums& sums) {
   const auto& [config, layout, matmuls, w, rope, heads] = layer;
   gradients[layout[LayerRole::kOutput]].add_matmul(dh, s.attended.out.reshape({-1, config.query_size()}), &matmuls);
   const at::Tensor dqkv =
-      heads_backward(layer, matmuls.data_gradient(dh, w.output).view(s.attended.out.sizes()), s, gradients);
+      heads_backward(layer, matmuls.data_gradient(dh, w.output).view(s.attended.out.sizes()), s, gradients, sums);
   if (w.qkv_bias.defined()) {
-    add_row_sum(gradients.subspan(layout[LayerRole::kQueryBias], 3), column_sum_rows(dqkv));
+    sums.add(gradients.subspan(layout[LayerRole::kQueryBias], 3), column_sum_rows(dqkv));
   }
   RmsNormGradients norm = rms_norm_backward(matmuls.data_gradient(dqkv, w.qkv), s.x.reshape({-1, config.hidden_size}),
                                             w.input_norm, s.rstd, dh, /*with_y=*/!s.normed.defined());
-  gradients[layout[LayerRole::kInputNorm]].add_row_sum(norm.dweight_rows);
+  sums.add(gradients[layout[LayerRole::kInputNorm]], norm.dweight_rows);
   if (norm.y.defined()) s.normed = std::move(norm.y);
   add_matmul(gradients.subspan(layout[LayerRole::kQuery], 3), dqkv, s.normed, &matmuls);
   return norm.dx;
@@ -186,8 +188,11 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
     saved = Saved::unpack(std::move(activations.saved));
   }
   activations.saved.clear();
-  const at::Tensor dh = mlp_backward(layer, dy.reshape({-1, config_.hidden_size}), saved, gradients);
-  return attention_part_backward(layer, dh, saved, gradients).view(dy.sizes());
+  RowSums sums;
+  const at::Tensor dh = mlp_backward(layer, dy.reshape({-1, config_.hidden_size}), saved, gradients, sums);
+  at::Tensor dx = attention_part_backward(layer, dh, saved, gradients, sums).view(dy.sizes());
+  sums.run();
+  return dx;
 }
 
 }  // namespace mpzero::model

@@ -4,6 +4,7 @@
 
 #include "model/kernels/qk_rope.hpp"
 #include "model/kernels/rms_norm.hpp"
+#include "model/kernels/row_sum.hpp"
 #include "model/kernels/swiglu.hpp"
 
 // The fused CUDA kernels behind the functions of the same names in model/kernels/*.hpp, which say what they compute.
@@ -26,7 +27,7 @@ QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, con
                                  const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
                                  const RopeTables& rope);
 at::Tensor column_sum_rows(const at::Tensor& x);
-void row_sum(const at::Tensor& rows, const at::Tensor& out, bool overwrite);
+void row_sums(std::span<const RowSum> sums);
 at::Tensor swiglu_forward(const at::Tensor& gate_up);
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
 SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up);

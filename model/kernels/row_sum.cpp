@@ -1,15 +1,26 @@
 #include "model/kernels/row_sum.hpp"
 
+#include <vector>
+
 #include "model/kernels/cuda.hpp"
 
 namespace mpzero::model {
 
 void row_sum(const at::Tensor& rows, const at::Tensor& out, bool overwrite) {
-  if (rows.scalar_type() == at::kFloat && cuda::has_kernels(rows) && cuda::has_kernels(out)) {
-    cuda::row_sum(rows, out, overwrite);
-  } else {
-    reference::row_sum(rows, out, overwrite);
+  const RowSum sum{rows, out, overwrite};
+  row_sums({&sum, 1});
+}
+
+void row_sums(std::span<const RowSum> sums) {
+  std::vector<RowSum> on_gpu;
+  for (const RowSum& sum : sums) {
+    if (sum.rows.scalar_type() == at::kFloat && cuda::has_kernels(sum.rows) && cuda::has_kernels(sum.out)) {
+      on_gpu.push_back(sum);
+    } else {
+      reference::row_sum(sum.rows, sum.out, sum.overwrite);
+    }
   }
+  cuda::row_sums(on_gpu);
 }
 
 namespace reference {

@@ -172,6 +172,26 @@ TEST_CASE("sums over rows on the GPU") {
   }
 }
 
+TEST_CASE("many sums over rows at once on the GPU") {
+  if (!have_gpu()) return;
+  // More than one launch takes, of both types, adding and overwriting, one of nothing.
+  std::vector<RowSum> sums;
+  std::vector<at::Tensor> expected;
+  for (int i = 0; i < 19; ++i) {
+    const at::ScalarType type = i % 3 == 0 ? at::kFloat : at::kBFloat16;
+    const int64_t count = i == 5 ? 0 : 1 + 37 * i, columns = 1 + 65 * ((i * 7) % 19);
+    const Pair rows({count, columns}, at::kFloat), before({columns}, type);
+    const bool overwrite = i % 2 == 0;
+    sums.push_back({rows.gpu, before.gpu, overwrite});
+    expected.push_back(overwrite ? rows.exact.sum(0) : before.exact + rows.exact.sum(0));
+  }
+  row_sums(sums);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    INFO("sum " << i);
+    CHECK(relative_error(sums[i].out, expected[i]) < (sums[i].out.scalar_type() == at::kFloat ? 2e-5 : 1.2e-2));
+  }
+}
+
 TEST_CASE("tuned matrix products on the GPU") {
   if (!have_gpu()) return;
   Matmuls matmuls;
@@ -378,11 +398,14 @@ TEST_CASE("whole models on the GPU agree with fp64 on the CPU") {
       // Deterministic algorithms: a second run, with recomputation, has the same bits.
       const Deterministic on(true);
       FlatModel once(decoder, at::TensorOptions().dtype(type).device(at::kCUDA), gradient_type);
-      FlatModel again(decoder, at::TensorOptions().dtype(type).device(at::kCUDA), gradient_type);
-      once.forward_backward(gpu_tokens, 1.0, false);
-      again.forward_backward(gpu_tokens, 1.0, true);
-      for (size_t unit = 0; unit < once.flat_gradients.size(); ++unit) {
-        CHECK(bitwise_equal(once.flat_gradients[unit], again.flat_gradients[unit]));
+      once.forward_backward(gpu_tokens, 1.0, Recompute::kNone);
+      for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+        INFO(mpzero::model::name(recompute));
+        FlatModel again(decoder, at::TensorOptions().dtype(type).device(at::kCUDA), gradient_type);
+        again.forward_backward(gpu_tokens, 1.0, recompute);
+        for (size_t unit = 0; unit < once.flat_gradients.size(); ++unit) {
+          CHECK(bitwise_equal(once.flat_gradients[unit], again.flat_gradients[unit]));
+        }
       }
     }
   }

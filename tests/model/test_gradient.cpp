@@ -85,7 +85,9 @@ TEST_CASE("vectors of a group get one sum over rows where they are adjacent, and
     for (int times = 1; times <= 3; ++times) {
       // The third time one of them starts anew.
       if (times == 3) gradients[0].reset();
-      add_row_sum(gradients, rows);
+      RowSums sums;
+      sums.add(gradients, rows);
+      sums.run();
       CHECK(relative_error(gradients[0].view(), expected.narrow(0, 0, 3) * (times == 2 ? 2 : 1)) < 1e-6);
       CHECK(relative_error(gradients[1].view(), expected.narrow(0, 3, 5) * times) < 1e-6);
       CHECK_FALSE((gradients[0].empty() || gradients[1].empty()));
