@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws a run's loss, learning rate and gradient norm from its metrics file.
+"""Draws a run's loss, learning rate, gradient norm and where its time went from its metrics file.
 
 plot_metrics.py checkpoints/metrics.jsonl checkpoints/loss.png
 """
@@ -37,7 +37,14 @@ STYLE = {
     "ytick.color": "#5a606b",
     "legend.frameon": False,
 }
-SPIKES = 0.995  # this share of the gradient norms decides how high their axis goes
+SPIKES = 0.995  # this share of the values decides how high an axis goes
+PARTS = {  # of a step, from below
+    "forward_seconds": ("forward", "#2f6fb0"),
+    "backward_seconds": ("backward", "#7fb0dc"),
+    "optimizer_seconds": ("optimizer", "#3f8f5f"),
+    "exposed_communication_seconds": ("communication exposed", "#d1495b"),
+    "data_seconds": ("data", "#e0a13c"),
+}
 
 
 class PlotError(Exception):
@@ -103,10 +110,10 @@ def smooth(values: np.ndarray, width: int) -> np.ndarray:
 def draw(columns: dict[str, np.ndarray], arguments: argparse.Namespace) -> None:
     plt.rcParams.update(STYLE)
     with_norm = "grad_norm" in columns
-    heights = [3.4, 1, 1] if with_norm else [3.4, 1]
-    figure, axes = plt.subplots(
-        len(heights), 1, sharex=True, figsize=(9, 7), height_ratios=heights, layout="constrained"
-    )
+    with_split = all(name in columns for name in PARTS)
+    heights = [3.4, 1] + [1] * with_norm + [1.4] * with_split
+    size = (9, 8.6 if with_split else 7)
+    figure, axes = plt.subplots(len(heights), 1, sharex=True, figsize=size, height_ratios=heights, layout="constrained")
     steps = columns["step"]
     title = arguments.title or default_title(arguments.metrics)
     figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color="#1c1f24")
@@ -114,6 +121,8 @@ def draw(columns: dict[str, np.ndarray], arguments: argparse.Namespace) -> None:
     draw_lr(axes[1], steps, columns.get("lr", np.full(len(steps), math.nan)))
     if with_norm:
         draw_norm(axes[2], steps, columns["grad_norm"])
+    if with_split:
+        draw_split(axes[-1], columns)
     axes[-1].set_xlabel("optimizer step")
     axes[-1].xaxis.set_major_locator(MaxNLocator(nbins=9, steps=[1, 2, 2.5, 5, 10], integer=True))
     if len(steps) > 1:
@@ -169,6 +178,19 @@ def draw_norm(axis, steps: np.ndarray, norm: np.ndarray) -> None:
     top = np.quantile(known, SPIKES) * 1.25 if len(known) else 1.0
     axis.set_ylim(0, top if top > 0 else 1.0)
     axis.set_ylabel("gradient norm")
+
+
+def draw_split(axis, columns: dict[str, np.ndarray]) -> None:
+    """Where each step's time went, stacked."""
+    steps = columns["step"]
+    parts = [np.nan_to_num(columns[name]) for name in PARTS]
+    unit, scale = ("s", 1) if np.median(sum(parts)) >= 1 else ("ms", 1e3)
+    names, colors = zip(*PARTS.values(), strict=True)
+    axis.stackplot(steps, [part * scale for part in parts], labels=names, colors=colors, linewidth=0)
+    top = np.quantile(sum(parts), SPIKES) * scale * 1.35
+    axis.set_ylim(0, top if top > 0 else 1.0)
+    axis.set_ylabel(f"step ({unit})")
+    axis.legend(loc="upper right", ncols=len(PARTS), fontsize=8, handlelength=1, columnspacing=1)
 
 
 def add_token_axis(axis, steps: np.ndarray, tokens: np.ndarray) -> None:

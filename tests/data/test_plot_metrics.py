@@ -73,6 +73,35 @@ def test_plotted_lines_are_the_columns(tmp_path):
     plt.close(figure)
 
 
+def test_stacked_times_are_the_columns_and_need_all_parts(tmp_path):
+    import matplotlib.pyplot as plt
+
+    rows = []
+    for step in range(1, 31):
+        row = {"step": step, "loss": 1.0}
+        row |= {name: 0.001 * step * (number + 1) for number, name in enumerate(plot_metrics.PARTS)}
+        rows.append(row)
+    rows.append({"step": 31, "loss": 1.0})  # a line of an older version
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    columns = plot_metrics.read_columns(tmp_path / "metrics.jsonl")
+    figure, axis = plt.subplots()
+    plot_metrics.draw_split(axis, columns)
+    labels = [layer.get_label() for layer in axis.collections]
+    assert labels == ["forward", "backward", "optimizer", "communication exposed", "data"]
+    assert axis.get_ylabel() == "step (ms)"
+    # The uppermost layer ends at the sum of all parts: 30 x (1 + 2 + 3 + 4 + 5) ms.
+    assert axis.collections[-1].get_paths()[0].vertices[:, 1].max() == pytest.approx(450)
+    plt.close(figure)
+    assert run(tmp_path / "metrics.jsonl", tmp_path / "loss.png").returncode == 0
+    heights = {}
+    for name, drop in (("with", ()), ("without", ("data_seconds",))):
+        kept = [{key: value for key, value in row.items() if key not in drop} for row in rows]
+        (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, kept)) + "\n")
+        assert run(tmp_path / "metrics.jsonl", tmp_path / f"{name}.png").returncode == 0
+        heights[name] = plt.imread(tmp_path / f"{name}.png").shape[0]
+    assert heights["with"] > heights["without"]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
