@@ -26,10 +26,9 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-std::unique_ptr<parallel::Communicator> make_communicator(parallel::MpiRuntime& mpi, at::Device device,
-                                                          parallel::NcclEngine engine) {
+std::unique_ptr<parallel::Communicator> make_communicator(parallel::MpiRuntime& mpi, at::Device device) {
   if (device.is_cpu()) return std::make_unique<parallel::MpiCommunicator>(mpi);
-  return std::make_unique<parallel::NcclCommunicator>(mpi, engine);
+  return std::make_unique<parallel::NcclCommunicator>(mpi);
 }
 
 // Of a number that is not finite.
@@ -66,10 +65,9 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, R
       config_(setup_.config),
       device_(device),
       decoder_(setup_.model),
-      // Gathers move and do not add, so that copy engines can do them; sums need multiprocessors.
       timeline_(parallel::make_timeline(device)),
-      parameter_communicator_(make_communicator(mpi, device, parallel::NcclEngine::kCopyEngines), *timeline_),
-      gradient_communicator_(make_communicator(mpi, device, parallel::NcclEngine::kKernels), *timeline_),
+      parameter_communicator_(make_communicator(mpi, device), *timeline_),
+      gradient_communicator_(make_communicator(mpi, device), *timeline_),
       timer_(*timeline_, parameter_communicator_, gradient_communicator_),
       engine_(decoder_.units(), zero_options(config_, device), parameter_communicator_, gradient_communicator_),
       pass_(decoder_, engine_, timer_,
@@ -86,6 +84,10 @@ void Trainer::run() {
     return;
   }
   run_on_all_ranks(mpi_, [&] { log_.begin(position_.step); });
+  if (const auto& steps = config_.profile_steps; steps && steps->last <= position_.step) {
+    log_.warn(fmt::format("--profile_steps {}-{} has no effect: the run goes on behind step {}", steps->first,
+                          steps->last, position_.step));
+  }
   const int64_t first_step = position_.step + 1;
   while (position_.step < config_.max_steps) {
     profiler_.begin_step(position_.step + 1);
