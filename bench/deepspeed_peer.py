@@ -67,8 +67,10 @@ WORKS = {
 
 
 def as_deepspeed_reads_it(config: dict, hidden_size: int) -> dict:
-    """A user's ds_config.json with what stock DeepSpeed refuses filled in as the Hugging Face Trainer would: each "auto",
-    the length of the schedule, and the name of the cosine's floor."""
+    """A user's ds_config.json with what stock DeepSpeed refuses filled in as the Hugging Face Trainer would.
+
+    That is each "auto", the length of the schedule, and the name of the cosine's floor.
+    """
     config = json.loads(json.dumps(config))
     filled_in = {
         "gradient_clipping": 1.0,

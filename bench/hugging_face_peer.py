@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tokens a second of Hugging Face's compiled Qwen3-0.6B on one GPU: bf16 weights and AdamW states, clipping, random tokens.
+"""Tokens a second of Hugging Face's compiled Qwen3-0.6B on one GPU, with random tokens, AdamW and clipping.
 
     bench/hugging_face_peer.py [WORK ...]     prints one JSON line for each work
 

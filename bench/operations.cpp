@@ -63,8 +63,8 @@ void Operations::backward_layer() {
   attention(part, true);
   rotation(part, true);
   product_backward(part, "q, k, v", hidden_, qkv_size());
-  if (has_bias()) bias_gradient(part);
   norm_backward(part, "input rms_norm", layers_, true);
+  small_weights(part);
 }
 
 void Operations::head(int64_t chunk) {
@@ -160,11 +160,9 @@ void Operations::norm_backward(const std::string& part, const std::string& name,
   const int sets = sets_for(bytes);
   Rotating x(sets, {tokens_, hidden_}), dy(sets, {tokens_, hidden_}), other(sets, {tokens_, hidden_});
   const at::Tensor weight = random({hidden_}), rstd = model::rms_norm_forward(x[0], weight, 1e-6).rstd;
-  at::Tensor gradient = random({hidden_});
   roofline_.memory(part, name, calls, bytes, sets, [&](int set) {
     const auto out = model::rms_norm_backward(dy[set], x[set], weight, rstd, residual ? other[set] : at::Tensor());
-    Gradient(gradient).add_row_sum(out.dweight_rows);
-    return Tensors{out.dx};
+    return Tensors{out.dx, out.dweight_rows};
   });
 }
 
@@ -198,24 +196,35 @@ void Operations::rotation(const std::string& part, bool backward) {
   Rotating dq(sets, {batch_, length_, heads_.query, config_.head_dim});
   Rotating dk(sets, {batch_, length_, heads_.key_value, config_.head_dim});
   Rotating dv(sets, {batch_, length_, heads_.key_value, config_.head_dim});
-  at::Tensor query_gradient = random({config_.head_dim}), key_gradient = random({config_.head_dim});
   roofline_.memory(part, name, layers_, bytes, sets, [&](int set) {
     const auto out = model::qk_rope_backward(dq[set], dk[set], dv[set], qkv[set], heads_, norm, rope);
-    if (norm.defined()) {
-      Gradient(query_gradient).add_row_sum(out.dquery_weight_rows);
-      Gradient(key_gradient).add_row_sum(out.dkey_weight_rows);
-    }
-    return Tensors{out.dqkv};
+    return Tensors{out.dqkv, out.dquery_weight_rows, out.dkey_weight_rows};
   });
 }
 
-void Operations::bias_gradient(const std::string& part) {
-  const double bytes = kBf16 * count(tokens_, qkv_size());
-  const int sets = sets_for(bytes);
-  Rotating dy(sets, {tokens_, qkv_size()});
-  at::Tensor gradient = random({qkv_size()});
-  roofline_.memory(part, "q, k, v, bias gradient", layers_, bytes, sets, [&](int set) {
-    Gradient(gradient).add_row_sum(model::column_sum_rows(dy[set]));
+void Operations::small_weights(const std::string& part) {
+  const at::Tensor dy = random({tokens_, qkv_size()});
+  if (has_bias()) {
+    roofline_.memory(part, "q, k, v, bias gradient", layers_, kBf16 * count(tokens_, qkv_size()), 1,
+                     [&](int) { return Tensors{model::column_sum_rows(dy)}; });
+  }
+  const at::Tensor x = random({tokens_, hidden_}), weight = random({hidden_});
+  const at::Tensor rows =
+      model::rms_norm_backward(x, x, weight, model::rms_norm_forward(x, weight, 1e-6).rstd, {}).dweight_rows;
+  std::vector<at::Tensor> all{rows, rows};
+  if (has_bias()) all.push_back(model::column_sum_rows(dy));
+  // Head norms: as many parts as there are blocks, and a narrow sum whatever they hold.
+  if (has_qk_norm()) all.insert(all.end(), 2, rows.narrow(1, 0, config_.head_dim));
+  double bytes = 0;
+  std::vector<Gradient> gradients;
+  for (const at::Tensor& parts : all) {
+    bytes += static_cast<double>(parts.nbytes());
+    gradients.emplace_back(random({parts.size(1)}));
+  }
+  roofline_.memory(part, "sums of norms' and biases' gradients", layers_, bytes, 1, [&](int) {
+    model::RowSums sums;
+    for (size_t i = 0; i < all.size(); ++i) sums.add(gradients[i], all[i]);
+    sums.run();
     return Tensors{};
   });
 }

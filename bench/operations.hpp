@@ -53,7 +53,7 @@ class Operations {
   void norm_backward(const std::string& part, const std::string& name, double calls, bool residual);
   void swiglu(const std::string& part, bool backward);
   void rotation(const std::string& part, bool backward);
-  void bias_gradient(const std::string& part);
+  void small_weights(const std::string& part);
   void attention(const std::string& part, bool backward);
 
   const model::ModelConfig& config_;

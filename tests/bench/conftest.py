@@ -1,0 +1,6 @@
+"""The measuring programs lie in bench/, beside each other."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
