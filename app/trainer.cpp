@@ -181,7 +181,7 @@ StepReport Trainer::train_step() {
           .seconds = seconds_since(start),
           .split = split,
           .tokens_seen = position_.tokens_seen,
-          .peak_memory_bytes = peak_memory_bytes(device_),
+          .peak_memory = memory_.peak(),
           .validation_loss = std::nullopt};
 }
 

@@ -7,6 +7,9 @@
 
 namespace mpzero::parallel {
 
+// What a sum does to what its destination holds.
+enum class SumMode { kOverwrite, kAdd };
+
 // A collective that has been started. Its tensors must stay alive and untouched until wait() has been called.
 class PendingCollective {
  public:
@@ -28,11 +31,15 @@ class Communicator {
   // Zeroed memory [numel] that this communicator's collectives are fastest with, for what is sent and received again
   // and again. It lives as long as the communicator. All ranks ask for the same sizes in the same order.
   virtual at::Tensor buffer(int64_t numel, const at::TensorOptions& options) { return at::zeros({numel}, options); }
+  // Makes room for reduce_scatter_sum() of `numel` elements in all. As buffer(); returns the bytes that it took.
+  virtual int64_t reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) { return 0; }
 
   // whole [world_size * n] <- every rank's shard [n], by rank. In place where shard is this rank's slice of whole.
   virtual std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) = 0;
-  // shard [n] <- this rank's slice of the sum over ranks of whole [world_size * n]. In place where shard is that slice.
-  virtual std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard) = 0;
+  // shard [n] <- (or +=) this rank's slice of the sum over ranks of whole [world_size * n]. The shard has whole's type
+  // or fp32. To overwrite, it may be that slice of whole, which is lost in any case.
+  virtual std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
+                                                                SumMode mode = SumMode::kOverwrite) = 0;
   // tensor <- its sum over the ranks.
   virtual std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) = 0;
 };

@@ -49,6 +49,11 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
     }
   }
   if (partitioned_ || (communicator.world_size() > 1 && !communicated)) reserve_buffers();
+  if (layouts.front().parts() > 1) {
+    int64_t largest = 0;
+    for (const FlatLayout& layout : layouts) largest = std::max(largest, layout.padded_numel());
+    reduce_scatter_bytes_ = communicator.reserve_reduce_scatter(largest, pool_.options());
+  }
 }
 
 // As many as the units of each length can hold at a time: the one at work, and those that are being summed.
@@ -84,18 +89,13 @@ void GradientStore::reduce(size_t unit) {
 
 void GradientStore::reduce_partitioned(size_t unit) {
   UnitState& state = states_[unit];
-  const FlatLayout& layout = layouts_[unit];
   Reduction reduction{.unit = unit,
                       .last_of_step = last_micro_batch_,
                       .addends = std::exchange(state.whole, at::Tensor()),
-                      .sum = state.shard,
-                      .overwrite = std::exchange(state.empty, false),
                       .pending = {}};
   state.views.clear();
-  if (!reduction.overwrite || shard_dtype_ != reduction.addends.scalar_type()) {
-    reduction.sum = reduction.addends.narrow(0, layout.part_begin(part_), layout.part_numel());
-  }
-  reduction.pending = communicator_.reduce_scatter_sum(reduction.addends, reduction.sum);
+  const SumMode mode = std::exchange(state.empty, false) ? SumMode::kOverwrite : SumMode::kAdd;
+  reduction.pending = communicator_.reduce_scatter_sum(reduction.addends, state.shard, mode);
   follow(std::move(reduction));
 }
 
@@ -108,14 +108,13 @@ void GradientStore::reduce_whole(size_t unit) {
     return;
   }
   const FlatLayout& layout = layouts_[unit];
-  Reduction reduction{.unit = unit, .addends = state.whole, .sum = state.shard, .pooled = false, .pending = {}};
+  Reduction reduction{.unit = unit, .addends = state.whole, .pooled = false, .pending = {}};
   if (pool_.options().dtype() != state.whole.dtype()) {
     reduction.addends = pool_.take(layout.padded_numel());
     reduction.addends.copy_(state.whole);
-    reduction.sum = reduction.addends.narrow(0, layout.part_begin(part_), layout.part_numel());
     reduction.pooled = true;
   }
-  reduction.pending = layout.parts() > 1 ? communicator_.reduce_scatter_sum(reduction.addends, reduction.sum)
+  reduction.pending = layout.parts() > 1 ? communicator_.reduce_scatter_sum(reduction.addends, state.shard)
                                          : communicator_.all_reduce_sum(reduction.addends);
   follow(std::move(reduction));
 }
@@ -138,9 +137,8 @@ void GradientStore::complete_oldest() {
   under_way_.pop_front();
   const ProfileRange range("take gradient", units_[reduction.unit].name);
   reduction.pending->wait();
-  UnitState& state = states_[reduction.unit];
-  if (!reduction.sum.is_alias_of(state.shard)) {
-    reduction.overwrite ? state.shard.copy_(reduction.sum) : state.shard.add_(reduction.sum);
+  if (reduction.pooled && layouts_[reduction.unit].parts() == 1) {
+    states_[reduction.unit].shard.copy_(reduction.addends);
   }
   if (reduction.pooled) pool_.put_back(std::move(reduction.addends));
   if (reduction.last_of_step && on_summed_) on_summed_(reduction.unit);
@@ -151,7 +149,7 @@ void GradientStore::finish_step() {
 }
 
 MemoryUse GradientStore::memory_use() const {
-  MemoryUse use{.units_in_flight = pool_.bytes()};
+  MemoryUse use{.units_in_flight = pool_.bytes() + reduce_scatter_bytes_};
   for (const UnitState& state : states_) use.gradients += (partitioned_ ? state.shard : state.whole).nbytes();
   return use;
 }

@@ -69,10 +69,8 @@ class GradientStore {
   struct Reduction {
     size_t unit = 0;
     bool last_of_step = true;
-    at::Tensor addends;     // in the communication dtype
-    at::Tensor sum;         // this rank's part of it, or where it ends up at once
-    bool pooled = true;     // the addends are a buffer of the pool, not the unit's own
-    bool overwrite = true;  // what the shard held
+    at::Tensor addends;  // in the communication dtype
+    bool pooled = true;  // the addends are a buffer of the pool, not the unit's own
     std::unique_ptr<PendingCollective> pending;
   };
 
@@ -95,6 +93,7 @@ class GradientStore {
   OnSummed on_summed_;
   at::ScalarType shard_dtype_;
   BufferPool pool_;  // in the communication dtype
+  int64_t reduce_scatter_bytes_ = 0;
   std::vector<UnitState> states_;
   std::deque<Reduction> under_way_;
 };

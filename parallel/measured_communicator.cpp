@@ -49,8 +49,8 @@ std::unique_ptr<PendingCollective> MeasuredCommunicator::all_gather(const at::Te
 }
 
 std::unique_ptr<PendingCollective> MeasuredCommunicator::reduce_scatter_sum(const at::Tensor& whole,
-                                                                            const at::Tensor& shard) {
-  return measure("reduce_scatter", [&] { return communicator_->reduce_scatter_sum(whole, shard); });
+                                                                            const at::Tensor& shard, SumMode mode) {
+  return measure("reduce_scatter", [&] { return communicator_->reduce_scatter_sum(whole, shard, mode); });
 }
 
 std::unique_ptr<PendingCollective> MeasuredCommunicator::all_reduce_sum(const at::Tensor& tensor) {

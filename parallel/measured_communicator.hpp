@@ -31,8 +31,12 @@ class MeasuredCommunicator final : public Communicator {
   at::Tensor buffer(int64_t numel, const at::TensorOptions& options) override {
     return communicator_->buffer(numel, options);
   }
+  int64_t reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) override {
+    return communicator_->reserve_reduce_scatter(numel, options);
+  }
   std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) override;
-  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard) override;
+  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
+                                                        SumMode mode = SumMode::kOverwrite) override;
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 
   // Since the last call, in the timeline's order.

@@ -49,13 +49,13 @@ std::unique_ptr<PendingCollective> MpiCommunicator::all_gather(const at::Tensor&
   return std::make_unique<CompletedCollective>();
 }
 
-std::unique_ptr<PendingCollective> MpiCommunicator::reduce_scatter_sum(const at::Tensor& whole,
-                                                                       const at::Tensor& shard) {
+std::unique_ptr<PendingCollective> MpiCommunicator::reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
+                                                                       SumMode mode) {
   const at::Tensor addends = has_mpi_arithmetic(whole) ? whole : whole.to(at::kFloat);
   const at::Tensor sum = at::empty({shard.numel()}, addends.options());
   MPZERO_MPI_CHECK(MPI_Reduce_scatter_block(addends.data_ptr(), sum.data_ptr(), as_count(shard.numel()),
                                             arithmetic_type(addends), MPI_SUM, MPI_COMM_WORLD));
-  shard.copy_(sum);
+  mode == SumMode::kAdd ? shard.add_(sum) : shard.copy_(sum);
   return std::make_unique<CompletedCollective>();
 }
 

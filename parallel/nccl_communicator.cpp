@@ -2,12 +2,14 @@
 
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <nccl.h>
 
 #include <exception>
 
 #include "base/error.hpp"
+#include "parallel/slice_sum.hpp"
 
 // Throws Failure naming the NCCL call, the rank and NCCL's last words.
 #define MPZERO_NCCL_CHECK(call)                                                                      \
@@ -44,15 +46,31 @@ ncclDataType_t nccl_type(const at::Tensor& tensor) {
   }
 }
 
+// Whether copy engines reach from each rank's GPU to each other's: all ranks on this machine, and their GPUs peers.
+bool all_peers(const MpiRuntime& mpi) {
+  if (mpi.local_size() != mpi.world_size()) return false;
+  for (int from = 0; from < mpi.local_size(); ++from) {
+    for (int to = 0; to < mpi.local_size(); ++to) {
+      int reaches = 1;
+      if (from != to && cudaDeviceCanAccessPeer(&reaches, from, to) != cudaSuccess) reaches = 0;
+      if (reaches == 0) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine)
-    : rank_(mpi.rank()), world_size_(mpi.world_size()), stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)) {
+    : rank_(mpi.rank()),
+      world_size_(mpi.world_size()),
+      stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)),
+      copy_engines_(engine == NcclEngine::kCopyEngines && world_size_ > 1 && all_peers(mpi)) {
   ncclUniqueId id{};
   if (rank_ == 0) MPZERO_NCCL_CHECK(ncclGetUniqueId(&id));
   mpi.broadcast(&id, sizeof id);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  if (engine == NcclEngine::kCopyEngines) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+  if (copy_engines_) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
   MPZERO_NCCL_CHECK(ncclCommInitRankConfig(&comm_, world_size_, id, rank_, &config));
 }
 
@@ -107,10 +125,37 @@ std::unique_ptr<PendingCollective> NcclCommunicator::all_gather(const at::Tensor
   return finish();
 }
 
+int64_t NcclCommunicator::reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) {
+  if (!copy_engines_ || options.dtype() == at::kDouble) return 0;
+  if (!arrived_.defined() || arrived_.numel() < numel || arrived_.dtype() != options.dtype()) {
+    arrived_ = buffer(numel, options);
+  }
+  return static_cast<int64_t>(arrived_.nbytes());
+}
+
+void NcclCommunicator::exchange_and_sum(const at::Tensor& whole, const at::Tensor& shard, SumMode mode) {
+  reserve_reduce_scatter(whole.numel(), whole.options());
+  const at::Tensor slices = arrived_.narrow(0, 0, whole.numel()).view({world_size_, shard.numel()});
+  MPZERO_NCCL_CHECK(ncclAlltoAll(whole.data_ptr(), slices.data_ptr(), static_cast<size_t>(shard.numel()),
+                                 nccl_type(whole), comm_, start()));
+  const c10::StreamGuard on_stream(stream_);
+  sum_slices(slices, shard, mode);
+}
+
 std::unique_ptr<PendingCollective> NcclCommunicator::reduce_scatter_sum(const at::Tensor& whole,
-                                                                        const at::Tensor& shard) {
-  MPZERO_NCCL_CHECK(ncclReduceScatter(whole.data_ptr(), shard.data_ptr(), static_cast<size_t>(shard.numel()),
+                                                                        const at::Tensor& shard, SumMode mode) {
+  if (copy_engines_ && whole.scalar_type() != at::kDouble) {
+    exchange_and_sum(whole, shard, mode);
+    return finish();
+  }
+  const bool direct = mode == SumMode::kOverwrite && shard.scalar_type() == whole.scalar_type();
+  const at::Tensor sum = direct ? shard : whole.narrow(0, rank_ * shard.numel(), shard.numel());
+  MPZERO_NCCL_CHECK(ncclReduceScatter(whole.data_ptr(), sum.data_ptr(), static_cast<size_t>(shard.numel()),
                                       nccl_type(whole), ncclSum, comm_, start()));
+  if (!direct) {
+    const c10::StreamGuard on_stream(stream_);
+    mode == SumMode::kAdd ? shard.add_(sum) : shard.copy_(sum);
+  }
   return finish();
 }
 

@@ -14,8 +14,10 @@ namespace mpzero::parallel {
 
 // Who moves the bytes of a collective where both ways exist.
 enum class NcclEngine {
-  kKernels,     // kernels on some of the multiprocessors
-  kCopyEngines  // the GPU's copy engines (gathers inside one NVLink domain): compute keeps all multiprocessors
+  kKernels,  // kernels on some of the multiprocessors
+  // The GPU's copy engines, where all ranks' GPUs reach each other's memory: gathers leave the multiprocessors alone,
+  // and a sum is an exchange of slices by copy engines and one pass of this rank over what has arrived.
+  kCopyEngines
 };
 
 // Collectives over tensors on the GPU, on a high-priority stream of their own, so that they run beside compute. One
@@ -23,7 +25,7 @@ enum class NcclEngine {
 class NcclCommunicator final : public Communicator {
  public:
   // Collective over all ranks of `mpi`, which carries NCCL's unique id. The current CUDA device is the rank's.
-  explicit NcclCommunicator(MpiRuntime& mpi, NcclEngine engine = NcclEngine::kKernels);
+  explicit NcclCommunicator(MpiRuntime& mpi, NcclEngine engine = NcclEngine::kCopyEngines);
   ~NcclCommunicator() override;
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
@@ -33,8 +35,10 @@ class NcclCommunicator final : public Communicator {
   // Mapped by all ranks that can reach it (a symmetric window), so that data goes straight from buffer to buffer;
   // registered with the network elsewhere, where NCCL can. Outside PyTorch's allocator.
   at::Tensor buffer(int64_t numel, const at::TensorOptions& options) override;
+  int64_t reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) override;
   std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) override;
-  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard) override;
+  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
+                                                        SumMode mode = SumMode::kOverwrite) override;
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 
  private:
@@ -46,12 +50,15 @@ class NcclCommunicator final : public Communicator {
   // The stream, made to wait for what the current stream has queued.
   c10::cuda::CUDAStream& start();
   std::unique_ptr<PendingCollective> finish();
+  void exchange_and_sum(const at::Tensor& whole, const at::Tensor& shard, SumMode mode);
 
   int rank_;
   int world_size_;
   ncclComm* comm_ = nullptr;
   c10::cuda::CUDAStream stream_;
   std::vector<Buffer> buffers_;
+  bool copy_engines_;
+  at::Tensor arrived_;  // the slices of all ranks, where copy engines exchange them
 };
 
 }  // namespace mpzero::parallel

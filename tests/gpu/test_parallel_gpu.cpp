@@ -72,11 +72,13 @@ TEST_CASE("GPU AdamW and sums of squares do not depend on how their tensors are 
   }
 }
 
-TEST_CASE("NCCL collectives") {
+TEST_CASE("NCCL collectives, by copy engines and by kernels") {
   const auto device = rank_gpu();
   if (!device) return;
-  NcclCommunicator communicator(mpi());
-  check_collectives(communicator, *device);
+  for (const NcclEngine engine : {NcclEngine::kCopyEngines, NcclEngine::kKernels}) {
+    NcclCommunicator communicator(mpi(), engine);
+    check_collectives(communicator, *device);
+  }
 }
 
 TEST_CASE("every ZeRO stage trains on GPUs as a serial fp64 run does") {

@@ -43,6 +43,17 @@ inline void check_collectives(Communicator& communicator, at::Device device) {
       communicator.reduce_scatter_sum(whole, shard)->wait();
       REQUIRE(shard.equal(sum));
 
+      // From and to the communicator's own memory, added up over two calls, in the same type and in fp32.
+      for (const at::ScalarType kept : {dtype, dtype == at::kDouble ? dtype : at::kFloat}) {
+        const at::Tensor own = communicator.buffer(n * world_size, options);
+        const at::Tensor kept_shard = communicator.buffer(n, options.dtype(kept));
+        for (const SumMode mode : {SumMode::kOverwrite, SumMode::kAdd}) {
+          own.copy_(ramp * (rank + 1));
+          communicator.reduce_scatter_sum(own, kept_shard, mode)->wait();
+        }
+        REQUIRE(kept_shard.equal((sum * 2).to(kept)));
+      }
+
       whole = ramp * (rank + 1);
       communicator.all_reduce_sum(whole)->wait();
       REQUIRE(whole.equal(ramp * factor));

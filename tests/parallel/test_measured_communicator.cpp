@@ -20,7 +20,7 @@ class SlowCommunicator final : public Communicator {
     return Communicator::buffer(numel, options);
   }
   std::unique_ptr<PendingCollective> all_gather(const at::Tensor&, const at::Tensor&) override { return start(); }
-  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&) override {
+  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&, SumMode) override {
     return start();
   }
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor&) override { return start(); }
