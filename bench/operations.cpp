@@ -98,7 +98,7 @@ void Operations::head(int64_t chunk) {
                      Gradient(gradients[static_cast<size_t>(set)], /*empty=*/false).add_matmul(logits[set], x[set]);
                      return Tensors{};
                    });
-  norm_backward(part, "rms_norm", 1, false);
+  norm_backward(part, "rms_norm backward", 1, false);
 }
 
 void Operations::ends(WholeStep& step) {

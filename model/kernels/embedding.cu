@@ -1,4 +1,6 @@
-#include <ATen/ops/sort.h>
+#include <ATen/cuda/cub.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty_like.h>
 
 #include "model/kernels/cuda.hpp"
 #include "model/kernels/device.cuh"
@@ -33,7 +35,9 @@ __global__ void segment_sum_kernel(const int64_t* sorted_rows, const int64_t* po
       for (int u = 0; u < kUnroll; ++u) packs[u] = load<T, kPack>(values + positions[i + u] * columns + column);
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        for (int j = 0; j < kPack; ++j) sum[j] += static_cast<float>(packs[u].v[j]);
+        float value[kPack];
+        widen(packs[u], value);
+        for (int j = 0; j < kPack; ++j) sum[j] += value[j];
       }
     }
     for (; i < end; ++i) {
@@ -41,9 +45,14 @@ __global__ void segment_sum_kernel(const int64_t* sorted_rows, const int64_t* po
       for (int j = 0; j < kPack; ++j) sum[j] += static_cast<float>(pack.v[j]);
     }
     Out* target = gradient + row * columns + column;
-    Out added[kPack];
-    for (int j = 0; j < kPack; ++j) added[j] = static_cast<Out>(static_cast<float>(target[j]) + sum[j]);
-    for (int j = 0; j < kPack; ++j) target[j] = added[j];
+    constexpr int kOutPack = std::min<int>(kPack, 16 / sizeof(Out));
+#pragma unroll
+    for (int first = 0; first < kPack; first += kOutPack) {
+      float total[kOutPack];
+      widen(load<Out, kOutPack>(target + first), total);
+      for (int j = 0; j < kOutPack; ++j) total[j] += sum[first + j];
+      store<Out, kOutPack>(target + first, rounded<Out>(total));
+    }
   }
 }
 
@@ -54,18 +63,24 @@ void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& row
   TORCH_CHECK(weight_gradient.is_contiguous(), "embedding_backward wants a contiguous gradient");
   if (rows.numel() == 0) return;
   const at::Tensor values = values_in.contiguous();
-  const auto [sorted, positions] = at::sort(rows, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const at::Tensor unsorted = rows.contiguous(), order = at::arange(rows.numel(), rows.options());
+  const at::Tensor sorted = at::empty_like(unsorted), positions = at::empty_like(order);
   const int64_t count = rows.size(0), columns = values.size(1);
+  // The sort is stable, and looks at the bits that rows of the gradient can have only.
+  at::cuda::cub::radix_sort_pairs(unsorted.const_data_ptr<int64_t>(), sorted.mutable_data_ptr<int64_t>(),
+                                  order.const_data_ptr<int64_t>(), positions.mutable_data_ptr<int64_t>(), count,
+                                  /*descending=*/false, /*begin_bit=*/0,
+                                  at::cuda::cub::get_num_bits(static_cast<uint64_t>(weight_gradient.size(0))));
   with_type(values.scalar_type(), [&](auto value_type) {
     using T = decltype(value_type);
     with_type(weight_gradient.scalar_type(), [&](auto out_type) {
       using Out = decltype(out_type);
       const T* data = values.const_data_ptr<T>();
-      with_pack<T>(columns, {data}, [&](T, auto pack) {
+      Out* out = weight_gradient.mutable_data_ptr<Out>();
+      with_pack<T>(columns, {data, out}, [&](T, auto pack) {
         segment_sum_kernel<T, Out, pack()><<<static_cast<unsigned>(count), block_threads(columns / pack(), 512), 0,
                                              c10::cuda::getCurrentCUDAStream()>>>(
-            sorted.const_data_ptr<int64_t>(), positions.const_data_ptr<int64_t>(), data,
-            weight_gradient.mutable_data_ptr<Out>(), count, columns);
+            sorted.const_data_ptr<int64_t>(), positions.const_data_ptr<int64_t>(), data, out, count, columns);
         C10_CUDA_KERNEL_LAUNCH_CHECK();
       });
     });

@@ -315,6 +315,14 @@ TEST_CASE("the embedding's gradient on the GPU") {
       const at::Tensor gradient = run();
       CHECK(relative_error(gradient, expected) < 1e-5);
       CHECK(bitwise_equal(run(), gradient));
+      // Into a bf16 gradient that holds something, at an address of no vector too.
+      for (const int64_t offset : {0, 1}) {
+        const Pair before({vocabulary * columns + offset}, at::kBFloat16);
+        const at::Tensor sum = before.gpu.narrow(0, offset, vocabulary * columns).view({vocabulary, columns});
+        embedding_backward(sum, gpu_rows, values.gpu);
+        const at::Tensor exact = before.exact.narrow(0, offset, vocabulary * columns).view({vocabulary, columns});
+        CHECK(relative_error(sum, exact + expected) < 1.2e-2);
+      }
     }
   }
 }
