@@ -40,7 +40,8 @@ class FakeCommunicator final : public parallel::Communicator {
   int rank() const override { return 0; }
   int world_size() const override { return 2; }
   std::unique_ptr<PendingCollective> all_gather(const at::Tensor&, const at::Tensor&) override { return start(); }
-  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&) override {
+  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&,
+                                                        parallel::SumMode) override {
     return start();
   }
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor&) override { return start(); }
