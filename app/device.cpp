@@ -73,4 +73,8 @@ int64_t peak_memory_bytes(const at::Device& device) {
   return stats.reserved_bytes[0].peak;
 }
 
+int64_t peak_allocated_bytes(const at::Device& gpu) {
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(gpu.index()).allocated_bytes[0].peak;
+}
+
 }  // namespace mpzero

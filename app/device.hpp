@@ -20,7 +20,9 @@ void share_cores(const parallel::MpiRuntime& mpi);
 // e.g. "2 x NVIDIA H200, 8 threads a rank" or "CPU, 2 ranks of 4 threads".
 std::string describe_devices(const at::Device& device, const parallel::MpiRuntime& mpi);
 
-// The most bytes so far that this rank's tensors took from the GPU, or its process from the machine.
+// The most bytes so far that PyTorch's allocator took from the GPU for this rank, or its process from the machine.
 int64_t peak_memory_bytes(const at::Device& device);
+// The most bytes so far that this rank's tensors held of a GPU's memory.
+int64_t peak_allocated_bytes(const at::Device& gpu);
 
 }  // namespace mpzero

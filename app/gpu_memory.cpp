@@ -24,9 +24,7 @@ GpuMemory gpu_memory(const at::Device& gpu) {
   return {.total = static_cast<int64_t>(total),
           .free = static_cast<int64_t>(free),
           .reserved = stats.reserved_bytes[0].current,
-          .reserved_peak = stats.reserved_bytes[0].peak,
-          .allocated = stats.allocated_bytes[0].current,
-          .allocated_peak = stats.allocated_bytes[0].peak};
+          .allocated = stats.allocated_bytes[0].current};
 }
 
 // With fixed blocks, what is left of a large block beside a smaller tensor is lost to tensors that are larger than the

@@ -14,8 +14,8 @@ namespace mpzero {
 struct GpuMemory {
   int64_t total = 0;
   int64_t free = 0;  // for all processes
-  int64_t reserved = 0, reserved_peak = 0;
-  int64_t allocated = 0, allocated_peak = 0;
+  int64_t reserved = 0;
+  int64_t allocated = 0;
 
   // Taken by everything but PyTorch's allocator: the CUDA context, NCCL, other processes.
   int64_t outside_allocator() const { return total - free - reserved; }

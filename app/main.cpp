@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "app/gpu_memory.hpp"
 #include "app/options.hpp"
 #include "app/train.hpp"
 #include "base/error.hpp"
@@ -40,6 +41,10 @@ constexpr const char* kOutOfHostMemory =
     "out of host memory; lower train_micro_batch_size_per_gpu, give --recompute full, shard more with a higher ZeRO "
     "stage or more ranks, or take a smaller model";
 
+constexpr const char* kGpuTaken =
+    "the GPU has no memory left before training began; `nvidia-smi` lists the processes that hold it: end them, or "
+    "choose other GPUs with CUDA_VISIBLE_DEVICES";
+
 // How long a rank that failed alone leaves the word to ranks below it that may have met the same.
 constexpr std::chrono::milliseconds kPrecedence(300);
 
@@ -62,16 +67,13 @@ int run(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
     return EXIT_SUCCESS;
   } catch (const Error& error) {
     return end_with(mpi, error.what(), error.scope(), error.exit_code());
-  } catch (const c10::OutOfMemoryError& error) {
-    return end_with(
-        mpi,
-        fmt::format("out of GPU memory; lower train_micro_batch_size_per_gpu, give --recompute full, or shard "
-                    "more with a higher ZeRO stage ({})",
-                    error.what_without_backtrace()),
-        ErrorScope::kThisRank, kUserErrorExitCode);
   } catch (const std::bad_alloc&) {
     return end_with(mpi, kOutOfHostMemory, ErrorScope::kThisRank, kUserErrorExitCode);
   } catch (const c10::Error& error) {
+    // train() explains what runs out while it trains.
+    if (is_out_of_gpu_memory(error)) {
+      return end_with(mpi, kGpuTaken, ErrorScope::kThisRank, kUserErrorExitCode);
+    }
     // What torch's allocator of host memory says; it has no class of its own.
     if (std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos) {
       return end_with(mpi, kOutOfHostMemory, ErrorScope::kThisRank, kUserErrorExitCode);

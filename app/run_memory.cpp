@@ -8,6 +8,7 @@
 #include <fstream>
 #include <limits>
 
+#include "app/device.hpp"
 #include "app/state_sizes.hpp"
 #include "app/training_pass.hpp"
 #include "app/zero_options.hpp"
@@ -17,7 +18,7 @@ namespace {
 
 // What a plan leaves free: kernels that CUDA loads and channels that NCCL opens in the first steps, rests between
 // blocks, and what the estimate of temporaries misses.
-int64_t margin(int64_t total) { return std::max(int64_t{1} << 30, total / 25); }
+int64_t margin(int64_t available) { return std::max(int64_t{512} << 20, available / 25); }
 
 // Host memory that could be taken without swapping, as the kernel estimates it.
 int64_t available_host_bytes() {
@@ -167,10 +168,10 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
           fmt::format("the run does not fit: with --recompute full it needs {} of GPU memory by plan and a GPU has {} "
                       "for it; {}",
                       gibibytes(planned_bytes()), gibibytes(plan.available),
-                      describe_changes(changes(plan.available - margin(now.total)))),
+                      describe_changes(changes(plan.available - margin(plan.available)))),
           ErrorScope::kAllRanks);
     }
-    if (automatic) plan.levels = cheapest_levels(layers, sizes, room - margin(now.total)).value_or(plan.levels);
+    if (automatic) plan.levels = cheapest_levels(layers, sizes, room - margin(plan.available)).value_or(plan.levels);
   }
   plan_ = plan;
   std::vector<model::Recompute> by_layer;
@@ -204,23 +205,33 @@ std::optional<std::string> RunMemory::warning() const {
   if (device_.is_cpu() || !plan_ || planned_bytes() <= plan_->available) return std::nullopt;
   return fmt::format("by plan the run needs {} of GPU memory and a GPU has {} for it; {}", gibibytes(planned_bytes()),
                      gibibytes(plan_->available),
-                     describe_changes(changes(plan_->available - margin(at_start_.total))));
+                     describe_changes(changes(plan_->available - margin(plan_->available))));
+}
+
+PeakMemory RunMemory::peak() const {
+  PeakMemory peak{.total = peak_memory_bytes(device_), .allocated = std::nullopt};
+  if (device_.is_cpu()) return peak;
+  const int64_t registered = plan_ ? plan_->registered : 0;
+  peak.total += registered;
+  peak.allocated = peak_allocated_bytes(device_) + registered;
+  return peak;
 }
 
 std::optional<std::string> RunMemory::comparison() const {
   if (device_.is_cpu() || !plan_) return std::nullopt;
-  const GpuMemory now = gpu_memory(device_);
-  const double fragmentation =
-      1 - static_cast<double>(now.allocated_peak) / static_cast<double>(std::max<int64_t>(1, now.reserved_peak));
+  const PeakMemory measured = peak();
+  const double fragmentation = 1 - static_cast<double>(measured.allocated.value_or(0)) /
+                                       static_cast<double>(std::max<int64_t>(1, measured.total));
   return fmt::format("Peak memory: planned {}, measured {} (allocated; reserved {}, fragmentation {:.1f}%)",
-                     gibibytes(planned_bytes()), gibibytes(now.allocated_peak + plan_->registered),
-                     gibibytes(now.reserved_peak + plan_->registered), 100 * fragmentation);
+                     gibibytes(planned_bytes()), gibibytes(measured.allocated.value_or(0)), gibibytes(measured.total),
+                     100 * fragmentation);
 }
 
 std::string RunMemory::explain_out_of_memory(const std::exception& error) const {
   const int64_t context = plan_ ? plan_->context : at_start_.outside_allocator();
   const int64_t planned = planned_bytes();
-  int64_t limit = (plan_ ? plan_->available : at_start_.total - context) - margin(at_start_.total);
+  const int64_t available = plan_ ? plan_->available : at_start_.total - context;
+  int64_t limit = available - margin(available);
   std::string what = first_line(error);
   if (refused_ && refused_->last()) {
     const RefusedAllocation& refused = *refused_->last();

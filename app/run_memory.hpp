@@ -15,6 +15,12 @@
 
 namespace mpzero {
 
+// The most memory that a rank took, in bytes.
+struct PeakMemory {
+  int64_t total = 0;  // from the GPU, by PyTorch's allocator and in NCCL's buffers; from the host on a CPU
+  std::optional<int64_t> allocated;  // of it, for tensors; on a GPU
+};
+
 // Plans a run's GPU memory, says what the plan is and how it came out, and what would help where memory is short. On
 // the CPU it plans nothing: `auto` keeps all activations there, since how much host memory a process may take is not
 // known (other processes, caches and swapping share it) and computing again costs most where compute is slow.
@@ -33,6 +39,8 @@ class RunMemory {
   std::vector<std::string> breakdown() const;
   std::optional<std::string> warning() const;
 
+  // On this rank, until now.
+  PeakMemory peak() const;
   // How the plan compares with what was measured until now, on this rank; after plan(), none on the CPU.
   std::optional<std::string> comparison() const;
 

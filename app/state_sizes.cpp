@@ -49,9 +49,15 @@ MemoryUse gradient_sizes(const std::vector<FlatLayout>& layouts, const ZeroOptio
   const bool partitioned = options.stage >= 2 && world_size > 1;
   MemoryUse use;
   std::map<int64_t, int64_t> units;
+  int64_t largest = 0;
   for (const FlatLayout& layout : layouts) {
+    largest = std::max(largest, layout.padded_numel());
     use.gradients += (partitioned ? layout.part_numel() : layout.padded_numel()) * bytes_of(kept_type);
     ++units[layout.padded_numel()];
+  }
+  // Where NCCL sums by copy engines, which it does on GPUs that reach each other, the others' slices arrive beside.
+  if (options.device.is_cuda() && layouts.front().parts() > 1) {
+    use.units_in_flight += largest * bytes_of(options.communication_dtype);
   }
   if (!partitioned && (world_size == 1 || kept_type == options.communication_dtype)) return use;
   for (const auto& [length, count] : units) {

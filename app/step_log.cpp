@@ -89,7 +89,7 @@ void StepLog::log_line(const StepReport& report) {
       fmt::format("Batch {} Loss: {:.5f}, Speed: {:.2f} samples/sec, lr: {:.6f}, Grad norm: {:.4f}, Tokens/sec: "
                   "{:.0f}, Memory: {:.2f} GiB",
                   report.step, report.loss, samples_per_step / step_seconds, report.lr, report.grad_norm,
-                  tokens_per_step / step_seconds, static_cast<double>(report.peak_memory_bytes) / kGibibyte));
+                  tokens_per_step / step_seconds, static_cast<double>(report.peak_memory.total) / kGibibyte));
   std::string time = describe(split, step_seconds, exposed_shares);
   if (peak_step_seconds_) time += fmt::format("; MFU {:.1f}%", *peak_step_seconds_ / step_seconds * 100);
   say(time);
@@ -112,7 +112,10 @@ void StepLog::write_metrics(const StepReport& report) {
                                     {"exposed_gradients_seconds", split.exposed_gradients},
                                     {"optimizer_seconds", split.optimizer},
                                     {"data_seconds", split.data},
-                                    {"peak_memory_bytes", static_cast<double>(report.peak_memory_bytes)}}};
+                                    {"peak_memory_bytes", static_cast<double>(report.peak_memory.total)}}};
+  if (report.peak_memory.allocated) {
+    metrics.extra.emplace_back("peak_allocated_bytes", static_cast<double>(*report.peak_memory.allocated));
+  }
   if (peak_step_seconds_) metrics.extra.emplace_back("mfu", *peak_step_seconds_ / report.seconds);
   if (report.validation_loss) metrics.extra.emplace_back("validation_loss", *report.validation_loss);
   metrics_->write(metrics);

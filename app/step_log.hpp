@@ -6,6 +6,7 @@
 #include <string>
 
 #include "app/run_config.hpp"
+#include "app/run_memory.hpp"
 #include "app/step_timer.hpp"
 #include "base/process_group.hpp"
 #include "base/progress.hpp"
@@ -22,7 +23,7 @@ struct StepReport {
   double seconds = 0;
   StepSplit split;  // of this rank; see StepTimer::finish_step
   int64_t tokens_seen = 0;
-  int64_t peak_memory_bytes = 0;  // of this rank
+  PeakMemory peak_memory;  // of this rank
   std::optional<double> validation_loss;
 };
 

@@ -1,6 +1,7 @@
 #include <numeric>
 
 #include "app/state_sizes.hpp"
+#include "parallel/flat_unit.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
@@ -19,7 +20,8 @@ class LoneRank final : public parallel::Communicator {
   std::unique_ptr<parallel::PendingCollective> all_gather(const at::Tensor&, const at::Tensor&) override {
     return std::make_unique<parallel::CompletedCollective>();
   }
-  std::unique_ptr<parallel::PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&) override {
+  std::unique_ptr<parallel::PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&,
+                                                                  parallel::SumMode) override {
     return std::make_unique<parallel::CompletedCollective>();
   }
   std::unique_ptr<parallel::PendingCollective> all_reduce_sum(const at::Tensor&) override {
@@ -98,9 +100,13 @@ TEST_CASE("what is offloaded from a GPU moves to the host") {
   const std::vector<UnitSpec> units = make_units();
   const std::vector<size_t> uses = make_uses(units.size());
   ZeroOptions options;
-  options.device = at::Device(at::kCUDA, 0);
   options.stage = 3;
+  const MemoryUse on_cpu = state_sizes(units, options, 2, uses);
+  options.device = at::Device(at::kCUDA, 0);
   const MemoryUse kept = state_sizes(units, options, 2, uses);
+  CHECK(kept.parameters == on_cpu.parameters);
+  // One buffer more, for the slices that the other rank sends of the largest unit, the head.
+  CHECK(kept.units_in_flight - on_cpu.units_in_flight == parallel::FlatLayout(101 * 33 + 33, 2).padded_numel() * 2);
   CHECK(host_bytes(kept) == 0);
   options.optimizer_placement = parallel::Placement::kHost;
   const MemoryUse offloaded = state_sizes(units, options, 2, uses);

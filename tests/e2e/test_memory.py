@@ -1,0 +1,108 @@
+"""GPU memory: what is planned, what is measured, and what a run that does not fit says. Needs a GPU."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tiny_run import TinyRun
+from trainer import num_gpus
+
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(num_gpus() == 0, reason="no GPU")]
+
+GIB = 2**30
+
+# Layers that keep 0.7 GiB each at 16,384 tokens, with 1.3 GiB of states: 5 GiB in all, 3 GiB where all is recomputed.
+WIDE = [
+    "--hidden_size=1024",
+    "--intermediate_size=4096",
+    "--num_hidden_layers=4",
+    "--num_attention_heads=8",
+    "--num_key_value_heads=8",
+    "--head_dim=128",
+    "--max_steps=3",
+    "--validation_freq=0",
+]
+
+HOLD = """
+import sys, torch
+free, _ = torch.cuda.mem_get_info()
+held = torch.empty(free - int(sys.argv[1]), dtype=torch.uint8, device="cuda")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def memory_left(gibibytes: float) -> Iterator[None]:
+    """Another process holds all but this much of the first GPU."""
+    words = [sys.executable, "-c", HOLD, str(int(gibibytes * GIB))]
+    holder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        yield
+    finally:
+        holder.communicate()
+
+
+def wide_run(folder: Path) -> TinyRun:
+    return TinyRun(folder, ranks=1, micro_batch=1024, bf16=True, device="cuda")
+
+
+def planned_and_measured(output: str) -> tuple[float, float]:
+    found = re.search(r"Peak memory: planned ([\d.]+) GiB, measured ([\d.]+) GiB \(allocated; reserved", output)
+    assert found, output
+    return float(found[1]), float(found[2])
+
+
+@pytest.mark.parametrize("level", ["none", "selective", "full"])
+def test_the_plan_is_what_is_measured(tmp_path: Path, level: str) -> None:
+    run = wide_run(tmp_path)
+    result = run.train(*WIDE, f"--recompute={level}")
+    assert f"recompute {level} x 4" in result.stdout
+    planned, measured = planned_and_measured(result.stdout)
+    assert abs(planned - measured) <= 0.05 * measured, result.stdout
+    last = run.metrics()[-1]
+    assert last["peak_allocated_bytes"] <= last["peak_memory_bytes"]
+
+
+def test_auto_keeps_all_where_there_is_room(tmp_path: Path) -> None:
+    assert "recompute none x 4" in wide_run(tmp_path).train(*WIDE).stdout
+
+
+def test_auto_recomputes_where_memory_is_short(tmp_path: Path) -> None:
+    with memory_left(5.0):
+        result = wide_run(tmp_path).train(*WIDE)
+    assert "recompute none x 4" not in result.stdout
+    assert re.search(r"recompute .*(selective|full) x \d", result.stdout), result.stdout
+
+
+def refusal(run: TinyRun, *flags: str) -> str:
+    result = run.train(*WIDE, *flags, check=False)
+    assert result.returncode == 2, result.stdout + result.stderr
+    sentences = [line for line in result.stderr.splitlines() if line.startswith("mpzero: error: ")]
+    assert len(sentences) == 1, result.stderr
+    return sentences[0]
+
+
+def test_out_of_memory_in_a_step_names_what_would_fit(tmp_path: Path) -> None:
+    with memory_left(4.0):
+        sentence = refusal(wide_run(tmp_path), "--recompute=none")
+    assert "out of GPU memory while training" in sentence
+    assert re.search(r"[\d.]+ GiB were asked for while [\d.]+ GiB of [\d.]+ GiB are free", sentence)
+    for part in ("parameters", "gradients", "optimizer states", "activations", "workspace"):
+        assert re.search(rf"{part} [\d.]+ GiB", sentence)
+    assert re.search(r"what would fit: --recompute (selective|full) \(saves [\d.]+ GiB\)", sentence)
+    assert ", or train_micro_batch_size_per_gpu " in sentence
+
+
+def test_states_that_do_not_fit_are_told_before_the_first_step(tmp_path: Path) -> None:
+    with memory_left(1.5):
+        sentence = refusal(wide_run(tmp_path))
+    assert "out of GPU memory while the training state was made" in sentence
+    assert "optimizer states" in sentence
