@@ -46,7 +46,7 @@ __device__ SoftmaxSum warp_merge(SoftmaxSum x) {
   return x;
 }
 
-constexpr float kLog2E = 1.4426950408889634f;
+[[maybe_unused]] constexpr float kLog2E = 1.4426950408889634f;
 
 // The largest element of packs given as their bits.
 template <typename T, int kPacks>
@@ -67,7 +67,9 @@ __device__ float largest(const uint4 (&packs)[kPacks]) {
 }
 
 // Keeps the compiler from holding what it computed out of `bits` before: the registers are needed.
-__device__ void forget(uint4& bits) { asm volatile("" : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w)); }
+[[maybe_unused]] __device__ void forget(uint4& bits) {
+  asm volatile("" : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w));
+}
 
 // One cluster of kCluster blocks a row: together they hold it in registers, kPacks packs a thread, so that it is read
 // once and written once. Several clusters share a multiprocessor: while one waits for memory, another computes the
