@@ -57,9 +57,9 @@ def train_hugging_face(arguments: argparse.Namespace, config: dict, weights: Pat
     """Trains on the same windows; the metrics of each step, under mpzero's names."""
     device = torch.device(arguments.device)
     dtype = torch.float32 if arguments.fp32 else torch.bfloat16
-    model = make_model(config, torch.float32)
+    with device:
+        model = make_model(config, torch.float32)
     model.load_state_dict(type(model).from_pretrained(weights, dtype=torch.float32).state_dict())
-    model.to(device)
     # Parameters are copies of the masters in the type to compute in; a tied head is one parameter in both.
     masters = [parameter.detach().clone() for parameter in model.parameters()]
     model.to(dtype)

@@ -103,8 +103,8 @@ def users_files(visit: Visit) -> None:
         "endless": True,
         "limit": 170,
     }
-    for ranks in (2, 4):
-        visit.train(f"users_llama3_8b_zero3_{ranks}gpu", ranks=ranks, **llama)
+    if visit.gpus > 1:
+        visit.train(f"users_llama3_8b_zero3_{visit.gpus}gpu", ranks=visit.gpus, **llama)
 
 
 def speeds(visit: Visit) -> None:
@@ -119,23 +119,28 @@ def speeds(visit: Visit) -> None:
     large = {"random": True, "endless": True, "steps": 25, "warm_up": 4, "limit": 170}
     qwen = {"model_type": "qwen2_5_7b", "ranks": 1, "stage": 2, "micro_batch": 1, "gas": 4, "seq_length": 8192}
     visit.train("speed_qwen2_5_7b", bf16_moments=True, **qwen, **large)
-    for ranks in (2, 4):
-        for stage in (2, 3):
-            visit.train(
-                f"speed_qwen3_zero{stage}_{ranks}gpu_mb8", **{**shared, "ranks": ranks, "stage": stage}, micro_batch=8
-            )
-        llama = {"model_type": "llama_3_8b", "ranks": ranks, "stage": 3, **large}
-        name = f"speed_llama3_8b_zero3_{ranks}gpu"
-        visit.train(f"{name}_t8192", micro_batch=1, seq_length=8192, **llama)
-        visit.train(f"{name}_t512", micro_batch=4, gas=4, seq_length=512, **llama)
+    ranks = visit.gpus
+    if ranks < 2:
+        return
+    for stage in (2, 3):
+        name = f"speed_qwen3_zero{stage}_{ranks}gpu_mb8"
+        visit.train(name, **{**shared, "ranks": ranks, "stage": stage}, micro_batch=8)
+    llama = {"model_type": "llama_3_8b", "ranks": ranks, "stage": 3, **large}
+    name = f"speed_llama3_8b_zero3_{ranks}gpu"
+    visit.train(f"{name}_t8192", micro_batch=1, seq_length=8192, **llama)
+    visit.train(f"{name}_t512", micro_batch=4, gas=4, seq_length=512, **llama)
+
+
+def named(visit: Visit, name: str) -> bool:
+    """Whether --only names this run by its beginning: "speed" asks for no "peer_deepspeed_…"."""
+    return any(name.startswith(word) for word in visit.settings.only)
 
 
 def peers(visit: Visit) -> None:
     """The peers' own runs; what they print is read by read_peers."""
 
     def peer(name: str, gpus: int, limit: float, *command: str) -> None:
-        # Asked for by name only.
-        if not visit.settings.only or not visit.wanted(name) or gpus > visit.gpus:
+        if not named(visit, name) or gpus > visit.gpus:
             return
         visit.run(name, [sys.executable, *command], limit)
         found = read_peers([visit.logs / f"{name}.log"])
@@ -153,7 +158,7 @@ def peers(visit: Visit) -> None:
         ("users_llama3_8b_zero3_4gpu", 4),
     ):
         peer(f"peer_deepspeed_{work}", gpus, 240, deepspeed, work, f"--gpus={gpus}")
-    if visit.settings.only and visit.wanted("compare_hugging_face") and visit.gpus > 0:
+    if named(visit, "compare_hugging_face") and visit.gpus > 0:
         folder = visit.settings.scratch / "compare_hugging_face"
         command = [sys.executable, str(BENCH / "compare_hugging_face.py"), str(folder), "--device=cuda"]
         command += [f"--build={visit.settings.build}", f"--train_data={visit.settings.train_data}"]

@@ -90,3 +90,11 @@ def test_random_tokens(visit: Visit) -> None:
         assert (tokens.min(), tokens.max(), len(tokens)) == (0, 999, 1 << 23)
         assert list(file["document_offsets"]) == [0, len(tokens)]
         assert file.attrs["max_token_id"] == 999
+
+
+def test_peers_run_only_where_they_are_named(visit: Visit) -> None:
+    from gpu_run import named
+
+    visit.settings = Settings(**{**visit.settings.__dict__, "only": ("speed", "peer_hugging_face")})
+    assert named(visit, "peer_hugging_face")
+    assert not named(visit, "peer_deepspeed_users_qwen3_zero2")
