@@ -126,7 +126,7 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, Saved& s, Grad
 }
 
 // d_attended [B, T, heads, D] -> the gradient of the packed projection [N, (heads + 2 * kv_heads) * D].
-at::Tensor heads_backward(const Layer& layer, const at::Tensor& d_attended, Saved& s, Gradients gradients,
+at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, Saved& s, Gradients gradients,
                           RowSums& sums) {
   const auto& [config, layout, matmuls, w, rope, heads] = layer;
   if (!s.qk.defined()) s.qk = qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
@@ -134,6 +134,7 @@ at::Tensor heads_backward(const Layer& layer, const at::Tensor& d_attended, Save
   const AttentionGradients attention =
       attention_backward(choose_attention_kernel(q), d_attended, q, s.qk.narrow(2, heads.query, heads.key_value),
                          s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value), s.attended);
+  d_attended.reset();
   s.attended = {};
   const QkRopeGradients qk = qk_rope_backward(attention.dq, attention.dk, attention.dv, s.qkv, heads, w.qk_norm, rope);
   if (w.qk_norm.defined()) {

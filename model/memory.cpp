@@ -1,31 +1,158 @@
-// How much memory the passes of decoder.hpp take.
+// How much memory the passes of decoder.hpp take: the tensors of layer.cpp and head.cpp, counted.
+#include <ATen/Context.h>
+
+#include <algorithm>
+
 #include "model/decoder.hpp"
 #include "model/kernels/accumulate_type.hpp"
 #include "model/kernels/attention.hpp"
+#include "model/kernels/cublas_lt.hpp"
 
 namespace mpzero::model {
 namespace {
 
 int64_t bytes_of(at::ScalarType type) { return static_cast<int64_t>(c10::elementSize(type)); }
 
+// What cuBLAS keeps on Hopper from the first product on, through ATen.
+constexpr int64_t kCublasBytes = 32 << 20;
+
+// The bytes that are alive while a pass runs, and the most they were.
+class Live {
+ public:
+  void make(int64_t bytes) {
+    now_ += bytes;
+    peak_ = std::max(peak_, now_);
+  }
+  void free(int64_t bytes) { now_ -= bytes; }
+  // What a kernel takes and gives back.
+  void borrow(int64_t bytes) {
+    make(bytes);
+    free(bytes);
+  }
+  int64_t peak() const { return peak_; }
+
+ private:
+  int64_t now_ = 0, peak_ = 0;
+};
+
+// Bytes of the tensors of a micro-batch by their width, and of what runs on them.
+struct Sizes {
+  int64_t tokens, element, wide;
+  int64_t hidden, query, key, inner;
+  bool fused;  // the CUDA kernels run, not the references
+  bool tuned;  // cuBLASLt's products
+
+  Sizes(const ModelConfig& config, int64_t batch, int64_t length, at::Device device, at::ScalarType type)
+      : tokens(batch * length),
+        element(bytes_of(type)),
+        wide(bytes_of(accumulate_type(type))),
+        hidden(tokens * config.hidden_size * element),
+        query(tokens * config.query_size() * element),
+        key(tokens * config.key_value_size() * element),
+        inner(tokens * config.intermediate_size * element),
+        fused(device.is_cuda() && (type == at::kFloat || type == at::kBFloat16)),
+        tuned(device.is_cuda() && type == at::kBFloat16 && !at::globalContext().deterministicAlgorithms()) {}
+
+  int64_t packed() const { return query + 2 * key; }
+  int64_t product() const { return tuned ? LtMatmul::kWorkspaceBytes : 0; }
+  // What the reference of a norm's backward takes beside its result, for rows of `bytes`: wide copies of its input and
+  // of the gradient where the type is narrow, the normalized rows, and three steps of the result.
+  int64_t norm_backward(int64_t bytes) const {
+    if (fused) return 0;
+    const int64_t widened = bytes / element * wide;
+    return element == wide ? 3 * widened : 5 * widened + bytes;
+  }
+  int64_t norm_forward(int64_t bytes) const { return fused ? 0 : 2 * (bytes / element * wide); }
+  int64_t swiglu_backward() const { return fused ? 0 : 2 * inner; }
+  // For [tokens, vocab] logits of `bytes`.
+  int64_t cross_entropy(int64_t bytes) const {
+    if (fused) return 0;
+    return bytes / element * wide * (element == wide ? 1 : 2);
+  }
+};
+
+void mlp_backward(Live& live, const Sizes& s, bool drops) {
+  live.borrow(s.inner + s.product());
+  live.make(s.inner);      // d_activated
+  live.make(2 * s.inner);  // d_gate_up
+  live.borrow(s.swiglu_backward());
+  if (drops) live.make(s.inner);
+  live.free(s.inner + 2 * s.inner);  // d_activated; gate_up
+  live.borrow(s.product());
+  live.free(s.inner);  // activated, kept or made again
+  live.make(s.hidden);
+  live.borrow(s.product());
+  live.make(s.hidden);  // dh
+  if (drops) live.make(s.hidden);
+  live.borrow(s.norm_backward(s.hidden));
+  live.free(2 * s.hidden);  // the gradient of h_normed; h
+  live.borrow(s.product());
+  live.free(s.hidden + 2 * s.inner);  // h_normed; d_gate_up
+}
+
+void attention_backward(Live& live, const Sizes& s, int64_t kernel_bytes, bool drops, bool qk_norm) {
+  live.borrow(s.product());
+  live.make(s.query);  // d_attended
+  live.borrow(s.product());
+  const int64_t qk = qk_norm ? s.query + s.key : 0;
+  if (drops) live.make(qk);
+  live.make(s.packed());  // dq, dk, dv
+  live.borrow(kernel_bytes);
+  live.free(2 * s.query);  // d_attended; attention's output
+  live.make(s.packed());   // dqkv
+  if (!s.fused) live.borrow(s.query);
+  if (qk_norm) live.borrow(std::max(s.norm_forward(s.query), s.norm_backward(s.query)));
+  live.free(qk + 2 * s.packed());  // qkv and qk; dq, dk, dv
+  live.make(s.hidden);
+  live.borrow(s.product());
+  live.make(s.hidden);  // dx
+  if (drops) live.make(s.hidden);
+  live.borrow(s.norm_backward(s.hidden));
+  live.free(s.hidden);
+  live.borrow(s.product());
+}
+
 }  // namespace
 
 // Counts the tensors of Saved (layer.cpp).
 int64_t Decoder::activation_bytes(Recompute recompute, int64_t batch, int64_t length, at::Device device,
                                   at::ScalarType type) const {
-  const int64_t tokens = batch * length, element = bytes_of(type);
-  const int64_t hidden = tokens * config_.hidden_size * element;
-  if (recompute == Recompute::kFull) return hidden;
-  const int64_t inner = tokens * config_.intermediate_size * element;
-  const int64_t query = tokens * config_.query_size() * element, key = tokens * config_.key_value_size() * element;
-  const int64_t rstd = tokens * bytes_of(accumulate_type(type));
+  const Sizes s(config_, batch, length, device, type);
+  if (recompute == Recompute::kFull) return s.hidden;
   const AttentionKernel kernel = choose_attention_kernel(device, type, config_.head_dim);
   // x, h and their rstd; the packed projection; attention's output; gate and up.
-  int64_t sum = 2 * (hidden + rstd) + (query + 2 * key) + query + 2 * inner +
+  int64_t sum = 2 * (s.hidden + s.tokens * s.wide) + s.packed() + s.query + 2 * s.inner +
                 attention_saved_bytes(kernel, batch, config_.num_attention_heads, length);
   if (recompute == Recompute::kSelective) return sum;
-  if (layout_.has(LayerRole::kQueryNorm)) sum += query + key;
-  return sum + 2 * hidden + inner;  // normed, h_normed; activated
+  if (layout_.has(LayerRole::kQueryNorm)) sum += s.query + s.key;
+  return sum + 2 * s.hidden + s.inner;  // normed, h_normed; activated
+}
+
+int64_t Decoder::workspace_bytes(int64_t batch, int64_t length, at::Device device, at::ScalarType type,
+                                 Recompute recompute) const {
+  const Sizes s(config_, batch, length, device, type);
+
+  Live head;
+  head.make(s.hidden);  // the last layer's output, which no layer keeps
+  head.borrow(s.norm_forward(s.hidden));
+  head.make(2 * s.hidden);  // normed and its gradient
+  const int64_t logits = tokens_per_chunk(s.tokens, device) * config_.vocab_size * s.element;
+  head.make(logits);
+  head.borrow(std::max(s.product(), s.cross_entropy(logits)));
+  head.free(logits);
+  head.make(s.hidden);
+  head.borrow(s.norm_backward(s.hidden));
+
+  const AttentionKernel kernel = choose_attention_kernel(device, type, config_.head_dim);
+  const bool drops = recompute == Recompute::kSelective;
+  Live layer;
+  layer.make(2 * s.hidden);  // the last layer's output until the step is over; the gradient of this one's
+  mlp_backward(layer, s, drops);
+  attention_backward(layer, s,
+                     attention_backward_bytes(kernel, batch, config_.num_attention_heads, config_.num_key_value_heads,
+                                              length, config_.head_dim, type),
+                     drops, layout_.has(LayerRole::kQueryNorm));
+  return std::max(head.peak(), layer.peak()) + (device.is_cuda() ? kCublasBytes : 0);
 }
 
 }  // namespace mpzero::model

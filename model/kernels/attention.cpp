@@ -13,6 +13,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -103,6 +104,40 @@ int64_t attention_saved_bytes(AttentionKernel kernel, int64_t batch, int64_t hea
       return log_sums(length) + kRandomState;
     case AttentionKernel::kEfficient:
       return log_sums((length + kEfficientRows - 1) / kEfficientRows * kEfficientRows) + kRandomState;
+  }
+  return 0;
+}
+
+int64_t attention_backward_bytes(AttentionKernel kernel, int64_t batch, int64_t heads, int64_t key_value_heads,
+                                 int64_t length, int64_t head_dim, at::ScalarType type) {
+  constexpr int64_t kMultiprocessors = 132;  // of an H100 or H200
+  const int64_t rows = batch * heads * length, element = static_cast<int64_t>(c10::elementSize(type));
+  const int64_t wide = static_cast<int64_t>(c10::elementSize(accumulate_type(type)));
+  const int64_t query = rows * head_dim * element, row_sums = rows * static_cast<int64_t>(sizeof(float));
+  const int64_t query_sums = row_sums * head_dim;
+  const bool grouped = heads != key_value_heads;
+  // Gradients of keys and values for each query head before a group's are added up, and what the addition is taken in.
+  const int64_t grouped_gradients =
+      grouped ? 2 * query + (wide > element ? batch * key_value_heads * length * head_dim * wide : 0) : 0;
+  switch (kernel) {
+    case AttentionKernel::kMath: {
+      // Before there are results: probabilities, their gradient, and three steps from it to that of the scores; then
+      // the first two and the last.
+      const int64_t scores = rows * length * wide, results = query + 2 * query / heads * key_value_heads;
+      const int64_t copies = (wide > element ? 4 * query / element * wide : 0) + (grouped ? 2 * query : 0);
+      return copies + std::max(5 * scores - results, 3 * scores + grouped_gradients);
+    }
+    case AttentionKernel::kCpuFlash:
+      return (grouped ? 2 * query : 0) + grouped_gradients;
+    case AttentionKernel::kEfficient:
+      return (grouped ? 2 * query : 0) + grouped_gradients + row_sums;
+    case AttentionKernel::kCudnn:
+      return query_sums + row_sums + (grouped ? 2 * query : 0);
+    case AttentionKernel::kFlash: {
+      const bool deterministic = at::globalContext().deterministicAlgorithms();
+      const int64_t splits = deterministic ? (kMultiprocessors + batch * heads - 1) / (batch * heads) : 1;
+      return splits * query_sums + row_sums + (grouped ? 2 * query : 0);
+    }
   }
   return 0;
 }

@@ -22,6 +22,9 @@ AttentionKernel choose_attention_kernel(const at::Tensor& q);
 
 // Bytes of AttentionOutput::saved.
 int64_t attention_saved_bytes(AttentionKernel kernel, int64_t batch, int64_t heads, int64_t length);
+// Bytes that attention_backward works in beside its results; for kernels of others what their sources say.
+int64_t attention_backward_bytes(AttentionKernel kernel, int64_t batch, int64_t heads, int64_t key_value_heads,
+                                 int64_t length, int64_t head_dim, at::ScalarType type);
 
 struct AttentionOutput {
   at::Tensor out;                 // [B, T, heads, D]

@@ -7,7 +7,7 @@
 namespace mpzero::model {
 namespace {
 
-constexpr int64_t kWorkspaceBytes = 32 << 20;  // what cuBLAS recommends for Hopper
+constexpr int64_t kWorkspaceBytes = LtMatmul::kWorkspaceBytes;
 constexpr uint32_t kAlignment = LtMatmul::kAlignment;
 
 void check(cublasStatus_t status, const char* call) {

@@ -25,6 +25,8 @@ class LtMatmul {
  public:
   // Bytes that the addresses and rows of all matrices must be multiples of.
   static constexpr uint32_t kAlignment = 16;
+  // What a product works in while it runs: what cuBLAS recommends for Hopper.
+  static constexpr int64_t kWorkspaceBytes = 32 << 20;
 
   // The algorithms that cuBLASLt proposes, the one it thinks fastest first; at most `candidates`. For the current
   // device. Throws c10::Error where there is none.

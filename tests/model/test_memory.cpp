@@ -1,5 +1,12 @@
 // What activation_bytes and workspace_bytes say, against what the passes really take on the CPU.
+#include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "tests/catch.hpp"
 #include "tests/model/flat_model.hpp"
@@ -7,6 +14,79 @@
 #include "tests/model/storages.hpp"
 
 namespace mpzero::model {
+namespace {
+
+// The bytes of CPU tensors that this thread made and still holds while it lives, and the most they were.
+class MemoryWatch {
+ public:
+  MemoryWatch() : reporter_(std::make_shared<Reporter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, reporter_) {}
+  int64_t now() const { return reporter_->now; }
+  // The most since the last call.
+  int64_t peak() { return std::exchange(reporter_->peak, reporter_->now); }
+
+ private:
+  struct Reporter final : c10::MemoryReportingInfoBase {
+    int64_t now = 0, peak = 0;
+    void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+      now += bytes;
+      peak = std::max(peak, now);
+    }
+    bool memoryProfilingEnabled() const override { return true; }
+  };
+
+  std::shared_ptr<Reporter> reporter_;
+  c10::DebugInfoGuard guard_;
+};
+
+// The most temporaries of head and layer backward, beside what the layer keeps, as a micro-batch really takes them.
+int64_t measured_workspace(const Decoder& decoder, FlatModel& model, at::ScalarType type, int64_t batch, int64_t length,
+                           Recompute recompute) {
+  const ModelConfig& config = decoder.config();
+  const at::Tensor tokens = at::randint(config.vocab_size, {batch, length}, at::kLong);
+  const size_t head = decoder.head_unit();
+  const bool tied = decoder.tied_head();
+  // Makes the rotary tables, which stay.
+  decoder.layer_forward(model.weights[1], at::randn({batch, length, config.hidden_size}).to(type), nullptr);
+  MemoryWatch watch;
+  LayerActivations kept;
+  const at::Tensor x = decoder.layer_forward(model.weights[1], at::randn({batch, length, config.hidden_size}).to(type),
+                                             &kept, recompute);
+  const int64_t kept_bytes = storage_bytes(kept.saved);
+  CHECK(watch.now() == kept_bytes + storage_bytes({x}));
+  watch.peak();
+  at::Tensor dy =
+      decoder
+          .head_forward_backward(model.weights[head], tied ? model.weights[0][0] : model.weights[head][1], x, tokens,
+                                 1.0, model.gradients[head], tied ? model.gradients[0][0] : model.gradients[head][1])
+          .dx;
+  const int64_t head_peak = watch.peak();
+  dy = decoder.layer_backward(model.weights[1], dy, kept, model.gradients[1]);
+  return std::max(head_peak, watch.peak()) - kept_bytes;
+}
+
+}  // namespace
+
+TEST_CASE("a micro-batch takes about as much beside the kept activations as workspace_bytes says") {
+  for (ModelConfig config : {small_qwen3(), small_llama(), small_qwen2()}) {
+    config.hidden_size = 192;
+    config.intermediate_size = 448;
+    config.head_dim = 32;
+    config.vocab_size = 800;
+    // Once the head needs the most, once the layer.
+    for (const int64_t max_logits : {800 * 200, 800 * 16}) {
+      const Decoder decoder(config, {.max_logits = max_logits});
+      for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+        FlatModel model(decoder, at::TensorOptions().dtype(type), type);
+        for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
+          INFO(config.model_type << " " << type << " logits " << max_logits << " " << name(recompute));
+          const int64_t measured = measured_workspace(decoder, model, type, 2, 100, recompute);
+          const int64_t estimate = decoder.workspace_bytes(2, 100, at::kCPU, type, recompute);
+          CHECK(static_cast<double>(estimate) == Approx(static_cast<double>(measured)).epsilon(0.1));
+        }
+      }
+    }
+  }
+}
 
 TEST_CASE("a layer keeps as many bytes as activation_bytes says") {
   ModelConfig one_group = small_llama();
