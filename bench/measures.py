@@ -72,7 +72,7 @@ def summarize(lines: list[dict], *, ranks: int, warm_up: int, flops: float) -> d
         if "exposed_communication_ms" in result:
             result["exposed_percent"] = round(result["exposed_communication_ms"] / result["step_ms"] * 100, 2)
     if lines:
-        for name in {name for line in lines for name in line if name.endswith("_memory_bytes")}:
+        for name in {name for line in lines for name in line if name.startswith("peak_") and name.endswith("_bytes")}:
             most = max(line.get(name, 0) for line in lines)
             result[name.replace("_bytes", "_gib")] = round(most / 2**30, 2)
     result["losses"] = [line["loss"] for line in lines]

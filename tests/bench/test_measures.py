@@ -46,7 +46,7 @@ def line(step: int, seconds: float, **more: float) -> dict:
 
 
 def test_summary() -> None:
-    steps = [line(1, 9.0, forward_seconds=1.0, peak_memory_bytes=2**31)]
+    steps = [line(1, 9.0, forward_seconds=1.0, peak_memory_bytes=2**31, peak_allocated_bytes=2**30)]
     steps += [
         line(2, 0.2, forward_seconds=0.04, exposed_communication_seconds=0.001, peak_memory_bytes=3 * 2**30),
         line(3, 0.4, forward_seconds=0.06, exposed_communication_seconds=0.006, peak_memory_bytes=2**30),
@@ -62,6 +62,7 @@ def test_summary() -> None:
     assert result["exposed_communication_ms"] == 4
     assert result["exposed_percent"] == 2
     assert result["peak_memory_gib"] == 3
+    assert result["peak_allocated_gib"] == 1
     assert result["losses"] == [9.0, 8.0, 7.0, 6.0]
 
 
