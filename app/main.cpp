@@ -42,7 +42,7 @@ constexpr const char* kOutOfHostMemory =
     "stage or more ranks, or take a smaller model";
 
 constexpr const char* kGpuTaken =
-    "the GPU has no memory left before training began; `nvidia-smi` lists the processes that hold it: end them, or "
+    "the GPU's memory is taken already; `nvidia-smi` lists the processes that hold it: end them, or "
     "choose other GPUs with CUDA_VISIBLE_DEVICES";
 
 // How long a rank that failed alone leaves the word to ranks below it that may have met the same.

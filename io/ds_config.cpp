@@ -372,7 +372,7 @@ void read_checkpoint_and_memory(ObjectReader& root) {
   if (auto section = root.section("activation_checkpointing")) {
     section->not_acted_on({"partition_activations", "contiguous_memory_optimization", "synchronize_checkpoint_boundary",
                            "profile", "cpu_checkpointing", "number_checkpoints"},
-                          false, "--recompute full switches the recomputation of activations on");
+                          false, "--recompute says which activations are computed again");
     section->finish();
   }
   root.not_acted_on({"aio"}, json::object(), "it concerns NVMe only");

@@ -1,4 +1,4 @@
-"""GPU memory: what is planned, what is measured, and what a run that does not fit says. Needs a GPU."""
+"""Memory: what recomputation changes, what is planned and measured on a GPU, what a run that does not fit says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 from tiny_run import TinyRun
 from trainer import num_gpus
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(num_gpus() == 0, reason="no GPU")]
+pytestmark = pytest.mark.e2e
+needs_gpu = pytest.mark.skipif(num_gpus() == 0, reason="no GPU")
 
 GIB = 2**30
 
@@ -60,6 +61,22 @@ def planned_and_measured(output: str) -> tuple[float, float]:
     return float(found[1]), float(found[2])
 
 
+def test_recomputation_changes_no_bit_on_the_cpu(tmp_path: Path) -> None:
+    steps = {}
+    for level in ("none", "selective", "full", "auto"):
+        run = TinyRun(tmp_path / level, bf16=True)
+        output = run.train("--max_steps=4", f"--recompute={level}").stdout
+        assert "GPU memory" not in output
+        assert "Peak memory" not in output
+        steps[level] = [(line["loss"], line["grad_norm"]) for line in run.metrics()]
+        assert all("peak_allocated_bytes" not in line for line in run.metrics())
+    assert len(steps["none"]) == 4
+    assert steps["selective"] == steps["none"]
+    assert steps["full"] == steps["none"]
+    assert steps["auto"] == steps["none"]
+
+
+@needs_gpu
 @pytest.mark.parametrize("level", ["none", "selective", "full"])
 def test_the_plan_is_what_is_measured(tmp_path: Path, level: str) -> None:
     run = wide_run(tmp_path)
@@ -71,10 +88,12 @@ def test_the_plan_is_what_is_measured(tmp_path: Path, level: str) -> None:
     assert last["peak_allocated_bytes"] <= last["peak_memory_bytes"]
 
 
+@needs_gpu
 def test_auto_keeps_all_where_there_is_room(tmp_path: Path) -> None:
     assert "recompute none x 4" in wide_run(tmp_path).train(*WIDE).stdout
 
 
+@needs_gpu
 def test_auto_recomputes_where_memory_is_short(tmp_path: Path) -> None:
     with memory_left(5.0):
         result = wide_run(tmp_path).train(*WIDE)
@@ -90,6 +109,7 @@ def refusal(run: TinyRun, *flags: str) -> str:
     return sentences[0]
 
 
+@needs_gpu
 def test_out_of_memory_in_a_step_names_what_would_fit(tmp_path: Path) -> None:
     with memory_left(4.0):
         sentence = refusal(wide_run(tmp_path), "--recompute=none")
@@ -101,6 +121,15 @@ def test_out_of_memory_in_a_step_names_what_would_fit(tmp_path: Path) -> None:
     assert ", or train_micro_batch_size_per_gpu " in sentence
 
 
+@needs_gpu
+def test_auto_that_finds_nothing_to_fit_says_so_before_the_first_step(tmp_path: Path) -> None:
+    with memory_left(2.6):
+        sentence = refusal(wide_run(tmp_path))
+    assert "the run does not fit: with --recompute full it needs" in sentence
+    assert "what would fit: train_micro_batch_size_per_gpu " in sentence
+
+
+@needs_gpu
 def test_states_that_do_not_fit_are_told_before_the_first_step(tmp_path: Path) -> None:
     with memory_left(1.5):
         sentence = refusal(wide_run(tmp_path))
