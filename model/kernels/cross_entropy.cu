@@ -9,6 +9,7 @@
 namespace mpzero::model::cuda {
 namespace {
 
+constexpr float kLog2E = 1.4426950408889634f;
 constexpr int kMaxThreads = 1024;  // a block
 constexpr int kUnroll = 4;         // packs that a thread has in flight
 // Shorter rows leave a cluster's threads without work.
@@ -21,14 +22,17 @@ struct SoftmaxSum {
 
   template <typename T, int kPack>
   __device__ void add(const Pack<T, kPack>& pack) {
-    float largest = static_cast<float>(pack.v[0]);
-    for (int j = 1; j < kPack; ++j) largest = fmaxf(largest, static_cast<float>(pack.v[j]));
+    float logit[kPack];
+    widen(pack, logit);
+    float largest = logit[0];
+    for (int j = 1; j < kPack; ++j) largest = fmaxf(largest, logit[j]);
     if (largest > maximum) {
       sum *= __expf(maximum - largest);
       maximum = largest;
     }
+    const float base = maximum == -INFINITY ? 0.0f : maximum;
     float added = 0.0f;
-    for (int j = 0; j < kPack; ++j) added += __expf(static_cast<float>(pack.v[j]) - maximum);
+    for (const float value : logit) added += exp2_flushed((value - base) * kLog2E);
     sum += added;
   }
 };
@@ -45,8 +49,6 @@ __device__ SoftmaxSum warp_merge(SoftmaxSum x) {
   }
   return x;
 }
-
-[[maybe_unused]] constexpr float kLog2E = 1.4426950408889634f;
 
 // The largest element of packs given as their bits.
 template <typename T, int kPacks>
@@ -213,9 +215,10 @@ __global__ void __launch_bounds__(kMaxThreads)
   if constexpr (kBackward) {
     __syncthreads();  // x[target] has been read
     const auto gradient = [&](Pack<T, kPack>& pack) {
-      for (int j = 0; j < kPack; ++j) {
-        pack.v[j] = static_cast<T>(gradient_scale * __expf(static_cast<float>(pack.v[j]) - log_sum));
-      }
+      float value[kPack];
+      widen(pack, value);
+      for (float& v : value) v = gradient_scale * exp2_flushed((v - log_sum) * kLog2E);
+      pack = rounded<T>(value);
     };
     for (i -= stride; i - (kUnroll - 1) * stride >= 0; i -= kUnroll * stride) {
       Pack<T, kPack> packs[kUnroll];
