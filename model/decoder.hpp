@@ -90,8 +90,8 @@ class Decoder {
   int64_t activation_bytes(Recompute recompute, int64_t batch, int64_t length, at::Device device,
                            at::ScalarType type) const;
   // An estimate of the most bytes of temporaries, beside the kept activations of all layers, while the head or one
-  // layer's backward runs: chunks of logits, gradients of activations, what kernels work in. Gradients of weights are
-  // not among them.
+  // layer's backward runs: chunks of logits, gradients of activations, activations made again, what kernels work in.
+  // Gradients of weights are not among them.
   int64_t workspace_bytes(int64_t batch, int64_t length, at::Device device, at::ScalarType type,
                           Recompute recompute = Recompute::kNone) const;
 

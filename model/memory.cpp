@@ -147,6 +147,12 @@ int64_t Decoder::workspace_bytes(int64_t batch, int64_t length, at::Device devic
   const bool drops = recompute == Recompute::kSelective;
   Live layer;
   layer.make(2 * s.hidden);  // the last layer's output until the step is over; the gradient of this one's
+  if (recompute == Recompute::kFull) {
+    // All that the layer did not keep, and, until it is dropped, the output that its forward makes again.
+    layer.make(activation_bytes(Recompute::kNone, batch, length, device, type) -
+               activation_bytes(Recompute::kFull, batch, length, device, type));
+    layer.borrow(s.hidden);
+  }
   mlp_backward(layer, s, drops);
   attention_backward(layer, s,
                      attention_backward_bytes(kernel, batch, config_.num_attention_heads, config_.num_key_value_heads,

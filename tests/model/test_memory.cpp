@@ -77,7 +77,7 @@ TEST_CASE("a micro-batch takes about as much beside the kept activations as work
       const Decoder decoder(config, {.max_logits = max_logits});
       for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
         FlatModel model(decoder, at::TensorOptions().dtype(type), type);
-        for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
+        for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
           INFO(config.model_type << " " << type << " logits " << max_logits << " " << name(recompute));
           const int64_t measured = measured_workspace(decoder, model, type, 2, 100, recompute);
           const int64_t estimate = decoder.workspace_bytes(2, 100, at::kCPU, type, recompute);
