@@ -125,14 +125,14 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, Saved& s, Grad
   return norm.dx;
 }
 
-// d_attended [B, T, heads, D] -> the gradient of the packed projection [N, (heads + 2 * kv_heads) * D].
-at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, Saved& s, Gradients gradients,
-                          RowSums& sums) {
+// d_attended [N, heads * D] -> the gradient of the packed projection [N, (heads + 2 * kv_heads) * D].
+at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, Saved& s, Gradients gradients, RowSums& sums) {
   const auto& [config, layout, matmuls, w, rope, heads] = layer;
   if (!s.qk.defined()) s.qk = qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
   const at::Tensor q = s.qk.narrow(2, 0, heads.query);
   const AttentionGradients attention =
-      attention_backward(choose_attention_kernel(q), d_attended, q, s.qk.narrow(2, heads.query, heads.key_value),
+      attention_backward(choose_attention_kernel(q), d_attended.view(s.attended.out.sizes()), q,
+                         s.qk.narrow(2, heads.query, heads.key_value),
                          s.qkv.narrow(2, heads.query + heads.key_value, heads.key_value), s.attended);
   d_attended.reset();
   s.attended = {};
@@ -151,8 +151,7 @@ at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Sav
                                    RowSums& sums) {
   const auto& [config, layout, matmuls, w, rope, heads] = layer;
   gradients[layout[LayerRole::kOutput]].add_matmul(dh, s.attended.out.reshape({-1, config.query_size()}), &matmuls);
-  const at::Tensor dqkv =
-      heads_backward(layer, matmuls.data_gradient(dh, w.output).view(s.attended.out.sizes()), s, gradients, sums);
+  const at::Tensor dqkv = heads_backward(layer, matmuls.data_gradient(dh, w.output), s, gradients, sums);
   if (w.qkv_bias.defined()) {
     sums.add(gradients.subspan(layout[LayerRole::kQueryBias], 3), column_sum_rows(dqkv));
   }

@@ -385,7 +385,16 @@ TEST_CASE("whole models on the GPU agree with fp64 on the CPU") {
   ModelConfig wide_llama = wide;
   wide_llama.model_type = "llama";
   wide_llama.tie_word_embeddings = false;
-  for (const ModelConfig& config : {small_qwen3(), small_llama(), wide, wide_llama}) {
+  ModelConfig wide_qwen2 = wide;
+  wide_qwen2.model_type = "qwen2";
+  // Attention hardly changes when one vector is added to all keys, so that what the tokens contribute to the gradient
+  // of such a bias nearly cancels: in bf16 it is exact to the size of these terms, which the weight beside it shows.
+  const auto size_of_terms = [](const FlatModel& model, const std::string& name) {
+    const size_t bias = name.find("k_proj.bias");
+    if (bias == std::string::npos) return 0.0;
+    return model.gradient(name.substr(0, bias) + "k_proj.weight").abs().max().item<double>();
+  };
+  for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2(), wide, wide_llama, wide_qwen2}) {
     for (const auto& [type, gradient_type, tolerance] :
          std::vector<std::tuple<at::ScalarType, at::ScalarType, double>>{{at::kDouble, at::kDouble, 1e-9},
                                                                          {at::kFloat, at::kFloat, 1e-4},
@@ -401,7 +410,8 @@ TEST_CASE("whole models on the GPU agree with fp64 on the CPU") {
       CHECK(relative_error(gpu.forward_backward(gpu_tokens), loss) < (type == at::kBFloat16 ? 1e-2 : tolerance));
       for (const std::string& name : exact.names()) {
         INFO(name);
-        CHECK(relative_error(gpu.gradient(name), exact.gradient(name)) < tolerance);
+        const double scale = type == at::kDouble ? 0.0 : size_of_terms(exact, name);
+        CHECK(relative_error(gpu.gradient(name), exact.gradient(name), scale) < tolerance);
       }
       // Deterministic algorithms: a second run, with recomputation, has the same bits.
       const Deterministic on(true);

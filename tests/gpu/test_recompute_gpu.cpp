@@ -1,0 +1,199 @@
+// Biases, recomputation and the memory of a layer on the GPU.
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <array>
+#include <cmath>
+
+#include "model/kernels/column_sum.hpp"
+#include "model/kernels/cuda.hpp"
+#include "model/kernels/rms_norm.hpp"
+#include "model/kernels/swiglu.hpp"
+#include "model/matmuls.hpp"
+#include "tests/catch.hpp"
+#include "tests/gpu/gpu.hpp"
+#include "tests/model/compare.hpp"
+#include "tests/model/flat_model.hpp"
+#include "tests/model/small_configs.hpp"
+#include "tests/model/storages.hpp"
+
+namespace mpzero::model {
+namespace {
+
+const std::vector<at::ScalarType> kTypes{at::kFloat, at::kBFloat16};
+
+at::Tensor random(at::IntArrayRef shape, at::ScalarType type, double scale = 1.0) {
+  return at::randn(shape, at::kDouble).mul_(scale).to(type).to(at::kCUDA);
+}
+
+class Deterministic {
+ public:
+  explicit Deterministic(bool on) : before_(at::globalContext().deterministicAlgorithms()) {
+    at::globalContext().setDeterministicAlgorithms(on, false);
+  }
+  ~Deterministic() { at::globalContext().setDeterministicAlgorithms(before_, false); }
+  Deterministic(const Deterministic&) = delete;
+  Deterministic& operator=(const Deterministic&) = delete;
+
+ private:
+  bool before_;
+};
+
+c10::CachingDeviceAllocator::Stat allocated_bytes() {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(0);
+  return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+}
+
+ModelConfig wide(ModelConfig config) {
+  config.hidden_size = 1024;
+  config.intermediate_size = 3072;
+  config.num_attention_heads = 16;
+  config.num_key_value_heads = 8;
+  config.head_dim = 64;
+  config.vocab_size = 4096;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("sums over columns on the GPU") {
+  if (!have_gpu()) return;
+  for (const at::ScalarType type : kTypes) {
+    for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{
+             {1, 1}, {1, 8}, {3, 7}, {17, 1152}, {2048, 1152}, {16384, 1152}, {8192, 4608}, {999, 4097}, {40, 70000}}) {
+      INFO(type << " " << rows << "x" << columns);
+      const at::Tensor x = random({rows, columns}, type).add_(0.5);
+      REQUIRE(cuda::has_kernels(x));
+      const at::Tensor parts = column_sum_rows(x);
+      const at::Tensor expected = x.to(at::kCPU, at::kDouble).sum(0);
+      CHECK(parts.scalar_type() == at::kFloat);
+      CHECK(relative_error(parts.to(at::kDouble).sum(0), expected) < 1e-5);
+      CHECK(bitwise_equal(column_sum_rows(x), parts));
+    }
+    // An address that no vector load takes.
+    const at::Tensor apart = random({33 * 16 + 1}, type).narrow(0, 1, 33 * 16).view({33, 16});
+    CHECK(relative_error(column_sum_rows(apart).sum(0), apart.to(at::kCPU, at::kDouble).sum(0)) < 1e-5);
+  }
+  CHECK(column_sum_rows(random({0, 5}, at::kFloat)).size(0) == 0);
+}
+
+TEST_CASE("products with a bias on the GPU") {
+  if (!have_gpu()) return;
+  Matmuls matmuls;
+  for (const at::ScalarType type : kTypes) {
+    for (const auto& [rows, in, out] :
+         std::vector<std::array<int64_t, 3>>{{1, 8, 16}, {7, 9, 11}, {100, 64, 136}, {513, 896, 1152}}) {
+      INFO(type << " " << rows << "x" << in << "x" << out);
+      const at::Tensor a = random({rows, in}, type), weight = random({out, in}, type);
+      const auto wide = [](const at::Tensor& x) { return x.to(at::kCPU, at::kDouble); };
+      for (int turn = 0; turn < 3; ++turn) {  // the first one tunes; each has a bias of its own
+        const at::Tensor bias = random({out}, type, 30.0);
+        const at::Tensor expected = wide(a).matmul(wide(weight).t()) + wide(bias);
+        CHECK(relative_error(matmuls.forward_bias(a, weight, bias), expected) < (type == at::kFloat ? 2e-5 : 1.2e-2));
+      }
+      CHECK(relative_error(matmuls.forward(a, weight), wide(a).matmul(wide(weight).t())) <
+            (type == at::kFloat ? 2e-5 : 1.2e-2));
+    }
+  }
+}
+
+TEST_CASE("backward passes make the forward's result again, bit for bit, on the GPU") {
+  if (!have_gpu()) return;
+  for (const at::ScalarType type : kTypes) {
+    for (const auto& [rows, columns] :
+         std::vector<std::pair<int64_t, int64_t>>{{1, 8}, {5, 33}, {257, 128}, {1000, 896}, {999, 4096}, {65, 14336}}) {
+      for (const double scale : {1.0, 200.0}) {
+        INFO(type << " " << rows << "x" << columns << " scale " << scale);
+        const at::Tensor gate_up = random({rows, 2 * columns}, type, scale), d = random({rows, columns}, type);
+        const SwigluRecomputed both = swiglu_backward_recompute(d, gate_up);
+        CHECK(bitwise_equal(both.y, swiglu_forward(gate_up)));
+        CHECK(bitwise_equal(both.d_gate_up, swiglu_backward(d, gate_up)));
+
+        const at::Tensor x = random({rows, columns}, type, scale), weight = random({columns}, type).add_(1.0);
+        const RmsNormOutput out = rms_norm_forward(x, weight, 1e-6);
+        for (const at::Tensor& residual : {at::Tensor(), d}) {
+          const RmsNormGradients with_y = rms_norm_backward(d, x, weight, out.rstd, residual, /*with_y=*/true);
+          const RmsNormGradients without = rms_norm_backward(d, x, weight, out.rstd, residual);
+          CHECK(bitwise_equal(with_y.y, out.y));
+          CHECK(bitwise_equal(with_y.dx, without.dx));
+          CHECK(bitwise_equal(with_y.dweight_rows, without.dweight_rows));
+          CHECK_FALSE(without.y.defined());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a layer keeps as many bytes on the GPU as activation_bytes says") {
+  if (!have_gpu()) return;
+  for (const bool deterministic : {false, true}) {
+    const Deterministic scope(deterministic);
+    for (const ModelConfig& config : {wide(small_qwen3()), wide(small_llama()), wide(small_qwen2()), small_qwen3()}) {
+      const Decoder decoder(config);
+      for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+        FlatModel model(decoder, at::TensorOptions().dtype(type).device(at::kCUDA), type);
+        for (const int64_t length : {128, 145}) {
+          for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+            INFO(config.model_type << " " << type << " " << length << " " << name(recompute) << " deterministic "
+                                   << deterministic);
+            LayerActivations kept;
+            decoder.layer_forward(model.weights[1], random({2, length, config.hidden_size}, type), &kept, recompute);
+            const int64_t bytes = decoder.activation_bytes(recompute, 2, length, at::kCUDA, type);
+            // The state of attention's random numbers differs from kernel to kernel.
+            CHECK(std::abs(storage_bytes(kept.saved) - bytes) <= 64);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a micro-batch takes about as much on the GPU beside the kept activations as workspace_bytes says") {
+  if (!have_gpu()) return;
+  const int64_t batch = 4, length = 2048;
+  for (const ModelConfig& config : {wide(small_qwen3()), wide(small_qwen2())}) {
+    // Once the head needs the most, once the layer.
+    for (const int64_t max_logits : {4096 * 8192, 4096 * 256}) {
+      for (const bool deterministic : {false, true}) {
+        const Deterministic scope(deterministic);
+        at::cuda::clearCublasWorkspaces();  // they count, and are made again
+        const int64_t before = allocated_bytes().current;
+        const Decoder decoder(config, {.max_logits = max_logits});
+        FlatModel model(decoder, at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA), at::kBFloat16);
+        const at::Tensor tokens = at::randint(4096, {batch, length}, at::kLong).to(at::kCUDA);
+        const at::Tensor in = random({batch, length, config.hidden_size}, at::kBFloat16, 0.1);
+        const size_t head = decoder.head_unit();
+        const bool tied = decoder.tied_head();
+        const int64_t states = allocated_bytes().current - before;
+        const auto run = [&](Recompute recompute) {
+          LayerActivations kept;
+          const at::Tensor x = decoder.layer_forward(model.weights[1], in, &kept, recompute);
+          const int64_t kept_bytes = storage_bytes(kept.saved) - storage_bytes({in});  // `in` is among the states
+          c10::cuda::CUDACachingAllocator::resetPeakStats(0);
+          at::Tensor dy = decoder
+                              .head_forward_backward(
+                                  model.weights[head], tied ? model.weights[0][0] : model.weights[head][1], x, tokens,
+                                  1.0, model.gradients[head], tied ? model.gradients[0][0] : model.gradients[head][1])
+                              .dx;
+          dy = decoder.layer_backward(model.weights[1], dy, kept, model.gradients[1]);
+          return allocated_bytes().peak - before - states - kept_bytes;
+        };
+        for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
+          run(recompute);  // tunes, which takes memory of its own
+          const int64_t measured = run(recompute);
+          const int64_t estimate = decoder.workspace_bytes(batch, length, at::kCUDA, at::kBFloat16, recompute);
+          INFO(config.model_type << " logits " << max_logits << " " << name(recompute) << " deterministic "
+                                 << deterministic << ": " << measured << " measured, " << estimate << " estimated");
+          CHECK(static_cast<double>(estimate) == Approx(static_cast<double>(measured)).epsilon(0.1));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace mpzero::model
