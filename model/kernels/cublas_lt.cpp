@@ -51,6 +51,10 @@ LtMatmul::LtMatmul(const MatmulShape& s, int candidates)
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)),
           "cublasLtMatmulDescSetAttribute");
+    // Nobody reads it: the heuristic wants an address, and to see how it is aligned. run() sets the vector's.
+    const void* aligned = reinterpret_cast<const void*>(uintptr_t{kAlignment});
+    check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned, sizeof(aligned)),
+          "cublasLtMatmulDescSetAttribute");
   }
 
   cublasLtMatmulPreference_t preference = nullptr;

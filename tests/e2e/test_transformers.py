@@ -29,12 +29,15 @@ def transformers_loss(folder: Path, data: Path, windows: int) -> float:
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).item()
 
 
-@pytest.mark.parametrize("family", ["qwen3", "llama"])
+@pytest.mark.parametrize("family", ["qwen3", "llama", "qwen2"])
 def test_validation_loss(tmp_path: Path, family: str) -> None:
     run = TinyRun(tmp_path, stage=3)
     if family == "llama":
         llama = {**MODEL, "model_type": "llama", "architectures": ["LlamaForCausalLM"], "tie_word_embeddings": False}
         (tmp_path / "tiny.json").write_text(json.dumps(llama))
+    if family == "qwen2":
+        qwen2 = {**MODEL, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
+        (tmp_path / "tiny.json").write_text(json.dumps(qwen2))
     with h5py.File(run.data) as file:
         # 20 windows: the last of the 3 asked-for batches of 2 ranks x 4 is not full.
         validation = write_tokens(
@@ -49,3 +52,29 @@ def test_validation_loss(tmp_path: Path, family: str) -> None:
     assert transformers_loss(weights, validation, windows=20) == pytest.approx(ours, rel=1e-4)
     # The training did something, so that the agreement is not that of untouched weights.
     assert ours < run.metrics()[0]["loss"] - 0.2
+
+
+def test_weights_that_transformers_saved_start_a_run(tmp_path: Path) -> None:
+    """Of a Qwen2, whose biases are not zero here: the loss of the first step is that of transformers."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    run = TinyRun(tmp_path, stage=3)
+    sizes = {key: MODEL[key] for key in MODEL if key not in ("model_type", "architectures", "head_dim")}
+    torch.manual_seed(3)
+    model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**sizes))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.2)
+    weights = tmp_path / "weights"
+    model.save_pretrained(weights)
+    (tmp_path / "tiny.json").write_text((weights / "config.json").read_text())
+    run.train("--max_steps=1", "--shuffle=false", f"--init_from={weights}")
+    # 2 ranks x 2 sequences x 2 micro-batches.
+    expected = transformers_loss(weights, run.data, windows=8)
+    assert run.metrics()[0]["loss"] == pytest.approx(expected, rel=1e-5)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("bias"):
+                weight.zero_()
+    model.save_pretrained(tmp_path / "without_biases")
+    assert abs(transformers_loss(tmp_path / "without_biases", run.data, windows=8) - expected) > 1e-3
