@@ -172,6 +172,7 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
                         .param_persistence_threshold = section.param_persistence_threshold.value,
                         .max_live_parameters = section.max_live_parameters.value,
                         .max_reuse_distance = section.max_reuse_distance.value};
+  zero.gather_limits_automatic = !section.max_live_parameters.given() && !section.max_reuse_distance.given();
   fill_auto_sizes(section, hidden_size, zero);
 }
 

@@ -35,6 +35,7 @@ struct ZeroConfig {
   bool overlap_comm = true;
   int64_t reduce_bucket_size = 500'000'000;
   parallel::GatherLimits gather_limits;  // stage 3 only
+  bool gather_limits_automatic = false;  // they give way to what GPU memory allows
 };
 
 // What one training run does, after the command line, ds_config.json and the number of ranks have been brought together

@@ -181,6 +181,15 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
   return by_layer;
 }
 
+int64_t RunMemory::spare() const {
+  return std::max<int64_t>(0, plan_->available - margin(plan_->available) - planned_bytes());
+}
+
+void RunMemory::states_have_grown(const parallel::MemoryUse& states) {
+  if (world_size_ > 1) plan_->registered += device_bytes(states) - device_bytes(plan_->states);
+  plan_->states = states;
+}
+
 std::vector<std::string> RunMemory::breakdown() const {
   if (device_.is_cpu() || !plan_) return {};
   const ActivationSizes sizes = activation_sizes(config_.micro_batch_size);

@@ -34,6 +34,11 @@ class RunMemory {
   // --recompute auto finds none that fit.
   std::vector<model::Recompute> plan(const parallel::MemoryUse& states, ProcessGroup& group);
 
+  // After plan(): what no part of it asks for, in bytes, the same on all ranks; and that the training state has taken
+  // some of it.
+  int64_t spare() const;
+  void states_have_grown(const parallel::MemoryUse& states);
+
   // After plan(): the lines for the log, and one of warning where --recompute names more than will fit by the plan.
   // None on the CPU.
   std::vector<std::string> breakdown() const;

@@ -142,6 +142,10 @@ void Trainer::start() {
 
 void Trainer::plan_memory() {
   pass_.recompute(memory_.plan(engine_.memory_use(), mpi_));
+  if (config_.zero.gather_limits_automatic && device_.is_cuda()) {
+    engine_.parameters().use_memory(memory_.spare());
+    memory_.states_have_grown(engine_.memory_use());
+  }
   for (const std::string& line : memory_.breakdown()) log_.say(line);
   if (const std::optional<std::string> warning = memory_.warning()) log_.warn(*warning);
 }

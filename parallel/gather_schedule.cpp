@@ -52,13 +52,19 @@ bool GatherSchedule::needed_soon(size_t unit) const {
   return false;
 }
 
+int64_t GatherSchedule::next_to_gather() const {
+  int64_t numel = 0;
+  for (size_t i = position_; i < std::min(position_ + 2, uses_.size()); ++i) {
+    if (!states_[uses_[i]].gathered) numel += numel_[uses_[i]];
+  }
+  return numel;
+}
+
 bool GatherSchedule::release(size_t unit) {
   State& state = states_[unit];
   if (--state.users > 0 || numel_[unit] <= limits_.param_persistence_threshold) return false;
-  // Keeping it must leave room for the next unit.
-  const int64_t next = position_ < uses_.size() ? numel_[uses_[position_]] : 0;
-  const int64_t next_is_there = position_ < uses_.size() && states_[uses_[position_]].gathered ? 0 : next;
-  if (live_ + next_is_there <= limits_.max_live_parameters && needed_soon(unit)) return false;
+  // Keeping it must leave room for what comes next.
+  if (live_ + next_to_gather() <= limits_.max_live_parameters && needed_soon(unit)) return false;
   state.gathered = false;
   live_ -= numel_[unit];
   return true;

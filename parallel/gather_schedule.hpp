@@ -22,6 +22,7 @@ class GatherSchedule {
  public:
   GatherSchedule(std::vector<int64_t> unit_numel, const GatherLimits& limits);
 
+  void set_limits(const GatherLimits& limits) { limits_ = limits; }
   // The units that use() will be called with from now on, in this order. Units gathered already stay so.
   void plan(std::vector<size_t> uses);
 
@@ -47,6 +48,8 @@ class GatherSchedule {
 
   std::vector<size_t> gather_ahead();
   bool needed_soon(size_t unit) const;
+  // Elements of the next two uses that are still to be gathered.
+  int64_t next_to_gather() const;
 
   std::vector<int64_t> numel_;
   GatherLimits limits_;

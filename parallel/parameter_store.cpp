@@ -4,6 +4,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/StreamGuard.h>
 
+#include <limits>
+
 #include "parallel/host_memory.hpp"
 #include "parallel/profile_range.hpp"
 
@@ -66,7 +68,22 @@ ParameterStore::ParameterStore(const std::vector<UnitSpec>& units, const std::ve
 void ParameterStore::plan(std::vector<size_t> uses) {
   if (!transient_) return;
   schedule_.plan(std::move(uses));
+  reserve_buffers();
+}
+
+void ParameterStore::reserve_buffers() {
   for (const auto& [numel, count] : schedule_.most_at_once()) pool_.reserve(numel, count);
+}
+
+void ParameterStore::use_memory(int64_t bytes) {
+  if (!transient_) return;
+  // Buffers that exist already count too, and those of one length cannot serve another.
+  const int64_t elements = (pool_.bytes() + bytes) / static_cast<int64_t>(pool_.options().dtype().itemsize());
+  schedule_.set_limits({.prefetch_bucket_size = elements,
+                        .param_persistence_threshold = 0,
+                        .max_live_parameters = elements,
+                        .max_reuse_distance = std::numeric_limits<int64_t>::max()});
+  reserve_buffers();
 }
 
 void ParameterStore::start_to_gather(const std::vector<size_t>& units) {

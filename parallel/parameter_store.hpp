@@ -34,6 +34,9 @@ class ParameterStore {
   ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
                  Communicator& communicator, const Options& options);
 
+  // Gathers as far ahead, and keeps as much, as `bytes` of device memory more allow, in place of the limits given.
+  // All ranks give the same.
+  void use_memory(int64_t bytes);
   // The units that gather() will be called with from now on, in this order, the same on every rank: what is gathered
   // ahead and what is kept follows from it.
   void plan(std::vector<size_t> uses);
@@ -61,6 +64,7 @@ class ParameterStore {
   void start_to_gather(const std::vector<size_t>& units);
   void start_to_gather(size_t unit);
   void let_go(size_t unit);
+  void reserve_buffers();
   void follow(UnitState& state, std::unique_ptr<PendingCollective> pending);
 
   const std::vector<UnitSpec>& units_;

@@ -210,6 +210,8 @@ TEST_CASE("sizes left to auto follow the model's width as the Trainer fills them
   CHECK(zero.gather_limits.prefetch_bucket_size == 943718);  // int(0.9 * 1024 * 1024)
   CHECK(zero.gather_limits.param_persistence_threshold == 10240);
   CHECK(zero.gather_limits.max_live_parameters == 500'000'000);
+  CHECK_FALSE(zero.gather_limits_automatic);
+  CHECK(run(R"({"train_batch_size": 2, "zero_optimization": {"stage": 3}})").config.zero.gather_limits_automatic);
   CHECK(zero.offload_param);
   CHECK(zero.offload_optimizer);
   CHECK(zero.offload_optimizer_ratio == 0.5);
