@@ -24,13 +24,18 @@ BENCH = Path(__file__).resolve().parent
 
 
 def tests(visit: Visit) -> None:
-    visit.test("test_model_gpu")
+    for program in ("test_model_gpu", "test_timing_gpu", "test_memory_gpu"):
+        visit.test(program)
     for ranks in (1, 2, 4):
         visit.test("test_gpu_parallel", ranks=ranks)
     if visit.wanted("golden"):
         golden = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "gpus"]
         os.environ["BUILD_DIR"] = str(visit.settings.build.resolve())
         visit.run("golden", [*golden, str(REPOSITORY / "tests" / "e2e" / "test_golden.py")], 150)
+    if visit.wanted("memory_e2e"):
+        pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        os.environ["BUILD_DIR"] = str(visit.settings.build.resolve())
+        visit.run("memory_e2e", [*pytest, str(REPOSITORY / "tests" / "e2e" / "test_memory.py")], 200)
     if visit.wanted("host_adamw_alone"):
         visit.run("host_adamw_alone", [str(visit.settings.build / "bin" / "bench_host_adamw")], 60)
 
