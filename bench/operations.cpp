@@ -8,7 +8,6 @@
 #include "model/kernels/attention.hpp"
 #include "model/kernels/column_sum.hpp"
 #include "model/kernels/cross_entropy.hpp"
-#include "model/kernels/cuda.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/kernels/swiglu.hpp"
 #include "model/rope_table.hpp"
@@ -80,16 +79,6 @@ void Operations::head(int64_t chunk) {
   roofline_.memory(part, "cross entropy", chunks, 2 * kBf16 * count(chunk, vocabulary), sets, [&](int set) {
     return Tensors{model::cross_entropy_forward_backward_(logits[set], targets, 1e-4)};
   });
-  using Variant = model::cuda::CrossEntropyVariant;
-  for (const auto& [variant, name] :
-       std::vector<std::pair<Variant, std::string>>{{Variant::kTwoPasses, "two passes"},
-                                                    {Variant::kClusters8x256, "8 blocks x 256"},
-                                                    {Variant::kClusters8x512, "8 blocks x 512"},
-                                                    {Variant::kClusters4x512, "4 blocks x 512"}}) {
-    roofline_.memory("variants", "cross entropy, " + name, 0, 2 * kBf16 * count(chunk, vocabulary), sets, [&](int set) {
-      return Tensors{model::cuda::cross_entropy_forward_backward_(logits[set], targets, 1e-4, variant)};
-    });
-  }
   roofline_.matmul(part, "data gradient", chunks, {chunk, hidden_, vocabulary}, sets,
                    [&](int set) { return Tensors{matmuls_.data_gradient(logits[set], weight[set])}; });
   Tensors gradients{random({vocabulary, hidden_}), random({vocabulary, hidden_})};

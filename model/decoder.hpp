@@ -31,8 +31,8 @@ struct LayerActivations {
 };
 
 struct DecoderOptions {
-  // The most logits that head_loss and head_forward_backward hold at a time, over all tokens of a chunk; 0: 2^29 on a
-  // GPU (1 GiB in bf16), 2^23 on a CPU.
+  // The most logits that head_loss and head_forward_backward hold at a time, over all tokens of a chunk; 0: 5 * 2^28
+  // on a GPU (2.5 GiB in bf16), 2^23 on a CPU.
   int64_t max_logits = 0;
 };
 
