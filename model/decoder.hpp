@@ -95,6 +95,9 @@ class Decoder {
   int64_t workspace_bytes(int64_t batch, int64_t length, at::Device device, at::ScalarType type,
                           Recompute recompute = Recompute::kNone) const;
 
+  // How long tuning matrix products has taken so far; most of it falls into the first step.
+  double tuning_seconds() const;
+
   // How many of `tokens` tokens head_loss and head_forward_backward take at a time on this device.
   int64_t tokens_per_chunk(int64_t tokens, at::Device device) const;
 
