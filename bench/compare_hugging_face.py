@@ -26,19 +26,19 @@ import torch
 from hugging_face import make_model
 from measures import read_metrics, read_model
 
-OPTIMIZER = {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+OPTIMIZER = {"betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
 WARM_UP_STEPS, FLOOR, CLIP = 10, 0.1, 1.0
 
 
-def learning_rate(step: int, total_steps: int) -> float:
+def learning_rate(step: int, peak: float, total_steps: int) -> float:
     """DeepSpeed's WarmupCosineLR with a logarithmic warm-up from 0: the rate of update `step`, counted from 1."""
     iteration = step - 2
     if iteration < 0:
         return 0.0
     if iteration < WARM_UP_STEPS:
-        return OPTIMIZER["lr"] * math.log(iteration + 1) / math.log(WARM_UP_STEPS)
+        return peak * math.log(iteration + 1) / math.log(WARM_UP_STEPS)
     done = min(1.0, (iteration - WARM_UP_STEPS + 1) / max(1, total_steps - WARM_UP_STEPS))
-    return OPTIMIZER["lr"] * (FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * done)) / 2)
+    return peak * (FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * done)) / 2)
 
 
 def windows(path: Path, seq_length: int, micro_batch: int, steps: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -76,7 +76,7 @@ def train_hugging_face(arguments: argparse.Namespace, config: dict, weights: Pat
             master.grad = parameter.grad.float()
             parameter.grad = None
         norm = torch.nn.utils.clip_grad_norm_(masters, CLIP)
-        optimizer.param_groups[0]["lr"] = learning_rate(step, arguments.steps)
+        optimizer.param_groups[0]["lr"] = learning_rate(step, arguments.lr, arguments.steps)
         optimizer.step()
         with torch.no_grad():
             for master, parameter in zip(masters, model.parameters(), strict=True):
@@ -93,7 +93,7 @@ def train_mpzero(arguments: argparse.Namespace, weights: Path) -> list[dict]:
         "gradient_accumulation_steps": 1,
         "gradient_clipping": CLIP,
         "bf16": {"enabled": not arguments.fp32},
-        "optimizer": {"type": "AdamW", "params": OPTIMIZER},
+        "optimizer": {"type": "AdamW", "params": {"lr": arguments.lr, **OPTIMIZER}},
         "scheduler": {
             "type": "WarmupCosineLR",
             "params": {
@@ -166,6 +166,7 @@ def main() -> int:
     parser.add_argument("--seq_length", type=int, default=1024)
     parser.add_argument("--micro_batch", type=int, default=4)
     parser.add_argument("--stage", type=int, default=2)
+    parser.add_argument("--lr", type=float, default=1e-4, help="the schedule's peak (default: 1e-4)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--fp32", action="store_true", help="both sides compute in fp32")

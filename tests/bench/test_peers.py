@@ -50,7 +50,7 @@ def learning_rates(total: int) -> list[float]:
     pytest.importorskip("transformers")
     from compare_hugging_face import learning_rate
 
-    return [learning_rate(step, total) for step in range(1, total + 1)]
+    return [learning_rate(step, 3e-4, total) for step in range(1, total + 1)]
 
 
 def test_learning_rates_are_those_of_deepspeed() -> None:
