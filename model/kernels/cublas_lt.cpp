@@ -58,7 +58,7 @@ LtMatmul::LtMatmul(const MatmulShape& s, int most, Candidates candidates)
     check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)),
           "cublasLtMatmulDescSetAttribute");
     // Nobody reads it: the heuristic wants an address, and to see how it is aligned. run() sets the vector's.
-    const void* aligned = reinterpret_cast<const void*>(uintptr_t{s.alignment});
+    const uintptr_t aligned = s.alignment;
     check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned, sizeof(aligned)),
           "cublasLtMatmulDescSetAttribute");
   }
@@ -131,7 +131,7 @@ void LtMatmul::run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a
   // A copy, since several threads may run one product with vectors of their own.
   cublasLtMatmulDescOpaque_t description = *description_;
   if (bias_) {
-    const void* vector = addend.const_data_ptr();
+    const auto vector = reinterpret_cast<uintptr_t>(addend.const_data_ptr());
     check(cublasLtMatmulDescSetAttribute(&description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof(vector)),
           "cublasLtMatmulDescSetAttribute");
   }
