@@ -4,6 +4,7 @@
 #include <ATen/cuda/CUDAEvent.h>
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -34,7 +35,7 @@ struct ZeroOptions {
   bool pin_memory = true;
   bool overlap = true;  // collectives run beside compute
   GatherLimits gather_limits;
-  int64_t reduce_bucket_size = 500'000'000;  // elements of gradients being summed at a time
+  int64_t reduce_bucket_size = std::numeric_limits<int64_t>::max();  // elements of gradients being summed at a time
   AdamWOptions adamw;
   double gradient_clipping = 0.0;  // 0: off
 };
@@ -106,6 +107,7 @@ class ZeroEngine {
   ParameterStore parameters_;
   GradientStore gradients_;
   std::vector<OptimizerShard> shards_;
+  std::optional<c10::cuda::CUDAStream> measuring_stream_;  // sums squares beside backward
   at::Tensor partial_squares_;  // of this rank's gradients of this step, fp64 [units, partial sums] on the device
   at::Tensor totals_;           // squares and loss over all ranks, fp64 [2] in host memory
   at::Tensor gradient_scale_;   // fp32 scalar on the GPU
