@@ -163,13 +163,16 @@ def peers(visit: Visit) -> None:
         ("users_llama3_8b_zero3_4gpu", 4),
     ):
         peer(f"peer_deepspeed_{work}", gpus, 240, deepspeed, work, f"--gpus={gpus}")
-    if named(visit, "compare_hugging_face") and visit.gpus > 0:
-        folder = visit.settings.scratch / "compare_hugging_face"
-        command = [sys.executable, str(BENCH / "compare_hugging_face.py"), str(folder), "--device=cuda"]
+    # Rounded in bf16, gradients grow a little apart at each step; how much is the control's to say, and fp32's.
+    for name, flags in (("compare_hugging_face_bf16", ["--control"]), ("compare_hugging_face_fp32", ["--fp32"])):
+        if not named(visit, name) or visit.gpus == 0:
+            continue
+        folder = visit.settings.scratch / name
+        command = [sys.executable, str(BENCH / "compare_hugging_face.py"), str(folder), "--device=cuda", *flags]
         command += [f"--build={visit.settings.build}", f"--train_data={visit.settings.train_data}"]
-        visit.run("compare_hugging_face", [*command, f"--vocab_size={LLAMA3_VOCAB}"], 280)
+        visit.run(name, [*command, f"--vocab_size={LLAMA3_VOCAB}"], 280)
         for file in folder.glob("*.jsonl"):
-            (visit.logs / f"compare_hugging_face_{file.name}").write_bytes(file.read_bytes())
+            (visit.logs / f"{name}_{file.name}").write_bytes(file.read_bytes())
         visit.write()
 
 

@@ -13,7 +13,7 @@ namespace {
 
 int64_t bytes_of(at::ScalarType type) { return static_cast<int64_t>(c10::elementSize(type)); }
 
-// What cuBLAS keeps on Hopper from ATen's first product on, which tuning runs too.
+// What cuBLAS keeps on Hopper from the moment that ATen hands out its handle, which cuBLASLt's products ask for too.
 constexpr int64_t kCublasBytes = 32 << 20;
 
 // The bytes that are alive while a pass runs, and the most they were.
@@ -41,7 +41,6 @@ struct Sizes {
   int64_t hidden, query, key, inner;
   bool fused;      // the CUDA kernels run, not the references
   bool cublas_lt;  // its products, not ATen's
-  bool aten;       // ATen's products, if only to compare them with cuBLASLt's
 
   Sizes(const ModelConfig& config, int64_t batch, int64_t length, at::Device device, at::ScalarType type)
       : tokens(batch * length),
@@ -52,8 +51,7 @@ struct Sizes {
         key(tokens * config.key_value_size() * element),
         inner(tokens * config.intermediate_size * element),
         fused(device.is_cuda() && (type == at::kFloat || type == at::kBFloat16)),
-        cublas_lt(device.is_cuda() && type == at::kBFloat16),
-        aten(!cublas_lt || !at::globalContext().deterministicAlgorithms()) {}
+        cublas_lt(device.is_cuda() && type == at::kBFloat16) {}
 
   int64_t packed() const { return query + 2 * key; }
   int64_t product() const { return cublas_lt ? LtMatmul::kWorkspaceBytes : 0; }
@@ -160,7 +158,7 @@ int64_t Decoder::workspace_bytes(int64_t batch, int64_t length, at::Device devic
                      attention_backward_bytes(kernel, batch, config_.num_attention_heads, config_.num_key_value_heads,
                                               length, config_.head_dim, type),
                      drops, layout_.has(LayerRole::kQueryNorm));
-  return std::max(head.peak(), layer.peak()) + (device.is_cuda() && s.aten ? kCublasBytes : 0);
+  return std::max(head.peak(), layer.peak()) + (device.is_cuda() ? kCublasBytes : 0);
 }
 
 }  // namespace mpzero::model
