@@ -87,7 +87,7 @@ struct DsConfig {
   Setting<int64_t> gradient_accumulation_steps;
   Setting<double> gradient_clipping{1.0};  // 0: off
   Setting<int64_t> steps_per_print;
-  Setting<std::string> communication_data_type;  // "fp32" or "bf16"; missing: the compute type
+  Setting<std::string> communication_data_type;   // "fp32" or "bf16"; missing: the compute type
   Setting<std::string> grad_accum_dtype{"fp32"};  // "fp32" or "bf16"
   Setting<bool> bf16_enabled{false};
   Setting<bool> bf16_optimizer_states{false};  // AdamW's moments

@@ -268,7 +268,8 @@ TEST_CASE("a target outside the vocabulary makes the loss NaN on the GPU", "[ker
   CHECK(losses[1].isnan().item<bool>());
 }
 
-TEST_CASE("cross entropy of long rows with masked logits, and with targets outside the vocabulary, on the GPU", "[kernels]") {
+TEST_CASE("cross entropy of long rows with masked logits, and with targets outside the vocabulary, on the GPU",
+          "[kernels]") {
   if (!have_gpu()) return;
   const int64_t columns = 151936;
   at::Tensor values = at::randn({4, columns}, at::kDouble);
