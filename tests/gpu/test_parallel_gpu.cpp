@@ -89,4 +89,12 @@ TEST_CASE("every ZeRO stage trains on GPUs as a serial fp64 run does") {
   check_engine(*device, parameters, gradients, mpi());
 }
 
+TEST_CASE("updates on the host beside a GPU and ahead of the norm change no bit") {
+  const auto device = rank_gpu();
+  if (!device) return;
+  NcclCommunicator parameters(mpi());
+  NcclCommunicator gradients(mpi());
+  check_host_overlap(*device, parameters, gradients, mpi());
+}
+
 }  // namespace mpzero::parallel

@@ -10,6 +10,12 @@ TEST_CASE("every ZeRO stage trains as a serial fp64 run does") {
   check_engine(at::kCPU, parameters, gradients, mpi());
 }
 
+TEST_CASE("updates on the host beside the run and ahead of the norm change no bit") {
+  MpiCommunicator parameters(mpi());
+  MpiCommunicator gradients(mpi());
+  check_host_overlap(at::kCPU, parameters, gradients, mpi());
+}
+
 TEST_CASE("clipping off leaves gradients alone") {
   MpiCommunicator parameters(mpi());
   MpiCommunicator gradients(mpi());
