@@ -1,6 +1,7 @@
 #include "app/state_sizes.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "parallel/flat_unit.hpp"
@@ -100,6 +101,13 @@ MemoryUse state_sizes(const std::vector<UnitSpec>& units, const ZeroOptions& opt
 
 int64_t device_bytes(const MemoryUse& use) {
   return use.parameters + use.gradients + use.optimizer_states + use.units_in_flight;
+}
+
+double smallest_host_ratio(const MemoryUse& use, int64_t device_bytes) {
+  if (use.host_optimizer_states == 0) return 0;
+  const double fits = static_cast<double>(device_bytes) / static_cast<double>(use.host_optimizer_states);
+  constexpr double kDigits = 1e4;
+  return std::clamp(std::ceil((1 - fits) * kDigits) / kDigits, 0.0, 1.0);
 }
 
 int64_t host_bytes(const MemoryUse& use) {

@@ -42,7 +42,7 @@ struct ZeroOptions {
   int64_t gradient_accumulation_steps = 1;
   Placement optimizer_placement = Placement::kDevice;  // offload_optimizer
   double optimizer_host_ratio = 1.0;                   // the share of the parameters whose states are on the host
-  HostUpdateOptions host_update;
+  HostUpdateOptions host_update = {};
   Placement parameter_placement = Placement::kDevice;  // offload_param, stage 3 only
   bool pin_memory = true;
   bool overlap = true;  // collectives and updates on the host run beside compute
