@@ -103,14 +103,17 @@ ActivationSizes RunMemory::activation_sizes(int64_t micro_batch_size) const {
           .none = level(model::Recompute::kNone)};
 }
 
-parallel::MemoryUse RunMemory::states_of(const MemoryScenario& scenario) const {
+parallel::MemoryUse RunMemory::states_of(const MemoryScenario& scenario,
+                                         std::optional<int64_t> host_extra_bytes) const {
   RunConfig config = config_;
   config.micro_batch_size = scenario.micro_batch_size;
   config.gradient_accumulation_steps = scenario.gradient_accumulation_steps;
   config.zero.stage = scenario.zero_stage;
   config.zero.offload_optimizer = scenario.offload_optimizer;
   config.zero.offload_param = scenario.offload_param;
-  return state_sizes(decoder_.units(), zero_options(config, device_), world_size_,
+  parallel::ZeroOptions options = zero_options(config, device_);
+  options.host_update.extra_bytes = host_extra_bytes;
+  return state_sizes(decoder_.units(), options, world_size_,
                      order_of_training(decoder_, std::min<int64_t>(config.gradient_accumulation_steps, 2)));
 }
 
@@ -171,23 +174,25 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
   return by_layer;
 }
 
-std::optional<int64_t> RunMemory::host_spare_bytes(ProcessGroup& group) const {
+std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
   if (device_.is_cpu()) return std::nullopt;
-  const parallel::MemoryUse use = states_of(scenario());
-  const int64_t needed = host_bytes(use) - use.host_spares;
+  const parallel::MemoryUse use = states_of(scenario(), 0);
+  const int64_t needed = host_bytes(use);
   if (needed == 0) return std::nullopt;
   const int64_t left = smallest(group, host_available_ - kHostMargin / local_size_) - needed;
   run_on_all_ranks(group, [&] {
     if (left >= 0) return;
     throw_user_error(
-        "the run does not fit into host memory: a rank needs {} (optimizer states {}, parameters {}, staging {}), {} "
-        "ranks on a machine {}, and {} can be taken there; use more machines or ranks that share the states, give the "
-        "GPUs a share with \"ratio\" in offload_optimizer, or raise the limit of the job's or container's memory",
+        "the run does not fit into host memory: a rank needs {} (optimizer states {}, parameters {}, gradients and "
+        "parameters on their way {}), the {} on a machine {}, and {} can be taken there; use more machines or ranks "
+        "that share the states, give the GPUs a share with \"ratio\" in offload_optimizer, or raise the limit of the "
+        "job's or container's memory",
         gibibytes(needed), gibibytes(use.host_optimizer_states), gibibytes(use.host_parameters),
         gibibytes(use.host_staging), local_size_, gibibytes(needed * local_size_),
         gibibytes(std::max<int64_t>(0, (left + needed) * local_size_)));
   });
-  return std::min(use.host_spares, left);
+  if (host_bytes(states_of(scenario())) - needed <= left) return std::nullopt;
+  return left;
 }
 
 int64_t RunMemory::measured_spare(ProcessGroup& group) const {

@@ -29,9 +29,10 @@ class RunMemory {
   // Before anything large is allocated on `device`.
   RunMemory(const RunSetup& setup, at::Device device, const parallel::MpiRuntime& mpi);
 
-  // Before the training state is allocated: how much of the host's memory it may take for spare states. Collective;
-  // throws UserError on all ranks where the state does not fit without any. Nothing on the CPU: see above.
-  std::optional<int64_t> host_spare_bytes(ProcessGroup& group) const;
+  // Before the training state is allocated: how much of the host's memory it may take to update states ahead of the
+  // norm; nothing where it may take what it likes. Collective; throws UserError on all ranks where the state does not
+  // fit without any.
+  std::optional<int64_t> host_extra_bytes(ProcessGroup& group) const;
 
   // Chooses what each layer recomputes, by layer, once the training state is allocated (`states`). Collective: every
   // rank gets the same levels, which fit the GPU that has the least to spare. Throws UserError on all ranks if
@@ -71,7 +72,8 @@ class RunMemory {
 
   MemoryScenario scenario() const;
   ActivationSizes activation_sizes(int64_t micro_batch_size) const;
-  parallel::MemoryUse states_of(const MemoryScenario& scenario) const;
+  parallel::MemoryUse states_of(const MemoryScenario& scenario,
+                                std::optional<int64_t> host_extra_bytes = std::nullopt) const;
   MemoryNeed need(const MemoryScenario& scenario) const;
   std::vector<MemoryChange> changes(int64_t device_limit) const;
   // Of the plan, or of what would be planned: states, activations and workspace.

@@ -52,7 +52,7 @@ parallel::ZeroOptions engine_options(const RunConfig& config, at::Device device,
   parallel::ZeroOptions options = zero_options(config, device);
   if (device.is_cpu() || !config.zero.offload_optimizer) return options;
   options.host_update = host_update_options(device, mpi);
-  options.host_update.spare_bytes = memory.host_spare_bytes(mpi);
+  options.host_update.extra_bytes = memory.host_extra_bytes(mpi);
   return options;
 }
 

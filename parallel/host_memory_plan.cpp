@@ -15,6 +15,7 @@ constexpr int64_t kHostBytes = 18;  // a parameter, at the most
 // way soon. As many as keep both directions of the bus and the threads at work.
 constexpr int64_t kPieceNumel = int64_t{1} << 20;
 constexpr int64_t kPieces = 8;
+constexpr int64_t kShareOfGradients = 3;  // of what is left beside the states: one part in so many
 
 HostMemoryPlan plan_pieces(const HostMemoryDemand& demand) {
   if (!demand.staged || demand.lengths.empty()) return {};
@@ -38,7 +39,7 @@ int64_t HostMemoryPlan::spare_bytes() const {
   return bytes;
 }
 
-int64_t default_spare_bytes(const HostMemoryDemand& demand) {
+int64_t default_extra_bytes(const HostMemoryDemand& demand) {
   const int64_t numel = std::accumulate(demand.lengths.begin(), demand.lengths.end(), int64_t{0});
   const bool parameters_stay = demand.staged && !demand.parameters_move;
   const int64_t parameter_bytes = parameters_stay ? static_cast<int64_t>(c10::elementSize(demand.parameter_dtype)) : 0;
@@ -46,11 +47,22 @@ int64_t default_spare_bytes(const HostMemoryDemand& demand) {
                            numel * (kHostBytes - kStateBytes - parameter_bytes) - plan_pieces(demand).staging_bytes());
 }
 
-HostMemoryPlan plan_host_memory(const HostMemoryDemand& demand, int64_t spare_bytes) {
+HostMemoryPlan plan_host_memory(const HostMemoryDemand& demand, int64_t extra_bytes) {
   HostMemoryPlan plan = plan_pieces(demand);
+  if (demand.staged) {
+    const auto gradient_bytes = static_cast<int64_t>(c10::elementSize(demand.gradient_dtype));
+    int64_t left = extra_bytes / kShareOfGradients;
+    for (auto length = demand.lengths.rbegin(); length != demand.lengths.rend(); ++length) {
+      left -= *length * gradient_bytes;
+      if (left < 0) break;
+      ++plan.whole_gradients;
+      plan.whole_gradient_bytes += *length * gradient_bytes;
+    }
+  }
+  int64_t left = extra_bytes - plan.whole_gradient_bytes;
   for (auto length = demand.lengths.rbegin(); length != demand.lengths.rend(); ++length) {
-    spare_bytes -= *length * kStateBytes;
-    if (spare_bytes < 0) break;
+    left -= *length * kStateBytes;
+    if (left < 0) break;
     ++plan.spares[*length];
   }
   return plan;

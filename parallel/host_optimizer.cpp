@@ -47,6 +47,12 @@ HostOptimizer::HostOptimizer(ThreadTeam& team, std::vector<OptimizerShard*> shar
     }
     slots_.push_back(std::move(slot));
   }
+  size_t left = plan.whole_gradients;
+  for (auto unit = units_.rbegin(); unit != units_.rend() && left > 0; ++unit) {
+    if (unit->shard == nullptr) continue;
+    unit->arriving = host_tensor(unit->shard->numel(), options.gradient_dtype, options.pinned, &team);
+    --left;
+  }
   for (const auto& [length, count] : plan.spares) {
     for (int64_t i = 0; i < count; ++i) spares_[length].push_back(make_host_states(length, &team));
   }
@@ -81,6 +87,12 @@ void HostOptimizer::take_gradient(size_t unit, const at::Tensor& gradient, const
   state.gradient = gradient;
   state.parameter = parameter;
   if (staged_) state.released.record(c10::cuda::getCurrentCUDAStream());
+  if (state.arriving.defined()) {
+    state.released.block(*down_);
+    C10_CUDA_CHECK(cudaMemcpyAsync(state.arriving.data_ptr(), gradient.const_data_ptr(), state.arriving.nbytes(),
+                                   cudaMemcpyDeviceToHost, *down_));
+    state.arrived.record(*down_);
+  }
   {
     const std::lock_guard lock(mutex_);
     if (!expected_) return;
@@ -192,7 +204,10 @@ void HostOptimizer::let_go(size_t unit) {
   std::vector<OptimizerStates>& spares = spares_[length];
   spares.resize(std::min(spares.size(), static_cast<size_t>(left)));
   options_.memory.spares[length] = static_cast<int64_t>(spares.size());
-  units_[unit].gradient = units_[unit].parameter = at::Tensor();
+  if (units_[unit].arriving.defined()) {
+    options_.memory.whole_gradient_bytes -= static_cast<int64_t>(units_[unit].arriving.nbytes());
+  }
+  units_[unit].gradient = units_[unit].parameter = units_[unit].arriving = at::Tensor();
 }
 
 MemoryUse HostOptimizer::memory_use() const {
@@ -286,7 +301,7 @@ bool HostOptimizer::issue_piece() {
       unit.released.block(*down_);
       unit.released.block(*up_);
     }
-    if (job.kind != Kind::kPublish) {
+    if (job.kind != Kind::kPublish && !unit.arriving.defined()) {
       C10_CUDA_CHECK(cudaMemcpyAsync(piece.slot->gradient.data_ptr(), at_element(unit.gradient, piece.begin),
                                      static_cast<size_t>(piece.count) * unit.gradient.element_size(),
                                      cudaMemcpyDeviceToHost, *down_));
@@ -320,8 +335,10 @@ void HostOptimizer::start_update(Piece& piece) {
     });
     return;
   }
-  if (staged_) piece.slot->arrived.synchronize();
-  AdamWSpans spans{.gradient = staged_ ? piece.slot->gradient.const_data_ptr() : at_element(unit.gradient, piece.begin),
+  const bool in_slot = staged_ && !unit.arriving.defined();
+  const at::Tensor& whole = unit.arriving.defined() ? unit.arriving : unit.gradient;
+  if (staged_) (in_slot ? piece.slot->arrived : unit.arrived).synchronize();
+  AdamWSpans spans{.gradient = in_slot ? piece.slot->gradient.const_data_ptr() : at_element(whole, piece.begin),
                    .gradient_is_bf16 = unit.gradient.scalar_type() == at::kBFloat16,
                    .master = master,
                    .exp_avg = states.exp_avg.data_ptr<float>() + piece.begin,

@@ -23,7 +23,8 @@ namespace mpzero::parallel {
 
 // AdamW in host memory, beside what the caller and the GPU do. A thread of its own takes the units one after the other
 // through a pipeline of pieces: the gradient comes down from the GPU, a team of threads updates the states, the rounded
-// parameters go up. Only the buffers of a few pieces on their way are pinned.
+// parameters go up. Only the buffers of a few pieces on their way are pinned, and those of gradients that come down
+// while backward goes on, as far as there is room for them.
 //
 // It can go ahead of the norm: between expect() and finish() units are updated as soon as their gradients are there,
 // with the scalars that the caller expects, into spare states. finish() with these very scalars makes the spare states
@@ -87,6 +88,8 @@ class HostOptimizer {
     OptimizerShard* shard = nullptr;
     at::Tensor gradient, parameter;
     at::cuda::CUDAEvent released;  // the gradient is whole and the parameters may be overwritten
+    at::Tensor arriving;           // where the gradient comes down to at once; undefined: it comes in pieces
+    at::cuda::CUDAEvent arrived;
     at::cuda::CUDAEvent uploaded;
     Ahead ahead = Ahead::kNone;
     OptimizerStates next;  // while going ahead

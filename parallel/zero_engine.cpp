@@ -58,7 +58,7 @@ HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vecto
 HostMemoryPlan host_memory_plan(const ZeroOptions& options, const HostMemoryDemand& demand) {
   // Nothing goes ahead of the norm without overlap.
   if (!options.overlap) return plan_host_memory(demand, 0);
-  return plan_host_memory(demand, options.host_update.spare_bytes.value_or(default_spare_bytes(demand)));
+  return plan_host_memory(demand, options.host_update.extra_bytes.value_or(default_extra_bytes(demand)));
 }
 
 ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options,

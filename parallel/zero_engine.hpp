@@ -29,7 +29,7 @@ struct HostUpdateOptions {
   // update(), while a GPU trains as many as the process would use.
   int threads = 0;
   std::vector<int> cores;              // what ThreadTeam binds them to; none: nothing
-  std::optional<int64_t> spare_bytes;  // for updates ahead of the norm; none: see default_spare_bytes
+  std::optional<int64_t> extra_bytes;  // for what can be done ahead of the norm; none: see default_extra_bytes
 };
 
 struct ZeroOptions {

@@ -102,7 +102,7 @@ TEST_CASE("sizes of spare states are those that the engine has") {
   options.optimizer_placement = parallel::Placement::kHost;
   options.host_update.threads = 2;
   check_against_engine(options, 2);
-  options.host_update.spare_bytes = 100'000;
+  options.host_update.extra_bytes = 100'000;
   check_against_engine(options, 2);
   options.optimizer_host_ratio = 0.4;
   check_against_engine(options, 1);
@@ -151,7 +151,9 @@ TEST_CASE("what is offloaded from a GPU moves to the host") {
   CHECK(half.optimizer_states > 0);
   CHECK(half.host_optimizer_states > 0);
   // Spare states for the units that the host updates, as far as asked for.
-  options.host_update.spare_bytes = 1 << 30;
+  options.host_update.extra_bytes = 1 << 30;
+  const int64_t gradients = half.host_optimizer_states / 12 * 2;
+  CHECK(state_sizes(units, options, 2, uses).host_staging == all.host_staging + gradients);
   CHECK(state_sizes(units, options, 2, uses).host_spares == half.host_optimizer_states);
   options.overlap = false;
   CHECK(state_sizes(units, options, 2, uses).host_spares == 0);

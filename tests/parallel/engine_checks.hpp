@@ -70,7 +70,7 @@ struct ToyRun {
   double clip = 0.5;
   bool overlap = true;
   int host_threads = 0;                             // HostUpdateOptions::threads
-  std::optional<int64_t> spare_bytes = {};          // HostUpdateOptions::spare_bytes
+  std::optional<int64_t> extra_bytes = {};          // HostUpdateOptions::extra_bytes
   std::function<double(int64_t step)> factor = {};  // of the step's gradients; none: 1
   std::function<void()> delay = {};                 // after each unit's backward; none: nothing
   // By default each unit is let go after each use.
@@ -94,7 +94,7 @@ inline ZeroEngine make_toy_engine(const ToyRun& run, at::Device device, Communic
            .gradient_accumulation_steps = run.samples / parameters.world_size(),
            .optimizer_placement = run.optimizer,
            .optimizer_host_ratio = run.host_ratio,
-           .host_update = {.threads = run.host_threads, .cores = {}, .spare_bytes = run.spare_bytes},
+           .host_update = {.threads = run.host_threads, .cores = {}, .extra_bytes = run.extra_bytes},
            .parameter_placement = run.parameters,
            .pin_memory = device.is_cuda(),
            .overlap = run.overlap,
@@ -297,8 +297,8 @@ inline void check_host_overlap(at::Device device, Communicator& parameters, Comm
         const int64_t ranks = group.world_size();
         compare({.stage = stage, .samples = ranks, .dtype = at::kBFloat16, .host_threads = 1});
         compare({.stage = stage, .samples = 2 * ranks, .dtype = at::kBFloat16, .host_threads = 2});
-        compare({.stage = stage, .samples = ranks, .dtype = at::kFloat, .host_threads = 3, .spare_bytes = 1 << 20});
-        compare({.stage = stage, .samples = ranks, .host_threads = 2, .spare_bytes = 0});
+        compare({.stage = stage, .samples = ranks, .dtype = at::kFloat, .host_threads = 3, .extra_bytes = 1 << 20});
+        compare({.stage = stage, .samples = ranks, .host_threads = 2, .extra_bytes = 0});
         compare({.stage = stage, .samples = ranks, .host_ratio = 0.5, .host_threads = 2});
         if (stage < 3) continue;
         ToyRun run{.stage = stage, .samples = ranks, .parameters = Placement::kHost, .dtype = at::kBFloat16};
