@@ -40,8 +40,7 @@ bool ranks_are_bound(const std::vector<int>& cores, parallel::MpiRuntime& mpi) {
   return bound;
 }
 
-std::vector<int> share_of_cores(parallel::MpiRuntime& mpi) {
-  const auto machine = parallel::CpuTopology::of_this_machine();
+std::vector<int> share_of_cores(const parallel::CpuTopology& machine, parallel::MpiRuntime& mpi) {
   if (ranks_are_bound(machine.cores(), mpi)) return machine.cores();
   std::vector<std::vector<int>> near;
   for (int rank = 0; rank < mpi.local_size(); ++rank) near.push_back(machine.cores_near(pci_address(rank)));
@@ -49,7 +48,8 @@ std::vector<int> share_of_cores(parallel::MpiRuntime& mpi) {
 }
 
 // 2, 3, 4, 7 as "2-4,7".
-std::string ranges(const std::vector<int>& numbers) {
+std::string ranges(std::vector<int> numbers) {
+  std::sort(numbers.begin(), numbers.end());
   std::vector<std::string> parts;
   for (size_t i = 0; i < numbers.size();) {
     size_t last = i;
@@ -65,7 +65,8 @@ std::string ranges(const std::vector<int>& numbers) {
 parallel::HostUpdateOptions host_update_options(at::Device device, parallel::MpiRuntime& mpi) {
   if (device.is_cpu()) return {};
   parallel::HostUpdateOptions options;
-  options.cores = parallel::cores_for_updates(share_of_cores(mpi));
+  const auto machine = parallel::CpuTopology::of_this_machine();
+  options.cores = machine.hardware_threads(parallel::cores_for_updates(share_of_cores(machine, mpi)));
   options.threads = std::max(1, static_cast<int>(options.cores.size()));
   if (const int allowed = allowed_cores(); allowed > 0) {
     options.threads = std::clamp(allowed / mpi.local_size(), 1, options.threads);
@@ -78,14 +79,14 @@ parallel::HostUpdateOptions host_update_options(at::Device device, parallel::Mpi
   if (static_cast<size_t>(options.threads) > options.cores.size()) {
     options.cores.clear();
   } else {
-    options.cores.erase(options.cores.begin(), options.cores.end() - options.threads);
+    options.cores.resize(static_cast<size_t>(options.threads));
   }
   return options;
 }
 
 std::string describe(const parallel::HostUpdateOptions& options) {
   std::string text = fmt::format("{} thread{} a rank", options.threads, options.threads == 1 ? "" : "s");
-  if (!options.cores.empty()) text += fmt::format(", on rank 0 on cores {}", ranges(options.cores));
+  if (!options.cores.empty()) text += fmt::format(", on rank 0 on hardware threads {}", ranges(options.cores));
   return text;
 }
 

@@ -39,7 +39,13 @@ CpuTopology::CpuTopology(Handle topology) : topology_(std::move(topology)) {
        core = hwloc_get_next_obj_by_depth(topology_.get(), depth, core)) {
     const Bitmap usable(hwloc_bitmap_dup(core->cpuset));
     hwloc_bitmap_and(usable.get(), usable.get(), allowed.get());
-    if (const int first = hwloc_bitmap_first(usable.get()); first >= 0) cores_.push_back(first);
+    std::vector<int> threads;
+    for (int pu = hwloc_bitmap_first(usable.get()); pu >= 0; pu = hwloc_bitmap_next(usable.get(), pu)) {
+      threads.push_back(pu);
+    }
+    if (threads.empty()) continue;
+    cores_.push_back(threads.front());
+    threads_.push_back(std::move(threads));
   }
 }
 
@@ -81,6 +87,20 @@ std::vector<int> CpuTopology::cores_near(const std::string& pci_device) const {
     if (hwloc_bitmap_isset(place->cpuset, static_cast<unsigned>(core)) != 0) near.push_back(core);
   }
   return near.empty() ? cores_ : near;
+}
+
+std::vector<int> CpuTopology::hardware_threads(const std::vector<int>& cores) const {
+  std::vector<int> all;
+  bool more = true;
+  for (size_t n = 0; more; ++n) {
+    more = false;
+    for (size_t i = 0; i < cores_.size(); ++i) {
+      if (n >= threads_[i].size() || std::find(cores.begin(), cores.end(), cores_[i]) == cores.end()) continue;
+      all.push_back(threads_[i][n]);
+      more = true;
+    }
+  }
+  return all;
 }
 
 std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const std::vector<std::vector<int>>& near) {

@@ -21,6 +21,8 @@ class CpuTopology {
   const std::vector<int>& cores() const { return cores_; }
   // Those of them that are nearest to a PCI device, e.g. "0000:18:00.0"; all where that is not known.
   std::vector<int> cores_near(const std::string& pci_device) const;
+  // The hardware threads of these cores that may be used: first one of each core, then the next of each.
+  std::vector<int> hardware_threads(const std::vector<int>& cores) const;
 
  private:
   struct Destroy {
@@ -31,6 +33,7 @@ class CpuTopology {
 
   Handle topology_;
   std::vector<int> cores_;
+  std::vector<std::vector<int>> threads_;  // of each core
 };
 
 // Divides `cores` among the ranks of a machine evenly, by rank: each gets the cores near its device first, `near` by

@@ -20,6 +20,7 @@ namespace {
 constexpr double kGibibyte = 1 << 30;
 constexpr size_t kPage = 4096;
 constexpr size_t kLargePage = size_t{2} << 20;
+constexpr size_t kPinningThreads = 8;
 
 size_t rounded_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -81,17 +82,47 @@ class Mapping {
   bool pinned_ = false;
 };
 
+// Registers memory with several threads.
+void pin(const std::vector<Mapping*>& mappings) {
+  if (mappings.empty()) return;
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) device = 0;
+  ThreadTeam threads(static_cast<int>(std::min(mappings.size(), kPinningThreads)));
+  threads.run(static_cast<int64_t>(mappings.size()), [&](int64_t i) {
+    // A new thread begins with the first device, where it would make a context.
+    cudaSetDevice(device);
+    mappings[static_cast<size_t>(i)]->pin();
+  });
+}
+
 }  // namespace
 
 at::Tensor host_tensor(int64_t numel, at::ScalarType dtype, bool pinned, ThreadTeam* team) {
+  return host_tensors({numel}, dtype, pinned, team).front();
+}
+
+std::vector<at::Tensor> host_tensors(const std::vector<int64_t>& numel, at::ScalarType dtype, bool pinned,
+                                     ThreadTeam* team) {
   const auto options = at::TensorOptions().dtype(dtype);
-  if (numel == 0) return at::zeros({numel}, options);
-  const auto mapping = std::make_shared<Mapping>(static_cast<size_t>(numel) * c10::elementSize(dtype));
-  // Before it is registered: that would touch it with one thread.
-  mapping->touch(team);
-  if (pinned) mapping->pin();
-  // A CPU tensor over registered memory: CUDA recognises the addresses, so that copies of it are asynchronous.
-  return at::from_blob(mapping->memory(), {numel}, [mapping](void*) {}, options);
+  std::vector<std::shared_ptr<Mapping>> mappings;
+  std::vector<Mapping*> to_pin;
+  for (const int64_t count : numel) {
+    mappings.push_back(count == 0 ? nullptr
+                                  : std::make_shared<Mapping>(static_cast<size_t>(count) * c10::elementSize(dtype)));
+    if (count == 0) continue;
+    // Before it is registered: that would touch it with one thread.
+    mappings.back()->touch(team);
+    if (pinned) to_pin.push_back(mappings.back().get());
+  }
+  pin(to_pin);
+  std::vector<at::Tensor> tensors;
+  for (size_t i = 0; i < numel.size(); ++i) {
+    // A CPU tensor over registered memory: CUDA recognises the addresses, so that copies of it are asynchronous.
+    tensors.push_back(mappings[i] ? at::from_blob(
+                                        mappings[i]->memory(), {numel[i]}, [m = mappings[i]](void*) {}, options)
+                                  : at::zeros({0}, options));
+  }
+  return tensors;
 }
 
 }  // namespace mpzero::parallel

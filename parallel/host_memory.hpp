@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 namespace mpzero::parallel {
 
 class ThreadTeam;
@@ -11,5 +13,8 @@ class ThreadTeam;
 // memory is registered, because torch's pinned allocator rounds each block up to a power of two. Throws Failure naming
 // the size when memory is short.
 at::Tensor host_tensor(int64_t numel, at::ScalarType dtype, bool pinned, ThreadTeam* team = nullptr);
+// One for each of `numel`, which is faster for many that are pinned: several threads register them.
+std::vector<at::Tensor> host_tensors(const std::vector<int64_t>& numel, at::ScalarType dtype, bool pinned,
+                                     ThreadTeam* team = nullptr);
 
 }  // namespace mpzero::parallel

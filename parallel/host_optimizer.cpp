@@ -47,12 +47,15 @@ HostOptimizer::HostOptimizer(ThreadTeam& team, std::vector<OptimizerShard*> shar
     }
     slots_.push_back(std::move(slot));
   }
-  size_t left = plan.whole_gradients;
-  for (auto unit = units_.rbegin(); unit != units_.rend() && left > 0; ++unit) {
+  std::vector<Unit*> whole;
+  std::vector<int64_t> lengths;
+  for (auto unit = units_.rbegin(); unit != units_.rend() && whole.size() < plan.whole_gradients; ++unit) {
     if (unit->shard == nullptr) continue;
-    unit->arriving = host_tensor(unit->shard->numel(), options.gradient_dtype, options.pinned, &team);
-    --left;
+    whole.push_back(&*unit);
+    lengths.push_back(unit->shard->numel());
   }
+  const std::vector<at::Tensor> buffers = host_tensors(lengths, options.gradient_dtype, options.pinned, &team);
+  for (size_t i = 0; i < whole.size(); ++i) whole[i]->arriving = buffers[i];
   for (const auto& [length, count] : plan.spares) {
     for (int64_t i = 0; i < count; ++i) spares_[length].push_back(make_host_states(length, &team));
   }

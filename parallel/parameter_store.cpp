@@ -47,14 +47,21 @@ ParameterStore::ParameterStore(const std::vector<UnitSpec>& units, const std::ve
   int64_t total = 0;
   for (const FlatLayout& layout : layouts) total += transient_ ? layout.part_numel() : layout.padded_numel();
   at::Tensor all;
-  if (!on_host_) all = communicator.buffer(total, pool_.options());
+  std::vector<at::Tensor> host_shards;
+  if (on_host_) {
+    std::vector<int64_t> sizes;
+    for (const FlatLayout& layout : layouts) sizes.push_back(layout.part_numel());
+    host_shards = host_tensors(sizes, options.dtype, options.pinned);
+  } else {
+    all = communicator.buffer(total, pool_.options());
+  }
   int64_t offset = 0;
   const auto next = [&](int64_t numel) { return all.narrow(0, std::exchange(offset, offset + numel), numel); };
   for (size_t u = 0; u < units.size(); ++u) {
     UnitState& state = states_[u];
     const FlatLayout& layout = layouts[u];
     if (on_host_) {
-      state.shard = host_tensor(layout.part_numel(), options.dtype, options.pinned);
+      state.shard = host_shards[u];
     } else if (transient_) {
       state.shard = next(layout.part_numel());
     } else {

@@ -28,7 +28,7 @@ struct HostUpdateOptions {
   // Threads that do nothing else, beside what the engine's caller does. 0: on the CPU the process's threads in
   // update(), while a GPU trains as many as the process would use.
   int threads = 0;
-  std::vector<int> cores;              // what ThreadTeam binds them to; none: nothing
+  std::vector<int> cores;              // what ThreadTeam binds them to, hardware threads; none: nothing
   std::optional<int64_t> extra_bytes;  // for what can be done ahead of the norm; none: see default_extra_bytes
 };
 

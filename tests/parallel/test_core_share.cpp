@@ -66,6 +66,9 @@ TEST_CASE("a core is named by its first hardware thread") {
   CHECK(CpuTopology::synthetic("numa:1 core:3 pu:2").cores() == std::vector<int>{0, 2, 4});
   // The second threads of all cores are numbered behind the first ones, as on most servers.
   CHECK(CpuTopology::synthetic("numa:1 core:3 pu:2(indexes=0,3,1,4,2,5)").cores() == range(0, 2));
+  const auto two_threads = CpuTopology::synthetic("numa:1 core:3 pu:2");
+  CHECK(two_threads.hardware_threads({2, 4}) == std::vector<int>{2, 4, 3, 5});
+  CHECK(two_threads.hardware_threads({}).empty());
   CHECK_FALSE(CpuTopology::of_this_machine().cores().empty());
 }
 
