@@ -53,6 +53,10 @@ CpuTopology CpuTopology::of_this_machine() {
   hwloc_topology_t topology = nullptr;
   check(hwloc_topology_init(&topology), "hwloc_topology_init");
   Handle handle(topology);
+  // The kernel lists PCI devices; hwloc's plugins would open each GPU, an X display, and libraries that leak.
+  for (const char* plugin : {"pci", "opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"}) {
+    hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin);
+  }
   hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   check(hwloc_topology_load(topology), "hwloc_topology_load");
   return CpuTopology(std::move(handle));

@@ -237,7 +237,8 @@ inline void check_toy_resume(const ToyRun& run, at::Device device, Communicator&
 // The same bits, NaN included.
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor left = a.cpu().contiguous(), right = b.cpu().contiguous();
-  return left.nbytes() == right.nbytes() && std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) == 0;
+  return left.nbytes() == right.nbytes() &&
+         (left.numel() == 0 || std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) == 0);
 }
 
 // What a run leaves behind: every weight that was gathered, in order, then this rank's states.
