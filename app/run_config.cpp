@@ -175,7 +175,7 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
   zero.pin_memory = section.offload_optimizer.pin_memory.value && section.offload_param.pin_memory.value;
   // Overlapping costs buffers, not correctness, so only a file that says no goes without.
   zero.overlap_comm = !section.overlap_comm.given() || section.overlap_comm.value;
-  zero.reduce_bucket_size = section.reduce_bucket_size.value;
+  if (section.reduce_bucket_size.given()) zero.reduce_bucket_size = section.reduce_bucket_size.value;
   zero.gather_limits = {.prefetch_bucket_size = section.prefetch_bucket_size.value,
                         .param_persistence_threshold = section.param_persistence_threshold.value,
                         .max_live_parameters = section.max_live_parameters.value,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,7 +35,7 @@ struct ZeroConfig {
   bool offload_param = false;            // stage 3 only
   bool pin_memory = true;
   bool overlap_comm = true;
-  int64_t reduce_bucket_size = 500'000'000;
+  int64_t reduce_bucket_size = std::numeric_limits<int64_t>::max();
   parallel::GatherLimits gather_limits;  // stage 3 only
   bool gather_limits_automatic = false;  // they give way to what GPU memory allows
 };

@@ -20,6 +20,8 @@ void train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi)
   const at::Device device = choose_device(setup.config.device, mpi);
   share_cores(mpi);
   at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
+  // Nothing here reads memory that it has not written, so that filling all of it would only cost time.
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
   if (mpi.rank() == 0) {
     for (const std::string& warning : setup.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
     const RunConfig& config = setup.config;

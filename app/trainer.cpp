@@ -15,6 +15,7 @@
 #include "app/zero_options.hpp"
 #include "base/error.hpp"
 #include "io/atomic_file.hpp"
+#include "parallel/local_communicator.hpp"
 #include "parallel/mpi_communicator.hpp"
 #include "parallel/nccl_communicator.hpp"
 #include "parallel/profile_range.hpp"
@@ -30,6 +31,7 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::unique_ptr<parallel::Communicator> make_communicator(parallel::MpiRuntime& mpi, at::Device device) {
+  if (mpi.world_size() == 1) return std::make_unique<parallel::LocalCommunicator>();
   if (device.is_cpu()) return std::make_unique<parallel::MpiCommunicator>(mpi);
   return std::make_unique<parallel::NcclCommunicator>(mpi);
 }

@@ -26,19 +26,19 @@ import torch
 from hugging_face import make_model
 from measures import read_metrics, read_model
 
-OPTIMIZER = {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+OPTIMIZER = {"betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
 WARM_UP_STEPS, FLOOR, CLIP = 10, 0.1, 1.0
 
 
-def learning_rate(step: int, total_steps: int) -> float:
+def learning_rate(step: int, peak: float, total_steps: int) -> float:
     """DeepSpeed's WarmupCosineLR with a logarithmic warm-up from 0: the rate of update `step`, counted from 1."""
     iteration = step - 2
     if iteration < 0:
         return 0.0
     if iteration < WARM_UP_STEPS:
-        return OPTIMIZER["lr"] * math.log(iteration + 1) / math.log(WARM_UP_STEPS)
+        return peak * math.log(iteration + 1) / math.log(WARM_UP_STEPS)
     done = min(1.0, (iteration - WARM_UP_STEPS + 1) / max(1, total_steps - WARM_UP_STEPS))
-    return OPTIMIZER["lr"] * (FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * done)) / 2)
+    return peak * (FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * done)) / 2)
 
 
 def windows(path: Path, seq_length: int, micro_batch: int, steps: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -53,12 +53,12 @@ def windows(path: Path, seq_length: int, micro_batch: int, steps: int) -> Iterat
         yield chunk[:-1].view(micro_batch, seq_length), chunk[1:].view(micro_batch, seq_length)
 
 
-def train_hugging_face(arguments: argparse.Namespace, config: dict, weights: Path) -> list[dict]:
+def train_hugging_face(arguments: argparse.Namespace, config: dict, weights: Path, attention: str) -> list[dict]:
     """Trains on the same windows; the metrics of each step, under mpzero's names."""
     device = torch.device(arguments.device)
     dtype = torch.float32 if arguments.fp32 else torch.bfloat16
     with device:
-        model = make_model(config, torch.float32)
+        model = make_model(config, torch.float32, attention)
     model.load_state_dict(type(model).from_pretrained(weights, dtype=torch.float32).state_dict())
     # Parameters are copies of the masters in the type to compute in; a tied head is one parameter in both.
     masters = [parameter.detach().clone() for parameter in model.parameters()]
@@ -76,7 +76,7 @@ def train_hugging_face(arguments: argparse.Namespace, config: dict, weights: Pat
             master.grad = parameter.grad.float()
             parameter.grad = None
         norm = torch.nn.utils.clip_grad_norm_(masters, CLIP)
-        optimizer.param_groups[0]["lr"] = learning_rate(step, arguments.steps)
+        optimizer.param_groups[0]["lr"] = learning_rate(step, arguments.lr, arguments.steps)
         optimizer.step()
         with torch.no_grad():
             for master, parameter in zip(masters, model.parameters(), strict=True):
@@ -93,7 +93,7 @@ def train_mpzero(arguments: argparse.Namespace, weights: Path) -> list[dict]:
         "gradient_accumulation_steps": 1,
         "gradient_clipping": CLIP,
         "bf16": {"enabled": not arguments.fp32},
-        "optimizer": {"type": "AdamW", "params": OPTIMIZER},
+        "optimizer": {"type": "AdamW", "params": {"lr": arguments.lr, **OPTIMIZER}},
         "scheduler": {
             "type": "WarmupCosineLR",
             "params": {
@@ -131,18 +131,18 @@ def train_mpzero(arguments: argparse.Namespace, weights: Path) -> list[dict]:
     return read_metrics(metrics)
 
 
-def compare(ours: list[dict], theirs: list[dict], tolerance: float) -> dict:
+def compare(name: str, ours: list[dict], theirs: list[dict], tolerance: float) -> dict:
     """The verdict over all steps. A run of another length, or one at other learning rates, is not the same work."""
     if [line["step"] for line in ours] != [line["step"] for line in theirs] or not ours:
-        sys.exit(f"mpzero made {len(ours)} steps, Hugging Face {len(theirs)}; there is nothing to compare")
+        sys.exit(f"{name}: {len(ours)} steps beside {len(theirs)}; there is nothing to compare")
     for one, other in zip(ours, theirs, strict=True):
         if not math.isclose(one["lr"], other["lr"], rel_tol=1e-9, abs_tol=1e-15):
-            sys.exit(f"step {one['step']}: mpzero's learning rate is {one['lr']}, Hugging Face's {other['lr']}")
+            sys.exit(f"{name}: at step {one['step']} the learning rates are {one['lr']} and {other['lr']}")
     apart = [abs(one["loss"] - other["loss"]) for one, other in zip(ours, theirs, strict=True)]
     norms = [abs(one["grad_norm"] / other["grad_norm"] - 1) for one, other in zip(ours, theirs, strict=True)]
     worst = max(range(len(apart)), key=lambda index: apart[index] if math.isfinite(apart[index]) else math.inf)
     return {
-        "compare": "Hugging Face",
+        "compare": name,
         "steps": len(apart),
         "largest_loss_difference": apart[worst],
         "at_step": ours[worst]["step"],
@@ -153,6 +153,10 @@ def compare(ours: list[dict], theirs: list[dict], tolerance: float) -> dict:
         "tolerance": tolerance,
         "agree": apart[worst] <= tolerance,
     }
+
+
+def write_metrics(path: Path, metrics: list[dict]) -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for line in metrics))
 
 
 def main() -> int:
@@ -166,9 +170,11 @@ def main() -> int:
     parser.add_argument("--seq_length", type=int, default=1024)
     parser.add_argument("--micro_batch", type=int, default=4)
     parser.add_argument("--stage", type=int, default=2)
+    parser.add_argument("--lr", type=float, default=1e-4, help="the schedule's peak (default: 1e-4)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--fp32", action="store_true", help="both sides compute in fp32")
+    parser.add_argument("--control", action="store_true", help="also Hugging Face with another kernel for attention")
     parser.add_argument("--tolerance", type=float, default=1e-2, help="nats a token (default: 0.01)")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -179,11 +185,14 @@ def main() -> int:
         make_model(config, torch.float32).save_pretrained(weights)
     (weights / "config.json").write_text(json.dumps(config))
     ours = train_mpzero(arguments, weights)
-    theirs = train_hugging_face(arguments, config, weights)
-    lines = "".join(json.dumps(line) + "\n" for line in theirs)
-    (arguments.folder / "hugging_face.jsonl").write_text(lines)
-    verdict = compare(ours, theirs, arguments.tolerance)
+    theirs = train_hugging_face(arguments, config, weights, "sdpa")
+    write_metrics(arguments.folder / "hugging_face.jsonl", theirs)
+    verdict = compare("mpzero and Hugging Face", ours, theirs, arguments.tolerance)
     print(json.dumps(verdict))
+    if arguments.control:
+        control = train_hugging_face(arguments, config, weights, "eager")
+        write_metrics(arguments.folder / "hugging_face_eager.jsonl", control)
+        print(json.dumps(compare("Hugging Face and itself, attention apart", control, theirs, arguments.tolerance)))
     return 0 if verdict["agree"] else 1
 
 

@@ -7,10 +7,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 
-def make_model(config: dict, dtype: torch.dtype) -> PreTrainedModel:
+def make_model(config: dict, dtype: torch.dtype, attention: str = "sdpa") -> PreTrainedModel:
     """A model with random weights on the current default device, ready to train. `config`: what a config.json holds."""
     parsed = CONFIG_MAPPING[config["model_type"]].from_dict(config)
     parsed.use_cache = False
-    model = AutoModelForCausalLM.from_config(parsed, attn_implementation="sdpa", dtype=dtype)
+    model = AutoModelForCausalLM.from_config(parsed, attn_implementation=attention, dtype=dtype)
     model.train()
     return model

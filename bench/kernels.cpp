@@ -128,7 +128,9 @@ nlohmann::json run(const Workload& workload, const std::filesystem::path& config
   Operations operations(config, workload.micro_batch, workload.length, roofline);
   operations.forward_layer();
   operations.backward_layer();
-  operations.head(step.decoder().tokens_per_chunk(workload.micro_batch * workload.length, at::kCUDA));
+  const int64_t chunk = step.decoder().tokens_per_chunk(workload.micro_batch * workload.length, at::kCUDA);
+  operations.head(chunk);
+  operations.fp32_gradients(chunk);
   operations.ends(step);
   if (workload.with_optimizer) {
     const auto parameters = static_cast<double>(model::num_parameters(config));
@@ -140,8 +142,10 @@ nlohmann::json run(const Workload& workload, const std::filesystem::path& config
     });
   }
   measure_chunks(workload, step, roofline);
+  roofline.tuned(operations.tuned());
   fmt::print("\n");
   measure_wholes(workload, step, roofline);
+  fmt::print("{}: the step's own tuning took {:.0f} ms\n", workload.name, step.decoder().tuning_seconds() * 1e3);
   markdown += roofline.to_markdown();
   return roofline.to_json();
 }

@@ -2,13 +2,13 @@
 
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 
 #include <cmath>
 
 #include "model/kernels/attention.hpp"
 #include "model/kernels/column_sum.hpp"
 #include "model/kernels/cross_entropy.hpp"
-#include "model/kernels/cuda.hpp"
 #include "model/kernels/rms_norm.hpp"
 #include "model/kernels/swiglu.hpp"
 #include "model/rope_table.hpp"
@@ -74,30 +74,15 @@ void Operations::head(int64_t chunk) {
   norm_forward(part, "rms_norm", 1);
   const int sets = 2;
   Rotating x(sets, {chunk, hidden_}), weight(sets, {vocabulary, hidden_}), logits(sets, {chunk, vocabulary});
-  roofline_.matmul(part, "logits", chunks, {chunk, vocabulary, hidden_, false, true}, sets,
+  roofline_.matmul(part, "logits", chunks, {chunk, vocabulary, hidden_, false, true}, false, sets,
                    [&](int set) { return Tensors{matmuls_.forward(x[set], weight[set])}; });
   const at::Tensor targets = at::randint(vocabulary, {chunk}, at::TensorOptions().dtype(at::kLong).device(at::kCUDA));
   roofline_.memory(part, "cross entropy", chunks, 2 * kBf16 * count(chunk, vocabulary), sets, [&](int set) {
     return Tensors{model::cross_entropy_forward_backward_(logits[set], targets, 1e-4)};
   });
-  using Variant = model::cuda::CrossEntropyVariant;
-  for (const auto& [variant, name] :
-       std::vector<std::pair<Variant, std::string>>{{Variant::kTwoPasses, "two passes"},
-                                                    {Variant::kClusters8x256, "8 blocks x 256"},
-                                                    {Variant::kClusters8x512, "8 blocks x 512"},
-                                                    {Variant::kClusters4x512, "4 blocks x 512"}}) {
-    roofline_.memory("variants", "cross entropy, " + name, 0, 2 * kBf16 * count(chunk, vocabulary), sets, [&](int set) {
-      return Tensors{model::cuda::cross_entropy_forward_backward_(logits[set], targets, 1e-4, variant)};
-    });
-  }
-  roofline_.matmul(part, "data gradient", chunks, {chunk, hidden_, vocabulary}, sets,
+  roofline_.matmul(part, "data gradient", chunks, {chunk, hidden_, vocabulary}, false, sets,
                    [&](int set) { return Tensors{matmuls_.data_gradient(logits[set], weight[set])}; });
-  Tensors gradients{random({vocabulary, hidden_}), random({vocabulary, hidden_})};
-  roofline_.matmul(part, "weight gradient (accumulating)", chunks, {vocabulary, hidden_, chunk, true, false}, sets,
-                   [&](int set) {
-                     Gradient(gradients[static_cast<size_t>(set)], /*empty=*/false).add_matmul(logits[set], x[set]);
-                     return Tensors{};
-                   });
+  weight_gradient(part, "weight gradient (accumulating)", chunks, logits, x, at::kBFloat16, true);
   norm_backward(part, "rms_norm backward", 1, false);
 }
 
@@ -121,7 +106,7 @@ void Operations::product_forward(const std::string& part, const std::string& nam
   Rotating x(sets, {tokens_, in}), weight(sets, {out, in});
   Rotating residual(extra == Extra::kResidual ? sets : 0, {tokens_, out});
   const at::Tensor bias = extra == Extra::kBias ? random({out}) : at::Tensor();
-  roofline_.matmul(part, name, layers_, {tokens_, out, in, false, true}, sets, [&](int set) {
+  roofline_.matmul(part, name, layers_, {tokens_, out, in, false, true}, extra == Extra::kResidual, sets, [&](int set) {
     switch (extra) {
       case Extra::kBias:
         return Tensors{matmuls_.forward_bias(x[set], weight[set], bias)};
@@ -135,13 +120,46 @@ void Operations::product_forward(const std::string& part, const std::string& nam
 
 void Operations::product_backward(const std::string& part, const std::string& name, int64_t in, int64_t out) {
   const int sets = sets_for(kBf16 * count(tokens_, in + out));
-  Rotating x(sets, {tokens_, in}), weight(sets, {out, in}), dy(sets, {tokens_, out}), gradient(sets, {out, in});
-  roofline_.matmul(part, name + ", weight gradient", layers_, {out, in, tokens_, true, false}, sets, [&](int set) {
-    matmuls_.weight_gradient_out(gradient[set], dy[set], x[set]);
+  Rotating x(sets, {tokens_, in}), weight(sets, {out, in}), dy(sets, {tokens_, out});
+  weight_gradient(part, name + ", weight gradient", layers_, dy, x, at::kBFloat16, false);
+  roofline_.matmul(part, name + ", data gradient", layers_, {tokens_, in, out}, false, sets,
+                   [&](int set) { return Tensors{matmuls_.data_gradient(dy[set], weight[set])}; });
+}
+
+void Operations::fp32_gradients(int64_t chunk) {
+  const auto product = [&](const std::string& name, int64_t tokens, int64_t in, int64_t out) {
+    const int sets = sets_for(kBf16 * count(tokens, in + out));
+    Rotating x(sets, {tokens, in}), dy(sets, {tokens, out});
+    weight_gradient("fp32 gradients", name, 0, dy, x, at::kFloat, false);
+    weight_gradient("fp32 gradients", name + ", accumulating", 0, dy, x, at::kFloat, true);
+  };
+  product("down", tokens_, inner_, hidden_);
+  product("gate, up", tokens_, hidden_, 2 * inner_);
+  product("output", tokens_, config_.query_size(), hidden_);
+  product("q, k, v", tokens_, hidden_, qkv_size());
+  product("head", chunk, hidden_, config_.vocab_size);
+}
+
+void Operations::weight_gradient(const std::string& part, const std::string& name, double calls, Rotating& dy,
+                                 Rotating& x, at::ScalarType type, bool accumulates) {
+  const int sets = dy.sets();
+  const int64_t rows = dy[0].size(1), columns = x[0].size(1);
+  Tensors gradients;
+  for (int set = 0; set < sets; ++set) gradients.push_back(at::zeros({rows, columns}, dy[0].options().dtype(type)));
+  // What accumulates is tuned when a gradient is overwritten after it was met.
+  for (const bool accumulate : {accumulates, false}) {
+    matmuls_.weight_gradient_out(gradients[0], dy[0], x[0], accumulate);
+  }
+  const model::MatmulShape shape{.rows = rows,
+                                 .columns = columns,
+                                 .inner = dy[0].size(0),
+                                 .a_transposed = true,
+                                 .b_transposed = false,
+                                 .out_type = type};
+  roofline_.matmul(part, name, calls, shape, accumulates, sets, [&](int set) {
+    matmuls_.weight_gradient_out(gradients[static_cast<size_t>(set)], dy[set], x[set], accumulates);
     return Tensors{};
   });
-  roofline_.matmul(part, name + ", data gradient", layers_, {tokens_, in, out}, sets,
-                   [&](int set) { return Tensors{matmuls_.data_gradient(dy[set], weight[set])}; });
 }
 
 void Operations::norm_forward(const std::string& part, const std::string& name, double calls) {

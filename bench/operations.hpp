@@ -24,6 +24,7 @@ class Rotating {
     for (int i = 0; i < sets; ++i) tensors_.push_back(random(shape));
   }
   at::Tensor& operator[](int set) { return tensors_[static_cast<size_t>(set)]; }
+  int sets() const { return static_cast<int>(tensors_.size()); }
 
  private:
   Tensors tensors_;
@@ -38,7 +39,11 @@ class Operations {
   void backward_layer();
   // `chunk`: how many tokens the head takes at a time.
   void head(int64_t chunk);
+  // The weight gradients of a run that accumulates micro-batches, whose gradients are fp32.
+  void fp32_gradients(int64_t chunk);
   void ends(WholeStep& step);
+  // What tuning chose for the products measured so far.
+  std::vector<model::TunedMatmul> tuned() const { return matmuls_.tuned(); }
 
  private:
   int64_t qkv_size() const { return config_.query_size() + 2 * config_.key_value_size(); }
@@ -49,6 +54,9 @@ class Operations {
   void product_forward(const std::string& part, const std::string& name, int64_t in, int64_t out,
                        Extra extra = Extra::kNone);
   void product_backward(const std::string& part, const std::string& name, int64_t in, int64_t out);
+  // dy [N, out], x [N, in]; `accumulates`: adds to the gradient, which has type `type`.
+  void weight_gradient(const std::string& part, const std::string& name, double calls, Rotating& dy, Rotating& x,
+                       at::ScalarType type, bool accumulates);
   void norm_forward(const std::string& part, const std::string& name, double calls);
   void norm_backward(const std::string& part, const std::string& name, double calls, bool residual);
   void swiglu(const std::string& part, bool backward);

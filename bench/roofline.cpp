@@ -3,16 +3,19 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace mpzero::bench {
 namespace {
 
 constexpr int kRepeats = 20;
-constexpr int kAlgorithms = 8;
+constexpr int kAlgorithms = 24;
+constexpr size_t kFinalists = 4;
 
 at::TensorOptions bf16_on_gpu() { return at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA); }
 
@@ -42,21 +45,35 @@ Ceilings measure_ceilings() {
   return {.bytes_per_second = 2.0 * static_cast<double>(count) / copy.seconds, .flops = 2.0 * cube / product.seconds};
 }
 
-double best_matmul_seconds(const model::MatmulShape& s, int sets) {
+double best_matmul_seconds(const model::MatmulShape& s, bool accumulates, int sets) {
   const model::LtMatmul matmul(s, kAlgorithms);
   const auto stored = [](int64_t rows, int64_t columns, bool transposed) {
     return transposed ? std::vector<int64_t>{columns, rows} : std::vector<int64_t>{rows, columns};
   };
   const auto a = random_sets(sets, stored(s.rows, s.inner, s.a_transposed));
   const auto b = random_sets(sets, stored(s.inner, s.columns, s.b_transposed));
-  double best = std::numeric_limits<double>::infinity();
+  std::vector<at::Tensor> outs;
+  for (int set = 0; set < sets; ++set) {
+    outs.push_back(at::zeros({s.rows, s.columns}, bf16_on_gpu().dtype(s.out_type)));
+  }
+  const auto seconds = [&](size_t algorithm, int repeats) {
+    return measure(sets, repeats,
+                   [&](int set) {
+                     at::Tensor& out = outs[static_cast<size_t>(set)];
+                     matmul.run(a[static_cast<size_t>(set)], b[static_cast<size_t>(set)],
+                                accumulates ? out : at::Tensor(), out, algorithm);
+                     return std::vector<at::Tensor>{};
+                   })
+        .seconds;
+  };
+  std::vector<std::pair<double, size_t>> quick;
   for (size_t algorithm = 0; algorithm < matmul.algorithms(); ++algorithm) {
-    const Timing timing = measure(sets, kRepeats / 2, [&](int set) {
-      at::Tensor out = at::empty({s.rows, s.columns}, bf16_on_gpu());
-      matmul.run(a[static_cast<size_t>(set)], b[static_cast<size_t>(set)], at::Tensor(), out, algorithm);
-      return std::vector<at::Tensor>{out};
-    });
-    best = std::min(best, timing.seconds);
+    quick.emplace_back(seconds(algorithm, 1), algorithm);
+  }
+  std::sort(quick.begin(), quick.end());
+  double best = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < std::min(kFinalists, quick.size()); ++i) {
+    best = std::min(best, seconds(quick[i].second, kRepeats / 2));
   }
   return best;
 }
@@ -92,11 +109,11 @@ void Roofline::compute(const std::string& part, const std::string& name, double 
 }
 
 void Roofline::matmul(const std::string& part, const std::string& name, double calls, const model::MatmulShape& shape,
-                      int sets, const Body& body) {
+                      bool adds, int sets, const Body& body) {
   const double flops =
       2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.columns) * static_cast<double>(shape.inner);
   add(part, name, calls, measure(sets, kRepeats, body).seconds, flops * 1e-12, "TFLOPS",
-      best_matmul_seconds(shape, sets));
+      best_matmul_seconds(shape, adds, sets));
 }
 
 void Roofline::whole(const std::string& name, double calls, const std::string& parts, const Timing& timing,
@@ -118,6 +135,37 @@ void Roofline::whole(const std::string& name, double calls, const std::string& p
                      {"sum_of_operations", sum},
                      {"sum_at_ceilings", ceiling},
                      {"host_seconds", calls * timing.host_seconds}});
+}
+
+void Roofline::tuned(const std::vector<model::TunedMatmul>& matmuls) {
+  double sum = 0;
+  fmt::print("\n{}: products as tuned\n  {:>7} x {:>7} x {:>7}  {:2} {:5} {:8} {:>9} {:>9} {:>9} {:>6} {:>8}  {}\n",
+             workload_, "rows", "columns", "inner", "", "out", "", "us", "ATen us", "first us", "tried", "tuned ms",
+             "algorithm");
+  for (const model::TunedMatmul& m : matmuls) {
+    const model::MatmulShape& s = m.shape;
+    const std::string layout = fmt::format("{}{}", s.a_transposed ? 'T' : 'N', s.b_transposed ? 'T' : 'N');
+    const char* type = s.out_type == at::kFloat ? "fp32" : "bf16";
+    const char* extra = m.adds ? "+ matrix" : s.bias ? "+ bias" : "";
+    fmt::print("  {:7} x {:7} x {:7}  {} {:5} {:8} {:9.1f} {:9.1f} {:9.1f} {:6} {:8.1f}  {}\n", s.rows, s.columns,
+               s.inner, layout, type, extra, m.seconds * 1e6, m.aten_seconds * 1e6, m.first_seconds * 1e6, m.tried,
+               m.tuning_seconds * 1e3, m.algorithm);
+    sum += m.tuning_seconds;
+    tuned_.push_back({{"rows", s.rows},
+                      {"columns", s.columns},
+                      {"inner", s.inner},
+                      {"layout", layout},
+                      {"out", type},
+                      {"extra", extra},
+                      {"seconds", m.seconds},
+                      {"aten_seconds", m.aten_seconds},
+                      {"first_seconds", m.first_seconds},
+                      {"tried", m.tried},
+                      {"tuning_seconds", m.tuning_seconds},
+                      {"algorithm", m.algorithm}});
+  }
+  fmt::print("{}: tuning took {:.0f} ms\n", workload_, sum * 1e3);
+  std::fflush(stdout);
 }
 
 std::string Roofline::to_markdown() const {
@@ -142,6 +190,17 @@ std::string Roofline::to_markdown() const {
     table += fmt::format("| {} | {:.2f} ms | {:.2f} ms | {:.2f} ms | {:.2f} ms |\n", whole["name"].get<std::string>(),
                          1e3 * whole["seconds"].get<double>(), 1e3 * whole["sum_of_operations"].get<double>(),
                          1e3 * whole["sum_at_ceilings"].get<double>(), 1e3 * whole["host_seconds"].get<double>());
+  }
+  table +=
+      "\n| product, rows x columns x inner | result | tuned | ATen | cuBLASLt's first | algorithm "
+      "|\n|---|---|---|---|---|---|\n";
+  for (const auto& row : tuned_) {
+    table +=
+        fmt::format("| {} x {} x {}, {} | {} {} | {:.1f} us | {:.1f} us | {:.1f} us | {} |\n",
+                    row["rows"].get<int64_t>(), row["columns"].get<int64_t>(), row["inner"].get<int64_t>(),
+                    row["layout"].get<std::string>(), row["out"].get<std::string>(), row["extra"].get<std::string>(),
+                    1e6 * row["seconds"].get<double>(), 1e6 * row["aten_seconds"].get<double>(),
+                    1e6 * row["first_seconds"].get<double>(), row["algorithm"].get<std::string>());
   }
   return table;
 }

@@ -26,6 +26,8 @@ Decoder::Decoder(ModelConfig config, DecoderOptions options)
   config_.validate("model configuration");
 }
 
+double Decoder::tuning_seconds() const { return matmuls_->tuning_seconds(); }
+
 at::Tensor Decoder::embed_forward(Weights embedding, const at::Tensor& tokens) const {
   return at::embedding(embedding[0], tokens);
 }

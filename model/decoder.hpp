@@ -31,8 +31,8 @@ struct LayerActivations {
 };
 
 struct DecoderOptions {
-  // The most logits that head_loss and head_forward_backward hold at a time, over all tokens of a chunk; 0: 2^29 on a
-  // GPU (1 GiB in bf16), 2^23 on a CPU.
+  // The most logits that head_loss and head_forward_backward hold at a time, over all tokens of a chunk; 0: 5 * 2^28
+  // on a GPU (2.5 GiB in bf16), 2^23 on a CPU.
   int64_t max_logits = 0;
 };
 
@@ -94,6 +94,9 @@ class Decoder {
   // Gradients of weights are not among them.
   int64_t workspace_bytes(int64_t batch, int64_t length, at::Device device, at::ScalarType type,
                           Recompute recompute = Recompute::kNone) const;
+
+  // How long tuning matrix products has taken so far; most of it falls into the first step.
+  double tuning_seconds() const;
 
   // How many of `tokens` tokens head_loss and head_forward_backward take at a time on this device.
   int64_t tokens_per_chunk(int64_t tokens, at::Device device) const;

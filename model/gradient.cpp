@@ -1,8 +1,5 @@
 #include "model/gradient.hpp"
 
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
-
 #include <vector>
 
 #include "model/kernels/embedding.hpp"
@@ -10,35 +7,6 @@
 #include "model/rows.hpp"
 
 namespace mpzero::model {
-namespace {
-
-// out (+)= a^T b. Where `out` is wider than a and b, CUDA's matrix product writes the wider type itself.
-void matmul_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool overwrite, Matmuls* matmuls) {
-  const at::Tensor transposed = a.t();
-  if (out.scalar_type() == a.scalar_type()) {
-    if (overwrite && matmuls != nullptr) {
-      matmuls->weight_gradient_out(out, a, b);
-    } else if (overwrite) {
-      at::mm_out(out, transposed, b);
-    } else {
-      at::addmm_out(out, out, transposed, b);
-    }
-    return;
-  }
-  const bool widens = out.is_cuda() && out.scalar_type() == at::kFloat &&
-                      (a.scalar_type() == at::kBFloat16 || a.scalar_type() == at::kHalf);
-  if (widens && overwrite) {
-    at::mm_out(out, transposed, b, at::kFloat);
-  } else if (widens) {
-    at::addmm_out(out, out, transposed, b, at::kFloat);
-  } else if (overwrite) {
-    out.copy_(at::mm(transposed, b));
-  } else {
-    out.add_(at::mm(transposed, b));
-  }
-}
-
-}  // namespace
 
 void Gradient::add(const at::Tensor& gradient) {
   if (std::exchange(empty_, false)) {
@@ -51,7 +19,12 @@ void Gradient::add(const at::Tensor& gradient) {
 void Gradient::add_row_sum(const at::Tensor& rows) { row_sum(rows, view_, std::exchange(empty_, false)); }
 
 void Gradient::add_matmul(const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls) {
-  matmul_into(view_, a, b, std::exchange(empty_, false), matmuls);
+  const bool accumulate = !std::exchange(empty_, false);
+  if (matmuls != nullptr) {
+    matmuls->weight_gradient_out(view_, a, b, accumulate);
+  } else {
+    Matmuls::aten_weight_gradient_out(view_, a, b, accumulate);
+  }
 }
 
 void Gradient::add_rows(const at::Tensor& rows, const at::Tensor& values) {

@@ -28,7 +28,7 @@ class Gradient {
   void add(const at::Tensor& gradient);
   // += the sum over the rows of `rows`: [R, H] fp32 or fp64, the weight [H].
   void add_row_sum(const at::Tensor& rows);
-  // += a^T b: a [N, out], b [N, in], the weight [out, in]. `matmuls`, where given, tunes products that overwrite.
+  // += a^T b: a [N, out], b [N, in], the weight [out, in]. `matmuls`, where given, tunes the product.
   void add_matmul(const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls = nullptr);
   // weight[rows[i]] += values[i]: rows [N] int64, values [N, in].
   void add_rows(const at::Tensor& rows, const at::Tensor& values);

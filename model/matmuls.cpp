@@ -2,48 +2,124 @@
 
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/Sleep.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/sum.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
+#include <initializer_list>
 #include <limits>
+#include <set>
+#include <span>
+
+#include "model/tuning.hpp"
 
 namespace mpzero::model {
 namespace {
 
-constexpr int kCandidates = 8;
-constexpr int kTimedRuns = 3;
+constexpr int kCandidates = 24;
+// Enough for the host to queue the first of a series of runs behind: about 100 us.
+constexpr int64_t kHeadStartCycles = 200'000;
 
 bool fits_cublas_lt(const at::Tensor& x) {
   return x.is_contiguous() && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % LtMatmul::kAlignment == 0 &&
          x.size(-1) * x.element_size() % LtMatmul::kAlignment == 0;
 }
 
-// The shortest time in milliseconds that the current stream takes for body().
-template <typename Body>
-float shortest_time(const Body& body) {
-  body();
-  float shortest = std::numeric_limits<float>::infinity();
-  for (int run = 0; run < kTimedRuns; ++run) {
-    at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
-    begin.record();
-    body();
-    end.record();
-    end.synchronize();
-    shortest = std::min(shortest, begin.elapsed_time(end));
+uint32_t common_alignment(std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors) {
+  uintptr_t bits = LtMatmul::kFullAlignment;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.defined()) bits |= reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
   }
-  return shortest;
+  return static_cast<uint32_t>(bits & -bits);
 }
+
+// Times runs with events on the current stream. Before each, as many bytes are read as a product works in: in a step,
+// too, a part of the operands has left the cache, and a part was written just before. That takes no more memory than a
+// product does.
+class RunTimer {
+ public:
+  // run(candidate) queues one run, or throws c10::Error.
+  explicit RunTimer(std::function<void(size_t)> run, at::Device device) : run_(std::move(run)), device_(device) {}
+
+  std::vector<double> operator()(std::span<const size_t> candidates) {
+    struct Run {
+      at::cuda::CUDAEvent begin{cudaEventDefault}, end{cudaEventDefault};
+    };
+    std::vector<Run> runs(candidates.size());
+    for (const size_t candidate : candidates) warm_up(candidate);
+    at::cuda::sleep(kHeadStartCycles);
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (failed_.contains(candidates[i])) continue;
+      read_workspace();
+      runs[i].begin.record();
+      run_(candidates[i]);
+      runs[i].end.record();
+    }
+    std::vector<double> seconds;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (failed_.contains(candidates[i])) {
+        seconds.push_back(std::numeric_limits<double>::infinity());
+        continue;
+      }
+      runs[i].end.synchronize();
+      seconds.push_back(runs[i].begin.elapsed_time(runs[i].end) * 1e-3);
+    }
+    return seconds;
+  }
+
+ private:
+  // The first run of a kernel loads it.
+  void warm_up(size_t candidate) {
+    if (!warm_.insert(candidate).second) return;
+    try {
+      run_(candidate);
+    } catch (const c10::OutOfMemoryError&) {
+      throw;
+    } catch (const c10::Error&) {
+      failed_.insert(candidate);
+    }
+  }
+  void read_workspace() const {
+    const int64_t count = LtMatmul::kWorkspaceBytes / static_cast<int64_t>(sizeof(float));
+    at::sum(at::empty({count}, at::TensorOptions().dtype(at::kFloat).device(device_)));
+  }
+
+  std::function<void(size_t)> run_;
+  at::Device device_;
+  std::set<size_t> warm_, failed_;
+};
 
 }  // namespace
 
-at::Tensor& Matmuls::aten_multiply(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
-                                   const at::Tensor& addend) {
+// Where the result is wider than the operands, CUDA's matrix product writes the wider type itself.
+void Matmuls::aten_multiply(const Operands& operands) {
+  const auto& [layout, out, a, b, addend] = operands;
   const at::Tensor first = layout == Layout::kATransposedB ? a.t() : a;
   const at::Tensor second = layout == Layout::kABTransposed ? b.t() : b;
-  return addend.defined() ? at::addmm_out(out, addend, first, second) : at::mm_out(out, first, second);
+  const bool same_type = out.scalar_type() == a.scalar_type();
+  const bool widens = out.is_cuda() && out.scalar_type() == at::kFloat &&
+                      (a.scalar_type() == at::kBFloat16 || a.scalar_type() == at::kHalf);
+  if (same_type && addend.defined()) {
+    at::addmm_out(out, addend, first, second);
+  } else if (same_type) {
+    at::mm_out(out, first, second);
+  } else if (widens && addend.defined()) {
+    at::addmm_out(out, addend, first, second, at::kFloat);
+  } else if (widens) {
+    at::mm_out(out, first, second, at::kFloat);
+  } else if (operands.accumulates()) {
+    out.add_(at::mm(first, second));
+  } else {
+    out.copy_(addend.defined() ? at::addmm(addend, first, second) : at::mm(first, second));
+  }
 }
 
 at::Tensor Matmuls::forward(const at::Tensor& a, const at::Tensor& weight) {
@@ -74,51 +150,107 @@ void Matmuls::data_gradient_out(at::Tensor& out, const at::Tensor& dy, const at:
   multiply(Layout::kAB, out, dy, weight);
 }
 
-void Matmuls::weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x) {
-  multiply(Layout::kATransposedB, out, dy, x);
+void Matmuls::weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate) {
+  multiply(Layout::kATransposedB, out, dy, x, accumulate ? out : at::Tensor());
+}
+
+void Matmuls::aten_weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate) {
+  aten_multiply({Layout::kATransposedB, out, dy, x, accumulate ? out : at::Tensor()});
 }
 
 void Matmuls::multiply(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                        const at::Tensor& addend) {
-  const bool tunable = a.is_cuda() && a.scalar_type() == at::kBFloat16 && a.numel() > 0 && b.numel() > 0 &&
-                       !at::globalContext().deterministicAlgorithms() && fits_cublas_lt(a) && fits_cublas_lt(b) &&
-                       fits_cublas_lt(out) && (!addend.defined() || fits_cublas_lt(addend));
-  if (!tunable) {
-    aten_multiply(layout, out, a, b, addend);
+  const Operands operands{layout, out, a, b, addend};
+  const at::ScalarType type = out.scalar_type();
+  const bool suits = a.is_cuda() && a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kBFloat16 &&
+                     (type == at::kBFloat16 || type == at::kFloat) && a.numel() > 0 && b.numel() > 0 &&
+                     fits_cublas_lt(a) && fits_cublas_lt(b) && fits_cublas_lt(out) &&
+                     (!addend.defined() || (addend.scalar_type() == type && fits_cublas_lt(addend)));
+  if (!suits) {
+    aten_multiply(operands);
     return;
   }
   const c10::cuda::CUDAGuard guard(a.device());
   const bool a_transposed = layout == Layout::kATransposedB;
+  const bool deterministic = at::globalContext().deterministicAlgorithms();
   const MatmulShape shape{.rows = out.size(0),
                           .columns = out.size(1),
                           .inner = a.size(a_transposed ? 0 : 1),
                           .a_transposed = a_transposed,
                           .b_transposed = layout == Layout::kABTransposed,
                           .type = a.scalar_type(),
-                          .bias = addend.defined() && addend.dim() == 1};
-  const Tuned& choice = tuned(shape, layout, out, a, b, addend);
+                          .bias = addend.defined() && !operands.adds(),
+                          .out_type = type,
+                          .alignment = common_alignment({out, a, b, addend})};
+  const Key key{shape, deterministic, a.get_device()};
+  std::unique_lock lock(mutex_);
+  auto found = products_.find(key);
+  if (found == products_.end()) {
+    const auto candidates = deterministic ? LtMatmul::Candidates::kRepeatable : LtMatmul::Candidates::kAll;
+    Product product{LtMatmul(shape, deterministic ? 1 : kCandidates, candidates), {}, false};
+    found = products_.emplace(key, std::move(product)).first;
+  }
+  const Choice choice = choose(found->second, key, operands);
+  lock.unlock();
   if (choice.algorithm) {
-    choice.matmul.run(a, b, addend, out, *choice.algorithm);
+    found->second.matmul.run(a, b, addend, out, *choice.algorithm);
   } else {
-    aten_multiply(layout, out, a, b, addend);
+    aten_multiply(operands);
   }
 }
 
-const Matmuls::Tuned& Matmuls::tuned(const MatmulShape& shape, Layout layout, at::Tensor& out, const at::Tensor& a,
-                                     const at::Tensor& b, const at::Tensor& addend) {
-  const std::lock_guard lock(mutex_);
-  const Key key{shape, addend.defined(), a.get_device()};
-  if (const auto found = tuned_.find(key); found != tuned_.end()) return found->second;
-  Tuned choice{LtMatmul(shape, kCandidates), std::nullopt};
-  float shortest = shortest_time([&] { aten_multiply(layout, out, a, b, addend); });
-  for (size_t algorithm = 0; algorithm < choice.matmul.algorithms(); ++algorithm) {
-    const float time = shortest_time([&] { choice.matmul.run(a, b, addend, out, algorithm); });
-    if (time < shortest) {
-      shortest = time;
-      choice.algorithm = algorithm;
-    }
+Matmuls::Choice Matmuls::choose(Product& product, const Key& key, const Operands& operands) {
+  const bool capturing = c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+  auto& tuned = product.tuned[operands.adds()];
+  if (key.deterministic || (capturing && !tuned)) return product.first();
+  if (operands.accumulates()) {
+    product.accumulates = true;
+    if (tuned) return *tuned;
+    return product.tuned[false].value_or(product.first());
   }
-  return tuned_.emplace(key, std::move(choice)).first->second;
+  if (!tuned) tuned = tune(product.matmul, key.shape, operands);
+  if (product.accumulates && !product.tuned[true] && !capturing) {
+    const Operands accumulating{operands.layout, operands.out, operands.a, operands.b, operands.out};
+    product.tuned[true] = tune(product.matmul, key.shape, accumulating);
+  }
+  return *tuned;
+}
+
+Matmuls::Choice Matmuls::tune(const LtMatmul& matmul, const MatmulShape& shape, const Operands& operands) {
+  c10::cuda::device_synchronize();
+  const auto start = std::chrono::steady_clock::now();
+  const size_t aten = matmul.algorithms();
+  RunTimer timer(
+      [&](size_t candidate) {
+        if (candidate == aten) {
+          aten_multiply(operands);
+        } else {
+          matmul.run(operands.a, operands.b, operands.addend, operands.out, candidate);
+        }
+      },
+      operands.a.device());
+  const TuningResult result = find_fastest(aten, std::ref(timer));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  tuned_.push_back({.shape = shape,
+                    .adds = operands.adds(),
+                    .algorithm = result.fastest == aten ? "ATen" : matmul.describe(result.fastest),
+                    .seconds = result.seconds[result.fastest],
+                    .aten_seconds = result.seconds[aten],
+                    .first_seconds = aten > 0 ? result.seconds.front() : std::numeric_limits<double>::infinity(),
+                    .tried = result.tried,
+                    .tuning_seconds = took.count()});
+  return {result.fastest == aten ? std::nullopt : std::optional<size_t>(result.fastest)};
+}
+
+std::vector<TunedMatmul> Matmuls::tuned() const {
+  const std::lock_guard lock(mutex_);
+  return tuned_;
+}
+
+double Matmuls::tuning_seconds() const {
+  double sum = 0;
+  for (const TunedMatmul& matmul : tuned()) sum += matmul.tuning_seconds;
+  return sum;
 }
 
 }  // namespace mpzero::model

@@ -13,7 +13,7 @@ namespace {
 
 int64_t bytes_of(at::ScalarType type) { return static_cast<int64_t>(c10::elementSize(type)); }
 
-// What cuBLAS keeps on Hopper from the first product on, through ATen.
+// What cuBLAS keeps on Hopper from the moment that ATen hands out its handle, which cuBLASLt's products ask for too.
 constexpr int64_t kCublasBytes = 32 << 20;
 
 // The bytes that are alive while a pass runs, and the most they were.
@@ -39,8 +39,8 @@ class Live {
 struct Sizes {
   int64_t tokens, element, wide;
   int64_t hidden, query, key, inner;
-  bool fused;  // the CUDA kernels run, not the references
-  bool tuned;  // cuBLASLt's products
+  bool fused;      // the CUDA kernels run, not the references
+  bool cublas_lt;  // its products, not ATen's
 
   Sizes(const ModelConfig& config, int64_t batch, int64_t length, at::Device device, at::ScalarType type)
       : tokens(batch * length),
@@ -51,10 +51,10 @@ struct Sizes {
         key(tokens * config.key_value_size() * element),
         inner(tokens * config.intermediate_size * element),
         fused(device.is_cuda() && (type == at::kFloat || type == at::kBFloat16)),
-        tuned(device.is_cuda() && type == at::kBFloat16 && !at::globalContext().deterministicAlgorithms()) {}
+        cublas_lt(device.is_cuda() && type == at::kBFloat16) {}
 
   int64_t packed() const { return query + 2 * key; }
-  int64_t product() const { return tuned ? LtMatmul::kWorkspaceBytes : 0; }
+  int64_t product() const { return cublas_lt ? LtMatmul::kWorkspaceBytes : 0; }
   // What the reference of a norm's backward takes beside its result, for rows of `bytes`: wide copies of its input and
   // of the gradient where the type is narrow, the normalized rows, and three steps of the result.
   int64_t norm_backward(int64_t bytes) const {

@@ -22,6 +22,7 @@ class GatherSchedule {
  public:
   GatherSchedule(std::vector<int64_t> unit_numel, const GatherLimits& limits);
 
+  const GatherLimits& limits() const { return limits_; }
   void set_limits(const GatherLimits& limits) { limits_ = limits; }
   // The units that use() will be called with from now on, in this order. Units gathered already stay so.
   void plan(std::vector<size_t> uses);

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -27,9 +28,10 @@ struct GradientViews {
 class GradientStore {
  public:
   struct Options {
-    bool partitioned = false;                  // ZeRO 2 and 3
-    bool overlap = true;                       // sum while backward goes on; else nothing runs beside a sum
-    int64_t reduce_bucket_size = 500'000'000;  // elements being summed at a time, as far as one unit leaves a choice
+    bool partitioned = false;  // ZeRO 2 and 3
+    bool overlap = true;       // sum while backward goes on; else nothing runs beside a sum
+    int64_t reduce_bucket_size =
+        std::numeric_limits<int64_t>::max();  // elements being summed at a time, as far as one unit leaves a choice
     int64_t gradient_accumulation_steps = 1;
     at::Device device = at::kCPU;
     at::ScalarType communication_dtype = at::kFloat;

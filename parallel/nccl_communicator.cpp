@@ -11,11 +11,12 @@
 #include "base/error.hpp"
 #include "parallel/slice_sum.hpp"
 
-// Throws Failure naming the NCCL call, the rank and NCCL's last words.
+// Throws Failure naming the NCCL call, the rank and NCCL's last words; an out-of-memory error where that is the cause.
 #define MPZERO_NCCL_CHECK(call)                                                                      \
   do {                                                                                               \
     const ncclResult_t nccl_result_ = (call);                                                        \
     if (nccl_result_ != ncclSuccess) {                                                               \
+      if (nccl_result_ == ncclUnhandledCudaError) check_memory_left(#call);                          \
       throw_failure("{} failed on rank {}: {} ({})", #call, rank_, ncclGetErrorString(nccl_result_), \
                     ncclGetLastError(comm_));                                                        \
     }                                                                                                \
@@ -23,6 +24,15 @@
 
 namespace mpzero::parallel {
 namespace {
+
+// NCCL says no more than "CUDA error" when the GPU has nothing left for a communicator of its own.
+void check_memory_left(const char* call) {
+  constexpr size_t kCommunicator = size_t{512} << 20;
+  size_t free = 0, total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) return;
+  TORCH_CHECK_WITH(OutOfMemoryError, free > kCommunicator, "CUDA out of memory: ", call, " found ", free,
+                   " bytes free, where a communicator takes up to ", kCommunicator);
+}
 
 class NcclCollective final : public PendingCollective {
  public:

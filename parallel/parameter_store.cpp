@@ -86,7 +86,8 @@ void ParameterStore::use_memory(int64_t bytes) {
   if (!transient_) return;
   // Buffers that exist already count too, and those of one length cannot serve another.
   const int64_t elements = (pool_.bytes() + bytes) / static_cast<int64_t>(pool_.options().dtype().itemsize());
-  schedule_.set_limits({.prefetch_bucket_size = elements,
+  // How far ahead stays as it is: gathers that run beside the optimizer's update slow it down by more than they gain.
+  schedule_.set_limits({.prefetch_bucket_size = schedule_.limits().prefetch_bucket_size,
                         .param_persistence_threshold = 0,
                         .max_live_parameters = elements,
                         .max_reuse_distance = std::numeric_limits<int64_t>::max()});

@@ -49,8 +49,8 @@ class ParameterStore {
   ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
                  Communicator& communicator, const Options& options);
 
-  // Gathers as far ahead, and keeps as much, as `bytes` of device memory more allow, in place of the limits given.
-  // All ranks give the same.
+  // Keeps as much gathered as `bytes` of device memory more allow, in place of the limits given. All ranks give the
+  // same.
   void use_memory(int64_t bytes);
   // The units that gather() will be called with from now on, in this order, the same on every rank: what is gathered
   // ahead and what is kept follows from it.

@@ -4,6 +4,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/StreamGuard.h>
 
 #include <algorithm>
 #include <cmath>
@@ -113,7 +114,10 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
   partial_squares_ = at::zeros({static_cast<int64_t>(units_.size()), num_square_partials(options.device)},
                                at::TensorOptions().dtype(at::kDouble).device(options.device));
   totals_ = at::zeros({2}, at::TensorOptions().dtype(at::kDouble).pinned_memory(options.device.is_cuda()));
-  if (options.device.is_cuda()) gradient_scale_ = at::zeros({}, at::TensorOptions().device(options.device));
+  if (options.device.is_cuda()) {
+    gradient_scale_ = at::zeros({}, at::TensorOptions().device(options.device));
+    measuring_stream_ = c10::cuda::getStreamFromPool();
+  }
 }
 
 void ZeroEngine::make_host_optimizer(const std::vector<bool>& host_units) {
@@ -227,13 +231,27 @@ AdamWUpdate ZeroEngine::scalars(double lr, int64_t update) const {
 
 void ZeroEngine::take_gradient(size_t unit) {
   const at::Tensor& gradient = gradients_.shard(unit);
-  partial_sums_of_squares(gradient, partial_squares_[static_cast<int64_t>(unit)]);
+  const at::Tensor partial = partial_squares_[static_cast<int64_t>(unit)];
+  if (measuring_stream_) {
+    at::cuda::CUDAEvent gradient_ready;
+    gradient_ready.record(c10::cuda::getCurrentCUDAStream());
+    gradient_ready.block(*measuring_stream_);
+    const c10::StreamGuard on_measuring_stream(*measuring_stream_);
+    partial_sums_of_squares(gradient, partial);
+  } else {
+    partial_sums_of_squares(gradient, partial);
+  }
   if (on_host(unit)) host_->take_gradient(unit, gradient, parameters_.shard(unit));
 }
 
 void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count) {
   gradients_.finish_step();
   num_losses_ = count;
+  if (measuring_stream_) {
+    at::cuda::CUDAEvent measured;
+    measured.record(*measuring_stream_);
+    measured.block(c10::cuda::getCurrentCUDAStream());
+  }
   at::Tensor squares = partial_squares_.sum();
   // With unsharded states every rank has counted the whole gradient.
   if (layouts_.front().parts() == 1) squares.div_(communicator_.world_size());

@@ -4,6 +4,7 @@
 #include <ATen/cuda/CUDAEvent.h>
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -47,7 +48,7 @@ struct ZeroOptions {
   bool pin_memory = true;
   bool overlap = true;  // collectives and updates on the host run beside compute
   GatherLimits gather_limits;
-  int64_t reduce_bucket_size = 500'000'000;  // elements of gradients being summed at a time
+  int64_t reduce_bucket_size = std::numeric_limits<int64_t>::max();  // elements of gradients being summed at a time
   AdamWOptions adamw;
   double gradient_clipping = 0.0;  // 0: off
 };
@@ -155,8 +156,9 @@ class ZeroEngine {
   std::unique_ptr<ThreadTeam> team_;
   std::vector<OptimizerShard> shards_;
   HostWriter host_writer_{*this};
-  std::unique_ptr<HostOptimizer> host_;  // of the shards that it updates, if any
-  bool last_was_clipped_ = true;         // or there was none yet
+  std::unique_ptr<HostOptimizer> host_;                    // of the shards that it updates, if any
+  bool last_was_clipped_ = true;                           // or there was none yet
+  std::optional<c10::cuda::CUDAStream> measuring_stream_;  // sums squares beside backward
   at::Tensor partial_squares_;  // of this rank's gradients of this step, fp64 [units, partial sums] on the device
   at::Tensor totals_;           // squares and loss over all ranks, fp64 [2] in host memory
   at::Tensor gradient_scale_;   // fp32 scalar on the GPU

@@ -12,6 +12,8 @@ namespace {
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr int kMaxThreads = 1024;  // a block
 constexpr int kUnroll = 4;         // packs that a thread has in flight
+// A cluster that works on a row: blocks, and threads of each.
+constexpr int kCluster = 8, kClusterThreads = 256;
 // Shorter rows leave a cluster's threads without work.
 constexpr int64_t kClusterColumns = 16384;
 
@@ -77,19 +79,19 @@ __device__ float largest(const uint4 (&packs)[kPacks]) {
 // once and written once. Several clusters share a multiprocessor: while one waits for memory, another computes the
 // exponentials, which take half as long as the memory does. (The same in the shared memory of one block a
 // multiprocessor does one after the other and is no faster than reading twice.) Same results as `kernel`.
-template <typename T, int kPacks, int kThreads, int kCluster>
-__global__ void __launch_bounds__(kThreads, kMaxThreads / kThreads)
+template <typename T, int kPacks>
+__global__ void __launch_bounds__(kClusterThreads, kMaxThreads / kClusterThreads)
     cluster_kernel(T* logits, const int64_t* targets, float* losses, int columns, float gradient_scale) {
 #if __CUDA_ARCH__ >= 900
-  constexpr int kPack = 16 / sizeof(T), kWarps = kThreads / kWarp;
+  constexpr int kPack = 16 / sizeof(T), kWarps = kClusterThreads / kWarp;
   __shared__ float2 shares[kCluster * kWarps];  // the maximum and sum of each warp of the cluster
   const auto cluster = cooperative_groups::this_cluster();
   auto started = cluster.barrier_arrive();
   const int rank = static_cast<int>(blockIdx.x % kCluster), packs = columns / kPack;
   const int64_t row = blockIdx.x / kCluster, target = targets[row];
   T* x = logits + row * columns;
-  const int first = rank * kThreads + static_cast<int>(threadIdx.x);
-  constexpr int kStride = kCluster * kThreads;
+  const int first = rank * kClusterThreads + static_cast<int>(threadIdx.x);
+  constexpr int kStride = kCluster * kClusterThreads;
   const unsigned nothing = sizeof(T) == 2 ? 0xff80ff80u : 0xff800000u;  // minus infinity
   uint4 held[kPacks];
 #pragma unroll
@@ -148,16 +150,16 @@ bool compiled_for_clusters(Kernel* kernel) {
   return attributes.ptxVersion >= 90;
 }
 
-template <typename T, int kPacks, int kThreads, int kCluster>
+template <typename T, int kPacks>
 bool launch_clusters(T* logits, const int64_t* targets, float* losses, int64_t rows, int columns, float scale) {
-  const auto row_kernel = cluster_kernel<T, kPacks, kThreads, kCluster>;
+  const auto row_kernel = cluster_kernel<T, kPacks>;
   if (!compiled_for_clusters(row_kernel)) return false;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim = {kCluster, 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(rows * kCluster));
-  config.blockDim = dim3(kThreads);
+  config.blockDim = dim3(kClusterThreads);
   config.stream = c10::cuda::getCurrentCUDAStream();
   config.attrs = &attribute;
   config.numAttrs = 1;
@@ -166,16 +168,16 @@ bool launch_clusters(T* logits, const int64_t* targets, float* losses, int64_t r
 }
 
 // Launches cluster_kernel where a row is long enough to need it and short enough to fit. Returns whether it did.
-template <typename T, int kThreads, int kCluster, int kPacks, int... kMore>
+template <typename T, int kPacks, int... kMore>
 bool launch_fitting_clusters(std::integer_sequence<int, kPacks, kMore...>, T* logits, const int64_t* targets,
                              float* losses, int64_t rows, int columns, float scale) {
-  constexpr int kHeld = kPacks * kThreads * kCluster * 16 / static_cast<int>(sizeof(T));
+  constexpr int kHeld = kPacks * kClusterThreads * kCluster * 16 / static_cast<int>(sizeof(T));
   if (columns <= kHeld) {
-    return launch_clusters<T, kPacks, kThreads, kCluster>(logits, targets, losses, rows, columns, scale);
+    return launch_clusters<T, kPacks>(logits, targets, losses, rows, columns, scale);
   }
   if constexpr (sizeof...(kMore) > 0) {
-    return launch_fitting_clusters<T, kThreads, kCluster>(std::integer_sequence<int, kMore...>{}, logits, targets,
-                                                          losses, rows, columns, scale);
+    return launch_fitting_clusters<T>(std::integer_sequence<int, kMore...>{}, logits, targets, losses, rows, columns,
+                                      scale);
   } else {
     return false;
   }
@@ -243,7 +245,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 }
 
 template <bool kBackward>
-at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_scale, CrossEntropyVariant variant) {
+at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_scale) {
   const c10::cuda::CUDAGuard guard(logits.device());
   TORCH_CHECK(logits.is_contiguous() && targets.is_contiguous(), "cross entropy wants contiguous logits and targets");
   const int64_t rows = logits.size(0), columns = logits.size(1);
@@ -255,32 +257,12 @@ at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_sca
     T* data = logits.mutable_data_ptr<T>();
     with_pack<T>(columns, {data}, [&](T, auto pack) {
       if constexpr (kBackward && pack() > 1) {
-        const auto try_clusters = [&](auto threads, auto cluster, auto packs) {
-          return launch_fitting_clusters<T, threads(), cluster()>(
-              packs, data, targets.const_data_ptr<int64_t>(), losses.mutable_data_ptr<float>(), rows,
-              static_cast<int>(columns), static_cast<float>(gradient_scale));
-        };
-        using std::integral_constant, std::integer_sequence;
-        bool done = false;
-        if (columns >= kClusterColumns && rows < (1 << 27)) {
-          switch (variant) {
-            case CrossEntropyVariant::kClusters8x256:
-              done = try_clusters(integral_constant<int, 256>{}, integral_constant<int, 8>{},
-                                  integer_sequence<int, 4, 8, 10, 12>{});
-              break;
-            case CrossEntropyVariant::kClusters8x512:
-              done = try_clusters(integral_constant<int, 512>{}, integral_constant<int, 8>{},
-                                  integer_sequence<int, 2, 4, 5, 6>{});
-              break;
-            case CrossEntropyVariant::kClusters4x512:
-              done = try_clusters(integral_constant<int, 512>{}, integral_constant<int, 4>{},
-                                  integer_sequence<int, 4, 8, 10, 12>{});
-              break;
-            case CrossEntropyVariant::kTwoPasses:
-              break;
-          }
+        if (columns >= kClusterColumns && rows < (1 << 27) &&
+            launch_fitting_clusters<T>(std::integer_sequence<int, 4, 8, 10, 12>{}, data,
+                                       targets.const_data_ptr<int64_t>(), losses.mutable_data_ptr<float>(), rows,
+                                       static_cast<int>(columns), static_cast<float>(gradient_scale))) {
+          return;
         }
-        if (done) return;
       }
       kernel<T, pack(), kBackward><<<static_cast<unsigned>(rows), block_threads(columns / pack(), kMaxThreads), 0,
                                      c10::cuda::getCurrentCUDAStream()>>>(data, targets.const_data_ptr<int64_t>(),
@@ -295,12 +277,11 @@ at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_sca
 }  // namespace
 
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets) {
-  return run<false>(logits, targets, 0.0, CrossEntropyVariant::kTwoPasses);
+  return run<false>(logits, targets, 0.0);
 }
 
-at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
-                                           CrossEntropyVariant variant) {
-  return run<true>(logits, targets, gradient_scale, variant);
+at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale) {
+  return run<true>(logits, targets, gradient_scale);
 }
 
 }  // namespace mpzero::model::cuda

@@ -1,14 +1,20 @@
 #include "model/kernels/cublas_lt.hpp"
 
 #include <ATen/cuda/CUDAContextLight.h>
-#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
 
 namespace mpzero::model {
 namespace {
 
 constexpr int64_t kWorkspaceBytes = LtMatmul::kWorkspaceBytes;
-constexpr uint32_t kAlignment = LtMatmul::kAlignment;
+
+// Adding to the result in turns: which part comes first depends on which block finishes first.
+constexpr uint32_t kUnordered = CUBLASLT_REDUCTION_SCHEME_INPLACE;
 
 void check(cublasStatus_t status, const char* call) {
   TORCH_CHECK(status == CUBLAS_STATUS_SUCCESS, call, ": ", cublasLtGetStatusString(status));
@@ -30,11 +36,11 @@ LtMatmul::Layout LtMatmul::layout(at::ScalarType type, int64_t rows, int64_t col
   return Layout(made);
 }
 
-LtMatmul::LtMatmul(const MatmulShape& s, int candidates)
+LtMatmul::LtMatmul(const MatmulShape& s, int most, Candidates candidates)
     : bias_(s.bias),
       a_(s.a_transposed ? layout(s.type, s.inner, s.rows) : layout(s.type, s.rows, s.inner)),
       b_(s.b_transposed ? layout(s.type, s.columns, s.inner) : layout(s.type, s.inner, s.columns)),
-      out_(layout(s.type, s.rows, s.columns)) {
+      out_(layout(s.out_type, s.rows, s.columns)) {
   cublasLtMatmulDesc_t description = nullptr;
   check(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
   description_.reset(description);
@@ -52,32 +58,69 @@ LtMatmul::LtMatmul(const MatmulShape& s, int candidates)
     check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)),
           "cublasLtMatmulDescSetAttribute");
     // Nobody reads it: the heuristic wants an address, and to see how it is aligned. run() sets the vector's.
-    const void* aligned = reinterpret_cast<const void*>(uintptr_t{kAlignment});
+    const uintptr_t aligned = s.alignment;
     check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned, sizeof(aligned)),
           "cublasLtMatmulDescSetAttribute");
   }
+  if (candidates == Candidates::kRepeatable) {
+    propose(most, CUBLASLT_REDUCTION_SCHEME_MASK & ~kUnordered, s.alignment);
+    return;
+  }
+  // A share for those that do not split: where the heuristic believes in splitting, it proposes little else.
+  propose(most - most / 3, CUBLASLT_REDUCTION_SCHEME_MASK, s.alignment);
+  propose(most - static_cast<int>(algorithms()), CUBLASLT_REDUCTION_SCHEME_NONE, s.alignment);
+}
 
+void LtMatmul::propose(int most, uint32_t reductions, uint32_t alignment) {
+  if (most <= 0) return;
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
   const Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> owned_preference(preference);
-  const size_t workspace = kWorkspaceBytes;
-  check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
-                                             sizeof(workspace)),
-        "cublasLtMatmulPreferenceSetAttribute");
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)),
+          "cublasLtMatmulPreferenceSetAttribute");
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes});
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-    check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &kAlignment, sizeof(kAlignment)),
-          "cublasLtMatmulPreferenceSetAttribute");
+    prefer(attribute, alignment);
   }
-  std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(candidates));
+  // As many as are there already may come again.
+  const auto asked = static_cast<size_t>(most) + algorithms();
+  std::vector<cublasLtMatmulHeuristicResult_t> found(asked);
   int count = 0;
-  check(cublasLtMatmulAlgoGetHeuristic(at::cuda::getCurrentCUDABlasLtHandle(), description, b_.get(), a_.get(),
-                                       out_.get(), out_.get(), preference, candidates, found.data(), &count),
-        "cublasLtMatmulAlgoGetHeuristic");
-  TORCH_CHECK(count > 0, "cuBLASLt has no algorithm for [", s.rows, ", ", s.inner, "] x [", s.inner, ", ", s.columns,
-              "]");
-  for (int i = 0; i < count; ++i) algorithms_.push_back(found[static_cast<size_t>(i)].algo);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(at::cuda::getCurrentCUDABlasLtHandle(), description_.get(), b_.get(), a_.get(),
+                                     out_.get(), out_.get(), preference, static_cast<int>(asked), found.data(), &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return;
+  check(status, "cublasLtMatmulAlgoGetHeuristic");
+  for (int i = 0; i < count && most > 0; ++i) {
+    const cublasLtMatmulHeuristicResult_t& proposal = found[static_cast<size_t>(i)];
+    const bool known = std::any_of(algorithms_.begin(), algorithms_.end(), [&](const cublasLtMatmulAlgo_t& other) {
+      return std::memcmp(&other, &proposal.algo, sizeof(other)) == 0;
+    });
+    if (known || proposal.state != CUBLAS_STATUS_SUCCESS) continue;
+    algorithms_.push_back(proposal.algo);
+    --most;
+  }
+}
+
+std::string LtMatmul::describe(size_t algorithm) const {
+  const auto value = [&](cublasLtMatmulAlgoConfigAttributes_t attribute, auto initial) {
+    size_t written = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoConfigGetAttribute(&algorithms_[algorithm], attribute, &initial, sizeof(initial), &written);
+    return status == CUBLAS_STATUS_SUCCESS ? std::to_string(initial) : std::string("?");
+  };
+  return "id " + value(CUBLASLT_ALGO_CONFIG_ID, int32_t{}) + " tile " +
+         value(CUBLASLT_ALGO_CONFIG_TILE_ID, uint32_t{}) + " stages " +
+         value(CUBLASLT_ALGO_CONFIG_STAGES_ID, uint32_t{}) + " cluster " +
+         value(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, uint16_t{}) + " swizzle " +
+         value(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, uint32_t{}) + " split " +
+         value(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32_t{}) + " option " +
+         value(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, uint32_t{});
 }
 
 void LtMatmul::run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out,
@@ -88,14 +131,15 @@ void LtMatmul::run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a
   // A copy, since several threads may run one product with vectors of their own.
   cublasLtMatmulDescOpaque_t description = *description_;
   if (bias_) {
-    const void* vector = addend.const_data_ptr();
+    const auto vector = reinterpret_cast<uintptr_t>(addend.const_data_ptr());
     check(cublasLtMatmulDescSetAttribute(&description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof(vector)),
           "cublasLtMatmulDescSetAttribute");
   }
-  at::Tensor workspace = at::empty({kWorkspaceBytes}, out.options().dtype(at::kByte));
+  // Not a tensor: deterministic algorithms would fill it first.
+  const c10::DataPtr workspace = c10::cuda::CUDACachingAllocator::get()->allocate(kWorkspaceBytes);
   check(cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), &description, &alpha, b.const_data_ptr(), b_.get(),
                        a.const_data_ptr(), a_.get(), &beta, c.const_data_ptr(), out_.get(), out.mutable_data_ptr(),
-                       out_.get(), &algorithms_[algorithm], workspace.mutable_data_ptr(), kWorkspaceBytes,
+                       out_.get(), &algorithms_[algorithm], workspace.get(), kWorkspaceBytes,
                        c10::cuda::getCurrentCUDAStream()),
         "cublasLtMatmul");
 }

@@ -32,10 +32,7 @@ at::Tensor swiglu_forward(const at::Tensor& gate_up);
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
 SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up);
 at::Tensor cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets);
-// How the row is held: read twice, or once by a cluster of blocks x threads.
-enum class CrossEntropyVariant { kTwoPasses, kClusters8x256, kClusters8x512, kClusters4x512 };
-at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale,
-                                           CrossEntropyVariant variant = CrossEntropyVariant::kClusters8x256);
+at::Tensor cross_entropy_forward_backward_(at::Tensor& logits, const at::Tensor& targets, double gradient_scale);
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values);
 
 }  // namespace mpzero::model::cuda

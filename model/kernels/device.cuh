@@ -7,6 +7,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/BFloat16.h>
 #include <cuda_bf16.h>
+#include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -115,6 +116,20 @@ __device__ inline float block_sum(float x) {
   if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = x;
   __syncthreads();
   return warp_sum(static_cast<int>(threadIdx.x) % kWarp < warps ? partial[threadIdx.x % kWarp] : 0.0f);
+}
+
+// Starts a copy of a pack to shared memory. It has arrived, for this thread, when __pipeline_wait_prior says so.
+template <typename T, int kPack>
+__device__ void copy_async(Pack<T, kPack>* to, const T* from) {
+  __pipeline_memcpy_async(to, from, sizeof(*to));
+}
+
+// Lets `kernel` use `bytes` of dynamic shared memory, and as many of its blocks share a multiprocessor as fit.
+template <typename Kernel>
+void use_shared_memory(Kernel* kernel, size_t bytes) {
+  C10_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  C10_CUDA_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
 }
 
 // Calls body(T{}, std::integral_constant<int, kPack>{}) with the tensor's type, and the pack size that `columns` and

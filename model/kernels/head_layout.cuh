@@ -30,9 +30,10 @@ struct Shape {
 // How kLanes neighbouring lanes hold a head: kPack elements of each half a lane. With kVector the elements of a lane
 // are neighbours, read and written at once, and D = 2 * kPack * kLanes; else they lie kLanes apart and any D up to that
 // will do, with zeros behind its end.
-template <typename T, int kPack_, int kLanes_, bool kVector>
+template <typename T, int kPack_, int kLanes_, bool kVector_>
 class HeadLayout {
  public:
+  static constexpr bool kVector = kVector_;
   static constexpr int kPack = kPack_, kLanes = kLanes_, kGroups = kHeadThreads / kLanes_;
 
   static __device__ int index(int lane, int j) { return kVector ? lane * kPack + j : lane + j * kLanes; }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = kHeadThreads;
 constexpr int kForwardStrip = 2, kBackwardStrip = 2;
-constexpr int kBackwardBlocks = 4;  // of a multiprocessor, at a time
+constexpr int kBackwardBlocks = 5;  // of a multiprocessor, at a time
 
 // Elements between neighbours of a [B, T, heads, D] tensor; D is dense.
 struct Strides {
@@ -128,6 +128,19 @@ __device__ void copy_part(const Part<T>& part, T* out, const Shape& shape) {
   }
 }
 
+// What a thread has under way of the strips to come, in shared memory: of each head of a strip, and each half of it,
+// the gradient and the norm's input; the cosines and the sines. Each thread copies what it will read itself. Layouts
+// without vectors read when they need it.
+template <typename T, typename Layout>
+struct Staging {
+  static constexpr int kStages = Layout::kVector ? 2 : 0;
+  static constexpr int kInputs = kBackwardStrip * 2, kCos = 2 * kInputs, kSin = kCos + 1, kSlots = kSin + 1;
+  using Packs = Pack<T, Layout::kPack>;
+  // Behind the last strip the memory holds the groups' shares of the weight's gradient.
+  static constexpr size_t kShareBytes = sizeof(float) * kThreads * 2 * Layout::kPack;
+  static constexpr size_t kBytes = std::max(kShareBytes, sizeof(Packs) * kStages * kSlots * kThreads);
+};
+
 // The weight's gradient is summed by each lane over the heads it meets, then by the block over its groups, in a fixed
 // order.
 template <typename T, typename Layout>
@@ -139,45 +152,78 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     copy_part<T, Layout>(value, out, shape);
     return;
   }
+  using Stages = Staging<T, Layout>;
+  using Packs = typename Stages::Packs;
+  extern __shared__ uint4 shared[];
+  const auto slot = [&](int stage, int i) {
+    return reinterpret_cast<Packs*>(shared) + (stage * Stages::kSlots + i) * kThreads + threadIdx.x;
+  };
   const Part<T> part = part_of_block(query, key);
   const int lane = threadIdx.x % Layout::kLanes, group = threadIdx.x / Layout::kLanes;
   const int head_dim = shape.head_dim, half = head_dim / 2;
   const bool with_norm = part.weight != nullptr;
-  Pack<T, kPack> weights[2] = {};
+  Packs weights[2] = {};
   float dweight[2][kPack] = {};
   if (with_norm) {
     weights[0] = Layout::load(part.weight, lane, half);
     weights[1] = Layout::load(part.weight + half, lane, half);
   }
-  const unsigned step = part.blocks * Layout::kGroups;
-  for (unsigned begin = (blockIdx.x - part.first_block) * Layout::kGroups; begin < shape.tokens * part.strips.divisor;
-       begin += step) {
-    const Strip strip(shape, begin + group, part.strips, kBackwardStrip);
-    Pack<T, kPack> d[kBackwardStrip][2] = {}, x[kBackwardStrip][2] = {}, c = {}, s = {};
-    if (strip.valid) {
-      const T* d_row = part.in + strip.batch * part.strides.batch + strip.position * part.strides.token;
-      const T* x_row = part.x + (static_cast<int64_t>(strip.token) * shape.x_heads + part.first_head) * head_dim;
-#pragma unroll
-      for (int h = 0; h < kBackwardStrip; ++h) {
-        const int head = strip.head + h;
-        if (head >= part.heads) continue;
-        d[h][0] = Layout::load_once(d_row + head * part.strides.head, lane, half);
-        d[h][1] = Layout::load_once(d_row + head * part.strides.head + half, lane, half);
-        if (with_norm) {
-          x[h][0] = Layout::load_once(x_row + head * head_dim, lane, half);
-          x[h][1] = Layout::load_once(x_row + head * head_dim + half, lane, half);
-        }
-      }
-      c = Layout::load(cos + static_cast<int64_t>(strip.position) * half, lane, half);
-      s = Layout::load(sin + static_cast<int64_t>(strip.position) * half, lane, half);
-    }
+  // Calls take(slot, where the first element of the half head or row of the table lies) for all that a strip needs.
+  const auto for_inputs = [&](const Strip& strip, const auto& take) {
+    if (!strip.valid) return;
+    const T* d_row = part.in + strip.batch * part.strides.batch + strip.position * part.strides.token;
+    const T* x_row = part.x + (static_cast<int64_t>(strip.token) * shape.x_heads + part.first_head) * head_dim;
 #pragma unroll
     for (int h = 0; h < kBackwardStrip; ++h) {
+      const int head = strip.head + h;
+      if (head >= part.heads) continue;
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        take(2 * h + side, d_row + head * part.strides.head + side * half);
+        if (with_norm) take(Stages::kInputs + 2 * h + side, x_row + head * head_dim + side * half);
+      }
+    }
+    take(Stages::kCos, cos + static_cast<int64_t>(strip.position) * half);
+    take(Stages::kSin, sin + static_cast<int64_t>(strip.position) * half);
+  };
+  const auto stage_strip = [&](unsigned begin, int stage) {
+    if constexpr (Stages::kStages > 0) {
+      for_inputs(Strip(shape, begin + group, part.strips, kBackwardStrip),
+                 [&](int i, const T* from) { copy_async<T, kPack>(slot(stage, i), from + lane * kPack); });
+      __pipeline_commit();
+    }
+  };
+  const unsigned step = part.blocks * Layout::kGroups, end = shape.tokens * part.strips.divisor;
+  unsigned begin = (blockIdx.x - part.first_block) * Layout::kGroups;
+  for (int stage = 0; stage < Stages::kStages; ++stage) stage_strip(begin + stage * step, stage);
+  for (int turn = 0; begin < end; begin += step, ++turn) {
+    const Strip strip(shape, begin + group, part.strips, kBackwardStrip);
+    const int stage = turn & 1;
+    Packs direct[Stages::kStages > 0 ? 1 : Stages::kSlots] = {};
+    if constexpr (Stages::kStages > 0) {
+      __pipeline_wait_prior(Stages::kStages - 1);
+    } else {
+      for_inputs(strip, [&](int i, const T* from) { direct[i] = Layout::load_once(from, lane, half); });
+    }
+    // Zeros where there is no head.
+    const auto read = [&](int i, bool there) {
+      if constexpr (Stages::kStages > 0) {
+        const uint4 bits = there ? *reinterpret_cast<const uint4*>(slot(stage, i)) : make_uint4(0, 0, 0, 0);
+        return reinterpret_cast<const Packs&>(bits);
+      } else {
+        return direct[i];
+      }
+    };
+    const Packs c = read(Stages::kCos, strip.valid), s = read(Stages::kSin, strip.valid);
+#pragma unroll
+    for (int h = 0; h < kBackwardStrip; ++h) {
+      const bool there = strip.valid && strip.head + h < part.heads;
+      const Packs d[2] = {read(2 * h, there), read(2 * h + 1, there)};
       float dy[2][kPack];  // turned back
       {
         float a[kPack], b[kPack], cosine[kPack], sine[kPack];
-        widen(d[h][0], a);
-        widen(d[h][1], b);
+        widen(d[0], a);
+        widen(d[1], b);
         widen(c, cosine);
         widen(s, sine);
         for (int j = 0; j < kPack; ++j) {
@@ -186,10 +232,11 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
         }
       }
       if (with_norm) {
+        const Packs x[2] = {read(Stages::kInputs + 2 * h, there), read(Stages::kInputs + 2 * h + 1, there)};
         float squares = 0.0f, product = 0.0f;
         for (int side = 0; side < 2; ++side) {
           float in[kPack], weight[kPack];
-          widen(x[h][side], in);
+          widen(x[side], in);
           widen(weights[side], weight);
           for (int j = 0; j < kPack; ++j) {
             squares += in[j] * in[j];
@@ -200,7 +247,7 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
         const float along_x = Layout::sum(product) * scale * scale * scale / static_cast<float>(head_dim);
         for (int side = 0; side < 2; ++side) {
           float in[kPack], weight[kPack], normalized[kPack];
-          widen(x[h][side], in);
+          widen(x[side], in);
           widen(weights[side], weight);
           for (int j = 0; j < kPack; ++j) normalized[j] = in[j] * scale;
           round_to<T>(normalized);
@@ -210,15 +257,17 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
           }
         }
       }
-      if (!strip.valid || strip.head + h >= part.heads) continue;
+      if (!there) continue;
       T* to = out + (static_cast<int64_t>(strip.token) * shape.out_heads + part.first_head + strip.head + h) * head_dim;
       Layout::store(to, lane, half, rounded<T>(dy[0]));
       Layout::store(to + half, lane, half, rounded<T>(dy[1]));
     }
+    stage_strip(begin + Stages::kStages * step, stage);
   }
   if (!with_norm) return;
-  __shared__ float shares[kThreads * 2 * kPack];  // [groups, 2, kPack * kLanes]
+  auto* shares = reinterpret_cast<float*>(shared);  // [groups, 2, kPack * kLanes]
   constexpr int kHalf = kPack * Layout::kLanes;
+  __syncthreads();  // nobody reads strips any more
   for (int side = 0; side < 2; ++side) {
     for (int j = 0; j < kPack; ++j) shares[(group * 2 + side) * kHalf + Layout::index(lane, j)] = dweight[side][j];
   }
@@ -371,7 +420,10 @@ QkRopeGradients qk_rope_backward(const at::Tensor& dq_in, const at::Tensor& dk_i
         query.partial = result.dquery_weight_rows.mutable_data_ptr<float>();
         key.partial = result.dkey_weight_rows.mutable_data_ptr<float>();
       }
-      backward_kernel<T, Layout><<<blocks, kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
+      const auto kernel = backward_kernel<T, Layout>;
+      constexpr size_t kSharedBytes = Staging<T, Layout>::kBytes;
+      use_shared_memory(kernel, kSharedBytes);
+      kernel<<<blocks, kThreads, kSharedBytes, c10::cuda::getCurrentCUDAStream()>>>(
           query, key, value, rope.cos.const_data_ptr<T>(), rope.sin.const_data_ptr<T>(),
           result.dqkv.mutable_data_ptr<T>(), shape, static_cast<float>(norm.eps));
       C10_CUDA_KERNEL_LAUNCH_CHECK();

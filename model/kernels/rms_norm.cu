@@ -1,6 +1,5 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <cuda_pipeline.h>
 
 #include "model/kernels/cuda.hpp"
 #include "model/kernels/device.cuh"
@@ -16,6 +15,7 @@ struct RowLayout {
   using Element = T;
   static constexpr int kPack = kPack_, kPacks = kPacks_, kRows = kRows_;
   static constexpr int kMaxThreads = kMaxThreads_, kBlocks = kBlocks_, kStages = kStages_;
+  static_assert(kMaxThreads <= 1024 && kBlocks > 0 && kStages >= 0);
   static constexpr bool kWarpRows = kRows > 1;
   int threads;  // a row
 
@@ -25,7 +25,8 @@ struct RowLayout {
   // Shared memory for the rows under way: the gradient, the input and the residual's gradient.
   size_t staged_bytes() const { return sizeof(Pack<T, kPack>) * kStages * 3 * kPacks * kRows * threads; }
 
-  static __device__ int64_t column(int k) { return (threadIdx.x + static_cast<int64_t>(k) * blockDim.x) * kPack; }
+  static __device__ int row_threads() { return kWarpRows ? kWarp : static_cast<int>(blockDim.x); }
+  static __device__ int column(int k) { return (static_cast<int>(threadIdx.x) + k * row_threads()) * kPack; }
   // Over the threads of a row; calls with odd and even turns alternate.
   static __device__ float sum(float x, int turn = 0) {
     if constexpr (kWarpRows) {
@@ -41,7 +42,8 @@ struct RowLayout {
   }
 };
 
-template <typename T, typename Body>
+// `kForward`: the forward pass has no sums to keep and is faster with more, smaller blocks.
+template <typename T, bool kForward, typename Body>
 void with_layout(int64_t columns, std::initializer_list<const void*> addresses, Body&& body) {
   constexpr int kVector = 16 / sizeof(T);
   TORCH_CHECK(columns <= 16384, "rms_norm takes rows of up to 16384 elements, not ", columns);
@@ -52,7 +54,11 @@ void with_layout(int64_t columns, std::initializer_list<const void*> addresses, 
     } else if (packs <= 2 * kWarp) {
       body(RowLayout<T, kVector, 2, 8, 256, 3, 2>(columns));
     } else if (packs <= 4 * kWarp) {
-      body(RowLayout<T, kVector, 4, 8, 256, 2, 2>(columns));
+      if constexpr (kForward) {
+        body(RowLayout<T, kVector, 2, 1, 64, 10, 0>(columns));
+      } else {
+        body(RowLayout<T, kVector, 4, 8, 256, 2, 2>(columns));
+      }
     } else if (packs <= 2 * 256) {
       body(RowLayout<T, kVector, 2, 1, 256, 3, 2>(columns));
     } else if (packs <= 2 * 512) {
@@ -64,16 +70,9 @@ void with_layout(int64_t columns, std::initializer_list<const void*> addresses, 
   });
 }
 
-// Starts a copy of kPack elements to shared memory. It has arrived, for this thread, when __pipeline_wait_prior says
-// so.
-template <typename T, int kPack>
-__device__ void copy_async(Pack<T, kPack>* to, const T* from) {
-  __pipeline_memcpy_async(to, from, sizeof(*to));
-}
-
 template <typename T, typename Layout>
 __global__ void __launch_bounds__(Layout::kMaxThreads)
-    forward_kernel(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int64_t columns, float eps) {
+    forward_kernel(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int columns, float eps) {
   constexpr int kPack = Layout::kPack, kPacks = Layout::kPacks;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * Layout::kRows + threadIdx.y;
   if (row >= rows) return;  // a whole warp, or nobody
@@ -111,13 +110,13 @@ __global__ void __launch_bounds__(Layout::kMaxThreads)
 template <typename T, typename Layout>
 __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
     backward_kernel(const T* dy, const T* x, const T* weight, const float* rstd, const T* dresidual, T* dx, T* y,
-                    float* partial, int64_t rows, int64_t columns) {
+                    float* partial, int64_t rows, int columns) {
   constexpr int kPack = Layout::kPack, kPacks = Layout::kPacks, kStages = Layout::kStages;
   enum Input { kDy, kX, kResidual };
   extern __shared__ uint4 shared[];
   auto* staged = reinterpret_cast<Pack<T, kPack>*>(shared);  // [kStages, 3, kPacks, threads of the block]
-  const int threads = static_cast<int>(blockDim.x) * Layout::kRows;
-  staged += threadIdx.y * blockDim.x + threadIdx.x;
+  const int threads = Layout::row_threads() * Layout::kRows;
+  staged += threadIdx.y * Layout::row_threads() + threadIdx.x;
   const auto slot = [&](int stage, int input, int k) { return staged + ((stage * 3 + input) * kPacks + k) * threads; };
   const auto stage_row = [&](int64_t row, int stage) {
     if constexpr (kStages > 0) {
@@ -150,7 +149,7 @@ __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
     const int stage = kStages > 0 ? turn % kStages : 0;
     const auto read = [&](int input, int k) {
       if constexpr (kStages > 0) {
-        return *slot(stage, input, k);
+        return load<T, kPack>(slot(stage, input, k)->v);
       } else {
         return load<T, kPack>((input == kDy ? dy : input == kX ? x : dresidual) + offset + Layout::column(k));
       }
@@ -191,7 +190,7 @@ __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
     }
     stage_row(row + kStages * step, stage);
   }
-  partial += blockIdx.x * columns;
+  partial += static_cast<int64_t>(blockIdx.x) * columns;
   if constexpr (Layout::kWarpRows) {
     auto* shares = reinterpret_cast<float*>(shared);  // [kRows, kRowSize]: no row is under way any more
     constexpr int kRowSize = kPack * kPacks * kWarp;
@@ -200,7 +199,7 @@ __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
       for (int j = 0; j < kPack; ++j) shares[threadIdx.y * kRowSize + Layout::column(k) + j] = dweight[k][j];
     }
     __syncthreads();
-    for (int64_t i = threadIdx.y * kWarp + threadIdx.x; i < columns; i += Layout::kRows * kWarp) {
+    for (int i = static_cast<int>(threadIdx.y * kWarp + threadIdx.x); i < columns; i += Layout::kRows * kWarp) {
       float sum = 0.0f;
       for (int r = 0; r < Layout::kRows; ++r) sum += shares[r * kRowSize + i];
       partial[i] = sum;
@@ -230,10 +229,11 @@ RmsNormOutput rms_norm_forward(const at::Tensor& x_in, const at::Tensor& weight,
     using T = decltype(type);
     const T *x_data = x.const_data_ptr<T>(), *w_data = weight.const_data_ptr<T>();
     T* y_data = out.y.mutable_data_ptr<T>();
-    with_layout<T>(columns, {x_data, w_data, y_data}, [&](auto layout) {
+    with_layout<T, true>(columns, {x_data, w_data, y_data}, [&](auto layout) {
       using Layout = decltype(layout);
       forward_kernel<T, Layout><<<groups(rows, Layout::kRows), layout.block(), 0, c10::cuda::getCurrentCUDAStream()>>>(
-          x_data, w_data, y_data, out.rstd.mutable_data_ptr<float>(), rows, columns, static_cast<float>(eps));
+          x_data, w_data, y_data, out.rstd.mutable_data_ptr<float>(), rows, static_cast<int>(columns),
+          static_cast<float>(eps));
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });
@@ -253,18 +253,17 @@ RmsNormGradients rms_norm_backward(const at::Tensor& dy_in, const at::Tensor& x_
     const T *dy_data = dy.const_data_ptr<T>(), *x_data = x.const_data_ptr<T>(), *w_data = weight.const_data_ptr<T>();
     const T* residual_data = dresidual.defined() ? dresidual.const_data_ptr<T>() : nullptr;
     T *dx_data = out.dx.mutable_data_ptr<T>(), *y_data = with_y ? out.y.mutable_data_ptr<T>() : nullptr;
-    with_layout<T>(columns, {dy_data, x_data, w_data, residual_data, dx_data, y_data}, [&](auto layout) {
+    with_layout<T, false>(columns, {dy_data, x_data, w_data, residual_data, dx_data, y_data}, [&](auto layout) {
       using Layout = decltype(layout);
       const unsigned blocks = std::clamp<unsigned>(groups(rows, Layout::kRows), 1,
                                                    static_cast<unsigned>(Layout::kBlocks * multiprocessor_count()));
       out.dweight_rows = at::empty({blocks, columns}, x.options().dtype(at::kFloat));
       const auto kernel = backward_kernel<T, Layout>;
       const size_t shared_bytes = layout.staged_bytes();
-      C10_CUDA_CHECK(
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+      use_shared_memory(kernel, shared_bytes);
       kernel<<<blocks, layout.block(), shared_bytes, c10::cuda::getCurrentCUDAStream()>>>(
           dy_data, x_data, w_data, rstd.const_data_ptr<float>(), residual_data, dx_data, y_data,
-          out.dweight_rows.mutable_data_ptr<float>(), rows, columns);
+          out.dweight_rows.mutable_data_ptr<float>(), rows, static_cast<int>(columns));
       C10_CUDA_KERNEL_LAUNCH_CHECK();
     });
   });

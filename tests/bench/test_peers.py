@@ -50,7 +50,7 @@ def learning_rates(total: int) -> list[float]:
     pytest.importorskip("transformers")
     from compare_hugging_face import learning_rate
 
-    return [learning_rate(step, total) for step in range(1, total + 1)]
+    return [learning_rate(step, 3e-4, total) for step in range(1, total + 1)]
 
 
 def test_learning_rates_are_those_of_deepspeed() -> None:
@@ -77,14 +77,14 @@ def test_verdict() -> None:
     pytest.importorskip("transformers")
     from compare_hugging_face import compare
 
-    agreeing = compare(steps(9.0, 8.0, 7.0), steps(9.001, 8.005, 7.002), 1e-2)
+    agreeing = compare("a", steps(9.0, 8.0, 7.0), steps(9.001, 8.005, 7.002), 1e-2)
     assert agreeing["agree"] and agreeing["at_step"] == 2
-    assert not compare(steps(9.0, 8.0), steps(9.0, 8.02), 1e-2)["agree"]
-    assert not compare(steps(9.0, float("nan"), 7.0), steps(9.0, 8.0, 7.0), 1e-2)["agree"]
+    assert not compare("a", steps(9.0, 8.0), steps(9.0, 8.02), 1e-2)["agree"]
+    assert not compare("a", steps(9.0, float("nan"), 7.0), steps(9.0, 8.0, 7.0), 1e-2)["agree"]
     with pytest.raises(SystemExit, match="learning rate"):
-        compare(steps(9.0), steps(9.0, lr=0.2), 1e-2)
-    with pytest.raises(SystemExit, match="2 steps, Hugging Face 3"):
-        compare(steps(9.0, 8.0), steps(9.0, 8.0, 7.0), 1e-2)
+        compare("a", steps(9.0), steps(9.0, lr=0.2), 1e-2)
+    with pytest.raises(SystemExit, match="2 steps beside 3"):
+        compare("a", steps(9.0, 8.0), steps(9.0, 8.0, 7.0), 1e-2)
 
 
 @pytest.mark.e2e
@@ -97,7 +97,7 @@ def test_mpzero_beside_hugging_face(tmp_path: Path, kind: str, tolerance: float)
     data = write_tokens(tmp_path / "t.h5", np.where(rng.random(20_001) < 0.8, ramp, rng.integers(0, 256, 20_001)), 260)
     command = [sys.executable, str(REPOSITORY / "bench" / "compare_hugging_face.py"), str(tmp_path / "out")]
     command += [f"--build={BUILD}", f"--train_data={data}", "--model_type=qwen3_tiny", "--device=cpu"]
-    command += ["--steps=60", "--seq_length=64", "--micro_batch=4", f"--tolerance={tolerance}"]
+    command += ["--steps=60", "--seq_length=64", "--micro_batch=4", "--lr=3e-4", f"--tolerance={tolerance}"]
     command += ["--fp32"] if kind == "fp32" else []
     result = subprocess.run(
         command, capture_output=True, text=True, timeout=500, env={**os.environ, **ENVIRONMENT}, check=False

@@ -23,9 +23,7 @@ def ranges_of(trace: Path) -> list[dict]:
 
 def lies_in(inner: dict, outer: dict) -> bool:
     slack = 0.01  # us, for the rounding of printed times
-    return (
-        outer["ts"] - slack <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + slack
-    )
+    return outer["ts"] - slack <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + slack
 
 
 def test_split_adds_up_to_the_step(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class Deterministic {
 
 }  // namespace
 
-TEST_CASE("rms_norm on the GPU") {
+TEST_CASE("rms_norm on the GPU", "[kernels]") {
   if (!have_gpu()) return;
   for (const auto& [type, tolerance] : kPrecisions) {
     for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{{1, 8},
@@ -108,7 +108,7 @@ TEST_CASE("rms_norm on the GPU") {
   }
 }
 
-TEST_CASE("norm and rotation of queries and keys on the GPU") {
+TEST_CASE("norm and rotation of queries and keys on the GPU", "[kernels]") {
   if (!have_gpu()) return;
   for (const auto& [type, tolerance] : kPrecisions) {
     for (const bool with_norm : {false, true}) {
@@ -154,7 +154,7 @@ TEST_CASE("norm and rotation of queries and keys on the GPU") {
   }
 }
 
-TEST_CASE("sums over rows on the GPU") {
+TEST_CASE("sums over rows on the GPU", "[kernels]") {
   if (!have_gpu()) return;
   for (const auto& [type, tolerance] : kPrecisions) {
     for (const auto& [count, columns] :
@@ -172,7 +172,7 @@ TEST_CASE("sums over rows on the GPU") {
   }
 }
 
-TEST_CASE("many sums over rows at once on the GPU") {
+TEST_CASE("many sums over rows at once on the GPU", "[kernels]") {
   if (!have_gpu()) return;
   // More than one launch takes, of both types, adding and overwriting, one of nothing.
   std::vector<RowSum> sums;
@@ -214,7 +214,7 @@ TEST_CASE("tuned matrix products on the GPU") {
   }
 }
 
-TEST_CASE("swiglu on the GPU") {
+TEST_CASE("swiglu on the GPU", "[kernels]") {
   if (!have_gpu()) return;
   for (const auto& [type, tolerance] : kPrecisions) {
     for (const auto& [rows, inner] :
@@ -230,7 +230,7 @@ TEST_CASE("swiglu on the GPU") {
   }
 }
 
-TEST_CASE("cross entropy on the GPU") {
+TEST_CASE("cross entropy on the GPU", "[kernels]") {
   if (!have_gpu()) return;
   for (const auto& [type, tolerance] : kPrecisions) {
     for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{{1, 2},
@@ -253,21 +253,12 @@ TEST_CASE("cross entropy on the GPU") {
         CHECK(relative_error(cross_entropy_forward(logits.gpu, gpu_targets), losses, scale) < 1e-5);
         CHECK(relative_error(cross_entropy_forward_backward_(in_place, gpu_targets, 0.125), losses, scale) < 1e-5);
         CHECK(relative_error(in_place, expected, 0.125) < tolerance);
-        using Variant = cuda::CrossEntropyVariant;
-        for (const Variant variant :
-             {Variant::kTwoPasses, Variant::kClusters8x256, Variant::kClusters8x512, Variant::kClusters4x512}) {
-          INFO("variant " << static_cast<int>(variant));
-          at::Tensor gradient = logits.gpu.clone();
-          CHECK(relative_error(cuda::cross_entropy_forward_backward_(gradient, gpu_targets, 0.125, variant), losses,
-                               scale) < 1e-5);
-          CHECK(relative_error(gradient, expected, 0.125) < tolerance);
-        }
       }
     }
   }
 }
 
-TEST_CASE("a target outside the vocabulary makes the loss NaN on the GPU") {
+TEST_CASE("a target outside the vocabulary makes the loss NaN on the GPU", "[kernels]") {
   if (!have_gpu()) return;
   const at::Tensor logits = at::randn({2, 10}).to(at::kCUDA);
   at::Tensor targets = at::zeros({2}, at::kLong);
@@ -277,7 +268,7 @@ TEST_CASE("a target outside the vocabulary makes the loss NaN on the GPU") {
   CHECK(losses[1].isnan().item<bool>());
 }
 
-TEST_CASE("cross entropy of long rows with masked logits, and with targets outside the vocabulary, on the GPU") {
+TEST_CASE("cross entropy of long rows with masked logits, and with targets outside the vocabulary, on the GPU", "[kernels]") {
   if (!have_gpu()) return;
   const int64_t columns = 151936;
   at::Tensor values = at::randn({4, columns}, at::kDouble);
@@ -298,7 +289,7 @@ TEST_CASE("cross entropy of long rows with masked logits, and with targets outsi
   CHECK(outside.narrow(0, 2, 2).isnan().all().item<bool>());
 }
 
-TEST_CASE("the embedding's gradient on the GPU") {
+TEST_CASE("the embedding's gradient on the GPU", "[kernels]") {
   if (!have_gpu()) return;
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const auto& [count, vocabulary, columns] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
@@ -394,24 +385,33 @@ TEST_CASE("whole models on the GPU agree with fp64 on the CPU") {
     if (bias == std::string::npos) return 0.0;
     return model.gradient(name.substr(0, bias) + "k_proj.weight").abs().max().item<double>();
   };
+  at::manual_seed(5);
   for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2(), wide, wide_llama, wide_qwen2}) {
+    // In bf16 the gradients of these small models are as exact as their rounded activations: the CPU's are the measure.
     for (const auto& [type, gradient_type, tolerance] :
          std::vector<std::tuple<at::ScalarType, at::ScalarType, double>>{{at::kDouble, at::kDouble, 1e-9},
                                                                          {at::kFloat, at::kFloat, 1e-4},
-                                                                         {at::kBFloat16, at::kFloat, 8e-2},
-                                                                         {at::kBFloat16, at::kBFloat16, 8e-2}}) {
+                                                                         {at::kBFloat16, at::kFloat, 2e-2},
+                                                                         {at::kBFloat16, at::kBFloat16, 2e-2}}) {
       INFO(config.model_type << " hidden " << config.hidden_size << " " << type);
       const Decoder decoder(config, {.max_logits = 53 * 40});
       FlatModel exact(decoder, at::TensorOptions().dtype(at::kDouble), at::kDouble);
       FlatModel gpu(decoder, at::TensorOptions().dtype(type).device(at::kCUDA), gradient_type);
       const at::Tensor tokens = at::randint(53, {2, 49}, at::kLong);
       const at::Tensor loss = exact.forward_backward(tokens);
+      std::optional<FlatModel> rounded;
+      if (type == at::kBFloat16) {
+        rounded.emplace(decoder, at::TensorOptions().dtype(type), gradient_type);
+        rounded->forward_backward(tokens);
+      }
       const at::Tensor gpu_tokens = tokens.to(at::kCUDA);
       CHECK(relative_error(gpu.forward_backward(gpu_tokens), loss) < (type == at::kBFloat16 ? 1e-2 : tolerance));
       for (const std::string& name : exact.names()) {
         INFO(name);
         const double scale = type == at::kBFloat16 ? size_of_terms(exact, name) : 0.0;
-        CHECK(relative_error(gpu.gradient(name), exact.gradient(name), scale) < tolerance);
+        const double of_rounding =
+            rounded ? 2 * relative_error(rounded->gradient(name), exact.gradient(name), scale) : 0.0;
+        CHECK(relative_error(gpu.gradient(name), exact.gradient(name), scale) < tolerance + of_rounding);
       }
       // Deterministic algorithms: a second run, with recomputation, has the same bits.
       const Deterministic on(true);

@@ -61,7 +61,7 @@ ModelConfig wide(ModelConfig config) {
 
 }  // namespace
 
-TEST_CASE("sums over columns on the GPU") {
+TEST_CASE("sums over columns on the GPU", "[kernels]") {
   if (!have_gpu()) return;
   for (const at::ScalarType type : kTypes) {
     for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{
@@ -102,7 +102,7 @@ TEST_CASE("products with a bias on the GPU") {
   }
 }
 
-TEST_CASE("backward passes make the forward's result again, bit for bit, on the GPU") {
+TEST_CASE("backward passes make the forward's result again, bit for bit, on the GPU", "[kernels]") {
   if (!have_gpu()) return;
   for (const at::ScalarType type : kTypes) {
     for (const auto& [rows, columns] :

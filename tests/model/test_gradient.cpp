@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "model/gradient.hpp"
+#include "model/matmuls.hpp"
 #include "model/rows.hpp"
 #include "tests/catch.hpp"
 #include "tests/model/compare.hpp"
@@ -39,14 +40,17 @@ TEST_CASE("matrix products go into the view, of the same type or a wider one") {
                                                                        {at::kBFloat16, at::kFloat, 1e-2}}) {
     const at::Tensor a = at::randn({9, 5}).to(operands), b = at::randn({9, 7}).to(operands);
     const at::Tensor expected = a.to(at::kDouble).t().matmul(b.to(at::kDouble));
-    at::Tensor flat = poisoned({5 * 7 + 3}, view);
-    Gradient gradient(flat.narrow(0, 1, 35).view({5, 7}));
-    gradient.add_matmul(a, b);
-    CHECK(relative_error(gradient.view(), expected) < tolerance);
-    gradient.add_matmul(a, b);
-    CHECK(relative_error(gradient.view(), expected * 2) < tolerance);
-    CHECK(flat[0].isnan().item<bool>());
-    CHECK(flat[36].isnan().item<bool>());
+    Matmuls matmuls;
+    for (Matmuls* tuned : {static_cast<Matmuls*>(nullptr), &matmuls}) {
+      at::Tensor flat = poisoned({5 * 7 + 3}, view);
+      Gradient gradient(flat.narrow(0, 1, 35).view({5, 7}));
+      gradient.add_matmul(a, b, tuned);
+      CHECK(relative_error(gradient.view(), expected) < tolerance);
+      gradient.add_matmul(a, b, tuned);
+      CHECK(relative_error(gradient.view(), expected * 2) < tolerance);
+      CHECK(flat[0].isnan().item<bool>());
+      CHECK(flat[36].isnan().item<bool>());
+    }
   }
 }
 

@@ -1,4 +1,6 @@
+#include "parallel/local_communicator.hpp"
 #include "parallel/mpi_communicator.hpp"
+#include "tests/parallel/collective_checks.hpp"
 #include "tests/parallel/engine_checks.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
 
@@ -53,6 +55,14 @@ TEST_CASE("the host keeps the units that do not fit into the device's share") {
   CHECK(units_on_host(toy_units(), 0.95) == std::vector<bool>{false, true, true});
   CHECK(units_on_host(toy_units(), 0.87) == std::vector<bool>{false, true, false});
   CHECK(units_on_host(toy_units(), 0.05) == std::vector<bool>{false, false, true});
+}
+
+TEST_CASE("a world of one rank needs no MPI") {
+  if (mpi().world_size() > 1) return;
+  LocalCommunicator parameters;
+  LocalCommunicator gradients;
+  check_collectives(gradients, at::kCPU);
+  check_engine(at::kCPU, parameters, gradients, mpi());
 }
 
 TEST_CASE("clipping off leaves gradients alone") {

@@ -1,0 +1,49 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+
+#include <array>
+#include <limits>
+
+#include "model/matmuls.hpp"
+#include "tests/catch.hpp"
+#include "tests/model/compare.hpp"
+
+namespace mpzero::model {
+namespace {
+
+at::Tensor wide(const at::Tensor& x) { return x.to(at::kDouble); }
+
+}  // namespace
+
+// The oracle is the product in fp64.
+TEST_CASE("matrix products on the CPU") {
+  Matmuls matmuls;
+  for (const auto& [type, gradient_type, tolerance] :
+       std::vector<std::tuple<at::ScalarType, at::ScalarType, double>>{{at::kDouble, at::kDouble, 1e-13},
+                                                                       {at::kFloat, at::kFloat, 1e-5},
+                                                                       {at::kBFloat16, at::kBFloat16, 2e-2},
+                                                                       {at::kBFloat16, at::kFloat, 1e-2}}) {
+    for (const auto& [rows, in, out] : std::vector<std::array<int64_t, 3>>{{1, 8, 16}, {7, 9, 11}, {50, 64, 24}}) {
+      INFO(type << " " << gradient_type << " " << rows << "x" << in << "x" << out);
+      const at::Tensor a = at::randn({rows, in}).to(type), weight = at::randn({out, in}).to(type);
+      const at::Tensor dy = at::randn({rows, out}).to(type), bias = at::randn({out}).to(type);
+      const at::Tensor product = wide(a).matmul(wide(weight).t());
+      CHECK(relative_error(matmuls.forward(a, weight), product) < tolerance);
+      CHECK(relative_error(matmuls.forward_bias(a, weight, bias), product + wide(bias)) < tolerance);
+      CHECK(relative_error(matmuls.forward_add(a, weight, dy), product + wide(dy)) < tolerance);
+      CHECK(relative_error(matmuls.data_gradient(dy, weight), wide(dy).matmul(wide(weight))) < tolerance);
+
+      const at::Tensor expected = wide(dy).t().matmul(wide(a));
+      at::Tensor gradient = at::full({out, in}, std::numeric_limits<double>::quiet_NaN(), gradient_type);
+      matmuls.weight_gradient_out(gradient, dy, a);
+      CHECK(relative_error(gradient, expected) < tolerance);
+      matmuls.weight_gradient_out(gradient, dy, a, /*accumulate=*/true);
+      CHECK(relative_error(gradient, expected * 2) < tolerance);
+    }
+  }
+  CHECK(matmuls.tuned().empty());
+  CHECK(matmuls.tuning_seconds() == 0);
+}
+
+}  // namespace mpzero::model
