@@ -156,7 +156,15 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
   const io::ZeroSection& section = file.zero;
   zero.stage = static_cast<int>(section.stage.value);
   zero.offload_optimizer = section.offload_optimizer.device.value == io::OffloadDevice::kCpu;
-  zero.offload_optimizer_ratio = section.offload_optimizer.ratio.value;
+  const Setting<double>& ratio = section.offload_optimizer.ratio;
+  zero.offload_optimizer_ratio = ratio.value;
+  zero.offload_ratio_automatic = zero.offload_optimizer && ratio.is_auto();
+  if (zero.offload_optimizer && zero.stage != 3 && (ratio.is_auto() || ratio.value < 1)) {
+    warnings.push_back(fmt::format(
+        "{}: zero_optimization.offload_optimizer.ratio works at stage 3 only in DeepSpeed; mpzero divides the updates "
+        "at stage {} too.",
+        file.path, zero.stage));
+  }
   zero.offload_param = section.offload_param.device.value == io::OffloadDevice::kCpu && zero.stage == 3;
   if (section.offload_param.device.value == io::OffloadDevice::kCpu && zero.stage != 3) {
     warnings.push_back(fmt::format(

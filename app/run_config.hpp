@@ -30,7 +30,8 @@ enum class Recomputation : uint8_t { kNone, kSelective, kFull, kAuto };
 struct ZeroConfig {
   int stage = 0;  // 0 to 3
   bool offload_optimizer = false;
-  double offload_optimizer_ratio = 1.0;  // share of the parameters that the host updates; below 1 at stage 3 only
+  double offload_optimizer_ratio = 1.0;  // share of the parameters that the host updates
+  bool offload_ratio_automatic = false;  // as small a share as GPU memory allows, once a step has been measured
   bool offload_param = false;            // stage 3 only
   bool pin_memory = true;
   bool overlap_comm = true;

@@ -5,10 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
-#include <limits>
 
 #include "app/device.hpp"
+#include "app/host_limits.hpp"
 #include "app/state_sizes.hpp"
 #include "app/training_pass.hpp"
 #include "app/zero_options.hpp"
@@ -20,18 +19,8 @@ namespace {
 // blocks, and what the estimate of temporaries misses.
 int64_t margin(int64_t available) { return std::max(int64_t{512} << 20, available / 25); }
 
-// Host memory that could be taken without swapping, as the kernel estimates it.
-int64_t available_host_bytes() {
-  std::ifstream info("/proc/meminfo");
-  std::string word;
-  while (info >> word) {
-    if (word != "MemAvailable:") continue;
-    int64_t kibibytes = 0;
-    info >> kibibytes;
-    return kibibytes * 1024;
-  }
-  return std::numeric_limits<int64_t>::max();
-}
+// Host memory that a run leaves free: the system, the data loader's pages, other buffers of the process.
+constexpr int64_t kHostMargin = int64_t{1} << 30;
 
 int64_t smallest(ProcessGroup& group, int64_t bytes) {
   int64_t least = bytes;
@@ -86,6 +75,7 @@ RunMemory::RunMemory(const RunSetup& setup, at::Device device, const parallel::M
       device_(device),
       world_size_(mpi.world_size()),
       decoder_(setup.model),
+      local_size_(mpi.local_size()),
       host_available_(available_host_bytes() / mpi.local_size()) {
   if (device.is_cpu()) return;
   at_start_ = gpu_memory(device);
@@ -113,14 +103,17 @@ ActivationSizes RunMemory::activation_sizes(int64_t micro_batch_size) const {
           .none = level(model::Recompute::kNone)};
 }
 
-parallel::MemoryUse RunMemory::states_of(const MemoryScenario& scenario) const {
+parallel::MemoryUse RunMemory::states_of(const MemoryScenario& scenario,
+                                         std::optional<int64_t> host_extra_bytes) const {
   RunConfig config = config_;
   config.micro_batch_size = scenario.micro_batch_size;
   config.gradient_accumulation_steps = scenario.gradient_accumulation_steps;
   config.zero.stage = scenario.zero_stage;
   config.zero.offload_optimizer = scenario.offload_optimizer;
   config.zero.offload_param = scenario.offload_param;
-  return state_sizes(decoder_.units(), zero_options(config, device_), world_size_,
+  parallel::ZeroOptions options = zero_options(config, device_);
+  options.host_update.extra_bytes = host_extra_bytes;
+  return state_sizes(decoder_.units(), options, world_size_,
                      order_of_training(decoder_, std::min<int64_t>(config.gradient_accumulation_steps, 2)));
 }
 
@@ -181,6 +174,32 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
   return by_layer;
 }
 
+std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
+  if (device_.is_cpu()) return std::nullopt;
+  const parallel::MemoryUse use = states_of(scenario(), 0);
+  const int64_t needed = host_bytes(use);
+  if (needed == 0) return std::nullopt;
+  const int64_t left = smallest(group, host_available_ - kHostMargin / local_size_) - needed;
+  run_on_all_ranks(group, [&] {
+    if (left >= 0) return;
+    throw_user_error(
+        "the run does not fit into host memory: a rank needs {} (optimizer states {}, parameters {}, gradients and "
+        "parameters on their way {}), the {} on a machine {}, and {} can be taken there; use more machines or ranks "
+        "that share the states, give the GPUs a share with \"ratio\" in offload_optimizer, or raise the limit of the "
+        "job's or container's memory",
+        gibibytes(needed), gibibytes(use.host_optimizer_states), gibibytes(use.host_parameters),
+        gibibytes(use.host_staging), local_size_, gibibytes(needed * local_size_),
+        gibibytes(std::max<int64_t>(0, (left + needed) * local_size_)));
+  });
+  if (host_bytes(states_of(scenario())) - needed <= left) return std::nullopt;
+  return left;
+}
+
+int64_t RunMemory::measured_spare(ProcessGroup& group) const {
+  const int64_t left = plan_->available - margin(plan_->available) - peak().total;
+  return std::max<int64_t>(0, smallest(group, left));
+}
+
 int64_t RunMemory::spare() const {
   return std::max<int64_t>(0, plan_->available - margin(plan_->available) - planned_bytes());
 }
@@ -203,9 +222,11 @@ std::vector<std::string> RunMemory::breakdown() const {
                               gibibytes(at_start_.total)));
   const parallel::MemoryUse& states = plan_->states;
   if (host_bytes(states) > 0) {
-    lines.push_back(fmt::format("Host memory{}, each rank: optimizer states {}, parameters {}, staging {}",
-                                config_.zero.pin_memory ? ", pinned" : "", gibibytes(states.host_optimizer_states),
-                                gibibytes(states.host_parameters), gibibytes(states.host_staging)));
+    lines.push_back(fmt::format(
+        "Host memory, each rank: optimizer states {}, spare states to update ahead of the norm {}; {}parameters {}, "
+        "gradients and parameters on their way {}",
+        gibibytes(states.host_optimizer_states), gibibytes(states.host_spares),
+        config_.zero.pin_memory ? "pinned: " : "", gibibytes(states.host_parameters), gibibytes(states.host_staging)));
   }
   return lines;
 }

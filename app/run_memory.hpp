@@ -29,6 +29,11 @@ class RunMemory {
   // Before anything large is allocated on `device`.
   RunMemory(const RunSetup& setup, at::Device device, const parallel::MpiRuntime& mpi);
 
+  // Before the training state is allocated: how much of the host's memory it may take to update states ahead of the
+  // norm; nothing where it may take what it likes. Collective; throws UserError on all ranks where the state does not
+  // fit without any.
+  std::optional<int64_t> host_extra_bytes(ProcessGroup& group) const;
+
   // Chooses what each layer recomputes, by layer, once the training state is allocated (`states`). Collective: every
   // rank gets the same levels, which fit the GPU that has the least to spare. Throws UserError on all ranks if
   // --recompute auto finds none that fit.
@@ -37,7 +42,11 @@ class RunMemory {
   // After plan(): what no part of it asks for, in bytes, the same on all ranks; and that the training state has taken
   // some of it.
   int64_t spare() const;
+  // What was left on the GPU with the least, by what the run has really taken until now. Collective.
+  int64_t measured_spare(ProcessGroup& group) const;
   void states_have_grown(const parallel::MemoryUse& states);
+  // States have moved between host and GPU.
+  void states_have_moved(const parallel::MemoryUse& states) { plan_->states = states; }
 
   // After plan(): the lines for the log, and one of warning where --recompute names more than will fit by the plan.
   // None on the CPU.
@@ -63,7 +72,8 @@ class RunMemory {
 
   MemoryScenario scenario() const;
   ActivationSizes activation_sizes(int64_t micro_batch_size) const;
-  parallel::MemoryUse states_of(const MemoryScenario& scenario) const;
+  parallel::MemoryUse states_of(const MemoryScenario& scenario,
+                                std::optional<int64_t> host_extra_bytes = std::nullopt) const;
   MemoryNeed need(const MemoryScenario& scenario) const;
   std::vector<MemoryChange> changes(int64_t device_limit) const;
   // Of the plan, or of what would be planned: states, activations and workspace.
@@ -76,6 +86,7 @@ class RunMemory {
   at::Device device_;
   int world_size_;
   model::Decoder decoder_;
+  int local_size_;
   int64_t host_available_ = 0;  // to this rank
   GpuMemory at_start_;
   std::optional<RefusedAllocations> refused_;

@@ -70,24 +70,18 @@ MemoryUse gradient_sizes(const std::vector<FlatLayout>& layouts, const ZeroOptio
 
 MemoryUse optimizer_sizes(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts,
                           const ZeroOptions& options, at::ScalarType gradient_type) {
-  int64_t total = 0;
-  for (const UnitSpec& unit : units) total += unit.numel();
   const bool offload = options.optimizer_placement == Placement::kHost;
-  int64_t on_device = offload ? std::llround(static_cast<double>(total) * (1 - options.optimizer_host_ratio)) : total;
+  const std::vector<bool> on_host = parallel::units_on_host(units, offload ? options.optimizer_host_ratio : 0.0);
   MemoryUse use;
   for (size_t u = 0; u < units.size(); ++u) {
-    const int64_t share = layouts[u].part_numel();
-    const int64_t states = share * (bytes_of(at::kFloat) + 2 * bytes_of(options.moment_dtype));
-    const bool fits = units[u].numel() <= on_device;
-    if (fits) on_device -= units[u].numel();
-    if (fits || !options.device.is_cuda()) {
-      use.optimizer_states += states;
-      continue;
-    }
-    use.host_optimizer_states += states;
-    use.host_staging += share * bytes_of(gradient_type);
-    if (options.parameter_placement == Placement::kDevice) use.host_staging += share * bytes_of(options.dtype);
+    const int64_t states = layouts[u].part_numel() * (bytes_of(at::kFloat) + 2 * bytes_of(options.moment_dtype));
+    (on_host[u] && options.device.is_cuda() ? use.host_optimizer_states : use.optimizer_states) += states;
   }
+  if (!offload || (!options.device.is_cuda() && options.host_update.threads == 0)) return use;
+  const parallel::HostMemoryPlan host =
+      host_memory_plan(options, host_memory_demand(options, layouts, on_host, gradient_type));
+  use.host_staging = host.staging_bytes();
+  use.host_spares = host.spare_bytes();
   return use;
 }
 
@@ -109,6 +103,15 @@ int64_t device_bytes(const MemoryUse& use) {
   return use.parameters + use.gradients + use.optimizer_states + use.units_in_flight;
 }
 
-int64_t host_bytes(const MemoryUse& use) { return use.host_optimizer_states + use.host_parameters + use.host_staging; }
+double smallest_host_ratio(const MemoryUse& use, int64_t device_bytes) {
+  if (use.host_optimizer_states == 0) return 0;
+  const double fits = static_cast<double>(device_bytes) / static_cast<double>(use.host_optimizer_states);
+  constexpr double kDigits = 1e4;
+  return std::clamp(std::ceil((1 - fits) * kDigits) / kDigits, 0.0, 1.0);
+}
+
+int64_t host_bytes(const MemoryUse& use) {
+  return use.host_optimizer_states + use.host_parameters + use.host_staging + use.host_spares;
+}
 
 }  // namespace mpzero

@@ -17,4 +17,8 @@ parallel::MemoryUse state_sizes(const std::vector<UnitSpec>& units, const parall
 int64_t device_bytes(const parallel::MemoryUse& use);
 int64_t host_bytes(const parallel::MemoryUse& use);
 
+// The smallest share of states on the host, to four digits, for which the others fit into `device_bytes` beside what a
+// rank has there already. `use`: of a rank all of whose states are on the host.
+double smallest_host_ratio(const parallel::MemoryUse& use, int64_t device_bytes);
+
 }  // namespace mpzero

@@ -59,6 +59,8 @@ void StepTimer::enter(Phase phase) {
 
 void StepTimer::close_segment(Timeline::Mark end) { segments_.back().end = end; }
 
+void StepTimer::held_up_by_updates(const std::vector<Stall>& stalls) { append(update_stalls_, stalls); }
+
 void StepTimer::caught_up() { passed_ = segments_.back().begin; }
 
 StepSplit StepTimer::finish_step() {
@@ -75,15 +77,18 @@ StepSplit StepTimer::finish_step() {
     const Segment& segment = segments_[done];
     const double for_parameters = stalled(parameter_stalls_, segment);
     const double for_gradients = stalled(gradient_stalls_, segment);
+    const double for_updates = stalled(update_stalls_, segment);
     split.exposed_parameters += for_parameters;
     split.exposed_gradients += for_gradients;
-    part_of(split, segment.phase) +=
-        std::max(0.0, timeline_.seconds_between(segment.begin, segment.end) - for_parameters - for_gradients);
+    part_of(split, segment.phase) += std::max(
+        0.0, timeline_.seconds_between(segment.begin, segment.end) - for_parameters - for_gradients - for_updates);
+    split.optimizer += for_updates;
   }
   segments_.erase(segments_.begin(), segments_.begin() + static_cast<std::ptrdiff_t>(done));
   const Timeline::Mark kept = segments_.empty() ? now : segments_.front().begin;
   drop_before(parameter_stalls_, kept);
   drop_before(gradient_stalls_, kept);
+  drop_before(update_stalls_, kept);
   timeline_.forget_before(kept);
   return split;
 }

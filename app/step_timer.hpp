@@ -43,6 +43,9 @@ class StepTimer {
 
   // Here another phase begins. The first one after finish_step() begins a step; time before it belongs to none.
   void enter(Phase phase);
+  // These waits for states that the host updates, in the timeline's order, belong to the optimizer, whatever phase
+  // they are in.
+  void held_up_by_updates(const std::vector<parallel::Stall>& stalls);
   // The host has just waited for all that was queued before the current phase began.
   void caught_up();
   // The step ends here. Returns what has been done since the last call: on the CPU this step; on a GPU this step up to
@@ -66,6 +69,7 @@ class StepTimer {
   std::vector<Segment> segments_;  // not reported yet; the last one is open while the timeline runs
   std::vector<parallel::Stall> parameter_stalls_;
   std::vector<parallel::Stall> gradient_stalls_;
+  std::vector<parallel::Stall> update_stalls_;
   parallel::Timeline::Mark passed_ = 0;  // the host has waited for this mark
 };
 

@@ -4,11 +4,14 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
 #include "app/device.hpp"
 #include "app/gpu_peak.hpp"
+#include "app/host_threads.hpp"
+#include "app/state_sizes.hpp"
 #include "app/zero_options.hpp"
 #include "base/error.hpp"
 #include "io/atomic_file.hpp"
@@ -46,6 +49,15 @@ std::optional<double> peak_step_seconds(const RunSetup& setup, at::Device device
   return tokens * model::flops_per_token(setup.model, config.seq_length) / world_size / *peak;
 }
 
+parallel::ZeroOptions engine_options(const RunConfig& config, at::Device device, const RunMemory& memory,
+                                     parallel::MpiRuntime& mpi) {
+  parallel::ZeroOptions options = zero_options(config, device);
+  if (device.is_cpu() || !config.zero.offload_optimizer) return options;
+  options.host_update = host_update_options(device, mpi);
+  options.host_update.extra_bytes = memory.host_extra_bytes(mpi);
+  return options;
+}
+
 io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& group, const RunPosition& position) {
   return {.micro_batch_size = setup.config.micro_batch_size,
           .gradient_accumulation_steps = setup.config.gradient_accumulation_steps,
@@ -66,17 +78,20 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, R
       setup_(std::move(setup)),
       config_(setup_.config),
       device_(device),
+      zero_options_(engine_options(config_, device, memory, mpi)),
       decoder_(setup_.model),
       timeline_(parallel::make_timeline(device)),
       parameter_communicator_(make_communicator(mpi, device), *timeline_),
       gradient_communicator_(make_communicator(mpi, device), *timeline_),
       timer_(*timeline_, parameter_communicator_, gradient_communicator_),
-      engine_(decoder_.units(), zero_options(config_, device), parameter_communicator_, gradient_communicator_),
+      engine_(decoder_.units(), zero_options_, parameter_communicator_, gradient_communicator_),
       pass_(decoder_, engine_, timer_,
             {.loss_scale = 1.0 / static_cast<double>(config_.gradient_accumulation_steps * mpi.world_size()),
              .micro_batches = config_.gradient_accumulation_steps}),
       profiler_(config_, mpi.rank(), device),
-      log_(config_, mpi, peak_step_seconds(setup_, device, mpi.world_size())) {}
+      log_(config_, mpi, peak_step_seconds(setup_, device, mpi.world_size())) {
+  engine_.parameters().measure_waits(*timeline_);
+}
 
 void Trainer::run() {
   start();
@@ -101,6 +116,7 @@ void Trainer::run() {
       report.validation_loss = validate();
     }
     log_.step(report);
+    if (report.step == first_step && config_.zero.offload_ratio_automatic) choose_host_ratio();
     // The second step is the first that makes nothing new.
     if (report.step == first_step + 1) {
       if (const std::optional<std::string> line = memory_.comparison()) log_.say(*line);
@@ -144,12 +160,34 @@ void Trainer::start() {
 
 void Trainer::plan_memory() {
   pass_.recompute(memory_.plan(engine_.memory_use(), mpi_));
-  if (config_.zero.gather_limits_automatic && device_.is_cuda()) {
+  // An open share of states on the GPU is worth more than parameters that stay gathered.
+  if (config_.zero.gather_limits_automatic && !config_.zero.offload_ratio_automatic && device_.is_cuda()) {
     engine_.parameters().use_memory(memory_.spare());
     memory_.states_have_grown(engine_.memory_use());
   }
   for (const std::string& line : memory_.breakdown()) log_.say(line);
   if (const std::optional<std::string> warning = memory_.warning()) log_.warn(*warning);
+  if (zero_options_.host_update.threads > 0) {
+    log_.say(fmt::format("AdamW on the host: {}", describe(zero_options_.host_update)));
+  }
+}
+
+void Trainer::choose_host_ratio() {
+  if (device_.is_cpu()) return;
+  const int64_t spare = memory_.measured_spare(mpi_);
+  const double ratio = smallest_host_ratio(engine_.memory_use(), spare);
+  const int64_t before = engine_.memory_use().optimizer_states;
+  engine_.set_host_ratio(ratio);
+  const int64_t taken = engine_.memory_use().optimizer_states - before;
+  memory_.states_have_moved(engine_.memory_use());
+  if (config_.zero.gather_limits_automatic) {
+    engine_.parameters().use_memory(std::max<int64_t>(0, spare - taken));
+    memory_.states_have_grown(engine_.memory_use());
+  }
+  log_.say(
+      fmt::format("offload_optimizer.ratio auto: {:.4f} of the parameters are updated on the host, the others on the "
+                  "GPUs, which takes {} of each; \"ratio\": {:.4f} does the same in another run",
+                  ratio, gibibytes(taken), ratio));
 }
 
 StepReport Trainer::train_step() {
@@ -158,7 +196,9 @@ StepReport Trainer::train_step() {
   timer_.enter(Phase::kData);
   const int64_t micro_batches = config_.gradient_accumulation_steps;
   at::Tensor loss_sum = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device_));
-  engine_.begin_step();
+  const int64_t update = position_.step + 1;
+  const double lr = config_.schedule.lr(update);
+  engine_.begin_step(lr, update);
   for (int64_t a = 0; a < micro_batches; ++a) {
     timer_.enter(Phase::kData);
     const io::MicroBatch batch = train_data_->next();
@@ -168,12 +208,11 @@ StepReport Trainer::train_step() {
   }
   timer_.enter(Phase::kOptimizer);
   engine_.measure(loss_sum, micro_batches * mpi_.world_size());
-  const int64_t update = position_.step + 1;
-  const double lr = config_.schedule.lr(update);
   engine_.update(lr, update);
   // While the GPU still updates; an update on figures that are not finite has changed nothing.
   const parallel::StepSummary summary = engine_.summary();
   timer_.caught_up();
+  timer_.held_up_by_updates(engine_.parameters().take_stalls());
   check_finite(summary, loss_sum);
 
   const StepSplit split = timer_.finish_step();

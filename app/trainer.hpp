@@ -36,6 +36,8 @@ class Trainer {
   void start();
   // Chooses what is recomputed, and says what takes how much memory.
   void plan_memory();
+  // Gives GPU memory that no step has asked for to states on the host, where ds_config.json leaves their share open.
+  void choose_host_ratio();
   // One optimizer step over the global batch.
   StepReport train_step();
   double validate();
@@ -48,6 +50,7 @@ class Trainer {
   RunSetup setup_;
   const RunConfig& config_;
   at::Device device_;
+  parallel::ZeroOptions zero_options_;
   model::Decoder decoder_;
   std::unique_ptr<parallel::Timeline> timeline_;
   parallel::MeasuredCommunicator parameter_communicator_;

@@ -54,10 +54,19 @@ def on_gpu(stage: int, micro_batch: int, gas: int = 1) -> dict:
 
 
 LLAMA_FILE = "configs/ds_config_llama3_8b_zero3_offload.json"
+
+
+def users_llama_at_8192() -> dict:
+    """The user's placement of Llama-3-8B, for one long sequence instead of four times four short ones."""
+    config = json.loads((REPOSITORY / LLAMA_FILE).read_text())
+    return config | {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1}
+
+
 WORKS = {
     "users_qwen3_zero2": Work("qwen3_0_6b", 2048, "configs/ds_config.json"),
     "users_llama3_8b_zero3_2gpu": Work("llama_3_8b", 512, LLAMA_FILE),
     "users_llama3_8b_zero3_4gpu": Work("llama_3_8b", 512, LLAMA_FILE),
+    "users_llama3_8b_zero3_4gpu_t8192": Work("llama_3_8b", 8192, users_llama_at_8192(), recompute=True),
     "qwen3_zero2_4gpu_mb8": Work("qwen3_0_6b", 2048, on_gpu(2, 8)),
     "llama3_8b_zero3_4gpu_t8192": Work("llama_3_8b", 8192, on_gpu(3, 1), recompute=True),
     "llama3_8b_zero3_4gpu_t512": Work("llama_3_8b", 512, on_gpu(3, 4, gas=4)),

@@ -1,43 +1,116 @@
-// How fast AdamW in host memory runs by itself: bf16 gradient in, fp32 master and moments in and out, bf16 parameter
-// out, 28 bytes a parameter.
+// How fast AdamW in host memory runs by itself, beside a bare AVX-512 loop over the same arrays in the same run: bf16
+// gradient in, fp32 master and moments in and out, bf16 parameter out, 28 bytes a parameter.
 //
-//   build/bin/bench_host_adamw [PARAMETERS]     in ordinary memory, and in pinned memory where there is a GPU
+//   build/bin/bench_host_adamw [PARAMETERS] [THREADS]     the best and the median of some rounds that take turns
 #include <ATen/Parallel.h>
-#include <ATen/ops/zeros.h>
-#include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 
-#include "parallel/adamw.hpp"
+#include "bench/bare_adamw.hpp"
+#include "parallel/adamw_kernels.hpp"
 #include "parallel/host_memory.hpp"
+#include "parallel/thread_team.hpp"
 
 namespace mpzero::parallel {
 namespace {
 
-constexpr int kUpdates = 8;
+constexpr int kRounds = 12;
 constexpr double kBytesPerParameter = 28;
+constexpr int64_t kLanes = 16;
 
-void measure(int64_t parameters, bool pinned) {
-  const auto tensor = [&](at::ScalarType dtype) { return host_tensor(parameters, dtype, pinned).fill_(0.01); };
-  const AdamWTensors tensors{.gradient = tensor(at::kBFloat16),
-                             .master = tensor(at::kFloat),
-                             .exp_avg = tensor(at::kFloat),
-                             .exp_avg_sq = tensor(at::kFloat),
-                             .parameter = tensor(at::kBFloat16)};
+struct Candidate {
+  std::string name;
+  std::function<bool()> update;  // false: this CPU cannot
   std::vector<double> seconds;
-  for (int update = 1; update <= kUpdates; ++update) {
-    const auto start = std::chrono::steady_clock::now();
-    adamw(tensors, adamw_update({}, 1e-4, update, 1.0));
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  std::nth_element(seconds.begin(), seconds.begin() + kUpdates / 2, seconds.end());
-  const double median = seconds[kUpdates / 2];
+};
+
+double seconds_of(const std::function<bool()>& work, bool& done) {
+  const auto start = std::chrono::steady_clock::now();
+  done = work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void report(Candidate& candidate, int64_t parameters, int threads, double ceiling) {
+  std::sort(candidate.seconds.begin(), candidate.seconds.end());
+  const double best = candidate.seconds.front();
+  const double median = candidate.seconds[candidate.seconds.size() / 2];
   const double rate = static_cast<double>(parameters) / median / 1e9;
-  fmt::print("{} memory, {} threads: {:.1f} ms, {:.2f} Gparam/s, {:.0f} GB/s\n", pinned ? "pinned" : "ordinary",
-             at::get_num_threads(), median * 1e3, rate, rate * kBytesPerParameter);
+  fmt::print(
+      "{:<28} {} threads: median {:.1f} ms, best {:.1f} ms, {:.2f} Gparam/s, {:.0f} GB/s, {:.1f}% of the bare loop\n",
+      candidate.name, threads, median * 1e3, best * 1e3, rate, rate * kBytesPerParameter, 100 * ceiling / median);
+}
+
+void measure(int64_t parameters, int threads) {
+  ThreadTeam team(threads);
+  const auto tensor = [&](at::ScalarType dtype) { return host_tensor(parameters, dtype, false, &team); };
+  const at::Tensor gradient = tensor(at::kBFloat16).fill_(0.01), parameter = tensor(at::kBFloat16);
+  const at::Tensor master = tensor(at::kFloat).fill_(0.01), exp_avg = tensor(at::kFloat),
+                   exp_avg_sq = tensor(at::kFloat);
+  const at::Tensor next_master = tensor(at::kFloat), next_exp_avg = tensor(at::kFloat),
+                   next_exp_avg_sq = tensor(at::kFloat);
+  const AdamWSpans in_place{.gradient = gradient.const_data_ptr(),
+                            .gradient_is_bf16 = true,
+                            .master = master.data_ptr<float>(),
+                            .exp_avg = exp_avg.data_ptr(),
+                            .exp_avg_sq = exp_avg_sq.data_ptr(),
+                            .moments_are_bf16 = false,
+                            .parameter = parameter.data_ptr(),
+                            .parameter_is_bf16 = true,
+                            .count = parameters,
+                            .first = 0};
+  AdamWSpans ahead = in_place;
+  ahead.next_master = next_master.data_ptr<float>();
+  ahead.next_exp_avg = next_exp_avg.data_ptr<float>();
+  ahead.next_exp_avg_sq = next_exp_avg_sq.data_ptr<float>();
+  const AdamWUpdate update = adamw_update({.beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1}, 1e-4, 10, 0.5);
+  const bench::BareAdamW arrays{.gradient = static_cast<const uint16_t*>(in_place.gradient),
+                                .master = in_place.master,
+                                .exp_avg = exp_avg.data_ptr<float>(),
+                                .exp_avg_sq = exp_avg_sq.data_ptr<float>(),
+                                .parameter = static_cast<uint16_t*>(in_place.parameter)};
+
+  const auto with_team = [&](const AdamWSpans& spans) {
+    team.run((parameters + kHostBlock - 1) / kHostBlock, [&](int64_t block) {
+      adamw_host_range(spans, update, block * kHostBlock, std::min((block + 1) * kHostBlock, parameters));
+    });
+    return true;
+  };
+  // One contiguous part for each thread, as a static OpenMP loop divides it.
+  const auto bare = [&] {
+    const int64_t part = (parameters / threads + kLanes - 1) / kLanes * kLanes;
+    std::atomic<bool> done{true};
+    team.run(threads, [&](int64_t thread) {
+      if (!bare_adamw(arrays, std::min(thread * part, parameters), std::min((thread + 1) * part, parameters)))
+        done = false;
+    });
+    return done.load();
+  };
+  std::vector<Candidate> candidates{{"bare AVX-512 loop", bare, {}},
+                                    {"AdamW in place", [&] { return with_team(in_place); }, {}},
+                                    {"AdamW to spare memory", [&] { return with_team(ahead); }, {}}};
+  for (int round = 0; round <= kRounds; ++round) {
+    for (Candidate& candidate : candidates) {
+      bool done = false;
+      const double seconds = seconds_of(candidate.update, done);
+      if (done && round > 0) candidate.seconds.push_back(seconds);
+    }
+  }
+  double ceiling = 0;
+  for (Candidate& candidate : candidates) {
+    if (candidate.seconds.empty()) {
+      fmt::print("{}: this CPU has no AVX-512\n", candidate.name);
+      continue;
+    }
+    if (ceiling == 0) {
+      std::sort(candidate.seconds.begin(), candidate.seconds.end());
+      ceiling = candidate.seconds[candidate.seconds.size() / 2];
+    }
+    report(candidate, parameters, threads, ceiling);
+  }
 }
 
 }  // namespace
@@ -45,8 +118,8 @@ void measure(int64_t parameters, bool pinned) {
 
 // An exception ends the measurement with its message: NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char** argv) {
-  const int64_t parameters = argc > 1 ? std::atoll(argv[1]) : 200'000'000;
-  mpzero::parallel::measure(parameters, /*pinned=*/false);
-  if (c10::cuda::device_count() > 0) mpzero::parallel::measure(parameters, /*pinned=*/true);
+  const int64_t parameters = argc > 1 ? std::atoll(argv[1]) / 16 * 16 : 200'000'000;
+  const int threads = argc > 2 ? std::atoi(argv[2]) : at::get_num_threads();
+  mpzero::parallel::measure(parameters, threads);
   return 0;
 }

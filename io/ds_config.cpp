@@ -218,11 +218,6 @@ void read_zero(ObjectReader& root, ZeroSection& zero) {
   section->harmless({"ignore_unused_parameters", "memory_efficient_linear", "pipeline_loading_checkpoint",
                      "override_module_apply", "log_trace_cache_warnings", "enable_sanity_checks",
                      "save_muon_momentum_buffer_in_memory"});
-  if (zero.offload_optimizer.ratio.value < 1.0 && zero.stage.value != 3) {
-    section->fail("offload_optimizer.ratio",
-                  fmt::format("is {}, which needs stage 3, but stage is {}; set the ratio to 1 or the stage to 3",
-                              zero.offload_optimizer.ratio.value, zero.stage.value));
-  }
   section->finish();
 }
 

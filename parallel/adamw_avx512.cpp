@@ -36,10 +36,28 @@ void store(Bf16Bits* p, __m512 value) {
   }
 }
 
-template <typename Gradient, typename Parameter>
+// Where new states go: over the old ones, which are in the cache by then, or past the caches to memory of their own.
+enum class Destination { kInPlace, kStreamed };
+
+template <Destination destination>
+void store_state(float* p, __m512 value) {
+  if constexpr (destination == Destination::kStreamed) {
+    _mm512_stream_ps(p, value);
+  } else {
+    _mm512_storeu_ps(p, value);
+  }
+}
+
+template <typename Gradient, typename Parameter, Destination destination>
 int64_t update_range(const AdamWSpans& spans, const AdamWUpdate& u, int64_t begin, int64_t end) {
   const auto* gradient = static_cast<const Gradient*>(spans.gradient);
   auto* parameter = static_cast<Parameter*>(spans.parameter);
+  const auto* exp_avg = static_cast<const float*>(spans.exp_avg);
+  const auto* exp_avg_sq = static_cast<const float*>(spans.exp_avg_sq);
+  const bool in_place = spans.next_master == nullptr;
+  float* const next_master = in_place ? spans.master : spans.next_master;
+  float* const next_exp_avg = in_place ? static_cast<float*>(spans.exp_avg) : spans.next_exp_avg;
+  float* const next_exp_avg_sq = in_place ? static_cast<float*>(spans.exp_avg_sq) : spans.next_exp_avg_sq;
   const __m512 beta1 = _mm512_set1_ps(u.beta1), one_minus_beta1 = _mm512_set1_ps(1.0F - u.beta1);
   const __m512 beta2 = _mm512_set1_ps(u.beta2), one_minus_beta2 = _mm512_set1_ps(1.0F - u.beta2);
   const __m512 scale = _mm512_set1_ps(u.gradient_scale), decay = _mm512_set1_ps(u.decay);
@@ -48,31 +66,39 @@ int64_t update_range(const AdamWSpans& spans, const AdamWUpdate& u, int64_t begi
   int64_t i = begin;
   for (; i + kLanes <= end; i += kLanes) {
     const __m512 g = _mm512_mul_ps(load(gradient + i), scale);
-    const __m512 m =
-        _mm512_fmadd_ps(beta1, load(static_cast<float*>(spans.exp_avg) + i), _mm512_mul_ps(one_minus_beta1, g));
-    const __m512 v = _mm512_fmadd_ps(beta2, load(static_cast<float*>(spans.exp_avg_sq) + i),
-                                     _mm512_mul_ps(_mm512_mul_ps(one_minus_beta2, g), g));
+    const __m512 m = _mm512_fmadd_ps(beta1, load(exp_avg + i), _mm512_mul_ps(one_minus_beta1, g));
+    const __m512 v = _mm512_fmadd_ps(beta2, load(exp_avg_sq + i), _mm512_mul_ps(_mm512_mul_ps(one_minus_beta2, g), g));
     const __m512 denominator = _mm512_fmadd_ps(_mm512_sqrt_ps(v), inverse_sqrt_bias2, eps);
     const __m512 decayed = _mm512_mul_ps(load(spans.master + i), decay);
     const __m512 w = _mm512_fnmadd_ps(step_size, _mm512_div_ps(m, denominator), decayed);
-    store(static_cast<float*>(spans.exp_avg) + i, m);
-    store(static_cast<float*>(spans.exp_avg_sq) + i, v);
-    store(spans.master + i, w);
+    store_state<destination>(next_exp_avg + i, m);
+    store_state<destination>(next_exp_avg_sq + i, v);
+    store_state<destination>(next_master + i, w);
     store(parameter + i, w);
   }
   _mm_sfence();
   return i;
 }
 
+bool can_stream(const float* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(__m512) == 0; }
+
+template <Destination destination>
+int64_t update_types(const AdamWSpans& spans, const AdamWUpdate& update, int64_t begin, int64_t end) {
+  if (spans.gradient_is_bf16) {
+    return spans.parameter_is_bf16 ? update_range<Bf16Bits, Bf16Bits, destination>(spans, update, begin, end)
+                                   : update_range<Bf16Bits, float, destination>(spans, update, begin, end);
+  }
+  return spans.parameter_is_bf16 ? update_range<float, Bf16Bits, destination>(spans, update, begin, end)
+                                 : update_range<float, float, destination>(spans, update, begin, end);
+}
+
 }  // namespace
 
 int64_t adamw_avx512(const AdamWSpans& spans, const AdamWUpdate& update, int64_t begin, int64_t end) {
-  if (spans.gradient_is_bf16) {
-    return spans.parameter_is_bf16 ? update_range<Bf16Bits, Bf16Bits>(spans, update, begin, end)
-                                   : update_range<Bf16Bits, float>(spans, update, begin, end);
-  }
-  return spans.parameter_is_bf16 ? update_range<float, Bf16Bits>(spans, update, begin, end)
-                                 : update_range<float, float>(spans, update, begin, end);
+  const bool streamed = spans.next_master != nullptr && begin % kLanes == 0 && can_stream(spans.next_master) &&
+                        can_stream(spans.next_exp_avg) && can_stream(spans.next_exp_avg_sq);
+  return streamed ? update_types<Destination::kStreamed>(spans, update, begin, end)
+                  : update_types<Destination::kInPlace>(spans, update, begin, end);
 }
 
 }  // namespace mpzero::parallel

@@ -16,43 +16,55 @@
 namespace mpzero::parallel {
 namespace {
 
-// Elements a task: large enough to hide the cost of handing it out, small enough to balance.
+// Elements a task of a sum: large enough to hide the cost of handing it out, small enough to balance.
 constexpr int64_t kGrain = int64_t{1} << 16;
 
+// Old and new states, which may be the same memory.
+struct States {
+  const float* master;
+  const float* exp_avg;
+  const float* exp_avg_sq;
+  float* next_master;
+  float* next_exp_avg;
+  float* next_exp_avg_sq;
+};
+
 template <typename Gradient, typename Parameter>
-__attribute__((always_inline)) inline void adamw_range(const Gradient* __restrict gradient, float* __restrict master,
-                                                       float* __restrict exp_avg, float* __restrict exp_avg_sq,
-                                                       Parameter* __restrict parameter, int64_t count,
-                                                       const AdamWUpdate& update) {
+__attribute__((always_inline)) inline void adamw_range(const Gradient* gradient, const States& states,
+                                                       Parameter* parameter, int64_t count, const AdamWUpdate& update) {
   const AdamWUpdate u = update;
+  const States s = states;
   const float one_minus_beta1 = 1.0F - u.beta1;
   const float one_minus_beta2 = 1.0F - u.beta2;
 #pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) {
     const float g = to_float(gradient[i]) * u.gradient_scale;
-    const float m = u.beta1 * exp_avg[i] + one_minus_beta1 * g;
-    const float v = u.beta2 * exp_avg_sq[i] + one_minus_beta2 * g * g;
-    const float w = master[i] * u.decay - u.step_size * (m / (std::sqrt(v) * u.inverse_sqrt_bias2 + u.eps));
-    exp_avg[i] = m;
-    exp_avg_sq[i] = v;
-    master[i] = w;
+    const float m = u.beta1 * s.exp_avg[i] + one_minus_beta1 * g;
+    const float v = u.beta2 * s.exp_avg_sq[i] + one_minus_beta2 * g * g;
+    const float w = s.master[i] * u.decay - u.step_size * (m / (std::sqrt(v) * u.inverse_sqrt_bias2 + u.eps));
+    s.next_exp_avg[i] = m;
+    s.next_exp_avg_sq[i] = v;
+    s.next_master[i] = w;
     parameter[i] = round_to<Parameter>(w);
   }
 }
 
 // target_clones does not reach into templates, so each pair of types is spelled out. Types take no parentheses.
 // NOLINTBEGIN(bugprone-macro-parentheses)
-#define MPZERO_DEFINE_ADAMW(name, Gradient, Parameter)                                                  \
-  MPZERO_FOR_EACH_CPU void name(const void* gradient, float* master, float* exp_avg, float* exp_avg_sq, \
-                                void* parameter, int64_t count, const AdamWUpdate& update) {            \
-    adamw_range(static_cast<const Gradient*>(gradient), master, exp_avg, exp_avg_sq,                    \
-                static_cast<Parameter*>(parameter), count, update);                                     \
+#define MPZERO_DEFINE_ADAMW(name, Gradient, Parameter)                                                              \
+  MPZERO_FOR_EACH_CPU void name(const void* gradient, const States& states, void* parameter, int64_t count,         \
+                                const AdamWUpdate& update) {                                                        \
+    adamw_range(static_cast<const Gradient*>(gradient), states, static_cast<Parameter*>(parameter), count, update); \
   }
 MPZERO_DEFINE_ADAMW(adamw_f32_f32, float, float)
 MPZERO_DEFINE_ADAMW(adamw_f32_bf16, float, Bf16Bits)
 MPZERO_DEFINE_ADAMW(adamw_bf16_f32, Bf16Bits, float)
 MPZERO_DEFINE_ADAMW(adamw_bf16_bf16, Bf16Bits, Bf16Bits)
 #undef MPZERO_DEFINE_ADAMW
+
+MPZERO_FOR_EACH_CPU void round_to_bf16(const float* master, Bf16Bits* parameter, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) parameter[i] = round_to<Bf16Bits>(master[i]);
+}
 // NOLINTEND(bugprone-macro-parentheses)
 
 template <typename T>
@@ -110,23 +122,37 @@ void partial_sums_of_squares(const at::Tensor& tensor, const at::Tensor& partial
   }
 }
 
-void adamw_host(const AdamWSpans& s, const AdamWUpdate& update) {
+void adamw_host_range(const AdamWSpans& s, const AdamWUpdate& update, int64_t begin, int64_t end) {
+  if (cpu_has_avx512()) begin = adamw_avx512(s, update, begin, end);
+  if (begin == end) return;
   const auto kernel = s.gradient_is_bf16 ? (s.parameter_is_bf16 ? adamw_bf16_bf16 : adamw_bf16_f32)
                                          : (s.parameter_is_bf16 ? adamw_f32_bf16 : adamw_f32_f32);
-  const int64_t gradient_bytes = s.gradient_is_bf16 ? 2 : 4;
-  const int64_t parameter_bytes = s.parameter_is_bf16 ? 2 : 4;
-  const bool avx512 = cpu_has_avx512();
   auto* const exp_avg = static_cast<float*>(s.exp_avg);
   auto* const exp_avg_sq = static_cast<float*>(s.exp_avg_sq);
-  // Whole blocks of fixed size, so that every element meets the same instructions whatever the number of threads.
-  const int64_t blocks = (s.count + kGrain - 1) / kGrain;
+  const bool in_place = s.next_master == nullptr;
+  const States states{.master = s.master + begin,
+                      .exp_avg = exp_avg + begin,
+                      .exp_avg_sq = exp_avg_sq + begin,
+                      .next_master = (in_place ? s.master : s.next_master) + begin,
+                      .next_exp_avg = (in_place ? exp_avg : s.next_exp_avg) + begin,
+                      .next_exp_avg_sq = (in_place ? exp_avg_sq : s.next_exp_avg_sq) + begin};
+  kernel(static_cast<const char*>(s.gradient) + begin * (s.gradient_is_bf16 ? 2 : 4), states,
+         static_cast<char*>(s.parameter) + begin * (s.parameter_is_bf16 ? 2 : 4), end - begin, update);
+}
+
+void adamw_host(const AdamWSpans& spans, const AdamWUpdate& update) {
+  const int64_t blocks = (spans.count + kHostBlock - 1) / kHostBlock;
   at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t last) {
-    int64_t begin = first * kGrain;
-    const int64_t end = std::min(last * kGrain, s.count);
-    if (avx512) begin = adamw_avx512(s, update, begin, end);
-    kernel(static_cast<const char*>(s.gradient) + begin * gradient_bytes, s.master + begin, exp_avg + begin,
-           exp_avg_sq + begin, static_cast<char*>(s.parameter) + begin * parameter_bytes, end - begin, update);
+    adamw_host_range(spans, update, first * kHostBlock, std::min(last * kHostBlock, spans.count));
   });
+}
+
+void round_host_range(const float* master, void* parameter, bool parameter_is_bf16, int64_t begin, int64_t end) {
+  if (parameter_is_bf16) {
+    round_to_bf16(master + begin, static_cast<Bf16Bits*>(parameter) + begin, end - begin);
+  } else {
+    std::copy(master + begin, master + end, static_cast<float*>(parameter) + begin);
+  }
 }
 
 }  // namespace mpzero::parallel

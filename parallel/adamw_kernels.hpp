@@ -21,10 +21,22 @@ struct AdamWSpans {
   bool parameter_is_bf16;
   int64_t count;
   int64_t first;  // see AdamWTensors
+  // On the host: where the new states go, so that the old ones stay. Null: over the old ones. All three or none.
+  float* next_master = nullptr;
+  float* next_exp_avg = nullptr;
+  float* next_exp_avg_sq = nullptr;
 };
+
+// On the host a block of elements is updated by one thread. Blocks begin at multiples of this many elements, so that
+// each element meets the same instructions whoever updates it, and however many threads there are.
+inline constexpr int64_t kHostBlock = int64_t{1} << 14;
 
 // Over all threads of the process; AVX-512 or AVX2 where the CPU has them. Moments in fp32.
 void adamw_host(const AdamWSpans& spans, const AdamWUpdate& update);
+// The elements [begin, end), by the calling thread; `begin` is a multiple of kHostBlock, and `end` too or the count.
+void adamw_host_range(const AdamWSpans& spans, const AdamWUpdate& update, int64_t begin, int64_t end);
+// Elements [begin, end) of `parameter` (bf16 or float) <- those of `master`, rounded as adamw_host rounds.
+void round_host_range(const float* master, void* parameter, bool parameter_is_bf16, int64_t begin, int64_t end);
 // On the current stream.
 void adamw_cuda(const AdamWSpans& spans, const AdamWUpdate& update);
 void partial_sums_of_squares_cuda(const at::Tensor& tensor, const at::Tensor& partial);

@@ -2,11 +2,19 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 namespace mpzero::parallel {
 
-// A one-dimensional tensor in host memory of exactly `numel` elements, zeroed. Pinned memory is mapped and registered,
-// because torch's pinned allocator rounds each block up to a power of two. Throws Failure naming the size when memory
-// is short.
-at::Tensor host_tensor(int64_t numel, at::ScalarType dtype, bool pinned);
+class ThreadTeam;
+
+// A one-dimensional tensor in host memory of exactly `numel` elements, zeroed, in large pages where the system has
+// them, touched by the threads of `team` (none: those of the process), so that it lies in the memory near them. Pinned
+// memory is registered, because torch's pinned allocator rounds each block up to a power of two. Throws Failure naming
+// the size when memory is short.
+at::Tensor host_tensor(int64_t numel, at::ScalarType dtype, bool pinned, ThreadTeam* team = nullptr);
+// One for each of `numel`, which is faster for many that are pinned: several threads register them.
+std::vector<at::Tensor> host_tensors(const std::vector<int64_t>& numel, at::ScalarType dtype, bool pinned,
+                                     ThreadTeam* team = nullptr);
 
 }  // namespace mpzero::parallel

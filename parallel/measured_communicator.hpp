@@ -8,12 +8,6 @@
 
 namespace mpzero::parallel {
 
-// When a timeline stood still for a collective.
-struct Stall {
-  Timeline::Mark begin = 0;
-  Timeline::Mark end = 0;
-};
-
 // Measures how long computing stands still for another communicator's collectives: on a GPU the time between a wait()
 // and the work behind it on the timeline's stream, wherever the collective itself runs; on the CPU the host's time in
 // the collective and in wait(). It waits for nothing itself. A wait() on another stream than the timeline's holds up

@@ -15,6 +15,7 @@ struct MemoryUse {
   int64_t host_optimizer_states = 0;
   int64_t host_parameters = 0;
   int64_t host_staging = 0;  // gradients and parameters on their way
+  int64_t host_spares = 0;   // states for updates ahead of the norm
 
   MemoryUse& operator+=(const MemoryUse& other) {
     parameters += other.parameters;
@@ -24,6 +25,7 @@ struct MemoryUse {
     host_optimizer_states += other.host_optimizer_states;
     host_parameters += other.host_parameters;
     host_staging += other.host_staging;
+    host_spares += other.host_spares;
     return *this;
   }
 };

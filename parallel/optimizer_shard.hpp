@@ -1,10 +1,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAEvent.h>
-#include <c10/cuda/CUDAStream.h>
-
-#include <optional>
 
 #include "base/optimizer_state.hpp"
 #include "parallel/adamw.hpp"
@@ -12,7 +8,19 @@
 
 namespace mpzero::parallel {
 
+class ThreadTeam;
+
 enum class Placement { kDevice, kHost };
+
+// fp32 master weights and AdamW's moments of one length.
+struct OptimizerStates {
+  at::Tensor master, exp_avg, exp_avg_sq;
+
+  int64_t nbytes() const { return static_cast<int64_t>(master.nbytes() + exp_avg.nbytes() + exp_avg_sq.nbytes()); }
+};
+
+// In host memory, touched by the threads of `team` (none: those of the process).
+OptimizerStates make_host_states(int64_t numel, ThreadTeam* team);
 
 // This rank's share of one unit: fp32 master weights and AdamW's moments, on the device that trains or in host memory.
 // Moments on a GPU can be bf16.
@@ -20,44 +28,39 @@ class OptimizerShard {
  public:
   struct Options {
     Placement placement = Placement::kDevice;
-    at::Device device = at::kCPU;                      // that trains
-    bool pinned = false;                               // host memory
-    std::optional<c10::cuda::CUDAStream> copy_stream;  // for gradients on their way to the host; none: the current one
-    Placement parameter_placement = Placement::kDevice;  // of what update() will write
-    at::ScalarType gradient_dtype = at::kFloat;
-    at::ScalarType parameter_dtype = at::kFloat;
+    at::Device device = at::kCPU;  // that trains
     at::ScalarType moment_dtype = at::kFloat;
-    int64_t first = 0;  // place of the share's first element in the whole model
+    int64_t first = 0;           // place of the share's first element in the whole model
+    ThreadTeam* team = nullptr;  // see make_host_states
   };
   OptimizerShard(int64_t numel, const Options& options);
 
-  // Starts to bring the gradient [numel] to where the update happens, beside what is queued on the current stream
-  // later; `gradient` must stay untouched until update() returns.
-  void fetch_gradient(const at::Tensor& gradient);
-  // AdamW. Writes the rounded master weights to `parameter` [numel], on the device or in host memory.
-  void update(const AdamWUpdate& update, const at::Tensor& parameter);
+  // AdamW with a gradient [numel] where the states are. Writes the rounded master weights to `parameter` [numel], which
+  // may be in host memory while the states are on a GPU.
+  void update(const AdamWUpdate& update, const at::Tensor& gradient, const at::Tensor& parameter);
 
   // Copies the first values.numel() of a state to or from `values`, fp32 in host memory.
   void read(StateKind kind, const at::Tensor& values) const { values.copy_(first(kind, values.numel())); }
   void write(StateKind kind, const at::Tensor& values) { first(kind, values.numel()).copy_(values); }
   // The master weights, rounded, to `parameter` [numel].
-  void publish(const at::Tensor& parameter) const;
+  void publish(const at::Tensor& parameter) const { parameter.copy_(states_.master); }
 
+  OptimizerStates& states() { return states_; }
+  const OptimizerStates& states() const { return states_; }
+  int64_t numel() const { return states_.master.numel(); }
+  int64_t first() const { return first_; }
   // The update happens on the host while a GPU trains.
-  bool on_host() const { return staged_; }
+  bool on_host() const { return on_host_; }
+  // Moves the states to `device`, where the updates are from now on.
+  void move_to(at::Device device);
   MemoryUse memory_use() const;
 
  private:
   at::Tensor first(StateKind kind, int64_t count) const;
 
-  // States in host memory while the device that trains is a GPU: gradients come down, parameters go up.
-  bool staged_;
+  bool on_host_;
   int64_t first_;
-  at::Tensor master_, exp_avg_, exp_avg_sq_;
-  at::Tensor gradient_;           // where the update reads it
-  at::Tensor parameter_staging_;  // host, when staged
-  std::optional<c10::cuda::CUDAStream> copy_stream_;
-  at::cuda::CUDAEvent gradient_arrived_;
+  OptimizerStates states_;
 };
 
 }  // namespace mpzero::parallel

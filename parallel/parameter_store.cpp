@@ -47,14 +47,21 @@ ParameterStore::ParameterStore(const std::vector<UnitSpec>& units, const std::ve
   int64_t total = 0;
   for (const FlatLayout& layout : layouts) total += transient_ ? layout.part_numel() : layout.padded_numel();
   at::Tensor all;
-  if (!on_host_) all = communicator.buffer(total, pool_.options());
+  std::vector<at::Tensor> host_shards;
+  if (on_host_) {
+    std::vector<int64_t> sizes;
+    for (const FlatLayout& layout : layouts) sizes.push_back(layout.part_numel());
+    host_shards = host_tensors(sizes, options.dtype, options.pinned);
+  } else {
+    all = communicator.buffer(total, pool_.options());
+  }
   int64_t offset = 0;
   const auto next = [&](int64_t numel) { return all.narrow(0, std::exchange(offset, offset + numel), numel); };
   for (size_t u = 0; u < units.size(); ++u) {
     UnitState& state = states_[u];
     const FlatLayout& layout = layouts[u];
     if (on_host_) {
-      state.shard = host_tensor(layout.part_numel(), options.dtype, options.pinned);
+      state.shard = host_shards[u];
     } else if (transient_) {
       state.shard = next(layout.part_numel());
     } else {
@@ -87,35 +94,90 @@ void ParameterStore::use_memory(int64_t bytes) {
   reserve_buffers();
 }
 
-void ParameterStore::start_to_gather(const std::vector<size_t>& units) {
-  for (const size_t unit : units) start_to_gather(unit);
+void ParameterStore::gather_next(const std::vector<size_t>& units) {
+  for (const size_t unit : units) {
+    states_[unit].due = true;
+    due_.push_back(unit);
+  }
+  start_certain();
+}
+
+void ParameterStore::start_certain() {
+  while (!due_.empty() && states_[due_.front()].written == Written::kNow) start_oldest();
+}
+
+void ParameterStore::start_written() {
+  while (!due_.empty()) {
+    if (states_[due_.front()].written == Written::kLater && !writer_->written(due_.front())) return;
+    start_oldest();
+  }
+}
+
+void ParameterStore::start_until(size_t unit) {
+  while (states_[unit].due) start_oldest();
+}
+
+void ParameterStore::start_oldest() {
+  const size_t unit = due_.front();
+  const ProfileRange range("gather", units_[unit].name);
+  transient_ ? start_to_gather(unit) : start_whole(unit);
+  states_[unit].written = Written::kNow;
+  states_[unit].due = false;
+  due_.pop_front();
+}
+
+void ParameterStore::follow_current_stream() {
+  at::cuda::CUDAEvent so_far;
+  so_far.record(c10::cuda::getCurrentCUDAStream());
+  so_far.block(*copy_stream_);
 }
 
 void ParameterStore::start_to_gather(size_t unit) {
-  const ProfileRange range("gather", units_[unit].name);
   UnitState& state = states_[unit];
   const FlatLayout& layout = layouts_[unit];
+  const bool later = state.written == Written::kLater;
   state.whole = pool_.take(layout.padded_numel());
   state.views = parameter_views(state.whole, units_[unit]);
-  const at::Tensor slice = state.whole.narrow(0, layout.part_begin(part_), layout.part_numel());
-  if (!on_host_) {
+  if (!copy_stream_ || (!on_host_ && !later)) {
+    if (later) writer_->wait(unit);
     follow(state, communicator_.all_gather(state.shard, state.whole));
     return;
   }
   // The buffer's former user may still be at work on the current stream.
-  at::cuda::CUDAEvent buffer_free;
-  buffer_free.record(c10::cuda::getCurrentCUDAStream());
-  buffer_free.block(*copy_stream_);
+  follow_current_stream();
   {
     const c10::StreamGuard on_copy_stream(*copy_stream_);
-    slice.copy_(state.shard, /*non_blocking=*/true);
+    if (later) writer_->wait(unit);
+    at::Tensor shard = state.shard;
+    if (on_host_) {
+      shard = state.whole.narrow(0, layout.part_begin(part_), layout.part_numel());
+      shard.copy_(state.shard, /*non_blocking=*/true);
+    }
     if (layout.parts() > 1) {
-      state.pending = communicator_.all_gather(slice, state.whole);
+      state.pending = communicator_.all_gather(shard, state.whole);
     } else {
       state.pending = std::make_unique<PendingCopy>(*copy_stream_);
     }
   }
   follow(state, std::move(state.pending));
+}
+
+void ParameterStore::start_whole(size_t unit) {
+  UnitState& state = states_[unit];
+  const bool later = state.written == Written::kLater;
+  if (layouts_[unit].parts() == 1) {
+    if (later) writer_->wait(unit);
+    return;
+  }
+  if (!copy_stream_ || !later) {
+    if (later) writer_->wait(unit);
+    follow(state, communicator_.all_gather(state.shard, state.whole));
+    return;
+  }
+  // invalidate() has made this stream wait for the old parameters' last use.
+  const c10::StreamGuard on_copy_stream(*copy_stream_);
+  writer_->wait(unit);
+  follow(state, communicator_.all_gather(state.shard, state.whole));
 }
 
 void ParameterStore::follow(UnitState& state, std::unique_ptr<PendingCollective> pending) {
@@ -127,8 +189,15 @@ void ParameterStore::follow(UnitState& state, std::unique_ptr<PendingCollective>
 }
 
 std::span<const at::Tensor> ParameterStore::gather(size_t unit) {
-  if (transient_) start_to_gather(schedule_.use(unit));
+  if (transient_) gather_next(schedule_.use(unit));
   UnitState& state = states_[unit];
+  if (state.due) {
+    const bool measured = timeline_ != nullptr && timeline_->running();
+    const Timeline::Mark begin = measured ? timeline_->mark() : 0;
+    start_until(unit);
+    if (measured) stalls_.push_back({begin, timeline_->mark()});
+  }
+  start_written();
   if (state.pending) {
     state.pending->wait();
     state.pending.reset();
@@ -142,7 +211,8 @@ void ParameterStore::release(size_t unit) {
 
 void ParameterStore::let_go(size_t unit) {
   UnitState& state = states_[unit];
-  // Gathered ahead for a use that did not come.
+  // Gathered ahead for a use that did not come. A rank that has started it cannot take it back, so all do.
+  start_until(unit);
   if (state.pending) state.pending->wait();
   state.pending.reset();
   state.views.clear();
@@ -150,17 +220,29 @@ void ParameterStore::let_go(size_t unit) {
 }
 
 void ParameterStore::invalidate() {
-  if (!transient_) return;
-  for (const size_t unit : schedule_.invalidate()) let_go(unit);
+  if (transient_) {
+    for (const size_t unit : schedule_.invalidate()) let_go(unit);
+  } else {
+    while (!due_.empty()) start_oldest();
+    for (UnitState& state : states_) {
+      if (state.pending) std::exchange(state.pending, nullptr)->wait();
+    }
+  }
+  if (copy_stream_) follow_current_stream();
 }
 
-void ParameterStore::publish(size_t unit) {
+void ParameterStore::publish(size_t unit, Written written) {
+  states_[unit].written = written;
   if (transient_) {
-    start_to_gather(schedule_.publish(unit));
-  } else if (layouts_[unit].parts() > 1) {
-    const ProfileRange range("gather", units_[unit].name);
-    follow(states_[unit], communicator_.all_gather(states_[unit].shard, states_[unit].whole));
+    gather_next(schedule_.publish(unit));
+  } else if (layouts_[unit].parts() > 1 || written == Written::kLater) {
+    gather_next({unit});
   }
+}
+
+void ParameterStore::set_writer(ShardWriter& writer) {
+  writer_ = &writer;
+  if (pool_.options().device().is_cuda() && !copy_stream_) copy_stream_ = c10::cuda::getStreamFromPool();
 }
 
 MemoryUse ParameterStore::memory_use() const {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,8 +15,22 @@
 #include "parallel/gather_schedule.hpp"
 #include "parallel/memory_use.hpp"
 #include "parallel/optimizer_shard.hpp"
+#include "parallel/timeline.hpp"
 
 namespace mpzero::parallel {
+
+// Whoever writes shards beside the thread that uses the store.
+class ShardWriter {
+ public:
+  virtual ~ShardWriter() = default;
+  // Whether wait() would return at once.
+  virtual bool written(size_t unit) = 0;
+  // Until the unit's shard has its new values, for work queued on the current stream from now on.
+  virtual void wait(size_t unit) = 0;
+};
+
+// When a shard has its new values: for work queued on the current stream from now on, or once its writer says so.
+enum class Written { kNow, kLater };
 
 // The units' parameters in the compute dtype: whole on every rank (ZeRO 0-2), or only this rank's shard, on the device
 // or in host memory, gathered for as long as a unit runs (ZeRO-3).
@@ -49,7 +64,16 @@ class ParameterStore {
   // This rank's part: written by the optimizer, then made known to the other ranks by publish(). In host memory if
   // offloaded.
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
-  void publish(size_t unit);
+  // A shard written later is waited for in gather(); all ranks say the same. The units become known to the other ranks
+  // in the order of these calls, or, if sharded, in that of the plan.
+  void publish(size_t unit, Written written = Written::kNow);
+  // Outlives the store; needed before the first shard that is written later.
+  void set_writer(ShardWriter& writer);
+
+  // Takes note on `timeline`, which outlives the store, of when it stands still for shards that are written later.
+  void measure_waits(Timeline& timeline) { timeline_ = &timeline; }
+  // Since the last call, in the timeline's order.
+  std::vector<Stall> take_stalls() { return std::exchange(stalls_, {}); }
 
   MemoryUse memory_use() const;
 
@@ -59,10 +83,20 @@ class ParameterStore {
     at::Tensor whole;  // defined while gathered, or always
     std::vector<at::Tensor> views;
     std::unique_ptr<PendingCollective> pending;
+    Written written = Written::kNow;
+    bool due = false;  // in due_
   };
 
-  void start_to_gather(const std::vector<size_t>& units);
+  // Takes note of what is to be gathered, and begins with what needs no waiting for on any rank.
+  void gather_next(const std::vector<size_t>& units);
+  void start_certain();
+  void start_written();
+  void start_until(size_t unit);
+  void start_oldest();
   void start_to_gather(size_t unit);
+  void start_whole(size_t unit);
+  // Work that copy_stream_ gets from now on comes behind what the current stream has.
+  void follow_current_stream();
   void let_go(size_t unit);
   void reserve_buffers();
   void follow(UnitState& state, std::unique_ptr<PendingCollective> pending);
@@ -78,6 +112,11 @@ class ParameterStore {
   GatherSchedule schedule_;                           // of transient units
   std::optional<c10::cuda::CUDAStream> copy_stream_;  // host to device, beside compute
   std::vector<UnitState> states_;
+  // What is to be gathered and has not been started: all ranks start it in this order, each as soon as it can.
+  std::deque<size_t> due_;
+  ShardWriter* writer_ = nullptr;
+  Timeline* timeline_ = nullptr;
+  std::vector<Stall> stalls_;
 };
 
 }  // namespace mpzero::parallel

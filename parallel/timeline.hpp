@@ -36,6 +36,12 @@ class Timeline {
   bool running_ = false;
 };
 
+// When a timeline stood still.
+struct Stall {
+  Timeline::Mark begin = 0;
+  Timeline::Mark end = 0;
+};
+
 // Host time. `clock` counts seconds from anywhere.
 class HostTimeline final : public Timeline {
  public:

@@ -1,5 +1,6 @@
 #include "parallel/zero_engine.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
@@ -28,6 +29,39 @@ int num_parts(const ZeroOptions& options, const Communicator& communicator) {
 
 }  // namespace
 
+// The first units of the forward pass have their gradients last and are needed first, so the device keeps those.
+std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio) {
+  int64_t total = 0;
+  for (const UnitSpec& unit : units) total += unit.numel();
+  int64_t left = std::llround(static_cast<double>(total) * (1 - host_ratio));
+  std::vector<bool> on_host;
+  for (const UnitSpec& unit : units) {
+    on_host.push_back(unit.numel() > left);
+    if (!on_host.back()) left -= unit.numel();
+  }
+  return on_host;
+}
+
+HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vector<FlatLayout>& layouts,
+                                    const std::vector<bool>& on_host, at::ScalarType gradient_dtype) {
+  const bool staged = options.device.is_cuda();
+  HostMemoryDemand demand{.lengths = {},
+                          .staged = staged,
+                          .parameters_move = staged && options.parameter_placement == Placement::kDevice,
+                          .gradient_dtype = gradient_dtype,
+                          .parameter_dtype = options.dtype};
+  for (size_t u = 0; u < layouts.size(); ++u) {
+    if (on_host[u]) demand.lengths.push_back(layouts[u].part_numel());
+  }
+  return demand;
+}
+
+HostMemoryPlan host_memory_plan(const ZeroOptions& options, const HostMemoryDemand& demand) {
+  // Nothing goes ahead of the norm without overlap.
+  if (!options.overlap) return plan_host_memory(demand, 0);
+  return plan_host_memory(demand, options.host_update.extra_bytes.value_or(default_extra_bytes(demand)));
+}
+
 ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options,
                        Communicator& parameter_communicator, Communicator& gradient_communicator)
     : units_(units),
@@ -53,13 +87,7 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
                   .accumulation_dtype = options.accumulation_dtype}) {
   gradients_.on_summed([this](size_t unit) { take_gradient(unit); });
   const bool offload = options.optimizer_placement == Placement::kHost;
-  int64_t total = 0;
-  for (const UnitSpec& unit : units_) total += unit.numel();
-  // The first units of the forward pass are updated last on the host, so they are the ones to keep on the device.
-  int64_t on_device_budget =
-      offload ? std::llround(static_cast<double>(total) * (1 - options.optimizer_host_ratio)) : total;
-  std::optional<c10::cuda::CUDAStream> copy_stream;
-  if (offload && options.device.is_cuda()) copy_stream = c10::cuda::getStreamFromPool();
+  const std::vector<bool> host_units = units_on_host(units_, offload ? options.optimizer_host_ratio : 0.0);
   if (options.moment_dtype != at::kFloat && (offload || options.device.is_cpu())) {
     throw_user_error(
         "bf16.bf16_optimizer_states keeps AdamW's moments in bf16, which only the update on a GPU can: set it to "
@@ -67,23 +95,22 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
         "{}",
         offload ? "remove offload_optimizer" : "train on a GPU");
   }
+  if (offload && (options.device.is_cuda() || options.host_update.threads > 0)) {
+    const int threads = options.host_update.threads > 0 ? options.host_update.threads : at::get_num_threads();
+    team_ = std::make_unique<ThreadTeam>(threads, options.host_update.cores);
+  }
   shards_.reserve(units_.size());
   int64_t first = 0;
   for (size_t u = 0; u < units_.size(); ++u) {
-    const bool fits = units_[u].numel() <= on_device_budget;
-    if (fits) on_device_budget -= units_[u].numel();
     shards_.emplace_back(layouts_[u].part_numel(),
-                         OptimizerShard::Options{.placement = fits ? Placement::kDevice : Placement::kHost,
+                         OptimizerShard::Options{.placement = host_units[u] ? Placement::kHost : Placement::kDevice,
                                                  .device = options.device,
-                                                 .pinned = options.pin_memory,
-                                                 .copy_stream = copy_stream,
-                                                 .parameter_placement = options.parameter_placement,
-                                                 .gradient_dtype = gradients_.shard_dtype(),
-                                                 .parameter_dtype = options.dtype,
                                                  .moment_dtype = options.moment_dtype,
-                                                 .first = first + layouts_[u].part_begin(part_)});
+                                                 .first = first + layouts_[u].part_begin(part_),
+                                                 .team = team_.get()});
     first += units_[u].numel();
   }
+  if (team_) make_host_optimizer(host_units);
   partial_squares_ = at::zeros({static_cast<int64_t>(units_.size()), num_square_partials(options.device)},
                                at::TensorOptions().dtype(at::kDouble).device(options.device));
   totals_ = at::zeros({2}, at::TensorOptions().dtype(at::kDouble).pinned_memory(options.device.is_cuda()));
@@ -91,6 +118,21 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
     gradient_scale_ = at::zeros({}, at::TensorOptions().device(options.device));
     measuring_stream_ = c10::cuda::getStreamFromPool();
   }
+}
+
+void ZeroEngine::make_host_optimizer(const std::vector<bool>& host_units) {
+  const HostMemoryDemand demand = host_memory_demand(options_, layouts_, host_units, gradients_.shard_dtype());
+  if (demand.lengths.empty()) return;
+  std::vector<OptimizerShard*> shards;
+  for (size_t u = 0; u < units_.size(); ++u) shards.push_back(host_units[u] ? &shards_[u] : nullptr);
+  host_ =
+      std::make_unique<HostOptimizer>(*team_, std::move(shards),
+                                      HostOptimizer::Options{.device = options_.device,
+                                                             .pinned = options_.pin_memory && options_.device.is_cuda(),
+                                                             .gradient_dtype = demand.gradient_dtype,
+                                                             .parameter_dtype = demand.parameter_dtype,
+                                                             .memory = host_memory_plan(options_, demand)});
+  parameters_.set_writer(host_writer_);
 }
 
 ZeroEngine::Shard ZeroEngine::shard(size_t unit) const {
@@ -121,6 +163,11 @@ void ZeroEngine::initialize(const ParameterSource& source, ProcessGroup& group) 
 }
 
 void ZeroEngine::restore(const StateReader& read, ProcessGroup& group) {
+  if (host_) {
+    host_->discard();
+    host_->wait_for_all();
+  }
+  last_was_clipped_ = true;
   run_on_all_ranks(group, [&] {
     for (size_t u = 0; u < units_.size(); ++u) {
       const Shard mine = shard(u);
@@ -134,11 +181,20 @@ void ZeroEngine::restore(const StateReader& read, ProcessGroup& group) {
   publish_all();
 }
 
+void ZeroEngine::publish(size_t unit) {
+  parameters_.publish(unit, on_host(unit) && options_.overlap ? Written::kLater : Written::kNow);
+}
+
 void ZeroEngine::publish_all() {
   parameters_.invalidate();
   for (size_t u = 0; u < units_.size(); ++u) {
-    shards_[u].publish(parameters_.shard(u));
-    parameters_.publish(u);
+    if (on_host(u)) {
+      host_->publish(u, parameters_.shard(u));
+      if (!options_.overlap) host_->wait(u);
+    } else {
+      shards_[u].publish(parameters_.shard(u));
+    }
+    publish(u);
   }
 }
 
@@ -152,12 +208,26 @@ at::Tensor ZeroEngine::staging(int64_t count) {
 }
 
 std::span<const float> ZeroEngine::read_state(size_t unit, StateKind kind) {
+  if (on_host(unit)) host_->wait(unit);
   const at::Tensor values = staging(shard(unit).count);
   shards_[unit].read(kind, values);
   return {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())};
 }
 
 void ZeroEngine::begin_step() { gradients_.begin_step(); }
+
+void ZeroEngine::begin_step(double lr, int64_t update) {
+  begin_step();
+  if (!host_ || !options_.overlap) return;
+  if (options_.gradient_clipping > 0 && last_was_clipped_) return;
+  host_->expect(scalars(lr, update));
+}
+
+AdamWUpdate ZeroEngine::scalars(double lr, int64_t update) const {
+  AdamWUpdate scalars = adamw_update(options_.adamw, lr, update, 1.0);
+  scalars.rounding_seed = static_cast<uint32_t>(update);
+  return scalars;
+}
 
 void ZeroEngine::take_gradient(size_t unit) {
   const at::Tensor& gradient = gradients_.shard(unit);
@@ -171,7 +241,7 @@ void ZeroEngine::take_gradient(size_t unit) {
   } else {
     partial_sums_of_squares(gradient, partial);
   }
-  shards_[unit].fetch_gradient(gradient);
+  if (on_host(unit)) host_->take_gradient(unit, gradient, parameters_.shard(unit));
 }
 
 void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count) {
@@ -200,30 +270,49 @@ StepSummary ZeroEngine::summary() {
 }
 
 void ZeroEngine::update(double lr, int64_t update) {
-  AdamWUpdate scalars = adamw_update(options_.adamw, lr, update, 1.0);
-  scalars.rounding_seed = static_cast<uint32_t>(update);
-  if (options_.device.is_cuda()) scalars.device_gradient_scale = gradient_scale_.const_data_ptr<float>();
-  const bool host_takes_part =
-      options_.device.is_cpu() ||
-      std::any_of(shards_.begin(), shards_.end(), [](const OptimizerShard& shard) { return shard.on_host(); });
-  if (host_takes_part) {
+  AdamWUpdate step = scalars(lr, update);
+  if (options_.device.is_cuda()) step.device_gradient_scale = gradient_scale_.const_data_ptr<float>();
+  if (host_ || options_.device.is_cpu()) {
     const StepSummary measured = summary();
-    if (!std::isfinite(measured.loss) || !std::isfinite(measured.grad_norm)) return;
+    if (!std::isfinite(measured.loss) || !std::isfinite(measured.grad_norm)) {
+      if (host_) host_->discard();
+      return;
+    }
     const double squares = totals_.const_data_ptr<double>()[0];
-    scalars.gradient_scale = static_cast<float>(clipping_scale(squares, options_.gradient_clipping));
+    step.gradient_scale = static_cast<float>(clipping_scale(squares, options_.gradient_clipping));
+    last_was_clipped_ = step.gradient_scale != 1.0F;
   }
   parameters_.invalidate();
-  for (size_t u = 0; u < units_.size(); ++u) {
-    const ProfileRange range("optimizer", units_[u].name);
-    shards_[u].update(scalars, parameters_.shard(u));
-    parameters_.publish(u);
+  if (host_) {
+    host_->finish(step);
+    if (!options_.overlap) host_->wait_for_all();
   }
+  for (size_t u = 0; u < units_.size(); ++u) {
+    if (!on_host(u)) {
+      const ProfileRange range("optimizer", units_[u].name);
+      shards_[u].update(step, gradients_.shard(u), parameters_.shard(u));
+    }
+    publish(u);
+  }
+}
+
+void ZeroEngine::set_host_ratio(double ratio) {
+  if (!host_) return;
+  host_->wait_for_all();
+  const std::vector<bool> stays = units_on_host(units_, ratio);
+  for (size_t u = 0; u < units_.size(); ++u) {
+    if (!on_host(u) || stays[u]) continue;
+    host_->let_go(u);
+    shards_[u].move_to(options_.device);
+  }
+  if (std::none_of(stays.begin(), stays.end(), [](bool unit_stays) { return unit_stays; })) host_.reset();
 }
 
 MemoryUse ZeroEngine::memory_use() const {
   MemoryUse use = parameters_.memory_use();
   use += gradients_.memory_use();
   for (const OptimizerShard& shard : shards_) use += shard.memory_use();
+  if (host_) use += host_->memory_use();
   return use;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,11 +16,22 @@
 #include "parallel/adamw.hpp"
 #include "parallel/communicator.hpp"
 #include "parallel/gradient_store.hpp"
+#include "parallel/host_optimizer.hpp"
 #include "parallel/memory_use.hpp"
 #include "parallel/optimizer_shard.hpp"
 #include "parallel/parameter_store.hpp"
+#include "parallel/thread_team.hpp"
 
 namespace mpzero::parallel {
+
+// How states in host memory are updated.
+struct HostUpdateOptions {
+  // Threads that do nothing else, beside what the engine's caller does. 0: on the CPU the process's threads in
+  // update(), while a GPU trains as many as the process would use.
+  int threads = 0;
+  std::vector<int> cores;              // what ThreadTeam binds them to, hardware threads; none: nothing
+  std::optional<int64_t> extra_bytes;  // for what can be done ahead of the norm; none: see default_extra_bytes
+};
 
 struct ZeroOptions {
   int stage = 2;  // 0: nothing sharded; 1: optimizer states; 2: gradients too; 3: parameters too
@@ -31,9 +43,10 @@ struct ZeroOptions {
   int64_t gradient_accumulation_steps = 1;
   Placement optimizer_placement = Placement::kDevice;  // offload_optimizer
   double optimizer_host_ratio = 1.0;                   // the share of the parameters whose states are on the host
+  HostUpdateOptions host_update = {};
   Placement parameter_placement = Placement::kDevice;  // offload_param, stage 3 only
   bool pin_memory = true;
-  bool overlap = true;  // collectives run beside compute
+  bool overlap = true;  // collectives and updates on the host run beside compute
   GatherLimits gather_limits;
   int64_t reduce_bucket_size = std::numeric_limits<int64_t>::max();  // elements of gradients being summed at a time
   AdamWOptions adamw;
@@ -45,6 +58,13 @@ struct StepSummary {
   double loss = 0.0;       // mean over micro-batches and ranks
   double grad_norm = 0.0;  // L2 over all parameters, before clipping
 };
+
+// The units whose states are on the host, by unit, where it takes this share of the parameters.
+std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio);
+// What these units' updates ask of the host's memory. `gradient_dtype`: GradientStore::shard_dtype().
+HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vector<FlatLayout>& layouts,
+                                    const std::vector<bool>& on_host, at::ScalarType gradient_dtype);
+HostMemoryPlan host_memory_plan(const ZeroOptions& options, const HostMemoryDemand& demand);
 
 // ZeRO (Rajbhandari et al. 2020) over flat units: shards what the stage shards, gathers units for the pass, sums
 // gradients over the ranks, clips, and updates this rank's shard. It knows units by index and nothing of what they
@@ -65,17 +85,26 @@ class ZeroEngine {
   ParameterStore& parameters() { return parameters_; }
   GradientStore& gradients() { return gradients_; }
 
-  // Before the first micro-batch of a step.
+  // Before the first micro-batch of a step. With what update() will be called with, states on the host are updated as
+  // soon as their gradients are whole, as long as the last norms needed no clipping; a unit's parameters are then not
+  // to be used any more once its last gradient of the step is being summed. The result has the same bits either way.
   void begin_step();
+  void begin_step(double lr, int64_t update);
   // After the last micro-batch: measures the step's gradients. `loss_sum`: this rank's losses added up, a scalar on the
   // device; `count`: how many there are over all ranks.
   void measure(const at::Tensor& loss_sum, int64_t count);
   // Clips and applies AdamW with this learning rate; `update` counts from 1. Changes nothing if the measured loss or
-  // norm is not finite. On a GPU the work is only queued, unless the host has a part in it; the new parameters are on
-  // their way when it returns.
+  // norm is not finite. The new parameters are on their way when it returns: on a GPU the work is queued, and what the
+  // host updates is waited for in ParameterStore::gather() unit by unit, so that the next forward pass begins with the
+  // first units while later ones are updated. Without overlap the host's work is done when it returns.
   void update(double lr, int64_t update);
   // What measure() found; waits for the GPU, but for no update.
   StepSummary summary();
+
+  // Leaves no more than this share of the parameters to the host, and moves the states of the others to the device that
+  // trains: units are placed as in an engine that was made with this optimizer_host_ratio, which is no larger than this
+  // one's. All ranks give the same.
+  void set_host_ratio(double ratio);
 
   MemoryUse memory_use() const;
 
@@ -93,6 +122,24 @@ class ZeroEngine {
   void restore(const StateReader& read, ProcessGroup& group);
 
  private:
+  // Lets the parameter store wait for the host's updates.
+  class HostWriter final : public ShardWriter {
+   public:
+    explicit HostWriter(ZeroEngine& engine) : engine_(engine) {}
+    bool written(size_t unit) override { return !engine_.host_ || engine_.host_->ready(unit); }
+    void wait(size_t unit) override {
+      if (engine_.host_) engine_.host_->wait(unit);
+    }
+
+   private:
+    ZeroEngine& engine_;
+  };
+
+  void make_host_optimizer(const std::vector<bool>& host_units);
+  bool on_host(size_t unit) const { return host_ && host_->updates(unit); }
+  AdamWUpdate scalars(double lr, int64_t update) const;
+  // Makes the shard's new values known, which whoever updates the unit has written or will.
+  void publish(size_t unit);
   void publish_all();
   // Measures this rank's part of a unit's gradient and sends it to where its optimizer is, while backward goes on.
   void take_gradient(size_t unit);
@@ -106,7 +153,11 @@ class ZeroEngine {
   std::vector<FlatLayout> layouts_;
   ParameterStore parameters_;
   GradientStore gradients_;
+  std::unique_ptr<ThreadTeam> team_;
   std::vector<OptimizerShard> shards_;
+  HostWriter host_writer_{*this};
+  std::unique_ptr<HostOptimizer> host_;                    // of the shards that it updates, if any
+  bool last_was_clipped_ = true;                           // or there was none yet
   std::optional<c10::cuda::CUDAStream> measuring_stream_;  // sums squares beside backward
   at::Tensor partial_squares_;  // of this rank's gradients of this step, fp64 [units, partial sums] on the device
   at::Tensor totals_;           // squares and loss over all ranks, fp64 [2] in host memory

@@ -217,6 +217,23 @@ TEST_CASE("sizes left to auto follow the model's width as the Trainer fills them
   CHECK(zero.offload_optimizer_ratio == 0.5);
   CHECK_FALSE(zero.pin_memory);
 
+  CHECK_FALSE(zero.offload_ratio_automatic);
+
+  const auto with_ratio = [](int stage, const std::string& ratio) {
+    return run(fmt::format(R"({{"train_batch_size": 2, "zero_optimization": {{"stage": {},
+        "offload_optimizer": {{"device": "cpu", "ratio": {}}}}}}})",
+                           stage, ratio));
+  };
+  CHECK(with_ratio(3, R"("auto")").config.zero.offload_ratio_automatic);
+  CHECK(with_ratio(3, R"("auto")").config.zero.offload_optimizer_ratio == 1);
+  CHECK(with_ratio(3, "0.5").warnings.empty());
+  CHECK(with_ratio(2, "1").warnings.empty());
+  for (const std::string ratio : {"0.5", R"("auto")"}) {
+    REQUIRE(with_ratio(2, ratio).warnings.size() == 1);
+    CHECK_THAT(with_ratio(2, ratio).warnings[0], Contains("ratio works at stage 3 only in DeepSpeed"));
+  }
+  CHECK(with_ratio(2, "0.5").config.zero.offload_optimizer_ratio == 0.5);
+
   const Result stage2 =
       run(R"({"train_batch_size": 2, "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})");
   CHECK_FALSE(stage2.config.zero.offload_param);

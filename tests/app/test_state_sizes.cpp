@@ -1,6 +1,7 @@
 #include <numeric>
 
 #include "app/state_sizes.hpp"
+#include "parallel/adamw_kernels.hpp"
 #include "parallel/flat_unit.hpp"
 #include "tests/catch.hpp"
 
@@ -96,6 +97,28 @@ TEST_CASE("types change the sizes of states") {
   check_against_engine(options, 3);
 }
 
+TEST_CASE("sizes of spare states are those that the engine has") {
+  ZeroOptions options;
+  options.optimizer_placement = parallel::Placement::kHost;
+  options.host_update.threads = 2;
+  check_against_engine(options, 2);
+  options.host_update.extra_bytes = 100'000;
+  check_against_engine(options, 2);
+  options.optimizer_host_ratio = 0.4;
+  check_against_engine(options, 1);
+}
+
+TEST_CASE("the smallest share of states on the host leaves no more to the GPU than fits") {
+  const MemoryUse use{.host_optimizer_states = 12'000'000'000};
+  CHECK(smallest_host_ratio(use, 0) == 1);
+  CHECK(smallest_host_ratio(use, 3'000'000'000) == 0.75);
+  CHECK(smallest_host_ratio(use, 3'000'000'001) == 0.75);
+  CHECK(smallest_host_ratio(use, 2'999'999'999) == 0.7501);
+  CHECK(smallest_host_ratio(use, 12'000'000'000) == 0);
+  CHECK(smallest_host_ratio(use, 99'000'000'000) == 0);
+  CHECK(smallest_host_ratio({}, 5) == 0);
+}
+
 TEST_CASE("what is offloaded from a GPU moves to the host") {
   const std::vector<UnitSpec> units = make_units();
   const std::vector<size_t> uses = make_uses(units.size());
@@ -113,18 +136,27 @@ TEST_CASE("what is offloaded from a GPU moves to the host") {
   CHECK(offloaded.optimizer_states == 0);
   CHECK(offloaded.host_optimizer_states == kept.optimizer_states);
   CHECK(offloaded.parameters == kept.parameters);
-  // A bf16 gradient comes down for each 12 bytes of state, and a bf16 parameter goes up.
-  CHECK(offloaded.host_staging == kept.optimizer_states / 12 * 4);
+  // Buffers of one block for bf16 gradients that come down and bf16 parameters that go up.
+  CHECK(offloaded.host_staging % (parallel::kHostBlock * 4) == 0);
+  CHECK(offloaded.host_staging > 0);
+  CHECK(offloaded.host_spares == 0);
   options.parameter_placement = parallel::Placement::kHost;
   const MemoryUse all = state_sizes(units, options, 2, uses);
   CHECK(all.parameters == 0);
   CHECK(all.host_parameters == kept.parameters);
-  CHECK(all.host_staging == kept.optimizer_states / 12 * 2);
+  CHECK(all.host_staging == offloaded.host_staging / 2);
   options.optimizer_host_ratio = 0.5;
   const MemoryUse half = state_sizes(units, options, 2, uses);
   CHECK(half.optimizer_states + half.host_optimizer_states == kept.optimizer_states);
   CHECK(half.optimizer_states > 0);
   CHECK(half.host_optimizer_states > 0);
+  // Spare states for the units that the host updates, as far as asked for.
+  options.host_update.extra_bytes = 1 << 30;
+  const int64_t gradients = half.host_optimizer_states / 12 * 2;
+  CHECK(state_sizes(units, options, 2, uses).host_staging == all.host_staging + gradients);
+  CHECK(state_sizes(units, options, 2, uses).host_spares == half.host_optimizer_states);
+  options.overlap = false;
+  CHECK(state_sizes(units, options, 2, uses).host_spares == 0);
 }
 
 }  // namespace

@@ -135,6 +135,27 @@ TEST_CASE("On a GPU the update is reported one step later, and no mark is read b
   CHECK(bench.step(1).optimizer == Approx(9));
 }
 
+TEST_CASE("Waits for the host's updates belong to the optimizer, whatever phase they are in") {
+  Bench bench(/*host=*/false);
+  StepTimer& timer = bench.timer;
+  timer.enter(Phase::kForward);
+  bench.work(1);
+  const Timeline::Mark begin = bench.timeline.mark();
+  bench.work(100);
+  const Timeline::Mark end = bench.timeline.mark();
+  bench.work(10);
+  timer.enter(Phase::kBackward);
+  bench.work(30);
+  timer.enter(Phase::kOptimizer);
+  bench.timeline.passed = bench.last_mark_of_step();
+  timer.held_up_by_updates({{begin, end}});
+  timer.caught_up();
+  const StepSplit split = timer.finish_step();
+  CHECK(split.forward == Approx(11));
+  CHECK(split.backward == Approx(30));
+  CHECK(split.optimizer == Approx(100));
+}
+
 TEST_CASE("Splits add up and divide") {
   StepSplit sum{
       .data = 1, .forward = 2, .backward = 3, .optimizer = 4, .exposed_parameters = 5, .exposed_gradients = 6};

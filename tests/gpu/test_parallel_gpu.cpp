@@ -157,4 +157,46 @@ TEST_CASE("an update on figures that are not finite changes nothing") {
   }
 }
 
+TEST_CASE("updates on the host beside a GPU and ahead of the norm change no bit") {
+  const auto device = rank_gpu();
+  if (!device) return;
+  NcclCommunicator parameters(mpi());
+  NcclCommunicator gradients(mpi());
+  check_host_overlap(*device, parameters, gradients, mpi());
+}
+
+TEST_CASE("states that move to the GPU between two steps go on there") {
+  const auto device = rank_gpu();
+  if (!device) return;
+  NcclCommunicator parameters(mpi());
+  NcclCommunicator gradients(mpi());
+  for (const double ratio : {0.9, 0.0}) {
+    for (const int stage : {2, 3}) {
+      ToyRun run{.stage = stage, .samples = mpi().world_size(), .steps = 1, .optimizer = Placement::kHost};
+      ZeroEngine engine = make_toy_engine(run, *device, parameters, gradients);
+      engine.initialize(ToyWeights(), mpi());
+      train_toy(engine, run, *device, mpi().rank(), mpi().world_size());
+      const MemoryUse before = engine.memory_use();
+      engine.set_host_ratio(ratio);
+      const MemoryUse after = engine.memory_use();
+      CHECK(after.optimizer_states > before.optimizer_states);
+      CHECK(after.optimizer_states + after.host_optimizer_states == before.host_optimizer_states);
+      run.steps = 3;
+      train_toy(engine, run, *device, mpi().rank(), mpi().world_size(), /*first_step=*/1);
+      // The states all on the GPU from the start, which differ in the last bits only.
+      ToyRun device_run = run;
+      device_run.optimizer = Placement::kDevice;
+      ZeroEngine other = make_toy_engine(device_run, *device, parameters, gradients);
+      other.initialize(ToyWeights(), mpi());
+      train_toy(other, device_run, *device, mpi().rank(), mpi().world_size());
+      for (size_t u = 0; u < toy_units().size(); ++u) {
+        const std::span<const float> one = engine.read_state(u, StateKind::kMaster);
+        const std::vector<float> copy(one.begin(), one.end());
+        const std::span<const float> two = other.read_state(u, StateKind::kMaster);
+        for (size_t i = 0; i < copy.size(); ++i) REQUIRE(copy[i] == Approx(two[i]).epsilon(1e-5).margin(1e-6));
+      }
+    }
+  }
+}
+
 }  // namespace mpzero::parallel

@@ -8,9 +8,14 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <chrono>
 #include <cmath>
-#include <map>
+#include <cstring>
+#include <functional>
+#include <limits>
 #include <optional>
+#include <random>
+#include <thread>
 
 #include "parallel/mpi_runtime.hpp"
 #include "parallel/zero_engine.hpp"
@@ -64,6 +69,10 @@ struct ToyRun {
   at::ScalarType dtype = at::kFloat;
   double clip = 0.5;
   bool overlap = true;
+  int host_threads = 0;                             // HostUpdateOptions::threads
+  std::optional<int64_t> extra_bytes = {};          // HostUpdateOptions::extra_bytes
+  std::function<double(int64_t step)> factor = {};  // of the step's gradients; none: 1
+  std::function<void()> delay = {};                 // after each unit's backward; none: nothing
   // By default each unit is let go after each use.
   GatherLimits limits{
       .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
@@ -85,6 +94,7 @@ inline ZeroEngine make_toy_engine(const ToyRun& run, at::Device device, Communic
            .gradient_accumulation_steps = run.samples / parameters.world_size(),
            .optimizer_placement = run.optimizer,
            .optimizer_host_ratio = run.host_ratio,
+           .host_update = {.threads = run.host_threads, .cores = {}, .extra_bytes = run.extra_bytes},
            .parameter_placement = run.parameters,
            .pin_memory = device.is_cuda(),
            .overlap = run.overlap,
@@ -95,31 +105,42 @@ inline ZeroEngine make_toy_engine(const ToyRun& run, at::Device device, Communic
           gradients};
 }
 
-// Does what the training loop does, with `toy_gradient` in place of a model. Returns the gradient norms.
+// Does what the training loop does, with `toy_gradient` in place of a model. Returns the gradient norms, and all
+// weights in the order in which they were gathered in `weights_seen`.
 inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::Device device, int rank, int world_size,
-                                     int64_t first_step = 0) {
+                                     int64_t first_step = 0, std::vector<at::Tensor>* weights_seen = nullptr) {
   std::vector<double> norms;
   const int64_t micro_batches = run.samples / world_size;
   std::vector<size_t> order;
   for (int64_t a = 0; a < micro_batches; ++a) {
+    for (size_t u = 0; u < toy_units().size(); ++u) order.push_back(u);
     for (size_t u = toy_units().size(); u-- > 0;) order.push_back(u);
   }
+  const auto use = [&](size_t u) {
+    const std::span<const at::Tensor> weights = engine.parameters().gather(u);
+    REQUIRE(weights.size() == toy_units()[u].parameters.size());
+    if (weights_seen != nullptr) {
+      for (const at::Tensor& weight : weights) weights_seen->push_back(weight.clone());
+    }
+    engine.parameters().release(u);
+  };
   engine.parameters().plan(order);
   for (int64_t step = first_step; step < run.steps; ++step) {
-    engine.begin_step();
+    engine.begin_step(kToyLr, step + 1);
+    const double factor = run.factor ? run.factor(step) : 1.0;
     for (int64_t a = 0; a < micro_batches; ++a) {
       engine.gradients().begin_micro_batch(a + 1 == micro_batches);
+      for (size_t u = 0; u < toy_units().size(); ++u) use(u);
       for (size_t u = toy_units().size(); u-- > 0;) {
-        // A forward pass would read the weights; here they need only be there, whole.
-        REQUIRE(engine.parameters().gather(u).size() == toy_units()[u].parameters.size());
-        engine.parameters().release(u);
-        const at::Tensor flat = toy_gradient(toy_units()[u], step, a * world_size + rank).to(device);
+        use(u);
+        const at::Tensor flat = (toy_gradient(toy_units()[u], step, a * world_size + rank) * factor).to(device);
         const GradientViews destination = engine.gradients().gradients(u);
         const std::vector<at::Tensor> pieces = parameter_views(flat, toy_units()[u]);
         for (size_t p = 0; p < pieces.size(); ++p) {
           destination.accumulate ? destination.views[p].add_(pieces[p]) : destination.views[p].copy_(pieces[p]);
         }
         engine.gradients().reduce(u);
+        if (run.delay) run.delay();
       }
     }
     engine.parameters().plan(order);
@@ -213,6 +234,84 @@ inline void check_toy_resume(const ToyRun& run, at::Device device, Communicator&
   }
 }
 
+// The same bits, NaN included.
+inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor left = a.cpu().contiguous(), right = b.cpu().contiguous();
+  return left.nbytes() == right.nbytes() &&
+         (left.numel() == 0 || std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) == 0);
+}
+
+// What a run leaves behind: every weight that was gathered, in order, then this rank's states.
+inline std::vector<at::Tensor> outcome_of(const ToyRun& run, at::Device device, Communicator& parameters,
+                                          Communicator& gradients, ProcessGroup& group) {
+  ZeroEngine engine = make_toy_engine(run, device, parameters, gradients);
+  engine.initialize(ToyWeights(), group);
+  std::vector<at::Tensor> outcome;
+  train_toy(engine, run, device, group.rank(), group.world_size(), 0, &outcome);
+  for (size_t u = 0; u < toy_units().size(); ++u) {
+    for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+      const std::span<const float> values = engine.read_state(u, kind);
+      outcome.push_back(
+          at::from_blob(const_cast<float*>(values.data()), {static_cast<int64_t>(values.size())}, at::kFloat).clone());
+    }
+  }
+  return outcome;
+}
+
+// States on the host, updated by threads beside the run and ahead of the norm, come out with the bits of the serial
+// order, whether the norm is clipped or not, whether what was done ahead was right or not, and where it is not finite.
+inline void check_host_overlap(at::Device device, Communicator& parameters, Communicator& gradients,
+                               ProcessGroup& group) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity();
+  // Below 0.01 the toy's norm stays below its limit of 0.5.
+  const std::vector<std::pair<const char*, std::vector<double>>> norms{
+      {"never clipped", {0.005}},
+      {"always clipped", {1}},
+      {"alternating", {0.005, 0.005, 1}},
+      {"not finite while unclipped", {0.005, 0.004, nan, 0.005, 0.003, infinity}},
+      {"not finite while clipped", {1, nan, 2, infinity}}};
+  std::minstd_rand random(static_cast<unsigned>(1 + group.rank()));
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const auto& [name, factors] : norms) {
+      for (const double clip : {0.5, 0.0}) {
+        const auto compare = [&](ToyRun run) {
+          run.optimizer = Placement::kHost;
+          run.steps = 7;
+          run.clip = clip;
+          const auto& cycle = factors;
+          run.factor = [&cycle](int64_t step) { return cycle[static_cast<size_t>(step) % cycle.size()]; };
+          run.overlap = false;
+          const std::vector<at::Tensor> serial = outcome_of(run, device, parameters, gradients, group);
+          run.overlap = true;
+          run.delay = [&] { std::this_thread::sleep_for(std::chrono::microseconds(random() % 400)); };
+          const std::vector<at::Tensor> overlapped = outcome_of(run, device, parameters, gradients, group);
+          INFO("stage " << stage << ", " << name << ", clip " << clip << ", samples " << run.samples << ", ratio "
+                        << run.host_ratio << ", threads " << run.host_threads << ", offload_param "
+                        << (run.parameters == Placement::kHost));
+          REQUIRE(serial.size() == overlapped.size());
+          for (size_t i = 0; i < serial.size(); ++i) {
+            INFO("tensor " << i << " of " << serial.size());
+            REQUIRE(same_bits(serial[i], overlapped[i]));
+          }
+        };
+        const int64_t ranks = group.world_size();
+        compare({.stage = stage, .samples = ranks, .dtype = at::kBFloat16, .host_threads = 1});
+        compare({.stage = stage, .samples = 2 * ranks, .dtype = at::kBFloat16, .host_threads = 2});
+        compare({.stage = stage, .samples = ranks, .dtype = at::kFloat, .host_threads = 3, .extra_bytes = 1 << 20});
+        compare({.stage = stage, .samples = ranks, .host_threads = 2, .extra_bytes = 0});
+        compare({.stage = stage, .samples = ranks, .host_ratio = 0.5, .host_threads = 2});
+        if (stage < 3) continue;
+        ToyRun run{.stage = stage, .samples = ranks, .parameters = Placement::kHost, .dtype = at::kBFloat16};
+        run.host_threads = 2;
+        compare(run);
+        run.limits = GatherLimits{};
+        compare(run);
+      }
+    }
+  }
+}
+
 // Every stage, with and without accumulation, with states on the device, on the host, and divided.
 inline void check_engine(at::Device device, Communicator& parameters, Communicator& gradients, ProcessGroup& group) {
   for (const int stage : {0, 1, 2, 3}) {
@@ -227,6 +326,9 @@ inline void check_engine(at::Device device, Communicator& parameters, Communicat
         run.overlap = false;
         check_toy_run(run, device, parameters, gradients, group);
         run.overlap = true;
+        run.host_threads = 2;
+        check_toy_run(run, device, parameters, gradients, group);
+        run.host_threads = 0;
         if (stage < 3) continue;
         run.limits = GatherLimits{};  // which keep all of these units
         check_toy_run(run, device, parameters, gradients, group);

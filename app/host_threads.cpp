@@ -1,0 +1,93 @@
+#include "app/host_threads.hpp"
+
+#include <cuda_runtime_api.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <vector>
+
+#include "app/host_limits.hpp"
+#include "parallel/core_share.hpp"
+
+namespace mpzero {
+namespace {
+
+// The PCI address of the GPU that the rank `local_rank` of this machine trains on.
+std::string pci_address(int local_rank) {
+  std::array<char, 32> address{};
+  if (cudaDeviceGetPCIBusId(address.data(), static_cast<int>(address.size()), local_rank) != cudaSuccess) return "";
+  return address.data();
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// Whether the ranks of this machine may use different cores each.
+bool ranks_are_bound(const std::vector<int>& cores, parallel::MpiRuntime& mpi) {
+  const std::string mine = host_name();
+  const std::string my_cores = fmt::format("{}", fmt::join(cores, ","));
+  bool bound = false;
+  for (const std::string& other : mpi.all_gather(mine + " " + my_cores)) {
+    const size_t space = other.find(' ');
+    bound = bound || (other.substr(0, space) == mine && other.substr(space + 1) != my_cores);
+  }
+  return bound;
+}
+
+std::vector<int> share_of_cores(const parallel::CpuTopology& machine, parallel::MpiRuntime& mpi) {
+  if (ranks_are_bound(machine.cores(), mpi)) return machine.cores();
+  std::vector<std::vector<int>> near;
+  for (int rank = 0; rank < mpi.local_size(); ++rank) near.push_back(machine.cores_near(pci_address(rank)));
+  return parallel::divide_cores(machine.cores(), near)[static_cast<size_t>(mpi.local_rank())];
+}
+
+// 2, 3, 4, 7 as "2-4,7".
+std::string ranges(std::vector<int> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    parts.push_back(last == i ? fmt::format("{}", numbers[i]) : fmt::format("{}-{}", numbers[i], numbers[last]));
+    i = last + 1;
+  }
+  return fmt::format("{}", fmt::join(parts, ","));
+}
+
+}  // namespace
+
+parallel::HostUpdateOptions host_update_options(at::Device device, parallel::MpiRuntime& mpi) {
+  if (device.is_cpu()) return {};
+  parallel::HostUpdateOptions options;
+  const auto machine = parallel::CpuTopology::of_this_machine();
+  options.cores = machine.hardware_threads(parallel::cores_for_updates(share_of_cores(machine, mpi)));
+  options.threads = std::max(1, static_cast<int>(options.cores.size()));
+  if (const int allowed = allowed_cores(); allowed > 0) {
+    options.threads = std::clamp(allowed / mpi.local_size(), 1, options.threads);
+  }
+  if (const char* wanted = std::getenv("OMP_NUM_THREADS")) {
+    const int threads = std::atoi(wanted);
+    if (threads > 0) options.threads = threads;
+  }
+  // More threads than cores are the system's to place.
+  if (static_cast<size_t>(options.threads) > options.cores.size()) {
+    options.cores.clear();
+  } else {
+    options.cores.resize(static_cast<size_t>(options.threads));
+  }
+  return options;
+}
+
+std::string describe(const parallel::HostUpdateOptions& options) {
+  std::string text = fmt::format("{} thread{} a rank", options.threads, options.threads == 1 ? "" : "s");
+  if (!options.cores.empty()) text += fmt::format(", on rank 0 on hardware threads {}", ranges(options.cores));
+  return text;
+}
+
+}  // namespace mpzero

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <string>
+
+#include "parallel/mpi_runtime.hpp"
+#include "parallel/zero_engine.hpp"
+
+namespace mpzero {
+
+// The threads that update states on the host while a GPU trains: one for each hardware thread of this rank's share of
+// the cores near its GPU, some cores left free, or as many as OMP_NUM_THREADS says. Ranks that are bound to cores of
+// their own use those. Nothing on the CPU, where the process's threads do it. Collective.
+parallel::HostUpdateOptions host_update_options(at::Device device, parallel::MpiRuntime& mpi);
+
+// e.g. "14 threads a rank, on rank 0 on hardware threads 2-15".
+std::string describe(const parallel::HostUpdateOptions& options);
+
+}  // namespace mpzero
