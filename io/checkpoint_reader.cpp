@@ -113,6 +113,7 @@ struct CheckpointReader::Impl {
   };
 
   explicit Impl(fs::path path) : folder(std::move(path)), manifest(read_manifest(folder)) {
+    check_sizes(folder, manifest);
     for (const ManifestFile& entry : manifest.files) {
       ShardFile& file = files.emplace_back(folder, entry);
       for (Piece& piece : file.pieces()) {

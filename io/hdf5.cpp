@@ -368,9 +368,12 @@ int64_t Group::reserve_dataset(const std::string& name, Type type, std::span<con
 File::File(Handle handle, Handle root, std::filesystem::path path)
     : Group(std::move(root), std::move(path), "/"), file_handle_(std::move(handle)) {}
 
-File File::create(const std::filesystem::path& path) {
+File File::create(const std::filesystem::path& path, uint64_t alignment) {
   const Lock lock;
   const Handle access = without_file_lock();
+  if (alignment > 1 && H5Pset_alignment(access.id(), alignment, alignment) < 0) {
+    throw_failure("H5Pset_alignment failed: {}", reason());
+  }
   Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), &H5Fclose);
   if (!file) throw_not_written("create " + path.string(), path);
   Handle root(H5Gopen2(file.id(), "/", H5P_DEFAULT), &H5Gclose);
