@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "base/error.hpp"
@@ -17,21 +16,9 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-int64_t round_up(int64_t bytes) {
-  return (bytes + OutputFile::kAlignment - 1) / OutputFile::kAlignment * OutputFile::kAlignment;
-}
-
-bool is_aligned(const std::byte* memory) {
-  return reinterpret_cast<uintptr_t>(memory) % static_cast<uintptr_t>(OutputFile::kAlignment) == 0;
-}
-
 int64_t length(std::span<const std::byte> bytes) { return static_cast<int64_t>(bytes.size()); }
 
 }  // namespace
-
-void OutputFile::Aligned::operator()(std::byte* memory) const {
-  ::operator delete[](memory, std::align_val_t{static_cast<size_t>(kAlignment)});
-}
 
 OutputFile::OutputFile(fs::path path, const Options& options, FileSystem& files)
     : path_(std::move(path)), files_(files), options_(options) {
@@ -63,24 +50,6 @@ OutputFile::OutputFile(fs::path path, const Options& options, FileSystem& files)
 
 OutputFile::~OutputFile() {
   if (descriptor_ >= 0) files_.close(descriptor_);
-}
-
-OutputFile::Buffer OutputFile::take_buffer() {
-  {
-    const std::scoped_lock lock(buffers_mutex_);
-    if (!buffers_.empty()) {
-      Buffer buffer = std::move(buffers_.back());
-      buffers_.pop_back();
-      return buffer;
-    }
-  }
-  void* memory = ::operator new[](static_cast<size_t>(kChunkBytes), std::align_val_t{static_cast<size_t>(kAlignment)});
-  return Buffer(static_cast<std::byte*>(memory));
-}
-
-void OutputFile::give_back(Buffer buffer) {
-  const std::scoped_lock lock(buffers_mutex_);
-  buffers_.push_back(std::move(buffer));
 }
 
 void OutputFile::write_all(int64_t offset, std::span<const std::byte> bytes) {
@@ -158,13 +127,12 @@ void OutputFile::append(std::span<const Piece> pieces) {
     if (from >= stop) return;
     const size_t part = part_at(from);
     const std::byte* memory = parts[part].bytes.data() + (from - starts[part]);
-    if (stop <= starts[part + 1] && (is_aligned(memory) || !direct_)) {
+    if (stop <= starts[part + 1] && (is_page_aligned(memory) || !direct_)) {
       write_all(from, {memory, static_cast<size_t>(stop - from)});
     } else {
-      Buffer buffer = take_buffer();
-      copy_out(from, stop, buffer.get());
-      write_all(from, {buffer.get(), static_cast<size_t>(stop - from)});
-      give_back(std::move(buffer));
+      const AlignedBuffers::Lease buffer = buffers_.take();
+      copy_out(from, stop, buffer.data());
+      write_all(from, {buffer.data(), static_cast<size_t>(stop - from)});
     }
   });
   carry_.resize(static_cast<size_t>(size_ - std::max(begin, end)));
@@ -174,11 +142,10 @@ void OutputFile::append(std::span<const Piece> pieces) {
 void OutputFile::finish() {
   const int64_t aligned = size_ - length(carry_);
   if (!carry_.empty()) {
-    const Buffer buffer = take_buffer();
-    const int64_t padded = round_up(length(carry_));
-    std::memset(buffer.get(), 0, static_cast<size_t>(padded));
-    std::memcpy(buffer.get(), carry_.data(), carry_.size());
-    write_all(aligned, {buffer.get(), static_cast<size_t>(padded)});
+    const AlignedBuffers::Lease buffer = buffers_.take();
+    std::memset(buffer.data(), 0, static_cast<size_t>(kAlignment));
+    std::memcpy(buffer.data(), carry_.data(), carry_.size());
+    write_all(aligned, {buffer.data(), static_cast<size_t>(kAlignment)});
   }
   if (const int error = files_.resize(descriptor_, size_); error != 0) {
     throw_system_error("set the size of", path_, error);

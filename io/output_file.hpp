@@ -2,12 +2,11 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
-#include <mutex>
 #include <span>
 #include <stop_token>
 #include <vector>
 
+#include "io/aligned_buffers.hpp"
 #include "io/file_system.hpp"
 
 namespace mpzero::io {
@@ -19,8 +18,8 @@ namespace mpzero::io {
 // Errors throw through throw_system_error; the file is then to be given up.
 class OutputFile {
  public:
-  // Of memory and of places in the file: the largest block that disks have.
-  static constexpr int64_t kAlignment = 4096;
+  // Of memory and of places in the file.
+  static constexpr int64_t kAlignment = kPageBytes;
   // What one call hands to the disk.
   static constexpr int64_t kChunkBytes = 8 << 20;
 
@@ -53,14 +52,7 @@ class OutputFile {
   void finish();
 
  private:
-  struct Aligned {
-    void operator()(std::byte* memory) const;
-  };
-  using Buffer = std::unique_ptr<std::byte[], Aligned>;
-
   void write_all(int64_t offset, std::span<const std::byte> bytes);
-  Buffer take_buffer();
-  void give_back(Buffer buffer);
 
   std::filesystem::path path_;
   FileSystem& files_;
@@ -69,8 +61,7 @@ class OutputFile {
   bool direct_ = false;
   int64_t size_ = 0;              // bytes appended
   std::vector<std::byte> carry_;  // the last of them, from the last multiple of kAlignment on
-  std::mutex buffers_mutex_;
-  std::vector<Buffer> buffers_;
+  AlignedBuffers buffers_{kChunkBytes};
 };
 
 }  // namespace mpzero::io
