@@ -11,6 +11,7 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/checkpoint_manifest.hpp"
+#include "io/deepspeed_checkpoint_files.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -201,7 +202,7 @@ fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
     }
     return folder / tag;
   }
-  if (fs::exists(folder / kManifestName, error)) return folder;
+  if (fs::exists(folder / kManifestName, error) || is_deepspeed_checkpoint(folder)) return folder;
   if (const auto latest = latest_checkpoint(folder)) return *latest;
   throw_user_error("{} holds neither a file 'latest' nor a {}: name a folder of checkpoints or a checkpoint itself",
                    folder.string(), kManifestName);

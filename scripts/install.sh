@@ -14,6 +14,7 @@ MPZERO_BUILD_PACKAGES=(
   "nlohmann-json3-dev|has_package nlohmann-json3-dev"
   "libfmt-dev|has_package libfmt-dev"
   "libxxhash-dev|has_package libxxhash-dev"
+  "zlib1g-dev|has_package zlib1g-dev"
   "python3-venv|find_uv || can_make_environments || python3 -m pip --version"
 )
 MPZERO_TEST_PACKAGES=("catch2|has_package catch2")

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "io/checkpoint.hpp"
+#include "io/pickle_value.hpp"
+
+namespace mpzero::io {
+
+// What mpzero adds to the model states, where DeepSpeed keeps what its user saves along: an entry that DeepSpeed hands
+// back as client state and does not look into.
+inline constexpr const char* kClientStateKey = "mpzero";
+
+// Fills what DeepSpeed has no place for: tokens, data position and order, seed, learning rate, configurations.
+void read_client_state(const pickle::Value& state, TrainingProgress& progress);
+
+}  // namespace mpzero::io
