@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Stock DeepSpeed on the CPU, as its users run it: trains a golden run, saves, resumes. For the interop tests.
 
-    deepspeed_run.py GOLDEN RESULT.json --ranks 2 --stage 2 [--bf16] [--steps 12] [--save DIR --save_after 6] [--load DIR]
+    deepspeed_run.py GOLDEN RESULT.json --ranks 2 --stage 2 [--bf16] [--save DIR --save_after 6] [--load DIR]
 
 GOLDEN is a folder of tests/golden. RESULT.json gets one object a step: step, loss, lr_applied, grad_norm. Starts one
 process a rank by itself.
