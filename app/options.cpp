@@ -273,11 +273,18 @@ Group checkpoint_flags() {
           {"checkpoint_dir", "DIR", "(default: checkpoints)", text(&CommandLine::checkpoint_dir)},
           {"checkpoint_freq", "N", "steps between checkpoints; 0: only at the end (default: 500)",
            integer(&CommandLine::checkpoint_freq, 0)},
-          {"keep_last", "N", "checkpoints to keep; 0: all (default: 0)", integer(&CommandLine::keep_last, 0)},
+          {"keep_last", "N", "whole checkpoints to keep, those saved last; 0: all (default: 0)",
+           integer(&CommandLine::keep_last, 0)},
+          {"async_save", "BOOL",
+           "write a copy of the training state behind the training, where host memory has room for it (default: true)",
+           boolean(&CommandLine::async_save), true},
           {"checkpoint_format", "WHAT", "hdf5 (default: hdf5)", checkpoint_format()},
           {"resume_from_checkpoint", "DIR",
            "a checkpoint folder, or none: start anew (default: go on from --checkpoint_dir if it holds a checkpoint)",
            text(&CommandLine::resume_from_checkpoint)},
+          {"resume_strict", "BOOL",
+           "stop where the newest checkpoint is damaged instead of going on from the one before (default: false)",
+           boolean(&CommandLine::resume_strict), true},
       }};
 }
 

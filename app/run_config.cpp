@@ -302,6 +302,8 @@ void take_flags(const CommandLine& line, RunConfig& config) {
   config.checkpoint_dir = line.checkpoint_dir.value_or(config.checkpoint_dir);
   config.checkpoint_freq = line.checkpoint_freq.value_or(config.checkpoint_freq);
   config.keep_last = line.keep_last.value_or(config.keep_last);
+  config.async_save = line.async_save.value_or(config.async_save);
+  config.resume_strict = line.resume_strict.value_or(config.resume_strict);
   config.resume_from_checkpoint = line.resume_from_checkpoint.value_or("");
   config.device = line.device.value_or(config.device);
   config.profile_steps = line.profile_steps;

@@ -87,8 +87,10 @@ struct RunConfig {
   std::string checkpoint_dir = "checkpoints";
   int64_t checkpoint_freq = 500;  // 0: only at the end
   int64_t keep_last = 0;          // 0: all
+  bool async_save = true;         // write beside training
   std::string
-      resume_from_checkpoint;  // empty: checkpoint_dir if it holds `latest`; "none": never; else a folder, required
+      resume_from_checkpoint;  // empty: checkpoint_dir if it holds a checkpoint; "none": never; else a folder, required
+  bool resume_strict = false;  // a damaged checkpoint ends the run
 
   std::string device = "auto";  // "auto", "cuda" or "cpu"
   std::string ds_config_json;   // the text of the file in force, for the record; empty: none
