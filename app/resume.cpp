@@ -8,6 +8,7 @@
 #include <span>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "io/checkpoint_catalog.hpp"
@@ -72,7 +73,9 @@ class Unusable : public std::runtime_error {
 
 // A sentence about a checkpoint without what a user would have to do about it, where the run does it itself.
 std::string without_remedy(std::string text) {
-  text.erase(std::min(text.find(io::kChooseAnother), text.size()));
+  for (const std::string_view remedy : {std::string_view(io::kChooseAnother), std::string_view("write the name of")}) {
+    text.erase(std::min(text.find(remedy), text.size()));
+  }
   while (text.ends_with(' ') || text.ends_with(':') || text.ends_with(';')) text.pop_back();
   return text;
 }

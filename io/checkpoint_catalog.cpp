@@ -9,6 +9,7 @@
 #include "io/checkpoint.hpp"
 #include "io/checkpoint_folder.hpp"
 #include "io/checkpoint_manifest.hpp"
+#include "io/deepspeed_checkpoint_files.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -30,6 +31,9 @@ CatalogEntry describe(const fs::path& folder, const std::string& tag) {
   CatalogEntry entry{.folder = folder, .tag = tag, .step = step_of_tag(tag, ""), .saved_at = {}, .problem = {}};
   entry.bytes = size_of_files(folder, entry.files);
   entry.has_manifest = false;
+  std::error_code ignored;
+  // DeepSpeed's own have none.
+  if (!fs::exists(folder / kManifestName, ignored) && is_deepspeed_checkpoint(folder)) return entry;
   try {
     const Manifest manifest = read_manifest(folder);
     entry.generation = manifest.generation;
@@ -53,9 +57,9 @@ std::vector<CatalogEntry> list_checkpoints(const fs::path& checkpoint_dir, const
     const std::string tag = replaced.value_or(name);
     if (replaced && fs::exists(checkpoint_dir / tag)) continue;
     std::error_code error;
-    const bool is_checkpoint =
-        step_of_tag(tag, model_type).has_value() ||
-        (model_type.empty() && !name.ends_with(".tmp") && fs::exists(folder / kManifestName, error));
+    const bool is_checkpoint = step_of_tag(tag, model_type).has_value() ||
+                               (model_type.empty() && !name.ends_with(".tmp") &&
+                                (fs::exists(folder / kManifestName, error) || is_deepspeed_checkpoint(folder)));
     if (is_checkpoint) entries.push_back(describe(folder, tag));
   }
   std::sort(entries.begin(), entries.end(), [](const CatalogEntry& a, const CatalogEntry& b) {
