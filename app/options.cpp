@@ -139,11 +139,11 @@ Setter model_real(std::optional<double> ModelOverrides::*field) {
 }
 
 Setter checkpoint_format() {
-  return [](CommandLine&, const std::string& flag, const std::string& value) {
-    if (value == "deepspeed") {
-      throw_user_error("--{} deepspeed is not there yet; leave the flag out to write HDF5 checkpoints.", flag);
+  return [](CommandLine& line, const std::string& flag, const std::string& value) {
+    if (value != "hdf5" && value != "deepspeed") {
+      throw_user_error("--{} must be hdf5 or deepspeed, not \"{}\".", flag, value);
     }
-    if (value != "hdf5") throw_user_error("--{} must be hdf5, not \"{}\".", flag, value);
+    line.checkpoint_format = value;
   };
 }
 
@@ -278,7 +278,9 @@ Group checkpoint_flags() {
           {"async_save", "BOOL",
            "write a copy of the training state behind the training, where host memory has room for it (default: true)",
            boolean(&CommandLine::async_save), true},
-          {"checkpoint_format", "WHAT", "hdf5 (default: hdf5)", checkpoint_format()},
+          {"checkpoint_format", "WHAT",
+           "hdf5, or deepspeed: files that DeepSpeed and its zero_to_fp32.py read (default: hdf5)",
+           checkpoint_format()},
           {"resume_from_checkpoint", "DIR",
            "a checkpoint folder, or none: start anew (default: go on from --checkpoint_dir if it holds a checkpoint)",
            text(&CommandLine::resume_from_checkpoint)},

@@ -85,9 +85,11 @@ struct RunConfig {
 
   // checkpoints
   std::string checkpoint_dir = "checkpoints";
-  int64_t checkpoint_freq = 500;  // 0: only at the end
-  int64_t keep_last = 0;          // 0: all
-  bool async_save = true;         // write beside training
+  int64_t checkpoint_freq = 500;           // 0: only at the end
+  int64_t keep_last = 0;                   // 0: all
+  bool async_save = true;                  // write beside training
+  bool deepspeed_format = false;           // DeepSpeed's files instead of HDF5's
+  int64_t sub_group_size = 1'000'000'000;  // how DeepSpeed's files of stage 3 group the parameters
   std::string
       resume_from_checkpoint;  // empty: checkpoint_dir if it holds a checkpoint; "none": never; else a folder, required
   bool resume_strict = false;  // a damaged checkpoint ends the run

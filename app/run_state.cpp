@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "app/deepspeed_format.hpp"
 #include "base/error.hpp"
 #include "io/safetensors.hpp"
 #include "model/initializer.hpp"
@@ -82,7 +83,8 @@ io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, c
                        .run_config_json = config.ds_config_json},
           .shards = checkpoint_shards(config, units, engine, rank),
           .model_type = config.model_type,
-          .keep_last = config.keep_last};
+          .keep_last = config.keep_last,
+          .deepspeed = deepspeed_settings(config, position.step)};
 }
 
 }  // namespace mpzero

@@ -39,6 +39,7 @@ json to_json(const ManifestFile& file) {
                         {"offset", dataset.offset},
                         {"xxh3_64", std::move(checksums)}});
   }
+  if (file.has_own_checksums) return {{"name", file.name}, {"size", file.size}, {"has_own_checksums", true}};
   return {{"name", file.name},
           {"size", file.size},
           {"structure_xxh3_64", to_hex(file.structure_checksum)},
@@ -55,6 +56,8 @@ ManifestFile file_from_json(const json& object) {
   require(!file.name.empty() && file.name.find('/') == std::string::npos && file.name[0] != '.',
           "a name with a folder");
   file.size = object.at("size").get<int64_t>();
+  file.has_own_checksums = object.value("has_own_checksums", false);
+  if (file.has_own_checksums) return file;
   file.structure_checksum = from_hex(object.at("structure_xxh3_64").get<std::string>());
   int64_t end = 0;
   for (const json& entry : object.at("datasets")) {

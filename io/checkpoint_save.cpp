@@ -5,11 +5,13 @@
 #include <chrono>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/error.hpp"
 #include "io/checkpoint_catalog.hpp"
 #include "io/checkpoint_folder.hpp"
 #include "io/checkpoint_manifest.hpp"
+#include "io/deepspeed_checkpoint_writer.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -31,6 +33,39 @@ std::string now() {
                      fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
 }
 
+std::vector<UnitSpec> units_of(const SaveJob& job) {
+  std::vector<UnitSpec> units;
+  for (const UnitShard& shard : job.shards) units.push_back(*shard.unit);
+  return units;
+}
+
+std::vector<ManifestFile> finish_hdf5(const SaveJob& job, const fs::path& staging,
+                                      const std::vector<std::string>& shard_files, FileSystem& files) {
+  const ModelStates states{job.progress, units_of(job)};
+  Manifest manifest;
+  manifest.files.push_back(write_model_states(staging, states, files));
+  for (const std::string& text : shard_files) {
+    if (!text.empty()) manifest.files.push_back(manifest_file_from_text(text));
+  }
+  check_complete(manifest, states.units);
+  return std::move(manifest.files);
+}
+
+std::vector<ManifestFile> finish_deepspeed(const SaveJob& job, const fs::path& staging,
+                                           const std::vector<std::string>& written, FileSystem& files) {
+  const DeepSpeedPlan plan(job.progress, units_of(job), *job.deepspeed);
+  finish_deepspeed_files(staging, plan, written, files);
+  std::vector<ManifestFile> entries;
+  for (const DeepSpeedPlan::PlannedFile& planned : plan.files()) {
+    entries.push_back({.name = planned.name,
+                       .size = planned.layout.file_bytes(),
+                       .structure_checksum = 0,
+                       .datasets = {},
+                       .has_own_checksums = true});
+  }
+  return entries;
+}
+
 }  // namespace
 
 void begin_save(const SaveJob& job, ProcessGroup& group, FileSystem& files) {
@@ -48,6 +83,10 @@ void begin_save(const SaveJob& job, ProcessGroup& group, FileSystem& files) {
 std::string write_shards(const SaveJob& job, int rank, const ShardValues& values, const WriteOptions& options) {
   const fs::path staging = staging_folder(job.checkpoint_dir, job.tag);
   wait_until_visible(staging);
+  if (job.deepspeed) {
+    const DeepSpeedPlan plan(job.progress, units_of(job), *job.deepspeed);
+    return write_deepspeed_shards(staging, plan, job.shards, values, options);
+  }
   const ManifestFile file =
       write_optimizer_file(staging, optimizer_file_name(job.progress.dtype, rank), job.shards, values, options);
   return file.name.empty() ? "" : to_text(file);
@@ -55,16 +94,11 @@ std::string write_shards(const SaveJob& job, int rank, const ShardValues& values
 
 Published publish_save(const SaveJob& job, const std::vector<std::string>& shard_files, FileSystem& files) {
   const fs::path staging = staging_folder(job.checkpoint_dir, job.tag);
-  ModelStates states{job.progress, {}};
-  for (const UnitShard& shard : job.shards) states.units.push_back(*shard.unit);
   Manifest manifest;
   manifest.generation = next_generation(job.checkpoint_dir);
   manifest.saved_at = now();
-  manifest.files.push_back(write_model_states(staging, states, files));
-  for (const std::string& text : shard_files) {
-    if (!text.empty()) manifest.files.push_back(manifest_file_from_text(text));
-  }
-  check_complete(manifest, states.units);
+  manifest.files = job.deepspeed ? finish_deepspeed(job, staging, shard_files, files)
+                                 : finish_hdf5(job, staging, shard_files, files);
   write_manifest(staging, manifest, files);
   publish(job.checkpoint_dir, job.tag, files);
   Published published;

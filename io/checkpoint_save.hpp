@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/process_group.hpp"
 #include "io/checkpoint.hpp"
 #include "io/checkpoint_files.hpp"
+#include "io/deepspeed_checkpoint_plan.hpp"
 
 // The steps of a save. Between them the ranks must know of each other's success: save_checkpoint() waits at each step,
 // BackgroundSave looks in from time to time.
@@ -20,6 +22,8 @@ struct SaveJob {
   std::vector<UnitShard> shards;  // this rank's; every rank lists every unit, in the model's order
   std::string model_type;         // of the checkpoints that keep_last counts
   int64_t keep_last = 0;          // 0: all
+  // Writes DeepSpeed's files instead of HDF5's; its number of ranks is that of the run.
+  std::optional<DeepSpeedSettings> deepspeed{};
 };
 
 // 1. Makes the folder that the checkpoint grows in. Collective: throws on all ranks if rank 0 could not.
