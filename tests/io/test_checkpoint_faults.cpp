@@ -83,10 +83,11 @@ std::vector<std::string> save_on(FileSystem& files, const fs::path& dir, const s
 bool all_succeeded(const std::vector<std::string>& errors) { return errors == std::vector<std::string>(kRanks); }
 
 // The generation of values that a run would go on from, as the app finds it: 0 where there is no checkpoint. Requires
-// that the first candidate is whole, which is what a crash alone must not change.
+// that `latest` names a checkpoint and the first candidate is whole, which is what a crash alone must not change.
 uint32_t generation_to_resume(const fs::path& dir, uint32_t newest) {
   const ResumeCandidates candidates = resume_candidates(dir, "tiny");
   if (candidates.folders.empty()) return 0;
+  if (fs::exists(dir / "latest")) REQUIRE(candidates.problem_of_latest == "");
   const fs::path& folder = candidates.folders.front();
   for (uint32_t generation = newest; generation > 0; --generation) {
     if (holds_generation(folder, small_model(), generation)) return generation;
