@@ -123,7 +123,7 @@ void Writer::tensor(const Tensor& tensor) {
   int64_t stride = 1;
   for (size_t i = strides.size(); i > 0; --i) {
     strides[i - 1] = stride;
-    stride *= tensor.shape[i - 1];
+    if (i > 1) stride *= tensor.shape[i - 1];
   }
   tuple_of(strides);
   boolean(false);  // requires_grad
