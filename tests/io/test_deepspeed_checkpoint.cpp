@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "io/checkpoint_save.hpp"
+#include "io/deepspeed_checkpoint_layout.hpp"
 #include "io/float_formats.hpp"
 #include "io/stored_checkpoint.hpp"
 #include "io/torch_zip_reader.hpp"
@@ -248,4 +249,58 @@ TEST_CASE("flipped bits and cut files give an error or the right values, never o
   }
   CHECK(damaged > 500);
   CHECK(damaged + harmless >= 1000);
+}
+
+// By hand from stage_1_and_2.py: 9 elements on 2 ranks are padded to a multiple of 4, so that each rank has 6.
+TEST_CASE("the flat group of stages 1 and 2 is aligned to twice the ranks") {
+  const DeepSpeedLayout layout({{{{"a", {4}}, {"b", {5}}}, {}}}, 2, 2, "test");
+  CHECK(layout.partition_numel(0) == 6);
+  CHECK(layout.used_numel(0, 0) == 6);
+  CHECK(layout.used_numel(0, 1) == 3);
+  std::vector<std::vector<int64_t>> found;
+  layout.visit("b", 0, 5, [&](const DeepSpeedLayout::Slice& slice) {
+    found.push_back({slice.rank, slice.offset, slice.begin, slice.count});
+  });
+  CHECK(found == std::vector<std::vector<int64_t>>{{0, 4, 0, 2}, {1, 0, 2, 3}});
+}
+
+// By hand from stage3.py: 7 elements on 3 ranks are pieces of 3, the last one with two elements of padding.
+TEST_CASE("stage 3 cuts each parameter into equal pieces") {
+  const DeepSpeedLayout layout({{{{"a", {7}}, {"b", {2, 2}}}, {}}}, 3, 3, "test");
+  CHECK(layout.partition_numel(0) == 3 + 2);
+  std::vector<std::vector<int64_t>> found;
+  const auto remember = [&](const DeepSpeedLayout::Slice& slice) {
+    found.push_back({slice.rank, slice.offset, slice.begin, slice.count});
+  };
+  layout.visit("a", 1, 7, remember);
+  layout.visit("b", 0, 4, remember);
+  CHECK(found ==
+        std::vector<std::vector<int64_t>>{{0, 1, 1, 2}, {1, 0, 3, 3}, {2, 0, 6, 1}, {0, 3, 0, 2}, {1, 3, 2, 2}});
+}
+
+TEST_CASE("a checkpoint that the ranks did not write in full is not published") {
+  const std::vector<UnitSpec> units = transformer();
+  for (const int stage : {2, 3}) {
+    const TemporaryFolder folder;
+    ThreadGroup group(2);
+    const auto errors = group.run([&](ProcessGroup& ranks) {
+      SaveJob job{.checkpoint_dir = folder.path(),
+                  .tag = "tiny-7steps",
+                  .progress = progress_at(7),
+                  .shards = {},
+                  .model_type = {}};
+      job.progress.zero_stage = stage;
+      job.progress.lr = 0.25;
+      job.deepspeed = DeepSpeedSettings{.ranks = 2, .optimizer = {}};
+      for (const UnitSpec& unit : units) job.shards.push_back(shard_of(unit, ranks.rank(), 2, Split::kEven));
+      if (ranks.rank() == 1) --job.shards[1].count;
+      const std::vector<float> values(1000);
+      const auto fetch = [&](size_t i, StateKind) {
+        return std::span<const float>(values).first(static_cast<size_t>(job.shards[i].count));
+      };
+      save_checkpoint(job, {.fetch = fetch}, ranks);
+    });
+    for (const std::string& error : errors) CHECK(error.find("do not add up to storage") != std::string::npos);
+    CHECK(names_in(folder.path()).empty());
+  }
 }
