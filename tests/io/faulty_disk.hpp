@@ -66,11 +66,12 @@ class FaultyDisk final : public FileSystem {
   void forbid_exchange() { can_exchange_ = false; }
   int calls() const { return calls_; }
 
-  // Makes the files below `root` what the disk would hold now. Of what was not synced each write is there, lost, torn
-  // or garbled, and each change of a folder there or lost, as `seed` decides.
+  // Makes the files below `root` what the disk would hold now. Of what was not synced, nothing is there (seed 0), or
+  // all (1), or of each folder the last change alone and of each file garbage (2); with another seed each write is
+  // there, lost, torn or garbled, and each change of a folder there or lost, as chance decides.
   void crash(uint32_t seed) {
     const std::scoped_lock lock(mutex_);
-    std::mt19937 random(seed);
+    Fate random(seed);
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(root_)) fs::remove_all(entry.path(), ignored);
     write_out(root_, *top_, random);
@@ -209,6 +210,14 @@ class FaultyDisk final : public FileSystem {
     std::vector<Change> pending;
   };
 
+  // Decides what becomes of what was not synced.
+  struct Fate {
+    explicit Fate(uint32_t seed) : seed(seed), random(seed) {}
+    uint32_t operator()() { return static_cast<uint32_t>(random()); }
+    uint32_t seed;
+    std::mt19937 random;
+  };
+
   // The errno with which this call fails; 0: it does not.
   int next_call() {
     ++calls_;
@@ -280,8 +289,14 @@ class FaultyDisk final : public FileSystem {
     folder.pending.push_back(std::move(change));
   }
 
-  static Entries surviving_entries(const Folder& folder, std::mt19937& random) {
+  static Entries surviving_entries(const Folder& folder, Fate& random) {
     Entries entries = folder.durable;
+    if (random.seed == 0 || folder.pending.empty()) return entries;
+    if (random.seed == 1) return folder.entries;
+    if (random.seed == 2) {
+      apply(folder.pending.back(), entries);
+      return entries;
+    }
     // Half of the time as a journal keeps them, a prefix in order; else any of them.
     const bool in_order = random() % 2 == 0;
     size_t kept = random() % (folder.pending.size() + 1);
@@ -293,10 +308,11 @@ class FaultyDisk final : public FileSystem {
     return entries;
   }
 
-  static Bytes surviving_bytes(const Inode& inode, std::mt19937& random) {
+  static Bytes surviving_bytes(const Inode& inode, Fate& random) {
     Bytes content = inode.durable;
+    if (random.seed == 0) return content;
     for (const Write& write : inode.pending) {
-      switch (random() % 4) {
+      switch (random.seed == 1 ? 0 : random.seed == 2 ? 3 : random() % 4) {
         case 0:
           apply(write, content);
           break;
@@ -318,7 +334,7 @@ class FaultyDisk final : public FileSystem {
     return content;
   }
 
-  static void write_out(const fs::path& path, const Folder& folder, std::mt19937& random) {
+  static void write_out(const fs::path& path, const Folder& folder, Fate& random) {
     for (const auto& [name, entry] : surviving_entries(folder, random)) {
       if (entry.folder) {
         fs::create_directory(path / name);
