@@ -169,10 +169,11 @@ void Checkpointer::conclude() {
 }
 
 void Checkpointer::abandon(const io::SaveJob& job, const std::string& reason) {
-  last_error_ = fmt::format("the checkpoint of step {} could not be saved: {}", job.progress.step, sentence(reason));
-  log_.warn(fmt::format(
-      "{}; {}, and training goes on.", last_error_,
-      saved_step_ ? fmt::format("that of step {} stays", *saved_step_) : std::string("there is none before it")));
+  last_error_ = fmt::format(
+      "the checkpoint of step {} could not be saved: {}; {}", job.progress.step, sentence(reason),
+      saved_step_ ? fmt::format("that of step {} stays", *saved_step_) : std::string("there is none before it"));
+  // The last one's failure is for finish() to tell.
+  if (job.progress.step < config_.max_steps) log_.warn(last_error_ + ", and training goes on.");
 }
 
 void Checkpointer::finish(int64_t last_step) {
