@@ -355,6 +355,8 @@ int64_t Group::reserve_dataset(const std::string& name, Type type, std::span<con
   const Handle properties(H5Pcreate(H5P_DATASET_CREATE), &H5Pclose);
   H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY);
   H5Pset_fill_time(properties.id(), H5D_FILL_TIME_NEVER);
+  // The same contents are the same bytes, whenever they are written.
+  H5Pset_obj_track_times(properties.id(), false);
   const Handle handle(
       H5Dcreate2(handle_.id(), name.c_str(), native(type), space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
       &H5Dclose);
