@@ -161,10 +161,10 @@ void Checkpointer::conclude() {
   saved_step_ = job.progress.step;
   last_error_.clear();
   const io::Published& published = save->published();
-  log_.say(
-      fmt::format("Saved checkpoint: {} ({:.1f} s beside training, {:.2f} GB/s; training stood still for {:.3f} s)",
-                  (job.checkpoint_dir / job.tag).string(), save->seconds(),
-                  static_cast<double>(published.bytes) / kGigabyte / save->seconds(), blocked_by_save_));
+  log_.say(fmt::format(
+      "Saved checkpoint: {} (written in {:.1f} s beside training, {:.2f} GB/s; training stood still for {:.3f} s)",
+      (job.checkpoint_dir / job.tag).string(), save->writing_seconds(),
+      static_cast<double>(published.bytes) / kGigabyte / save->writing_seconds(), blocked_by_save_));
   if (!published.remark.empty()) log_.warn(published.remark);
 }
 

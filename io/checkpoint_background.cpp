@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -21,7 +22,7 @@ void lower_priority() {
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);
 }
 
-// One character for how a rank's part of the work is, and its error behind it.
+// One character for how a rank's part of the work is; behind it how long it took, or its error.
 constexpr char kAtWork = 'w';
 constexpr char kDone = 'd';
 constexpr char kFailed = 'f';
@@ -29,7 +30,7 @@ constexpr char kFailed = 'f';
 std::string report(const BackgroundTask* task) {
   if (task == nullptr) return {kDone};
   if (!task->ended()) return {kAtWork};
-  return task->error().empty() ? std::string{kDone} : kFailed + task->error();
+  return task->error().empty() ? fmt::format("{}{}", kDone, task->seconds()) : kFailed + task->error();
 }
 
 bool any(const std::vector<std::string>& reports, char status) {
@@ -41,6 +42,7 @@ bool any(const std::vector<std::string>& reports, char status) {
 BackgroundTask::BackgroundTask(std::function<void(std::stop_token)> work)
     : thread_([this, work = std::move(work)](const std::stop_token& stop) {
         lower_priority();
+        const auto start = std::chrono::steady_clock::now();
         try {
           work(stop);
         } catch (const std::bad_alloc&) {
@@ -48,15 +50,12 @@ BackgroundTask::BackgroundTask(std::function<void(std::stop_token)> work)
         } catch (const std::exception& error) {
           error_ = error.what();
         }
+        seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         ended_.store(true, std::memory_order_release);
       }) {}
 
 BackgroundSave::BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& group, FileSystem& files)
-    : job_(std::move(job)),
-      values_(std::move(values)),
-      group_(group),
-      files_(files),
-      start_(std::chrono::steady_clock::now()) {
+    : job_(std::move(job)), values_(std::move(values)), group_(group), files_(files) {
   begin_save(job_, group_, files_);
   writing_ = std::make_unique<BackgroundTask>([this](std::stop_token stop) {
     shard_file_ = write_shards(job_, group_.rank(), values_, {.files = &files_, .stop = std::move(stop)});
@@ -64,11 +63,6 @@ BackgroundSave::BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& gr
 }
 
 BackgroundSave::~BackgroundSave() = default;
-
-void BackgroundSave::end(State state) {
-  state_ = state;
-  seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-}
 
 void BackgroundSave::give_up(const std::vector<std::string>& reports) {
   const auto first = std::find_if(reports.begin(), reports.end(), [](const auto& text) { return text[0] == kFailed; });
@@ -86,6 +80,8 @@ BackgroundSave::State BackgroundSave::poll() {
       if (any(reports, kFailed)) {
         give_up(reports);
       } else if (!any(reports, kAtWork)) {
+        for (const std::string& text : reports)
+          writing_seconds_ = std::max(writing_seconds_, std::stod(text.substr(1)));
         shard_files_ = group_.all_gather(shard_file_);
         if (group_.rank() == 0) {
           finishing_ = std::make_unique<BackgroundTask>(
@@ -101,7 +97,7 @@ BackgroundSave::State BackgroundSave::poll() {
         finishing_.reset();
         give_up(reports);
       } else if (!any(reports, kAtWork)) {
-        end(State::kSaved);
+        state_ = State::kSaved;
       }
       break;
     }
@@ -113,7 +109,7 @@ BackgroundSave::State BackgroundSave::poll() {
         finishing_ = std::make_unique<BackgroundTask>(
             [this](const std::stop_token&) { discard_staging(job_.checkpoint_dir, job_.tag, files_); });
       }
-      if (!any(group_.all_gather(finishing_ && !finishing_->ended() ? "w" : "d"), kAtWork)) end(State::kAbandoned);
+      if (!any(group_.all_gather(finishing_ && !finishing_->ended() ? "w" : "d"), kAtWork)) state_ = State::kAbandoned;
       break;
     }
     case State::kSaved:

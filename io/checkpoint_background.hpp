@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,11 +25,13 @@ class BackgroundTask {
 
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   void request_stop() { thread_.request_stop(); }
-  // What it threw, once it has ended; empty: nothing.
+  // Once it has ended: what it threw, empty: nothing; and how long it took.
   const std::string& error() const { return error_; }
+  double seconds() const { return seconds_; }
 
  private:
   std::string error_;
+  double seconds_ = 0;
   std::atomic<bool> ended_{false};
   std::jthread thread_;
 };
@@ -63,24 +64,22 @@ class BackgroundSave {
   const std::string& error() const { return error_; }
   // Rank 0 alone knows, once it is saved.
   const Published& published() const { return published_; }
-  // From the begin until it was saved or abandoned.
-  double seconds() const { return seconds_; }
+  // How long the slowest rank wrote, once all have; the time until somebody polled is not counted.
+  double writing_seconds() const { return writing_seconds_; }
 
  private:
   void give_up(const std::vector<std::string>& reports);
-  void end(State state);
 
   SaveJob job_;
   ShardValues values_;
   ProcessGroup& group_;
   FileSystem& files_;
-  std::chrono::steady_clock::time_point start_;
   State state_ = State::kWriting;
   std::string shard_file_;
   std::vector<std::string> shard_files_;
   Published published_;
   std::string error_;
-  double seconds_ = 0;
+  double writing_seconds_ = 0;
   // Destroyed, that is waited for, before what they use.
   std::unique_ptr<BackgroundTask> writing_;
   std::unique_ptr<BackgroundTask> finishing_;  // rank 0: publishes, or removes what was written in vain
