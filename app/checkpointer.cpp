@@ -58,6 +58,7 @@ void Checkpointer::prepare(int64_t steps_done) {
   if (!config_.async_save || !will_save_before_the_end(steps_done)) return;
   const std::vector<io::UnitShard> shards = checkpoint_shards(config_, units_, engine_, mpi_.rank());
   std::vector<bool> writes;
+  writes.reserve(shards.size());
   for (const io::UnitShard& shard : shards) writes.push_back(shard.count > 0);
   auto snapshot = std::make_unique<StateSnapshot>(engine_, std::move(writes), device_, at::get_num_threads());
   // Ranks of one machine share its memory; all must come to the same answer.
@@ -97,15 +98,15 @@ void Checkpointer::save(const RunPosition& position) {
     conclude();
   }
   blocked_by_save_ = 0;
-  io::SaveJob job = checkpoint_job(setup_, position, units_, engine_, mpi_.rank());
+  const io::SaveJob job = checkpoint_job(setup_, position, units_, engine_, mpi_.rank());
   if (snapshot_) {
-    start_in_background(std::move(job));
+    start_in_background(job);
   } else {
     save_while_training_waits(job);
   }
 }
 
-void Checkpointer::start_in_background(io::SaveJob job) {
+void Checkpointer::start_in_background(const io::SaveJob& job) {
   const Stopwatch blocked(blocked_seconds_, blocked_by_save_);
   snapshot_->begin();
   const auto fetch = [this](size_t shard, StateKind kind) {
@@ -185,15 +186,16 @@ void Checkpointer::finish(int64_t last_step) {
   if (!last_error_.empty() && saved_step_ != last_step) throw Failure(last_error_, ErrorScope::kAllRanks);
 }
 
-void Checkpointer::finish_after_error() noexcept {
+void Checkpointer::finish_after_error() {
   try {
     if (!save_) return;
     log_.say(
         fmt::format("The checkpoint of step {} is still being written: waiting for it", save_->job().progress.step));
     save_->wait();
     conclude();
-  } catch (const std::exception&) {
-    // The error that ends the run is the one to tell.
+  } catch (const std::exception& error) {
+    // The error that ended training is the one to throw.
+    log_.warn(error.what());
   }
 }
 

@@ -40,8 +40,8 @@ class Checkpointer {
   void after_step();
   // Waits for it. Throws on all ranks if the checkpoint of step `last_step` could not be saved.
   void finish(int64_t last_step);
-  // Waits for it while another error ends the run on all ranks; never throws.
-  void finish_after_error() noexcept;
+  // Waits for it while another error ends the run on all ranks; what goes wrong is a warning.
+  void finish_after_error();
 
   // The step of the newest checkpoint: that the run came from or that it has saved.
   std::optional<int64_t> saved_step() const { return saved_step_; }
@@ -52,7 +52,7 @@ class Checkpointer {
  private:
   bool will_save_before_the_end(int64_t steps_done) const;
   void save_while_training_waits(const io::SaveJob& job);
-  void start_in_background(io::SaveJob job);
+  void start_in_background(const io::SaveJob& job);
   void conclude();
   void abandon(const io::SaveJob& job, const std::string& reason);
 

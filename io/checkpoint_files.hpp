@@ -29,6 +29,7 @@ struct ShardValues {
 
 struct WriteOptions {
   FileSystem* files = &disk();
+  // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
   std::stop_token stop{};  // makes writing throw Failure soon
 };
 

@@ -46,6 +46,15 @@ std::string printable(const std::string& text) {
   return text.size() > kLongest ? shown + "..." : shown;
 }
 
+bool try_to_remove(const fs::path& folder, FileSystem& files) noexcept {
+  try {
+    remove_folder(folder, files);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 // Swaps two folders in one step; false where the file system cannot.
 bool exchange(const fs::path& a, const fs::path& b, FileSystem& files) {
   const int error = files.exchange(a, b);
@@ -149,20 +158,13 @@ void publish(const fs::path& checkpoint_dir, const std::string& tag, FileSystem&
   }
   sync_folder(checkpoint_dir, files);
   replace_text_file(checkpoint_dir / kLatestName, tag + "\n", files);
-  if (outdated.empty()) return;
-  try {
-    remove_folder(outdated, files);
-  } catch (const std::exception&) {
-    // The checkpoint is whole and named; the next save tries again to remove what it replaced.
-  }
+  // The checkpoint is whole and named: if what it replaced stays, the next save tries again to remove it.
+  if (!outdated.empty()) try_to_remove(outdated, files);
 }
 
 void discard_staging(const fs::path& checkpoint_dir, const std::string& tag, FileSystem& files) noexcept {
-  try {
-    remove_folder(staging_folder(checkpoint_dir, tag), files);
-  } catch (const std::exception&) {
-    // The next save removes it.
-  }
+  // If it stays, the next save removes it.
+  try_to_remove(staging_folder(checkpoint_dir, tag), files);
 }
 
 void remove_checkpoints(const std::vector<fs::path>& folders, FileSystem& files) {

@@ -35,6 +35,7 @@ std::string now() {
 
 std::vector<UnitSpec> units_of(const SaveJob& job) {
   std::vector<UnitSpec> units;
+  units.reserve(job.shards.size());
   for (const UnitShard& shard : job.shards) units.push_back(*shard.unit);
   return units;
 }

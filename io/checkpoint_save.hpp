@@ -23,6 +23,7 @@ struct SaveJob {
   std::string model_type;         // of the checkpoints that keep_last counts
   int64_t keep_last = 0;          // 0: all
   // Writes DeepSpeed's files instead of HDF5's; its number of ranks is that of the run.
+  // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
   std::optional<DeepSpeedSettings> deepspeed{};
 };
 

@@ -27,8 +27,9 @@ class OutputFile {
     // How large the file will be, where that is known: the disk's space is set aside at once, so that a full disk is
     // found before anything is written.
     int64_t expected_size = 0;
-    int threads = 0;         // that write at a time; 0: a number that suffices for a disk
-    bool direct = true;      // past the system's cache, if possible
+    int threads = 0;     // that write at a time; 0: a number that suffices for a disk
+    bool direct = true;  // past the system's cache, if possible
+    // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
     std::stop_token stop{};  // makes append() throw Failure soon
   };
   // Makes the file anew.

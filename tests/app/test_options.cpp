@@ -86,6 +86,8 @@ TEST_CASE("every flag of the former training script and of mpzero is read") {
                                                "--train_data=t.h5",
                                                "--validation_data=v.h5",
                                                "--keep_last=3",
+                                               "--async_save=false",
+                                               "--resume_strict",
                                                "--checkpoint_format=hdf5",
                                                "--metrics_file=m.jsonl",
                                                "--device=cpu",
@@ -133,6 +135,8 @@ TEST_CASE("every flag of the former training script and of mpzero is read") {
   CHECK(line.train_data == "t.h5");
   CHECK(line.validation_data == "v.h5");
   CHECK(line.keep_last == 3);
+  CHECK(line.async_save == false);
+  CHECK(line.resume_strict == true);
   CHECK(line.metrics_file == "m.jsonl");
   CHECK(line.device == "cpu");
 }
