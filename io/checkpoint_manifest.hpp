@@ -39,7 +39,8 @@ struct ManifestFile {
   int64_t size = 0;
   uint64_t structure_checksum = 0;     // of all bytes that belong to no data set, in order
   std::vector<ShardDataset> datasets;  // by offset
-  // Of DeepSpeed's format: the file is an archive with checksums of its own, and the manifest has but its name and size.
+  // Of DeepSpeed's format: the file is an archive with checksums of its own, and the manifest has but its name and
+  // size.
   bool has_own_checksums = false;
 };
 
