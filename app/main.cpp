@@ -6,12 +6,14 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <new>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "app/checkpoint_command.hpp"
 #include "app/gpu_memory.hpp"
 #include "app/options.hpp"
 #include "app/train.hpp"
@@ -25,6 +27,7 @@ constexpr const char* kUsage =
     "mpzero trains Llama- and Qwen3-style language models.\n"
     "\n"
     "  mpirun -n RANKS mpzero train FLAGS   train; `mpzero train --help` lists the flags\n"
+    "  mpzero checkpoint ls|verify|prune DIR   look at checkpoints, check every byte, remove old ones\n"
     "  zero_to_fp32 CHECKPOINT OUTPUT       turn a checkpoint into fp32 safetensors\n";
 
 void dispatch(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
@@ -84,6 +87,19 @@ int run(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
   }
 }
 
+// For commands of one process.
+int run_alone(const std::function<int()>& command) {
+  try {
+    return command();
+  } catch (const Error& error) {
+    fmt::print(stderr, "mpzero: error: {}\n", error.what());
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "mpzero: error: {}\n", error.what());
+    return kFailureExitCode;
+  }
+}
+
 }  // namespace
 }  // namespace mpzero
 
@@ -96,6 +112,9 @@ int main(int argc, char** argv) {
   if (words.front() == "train" && words.size() > 1 && words[1] == "--help") {
     std::fputs(mpzero::command_line_help().c_str(), stdout);
     return EXIT_SUCCESS;
+  }
+  if (words.front() == "checkpoint") {
+    return mpzero::run_alone([&] { return mpzero::checkpoint_command({words.begin() + 1, words.end()}); });
   }
   mpzero::parallel::MpiRuntime mpi(&argc, &argv);
   return mpzero::run(words, mpi);

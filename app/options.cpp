@@ -139,11 +139,11 @@ Setter model_real(std::optional<double> ModelOverrides::*field) {
 }
 
 Setter checkpoint_format() {
-  return [](CommandLine&, const std::string& flag, const std::string& value) {
-    if (value == "deepspeed") {
-      throw_user_error("--{} deepspeed is not there yet; leave the flag out to write HDF5 checkpoints.", flag);
+  return [](CommandLine& line, const std::string& flag, const std::string& value) {
+    if (value != "hdf5" && value != "deepspeed") {
+      throw_user_error("--{} must be hdf5 or deepspeed, not \"{}\".", flag, value);
     }
-    if (value != "hdf5") throw_user_error("--{} must be hdf5, not \"{}\".", flag, value);
+    line.checkpoint_format = value;
   };
 }
 
@@ -273,11 +273,20 @@ Group checkpoint_flags() {
           {"checkpoint_dir", "DIR", "(default: checkpoints)", text(&CommandLine::checkpoint_dir)},
           {"checkpoint_freq", "N", "steps between checkpoints; 0: only at the end (default: 500)",
            integer(&CommandLine::checkpoint_freq, 0)},
-          {"keep_last", "N", "checkpoints to keep; 0: all (default: 0)", integer(&CommandLine::keep_last, 0)},
-          {"checkpoint_format", "WHAT", "hdf5 (default: hdf5)", checkpoint_format()},
+          {"keep_last", "N", "whole checkpoints to keep, those saved last; 0: all (default: 0)",
+           integer(&CommandLine::keep_last, 0)},
+          {"async_save", "BOOL",
+           "write a copy of the training state behind the training, where host memory has room for it (default: true)",
+           boolean(&CommandLine::async_save), true},
+          {"checkpoint_format", "WHAT",
+           "hdf5, or deepspeed: files that DeepSpeed and its zero_to_fp32.py read (default: hdf5)",
+           checkpoint_format()},
           {"resume_from_checkpoint", "DIR",
            "a checkpoint folder, or none: start anew (default: go on from --checkpoint_dir if it holds a checkpoint)",
            text(&CommandLine::resume_from_checkpoint)},
+          {"resume_strict", "BOOL",
+           "stop where the newest checkpoint is damaged instead of going on from the one before (default: false)",
+           boolean(&CommandLine::resume_strict), true},
       }};
 }
 

@@ -80,7 +80,10 @@ struct CommandLine {
   std::optional<std::string> checkpoint_dir;
   std::optional<int64_t> checkpoint_freq;
   std::optional<int64_t> keep_last;
+  std::optional<std::string> checkpoint_format;  // "hdf5" or "deepspeed"
   std::optional<std::string> resume_from_checkpoint;
+  std::optional<bool> resume_strict;
+  std::optional<bool> async_save;
 };
 
 // Parses the flags behind `mpzero train`: `--flag value` or `--flag=value`; booleans take true or false, and a bare

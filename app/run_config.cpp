@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "app/deepspeed_format.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
@@ -310,6 +311,9 @@ void take_flags(const CommandLine& line, RunConfig& config) {
   config.checkpoint_dir = line.checkpoint_dir.value_or(config.checkpoint_dir);
   config.checkpoint_freq = line.checkpoint_freq.value_or(config.checkpoint_freq);
   config.keep_last = line.keep_last.value_or(config.keep_last);
+  config.async_save = line.async_save.value_or(config.async_save);
+  config.deepspeed_format = line.checkpoint_format == "deepspeed";
+  config.resume_strict = line.resume_strict.value_or(config.resume_strict);
   config.resume_from_checkpoint = line.resume_from_checkpoint.value_or("");
   config.device = line.device.value_or(config.device);
   config.profile_steps = line.profile_steps;
@@ -373,6 +377,8 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int world_s
     check_profile_steps(config);
   }
   config.ds_config_json = file.json;
+  config.sub_group_size = file.zero.sub_group_size.value;
+  if (config.deepspeed_format) check_deepspeed_format(config, warnings);
   return config;
 }
 

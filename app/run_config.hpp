@@ -82,15 +82,19 @@ struct RunConfig {
   int64_t validation_batches = 10;  // micro-batches of each rank
   std::string metrics_file;
   std::optional<StepRange> profile_steps;  // within max_steps; none: no trace
-  bool profile_all_ranks = false;          // else rank 0 alone
   std::string profile_dir;                 // empty: the metrics file's folder, else checkpoint_dir
+  bool profile_all_ranks = false;          // else rank 0 alone
 
   // checkpoints
+  bool resume_strict = false;     // a damaged checkpoint ends the run
+  bool async_save = true;         // write beside training
+  bool deepspeed_format = false;  // DeepSpeed's files instead of HDF5's
   std::string checkpoint_dir = "checkpoints";
-  int64_t checkpoint_freq = 500;  // 0: only at the end
-  int64_t keep_last = 0;          // 0: all
+  int64_t checkpoint_freq = 500;           // 0: only at the end
+  int64_t keep_last = 0;                   // 0: all
+  int64_t sub_group_size = 1'000'000'000;  // how DeepSpeed's files of stage 3 group the parameters
   std::string
-      resume_from_checkpoint;  // empty: checkpoint_dir if it holds `latest`; "none": never; else a folder, required
+      resume_from_checkpoint;  // empty: checkpoint_dir if it holds a checkpoint; "none": never; else a folder, required
 
   std::string device = "auto";  // "auto", "cuda" or "cpu"
   std::string ds_config_json;   // the text of the file in force, for the record; empty: none

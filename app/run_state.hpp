@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "app/run_setup.hpp"
 #include "base/process_group.hpp"
+#include "io/checkpoint_save.hpp"
 #include "parallel/zero_engine.hpp"
 
 namespace mpzero {
@@ -18,23 +18,17 @@ struct RunPosition {
   int64_t tokens_seen = 0;
 };
 
-// The checkpoint that the run shall go on from, if any: --resume_from_checkpoint, or what `latest` in the checkpoint
-// folder names. Throws UserError if the one asked for is not there.
-std::optional<std::filesystem::path> checkpoint_to_resume(const RunConfig& config);
-
-// Fills the engine from the checkpoint. Collective: an error on one rank is thrown on all. Each rank reads its own
-// shard. Adds to `warnings` what the user may not have meant.
-RunPosition restore_run(const std::filesystem::path& checkpoint, const RunSetup& setup,
-                        const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine, ProcessGroup& group,
-                        std::vector<std::string>& warnings);
-
 // Fills the engine with --init_from's weights, or with random ones. Collective.
 void initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
                     ProcessGroup& group);
 
-// Writes the checkpoint of this position and prunes older ones; returns its folder. Collective.
-std::filesystem::path save_run(const RunSetup& setup, const RunPosition& position, const std::vector<UnitSpec>& units,
-                               parallel::ZeroEngine& engine, ProcessGroup& group);
+// What this rank writes of a checkpoint, unit by unit. Unsharded states are the same on every rank; rank 0 writes them.
+std::vector<io::UnitShard> checkpoint_shards(const RunConfig& config, const std::vector<UnitSpec>& units,
+                                             const parallel::ZeroEngine& engine, int rank);
+
+// The checkpoint of this position. `units` outlive it.
+io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, const std::vector<UnitSpec>& units,
+                           const parallel::ZeroEngine& engine, int rank);
 
 // The tag of step `step`: "<model_type>-<step>steps".
 std::string checkpoint_tag(const RunConfig& config, int64_t step);

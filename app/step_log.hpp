@@ -25,6 +25,7 @@ struct StepReport {
   int64_t tokens_seen = 0;
   PeakMemory peak_memory;  // of this rank
   std::optional<double> validation_loss;
+  double checkpoint_blocked_seconds = 0;  // that training stood still for checkpoints since the last step's report
 };
 
 // What the user sees of the loop: DeepSpeed users' log lines on stdout, each with a line below it that says where the

@@ -11,6 +11,7 @@
 #include "app/device.hpp"
 #include "app/gpu_peak.hpp"
 #include "app/host_threads.hpp"
+#include "app/resume.hpp"
 #include "app/state_sizes.hpp"
 #include "app/zero_options.hpp"
 #include "base/error.hpp"
@@ -89,7 +90,8 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, R
             {.loss_scale = 1.0 / static_cast<double>(config_.gradient_accumulation_steps * mpi.world_size()),
              .micro_batches = config_.gradient_accumulation_steps}),
       profiler_(config_, mpi.rank(), device),
-      log_(config_, mpi, peak_step_seconds(setup_, device, mpi.world_size())) {
+      log_(config_, mpi, peak_step_seconds(setup_, device, mpi.world_size())),
+      checkpointer_(setup_, decoder_.units(), engine_, device, mpi, log_) {
   engine_.parameters().measure_waits(*timeline_);
 }
 
@@ -105,6 +107,18 @@ void Trainer::run() {
     log_.warn(fmt::format("--profile_steps {}-{} has no effect: the run goes on behind step {}", steps->first,
                           steps->last, position_.step));
   }
+  try {
+    train_to_the_end();
+  } catch (const Error& error) {
+    if (error.scope() == ErrorScope::kAllRanks) checkpointer_.finish_after_error();
+    throw;
+  }
+  checkpointer_.finish(position_.step);
+}
+
+void Trainer::train_to_the_end() {
+  // Not before the states are where they stay.
+  if (!chooses_host_ratio()) checkpointer_.prepare(position_.step);
   const int64_t first_step = position_.step + 1;
   while (position_.step < config_.max_steps) {
     profiler_.begin_step(position_.step + 1);
@@ -115,15 +129,20 @@ void Trainer::run() {
     if (validation_data_ && (due(config_.validation_freq) || (last && config_.validation_freq > 0))) {
       report.validation_loss = validate();
     }
+    report.checkpoint_blocked_seconds = checkpointer_.take_blocked_seconds();
     log_.step(report);
-    if (report.step == first_step && config_.zero.offload_ratio_automatic) choose_host_ratio();
+    if (report.step == first_step && chooses_host_ratio()) {
+      choose_host_ratio();
+      checkpointer_.prepare(position_.step);
+    }
+    checkpointer_.after_step();
     // The second step is the first that makes nothing new.
     if (report.step == first_step + 1) {
       if (const std::optional<std::string> line = memory_.comparison()) log_.say(*line);
     }
     if (!trace.message.empty()) log_.say(trace.message);
     if (!trace.warning.empty()) log_.warn(trace.warning);
-    if (due(config_.checkpoint_freq) || last) save();
+    if (due(config_.checkpoint_freq) || last) checkpointer_.save(position_);
   }
 }
 
@@ -135,14 +154,13 @@ void Trainer::start() {
     io::check_writable(config_.checkpoint_dir);
     lock_.emplace(config_.checkpoint_dir);
   });
-  std::optional<std::filesystem::path> checkpoint;
-  run_on_all_ranks(mpi_, [&] { checkpoint = checkpoint_to_resume(config_); });
-  if (checkpoint) {
-    log_.say(fmt::format("Found existing checkpoint: {}", checkpoint->string()));
-    std::vector<std::string> warnings;
-    position_ = restore_run(*checkpoint, setup_, decoder_.units(), engine_, mpi_, warnings);
-    for (const std::string& warning : warnings) log_.warn(warning);
-    saved_step_ = position_.step;
+  std::vector<std::string> warnings;
+  const std::optional<Resumed> resumed = resume_run(setup_, decoder_.units(), engine_, mpi_, warnings);
+  for (const std::string& warning : warnings) log_.warn(warning);
+  if (resumed) {
+    position_ = resumed->position;
+    checkpointer_.resumed_from(position_.step);
+    log_.say(fmt::format("Found existing checkpoint: {}", resumed->checkpoint.string()));
     log_.say(fmt::format("Resumed from checkpoint at step {}", position_.step));
   } else {
     initialize_run(setup_, decoder_.units(), engine_, mpi_);
@@ -172,8 +190,9 @@ void Trainer::plan_memory() {
   }
 }
 
+bool Trainer::chooses_host_ratio() const { return config_.zero.offload_ratio_automatic && device_.is_cuda(); }
+
 void Trainer::choose_host_ratio() {
-  if (device_.is_cpu()) return;
   const int64_t spare = memory_.measured_spare(mpi_);
   const double ratio = smallest_host_ratio(engine_.memory_use(), spare);
   const int64_t before = engine_.memory_use().optimizer_states;
@@ -208,6 +227,7 @@ StepReport Trainer::train_step() {
   }
   timer_.enter(Phase::kOptimizer);
   engine_.measure(loss_sum, micro_batches * mpi_.world_size());
+  checkpointer_.before_update();
   engine_.update(lr, update);
   // While the GPU still updates; an update on figures that are not finite has changed nothing.
   const parallel::StepSummary summary = engine_.summary();
@@ -227,14 +247,16 @@ StepReport Trainer::train_step() {
           .split = split,
           .tokens_seen = position_.tokens_seen,
           .peak_memory = memory_.peak(),
-          .validation_loss = std::nullopt};
+          .validation_loss = std::nullopt,
+          .checkpoint_blocked_seconds = 0};
 }
 
 void Trainer::check_finite(const parallel::StepSummary& summary, const at::Tensor& loss_sum) {
   if (std::isfinite(summary.loss) && std::isfinite(summary.grad_norm)) return;
   const int64_t step = position_.step + 1;
-  const std::string saved = saved_step_ ? fmt::format("the checkpoint of step {} is intact", *saved_step_)
-                                        : std::string("no checkpoint was saved yet");
+  const std::optional<int64_t> saved_step = checkpointer_.saved_step();
+  const std::string saved = saved_step ? fmt::format("the checkpoint of step {} is intact", *saved_step)
+                                       : std::string("no checkpoint was saved yet");
   run_on_all_ranks(mpi_, [&] {
     const double loss = loss_sum.item<double>() / static_cast<double>(config_.gradient_accumulation_steps);
     if (std::isfinite(loss)) return;
@@ -262,13 +284,6 @@ double Trainer::validate() {
   }
   if (mpi_.world_size() > 1) gradient_communicator_.all_reduce_sum(weighted_sum)->wait();
   return weighted_sum.item<double>() / static_cast<double>(validation_data_->num_windows());
-}
-
-void Trainer::save() {
-  const Clock::time_point start = Clock::now();
-  const std::filesystem::path folder = save_run(setup_, position_, decoder_.units(), engine_, mpi_);
-  saved_step_ = position_.step;
-  log_.say(fmt::format("Saved checkpoint: {} ({:.1f} s)", folder.string(), seconds_since(start)));
 }
 
 at::Tensor Trainer::to_device(const std::vector<int64_t>& tokens, int64_t windows) const {

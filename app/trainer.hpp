@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "app/checkpointer.hpp"
 #include "app/profiler.hpp"
 #include "app/run_memory.hpp"
 #include "app/run_setup.hpp"
@@ -34,14 +35,15 @@ class Trainer {
 
  private:
   void start();
+  void train_to_the_end();
   // Chooses what is recomputed, and says what takes how much memory.
   void plan_memory();
   // Gives GPU memory that no step has asked for to states on the host, where ds_config.json leaves their share open.
+  bool chooses_host_ratio() const;
   void choose_host_ratio();
   // One optimizer step over the global batch.
   StepReport train_step();
   double validate();
-  void save();
   void check_finite(const parallel::StepSummary& summary, const at::Tensor& loss_sum);
   at::Tensor to_device(const std::vector<int64_t>& tokens, int64_t windows) const;
 
@@ -59,12 +61,12 @@ class Trainer {
   parallel::ZeroEngine engine_;
   TrainingPass pass_;
   RunPosition position_;
-  std::optional<int64_t> saved_step_;
   std::optional<io::FolderLock> lock_;  // of checkpoint_dir, on rank 0
   std::optional<io::DataLoader> train_data_;
   std::optional<io::ValidationSet> validation_data_;
   Profiler profiler_;
   StepLog log_;
+  Checkpointer checkpointer_;
 };
 
 }  // namespace mpzero

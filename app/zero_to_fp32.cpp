@@ -6,12 +6,15 @@
 #include <charconv>
 #include <cstdio>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "base/error.hpp"
 #include "base/progress.hpp"
+#include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
+#include "io/stored_checkpoint.hpp"
 #include "io/weights_export.hpp"
 
 namespace {
@@ -19,8 +22,10 @@ namespace {
 namespace po = boost::program_options;
 using mpzero::throw_user_error;
 using mpzero::io::WeightsFormat;
+using mpzero::io::WeightType;
 
 constexpr int64_t kMebibyte = 1 << 20;
+constexpr int64_t kMaxConfigBytes = 1 << 20;
 
 // "5GB" (powers of 1000, as transformers counts), "5GiB" (powers of 1024) or plain bytes.
 int64_t parse_size(const std::string& text) {
@@ -46,11 +51,14 @@ int64_t parse_size(const std::string& text) {
 WeightsFormat parse_format(const std::string& text) {
   if (text == "safetensors") return WeightsFormat::kSafetensors;
   if (text == "hdf5") return WeightsFormat::kHdf5;
-  if (text == "pt") {
-    throw_user_error(
-        "--format pt is not there yet: use --format safetensors, which transformers prefers and loads faster");
-  }
-  throw_user_error("--format {} is unknown: choose safetensors or hdf5", text);
+  if (text == "pt") return WeightsFormat::kTorch;
+  throw_user_error("--format {} is unknown: choose safetensors, pt or hdf5", text);
+}
+
+WeightType parse_dtype(const std::string& text) {
+  if (text == "fp32" || text == "float32") return WeightType::kFloat32;
+  if (text == "bf16" || text == "bfloat16") return WeightType::kBFloat16;
+  throw_user_error("--dtype {} is unknown: choose fp32 or bf16", text);
 }
 
 struct Options {
@@ -59,6 +67,8 @@ struct Options {
   std::string tag;
   int64_t max_shard_bytes = 0;
   WeightsFormat format = WeightsFormat::kSafetensors;
+  WeightType type = WeightType::kFloat32;
+  std::string model_config;  // a file
   bool help = false;
 };
 
@@ -84,26 +94,41 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   options.tag = values["tag"].as<std::string>();
   options.max_shard_bytes = parse_size(values["max_shard_size"].as<std::string>());
   options.format = parse_format(values["format"].as<std::string>());
+  options.type = parse_dtype(values["dtype"].as<std::string>());
+  options.model_config = values["model_config"].as<std::string>();
+  if (options.format == WeightsFormat::kHdf5 && options.type != WeightType::kFloat32) {
+    throw_user_error("--dtype bf16 does not go with --format hdf5, which has no such type: choose safetensors or pt");
+  }
   return options;
 }
 
 void convert(const Options& options) {
   using namespace mpzero;
-  const io::CheckpointReader checkpoint(io::find_checkpoint(options.checkpoint_dir, options.tag));
+  const std::unique_ptr<io::StoredCheckpoint> checkpoint =
+      io::open_checkpoint(io::find_checkpoint(options.checkpoint_dir, options.tag));
+  for (const std::string& warning : checkpoint->warnings()) {
+    fmt::print(stderr, "zero_to_fp32: warning: {}\n", warning);
+  }
+  io::ExportOptions to_do{options.format, options.type, options.max_shard_bytes, "", nullptr};
+  if (!options.model_config.empty())
+    to_do.model_config_json = io::read_text_file(options.model_config, kMaxConfigBytes);
+  const bool has_config = !io::exported_config(*checkpoint, to_do).empty();
   int64_t numel = 0;
-  for (const UnitSpec& unit : checkpoint.units()) numel += unit.numel();
-  const int64_t bytes = numel * static_cast<int64_t>(sizeof(float));
+  for (const ParameterSpec& parameter : checkpoint->parameters()) numel += parameter.numel();
+  const int64_t bytes = numel * io::bytes_of(options.type);
+  const char* dtype = options.type == WeightType::kFloat32 ? "fp32" : "bf16";
   std::vector<std::string> names;
   {
-    ProgressBar bar("Writing fp32 weights (MiB)", bytes / kMebibyte);
-    names = io::export_weights(
-        checkpoint, options.output_dir,
-        {options.format, options.max_shard_bytes, [&](int64_t done, int64_t) { bar.update(done / kMebibyte); }});
+    ProgressBar bar(fmt::format("Writing {} weights (MiB)", dtype), bytes / kMebibyte);
+    to_do.on_written = [&](int64_t done, int64_t) { bar.update(done / kMebibyte); };
+    names = io::export_weights(*checkpoint, options.output_dir, to_do);
   }
-  fmt::print("Wrote step {} of {}: {} parameters, {:.3f} GB in {} files, to {}\n", checkpoint.progress().step,
-             checkpoint.folder().string(), numel, static_cast<double>(bytes) / 1e9, names.size() - 1,
-             options.output_dir);
-  if (options.format == io::WeightsFormat::kSafetensors) {
+  fmt::print("Wrote step {} of {}: {} parameters, {:.3f} GB in {} files, to {}\n", checkpoint->progress().step,
+             checkpoint->folder().string(), numel, static_cast<double>(bytes) / 1e9,
+             names.size() - (has_config ? 1 : 0), options.output_dir);
+  if (!has_config) {
+    fmt::print("There is no config.json: DeepSpeed's checkpoints do not hold it; --model_config FILE adds it.\n");
+  } else if (options.format != WeightsFormat::kHdf5) {
     fmt::print("Load it: transformers.AutoModelForCausalLM.from_pretrained(\"{}\")\n", options.output_dir);
   }
 }
@@ -113,18 +138,21 @@ void convert(const Options& options) {
 int main(int argc, char** argv) {
   try {
     po::options_description visible("Options");
-    visible.add_options()                                                                                     //
-        ("help,h", "show this text")                                                                          //
-        ("tag,t", po::value<std::string>()->default_value("", "what `latest` names"),                         //
-         "the checkpoint, e.g. qwen3_0_6b-500steps")                                                          //
-        ("max_shard_size", po::value<std::string>()->default_value("5GB"), "start another file beyond this")  //
-        ("format", po::value<std::string>()->default_value("safetensors"), "safetensors or hdf5")             //
-        ("safe_serialization", "accepted because DeepSpeed's script has it: safetensors is the default here");
+    visible.add_options()                                                                                           //
+        ("help,h", "show this text")                                                                                //
+        ("tag,t", po::value<std::string>()->default_value("", "what `latest` names"),                               //
+         "the checkpoint, e.g. qwen3_0_6b-500steps")                                                                //
+        ("max_shard_size", po::value<std::string>()->default_value("5GB"), "start another file beyond this")        //
+        ("format", po::value<std::string>()->default_value("safetensors"), "safetensors, pt (torch.load) or hdf5")  //
+        ("dtype", po::value<std::string>()->default_value("fp32"), "fp32 or bf16")(
+            "model_config", po::value<std::string>()->default_value("", "the checkpoint's"), "the model's config.json")(
+            "safe_serialization", "accepted because DeepSpeed's script has it: safetensors is the default here");
     const Options options = parse_options(argc, argv, visible);
     if (options.help) {
       std::cout
-          << "Turns a checkpoint into plain fp32 weights that transformers loads.\n\n"
-             "zero_to_fp32 CHECKPOINT_DIR OUTPUT_DIR [-t TAG] [--max_shard_size 5GB] [--format safetensors|hdf5]\n\n"
+          << "Turns a checkpoint of mpzero or DeepSpeed into plain weights that transformers loads.\n\n"
+             "zero_to_fp32 CHECKPOINT_DIR OUTPUT_DIR [-t TAG] [--max_shard_size 5GB] [--format safetensors|pt|hdf5]\n"
+             "             [--dtype fp32|bf16] [--model_config config.json]\n\n"
              "CHECKPOINT_DIR is the folder that holds `latest`, or the folder of one checkpoint.\n\n"
           << visible;
       return 0;

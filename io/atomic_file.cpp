@@ -4,10 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 
@@ -15,7 +17,6 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr mode_t kFileMode = 0666;  // less the umask, as every other program's files
 // Linux moves at most 2 GiB in one call; smaller pieces keep each call's copy within the page cache's stride.
 constexpr size_t kMaxTransfer = size_t{1} << 30;
 
@@ -54,21 +55,31 @@ void throw_system_error(std::string_view action, const fs::path& path, int error
   throw_user_error("cannot {} {}: {}; {}", action, path.string(), message_of(error_number), what_to_do);
 }
 
-File::File(fs::path path, int flags, std::string_view action) : path_(std::move(path)) {
+File::File(fs::path path, int flags, std::string_view action, FileSystem& files)
+    : files_(&files), path_(std::move(path)) {
+  int error = 0;
   do {
-    descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, kFileMode);
-  } while (descriptor_ < 0 && errno == EINTR);
-  if (descriptor_ < 0) throw_system_error(action, path_, errno);
+    error = files.open(path_, flags, descriptor_);
+  } while (error == EINTR);
+  if (error != 0) throw_system_error(action, path_, error);
 }
 
-File File::open_for_reading(const fs::path& path) { return File(path, O_RDONLY, "open"); }
-File File::open_for_update(const fs::path& path) { return File(path, O_RDWR, "open for writing"); }
-File File::create(const fs::path& path) { return File(path, O_RDWR | O_CREAT | O_TRUNC, "create"); }
+File File::open_for_reading(const fs::path& path) { return File(path, O_RDONLY, "open", disk()); }
+File File::open_for_update(const fs::path& path, FileSystem& files) {
+  return File(path, O_RDWR, "open for writing", files);
+}
+File File::open_or_create(const fs::path& path, FileSystem& files) {
+  return File(path, O_RDWR | O_CREAT, "create", files);
+}
+File File::create(const fs::path& path, FileSystem& files) {
+  return File(path, O_RDWR | O_CREAT | O_TRUNC, "create", files);
+}
 
-File::File(File&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+File::File(File&& other) noexcept
+    : files_(other.files_), path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 File::~File() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  if (descriptor_ >= 0) files_->close(descriptor_);
 }
 
 int64_t File::size() const {
@@ -96,15 +107,19 @@ void File::write(int64_t offset, std::span<const std::byte> bytes) {
   size_t done = 0;
   while (done < bytes.size()) {
     const size_t wanted = std::min(bytes.size() - done, kMaxTransfer);
-    const ssize_t n = ::pwrite(descriptor_, bytes.data() + done, wanted, offset + static_cast<int64_t>(done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw_system_error("write", path_, errno);
-    done += static_cast<size_t>(n);
+    size_t written = 0;
+    const int error =
+        files_->write(descriptor_, offset + static_cast<int64_t>(done), bytes.subspan(done, wanted), written);
+    if (error == EINTR) continue;
+    if (error != 0) throw_system_error("write", path_, error);
+    done += written;
   }
 }
 
 void File::resize(int64_t size) {
-  if (::ftruncate(descriptor_, size) != 0) throw_system_error("set the size of", path_, errno);
+  if (const int error = files_->resize(descriptor_, size); error != 0) {
+    throw_system_error("set the size of", path_, error);
+  }
 }
 
 void File::start_writeback(int64_t offset, int64_t size) noexcept {
@@ -113,17 +128,18 @@ void File::start_writeback(int64_t offset, int64_t size) noexcept {
 }
 
 void File::sync() {
-  if (::fsync(descriptor_) != 0) throw_system_error("write to disk", path_, errno);
+  if (const int error = files_->sync(descriptor_); error != 0) throw_system_error("write to disk", path_, error);
 }
 
-void sync_folder(const fs::path& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) throw_system_error("open folder", folder, errno);
-  const int result = ::fsync(descriptor);
-  const int error_number = errno;
-  ::close(descriptor);
+void sync_folder(const fs::path& folder, FileSystem& files) {
+  int descriptor = -1;
+  if (const int error = files.open(folder, O_RDONLY | O_DIRECTORY, descriptor); error != 0) {
+    throw_system_error("open folder", folder, error);
+  }
+  const int error = files.sync(descriptor);
+  files.close(descriptor);
   // Some network file systems have no fsync for folders and say EINVAL: their renames are on the server already.
-  if (result != 0 && error_number != EINVAL) throw_system_error("write to disk the folder", folder, error_number);
+  if (error != 0 && error != EINVAL) throw_system_error("write to disk the folder", folder, error);
 }
 
 std::string read_text_file(const fs::path& path, int64_t max_size) {
@@ -138,35 +154,41 @@ std::string read_text_file(const fs::path& path, int64_t max_size) {
   return text;
 }
 
-void write_text_file(const fs::path& path, std::string_view text) {
-  File file = File::create(path);
+void write_text_file(const fs::path& path, std::string_view text, FileSystem& files) {
+  File file = File::create(path, files);
   file.write(0, std::as_bytes(std::span(text)));
   file.sync();
 }
 
-void replace_text_file(const fs::path& path, std::string_view text) {
+void replace_text_file(const fs::path& path, std::string_view text, FileSystem& files) {
   const fs::path temporary = path.string() + ".tmp";
   try {
-    write_text_file(temporary, text);
-    rename_path(temporary, path);
+    write_text_file(temporary, text, files);
+    rename_path(temporary, path, files);
   } catch (...) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
+    files.remove_file(temporary);
     throw;
   }
-  sync_folder(path.has_parent_path() ? path.parent_path() : fs::path("."));
+  sync_folder(path.has_parent_path() ? path.parent_path() : fs::path("."), files);
 }
 
-void rename_path(const fs::path& from, const fs::path& to) {
-  if (std::rename(from.c_str(), to.c_str()) != 0)
-    throw_system_error("rename to " + to.string() + " the file", from, errno);
+void rename_path(const fs::path& from, const fs::path& to, FileSystem& files) {
+  if (const int error = files.rename(from, to); error != 0) {
+    throw_system_error("rename to " + to.string() + " the file", from, error);
+  }
 }
 
-void make_folders(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw_system_error("create folder", folder, error.value());
-  if (!fs::is_directory(folder, error)) throw_system_error("use as a folder", folder, ENOTDIR);
+void make_folders(const fs::path& folder, FileSystem& files) {
+  std::error_code ignored;
+  if (fs::is_directory(folder, ignored)) return;
+  const fs::path parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
+  // "a/" is the folder "a".
+  if (!folder.has_filename()) return make_folders(parent, files);
+  make_folders(parent, files);
+  const int error = files.make_folder(folder);
+  if (error == EEXIST && fs::is_directory(folder, ignored)) return;  // somebody else was faster
+  if (error != 0) throw_system_error("create folder", folder, error == EEXIST ? ENOTDIR : error);
+  sync_folder(parent, files);
 }
 
 void check_writable(const fs::path& folder) {
@@ -177,10 +199,24 @@ void check_writable(const fs::path& folder) {
   fs::remove(probe, ignored);
 }
 
-void remove_folder(const fs::path& folder) {
+void remove_folder(const fs::path& folder, FileSystem& files) {
   std::error_code error;
-  fs::remove_all(folder, error);
-  if (error) throw_system_error("remove", folder, error.value());
+  std::vector<fs::path> inside;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    inside.push_back(entry->path());
+  }
+  if (error == std::errc::no_such_file_or_directory) return;
+  if (error) throw_system_error("list", folder, error.value());
+  for (const fs::path& path : inside) {
+    if (fs::is_directory(fs::symlink_status(path, error))) {
+      remove_folder(path, files);
+    } else if (const int failed = files.remove_file(path); failed != 0 && failed != ENOENT) {
+      throw_system_error("remove", path, failed);
+    }
+  }
+  if (const int failed = files.remove_folder(folder); failed != 0 && failed != ENOENT) {
+    throw_system_error("remove", folder, failed);
+  }
 }
 
 }  // namespace mpzero::io

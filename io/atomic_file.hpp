@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "io/file_system.hpp"
+
 namespace mpzero::io {
 
 // Throws what a failed system call means to the user: "cannot ACTION PATH: REASON". A reason the user can mend (no
@@ -18,9 +20,11 @@ class File {
  public:
   static File open_for_reading(const std::filesystem::path& path);
   // Opens an existing file for writing in place, its contents kept.
-  static File open_for_update(const std::filesystem::path& path);
+  static File open_for_update(const std::filesystem::path& path, FileSystem& files = disk());
+  // Opens the file for writing in place, and makes it, empty, if it is not there.
+  static File open_or_create(const std::filesystem::path& path, FileSystem& files = disk());
   // Makes the file anew.
-  static File create(const std::filesystem::path& path);
+  static File create(const std::filesystem::path& path, FileSystem& files = disk());
 
   File(File&& other) noexcept;
   File& operator=(File&&) = delete;
@@ -39,28 +43,30 @@ class File {
   void sync();
 
  private:
-  File(std::filesystem::path path, int flags, std::string_view action);
+  File(std::filesystem::path path, int flags, std::string_view action, FileSystem& files);
 
+  FileSystem* files_;
   std::filesystem::path path_;
   int descriptor_ = -1;
 };
 
 // Makes the entries of `folder` (names made, renamed, removed) outlive a crash of the machine.
-void sync_folder(const std::filesystem::path& folder);
+void sync_folder(const std::filesystem::path& folder, FileSystem& files = disk());
 
 // The whole file as text. Throws UserError when it is larger than `max_size` bytes.
 std::string read_text_file(const std::filesystem::path& path, int64_t max_size);
 
 // Writes and syncs `path`; its folder is not synced.
-void write_text_file(const std::filesystem::path& path, std::string_view text);
+void write_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk());
 
 // Replaces `path` in one step: whoever reads it, also after a crash, finds the old or the new text, never a mixture.
-void replace_text_file(const std::filesystem::path& path, std::string_view text);
+void replace_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk());
 
-// std::filesystem::rename, create_directories, remove_all with errors as above.
-void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
-void make_folders(const std::filesystem::path& folder);
-void remove_folder(const std::filesystem::path& folder);
+void rename_path(const std::filesystem::path& from, const std::filesystem::path& to, FileSystem& files = disk());
+// Makes the folder and those above it that are missing; they outlive a crash of the machine.
+void make_folders(const std::filesystem::path& folder, FileSystem& files = disk());
+// Removes the folder, if it is there, with all that is in it.
+void remove_folder(const std::filesystem::path& folder, FileSystem& files = disk());
 // Makes the folder if need be and throws unless files can be made in it.
 void check_writable(const std::filesystem::path& folder);
 

@@ -14,6 +14,7 @@
 #include "base/parameter_source.hpp"
 #include "base/parameter_spec.hpp"
 #include "base/process_group.hpp"
+#include "io/file_system.hpp"
 
 namespace mpzero::io {
 
@@ -53,8 +54,9 @@ void save_checkpoint(const std::filesystem::path& checkpoint_dir, const std::str
                      ProcessGroup& group);
 
 // Removes all but the newest `keep_last` checkpoints of `checkpoint_dir` (never the one `latest` names); 0 keeps all.
-// Rank 0 only.
-void prune_checkpoints(const std::filesystem::path& checkpoint_dir, const std::string& model_type, int64_t keep_last);
+// The newest are those saved last, and only whole ones count. Rank 0 only.
+void prune_checkpoints(const std::filesystem::path& checkpoint_dir, const std::string& model_type, int64_t keep_last,
+                       FileSystem& files = disk());
 
 // The checkpoint that `<checkpoint_dir>/latest` names, if there is such a file. Throws UserError naming both where it
 // names nothing.

@@ -6,7 +6,8 @@
 #include "base/error.hpp"
 #include "io/checksum.hpp"
 #include "io/hdf5.hpp"
-#include "io/parallel_blocks.hpp"
+#include "io/output_file.hpp"
+#include "io/scratch_file.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -15,24 +16,75 @@ namespace {
 
 constexpr int64_t kFormatVersion = 1;
 
-// Below this many blocks the threads would cost more than they save.
-constexpr int64_t kBlocksWorthThreads = 4;
+// The values of a data set of two pages go to the disk without a copy if they begin at a page.
+constexpr uint64_t kAlignment = OutputFile::kAlignment;
 
-void write_dataset(File& file, ShardDataset& dataset, std::span<const float> values) {
-  if (static_cast<int64_t>(values.size()) != dataset.count) {
-    throw_failure("unit {} came with {} values of {} where its shard has {}", dataset.unit, values.size(),
+// A file before its values are known.
+struct Layout {
+  int64_t size = 0;
+  std::vector<ShardDataset> datasets;  // by offset
+  std::vector<size_t> shards;          // that these are of
+  std::vector<std::byte> structure;    // what belongs to no data set, in order
+};
+
+// What `file` holds outside of the data sets of `layout`.
+std::vector<std::byte> read_structure(const File& file, const Layout& layout) {
+  std::vector<std::byte> structure;
+  const auto add = [&](int64_t begin, int64_t end) {
+    const size_t before = structure.size();
+    structure.resize(before + static_cast<size_t>(end - begin));
+    file.read(begin, std::span(structure).subspan(before));
+  };
+  int64_t position = 0;
+  for (const ShardDataset& dataset : layout.datasets) {
+    add(position, dataset.offset);
+    position = dataset.offset + dataset.bytes();
+  }
+  add(position, layout.size);
+  return structure;
+}
+
+Layout lay_out(std::span<const UnitShard> shards) {
+  const ScratchFile scratch;
+  hdf5::File file = hdf5::File::create(scratch.path(), kAlignment);
+  std::vector<std::pair<ShardDataset, size_t>> found;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const UnitShard& shard = shards[i];
+    if (shard.count == 0) continue;
+    if (shard.begin < 0 || shard.count < 0 || shard.begin + shard.count > shard.unit->numel()) {
+      throw_failure("shard [{}, {}) reaches out of unit {}, which has {} elements", shard.begin,
+                    shard.begin + shard.count, shard.unit->name, shard.unit->numel());
+    }
+    hdf5::Group group = file.create_group(shard.unit->name);
+    group.set_attribute("begin", shard.begin);
+    group.set_attribute("count", shard.count);
+    const uint64_t extent = static_cast<uint64_t>(shard.count);
+    for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+      const int64_t offset = group.reserve_dataset<float>(name_of(kind), std::span(&extent, 1));
+      found.emplace_back(ShardDataset{shard.unit->name, kind, shard.begin, shard.count, offset, {}}, i);
+    }
+  }
+  file.set_attribute("format_version", kFormatVersion);
+  file.close();
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first.offset < b.first.offset; });
+  const File laid_out = File::open_for_reading(scratch.path());
+  Layout layout;
+  layout.size = laid_out.size();
+  for (auto& [dataset, shard] : found) {
+    layout.datasets.push_back(std::move(dataset));
+    layout.shards.push_back(shard);
+  }
+  layout.structure = read_structure(laid_out, layout);
+  return layout;
+}
+
+std::span<const float> fetch_checked(const ShardValues& values, size_t shard, const ShardDataset& dataset) {
+  const std::span<const float> fetched = values.fetch(shard, dataset.kind);
+  if (static_cast<int64_t>(fetched.size()) != dataset.count) {
+    throw_failure("unit {} came with {} values of {} where its shard has {}", dataset.unit, fetched.size(),
                   name_of(dataset.kind), dataset.count);
   }
-  const std::span<const std::byte> bytes = std::as_bytes(values);
-  dataset.checksums.resize(static_cast<size_t>(dataset.blocks()));
-  parallel_for(dataset.blocks(), dataset.blocks() < kBlocksWorthThreads ? 1 : io_threads(), [&](int64_t block) {
-    const int64_t begin = block * kChecksumBlockBytes;
-    const int64_t size = std::min(kChecksumBlockBytes, dataset.bytes() - begin);
-    const std::span<const std::byte> part = bytes.subspan(static_cast<size_t>(begin), static_cast<size_t>(size));
-    dataset.checksums[static_cast<size_t>(block)] = checksum(part);
-    file.write(dataset.offset + begin, part);
-  });
-  file.start_writeback(dataset.offset, dataset.bytes());
+  return fetched;
 }
 
 json to_json(std::span<const UnitSpec> units) {
@@ -63,50 +115,47 @@ std::vector<UnitSpec> units_from_json(const json& list) {
 }  // namespace
 
 ManifestFile write_optimizer_file(const fs::path& folder, const std::string& name, std::span<const UnitShard> shards,
-                                  const FetchShard& fetch) {
+                                  const ShardValues& values, const WriteOptions& options) {
   ManifestFile entry;
   if (std::all_of(shards.begin(), shards.end(), [](const UnitShard& shard) { return shard.count == 0; })) return entry;
-  const fs::path path = folder / name;
+  Layout layout = lay_out(shards);
   entry.name = name;
-  hdf5::File layout = hdf5::File::create(path);
-  std::vector<size_t> shard_of_dataset;
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const UnitShard& shard = shards[i];
-    if (shard.count == 0) continue;
-    if (shard.begin < 0 || shard.count < 0 || shard.begin + shard.count > shard.unit->numel()) {
-      throw_failure("shard [{}, {}) reaches out of unit {}, which has {} elements", shard.begin,
-                    shard.begin + shard.count, shard.unit->name, shard.unit->numel());
-    }
-    hdf5::Group group = layout.create_group(shard.unit->name);
-    group.set_attribute("begin", shard.begin);
-    group.set_attribute("count", shard.count);
-    const uint64_t extent = static_cast<uint64_t>(shard.count);
-    for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
-      const int64_t offset = group.reserve_dataset<float>(name_of(kind), std::span(&extent, 1));
-      entry.datasets.push_back({shard.unit->name, kind, shard.begin, shard.count, offset, {}});
-      shard_of_dataset.push_back(i);
-    }
-  }
-  layout.set_attribute("format_version", kFormatVersion);
-  layout.close();
+  entry.size = layout.size;
+  entry.structure_checksum = checksum(layout.structure);
 
-  File file = File::open_for_update(path);
-  for (size_t i = 0; i < entry.datasets.size(); ++i) {
-    ShardDataset& dataset = entry.datasets[i];
-    write_dataset(file, dataset, fetch(shard_of_dataset[i], dataset.kind));
+  OutputFile file(folder / name, {.expected_size = layout.size, .stop = options.stop}, *options.files);
+  std::vector<OutputFile::Piece> pieces;
+  std::span<const std::byte> structure = layout.structure;
+  int64_t position = 0;
+  const auto add = [&](std::span<const std::byte> bytes, std::span<uint64_t> checksums) {
+    pieces.push_back({bytes, checksums});
+    position += static_cast<int64_t>(bytes.size());
+  };
+  const auto add_structure = [&](int64_t end) {
+    const auto bytes = static_cast<size_t>(end - position);
+    add(structure.first(bytes), {});
+    structure = structure.subspan(bytes);
+  };
+  for (size_t i = 0; i < layout.datasets.size(); ++i) {
+    ShardDataset& dataset = layout.datasets[i];
+    add_structure(dataset.offset);
+    dataset.checksums.resize(static_cast<size_t>(dataset.blocks()));
+    add(std::as_bytes(fetch_checked(values, layout.shards[i], dataset)), dataset.checksums);
+    if (values.all_stay) continue;
+    file.append(pieces);
+    pieces.clear();
   }
-  std::sort(entry.datasets.begin(), entry.datasets.end(),
-            [](const ShardDataset& a, const ShardDataset& b) { return a.offset < b.offset; });
-  entry.size = file.size();
-  entry.structure_checksum = structure_checksum(file, entry.datasets, entry.size);
-  file.sync();
+  add_structure(layout.size);
+  file.append(pieces);
+  file.finish();
+  entry.datasets = std::move(layout.datasets);
   return entry;
 }
 
-ManifestFile write_model_states(const fs::path& folder, const ModelStates& states) {
+ManifestFile write_model_states(const fs::path& folder, const ModelStates& states, FileSystem& files) {
   const TrainingProgress& progress = states.progress;
-  const fs::path path = folder / kModelStatesName;
-  hdf5::File out = hdf5::File::create(path);
+  const ScratchFile scratch;
+  hdf5::File out = hdf5::File::create(scratch.path());
   out.set_attribute("format_version", kFormatVersion);
   out.set_attribute("global_steps", progress.step);
   out.set_attribute("tokens_seen", progress.tokens_seen);
@@ -121,11 +170,13 @@ ManifestFile write_model_states(const fs::path& folder, const ModelStates& state
   out.set_attribute("param_shapes", to_json(states.units).dump());
   out.close();
 
-  File file = File::open_for_update(path);
-  ManifestFile entry{kModelStatesName, file.size(), 0, {}};
-  entry.structure_checksum = structure_checksum(file, {}, entry.size);
-  file.sync();
-  return entry;
+  const File laid_out = File::open_for_reading(scratch.path());
+  std::vector<std::byte> bytes(static_cast<size_t>(laid_out.size()));
+  laid_out.read(0, bytes);
+  OutputFile file(folder / kModelStatesName, {.expected_size = laid_out.size()}, files);
+  file.append(bytes);
+  file.finish();
+  return {kModelStatesName, file.size(), checksum(bytes), {}};
 }
 
 ModelStates read_model_states(const fs::path& path) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -12,23 +13,39 @@
 // The two kinds of HDF5 files of a checkpoint.
 //
 // An optimizer file holds a group for each unit, with the attributes `begin` and `count`, and in it one-dimensional
-// float data sets `master`, `exp_avg` and `exp_avg_sq`. HDF5 lays the file out; the values go straight to the offsets
-// that it gave them, by several threads, because the library itself would take them one call at a time.
+// float data sets `master`, `exp_avg` and `exp_avg_sq`. HDF5 lays the file out in memory, where it has a few KiB
+// without the values; then structure and values go to the disk from the file's beginning to its end.
 namespace mpzero::io {
 
+// A rank's values of one kind of one of its shards.
 using FetchShard = std::function<std::span<const float>(size_t shard, StateKind kind)>;
+
+struct ShardValues {
+  FetchShard fetch;
+  // Whether all spans that `fetch` yields stay valid; else each does until the next call. Memory at multiples of
+  // OutputFile::kAlignment goes to the disk without a copy.
+  bool all_stay = false;
+};
+
+struct WriteOptions {
+  FileSystem* files = &disk();
+  // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
+  std::stop_token stop{};  // makes writing throw Failure soon
+};
 
 // Writes and syncs `folder/name`. Shards without elements are left out; with none at all no file is written and the
 // answer's name is empty.
 ManifestFile write_optimizer_file(const std::filesystem::path& folder, const std::string& name,
-                                  std::span<const UnitShard> shards, const FetchShard& fetch);
+                                  std::span<const UnitShard> shards, const ShardValues& values,
+                                  const WriteOptions& options = {});
 
 struct ModelStates {
   TrainingProgress progress;
   std::vector<UnitSpec> units;
 };
 
-ManifestFile write_model_states(const std::filesystem::path& folder, const ModelStates& states);
+ManifestFile write_model_states(const std::filesystem::path& folder, const ModelStates& states,
+                                FileSystem& files = disk());
 ModelStates read_model_states(const std::filesystem::path& file);
 
 }  // namespace mpzero::io

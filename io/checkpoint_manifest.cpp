@@ -39,6 +39,7 @@ json to_json(const ManifestFile& file) {
                         {"offset", dataset.offset},
                         {"xxh3_64", std::move(checksums)}});
   }
+  if (file.has_own_checksums) return {{"name", file.name}, {"size", file.size}, {"has_own_checksums", true}};
   return {{"name", file.name},
           {"size", file.size},
           {"structure_xxh3_64", to_hex(file.structure_checksum)},
@@ -55,6 +56,8 @@ ManifestFile file_from_json(const json& object) {
   require(!file.name.empty() && file.name.find('/') == std::string::npos && file.name[0] != '.',
           "a name with a folder");
   file.size = object.at("size").get<int64_t>();
+  file.has_own_checksums = object.value("has_own_checksums", false);
+  if (file.has_own_checksums) return file;
   file.structure_checksum = from_hex(object.at("structure_xxh3_64").get<std::string>());
   int64_t end = 0;
   for (const json& entry : object.at("datasets")) {
@@ -102,14 +105,17 @@ std::string optimizer_file_name(const std::string& dtype, int rank) {
 std::string to_text(const ManifestFile& file) { return to_json(file).dump(); }
 ManifestFile manifest_file_from_text(const std::string& text) { return file_from_json(json::parse(text)); }
 
-void write_manifest(const fs::path& folder, const Manifest& manifest) {
+void write_manifest(const fs::path& folder, const Manifest& manifest, FileSystem& file_system) {
   json files = json::array();
   for (const ManifestFile& file : manifest.files) files.push_back(to_json(file));
-  const json content = {
-      {"format_version", kFormatVersion}, {"block_bytes", kChecksumBlockBytes}, {"files", std::move(files)}};
+  const json content = {{"format_version", kFormatVersion},
+                        {"block_bytes", kChecksumBlockBytes},
+                        {"generation", manifest.generation},
+                        {"saved_at", manifest.saved_at},
+                        {"files", std::move(files)}};
   const std::string text = fmt::format("{{\"content\":{},\n\"content_xxh3_64\":\"{}\"}}\n", content.dump(),
                                        checksum_of_text(content.dump()));
-  write_text_file(folder / kManifestName, text);
+  write_text_file(folder / kManifestName, text, file_system);
 }
 
 Manifest read_manifest(const fs::path& folder) {
@@ -142,13 +148,20 @@ Manifest read_manifest(const fs::path& folder) {
     if (document.at("block_bytes").get<int64_t>() != kChecksumBlockBytes) {
       throw std::invalid_argument("checksums of other blocks");
     }
+    manifest.generation = document.value("generation", int64_t{0});
+    manifest.saved_at = document.value("saved_at", std::string());
     for (const json& file : document.at("files")) manifest.files.push_back(file_from_json(file));
   } catch (const json::exception& unexpected) {
     throw_damaged(path, unexpected.what());
   } catch (const std::invalid_argument& unexpected) {
     throw_damaged(path, fmt::format("it lists {}", unexpected.what()));
   }
+  return manifest;
+}
+
+void check_sizes(const fs::path& folder, const Manifest& manifest) {
   for (const ManifestFile& file : manifest.files) {
+    std::error_code error;
     const fs::path shard = folder / file.name;
     const uintmax_t size = fs::file_size(shard, error);
     if (error == std::errc::no_such_file_or_directory) throw_damaged(shard, "the file is missing");
@@ -158,7 +171,6 @@ Manifest read_manifest(const fs::path& folder) {
                                        size < static_cast<uintmax_t>(file.size) ? "truncated" : "another file"));
     }
   }
-  return manifest;
 }
 
 void check_complete(const Manifest& manifest, std::span<const UnitSpec> units) {

@@ -8,6 +8,7 @@
 
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
+#include "io/checksum.hpp"
 
 // What `manifest.json` says of a checkpoint's files. It is written last: a folder without it is not a checkpoint.
 //
@@ -19,9 +20,6 @@ namespace mpzero::io {
 
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kModelStatesName = "mp_rank_00_model_states.h5";
-// A multiple of what file systems move at once, yet small beside a shard, since a read may verify one block too many at
-// each end.
-inline constexpr int64_t kChecksumBlockBytes = 4 << 20;
 
 // `count` floats of a unit from element `begin`, at byte `offset` of the file.
 struct ShardDataset {
@@ -41,9 +39,16 @@ struct ManifestFile {
   int64_t size = 0;
   uint64_t structure_checksum = 0;     // of all bytes that belong to no data set, in order
   std::vector<ShardDataset> datasets;  // by offset
+  // Of DeepSpeed's format: the file is an archive with checksums of its own, and the manifest has but its name and
+  // size.
+  bool has_own_checksums = false;
 };
 
 struct Manifest {
+  // Counts the saves into a folder of checkpoints, from 1: the larger the later, whatever steps the names speak of. 0:
+  // written before there was such a count.
+  int64_t generation = 0;
+  std::string saved_at;  // UTC, "2026-11-21T03:14:15Z"; empty: not known
   std::vector<ManifestFile> files;
 };
 
@@ -57,9 +62,11 @@ std::string to_text(const ManifestFile& file);
 ManifestFile manifest_file_from_text(const std::string& text);
 
 // Writes and syncs the manifest of `folder`.
-void write_manifest(const std::filesystem::path& folder, const Manifest& manifest);
-// Reads it back and checks it against itself and against the sizes of the files. Throws UserError naming the file.
+void write_manifest(const std::filesystem::path& folder, const Manifest& manifest, FileSystem& files = disk());
+// Reads it back and checks it against itself. Throws UserError naming the file.
 Manifest read_manifest(const std::filesystem::path& folder);
+// Checks the sizes of the files. Throws UserError naming the first that has another.
+void check_sizes(const std::filesystem::path& folder, const Manifest& manifest);
 
 // Checks that the files hold every element of every unit exactly once for each kind. Throws Failure naming the unit.
 void check_complete(const Manifest& manifest, std::span<const UnitSpec> units);

@@ -13,6 +13,7 @@
 #include "io/checkpoint_files.hpp"
 #include "io/checkpoint_manifest.hpp"
 #include "io/checksum.hpp"
+#include "io/input_file.hpp"
 #include "io/parallel_blocks.hpp"
 
 namespace mpzero::io {
@@ -45,7 +46,7 @@ class ShardFile {
 
   // Elements [begin, begin + out.size()) of the data set; every block they touch has been verified once.
   void read(Piece& piece, int64_t begin, std::span<float> out) {
-    const File& from = file();
+    const InputFile& from = file();
     const int64_t end = begin + static_cast<int64_t>(out.size());
     const int64_t first = begin / kFloatsPerBlock;
     const int64_t blocks = (end + kFloatsPerBlock - 1) / kFloatsPerBlock - first;
@@ -73,11 +74,11 @@ class ShardFile {
   }
 
  private:
-  const File& file() {
+  const InputFile& file() {
     const std::scoped_lock lock(opening_);
     if (!file_) {
-      File opened = File::open_for_reading(path_);
-      if (structure_checksum(opened, entry_.datasets, entry_.size) != entry_.structure_checksum) {
+      InputFile opened(path_);
+      if (structure_checksum(opened.file(), entry_.datasets, entry_.size) != entry_.structure_checksum) {
         throw_damaged(path_, "the checksum of its structure does not match");
       }
       file_.emplace(std::move(opened));
@@ -96,7 +97,7 @@ class ShardFile {
   const ManifestFile& entry_;
   std::deque<Piece> pieces_;
   std::mutex opening_;
-  std::optional<File> file_;
+  std::optional<InputFile> file_;
 };
 
 }  // namespace
@@ -113,6 +114,7 @@ struct CheckpointReader::Impl {
   };
 
   explicit Impl(fs::path path) : folder(std::move(path)), manifest(read_manifest(folder)) {
+    check_sizes(folder, manifest);
     for (const ManifestFile& entry : manifest.files) {
       ShardFile& file = files.emplace_back(folder, entry);
       for (Piece& piece : file.pieces()) {

@@ -1,12 +1,17 @@
+#include "io/checkpoint_save.hpp"
+
+#include <fmt/chrono.h>
+
 #include <chrono>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/error.hpp"
-#include "io/checkpoint.hpp"
-#include "io/checkpoint_files.hpp"
+#include "io/checkpoint_catalog.hpp"
 #include "io/checkpoint_folder.hpp"
 #include "io/checkpoint_manifest.hpp"
+#include "io/deepspeed_checkpoint_writer.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -23,39 +28,116 @@ void wait_until_visible(const fs::path& folder) {
   }
 }
 
+std::string now() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
+}
+
+std::vector<UnitSpec> units_of(const SaveJob& job) {
+  std::vector<UnitSpec> units;
+  units.reserve(job.shards.size());
+  for (const UnitShard& shard : job.shards) units.push_back(*shard.unit);
+  return units;
+}
+
+std::vector<ManifestFile> finish_hdf5(const SaveJob& job, const fs::path& staging,
+                                      const std::vector<std::string>& shard_files, FileSystem& files) {
+  const ModelStates states{job.progress, units_of(job)};
+  Manifest manifest;
+  manifest.files.push_back(write_model_states(staging, states, files));
+  for (const std::string& text : shard_files) {
+    if (!text.empty()) manifest.files.push_back(manifest_file_from_text(text));
+  }
+  check_complete(manifest, states.units);
+  return std::move(manifest.files);
+}
+
+std::vector<ManifestFile> finish_deepspeed(const SaveJob& job, const fs::path& staging,
+                                           const std::vector<std::string>& written, FileSystem& files) {
+  const DeepSpeedPlan plan(job.progress, units_of(job), *job.deepspeed);
+  finish_deepspeed_files(staging, plan, written, files);
+  std::vector<ManifestFile> entries;
+  for (const DeepSpeedPlan::PlannedFile& planned : plan.files()) {
+    entries.push_back({.name = planned.name,
+                       .size = planned.layout.file_bytes(),
+                       .structure_checksum = 0,
+                       .datasets = {},
+                       .has_own_checksums = true});
+  }
+  return entries;
+}
+
 }  // namespace
+
+void begin_save(const SaveJob& job, ProcessGroup& group, FileSystem& files) {
+  run_on_all_ranks(group, [&] {
+    if (group.rank() != 0) return;
+    try {
+      begin_staging(job.checkpoint_dir, job.tag, files);
+    } catch (...) {
+      discard_staging(job.checkpoint_dir, job.tag, files);
+      throw;
+    }
+  });
+}
+
+std::string write_shards(const SaveJob& job, int rank, const ShardValues& values, const WriteOptions& options) {
+  const fs::path staging = staging_folder(job.checkpoint_dir, job.tag);
+  wait_until_visible(staging);
+  if (job.deepspeed) {
+    const DeepSpeedPlan plan(job.progress, units_of(job), *job.deepspeed);
+    return write_deepspeed_shards(staging, plan, job.shards, values, options);
+  }
+  const ManifestFile file =
+      write_optimizer_file(staging, optimizer_file_name(job.progress.dtype, rank), job.shards, values, options);
+  return file.name.empty() ? "" : to_text(file);
+}
+
+Published publish_save(const SaveJob& job, const std::vector<std::string>& shard_files, FileSystem& files) {
+  const fs::path staging = staging_folder(job.checkpoint_dir, job.tag);
+  Manifest manifest;
+  manifest.generation = next_generation(job.checkpoint_dir);
+  manifest.saved_at = now();
+  manifest.files = job.deepspeed ? finish_deepspeed(job, staging, shard_files, files)
+                                 : finish_hdf5(job, staging, shard_files, files);
+  write_manifest(staging, manifest, files);
+  publish(job.checkpoint_dir, job.tag, files);
+  Published published;
+  for (const ManifestFile& file : manifest.files) published.bytes += file.size;
+  try {
+    prune_checkpoints(job.checkpoint_dir, job.model_type, job.keep_last, files);
+  } catch (const std::exception& error) {
+    published.remark = fmt::format("older checkpoints stay for now: {}", error.what());
+  }
+  return published;
+}
+
+Published save_checkpoint(const SaveJob& job, const ShardValues& values, ProcessGroup& group, FileSystem& files) {
+  const bool leader = group.rank() == 0;
+  begin_save(job, group, files);
+  try {
+    std::string shard_file;
+    run_on_all_ranks(group, [&] { shard_file = write_shards(job, group.rank(), values, {.files = &files}); });
+    const std::vector<std::string> shard_files = group.all_gather(shard_file);
+    Published published;
+    run_on_all_ranks(group, [&] {
+      if (leader) published = publish_save(job, shard_files, files);
+    });
+    return published;
+  } catch (...) {
+    if (leader) discard_staging(job.checkpoint_dir, job.tag, files);
+    throw;
+  }
+}
 
 void save_checkpoint(const fs::path& checkpoint_dir, const std::string& tag, const TrainingProgress& progress,
                      std::span<const UnitShard> shards, const FetchShard& fetch, ProcessGroup& group) {
-  const bool leader = group.rank() == 0;
-  const fs::path staging = staging_folder(checkpoint_dir, tag);
-  run_on_all_ranks(group, [&] {
-    if (leader) begin_staging(checkpoint_dir, tag);
-  });
-  try {
-    ManifestFile shard_file;
-    run_on_all_ranks(group, [&] {
-      wait_until_visible(staging);
-      shard_file = write_optimizer_file(staging, optimizer_file_name(progress.dtype, group.rank()), shards, fetch);
-    });
-    const std::vector<std::string> shard_files = group.all_gather(shard_file.name.empty() ? "" : to_text(shard_file));
-    run_on_all_ranks(group, [&] {
-      if (!leader) return;
-      ModelStates states{progress, {}};
-      for (const UnitShard& shard : shards) states.units.push_back(*shard.unit);
-      Manifest manifest;
-      manifest.files.push_back(write_model_states(staging, states));
-      for (const std::string& text : shard_files) {
-        if (!text.empty()) manifest.files.push_back(manifest_file_from_text(text));
-      }
-      check_complete(manifest, states.units);
-      write_manifest(staging, manifest);
-      publish(checkpoint_dir, tag);
-    });
-  } catch (...) {
-    if (leader) discard_staging(checkpoint_dir, tag);
-    throw;
-  }
+  save_checkpoint(SaveJob{.checkpoint_dir = checkpoint_dir,
+                          .tag = tag,
+                          .progress = progress,
+                          .shards = {shards.begin(), shards.end()},
+                          .model_type = {}},
+                  {.fetch = fetch}, group, disk());
 }
 
 }  // namespace mpzero::io

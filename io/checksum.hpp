@@ -9,6 +9,10 @@
 
 namespace mpzero::io {
 
+// Large data are checksummed in blocks of this size: a multiple of what file systems move at once, yet small beside a
+// shard, since a read may verify one block too many at each end.
+inline constexpr int64_t kChecksumBlockBytes = 4 << 20;
+
 // XXH3 with 64 bits: finds damage, does not resist forgery. Hashes faster than memory delivers.
 uint64_t checksum(std::span<const std::byte> bytes);
 

@@ -355,6 +355,8 @@ int64_t Group::reserve_dataset(const std::string& name, Type type, std::span<con
   const Handle properties(H5Pcreate(H5P_DATASET_CREATE), &H5Pclose);
   H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY);
   H5Pset_fill_time(properties.id(), H5D_FILL_TIME_NEVER);
+  // The same contents are the same bytes, whenever they are written.
+  H5Pset_obj_track_times(properties.id(), false);
   const Handle handle(
       H5Dcreate2(handle_.id(), name.c_str(), native(type), space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
       &H5Dclose);
@@ -368,9 +370,12 @@ int64_t Group::reserve_dataset(const std::string& name, Type type, std::span<con
 File::File(Handle handle, Handle root, std::filesystem::path path)
     : Group(std::move(root), std::move(path), "/"), file_handle_(std::move(handle)) {}
 
-File File::create(const std::filesystem::path& path) {
+File File::create(const std::filesystem::path& path, uint64_t alignment) {
   const Lock lock;
   const Handle access = without_file_lock();
+  if (alignment > 1 && H5Pset_alignment(access.id(), alignment, alignment) < 0) {
+    throw_failure("H5Pset_alignment failed: {}", reason());
+  }
   Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), &H5Fclose);
   if (!file) throw_not_written("create " + path.string(), path);
   Handle root(H5Gopen2(file.id(), "/", H5P_DEFAULT), &H5Gclose);

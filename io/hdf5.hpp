@@ -197,8 +197,9 @@ class Group : public Node {
 // An open file, which is also its root group. Objects opened from it must not outlive it.
 class File : public Group {
  public:
-  // Makes the file; what was there before is lost. Give a temporary name and rename it after close().
-  static File create(const std::filesystem::path& path);
+  // Makes the file; what was there before is lost. Give a temporary name and rename it after close(). Data sets of
+  // `alignment` bytes and more begin at a multiple of it in the file.
+  static File create(const std::filesystem::path& path, uint64_t alignment = 1);
   // For reading; any number of processes may. No file lock is taken, which shared file systems often lack.
   static File open(const std::filesystem::path& path);
 

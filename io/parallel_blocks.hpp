@@ -35,8 +35,8 @@ void parallel_for(int64_t count, int threads, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// How many threads move a rank's data between memory and the disk: a few saturate a disk, and several ranks share a
-// node.
-inline int io_threads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 4, 1U, 4U)); }
+// How many threads move a rank's data between memory and the disk: a few saturate a disk, one cannot while it also
+// hashes, and several ranks share a node.
+inline int io_threads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 4, 2U, 4U)); }
 
 }  // namespace mpzero::io

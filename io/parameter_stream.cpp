@@ -21,7 +21,7 @@ struct Piece {
 
 }  // namespace
 
-void stream_parameters(std::span<const Destination> destinations, const ParameterSource& source,
+void stream_parameters(std::span<const Destination> destinations, const ParameterSource& source, WeightType type,
                        const OnWritten& on_written) {
   std::vector<Piece> pieces;
   int64_t total = 0;
@@ -30,7 +30,7 @@ void stream_parameters(std::span<const Destination> destinations, const Paramete
     for (int64_t begin = 0; begin < numel; begin += kPieceFloats) {
       pieces.push_back({&destination, begin, std::min(kPieceFloats, numel - begin)});
     }
-    total += numel * static_cast<int64_t>(sizeof(float));
+    total += numel * bytes_of(type);
   }
   std::mutex progress_mutex;
   int64_t done = 0;
@@ -38,14 +38,24 @@ void stream_parameters(std::span<const Destination> destinations, const Paramete
   parallel_for(static_cast<int64_t>(pieces.size()), threads, [&](int64_t i) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
     thread_local std::vector<float> values;
+    thread_local std::vector<uint16_t> rounded;
     values.resize(static_cast<size_t>(piece.count));
     source.read(*piece.destination->parameter, piece.begin, values);
-    const auto bytes = std::as_bytes(std::span<const float>(values));
-    const int64_t offset = piece.destination->offset + piece.begin * static_cast<int64_t>(sizeof(float));
-    piece.destination->file->write(offset, bytes);
-    piece.destination->file->start_writeback(offset, static_cast<int64_t>(bytes.size()));
+    std::span<const std::byte> bytes = std::as_bytes(std::span<const float>(values));
+    if (type == WeightType::kBFloat16) {
+      rounded.resize(values.size());
+      std::transform(values.begin(), values.end(), rounded.begin(), &to_bfloat16);
+      bytes = std::as_bytes(std::span<const uint16_t>(rounded));
+    }
+    const int64_t position = piece.begin * bytes_of(type);
+    const auto size = static_cast<int64_t>(bytes.size());
+    File& file = *piece.destination->file;
+    file.write(piece.destination->offset + position, bytes);
+    file.start_writeback(piece.destination->offset + position, size);
+    const uint32_t crc = piece.destination->checksums != nullptr ? crc32_of(bytes) : 0;
     const std::scoped_lock lock(progress_mutex);
-    done += static_cast<int64_t>(bytes.size());
+    if (piece.destination->checksums != nullptr) piece.destination->checksums->add(position, position + size, crc);
+    done += size;
     if (on_written) on_written(done, total);
   });
 }

@@ -1,24 +1,30 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "base/parameter_source.hpp"
 #include "io/atomic_file.hpp"
-#include "io/safetensors.hpp"
+#include "io/float_formats.hpp"
+#include "io/range_checksums.hpp"
 
 namespace mpzero::io {
 
-// Where a parameter's fp32 values go.
+// Told now and then, from one thread at a time, how many bytes of how many have been written.
+using OnWritten = std::function<void(int64_t done, int64_t total)>;
+
+// Where a parameter's values go.
 struct Destination {
   const ParameterSpec* parameter = nullptr;
   File* file = nullptr;
   int64_t offset = 0;
+  RangeChecksums* checksums = nullptr;  // gets those of the bytes, from the parameter's first on, if it is there
 };
 
-// Copies every parameter from `source` to its place in pieces of 4 MiB, several threads at once, whatever the sizes of
-// the parameters. Does not sync.
-void stream_parameters(std::span<const Destination> destinations, const ParameterSource& source,
+// Copies every parameter from `source` to its place in pieces of 4 MiB of fp32, several threads at once, whatever the
+// sizes of the parameters. Does not sync.
+void stream_parameters(std::span<const Destination> destinations, const ParameterSource& source, WeightType type,
                        const OnWritten& on_written);
 
 }  // namespace mpzero::io

@@ -2,13 +2,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/parameter_source.hpp"
+#include "io/parameter_stream.hpp"
 
 namespace mpzero::io {
 
@@ -31,15 +31,13 @@ class SafetensorsSource final : public ParameterSource {
   std::unique_ptr<Impl> impl_;
 };
 
-// Told now and then, from one thread at a time, how many bytes of how many have been written.
-using OnWritten = std::function<void(int64_t done, int64_t total)>;
-
-// Writes fp32 weights into the existing `folder` under the names that Hugging Face gives them: model.safetensors, or
+// Writes weights into the existing `folder` under the names that Hugging Face gives them: model.safetensors, or
 // model-00001-of-0000N.safetensors and model.safetensors.index.json when they exceed `max_shard_bytes` (a single larger
 // tensor gets a shard to itself). Streams: holds a few MiB for each thread, and reads `source` from several threads.
 // All files are synced. Returns their names.
 std::vector<std::string> write_safetensors(const std::filesystem::path& folder,
                                            std::span<const ParameterSpec> parameters, const ParameterSource& source,
-                                           int64_t max_shard_bytes, const OnWritten& on_written = nullptr);
+                                           int64_t max_shard_bytes, const OnWritten& on_written = nullptr,
+                                           WeightType type = WeightType::kFloat32);
 
 }  // namespace mpzero::io

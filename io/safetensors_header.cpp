@@ -114,13 +114,14 @@ std::map<std::string, StoredTensor> read_safetensors_header(const File& file) {
   return tensors;
 }
 
-std::string safetensors_header(std::span<const ParameterSpec> parameters) {
+std::string safetensors_header(std::span<const ParameterSpec> parameters, WeightType type) {
+  const char* dtype = type == WeightType::kFloat32 ? "F32" : "BF16";
   json header;
   header[kMetadata] = {{"format", "pt"}};
   int64_t offset = 0;
   for (const ParameterSpec& parameter : parameters) {
-    const int64_t end = offset + parameter.numel() * static_cast<int64_t>(sizeof(float));
-    header[parameter.name] = {{"dtype", "F32"}, {"shape", parameter.shape}, {"data_offsets", {offset, end}}};
+    const int64_t end = offset + parameter.numel() * bytes_of(type);
+    header[parameter.name] = {{"dtype", dtype}, {"shape", parameter.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump();

@@ -8,6 +8,7 @@
 
 #include "base/parameter_spec.hpp"
 #include "io/atomic_file.hpp"
+#include "io/float_formats.hpp"
 
 // The layout of a safetensors file: 8 bytes little-endian length of the header, the header (JSON, name to dtype, shape
 // and data_offsets), then the tensors' bytes; see https://github.com/huggingface/safetensors#format.
@@ -27,8 +28,8 @@ int64_t element_bytes(const std::string& dtype);
 // within the file, do not overlap, and are as long as their shapes say. Throws UserError naming file and tensor.
 std::map<std::string, StoredTensor> read_safetensors_header(const File& file);
 
-// The 8 bytes and the header of a file that holds `parameters` as F32, one behind another in this order. Its length is
-// a multiple of 8.
-std::string safetensors_header(std::span<const ParameterSpec> parameters);
+// The 8 bytes and the header of a file that holds `parameters` as F32 or BF16, one behind another in this order. Its
+// length is a multiple of 8.
+std::string safetensors_header(std::span<const ParameterSpec> parameters, WeightType type);
 
 }  // namespace mpzero::io

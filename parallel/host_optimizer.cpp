@@ -182,13 +182,16 @@ bool HostOptimizer::ready(size_t unit) {
   return failure_ || units_[unit].done == units_[unit].ordered;
 }
 
+void HostOptimizer::wait_for_states(size_t unit) {
+  const Unit& state = units_[unit];
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return failure_ || state.done == state.ordered; });
+  throw_if_failed();
+}
+
 void HostOptimizer::wait(size_t unit) {
+  wait_for_states(unit);
   Unit& state = units_[unit];
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return failure_ || state.done == state.ordered; });
-    throw_if_failed();
-  }
   if (staged_ && state.uploaded.isCreated()) state.uploaded.block(c10::cuda::getCurrentCUDAStream());
 }
 

@@ -70,6 +70,9 @@ class HostOptimizer {
   // Until then; work queued on the current stream from now on finds the parameters that have gone up.
   void wait(size_t unit);
   void wait_for_all();
+  // Until the unit's states are what was ordered; the parameters may still be on their way up. From any thread, while
+  // nothing more is ordered.
+  void wait_for_states(size_t unit);
 
   // Hands the unit's states over to whoever updates it from now on.
   void let_go(size_t unit);

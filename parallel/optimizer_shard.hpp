@@ -39,6 +39,8 @@ class OptimizerShard {
   // may be in host memory while the states are on a GPU.
   void update(const AdamWUpdate& update, const at::Tensor& gradient, const at::Tensor& parameter);
 
+  // The first `count` elements of a state, where they are, in their own type: to be read only.
+  at::Tensor state(StateKind kind, int64_t count) const { return first(kind, count); }
   // Copies the first values.numel() of a state to or from `values`, fp32 in host memory.
   void read(StateKind kind, const at::Tensor& values) const { values.copy_(first(kind, values.numel())); }
   void write(StateKind kind, const at::Tensor& values) { first(kind, values.numel()).copy_(values); }

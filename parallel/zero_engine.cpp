@@ -214,6 +214,11 @@ std::span<const float> ZeroEngine::read_state(size_t unit, StateKind kind) {
   return {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())};
 }
 
+at::Tensor ZeroEngine::state(size_t unit, StateKind kind) const {
+  if (on_host(unit)) host_->wait_for_states(unit);
+  return shards_[unit].state(kind, shard(unit).count);
+}
+
 void ZeroEngine::begin_step() { gradients_.begin_step(); }
 
 void ZeroEngine::begin_step(double lr, int64_t update) {

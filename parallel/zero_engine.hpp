@@ -117,6 +117,12 @@ class ZeroEngine {
   Shard shard(size_t unit) const;
   // The span stays valid until the next call.
   std::span<const float> read_state(size_t unit, StateKind kind);
+  // The same values where they are, on the device or in host memory, in their own type; to be read only. They are those
+  // of the last update() for work queued on the current stream and, in host memory, at once, and change with the next.
+  // Waits for the host's update of the unit; may be called from any thread that the next update() waits for.
+  at::Tensor state(size_t unit, StateKind kind) const;
+  // Whether the state is in host memory.
+  bool state_on_host(size_t unit) const { return on_host(unit) || options_.device.is_cpu(); }
   // Restores all states: `read` fills elements [begin, begin + out.size()) of a unit. Collective like initialize().
   using StateReader = std::function<void(size_t unit, StateKind kind, int64_t begin, std::span<float> out)>;
   void restore(const StateReader& read, ProcessGroup& group);

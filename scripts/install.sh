@@ -15,6 +15,7 @@ MPZERO_BUILD_PACKAGES=(
   "libfmt-dev|has_package libfmt-dev"
   "libxxhash-dev|has_package libxxhash-dev"
   "libhwloc-dev|has_package libhwloc-dev"
+  "zlib1g-dev|has_package zlib1g-dev"
   "python3-venv|find_uv || can_make_environments || python3 -m pip --version"
 )
 MPZERO_TEST_PACKAGES=("catch2|has_package catch2")

@@ -86,6 +86,8 @@ TEST_CASE("every flag of the former training script and of mpzero is read") {
                                                "--train_data=t.h5",
                                                "--validation_data=v.h5",
                                                "--keep_last=3",
+                                               "--async_save=false",
+                                               "--resume_strict",
                                                "--checkpoint_format=hdf5",
                                                "--metrics_file=m.jsonl",
                                                "--device=cpu",
@@ -133,6 +135,8 @@ TEST_CASE("every flag of the former training script and of mpzero is read") {
   CHECK(line.train_data == "t.h5");
   CHECK(line.validation_data == "v.h5");
   CHECK(line.keep_last == 3);
+  CHECK(line.async_save == false);
+  CHECK(line.resume_strict == true);
   CHECK(line.metrics_file == "m.jsonl");
   CHECK(line.device == "cpu");
 }
@@ -179,8 +183,8 @@ TEST_CASE("a flag that is wrong is named with what would be right") {
   CHECK(error_of({"--bf16", "yes"}) == "--bf16 must be true or false, not \"yes\".");
   CHECK(error_of({"--device=tpu"}) == "--device must be one of auto, cuda, cpu, not \"tpu\".");
   CHECK_THAT(error_of({"--recompute=some"}), Contains("--recompute must be one of none, selective, full, auto"));
-  CHECK_THAT(error_of({"--checkpoint_format=deepspeed"}), Contains("--checkpoint_format deepspeed is not there yet"));
-  CHECK_THAT(error_of({"--checkpoint_format=zip"}), Contains("--checkpoint_format must be hdf5"));
+  CHECK_THAT(error_of({"--checkpoint_format=zip"}), Contains("--checkpoint_format must be hdf5 or deepspeed"));
+  CHECK(parse_command_line({"--checkpoint_format=deepspeed"}).checkpoint_format == "deepspeed");
   CHECK(error_of({"--help=3"}) == "--help takes no value; leave it out.");
 }
 

@@ -1,8 +1,13 @@
 """What zero_to_fp32 writes, read by transformers, safetensors and h5py."""
 
 import json
+import shutil
+import subprocess
+import sys
+import zipfile
 
 import pytest
+from trainer import BUILD
 
 numpy = pytest.importorskip("numpy")
 torch = pytest.importorskip("torch")
@@ -75,6 +80,67 @@ def test_hdf5_holds_one_data_set_for_each_parameter(programs, model, tmp_path):
             assert numpy.array_equal(file[name][()], weight.detach().numpy())
 
 
+@pytest.mark.parametrize("shard_size", ["5GB", "40KB"])
+def test_torch_loads_what_format_pt_writes(programs, model, tmp_path, shard_size):
+    made, folder = model
+    programs.make_checkpoint(folder, tmp_path / "checkpoints")
+    out = tmp_path / "out"
+    programs.zero_to_fp32(tmp_path / "checkpoints", out, "--format", "pt", "--max_shard_size", shard_size)
+    index = out / "pytorch_model.bin.index.json"
+    weight_map = json.loads(index.read_text())["weight_map"] if index.exists() else {}
+    files = set(weight_map.values()) or {"pytorch_model.bin"}
+    assert {path.name for path in out.glob("*.bin")} == files
+    assert (len(files) > 1) == (shard_size != "5GB")
+    found = {}
+    for file in files:
+        with zipfile.ZipFile(out / file) as archive:
+            assert archive.testzip() is None
+        found |= torch.load(out / file, weights_only=True, mmap=True)
+    expected = made.state_dict()
+    assert found.keys() == expected.keys()
+    for name, weight in expected.items():
+        assert torch.equal(found[name], weight), name
+    if made.config.tie_word_embeddings:
+        assert found["lm_head.weight"].data_ptr() == found["model.embed_tokens.weight"].data_ptr()
+    made.load_state_dict(found, strict=True)
+    assert_same_weights(made, loaded_by_transformers(out))
+
+
+@pytest.mark.parametrize("form", ["safetensors", "pt"])
+def test_bf16_is_rounded_as_torch_rounds(programs, model, tmp_path, form):
+    made, folder = model
+    programs.make_checkpoint(folder, tmp_path / "checkpoints")
+    out = tmp_path / "out"
+    programs.zero_to_fp32(tmp_path / "checkpoints", out, "--dtype", "bf16", "--format", form)
+    assert json.loads((out / "config.json").read_text())["dtype"] == "bfloat16"
+    found = loaded_by_transformers(out).state_dict()
+    for name, weight in made.state_dict().items():
+        assert found[name].dtype == torch.bfloat16
+        assert torch.equal(found[name], weight.to(torch.bfloat16)), name
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("form", ["safetensors", "pt", "hdf5"])
+def test_memory_does_not_grow_with_the_model(programs, tmp_path, form, stage):
+    """9 GB of states, 1.5 to 3 GB of weights: under 300 MB resident. The states are zeros without room on the disk."""
+    programs.run("tests/make_sparse_checkpoint", tmp_path / "checkpoints", 8, 2048, 64128, 4, stage)
+    program = BUILD / "bin" / "zero_to_fp32"
+    words = [program, tmp_path / "checkpoints", tmp_path / "out", "--format", form]
+    if form != "hdf5":
+        words += ["--dtype", "bf16"]
+    # Started by a small process: what one with torch starts inherits its peak.
+    measure = (
+        "import os, sys; pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ); "
+        "_, status, usage = os.wait4(pid, 0); print('peak', usage.ru_maxrss); sys.exit(status != 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", measure, *map(str, words)], capture_output=True, text=True, check=True)
+    peak = int(done.stdout.split()[-1]) * 1024
+    written = sum(path.stat().st_size for path in (tmp_path / "out").iterdir())
+    assert written > 1_300_000_000
+    assert peak < 300_000_000
+    shutil.rmtree(tmp_path / "out")
+
+
 def test_h5py_reads_the_checkpoint_itself(programs, model, tmp_path):
     h5py = pytest.importorskip("h5py")
     made, folder = model
@@ -125,7 +191,9 @@ def test_each_mistake_is_one_sentence_and_exit_code_2(programs, model, tmp_path)
 
     out = tmp_path / "out"
     assert "CHECKPOINT_DIR and OUTPUT_DIR" in message_of(checkpoints)
-    assert "--format pt is not there yet" in message_of(checkpoints, out, "--format", "pt")
+    assert "--dtype fp16 is unknown" in message_of(checkpoints, out, "--dtype", "fp16")
+    assert "--dtype bf16 does not go with" in message_of(checkpoints, out, "--format", "hdf5", "--dtype", "bf16")
+    assert "absent.json" in message_of(checkpoints, out, "--model_config", tmp_path / "absent.json")
     assert "--format bin is unknown" in message_of(checkpoints, out, "--format", "bin")
     assert "--max_shard_size 5XB" in message_of(checkpoints, out, "--max_shard_size", "5XB")
     assert "tiny-6steps" in message_of(checkpoints, out, "-t", "tiny-6steps")

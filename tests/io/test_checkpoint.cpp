@@ -127,19 +127,21 @@ TEST_CASE("latest may end in blanks, and what it names must be there") {
   }
 }
 
-TEST_CASE("pruning keeps the newest and never removes what latest names") {
+TEST_CASE("pruning keeps what was saved last, whatever its step, and never removes what latest names") {
   const TemporaryFolder folder;
-  for (const int step : {2, 10, 9, 100}) {
+  // A run of 100 steps, then another, started anew in the same folder.
+  for (const int step : {10, 100, 2, 9}) {
     save(folder.path(), "tiny-" + std::to_string(step) + "steps", progress_at(step), small_model(), 1);
   }
   fs::create_directory(folder / "tiny-bigger-1steps");  // another model's
   fs::create_directory(folder / "tiny-1steps-mine");
-  write_file(folder / "latest", "tiny-2steps\n");
+  fs::create_directory(folder / "tiny-77steps");  // no manifest, so of no known age
+  write_file(folder / "latest", "tiny-10steps\n");
   prune_checkpoints(folder.path(), "tiny", 0);
-  CHECK(names_in(folder.path()).size() == 7);
+  CHECK(names_in(folder.path()).size() == 8);
   prune_checkpoints(folder.path(), "tiny", 2);
-  CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", "tiny-100steps", "tiny-10steps",
-                                                            "tiny-1steps-mine", "tiny-2steps", "tiny-bigger-1steps"});
+  CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", "tiny-10steps", "tiny-1steps-mine", "tiny-2steps",
+                                                            "tiny-77steps", "tiny-9steps", "tiny-bigger-1steps"});
 }
 
 TEST_CASE("a checkpoint of another model is told apart by one parameter") {

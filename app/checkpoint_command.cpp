@@ -1,0 +1,251 @@
+#include "app/checkpoint_command.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/progress.hpp"
+#include "io/checkpoint.hpp"
+#include "io/checkpoint_catalog.hpp"
+#include "io/checkpoint_folder.hpp"
+#include "io/folder_lock.hpp"
+#include "io/stored_checkpoint.hpp"
+
+namespace mpzero {
+
+namespace fs = std::filesystem;
+namespace po = boost::program_options;
+
+namespace {
+
+constexpr double kGigabyte = 1e9;
+constexpr double kMegabyte = 1e6;
+
+std::string show_size(int64_t bytes) {
+  const auto size = static_cast<double>(bytes);
+  return size >= kGigabyte ? fmt::format("{:.2f} GB", size / kGigabyte) : fmt::format("{:.2f} MB", size / kMegabyte);
+}
+
+// Rows under a heading, each column as wide as its widest cell; the last column is not padded.
+void print_table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      line += i + 1 == row.size() ? row[i] : fmt::format("{:<{}}  ", row[i], widths[i]);
+    }
+    fmt::print("{}\n", line);
+  }
+}
+
+struct Words {
+  fs::path folder;
+  std::string tag;
+  std::optional<int64_t> keep_last;
+  bool dry_run = false;
+};
+
+Words parse(const std::string& command, const std::vector<std::string>& arguments) {
+  po::options_description options;
+  options.add_options()("folder", po::value<std::string>())("tag,t", po::value<std::string>());
+  if (command == "prune") options.add_options()("keep_last", po::value<int64_t>())("dry_run", po::bool_switch());
+  po::positional_options_description positions;
+  positions.add("folder", 1);
+  po::variables_map values;
+  try {
+    po::store(po::command_line_parser(arguments).options(options).positional(positions).run(), values);
+  } catch (const po::error& error) {
+    throw_user_error("mpzero checkpoint {}: {}; `mpzero checkpoint --help` says what it takes", command, error.what());
+  }
+  if (!values.contains("folder")) {
+    throw_user_error(
+        "mpzero checkpoint {} needs the folder of the checkpoints; give it, as in `mpzero checkpoint {} "
+        "checkpoints`",
+        command, command);
+  }
+  Words words;
+  words.folder = values["folder"].as<std::string>();
+  if (values.contains("tag")) words.tag = values["tag"].as<std::string>();
+  if (values.contains("keep_last")) words.keep_last = values["keep_last"].as<int64_t>();
+  if (values.contains("dry_run")) words.dry_run = values["dry_run"].as<bool>();
+  if (!fs::is_directory(words.folder)) {
+    throw_user_error("there is no folder {}: check the path", words.folder.string());
+  }
+  return words;
+}
+
+// What `latest` names, or nothing where it names nothing that is there.
+std::optional<fs::path> latest_of(const fs::path& folder, std::string& problem) {
+  try {
+    return io::latest_checkpoint(folder);
+  } catch (const UserError& error) {
+    problem = error.what();
+    return std::nullopt;
+  }
+}
+
+int list(const Words& words) {
+  std::string problem_of_latest;
+  const std::optional<fs::path> latest = latest_of(words.folder, problem_of_latest);
+  std::vector<std::vector<std::string>> rows = {{"checkpoint", "step", "saved at", "size", "dtype", "ZeRO", "state"}};
+  std::vector<std::string> problems;
+  for (const io::CatalogEntry& entry : io::list_checkpoints(words.folder)) {
+    std::string problem = entry.problem;
+    std::vector<std::string> row = {
+        entry.tag, "?", entry.saved_at.empty() ? "?" : entry.saved_at, show_size(entry.bytes), "?", "?"};
+    if (problem.empty()) {
+      try {
+        const std::unique_ptr<io::StoredCheckpoint> stored = io::open_checkpoint(entry.folder);
+        row[1] = std::to_string(stored->progress().step);
+        row[4] = stored->progress().dtype;
+        row[5] = std::to_string(stored->progress().zero_stage);
+      } catch (const Error& error) {
+        problem = error.what();
+      }
+    }
+    std::string state = problem.empty() ? "complete" : entry.has_manifest ? "damaged" : "unfinished or damaged";
+    if (entry.folder == latest) state += ", latest";
+    row.push_back(state);
+    rows.push_back(row);
+    if (!problem.empty()) problems.push_back(problem);
+  }
+  if (rows.size() == 1) {
+    fmt::print("{} holds no checkpoints\n", words.folder.string());
+  } else {
+    print_table(rows);
+  }
+  if (!problem_of_latest.empty()) problems.push_back(problem_of_latest);
+  for (const std::string& problem : problems) fmt::print("\n{}\n", problem);
+  return 0;
+}
+
+// Empty if every byte of the checkpoint is what was written.
+std::string problem_in(const fs::path& folder) {
+  try {
+    io::open_checkpoint(folder)->verify();
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+int verify(const Words& words) {
+  struct Checked {
+    std::string name;
+    fs::path folder;
+  };
+  std::vector<Checked> to_check;
+  if (!words.tag.empty() || io::looks_like_checkpoint(words.folder)) {
+    const fs::path folder = io::find_checkpoint(words.folder, words.tag);
+    to_check.push_back({folder.filename().string(), folder});
+  } else {
+    for (const io::CatalogEntry& entry : io::list_checkpoints(words.folder)) {
+      to_check.push_back({entry.tag, entry.folder});
+    }
+  }
+  if (to_check.empty()) throw_user_error("{} holds no checkpoints: check the path", words.folder.string());
+  std::vector<std::vector<std::string>> rows = {{"checkpoint", "size", "read at", "state"}};
+  std::vector<std::string> problems;
+  {
+    ProgressBar bar("Verifying", static_cast<int64_t>(to_check.size()));
+    for (const auto& [name, folder] : to_check) {
+      bar.update(static_cast<int64_t>(rows.size()) - 1, name);
+      int64_t bytes = 0;
+      for (const auto& file : fs::directory_iterator(folder)) {
+        if (file.is_regular_file()) bytes += static_cast<int64_t>(file.file_size());
+      }
+      const auto start = std::chrono::steady_clock::now();
+      const std::string problem = problem_in(folder);
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      rows.push_back({name, show_size(bytes),
+                      problem.empty() ? fmt::format("{:.2f} GB/s", static_cast<double>(bytes) / kGigabyte / seconds)
+                                      : std::string("-"),
+                      problem.empty() ? "good" : "damaged"});
+      if (!problem.empty()) problems.push_back(problem);
+    }
+  }
+  print_table(rows);
+  for (const std::string& problem : problems) fmt::print("\n{}\n", problem);
+  return problems.empty() ? 0 : kFailureExitCode;
+}
+
+int prune(const Words& words) {
+  if (!words.keep_last || *words.keep_last < 1) {
+    throw_user_error("mpzero checkpoint prune needs --keep_last N, how many good checkpoints shall stay, 1 or more");
+  }
+  const io::FolderLock lock(words.folder);
+  // What runs of several models have left in one folder is counted for each.
+  std::map<std::string, std::vector<io::CatalogEntry>> of_model;
+  for (io::CatalogEntry& entry : io::list_checkpoints(words.folder)) {
+    if (entry.step) of_model[entry.tag.substr(0, entry.tag.rfind('-'))].push_back(std::move(entry));
+  }
+  std::vector<fs::path> doomed;
+  for (const auto& [model, entries] : of_model) {
+    for (const io::CatalogEntry& entry : entries) {
+      if (!entry.problem.empty()) fmt::print("not counted: {}\n", entry.problem);
+    }
+    for (const fs::path& folder :
+         io::checkpoints_to_prune(words.folder, entries, *words.keep_last, [](const io::CatalogEntry& entry) {
+           const std::string problem = problem_in(entry.folder);
+           if (!problem.empty()) fmt::print("not counted: {}\n", problem);
+           return problem.empty();
+         })) {
+      doomed.push_back(folder);
+    }
+  }
+  for (const fs::path& folder : doomed) {
+    fmt::print("{} {}\n", words.dry_run ? "would remove" : "removed", folder.string());
+    if (!words.dry_run) io::remove_checkpoints({folder});
+  }
+  if (!words.dry_run) {
+    for (const std::string& name : io::clean_up(words.folder)) fmt::print("removed unfinished {}\n", name);
+  }
+  if (doomed.empty())
+    fmt::print("nothing to remove: no checkpoint is older than the newest {} good\n", *words.keep_last);
+  return 0;
+}
+
+}  // namespace
+
+std::string checkpoint_command_help() {
+  return "Usage: mpzero checkpoint COMMAND DIR\n"
+         "\n"
+         "  ls DIR                                the checkpoints of a folder, the newest first\n"
+         "  verify DIR [-t TAG]                   reads and checks every byte of all of them, or of one; status 1 "
+         "where\n"
+         "                                        something is damaged\n"
+         "  prune DIR --keep_last N [--dry_run]   removes those older than the newest N good ones, and what "
+         "unfinished\n"
+         "                                        saves have left; --dry_run only says what would go\n";
+}
+
+int checkpoint_command(const std::vector<std::string>& words) {
+  const std::string command = words.empty() ? "" : words.front();
+  if (command == "--help" || command == "-h") {
+    std::fputs(checkpoint_command_help().c_str(), stdout);
+    return 0;
+  }
+  const std::map<std::string, std::function<int(const Words&)>> commands = {
+      {"ls", list}, {"verify", verify}, {"prune", prune}};
+  const auto found = commands.find(command);
+  if (found == commands.end()) {
+    throw_user_error(
+        "mpzero checkpoint knows ls, verify and prune, not \"{}\"; `mpzero checkpoint --help` explains them", command);
+  }
+  return found->second(parse(command, {words.begin() + 1, words.end()}));
+}
+
+}  // namespace mpzero

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/run_setup.hpp"
+#include "app/run_state.hpp"
+#include "app/state_snapshot.hpp"
+#include "app/step_log.hpp"
+#include "io/checkpoint_background.hpp"
+#include "parallel/mpi_runtime.hpp"
+#include "parallel/zero_engine.hpp"
+
+namespace mpzero {
+
+// Saves a run's checkpoints while it trains on. Training stands still for no longer than it takes to copy the states
+// to host memory, less what of that runs beside the next forward and backward pass; threads write the copy. Where
+// memory for a copy is short, training waits until the checkpoint is written instead.
+//
+// A checkpoint that cannot be written is given up with a warning, the former ones stay, and training goes on; only the
+// last one's failure ends the run.
+class Checkpointer {
+ public:
+  // All arguments outlive it.
+  Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
+               at::Device device, parallel::MpiRuntime& mpi, StepLog& log);
+
+  // Before the first step, when the training state has its memory: finds out whether there is room for a copy, and
+  // takes it in the background. `steps_done`: see RunPosition. Collective.
+  void prepare(int64_t steps_done);
+
+  // Collective, as all that follow. One checkpoint is written at a time: another waits for the one before.
+  void save(const RunPosition& position);
+  // Before the engine's update.
+  void before_update();
+  // After each step: sees how far the checkpoint under way is.
+  void after_step();
+  // Waits for it. Throws on all ranks if the checkpoint of step `last_step` could not be saved.
+  void finish(int64_t last_step);
+  // Waits for it while another error ends the run on all ranks; what goes wrong is a warning.
+  void finish_after_error();
+
+  // The step of the newest checkpoint: that the run came from or that it has saved.
+  std::optional<int64_t> saved_step() const { return saved_step_; }
+  void resumed_from(int64_t step) { saved_step_ = step; }
+  // How long training has stood still for checkpoints since the last call.
+  double take_blocked_seconds();
+
+ private:
+  bool will_save_before_the_end(int64_t steps_done) const;
+  void save_while_training_waits(const io::SaveJob& job);
+  void start_in_background(const io::SaveJob& job);
+  void conclude();
+  void abandon(const io::SaveJob& job, const std::string& reason);
+
+  const RunSetup& setup_;
+  const RunConfig& config_;
+  const std::vector<UnitSpec>& units_;
+  parallel::ZeroEngine& engine_;
+  parallel::MpiRuntime& mpi_;
+  StepLog& log_;
+  at::Device device_;
+  std::unique_ptr<StateSnapshot> snapshot_;  // none: training waits
+  std::unique_ptr<io::BackgroundSave> save_;
+  std::optional<int64_t> saved_step_;
+  std::string last_error_;      // of the last checkpoint that was abandoned; empty: the last one was saved
+  double blocked_seconds_ = 0;  // since take_blocked_seconds()
+  double blocked_by_save_ = 0;  // of it and of what was taken, by the checkpoint under way
+};
+
+}  // namespace mpzero

@@ -1,0 +1,189 @@
+#include "app/resume.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "io/checkpoint_catalog.hpp"
+#include "io/checkpoint_manifest.hpp"
+#include "io/stored_checkpoint.hpp"
+
+namespace mpzero {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Learning rates that differ by less, relatively, are the same.
+constexpr double kSameLr = 1e-9;
+
+RunPosition take_over(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
+                      std::vector<std::string>& warnings) {
+  const io::TrainingProgress& progress = checkpoint.progress();
+  if (!progress.data_order.empty() && progress.data_order != setup.data_order) {
+    warnings.push_back(
+        fmt::format("the data is not that of {} ({}; now {}): it goes on at sequence {} of the new order, and what was "
+                    "seen before may come again.",
+                    checkpoint.folder().string(), progress.data_order, setup.data_order, progress.windows_seen));
+  }
+  const double lr = setup.config.schedule.lr(progress.step);
+  if (progress.step > 0 && std::abs(lr - progress.lr) > kSameLr * std::abs(progress.lr)) {
+    warnings.push_back(
+        fmt::format("the schedule is not that of {}: step {} was taken with learning rate {:.6g}, where this run's "
+                    "schedule has {:.6g}; to go on as before, give the same learning rate and total_num_steps (or "
+                    "--max_steps, where total_num_steps is left out).",
+                    checkpoint.folder().string(), progress.step, progress.lr, lr));
+  }
+  return {.step = progress.step, .windows_seen = progress.windows_seen, .tokens_seen = progress.tokens_seen};
+}
+
+// DeepSpeed knows how many windows were seen, but not which: the run goes on where its own order has as many behind it.
+RunPosition take_over_from_deepspeed(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
+                                     std::vector<std::string>& warnings) {
+  const io::TrainingProgress& progress = checkpoint.progress();
+  if (setup.config.shuffle) {
+    warnings.push_back(
+        fmt::format("{} is DeepSpeed's and does not say in which order it saw the data: the run goes on at sequence {} "
+                    "of its own order, and what was seen before may come again.",
+                    checkpoint.folder().string(), progress.windows_seen));
+  }
+  const double lr = setup.config.schedule.lr(progress.step + 1);
+  if (checkpoint.next_lr() && std::abs(lr - *checkpoint.next_lr()) > kSameLr * std::abs(*checkpoint.next_lr())) {
+    warnings.push_back(
+        fmt::format("the schedule is not that of {}: step {} would have had learning rate {:.6g}, where this run's "
+                    "schedule has {:.6g}; to go on as before, give the same scheduler and total_num_steps.",
+                    checkpoint.folder().string(), progress.step + 1, *checkpoint.next_lr(), lr));
+  }
+  return {.step = progress.step,
+          .windows_seen = progress.windows_seen,
+          .tokens_seen = progress.windows_seen * setup.config.seq_length};
+}
+
+// A checkpoint that cannot be read; the message says which and why.
+class Unusable : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// A sentence about a checkpoint without what a user would have to do about it, where the run does it itself.
+std::string without_remedy(std::string text) {
+  for (const std::string_view remedy : {std::string_view(io::kChooseAnother), std::string_view("write the name of")}) {
+    text.erase(std::min(text.find(remedy), text.size()));
+  }
+  while (text.ends_with(' ') || text.ends_with(':') || text.ends_with(';')) text.pop_back();
+  return text;
+}
+
+io::ResumeCandidates candidates_of(const RunConfig& config) {
+  if (config.resume_from_checkpoint.empty()) return io::resume_candidates(config.checkpoint_dir, config.model_type);
+  const fs::path folder = config.resume_from_checkpoint;
+  // A folder of checkpoints, or the checkpoint that the user wants and no other.
+  io::ResumeCandidates candidates;
+  if (!io::looks_like_checkpoint(folder)) candidates = io::resume_candidates(folder, config.model_type);
+  if (candidates.folders.empty()) candidates.folders.push_back(io::find_checkpoint(folder));
+  return candidates;
+}
+
+// Throws Unusable, on all ranks, where the checkpoint is damaged, and the errors of run_on_all_ranks where the run
+// cannot go on from it although it is not.
+RunPosition restore(const fs::path& checkpoint, const RunSetup& setup, const std::vector<UnitSpec>& units,
+                    parallel::ZeroEngine& engine, ProcessGroup& group, std::vector<std::string>& warnings) {
+  std::unique_ptr<io::StoredCheckpoint> stored;
+  try {
+    run_on_all_ranks(group, [&] { stored = io::open_checkpoint(checkpoint); });
+  } catch (const Error& error) {
+    throw Unusable(error.what());
+  }
+  run_on_all_ranks(group, [&] {
+    io::check_same_parameters(*stored, units);
+    if (stored->made_by_mpzero() && stored->progress().seed != setup.config.seed) {
+      throw_user_error(
+          "{} was trained with --seed {}, this run has --seed {}: the order of the data would change; give the same "
+          "seed",
+          checkpoint.string(), stored->progress().seed, setup.config.seed);
+    }
+  });
+  bool readable = true;
+  try {
+    engine.restore(
+        [&](size_t unit, StateKind kind, int64_t begin, std::span<float> out) {
+          readable = false;
+          stored->read_unit(units[unit], kind, begin, out);
+          readable = true;
+        },
+        group);
+    readable = false;
+    stored->verify_what_was_read(group);
+  } catch (const Error& error) {
+    if (error.scope() != ErrorScope::kAllRanks) throw;
+    const std::vector<std::string> others = group.all_gather(readable ? "readable" : "");
+    if (std::find(others.begin(), others.end(), "") == others.end()) throw;
+    throw Unusable(error.what());
+  }
+  for (const std::string& warning : stored->warnings()) warnings.push_back(warning);
+  return stored->made_by_mpzero() ? take_over(*stored, setup, warnings)
+                                  : take_over_from_deepspeed(*stored, setup, warnings);
+}
+
+}  // namespace
+
+std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitSpec>& units,
+                                  parallel::ZeroEngine& engine, ProcessGroup& group,
+                                  std::vector<std::string>& warnings) {
+  const RunConfig& config = setup.config;
+  if (config.resume_from_checkpoint == "none") return std::nullopt;
+  // Rank 0's view of the folder holds for all.
+  std::string listed;
+  run_on_all_ranks(group, [&] {
+    if (group.rank() != 0) return;
+    const io::ResumeCandidates candidates = candidates_of(config);
+    if (!candidates.problem_of_latest.empty() && config.resume_strict) {
+      throw_user_error("{}; name a checkpoint with --resume_from_checkpoint, or leave out --resume_strict",
+                       candidates.problem_of_latest);
+    }
+    listed = candidates.problem_of_latest;
+    for (const fs::path& folder : candidates.folders) listed += '\n' + folder.string();
+  });
+  listed = group.all_gather(listed).front();
+  std::istringstream lines(listed);
+  std::string problem;
+  std::getline(lines, problem);
+  std::vector<fs::path> folders;
+  for (std::string line; std::getline(lines, line);) folders.emplace_back(line);
+
+  if (folders.empty() && !problem.empty()) throw UserError(problem, ErrorScope::kAllRanks);
+
+  std::string first_problem = without_remedy(problem);
+  for (const fs::path& folder : folders) {
+    try {
+      const RunPosition position = restore(folder, setup, units, engine, group, warnings);
+      if (!first_problem.empty()) {
+        warnings.push_back(fmt::format("{}: the run goes on from {}, the newest checkpoint that is whole.",
+                                       first_problem, folder.string()));
+      }
+      return Resumed{folder, position};
+    } catch (const Unusable& error) {
+      if (config.resume_strict || folders.size() == 1) throw UserError(error.what(), ErrorScope::kAllRanks);
+      if (first_problem.empty()) {
+        first_problem = without_remedy(error.what());
+      } else {
+        warnings.push_back(without_remedy(error.what()) + ".");
+      }
+    }
+  }
+  if (first_problem.empty()) return std::nullopt;
+  throw UserError(
+      fmt::format(
+          "{}; no other checkpoint beside it is whole, so give --resume_from_checkpoint another folder, or none "
+          "to start anew",
+          first_problem),
+      ErrorScope::kAllRanks);
+}
+
+}  // namespace mpzero

@@ -1,0 +1,128 @@
+#include "io/checkpoint_background.hpp"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "base/error.hpp"
+#include "io/checkpoint_folder.hpp"
+
+namespace mpzero::io {
+namespace {
+
+// What trains goes first; threads that this one starts inherit it.
+constexpr int kNiceness = 10;
+
+void lower_priority() {
+  // Only a wish: where it is not granted the threads share the cores evenly.
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);
+}
+
+// One character for how a rank's part of the work is; behind it how long it took, or its error.
+constexpr char kAtWork = 'w';
+constexpr char kDone = 'd';
+constexpr char kFailed = 'f';
+
+std::string report(const BackgroundTask* task) {
+  if (task == nullptr) return {kDone};
+  if (!task->ended()) return {kAtWork};
+  return task->error().empty() ? fmt::format("{}{}", kDone, task->seconds()) : kFailed + task->error();
+}
+
+bool any(const std::vector<std::string>& reports, char status) {
+  return std::any_of(reports.begin(), reports.end(), [&](const std::string& text) { return text[0] == status; });
+}
+
+}  // namespace
+
+BackgroundTask::BackgroundTask(std::function<void(std::stop_token)> work)
+    : thread_([this, work = std::move(work)](const std::stop_token& stop) {
+        lower_priority();
+        const auto start = std::chrono::steady_clock::now();
+        try {
+          work(stop);
+        } catch (const std::bad_alloc&) {
+          error_ = "out of host memory while a checkpoint was written";
+        } catch (const std::exception& error) {
+          error_ = error.what();
+        }
+        seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        ended_.store(true, std::memory_order_release);
+      }) {}
+
+BackgroundSave::BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& group, FileSystem& files)
+    : job_(std::move(job)), values_(std::move(values)), group_(group), files_(files) {
+  begin_save(job_, group_, files_);
+  writing_ = std::make_unique<BackgroundTask>([this](std::stop_token stop) {
+    shard_file_ = write_shards(job_, group_.rank(), values_, {.files = &files_, .stop = std::move(stop)});
+  });
+}
+
+BackgroundSave::~BackgroundSave() = default;
+
+void BackgroundSave::give_up(const std::vector<std::string>& reports) {
+  const auto first = std::find_if(reports.begin(), reports.end(), [](const auto& text) { return text[0] == kFailed; });
+  const bool unanimous = std::all_of(reports.begin(), reports.end(), [&](const auto& text) { return text == *first; });
+  error_ = first->substr(1);
+  if (!unanimous) error_ = fmt::format("rank {}: {}", first - reports.begin(), error_);
+  state_ = State::kGivingUp;
+  writing_->request_stop();
+}
+
+BackgroundSave::State BackgroundSave::poll() {
+  switch (state_) {
+    case State::kWriting: {
+      const std::vector<std::string> reports = group_.all_gather(report(writing_.get()));
+      if (any(reports, kFailed)) {
+        give_up(reports);
+      } else if (!any(reports, kAtWork)) {
+        for (const std::string& text : reports)
+          writing_seconds_ = std::max(writing_seconds_, std::stod(text.substr(1)));
+        shard_files_ = group_.all_gather(shard_file_);
+        if (group_.rank() == 0) {
+          finishing_ = std::make_unique<BackgroundTask>(
+              [this](const std::stop_token&) { published_ = publish_save(job_, shard_files_, files_); });
+        }
+        state_ = State::kPublishing;
+      }
+      break;
+    }
+    case State::kPublishing: {
+      const std::vector<std::string> reports = group_.all_gather(report(finishing_.get()));
+      if (any(reports, kFailed)) {
+        finishing_.reset();
+        give_up(reports);
+      } else if (!any(reports, kAtWork)) {
+        state_ = State::kSaved;
+      }
+      break;
+    }
+    case State::kGivingUp: {
+      // The folder goes when nobody writes into it any more.
+      const std::vector<std::string> writing = group_.all_gather(writing_->ended() ? "d" : "w");
+      if (any(writing, kAtWork)) break;
+      if (group_.rank() == 0 && !finishing_) {
+        finishing_ = std::make_unique<BackgroundTask>(
+            [this](const std::stop_token&) { discard_staging(job_.checkpoint_dir, job_.tag, files_); });
+      }
+      if (!any(group_.all_gather(finishing_ && !finishing_->ended() ? "w" : "d"), kAtWork)) state_ = State::kAbandoned;
+      break;
+    }
+    case State::kSaved:
+    case State::kAbandoned:
+      break;
+  }
+  return state_;
+}
+
+BackgroundSave::State BackgroundSave::wait() {
+  constexpr auto kPause = std::chrono::milliseconds(2);
+  while (poll(), in_flight()) std::this_thread::sleep_for(kPause);
+  return state_;
+}
+
+}  // namespace mpzero::io

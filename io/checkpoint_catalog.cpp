@@ -1,0 +1,123 @@
+#include "io/checkpoint_catalog.hpp"
+
+#include <algorithm>
+#include <system_error>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "io/atomic_file.hpp"
+#include "io/checkpoint.hpp"
+#include "io/checkpoint_folder.hpp"
+#include "io/checkpoint_manifest.hpp"
+#include "io/deepspeed_checkpoint_files.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+namespace {
+
+int64_t size_of_files(const fs::path& folder, int64_t& files) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    if (!entry->is_regular_file(ignored)) continue;
+    bytes += static_cast<int64_t>(entry->file_size(ignored));
+    ++files;
+  }
+  return bytes;
+}
+
+CatalogEntry describe(const fs::path& folder, const std::string& tag) {
+  CatalogEntry entry{.folder = folder, .tag = tag, .step = step_of_tag(tag, ""), .saved_at = {}, .problem = {}};
+  entry.bytes = size_of_files(folder, entry.files);
+  entry.has_manifest = false;
+  std::error_code ignored;
+  // DeepSpeed's own have none.
+  if (!fs::exists(folder / kManifestName, ignored) && is_deepspeed_checkpoint(folder)) return entry;
+  try {
+    const Manifest manifest = read_manifest(folder);
+    entry.generation = manifest.generation;
+    entry.saved_at = manifest.saved_at;
+    entry.has_manifest = true;
+    check_sizes(folder, manifest);
+  } catch (const Error& error) {
+    entry.problem = error.what();
+  }
+  return entry;
+}
+
+}  // namespace
+
+std::vector<CatalogEntry> list_checkpoints(const fs::path& checkpoint_dir, const std::string& model_type) {
+  std::vector<CatalogEntry> entries;
+  for (const fs::path& folder : folders_in(checkpoint_dir)) {
+    const std::string name = folder.filename().string();
+    // A crash can leave a checkpoint under this name alone.
+    const std::optional<std::string> replaced = replaced_tag(name);
+    const std::string tag = replaced.value_or(name);
+    if (replaced && fs::exists(checkpoint_dir / tag)) continue;
+    std::error_code error;
+    const bool is_checkpoint = step_of_tag(tag, model_type).has_value() ||
+                               (model_type.empty() && !name.ends_with(".tmp") &&
+                                (fs::exists(folder / kManifestName, error) || is_deepspeed_checkpoint(folder)));
+    if (is_checkpoint) entries.push_back(describe(folder, tag));
+  }
+  std::sort(entries.begin(), entries.end(), [](const CatalogEntry& a, const CatalogEntry& b) {
+    return std::tuple(a.generation, a.step.value_or(-1), a.tag) > std::tuple(b.generation, b.step.value_or(-1), b.tag);
+  });
+  return entries;
+}
+
+int64_t next_generation(const fs::path& checkpoint_dir) {
+  int64_t newest = 0;
+  for (const CatalogEntry& entry : list_checkpoints(checkpoint_dir)) newest = std::max(newest, entry.generation);
+  return newest + 1;
+}
+
+std::vector<fs::path> checkpoints_to_prune(const fs::path& checkpoint_dir,
+                                           const std::vector<CatalogEntry>& newest_first, int64_t keep_last,
+                                           const std::function<bool(const CatalogEntry&)>& is_good) {
+  if (keep_last <= 0) return {};
+  const std::optional<std::string> latest = latest_tag(checkpoint_dir);
+  std::vector<fs::path> doomed;
+  int64_t good = 0;
+  for (const CatalogEntry& entry : newest_first) {
+    if (good >= keep_last) {
+      if (entry.has_manifest && entry.tag != latest) doomed.push_back(entry.folder);
+    } else if (entry.problem.empty() && is_good(entry)) {
+      ++good;
+    }
+  }
+  return doomed;
+}
+
+void prune_checkpoints(const fs::path& checkpoint_dir, const std::string& model_type, int64_t keep_last,
+                       FileSystem& files) {
+  const auto sizes_are_right = [](const CatalogEntry&) { return true; };
+  remove_checkpoints(
+      checkpoints_to_prune(checkpoint_dir, list_checkpoints(checkpoint_dir, model_type), keep_last, sizes_are_right),
+      files);
+}
+
+ResumeCandidates resume_candidates(const fs::path& checkpoint_dir, const std::string& model_type) {
+  ResumeCandidates candidates;
+  std::optional<fs::path> first;
+  bool named = true;
+  try {
+    first = latest_checkpoint(checkpoint_dir);
+    named = first.has_value();
+  } catch (const UserError& error) {
+    candidates.problem_of_latest = error.what();
+  }
+  if (first) candidates.folders.push_back(*first);
+  for (const CatalogEntry& entry : list_checkpoints(checkpoint_dir, model_type)) {
+    if (entry.folder != first) candidates.folders.push_back(entry.folder);
+  }
+  if (!named && !candidates.folders.empty()) {
+    candidates.problem_of_latest = fmt::format(
+        "there are checkpoints in {}, but no file 'latest' that names one of them", checkpoint_dir.string());
+  }
+  return candidates;
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/file_system.hpp"
+
+// Which checkpoints a folder holds, which of them is newer, and which may go.
+//
+// The newest is the one that was saved last, which its manifest's generation says: the steps in the names do not, where
+// a run was started anew in the folder of a longer one.
+namespace mpzero::io {
+
+struct CatalogEntry {
+  std::filesystem::path folder;
+  std::string tag;
+  std::optional<int64_t> step;  // of the tag
+  int64_t generation = 0;       // see Manifest; 0 where the manifest cannot be read, too
+  std::string saved_at;         // likewise
+  int64_t bytes = 0;            // of its files
+  int64_t files = 0;
+  // One sentence on what keeps it from being loaded, as far as manifest and sizes show; empty: nothing.
+  std::string problem;
+  bool has_manifest = true;  // that can be read
+};
+
+// All checkpoints of `checkpoint_dir`, damaged ones too, the newest first; of older formats than there are generations
+// the highest step. With `model_type` only those tagged "<model_type>-<N>steps".
+std::vector<CatalogEntry> list_checkpoints(const std::filesystem::path& checkpoint_dir,
+                                           const std::string& model_type = "");
+
+// What a save into `checkpoint_dir` bears: one more than all that are there.
+int64_t next_generation(const std::filesystem::path& checkpoint_dir);
+
+// What is to be removed so that the newest `keep_last` good checkpoints stay: the older ones, good or not. Never what
+// `latest` names, nor what has no manifest that tells its age. Nothing while fewer than `keep_last` are good. `is_good`
+// decides about those without a problem.
+std::vector<std::filesystem::path> checkpoints_to_prune(const std::filesystem::path& checkpoint_dir,
+                                                        const std::vector<CatalogEntry>& newest_first,
+                                                        int64_t keep_last,
+                                                        const std::function<bool(const CatalogEntry&)>& is_good);
+
+// What a run goes on from, best first: what `latest` names, then the others, the newest first.
+struct ResumeCandidates {
+  std::vector<std::filesystem::path> folders;
+  // What is wrong with `latest`, as a sentence; empty: nothing.
+  std::string problem_of_latest;
+};
+// Nothing in `folders` if `checkpoint_dir` holds no checkpoint and no `latest`.
+ResumeCandidates resume_candidates(const std::filesystem::path& checkpoint_dir, const std::string& model_type);
+
+}  // namespace mpzero::io

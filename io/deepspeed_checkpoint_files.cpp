@@ -1,0 +1,23 @@
+#include "io/deepspeed_checkpoint_files.hpp"
+
+#include <fmt/format.h>
+
+#include <system_error>
+
+namespace mpzero::io {
+
+std::string deepspeed_model_file(int stage, int rank) {
+  return stage == 3 ? fmt::format("zero_pp_rank_{}_mp_rank_00_model_states.pt", rank) : "mp_rank_00_model_states.pt";
+}
+
+std::string deepspeed_optimizer_file(bool bf16, int rank) {
+  return fmt::format("{}zero_pp_rank_{}_mp_rank_00_optim_states.pt", bf16 ? "bf16_" : "", rank);
+}
+
+bool is_deepspeed_checkpoint(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  return std::filesystem::exists(folder / deepspeed_model_file(2, 0), ignored) ||
+         std::filesystem::exists(folder / deepspeed_model_file(3, 0), ignored);
+}
+
+}  // namespace mpzero::io

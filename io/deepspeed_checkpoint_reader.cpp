@@ -1,0 +1,269 @@
+#include "io/deepspeed_checkpoint_reader.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.hpp"
+#include "io/checkpoint_manifest.hpp"
+#include "io/deepspeed_checkpoint_files.hpp"
+#include "io/deepspeed_checkpoint_layout.hpp"
+#include "io/deepspeed_client_state.hpp"
+#include "io/deepspeed_rank_file.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+namespace {
+
+using pickle::Kind;
+using pickle::Value;
+
+// More than any cluster has.
+constexpr int64_t kMaxRanks = 1 << 20;
+
+// The one of two files that is there.
+fs::path only_one(const fs::path& first, const fs::path& second) {
+  const bool has_first = fs::exists(first);
+  const bool has_second = fs::exists(second);
+  if (has_first && has_second) {
+    throw_user_error("{} and {} lie side by side, so the folder holds files of two runs: remove those of the older one",
+                     first.string(), second.filename().string());
+  }
+  if (!has_first && !has_second) {
+    throw_user_error("{} is missing, and so is {}: the checkpoint is not complete; {}", first.string(),
+                     second.filename().string(), kChooseAnother);
+  }
+  return has_first ? first : second;
+}
+
+bool is_empty(const Value& value) {
+  if (value.is_none()) return true;
+  return value.kind() == Kind::kDict ? value.entries().empty() : value.elements().empty();
+}
+
+int64_t not_negative(const Value& value) {
+  if (value.integer() < 0) value.throw_unexpected("a number from 0 on");
+  return value.integer();
+}
+
+std::vector<DeepSpeedLayout::Group> read_groups(const Value& model, const DeepSpeedPartition& partition,
+                                                const fs::path& file) {
+  const Value shapes = model.at("param_shapes");
+  if (shapes.is_none()) {
+    throw_user_error("{} was saved without ZeRO: mpzero reads checkpoints of ZeRO stages 1 to 3", file.string());
+  }
+  std::vector<DeepSpeedLayout::Group> groups;
+  for (const Value& of_group : shapes.elements()) {
+    DeepSpeedLayout::Group& group = groups.emplace_back();
+    for (const auto& [name, shape] : of_group.entries()) group.parameters.push_back({name, shape.integers()});
+  }
+  if (partition.paddings.empty()) return groups;
+  if (partition.paddings.size() != groups.size()) {
+    throw_damaged(file, "it has another number of parameter groups than the optimizer's file");
+  }
+  for (size_t g = 0; g < groups.size(); ++g) {
+    groups[g].paddings = partition.paddings[g];
+    const bool fit = groups[g].paddings.size() == groups[g].parameters.size() &&
+                     std::all_of(groups[g].paddings.begin(), groups[g].paddings.end(),
+                                 [](int64_t padding) { return padding >= 0 && padding < (1 << 20); });
+    if (!fit) throw_damaged(file, "its parameters do not fit the optimizer's param_alignment_paddings");
+  }
+  return groups;
+}
+
+}  // namespace
+
+struct DeepSpeedCheckpoint::Impl {
+  explicit Impl(const fs::path& path)
+      : folder(path),
+        model(only_one(folder / deepspeed_model_file(2, 0), folder / deepspeed_model_file(3, 0))),
+        first_optimizer_file(
+            only_one(folder / deepspeed_optimizer_file(true, 0), folder / deepspeed_optimizer_file(false, 0))),
+        bf16(first_optimizer_file.filename() == deepspeed_optimizer_file(true, 0)) {
+    const DeepSpeedPartition partition = read_deepspeed_partition(TorchZipReader(first_optimizer_file));
+    const Value root = model.root();
+    check_supported(root, partition);
+    layout.emplace(read_groups(root, partition, model.path()), partition.stage, static_cast<int>(partition.ranks),
+                   model.path().string());
+    parameters = layout->parameters();
+    if (parameters.empty()) throw_damaged(model.path(), "it lists no parameters");
+    for (const auto& [name, holder] : root.at("shared_params").entries()) aliases.push_back({name, holder.text()});
+    rank_files.resize(static_cast<size_t>(partition.ranks));
+    read_progress(root);
+    check_complete();
+  }
+
+  void check_supported(const Value& root, const DeepSpeedPartition& partition) const {
+    const auto refuse = [&](const std::string& what) {
+      throw_user_error("{}: {}; convert it with DeepSpeed's zero_to_fp32.py and give the result to --init_from",
+                       model.path().string(), what);
+    };
+    if (partition.ranks < 1 || partition.ranks > kMaxRanks) {
+      throw_damaged(first_optimizer_file, fmt::format("it says that there were {} ranks", partition.ranks));
+    }
+    if ((model.path().filename() == deepspeed_model_file(3, 0)) != (partition.stage == 3)) {
+      throw_user_error("{} is of ZeRO stage {}, {} is not: the folder holds files of two runs; {}",
+                       first_optimizer_file.string(), partition.stage, model.path().filename().string(),
+                       kChooseAnother);
+    }
+    if (const auto count = root.find("mp_world_size"); count && count->kind() == Kind::kInt && count->integer() != 1) {
+      refuse(fmt::format("it was saved with tensor parallelism over {} ranks, which mpzero does not read",
+                         count->integer()));
+    }
+    if (const auto frozen = root.find("frozen_param_shapes"); frozen && !is_empty(*frozen)) {
+      refuse(fmt::format("parameter {:.100} was frozen, while mpzero trains all", frozen->entries()[0].first));
+    }
+  }
+
+  void read_progress(const Value& root) {
+    const int64_t skipped = not_negative(root.at("skipped_steps"));
+    progress.step = not_negative(root.at("global_steps")) - skipped;
+    if (progress.step < 0) root.at("skipped_steps").throw_unexpected("no more than global_steps");
+    if (const auto samples = root.find("global_samples")) progress.windows_seen = not_negative(*samples);
+    progress.dtype = bf16 ? "bf16" : "fp32";
+    progress.zero_stage = layout->stage();
+    if (const auto config = root.find("ds_config"); config && config->kind() == Kind::kDict) {
+      progress.run_config_json = config->to_json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    }
+    if (const auto names = root.find("buffer_names"); names && !is_empty(*names)) {
+      warnings.push_back(fmt::format("{} holds buffers ({:.100}, ...), which are left out: they are not trained.",
+                                     model.path().string(), names->elements()[0].text()));
+    }
+    DeepSpeedRankFile& first = rank_file(0);
+    const auto& groups = first.param_groups();
+    if (!groups.empty()) next_lr = groups[0].lr;
+    for (const DeepSpeedParamGroup& group : groups) {
+      if (group.weight_decay == groups[0].weight_decay) continue;
+      warnings.push_back(
+          fmt::format("{} was trained with weight decay {} for some parameters and {} for others; this "
+                      "run has one for all.",
+                      folder.string(), *groups[0].weight_decay, group.weight_decay.value_or(0)));
+      break;
+    }
+    if (const auto own = root.find(kClientStateKey)) {
+      read_client_state(*own, progress);
+      made_by_mpzero = true;
+    } else if (first.optimizer_step() && *first.optimizer_step() != progress.step) {
+      warnings.push_back(
+          fmt::format("{} has taken {} steps, but AdamW counts {} updates; the run goes on from step {}.",
+                      folder.string(), progress.step, *first.optimizer_step(), progress.step));
+    }
+  }
+
+  // That every rank's file is there is known before hours have gone by.
+  void check_complete() const {
+    for (int rank = 0; rank < layout->ranks(); ++rank) {
+      const fs::path path = optimizer_file(rank);
+      if (fs::exists(path)) continue;
+      throw_user_error("{} is missing, one of the files of {} ranks: the checkpoint is not complete; {}", path.string(),
+                       layout->ranks(), kChooseAnother);
+    }
+    if (fs::exists(optimizer_file(layout->ranks()))) {
+      throw_user_error("{} does not belong to this checkpoint of {} ranks: the folder holds files of two runs; {}",
+                       optimizer_file(layout->ranks()).string(), layout->ranks(), kChooseAnother);
+    }
+  }
+
+  fs::path optimizer_file(int rank) const { return folder / deepspeed_optimizer_file(bf16, rank); }
+
+  DeepSpeedRankFile& rank_file(int rank) {
+    const std::scoped_lock lock(opening);
+    auto& file = rank_files[static_cast<size_t>(rank)];
+    if (!file) file = std::make_unique<DeepSpeedRankFile>(optimizer_file(rank), *layout, rank);
+    return *file;
+  }
+
+  // "RANK KEY RANGES" lines of all files that were read.
+  std::string checksums_of_what_was_read() {
+    std::string lines;
+    for (size_t rank = 0; rank < rank_files.size(); ++rank) {
+      if (!rank_files[rank]) continue;
+      std::string text = rank_files[rank]->archive().checksums_of_what_was_read();
+      for (size_t begin = 0; begin < text.size();) {
+        const size_t end = text.find('\n', begin) + 1;
+        lines += fmt::format("{} {}", rank, std::string_view(text).substr(begin, end - begin));
+        begin = end;
+      }
+    }
+    return lines;
+  }
+
+  fs::path folder;
+  TorchZipReader model;
+  fs::path first_optimizer_file;
+  bool bf16;
+  std::optional<DeepSpeedLayout> layout;
+  std::vector<ParameterSpec> parameters;
+  std::vector<Alias> aliases;
+  TrainingProgress progress;
+  bool made_by_mpzero = false;
+  std::optional<double> next_lr;
+  std::vector<std::string> warnings;
+  std::mutex opening;
+  std::vector<std::unique_ptr<DeepSpeedRankFile>> rank_files;
+};
+
+DeepSpeedCheckpoint::DeepSpeedCheckpoint(const fs::path& folder) : impl_(std::make_unique<Impl>(folder)) {}
+DeepSpeedCheckpoint::~DeepSpeedCheckpoint() = default;
+
+const fs::path& DeepSpeedCheckpoint::folder() const { return impl_->folder; }
+const TrainingProgress& DeepSpeedCheckpoint::progress() const { return impl_->progress; }
+std::span<const ParameterSpec> DeepSpeedCheckpoint::parameters() const { return impl_->parameters; }
+std::span<const StoredCheckpoint::Alias> DeepSpeedCheckpoint::aliases() const { return impl_->aliases; }
+bool DeepSpeedCheckpoint::made_by_mpzero() const { return impl_->made_by_mpzero; }
+std::optional<double> DeepSpeedCheckpoint::next_lr() const { return impl_->next_lr; }
+std::span<const std::string> DeepSpeedCheckpoint::warnings() const { return impl_->warnings; }
+
+void DeepSpeedCheckpoint::read(const std::string& parameter, StateKind kind, int64_t begin,
+                               std::span<float> out) const {
+  const int64_t end = begin + static_cast<int64_t>(out.size());
+  const auto spec = std::find_if(impl_->parameters.begin(), impl_->parameters.end(),
+                                 [&](const ParameterSpec& candidate) { return candidate.name == parameter; });
+  if (spec == impl_->parameters.end()) {
+    throw_user_error("{} is a checkpoint of another model: it has no parameter {}", folder().string(), parameter);
+  }
+  if (begin < 0 || end > spec->numel()) {
+    throw_user_error("{} is a checkpoint of another model: {} has {} elements, [{}, {}) were asked for",
+                     folder().string(), parameter, spec->numel(), begin, end);
+  }
+  impl_->layout->visit(parameter, begin, end, [&](const DeepSpeedLayout::Slice& slice) {
+    impl_->rank_file(slice.rank)
+        .read(slice.group, kind, slice.offset,
+              out.subspan(static_cast<size_t>(slice.begin - begin), static_cast<size_t>(slice.count)));
+  });
+}
+
+void DeepSpeedCheckpoint::verify_what_was_read(ProcessGroup& group) const {
+  const std::vector<std::string> texts = group.all_gather(impl_->checksums_of_what_was_read());
+  run_on_all_ranks(group, [&] {
+    std::vector<std::vector<std::string>> lines_of(impl_->rank_files.size());
+    for (const std::string& text : texts) {
+      for (size_t begin = 0; begin < text.size();) {
+        const size_t end = text.find('\n', begin);
+        size_t file = 0;
+        const auto [space, error] = std::from_chars(text.data() + begin, text.data() + end, file);
+        if (error != std::errc{} || file >= lines_of.size()) throw_failure("another rank reads another checkpoint");
+        lines_of[file].emplace_back(space + 1, text.data() + end);
+        begin = end + 1;
+      }
+    }
+    for (size_t file = 0; file < lines_of.size(); ++file) {
+      if (lines_of[file].empty() || static_cast<int>(file % static_cast<size_t>(group.world_size())) != group.rank()) {
+        continue;
+      }
+      impl_->rank_file(static_cast<int>(file)).archive().verify(lines_of[file]);
+    }
+  });
+}
+
+void DeepSpeedCheckpoint::verify() const {
+  impl_->model.verify();
+  for (int rank = 0; rank < impl_->layout->ranks(); ++rank) {
+    impl_->rank_file(rank).archive().verify();
+    if (impl_->layout->stage() == 3 && rank > 0) TorchZipReader(folder() / deepspeed_model_file(3, rank)).verify();
+  }
+}
+
+}  // namespace mpzero::io

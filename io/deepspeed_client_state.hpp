@@ -1,0 +1,17 @@
+#pragma once
+
+#include "io/checkpoint.hpp"
+#include "io/pickle_value.hpp"
+#include "io/pickle_writer.hpp"
+
+namespace mpzero::io {
+
+// What mpzero adds to the model states, where DeepSpeed keeps what its user saves along: an entry that DeepSpeed hands
+// back as client state and does not look into.
+inline constexpr const char* kClientStateKey = "mpzero";
+
+void write_client_state(pickle::Writer& out, const TrainingProgress& progress);
+// Fills what DeepSpeed has no place for: tokens, data position and order, seed, learning rate, configurations.
+void read_client_state(const pickle::Value& state, TrainingProgress& progress);
+
+}  // namespace mpzero::io

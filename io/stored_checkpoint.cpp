@@ -1,0 +1,99 @@
+#include "io/stored_checkpoint.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/error.hpp"
+#include "io/checkpoint_manifest.hpp"
+#include "io/deepspeed_checkpoint_files.hpp"
+#include "io/deepspeed_checkpoint_reader.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+namespace {
+
+class Hdf5Checkpoint final : public StoredCheckpoint {
+ public:
+  explicit Hdf5Checkpoint(const fs::path& folder) : reader_(folder) {
+    for (const UnitSpec& unit : reader_.units()) {
+      parameters_.insert(parameters_.end(), unit.parameters.begin(), unit.parameters.end());
+    }
+  }
+
+  const fs::path& folder() const override { return reader_.folder(); }
+  const TrainingProgress& progress() const override { return reader_.progress(); }
+  std::span<const ParameterSpec> parameters() const override { return parameters_; }
+
+  void read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const override {
+    reader_.read_parameter(parameter, kind, begin, out);
+  }
+
+  void read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const override {
+    const bool same = std::any_of(reader_.units().begin(), reader_.units().end(),
+                                  [&](const UnitSpec& stored) { return stored == unit; });
+    if (same) {
+      reader_.read(unit.name, kind, begin, out);
+    } else {
+      StoredCheckpoint::read_unit(unit, kind, begin, out);
+    }
+  }
+
+  void verify_what_was_read(ProcessGroup&) const override {}
+  void verify() const override { reader_.verify(); }
+
+ private:
+  CheckpointReader reader_;
+  std::vector<ParameterSpec> parameters_;
+};
+
+}  // namespace
+
+void StoredCheckpoint::read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const {
+  const int64_t end = begin + static_cast<int64_t>(out.size());
+  int64_t offset = 0;
+  for (const ParameterSpec& parameter : unit.parameters) {
+    const int64_t first = std::max(begin, offset);
+    const int64_t last = std::min(end, offset + parameter.numel());
+    if (first < last) {
+      read(parameter.name, kind, first - offset,
+           out.subspan(static_cast<size_t>(first - begin), static_cast<size_t>(last - first)));
+    }
+    offset += parameter.numel();
+  }
+  if (begin < 0 || end > offset) {
+    throw_failure("elements [{}, {}) were asked for of unit {}, which has {}", begin, end, unit.name, offset);
+  }
+}
+
+bool looks_like_checkpoint(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / kManifestName, ignored) || is_deepspeed_checkpoint(folder);
+}
+
+std::unique_ptr<StoredCheckpoint> open_checkpoint(const fs::path& folder) {
+  if (is_deepspeed_checkpoint(folder)) return std::make_unique<DeepSpeedCheckpoint>(folder);
+  return std::make_unique<Hdf5Checkpoint>(folder);
+}
+
+void check_same_parameters(const StoredCheckpoint& checkpoint, std::span<const UnitSpec> of_run) {
+  // The checkpoint's parameters in the run's groups; what the run lacks comes last.
+  std::map<std::string, const ParameterSpec*> stored;
+  for (const ParameterSpec& parameter : checkpoint.parameters()) stored.emplace(parameter.name, &parameter);
+  std::vector<UnitSpec> units;
+  for (const UnitSpec& unit : of_run) {
+    UnitSpec& mine = units.emplace_back(UnitSpec{unit.name, {}});
+    for (const ParameterSpec& parameter : unit.parameters) {
+      const auto found = stored.find(parameter.name);
+      if (found == stored.end()) continue;
+      mine.parameters.push_back(*found->second);
+      stored.erase(found);
+    }
+  }
+  UnitSpec rest{"rest", {}};
+  for (const auto& [name, parameter] : stored) rest.parameters.push_back(*parameter);
+  if (!rest.parameters.empty()) units.push_back(std::move(rest));
+  check_same_model(units, of_run, checkpoint.folder());
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <ATen/ops/scalar_tensor.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "app/state_snapshot.hpp"
+#include "io/aligned_buffers.hpp"
+#include "parallel/zero_engine.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+
+// Units large enough that an update would overtake a copy that nothing holds back, and a small one.
+inline const std::vector<UnitSpec>& snapshot_units() {
+  static const std::vector<UnitSpec> units{{.name = "large", .parameters = {{"a", {6'000'003}}}},
+                                           {.name = "small", .parameters = {{"b", {5}}}},
+                                           {.name = "other", .parameters = {{"c", {3'000'001}}}}};
+  return units;
+}
+
+class SnapshotWeights final : public ParameterSource {
+ public:
+  void read(const ParameterSpec&, int64_t begin, std::span<float> out) const override {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = std::sin(static_cast<float>(begin + static_cast<int64_t>(i)));
+  }
+};
+
+struct SnapshotRun {
+  int stage = 2;
+  parallel::Placement optimizer = parallel::Placement::kDevice;
+  double host_ratio = 1.0;
+  at::ScalarType moment_dtype = at::kFloat;
+};
+
+inline void pass_before_update(parallel::ZeroEngine& engine, int64_t step) {
+  std::vector<size_t> order;
+  for (size_t u = snapshot_units().size(); u-- > 0;) order.push_back(u);
+  engine.parameters().plan(order);
+  engine.begin_step();
+  engine.gradients().begin_micro_batch(true);
+  for (const size_t u : order) {
+    engine.parameters().gather(u);
+    engine.parameters().release(u);
+    const parallel::GradientViews destination = engine.gradients().gradients(u);
+    for (const at::Tensor& view : destination.views) view.fill_(0.25 * static_cast<double>(step + 1));
+    engine.gradients().reduce(u);
+  }
+  engine.measure(
+      at::scalar_tensor(1.0, at::TensorOptions().dtype(at::kFloat).device(engine.parameters().shard(0).device())), 1);
+}
+
+using States = std::map<std::pair<size_t, StateKind>, std::vector<float>>;
+
+inline States read_states(parallel::ZeroEngine& engine) {
+  States states;
+  for (size_t u = 0; u < snapshot_units().size(); ++u) {
+    for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+      const std::span<const float> values = engine.read_state(u, kind);
+      states[{u, kind}] = {values.begin(), values.end()};
+    }
+  }
+  return states;
+}
+
+// Snapshots are what read_state() says at their begin, bit for bit, although training goes on while they are taken; and
+// training is not changed by them.
+inline void check_snapshots(const SnapshotRun& run, at::Device device, parallel::Communicator& parameters,
+                            parallel::Communicator& gradients, ProcessGroup& group) {
+  CAPTURE(run.stage, run.host_ratio, run.optimizer == parallel::Placement::kHost);
+  const parallel::ZeroOptions options{.stage = run.stage,
+                                      .device = device,
+                                      .dtype = at::kFloat,
+                                      .communication_dtype = at::kFloat,
+                                      .moment_dtype = run.moment_dtype,
+                                      .optimizer_placement = run.optimizer,
+                                      .optimizer_host_ratio = run.host_ratio,
+                                      .pin_memory = device.is_cuda(),
+                                      .gather_limits = {},
+                                      .adamw = {},
+                                      .gradient_clipping = 1.0};
+  parallel::ZeroEngine engine(snapshot_units(), options, parameters, gradients);
+  parallel::ZeroEngine undisturbed(snapshot_units(), options, parameters, gradients);
+  engine.initialize(SnapshotWeights(), group);
+  undisturbed.initialize(SnapshotWeights(), group);
+  const auto update = [](parallel::ZeroEngine& of, int64_t step) { of.update(1e-2, step + 1); };
+
+  StateSnapshot snapshot(engine, {true, true, true}, device, /*copy_threads=*/2);
+  CHECK(snapshot.bytes() >= 12 * engine.shard(0).count);
+  snapshot.allocate();
+  for (int64_t step = 0; step < 4; ++step) {
+    const States expected = read_states(engine);
+    snapshot.begin();
+    pass_before_update(engine, step);
+    snapshot.before_update();
+    update(engine, step);
+    snapshot.wait();
+    for (const auto& [key, values] : expected) {
+      const std::span<const float> copied = snapshot.values(key.first, key.second);
+      CAPTURE(step, key.first, static_cast<int>(key.second));
+      REQUIRE(copied.size() == values.size());
+      REQUIRE((values.empty() || std::memcmp(copied.data(), values.data(), copied.size_bytes()) == 0));
+      CHECK(io::is_page_aligned(reinterpret_cast<const std::byte*>(copied.data())));
+    }
+    pass_before_update(undisturbed, step);
+    update(undisturbed, step);
+    REQUIRE((read_states(engine) == read_states(undisturbed)));
+    REQUIRE((read_states(engine) != expected));
+  }
+
+  // A rank that writes some units, or none.
+  StateSnapshot part(engine, {false, true, false}, device, 1);
+  CHECK(part.bytes() < snapshot.bytes());
+  part.begin();
+  part.wait();
+  CHECK(part.values(0, StateKind::kMaster).empty());
+  CHECK(part.values(1, StateKind::kMaster).size() == static_cast<size_t>(engine.shard(1).count));
+  StateSnapshot none(engine, {false, false, false}, device, 1);
+  CHECK(none.bytes() == 0);
+  none.begin();
+  none.before_update();
+  none.wait();
+}
+
+}  // namespace mpzero

@@ -1,0 +1,80 @@
+"""The golden runs of tests/golden: with mpzero, and with stock DeepSpeed on the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trainer import GOLDEN, REPOSITORY, metrics, train, write_tokens
+
+# What DeepSpeed saved after step 6 of each golden run, where it lies beside the checkout.
+SAVED_BY_DEEPSPEED = Path(os.environ.get("MPZERO_GOLDEN", REPOSITORY.parent / "shared" / "golden"))
+DEEPSPEED_RUN = REPOSITORY / "tests" / "interop" / "deepspeed_run.py"
+
+FP32_TOLERANCE = 2e-5
+BF16_TOLERANCE = 1e-2
+
+
+def train_golden(
+    name: str, folder: Path, *flags: object, ranks: int, stage: int, zero: dict | None = None
+) -> tuple[list[dict], subprocess.CompletedProcess[str]]:
+    """Trains the golden run `name` with its global batch on `ranks` ranks; returns the metrics of its steps."""
+    golden = GOLDEN / name
+    trace = json.loads((golden / "trace.json").read_text())
+    model = json.loads((golden / "init" / "config.json").read_text())
+    config = json.loads((golden / "ds_config.json").read_text())
+    samples = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * trace["ranks"]
+    micro_batch = config["train_micro_batch_size_per_gpu"] if ranks <= trace["ranks"] else 1
+    assert samples % (micro_batch * ranks) == 0
+    config["train_micro_batch_size_per_gpu"] = micro_batch
+    config["gradient_accumulation_steps"] = samples // (micro_batch * ranks)
+    config["zero_optimization"] = {"stage": stage, **(zero or {})}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "ds_config.json").write_text(json.dumps(config))
+    data = write_tokens(folder / "tokens.h5", np.load(golden / "tokens.npy"), model["vocab_size"])
+    metrics_file = folder / "metrics.jsonl"
+    result = train(
+        f"--deepspeed_config={folder / 'ds_config.json'}",
+        f"--model_config={golden / 'init' / 'config.json'}",
+        f"--init_from={golden / 'init'}",
+        f"--train_data={data}",
+        f"--seq_length={trace['seq_length']}",
+        "--shuffle=false",
+        "--checkpoint_freq=0",
+        f"--checkpoint_dir={folder / 'checkpoints'}",
+        f"--metrics_file={metrics_file}",
+        "--device=cpu",
+        *(
+            flags
+            if any("--max_steps" in str(flag) for flag in flags)
+            else [*flags, f"--max_steps={len(trace['trace'])}"]
+        ),
+        ranks=ranks,
+    )
+    return metrics(metrics_file), result
+
+
+def train_with_deepspeed(name: str, result: Path, *flags: object, ranks: int, stage: int) -> list[dict]:
+    """Runs tests/interop/deepspeed_run.py; returns its steps, skips the test where DeepSpeed is not installed."""
+    pytest.importorskip("deepspeed")
+    words = [sys.executable, DEEPSPEED_RUN, GOLDEN / name, result, "--ranks", ranks, "--stage", stage, *flags]
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return json.loads(result.read_text())
+
+
+def assert_follows(name: str, steps: list[dict], tolerance: float, *, first: int) -> None:
+    """`steps` are those of the golden trace from step `first` to its end."""
+    trace = json.loads((GOLDEN / name / "trace.json").read_text())["trace"]
+    expected = trace[first - 1 :]
+    assert [step["step"] for step in steps] == [step["step"] for step in expected]
+    for ours, theirs in zip(steps, expected, strict=True):
+        lr = ours["lr"] if "lr" in ours else ours["lr_applied"]
+        assert lr == pytest.approx(theirs["lr_applied"], rel=1e-9, abs=1e-15), ours
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=tolerance), (ours, theirs)
+        assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=tolerance), (ours, theirs)

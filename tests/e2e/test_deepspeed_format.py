@@ -1,0 +1,114 @@
+"""--checkpoint_format deepspeed: stock DeepSpeed 0.19.8 resumes our files and its own script converts them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from golden_run import BF16_TOLERANCE, FP32_TOLERANCE, assert_follows, train_golden, train_with_deepspeed
+from trainer import BUILD
+
+pytestmark = pytest.mark.e2e
+
+SAVED_AFTER = 6
+FORMAT = "--checkpoint_format=deepspeed"
+
+
+def save(name: str, folder: Path, *flags: object, ranks: int, stage: int, zero: dict | None = None) -> Path:
+    """The folder of checkpoints of a golden run that ended after SAVED_AFTER steps."""
+    train_golden(name, folder, FORMAT, f"--max_steps={SAVED_AFTER}", *flags, ranks=ranks, stage=stage, zero=zero)
+    return folder / "checkpoints"
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "ranks", "zero", "flags"),
+    [
+        ("qwen3-zero2-fp32", 1, 2, None, []),
+        ("qwen3-zero2-fp32", 2, 2, None, []),
+        ("qwen3-zero2-fp32", 2, 1, None, ["--no-offload"]),
+        ("llama-zero3-fp32", 2, 3, None, []),
+        ("llama-zero3-fp32", 3, 2, None, []),
+        ("llama-zero3-fp32", 3, 3, {"sub_group_size": 20000}, ["--zero", '{"sub_group_size": 20000}']),
+        ("qwen3-zero2-fp32", 3, 2, None, ["--no-offload"]),
+        ("qwen3-zero2-bf16", 2, 2, None, ["--bf16"]),
+        ("qwen3-zero2-bf16", 3, 2, None, ["--bf16"]),
+    ],
+)
+def test_deepspeed_resumes(
+    tmp_path: Path, name: str, stage: int, ranks: int, zero: dict | None, flags: list[str]
+) -> None:
+    checkpoints = save(name, tmp_path / "ours", ranks=ranks, stage=stage, zero=zero)
+    steps = train_with_deepspeed(
+        name, tmp_path / "result.json", "--load", checkpoints, *flags, ranks=ranks, stage=stage
+    )
+    tolerance = BF16_TOLERANCE if "bf16" in name else FP32_TOLERANCE
+    assert_follows(name, steps, tolerance, first=SAVED_AFTER + 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "ranks", "zero"),
+    [
+        ("qwen3-zero2-fp32", 2, 4, None),
+        ("qwen3-zero2-bf16", 1, 2, None),
+        ("llama-zero3-fp32", 2, 3, None),
+        ("llama-zero3-fp32", 3, 3, {"sub_group_size": 20000}),
+        ("qwen3-zero2-bf16", 3, 4, None),
+        ("qwen3-zero2-fp32", 0, 2, None),
+    ],
+)
+def test_zero_to_fp32_of_deepspeed(tmp_path: Path, name: str, stage: int, ranks: int, zero: dict | None) -> None:
+    """Its weights are ours, bit for bit: those that our converter finds in our own HDF5 format."""
+    pytest.importorskip("deepspeed")
+    torch = pytest.importorskip("torch")
+    load_file = pytest.importorskip("safetensors.torch").load_file
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    checkpoints = save(name, tmp_path / "ours", ranks=ranks, stage=stage, zero=zero)
+    with contextlib.redirect_stdout(io.StringIO()):
+        theirs = get_fp32_state_dict_from_zero_checkpoint(str(checkpoints))
+    hdf5 = tmp_path / "hdf5"
+    # The same run once more: fp32 on the CPU repeats bit for bit.
+    train_golden(name, hdf5, f"--max_steps={SAVED_AFTER}", ranks=ranks, stage=stage, zero=zero)
+    for source, out in ((hdf5 / "checkpoints", tmp_path / "a"), (checkpoints, tmp_path / "b")):
+        subprocess.run([BUILD / "bin" / "zero_to_fp32", source, out], check=True, capture_output=True)
+    ours, converted = (load_file(tmp_path / out / "model.safetensors") for out in "ab")
+    tied = json.loads((tmp_path / "b" / "config.json").read_text())["tie_word_embeddings"]
+    assert set(theirs) == set(ours) | ({"lm_head.weight"} if tied else set())
+    for key, weight in ours.items():
+        assert torch.equal(theirs[key], weight), key
+        assert torch.equal(converted[key], weight), key
+    if tied:
+        assert torch.equal(theirs["lm_head.weight"], theirs["model.embed_tokens.weight"])
+
+
+@pytest.mark.parametrize(("stage", "ranks"), [(2, 2), (3, 2), (1, 4)])
+def test_we_resume_our_own(tmp_path: Path, stage: int, ranks: int) -> None:
+    """The same ranks and stage: the bits of a run that never stopped; the format loses nothing."""
+    name = "qwen3-zero2-fp32"
+    straight, _ = train_golden(name, tmp_path / "straight", ranks=ranks, stage=stage)
+    save(name, tmp_path / "stopped", ranks=ranks, stage=stage)
+    resumed, result = train_golden(name, tmp_path / "stopped", FORMAT, ranks=ranks, stage=stage)
+    assert f"Resumed from checkpoint at step {SAVED_AFTER}" in result.stdout
+    assert "not that of" not in result.stderr
+    keys = ("step", "loss", "lr", "grad_norm", "tokens")
+    assert [[line[key] for key in keys] for line in resumed] == [[line[key] for key in keys] for line in straight]
+
+
+def test_torch_reads_without_running_code(tmp_path: Path) -> None:
+    """torch.load's own restricted unpickler takes the model's file; ours needs nothing beyond it."""
+    torch = pytest.importorskip("torch")
+    checkpoints = save("qwen3-zero2-bf16", tmp_path, ranks=2, stage=2)
+    tag = checkpoints / (checkpoints / "latest").read_text().strip()
+    model = torch.load(tag / "mp_rank_00_model_states.pt", weights_only=True, mmap=True)
+    assert model["global_steps"] == SAVED_AFTER
+    assert model["module"]["lm_head.weight"].data_ptr() == model["module"]["model.embed_tokens.weight"].data_ptr()
+    assert all(weight.dtype == torch.bfloat16 for weight in model["module"].values())
+
+
+def test_what_deepspeed_would_misread_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"zero_optimization\.round_robin_gradients lets DeepSpeed"):
+        save("qwen3-zero2-fp32", tmp_path, ranks=1, stage=2, zero={"round_robin_gradients": True})

@@ -1,0 +1,110 @@
+"""Checkpoints that stock DeepSpeed 0.19.8 wrote, resumed by mpzero: the rest of the golden trace."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from golden_run import (
+    BF16_TOLERANCE,
+    FP32_TOLERANCE,
+    SAVED_BY_DEEPSPEED,
+    assert_follows,
+    train_golden,
+    train_with_deepspeed,
+)
+
+pytestmark = pytest.mark.e2e
+
+SAVED_AFTER = 6
+
+
+def resume(name: str, saved: Path, folder: Path, *, ranks: int, stage: int, tolerance: float) -> str:
+    """Goes on from the checkpoint in `saved`; returns what the run said on stderr."""
+    steps, result = train_golden(name, folder, f"--resume_from_checkpoint={saved}", ranks=ranks, stage=stage)
+    assert f"Resumed from checkpoint at step {SAVED_AFTER}" in result.stdout
+    assert "schedule is not that of" not in result.stderr
+    assert_follows(name, steps, tolerance, first=SAVED_AFTER + 1)
+    return result.stderr
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_recorded_zero2(tmp_path: Path, ranks: int, stage: int) -> None:
+    saved = SAVED_BY_DEEPSPEED / "qwen3-zero2-fp32" / "deepspeed"
+    if not saved.exists():
+        pytest.skip(f"{saved} is not there")
+    resume("qwen3-zero2-fp32", saved, tmp_path, ranks=ranks, stage=stage, tolerance=FP32_TOLERANCE)
+
+
+@pytest.mark.parametrize(("ranks", "stage"), [(1, 2), (2, 3), (3, 3), (3, 1)])
+def test_recorded_zero3(tmp_path: Path, ranks: int, stage: int) -> None:
+    saved = SAVED_BY_DEEPSPEED / "llama-zero3-fp32" / "deepspeed"
+    if not saved.exists():
+        pytest.skip(f"{saved} is not there")
+    resume("llama-zero3-fp32", saved, tmp_path, ranks=ranks, stage=stage, tolerance=FP32_TOLERANCE)
+
+
+@pytest.mark.parametrize(("ranks", "stage"), [(2, 2), (4, 3)])
+def test_recorded_bf16(tmp_path: Path, ranks: int, stage: int) -> None:
+    saved = SAVED_BY_DEEPSPEED / "qwen3-zero2-bf16" / "deepspeed"
+    if not saved.exists():
+        pytest.skip(f"{saved} is not there")
+    resume("qwen3-zero2-bf16", saved, tmp_path, ranks=ranks, stage=stage, tolerance=BF16_TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("name", "saved_stage", "saved_ranks", "flags"),
+    [
+        ("qwen3-zero2-fp32", 1, 2, []),
+        ("qwen3-zero2-fp32", 2, 4, ["--no-offload"]),
+        ("llama-zero3-fp32", 3, 3, ["--zero", '{"sub_group_size": 20000}']),
+        ("llama-zero3-fp32", 2, 3, ["--zero", '{"elastic_checkpoint": true, "round_robin_gradients": true}']),
+        ("llama-zero3-fp32", 2, 3, ["--zero", '{"parameter_alignment": true}']),
+    ],
+)
+def test_other_stages_ranks_and_options(
+    tmp_path: Path, name: str, saved_stage: int, saved_ranks: int, flags: list[str]
+) -> None:
+    saved = tmp_path / "saved"
+    train_with_deepspeed(
+        name,
+        tmp_path / "result.json",
+        *["--save", saved, "--save_after", SAVED_AFTER, "--steps", SAVED_AFTER, *flags],
+        ranks=saved_ranks,
+        stage=saved_stage,
+    )
+    resume(name, saved, tmp_path / "resumed", ranks=2, stage=3, tolerance=FP32_TOLERANCE)
+
+
+def test_groups_of_weight_decay_are_no_silent_change(tmp_path: Path) -> None:
+    """The Hugging Face Trainer's two parameter groups: the weights go on, and a line says what differs."""
+    saved = tmp_path / "saved"
+    train_with_deepspeed(
+        "llama-zero3-fp32",
+        tmp_path / "result.json",
+        *["--save", saved, "--save_after", SAVED_AFTER, "--steps", SAVED_AFTER, "--weight_decay_groups"],
+        ranks=2,
+        stage=2,
+    )
+    said = resume("llama-zero3-fp32", saved, tmp_path / "run", ranks=2, stage=2, tolerance=FP32_TOLERANCE)
+    assert "weight decay" not in said  # both groups have the configuration's
+
+
+def test_a_damaged_shard_stops_the_run(tmp_path: Path) -> None:
+    """A flipped bit in any rank's numbers is found, by whichever rank, before a step is taken."""
+    saved = SAVED_BY_DEEPSPEED / "qwen3-zero2-fp32" / "deepspeed"
+    if not saved.exists():
+        pytest.skip(f"{saved} is not there")
+    copy = tmp_path / "copy"
+    shutil.copytree(saved, copy, copy_function=shutil.copyfile)
+    for folder in [copy, *copy.iterdir()]:
+        folder.chmod(0o755 if folder.is_dir() else 0o644)
+    shard = copy / "global_step6" / "zero_pp_rank_1_mp_rank_00_optim_states.pt"
+    damaged = bytearray(shard.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    shard.write_bytes(damaged)
+    with pytest.raises(AssertionError, match=r"zero_pp_rank_1_mp_rank_00_optim_states.pt is damaged: the checksum"):
+        train_golden("qwen3-zero2-fp32", tmp_path / "run", f"--resume_from_checkpoint={copy}", ranks=2, stage=2)
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()

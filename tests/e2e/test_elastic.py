@@ -1,0 +1,68 @@
+"""A golden run that stops on one number of ranks and ZeRO stage and goes on with another follows the golden trace."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from golden_run import FP32_TOLERANCE, assert_follows, train_golden
+
+pytestmark = pytest.mark.e2e
+
+# The numbers of ranks that divide the golden runs' global batches of 6 and 8.
+RANKS = {"llama-zero3-fp32": (1, 2, 3), "qwen3-zero2-fp32": (1, 2, 4)}
+STOP = 5
+LONG = "MPZERO_LONG_TESTS" in os.environ
+
+Shape = tuple[str, int, int]  # golden run, ranks, stage
+SHAPES = {name: [(name, *shape) for shape in itertools.product(ranks, (2, 3))] for name, ranks in RANKS.items()}
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> dict[Shape, Path]:
+    """The folder of a run that stopped, for each shape."""
+    folders = {}
+    for shape in itertools.chain(*SHAPES.values()):
+        name, ranks, stage = shape
+        folder = tmp_path_factory.mktemp("stopped")
+        steps, _ = train_golden(name, folder, f"--max_steps={STOP}", ranks=ranks, stage=stage)
+        assert len(steps) == STOP
+        folders[shape] = folder
+    return folders
+
+
+# The short form leaves every shape once and arrives at every shape once.
+@pytest.mark.parametrize("shift", range(6) if LONG else [3])
+@pytest.mark.parametrize("name", RANKS)
+def test_goes_on_in_another_shape(tmp_path: Path, stopped: dict[Shape, Path], name: str, shift: int) -> None:
+    shapes = SHAPES[name]
+    for index, left in enumerate(shapes):
+        _, ranks, stage = shapes[(index + shift) % len(shapes)]
+        folder = tmp_path / str(index)
+        shutil.copytree(stopped[left], folder)
+        steps, result = train_golden(name, folder, ranks=ranks, stage=stage)
+        assert f"Resumed from checkpoint at step {STOP}" in result.stdout, (left, ranks, stage)
+        assert_follows(name, steps, FP32_TOLERANCE, first=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "stage"),
+    [*itertools.chain(*SHAPES.values())] if LONG else [("llama-zero3-fp32", 3, 2), ("qwen3-zero2-fp32", 4, 3)],
+)
+def test_same_shape_has_the_same_bits(
+    tmp_path: Path, stopped: dict[Shape, Path], name: str, ranks: int, stage: int
+) -> None:
+    straight, _ = train_golden(name, tmp_path / "straight", ranks=ranks, stage=stage)
+    folder = tmp_path / "resumed"
+    shutil.copytree(stopped[name, ranks, stage], folder)
+    resumed, _ = train_golden(name, folder, ranks=ranks, stage=stage)
+    for key in ("step", "loss", "lr", "grad_norm"):
+        assert [step[key] for step in resumed] == [step[key] for step in straight]
+    shards = list((tmp_path / "straight" / "checkpoints").glob("*/*optim_states.h5"))
+    assert len(shards) == ranks
+    for shard in shards:
+        other = folder / shard.relative_to(tmp_path / "straight")
+        assert shard.read_bytes() == other.read_bytes(), shard.name

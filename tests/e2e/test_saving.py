@@ -1,0 +1,254 @@
+"""Checkpoints that are written beside training: what they hold; full disks, damaged checkpoints and killed ranks."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_resume import assert_same_bits, curve, final_states
+from tiny_run import TinyRun
+from trainer import BUILD, ENVIRONMENT, children_of, command, wait_until_gone
+
+pytestmark = pytest.mark.e2e
+
+LONG = "MPZERO_LONG_TESTS" in os.environ
+# The schedule's length stands in ds_config.json, so that all runs follow the same rates.
+STEPS = 8
+
+
+def checkpoint_command(*words: object) -> subprocess.CompletedProcess[str]:
+    program = [str(BUILD / "bin" / "mpzero"), "checkpoint", *map(str, words)]
+    return subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+
+
+def flip_last_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_beside_training_is_what_waiting_writes(tmp_path: Path, stage: int) -> None:
+    runs = {}
+    for mode in ("true", "false"):
+        run = runs[mode] = TinyRun(tmp_path / mode, stage=stage)
+        result = run.train(f"--max_steps={STEPS}", "--checkpoint_freq=3", f"--async_save={mode}")
+        beside = result.stdout.count("beside training, ")
+        assert beside == (3 if mode == "true" else 0), result.stdout
+        assert sorted(path.name for path in run.checkpoints.iterdir()) == [
+            ".lock",
+            "latest",
+            "tiny-3steps",
+            "tiny-6steps",
+            "tiny-8steps",
+        ]
+    assert curve(runs["true"]) == curve(runs["false"])
+    for step in (3, 6, 8):
+        for run in runs.values():
+            (run.checkpoints / "latest").write_text(f"tiny-{step}steps\n")
+        assert_same_bits(runs["true"], runs["false"])
+    blocked = [line["step"] for line in runs["true"].metrics() if "checkpoint_blocked_seconds" in line]
+    # Saved behind steps 3 and 6: reported with the next ones.
+    assert {4, 7} <= set(blocked)
+    assert blocked[0] == 4
+
+
+def test_another_save_waits_and_says_so(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    result = run.train("--max_steps=10", "--checkpoint_freq=1")
+    assert result.stdout.count("Saved checkpoint: ") == 10
+    waits = re.findall(
+        r"Step (\d+) is to be saved, but the checkpoint of step (\d+) is still being written", result.stdout
+    )
+    # Steps of a few milliseconds are faster than the disk.
+    assert waits
+    assert all(int(second) == int(first) + 1 for second, first in waits)
+    assert run.latest.name == "tiny-10steps"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs with room for a few checkpoints of the tiny model."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=900k", "tmpfs", str(disk)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("mode", ["true", "false"])
+def test_a_full_disk_gives_up_the_checkpoint_and_not_the_run(tmp_path: Path, small_disk: Path, mode: str) -> None:
+    run = TinyRun(tmp_path / "run")
+    shutil.rmtree(run.checkpoints, ignore_errors=True)
+    run.checkpoints.symlink_to(small_disk)
+    flags = ("--checkpoint_freq=1", f"--async_save={mode}")
+    # Three of them fit. The run goes on to its end, but its last checkpoint is what it was for.
+    result = run.train("--max_steps=6", *flags, check=False)
+    assert result.returncode == 1, result.stderr
+    told = [line for line in result.stderr.splitlines() if "could not be saved" in line]
+    assert len(told) == 3, result.stderr
+    for step, line in zip((4, 5, 6), told, strict=True):
+        assert f"the checkpoint of step {step} could not be saved: " in line
+        assert "No space left on device; free some space or choose a folder on another disk; that of step 3" in line
+    assert all("warning: " in line and line.endswith("stays, and training goes on.") for line in told[:2])
+    assert told[2].startswith("mpzero: error: ")
+    assert [line["step"] for line in run.metrics()] == [1, 2, 3, 4, 5, 6]
+    assert run.latest.name == "tiny-3steps"
+    assert checkpoint_command("verify", run.checkpoints).returncode == 0
+    # With fewer there is room.
+    assert checkpoint_command("prune", run.checkpoints, "--keep_last", 1).returncode == 0
+    result = run.train("--max_steps=8", "--keep_last=1", *flags)
+    assert "Resumed from checkpoint at step 3" in result.stdout
+    assert run.latest.name == "tiny-8steps"
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path / "run")
+    run.train("--max_steps=6", "--checkpoint_freq=2")
+    whole = tmp_path / "whole"
+    shutil.copytree(run.checkpoints, whole)
+    straight = TinyRun(tmp_path / "straight")
+    straight.train(f"--max_steps={STEPS}", "--checkpoint_freq=0")
+
+    shard = "zero_pp_rank_1_mp_rank_00_optim_states.h5"
+    damages = {
+        "a flipped bit": lambda folder: flip_last_bit(folder / "tiny-6steps" / shard),
+        "cut off": lambda folder: os.truncate(folder / "tiny-6steps" / shard, 1000),
+        "no manifest": lambda folder: (folder / "tiny-6steps" / "manifest.json").unlink(),
+        "no folder": lambda folder: shutil.rmtree(folder / "tiny-6steps"),
+        "latest is garbage": lambda folder: (folder / "latest").write_bytes(b"\x00\xff/.."),
+        "latest is gone": lambda folder: (folder / "latest").unlink(),
+    }
+    for name, damage in damages.items():
+        shutil.rmtree(run.checkpoints)
+        shutil.copytree(whole, run.checkpoints)
+        damage(run.checkpoints)
+        strict = run.train(f"--max_steps={STEPS}", "--resume_strict", check=False)
+        assert strict.returncode == 2, name
+        assert "Resumed" not in strict.stdout
+        result = run.train(f"--max_steps={STEPS}", "--checkpoint_freq=0")
+        step = 6 if name.startswith("latest") else 4
+        assert f"Resumed from checkpoint at step {step}" in result.stdout, name
+        (line,) = [line for line in result.stderr.splitlines() if "the newest checkpoint that is whole" in line]
+        assert f"goes on from {run.checkpoints / f'tiny-{step}steps'}" in line
+        assert "tiny-6steps" in line or name.startswith("latest"), line
+        assert_same_bits(straight, run)
+
+
+def test_nothing_whole_is_no_fresh_start(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=4", "--checkpoint_freq=2")
+    for folder in run.checkpoints.glob("tiny-*"):
+        (folder / "manifest.json").write_text("{}")
+    result = run.train("--max_steps=6", check=False)
+    assert result.returncode == 2
+    assert "no other checkpoint beside it is whole" in result.stderr
+    # A checkpoint that is named itself stands for no other.
+    result = run.train("--max_steps=6", f"--resume_from_checkpoint={run.checkpoints / 'tiny-2steps'}", check=False)
+    assert result.returncode == 2
+    assert "tiny-2steps/manifest.json is damaged" in result.stderr
+
+
+def test_a_run_anew_in_the_folder_of_a_longer_one_keeps_its_own(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=9", "--checkpoint_freq=3")
+    run.train("--max_steps=4", "--checkpoint_freq=1", "--keep_last=2", "--resume_from_checkpoint=none")
+    assert sorted(path.name for path in run.checkpoints.glob("tiny-*")) == ["tiny-3steps", "tiny-4steps"]
+    assert run.latest.name == "tiny-4steps"
+
+
+def test_killed_while_checkpoints_are_written(tmp_path: Path) -> None:
+    """SIGKILL to one rank, or to all, at any time of a run that saves all the time."""
+    run = TinyRun(tmp_path / "run")
+    straight = TinyRun(tmp_path / "straight")
+    saved = 0
+    for attempt in range(100 if LONG else 12):
+        process = subprocess.Popen(
+            command(*run.flags(), "--max_steps=100000", "--checkpoint_freq=1", "--keep_last=2", ranks=run.ranks),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, **ENVIRONMENT},
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("Saved checkpoint"):
+                break
+        time.sleep(0.003 * attempt)
+        ranks = children_of(process)
+        victims = [[ranks[0]], [ranks[1]], ranks][attempt % 3]
+        for pid in victims:
+            os.kill(int(pid), signal.SIGKILL)
+        process.stdout.read()
+        process.wait(timeout=60)
+        wait_until_gone(ranks)
+        checked = checkpoint_command("verify", run.latest)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+        step = int(run.latest.name.split("-")[1].removesuffix("steps"))
+        assert step > saved
+        saved = step
+    run.train(f"--max_steps={saved + 2}", "--checkpoint_freq=0")
+    straight.train(f"--max_steps={saved + 2}", "--checkpoint_freq=0")
+    assert curve(run) == curve(straight)
+    ours, theirs = final_states(run), final_states(straight)
+    assert all(ours[name].tobytes() == theirs[name].tobytes() for name in theirs)
+
+
+def test_ls_verify_and_prune(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=4", "--checkpoint_freq=1")
+    folder = run.checkpoints
+    listed = checkpoint_command("ls", folder)
+    assert listed.returncode == 0
+    heading, *rows = listed.stdout.splitlines()
+    assert heading.split()[:2] == ["checkpoint", "step"]
+    assert [row.split()[:2] for row in rows] == [[f"tiny-{step}steps", str(step)] for step in (4, 3, 2, 1)]
+    assert [row.endswith("complete, latest") for row in rows] == [True, False, False, False]
+
+    verified = checkpoint_command("verify", folder)
+    assert verified.returncode == 0
+    assert verified.stdout.count("good") == 4
+    flip_last_bit(folder / "tiny-4steps" / "zero_pp_rank_0_mp_rank_00_optim_states.h5")
+    verified = checkpoint_command("verify", folder)
+    assert verified.returncode == 1
+    assert (verified.stdout.count("good"), verified.stdout.count("  damaged")) == (3, 1)
+    assert "tiny-4steps/zero_pp_rank_0_mp_rank_00_optim_states.h5 is damaged" in verified.stdout
+    assert checkpoint_command("verify", folder, "-t", "tiny-3steps").returncode == 0
+    assert checkpoint_command("verify", folder / "tiny-4steps").returncode == 1
+
+    # The damaged one does not count: 3 and 2 stay.
+    (folder / "tiny-9steps.tmp").mkdir()
+    tried = checkpoint_command("prune", folder, "--keep_last", 2, "--dry_run")
+    assert tried.returncode == 0
+    assert "would remove" in tried.stdout
+    assert "tiny-1steps" in tried.stdout
+    assert (folder / "tiny-1steps").exists()
+    assert checkpoint_command("prune", folder, "--keep_last", 2).returncode == 0
+    names = sorted(path.name for path in folder.glob("tiny-*"))
+    assert names == ["tiny-2steps", "tiny-3steps", "tiny-4steps"]
+
+    for words in (
+        [],
+        ["sl", folder],
+        ["ls"],
+        ["ls", tmp_path / "absent"],
+        ["prune", folder],
+        ["prune", folder, "--keep_last", 0],
+        ["verify", tmp_path / "empty"],
+    ):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        failed = checkpoint_command(*words)
+        assert failed.returncode == 2, words
+        assert failed.stderr.startswith("mpzero: error: ")
+        assert failed.stderr.count("\n") == 1

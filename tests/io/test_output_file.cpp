@@ -1,0 +1,123 @@
+#include <cstring>
+#include <random>
+
+#include "base/error.hpp"
+#include "io/checksum.hpp"
+#include "io/input_file.hpp"
+#include "io/output_file.hpp"
+#include "tests/io/checkpoint_fixture.hpp"
+#include "tests/io/faulty_disk.hpp"
+
+namespace mpzero::io {
+using namespace testing;
+using Catch::Contains;
+namespace {
+
+std::vector<std::byte> random_bytes(size_t size, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> bytes(size);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("pieces of any size and alignment end up one behind another, with the checksums of their blocks") {
+  const bool direct = GENERATE(true, false);
+  const int threads = GENERATE(1, 3);
+  constexpr size_t kBlock = kChecksumBlockBytes;
+  constexpr size_t kChunk = OutputFile::kChunkBytes;
+  const size_t sizes[] = {0, 1, 4095, 4096, 4097, kBlock - 1, kBlock, 2 * kChunk + 12345, 3, kChunk, 100, 0};
+  const TemporaryFolder folder;
+  const fs::path path = folder / "file";
+  std::string expected;
+  std::vector<std::vector<std::byte>> contents;
+  std::vector<std::vector<uint64_t>> sums;
+  for (const size_t size : sizes) {
+    contents.push_back(random_bytes(size, static_cast<uint32_t>(size)));
+    sums.emplace_back((size + kBlock - 1) / kBlock);
+    expected.append(reinterpret_cast<const char*>(contents.back().data()), size);
+  }
+  OutputFile file(path, {.expected_size = static_cast<int64_t>(expected.size()), .threads = threads, .direct = direct});
+  // Three at once, then three alone, and so on.
+  for (size_t i = 0; i < contents.size(); i += 3) {
+    std::vector<OutputFile::Piece> pieces;
+    for (size_t k = i; k < i + 3; ++k) pieces.push_back({contents[k], sums[k]});
+    if (i % 2 == 0) {
+      file.append(pieces);
+    } else {
+      for (const OutputFile::Piece& piece : pieces) file.append(std::span(&piece, 1));
+    }
+  }
+  CHECK(file.size() == static_cast<int64_t>(expected.size()));
+  file.finish();
+  REQUIRE(read_file(path) == expected);
+  for (size_t i = 0; i < contents.size(); ++i) {
+    for (size_t block = 0; block < sums[i].size(); ++block) {
+      const std::span<const std::byte> bytes = contents[i];
+      const size_t begin = block * kBlock;
+      CAPTURE(i, block);
+      REQUIRE(sums[i][block] == checksum(bytes.subspan(begin, std::min(kBlock, bytes.size() - begin))));
+    }
+  }
+}
+
+TEST_CASE("a file of unknown size, written byte by byte") {
+  const TemporaryFolder folder;
+  const std::vector<std::byte> bytes = random_bytes(10'000, 1);
+  OutputFile file(folder / "file", {});
+  for (const std::byte& byte : bytes) file.append(std::span(&byte, 1));
+  file.finish();
+  CHECK(read_file(folder / "file") == std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+
+TEST_CASE("a write that fails in any chunk, or a stop, is thrown; nothing is claimed to be on the disk") {
+  const TemporaryFolder folder;
+  const std::vector<std::byte> bytes = random_bytes(5 * OutputFile::kChunkBytes, 1);
+  int failed = 0;
+  for (int call = 1;; ++call) {
+    FaultyDisk disk(folder.path());
+    disk.fail_at(call, ENOSPC, false);
+    const std::string message = message_of([&] {
+      OutputFile file(folder / "file", {.expected_size = static_cast<int64_t>(bytes.size()), .threads = 2}, disk);
+      file.append(bytes);
+      file.finish();
+    });
+    if (disk.calls() < call) break;
+    CHECK_THAT(message, Contains("file: No space left on device"));
+    ++failed;
+  }
+  CHECK(failed >= 8);  // open, reserve, five chunks, resize, sync
+
+  std::stop_source stop;
+  OutputFile file(folder / "file", {.stop = stop.get_token()});
+  file.append(bytes);
+  stop.request_stop();
+  CHECK_THROWS_WITH(file.append(bytes), Contains("given up"));
+}
+
+TEST_CASE("ranges of any size and alignment are read as they were written, past the cache or through it") {
+  const TemporaryFolder folder;
+  const std::vector<std::byte> bytes = random_bytes(9 * (1 << 20) + 77, 3);
+  write_file(folder / "file", std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  const InputFile file(folder / "file");
+  std::mt19937 random(2);
+  std::vector<std::byte> memory(bytes.size() + 4096);
+  for (int i = 0; i < 200; ++i) {
+    const size_t begin = i % 3 == 0 ? random() % 100 * 4096 : random() % bytes.size();
+    const size_t size = i % 4 == 0 ? bytes.size() - begin : random() % (bytes.size() - begin + 1);
+    const size_t shift = i % 2 == 0 ? 0 : random() % 4096;
+    const std::span<std::byte> out(memory.data() + shift, size);
+    file.read(static_cast<int64_t>(begin), out);
+    CAPTURE(i, begin, size, shift);
+    REQUIRE(std::memcmp(out.data(), bytes.data() + begin, size) == 0);
+  }
+  const auto beyond = [&](size_t begin, size_t size) {
+    file.read(static_cast<int64_t>(begin), std::span(memory.data(), size));
+  };
+  CHECK_THROWS_WITH(beyond(bytes.size() - 10, 11), Contains("truncated"));
+  CHECK_THROWS_WITH(beyond(1 << 20, bytes.size()), Contains("truncated"));
+  CHECK_THROWS_WITH(beyond(bytes.size() + 4096, 1 << 20), Contains("truncated"));
+}
+
+}  // namespace mpzero::io
