@@ -116,7 +116,8 @@ void Checkpointer::start_in_background(const io::SaveJob& job) {
   try {
     save_ = std::make_unique<io::BackgroundSave>(job, io::ShardValues{.fetch = fetch, .all_stay = true}, mpi_);
   } catch (const Error& error) {
-    snapshot_->before_update();
+    snapshot_->wait();
+    snapshot_->release();
     abandon(job, error.what());
   }
 }
@@ -154,6 +155,10 @@ void Checkpointer::after_step() {
 
 void Checkpointer::conclude() {
   const std::unique_ptr<io::BackgroundSave> save = std::move(save_);
+  const double gpu_waited = snapshot_->gpu_seconds_waited();
+  blocked_seconds_ += gpu_waited;
+  blocked_by_save_ += gpu_waited;
+  snapshot_->release();
   const io::SaveJob& job = save->job();
   if (!save->error().empty()) {
     abandon(job, save->error());

@@ -25,34 +25,41 @@ int64_t round_up_to_page_elements(int64_t count) { return (count + kPageElements
 
 }  // namespace
 
-StateSnapshot::StateSnapshot(const parallel::ZeroEngine& engine, std::vector<bool> writes, at::Device device,
+StateSnapshot::StateSnapshot(parallel::ZeroEngine& engine, std::vector<bool> writes, at::Device device,
                              int copy_threads)
     : engine_(engine), device_(device), copy_threads_(copy_threads), part_of_unit_(writes.size()) {
   int64_t elements = 0;
   for (size_t u = 0; u < writes.size(); ++u) {
     const int64_t count = engine.shard(u).count;
+    // What keeping them takes is taken for all units.
+    if (engine.can_keep_states(u)) held_bytes_ += 3 * count * kFloatBytes;
     if (!writes[u] || count == 0) continue;
     part_of_unit_[u] = parts_.size();
+    const Way way = engine.can_keep_states(u) ? Way::kHeld : engine.state_on_host(u) ? Way::kFromHost : Way::kFromGpu;
+    pinned_ = pinned_ || way == Way::kFromGpu;
     for (const StateKind kind : kKinds) {
-      parts_.push_back({.unit = u, .kind = kind, .begin = elements, .count = count});
-      elements += round_up_to_page_elements(count);
-      if (!engine.state_on_host(u)) pinned_ = true;
+      parts_.push_back({.unit = u, .kind = kind, .way = way, .begin = elements, .count = count, .state = {}});
+      if (way != Way::kHeld) elements += round_up_to_page_elements(count);
     }
   }
+  if (parts_.empty()) held_bytes_ = 0;
   // A page more, since memory need not begin at one.
-  bytes_ = elements == 0 ? 0 : (elements + kPageElements) * kFloatBytes;
+  copied_bytes_ = elements == 0 ? 0 : (elements + kPageElements) * kFloatBytes;
 }
 
 StateSnapshot::~StateSnapshot() {
-  if (host_copy_.valid()) host_copy_.wait();
+  if (from_host_.valid()) from_host_.wait();
   if (stream_) copied_.synchronize();
 }
 
 void StateSnapshot::allocate() {
-  if (bytes_ == 0 || memory_.defined() || allocation_.valid()) return;
-  allocation_ = std::async(std::launch::async, [elements = bytes_ / kFloatBytes, pinned = pinned_, device = device_] {
-    if (device.is_cuda()) c10::cuda::set_device(device.index());
-    const at::Tensor memory = parallel::host_tensor(elements, at::kFloat, pinned);
+  if (bytes() == 0 || memory_.defined() || allocation_.valid()) return;
+  allocation_ = std::async(std::launch::async, [this] {
+    if (device_.is_cuda()) c10::cuda::set_device(device_.index());
+    if (held_bytes_ > 0) engine_.keep_held_states();
+    const int64_t elements = copied_bytes_ / kFloatBytes;
+    const at::Tensor memory = parallel::host_tensor(elements, at::kFloat, pinned_);
+    if (elements == 0) return memory;
     const auto address = reinterpret_cast<uintptr_t>(memory.const_data_ptr());
     const auto past_page = static_cast<int64_t>(address % static_cast<uintptr_t>(io::kPageBytes)) / kFloatBytes;
     const int64_t skipped = past_page == 0 ? 0 : kPageElements - past_page;
@@ -61,45 +68,40 @@ void StateSnapshot::allocate() {
 }
 
 void StateSnapshot::begin() {
-  if (bytes_ == 0) return;
+  gpu_waited_ = false;
+  if (parts_.empty()) return;
   allocate();
   if (allocation_.valid()) memory_ = allocation_.get();
-  on_host_.clear();
-  on_host_parts_.clear();
   if (pinned_ && !stream_) stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index());
   if (stream_) {
     at::cuda::CUDAEvent updated;
     updated.record(c10::cuda::getCurrentCUDAStream());
     updated.block(*stream_);
-  }
-  for (const Part& part : parts_) {
-    const at::Tensor state = engine_.state(part.unit, part.kind);
-    if (state.is_cuda()) {
-      const c10::StreamGuard beside(*stream_);
-      memory_.narrow(0, part.begin, part.count).copy_(state, /*non_blocking=*/true);
-    } else {
-      on_host_.push_back(state);
-      on_host_parts_.push_back(part);
+    const c10::StreamGuard beside(*stream_);
+    for (const Part& part : parts_) {
+      if (part.way != Way::kFromGpu) continue;
+      memory_.narrow(0, part.begin, part.count).copy_(engine_.state(part.unit, part.kind), /*non_blocking=*/true);
     }
+    copied_.record(*stream_);
   }
-  if (stream_) copied_.record(*stream_);
-  host_copy_ = on_host_.empty() ? std::shared_future<void>()
-                                : std::async(std::launch::async, [this] { copy_on_host(); }).share();
+  from_host_ = std::async(std::launch::async, [this] { take_from_host(); }).share();
 }
 
-void StateSnapshot::copy_on_host() {
+void StateSnapshot::take_from_host() {
   struct Piece {
     const float* from;
     float* to;
     int64_t count;
   };
   std::vector<Piece> pieces;
-  auto* memory = memory_.data_ptr<float>();
-  for (size_t i = 0; i < on_host_.size(); ++i) {
-    const Part& part = on_host_parts_[i];
-    const auto* state = on_host_[i].const_data_ptr<float>();
+  for (Part& part : parts_) {
+    if (part.way == Way::kFromGpu) continue;
+    part.state = engine_.state(part.unit, part.kind);
+    if (part.way == Way::kHeld) continue;
+    const auto* state = part.state.const_data_ptr<float>();
+    auto* const memory = memory_.data_ptr<float>() + part.begin;
     for (int64_t at = 0; at < part.count; at += kCopyElements) {
-      pieces.push_back({state + at, memory + part.begin + at, std::min(kCopyElements, part.count - at)});
+      pieces.push_back({state + at, memory + at, std::min(kCopyElements, part.count - at)});
     }
   }
   io::parallel_for(static_cast<int64_t>(pieces.size()), copy_threads_, [&](int64_t i) {
@@ -109,19 +111,38 @@ void StateSnapshot::copy_on_host() {
 }
 
 void StateSnapshot::before_update() {
-  if (host_copy_.valid()) host_copy_.wait();
-  if (stream_) copied_.block(c10::cuda::getCurrentCUDAStream(device_.index()));
+  if (from_host_.valid()) from_host_.wait();
+  if (!stream_ || gpu_waited_) return;
+  const c10::cuda::CUDAStream current = c10::cuda::getCurrentCUDAStream(device_.index());
+  wait_began_.record(current);
+  copied_.block(current);
+  wait_ended_.record(current);
+  gpu_waited_ = true;
+}
+
+double StateSnapshot::gpu_seconds_waited() {
+  if (!gpu_waited_) return 0;
+  wait_ended_.synchronize();
+  constexpr double kMilliseconds = 1e3;
+  return static_cast<double>(wait_began_.elapsed_time(wait_ended_)) / kMilliseconds;
 }
 
 void StateSnapshot::wait() {
-  if (host_copy_.valid()) host_copy_.get();
+  if (from_host_.valid()) from_host_.get();
   if (stream_) copied_.synchronize();
+}
+
+void StateSnapshot::release() {
+  if (from_host_.valid()) from_host_.wait();
+  for (Part& part : parts_) part.state = at::Tensor();
 }
 
 std::span<const float> StateSnapshot::values(size_t unit, StateKind kind) const {
   if (!part_of_unit_[unit]) return {};
   const Part& part = parts_[*part_of_unit_[unit] + static_cast<size_t>(kind)];
-  return {memory_.const_data_ptr<float>() + part.begin, static_cast<size_t>(part.count)};
+  const float* const values =
+      part.way == Way::kHeld ? part.state.const_data_ptr<float>() : memory_.const_data_ptr<float>() + part.begin;
+  return {values, static_cast<size_t>(part.count)};
 }
 
 }  // namespace mpzero

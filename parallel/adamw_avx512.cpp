@@ -19,20 +19,22 @@ __m512 load(const Bf16Bits* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
-void store(float* p, __m512 value) { _mm512_storeu_ps(p, value); }
 // Rounds as round_to<Bf16Bits> does.
-void store(Bf16Bits* p, __m512 value) {
+__m256i rounded(__m512 value) {
   const __m512i bits = _mm512_castps_si512(value);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i rounded =
-      _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd), 16);
+  const __m512i upper = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd), 16);
   const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-  const __m256i result = _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(kBf16Nan)));
+  return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(upper, nan, _mm512_set1_epi32(kBf16Nan)));
+}
+
+void store_parameter(float* p, __m512 value, bool /*past_caches*/) { _mm512_storeu_ps(p, value); }
+void store_parameter(Bf16Bits* p, __m512 value, bool past_caches) {
   auto* destination = reinterpret_cast<__m256i*>(p);
-  if (reinterpret_cast<uintptr_t>(p) % sizeof(__m256i) == 0) {
-    _mm256_stream_si256(destination, result);
+  if (past_caches) {
+    _mm256_stream_si256(destination, rounded(value));
   } else {
-    _mm256_storeu_si256(destination, result);
+    _mm256_storeu_si256(destination, rounded(value));
   }
 }
 
@@ -63,6 +65,8 @@ int64_t update_range(const AdamWSpans& spans, const AdamWUpdate& u, int64_t begi
   const __m512 scale = _mm512_set1_ps(u.gradient_scale), decay = _mm512_set1_ps(u.decay);
   const __m512 step_size = _mm512_set1_ps(u.step_size), eps = _mm512_set1_ps(u.eps);
   const __m512 inverse_sqrt_bias2 = _mm512_set1_ps(u.inverse_sqrt_bias2);
+  const bool past_caches =
+      !spans.parameter_stays_cached && reinterpret_cast<uintptr_t>(parameter + begin) % sizeof(__m256i) == 0;
   int64_t i = begin;
   for (; i + kLanes <= end; i += kLanes) {
     const __m512 g = _mm512_mul_ps(load(gradient + i), scale);
@@ -74,7 +78,7 @@ int64_t update_range(const AdamWSpans& spans, const AdamWUpdate& u, int64_t begi
     store_state<destination>(next_exp_avg + i, m);
     store_state<destination>(next_exp_avg_sq + i, v);
     store_state<destination>(next_master + i, w);
-    store(parameter + i, w);
+    store_parameter(parameter + i, w, past_caches);
   }
   _mm_sfence();
   return i;

@@ -25,6 +25,8 @@ struct AdamWSpans {
   float* next_master = nullptr;
   float* next_exp_avg = nullptr;
   float* next_exp_avg_sq = nullptr;
+  // On the host: `parameter` is a buffer that is soon read and used again, so that it had better stay in the cache.
+  bool parameter_stays_cached = false;
 };
 
 // On the host a block of elements is updated by one thread. Blocks begin at multiples of this many elements, so that

@@ -11,11 +11,11 @@ namespace {
 constexpr int64_t kStateBytes = 12;
 constexpr int64_t kHostBytes = 18;  // a parameter, at the most
 
-// A piece is long enough for a copy to run at the bus's full rate and for threads to share, short enough to be on its
-// way soon. As many as keep both directions of the bus and the threads at work.
+// A piece is long enough for a copy to run at the bus's full rate and for threads to share. As many as keep both
+// directions of the bus and the threads at work, and few enough for all of them to stay in the last level of cache:
+// then neither gradients nor parameters go through the host's memory on their way, which is what the update waits for.
 constexpr int64_t kPieceNumel = int64_t{1} << 20;
 constexpr int64_t kPieces = 8;
-constexpr int64_t kShareOfGradients = 3;  // of what is left beside the states: one part in so many
 
 HostMemoryPlan plan_pieces(const HostMemoryDemand& demand) {
   if (!demand.staged || demand.lengths.empty()) return {};
@@ -49,17 +49,7 @@ int64_t default_extra_bytes(const HostMemoryDemand& demand) {
 
 HostMemoryPlan plan_host_memory(const HostMemoryDemand& demand, int64_t extra_bytes) {
   HostMemoryPlan plan = plan_pieces(demand);
-  if (demand.staged) {
-    const auto gradient_bytes = static_cast<int64_t>(c10::elementSize(demand.gradient_dtype));
-    int64_t left = extra_bytes / kShareOfGradients;
-    for (auto length = demand.lengths.rbegin(); length != demand.lengths.rend(); ++length) {
-      left -= *length * gradient_bytes;
-      if (left < 0) break;
-      ++plan.whole_gradients;
-      plan.whole_gradient_bytes += *length * gradient_bytes;
-    }
-  }
-  int64_t left = extra_bytes - plan.whole_gradient_bytes;
+  int64_t left = extra_bytes;
   for (auto length = demand.lengths.rbegin(); length != demand.lengths.rend(); ++length) {
     left -= *length * kStateBytes;
     if (left < 0) break;

@@ -13,11 +13,9 @@ struct HostMemoryPlan {
   int64_t pieces = 0;                 // buffers for pieces on their way between host and GPU
   int64_t piece_numel = 0;            // elements of each: a gradient and, if it goes up, a parameter
   int64_t piece_bytes = 0;            // of both
-  size_t whole_gradients = 0;         // of so many of the last units they come down at once, before the norm is known
-  int64_t whole_gradient_bytes = 0;   // of these
   std::map<int64_t, int64_t> spares;  // states to update ahead of the norm: how many of each length
 
-  int64_t staging_bytes() const { return pieces * piece_bytes + whole_gradient_bytes; }
+  int64_t staging_bytes() const { return pieces * piece_bytes; }
   int64_t spare_bytes() const;
 };
 
@@ -31,12 +29,11 @@ struct HostMemoryDemand {
   c10::ScalarType parameter_dtype = c10::ScalarType::Float;
 };
 
-// Room for spare states and whole gradients: as much as keeps the host's memory, with states, buffers and the
-// parameters that stay there, within 18 bytes a parameter.
+// Room for spare states: as much as keeps the host's memory, with states, buffers and the parameters that stay there,
+// within 18 bytes a parameter.
 int64_t default_extra_bytes(const HostMemoryDemand& demand);
 
-// Whole gradients within a third of `extra_bytes`, and spare states within what they leave, for as many of the last
-// units as that allows.
+// Spare states within `extra_bytes`, for as many of the last units as that allows.
 HostMemoryPlan plan_host_memory(const HostMemoryDemand& demand, int64_t extra_bytes);
 
 }  // namespace mpzero::parallel

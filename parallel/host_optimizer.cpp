@@ -24,6 +24,12 @@ bool same(const AdamWUpdate& a, const AdamWUpdate& b) {
          a.decay == b.decay && a.step_size == b.step_size && a.inverse_sqrt_bias2 == b.inverse_sqrt_bias2;
 }
 
+// Whether somebody has these states besides their owner; a part of a tensor counts.
+bool is_held(const OptimizerStates& states) {
+  return states.master.storage().use_count() > 1 || states.exp_avg.storage().use_count() > 1 ||
+         states.exp_avg_sq.storage().use_count() > 1;
+}
+
 const void* at_element(const at::Tensor& tensor, int64_t index) {
   return static_cast<const char*>(tensor.const_data_ptr()) + index * static_cast<int64_t>(tensor.element_size());
 }
@@ -47,15 +53,6 @@ HostOptimizer::HostOptimizer(ThreadTeam& team, std::vector<OptimizerShard*> shar
     }
     slots_.push_back(std::move(slot));
   }
-  std::vector<Unit*> whole;
-  std::vector<int64_t> lengths;
-  for (auto unit = units_.rbegin(); unit != units_.rend() && whole.size() < plan.whole_gradients; ++unit) {
-    if (unit->shard == nullptr) continue;
-    whole.push_back(&*unit);
-    lengths.push_back(unit->shard->numel());
-  }
-  const std::vector<at::Tensor> buffers = host_tensors(lengths, options.gradient_dtype, options.pinned, &team);
-  for (size_t i = 0; i < whole.size(); ++i) whole[i]->arriving = buffers[i];
   for (const auto& [length, count] : plan.spares) {
     for (int64_t i = 0; i < count; ++i) spares_[length].push_back(make_host_states(length, &team));
   }
@@ -90,12 +87,6 @@ void HostOptimizer::take_gradient(size_t unit, const at::Tensor& gradient, const
   state.gradient = gradient;
   state.parameter = parameter;
   if (staged_) state.released.record(c10::cuda::getCurrentCUDAStream());
-  if (state.arriving.defined()) {
-    state.released.block(*down_);
-    C10_CUDA_CHECK(cudaMemcpyAsync(state.arriving.data_ptr(), gradient.const_data_ptr(), state.arriving.nbytes(),
-                                   cudaMemcpyDeviceToHost, *down_));
-    state.arrived.record(*down_);
-  }
   {
     const std::lock_guard lock(mutex_);
     if (!expected_) return;
@@ -111,6 +102,44 @@ void HostOptimizer::order(size_t unit, Kind kind, const AdamWUpdate& update) {
   job->kind = kind;
   job->update = update;
   jobs_.push_back(std::move(job));
+}
+
+void HostOptimizer::order_update(size_t unit, const AdamWUpdate& update) {
+  Unit& state = units_[unit];
+  if (is_held(state.shard->states())) {
+    if (std::optional<OptimizerStates> spare = take_spare(state.shard->numel())) {
+      state.next = *std::move(spare);
+      state.ahead = Ahead::kConfirmed;
+      order(unit, Kind::kUpdateAhead, update);
+      return;
+    }
+  }
+  order(unit, Kind::kUpdate, update);
+}
+
+std::optional<OptimizerStates> HostOptimizer::take_spare(int64_t length) {
+  std::vector<OptimizerStates>& spares = spares_[length];
+  const auto last = std::find_if_not(spares.rbegin(), spares.rend(), is_held);
+  if (last == spares.rend()) return std::nullopt;
+  std::swap(*last, spares.back());
+  std::optional<OptimizerStates> spare(std::move(spares.back()));
+  spares.pop_back();
+  return spare;
+}
+
+void HostOptimizer::keep_held_states() {
+  std::vector<int64_t> lengths;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Unit& unit : units_) {
+      if (unit.shard != nullptr) lengths.push_back(unit.shard->numel());
+    }
+  }
+  for (const int64_t length : lengths) {
+    OptimizerStates spare = make_host_states(length, nullptr);
+    const std::lock_guard lock(mutex_);
+    spares_[length].push_back(std::move(spare));
+  }
 }
 
 void HostOptimizer::finish(const AdamWUpdate& update) {
@@ -136,7 +165,7 @@ void HostOptimizer::finish(const AdamWUpdate& update) {
           spares_[unit.shard->numel()].push_back(std::exchange(unit.next, {}));
           unit.ahead = Ahead::kNone;
         }
-        order(u, Kind::kUpdate, update);
+        order_update(u, update);
       }
     }
   }
@@ -151,7 +180,8 @@ void HostOptimizer::discard() {
     arrived_.clear();
     for (size_t u = 0; u < units_.size(); ++u) {
       Unit& unit = units_[u];
-      if (unit.ahead == Ahead::kNone) continue;
+      // What the last step has confirmed is no part of this one.
+      if (unit.ahead == Ahead::kNone || unit.ahead == Ahead::kConfirmed) continue;
       if (unit.ahead == Ahead::kComputed) {
         spares_[unit.shard->numel()].push_back(std::exchange(unit.next, {}));
         unit.ahead = Ahead::kNone;
@@ -210,10 +240,7 @@ void HostOptimizer::let_go(size_t unit) {
   std::vector<OptimizerStates>& spares = spares_[length];
   spares.resize(std::min(spares.size(), static_cast<size_t>(left)));
   options_.memory.spares[length] = static_cast<int64_t>(spares.size());
-  if (units_[unit].arriving.defined()) {
-    options_.memory.whole_gradient_bytes -= static_cast<int64_t>(units_[unit].arriving.nbytes());
-  }
-  units_[unit].gradient = units_[unit].parameter = units_[unit].arriving = at::Tensor();
+  units_[unit].gradient = units_[unit].parameter = at::Tensor();
 }
 
 MemoryUse HostOptimizer::memory_use() const {
@@ -264,10 +291,9 @@ std::shared_ptr<HostOptimizer::Job> HostOptimizer::next_job() {
     arrived_.pop_front();
     Unit& state = units_[unit];
     if (state.shard == nullptr) continue;
-    auto& spares = spares_[state.shard->numel()];
-    if (spares.empty()) continue;
-    state.next = std::move(spares.back());
-    spares.pop_back();
+    std::optional<OptimizerStates> spare = take_spare(state.shard->numel());
+    if (!spare) continue;
+    state.next = *std::move(spare);
     state.ahead = Ahead::kRunning;
     auto job = std::make_shared<Job>();
     job->unit = unit;
@@ -307,7 +333,7 @@ bool HostOptimizer::issue_piece() {
       unit.released.block(*down_);
       unit.released.block(*up_);
     }
-    if (job.kind != Kind::kPublish && !unit.arriving.defined()) {
+    if (job.kind != Kind::kPublish) {
       C10_CUDA_CHECK(cudaMemcpyAsync(piece.slot->gradient.data_ptr(), at_element(unit.gradient, piece.begin),
                                      static_cast<size_t>(piece.count) * unit.gradient.element_size(),
                                      cudaMemcpyDeviceToHost, *down_));
@@ -341,10 +367,8 @@ void HostOptimizer::start_update(Piece& piece) {
     });
     return;
   }
-  const bool in_slot = staged_ && !unit.arriving.defined();
-  const at::Tensor& whole = unit.arriving.defined() ? unit.arriving : unit.gradient;
-  if (staged_) (in_slot ? piece.slot->arrived : unit.arrived).synchronize();
-  AdamWSpans spans{.gradient = in_slot ? piece.slot->gradient.const_data_ptr() : at_element(whole, piece.begin),
+  if (staged_) piece.slot->arrived.synchronize();
+  AdamWSpans spans{.gradient = staged_ ? piece.slot->gradient.const_data_ptr() : at_element(unit.gradient, piece.begin),
                    .gradient_is_bf16 = unit.gradient.scalar_type() == at::kBFloat16,
                    .master = master,
                    .exp_avg = states.exp_avg.data_ptr<float>() + piece.begin,
@@ -353,7 +377,8 @@ void HostOptimizer::start_update(Piece& piece) {
                    .parameter = parameter,
                    .parameter_is_bf16 = parameter_is_bf16,
                    .count = piece.count,
-                   .first = unit.shard->first() + piece.begin};
+                   .first = unit.shard->first() + piece.begin,
+                   .parameter_stays_cached = goes_up};
   if (job.kind == Kind::kUpdateAhead) {
     spans.next_master = unit.next.master.data_ptr<float>() + piece.begin;
     spans.next_exp_avg = unit.next.exp_avg.data_ptr<float>() + piece.begin;

@@ -23,8 +23,7 @@ namespace mpzero::parallel {
 
 // AdamW in host memory, beside what the caller and the GPU do. A thread of its own takes the units one after the other
 // through a pipeline of pieces: the gradient comes down from the GPU, a team of threads updates the states, the rounded
-// parameters go up. Only the buffers of a few pieces on their way are pinned, and those of gradients that come down
-// while backward goes on, as far as there is room for them.
+// parameters go up. Only the buffers of a few pieces on their way are pinned.
 //
 // It can go ahead of the norm: between expect() and finish() units are updated as soon as their gradients are there,
 // with the scalars that the caller expects, into spare states. finish() with these very scalars makes the spare states
@@ -74,6 +73,10 @@ class HostOptimizer {
   // nothing more is ordered.
   void wait_for_states(size_t unit);
 
+  // From now on states that somebody holds, by a tensor of theirs or of a part of one, are left to him as they are: the
+  // next update writes beside them. Takes as much memory as the states have. From any thread, once.
+  void keep_held_states();
+
   // Hands the unit's states over to whoever updates it from now on.
   void let_go(size_t unit);
 
@@ -91,8 +94,6 @@ class HostOptimizer {
     OptimizerShard* shard = nullptr;
     at::Tensor gradient, parameter;
     at::cuda::CUDAEvent released;  // the gradient is whole and the parameters may be overwritten
-    at::Tensor arriving;           // where the gradient comes down to at once; undefined: it comes in pieces
-    at::cuda::CUDAEvent arrived;
     at::cuda::CUDAEvent uploaded;
     Ahead ahead = Ahead::kNone;
     OptimizerStates next;  // while going ahead
@@ -119,7 +120,10 @@ class HostOptimizer {
     std::shared_ptr<ThreadTeam::Task> task;  // once the gradient has arrived
   };
 
+  // The mutex is locked.
   void order(size_t unit, Kind kind, const AdamWUpdate& update);
+  void order_update(size_t unit, const AdamWUpdate& update);
+  std::optional<OptimizerStates> take_spare(int64_t length);
   void throw_if_failed() const;
 
   // What follows runs in the optimizer's own thread.

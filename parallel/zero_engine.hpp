@@ -121,8 +121,15 @@ class ZeroEngine {
   // of the last update() for work queued on the current stream and, in host memory, at once, and change with the next.
   // Waits for the host's update of the unit; may be called from any thread that the next update() waits for.
   at::Tensor state(size_t unit, StateKind kind) const;
-  // Whether the state is in host memory.
+  // Whether a unit's states are in host memory.
   bool state_on_host(size_t unit) const { return on_host(unit) || options_.device.is_cpu(); }
+  // Whether keep_held_states() concerns the unit.
+  bool can_keep_states(size_t unit) const { return on_host(unit); }
+  // From now on what state() has given out of such units stays as it is for as long as somebody has it: updates write
+  // beside it. Takes as much memory as these states have. From any thread, once.
+  void keep_held_states() {
+    if (host_) host_->keep_held_states();
+  }
   // Restores all states: `read` fills elements [begin, begin + out.size()) of a unit. Collective like initialize().
   using StateReader = std::function<void(size_t unit, StateKind kind, int64_t begin, std::span<float> out)>;
   void restore(const StateReader& read, ProcessGroup& group);
@@ -132,7 +139,11 @@ class ZeroEngine {
   class HostWriter final : public ShardWriter {
    public:
     explicit HostWriter(ZeroEngine& engine) : engine_(engine) {}
-    bool written(size_t unit) override { return !engine_.host_ || engine_.host_->ready(unit); }
+    // The CPU's collectives block, so that ranks which began them at moments of their own would wait for each other:
+    // there a gather begins where it would without a writer, and waits.
+    bool written(size_t unit) override {
+      return !engine_.host_ || engine_.options_.device.is_cpu() || engine_.host_->ready(unit);
+    }
     void wait(size_t unit) override {
       if (engine_.host_) engine_.host_->wait(unit);
     }

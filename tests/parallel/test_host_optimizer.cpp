@@ -243,17 +243,13 @@ TEST_CASE("spare states are planned for the last units, within their bytes") {
                           .parameters_move = true,
                           .gradient_dtype = at::kFloat,
                           .parameter_dtype = at::kBFloat16};
-  // A third of 3900 bytes is enough for gradients of 310 elements, what they leave for spare states of 210.
-  const HostMemoryPlan plan = plan_host_memory(demand, 3900);
-  CHECK(plan.whole_gradients == 4);
-  CHECK(plan.whole_gradient_bytes == 4 * 310);
+  const HostMemoryPlan plan = plan_host_memory(demand, 12 * 309);
   CHECK(plan.spares == std::map<int64_t, int64_t>{{10, 1}, {100, 2}});
   CHECK(plan.spare_bytes() == 12 * 210);
   // The pieces need be no longer than the longest share, in whole blocks.
   CHECK(plan.piece_numel == kHostBlock);
-  CHECK(plan.staging_bytes() == plan.pieces * kHostBlock * 6 + 4 * 310);
+  CHECK(plan.staging_bytes() == plan.pieces * kHostBlock * 6);
   CHECK(plan_host_memory(demand, 0).spares.empty());
-  CHECK(plan_host_memory(demand, 0).whole_gradients == 0);
 
   // 18 bytes a parameter for all: 12 of states, 2 of a parameter that stays, 4 for spare states and buffers.
   demand.lengths.assign(40, 50'000'000);
@@ -261,7 +257,6 @@ TEST_CASE("spare states are planned for the last units, within their bytes") {
   const int64_t numel = 40 * int64_t{50'000'000};
   const HostMemoryPlan large = plan_host_memory(demand, default_extra_bytes(demand));
   CHECK(large.spares.at(50'000'000) > 40 / 6);
-  CHECK(large.whole_gradients > 40 / 4);
   const int64_t in_all = 12 * numel + 2 * numel + large.staging_bytes() + large.spare_bytes();
   CHECK(in_all <= 18 * numel);
   CHECK(in_all > 18 * numel - 12 * 50'000'000);
