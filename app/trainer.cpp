@@ -226,8 +226,9 @@ StepReport Trainer::train_step() {
     loss_sum.add_(pass_.train(inputs, targets, /*last_of_step=*/a + 1 == micro_batches));
   }
   timer_.enter(Phase::kOptimizer);
-  engine_.measure(loss_sum, micro_batches * mpi_.world_size());
+  // Before measure(): the figures that it copies from the GPU would queue behind a snapshot that is still coming down.
   checkpointer_.before_update();
+  engine_.measure(loss_sum, micro_batches * mpi_.world_size());
   engine_.update(lr, update);
   // While the GPU still updates; an update on figures that are not finite has changed nothing.
   const parallel::StepSummary summary = engine_.summary();
