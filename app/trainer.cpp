@@ -178,16 +178,20 @@ void Trainer::start() {
 
 void Trainer::plan_memory() {
   pass_.recompute(memory_.plan(engine_.memory_use(), mpi_));
-  // An open share of states on the GPU is worth more than parameters that stay gathered.
-  if (config_.zero.gather_limits_automatic && !config_.zero.offload_ratio_automatic && device_.is_cuda()) {
-    engine_.parameters().use_memory(memory_.spare());
-    memory_.states_have_grown(engine_.memory_use());
-  }
+  // An open share of states on the GPU is worth more than parameters that stay there.
+  if (!chooses_host_ratio()) use_memory_for_parameters(memory_.spare());
   for (const std::string& line : memory_.breakdown()) log_.say(line);
   if (const std::optional<std::string> warning = memory_.warning()) log_.warn(*warning);
   if (zero_options_.host_update.threads > 0) {
     log_.say(fmt::format("AdamW on the host: {}", describe(zero_options_.host_update)));
   }
+}
+
+void Trainer::use_memory_for_parameters(int64_t bytes) {
+  if (device_.is_cpu()) return;
+  bytes -= engine_.parameters().keep_on_device(bytes);
+  if (config_.zero.gather_limits_automatic) engine_.parameters().use_memory(bytes);
+  memory_.states_have_grown(engine_.memory_use());
 }
 
 bool Trainer::chooses_host_ratio() const { return config_.zero.offload_ratio_automatic && device_.is_cuda(); }
@@ -199,10 +203,7 @@ void Trainer::choose_host_ratio() {
   engine_.set_host_ratio(ratio);
   const int64_t taken = engine_.memory_use().optimizer_states - before;
   memory_.states_have_moved(engine_.memory_use());
-  if (config_.zero.gather_limits_automatic) {
-    engine_.parameters().use_memory(std::max<int64_t>(0, spare - taken));
-    memory_.states_have_grown(engine_.memory_use());
-  }
+  use_memory_for_parameters(std::max<int64_t>(0, spare - taken));
   log_.say(
       fmt::format("offload_optimizer.ratio auto: {:.4f} of the parameters are updated on the host, the others on the "
                   "GPUs, which takes {} of each; \"ratio\": {:.4f} does the same in another run",

@@ -38,6 +38,8 @@ class Trainer {
   void train_to_the_end();
   // Chooses what is recomputed, and says what takes how much memory.
   void plan_memory();
+  // Has no more parameters come to the GPU than must, for as much of its memory more.
+  void use_memory_for_parameters(int64_t bytes);
   // Gives GPU memory that no step has asked for to states on the host, where ds_config.json leaves their share open.
   bool chooses_host_ratio() const;
   void choose_host_ratio();

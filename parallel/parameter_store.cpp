@@ -94,6 +94,27 @@ void ParameterStore::use_memory(int64_t bytes) {
   reserve_buffers();
 }
 
+int64_t ParameterStore::keep_on_device(int64_t bytes) {
+  if (!on_host_) return 0;
+  const auto item = static_cast<int64_t>(pool_.options().dtype().itemsize());
+  std::vector<size_t> units;
+  int64_t total = 0;
+  for (size_t u = 0; u < states_.size(); ++u) {
+    const int64_t numel = layouts_[u].part_numel();
+    if ((total + numel) * item > bytes) continue;
+    units.push_back(u);
+    total += numel;
+  }
+  if (units.empty()) return 0;
+  const at::Tensor all = communicator_.buffer(total, pool_.options());
+  int64_t offset = 0;
+  for (const size_t u : units) {
+    states_[u].kept = all.narrow(0, offset, layouts_[u].part_numel());
+    offset += layouts_[u].part_numel();
+  }
+  return total * item;
+}
+
 void ParameterStore::gather_next(const std::vector<size_t>& units) {
   for (const size_t unit : units) {
     states_[unit].due = true;
@@ -148,11 +169,7 @@ void ParameterStore::start_to_gather(size_t unit) {
   {
     const c10::StreamGuard on_copy_stream(*copy_stream_);
     if (later) writer_->wait(unit);
-    at::Tensor shard = state.shard;
-    if (on_host_) {
-      shard = state.whole.narrow(0, layout.part_begin(part_), layout.part_numel());
-      shard.copy_(state.shard, /*non_blocking=*/true);
-    }
+    const at::Tensor shard = on_host_ ? bring_up(state, layout) : state.shard;
     if (layout.parts() > 1) {
       state.pending = communicator_.all_gather(shard, state.whole);
     } else {
@@ -160,6 +177,19 @@ void ParameterStore::start_to_gather(size_t unit) {
     }
   }
   follow(state, std::move(state.pending));
+}
+
+at::Tensor ParameterStore::bring_up(UnitState& state, const FlatLayout& layout) {
+  at::Tensor place = state.whole.narrow(0, layout.part_begin(part_), layout.part_numel());
+  if (!state.kept.defined()) {
+    place.copy_(state.shard, /*non_blocking=*/true);
+    return place;
+  }
+  if (!state.kept_is_current) state.kept.copy_(state.shard, /*non_blocking=*/true);
+  state.kept_is_current = true;
+  if (layout.parts() > 1) return state.kept;
+  place.copy_(state.kept, /*non_blocking=*/true);
+  return place;
 }
 
 void ParameterStore::start_whole(size_t unit) {
@@ -233,6 +263,7 @@ void ParameterStore::invalidate() {
 
 void ParameterStore::publish(size_t unit, Written written) {
   states_[unit].written = written;
+  states_[unit].kept_is_current = false;
   if (transient_) {
     gather_next(schedule_.publish(unit));
   } else if (layouts_[unit].parts() > 1 || written == Written::kLater) {
@@ -247,8 +278,12 @@ void ParameterStore::set_writer(ShardWriter& writer) {
 
 MemoryUse ParameterStore::memory_use() const {
   int64_t bytes = 0;
-  for (const UnitState& state : states_) bytes += (transient_ ? state.shard : state.whole).nbytes();
-  MemoryUse use{.units_in_flight = pool_.bytes()};
+  int64_t kept = 0;
+  for (const UnitState& state : states_) {
+    bytes += (transient_ ? state.shard : state.whole).nbytes();
+    if (state.kept.defined()) kept += static_cast<int64_t>(state.kept.nbytes());
+  }
+  MemoryUse use{.parameters = kept, .units_in_flight = pool_.bytes()};
   (on_host_ ? use.host_parameters : use.parameters) = bytes;
   return use;
 }

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from trainer import GOLDEN, REPOSITORY, metrics, train, write_tokens
+from trainer import BUILD, GOLDEN, REPOSITORY, metrics, train, write_tokens
 
 # What DeepSpeed saved after step 6 of each golden run, where it lies beside the checkout.
 SAVED_BY_DEEPSPEED = Path(os.environ.get("MPZERO_GOLDEN", REPOSITORY.parent / "shared" / "golden"))
@@ -63,9 +67,35 @@ def train_with_deepspeed(name: str, result: Path, *flags: object, ranks: int, st
     """Runs tests/interop/deepspeed_run.py; returns its steps, skips the test where DeepSpeed is not installed."""
     pytest.importorskip("deepspeed")
     words = [sys.executable, DEEPSPEED_RUN, GOLDEN / name, result, "--ranks", ranks, "--stage", stage, *flags]
-    done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    with deepspeed_operators() as folder, (result.parent / f"{result.stem}.log").open("w+") as log:
+        environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(folder)}
+        # A session of its own, so that no rank outlives the test.
+        process = subprocess.Popen([*map(str, words)], stdout=log, stderr=log, env=environment, start_new_session=True)
+        try:
+            process.wait(timeout=600)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        log.seek(0)
+        assert process.returncode == 0, log.read()[-6000:]
     return json.loads(result.read_text())
+
+
+@contextlib.contextmanager
+def deepspeed_operators() -> Iterator[Path]:
+    """A folder for the operators that DeepSpeed compiles at first use, for one test at a time.
+
+    PyTorch guards such a folder with a file that stays behind when a build is killed, and whoever comes next waits for
+    it to go, without end. Here nobody else builds, so that one that is there is such a left-over.
+    """
+    folder = BUILD / "torch_extensions"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "in_use").open("w") as in_use:
+        fcntl.flock(in_use, fcntl.LOCK_EX)
+        for left_over in folder.rglob("lock"):
+            left_over.unlink()
+        yield folder
 
 
 def assert_follows(name: str, steps: list[dict], tolerance: float, *, first: int) -> None:
