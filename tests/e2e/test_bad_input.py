@@ -103,9 +103,14 @@ def test_latest_naming_nothing(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     run.train("--max_steps=1")
     (run.checkpoints / "latest").write_text("tiny-77steps\n")
-    sentence = refuse(run)
+    sentence = refuse(run, "--resume_strict")
     assert "latest" in sentence
     assert "tiny-77steps" in sentence
+    # Without the flag the run goes on from what is whole, and says so.
+    result = run.train("--max_steps=2")
+    [warning] = [line for line in result.stderr.splitlines() if "tiny-77steps" in line]
+    assert "tiny-1steps" in warning
+    assert "Resumed from checkpoint at step 1" in result.stdout
 
 
 def test_checkpoint_of_another_model(tmp_path: Path) -> None:
