@@ -257,6 +257,10 @@ Group loop_flags() {
           {"metrics_file", "FILE", "write one JSON object a step (default: none)", text(&CommandLine::metrics_file)},
           {"device", "WHAT", "auto, cuda or cpu (default: auto)",
            choice(&CommandLine::device, {"auto", "cuda", "cpu"})},
+          {"network", "WHAT",
+           "what carries data between the GPUs of several nodes: efa: EFA or the run ends; socket: TCP; auto: as efa "
+           "where nodes have EFA devices, else what NCCL finds (default: auto)",
+           choice(&CommandLine::network, {"auto", "efa", "socket"})},
           {"profile_steps", "FIRST-LAST", "take a trace of these steps, for https://ui.perfetto.dev (default: none)",
            step_range(&CommandLine::profile_steps)},
           {"profile_ranks", "WHICH", "the ranks that take it: 0 or all (default: 0)",

@@ -96,7 +96,8 @@ struct RunConfig {
   std::string
       resume_from_checkpoint;  // empty: checkpoint_dir if it holds a checkpoint; "none": never; else a folder, required
 
-  std::string device = "auto";  // "auto", "cuda" or "cpu"
+  std::string device = "auto";   // "auto", "cuda" or "cpu"
+  std::string network = "auto";  // "auto", "efa" or "socket"
   std::string ds_config_json;   // the text of the file in force, for the record; empty: none
 };
 

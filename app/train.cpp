@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "app/device.hpp"
+#include "app/network.hpp"
 #include "app/run_memory.hpp"
 #include "app/run_setup.hpp"
 #include "app/trainer.hpp"
@@ -30,6 +31,7 @@ void train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi)
                config.zero.stage, config.dtype);
     std::fflush(stdout);
   }
+  start_network(setup.config.network, device, mpi);
   RunMemory memory(setup, device, mpi);
   try {
     Trainer trainer(mpi, std::move(setup), device, memory);
