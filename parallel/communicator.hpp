@@ -4,6 +4,10 @@
 #include <ATen/ops/zeros.h>
 
 #include <memory>
+#include <optional>
+#include <string>
+
+#include "parallel/flight_recorder.hpp"
 
 namespace mpzero::parallel {
 
@@ -17,6 +21,8 @@ class PendingCollective {
   // On the GPU: work queued on the current stream from now on runs after the collective; the host does not block.
   // On the CPU: the collective has completed when this returns.
   virtual void wait() = 0;
+  // How far it is, where it runs on a device; null where it has completed already.
+  virtual std::shared_ptr<const DeviceWork> device_work() const { return nullptr; }
 };
 
 // The data plane: parameters and gradients. A collective starts after the work queued so far on the current stream, and
@@ -42,6 +48,12 @@ class Communicator {
                                                                 SumMode mode = SumMode::kOverwrite) = 0;
   // tensor <- its sum over the ranks.
   virtual std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) = 0;
+
+  // What went wrong while no call was there to say so; nothing where all is well. From any thread.
+  virtual std::optional<std::string> asynchronous_error() { return std::nullopt; }
+  // Makes collectives under way end, whatever they leave behind, when the run is to end. From any thread; nothing but
+  // destruction may follow.
+  virtual void abort() {}
 };
 
 // The collective that needed no waiting for.

@@ -1,11 +1,34 @@
 #include "parallel/mpi_runtime.hpp"
 
 #include <cstdlib>
+#include <exception>
 #include <numeric>
 
 #include "parallel/mpi_check.hpp"
 
 namespace mpzero::parallel {
+namespace {
+
+// Notes a call for as long as it lives. One that throws is not noted as completed.
+class Recorded {
+ public:
+  Recorded(FlightRecorder::Channel* channel, const char* operation, size_t bytes)
+      : channel_(channel),
+        sequence_(channel == nullptr ? 0 : channel->begin(operation, static_cast<int64_t>(bytes))),
+        exceptions_before_(std::uncaught_exceptions()) {}
+  ~Recorded() {
+    if (channel_ != nullptr && std::uncaught_exceptions() == exceptions_before_) channel_->complete(sequence_);
+  }
+  Recorded(const Recorded&) = delete;
+  Recorded& operator=(const Recorded&) = delete;
+
+ private:
+  FlightRecorder::Channel* channel_;
+  int64_t sequence_;
+  int exceptions_before_;
+};
+
+}  // namespace
 
 MpiRuntime::MpiRuntime(int* argc, char*** argv) {
   int provided = 0;
@@ -22,9 +45,13 @@ MpiRuntime::MpiRuntime(int* argc, char*** argv) {
 
 MpiRuntime::~MpiRuntime() { MPI_Finalize(); }
 
-void MpiRuntime::barrier() { MPZERO_MPI_CHECK(MPI_Barrier(MPI_COMM_WORLD)); }
+void MpiRuntime::barrier() {
+  const Recorded recorded(channel_, "barrier", 0);
+  MPZERO_MPI_CHECK(MPI_Barrier(MPI_COMM_WORLD));
+}
 
 std::vector<std::string> MpiRuntime::all_gather(const std::string& text) {
+  const Recorded recorded(channel_, "all_gather", text.size());
   const auto length = static_cast<int>(text.size());
   std::vector<int> lengths(static_cast<size_t>(world_size_));
   MPZERO_MPI_CHECK(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, MPI_COMM_WORLD));
@@ -42,6 +69,7 @@ std::vector<std::string> MpiRuntime::all_gather(const std::string& text) {
 }
 
 void MpiRuntime::broadcast(void* bytes, int count) {
+  const Recorded recorded(channel_, "broadcast", static_cast<size_t>(count));
   MPZERO_MPI_CHECK(MPI_Bcast(bytes, count, MPI_BYTE, 0, MPI_COMM_WORLD));
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/process_group.hpp"
+#include "parallel/flight_recorder.hpp"
 
 namespace mpzero::parallel {
 
@@ -28,6 +29,9 @@ class MpiRuntime final : public ProcessGroup {
   // Rank 0's bytes, on every rank.
   void broadcast(void* bytes, int count);
 
+  // Notes what follows in a flight recorder, until another or none is named. `channel` outlives its use.
+  void record_in(FlightRecorder::Channel* channel) { channel_ = channel; }
+
   // Ends all ranks now with `exit_code`.
   [[noreturn]] void abort(int exit_code);
 
@@ -36,6 +40,7 @@ class MpiRuntime final : public ProcessGroup {
   int world_size_ = 1;
   int local_rank_ = 0;
   int local_size_ = 1;
+  FlightRecorder::Channel* channel_ = nullptr;
 };
 
 }  // namespace mpzero::parallel
