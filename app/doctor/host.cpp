@@ -1,0 +1,199 @@
+#include "app/doctor/host.hpp"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <future>
+#include <limits>
+#include <memory>
+#include <sstream>
+#include <thread>
+
+#include "app/host_limits.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMebi = int64_t{1} << 20;
+constexpr int64_t kGibi = int64_t{1} << 30;
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+// The soft limit `name` of this process, from /proc/self/limits: "Max locked memory   65536   65536   bytes".
+std::optional<int64_t> limit(const fs::path& root, const std::string& name) {
+  std::ifstream file(root / "proc/self/limits");
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.rfind(name, 0) != 0) continue;
+    std::istringstream rest(line.substr(name.size()));
+    std::string soft;
+    rest >> soft;
+    if (soft == "unlimited") return kUnlimited;
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(soft.data(), soft.data() + soft.size(), number);
+    if (error == std::errc() && end != soft.data()) return number;
+  }
+  return std::nullopt;
+}
+
+// The number behind `key` in /proc/meminfo, in bytes.
+std::optional<int64_t> memory_info(const fs::path& root, const std::string& key) {
+  std::ifstream file(root / "proc/meminfo");
+  std::string word;
+  while (file >> word) {
+    int64_t kibibytes = 0;
+    if (word == key && file >> kibibytes) return kibibytes * 1024;
+  }
+  return std::nullopt;
+}
+
+Finding check_locked_memory(const System& system, bool rdma) {
+  constexpr const char* kCheck = "memlock";
+  const std::optional<int64_t> allowed = limit(system.root, "Max locked memory");
+  if (!allowed) return warning(kCheck, "the limit cannot be read", "/proc/self/limits should be there");
+  if (*allowed == kUnlimited) return ok(kCheck, "unlimited");
+  constexpr const char* kRemedy =
+      "ulimit -l unlimited: \"* soft memlock unlimited\" and hard in /etc/security/limits.conf, LimitMEMLOCK=infinity "
+      "for slurmd, --ulimit memlock=-1 for containers";
+  const std::string seen = fmt::format("{} may be locked", bytes_text(*allowed));
+  if (rdma) return failure(kCheck, seen + ", and EFA and InfiniBand lock what they send and receive", kRemedy);
+  if (*allowed < kMebi) return warning(kCheck, seen + ": too little for any network card with remote access", kRemedy);
+  return ok(kCheck, seen + ", which is enough without EFA");
+}
+
+Finding check_open_files(const System& system, const Job& job) {
+  constexpr int64_t kBase = 256, kPerRank = 8;
+  const std::optional<int64_t> allowed = limit(system.root, "Max open files");
+  if (!allowed) return warning("open_files", "the limit cannot be read", "/proc/self/limits should be there");
+  const int64_t needed = kBase + kPerRank * job.world_size;
+  const std::string seen = *allowed == kUnlimited ? "unlimited" : fmt::format("{} for each process", *allowed);
+  if (*allowed >= needed) return ok("open_files", seen);
+  return warning(
+      "open_files", fmt::format("{}, and {} ranks may want {}", seen, job.world_size, needed),
+      "ulimit -n 65536 (/etc/security/limits.conf, LimitNOFILE= for slurmd, --ulimit nofile for containers)");
+}
+
+Finding check_shared_memory(const System& system, const Job& job, bool gpus) {
+  constexpr const char* kCheck = "shared_memory";
+  // NCCL's and Open MPI's segments between ranks of one machine.
+  const int64_t needed = job.local_ranks * (gpus ? 32 : 16) * kMebi;
+  struct statvfs disk {};
+  const fs::path folder = system.root / "dev/shm";
+  if (statvfs(folder.c_str(), &disk) != 0) {
+    return failure(kCheck, fmt::format("{} cannot be used: {}", folder.string(), std::strerror(errno)),
+                   "mount -t tmpfs tmpfs /dev/shm");
+  }
+  const auto block = static_cast<int64_t>(disk.f_frsize);
+  const int64_t size = block * static_cast<int64_t>(disk.f_blocks);
+  const int64_t free = block * static_cast<int64_t>(disk.f_bavail);
+  const std::string seen = fmt::format("{} of {} free in {}", bytes_text(free), bytes_text(size), folder.string());
+  constexpr const char* kRemedy =
+      "mount -o remount,size=50% /dev/shm; docker run --shm-size=8g or --ipc=host; a medium Memory volume in "
+      "Kubernetes";
+  if (free < needed) {
+    return failure(kCheck,
+                   fmt::format("{}, and {} rank{} here take{} up to {}: \"Bus error\"", seen, job.local_ranks,
+                               job.local_ranks == 1 ? "" : "s", job.local_ranks == 1 ? "s" : "", bytes_text(needed)),
+                   kRemedy);
+  }
+  if (gpus && size < kGibi) return warning(kCheck, seen + ", which is what containers have by default", kRemedy);
+  return ok(kCheck, seen);
+}
+
+Finding check_memory(const System& system) {
+  constexpr const char* kCheck = "host_memory";
+  constexpr double kLittle = 0.2;
+  const int64_t available = available_host_bytes(system.root);
+  const std::optional<int64_t> total = memory_info(system.root, "MemTotal:");
+  if (!total || available == kUnlimited) return warning(kCheck, "cannot be read", "/proc/meminfo should be there");
+  const std::string seen = fmt::format("{} free of {}", bytes_text(available), bytes_text(*total));
+  if (available < kGibi) return failure(kCheck, seen, "end what else runs on the node, or raise the job's --mem");
+  if (static_cast<double>(available) < kLittle * static_cast<double>(*total)) {
+    return warning(kCheck, seen + ": other processes or the job's control group take the rest",
+                   "sbatch --exclusive --mem=0, and end what else runs; the optimizer in host memory needs 18 bytes a "
+                   "parameter");
+  }
+  return ok(kCheck, seen);
+}
+
+Finding check_governor(const System& system) {
+  const fs::path frequency = system.root / "sys/devices/system/cpu/cpu0/cpufreq";
+  const auto governor = read_line(frequency / "scaling_governor");
+  if (!governor) return ok("cpu_frequency", "set by the platform");
+  const std::string driver = read_line(frequency / "scaling_driver").value_or("unknown driver");
+  // Intel's and AMD's own drivers scale up under their "powersave", too.
+  const bool slow = *governor == "powersave" && driver.find("pstate") == std::string::npos;
+  if (!slow) return ok("cpu_frequency", fmt::format("governor {} ({})", *governor, driver));
+  return warning("cpu_frequency", fmt::format("governor {} ({}): the lowest frequency, always", *governor, driver),
+                 "cpupower frequency-set -g performance");
+}
+
+enum class Lookup { kFound, kLoopback, kUnknown };
+
+Lookup look_up(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* addresses = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &addresses) != 0) return Lookup::kUnknown;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(addresses, freeaddrinfo);
+  for (const addrinfo* address = addresses; address != nullptr; address = address->ai_next) {
+    if (address->ai_family == AF_INET6) {
+      const auto& v6 = reinterpret_cast<const sockaddr_in6*>(address->ai_addr)->sin6_addr;
+      if (!IN6_IS_ADDR_LOOPBACK(&v6)) return Lookup::kFound;
+    }
+    if (address->ai_family != AF_INET) continue;
+    const uint32_t v4 = ntohl(reinterpret_cast<const sockaddr_in*>(address->ai_addr)->sin_addr.s_addr);
+    if (v4 >> 24 != 127) return Lookup::kFound;
+  }
+  return Lookup::kLoopback;
+}
+
+}  // namespace
+
+std::vector<Finding> check_host(const System& system, const Job& job, bool gpus, bool rdma) {
+  return {check_locked_memory(system, rdma), check_open_files(system, job), check_shared_memory(system, job, gpus),
+          check_memory(system), check_governor(system)};
+}
+
+Finding check_names(const std::string& own, const std::vector<std::string>& hosts, std::chrono::milliseconds patience) {
+  constexpr const char* kCheck = "host_names";
+  // The look-ups share nothing with this function's frame, since a name server may keep their thread for longer.
+  auto answer = std::make_shared<std::promise<std::vector<Lookup>>>();
+  std::future<std::vector<Lookup>> future = answer->get_future();
+  std::thread([answer, hosts] {
+    std::vector<Lookup> lookups;
+    for (const std::string& host : hosts) lookups.push_back(look_up(host));
+    answer->set_value(std::move(lookups));
+  }).detach();
+  constexpr const char* kRemedy =
+      "names of all nodes belong into DNS or into /etc/hosts of each node; Slurm and MPI start ranks by them";
+  if (future.wait_for(patience) != std::future_status::ready) {
+    return failure(kCheck,
+                   fmt::format("no answer to a look-up of {} names within {} s", hosts.size(),
+                               std::chrono::duration<double>(patience).count()),
+                   "the name server in /etc/resolv.conf must answer (in a VPC: enableDnsSupport)");
+  }
+  const std::vector<Lookup> lookups = future.get();
+  std::string unknown, loopback;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    if (lookups[i] == Lookup::kUnknown) unknown += (unknown.empty() ? "" : ", ") + hosts[i];
+    if (lookups[i] == Lookup::kLoopback) loopback += (loopback.empty() ? "" : ", ") + hosts[i];
+  }
+  if (!unknown.empty()) {
+    const std::string seen = fmt::format("{} has no address here", unknown);
+    return hosts.size() > 1 ? failure(kCheck, seen, kRemedy) : warning(kCheck, seen, kRemedy);
+  }
+  if (hosts.size() > 1 && !loopback.empty() && loopback != own) {
+    return failure(kCheck, fmt::format("{} is a loopback address on {}", loopback, own), kRemedy);
+  }
+  return ok(kCheck, hosts.size() > 1 ? fmt::format("all {} resolve", hosts.size()) : fmt::format("{} resolves", own));
+}
+
+}  // namespace mpzero::doctor
