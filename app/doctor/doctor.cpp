@@ -186,7 +186,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
 
   GpuSurvey gpus;
   FabricSurvey fabric;
-  std::string facts;
+  std::string facts, names;
   run_on_all_ranks(mpi, [&] {
     if (!hosts.leads) return;
     gpus = survey_gpus(system.nvml);
@@ -198,10 +198,11 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     add(check_gpus(system, job, gpus, parallel::cuda_runtime_version()));
     add(check_fabric(system, job, fabric));
     add(check_host(system, job, !gpus.gpus.empty(), rdma));
-    add({check_names(report.host, hosts.names)});
+    names = look_up_names(hosts.names);
     add(check_storage(options.checkpoint_dir, options.quick ? 0 : kProbe));
   });
 
+  add({judge_names(hosts.own, hosts.names, from_leaders(hosts, names, mpi))});
   std::vector<std::vector<Fact>> facts_of_hosts;
   for (const std::string& text : from_leaders(hosts, facts, mpi)) facts_of_hosts.push_back(read_facts(text));
   add({compare_facts(hosts.own, hosts.names, facts_of_hosts)});
@@ -219,7 +220,9 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   for (const std::string& text : from_leaders(hosts, write_report(report), mpi)) reports.push_back(read_report(text));
   run_on_all_ranks(mpi, [&] {
     if (mpi.rank() != 0) return;
-    std::fputs(to_table(reports, isatty(STDOUT_FILENO) != 0).c_str(), stdout);
+    // mpirun gives its ranks a terminal even where their output ends up in a file.
+    const bool color = mpi.world_size() == 1 && isatty(STDOUT_FILENO) != 0;
+    std::fputs(to_table(reports, color).c_str(), stdout);
     std::fflush(stdout);
     if (!options.json.empty()) io::replace_text_file(options.json, to_json(reports));
   });

@@ -135,24 +135,22 @@ Finding check_governor(const System& system) {
                  "cpupower frequency-set -g performance");
 }
 
-enum class Lookup { kFound, kLoopback, kUnknown };
-
-Lookup look_up(const std::string& host) {
+NameLookup look_up(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* addresses = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &addresses) != 0) return Lookup::kUnknown;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &addresses) != 0) return NameLookup::kUnknown;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(addresses, freeaddrinfo);
   for (const addrinfo* address = addresses; address != nullptr; address = address->ai_next) {
     if (address->ai_family == AF_INET6) {
       const auto& v6 = reinterpret_cast<const sockaddr_in6*>(address->ai_addr)->sin6_addr;
-      if (!IN6_IS_ADDR_LOOPBACK(&v6)) return Lookup::kFound;
+      if (!IN6_IS_ADDR_LOOPBACK(&v6)) return NameLookup::kFound;
     }
     if (address->ai_family != AF_INET) continue;
     const uint32_t v4 = ntohl(reinterpret_cast<const sockaddr_in*>(address->ai_addr)->sin_addr.s_addr);
-    if (v4 >> 24 != 127) return Lookup::kFound;
+    if (v4 >> 24 != 127) return NameLookup::kFound;
   }
-  return Lookup::kLoopback;
+  return NameLookup::kLoopback;
 }
 
 }  // namespace
@@ -162,38 +160,53 @@ std::vector<Finding> check_host(const System& system, const Job& job, bool gpus,
           check_memory(system), check_governor(system)};
 }
 
-Finding check_names(const std::string& own, const std::vector<std::string>& hosts, std::chrono::milliseconds patience) {
-  constexpr const char* kCheck = "host_names";
+std::string look_up_names(const std::vector<std::string>& hosts, std::chrono::milliseconds patience) {
   // The look-ups share nothing with this function's frame, since a name server may keep their thread for longer.
-  auto answer = std::make_shared<std::promise<std::vector<Lookup>>>();
-  std::future<std::vector<Lookup>> future = answer->get_future();
+  auto answer = std::make_shared<std::promise<std::string>>();
+  std::future<std::string> future = answer->get_future();
   std::thread([answer, hosts] {
-    std::vector<Lookup> lookups;
-    for (const std::string& host : hosts) lookups.push_back(look_up(host));
-    answer->set_value(std::move(lookups));
+    std::string lookups;
+    for (const std::string& host : hosts) lookups += static_cast<char>(look_up(host));
+    answer->set_value(lookups);
   }).detach();
+  if (future.wait_for(patience) == std::future_status::ready) return future.get();
+  return std::string(hosts.size(), static_cast<char>(NameLookup::kNoAnswer));
+}
+
+Finding judge_names(size_t own, const std::vector<std::string>& hosts, const std::vector<std::string>& lookups) {
+  constexpr const char* kCheck = "host_names";
   constexpr const char* kRemedy =
       "names of all nodes belong into DNS or into /etc/hosts of each node; Slurm and MPI start ranks by them";
-  if (future.wait_for(patience) != std::future_status::ready) {
-    return failure(kCheck,
-                   fmt::format("no answer to a look-up of {} names within {} s", hosts.size(),
-                               std::chrono::duration<double>(patience).count()),
-                   "the name server in /etc/resolv.conf must answer (in a VPC: enableDnsSupport)");
+  const auto seen_by = [&](size_t host, size_t name) { return static_cast<NameLookup>(lookups[host][name]); };
+  if (seen_by(own, own) == NameLookup::kNoAnswer) {
+    return failure(kCheck, "the name server does not answer",
+                   "the one in /etc/resolv.conf must be reachable (in a VPC: enableDnsSupport)");
   }
-  const std::vector<Lookup> lookups = future.get();
+  if (hosts.size() == 1) {
+    if (seen_by(0, 0) != NameLookup::kUnknown) return ok(kCheck, hosts[0] + " resolves");
+    return warning(kCheck, hosts[0] + " has no address here", kRemedy);
+  }
   std::string unknown, loopback;
-  for (size_t i = 0; i < hosts.size(); ++i) {
-    if (lookups[i] == Lookup::kUnknown) unknown += (unknown.empty() ? "" : ", ") + hosts[i];
-    if (lookups[i] == Lookup::kLoopback) loopback += (loopback.empty() ? "" : ", ") + hosts[i];
+  bool known_to_none = true;
+  for (size_t other = 0; other < hosts.size(); ++other) {
+    if (seen_by(other, own) != NameLookup::kUnknown) known_to_none = false;
   }
-  if (!unknown.empty()) {
-    const std::string seen = fmt::format("{} has no address here", unknown);
-    return hosts.size() > 1 ? failure(kCheck, seen, kRemedy) : warning(kCheck, seen, kRemedy);
+  for (size_t name = 0; name < hosts.size(); ++name) {
+    // A host may well know itself by a loopback address; others must not.
+    if (name != own && seen_by(own, name) == NameLookup::kLoopback) {
+      loopback += (loopback.empty() ? "" : ", ") + hosts[name];
+    }
+    if (seen_by(own, name) != NameLookup::kUnknown) continue;
+    bool known_elsewhere = false;
+    for (size_t other = 0; other < hosts.size(); ++other) {
+      known_elsewhere = known_elsewhere || seen_by(other, name) == NameLookup::kFound;
+    }
+    if (known_elsewhere) unknown += (unknown.empty() ? "" : ", ") + hosts[name];
   }
-  if (hosts.size() > 1 && !loopback.empty() && loopback != own) {
-    return failure(kCheck, fmt::format("{} is a loopback address on {}", loopback, own), kRemedy);
-  }
-  return ok(kCheck, hosts.size() > 1 ? fmt::format("all {} resolve", hosts.size()) : fmt::format("{} resolves", own));
+  if (known_to_none) return failure(kCheck, fmt::format("no host knows the address of {}", hosts[own]), kRemedy);
+  if (!unknown.empty()) return failure(kCheck, fmt::format("{} has no address here", unknown), kRemedy);
+  if (!loopback.empty()) return failure(kCheck, fmt::format("{} is a loopback address here", loopback), kRemedy);
+  return ok(kCheck, fmt::format("all {} resolve", hosts.size()));
 }
 
 }  // namespace mpzero::doctor
