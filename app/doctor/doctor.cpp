@@ -112,7 +112,7 @@ std::vector<double> gather_clocks(const Hosts& hosts, parallel::MpiRuntime& mpi)
   return offsets;
 }
 
-std::vector<Finding> measure(const Options& options, const Hosts& hosts, parallel::MpiRuntime& mpi) {
+std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) {
   const at::Device device = choose_device("auto", mpi);
   std::vector<Finding> findings;
   if (device.is_cuda()) {
@@ -130,18 +130,20 @@ std::vector<Finding> measure(const Options& options, const Hosts& hosts, paralle
   }
   const std::string type = instance_type(options.system);
   const auto instance = find_instance(type);
-  const bool several = hosts.names.size() > 1;
-  const auto make = [&]() -> std::unique_ptr<parallel::Communicator> {
-    if (device.is_cpu()) return std::make_unique<parallel::MpiCommunicator>(mpi);
-    return std::make_unique<parallel::NcclCommunicator>(mpi);
+  const auto measure_over = [&](parallel::MpiRuntime& ranks, const char* check, double gigabytes) {
+    std::unique_ptr<parallel::Communicator> communicator;
+    if (device.is_cpu()) communicator = std::make_unique<parallel::MpiCommunicator>(ranks);
+    if (device.is_cuda()) communicator = std::make_unique<parallel::NcclCommunicator>(ranks);
+    // Promised to GPUs; MPI on the CPU is not what the network is bought for.
+    const double promised = device.is_cuda() ? gigabytes * 1e9 : 0;
+    findings.push_back(judge_bandwidth(check, measure_bandwidth(*communicator, ranks, device), promised, type));
   };
-  const std::unique_ptr<parallel::Communicator> communicator = make();
-  // What is promised to GPUs; MPI on the CPU is not what the network is bought for.
-  double promised = 0;
-  if (instance && device.is_cuda())
-    promised = several ? instance->gigabits / 8 * 1e9 : instance->nvlink_gigabytes * 1e9;
-  findings.push_back(judge_bandwidth(several ? "bandwidth_between" : "bandwidth_inside",
-                                     measure_bandwidth(*communicator, mpi, device), promised, type));
+  // All nodes measure their insides at once, as training uses them.
+  const std::unique_ptr<parallel::MpiRuntime> inside = mpi.this_machine();
+  if (inside->world_size() > 1) measure_over(*inside, "bandwidth_inside", instance ? instance->nvlink_gigabytes : 0);
+  if (inside->world_size() < mpi.world_size()) {
+    measure_over(mpi, "bandwidth_between", instance ? instance->gigabits / 8 : 0);
+  }
   return findings;
 }
 
@@ -214,7 +216,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     add({check_network_choice(options.network, networks, networks[hosts.own], system)});
   }
   if (hosts.names.size() > 1) add({check_clock(gather_clocks(hosts, mpi)[hosts.own])});
-  if (options.bandwidth) add(measure(options, hosts, mpi));
+  if (options.bandwidth) add(measure(options, mpi));
 
   std::vector<HostReport> reports;
   for (const std::string& text : from_leaders(hosts, write_report(report), mpi)) reports.push_back(read_report(text));
