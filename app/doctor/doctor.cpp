@@ -220,6 +220,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
 
   std::vector<HostReport> reports;
   for (const std::string& text : from_leaders(hosts, write_report(report), mpi)) reports.push_back(read_report(text));
+  tell_job_from_hosts(reports);
   run_on_all_ranks(mpi, [&] {
     if (mpi.rank() != 0) return;
     // mpirun gives its ranks a terminal even where their output ends up in a file.
@@ -228,9 +229,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     std::fflush(stdout);
     if (!options.json.empty()) io::replace_text_file(options.json, to_json(reports));
   });
-  const bool fails = std::any_of(reports.begin(), reports.end(),
-                                 [](const HostReport& of_host) { return worst(of_host.findings) == Status::kFailure; });
-  return fails ? kFailureExitCode : EXIT_SUCCESS;
+  return exit_code(reports);
 }
 
 }  // namespace mpzero

@@ -10,7 +10,8 @@
 namespace mpzero {
 
 // `mpzero doctor FLAGS`: looks at every host of the job (the lowest rank of each looks), prints what it found on rank 0
-// and returns the exit code: EXIT_SUCCESS, or kFailureExitCode if something will make a run fail. Collective.
+// and returns the exit code: EXIT_SUCCESS if a run should work, kFailureExitCode if a host would spoil it,
+// kUserErrorExitCode if the job's own settings would. Collective.
 int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi);
 
 namespace doctor {

@@ -73,7 +73,9 @@ Options parse_options(const std::vector<std::string>& arguments) {
 std::string options_help() {
   return "mpzero doctor looks for what would spoil a run: on this machine, or, started with mpirun or srun as a run "
          "is,\n"
-         "on every node of the job at once. It ends with 0 if a run should work, 1 if something will make it fail.\n"
+         "on every node of the job at once. It ends with 0 if a run should work, 1 if a node would make it fail, and 2 "
+         "if\n"
+         "the job's own settings or something that all nodes share would.\n"
          "\n"
          "  --quick               leave out what takes seconds (write speed)\n"
          "  --bandwidth           measure all-gather and reduce-scatter, and compare with what the instance promises\n"

@@ -22,6 +22,7 @@ struct Finding {
   Status status = Status::kOk;
   std::string message;  // what was seen, with numbers
   std::string remedy;   // what to do; empty where all is well
+  bool of_job = false;  // a failure that another host in this one's place would not mend
 };
 
 struct HostReport {
@@ -35,5 +36,13 @@ Finding failure(std::string check, std::string message, std::string remedy);
 
 // The worst of the findings.
 Status worst(const std::vector<Finding>& findings);
+
+// Marks the failures that are the job's: of its settings or its checkpoint folder, or met on every one of several
+// hosts.
+void tell_job_from_hosts(std::vector<HostReport>& reports);
+
+// EXIT_SUCCESS without a failure; kUserErrorExitCode where all failures are the job's, so that its user has to change
+// something; kFailureExitCode where a host is to be left out. After tell_job_from_hosts().
+int exit_code(const std::vector<HostReport>& reports);
 
 }  // namespace mpzero::doctor

@@ -18,7 +18,10 @@ Json to_value(const HostReport& report) {
     findings.push_back({{"check", finding.check},
                         {"status", name(finding.status)},
                         {"message", finding.message},
-                        {"remedy", finding.remedy}});
+                        {"remedy", finding.remedy},
+                        {"blame", finding.status != Status::kFailure ? ""
+                                  : finding.of_job                   ? "job"
+                                                                     : "host"}});
   }
   return {{"host", report.host}, {"status", name(worst(report.findings))}, {"findings", std::move(findings)}};
 }
@@ -60,7 +63,8 @@ HostReport read_report(const std::string& text) {
       report.findings.push_back({.check = finding.at("check"),
                                  .status = status_of(finding.at("status")),
                                  .message = finding.at("message"),
-                                 .remedy = finding.at("remedy")});
+                                 .remedy = finding.at("remedy"),
+                                 .of_job = finding.at("blame") == "job"});
     }
     return report;
   } catch (const Json::exception& error) {

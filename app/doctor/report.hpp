@@ -7,7 +7,8 @@
 
 namespace mpzero::doctor {
 
-// {"hosts": [{"host": ..., "status": ..., "findings": [{"check", "status", "message", "remedy"}]}]}
+// {"hosts": [{"host": ..., "status": ..., "findings": [{"check", "status", "message", "remedy",
+// "blame"}]}]}; "blame" is "job" or "host" of a failure, else empty.
 std::string to_json(const std::vector<HostReport>& reports);
 
 // One host as text that another rank reads again with read_report(); a report that is damaged throws Failure.

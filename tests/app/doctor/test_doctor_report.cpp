@@ -48,6 +48,35 @@ TEST_CASE("a table begins with the worst and sums up") {
   CHECK_THAT(table, Catch::Contains("1 host: 1 failure, 1 warning\n"));
 }
 
+TEST_CASE("what all hosts share is the job's fault, and what one host has is its own") {
+  const auto reports = [](std::vector<Finding> a, std::vector<Finding> b) {
+    std::vector<HostReport> both = {{.host = "a", .findings = std::move(a)}, {.host = "b", .findings = std::move(b)}};
+    tell_job_from_hosts(both);
+    return both;
+  };
+  const Finding disk = failure("checkpoint_space", "full", "make room"), gpu = failure("gpus", "7", "replace");
+  const Finding network = failure("network", "NCCL_NET=Socket", "unset it");
+  CHECK(exit_code(reports({ok("gpus", "8")}, {warning("pcie", "x8", "reboot")})) == 0);
+  CHECK(exit_code(reports({ok("gpus", "8")}, {gpu})) == kFailureExitCode);
+  CHECK(exit_code(reports({gpu}, {gpu})) == kUserErrorExitCode);
+  CHECK(exit_code(reports({disk}, {disk})) == kUserErrorExitCode);
+  CHECK(exit_code(reports({disk}, {ok("checkpoint_space", "free")})) == kFailureExitCode);
+  CHECK(exit_code(reports({network}, {ok("network", "EFA")})) == kUserErrorExitCode);
+  const std::vector<HostReport> mixed = reports({disk}, {disk, gpu});
+  CHECK(exit_code(mixed) == kFailureExitCode);
+  const auto json = nlohmann::json::parse(to_json(mixed));
+  CHECK(json["hosts"][1]["findings"][0]["blame"] == "job");
+  CHECK(json["hosts"][1]["findings"][1]["blame"] == "host");
+  CHECK(read_report(write_report(mixed[1])).findings[0].of_job);
+
+  std::vector<HostReport> alone = {{.host = "a", .findings = {disk}}};
+  tell_job_from_hosts(alone);
+  CHECK(exit_code(alone) == kUserErrorExitCode);
+  alone = {{.host = "a", .findings = {gpu}}};
+  tell_job_from_hosts(alone);
+  CHECK(exit_code(alone) == kFailureExitCode);
+}
+
 TEST_CASE("versions are compared with what most hosts have") {
   const std::vector<std::string> hosts = {"a", "b", "c"};
   const std::vector<std::vector<Fact>> all = {facts("2.27.3", "6.1"), facts("2.28.9", "6.1"), facts("2.28.9", "6.2")};
