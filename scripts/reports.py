@@ -25,8 +25,10 @@ def failure(report: dict, job: str, restart: str) -> list[str]:
 def doctor(report: dict) -> list[str]:
     lines = []
     for host in report.get("hosts", []):
-        if host.get("status") == "failure":
-            found = [f["message"] for f in host.get("findings", []) if f.get("status") == "failure"]
+        failures = [f for f in host.get("findings", []) if f.get("status") == "failure"]
+        # What the whole job shares, such as a full checkpoint folder, another host would not mend.
+        found = [f["message"] for f in failures if f.get("blame") != "job"]
+        if found:
             lines.append(f"{host['host']}\t{one_line('; '.join(found))}")
     return lines
 
