@@ -40,8 +40,7 @@ int dispatch(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
     if (words.front() == "plan") throw_user_error("mpzero plan is not there yet; `mpzero train` is");
     if (words.front() != "train") throw_user_error("unknown command '{}': did you mean `mpzero train`?", words.front());
   });
-  train({words.begin() + 1, words.end()}, mpi);
-  return EXIT_SUCCESS;
+  return train({words.begin() + 1, words.end()}, mpi);
 }
 
 constexpr const char* kOutOfHostMemory =

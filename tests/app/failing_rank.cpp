@@ -1,0 +1,43 @@
+// failing_rank error|hang|leave RANK SECONDS FOLDER: ranks that sum numbers again and again, watched as in training. At
+// the tenth sum RANK meets an error, or sleeps for ever while its heartbeat goes on, or all leave in order. For
+// tests/e2e/test_failures.py.
+
+#include <ATen/ops/ones.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "app/liveness.hpp"
+#include "app/stop_request.hpp"
+#include "parallel/mpi_communicator.hpp"
+#include "parallel/recorded_communicator.hpp"
+
+int main(int argc, char** argv) {
+  using namespace mpzero;
+  parallel::MpiRuntime mpi(&argc, &argv);
+  if (argc != 5) return EXIT_FAILURE;
+  const std::string what = argv[1];
+  const int which = std::atoi(argv[2]);
+  constexpr int kSums = 10;
+
+  const StopRequest stop;
+  Liveness liveness(mpi, stop, {.checkpoint_dir = argv[4], .stuck_after = std::atof(argv[3]), .device = at::kCPU});
+  parallel::RecordedCommunicator sums(std::make_unique<parallel::MpiCommunicator>(mpi),
+                                      liveness.recorder().channel("sums"));
+  const Liveness::Watch watch(liveness, {&sums});
+  const at::Tensor numbers = at::ones({1000});
+  for (int step = 1; step < kSums; ++step) {
+    liveness.enter(RunPhase::kTraining, step);
+    sums.all_reduce_sum(numbers)->wait();
+  }
+  liveness.enter(RunPhase::kTraining, kSums);
+  if (what == "leave") return EXIT_SUCCESS;
+  if (mpi.rank() == which) {
+    if (what == "error") liveness.failed("the disk has said something odd.");
+    std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+  sums.all_reduce_sum(numbers)->wait();
+  return EXIT_SUCCESS;
+}
