@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "parallel/deadline.hpp"
 #include "parallel/environment.hpp"
 #include "parallel/nccl_communicator.hpp"
 #include "parallel/nccl_log.hpp"
@@ -38,11 +39,18 @@ std::optional<std::string> explain_failure(const std::string& log, const Network
 
 }  // namespace
 
-std::vector<NetworkProof> prove_network(const NetworkPlan& plan, MpiRuntime& mpi) {
+std::vector<NetworkProof> prove_network(const NetworkPlan& plan, MpiRuntime& mpi, std::chrono::seconds patience) {
   const std::string host = look_at_network(process_environment).host;
   NetworkProof own;
   {
     const NcclLog log;
+    const Deadline deadline(patience, [&] {
+      return fmt::format(
+          "rank {}: NCCL on {} has had no answer over \"{}\" for {} s: the security group must allow all traffic to "
+          "and "
+          "from itself, and every node must reach every other; `mpzero doctor` looks at each part",
+          mpi.rank(), host, parse_network_proof(log.text()).net, patience.count());
+    });
     try {
       talk_once(mpi);
     } catch (const Failure& error) {

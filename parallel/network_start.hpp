@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,11 @@ namespace mpzero::parallel {
 
 // Starts NCCL over all ranks once, sends a few bytes between them, and returns what each rank's NCCL said of its
 // network, by rank. The current CUDA device is the rank's. Collective. Throws Failure on all ranks, one sentence, where
-// NCCL runs over another network than `plan` asks for; on the rank that met it where NCCL does not start at all.
-std::vector<NetworkProof> prove_network(const NetworkPlan& plan, MpiRuntime& mpi);
+// NCCL runs over another network than `plan` asks for; on the rank that met it where NCCL does not start at all. Ends
+// the process with one sentence where nothing arrives within `patience`, which is what a security group that lets
+// nothing through looks like.
+std::vector<NetworkProof> prove_network(const NetworkPlan& plan, MpiRuntime& mpi,
+                                        std::chrono::seconds patience = std::chrono::minutes(4));
 
 // For the log: "Network: Libfabric (aws-ofi-nccl 1.16.2), provider efa, 32 devices, GPUDirect RDMA on all 16 ranks".
 std::string describe_network(const std::vector<NetworkProof>& proofs);

@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <thread>
 
 #include "app/device.hpp"
 #include "app/doctor/bandwidth.hpp"
@@ -22,6 +25,7 @@
 #include "base/error.hpp"
 #include "io/atomic_file.hpp"
 #include "parallel/clock_offset.hpp"
+#include "parallel/deadline.hpp"
 #include "parallel/library_versions.hpp"
 #include "parallel/mpi_communicator.hpp"
 #include "parallel/nccl_communicator.hpp"
@@ -31,6 +35,9 @@
 namespace mpzero {
 namespace doctor {
 namespace {
+
+constexpr std::chrono::seconds kQuickPatience(120);
+constexpr std::chrono::seconds kPatience(900);
 
 // The hosts of the job in the order of their lowest ranks, which look at them.
 struct Hosts {
@@ -186,12 +193,23 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     report.findings.insert(report.findings.end(), findings.begin(), findings.end());
   };
 
+  // A driver, a file system or a network may keep a call for ever; whoever waits for others leaves the word to them.
+  std::atomic<const char*> stage = nullptr;
+  const parallel::Deadline deadline(options.quick ? kQuickPatience : kPatience, [&] {
+    const char* own = stage;
+    if (own == nullptr) std::this_thread::sleep_for(std::chrono::seconds(2));
+    return fmt::format("{} has hung at: {}; leave it out, or see to it", report.host,
+                       own == nullptr ? "waiting for other ranks" : own);
+  });
+
   GpuSurvey gpus;
   FabricSurvey fabric;
   std::string facts, names;
   run_on_all_ranks(mpi, [&] {
     if (!hosts.leads) return;
+    stage = "GPU driver";
     gpus = survey_gpus(system.nvml);
+    stage = "libfabric and NCCL's plugin";
     fabric = survey_fabric(system.libfabric);
     facts = write_facts(collect_facts(system, gpus, fabric));
     const bool rdma = !parallel::rdma_devices(system.root).empty();
@@ -201,7 +219,9 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     add(check_fabric(system, job, fabric));
     add(check_host(system, job, !gpus.gpus.empty(), rdma));
     names = look_up_names(hosts.names);
+    stage = "checkpoint folder";
     add(check_storage(options.checkpoint_dir, options.quick ? 0 : kProbe));
+    stage = nullptr;
   });
 
   add({judge_names(hosts.own, hosts.names, from_leaders(hosts, names, mpi))});

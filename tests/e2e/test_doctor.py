@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tiny_run import TinyRun
 from trainer import BUILD, ENVIRONMENT
 
 pytestmark = pytest.mark.e2e
@@ -219,3 +220,9 @@ def test_a_mistyped_flag_is_one_sentence() -> None:
     assert (
         result.stderr == "mpzero: error: --bandwith is not a known flag of mpzero doctor; did you mean --bandwidth?\n"
     )
+
+
+def test_a_network_between_gpus_is_refused_on_the_cpu(tmp_path: Path) -> None:
+    result = TinyRun(tmp_path).train("--max_steps=2", "--network=efa", check=False)
+    assert result.returncode == 2
+    assert "mpzero: error: --network efa chooses how GPUs reach each other, but this run uses the CPU" in result.stderr

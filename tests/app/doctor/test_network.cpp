@@ -1,6 +1,12 @@
+#include <nccl.h>
+
+#include <future>
 #include <map>
 
 #include "base/error.hpp"
+#include "parallel/deadline.hpp"
+#include "parallel/environment.hpp"
+#include "parallel/nccl_log.hpp"
 #include "parallel/network.hpp"
 #include "parallel/network_plugin.hpp"
 #include "parallel/network_proof.hpp"
@@ -176,6 +182,36 @@ TEST_CASE("the reason for a network that does not start is found in the log") {
   CHECK(parse_network_failure("h:1:1 [0] int f():9 NCCL WARN NET/OFI Unable to find a protocol that worked.\n") ==
         "Unable to find a protocol that worked.");
   CHECK(parse_network_failure("nothing\n").empty());
+}
+
+TEST_CASE("a deadline that is met does nothing, one that passes ends the process") {
+  std::string said;
+  {
+    const Deadline met(
+        std::chrono::minutes(5), [] { return "too late"; }, [&](const std::string& words) { said = words; });
+  }
+  CHECK(said.empty());
+  std::promise<std::string> passed;
+  const Deadline missed(
+      std::chrono::milliseconds(1), [] { return "too late"; },
+      [&](const std::string& words) { passed.set_value(words); });
+  CHECK(passed.get_future().get() == "too late");
+}
+
+TEST_CASE("NCCL's words are caught, and the user's settings come back") {
+  const doctor::Setting user("NCCL_DEBUG", "WARN");
+  std::string text;
+  {
+    const NcclLog log;
+    CHECK(process_environment("NCCL_DEBUG") == "INFO");
+    ncclUniqueId id;
+    REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+    text = log.text();
+  }
+  CHECK_THAT(text, Catch::Contains("NCCL INFO"));
+  CHECK(process_environment("NCCL_DEBUG") == "WARN");
+  CHECK_FALSE(process_environment("NCCL_DEBUG_FILE"));
+  CHECK_FALSE(process_environment("NCCL_DEBUG_SUBSYS"));
 }
 
 }  // namespace mpzero::parallel
