@@ -156,8 +156,8 @@ def test_a_rank_that_does_not_come_to_a_collective_is_named(tmp_path: Path, rank
     status, errors = failing_rank("hang", rank, tmp_path, stuck_after=2)
     assert status == 1
     assert re.search(
-        rf"mpzero: error: rank {rank} on \S+ \(pid \d+\) has not come to all_reduce 10 of sums \(3.9 KiB\), in step 10, "
-        r"in which others have waited for \d+ s; ",
+        rf"mpzero: error: rank {rank} on \S+ \(pid \d+\) has not come to all_reduce 10 of sums \(3.9 KiB\), "
+        r"in step 10, in which others have waited for \d+ s; ",
         errors,
     ), errors
     assert errors.count("sums: 10 asked for, 9 completed; last: all_reduce 8 3.9 KiB, all_reduce 9") == 1
