@@ -168,14 +168,19 @@ requeue() {
 
 # exclude_nodes NODE...: keeps the requeued job off these nodes, where enough others are left.
 exclude_nodes() {
-  local excluded least left nodes
+  local record excluded required least left nodes
   nodes=$(IFS=,; echo "$*")
-  excluded=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/.* ExcNodeList=\([^ ]*\).*/\1/p')
+  record=$(scontrol show job "$SLURM_JOB_ID")
+  excluded=$(sed -n 's/.* ExcNodeList=\([^ ]*\).*/\1/p' <<<"$record")
+  required=$(sed -n 's/.*ReqNodeList=\([^ ]*\).*/\1/p' <<<"$record")
   [[ $excluded == "(null)" || -z $excluded ]] || nodes=$excluded,$nodes
   least=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%D)
   left=$(comm -23 <(sinfo --noheader --Node --partition="$SLURM_JOB_PARTITION" --format=%N | sort -u) \
     <(scontrol show hostnames "$nodes" | sort -u) | wc -l)
-  if ((left < least)); then
+  # Slurm takes an exclusion that can never be met, and the job then waits for ever.
+  if [[ $required != "(null)" ]] && [[ -n $(comm -12 <(scontrol show hostnames "$required" | sort) <(scontrol show hostnames "$nodes" | sort)) ]]; then
+    warn "$* should be left out, but the job asks for $required (--nodelist): it starts there again."
+  elif ((left < least)); then
     warn "$* should be left out, but only $left other nodes of partition $SLURM_JOB_PARTITION are there for a job of $least: it may start there again. More nodes, or 'sbatch --nodes=1-$least', would let it."
   elif scontrol update "JobId=$SLURM_JOB_ID" "ExcNodeList=$nodes"; then
     say "Left out from now on: $nodes."

@@ -18,7 +18,7 @@ STAND_IN = """#!/bin/bash
 command=$1 restart=${SLURM_RESTART_COUNT:-0} rank=${SLURM_PROCID:-} folder=$(dirname "$0")/../..
 [[ -z ${OMPI_COMM_WORLD_RANK:-} ]] || rank=$OMPI_COMM_WORLD_RANK
 shift
-printf '%s\\n' "$@" >"$folder/$command.flags"
+[[ $rank != 0 ]] || printf '%s\\n' "$@" >"$folder/$command.flags"
 checkpoints=$folder/checkpoints
 save() { [[ $rank != 0 ]] || { mkdir -p "$checkpoints"; echo "qwen3_tiny-$1steps" >"$checkpoints/latest"; }; }
 blame() {
@@ -56,7 +56,7 @@ class Run:
     def stand_in(self, functions: str) -> None:
         program = self.folder / "build/bin/mpzero"
         program.parent.mkdir(parents=True)
-        program.write_text(f'{STAND_IN}{functions}\n"$command"\n')
+        program.write_text(f'{STAND_IN}{functions}\n"$command" "$@"\n')
         program.chmod(0o755)
         self.variables["BUILD_DIR"] = str(self.folder / "build")
 
@@ -100,3 +100,11 @@ def built():
 @pytest.fixture
 def run(cluster, tmp_path):
     return Run(cluster, tmp_path)
+
+
+def pytest_collection_modifyitems(items):
+    if os.environ.get("NIGHTLY") != "1":
+        skip = pytest.mark.skip(reason="nightly: set NIGHTLY=1")
+        for item in items:
+            if item.get_closest_marker("nightly"):
+                item.add_marker(skip)

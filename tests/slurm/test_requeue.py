@@ -97,11 +97,16 @@ def test_a_mistake_of_the_user_is_not_requeued(run):
 
 
 def test_a_rank_that_is_killed_ends_the_run_which_is_tried_once_more(run):
-    """Rank 1 is killed; the others would go on for longer than the test may take."""
-    run.stand_in("train() { [[ $rank != 1 ]] || kill -9 $$; exec sleep 3600; }")
+    run.stand_in("train() { [[ $rank != 1 ]] || kill -9 $$; sleep 1; exit 1; }")
     job = run.submit()
-    assert (job.state, job.restarts) == ("FAILED", 1), job.text()
-    assert job.exit_code == 137
+    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 137, 1), job.text()
+
+
+@pytest.mark.nightly
+def test_ranks_that_outlive_a_killed_one_are_ended(run):
+    run.stand_in("train() { [[ $rank != 1 ]] || kill -9 $$; exec sleep 3600; }")
+    job = run.submit(MAX_RESTARTS="0")
+    assert (job.state, job.exit_code) == ("FAILED", 137), job.text()
 
 
 def test_stops_do_not_count_as_long_as_each_run_saves_something(run):
@@ -227,7 +232,7 @@ train() { hostname >>"$folder/hosts"; exit 0; }
 
 
 def test_a_host_that_the_doctor_refuses_is_named_and_left_out(run):
-    run.stand_in(REFUSING.replace("doctor() {", 'doctor() { set -- $(<"$folder/doctor.flags")') % "$( ((restart)) || echo node1)")
+    run.stand_in(REFUSING % "$( ((restart)) || echo node1)")
     job = run.submit()
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
     assert set(run.lines("hosts")) == {"node0", "node2"}
@@ -237,7 +242,7 @@ def test_a_host_that_the_doctor_refuses_is_named_and_left_out(run):
 
 
 def test_a_cluster_of_refused_hosts_gives_up_and_can_be_told_not_to_look(run):
-    run.stand_in(REFUSING.replace("doctor() {", 'doctor() { set -- $(<"$folder/doctor.flags")') % "node0")
+    run.stand_in(REFUSING % "node0")
     job = run.submit("--nodes=1", "--nodelist=node0", NPROC="1", MAX_RESTARTS="1")
     assert (job.state, job.exit_code, job.restarts) == ("FAILED", 1, 1), job.text()
     assert run.lines("hosts") == []

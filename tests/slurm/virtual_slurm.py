@@ -189,6 +189,7 @@ class Job:
         self.cluster = cluster
         self.number = number
         self.fields: dict[str, str] = {}
+        self._hastened = 0  # the restart that was
         self.update()
 
     def update(self) -> str:
@@ -196,12 +197,18 @@ class Job:
         self.fields = dict(word.split("=", 1) for word in text.split() if "=" in word)
         return self.state
 
-    def wait(self, seconds: float = 300) -> "Job":
-        """Until the job has ended for good. Slurm lets a requeued job wait for two minutes, which is cut short."""
+    def wait(self, seconds: float = 90) -> "Job":
+        """Until the job has ended for good.
+
+        Slurm lets a requeued job wait for two minutes, which is cut short here, but not to nothing: nodes refuse a job
+        for some moments after they have ended it ("Job credential revoked").
+        """
 
         def ended() -> bool:
-            if self.update() == "PENDING" and self.fields["Reason"] == "BeginTime":
-                self.cluster.run(["scontrol", "update", f"JobId={self.number}", "StartTime=now"], check=False)
+            if self.update() == "PENDING" and self.fields["Reason"] == "BeginTime" and self._hastened < self.restarts:
+                self._hastened = self.restarts
+                start = ["scontrol", "update", f"JobId={self.number}", "StartTime=now+3seconds"]
+                self.cluster.run(start, check=False)
             return self.state in self.ENDED
 
         return self.wait_until(ended, seconds)
