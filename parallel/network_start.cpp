@@ -91,7 +91,7 @@ std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::ve
   std::vector<std::string> warnings;
   const NetworkProof& first = proofs.front();
   if (strcasecmp(first.net.c_str(), "Socket") == 0) {
-    warnings.push_back(
+    warnings.emplace_back(
         plan.proof == NetworkPlan::Proof::kSocket
             ? "NCCL runs over TCP, as --network socket asks for; over EFA a ZeRO-3 step was measured 2.2 "
               "times as fast"
@@ -99,7 +99,7 @@ std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::ve
               "2.2 times as fast (docs/ec2.md says how to get it)");
   } else if (plan.proof == NetworkPlan::Proof::kEfa &&
              std::any_of(proofs.begin(), proofs.end(), [](const auto& proof) { return proof.gpu_direct == false; })) {
-    warnings.push_back(
+    warnings.emplace_back(
         "EFA is used, but not every rank's GPU reaches it directly (no GPUDirect RDMA), so that data pass through host "
         "memory; docs/ec2.md lists the instance types that have it");
   }

@@ -76,7 +76,7 @@ Finding judge_bandwidth(const std::string& check, const std::vector<Measurement>
   // Below the first the run is on another network than the promised one (TCP brings a tenth of EFA); collectives of
   // NCCL reach 70 to 90% of a healthy one.
   constexpr double kAnotherNetwork = 0.2, kHealthy = 0.5;
-  std::string seen, operation;
+  std::string seen;
   double slowest = 0;
   for (const Measurement& measurement : measurements) {
     if (measurement.bytes == measurements.back().bytes) {

@@ -67,10 +67,17 @@ int ranks_on(const Hosts& hosts, const System& system, ProcessGroup& group) {
   return static_cast<int>(std::count(names.begin(), names.end(), hosts.names[hosts.own]));
 }
 
+// The GPUs of this node that Slurm has given to the job; 0: Slurm does not say.
+int allotted_gpus(const parallel::Environment& environment) {
+  const auto gpus = environment("SLURM_GPUS_ON_NODE");
+  return gpus ? std::max(0, std::atoi(gpus->c_str())) : 0;
+}
+
 // What leaders have to say, by host.
 std::vector<std::string> from_leaders(const Hosts& hosts, const std::string& text, ProcessGroup& group) {
   const std::vector<std::string> all = group.all_gather(hosts.leads ? text : std::string());
   std::vector<std::string> texts;
+  texts.reserve(hosts.leaders.size());
   for (const int leader : hosts.leaders) texts.push_back(all[static_cast<size_t>(leader)]);
   return texts;
 }
@@ -187,7 +194,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   const Job job = {.local_ranks = ranks_on(hosts, system, mpi),
                    .world_size = mpi.world_size(),
                    .hosts = static_cast<int>(hosts.names.size()),
-                   .quick = options.quick};
+                   .allotted_gpus = allotted_gpus(parallel::process_environment)};
   HostReport report{.host = hosts.names[hosts.own], .findings = {}};
   const auto add = [&](const std::vector<Finding>& findings) {
     report.findings.insert(report.findings.end(), findings.begin(), findings.end());

@@ -48,6 +48,7 @@ constexpr uint64_t kGpuMemory = uint64_t{1} << 47;  // FI_HMEM
 
 std::string names(const std::vector<RdmaDevice>& devices) {
   std::vector<std::string> list;
+  list.reserve(devices.size());
   for (const RdmaDevice& device : devices) list.push_back(device.name);
   return fmt::format("{}", fmt::join(list, ", "));
 }

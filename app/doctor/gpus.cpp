@@ -57,24 +57,29 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
   const std::string type = instance_type(system);
   const auto instance = find_instance(type);
   const int on_bus = gpus_on_bus(system.root);
-  const int expected = std::max(instance ? instance->gpus : 0, on_bus);
+  const int of_type = instance ? instance->gpus : 0;
+  const int expected = job.allotted_gpus > 0 ? job.allotted_gpus : of_type;
   constexpr const char* kReplace = "reboot or replace the node; `nvidia-smi` and `dmesg | grep -i nvrm` say more";
   if (!survey.problem.empty()) return failure("gpus", survey.problem, kReplace);
-  if (!survey.library && expected > 0) {
+  if (!survey.library && std::max(on_bus, expected) > 0) {
     return failure("gpus",
                    fmt::format("{} GPUs are there, but libnvidia-ml.so.1 cannot be loaded: no driver, or none in this "
                                "container",
-                               expected),
+                               std::max(on_bus, expected)),
                    "install NVIDIA's driver, or start the container with its runtime (docker run --gpus all)");
   }
-  if (found == 0 && expected == 0) return ok("gpus", "none: mpzero trains on the CPU here");
   if (found < expected) {
     return failure("gpus",
-                   instance && instance->gpus == expected
-                       ? fmt::format("{} GPUs where a {} has {}", found, type, expected)
-                       : fmt::format("{} GPUs in use by the driver, {} on the PCI bus", found, expected),
+                   job.allotted_gpus > 0 ? fmt::format("{} GPUs where Slurm gave {} to the job", found, expected)
+                                         : fmt::format("{} GPUs where a {} has {}", found, type, expected),
                    kReplace);
   }
+  // A container or a job's control group may show some of them on purpose.
+  if (found < on_bus && job.allotted_gpus == 0) {
+    return warning("gpus", fmt::format("the driver shows {} GPUs, the PCI bus {}", found, on_bus),
+                   "if that is not on purpose (a container with some of them), reboot or replace the node");
+  }
+  if (found == 0) return ok("gpus", "none: mpzero trains on the CPU here");
   if (job.local_ranks > found) {
     return failure("gpus", fmt::format("{} ranks share {} GPUs", job.local_ranks, found), "start one rank a GPU");
   }

@@ -39,7 +39,7 @@ std::string serialize(const Json& value, int indent) {
 }
 
 std::string painted(Status status, bool color) {
-  const std::string word = fmt::format("{:<7}", name(status));
+  std::string word = fmt::format("{:<7}", name(status));
   if (!color) return word;
   const int code = status == Status::kOk ? 32 : status == Status::kWarning ? 33 : 31;
   return fmt::format("\x1b[{}m{}\x1b[0m", code, word);

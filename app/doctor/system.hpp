@@ -22,7 +22,7 @@ struct Job {
   int local_ranks = 1;  // on this host
   int world_size = 1;
   int hosts = 1;
-  bool quick = false;
+  int allotted_gpus = 0;  // that the scheduler has given to the job on this host; 0: all of them, or it does not say
 };
 
 // The first line of a file without blanks at its ends; none where it cannot be read or is empty.

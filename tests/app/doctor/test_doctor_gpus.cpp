@@ -49,9 +49,15 @@ TEST_CASE("a missing GPU is found against the instance type and against the PCI 
     bus.write(std::string("sys/bus/pci/devices/0000:00:") + slot + ".0/class", "0x030200\n");
     bus.write(std::string("sys/bus/pci/devices/0000:00:") + slot + ".0/vendor", "0x10de\n");
   }
-  CHECK(find(look(bus, "gpus=1"), "gpus").status == Status::kFailure);
+  CHECK(find(look(bus, "gpus=1"), "gpus").message == "the driver shows 1 GPUs, the PCI bus 2");
+  CHECK(find(look(bus, "gpus=1"), "gpus").status == Status::kWarning);
   CHECK(find(look(bus, "gpus=2"), "gpus").status == Status::kOk);
   CHECK(find(look(bus, "gpus=2", {.local_ranks = 4}), "gpus").message == "4 ranks share 2 GPUs");
+
+  // What Slurm gave to the job counts, be it less than the machine has.
+  CHECK(find(look(root, "gpus=4", {.allotted_gpus = 4}), "gpus").status == Status::kOk);
+  CHECK(find(look(bus, "gpus=1", {.allotted_gpus = 1}), "gpus").status == Status::kOk);
+  CHECK(find(look(root, "gpus=3", {.allotted_gpus = 4}), "gpus").message == "3 GPUs where Slurm gave 4 to the job");
 }
 
 TEST_CASE("a driver that does not start, or is too old, is a failure") {
