@@ -161,6 +161,32 @@ std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) 
   return findings;
 }
 
+std::vector<HostReport> gather_reports(const Hosts& hosts, const HostReport& own, ProcessGroup& group) {
+  std::vector<HostReport> reports;
+  for (const std::string& text : from_leaders(hosts, write_report(own), group)) reports.push_back(read_report(text));
+  return reports;
+}
+
+// Where something is broken that collectives rest on, they would only hang or end the doctor before it has reported.
+std::vector<Finding> measure_unless_broken(const Options& options, const std::vector<HostReport>& reports,
+                                           parallel::MpiRuntime& mpi) {
+  for (const HostReport& report : reports) {
+    for (const Finding& finding : report.findings) {
+      const bool of_storage = finding.check.rfind("checkpoint_", 0) == 0;
+      if (finding.status != Status::kFailure || of_storage || finding.check == "clock") continue;
+      return {warning("bandwidth", fmt::format("not measured, since {} fails on {}", finding.check, report.host),
+                      "mend that first")};
+    }
+  }
+  try {
+    return measure(options, mpi);
+  } catch (const Error& error) {
+    // What all ranks know of can be reported with the rest.
+    if (error.scope() != ErrorScope::kAllRanks) throw;
+    return {failure("bandwidth", error.what(), "see docs/ec2.md")};
+  }
+}
+
 }  // namespace
 
 Finding check_launch(const parallel::Environment& environment, int world_size) {
@@ -243,10 +269,11 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     add({check_network_choice(options.network, networks, networks[hosts.own], system)});
   }
   if (hosts.names.size() > 1) add({check_clock(gather_clocks(hosts, mpi)[hosts.own])});
-  if (options.bandwidth) add(measure(options, mpi));
-
-  std::vector<HostReport> reports;
-  for (const std::string& text : from_leaders(hosts, write_report(report), mpi)) reports.push_back(read_report(text));
+  std::vector<HostReport> reports = gather_reports(hosts, report, mpi);
+  if (options.bandwidth) {
+    add(measure_unless_broken(options, reports, mpi));
+    reports = gather_reports(hosts, report, mpi);
+  }
   tell_job_from_hosts(reports);
   run_on_all_ranks(mpi, [&] {
     if (mpi.rank() != 0) return;

@@ -152,6 +152,7 @@ def test_a_host_without_efa_among_those_with(hosts: list[Host], tmp_path: Path) 
     status, found = diagnose(hosts, tmp_path)
     assert status == 1
     assert found["127.1.1.2"]["efa_devices"][0] == "failure"
+    assert found["127.1.1.1"]["efa_devices"][0] == "ok"
     assert "127.1.1.1 has EFA and 127.1.1.2 has not" in found["127.1.1.1"]["network"][1]
 
 
@@ -178,6 +179,21 @@ def test_this_machine_as_it_is(tmp_path: Path) -> None:
     assert "GB/s" in found["checkpoint_write"]["message"]
     assert found["versions"]["status"] == "ok"
     assert list(tmp_path.iterdir()) == [report]
+
+
+def test_bandwidth_is_not_measured_over_what_is_broken(tmp_path: Path) -> None:
+    host = make_host(tmp_path / "a", "localhost")
+    host.make_p4d()
+    host.environment["MPZERO_FAKE_NVML"] = "lost=2"
+    report = tmp_path / "report.json"
+    words = ["env", *[f"{name}={value}" for name, value in host.environment.items()]]
+    words += [str(BUILD / "bin" / "mpzero"), "doctor", "--bandwidth", "--system_root", str(host.root), *host.flags]
+    result = run([*words, "--checkpoint_dir", str(tmp_path), "--json", str(report)])
+    assert result.returncode == 1, result.stderr
+    (found,) = json.loads(report.read_text())["hosts"]
+    messages = {finding["check"]: finding["message"] for finding in found["findings"]}
+    assert messages["gpus"] == "GPU 2 does not answer the driver"
+    assert messages["bandwidth"] == "not measured, since gpus fails on localhost"
 
 
 def test_the_limit_on_locked_memory_is_this_process_s_own(tmp_path: Path) -> None:
