@@ -60,6 +60,18 @@ NetworkPlan plan_efa(NetworkChoice choice, const NodeNetwork& own, const Environ
   return plan;
 }
 
+// NCCL starts the network that NCCL_NET names on one node, too.
+void check_one_node(const Environment& environment, const std::vector<std::string>& plugin_files) {
+  const auto net = environment("NCCL_NET");
+  if (!net || !is_libfabric_net(*net)) return;
+  const PluginSearch search = find_libfabric_plugin(environment, plugin_files);
+  if (search.plugin && search.plugin->by_default) return;
+  throw_user_error(
+      "NCCL_NET={} asks NCCL for a plugin that it will not find ({}): unset NCCL_NET, which nothing on one "
+      "node needs",
+      *net, search.plugin ? search.plugin->library + " is not in LD_LIBRARY_PATH" : search.problem);
+}
+
 NetworkPlan plan_socket(const Environment& environment) {
   if (const auto net = environment("NCCL_NET"); net && !same_word(*net, "Socket")) {
     throw_user_error("NCCL_NET={} contradicts --network socket: unset the one or leave out the other", *net);
@@ -93,7 +105,10 @@ NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& n
                          const Environment& environment, const std::vector<std::string>& plugin_files) {
   const bool several =
       std::any_of(nodes.begin(), nodes.end(), [&](const NodeNetwork& node) { return node.node != nodes.front().node; });
-  if (!several) return {};
+  if (!several) {
+    check_one_node(environment, plugin_files);
+    return {};
+  }
   if (choice == NetworkChoice::kSocket) return plan_socket(environment);
   std::set<std::string> with, without;
   for (const NodeNetwork& node : nodes) (node.efa_devices > 0 ? with : without).insert(node.host);

@@ -78,6 +78,8 @@ TEST_CASE("one node has no network to choose") {
     CHECK(one.proof == Proof::kNone);
     CHECK(one.settings.empty());
   }
+  CHECK_THROWS_WITH(plan(NetworkChoice::kAuto, {kEfaA, other_rank}, {{"NCCL_NET", "Libfabric"}}, {}),
+                    Catch::Contains("unset NCCL_NET"));
   // NCCL counts nodes by NCCL_HOSTID.
   CHECK(look_at_network(with({{"NCCL_HOSTID", "7"}})).node == "7");
   CHECK(look_at_network(with({})).node == look_at_network(with({})).host);
