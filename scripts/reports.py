@@ -1,7 +1,7 @@
 """What mpzero's reports say of hosts, for scripts/requeue.sh.
 
     reports.py failure FILE JOB RESTART   the host names of <checkpoint_dir>/failure.json, then its sentence, tab-separated
-    reports.py doctor FILE                one line for each host with a failure: its name and what was found, tab-separated
+    reports.py doctor FILE                one line for each host that is to blame for a failure: its name and what was found, tab-separated
 
 A report that is missing, or that another run of the job wrote, prints nothing. Standard library only: it runs with any
 Python 3.

@@ -55,7 +55,7 @@ SlurmdLogFile=$folder/%n.log
 SlurmdSpoolDir=$folder/spool-%n
 SchedulerParameters=batch_sched_delay=0,sched_interval=1
 KillWait=10
-SlurmdTimeout=30
+SlurmdTimeout=20
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 CONF

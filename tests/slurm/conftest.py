@@ -99,6 +99,7 @@ def built():
 
 @pytest.fixture
 def run(cluster, tmp_path):
+    cluster.wait_until_idle()
     return Run(cluster, tmp_path)
 
 

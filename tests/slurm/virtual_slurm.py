@@ -94,7 +94,10 @@ class VirtualSlurm:
             raise SlurmError(f"the virtual cluster did not start:\n{self.logs()}")
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
         self._init_pid = int(children[0])
-        deadline = time.monotonic() + start_seconds
+        self.wait_until_idle(start_seconds)
+
+    def wait_until_idle(self, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
         while True:
             answer = self.run(["sinfo", "--noheader", "--partition=all", "--Node", "--format=%T"], check=False)
             if answer.stdout.split() == ["idle"] * self.nodes:
