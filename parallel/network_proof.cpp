@@ -63,7 +63,8 @@ std::string parse_network_failure(std::string_view log) {
     if (words && reason.empty()) reason = *words;
   };
   for_each_line(log, [&](std::string_view line) {
-    remember(behind(line, "NET/Plugin: ", "\r\n"));
+    // The same prefix tells of plugins that were loaded.
+    if (contains(line, "Could not find") || contains(line, ".so: ")) remember(behind(line, "NET/Plugin: ", "\r\n"));
     remember(behind(line, "NCCL WARN NET/OFI ", "\r\n"));
   });
   return reason;

@@ -183,6 +183,12 @@ TEST_CASE("the reason for a network that does not start is found in the log") {
             "NET plugin\n") == "Could not find: libnccl-net.so");
   CHECK(parse_network_failure("h:1:1 [0] int f():9 NCCL WARN NET/OFI Unable to find a protocol that worked.\n") ==
         "Unable to find a protocol that worked.");
+  CHECK(parse_network_failure(
+            "NCCL INFO NET/Plugin: Loaded net plugin Libfabric (v10)\nx.cc:7 NCCL WARN NET/OFI No devices\n") ==
+        "No devices");
+  CHECK(
+      parse_network_failure("NCCL INFO NET/Plugin: libnccl-net.so: libfabric.so.1: cannot open shared object file\n") ==
+      "libnccl-net.so: libfabric.so.1: cannot open shared object file");
   CHECK(parse_network_failure("nothing\n").empty());
 }
 
