@@ -3,6 +3,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +31,8 @@ using State = RankRecord::State;
 constexpr milliseconds kBeat(1000);
 // The longest that a rank may be silent; less where --stuck_after is less.
 constexpr double kSilentAfter = 60;
+// Some heartbeats.
+constexpr double kLeastSilence = 3;
 // Set-up, the first step and checkpoints may take this many times --stuck_after.
 constexpr double kLongPhases = 3;
 // A thread that has not run for longer was stopped, or its machine was.
@@ -56,6 +59,17 @@ std::string random_token() {
 std::string message(const char* type) { return json{{"t", type}}.dump(); }
 
 std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+// A monitor keeps a connection to every rank, and any rank can become one.
+void allow_connections(int world_size) {
+  constexpr rlim_t kOthers = 512;
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  const rlim_t wanted = static_cast<rlim_t>(world_size) + kOthers;
+  if (files.rlim_cur >= wanted) return;
+  files.rlim_cur = std::min(wanted, files.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &files);
+}
 
 bool takes_long(RunPhase phase) {
   return phase == RunPhase::kSetUp || phase == RunPhase::kFirstStep || phase == RunPhase::kCheckpoint;
@@ -86,7 +100,8 @@ Liveness::Thread::Thread(parallel::MpiRuntime& mpi, const StopRequest& stop, Opt
     : stop_(stop),
       options_(std::move(options)),
       rank_(mpi.rank()),
-      silent_after_(std::min(options_.stuck_after, kSilentAfter)) {
+      silent_after_(options_.stuck_after > 0 ? std::clamp(options_.stuck_after, kLeastSilence, kSilentAfter) : 0) {
+  allow_connections(mpi.world_size());
   warning = meet(mpi);
   connected_ = warning.empty();
   mpi.record_in(&recorder.channel("control", parallel::FlightRecorder::Shows::kNothing));

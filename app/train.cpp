@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <string_view>
 
 #include "app/device.hpp"
 #include "app/liveness.hpp"
@@ -20,6 +21,12 @@
 namespace mpzero {
 
 namespace {
+
+// Of the GPU, or of the host, for which torch has no class of its own: a user's mistake, as main() explains.
+bool is_out_of_memory(const c10::Error& error) {
+  return is_out_of_gpu_memory(error) ||
+         std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos;
+}
 
 TrainingEnd run_trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, RunControl& control) {
   RunMemory memory(setup, device, mpi);
@@ -73,7 +80,7 @@ int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) 
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const c10::Error& error) {
-    liveness.failed(error.what_without_backtrace());
+    if (!is_out_of_memory(error)) liveness.failed(error.what_without_backtrace());
     throw;
   } catch (const std::exception& error) {
     liveness.failed(error.what());

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from live_run import LiveRun
 from tiny_run import TinyRun
-from trainer import BUILD, ENVIRONMENT
+from trainer import BUILD, ENVIRONMENT, num_gpus
 
 pytestmark = pytest.mark.e2e
 
@@ -225,3 +225,36 @@ def test_a_single_rank_is_slowest_of_none(tmp_path: Path) -> None:
     run = TinyRun(tmp_path, ranks=1)
     run.train("--max_steps=4")
     assert all("slowest_rank" not in line for line in run.metrics())
+
+
+@pytest.mark.skipif(num_gpus() < 2, reason="fewer than 2 GPUs")
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("number", "words"), [(signal.SIGKILL, "ended without"), (signal.SIGSTOP, "not answered")])
+def test_gpu_ranks_end_with_one_that_died_or_stopped(
+    tmp_path: Path, number: signal.Signals, words: str, rank: int
+) -> None:
+    """Kernels that wait for a peer end too: the GPUs are free afterwards, for the run that goes on."""
+    run = TinyRun(tmp_path, stage=3, bf16=True, device="cuda")
+    with LiveRun(run, "--max_steps=100000", "--checkpoint_freq=20", f"--stuck_after={STUCK_AFTER}") as live:
+        live.wait_for_output("Saved checkpoint")
+        live.wait_for_step(30)
+        live.signal(number, rank)
+        assert live.finish(limit=SOON) not in (0, 2, 75)
+    assert_reported(live, rank=rank, words=words)
+    saved = int(run.latest.name.split("-")[1].removesuffix("steps"))
+    result = run.train(f"--max_steps={saved + 2}")
+    assert f"Resumed from checkpoint at step {saved}" in result.stdout
+
+
+@pytest.mark.skipif(num_gpus() < 2, reason="fewer than 2 GPUs")
+def test_a_gpu_run_stops_with_its_state_saved(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, stage=3, bf16=True, device="cuda")
+    with LiveRun(run, *ENDLESS) as live:
+        live.wait_for_step(30)
+        live.signal(signal.SIGTERM, 1)
+        assert live.finish() == 75, live.errors
+    saved = int(run.latest.name.split("-")[1].removesuffix("steps"))
+    assert run.metrics()[-1]["step"] == saved
+    assert all(line["slowest_rank"] in (0, 1) for line in run.metrics()[4:])
+    result = run.train(f"--max_steps={saved + 2}")
+    assert f"Resumed from checkpoint at step {saved}" in result.stdout
