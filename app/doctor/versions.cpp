@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.hpp"
 #include "io/atomic_file.hpp"
@@ -33,19 +34,22 @@ std::string cuda_text(int version) {
   return version == 0 ? std::string() : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-std::string gpus_text(const std::vector<GpuState>& gpus) {
-  return gpus.empty() ? std::string() : fmt::format("{} x {}", gpus.size(), gpus.front().name);
+// What more than half of the hosts have; none: nobody can say which of them are wrong.
+std::optional<std::string> usual(size_t fact, const std::vector<std::vector<Fact>>& facts) {
+  std::map<std::string, size_t> counts;
+  for (const auto& of_host : facts) ++counts[of_host[fact].value];
+  for (const auto& [value, count] : counts) {
+    if (2 * count > facts.size()) return value;
+  }
+  return std::nullopt;
 }
 
-// What most hosts have; of equally many, what the first of them has.
-std::string usual(size_t fact, const std::vector<std::vector<Fact>>& facts) {
-  std::map<std::string, int> counts;
-  for (const auto& of_host : facts) ++counts[of_host[fact].value];
-  std::string best = facts.front()[fact].value;
+// Another value than `own` that some host has.
+std::string another(const std::string& own, size_t fact, const std::vector<std::vector<Fact>>& facts) {
   for (const auto& of_host : facts) {
-    if (counts[of_host[fact].value] > counts[best]) best = of_host[fact].value;
+    if (of_host[fact].value != own) return of_host[fact].value;
   }
-  return best;
+  return own;
 }
 
 std::string shown(const std::string& value) { return value.empty() ? "none" : value; }
@@ -60,7 +64,7 @@ std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, con
       {.what = "CUDA runtime", .value = cuda_text(parallel::cuda_runtime_version())},
       {.what = "NCCL", .value = parallel::nccl_version()},
       {.what = "MPI", .value = parallel::mpi_version()},
-      {.what = "GPUs", .value = gpus_text(gpus.gpus)},
+      {.what = "GPU", .value = gpus.gpus.empty() ? std::string() : gpus.gpus.front().name},
       {.what = "libfabric", .value = fabric.version},
       {.what = "NCCL's plugin", .value = plugin.plugin ? plugin.plugin->library : std::string()},
       {.what = "GPU driver", .value = gpus.driver, .decisive = false},
@@ -96,7 +100,7 @@ Finding compare_facts(size_t own, const std::vector<std::string>& hosts, const s
   bool decisive = false;
   for (size_t i = 0; i < facts[own].size(); ++i) {
     const Fact& fact = facts[own][i];
-    const std::string norm = usual(i, facts);
+    const std::string norm = usual(i, facts).value_or(another(fact.value, i, facts));
     if (fact.value == norm) continue;
     std::string where;
     int many = 0;

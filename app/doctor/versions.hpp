@@ -23,8 +23,8 @@ std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, con
 std::string write_facts(const std::vector<Fact>& facts);
 std::vector<Fact> read_facts(const std::string& text);
 
-// One finding on host `own` of `hosts`, whose facts are in the same order: what it has that differs from what most
-// hosts have, or, where they are equally many, from what the first of them has.
+// One finding on host `own` of `hosts`, whose facts are in the same order: what it has that differs from what more than
+// half of them have. Where there is no such majority each of them differs, which makes the fault the job's.
 Finding compare_facts(size_t own, const std::vector<std::string>& hosts, const std::vector<std::vector<Fact>>& facts);
 
 }  // namespace mpzero::doctor

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tiny_run import TinyRun
-from trainer import BUILD, ENVIRONMENT
+from trainer import BUILD, ENVIRONMENT, num_gpus
 
 pytestmark = pytest.mark.e2e
 
@@ -135,11 +135,15 @@ def test_two_healthy_hosts_and_each_planted_fault(hosts: list[Host], tmp_path: P
     b.environment["MPZERO_FAKE_FABRIC"] = "efa+gpu tcp"
 
     b.environment["MPZERO_FAKE_FABRIC_VERSION"] = "1.22"
-    assert planted() == {"versions": "failure"}
+    # Of two hosts nobody knows which has the wrong one, so that the job ends rather than leaving one out.
+    status, found = diagnose(hosts, tmp_path)
+    assert status == 2
+    assert faults(found) == {"127.1.1.1": {"versions": "failure"}, "127.1.1.2": {"versions": "failure"}}
+    assert found["127.1.1.2"]["versions"][1] == "libfabric 1.22 here, 2.1 on 127.1.1.1"
     del b.environment["MPZERO_FAKE_FABRIC_VERSION"]
 
     b.environment["MPZERO_FAKE_NVML"] = "gpus=7"
-    assert planted() == {"gpus": "failure", "versions": "failure"}
+    assert planted() == {"gpus": "failure"}
 
     b.environment["MPZERO_FAKE_NVML"] = "throttle=64 sick=3"
     assert planted() == {"throttling": "failure"}
@@ -179,6 +183,41 @@ def test_this_machine_as_it_is(tmp_path: Path) -> None:
     assert "GB/s" in found["checkpoint_write"]["message"]
     assert found["versions"]["status"] == "ok"
     assert list(tmp_path.iterdir()) == [report]
+
+
+@pytest.mark.skipif(num_gpus() == 0, reason="no GPU")
+def test_the_gpus_of_this_machine(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    words = ["mpirun", "--oversubscribe", "-n", str(num_gpus()), str(BUILD / "bin" / "mpzero"), "doctor", "--bandwidth"]
+    run([*words, "--checkpoint_dir", str(tmp_path), "--json", str(report)])
+    (host,) = json.loads(report.read_text())["hosts"]
+    found = {finding["check"]: finding for finding in host["findings"]}
+    assert str(num_gpus()) in found["gpus"]["message"]
+    assert found["driver"]["status"] == "ok"
+    bandwidth = found["bandwidth_inside" if num_gpus() > 1 else "bandwidth"]
+    assert bandwidth["status"] != "failure", bandwidth["message"]
+
+
+@pytest.mark.skipif(num_gpus() < 2, reason="fewer than two GPUs")
+def test_ranks_that_nccl_takes_for_two_nodes(tmp_path: Path) -> None:
+    """TCP is used and said; EFA is refused before NCCL starts."""
+    run_of_two = TinyRun(tmp_path, device="cuda", ranks=2)
+    program = ["mpirun", "--oversubscribe"]
+    for rank in range(2):
+        program += [":"] if rank > 0 else []
+        program += ["-n", "1", "env", f"NCCL_HOSTID=node{rank}", str(BUILD / "bin" / "mpzero"), "train"]
+        program += [*map(str, run_of_two.flags()), "--max_steps=2", "NETWORK"]
+
+    def train(network: str) -> subprocess.CompletedProcess[str]:
+        return run([f"--network={network}" if word == "NETWORK" else word for word in program])
+
+    for network in ["auto", "socket"]:
+        result = train(network)
+        assert "Network: Socket" in result.stdout, result.stdout + result.stderr
+        assert "NCCL runs over TCP" in result.stderr
+    result = train("efa")
+    assert result.returncode == 2
+    assert "has no EFA device" in result.stderr
 
 
 def test_bandwidth_is_not_measured_over_what_is_broken(tmp_path: Path) -> None:

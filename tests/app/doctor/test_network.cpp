@@ -3,6 +3,7 @@
 #include <future>
 #include <map>
 
+#include "app/options.hpp"
 #include "base/error.hpp"
 #include "parallel/deadline.hpp"
 #include "parallel/environment.hpp"
@@ -93,6 +94,14 @@ TEST_CASE("without EFA auto leaves NCCL its choice, efa is refused and socket is
   const NetworkPlan socket = plan(NetworkChoice::kSocket, {kEfaA, kEfaB});
   CHECK(socket.proof == Proof::kSocket);
   CHECK(settings(socket) == std::map<std::string, std::string>{{"NCCL_NET", "Socket"}});
+}
+
+TEST_CASE("the flag of mpzero train") {
+  CHECK(parse_command_line({"--network", "efa"}).network == "efa");
+  CHECK_FALSE(parse_command_line({}).network);
+  CHECK_THROWS_WITH(parse_command_line({"--network=tcp"}), Catch::Contains("--network"));
+  CHECK(parse_network_choice("network", "socket") == NetworkChoice::kSocket);
+  CHECK_THROWS_WITH(parse_network_choice("network", "tcp"), Catch::Contains("auto, efa or socket"));
 }
 
 TEST_CASE("EFA on some of the nodes only ends the run before it is slow") {
