@@ -20,6 +20,7 @@
 #include "app/options.hpp"
 #include "app/train.hpp"
 #include "base/error.hpp"
+#include "parallel/launch_check.hpp"
 #include "parallel/mpi_runtime.hpp"
 
 namespace mpzero {
@@ -102,6 +103,19 @@ int run_alone(const std::function<int()>& command) {
   }
 }
 
+// Returns 0 where `check` throws nothing. Before MPI has joined the tasks of srun each of them runs it; one speaks.
+int check_launch(const std::function<void()>& check) {
+  try {
+    check();
+    return EXIT_SUCCESS;
+  } catch (const UserError& error) {
+    if (parallel::speaks_for_tasks(parallel::process_environment)) {
+      fmt::print(stderr, "mpzero: error: {}\n", error.what());
+    }
+    return error.exit_code();
+  }
+}
+
 }  // namespace
 }  // namespace mpzero
 
@@ -122,6 +136,14 @@ int main(int argc, char** argv) {
   if (words.front() == "checkpoint") {
     return mpzero::run_alone([&] { return mpzero::checkpoint_command({words.begin() + 1, words.end()}); });
   }
-  mpzero::parallel::MpiRuntime mpi(&argc, &argv);
+  namespace parallel = mpzero::parallel;
+  const auto& environment = parallel::process_environment;
+  if (const int code = mpzero::check_launch([&] { parallel::require_launcher(environment); }); code != 0) return code;
+  parallel::MpiRuntime mpi(&argc, &argv);
+  // The doctor says the same among its findings.
+  if (words.front() != "doctor") {
+    const auto check = [&] { parallel::require_joined_tasks(environment, mpi.world_size()); };
+    if (const int code = mpzero::check_launch(check); code != 0) return code;
+  }
   return mpzero::run(words, mpi);
 }

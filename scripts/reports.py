@@ -1,9 +1,9 @@
 """What mpzero's reports say of hosts, for scripts/requeue.sh.
 
-    reports.py failure FILE JOB RESTART   the host names of <checkpoint_dir>/failure.json, then its sentence, tab-separated
-    reports.py doctor FILE                one line for each host that is to blame for a failure: its name and what was found, tab-separated
+    reports.py failure FILE JOB RESTART   of <checkpoint_dir>/failure.json: the host names, then its sentence
+    reports.py doctor FILE                a line for each host that is to blame for a failure: its name, what was found
 
-A report that is missing, or that another run of the job wrote, prints nothing. Standard library only: it runs with any
+Tabs are between the fields. A report that is missing, or that another run of the job wrote, prints nothing. Standard library only: it runs with any
 Python 3.
 """
 
@@ -19,7 +19,9 @@ def one_line(text: object) -> str:
 def failure(report: dict, job: str, restart: str) -> list[str]:
     if str(report.get("job", "")) != job or str(report.get("restart", 0)) != restart:
         return []
-    return ["\t".join([*dict.fromkeys(report.get("hosts", [])), one_line(report.get("reason") or "no reason is given")])]
+    return [
+        "\t".join([*dict.fromkeys(report.get("hosts", [])), one_line(report.get("reason") or "no reason is given")])
+    ]
 
 
 def doctor(report: dict) -> list[str]:

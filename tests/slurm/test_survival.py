@@ -1,4 +1,4 @@
-"""Runs of the real mpzero that are stopped, preempted, that lose a node or hang: each ends with the bits of an undisturbed run."""
+"""The real mpzero stopped, preempted, hanging, robbed of a node: each run ends with the bits of an undisturbed one."""
 
 import os
 import shutil
@@ -34,10 +34,8 @@ class SlowRun(Run):
         self.slow.touch()
         program = folder / "build/bin/mpzero"
         program.parent.mkdir(parents=True)
-        program.write_text(
-            f"#!/bin/bash\n[[ $1 != train ]] || export LD_PRELOAD={library} SLOW_FILE={self.slow} SLOW_SECONDS={seconds}\n"
-            f'exec {BUILD}/bin/mpzero "$@"\n'
-        )
+        slowly = f"LD_PRELOAD={library} SLOW_FILE={self.slow} SLOW_SECONDS={seconds}"
+        program.write_text(f'#!/bin/bash\n[[ $1 != train ]] || export {slowly}\nexec {BUILD}/bin/mpzero "$@"\n')
         program.chmod(0o755)
         self.variables |= {"BUILD_DIR": str(folder / "build"), "MAX_STEPS": str(STEPS)}
 
@@ -99,7 +97,9 @@ def test_a_rank_that_hangs_is_named_and_its_node_left_out(slow_run, undisturbed)
     job.update()
     hosts = slow_run.cluster.run(["scontrol", "show", "hostnames", job.fields["NodeList"]]).stdout.split()
     last = int(hosts[-1].removeprefix("node"))
-    ranks = sorted(pid for pid, command in slow_run.cluster.processes(last) if command.startswith(f"{BUILD}/bin/mpzero"))
+    ranks = sorted(
+        pid for pid, command in slow_run.cluster.processes(last) if command.startswith(f"{BUILD}/bin/mpzero")
+    )
     assert len(ranks) == 2
     os.kill(ranks[-1], signal.SIGSTOP)
     slow_run.go_on()

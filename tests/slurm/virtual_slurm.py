@@ -23,7 +23,8 @@ PROGRAMS = {
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Scripts decide by these; the cluster must look the same whoever runs the tests.
 DROPPED = (
-    "SLURM", "SBATCH", "OMPI_", "PMIX", "CUDA_", "NPROC", "MAX_", "DATASET", "CHECK", "MPZERO", "OMP_NUM", "GRACE", "STUCK"
+    "SLURM", "SBATCH", "OMPI_", "PMIX", "CUDA_", "NPROC", "MAX_", "DATASET", "CHECK", "MPZERO", "OMP_NUM", "GRACE",
+    "STUCK",
 )  # fmt: skip
 
 
@@ -110,15 +111,33 @@ class VirtualSlurm:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED)}
         return {**kept, "PATH": SYSTEM_PATH, "SLURM_CONF": str(self.folder / "slurm.conf"), **variables}
 
+    def _entered(self, pid: int, command: list[str], cwd: Path | None = None) -> list[str]:
+        enter = ["nsenter", "--target", str(pid), "--net", "--pid", "--uts", "--mount"]
+        # nsenter changes the root of relative paths: name the folder again inside.
+        return [*enter, f"--wd={cwd or '/'}", *command]
+
+    def inside(self, pid: int, command: list[str]) -> None:
+        """Runs a command where the process `pid` lives: on its node."""
+        subprocess.run(self._entered(pid, command), env=self.environment(), check=True, capture_output=True, timeout=60)
+
+    def start(self, command: list[str], **variables: str) -> subprocess.Popen:
+        """Starts a command on the controller."""
+        return subprocess.Popen(
+            self._entered(self._init_pid, command),
+            env=self.environment(**variables),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
     def run(
         self, command: list[str], cwd: Path | None = None, check: bool = True, timeout: float = 300, **variables: str
     ):
         """Runs a command on the controller and returns its subprocess.CompletedProcess."""
-        enter = ["nsenter", "--target", str(self._init_pid), "--net", "--pid", "--uts", "--mount"]
-        # nsenter changes the root of relative paths: name the folder again inside.
-        enter += [f"--wd={cwd or '/'}"]
         result = subprocess.run(
-            [*enter, *command],
+            self._entered(self._init_pid, command, cwd),
             env=self.environment(**variables),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -152,6 +171,11 @@ class VirtualSlurm:
             network = next(space for _, space, command in found if command == words)
             found = [entry for entry in found if entry[1] == network]
         return [(pid, command) for pid, _, command in found]
+
+    def node_process(self, node: int) -> int:
+        """The process id of the node's slurmd."""
+        words = f"slurmd -D -f {self.folder}/slurm.conf -N node{node}"
+        return next(pid for pid, command in self.processes() if command == words)
 
     def kill_node(self, node: int) -> None:
         """What a power failure does, as far as the others can see: its daemon, its ranks and its network are gone."""
