@@ -201,7 +201,7 @@ def test_the_gpus_of_this_machine(tmp_path: Path) -> None:
 @pytest.mark.skipif(num_gpus() < 2, reason="fewer than two GPUs")
 def test_ranks_that_nccl_takes_for_two_nodes(tmp_path: Path) -> None:
     """TCP is used and said; EFA is refused before NCCL starts."""
-    run_of_two = TinyRun(tmp_path, device="cuda", ranks=2)
+    run_of_two = TinyRun(tmp_path, bf16=True, device="cuda", ranks=2)
     program = ["mpirun", "--oversubscribe"]
     for rank in range(2):
         program += [":"] if rank > 0 else []
