@@ -43,6 +43,8 @@ constexpr milliseconds kFarewell(300);
 constexpr milliseconds kAbortLimit(3000);
 constexpr milliseconds kDiskLimit(3000);
 constexpr milliseconds kLastRankLimit(10'000);
+// For MPI to end the ranks once one of them has told its error.
+constexpr milliseconds kErrorLimit(60'000);
 constexpr milliseconds kStopSettle(300);
 constexpr milliseconds kStopLimit(3000);
 // After which a rank whose new monitor says nothing ends the run itself.
@@ -281,6 +283,11 @@ void Liveness::Thread::beat(Time now) {
 }
 
 void Liveness::Thread::look_for_failures(Time now) {
+  if (error_ends_run_) {
+    // That rank tells its error and has MPI end the others, of whom the first to end are not to blame.
+    if (now - *error_ends_run_ > kErrorLimit) end(kFailureExitCode);
+    return;
+  }
   if (!monitor_->alarmed(now)) {
     asked_ = false;
     return;
@@ -307,7 +314,7 @@ void Liveness::Thread::handle_stop(Time now) {
     return;
   }
   // A launcher asks all ranks to stop when one has died: that is a failure, and no wish of the user's.
-  if (monitor_->alarmed(now) || now - *stop_asked_ < kStopSettle) return;
+  if (error_ends_run_ || monitor_->alarmed(now) || now - *stop_asked_ < kStopSettle) return;
   end_all(*stop_code_);
 }
 
@@ -375,6 +382,7 @@ void Liveness::Thread::hear(Peer& peer, const std::string& line, Time now) {
     if (type == "status") monitor_->heard(peer.rank, words.get<RankStatus>(), now);
     if (type == "failed") monitor_->failed(peer.rank, words.at("error").get<std::string>(), now);
     if (type == "bye") monitor_->left(peer.rank);
+    if (type == "bye" && words.value("error", false) && !error_ends_run_) error_ends_run_ = now;
     if (type == "stop" && role_ == Role::kMonitors) {
       ask_to_stop(words.at("code").get<int>());
       handle_stop(now);
@@ -498,7 +506,7 @@ void Liveness::Thread::end(int exit_code) {
 
 void Liveness::Thread::leave() {
   if (!connected_) return;
-  if (uplink_) uplink_->send(message("bye"));
+  if (uplink_) uplink_->send(text_of({{"t", "bye"}, {"error", leaves_in_haste_}}));
   const Time start = Clock::now();
   while (uplink_ && uplink_->has_unsent() && Clock::now() - start < kFarewell) {
     uplink_->flush();

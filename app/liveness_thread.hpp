@@ -97,7 +97,8 @@ class Liveness::Thread {
   bool asked_ = false;  // all ranks for a word, since the monitor is alarmed
   std::optional<int> stop_code_;
   std::optional<Time> stop_asked_;
-  std::optional<Time> taken_over_;  // when another rank became the monitor
+  std::optional<Time> error_ends_run_;  // since a rank has left with an error of its own, or all have
+  std::optional<Time> taken_over_;      // when another rank became the monitor
   std::thread thread_;
 };
 

@@ -165,6 +165,16 @@ def test_a_rank_that_does_not_come_to_a_collective_is_named(tmp_path: Path, rank
     assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [rank]
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_mistake_that_one_rank_meets_is_no_failure_of_the_others(tmp_path: Path, rank: int) -> None:
+    """MPI asks the others to end with the signal that also asks a run to stop."""
+    status, errors = failing_rank("mistake", rank, tmp_path, stuck_after=600)
+    assert status == 2
+    assert "ended without a word" not in errors
+    assert "before the first step" not in errors
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_ranks_that_leave_in_order_are_no_failure(tmp_path: Path) -> None:
     assert failing_rank("leave", 0, tmp_path, ranks=4, stuck_after=1) == (0, "")
     assert list(tmp_path.iterdir()) == []
