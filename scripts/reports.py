@@ -3,8 +3,8 @@
     reports.py failure FILE JOB RESTART   of <checkpoint_dir>/failure.json: the host names, then its sentence
     reports.py doctor FILE                a line for each host that is to blame for a failure: its name, what was found
 
-Tabs are between the fields. A report that is missing, or that another run of the job wrote, prints nothing. Standard library only: it runs with any
-Python 3.
+Tabs are between the fields. A report that is missing, or that another run of the job wrote, prints nothing. Standard
+library only: it runs with any Python 3.
 """
 
 import json
