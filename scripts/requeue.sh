@@ -31,24 +31,24 @@ forget_restarts() { rm -f "$CHECKPOINT_DIR/restarts.txt"; }
 
 save_restarts() {
   local file=$CHECKPOINT_DIR/restarts.txt
-  printf 'job=%s failures=%s refusals=%s barren=%s failed_before=%s open=%s step=%s\n' "$SLURM_JOB_ID" "$failures" "$refusals" \
-    "$barren" "$failed_before" "$1" "$start_step" >"$file.part" && mv "$file.part" "$file"
+  printf 'job=%s failures=%s refusals=%s barren=%s failed_before=%s blamed_before=%s open=%s step=%s\n' "$SLURM_JOB_ID" "$failures" "$refusals" \
+    "$barren" "$failed_before" "$blamed_before" "$1" "$start_step" >"$file.part" && mv "$file.part" "$file"
 }
 
 # begin_run: reads what earlier starts of this job left. A start that Slurm ended itself (a node that died, a preemption without
 # grace) had no chance to record its end: its record is open.
 begin_run() {
-  failures=0 refusals=0 barren=0 failed_before=false
+  failures=0 refusals=0 barren=0 failed_before=false blamed_before=""
   local step word open=false job=""
   start_step=$(newest_step)
   if [[ -f $CHECKPOINT_DIR/restarts.txt ]]; then
     for word in $(<"$CHECKPOINT_DIR/restarts.txt"); do
       case $word in
         job=*) job=${word#*=} ;;
-        failures=* | refusals=* | barren=* | failed_before=* | open=* | step=*) printf -v "${word%%=*}" '%s' "${word#*=}" ;;
+        failures=* | refusals=* | barren=* | failed_before=* | blamed_before=* | open=* | step=*) printf -v "${word%%=*}" '%s' "${word#*=}" ;;
       esac
     done
-    if [[ $job != "$SLURM_JOB_ID" ]]; then failures=0 refusals=0 barren=0 failed_before=false open=false; fi
+    if [[ $job != "$SLURM_JOB_ID" ]]; then failures=0 refusals=0 barren=0 failed_before=false blamed_before="" open=false; fi
   fi
   if [[ $open == true ]]; then
     if ((start_step > step)); then barren=0 failed_before=false; else barren=$((barren + 1)); fi
@@ -78,19 +78,24 @@ end_run() {
   fi
   local line reason="" host
   local -a blamed=() words
+  local another=false
   line=$(report failure "$CHECKPOINT_DIR/failure.json" "$SLURM_JOB_ID" "${SLURM_RESTART_COUNT:-0}")
   if [[ -n $line ]]; then
     IFS=$'\t' read -r -a words <<<"$line"
     reason=${words[-1]}
     mapfile -t blamed < <(nodes_of_hosts "${words[@]:0:${#words[@]}-1}")
   fi
+  for host in "${blamed[@]}"; do
+    [[ ,$blamed_before, == *,"$host",* ]] || another=true
+    blamed_before+=${blamed_before:+,}$host
+  done
   # mpzero itself has told its reason; where it could not, its exit status is all there is.
   say "The run failed with status $code${reason:+: $reason}"
   failures=$((failures + 1))
   ((failures <= MAX_RESTARTS)) ||
     finish_for_good "$code" "That was failure $failures of this job, and MAX_RESTARTS is $MAX_RESTARTS: it is not requeued; $(what_stays "$step")."
-  if [[ $failed_before == true && $progress == false && ${#blamed[@]} -eq 0 ]]; then
-    finish_for_good "$code" "It failed twice with no checkpoint in between, and no host is to blame: it is not requeued; $(what_stays "$step")."
+  if [[ $failed_before == true && $progress == false && $another == false ]]; then
+    finish_for_good "$code" "It failed twice with no checkpoint in between, and no other host is to blame this time: it is not requeued; $(what_stays "$step")."
   fi
   failed_before=true
   requeue "$code" "Requeue $failures of at most $MAX_RESTARTS after failures; $(what_stays "$step")." "${blamed[@]}"

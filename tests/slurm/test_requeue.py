@@ -75,6 +75,13 @@ def test_a_second_failure_without_progress_ends_the_job(run):
     assert "failed twice with no checkpoint in between" in job.text()
 
 
+def test_a_host_that_cannot_be_left_out_is_tried_once_more(run):
+    run.stand_in('train() { echo "$restart" >>"$folder/starts"; blame node0 "it hangs again"; exit 1; }')
+    job = run.submit("--nodes=1", "--nodelist=node0", NPROC="1")
+    assert (job.state, job.restarts) == ("FAILED", 1), job.text()
+    assert "starts there again" in job.text() and "no other host is to blame this time" in job.text()
+
+
 def test_a_report_of_another_run_blames_nobody(run):
     run.stand_in("""
 train() {

@@ -125,6 +125,7 @@ def test_a_run_whose_node_dies_goes_on_with_another(tmp_path, slow_library, undi
         assert run.result() == undisturbed
 
 
+@pytest.mark.nightly
 def test_a_run_that_loses_the_node_of_its_batch_shell_goes_on(tmp_path, slow_library, undisturbed):
     with VirtualSlurm(nodes=3, cpus=2) as cluster:
         run = SlowRun(cluster, tmp_path, slow_library, 2)
