@@ -29,7 +29,7 @@ constexpr Reason kReasons[] = {{0x02, "Applications Clocks Setting"},
 
 // The management library counts all GPUs, CUDA those that CUDA_VISIBLE_DEVICES names.
 std::optional<size_t> index_on_machine(at::Device device) {
-  auto wanted = static_cast<size_t>(device.index());
+  auto wanted = static_cast<size_t>(static_cast<unsigned char>(device.index()));
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible == nullptr) return wanted;
   const std::string list = visible;

@@ -359,7 +359,7 @@ void Liveness::Thread::read_peers(Time now) {
     const auto lines = peer.connection.receive();
     if (!lines) {
       peer.open = false;
-      if (peer.rank >= 0) monitor_->lost(peer.rank, now);
+      if (peer.rank >= 0) monitor_->lost(peer.rank);
       continue;
     }
     for (const std::string& line : *lines) hear(peer, line, now);
@@ -397,7 +397,7 @@ void Liveness::Thread::monitor_is_gone(State how, Time now) {
   // Each rank comes to the same successor, as long as the same ones are gone.
   while (true) {
     if (how == State::kLost) {
-      monitor_->lost(monitor_rank_, now);
+      monitor_->lost(monitor_rank_);
     } else {
       monitor_->silent(monitor_rank_, now);
     }

@@ -35,7 +35,7 @@ void RankMonitor::failed(int rank, const std::string& error, Time now) {
   last_word_.at(static_cast<size_t>(rank)) = now;
 }
 
-void RankMonitor::lost(int rank, Time now) {
+void RankMonitor::lost(int rank) {
   if (record(rank).state == State::kLeft || record(rank).state == State::kFailed) return;
   record(rank).state = State::kLost;
 }

@@ -23,7 +23,7 @@ class RankMonitor {
   void heard(int rank, const RankStatus& status, Time now);
   void failed(int rank, const std::string& error, Time now);
   // Its connection broke. A rank that has left has said so before.
-  void lost(int rank, Time now);
+  void lost(int rank);
   // It does not answer, as another rank found out.
   void silent(int rank, Time now);
   void left(int rank);

@@ -38,7 +38,7 @@ class Communicator {
   // and again. It lives as long as the communicator. All ranks ask for the same sizes in the same order.
   virtual at::Tensor buffer(int64_t numel, const at::TensorOptions& options) { return at::zeros({numel}, options); }
   // Makes room for reduce_scatter_sum() of `numel` elements in all. As buffer(); returns the bytes that it took.
-  virtual int64_t reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) { return 0; }
+  virtual int64_t reserve_reduce_scatter(int64_t /*numel*/, const at::TensorOptions& /*options*/) { return 0; }
 
   // whole [world_size * n] <- every rank's shard [n], by rank. In place where shard is this rank's slice of whole.
   virtual std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) = 0;

@@ -118,6 +118,7 @@ void FlightRecorder::poll() {
 std::vector<ChannelRecord> FlightRecorder::records(size_t count) const {
   const std::lock_guard lock(mutex_);
   std::vector<ChannelRecord> records;
+  records.reserve(channels_.size());
   for (const Channel& channel : channels_) records.push_back(channel.record(count));
   return records;
 }

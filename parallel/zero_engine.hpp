@@ -55,9 +55,9 @@ struct ZeroOptions {
 
 // Global figures of one step, the same on every rank.
 struct StepSummary {
-  double loss = 0.0;                     // mean over micro-batches and ranks
-  double grad_norm = 0.0;                // L2 over all parameters, before clipping
-  std::span<const double> figures = {};  // measure()'s, summed over the ranks; valid until the next measure()
+  double loss = 0.0;                // mean over micro-batches and ranks
+  double grad_norm = 0.0;           // L2 over all parameters, before clipping
+  std::span<const double> figures;  // measure()'s, summed over the ranks; valid until the next measure()
 };
 
 // The units whose states are on the host, by unit, where it takes this share of the parameters.

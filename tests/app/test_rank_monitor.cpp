@@ -68,7 +68,7 @@ TEST_CASE("Ranks that answer and move on are no alarm") {
 TEST_CASE("A lost rank ends the run within a second, and is named with what the others wait in") {
   Fixture fixture(4);
   fixture.all_say(in_collective(8, 8, 7, 0.5), 1);
-  fixture.monitor.lost(2, at(1.1));
+  fixture.monitor.lost(2);
   CHECK_FALSE(fixture.monitor.concluded(at(1.1)));
   REQUIRE(fixture.monitor.concluded(at(2.1)));
   const Verdict verdict = find_culprits(fixture.monitor.records());
@@ -107,7 +107,7 @@ TEST_CASE("A monitor that slept itself blames nobody for its own silence") {
 TEST_CASE("Ranks that leave in order are not lost") {
   Fixture fixture(2);
   fixture.monitor.left(1);
-  fixture.monitor.lost(1, at(1));
+  fixture.monitor.lost(1);
   fixture.monitor.heard(0, {}, at(20));
   CHECK_FALSE(fixture.monitor.alarmed(at(21)));
   CHECK(fixture.monitor.all_gone_but(0));
@@ -119,7 +119,7 @@ TEST_CASE("The loss of a rank explains the errors that its peers meet") {
   fixture.all_say(in_collective(3, 3, 2, 1), 1);
   fixture.monitor.failed(0, "MPI_Allreduce failed: a peer is gone", at(1));
   CHECK(fixture.monitor.alarmed(at(1)));
-  fixture.monitor.lost(1, at(1.1));
+  fixture.monitor.lost(1);
   CHECK(find_culprits(fixture.monitor.records()).ranks == std::vector<int>{1});
 }
 
@@ -200,8 +200,8 @@ TEST_CASE("A report for people has the verdict first, and ranks at the same plac
 TEST_CASE("failure.json names ranks, and each of their hosts once") {
   Fixture fixture(4);
   fixture.all_say(in_collective(3, 3, 2, 1), 1);
-  fixture.monitor.lost(2, at(1));
-  fixture.monitor.lost(3, at(1));
+  fixture.monitor.lost(2);
+  fixture.monitor.lost(3);
   const auto& records = fixture.monitor.records();
   const nlohmann::json json = nlohmann::json::parse(report_json(find_culprits(records), records));
   CHECK(json.at("ranks") == std::vector<int>{2, 3});
