@@ -79,8 +79,10 @@ def test_a_preempted_run_ends_with_the_same_bits(slow_run, undisturbed):
     assert slow_run.result() == undisturbed
 
 
-def test_a_run_out_of_time_ends_with_the_same_bits(slow_run, undisturbed):
-    # The warning is due as soon as the job starts; the controller looks twice a minute.
+def test_a_run_out_of_time_ends_with_the_same_bits(cluster, tmp_path, slow_library, undisturbed):
+    cluster.wait_until_idle()
+    # The warning is due as soon as the job starts, but the controller looks only twice a minute.
+    slow_run = SlowRun(cluster, tmp_path, slow_library, 6)
     job = slow_run.start("--time=1", SBATCH_SIGNAL="B:USR1@60")
     slow_run.started(job, 1)
     job.wait_until(lambda: job.update() in ("COMPLETING", "PENDING"))
