@@ -46,7 +46,14 @@ std::string sentence(std::string text) {
 
 Checkpointer::Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
                            at::Device device, parallel::MpiRuntime& mpi, StepLog& log)
-    : setup_(setup), config_(setup.config), units_(units), engine_(engine), mpi_(mpi), log_(log), device_(device) {}
+    : setup_(setup),
+      config_(setup.config),
+      units_(units),
+      engine_(engine),
+      mpi_(mpi),
+      log_(log),
+      device_(device),
+      last_step_(setup.config.max_steps) {}
 
 bool Checkpointer::will_save_before_the_end(int64_t steps_done) const {
   const int64_t frequency = config_.checkpoint_freq;
@@ -135,6 +142,7 @@ void Checkpointer::save_while_training_waits(const io::SaveJob& job) {
     return;
   }
   saved_step_ = job.progress.step;
+  save_seconds_ = blocked_by_save_;
   last_error_.clear();
   log_.say(fmt::format("Saved checkpoint: {} ({:.1f} s, {:.2f} GB/s)", (job.checkpoint_dir / job.tag).string(),
                        blocked_by_save_, static_cast<double>(published.bytes) / kGigabyte / blocked_by_save_));
@@ -165,6 +173,7 @@ void Checkpointer::conclude() {
     return;
   }
   saved_step_ = job.progress.step;
+  save_seconds_ = save->writing_seconds();
   last_error_.clear();
   const io::Published& published = save->published();
   log_.say(fmt::format(
@@ -179,8 +188,17 @@ void Checkpointer::abandon(const io::SaveJob& job, const std::string& reason) {
       "the checkpoint of step {} could not be saved: {}; {}", job.progress.step, sentence(reason),
       saved_step_ ? fmt::format("that of step {} stays", *saved_step_) : std::string("there is none before it"));
   // The last one's failure is for finish() to tell.
-  if (job.progress.step < config_.max_steps) log_.warn(last_error_ + ", and training goes on.");
+  if (job.progress.step < last_step_) log_.warn(last_error_ + ", and training goes on.");
 }
+
+void Checkpointer::save_last(const RunPosition& position) {
+  last_step_ = position.step;
+  const bool under_way = save_ && save_->job().progress.step == position.step;
+  if (saved_step_ != position.step && !under_way) save(position);
+  finish(position.step);
+}
+
+double Checkpointer::expected_save_seconds() const { return save_ ? 2 * save_seconds_ : save_seconds_; }
 
 void Checkpointer::finish(int64_t last_step) {
   if (save_) {

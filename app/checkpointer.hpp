@@ -38,6 +38,9 @@ class Checkpointer {
   void before_update();
   // After each step: sees how far the checkpoint under way is.
   void after_step();
+  // Saves the run's last checkpoint, where it is not there yet, and waits for it. Throws on all ranks if it could not
+  // be saved.
+  void save_last(const RunPosition& position);
   // Waits for it. Throws on all ranks if the checkpoint of step `last_step` could not be saved.
   void finish(int64_t last_step);
   // Waits for it while another error ends the run on all ranks; what goes wrong is a warning.
@@ -46,6 +49,9 @@ class Checkpointer {
   // The step of the newest checkpoint: that the run came from or that it has saved.
   std::optional<int64_t> saved_step() const { return saved_step_; }
   void resumed_from(int64_t step) { saved_step_ = step; }
+  // How long saving now would take until all is written, by the last checkpoint that this run has saved and the one
+  // that is under way; 0: it has not saved any.
+  double expected_save_seconds() const;
   // How long training has stood still for checkpoints since the last call.
   double take_blocked_seconds();
 
@@ -66,6 +72,8 @@ class Checkpointer {
   std::unique_ptr<StateSnapshot> snapshot_;  // none: training waits
   std::unique_ptr<io::BackgroundSave> save_;
   std::optional<int64_t> saved_step_;
+  double save_seconds_ = 0;     // that the last checkpoint took in all
+  int64_t last_step_ = 0;       // the step whose checkpoint is the last one
   std::string last_error_;      // of the last checkpoint that was abandoned; empty: the last one was saved
   double blocked_seconds_ = 0;  // since take_blocked_seconds()
   double blocked_by_save_ = 0;  // of it and of what was taken, by the checkpoint under way

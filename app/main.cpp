@@ -14,10 +14,13 @@
 #include <vector>
 
 #include "app/checkpoint_command.hpp"
+#include "app/doctor/doctor.hpp"
+#include "app/doctor/doctor_options.hpp"
 #include "app/gpu_memory.hpp"
 #include "app/options.hpp"
 #include "app/train.hpp"
 #include "base/error.hpp"
+#include "parallel/launch_check.hpp"
 #include "parallel/mpi_runtime.hpp"
 
 namespace mpzero {
@@ -27,17 +30,18 @@ constexpr const char* kUsage =
     "mpzero trains Llama- and Qwen3-style language models.\n"
     "\n"
     "  mpirun -n RANKS mpzero train FLAGS   train; `mpzero train --help` lists the flags\n"
+    "  mpirun -n RANKS mpzero doctor        look for what would spoil a run, on every node; `mpzero doctor --help`\n"
     "  mpzero checkpoint ls|verify|prune DIR   look at checkpoints, check every byte, remove old ones\n"
     "  zero_to_fp32 CHECKPOINT OUTPUT       turn a checkpoint into fp32 safetensors\n";
 
-void dispatch(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
+// Returns the exit code.
+int dispatch(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
+  if (words.front() == "doctor") return run_doctor({words.begin() + 1, words.end()}, mpi);
   run_on_all_ranks(mpi, [&] {
-    if (words.front() == "plan" || words.front() == "doctor") {
-      throw_user_error("mpzero {} is not there yet; `mpzero train` is", words.front());
-    }
+    if (words.front() == "plan") throw_user_error("mpzero plan is not there yet; `mpzero train` is");
     if (words.front() != "train") throw_user_error("unknown command '{}': did you mean `mpzero train`?", words.front());
   });
-  train({words.begin() + 1, words.end()}, mpi);
+  return train({words.begin() + 1, words.end()}, mpi);
 }
 
 constexpr const char* kOutOfHostMemory =
@@ -66,8 +70,7 @@ int end_with(parallel::MpiRuntime& mpi, const std::string& message, ErrorScope s
 
 int run(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
   try {
-    dispatch(words, mpi);
-    return EXIT_SUCCESS;
+    return dispatch(words, mpi);
   } catch (const Error& error) {
     return end_with(mpi, error.what(), error.scope(), error.exit_code());
   } catch (const std::bad_alloc&) {
@@ -100,6 +103,19 @@ int run_alone(const std::function<int()>& command) {
   }
 }
 
+// Returns 0 where `check` throws nothing. Before MPI has joined the tasks of srun each of them runs it; one speaks.
+int check_launch(const std::function<void()>& check) {
+  try {
+    check();
+    return EXIT_SUCCESS;
+  } catch (const UserError& error) {
+    if (parallel::speaks_for_tasks(parallel::process_environment)) {
+      fmt::print(stderr, "mpzero: error: {}\n", error.what());
+    }
+    return error.exit_code();
+  }
+}
+
 }  // namespace
 }  // namespace mpzero
 
@@ -113,9 +129,21 @@ int main(int argc, char** argv) {
     std::fputs(mpzero::command_line_help().c_str(), stdout);
     return EXIT_SUCCESS;
   }
+  if (words.front() == "doctor" && words.size() > 1 && words[1] == "--help") {
+    std::fputs(mpzero::doctor::options_help().c_str(), stdout);
+    return EXIT_SUCCESS;
+  }
   if (words.front() == "checkpoint") {
     return mpzero::run_alone([&] { return mpzero::checkpoint_command({words.begin() + 1, words.end()}); });
   }
-  mpzero::parallel::MpiRuntime mpi(&argc, &argv);
+  namespace parallel = mpzero::parallel;
+  const auto& environment = parallel::process_environment;
+  if (const int code = mpzero::check_launch([&] { parallel::require_launcher(environment); }); code != 0) return code;
+  parallel::MpiRuntime mpi(&argc, &argv);
+  // The doctor says the same among its findings.
+  if (words.front() != "doctor") {
+    const auto check = [&] { parallel::require_joined_tasks(environment, mpi.world_size()); };
+    if (const int code = mpzero::check_launch(check); code != 0) return code;
+  }
   return mpzero::run(words, mpi);
 }

@@ -257,6 +257,18 @@ Group loop_flags() {
           {"metrics_file", "FILE", "write one JSON object a step (default: none)", text(&CommandLine::metrics_file)},
           {"device", "WHAT", "auto, cuda or cpu (default: auto)",
            choice(&CommandLine::device, {"auto", "cuda", "cpu"})},
+          {"network", "WHAT",
+           "what carries data between the GPUs of several nodes: efa: EFA or the run ends; socket: TCP; auto: as efa "
+           "where nodes have EFA devices, else what NCCL finds (default: auto)",
+           choice(&CommandLine::network, {"auto", "efa", "socket"})},
+          {"grace_period", "SECONDS",
+           "how long the run lives on after it is asked to stop (Slurm's KillWait, or the time of --signal before the "
+           "limit): a checkpoint that would take longer is not begun; 0: not known, every stop saves (default: 0)",
+           real(&CommandLine::grace_period, 0.0)},
+          {"stuck_after", "SECONDS",
+           "a run in which nothing moves on for so long, three times as long while it is set up, in its first step "
+           "and in checkpoints, ends with a report of the rank that holds it up; 0: never (default: 600)",
+           real(&CommandLine::stuck_after, 0.0)},
           {"profile_steps", "FIRST-LAST", "take a trace of these steps, for https://ui.perfetto.dev (default: none)",
            step_range(&CommandLine::profile_steps)},
           {"profile_ranks", "WHICH", "the ranks that take it: 0 or all (default: 0)",

@@ -71,7 +71,10 @@ struct CommandLine {
   std::optional<int64_t> validation_freq;
   std::optional<int64_t> validation_batches;
   std::optional<std::string> metrics_file;
-  std::optional<std::string> device;  // "auto", "cuda" or "cpu"
+  std::optional<std::string> device;   // "auto", "cuda" or "cpu"
+  std::optional<std::string> network;  // "auto", "efa" or "socket"
+  std::optional<double> grace_period;
+  std::optional<double> stuck_after;
   std::optional<StepRange> profile_steps;
   std::optional<std::string> profile_ranks;  // "0" or "all"
   std::optional<std::string> profile_dir;

@@ -316,6 +316,9 @@ void take_flags(const CommandLine& line, RunConfig& config) {
   config.resume_strict = line.resume_strict.value_or(config.resume_strict);
   config.resume_from_checkpoint = line.resume_from_checkpoint.value_or("");
   config.device = line.device.value_or(config.device);
+  config.network = line.network.value_or(config.network);
+  config.grace_period = line.grace_period.value_or(config.grace_period);
+  config.stuck_after = line.stuck_after.value_or(config.stuck_after);
   config.profile_steps = line.profile_steps;
   config.profile_all_ranks = line.profile_ranks == "all";
   config.profile_dir = line.profile_dir.value_or("");

@@ -81,6 +81,8 @@ struct RunConfig {
   int64_t validation_freq = 100;    // 0: never
   int64_t validation_batches = 10;  // micro-batches of each rank
   std::string metrics_file;
+  double grace_period = 0;                 // seconds between a request to stop and the end; 0: not known
+  double stuck_after = 600;                // seconds without progress after which the run ends; 0: never
   std::optional<StepRange> profile_steps;  // within max_steps; none: no trace
   std::string profile_dir;                 // empty: the metrics file's folder, else checkpoint_dir
   bool profile_all_ranks = false;          // else rank 0 alone
@@ -96,8 +98,9 @@ struct RunConfig {
   std::string
       resume_from_checkpoint;  // empty: checkpoint_dir if it holds a checkpoint; "none": never; else a folder, required
 
-  std::string device = "auto";  // "auto", "cuda" or "cpu"
-  std::string ds_config_json;   // the text of the file in force, for the record; empty: none
+  std::string device = "auto";   // "auto", "cuda" or "cpu"
+  std::string network = "auto";  // "auto", "efa" or "socket"
+  std::string ds_config_json;    // the text of the file in force, for the record; empty: none
 };
 
 // What "auto" sizes depend on.

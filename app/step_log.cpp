@@ -117,6 +117,10 @@ void StepLog::write_metrics(const StepReport& report) {
     metrics.extra.emplace_back("peak_allocated_bytes", static_cast<double>(*report.peak_memory.allocated));
   }
   if (peak_step_seconds_) metrics.extra.emplace_back("mfu", *peak_step_seconds_ / report.seconds);
+  if (report.slowest) {
+    metrics.extra.emplace_back("slowest_rank", report.slowest->rank);
+    metrics.extra.emplace_back("slowest_rank_share", report.slowest->share);
+  }
   if (report.checkpoint_blocked_seconds > 0) {
     metrics.extra.emplace_back("checkpoint_blocked_seconds", report.checkpoint_blocked_seconds);
   }

@@ -8,6 +8,7 @@
 #include "app/run_config.hpp"
 #include "app/run_memory.hpp"
 #include "app/step_timer.hpp"
+#include "app/stragglers.hpp"
 #include "base/process_group.hpp"
 #include "base/progress.hpp"
 #include "io/metrics_log.hpp"
@@ -25,6 +26,7 @@ struct StepReport {
   int64_t tokens_seen = 0;
   PeakMemory peak_memory;  // of this rank
   std::optional<double> validation_loss;
+  std::optional<SlowestRank> slowest;     // of the step before
   double checkpoint_blocked_seconds = 0;  // that training stood still for checkpoints since the last step's report
 };
 

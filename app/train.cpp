@@ -1,19 +1,50 @@
 #include "app/train.hpp"
 
 #include <ATen/Context.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <string_view>
 
 #include "app/device.hpp"
+#include "app/liveness.hpp"
+#include "app/network.hpp"
 #include "app/run_memory.hpp"
 #include "app/run_setup.hpp"
+#include "app/stop_request.hpp"
 #include "app/trainer.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
 
-void train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) {
+namespace {
+
+// Of the GPU, or of the host, for which torch has no class of its own: a user's mistake, as main() explains.
+bool is_out_of_memory(const c10::Error& error) {
+  return is_out_of_gpu_memory(error) ||
+         std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos;
+}
+
+TrainingEnd run_trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, RunControl& control) {
+  RunMemory memory(setup, device, mpi);
+  try {
+    Trainer trainer(mpi, std::move(setup), device, memory, control);
+    return trainer.run();
+  } catch (const Error& error) {
+    if (device.is_cpu() || !is_out_of_gpu_memory(error)) throw;
+    throw UserError(memory.explain_out_of_memory(error), error.scope());
+  } catch (const std::exception& error) {
+    if (device.is_cpu() || !is_out_of_gpu_memory(error)) throw;
+    throw UserError(memory.explain_out_of_memory(error));
+  }
+}
+
+}  // namespace
+
+int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) {
   RunSetup setup;
   run_on_all_ranks(mpi, [&] { setup = set_up_run(arguments, mpi.world_size()); });
   configure_gpu_allocator();
@@ -30,16 +61,30 @@ void train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi)
                config.zero.stage, config.dtype);
     std::fflush(stdout);
   }
-  RunMemory memory(setup, device, mpi);
+  start_network(setup.config.network, device, mpi);
+  const StopRequest stop;
+  Liveness liveness(
+      mpi, stop,
+      {.checkpoint_dir = setup.config.checkpoint_dir, .stuck_after = setup.config.stuck_after, .device = device});
+  if (mpi.rank() == 0 && !liveness.warning().empty()) {
+    fmt::print(stderr, "mpzero: warning: {}\n", liveness.warning());
+  }
+  RunControl control{.stop = stop, .liveness = liveness};
+  // What one rank alone met is told by the one report; a user's mistake needs none.
   try {
-    Trainer trainer(mpi, std::move(setup), device, memory);
-    trainer.run();
+    const TrainingEnd end = run_trainer(mpi, std::move(setup), device, control);
+    return end == TrainingEnd::kStopped ? kStoppedExitCode : EXIT_SUCCESS;
   } catch (const Error& error) {
-    if (device.is_cpu() || !is_out_of_gpu_memory(error)) throw;
-    throw UserError(memory.explain_out_of_memory(error), error.scope());
+    if (error.scope() == ErrorScope::kThisRank && error.exit_code() == kFailureExitCode) liveness.failed(error.what());
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const c10::Error& error) {
+    if (!is_out_of_memory(error)) liveness.failed(error.what_without_backtrace());
+    throw;
   } catch (const std::exception& error) {
-    if (device.is_cpu() || !is_out_of_gpu_memory(error)) throw;
-    throw UserError(memory.explain_out_of_memory(error));
+    liveness.failed(error.what());
+    throw;
   }
 }
 

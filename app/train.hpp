@@ -7,7 +7,8 @@
 
 namespace mpzero {
 
-// `mpzero train`: `arguments` are the flags behind it. Collective over all ranks of `mpi`.
-void train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi);
+// `mpzero train`: `arguments` are the flags behind it. Collective over all ranks of `mpi`. Returns the exit code:
+// EXIT_SUCCESS, or kStoppedExitCode where the run was asked to stop and its state is saved.
+int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi);
 
 }  // namespace mpzero

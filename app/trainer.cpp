@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "app/device.hpp"
+#include "app/gpu_condition.hpp"
 #include "app/gpu_peak.hpp"
 #include "app/host_threads.hpp"
 #include "app/resume.hpp"
@@ -16,10 +17,12 @@
 #include "app/zero_options.hpp"
 #include "base/error.hpp"
 #include "io/atomic_file.hpp"
+#include "parallel/late_sum.hpp"
 #include "parallel/local_communicator.hpp"
 #include "parallel/mpi_communicator.hpp"
 #include "parallel/nccl_communicator.hpp"
 #include "parallel/profile_range.hpp"
+#include "parallel/recorded_communicator.hpp"
 
 namespace mpzero {
 namespace {
@@ -30,12 +33,6 @@ constexpr int64_t kReadAhead = 4;
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-std::unique_ptr<parallel::Communicator> make_communicator(parallel::MpiRuntime& mpi, at::Device device) {
-  if (mpi.world_size() == 1) return std::make_unique<parallel::LocalCommunicator>();
-  if (device.is_cpu()) return std::make_unique<parallel::MpiCommunicator>(mpi);
-  return std::make_unique<parallel::NcclCommunicator>(mpi);
-}
 
 // Of a number that is not finite.
 const char* describe(double value) { return std::isnan(value) ? "NaN" : "infinite"; }
@@ -73,17 +70,31 @@ io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& grou
 
 }  // namespace
 
-Trainer::Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, RunMemory& memory)
+std::unique_ptr<parallel::Communicator> Trainer::make_communicator(const std::string& name) const {
+  std::unique_ptr<parallel::Communicator> communicator;
+  if (mpi_.world_size() == 1) {
+    communicator = std::make_unique<parallel::LocalCommunicator>();
+  } else if (device_.is_cpu()) {
+    communicator = std::make_unique<parallel::MpiCommunicator>(mpi_);
+  } else {
+    communicator = std::make_unique<parallel::NcclCommunicator>(mpi_);
+  }
+  return std::make_unique<parallel::RecordedCommunicator>(std::move(communicator),
+                                                          control_.liveness.recorder().channel(name));
+}
+
+Trainer::Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, RunMemory& memory, RunControl control)
     : mpi_(mpi),
       memory_(memory),
+      control_(control),
       setup_(std::move(setup)),
       config_(setup_.config),
       device_(device),
       zero_options_(engine_options(config_, device, memory, mpi)),
       decoder_(setup_.model),
       timeline_(parallel::make_timeline(device)),
-      parameter_communicator_(make_communicator(mpi, device), *timeline_),
-      gradient_communicator_(make_communicator(mpi, device), *timeline_),
+      parameter_communicator_(make_communicator("parameters"), *timeline_),
+      gradient_communicator_(make_communicator("gradients"), *timeline_),
       timer_(*timeline_, parameter_communicator_, gradient_communicator_),
       engine_(decoder_.units(), zero_options_, parameter_communicator_, gradient_communicator_),
       pass_(decoder_, engine_, timer_,
@@ -91,16 +102,18 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, R
              .micro_batches = config_.gradient_accumulation_steps}),
       profiler_(config_, mpi.rank(), device),
       log_(config_, mpi, peak_step_seconds(setup_, device, mpi.world_size())),
-      checkpointer_(setup_, decoder_.units(), engine_, device, mpi, log_) {
+      checkpointer_(setup_, decoder_.units(), engine_, device, mpi, log_),
+      stop_(control.stop, config_, mpi, log_),
+      watch_(control.liveness, {&parameter_communicator_, &gradient_communicator_}) {
   engine_.parameters().measure_waits(*timeline_);
 }
 
-void Trainer::run() {
+TrainingEnd Trainer::run() {
   start();
   if (position_.step >= config_.max_steps) {
     log_.say(fmt::format("Training finished already: step {} of {} is saved; raise --max_steps to go on",
                          position_.step, config_.max_steps));
-    return;
+    return TrainingEnd::kFinished;
   }
   run_on_all_ranks(mpi_, [&] { log_.begin(position_.step); });
   if (const auto& steps = config_.profile_steps; steps && steps->last <= position_.step) {
@@ -108,33 +121,38 @@ void Trainer::run() {
                           steps->last, position_.step));
   }
   try {
-    train_to_the_end();
+    return train_to_the_end();
   } catch (const Error& error) {
     if (error.scope() == ErrorScope::kAllRanks) checkpointer_.finish_after_error();
     throw;
   }
-  checkpointer_.finish(position_.step);
 }
 
-void Trainer::train_to_the_end() {
+TrainingEnd Trainer::train_to_the_end() {
   // Not before the states are where they stay.
   if (!chooses_host_ratio()) checkpointer_.prepare(position_.step);
   const int64_t first_step = position_.step + 1;
   while (position_.step < config_.max_steps) {
+    control_.liveness.enter(position_.step + 1 == first_step ? RunPhase::kFirstStep : RunPhase::kTraining,
+                            position_.step + 1);
     profiler_.begin_step(position_.step + 1);
     StepReport report = train_step();
     const Profiler::Outcome trace = profiler_.end_step(report.step);
     const bool last = position_.step == config_.max_steps;
     const auto due = [&](int64_t frequency) { return frequency > 0 && position_.step % frequency == 0; };
     if (validation_data_ && (due(config_.validation_freq) || (last && config_.validation_freq > 0))) {
-      report.validation_loss = validate();
+      control_.liveness.enter(RunPhase::kValidation, position_.step);
+      if (!stops_ || last) report.validation_loss = validate();
     }
+    report.slowest = slowest_;
     report.checkpoint_blocked_seconds = checkpointer_.take_blocked_seconds();
     log_.step(report);
     if (report.step == first_step && chooses_host_ratio()) {
       choose_host_ratio();
       checkpointer_.prepare(position_.step);
     }
+    name_straggler();
+    control_.liveness.enter(RunPhase::kCheckpoint, position_.step);
     checkpointer_.after_step();
     // The second step is the first that makes nothing new.
     if (report.step == first_step + 1) {
@@ -142,8 +160,37 @@ void Trainer::train_to_the_end() {
     }
     if (!trace.message.empty()) log_.say(trace.message);
     if (!trace.warning.empty()) log_.warn(trace.warning);
+    if (stops_ && !last) {
+      stop_.save_and_stop(position_, checkpointer_);
+      return TrainingEnd::kStopped;
+    }
     if (due(config_.checkpoint_freq) || last) checkpointer_.save(position_);
   }
+  checkpointer_.finish(position_.step);
+  return TrainingEnd::kFinished;
+}
+
+std::vector<double> Trainer::figures() const {
+  std::vector<double> figures(1 + static_cast<size_t>(mpi_.world_size()), 0.0);
+  figures.front() = stop_.vote();
+  figures[1 + static_cast<size_t>(mpi_.rank())] = own_seconds_;
+  return figures;
+}
+
+void Trainer::name_straggler() {
+  const std::optional<Straggler> late = stragglers_.take_straggler();
+  if (!late) return;
+  // All ranks have come to the same, and only that one knows its machine.
+  const std::string mine =
+      mpi_.rank() == late->rank ? this_process(mpi_.rank(), 0).host + "\n" + gpu_condition(device_) : std::string();
+  const std::string words = mpi_.all_gather(mine)[static_cast<size_t>(late->rank)];
+  const std::string host = words.substr(0, words.find('\n'));
+  const std::string gpu = words.substr(words.find('\n') + 1);
+  log_.warn(fmt::format(
+      "rank {} on {} is steadily late: it needs {:.1f} ms a step for its own part, the others {:.1f} ms, and was later "
+      "in {} of the last {} steps; the others wait for it{}",
+      late->rank, host, late->seconds * 1e3, late->median_seconds * 1e3, late->steps, late->of,
+      gpu.empty() ? "." : " (" + gpu + ")."));
 }
 
 void Trainer::start() {
@@ -229,7 +276,7 @@ StepReport Trainer::train_step() {
   timer_.enter(Phase::kOptimizer);
   // Before measure(): the figures that it copies from the GPU would queue behind a snapshot that is still coming down.
   checkpointer_.before_update();
-  engine_.measure(loss_sum, micro_batches * mpi_.world_size());
+  engine_.measure(loss_sum, micro_batches * mpi_.world_size(), figures());
   engine_.update(lr, update);
   // While the GPU still updates; an update on figures that are not finite has changed nothing.
   const parallel::StepSummary summary = engine_.summary();
@@ -237,7 +284,10 @@ StepReport Trainer::train_step() {
   timer_.held_up_by_updates(engine_.parameters().take_stalls());
   check_finite(summary, loss_sum);
 
+  stops_ = summary.figures.front() > 0;
+  slowest_ = stragglers_.add(summary.figures.subspan(1));
   const StepSplit split = timer_.finish_step();
+  own_seconds_ = split.total() - split.exposed_communication();
   position_.step = update;
   position_.windows_seen += config_.train_batch_size;
   position_.tokens_seen += config_.train_batch_size * config_.seq_length;
@@ -250,6 +300,7 @@ StepReport Trainer::train_step() {
           .tokens_seen = position_.tokens_seen,
           .peak_memory = memory_.peak(),
           .validation_loss = std::nullopt,
+          .slowest = std::nullopt,
           .checkpoint_blocked_seconds = 0};
 }
 
@@ -272,12 +323,17 @@ void Trainer::check_finite(const parallel::StepSummary& summary, const at::Tenso
       ErrorScope::kAllRanks);
 }
 
-double Trainer::validate() {
+std::optional<double> Trainer::validate() {
   const parallel::ProfileRange range("validation");
   // Losses weighted with the windows they are the mean of, so that the result does not depend on the number of ranks.
   const auto options = at::TensorOptions().dtype(at::kDouble).device(device_);
   const at::Tensor weighted_sum = at::zeros({}, options);
+  parallel::LateSum votes;
   for (int64_t b = 0; b < validation_data_->num_batches(); ++b) {
+    if (votes.next(stop_.vote()) > 0) {
+      stops_ = true;
+      return std::nullopt;
+    }
     const io::ValidationBatch batch = validation_data_->read(b);
     const auto windows = static_cast<int64_t>(batch.tokens.inputs.size()) / config_.seq_length;
     const at::Tensor loss =

@@ -7,12 +7,16 @@
 #include <vector>
 
 #include "app/checkpointer.hpp"
+#include "app/liveness.hpp"
 #include "app/profiler.hpp"
 #include "app/run_memory.hpp"
 #include "app/run_setup.hpp"
 #include "app/run_state.hpp"
 #include "app/step_log.hpp"
 #include "app/step_timer.hpp"
+#include "app/stop_agreement.hpp"
+#include "app/stop_request.hpp"
+#include "app/stragglers.hpp"
 #include "app/training_pass.hpp"
 #include "io/data_loader.hpp"
 #include "io/folder_lock.hpp"
@@ -24,18 +28,29 @@
 
 namespace mpzero {
 
+// How a run ended.
+enum class TrainingEnd : uint8_t { kFinished, kStopped };
+
+// What watches over a run from beside it.
+struct RunControl {
+  const StopRequest& stop;
+  Liveness& liveness;
+};
+
 // One training run on this rank: from a checkpoint or fresh weights to the last step's checkpoint.
 class Trainer {
  public:
-  // Collective. `mpi` and `memory` outlive the trainer.
-  Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, RunMemory& memory);
+  // Collective. `mpi`, `memory` and what `control` refers to outlive the trainer.
+  Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, RunMemory& memory, RunControl control);
 
-  // Trains until max_steps. Collective; an error that all ranks learn of is thrown on all.
-  void run();
+  // Trains until max_steps, or until a rank is asked to stop, and saves. Collective; an error that all ranks learn of
+  // is thrown on all.
+  TrainingEnd run();
 
  private:
+  std::unique_ptr<parallel::Communicator> make_communicator(const std::string& name) const;
   void start();
-  void train_to_the_end();
+  TrainingEnd train_to_the_end();
   // Chooses what is recomputed, and says what takes how much memory.
   void plan_memory();
   // Has no more parameters come to the GPU than must, for as much of its memory more.
@@ -45,12 +60,17 @@ class Trainer {
   void choose_host_ratio();
   // One optimizer step over the global batch.
   StepReport train_step();
-  double validate();
+  // The loss; nothing where a rank was asked to stop meanwhile.
+  std::optional<double> validate();
+  // What rides on the step's all-reduce: votes for a stop, then each rank's own time in the step before.
+  std::vector<double> figures() const;
+  void name_straggler();
   void check_finite(const parallel::StepSummary& summary, const at::Tensor& loss_sum);
   at::Tensor to_device(const std::vector<int64_t>& tokens, int64_t windows) const;
 
   parallel::MpiRuntime& mpi_;
   RunMemory& memory_;
+  RunControl control_;
   RunSetup setup_;
   const RunConfig& config_;
   at::Device device_;
@@ -69,6 +89,12 @@ class Trainer {
   Profiler profiler_;
   StepLog log_;
   Checkpointer checkpointer_;
+  StopAgreement stop_;
+  bool stops_ = false;  // as all ranks have agreed
+  Stragglers stragglers_;
+  double own_seconds_ = 0;  // of the last step, without what the rank waited for others
+  std::optional<SlowestRank> slowest_;
+  Liveness::Watch watch_;
 };
 
 }  // namespace mpzero

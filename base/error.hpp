@@ -12,6 +12,11 @@ namespace mpzero {
 inline constexpr int kUserErrorExitCode = 2;
 // Exit code of a run that ends because something broke: a device, a peer, a disk.
 inline constexpr int kFailureExitCode = 1;
+// Exit code of a run that stopped because it was asked to, with its state saved: the same command goes on (EX_TEMPFAIL of
+// sysexits.h).
+inline constexpr int kStoppedExitCode = 75;
+// Exit code of a run whose user interrupted it twice: it has saved nothing.
+inline constexpr int kInterruptedExitCode = 130;
 
 // Whether an error is known on the rank that met it alone, or every rank throws the same one (run_on_all_ranks).
 enum class ErrorScope { kThisRank, kAllRanks };

@@ -4,6 +4,10 @@
 #include <ATen/ops/zeros.h>
 
 #include <memory>
+#include <optional>
+#include <string>
+
+#include "parallel/flight_recorder.hpp"
 
 namespace mpzero::parallel {
 
@@ -17,6 +21,8 @@ class PendingCollective {
   // On the GPU: work queued on the current stream from now on runs after the collective; the host does not block.
   // On the CPU: the collective has completed when this returns.
   virtual void wait() = 0;
+  // How far it is, where it runs on a device; null where it has completed already.
+  virtual std::shared_ptr<const DeviceWork> device_work() const { return nullptr; }
 };
 
 // The data plane: parameters and gradients. A collective starts after the work queued so far on the current stream, and
@@ -32,7 +38,7 @@ class Communicator {
   // and again. It lives as long as the communicator. All ranks ask for the same sizes in the same order.
   virtual at::Tensor buffer(int64_t numel, const at::TensorOptions& options) { return at::zeros({numel}, options); }
   // Makes room for reduce_scatter_sum() of `numel` elements in all. As buffer(); returns the bytes that it took.
-  virtual int64_t reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) { return 0; }
+  virtual int64_t reserve_reduce_scatter(int64_t /*numel*/, const at::TensorOptions& /*options*/) { return 0; }
 
   // whole [world_size * n] <- every rank's shard [n], by rank. In place where shard is this rank's slice of whole.
   virtual std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) = 0;
@@ -42,6 +48,12 @@ class Communicator {
                                                                 SumMode mode = SumMode::kOverwrite) = 0;
   // tensor <- its sum over the ranks.
   virtual std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) = 0;
+
+  // What went wrong while no call was there to say so; nothing where all is well. From any thread.
+  virtual std::optional<std::string> asynchronous_error() { return std::nullopt; }
+  // Makes collectives under way end, whatever they leave behind, when the run is to end. From any thread; nothing but
+  // destruction may follow.
+  virtual void abort() {}
 };
 
 // The collective that needed no waiting for.

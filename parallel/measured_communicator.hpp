@@ -32,6 +32,8 @@ class MeasuredCommunicator final : public Communicator {
   std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
                                                         SumMode mode = SumMode::kOverwrite) override;
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
+  std::optional<std::string> asynchronous_error() override { return communicator_->asynchronous_error(); }
+  void abort() override { communicator_->abort(); }
 
   // Since the last call, in the timeline's order.
   std::vector<Stall> take_stalls() { return std::exchange(stalls_, {}); }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "parallel/mpi_check.hpp"
+#include "parallel/mpi_group.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -45,7 +46,7 @@ std::unique_ptr<PendingCollective> MpiCommunicator::all_gather(const at::Tensor&
   const char* slice = static_cast<const char*>(whole.data_ptr()) + rank_ * shard.nbytes();
   const bool in_place = shard.data_ptr() == slice;
   MPZERO_MPI_CHECK(MPI_Allgather(in_place ? MPI_IN_PLACE : shard.data_ptr(), count, type, whole.data_ptr(), count, type,
-                                 MPI_COMM_WORLD));
+                                 group_.handle));
   return std::make_unique<CompletedCollective>();
 }
 
@@ -54,15 +55,15 @@ std::unique_ptr<PendingCollective> MpiCommunicator::reduce_scatter_sum(const at:
   const at::Tensor addends = has_mpi_arithmetic(whole) ? whole : whole.to(at::kFloat);
   const at::Tensor sum = at::empty({shard.numel()}, addends.options());
   MPZERO_MPI_CHECK(MPI_Reduce_scatter_block(addends.data_ptr(), sum.data_ptr(), as_count(shard.numel()),
-                                            arithmetic_type(addends), MPI_SUM, MPI_COMM_WORLD));
+                                            arithmetic_type(addends), MPI_SUM, group_.handle));
   mode == SumMode::kAdd ? shard.add_(sum) : shard.copy_(sum);
   return std::make_unique<CompletedCollective>();
 }
 
 std::unique_ptr<PendingCollective> MpiCommunicator::all_reduce_sum(const at::Tensor& tensor) {
   const at::Tensor sum = has_mpi_arithmetic(tensor) ? tensor : tensor.to(at::kFloat);
-  MPZERO_MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, sum.data_ptr(), as_count(sum.numel()), arithmetic_type(sum), MPI_SUM,
-                                 MPI_COMM_WORLD));
+  MPZERO_MPI_CHECK(
+      MPI_Allreduce(MPI_IN_PLACE, sum.data_ptr(), as_count(sum.numel()), arithmetic_type(sum), MPI_SUM, group_.handle));
   if (!sum.is_same(tensor)) tensor.copy_(sum);
   return std::make_unique<CompletedCollective>();
 }

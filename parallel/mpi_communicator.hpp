@@ -9,7 +9,9 @@ namespace mpzero::parallel {
 // before it returns. bf16 sums are made in fp32 and rounded once.
 class MpiCommunicator final : public Communicator {
  public:
-  explicit MpiCommunicator(const MpiRuntime& mpi) : rank_(mpi.rank()), world_size_(mpi.world_size()) {}
+  // Over the ranks of `mpi`, which it must not outlive.
+  explicit MpiCommunicator(const MpiRuntime& mpi)
+      : group_(mpi.group()), rank_(mpi.rank()), world_size_(mpi.world_size()) {}
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
@@ -19,6 +21,7 @@ class MpiCommunicator final : public Communicator {
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 
  private:
+  const MpiGroup& group_;
   int rank_;
   int world_size_;
 };

@@ -1,16 +1,41 @@
 #include "parallel/mpi_runtime.hpp"
 
 #include <cstdlib>
+#include <exception>
 #include <numeric>
 
 #include "parallel/mpi_check.hpp"
+#include "parallel/mpi_group.hpp"
 
 namespace mpzero::parallel {
+namespace {
+
+// Notes a call for as long as it lives. One that throws is not noted as completed.
+class Recorded {
+ public:
+  Recorded(FlightRecorder::Channel* channel, const char* operation, size_t bytes)
+      : channel_(channel),
+        sequence_(channel == nullptr ? 0 : channel->begin(operation, static_cast<int64_t>(bytes))),
+        exceptions_before_(std::uncaught_exceptions()) {}
+  ~Recorded() {
+    if (channel_ != nullptr && std::uncaught_exceptions() == exceptions_before_) channel_->complete(sequence_);
+  }
+  Recorded(const Recorded&) = delete;
+  Recorded& operator=(const Recorded&) = delete;
+
+ private:
+  FlightRecorder::Channel* channel_;
+  int64_t sequence_;
+  int exceptions_before_;
+};
+
+}  // namespace
 
 MpiRuntime::MpiRuntime(int* argc, char*** argv) {
   int provided = 0;
   MPZERO_MPI_CHECK(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
   MPZERO_MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  group_ = std::make_unique<MpiGroup>(MPI_COMM_WORLD);
   MPZERO_MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
   MPZERO_MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &world_size_));
   MPI_Comm local = MPI_COMM_NULL;
@@ -20,19 +45,39 @@ MpiRuntime::MpiRuntime(int* argc, char*** argv) {
   MPZERO_MPI_CHECK(MPI_Comm_free(&local));
 }
 
-MpiRuntime::~MpiRuntime() { MPI_Finalize(); }
+MpiRuntime::MpiRuntime(std::unique_ptr<MpiGroup> group) : group_(std::move(group)) {
+  MPZERO_MPI_CHECK(MPI_Comm_rank(group_->handle, &rank_));
+  MPZERO_MPI_CHECK(MPI_Comm_size(group_->handle, &world_size_));
+  local_rank_ = rank_;
+  local_size_ = world_size_;
+}
 
-void MpiRuntime::barrier() { MPZERO_MPI_CHECK(MPI_Barrier(MPI_COMM_WORLD)); }
+MpiRuntime::~MpiRuntime() {
+  if (group_->handle == MPI_COMM_WORLD) MPI_Finalize();
+}
+
+std::unique_ptr<MpiRuntime> MpiRuntime::this_machine() const {
+  auto group = std::make_unique<MpiGroup>(MPI_COMM_NULL);
+  MPZERO_MPI_CHECK(MPI_Comm_split_type(group_->handle, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &group->handle));
+  // The constructor is not for std::make_unique to call.
+  return std::unique_ptr<MpiRuntime>(new MpiRuntime(std::move(group)));
+}
+
+void MpiRuntime::barrier() {
+  const Recorded recorded(channel_, "barrier", 0);
+  MPZERO_MPI_CHECK(MPI_Barrier(group_->handle));
+}
 
 std::vector<std::string> MpiRuntime::all_gather(const std::string& text) {
+  const Recorded recorded(channel_, "all_gather", text.size());
   const auto length = static_cast<int>(text.size());
   std::vector<int> lengths(static_cast<size_t>(world_size_));
-  MPZERO_MPI_CHECK(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, MPI_COMM_WORLD));
+  MPZERO_MPI_CHECK(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, group_->handle));
   std::vector<int> offsets(lengths.size(), 0);
   std::partial_sum(lengths.begin(), lengths.end() - 1, offsets.begin() + 1);
   std::string joined(static_cast<size_t>(offsets.back()) + static_cast<size_t>(lengths.back()), '\0');
   MPZERO_MPI_CHECK(MPI_Allgatherv(text.data(), length, MPI_CHAR, joined.data(), lengths.data(), offsets.data(),
-                                  MPI_CHAR, MPI_COMM_WORLD));
+                                  MPI_CHAR, group_->handle));
   std::vector<std::string> texts;
   texts.reserve(lengths.size());
   for (size_t i = 0; i < lengths.size(); ++i) {
@@ -42,7 +87,8 @@ std::vector<std::string> MpiRuntime::all_gather(const std::string& text) {
 }
 
 void MpiRuntime::broadcast(void* bytes, int count) {
-  MPZERO_MPI_CHECK(MPI_Bcast(bytes, count, MPI_BYTE, 0, MPI_COMM_WORLD));
+  const Recorded recorded(channel_, "broadcast", static_cast<size_t>(count));
+  MPZERO_MPI_CHECK(MPI_Bcast(bytes, count, MPI_BYTE, 0, group_->handle));
 }
 
 void MpiRuntime::abort(int exit_code) {

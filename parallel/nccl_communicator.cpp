@@ -34,13 +34,30 @@ void check_memory_left(const char* call) {
                    " bytes free, where a communicator takes up to ", kCommunicator);
 }
 
-class NcclCollective final : public PendingCollective {
+// Two moments of a collective's stream. Asking an event how far it is neither waits nor changes it.
+class NcclWork final : public DeviceWork {
  public:
-  explicit NcclCollective(at::cuda::CUDAEvent done) : done_(std::move(done)) {}
-  void wait() override { done_.block(c10::cuda::getCurrentCUDAStream()); }
+  NcclWork(at::cuda::CUDAEvent inputs_ready, at::cuda::CUDAEvent done)
+      : inputs_ready_(std::move(inputs_ready)), done_(std::move(done)) {}
+  CollectiveState state() const override {
+    if (done_.query()) return CollectiveState::kCompleted;
+    return inputs_ready_.query() ? CollectiveState::kStarted : CollectiveState::kQueued;
+  }
+  void block(const c10::cuda::CUDAStream& stream) { done_.block(stream); }
 
  private:
+  at::cuda::CUDAEvent inputs_ready_;
   at::cuda::CUDAEvent done_;
+};
+
+class NcclCollective final : public PendingCollective {
+ public:
+  explicit NcclCollective(std::shared_ptr<NcclWork> work) : work_(std::move(work)) {}
+  void wait() override { work_->block(c10::cuda::getCurrentCUDAStream()); }
+  std::shared_ptr<const DeviceWork> device_work() const override { return work_; }
+
+ private:
+  std::shared_ptr<NcclWork> work_;  // shared with a flight recorder
 };
 
 ncclDataType_t nccl_type(const at::Tensor& tensor) {
@@ -85,11 +102,11 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine)
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  if (comm_ == nullptr) return;
+  if (comm_ == nullptr || aborted_) return;
   // Destroying waits for what is under way, which never ends where a peer is gone or the GPU has failed; the process
   // that ends gives its memory back.
   if (std::uncaught_exceptions() > 0) {
-    ncclCommAbort(comm_);
+    abort();
     return;
   }
   cudaStreamSynchronize(stream_);
@@ -116,17 +133,30 @@ at::Tensor NcclCommunicator::buffer(int64_t numel, const at::TensorOptions& opti
   return at::from_blob(buffer.memory, {numel}, options);
 }
 
+void NcclCommunicator::abort() {
+  if (!aborted_.exchange(true)) ncclCommAbort(comm_);
+}
+
+std::optional<std::string> NcclCommunicator::asynchronous_error() {
+  if (aborted_) return std::nullopt;
+  ncclResult_t error = ncclSuccess;
+  if (ncclCommGetAsyncError(comm_, &error) != ncclSuccess || error == ncclSuccess || error == ncclInProgress) {
+    return std::nullopt;
+  }
+  return fmt::format("NCCL failed on rank {}: {} ({})", rank_, ncclGetErrorString(error), ncclGetLastError(comm_));
+}
+
 c10::cuda::CUDAStream& NcclCommunicator::start() {
-  at::cuda::CUDAEvent inputs_ready;
-  inputs_ready.record(c10::cuda::getCurrentCUDAStream());
-  inputs_ready.block(stream_);
+  inputs_ready_ = at::cuda::CUDAEvent();
+  inputs_ready_.record(c10::cuda::getCurrentCUDAStream());
+  inputs_ready_.block(stream_);
   return stream_;
 }
 
 std::unique_ptr<PendingCollective> NcclCommunicator::finish() {
   at::cuda::CUDAEvent done;
   done.record(stream_);
-  return std::make_unique<NcclCollective>(std::move(done));
+  return std::make_unique<NcclCollective>(std::make_shared<NcclWork>(std::move(inputs_ready_), std::move(done)));
 }
 
 std::unique_ptr<PendingCollective> NcclCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& whole) {

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <atomic>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "parallel/communicator.hpp"
@@ -40,6 +44,8 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
                                                         SumMode mode = SumMode::kOverwrite) override;
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
+  std::optional<std::string> asynchronous_error() override;
+  void abort() override;
 
  private:
   struct Buffer {
@@ -49,6 +55,7 @@ class NcclCommunicator final : public Communicator {
 
   // The stream, made to wait for what the current stream has queued.
   c10::cuda::CUDAStream& start();
+  // What start() has begun ends here.
   std::unique_ptr<PendingCollective> finish();
   void exchange_and_sum(const at::Tensor& whole, const at::Tensor& shard, SumMode mode);
 
@@ -56,6 +63,8 @@ class NcclCommunicator final : public Communicator {
   int world_size_;
   ncclComm* comm_ = nullptr;
   c10::cuda::CUDAStream stream_;
+  at::cuda::CUDAEvent inputs_ready_;  // of the collective between start() and finish()
+  std::atomic<bool> aborted_{false};
   std::vector<Buffer> buffers_;
   bool copy_engines_;
   at::Tensor arrived_;  // the slices of all ranks, where copy engines exchange them

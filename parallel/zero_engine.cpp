@@ -1,6 +1,8 @@
 #include "parallel/zero_engine.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
@@ -15,6 +17,9 @@
 
 namespace mpzero::parallel {
 namespace {
+
+// The squares and the loss.
+constexpr size_t kOwnTotals = 2;
 
 std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, int parts) {
   std::vector<FlatLayout> layouts;
@@ -113,7 +118,7 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
   if (team_) make_host_optimizer(host_units);
   partial_squares_ = at::zeros({static_cast<int64_t>(units_.size()), num_square_partials(options.device)},
                                at::TensorOptions().dtype(at::kDouble).device(options.device));
-  totals_ = at::zeros({2}, at::TensorOptions().dtype(at::kDouble).pinned_memory(options.device.is_cuda()));
+  totals_ = at::zeros({kOwnTotals}, at::TensorOptions().dtype(at::kDouble).pinned_memory(options.device.is_cuda()));
   if (options.device.is_cuda()) {
     gradient_scale_ = at::zeros({}, at::TensorOptions().device(options.device));
     measuring_stream_ = c10::cuda::getStreamFromPool();
@@ -249,7 +254,7 @@ void ZeroEngine::take_gradient(size_t unit) {
   if (on_host(unit)) host_->take_gradient(unit, gradient, parameters_.shard(unit));
 }
 
-void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count) {
+void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count, std::span<const double> figures) {
   gradients_.finish_step();
   num_losses_ = count;
   if (measuring_stream_) {
@@ -260,7 +265,16 @@ void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count) {
   at::Tensor squares = partial_squares_.sum();
   // With unsharded states every rank has counted the whole gradient.
   if (layouts_.front().parts() == 1) squares.div_(communicator_.world_size());
-  const at::Tensor totals = at::stack({squares, loss_sum.to(at::kDouble)});
+  const auto length = static_cast<int64_t>(kOwnTotals + figures.size());
+  const auto pinned = at::TensorOptions().dtype(at::kDouble).pinned_memory(options_.device.is_cuda());
+  at::Tensor totals = at::stack({squares, loss_sum.to(at::kDouble)});
+  if (!figures.empty()) {
+    // From memory of its own at each step: the copy runs later.
+    const at::Tensor sent = at::empty({static_cast<int64_t>(figures.size())}, pinned);
+    std::copy(figures.begin(), figures.end(), sent.data_ptr<double>());
+    totals = at::cat({totals, sent.to(options_.device, /*non_blocking=*/true)});
+  }
+  if (totals_.numel() != length) totals_ = at::zeros({length}, pinned);
   if (communicator_.world_size() > 1) communicator_.all_reduce_sum(totals)->wait();
   totals_.copy_(totals, /*non_blocking=*/true);
   if (!options_.device.is_cuda()) return;
@@ -271,7 +285,9 @@ void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count) {
 StepSummary ZeroEngine::summary() {
   if (options_.device.is_cuda()) totals_arrived_.synchronize();
   const double* values = totals_.const_data_ptr<double>();
-  return {.loss = values[1] / static_cast<double>(num_losses_), .grad_norm = std::sqrt(values[0])};
+  return {.loss = values[1] / static_cast<double>(num_losses_),
+          .grad_norm = std::sqrt(values[0]),
+          .figures = {values + kOwnTotals, static_cast<size_t>(totals_.numel()) - kOwnTotals}};
 }
 
 void ZeroEngine::update(double lr, int64_t update) {

@@ -55,8 +55,9 @@ struct ZeroOptions {
 
 // Global figures of one step, the same on every rank.
 struct StepSummary {
-  double loss = 0.0;       // mean over micro-batches and ranks
-  double grad_norm = 0.0;  // L2 over all parameters, before clipping
+  double loss = 0.0;                // mean over micro-batches and ranks
+  double grad_norm = 0.0;           // L2 over all parameters, before clipping
+  std::span<const double> figures;  // measure()'s, summed over the ranks; valid until the next measure()
 };
 
 // The units whose states are on the host, by unit, where it takes this share of the parameters.
@@ -91,8 +92,8 @@ class ZeroEngine {
   void begin_step();
   void begin_step(double lr, int64_t update);
   // After the last micro-batch: measures the step's gradients. `loss_sum`: this rank's losses added up, a scalar on the
-  // device; `count`: how many there are over all ranks.
-  void measure(const at::Tensor& loss_sum, int64_t count);
+  // device; `count`: how many there are over all ranks. `figures`: as many on each rank, summed along the way.
+  void measure(const at::Tensor& loss_sum, int64_t count, std::span<const double> figures = {});
   // Clips and applies AdamW with this learning rate; `update` counts from 1. Changes nothing if the measured loss or
   // norm is not finite. The new parameters are on their way when it returns: on a GPU the work is queued, and what the
   // host updates is waited for in ParameterStore::gather() unit by unit, so that the next forward pass begins with the
@@ -177,7 +178,7 @@ class ZeroEngine {
   bool last_was_clipped_ = true;                           // or there was none yet
   std::optional<c10::cuda::CUDAStream> measuring_stream_;  // sums squares beside backward
   at::Tensor partial_squares_;  // of this rank's gradients of this step, fp64 [units, partial sums] on the device
-  at::Tensor totals_;           // squares and loss over all ranks, fp64 [2] in host memory
+  at::Tensor totals_;           // squares, loss and figures over all ranks, fp64 in host memory
   at::Tensor gradient_scale_;   // fp32 scalar on the GPU
   at::cuda::CUDAEvent totals_arrived_;
   int64_t num_losses_ = 1;

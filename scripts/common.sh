@@ -29,3 +29,28 @@ require_number() {
 
 # A path as the user will want to read and type it: relative to the checkout where it lies inside.
 shown_path() { printf '%s\n' "${1#"$MPZERO_ROOT"/}"; }
+
+# run_long COMMAND...: what may take minutes. A job of Slurm replaces it by one that can be interrupted (scripts/launch.sh).
+run_long() { "$@"; }
+
+# end_with STATUS: a step failed and has said why. A job of Slurm decides here whether it is requeued (scripts/requeue.sh).
+end_with() { exit "$1"; }
+
+# lock FILE WHAT: waits until no other process holds the lock of that file, on any machine that shares the folder; the kernel
+# releases it when this process ends. A script holds one lock at a time. Where the file system has no locks (Lustre mounted
+# without "flock") it goes on without one and says so.
+lock() {
+  local file=$1 what=$2 code=0 holder
+  exec {MPZERO_LOCK}>>"$file" || die "$(shown_path "$file") cannot be written; mend the permissions of its folder."
+  flock --nonblock --conflict-exit-code 75 "$MPZERO_LOCK" 2>/dev/null || code=$?
+  if ((code == 75)); then
+    holder=$(<"$file")
+    say "Waiting for ${holder:-another process}, which holds $(shown_path "$file") to $what."
+    code=0
+    run_long flock "$MPZERO_LOCK" || code=$?
+  fi
+  ((code <= 128)) || end_with "$code"
+  ((code == 0)) || warn "$(shown_path "$file") cannot be locked: two jobs that $what at once would disturb each other."
+  printf 'process %s on %s%s\n' "$$" "$(hostname -s)" "${SLURM_JOB_ID:+ (job $SLURM_JOB_ID)}" >"$file"
+}
+unlock() { exec {MPZERO_LOCK}>&-; }

@@ -69,50 +69,21 @@ has_efa() {
   return 1
 }
 
-# NCCL's plugin for libfabric (aws-ofi-nccl), where the EFA installer or the deep learning images put it.
-find_efa_plugin() {
-  local library
-  local -a folders
-  IFS=: read -r -a folders <<<"${LD_LIBRARY_PATH:-}"
-  for library in "${folders[@]/%//libnccl-net.so}" "${folders[@]/%//libnccl-net-ofi.so}" \
-    /opt/amazon/ofi-nccl/lib/libnccl-net.so /opt/amazon/ofi-nccl/lib/*/libnccl-net.so \
-    /opt/aws-ofi-nccl/lib/libnccl-net.so /opt/aws-ofi-nccl/install/lib/libnccl-net.so; do
-    if [[ -f $library ]]; then
-      echo "$library"
-      return
-    fi
-  done
-  return 1
-}
-
-# set_efa_environment: for runs of several nodes that have EFA. NCCL_NET makes NCCL fail where EFA does not come up; without it
-# NCCL would fall back to TCP without a word, at less than half the speed. Elsewhere nothing is set.
+# set_efa_environment: for runs of several nodes that have EFA, what must be there before a process starts. mpzero itself chooses
+# NCCL's network, strictly, and proves what came of it (--network). Elsewhere nothing is set.
 set_efa_environment() {
   has_efa || return 0
-  local plugin
-  if ! plugin=$(find_efa_plugin); then
-    warn "$(hostname -s) has EFA but no libnccl-net.so (aws-ofi-nccl) was found, so NCCL will use TCP; install the plugin or put its folder into LD_LIBRARY_PATH."
-    return 0
-  fi
-  export FI_PROVIDER=${FI_PROVIDER:-efa}
-  # The plugin's older releases call their network "AWS Libfabric".
-  if grep -qa 'AWS Libfabric' "$plugin"; then
-    export NCCL_NET=${NCCL_NET:-AWS Libfabric}
-  else
-    export NCCL_NET=${NCCL_NET:-Libfabric}
-  fi
-  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${plugin%/*}:/opt/amazon/efa/lib
+  # Where the EFA installer and the deep learning images put libfabric and NCCL's plugin for it.
+  local parent=${EFA_PARENT:-/opt} folder
+  for folder in "$parent"/amazon/ofi-nccl/lib{,64,/*-linux-gnu} "$parent"/aws-ofi-nccl{,/install}/lib "$parent"/amazon/efa/lib{,64}; do
+    [[ ! -d $folder ]] || LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+  done
+  [[ -z ${LD_LIBRARY_PATH:-} ]] || export LD_LIBRARY_PATH
   # For NCCL's start only; the data goes over EFA.
   export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-^docker,lo,veth}
   # MPI carries only the rendezvous here; over TCP it leaves the EFA device to NCCL.
   export OMPI_MCA_pml=${OMPI_MCA_pml:-ob1} OMPI_MCA_btl=${OMPI_MCA_btl:-tcp,self,vader}
   export OMPI_MCA_btl_tcp_if_exclude=${OMPI_MCA_btl_tcp_if_exclude:-lo,docker0}
-  say "EFA: NCCL_NET=$NCCL_NET (strict) with $plugin."
-}
-
-# SageMaker HyperPod replaces a failed node and restarts the step.
-hyperpod_arguments() {
-  if [[ -d ${HYPERPOD_FOLDER:-/opt/sagemaker_cluster} ]]; then echo --auto-resume=1; fi
 }
 
 # Whether this cluster binds tasks to cores, which mpzero does not want: its ranks share a node by their number of threads. A

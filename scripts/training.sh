@@ -84,7 +84,14 @@ data_folder() {
   printf '%s/%s-%s\n' "${DATA_DIR:-data}" "$name" "$(printf '%s' "$key" | sha256sum | cut -c 1-8)"
 }
 
-prepare() { "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" --if_missing "$@"; }
+prepare() { run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" --if_missing "$@"; }
+
+# lock_data FOLDER: one job prepares a data set; the others wait for it and then find it there.
+lock_data() {
+  local reason
+  reason=$(mkdir -p "$1" 2>&1) || die "The data folder $1 cannot be made (${reason##*: }); set DATA_DIR to a folder that can be written."
+  lock "$1/prepare.lock" "prepare its data"
+}
 
 # prepare_data: sets TRAIN_DATA and VALIDATION_DATA, after making them where they are missing.
 prepare_data() {
@@ -96,8 +103,9 @@ prepare_data() {
     local text=$MPZERO_ROOT/assets/tiny_corpus
     folder=${DATA_DIR:-data}/tiny_corpus-$(printf '%s' "$(basename "$TOKENIZER")" | tr -c 'A-Za-z0-9._-' '_')
     say "No DATASET is set: training on the text that is shipped in assets/tiny_corpus."
-    prepare "$text/train.txt" "$folder/train.h5" || exit
-    prepare "$text/validation.txt" "$folder/validation.h5" || exit
+    lock_data "$folder"
+    prepare "$text/train.txt" "$folder/train.h5" || end_with $?
+    prepare "$text/validation.txt" "$folder/validation.h5" || end_with $?
   else
     [[ $LOCAL_DATASET != true || -e $DATASET ]] ||
       die "DATASET=$DATASET does not exist on $(hostname -s), but LOCAL_DATASET=true says it is a folder or file; mend the path, or set LOCAL_DATASET=false for a Hugging Face name."
@@ -110,8 +118,10 @@ prepare_data() {
     fi
     [[ -z $LOCAL_DATASET ]] || arguments+=(--local_dataset "$LOCAL_DATASET")
     [[ -z ${MAX_DOCUMENTS:-} ]] || arguments+=(--max_documents "$MAX_DOCUMENTS")
-    prepare "${arguments[@]}" "$DATASET" "$folder/train.h5" || exit
+    lock_data "$folder"
+    prepare "${arguments[@]}" "$DATASET" "$folder/train.h5" || end_with $?
   fi
+  unlock
   TRAIN_DATA=$folder/train.h5
   VALIDATION_DATA=$folder/validation.h5
 }
@@ -131,6 +141,7 @@ training_flags() {
     "deepspeed_config $DS_CONFIG" "train_data $TRAIN_DATA" "validation_data $VALIDATION_DATA"
     "seq_length $SEQ_LENGTH" "checkpoint_freq $CHECKPOINT_FREQ" "validation_freq $VALIDATION_FREQ"
     "checkpoint_dir $CHECKPOINT_DIR" "metrics_file $METRICS_FILE"
+    "network ${NETWORK:-}" "grace_period ${GRACE_PERIOD:-}" "stuck_after ${STUCK_AFTER:-}"
   )
   if [[ -z $MODEL_CONFIG ]]; then pairs+=("model_type $MODEL_TYPE"); fi
   if ! flag_value epochs >/dev/null; then pairs+=("max_steps $MAX_STEPS"); fi

@@ -5,6 +5,7 @@
 #
 # With GPUs: one rank for each of them. Without: two ranks on the CPU, a small Qwen3 and a text shipped with mpzero.
 # HOST runs all of this on that node of the Slurm cluster, through srun; the checkout must lie in a shared folder.
+# Ctrl-C, or SIGTERM, SIGHUP or SIGUSR1 to this script: the run saves and ends with status 75. A second Ctrl-C ends it at once.
 # Run again after an interruption, it resumes from the last checkpoint.
 set -euo pipefail
 
@@ -48,13 +49,42 @@ run_on_host() {
   if slurm_binds_cores; then user_arguments+=(--cpu-bind=none); fi
   export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS CHECKPOINT_FREQ \
     CHECKPOINT_DIR NPROC CUDA_VERSION
-  exec srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --mem=0 --mpi=none \
-    --quit-on-interrupt "${user_arguments[@]}" "$MPZERO_ROOT/singlenode/train-singlenode.sh" -- "$@"
+  # srun forwards SIGUSR1 to the script on the node, which passes it on to its ranks. Ctrl-C must not reach srun itself, which
+  # would ask a question, so it runs in a session of its own.
+  setsid srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --mem=0 --mpi=none \
+    "${user_arguments[@]}" "$MPZERO_ROOT/singlenode/train-singlenode.sh" -- "$@" &
+  wait_for_ranks $!
+  exit "$status"
+}
+
+# wait_for_ranks PID: waits for mpirun or srun and leaves its exit status in `status`. The first signal to this script is passed on
+# as SIGUSR1, at which mpzero saves and ends (SIGTERM or SIGINT would make mpirun kill its ranks); the second one ends all at once.
+wait_for_ranks() {
+  local pid=$1 signals=0 interrupted=true
+  stop_ranks() {
+    interrupted=true
+    signals=$((signals + 1))
+    if ((signals == 1)); then
+      say "Saving and stopping; once more to stop at once."
+      kill -USR1 "$pid" 2>/dev/null || true
+    else
+      kill -TERM "$pid" 2>/dev/null || true
+    fi
+  }
+  trap stop_ranks INT TERM HUP USR1
+  # A trapped signal ends `wait` early.
+  while [[ $interrupted == true ]]; do
+    interrupted=false
+    status=0
+    wait "$pid" || status=$?
+  done
+  trap - INT TERM HUP USR1
+  if ((signals > 1)); then status=130; fi
 }
 
 # start_ranks RANKS: runs mpzero under mpirun until it ends and leaves its exit status in `status`. What mpzero writes to
-# stdout goes to the log too; its progress bar goes to the terminal only. mpirun runs in a session of its own, so that one
-# interruption (Ctrl-C, or a signal to this script) reaches it once and ends every rank.
+# stdout goes to the log too; its progress bar goes to the terminal only. mpirun runs in a session of its own, so that Ctrl-C
+# reaches this script alone.
 start_ranks() {
   local -a command=(mpirun --quiet --bind-to none -n "$1")
   (($1 <= $(nproc))) || command+=(--oversubscribe)
@@ -67,8 +97,9 @@ start_ranks() {
   fi
   command+=("$MPZERO_BUILD/bin/mpzero" train "${MPZERO_FLAGS[@]}")
 
-  local signal="" variable
-  exec 3> >(exec tee -i -a "$MPZERO_LOG")
+  local variable
+  # Slurm may send a signal to all processes of a step; the log goes on.
+  exec 3> >(trap '' INT TERM HUP USR1 && exec tee -a "$MPZERO_LOG")
   local tee_pid=$!
   (
     # On a Slurm node mpirun would ask Slurm for its hosts.
@@ -77,18 +108,8 @@ start_ranks() {
   ) &
   local mpirun_pid=$!
   exec 3>&-
-  trap 'signal=INT; kill -TERM $mpirun_pid 2>/dev/null' INT
-  trap 'signal=TERM; kill -TERM $mpirun_pid 2>/dev/null' TERM HUP
-  status=0
-  wait "$mpirun_pid" || status=$?
-  # A trapped signal ends `wait` early: go on until mpirun itself has ended.
-  while kill -0 "$mpirun_pid" 2>/dev/null; do wait "$mpirun_pid" || true; done
+  wait_for_ranks "$mpirun_pid"
   wait "$tee_pid" 2>/dev/null || true
-  trap - INT TERM HUP
-  case $signal in
-    INT) status=130 ;;
-    TERM) status=143 ;;
-  esac
 }
 
 host=""
@@ -120,9 +141,11 @@ cores=$(nproc)
 ranks=$(ranks_per_node "$gpus" "$cores")
 [[ $build_only == true ]] || choose_settings "$gpus"
 
+lock logs/setup.lock "build"
 install_packages "${MPZERO_BUILD_PACKAGES[@]}"
 sync_environment cuda
 build_programs off mpzero zero_to_fp32
+unlock
 [[ $build_only == false ]] || exit 0
 
 prepare_data
@@ -133,7 +156,7 @@ MPZERO_LOG=logs/$MODEL_TYPE-$(date +%Y%m%d-%H%M%S).out
 say "Training $MODEL_TYPE with $ranks ranks on $( ((gpus > 0)) && echo "$gpus GPUs" || echo "the CPU ($cores cores)"); log: $MPZERO_LOG."
 start_ranks "$ranks"
 if ((status != 0)); then
-  if ((status <= 128)); then
+  if ((status != 75 && status <= 128)); then
     :
   elif [[ -f $CHECKPOINT_DIR/latest ]]; then
     say "Interrupted; the same command goes on from $CHECKPOINT_DIR/$(<"$CHECKPOINT_DIR/latest")."

@@ -91,6 +91,8 @@ TEST_CASE("every flag of the former training script and of mpzero is read") {
                                                "--checkpoint_format=hdf5",
                                                "--metrics_file=m.jsonl",
                                                "--device=cpu",
+                                               "--grace_period=30",
+                                               "--stuck_after=0.5",
                                                "--local_rank=3"});
   CHECK(line.model_type == "qwen3_0_6b");
   CHECK(line.model_config == "c.json");
@@ -118,6 +120,8 @@ TEST_CASE("every flag of the former training script and of mpzero is read") {
   CHECK(line.epochs == 1);
   CHECK(line.logging_freq == 10);
   CHECK(line.validation_freq == 100);
+  CHECK(line.grace_period == 30.0);
+  CHECK(line.stuck_after == 0.5);
   CHECK(line.validation_batches == 10);
   CHECK(line.checkpoint_freq == 500);
   CHECK(line.checkpoint_dir == "checkpoints");
@@ -213,6 +217,8 @@ TEST_CASE("--help fits the terminal and tells the defaults that hold") {
   has_default("max_steps", config.max_steps);
   has_default("logging_freq", config.logging_freq);
   has_default("validation_freq", config.validation_freq);
+  has_default("grace_period", static_cast<int64_t>(config.grace_period));
+  has_default("stuck_after", static_cast<int64_t>(config.stuck_after));
   has_default("validation_batches", config.validation_batches);
   has_default("checkpoint_dir", config.checkpoint_dir);
   has_default("checkpoint_freq", config.checkpoint_freq);

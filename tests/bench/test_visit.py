@@ -12,7 +12,14 @@ import pytest
 from visit import Settings, Visit
 
 TRAINER = f"""#!{sys.executable}
-import json, sys, time
+import json, signal, sys, time
+
+def stop(number, frame):
+    print("saved", flush=True)
+    time.sleep(60)
+
+signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGINT, stop)
 flags = dict(word[2:].split("=", 1) for word in sys.argv[2:])
 for step in range(1, int(flags["max_steps"]) + 1):
     time.sleep(0.05)
@@ -33,7 +40,7 @@ def visit(tmp_path: Path) -> Visit:
     trainer.chmod(0o755)
     data = tmp_path / "data.h5"
     made = Visit(Settings(tmp_path / "out", tmp_path / "build", data, data, tmp_path / "scratch"))
-    made.gpus = 1
+    made.gpus = 2
     return made
 
 
@@ -51,9 +58,11 @@ def test_a_run_that_ends_by_itself(visit: Visit) -> None:
 
 
 def test_an_endless_run_is_ended_before_it_saves(visit: Visit) -> None:
-    visit.train("endless", ranks=1, steps=4, warm_up=1, endless=True)
+    visit.train("endless", ranks=2, steps=4, warm_up=1, endless=True)
     result = visit.results["endless"]
     assert result["status"] == 0
+    # It is not asked to end, which would make it save.
+    assert result["seconds"] < 30
     assert 4 <= len(result["losses"]) < 1000
     assert "saved" not in (visit.logs / "endless.log").read_text()
     assert visit.finish() == []
@@ -68,7 +77,7 @@ def test_a_run_over_its_limit_is_ended_and_counts_as_failed(visit: Visit) -> Non
 
 
 def test_only_what_is_asked_for_and_what_the_machine_can_do(visit: Visit) -> None:
-    visit.train("two_gpus", ranks=2, steps=1)
+    visit.train("three_gpus", ranks=3, steps=1)
     visit.settings = Settings(**{**visit.settings.__dict__, "only": ("speed",)})
     visit.train("other", ranks=1, steps=1)
     assert set(visit.results) == {"machine"}

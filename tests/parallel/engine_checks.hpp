@@ -151,10 +151,19 @@ inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::
       }
     }
     engine.parameters().plan(order);
-    engine.measure(at::scalar_tensor(static_cast<double>(micro_batches * (rank + 1)), device), run.samples);
+    // Other figures ride along in some steps.
+    std::vector<double> figures;
+    if (step % 2 == 0) figures = {static_cast<double>(rank + 1), 0.5, static_cast<double>(step)};
+    engine.measure(at::scalar_tensor(static_cast<double>(micro_batches * (rank + 1)), device), run.samples, figures);
     engine.update(kToyLr, step + 1);
     const StepSummary summary = engine.summary();
     REQUIRE(summary.loss == Approx((world_size + 1) / 2.0));
+    REQUIRE(summary.figures.size() == figures.size());
+    if (!figures.empty()) {
+      REQUIRE(summary.figures[0] == world_size * (world_size + 1) / 2.0);
+      REQUIRE(summary.figures[1] == 0.5 * world_size);
+      REQUIRE(summary.figures[2] == static_cast<double>(step * world_size));
+    }
     norms.push_back(summary.grad_norm);
   }
   return norms;

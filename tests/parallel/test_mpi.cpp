@@ -10,6 +10,17 @@ TEST_CASE("MPI collectives") {
   check_collectives(communicator, at::kCPU);
 }
 
+TEST_CASE("the ranks of a machine are a group of their own") {
+  const std::unique_ptr<MpiRuntime> machine = mpi().this_machine();
+  CHECK(machine->rank() == mpi().local_rank());
+  CHECK(machine->world_size() == mpi().local_size());
+  MpiCommunicator communicator(*machine);
+  check_collectives(communicator, at::kCPU);
+  int value = machine->rank() + 17;
+  machine->broadcast(&value, sizeof value);
+  CHECK(value == 17);
+}
+
 TEST_CASE("texts of different lengths are gathered by rank") {
   const std::vector<std::string> texts = mpi().all_gather(std::string(static_cast<size_t>(mpi().rank()) * 3, 'x'));
   REQUIRE(texts.size() == static_cast<size_t>(mpi().world_size()));

@@ -28,6 +28,15 @@ if [[ "${OMPI_COMM_WORLD_RANK:-0}" == 0 ]]; then
   echo "Batch 10 Loss: 2.12345, Speed: 3.10 samples/sec, lr: 0.000050"
   echo "a progress bar" >&2
 fi
+if [[ -n ${FAKE_SAVES:-} ]]; then
+  trap 'saves=true' USR1
+  echo >"$RECORD/ready.$OMPI_COMM_WORLD_RANK"
+  until [[ -n ${saves:-} ]]; do sleep 0.1 & wait $!; done
+  [[ $FAKE_SAVES == at_once ]] || sleep 300
+  mkdir -p "$checkpoints"
+  echo qwen3_tiny-2steps >"$checkpoints/latest"
+  exit 75
+fi
 [[ -z ${FAKE_SLEEP:-} ]] || exec sleep "$FAKE_SLEEP"
 [[ ${FAKE_EXIT:-0} == 0 ]] || { echo "error: a sentence of ours" >&2; exit "$FAKE_EXIT"; }
 if [[ "${OMPI_COMM_WORLD_RANK:-0}" == 0 ]]; then
@@ -105,9 +114,8 @@ class Checkout:
 
     def shell(self, command: str, **variables: str) -> subprocess.CompletedProcess:
         """Runs a piece of bash with all functions of scripts/ at hand."""
-        prelude = (
-            "set -euo pipefail; for part in common install environment training; do source scripts/$part.sh; done; "
-        )
+        parts = "common install environment training launch"
+        prelude = f"set -euo pipefail; for part in {parts}; do source scripts/$part.sh; done; "
         return subprocess.run(
             ["bash", "-c", prelude + command],
             cwd=self.root,

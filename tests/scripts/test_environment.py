@@ -16,7 +16,6 @@ def efa(tmp_path):
     (tmp_path / "drivers/efa").mkdir(parents=True)
     (device / "device").mkdir()
     (device / "device/driver").symlink_to(tmp_path / "drivers/efa")
-    (tmp_path / "plugin").mkdir()
     return tmp_path
 
 
@@ -34,24 +33,21 @@ def test_an_infiniband_device_that_is_no_efa_sets_nothing(checkout, tmp_path):
     assert "NCCL_NET" not in names
 
 
-@pytest.mark.parametrize(
-    ("content", "name"), [(b"\0Libfabric\0", "Libfabric"), (b"\0AWS Libfabric\0", "AWS Libfabric")]
-)
-def test_efa_with_the_plugin_is_strict(checkout, efa, content, name):
-    (efa / "plugin/libnccl-net.so").write_bytes(content)
-    variables = {"INFINIBAND_CLASS": str(efa / "class"), "LD_LIBRARY_PATH": str(efa / "plugin")}
-    names = set_variables(checkout.shell("set_efa_environment; env", **variables))
-    assert names["NCCL_NET"] == name
-    assert names["FI_PROVIDER"] == "efa"
+def test_efa_gets_what_must_be_there_before_a_process_starts(checkout, efa):
+    for folder in ("amazon/ofi-nccl/lib/x86_64-linux-gnu", "amazon/efa/lib"):
+        (efa / "opt" / folder).mkdir(parents=True)
+    variables = {"INFINIBAND_CLASS": str(efa / "class"), "EFA_PARENT": str(efa / "opt")}
+    names = set_variables(checkout.shell("set_efa_environment; env", LD_LIBRARY_PATH="/mine", **variables))
+    folders = names["LD_LIBRARY_PATH"].split(":")
+    assert folders[0] == "/mine"
+    assert {str(efa / "opt/amazon/ofi-nccl/lib/x86_64-linux-gnu"), str(efa / "opt/amazon/efa/lib")} <= set(folders)
+    assert not any("aws-ofi-nccl" in folder for folder in folders)
     assert names["NCCL_SOCKET_IFNAME"] == "^docker,lo,veth"
-    names = set_variables(checkout.shell("set_efa_environment; env", NCCL_NET="Socket", **variables))
-    assert names["NCCL_NET"] == "Socket"
-
-
-def test_efa_without_the_plugin_is_said_and_does_not_force_a_network(checkout, efa):
-    result = checkout.shell("set_efa_environment; env", INFINIBAND_CLASS=str(efa / "class"))
-    assert "NCCL_NET" not in set_variables(result)
-    assert "TCP" in result.stderr and "aws-ofi-nccl" in result.stderr
+    assert (names["OMPI_MCA_pml"], names["OMPI_MCA_btl"]) == ("ob1", "tcp,self,vader")
+    # The network itself is chosen, and proven, by mpzero.
+    assert "NCCL_NET" not in names and "FI_PROVIDER" not in names
+    names = set_variables(checkout.shell("set_efa_environment; env", NCCL_SOCKET_IFNAME="ens5", **variables))
+    assert names["NCCL_SOCKET_IFNAME"] == "ens5"
 
 
 def test_hyperpod_resumes_failed_nodes(checkout, tmp_path):

@@ -45,7 +45,7 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-ReturnToService=2
+ReturnToService=1
 SlurmdParameters=config_overrides
 SlurmctldPidFile=$folder/slurmctld.pid
 SlurmctldLogFile=$folder/slurmctld.log
@@ -54,13 +54,20 @@ SlurmdPidFile=$folder/%n.pid
 SlurmdLogFile=$folder/%n.log
 SlurmdSpoolDir=$folder/spool-%n
 SchedulerParameters=batch_sched_delay=0,sched_interval=1
-KillWait=5
+KillWait=10
+SlurmdTimeout=20
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 CONF
 for ((i = 0; i < nodes; ++i)); do
   printf 'NodeName=node%d NodeHostname=node%d NodeAddr=10.77.0.%d CPUs=%d RealMemory=%d State=UNKNOWN\n' \
     "$i" "$i" $((10 + i)) "$cpus" "$memory_mb"
 done >>"$SLURM_CONF"
-printf 'PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n' >>"$SLURM_CONF"
+# A job of "urgent" takes the nodes of one of "all", which then has GraceTime seconds.
+cat >>"$SLURM_CONF" <<CONF
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
+CONF
 
 # The nodes share /tmp; what PMIx puts there under the job's number alone goes to each node's own /dev/shm.
 printf 'PMIxCliTmpDirBase=/dev/shm\n' >"$folder/mpi.conf"

@@ -1,68 +1,22 @@
-"""sbatch train.sbatch and train-singlenode.sh HOST on a virtual cluster of two nodes, with the real programs."""
+"""sbatch train.sbatch and train-singlenode.sh HOST on a virtual cluster with the real programs."""
 
-import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from virtual_slurm import VirtualSlurm, reason_to_skip
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("BUILD_DIR") or REPOSITORY / "build")  # as the scripts have it
+from conftest import BUILD, REPOSITORY
 
 pytestmark = pytest.mark.slurm
 
 
-@pytest.fixture(scope="session")
-def cluster():
-    reason = reason_to_skip()
-    if reason:
-        pytest.skip(reason)
-    with VirtualSlurm(nodes=2, cpus=2) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def built():
-    if not (BUILD / "bin/mpzero").exists():
-        pytest.skip(f"{BUILD} holds no mpzero: run ./train-singlenode.sh --build-only")
-
-
-class Run:
-    """A small training run in a folder of its own; `logs/` is there, as it is in a checkout."""
-
-    def __init__(self, cluster: VirtualSlurm, folder: Path):
-        self.cluster = cluster
-        self.folder = folder
-        (folder / "logs").mkdir()
-        self.variables = {
-            "MODEL_TYPE": "qwen3_tiny",
-            "SEQ_LENGTH": "64",
-            "CHECKPOINT_FREQ": "2",
-            "CHECKPOINT_DIR": str(folder / "checkpoints"),
-            "DATA_DIR": str(folder / "data"),
-            "BUILD_DIR": str(BUILD),
-        }
-        self.flags = ["--logging_freq", "1", "--validation_freq", "0"]
-
-    def submit(self, *options: str, script: str = "train.sbatch", flags: tuple[str, ...] = (), **variables: str):
-        arguments = [*options, str(REPOSITORY / script), *self.flags, *flags]
-        return self.cluster.submit(arguments, cwd=self.folder, **{**self.variables, **variables})
-
-    def steps(self) -> list[int]:
-        lines = (self.folder / "checkpoints/metrics.jsonl").read_text().splitlines()
-        return [json.loads(line)["step"] for line in lines]
-
-
-@pytest.fixture
-def run(cluster, tmp_path):
-    return Run(cluster, tmp_path)
+def require_installation() -> None:
+    if not ((BUILD / "mpzero-configured").exists() and (REPOSITORY / ".venv/mpzero-synced").exists()):
+        pytest.skip("the scripts did not install and build this checkout: run ./train-singlenode.sh --build-only")
 
 
 def test_a_cluster_whose_owner_is_killed_is_gone(cluster):
@@ -160,15 +114,32 @@ def test_a_wrong_flag_fails_the_job_and_is_named(run):
     assert "learning_rat" in job.error.read_text()
 
 
-def test_one_rank_that_dies_ends_the_job(run):
-    """A stand-in for mpzero: rank 1 is killed, the others would go on for longer than the test may take."""
-    program = run.folder / "build/bin/mpzero"
-    program.parent.mkdir(parents=True)
-    program.write_text("#!/bin/bash\n[[ $SLURM_PROCID != 1 ]] || kill -9 $$\nexec sleep 3600\n")
-    program.chmod(0o755)
-    job = run.submit(BUILD_DIR=str(run.folder / "build"))
-    assert job.state == "FAILED", job.text()
-    assert job.exit_code != 0
+@pytest.mark.usefixtures("built")
+def test_ranks_that_srun_did_not_join_say_so_in_one_sentence(cluster):
+    command = ["srun", "--mpi=none", "--nodes=2", "--ntasks-per-node=2", f"{BUILD}/bin/mpzero", "train"]
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    result = cluster.run(command, check=False, **root)
+    assert result.returncode == 2
+    lines = [line for line in result.stderr.splitlines() if "srun: error:" not in line]
+    assert len(lines) == 1, lines
+    assert "srun started 4 tasks" in lines[0] and "srun --mpi=pmix" in lines[0]
+
+
+@pytest.mark.usefixtures("built")
+def test_a_node_that_would_spoil_the_run_is_refused_and_left_out(run):
+    node = run.cluster.node_process(1)
+    # A checkpoint folder that is full on this node alone is its own fault.
+    place = run.folder / "checkpoints"
+    place.mkdir()
+    run.cluster.inside(node, ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)])
+    try:
+        job = run.submit(MAX_STEPS="2")
+    finally:
+        run.cluster.inside(node, ["umount", str(place)])
+    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+    assert "node1 is refused: " in job.text()
+    assert job.fields["NodeList"] == "node[0,2]"
+    assert run.steps() == [1, 2]
 
 
 def test_a_checkout_that_is_not_built_says_what_to_run(run):
@@ -179,8 +150,7 @@ def test_a_checkout_that_is_not_built_says_what_to_run(run):
 
 @pytest.mark.usefixtures("built")
 def test_a_host_trains_through_srun(run):
-    if not ((BUILD / "mpzero-configured").exists() and (REPOSITORY / ".venv/mpzero-synced").exists()):
-        pytest.skip("the scripts did not install and build this checkout: run ./train-singlenode.sh --build-only")
+    require_installation()
     result = run.cluster.run(
         [str(REPOSITORY / "train-singlenode.sh"), "node1", "--", *run.flags],
         **run.variables,
@@ -193,6 +163,24 @@ def test_a_host_trains_through_srun(run):
     jobs = run.cluster.run(["scontrol", "show", "job"]).stdout
     record = next(text for text in jobs.split("\n\n") if "JobName=train-singlenode.sh" in text)
     assert " NodeList=node1\n" in record
+
+
+@pytest.mark.usefixtures("built")
+def test_a_host_run_that_is_interrupted_saves(run):
+    require_installation()
+    process = run.cluster.start(
+        [str(REPOSITORY / "train-singlenode.sh"), "node1", "--", *run.flags], **run.variables, MAX_STEPS="100000"
+    )
+    deadline = time.monotonic() + 120
+    while len(run.lines("checkpoints/metrics.jsonl")) < 3:
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.1)
+    script = next(pid for pid, command in run.cluster.processes() if "train-singlenode.sh node1" in command)
+    os.kill(script, signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 75, output + errors
+    assert run.tag() == f"qwen3_tiny-{run.steps()[-1]}steps"
+    assert f"goes on from {run.folder}/checkpoints/{run.tag()}" in output
 
 
 def test_a_host_that_is_no_node_is_named(cluster):

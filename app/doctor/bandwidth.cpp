@@ -1,0 +1,103 @@
+#include "app/doctor/bandwidth.hpp"
+
+#include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+
+#include "app/doctor/system.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kMebi = int64_t{1} << 20;
+
+void finish(const at::Device& device) {
+  if (device.is_cuda()) c10::cuda::device_synchronize();
+}
+
+// The mean time of one call of `collective`, on the slowest rank.
+double time(const std::function<void()>& collective, ProcessGroup& group, const at::Device& device, int repetitions) {
+  collective();
+  finish(device);
+  group.barrier();
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < repetitions; ++i) collective();
+  finish(device);
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count() / repetitions;
+  double slowest = 0;
+  for (const std::string& text : group.all_gather(fmt::format("{}", seconds))) {
+    slowest = std::max(slowest, std::stod(text));
+  }
+  return slowest;
+}
+
+std::string rate_text(const Measurement& measurement) {
+  return fmt::format("{} {:.2f} GB/s", bytes_text(measurement.bytes), measurement.bytes_per_second / 1e9);
+}
+
+}  // namespace
+
+std::vector<Measurement> measure_bandwidth(parallel::Communicator& communicator, ProcessGroup& group,
+                                           const at::Device& device) {
+  // The largest are what a gather or a reduction of several layers moves.
+  const std::vector<int64_t> sizes = device.is_cuda() ? std::vector<int64_t>{1 * kMebi, 64 * kMebi, 512 * kMebi}
+                                                      : std::vector<int64_t>{1 * kMebi, 16 * kMebi};
+  constexpr int64_t kElement = 2;
+  const int64_t ranks = communicator.world_size();
+  const auto slice_of = [&](int64_t bytes) { return bytes / kElement / ranks; };
+  const auto options = at::TensorOptions().dtype(at::kBFloat16).device(device);
+  const at::Tensor buffer = communicator.buffer(slice_of(sizes.back()) * ranks, options);
+  communicator.reserve_reduce_scatter(buffer.numel(), options);
+  const at::Tensor sum = at::zeros({slice_of(sizes.back())}, options);
+  std::vector<Measurement> measurements;
+  for (const int64_t bytes : sizes) {
+    const int64_t slice = slice_of(bytes);
+    const at::Tensor whole = buffer.narrow(0, 0, slice * ranks);
+    const at::Tensor shard = whole.narrow(0, communicator.rank() * slice, slice);
+    const int repetitions = bytes <= 16 * kMebi ? 10 : 5;
+    const double moved = static_cast<double>(slice * kElement * (ranks - 1));
+    const double gather = time([&] { communicator.all_gather(shard, whole)->wait(); }, group, device, repetitions);
+    const double scatter = time([&] { communicator.reduce_scatter_sum(whole, sum.narrow(0, 0, slice))->wait(); }, group,
+                                device, repetitions);
+    measurements.push_back({.operation = "all-gather", .bytes = bytes, .bytes_per_second = moved / gather});
+    measurements.push_back({.operation = "reduce-scatter", .bytes = bytes, .bytes_per_second = moved / scatter});
+  }
+  return measurements;
+}
+
+Finding judge_bandwidth(const std::string& check, const std::vector<Measurement>& measurements, double promised,
+                        const std::string& promised_by) {
+  // Below the first the run is on another network than the promised one (TCP brings a tenth of EFA); collectives of
+  // NCCL reach 70 to 90% of a healthy one.
+  constexpr double kAnotherNetwork = 0.2, kHealthy = 0.5;
+  std::string seen;
+  double slowest = 0;
+  for (const Measurement& measurement : measurements) {
+    if (measurement.bytes == measurements.back().bytes) {
+      slowest = slowest == 0 ? measurement.bytes_per_second : std::min(slowest, measurement.bytes_per_second);
+    }
+  }
+  for (const char* kind : {"all-gather", "reduce-scatter"}) {
+    seen += fmt::format("{}{}", seen.empty() ? "" : "; ", kind);
+    for (const Measurement& measurement : measurements) {
+      if (measurement.operation == kind) seen += fmt::format(" {},", rate_text(measurement));
+    }
+    if (seen.back() == ',') seen.pop_back();
+  }
+  if (promised == 0) return ok(check, seen);
+  seen += fmt::format(" ({:.0f}% of the {:.0f} GB/s of {})", 100 * slowest / promised, promised / 1e9, promised_by);
+  constexpr const char* kRemedy =
+      "`mpzero train` logs the network that it uses; docs/ec2.md says what it needs: EFA on every card, a cluster "
+      "placement group, no other job on the nodes";
+  if (slowest < kAnotherNetwork * promised) return failure(check, seen, kRemedy);
+  if (slowest < kHealthy * promised) return warning(check, seen, kRemedy);
+  return ok(check, seen);
+}
+
+}  // namespace mpzero::doctor

@@ -1,0 +1,289 @@
+#include "app/doctor/doctor.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include "app/device.hpp"
+#include "app/doctor/bandwidth.hpp"
+#include "app/doctor/doctor_options.hpp"
+#include "app/doctor/fabric.hpp"
+#include "app/doctor/gpus.hpp"
+#include "app/doctor/host.hpp"
+#include "app/doctor/instances.hpp"
+#include "app/doctor/report.hpp"
+#include "app/doctor/storage.hpp"
+#include "app/doctor/versions.hpp"
+#include "base/error.hpp"
+#include "io/atomic_file.hpp"
+#include "parallel/clock_offset.hpp"
+#include "parallel/deadline.hpp"
+#include "parallel/library_versions.hpp"
+#include "parallel/mpi_communicator.hpp"
+#include "parallel/nccl_communicator.hpp"
+#include "parallel/network_start.hpp"
+#include "parallel/rdma_devices.hpp"
+
+namespace mpzero {
+namespace doctor {
+namespace {
+
+constexpr std::chrono::seconds kQuickPatience(120);
+constexpr std::chrono::seconds kPatience(900);
+
+// The hosts of the job in the order of their lowest ranks, which look at them.
+struct Hosts {
+  std::vector<std::string> names;
+  std::vector<int> leaders;
+  size_t own = 0;  // this rank's
+  bool leads = false;
+};
+
+Hosts group_by_host(const System& system, ProcessGroup& group) {
+  const std::vector<std::string> names = group.all_gather(host_name(system));
+  Hosts hosts;
+  for (int rank = 0; rank < group.world_size(); ++rank) {
+    const std::string& host = names[static_cast<size_t>(rank)];
+    if (std::find(hosts.names.begin(), hosts.names.end(), host) != hosts.names.end()) continue;
+    hosts.names.push_back(host);
+    hosts.leaders.push_back(rank);
+  }
+  const std::string& own = names[static_cast<size_t>(group.rank())];
+  hosts.own = static_cast<size_t>(std::find(hosts.names.begin(), hosts.names.end(), own) - hosts.names.begin());
+  hosts.leads = hosts.leaders[hosts.own] == group.rank();
+  return hosts;
+}
+
+int ranks_on(const Hosts& hosts, const System& system, ProcessGroup& group) {
+  const std::vector<std::string> names = group.all_gather(host_name(system));
+  return static_cast<int>(std::count(names.begin(), names.end(), hosts.names[hosts.own]));
+}
+
+// The GPUs of this node that Slurm has given to the job; 0: Slurm does not say.
+int allotted_gpus(const parallel::Environment& environment) {
+  const auto gpus = environment("SLURM_GPUS_ON_NODE");
+  return gpus ? std::max(0, std::atoi(gpus->c_str())) : 0;
+}
+
+// What leaders have to say, by host.
+std::vector<std::string> from_leaders(const Hosts& hosts, const std::string& text, ProcessGroup& group) {
+  const std::vector<std::string> all = group.all_gather(hosts.leads ? text : std::string());
+  std::vector<std::string> texts;
+  texts.reserve(hosts.leaders.size());
+  for (const int leader : hosts.leaders) texts.push_back(all[static_cast<size_t>(leader)]);
+  return texts;
+}
+
+// What a run with --network `choice` would do here, before NCCL is asked.
+Finding check_network_choice(parallel::NetworkChoice choice, const std::vector<parallel::NodeNetwork>& nodes,
+                             const parallel::NodeNetwork& own, const System& system) {
+  try {
+    const parallel::NetworkPlan plan =
+        parallel::plan_network(choice, nodes, own, parallel::process_environment, system.plugin_files);
+    switch (plan.proof) {
+      case parallel::NetworkPlan::Proof::kNone:
+        return ok("network", "one node: GPUs reach each other without a network");
+      case parallel::NetworkPlan::Proof::kEfa:
+        return ok("network", "EFA; a run ends if NCCL does not get it");
+      case parallel::NetworkPlan::Proof::kSocket:
+        return warning("network", "TCP, as asked for", "--network auto takes EFA, 2.2 times as fast as measured");
+      case parallel::NetworkPlan::Proof::kAnything:
+        return warning("network", "no node has EFA, so that NCCL uses TCP unless it finds InfiniBand",
+                       "instances with EFA were measured 2.2 times as fast (docs/ec2.md)");
+    }
+  } catch (const UserError& error) {
+    return failure("network", error.what(), "see docs/ec2.md");
+  }
+  return {};
+}
+
+std::vector<parallel::NodeNetwork> gather_networks(const System& system, const Hosts& hosts, ProcessGroup& group) {
+  const int efa = parallel::count_efa(parallel::rdma_devices(system.root));
+  const std::vector<std::string> counts = from_leaders(hosts, std::to_string(efa), group);
+  std::vector<parallel::NodeNetwork> nodes;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    nodes.push_back({.host = hosts.names[i], .node = hosts.names[i], .efa_devices = std::stoi(counts[i])});
+  }
+  return nodes;
+}
+
+// Each host's clock against the first host's, on every rank.
+std::vector<double> gather_clocks(const Hosts& hosts, parallel::MpiRuntime& mpi) {
+  std::string line;
+  for (const double offset : parallel::measure_clock_offsets(mpi, hosts.leaders)) line += fmt::format("{} ", offset);
+  line = mpi.all_gather(line).front();
+  std::vector<double> offsets;
+  char* rest = line.data();
+  for (size_t i = 0; i < hosts.names.size(); ++i) offsets.push_back(std::strtod(rest, &rest));
+  return offsets;
+}
+
+std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) {
+  const at::Device device = choose_device("auto", mpi);
+  std::vector<Finding> findings;
+  if (device.is_cuda()) {
+    const parallel::NetworkPlan plan = parallel::choose_network(options.network, mpi);
+    if (plan.several_nodes) {
+      const std::vector<parallel::NetworkProof> proofs = parallel::prove_network(plan, mpi);
+      const std::vector<std::string> warnings = parallel::network_warnings(plan, proofs);
+      const std::string line = parallel::describe_network(proofs);
+      findings.push_back(warnings.empty() ? ok("nccl_network", line) : warning("nccl_network", line, warnings.front()));
+    }
+  }
+  if (mpi.world_size() == 1) {
+    findings.push_back(ok("bandwidth", "one rank: nothing to measure; start one rank a GPU with mpirun or srun"));
+    return findings;
+  }
+  const std::string type = instance_type(options.system);
+  const auto instance = find_instance(type);
+  const auto measure_over = [&](parallel::MpiRuntime& ranks, const char* check, double gigabytes) {
+    std::unique_ptr<parallel::Communicator> communicator;
+    if (device.is_cpu()) communicator = std::make_unique<parallel::MpiCommunicator>(ranks);
+    if (device.is_cuda()) communicator = std::make_unique<parallel::NcclCommunicator>(ranks);
+    // Promised to GPUs; MPI on the CPU is not what the network is bought for.
+    const double promised = device.is_cuda() ? gigabytes * 1e9 : 0;
+    findings.push_back(judge_bandwidth(check, measure_bandwidth(*communicator, ranks, device), promised, type));
+  };
+  // All nodes measure their insides at once, as training uses them.
+  const std::unique_ptr<parallel::MpiRuntime> inside = mpi.this_machine();
+  if (inside->world_size() > 1) measure_over(*inside, "bandwidth_inside", instance ? instance->nvlink_gigabytes : 0);
+  if (inside->world_size() < mpi.world_size()) {
+    measure_over(mpi, "bandwidth_between", instance ? instance->gigabits / 8 : 0);
+  }
+  return findings;
+}
+
+std::vector<HostReport> gather_reports(const Hosts& hosts, const HostReport& own, ProcessGroup& group) {
+  std::vector<HostReport> reports;
+  for (const std::string& text : from_leaders(hosts, write_report(own), group)) reports.push_back(read_report(text));
+  return reports;
+}
+
+// Where something is broken that collectives rest on, they would only hang or end the doctor before it has reported.
+std::vector<Finding> measure_unless_broken(const Options& options, const std::vector<HostReport>& reports,
+                                           parallel::MpiRuntime& mpi) {
+  for (const HostReport& report : reports) {
+    for (const Finding& finding : report.findings) {
+      const bool of_storage = finding.check.rfind("checkpoint_", 0) == 0;
+      if (finding.status != Status::kFailure || of_storage || finding.check == "clock") continue;
+      return {warning("bandwidth", fmt::format("not measured, since {} fails on {}", finding.check, report.host),
+                      "mend that first")};
+    }
+  }
+  try {
+    return measure(options, mpi);
+  } catch (const Error& error) {
+    // What all ranks know of can be reported with the rest.
+    if (error.scope() != ErrorScope::kAllRanks) throw;
+    return {failure("bandwidth", error.what(), "see docs/ec2.md")};
+  }
+}
+
+}  // namespace
+
+Finding check_launch(const parallel::Environment& environment, int world_size) {
+  const auto tasks = environment("SLURM_STEP_NUM_TASKS");
+  const bool by_mpirun = environment("OMPI_COMM_WORLD_SIZE").has_value();
+  if (world_size == 1 && tasks && std::atoi(tasks->c_str()) > 1 && !by_mpirun) {
+    return failure("launch", fmt::format("Slurm started {} tasks, and this one finds itself alone", *tasks),
+                   "srun --mpi=pmix (srun --mpi=list shows what this Slurm can), or mpirun inside the allocation");
+  }
+  return ok("launch", fmt::format("{} rank{}", world_size, world_size == 1 ? "" : "s"));
+}
+
+Finding check_clock(double offset) {
+  constexpr double kNoticeable = 0.5, kHarmful = 30;
+  const std::string seen = fmt::format("{:+.3f} s against the first host", offset);
+  constexpr const char* kRemedy =
+      "chronyc sources (EC2's clock is 169.254.169.123); logs, file times and munge rely on it";
+  if (std::abs(offset) > kHarmful) return failure("clock", seen, kRemedy);
+  if (std::abs(offset) > kNoticeable) return warning("clock", seen, kRemedy);
+  return ok("clock", seen);
+}
+
+}  // namespace doctor
+
+int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) {
+  using namespace doctor;
+  Options options;
+  run_on_all_ranks(mpi, [&] { options = parse_options(arguments); });
+  const System& system = options.system;
+  const Hosts hosts = group_by_host(system, mpi);
+  const Job job = {.local_ranks = ranks_on(hosts, system, mpi),
+                   .world_size = mpi.world_size(),
+                   .hosts = static_cast<int>(hosts.names.size()),
+                   .allotted_gpus = allotted_gpus(parallel::process_environment)};
+  HostReport report{.host = hosts.names[hosts.own], .findings = {}};
+  const auto add = [&](const std::vector<Finding>& findings) {
+    report.findings.insert(report.findings.end(), findings.begin(), findings.end());
+  };
+
+  // A driver, a file system or a network may keep a call for ever; whoever waits for others leaves the word to them.
+  std::atomic<const char*> stage = nullptr;
+  const parallel::Deadline deadline(options.quick ? kQuickPatience : kPatience, [&] {
+    const char* own = stage;
+    if (own == nullptr) std::this_thread::sleep_for(std::chrono::seconds(2));
+    return fmt::format("{} has hung at: {}; leave it out, or see to it", report.host,
+                       own == nullptr ? "waiting for other ranks" : own);
+  });
+
+  GpuSurvey gpus;
+  FabricSurvey fabric;
+  std::string facts, names;
+  run_on_all_ranks(mpi, [&] {
+    if (!hosts.leads) return;
+    stage = "GPU driver";
+    gpus = survey_gpus(system.nvml);
+    stage = "libfabric and NCCL's plugin";
+    fabric = survey_fabric(system.libfabric);
+    facts = write_facts(collect_facts(system, gpus, fabric));
+    const bool rdma = !parallel::rdma_devices(system.root).empty();
+    constexpr int64_t kProbe = int64_t{256} << 20;
+    add({check_launch(parallel::process_environment, mpi.world_size())});
+    add(check_gpus(system, job, gpus, parallel::cuda_runtime_version()));
+    add(check_fabric(system, job, fabric));
+    add(check_host(system, job, !gpus.gpus.empty(), rdma));
+    names = look_up_names(hosts.names);
+    stage = "checkpoint folder";
+    add(check_storage(options.checkpoint_dir, options.quick ? 0 : kProbe));
+    stage = nullptr;
+  });
+
+  add({judge_names(hosts.own, hosts.names, from_leaders(hosts, names, mpi))});
+  std::vector<std::vector<Fact>> facts_of_hosts;
+  for (const std::string& text : from_leaders(hosts, facts, mpi)) facts_of_hosts.push_back(read_facts(text));
+  add({compare_facts(hosts.own, hosts.names, facts_of_hosts)});
+  const std::vector<parallel::NodeNetwork> networks = gather_networks(system, hosts, mpi);
+  const std::vector<std::string> gpu_counts = from_leaders(hosts, std::to_string(gpus.gpus.size()), mpi);
+  const bool any_gpu =
+      std::any_of(gpu_counts.begin(), gpu_counts.end(), [](const auto& count) { return count != "0"; });
+  if (any_gpu || options.network != parallel::NetworkChoice::kAuto) {
+    add({check_network_choice(options.network, networks, networks[hosts.own], system)});
+  }
+  if (hosts.names.size() > 1) add({check_clock(gather_clocks(hosts, mpi)[hosts.own])});
+  std::vector<HostReport> reports = gather_reports(hosts, report, mpi);
+  if (options.bandwidth) {
+    add(measure_unless_broken(options, reports, mpi));
+    reports = gather_reports(hosts, report, mpi);
+  }
+  tell_job_from_hosts(reports);
+  run_on_all_ranks(mpi, [&] {
+    if (mpi.rank() != 0) return;
+    // mpirun gives its ranks a terminal even where their output ends up in a file.
+    const bool color = mpi.world_size() == 1 && isatty(STDOUT_FILENO) != 0;
+    std::fputs(to_table(reports, color).c_str(), stdout);
+    std::fflush(stdout);
+    if (!options.json.empty()) io::replace_text_file(options.json, to_json(reports));
+  });
+  return exit_code(reports);
+}
+
+}  // namespace mpzero

@@ -1,0 +1,90 @@
+#include "app/doctor/doctor_options.hpp"
+
+#include <functional>
+#include <optional>
+
+#include "base/error.hpp"
+#include "io/nearest_name.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+// A flag with a value, or a switch without one.
+struct Flag {
+  std::string name;
+  std::function<void(Options&, const std::string& value)> set;
+  bool has_value = true;
+};
+
+std::vector<Flag> flags() {
+  return {
+      {"quick", [](Options& options, const std::string&) { options.quick = true; }, false},
+      {"bandwidth", [](Options& options, const std::string&) { options.bandwidth = true; }, false},
+      {"json", [](Options& options, const std::string& value) { options.json = value; }},
+      {"checkpoint_dir", [](Options& options, const std::string& value) { options.checkpoint_dir = value; }},
+      {"network", [](Options& options,
+                     const std::string& value) { options.network = parallel::parse_network_choice("network", value); }},
+      {"system_root", [](Options& options, const std::string& value) { options.system.root = value; }},
+      {"nvml_library", [](Options& options, const std::string& value) { options.system.nvml = {value}; }},
+      {"fabric_library", [](Options& options, const std::string& value) { options.system.libfabric = {value}; }},
+      {"plugin_library", [](Options& options, const std::string& value) { options.system.plugin_files = {value}; }},
+  };
+}
+
+const Flag& find(const std::vector<Flag>& known, const std::string& word, const std::string& name) {
+  std::vector<std::string> names;
+  for (const Flag& flag : known) {
+    if (word.rfind("--", 0) == 0 && flag.name == name) return flag;
+    names.push_back(flag.name);
+  }
+  if (word.rfind("--", 0) != 0) throw_user_error("\"{}\" is not a flag; `mpzero doctor --help` lists them.", word);
+  if (const auto nearest = io::nearest_name(name, names)) {
+    throw_user_error("--{} is not a known flag of mpzero doctor; did you mean --{}?", name, *nearest);
+  }
+  throw_user_error("--{} is not a known flag; `mpzero doctor --help` lists them.", name);
+}
+
+}  // namespace
+
+Options parse_options(const std::vector<std::string>& arguments) {
+  Options options;
+  options.system.plugin_files = parallel::usual_plugin_files();
+  const std::vector<Flag> known = flags();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    const size_t equals = word.find('=');
+    const std::string name = word.size() > 2 ? word.substr(2, equals == std::string::npos ? equals : equals - 2) : word;
+    const Flag& flag = find(known, word, name);
+    std::optional<std::string> value;
+    if (equals != std::string::npos) value = word.substr(equals + 1);
+    if (!flag.has_value && value) throw_user_error("--{} takes no value; leave it out.", name);
+    if (flag.has_value && !value && i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) != 0) {
+      value = arguments[++i];
+    }
+    if (flag.has_value && value.value_or("").empty()) throw_user_error("--{} needs a value; give one.", name);
+    flag.set(options, value.value_or(""));
+  }
+  if (options.quick && options.bandwidth) {
+    throw_user_error("--quick and --bandwidth exclude each other: the one leaves out what the other measures.");
+  }
+  return options;
+}
+
+std::string options_help() {
+  return "mpzero doctor looks for what would spoil a run: on this machine, or, started with mpirun or srun as a run "
+         "is,\n"
+         "on every node of the job at once. It ends with 0 if a run should work, 1 if a node would make it fail, and 2 "
+         "if\n"
+         "the job's own settings or something that all nodes share would.\n"
+         "\n"
+         "  --quick               leave out what takes seconds (write speed)\n"
+         "  --bandwidth           measure all-gather and reduce-scatter, and compare with what the instance promises\n"
+         "  --json FILE           also write the report as JSON\n"
+         "  --checkpoint_dir DIR  the folder to look at (default: checkpoints)\n"
+         "  --network WHAT        auto, efa or socket, as for mpzero train (default: auto)\n"
+         "\n"
+         "For tests: --system_root DIR (where /proc, /sys and /dev are), --nvml_library, --fabric_library and\n"
+         "--plugin_library FILE (instead of the system's).\n";
+}
+
+}  // namespace mpzero::doctor

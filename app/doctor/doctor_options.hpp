@@ -1,0 +1,27 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "app/doctor/system.hpp"
+#include "parallel/network.hpp"
+
+namespace mpzero::doctor {
+
+struct Options {
+  bool quick = false;      // leave out what takes seconds
+  bool bandwidth = false;  // measure collectives
+  std::string json;        // a file for the report; empty: none
+  std::filesystem::path checkpoint_dir = "checkpoints";
+  parallel::NetworkChoice network = parallel::NetworkChoice::kAuto;
+  System system;
+};
+
+// The flags behind `mpzero doctor`: `--flag value` or `--flag=value`. Throws UserError naming the flag.
+Options parse_options(const std::vector<std::string>& arguments);
+
+// What `mpzero doctor --help` prints.
+std::string options_help();
+
+}  // namespace mpzero::doctor

@@ -1,0 +1,197 @@
+#include "app/doctor/gpus.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "app/doctor/instances.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+// nvmlClocksThrottleReasons that slow a GPU down against its owner's will, with nvidia-smi's names for them. The others
+// (idle, a power cap, a clock that somebody set) are part of normal work.
+struct Throttle {
+  uint64_t bit;
+  const char* name;
+  Status status;
+};
+constexpr Throttle kThrottles[] = {
+    {0x08, "HW Slowdown", Status::kFailure},
+    {0x20, "SW Thermal Slowdown", Status::kWarning},
+    {0x40, "HW Thermal Slowdown", Status::kFailure},
+    {0x80, "HW Power Brake Slowdown", Status::kFailure},
+};
+
+// NVIDIA GPUs on the PCI bus, whether or not a driver serves them.
+int gpus_on_bus(const fs::path& root) {
+  int count = 0;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root / "sys/bus/pci/devices", error)) {
+    const std::string kind = read_line(entry.path() / "class").value_or("");
+    const bool display = kind.rfind("0x0300", 0) == 0 || kind.rfind("0x0302", 0) == 0;
+    if (display && read_line(entry.path() / "vendor") == "0x10de") ++count;
+  }
+  return count;
+}
+
+// "GPU 3" or "GPUs 0, 2 and 3" of those for which `is` holds, with what `word` says of each; empty: none.
+std::string those(const std::vector<GpuState>& gpus, const std::function<std::string(const GpuState&)>& word) {
+  std::string list;
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    const std::string said = word(gpus[i]);
+    if (!said.empty()) list += fmt::format("{}GPU {}: {}", list.empty() ? "" : ", ", i, said);
+  }
+  return list;
+}
+
+std::string cuda_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+Finding check_count(const System& system, const Job& job, const GpuSurvey& survey) {
+  const int found = static_cast<int>(survey.gpus.size());
+  const std::string type = instance_type(system);
+  const auto instance = find_instance(type);
+  const int on_bus = gpus_on_bus(system.root);
+  const int of_type = instance ? instance->gpus : 0;
+  const int expected = job.allotted_gpus > 0 ? job.allotted_gpus : of_type;
+  constexpr const char* kReplace = "reboot or replace the node; `nvidia-smi` and `dmesg | grep -i nvrm` say more";
+  if (!survey.problem.empty()) return failure("gpus", survey.problem, kReplace);
+  if (!survey.library && std::max(on_bus, expected) > 0) {
+    return failure("gpus",
+                   fmt::format("{} GPUs are there, but libnvidia-ml.so.1 cannot be loaded: no driver, or none in this "
+                               "container",
+                               std::max(on_bus, expected)),
+                   "install NVIDIA's driver, or start the container with its runtime (docker run --gpus all)");
+  }
+  if (found < expected) {
+    return failure("gpus",
+                   job.allotted_gpus > 0 ? fmt::format("{} GPUs where Slurm gave {} to the job", found, expected)
+                                         : fmt::format("{} GPUs where a {} has {}", found, type, expected),
+                   kReplace);
+  }
+  // A container or a job's control group may show some of them on purpose.
+  if (found < on_bus && job.allotted_gpus == 0) {
+    return warning("gpus", fmt::format("the driver shows {} GPUs, the PCI bus {}", found, on_bus),
+                   "if that is not on purpose (a container with some of them), reboot or replace the node");
+  }
+  if (found == 0) return ok("gpus", "none: mpzero trains on the CPU here");
+  if (job.local_ranks > found) {
+    return failure("gpus", fmt::format("{} ranks share {} GPUs", job.local_ranks, found), "start one rank a GPU");
+  }
+  std::map<std::string, int> models;
+  for (const GpuState& gpu : survey.gpus) ++models[gpu.name];
+  std::string list;
+  for (const auto& [model, count] : models) list += fmt::format("{}{} x {}", list.empty() ? "" : ", ", count, model);
+  if (models.size() > 1) {
+    return warning("gpus", list + ": not all alike", "the slowest sets the pace; leave the odd ones out");
+  }
+  return ok("gpus", list);
+}
+
+Finding check_driver(const GpuSurvey& survey, int cuda_runtime) {
+  const std::string driver = fmt::format("{}, up to CUDA {}", survey.driver, cuda_text(survey.cuda_version));
+  // From CUDA 11 on a driver runs every release of its own major version.
+  if (survey.cuda_version / 1000 < cuda_runtime / 1000) {
+    return failure("driver", fmt::format("{}; mpzero is built with CUDA {}", driver, cuda_text(cuda_runtime)),
+                   "update NVIDIA's driver, or put its compatibility package (cuda-compat) into LD_LIBRARY_PATH");
+  }
+  return ok("driver", driver);
+}
+
+Finding check_memory_errors(const std::vector<GpuState>& gpus) {
+  constexpr const char* kCheck = "gpu_memory_errors";
+  const std::string broken = those(gpus, [](const GpuState& gpu) -> std::string {
+    if (gpu.rows_failed.value_or(false)) return "bad rows can no longer be remapped";
+    if (gpu.uncorrected_errors.value_or(0) == 0) return {};
+    return fmt::format("{} uncorrected", *gpu.uncorrected_errors);
+  });
+  if (!broken.empty()) return failure(kCheck, broken, "reset the GPU or reboot; if it comes again, replace the node");
+  const std::string waiting = those(gpus, [](const GpuState& gpu) -> std::string {
+    return gpu.rows_pending.value_or(false) ? "bad rows wait to be remapped" : "";
+  });
+  if (!waiting.empty()) return warning(kCheck, waiting, "reset the GPU (nvidia-smi -r) or reboot before a long run");
+  const std::string off =
+      those(gpus, [](const GpuState& gpu) -> std::string { return gpu.ecc.value_or(true) ? "" : "ECC is off"; });
+  if (!off.empty()) return warning(kCheck, off, "turn it on: nvidia-smi -e 1, then reboot");
+  return ok(kCheck, "none");
+}
+
+Finding check_throttling(const std::vector<GpuState>& gpus) {
+  Status status = Status::kOk;
+  const std::string slowed = those(gpus, [&](const GpuState& gpu) {
+    std::string reasons;
+    for (const Throttle& throttle : kThrottles) {
+      if ((gpu.throttle_reasons.value_or(0) & throttle.bit) == 0) continue;
+      status = std::max(status, throttle.status);
+      reasons += fmt::format("{}{}", reasons.empty() ? "" : " + ", throttle.name);
+    }
+    if (!reasons.empty() && gpu.sm_clock && gpu.max_sm_clock) {
+      reasons += fmt::format(" ({} of {} MHz)", *gpu.sm_clock, *gpu.max_sm_clock);
+    }
+    return reasons;
+  });
+  constexpr const char* kRemedy =
+      "one slow GPU slows all ranks: leave the node out and have its cooling and power seen to";
+  if (status == Status::kFailure) return failure("throttling", slowed, kRemedy);
+  if (status == Status::kWarning) return warning("throttling", slowed, kRemedy);
+  return ok("throttling", "none");
+}
+
+Finding check_temperature(const std::vector<GpuState>& gpus) {
+  static constexpr unsigned kSlowdownUnknown = 90, kMargin = 5;
+  unsigned hottest = 0;
+  for (const GpuState& gpu : gpus) hottest = std::max(hottest, gpu.temperature.value_or(0));
+  const std::string hot = those(gpus, [](const GpuState& gpu) -> std::string {
+    const unsigned limit = gpu.slowdown_temperature.value_or(kSlowdownUnknown);
+    if (gpu.temperature.value_or(0) + kMargin < limit) return {};
+    return fmt::format("{} C, slows down at {} C", *gpu.temperature, limit);
+  });
+  if (!hot.empty()) return warning("temperature", hot, "have the cooling seen to, or leave the node out");
+  return ok("temperature", fmt::format("at most {} C", hottest));
+}
+
+Finding check_pcie(const std::vector<GpuState>& gpus) {
+  const std::string narrow = those(gpus, [](const GpuState& gpu) -> std::string {
+    if (!gpu.pcie_width || !gpu.max_pcie_width || *gpu.pcie_width >= *gpu.max_pcie_width) return {};
+    return fmt::format("x{} of x{}", *gpu.pcie_width, *gpu.max_pcie_width);
+  });
+  if (!narrow.empty()) {
+    return warning("pcie", narrow, "copies to the host are slower by as much: reboot, or replace the node");
+  }
+  const GpuState& first = gpus.front();
+  if (!first.pcie_width) return ok("pcie", "not told by the driver");
+  // An idle link rests at a lower generation.
+  return ok("pcie", fmt::format("x{}, generation {} now, {} at most", *first.pcie_width,
+                                first.pcie_generation.value_or(0), first.max_pcie_generation.value_or(0)));
+}
+
+Finding check_others(const std::vector<GpuState>& gpus) {
+  static constexpr uint64_t kNoticeable = uint64_t{2} << 30;
+  const std::string taken = those(gpus, [](const GpuState& gpu) -> std::string {
+    if (gpu.used_memory.value_or(0) < kNoticeable) return {};
+    return bytes_text(static_cast<int64_t>(*gpu.used_memory));
+  });
+  if (taken.empty()) return ok("gpu_memory", "free");
+  return warning("gpu_memory", taken + " in use already", "`nvidia-smi` lists the processes that hold it: end them");
+}
+
+}  // namespace
+
+std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuSurvey& survey, int cuda_runtime) {
+  std::vector<Finding> findings = {check_count(system, job, survey)};
+  if (survey.gpus.empty()) return findings;
+  findings.push_back(check_driver(survey, cuda_runtime));
+  findings.push_back(check_memory_errors(survey.gpus));
+  findings.push_back(check_throttling(survey.gpus));
+  findings.push_back(check_temperature(survey.gpus));
+  findings.push_back(check_pcie(survey.gpus));
+  findings.push_back(check_others(survey.gpus));
+  return findings;
+}
+
+}  // namespace mpzero::doctor

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mpzero::doctor {
+
+// What the driver says of one GPU. An empty optional is what this GPU or driver does not tell.
+struct GpuState {
+  std::string name;
+  std::optional<unsigned> temperature;             // degrees Celsius
+  std::optional<unsigned> slowdown_temperature;    // at which the GPU slows itself down
+  std::optional<unsigned> sm_clock, max_sm_clock;  // MHz
+  std::optional<uint64_t> throttle_reasons;        // bits of nvmlClocksThrottleReasons
+  std::optional<bool> ecc;                         // on
+  std::optional<uint64_t> uncorrected_errors;      // since the driver was loaded
+  std::optional<bool> rows_pending,
+      rows_failed;  // remapping of bad memory rows waits for a reset; is no longer possible
+  std::optional<unsigned> pcie_width, max_pcie_width;
+  std::optional<unsigned> pcie_generation, max_pcie_generation;
+  std::optional<uint64_t> used_memory;  // bytes, of all processes
+};
+
+struct GpuSurvey {
+  bool library = false;  // NVIDIA's management library is there and works
+  std::string problem;   // why it does not; empty where the library is merely absent
+  std::string driver;    // "580.95.05"
+  int cuda_version = 0;  // the newest CUDA that the driver runs, 1000 * major + 10 * minor
+  std::vector<GpuState> gpus;
+};
+
+// Asks NVIDIA's management library (NVML), the first of `libraries` that can be loaded. Never throws: what cannot be
+// asked stays empty.
+GpuSurvey survey_gpus(const std::vector<std::string>& libraries);
+
+}  // namespace mpzero::doctor

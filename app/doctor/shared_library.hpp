@@ -1,0 +1,41 @@
+#pragma once
+
+#include <dlfcn.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mpzero::doctor {
+
+// A library that may or may not be on this machine.
+class SharedLibrary {
+ public:
+  // The first of `names` that the loader can open. Where it can open none, reason() says why.
+  explicit SharedLibrary(const std::vector<std::string>& names) {
+    for (const std::string& library : names) {
+      handle_.reset(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
+      if (handle_) return;
+      const char* words = dlerror();
+      if (reason_.empty()) reason_ = words == nullptr ? library + " cannot be loaded" : words;
+    }
+  }
+
+  explicit operator bool() const { return handle_ != nullptr; }
+  const std::string& reason() const { return reason_; }
+
+  // The function `name` as one of type `Function`; null where the library is missing or lacks it.
+  template <typename Function>
+  Function* function(const char* name) const {
+    return handle_ ? reinterpret_cast<Function*>(dlsym(handle_.get(), name)) : nullptr;
+  }
+
+ private:
+  struct Close {
+    void operator()(void* library) const { dlclose(library); }
+  };
+  std::unique_ptr<void, Close> handle_;
+  std::string reason_;
+};
+
+}  // namespace mpzero::doctor

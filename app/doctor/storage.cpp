@@ -1,0 +1,108 @@
+#include "app/doctor/storage.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <string>
+
+#include "app/doctor/system.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kGibi = int64_t{1} << 30;
+constexpr int64_t kPage = 4096;
+
+fs::path existing(fs::path folder) {
+  std::error_code error;
+  folder = fs::absolute(folder, error);
+  while (!fs::is_directory(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
+  return folder;
+}
+
+// A file without a name of its own where the file system knows such, so that nothing can be left behind.
+class ProbeFile {
+ public:
+  explicit ProbeFile(const fs::path& folder) : descriptor_(open(folder.c_str(), O_TMPFILE | O_RDWR, 0600)) {
+    if (descriptor_ >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return;
+    std::string name = (folder / ".mpzero-doctor-XXXXXX").string();
+    descriptor_ = mkostemp(name.data(), O_CLOEXEC);
+    if (descriptor_ >= 0) unlink(name.c_str());
+  }
+  ~ProbeFile() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  ProbeFile(const ProbeFile&) = delete;
+  ProbeFile& operator=(const ProbeFile&) = delete;
+
+  bool opened() const { return descriptor_ >= 0; }
+
+  // Writes `bytes` and waits until they are on the disk. Returns 0 or an errno.
+  int fill(int64_t bytes) {
+    const std::string block(static_cast<size_t>(std::min<int64_t>(bytes, 4 << 20)), 'm');
+    for (int64_t done = 0; done < bytes;) {
+      const auto count = static_cast<size_t>(std::min<int64_t>(bytes - done, static_cast<int64_t>(block.size())));
+      const ssize_t written = write(descriptor_, block.data(), count);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return errno;
+      done += written;
+    }
+    return fdatasync(descriptor_) == 0 ? 0 : errno;
+  }
+
+ private:
+  int descriptor_;
+};
+
+Finding check_writing(const fs::path& folder, int64_t probe_bytes, int64_t free) {
+  constexpr double kSlow = 200e6;
+  ProbeFile file(folder);
+  if (!file.opened()) {
+    return failure("checkpoint_write",
+                   fmt::format("no file can be made in {}: {}", folder.string(), std::strerror(errno)),
+                   "give its owner the right to write there, or name another folder with --checkpoint_dir");
+  }
+  const int64_t bytes = std::max(kPage, std::min(probe_bytes, free / 4));
+  const auto start = std::chrono::steady_clock::now();
+  if (const int error = file.fill(bytes); error != 0) {
+    return failure("checkpoint_write", fmt::format("writing into {} failed: {}", folder.string(), std::strerror(error)),
+                   "make room there, or name another folder with --checkpoint_dir");
+  }
+  if (bytes <= kPage) return ok("checkpoint_write", "can be written");
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double rate = static_cast<double>(bytes) / seconds;
+  const std::string seen =
+      fmt::format("{:.2f} GB/s ({} in {:.2f} s, one file a host)", rate / 1e9, bytes_text(bytes), seconds);
+  if (rate < kSlow) {
+    return warning("checkpoint_write", seen + ": a checkpoint of 1 GiB a host takes more than 5 s",
+                   "stripe the folder over more targets (lfs setstripe -c -1), or save to a local disk");
+  }
+  return ok("checkpoint_write", seen);
+}
+
+}  // namespace
+
+std::vector<Finding> check_storage(const fs::path& folder, int64_t probe_bytes) {
+  const fs::path where = existing(folder);
+  struct statvfs disk {};
+  if (statvfs(where.c_str(), &disk) != 0) {
+    return {failure("checkpoint_space", fmt::format("{} cannot be looked at: {}", where.string(), std::strerror(errno)),
+                    "name another folder with --checkpoint_dir")};
+  }
+  const int64_t free = static_cast<int64_t>(disk.f_frsize) * static_cast<int64_t>(disk.f_bavail);
+  const std::string seen = fmt::format("{} free in {}", bytes_text(free), where.string());
+  constexpr const char* kRemedy =
+      "make room, or name another folder with --checkpoint_dir; a checkpoint takes 12 to 18 bytes a parameter";
+  if (free < kGibi) return {failure("checkpoint_space", seen, kRemedy), check_writing(where, kPage, free)};
+  const Finding space = free < 20 * kGibi ? warning("checkpoint_space", seen, kRemedy) : ok("checkpoint_space", seen);
+  return {space, check_writing(where, probe_bytes, free)};
+}
+
+}  // namespace mpzero::doctor

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mpzero::doctor {
+
+// Where the doctor looks. Tests point it at folders and libraries of their own.
+struct System {
+  std::filesystem::path root = "/";  // of /proc, /sys and /dev
+  std::vector<std::string> nvml = {"libnvidia-ml.so.1"};
+  std::vector<std::string> libfabric = {"libfabric.so.1", "/opt/amazon/efa/lib64/libfabric.so.1",
+                                        "/opt/amazon/efa/lib/libfabric.so.1"};
+  std::vector<std::string> plugin_files;  // of NCCL's plugin for libfabric
+};
+
+// What the checks of one host need to know of the run.
+struct Job {
+  int local_ranks = 1;  // on this host
+  int world_size = 1;
+  int hosts = 1;
+  int allotted_gpus = 0;  // that the scheduler has given to the job on this host; 0: all of them, or it does not say
+};
+
+// The first line of a file without blanks at its ends; none where it cannot be read or is empty.
+std::optional<std::string> read_line(const std::filesystem::path& file);
+std::optional<int64_t> read_integer(const std::filesystem::path& file);
+
+// The name by which the cluster knows this host: Slurm's name for the node in a job, else the kernel's.
+std::string host_name(const System& system);
+
+// e.g. "p5.48xlarge"; empty outside EC2. The firmware of Nitro instances tells it, without a network.
+std::string instance_type(const System& system);
+
+// "3.2 GiB", "512 MiB", "64 KiB".
+std::string bytes_text(int64_t bytes);
+
+}  // namespace mpzero::doctor

@@ -1,0 +1,128 @@
+#include "app/doctor/versions.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.hpp"
+#include "io/atomic_file.hpp"
+#include "io/checksum.hpp"
+#include "parallel/library_versions.hpp"
+#include "parallel/network_plugin.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+// Of the program that runs: two builds can have the same version and differ all the same.
+std::string program_checksum() {
+  constexpr int64_t kBlock = 4 << 20;
+  const io::File program = io::File::open_for_reading("/proc/self/exe");
+  io::StreamingChecksum sum;
+  std::vector<std::byte> block;
+  for (int64_t at = 0, size = program.size(); at < size; at += static_cast<int64_t>(block.size())) {
+    block.resize(static_cast<size_t>(std::min(kBlock, size - at)));
+    program.read(at, block);
+    sum.add(block);
+  }
+  return io::to_hex(sum.value());
+}
+
+std::string cuda_text(int version) {
+  return version == 0 ? std::string() : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+// What more than half of the hosts have; none: nobody can say which of them are wrong.
+std::optional<std::string> usual(size_t fact, const std::vector<std::vector<Fact>>& facts) {
+  std::map<std::string, size_t> counts;
+  for (const auto& of_host : facts) ++counts[of_host[fact].value];
+  for (const auto& [value, count] : counts) {
+    if (2 * count > facts.size()) return value;
+  }
+  return std::nullopt;
+}
+
+// Another value than `own` that some host has.
+std::string another(const std::string& own, size_t fact, const std::vector<std::vector<Fact>>& facts) {
+  for (const auto& of_host : facts) {
+    if (of_host[fact].value != own) return of_host[fact].value;
+  }
+  return own;
+}
+
+std::string shown(const std::string& value) { return value.empty() ? "none" : value; }
+
+}  // namespace
+
+std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, const FabricSurvey& fabric) {
+  const parallel::PluginSearch plugin =
+      parallel::find_libfabric_plugin(parallel::process_environment, system.plugin_files);
+  return {
+      {.what = "mpzero (checksum of the program)", .value = program_checksum()},
+      {.what = "CUDA runtime", .value = cuda_text(parallel::cuda_runtime_version())},
+      {.what = "NCCL", .value = parallel::nccl_version()},
+      {.what = "MPI", .value = parallel::mpi_version()},
+      {.what = "GPU", .value = gpus.gpus.empty() ? std::string() : gpus.gpus.front().name},
+      {.what = "libfabric", .value = fabric.version},
+      {.what = "NCCL's plugin", .value = plugin.plugin ? plugin.plugin->library : std::string()},
+      {.what = "GPU driver", .value = gpus.driver, .decisive = false},
+      {.what = "EFA driver",
+       .value = read_line(system.root / "sys/module/efa/version").value_or(""),
+       .decisive = false},
+      {.what = "kernel", .value = read_line(system.root / "proc/sys/kernel/osrelease").value_or(""), .decisive = false},
+      {.what = "instance type", .value = instance_type(system), .decisive = false},
+  };
+}
+
+std::string write_facts(const std::vector<Fact>& facts) {
+  auto list = nlohmann::json::array();
+  for (const Fact& fact : facts) list.push_back({fact.what, fact.value, fact.decisive});
+  return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::vector<Fact> read_facts(const std::string& text) {
+  try {
+    std::vector<Fact> facts;
+    for (const auto& fact : nlohmann::json::parse(text)) {
+      facts.push_back({.what = fact.at(0), .value = fact.at(1), .decisive = fact.at(2)});
+    }
+    return facts;
+  } catch (const nlohmann::json::exception& error) {
+    throw_failure("the versions of a host cannot be read: {}", error.what());
+  }
+}
+
+Finding compare_facts(size_t own, const std::vector<std::string>& hosts, const std::vector<std::vector<Fact>>& facts) {
+  constexpr const char* kCheck = "versions";
+  std::string differences;
+  bool decisive = false;
+  for (size_t i = 0; i < facts[own].size(); ++i) {
+    const Fact& fact = facts[own][i];
+    const std::string norm = usual(i, facts).value_or(another(fact.value, i, facts));
+    if (fact.value == norm) continue;
+    std::string where;
+    int many = 0;
+    for (size_t host = 0; host < hosts.size(); ++host) {
+      if (facts[host][i].value != norm) continue;
+      if (many++ == 0) where = hosts[host];
+    }
+    if (many > 1) where += fmt::format(" and {} more", many - 1);
+    differences += fmt::format("{}{} {} here, {} on {}", differences.empty() ? "" : "; ", fact.what, shown(fact.value),
+                               shown(norm), where);
+    decisive = decisive || fact.decisive;
+  }
+  constexpr const char* kRemedy = "start all nodes from one image, and share the folder of mpzero's build between them";
+  if (decisive) return failure(kCheck, differences, kRemedy);
+  if (!differences.empty()) return warning(kCheck, differences, kRemedy);
+  std::string list;
+  for (const Fact& fact : facts[own]) {
+    // The first is a checksum, which says nothing by itself.
+    if (fact.value.empty() || &fact == facts[own].data()) continue;
+    list += fmt::format("{}{} {}", list.empty() ? "" : ", ", fact.what, fact.value);
+  }
+  return ok(kCheck, hosts.size() > 1 ? fmt::format("the same on all {} hosts: {}", hosts.size(), list) : list);
+}
+
+}  // namespace mpzero::doctor

@@ -1,0 +1,347 @@
+#include "app/failure_report.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+namespace mpzero {
+namespace {
+
+using parallel::ChannelRecord;
+using parallel::CollectiveRecord;
+using parallel::CollectiveState;
+using State = RankRecord::State;
+
+std::string show_bytes(int64_t bytes) {
+  constexpr double kKibi = 1024;
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes) / kKibi;
+  for (const char* unit : {"KiB", "MiB"}) {
+    if (value < kKibi) return fmt::format("{:.1f} {}", value, unit);
+    value /= kKibi;
+  }
+  return fmt::format("{:.1f} GiB", value);
+}
+
+// "all_gather 12 of parameters (1.5 MiB)"
+std::string show(const std::string& channel, const CollectiveRecord& one) {
+  return fmt::format("{} {} of {} ({})", one.operation, one.sequence, channel, show_bytes(one.bytes));
+}
+
+const CollectiveRecord* find(const ChannelRecord& channel, int64_t sequence) {
+  for (const CollectiveRecord& one : channel.last) {
+    if (one.sequence == sequence) return &one;
+  }
+  return nullptr;
+}
+
+std::string ranks_in_words(const std::vector<RankRecord>& records, const std::vector<int>& ranks) {
+  constexpr size_t kNamed = 8;
+  std::vector<std::string> words;
+  for (size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) {
+    const RankIdentity& identity = records[static_cast<size_t>(ranks[i])].identity;
+    words.push_back(fmt::format("rank {} on {} (pid {})", identity.rank, identity.host, identity.pid));
+  }
+  if (ranks.size() > kNamed) words.push_back(fmt::format("{} more ranks", ranks.size() - kNamed));
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::vector<int> ranks_in(const std::vector<RankRecord>& records, State state) {
+  std::vector<int> ranks;
+  for (const RankRecord& record : records) {
+    if (record.state == state) ranks.push_back(record.identity.rank);
+  }
+  return ranks;
+}
+
+// How far a rank is in a channel, by one of three measures.
+using Measure = int64_t ChannelRecord::*;
+
+// A collective that some ranks have reached and others not.
+struct Lag {
+  std::vector<int> late;
+  std::string channel;
+  int64_t sequence = 0;
+  std::optional<CollectiveRecord> collective;  // as a rank that waits in it tells
+  double waited = -1;                          // seconds, by that rank
+};
+
+// The collective that has been waited for the longest among those that not all ranks have come to.
+std::optional<Lag> find_lag(const std::vector<RankRecord>& records, const std::set<int>& among, Measure measure) {
+  std::optional<Lag> worst;
+  const size_t channels = records[static_cast<size_t>(*among.begin())].status.channels.size();
+  for (size_t c = 0; c < channels; ++c) {
+    int64_t least = -1;
+    int64_t most = -1;
+    for (const int rank : among) {
+      const auto& theirs = records[static_cast<size_t>(rank)].status.channels;
+      if (c >= theirs.size()) continue;
+      const int64_t position = theirs[c].*measure;
+      least = least < 0 ? position : std::min(least, position);
+      most = std::max(most, position);
+    }
+    if (least == most) continue;
+    Lag lag{.late = {}, .channel = {}, .sequence = least + 1, .collective = std::nullopt};
+    for (const int rank : among) {
+      const auto& theirs = records[static_cast<size_t>(rank)].status.channels;
+      if (c >= theirs.size()) continue;
+      lag.channel = theirs[c].name;
+      if (theirs[c].*measure == least) {
+        lag.late.push_back(rank);
+      } else if (const CollectiveRecord* one = find(theirs[c], least + 1); one != nullptr) {
+        if (one->seconds > lag.waited) {
+          lag.collective = *one;
+          lag.waited = one->seconds;
+        }
+      }
+    }
+    if (!worst || lag.waited > worst->waited) worst = std::move(lag);
+  }
+  return worst;
+}
+
+std::string collective_in_words(const Lag& lag) {
+  if (lag.collective) return show(lag.channel, *lag.collective);
+  return fmt::format("collective {} of {}", lag.sequence, lag.channel);
+}
+
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+// What the others do while these ranks are gone, whose own last words may be a second old: the collective that has been
+// open for the longest.
+std::string awaited_by_others(const std::vector<RankRecord>& records, const std::vector<int>& gone) {
+  const CollectiveRecord* oldest = nullptr;
+  const ChannelRecord* channel = nullptr;
+  for (const RankRecord& record : records) {
+    if (contains(gone, record.identity.rank) || record.state == State::kLeft) continue;
+    for (const ChannelRecord& one : record.status.channels) {
+      const CollectiveRecord* open = find(one, one.completed + 1);
+      if (open != nullptr && (oldest == nullptr || open->seconds > oldest->seconds)) {
+        oldest = open;
+        channel = &one;
+      }
+    }
+  }
+  return oldest == nullptr ? "" : ", while others wait for it in " + show(channel->name, *oldest);
+}
+
+// Where these ranks must be, by the word of whoever has come the farthest.
+std::string where_all(const std::vector<RankRecord>& records, const std::vector<int>& gone) {
+  const RankRecord* farthest = &records[static_cast<size_t>(gone.front())];
+  for (const RankRecord& record : records) {
+    if (record.state == State::kLeft) continue;
+    const auto place = [](const RankRecord& one) { return std::pair(one.status.step, one.status.phase); };
+    if (place(record) > place(*farthest)) farthest = &record;
+  }
+  return describe(farthest->status.phase, farthest->status.step);
+}
+
+std::string where(const std::vector<RankRecord>& records, int rank) {
+  const RankStatus& status = records[static_cast<size_t>(rank)].status;
+  return describe(status.phase, status.step);
+}
+
+Verdict stuck(const std::vector<RankRecord>& records) {
+  double idle = 0;
+  std::set<int> all;
+  for (const RankRecord& record : records) {
+    if (record.state == State::kLeft) continue;
+    idle = std::max(idle, record.status.idle);
+    all.insert(record.identity.rank);
+  }
+  // Nobody is left to compare: blame none.
+  if (all.empty()) return {.ranks = {}, .reason = "the run stands still", .remedy = "start it again"};
+  const char* host_remedy =
+      "see with `py-spy dump --native` or gdb what the process does, and look at its machine's disks and memory";
+  const char* gpu_remedy = "look for Xid messages in dmesg and at nvidia-smi on that machine";
+  for (const Measure measure : {&ChannelRecord::queued, &ChannelRecord::started}) {
+    const std::optional<Lag> lag = find_lag(records, all, measure);
+    if (!lag) continue;
+    const bool on_gpu = measure == &ChannelRecord::started;
+    return {.ranks = lag->late,
+            .reason = fmt::format("{} {} not {} {}, {}, in which others have waited for {:.0f} s",
+                                  ranks_in_words(records, lag->late), lag->late.size() == 1 ? "has" : "have",
+                                  on_gpu ? "come on the GPU to" : "come to", collective_in_words(*lag),
+                                  where(records, lag->late.front()), lag->waited),
+            .remedy = on_gpu ? gpu_remedy : host_remedy};
+  }
+  if (const std::optional<Lag> lag = find_lag(records, all, &ChannelRecord::completed)) {
+    return {.ranks = lag->late,
+            .reason = fmt::format("{} came to {} with the others, {}, but did not finish it: the network or the GPU "
+                                  "stands still",
+                                  ranks_in_words(records, lag->late), collective_in_words(*lag),
+                                  where(records, lag->late.front())),
+            .remedy = "look at the network's counters and for Xid messages in dmesg on that machine"};
+  }
+  const int first = *all.begin();
+  std::string waits_in;
+  for (const ChannelRecord& channel : records[static_cast<size_t>(first)].status.channels) {
+    if (const CollectiveRecord* open = find(channel, channel.completed + 1); open != nullptr) {
+      waits_in = ", all ranks in " + show(channel.name, *open);
+      break;
+    }
+  }
+  if (all.size() == 1) {
+    return {.ranks = {first},
+            .reason = fmt::format("{} has stood still for {:.0f} s {}", ranks_in_words(records, {first}), idle,
+                                  where(records, first)),
+            .remedy = host_remedy};
+  }
+  return {.ranks = {},
+          .reason = fmt::format("nothing has moved on for {:.0f} s {}{}", idle, where(records, first), waits_in),
+          .remedy =
+              "give a longer --stuck_after if this may take so long; else look at the network between the "
+              "machines, and at the disks"};
+}
+
+// One rank's place without times, so that ranks at the same place read the same.
+std::string place(const RankRecord& record) {
+  constexpr size_t kShown = 3;
+  std::string text;
+  switch (record.state) {
+    case State::kLost:
+      text = "has ended; its last word came ";
+      break;
+    case State::kSilent:
+      text = "does not answer; its last word came ";
+      break;
+    case State::kLeft:
+      text = "has left in order; its last word came ";
+      break;
+    default:
+      break;
+  }
+  text += describe(record.status.phase, record.status.step);
+  for (const ChannelRecord& channel : record.status.channels) {
+    if (channel.queued == 0) continue;
+    text += fmt::format("\n      {}: {} asked for, {} completed", channel.name, channel.queued, channel.completed);
+    std::vector<std::string> last;
+    const size_t skip = channel.last.size() > kShown ? channel.last.size() - kShown : 0;
+    for (size_t i = 0; i < channel.last.size(); ++i) {
+      const CollectiveRecord& one = channel.last[i];
+      const bool is_open = one.sequence == channel.completed + 1;
+      if (i < skip && !is_open) continue;
+      const char* how = one.state == CollectiveState::kCompleted ? ""
+                        : one.state == CollectiveState::kStarted ? " WAITS"
+                                                                 : " queued";
+      last.push_back(fmt::format("{} {} {}{}", one.operation, one.sequence, show_bytes(one.bytes), how));
+    }
+    text += fmt::format("; last: {}", fmt::join(last, ", "));
+  }
+  return text;
+}
+
+std::string rank_list(const std::vector<int>& ranks) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t j = i;
+    while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1) ++j;
+    parts.push_back(i == j ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[j]));
+    i = j + 1;
+  }
+  return fmt::format("{}", fmt::join(parts, ","));
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+Verdict find_culprits(const std::vector<RankRecord>& records) {
+  if (std::vector<int> lost = ranks_in(records, State::kLost); !lost.empty()) {
+    const std::string others = awaited_by_others(records, lost);
+    return {.ranks = lost,
+            .reason = fmt::format("{} ended without a word {}{}", ranks_in_words(records, lost),
+                                  where_all(records, lost), others),
+            .remedy =
+                "look for the reason in that rank's last lines and, on its machine, in dmesg (out of memory, "
+                "Xid messages)"};
+  }
+  if (std::vector<int> silent = ranks_in(records, State::kSilent); !silent.empty()) {
+    const RankRecord& first = records[static_cast<size_t>(silent.front())];
+    return {.ranks = silent,
+            .reason = fmt::format("{} {} not answered for {:.0f} s {}{}", ranks_in_words(records, silent),
+                                  silent.size() == 1 ? "has" : "have", first.quiet, where_all(records, silent),
+                                  awaited_by_others(records, silent)),
+            .remedy = "the process is stopped, or its machine is down, out of memory or cut off: look at that machine"};
+  }
+  if (std::vector<int> failed = ranks_in(records, State::kFailed); !failed.empty()) {
+    const RankRecord& first = records[static_cast<size_t>(failed.front())];
+    std::string words = first.error;
+    while (!words.empty() && (words.back() == '.' || words.back() == '\n')) words.pop_back();
+    // Its peers fail because it did.
+    return {.ranks = {first.identity.rank},
+            .reason = fmt::format("rank {}: {} ({}, on {})", first.identity.rank, words,
+                                  where(records, first.identity.rank), first.identity.host),
+            .remedy = "look at that machine if it happens there again"};
+  }
+  return stuck(records);
+}
+
+std::string report_text(const Verdict& verdict, const std::vector<RankRecord>& records, const std::string& checkpoint,
+                        const std::string& ras) {
+  constexpr size_t kPlaces = 16;
+  std::string text = fmt::format("mpzero: error: {}; {}.\n", verdict.reason, verdict.remedy);
+  text += checkpoint.empty() ? "  No checkpoint was saved yet: the same command starts over.\n"
+                             : fmt::format("  The same command goes on from {}.\n", checkpoint);
+  std::vector<std::pair<std::string, std::vector<int>>> places;
+  for (const RankRecord& record : records) {
+    std::string here = place(record);
+    const auto same = std::find_if(places.begin(), places.end(), [&](const auto& one) { return one.first == here; });
+    if (same == places.end()) {
+      places.emplace_back(std::move(here), std::vector<int>{record.identity.rank});
+    } else {
+      same->second.push_back(record.identity.rank);
+    }
+  }
+  text += "  Where the ranks were:\n";
+  for (size_t i = 0; i < std::min(places.size(), kPlaces); ++i) {
+    const auto& [here, ranks] = places[i];
+    text += fmt::format("    rank {} ({}): {}\n", rank_list(ranks),
+                        records[static_cast<size_t>(ranks.front())].identity.host, here);
+  }
+  if (places.size() > kPlaces) text += fmt::format("    and {} more places\n", places.size() - kPlaces);
+  if (!ras.empty()) text += "  NCCL's RAS:\n" + ras;
+  return text;
+}
+
+std::string report_json(const Verdict& verdict, const std::vector<RankRecord>& records) {
+  std::vector<std::string> hosts;
+  for (const int rank : verdict.ranks) {
+    const std::string& host = records[static_cast<size_t>(rank)].identity.host;
+    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
+  }
+  int64_t step = 0;
+  for (const RankRecord& record : records) step = std::max(step, record.status.step);
+  const std::string restart = environment("SLURM_RESTART_COUNT");
+  const nlohmann::ordered_json json = {
+      {"time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
+                           fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())))},
+      {"job", environment("SLURM_JOB_ID")},
+      {"restart", std::atoi(restart.c_str())},
+      {"step", step},
+      {"reason", verdict.reason},
+      {"ranks", verdict.ranks},
+      {"hosts", hosts}};
+  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string latest_checkpoint(const std::filesystem::path& checkpoint_dir) {
+  std::ifstream file(checkpoint_dir / "latest");
+  std::string tag;
+  std::getline(file, tag);
+  return tag;
+}
+
+}  // namespace mpzero

@@ -1,0 +1,24 @@
+#include "app/liveness.hpp"
+
+#include "app/liveness_thread.hpp"
+
+namespace mpzero {
+
+Liveness::Liveness(parallel::MpiRuntime& mpi, const StopRequest& stop, Options options)
+    : thread_(std::make_unique<Thread>(mpi, stop, std::move(options))) {}
+
+Liveness::~Liveness() = default;
+
+const std::string& Liveness::warning() const { return thread_->warning; }
+void Liveness::enter(RunPhase phase, int64_t step) { thread_->enter(phase, step); }
+void Liveness::moved_on() { thread_->moved_on(); }
+parallel::FlightRecorder& Liveness::recorder() { return thread_->recorder; }
+void Liveness::failed(const std::string& error) { thread_->failed(error); }
+
+Liveness::Watch::Watch(Liveness& liveness, std::vector<parallel::Communicator*> communicators) : liveness_(liveness) {
+  liveness_.thread_->watch(std::move(communicators));
+}
+
+Liveness::Watch::~Watch() { liveness_.thread_->watch({}); }
+
+}  // namespace mpzero

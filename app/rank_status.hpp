@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "parallel/flight_recorder.hpp"
+
+namespace mpzero {
+
+// What a run does, for who waits for it.
+enum class RunPhase : uint8_t { kSetUp, kFirstStep, kTraining, kValidation, kCheckpoint, kEnding };
+
+// "in step 12", "while a checkpoint is written", …
+std::string describe(RunPhase phase, int64_t step);
+
+// Who a rank is.
+struct RankIdentity {
+  int rank = 0;
+  std::string host;     // Slurm's name of the node where there is one
+  std::string machine;  // the kernel's name of it
+  int64_t pid = 0;
+  int64_t started = 0;  // when the process was, in the kernel's clock ticks: tells it from a later one of the same pid
+  int port = 0;         // where it listens for other ranks
+  std::vector<std::string> addresses;  // IPv4, the likeliest first
+};
+
+// What one rank says of itself, each second.
+struct RankStatus {
+  int64_t step = 0;
+  RunPhase phase = RunPhase::kSetUp;
+  double idle = 0;     // seconds since anything moved on
+  double allowed = 0;  // seconds that it may stand still in this phase; 0: for ever
+  std::vector<parallel::ChannelRecord> channels;
+};
+
+void to_json(nlohmann::json& json, const RankIdentity& identity);
+void from_json(const nlohmann::json& json, RankIdentity& identity);
+void to_json(nlohmann::json& json, const RankStatus& status);
+void from_json(const nlohmann::json& json, RankStatus& status);
+
+// This process; addresses are those of its network interfaces.
+RankIdentity this_process(int rank, int port);
+// Ends the process if it still runs on this machine.
+void kill_process(const RankIdentity& identity);
+
+}  // namespace mpzero

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace mpzero::parallel {
+
+// Reads an environment variable; none where it is not set. Tests pass one of their own.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+
+inline std::optional<std::string> process_environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace mpzero::parallel {
+
+enum class CollectiveState : uint8_t {
+  kQueued,   // asked for; on a GPU, what comes before it on its streams is not done yet
+  kStarted,  // this rank's part has begun and waits for the other ranks, or for the network
+  kCompleted
+};
+
+// Work that was queued on a device.
+class DeviceWork {
+ public:
+  virtual ~DeviceWork() = default;
+  // Does not wait. From any thread; throws what the device failed with.
+  virtual CollectiveState state() const = 0;
+};
+
+struct CollectiveRecord {
+  int64_t sequence = 0;  // from 1, counted by each communicator: the same collective has the same number on every rank
+  std::string operation;
+  int64_t bytes = 0;  // of this rank's larger side
+  CollectiveState state = CollectiveState::kQueued;
+  double seconds = 0;  // since it was asked for
+};
+
+// The last collectives of one communicator on this rank.
+struct ChannelRecord {
+  std::string name;
+  int64_t queued = 0;                  // the sequence of the last one asked for; 0: none
+  int64_t started = 0;                 // of the last one that has started
+  int64_t completed = 0;               // of the last one that has completed
+  std::vector<CollectiveRecord> last;  // oldest first
+};
+
+// Remembers the last collectives of each communicator in ring buffers, so that a rank that stands still can say where.
+// Collectives of one communicator complete in their order.
+class FlightRecorder {
+ public:
+  // Whether what a communicator does shows that training goes on. A control plane that polls shows nothing.
+  enum class Shows : uint8_t { kProgress, kNothing };
+
+  // One communicator's collectives. begin() to device_work() belong to one thread.
+  class Channel {
+   public:
+    Channel(FlightRecorder& owner, std::string name, Shows shows);
+    Channel(const Channel&) = delete;
+    Channel& operator=(const Channel&) = delete;
+
+    // A collective is asked for. `operation` outlives the recorder. Returns its sequence number.
+    int64_t begin(const char* operation, int64_t bytes);
+    void complete(int64_t sequence);
+    // It has been queued on a device and completes later.
+    void queued_on_device(int64_t sequence, std::shared_ptr<const DeviceWork> work);
+
+   private:
+    friend class FlightRecorder;
+    struct Entry {
+      int64_t sequence = 0;
+      const char* operation = "";
+      int64_t bytes = 0;
+      std::chrono::steady_clock::time_point begun;
+      std::shared_ptr<const DeviceWork> work;  // until it is known to have completed
+    };
+    Entry& entry(int64_t sequence) { return ring_[static_cast<size_t>(sequence) % ring_.size()]; }
+    const Entry& entry(int64_t sequence) const { return ring_[static_cast<size_t>(sequence) % ring_.size()]; }
+    void poll();
+    ChannelRecord record(size_t count) const;
+    void event() const;
+
+    FlightRecorder& owner_;
+    std::string name_;
+    Shows shows_;
+    mutable std::mutex mutex_;
+    std::vector<Entry> ring_;
+    int64_t queued_ = 0;
+    int64_t started_ = 0;
+    int64_t completed_ = 0;
+  };
+
+  // A communicator's channel, for as long as the recorder lives.
+  Channel& channel(const std::string& name, Shows shows = Shows::kProgress);
+
+  // Sees how far devices are. From any thread; throws what a device failed with.
+  void poll();
+  // Every channel with its last `count` collectives, as of the last poll(). From any thread.
+  std::vector<ChannelRecord> records(size_t count) const;
+  // Grows whenever a collective that shows progress begins or is found completed.
+  int64_t events() const { return events_.load(std::memory_order_relaxed); }
+
+ private:
+  mutable std::mutex mutex_;  // of the list
+  std::deque<Channel> channels_;
+  std::atomic<int64_t> events_{0};
+};
+
+}  // namespace mpzero::parallel

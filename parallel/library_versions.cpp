@@ -1,0 +1,30 @@
+#include "parallel/library_versions.hpp"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <mpi.h>
+#include <nccl.h>
+
+namespace mpzero::parallel {
+
+std::string nccl_version() {
+  int version = 0;
+  if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string all(text, static_cast<size_t>(length));
+  // What follows is who built it and when.
+  return all.substr(0, all.find_first_of(",\n"));
+}
+
+int cuda_runtime_version() {
+  int version = 0;
+  return cudaRuntimeGetVersion(&version) == cudaSuccess ? version : 0;
+}
+
+}  // namespace mpzero::parallel

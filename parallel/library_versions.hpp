@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+namespace mpzero::parallel {
+
+// Of the libraries in this process.
+std::string nccl_version();  // "2.28.9"
+std::string mpi_version();   // "Open MPI v4.1.4"
+int cuda_runtime_version();  // 1000 * major + 10 * minor
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,63 @@
+#include "parallel/nccl_log.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "parallel/environment.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+// Makes NCCL read NCCL_DEBUG and its companions again with the next thing it has to say. Exported by NCCL, although no
+// longer part of its interface, so that it is looked up rather than linked.
+void reread_settings() {
+  using Reset = void();
+  void* reset = dlsym(RTLD_DEFAULT, "ncclResetDebugInit");
+  if (reset != nullptr) reinterpret_cast<Reset*>(reset)();
+}
+
+}  // namespace
+
+// NCCL's own words are the one account of its network that every release gives: the library has no call that names the
+// network of a communicator, and a plugin of ours between NCCL and aws-ofi-nccl would have to follow each version of
+// that interface. The file is in memory alone, so that nothing needs to be writable and nothing is left behind.
+NcclLog::NcclLog() : file_(memfd_create("nccl-log", MFD_CLOEXEC)) {
+  if (file_ < 0) throw_failure("memfd_create for NCCL's log failed: {}", std::strerror(errno));
+  const std::array<std::pair<std::string, std::string>, 3> settings = {
+      {{"NCCL_DEBUG", "INFO"},
+       {"NCCL_DEBUG_SUBSYS", "INIT,NET"},
+       {"NCCL_DEBUG_FILE", fmt::format("/proc/{}/fd/{}", getpid(), file_)}}};
+  for (const auto& [name, value] : settings) {
+    before_.emplace_back(name, process_environment(name));
+    setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
+  }
+  reread_settings();
+}
+
+NcclLog::~NcclLog() {
+  for (const auto& [name, value] : before_) {
+    value ? setenv(name.c_str(), value->c_str(), /*overwrite=*/1) : unsetenv(name.c_str());
+  }
+  reread_settings();
+  close(file_);
+}
+
+std::string NcclLog::text() const {
+  std::string text;
+  std::array<char, 4096> block;
+  while (true) {
+    const ssize_t bytes = pread(file_, block.data(), block.size(), static_cast<off_t>(text.size()));
+    if (bytes <= 0) return text;
+    text.append(block.data(), static_cast<size_t>(bytes));
+  }
+}
+
+}  // namespace mpzero::parallel

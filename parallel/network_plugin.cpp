@@ -1,0 +1,108 @@
+#include "parallel/network_plugin.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <strings.h>
+
+#include <memory>
+
+namespace mpzero::parallel {
+namespace {
+
+struct Unload {
+  void operator()(void* library) const { dlclose(library); }
+};
+
+// The name of the network that a plugin offers. Every release of NCCL's interface begins with it: a `const char* name`
+// at the head of a structure called ncclNetPlugin_v<release>.
+std::optional<std::string> read_net_name(void* library) {
+  constexpr int kNewestRelease = 20, kOldestRelease = 5;
+  for (int release = kNewestRelease; release >= kOldestRelease; --release) {
+    const void* net = dlsym(library, fmt::format("ncclNetPlugin_v{}", release).c_str());
+    if (net == nullptr) continue;
+    const char* name = *static_cast<const char* const*>(net);
+    if (name != nullptr) return name;
+  }
+  return std::nullopt;
+}
+
+// The plugin in `library`; otherwise `problem` says what is wrong with it, and stays as it is for a file that is not
+// there.
+std::optional<NetworkPlugin> open_plugin(const std::string& library, std::string& problem) {
+  const std::unique_ptr<void, Unload> handle(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
+  if (!handle) {
+    const char* words = dlerror();
+    const std::string reason = words == nullptr ? "unknown reason" : words;
+    const bool absent = reason.find(library + ": cannot open shared object file: No such file") != std::string::npos;
+    if (!absent) problem = fmt::format("{} cannot be loaded ({})", library, reason);
+    return std::nullopt;
+  }
+  const std::optional<std::string> name = read_net_name(handle.get());
+  if (!name) {
+    problem = fmt::format("{} is no network plugin of NCCL", library);
+    return std::nullopt;
+  }
+  if (!is_libfabric_net(*name)) {
+    problem = fmt::format("{} offers the network \"{}\", which is not libfabric's", library, *name);
+    return std::nullopt;
+  }
+  return NetworkPlugin{.library = library, .net_name = *name, .by_default = false};
+}
+
+}  // namespace
+
+bool is_libfabric_net(const std::string& net_name) {
+  for (const char* known : {"Libfabric", "AWS Libfabric", "OFI"}) {
+    if (strcasecmp(net_name.c_str(), known) == 0) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> usual_plugin_files() {
+  return {"libnccl-net-ofi.so",
+          "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu/libnccl-net.so",
+          "/opt/amazon/ofi-nccl/lib64/libnccl-net.so",
+          "/opt/amazon/ofi-nccl/lib/libnccl-net.so",
+          "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu/libnccl-net-ofi.so",
+          "/opt/amazon/ofi-nccl/lib64/libnccl-net-ofi.so",
+          "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so",
+          "/opt/aws-ofi-nccl/lib/libnccl-net.so",
+          "/opt/aws-ofi-nccl/install/lib/libnccl-net.so"};
+}
+
+PluginSearch find_libfabric_plugin(const Environment& environment, const std::vector<std::string>& files) {
+  PluginSearch search;
+  if (const auto named = environment("NCCL_NET_PLUGIN"); named && !named->empty()) {
+    if (strcasecmp(named->c_str(), "none") == 0) {
+      search.problem = "NCCL_NET_PLUGIN=none forbids plugins";
+      return search;
+    }
+    // NCCL takes several names, and short forms of them.
+    for (size_t begin = 0; begin <= named->size() && !search.plugin;) {
+      const size_t end = std::min(named->find(',', begin), named->size());
+      const std::string word = named->substr(begin, end - begin);
+      search.plugin = open_plugin(word, search.problem);
+      if (!search.plugin) search.plugin = open_plugin(fmt::format("libnccl-net-{}.so", word), search.problem);
+      begin = end + 1;
+    }
+    if (search.plugin) {
+      search.plugin->by_default = true;
+    } else if (search.problem.empty()) {
+      search.problem = fmt::format("NCCL_NET_PLUGIN={} names a library that the loader does not find", *named);
+    }
+    return search;
+  }
+  search.plugin = open_plugin("libnccl-net.so", search.problem);
+  if (search.plugin) {
+    search.plugin->by_default = true;
+    return search;
+  }
+  for (const std::string& file : files) {
+    search.plugin = open_plugin(file, search.problem);
+    if (search.plugin) return search;
+  }
+  if (search.problem.empty()) search.problem = "no libnccl-net.so was found";
+  return search;
+}
+
+}  // namespace mpzero::parallel

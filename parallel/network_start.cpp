@@ -1,0 +1,109 @@
+#include "parallel/network_start.hpp"
+
+#include <ATen/ops/ones.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <strings.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.hpp"
+#include "parallel/deadline.hpp"
+#include "parallel/environment.hpp"
+#include "parallel/nccl_communicator.hpp"
+#include "parallel/nccl_log.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+// NCCL connects to its peers with the first collective, and only then says over what.
+void talk_once(MpiRuntime& mpi) {
+  NcclCommunicator communicator(mpi, NcclEngine::kKernels);
+  const at::Tensor one = at::ones({1}, at::TensorOptions().dtype(at::kFloat).device(at::kCUDA));
+  communicator.all_reduce_sum(one)->wait();
+  c10::cuda::device_synchronize();
+}
+
+// One sentence for what NCCL's log says of a start that failed for lack of a network; none for any other failure.
+std::optional<std::string> explain_failure(const std::string& log, const NetworkPlan& plan, const std::string& host) {
+  if (log.find("Failed to initialize any NET plugin") == std::string::npos) return std::nullopt;
+  const std::string reason = parse_network_failure(log);
+  const bool efa = plan.proof == NetworkPlan::Proof::kEfa;
+  return fmt::format(
+      "NCCL could not start {} on {}{}: {}", efa ? "EFA" : "its network", host,
+      reason.empty() ? "" : fmt::format(" ({})", reason),
+      efa ? "`fi_info -p efa` must list the devices there, and the security group must allow all traffic "
+            "to itself; `mpzero doctor` looks at each part, --network socket does without EFA"
+          : "NCCL_NET names a network that is not there; unset it");
+}
+
+}  // namespace
+
+std::vector<NetworkProof> prove_network(const NetworkPlan& plan, MpiRuntime& mpi, std::chrono::seconds patience) {
+  const std::string host = look_at_network(process_environment).host;
+  NetworkProof own;
+  {
+    const NcclLog log;
+    const Deadline deadline(patience, [&] {
+      return fmt::format(
+          "rank {}: NCCL on {} has had no answer over \"{}\" for {} s: the security group must allow all traffic to "
+          "and "
+          "from itself, and every node must reach every other; `mpzero doctor` looks at each part",
+          mpi.rank(), host, parse_network_proof(log.text()).net, patience.count());
+    });
+    try {
+      talk_once(mpi);
+    } catch (const Failure& error) {
+      if (const auto sentence = explain_failure(log.text(), plan, host)) throw Failure(*sentence, error.scope());
+      throw;
+    }
+    own = parse_network_proof(log.text());
+  }
+  run_on_all_ranks(mpi, [&] {
+    if (const std::string missing = missing_proof(plan, own, host); !missing.empty()) throw Failure(missing);
+  });
+  std::vector<NetworkProof> proofs;
+  for (const std::string& text : mpi.all_gather(write_network_proof(own))) proofs.push_back(read_network_proof(text));
+  return proofs;
+}
+
+std::string describe_network(const std::vector<NetworkProof>& proofs) {
+  const NetworkProof& first = proofs.front();
+  std::string line = "Network: " + (first.net.empty() ? "not named by NCCL" : first.net);
+  if (!first.plugin.empty()) line += fmt::format(" ({})", first.plugin);
+  if (!first.provider.empty()) line += fmt::format(", provider {}, {} devices", first.provider, first.devices);
+  const auto others = std::count_if(proofs.begin(), proofs.end(), [&](const NetworkProof& proof) {
+    return proof.net != first.net || proof.provider != first.provider;
+  });
+  if (others > 0) return line + fmt::format(" on rank 0, another on {} of {} ranks", others, proofs.size());
+  const auto direct =
+      std::count_if(proofs.begin(), proofs.end(), [](const NetworkProof& proof) { return proof.gpu_direct == true; });
+  const auto silent = std::count_if(proofs.begin(), proofs.end(), [](const auto& proof) { return !proof.gpu_direct; });
+  if (direct == static_cast<long>(proofs.size())) {
+    line += fmt::format(", GPUDirect RDMA on all {} ranks", direct);
+  } else if (silent < static_cast<long>(proofs.size())) {
+    line += fmt::format(", GPUDirect RDMA on {} of {} ranks", direct, proofs.size());
+  }
+  return line;
+}
+
+std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::vector<NetworkProof>& proofs) {
+  std::vector<std::string> warnings;
+  const NetworkProof& first = proofs.front();
+  if (strcasecmp(first.net.c_str(), "Socket") == 0) {
+    warnings.emplace_back(
+        plan.proof == NetworkPlan::Proof::kSocket
+            ? "NCCL runs over TCP, as --network socket asks for; over EFA a ZeRO-3 step was measured 2.2 "
+              "times as fast"
+            : "NCCL runs over TCP, since no node has an EFA device; over EFA a ZeRO-3 step was measured "
+              "2.2 times as fast (docs/ec2.md says how to get it)");
+  } else if (plan.proof == NetworkPlan::Proof::kEfa &&
+             std::any_of(proofs.begin(), proofs.end(), [](const auto& proof) { return proof.gpu_direct == false; })) {
+    warnings.emplace_back(
+        "EFA is used, but not every rank's GPU reaches it directly (no GPUDirect RDMA), so that data pass through host "
+        "memory; docs/ec2.md lists the instance types that have it");
+  }
+  return warnings;
+}
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,130 @@
+// A stand-in for libnvidia-ml.so.1: what MPZERO_FAKE_NVML says, e.g. "gpus=2 throttle=64 temperature=85", is what all
+// its GPUs have; "sick=1" keeps the other faults to that GPU. Written from NVML's documentation, apart from the
+// program's own declarations.
+
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <string>
+
+namespace {
+
+constexpr int kSuccess = 0, kNotSupported = 3, kUnknownError = 999;
+
+std::string setting(const std::string& key, const std::string& otherwise) {
+  const char* all = std::getenv("MPZERO_FAKE_NVML");
+  std::istringstream words(all == nullptr ? "" : all);
+  std::string word;
+  while (words >> word) {
+    if (word.rfind(key + "=", 0) == 0) return word.substr(key.size() + 1);
+  }
+  return otherwise;
+}
+
+long number(const std::string& key, long otherwise) { return std::stol(setting(key, std::to_string(otherwise))); }
+
+struct Gpu {
+  long index;
+};
+Gpu gpus[16];
+
+// A fault of the GPUs that are sick: all, unless one is named.
+long fault(void* device, const std::string& key, long healthy) {
+  const long sick = number("sick", -1);
+  return sick >= 0 && static_cast<Gpu*>(device)->index != sick ? healthy : number(key, healthy);
+}
+
+int copy(const std::string& text, char* out, unsigned length) {
+  if (text.size() + 1 > length) return kUnknownError;
+  std::memcpy(out, text.c_str(), text.size() + 1);
+  return kSuccess;
+}
+
+}  // namespace
+
+extern "C" {
+
+int nvmlInit_v2() { return static_cast<int>(number("init", kSuccess)); }
+int nvmlShutdown() { return kSuccess; }
+const char* nvmlErrorString(int) { return "Driver/library version mismatch"; }
+int nvmlSystemGetDriverVersion(char* text, unsigned length) {
+  return copy(setting("driver", "580.95.05"), text, length);
+}
+int nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  *version = static_cast<int>(number("cuda", 13000));
+  return kSuccess;
+}
+int nvmlDeviceGetCount_v2(unsigned* count) {
+  *count = static_cast<unsigned>(number("gpus", 8));
+  return kSuccess;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
+  if (number("lost", -1) == static_cast<long>(index)) return 15;  // NVML_ERROR_GPU_IS_LOST
+  gpus[index].index = index;
+  *device = &gpus[index];
+  return kSuccess;
+}
+int nvmlDeviceGetName(void*, char* text, unsigned length) { return copy("NVIDIA-H100", text, length); }
+int nvmlDeviceGetTemperature(void* device, int sensor, unsigned* celsius) {
+  if (sensor != 0) return kNotSupported;
+  *celsius = static_cast<unsigned>(fault(device, "temperature", 35));
+  return kSuccess;
+}
+int nvmlDeviceGetTemperatureThreshold(void*, int kind, unsigned* celsius) {
+  if (kind != 1) return kNotSupported;
+  *celsius = 87;
+  return kSuccess;
+}
+int nvmlDeviceGetClockInfo(void* device, int kind, unsigned* mhz) {
+  if (kind != 1) return kNotSupported;
+  *mhz = static_cast<unsigned>(fault(device, "clock", 1980));
+  return kSuccess;
+}
+int nvmlDeviceGetMaxClockInfo(void*, int, unsigned* mhz) {
+  *mhz = 1980;
+  return kSuccess;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
+  *reasons = static_cast<unsigned long long>(fault(device, "throttle", 1));
+  return kSuccess;
+}
+int nvmlDeviceGetEccMode(void* device, int* current, int* pending) {
+  *current = *pending = static_cast<int>(fault(device, "ecc", 1));
+  return kSuccess;
+}
+int nvmlDeviceGetTotalEccErrors(void* device, int error, int counter, unsigned long long* count) {
+  if (error != 1 || counter != 0) return kNotSupported;
+  *count = static_cast<unsigned long long>(fault(device, "uncorrected", 0));
+  return kSuccess;
+}
+int nvmlDeviceGetRemappedRows(void* device, unsigned* corrected, unsigned* uncorrected, unsigned* pending,
+                              unsigned* failed) {
+  *corrected = *uncorrected = 0;
+  *pending = static_cast<unsigned>(fault(device, "rows_pending", 0));
+  *failed = static_cast<unsigned>(fault(device, "rows_failed", 0));
+  return kSuccess;
+}
+int nvmlDeviceGetCurrPcieLinkWidth(void* device, unsigned* width) {
+  *width = static_cast<unsigned>(fault(device, "pcie", 16));
+  return kSuccess;
+}
+int nvmlDeviceGetMaxPcieLinkWidth(void*, unsigned* width) {
+  *width = 16;
+  return kSuccess;
+}
+int nvmlDeviceGetCurrPcieLinkGeneration(void*, unsigned* generation) {
+  *generation = 1;
+  return kSuccess;
+}
+int nvmlDeviceGetMaxPcieLinkGeneration(void*, unsigned* generation) {
+  *generation = 5;
+  return kSuccess;
+}
+int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* memory) {
+  memory[0] = 80ULL << 30;
+  memory[2] = static_cast<unsigned long long>(fault(device, "used_gib", 0)) << 30;
+  memory[1] = memory[0] - memory[2];
+  return kSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,142 @@
+#include <sys/stat.h>
+
+#include "app/doctor/doctor.hpp"
+#include "app/doctor/host.hpp"
+#include "app/doctor/storage.hpp"
+#include "tests/app/doctor/doctor_checks.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+void healthy(const FakeRoot& root) {
+  root.write("proc/self/limits",
+             "Limit                     Soft Limit           Hard Limit           Units     \n"
+             "Max open files            65536                1048576              files     \n"
+             "Max locked memory         unlimited            unlimited            bytes     \n");
+  root.write("proc/meminfo", "MemTotal: 1000000000 kB\nMemAvailable: 900000000 kB\n");
+}
+
+std::vector<Finding> look(const FakeRoot& root, const Job& job, bool gpus, bool rdma) {
+  return check_host(root.system(), job, gpus, rdma);
+}
+
+const Job kJob = {.local_ranks = 8, .world_size = 16, .hosts = 2};
+
+}  // namespace
+
+TEST_CASE("a healthy host passes") {
+  const FakeRoot root;
+  healthy(root);
+  for (const Finding& finding : look(root, kJob, true, true)) {
+    INFO(finding.check << ": " << finding.message);
+    CHECK(finding.status == Status::kOk);
+  }
+}
+
+TEST_CASE("little lockable memory fails with EFA and is a warning without") {
+  const FakeRoot root;
+  healthy(root);
+  root.write("proc/self/limits", "Max locked memory         65536                65536                bytes     \n");
+  const Finding with = find(look(root, kJob, true, true), "memlock");
+  CHECK(with.status == Status::kFailure);
+  CHECK(with.message == "64 KiB may be locked, and EFA and InfiniBand lock what they send and receive");
+  CHECK(find(look(root, kJob, false, false), "memlock").status == Status::kWarning);
+  root.write("proc/self/limits", "Max locked memory         8388608              8388608              bytes     \n");
+  CHECK(find(look(root, kJob, true, false), "memlock").status == Status::kOk);
+  CHECK(find(look(root, kJob, true, true), "memlock").status == Status::kFailure);
+}
+
+TEST_CASE("few open files matter when there are many ranks") {
+  const FakeRoot root;
+  healthy(root);
+  root.write("proc/self/limits", "Max open files            1024                 1048576              files     \n");
+  CHECK(find(look(root, kJob, true, false), "open_files").status == Status::kOk);
+  const Job large = {.local_ranks = 8, .world_size = 512, .hosts = 64};
+  CHECK(find(look(root, large, true, false), "open_files").status == Status::kWarning);
+}
+
+TEST_CASE("shared memory that is missing is a failure") {
+  const FakeRoot root;
+  healthy(root);
+  CHECK(find(look(root, kJob, true, true), "shared_memory").status == Status::kOk);
+  std::filesystem::remove(root.path() / "dev/shm");
+  CHECK(find(look(root, kJob, true, true), "shared_memory").status == Status::kFailure);
+}
+
+TEST_CASE("host memory is what the machine and the job's control group leave") {
+  const FakeRoot root;
+  healthy(root);
+  root.write("proc/meminfo", "MemTotal: 1000000000 kB\nMemAvailable: 100000000 kB\n");
+  CHECK(find(look(root, kJob, true, true), "host_memory").status == Status::kWarning);
+  root.write("proc/self/cgroup", "0::/job\n");
+  root.write("sys/fs/cgroup/job/memory.max", "600000000\n");
+  root.write("sys/fs/cgroup/job/memory.current", "100000000\n");
+  CHECK(find(look(root, kJob, true, true), "host_memory").status == Status::kFailure);
+}
+
+TEST_CASE("a governor that holds the frequency down is found, Intel's own way of saving is not") {
+  const FakeRoot root;
+  healthy(root);
+  root.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
+  root.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq\n");
+  CHECK(find(look(root, kJob, true, true), "cpu_frequency").status == Status::kWarning);
+  root.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "intel_pstate\n");
+  CHECK(find(look(root, kJob, true, true), "cpu_frequency").status == Status::kOk);
+}
+
+TEST_CASE("names are looked up, and the host that is to blame is blamed") {
+  const std::string lookups = look_up_names({"localhost", "no-such-host.invalid"});
+  CHECK((lookups == "lu" || lookups == "nn"));
+
+  const std::vector<std::string> hosts = {"a", "b", "c"};
+  for (size_t own = 0; own < 3; ++own) {
+    CHECK(find({judge_names(own, hosts, {"lff", "fff", "fff"})}, "host_names").status == Status::kOk);
+  }
+  // Nobody knows b.
+  CHECK(judge_names(0, hosts, {"fuf", "fuf", "fuf"}).status == Status::kOk);
+  CHECK(judge_names(1, hosts, {"fuf", "fuf", "fuf"}).message == "no host knows the address of b");
+  // c knows nobody but itself.
+  CHECK(judge_names(0, hosts, {"fff", "fff", "uuf"}).status == Status::kOk);
+  CHECK(judge_names(2, hosts, {"fff", "fff", "uuf"}).message == "a, b has no address here");
+  CHECK(judge_names(0, hosts, {"flf", "fff", "fff"}).message == "b is a loopback address here");
+  CHECK(judge_names(2, hosts, {"fff", "fff", "nnn"}).status == Status::kFailure);
+  CHECK(judge_names(0, {"a"}, {"u"}).status == Status::kWarning);
+}
+
+TEST_CASE("the checkpoint folder is written to, and nothing stays") {
+  const FakeRoot root;
+  const std::filesystem::path folder = root.path() / "checkpoints/of/a/run";
+  const std::vector<Finding> quick = check_storage(folder, 0);
+  CHECK(find(quick, "checkpoint_write").message == "can be written");
+  const std::vector<Finding> timed = check_storage(folder, 8 << 20);
+  CHECK_THAT(find(timed, "checkpoint_write").message, Catch::Contains("GB/s (8 MiB in "));
+  CHECK_FALSE(std::filesystem::exists(root.path() / "checkpoints"));
+  CHECK(check_storage("/proc/1", 0).back().status == Status::kFailure);
+}
+
+TEST_CASE("clocks that differ") {
+  CHECK(check_clock(0.01).status == Status::kOk);
+  CHECK(check_clock(-2).status == Status::kWarning);
+  CHECK(check_clock(90).status == Status::kFailure);
+  CHECK(check_clock(90).message == "+90.000 s against the first host");
+}
+
+TEST_CASE("tasks of Slurm that do not find each other") {
+  using Variables = std::vector<std::pair<std::string, std::string>>;
+  const auto environment = [](const Variables& variables) -> parallel::Environment {
+    return [variables](const std::string& name) -> std::optional<std::string> {
+      for (const auto& [known, value] : variables) {
+        if (known == name) return value;
+      }
+      return std::nullopt;
+    };
+  };
+  CHECK(check_launch(environment({{"SLURM_STEP_NUM_TASKS", "16"}}), 1).status == Status::kFailure);
+  CHECK(check_launch(environment({{"SLURM_STEP_NUM_TASKS", "16"}}), 16).status == Status::kOk);
+  CHECK(check_launch(environment({{"SLURM_STEP_NUM_TASKS", "1"}}), 1).status == Status::kOk);
+  CHECK(check_launch(environment({{"SLURM_STEP_NUM_TASKS", "2"}, {"OMPI_COMM_WORLD_SIZE", "1"}}), 1).status ==
+        Status::kOk);
+  CHECK(check_launch(environment({}), 1).status == Status::kOk);
+}
+
+}  // namespace mpzero::doctor

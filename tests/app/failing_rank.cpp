@@ -1,0 +1,58 @@
+// failing_rank error|hang|leave|mistake RANK SECONDS FOLDER: ranks that sum numbers again and again, watched as in
+// training. At the tenth sum RANK meets an error, or sleeps for ever while its heartbeat goes on, or all leave in
+// order; with a mistake it ends before the first sum as a user's mistake does. For tests/e2e/test_failures.py.
+
+#include <ATen/ops/ones.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "app/liveness.hpp"
+#include "app/stop_request.hpp"
+#include "base/error.hpp"
+#include "parallel/mpi_communicator.hpp"
+#include "parallel/recorded_communicator.hpp"
+
+namespace mpzero {
+namespace {
+
+int run(parallel::MpiRuntime& mpi, const std::string& what, int which, double stuck_after, const char* folder) {
+  constexpr int kSums = 10;
+  const StopRequest stop;
+  Liveness liveness(mpi, stop, {.checkpoint_dir = folder, .stuck_after = stuck_after, .device = at::kCPU});
+  parallel::RecordedCommunicator sums(std::make_unique<parallel::MpiCommunicator>(mpi),
+                                      liveness.recorder().channel("sums"));
+  const Liveness::Watch watch(liveness, {&sums});
+  const at::Tensor numbers = at::ones({1000});
+  if (what == "mistake") {
+    if (mpi.rank() == which) throw UserError("a mistake of the user's");
+    sums.all_reduce_sum(numbers)->wait();
+  }
+  for (int step = 1; step < kSums; ++step) {
+    liveness.enter(RunPhase::kTraining, step);
+    sums.all_reduce_sum(numbers)->wait();
+  }
+  liveness.enter(RunPhase::kTraining, kSums);
+  if (what == "leave") return EXIT_SUCCESS;
+  if (mpi.rank() == which) {
+    if (what == "error") liveness.failed("the disk has said something odd.");
+    std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+  sums.all_reduce_sum(numbers)->wait();
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace mpzero
+
+int main(int argc, char** argv) {
+  mpzero::parallel::MpiRuntime mpi(&argc, &argv);
+  if (argc != 5) return EXIT_FAILURE;
+  try {
+    return mpzero::run(mpi, argv[1], std::atoi(argv[2]), std::atof(argv[3]), argv[4]);
+  } catch (const mpzero::Error& error) {
+    mpi.abort(error.exit_code());
+  }
+}

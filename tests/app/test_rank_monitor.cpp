@@ -1,0 +1,232 @@
+#include <nlohmann/json.hpp>
+
+#include "app/rank_monitor.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+using State = RankRecord::State;
+using parallel::CollectiveState;
+
+constexpr double kSilentAfter = 10;
+
+RankMonitor::Time at(double seconds) {
+  return RankMonitor::Time() +
+         std::chrono::duration_cast<RankMonitor::Clock::duration>(std::chrono::duration<double>(1000 + seconds));
+}
+
+std::vector<RankIdentity> identities(int count) {
+  std::vector<RankIdentity> ranks;
+  for (int rank = 0; rank < count; ++rank) {
+    ranks.push_back({.rank = rank,
+                     .host = "node" + std::to_string(rank / 2),
+                     .machine = "node" + std::to_string(rank / 2),
+                     .pid = 100 + rank,
+                     .started = 1,
+                     .port = 1,
+                     .addresses = {}});
+  }
+  return ranks;
+}
+
+// A rank that has been in this collective for `waited` seconds, on a GPU that came to `started`.
+RankStatus in_collective(int64_t queued, int64_t started, int64_t completed, double waited, double allowed = 60) {
+  parallel::ChannelRecord channel{
+      .name = "gradients", .queued = queued, .started = started, .completed = completed, .last = {}};
+  for (int64_t sequence = std::max<int64_t>(1, completed); sequence <= queued; ++sequence) {
+    channel.last.push_back({.sequence = sequence,
+                            .operation = "reduce_scatter",
+                            .bytes = 3 << 20,
+                            .state = sequence <= completed ? CollectiveState::kCompleted
+                                     : sequence <= started ? CollectiveState::kStarted
+                                                           : CollectiveState::kQueued,
+                            .seconds = waited});
+  }
+  return {.step = 12, .phase = RunPhase::kTraining, .idle = waited, .allowed = allowed, .channels = {channel}};
+}
+
+struct Fixture {
+  explicit Fixture(int count) : monitor(identities(count), kSilentAfter, at(0)), count(count) {}
+  void all_say(const RankStatus& status, double when) {
+    for (int rank = 0; rank < count; ++rank) monitor.heard(rank, status, at(when));
+  }
+  RankMonitor monitor;
+  int count;
+};
+
+}  // namespace
+
+TEST_CASE("Ranks that answer and move on are no alarm") {
+  Fixture fixture(3);
+  for (int second = 0; second < 100; ++second) {
+    fixture.all_say(in_collective(second + 2, second + 1, second, 1), second);
+    CHECK_FALSE(fixture.monitor.alarmed(at(second + 0.9)));
+  }
+}
+
+TEST_CASE("A lost rank ends the run within a second, and is named with what the others wait in") {
+  Fixture fixture(4);
+  fixture.all_say(in_collective(8, 8, 7, 0.5), 1);
+  fixture.monitor.lost(2);
+  CHECK_FALSE(fixture.monitor.concluded(at(1.1)));
+  REQUIRE(fixture.monitor.concluded(at(2.1)));
+  const Verdict verdict = find_culprits(fixture.monitor.records());
+  CHECK(verdict.ranks == std::vector<int>{2});
+  CHECK_THAT(verdict.reason,
+             Catch::Contains("rank 2 on node1 (pid 102) ended without a word in step 12, while others wait for it in "
+                             "reduce_scatter 8 of gradients (3.0 MiB)"));
+}
+
+TEST_CASE("A silent rank counts as stopped after its time, unless it speaks again") {
+  Fixture fixture(2);
+  fixture.all_say(in_collective(3, 3, 2, 0), 0);
+  const auto rank_0_says = [&](double when) { fixture.monitor.heard(0, in_collective(3, 3, 2, when), at(when)); };
+  rank_0_says(9);
+  CHECK_FALSE(fixture.monitor.alarmed(at(9.5)));
+  rank_0_says(11);
+  CHECK(fixture.monitor.alarmed(at(11)));
+  fixture.monitor.heard(1, in_collective(4, 4, 3, 0), at(11.5));
+  CHECK_FALSE(fixture.monitor.alarmed(at(12)));
+  for (int second = 12; second < 25; ++second) rank_0_says(second);
+  CHECK(fixture.monitor.alarmed(at(24)));
+  rank_0_says(26.6);
+  REQUIRE(fixture.monitor.concluded(at(26.6)));
+  const Verdict verdict = find_culprits(fixture.monitor.records());
+  CHECK(verdict.ranks == std::vector<int>{1});
+  CHECK_THAT(verdict.reason, Catch::Contains("rank 1 on node0 (pid 101) has not answered for 15 s in step 12"));
+}
+
+TEST_CASE("A monitor that slept itself blames nobody for its own silence") {
+  Fixture fixture(2);
+  fixture.all_say(in_collective(3, 3, 2, 0), 0);
+  fixture.monitor.slept(at(500));
+  CHECK_FALSE(fixture.monitor.alarmed(at(501)));
+}
+
+TEST_CASE("Ranks that leave in order are not lost") {
+  Fixture fixture(2);
+  fixture.monitor.left(1);
+  fixture.monitor.lost(1);
+  fixture.monitor.heard(0, {}, at(20));
+  CHECK_FALSE(fixture.monitor.alarmed(at(21)));
+  CHECK(fixture.monitor.all_gone_but(0));
+  CHECK_FALSE(fixture.monitor.all_gone_but(1));
+}
+
+TEST_CASE("The loss of a rank explains the errors that its peers meet") {
+  Fixture fixture(3);
+  fixture.all_say(in_collective(3, 3, 2, 1), 1);
+  fixture.monitor.failed(0, "MPI_Allreduce failed: a peer is gone", at(1));
+  CHECK(fixture.monitor.alarmed(at(1)));
+  fixture.monitor.lost(1);
+  CHECK(find_culprits(fixture.monitor.records()).ranks == std::vector<int>{1});
+}
+
+TEST_CASE("An error is reported in its rank's words") {
+  Fixture fixture(3);
+  fixture.all_say(in_collective(3, 3, 2, 1), 1);
+  fixture.monitor.failed(2, "CUDA error: an illegal memory access was encountered.\n", at(1));
+  const Verdict verdict = find_culprits(fixture.monitor.records());
+  CHECK(verdict.ranks == std::vector<int>{2});
+  CHECK(verdict.reason == "rank 2: CUDA error: an illegal memory access was encountered (in step 12, on node1)");
+}
+
+TEST_CASE("A run that stands still is measured by the longest time that any rank may take") {
+  Fixture fixture(2);
+  fixture.all_say(in_collective(3, 3, 2, 70), 1);
+  CHECK(fixture.monitor.alarmed(at(1)));
+  fixture.monitor.heard(1, in_collective(2, 2, 2, 70, /*allowed=*/180), at(2));
+  CHECK_FALSE(fixture.monitor.alarmed(at(2)));
+  fixture.all_say(in_collective(3, 3, 2, 1000, /*allowed=*/0), 3);
+  CHECK_FALSE(fixture.monitor.alarmed(at(3)));
+}
+
+TEST_CASE("The rank that has not asked for what others wait in holds them up") {
+  Fixture fixture(4);
+  fixture.all_say(in_collective(20, 20, 19, 65), 1);
+  fixture.monitor.heard(3, in_collective(19, 19, 19, 65), at(1));
+  const Verdict verdict = find_culprits(fixture.monitor.records());
+  CHECK(verdict.ranks == std::vector<int>{3});
+  CHECK(verdict.reason ==
+        "rank 3 on node1 (pid 103) has not come to reduce_scatter 20 of gradients (3.0 MiB), in step "
+        "12, in which others have waited for 65 s");
+}
+
+TEST_CASE("Where all have asked, the GPU that has not come there holds the others up") {
+  Fixture fixture(3);
+  fixture.all_say(in_collective(30, 20, 19, 65), 1);
+  fixture.monitor.heard(1, in_collective(30, 19, 19, 65), at(1));
+  const Verdict verdict = find_culprits(fixture.monitor.records());
+  CHECK(verdict.ranks == std::vector<int>{1});
+  CHECK_THAT(verdict.reason, Catch::Contains("has not come on the GPU to reduce_scatter 20 of gradients"));
+}
+
+TEST_CASE("Where all are in the same collective and one alone does not finish it, it is named") {
+  Fixture fixture(3);
+  fixture.all_say(in_collective(20, 20, 20, 65), 1);
+  fixture.monitor.heard(1, in_collective(20, 20, 19, 65), at(1));
+  const Verdict verdict = find_culprits(fixture.monitor.records());
+  CHECK(verdict.ranks == std::vector<int>{1});
+  CHECK_THAT(verdict.reason, Catch::Contains("did not finish it"));
+}
+
+TEST_CASE("Where all wait alike nobody is blamed, and the collective is named") {
+  Fixture fixture(3);
+  fixture.all_say(in_collective(20, 20, 19, 65), 1);
+  const Verdict verdict = find_culprits(fixture.monitor.records());
+  CHECK(verdict.ranks.empty());
+  CHECK(verdict.reason ==
+        "nothing has moved on for 65 s in step 12, all ranks in reduce_scatter 20 of gradients (3.0 MiB)");
+}
+
+TEST_CASE("A report for people has the verdict first, and ranks at the same place together") {
+  Fixture fixture(6);
+  fixture.all_say(in_collective(20, 20, 19, 65), 1);
+  fixture.monitor.heard(3, in_collective(19, 19, 19, 65), at(1));
+  const auto& records = fixture.monitor.records();
+  const Verdict verdict = find_culprits(records);
+  const std::string text = report_text(verdict, records, "checkpoints/tiny-10steps", "    all is bad\n");
+  CHECK(text.rfind("mpzero: error: " + verdict.reason + "; ", 0) == 0);
+  CHECK_THAT(text, Catch::Contains("The same command goes on from checkpoints/tiny-10steps.\n"));
+  CHECK_THAT(text,
+             Catch::Contains("    rank 0-2,4-5 (node0): in step 12\n      gradients: 20 asked for, 19 completed; last: "
+                             "reduce_scatter 19 3.0 MiB, reduce_scatter 20 3.0 MiB WAITS\n"));
+  CHECK_THAT(text, Catch::Contains("    rank 3 (node1): in step 12\n      gradients: 19 asked for, 19 completed"));
+  CHECK_THAT(text, Catch::Contains("NCCL's RAS:\n    all is bad\n"));
+  CHECK_THAT(report_text(verdict, records, "", ""), Catch::Contains("No checkpoint was saved yet"));
+}
+
+TEST_CASE("failure.json names ranks, and each of their hosts once") {
+  Fixture fixture(4);
+  fixture.all_say(in_collective(3, 3, 2, 1), 1);
+  fixture.monitor.lost(2);
+  fixture.monitor.lost(3);
+  const auto& records = fixture.monitor.records();
+  const nlohmann::json json = nlohmann::json::parse(report_json(find_culprits(records), records));
+  CHECK(json.at("ranks") == std::vector<int>{2, 3});
+  CHECK(json.at("hosts") == std::vector<std::string>{"node1"});
+  CHECK(json.at("step") == 12);
+  CHECK(json.at("restart") == 0);
+  CHECK(json.at("time").get<std::string>().size() == std::string("2026-01-01T00:00:00Z").size());
+}
+
+TEST_CASE("A rank's identity and status survive their way to another rank") {
+  const RankIdentity identity = this_process(3, 4711);
+  CHECK(identity.pid > 1);
+  CHECK(identity.started > 0);
+  const auto same = nlohmann::json::parse(nlohmann::json(identity).dump()).get<RankIdentity>();
+  CHECK((same.rank == 3 && same.port == 4711 && same.host == identity.host && same.started == identity.started));
+  const RankStatus status = in_collective(9, 8, 7, 1.5);
+  const auto heard = nlohmann::json::parse(nlohmann::json(status).dump()).get<RankStatus>();
+  CHECK(heard.step == 12);
+  CHECK(heard.phase == RunPhase::kTraining);
+  CHECK(heard.idle == 1.5);
+  REQUIRE(heard.channels.size() == 1);
+  CHECK(heard.channels[0].started == 8);
+  REQUIRE(heard.channels[0].last.size() == 3);
+  CHECK(heard.channels[0].last[1].state == CollectiveState::kStarted);
+  CHECK(heard.channels[0].last[2].operation == "reduce_scatter");
+}
+
+}  // namespace mpzero

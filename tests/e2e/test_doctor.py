@@ -1,0 +1,283 @@
+"""mpzero doctor: faults planted on the hosts of a job, with the libraries of GPU nodes stood in for."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tiny_run import TinyRun
+from trainer import BUILD, ENVIRONMENT, num_gpus
+
+pytestmark = pytest.mark.e2e
+
+GIB_IN_KIB = 2**20
+EFA_DRIVER = "sys/bus/pci/drivers/efa"
+
+
+def can_mount() -> bool:
+    """Whether this user may mount a file system, in a namespace of its own."""
+    if shutil.which("unshare") is None:
+        return False
+    words = ["unshare", "-Urm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+needs_mounts = pytest.mark.skipif(not can_mount(), reason="no user namespaces")
+
+
+@dataclass
+class Host:
+    """A folder in place of a host's /proc, /sys and /dev."""
+
+    root: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    flags: list[str] = field(default_factory=list)
+
+    def write(self, file: str, text: str) -> None:
+        path = self.root / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def make_p4d(self) -> None:
+        """GPUs and EFA as a p4d has them."""
+        self.write("sys/devices/virtual/dmi/id/sys_vendor", "Amazon EC2\n")
+        self.write("sys/devices/virtual/dmi/id/product_name", "p4d.24xlarge\n")
+        (self.root / EFA_DRIVER).mkdir(parents=True)
+        for i in range(4):
+            device = f"sys/class/infiniband/rdmap{16 + i}s27"
+            self.write(f"{device}/ports/1/state", "4: ACTIVE\n")
+            self.write(f"{device}/ports/1/hw_counters/rx_drops", "0\n")
+            (self.root / device / "device").mkdir()
+            (self.root / device / "device" / "driver").symlink_to(self.root / EFA_DRIVER)
+        libraries = {"nvml": "fake_nvml", "fabric": "fake_fabric", "plugin": "fake_plugin"}
+        for flag, library in libraries.items():
+            self.flags += [f"--{flag}_library", str(BUILD / "tests" / f"lib{library}.so")]
+        self.environment = {"MPZERO_FAKE_NVML": "gpus=8", "MPZERO_FAKE_FABRIC": "efa+gpu tcp"}
+
+
+def make_host(folder: Path, name: str) -> Host:
+    """A healthy host without GPUs that this machine's resolver knows."""
+    host = Host(folder)
+    host.write("proc/sys/kernel/hostname", f"{name}\n")
+    host.write("proc/sys/kernel/osrelease", "6.1.0\n")
+    unlimited = "unlimited            unlimited            bytes"
+    limits = f"Max locked memory         {unlimited}\nMax open files            65536 65536 files\n"
+    host.write("proc/self/limits", limits)
+    host.write("proc/meminfo", f"MemTotal: {64 * GIB_IN_KIB} kB\nMemAvailable: {60 * GIB_IN_KIB} kB\n")
+    (folder / "dev/shm").mkdir(parents=True)
+    return host
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> list[Host]:
+    return [make_host(tmp_path / "a", "127.1.1.1"), make_host(tmp_path / "b", "127.1.1.2")]
+
+
+def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **ENVIRONMENT}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False, **options)
+
+
+def diagnose(hosts: list[Host], tmp_path: Path, *flags: str) -> tuple[int, dict[str, dict[str, tuple[str, str]]]]:
+    """One rank on each host; the exit status and, by host and check, status and message."""
+    report = tmp_path / "report.json"
+    words = ["mpirun", "--oversubscribe", "--bind-to", "none"]
+    for i, host in enumerate(hosts):
+        words += [":"] if i > 0 else []
+        words += ["-n", "1", "env", *[f"{name}={value}" for name, value in host.environment.items()]]
+        words += [str(BUILD / "bin" / "mpzero"), "doctor", "--quick", "--system_root", str(host.root), *host.flags]
+        words += ["--checkpoint_dir", str(tmp_path / "checkpoints"), "--json", str(report), *flags]
+    result = run(words)
+    assert report.exists(), f"{result.stdout}\n{result.stderr}"
+    found = {}
+    for host in json.loads(report.read_text())["hosts"]:
+        found[host["host"]] = {f["check"]: (f["status"], f["message"]) for f in host["findings"]}
+        for finding in host["findings"]:
+            assert (finding["status"] == "ok") == (finding["remedy"] == "")
+            assert finding["message"].split("\n")[0] in result.stdout
+    return result.returncode, found
+
+
+def faults(found: dict[str, dict[str, tuple[str, str]]]) -> dict[str, dict[str, str]]:
+    """By host, the checks that are not ok. Addresses of the loopback stand in for hosts, which the doctor notices."""
+    return {
+        host: {check: status for check, (status, _) in checks.items() if status != "ok" and check != "host_names"}
+        for host, checks in found.items()
+    }
+
+
+def test_two_healthy_hosts_and_each_planted_fault(hosts: list[Host], tmp_path: Path) -> None:
+    a, b = hosts
+    for host in hosts:
+        host.make_p4d()
+    _, found = diagnose(hosts, tmp_path)
+    assert faults(found) == {"127.1.1.1": {}, "127.1.1.2": {}}
+    assert found["127.1.1.1"]["network"][1].startswith("EFA")
+
+    def planted() -> dict[str, str]:
+        status, found = diagnose(hosts, tmp_path)
+        assert status == 1
+        assert faults(found)["127.1.1.1"] == {}
+        return faults(found)["127.1.1.2"]
+
+    b.write("proc/self/limits", "Max locked memory 65536 65536 bytes\nMax open files 65536 65536 files\n")
+    assert planted() == {"memlock": "failure"}
+    b.write("proc/self/limits", (a.root / "proc/self/limits").read_text())
+
+    b.environment["MPZERO_FAKE_FABRIC"] = "tcp"
+    assert planted() == {"libfabric": "failure"}
+    b.environment["MPZERO_FAKE_FABRIC"] = "efa+gpu tcp"
+
+    b.environment["MPZERO_FAKE_FABRIC_VERSION"] = "1.22"
+    # Of two hosts nobody knows which has the wrong one, so that the job ends rather than leaving one out.
+    status, found = diagnose(hosts, tmp_path)
+    assert status == 2
+    assert faults(found) == {"127.1.1.1": {"versions": "failure"}, "127.1.1.2": {"versions": "failure"}}
+    assert found["127.1.1.2"]["versions"][1] == "libfabric 1.22 here, 2.1 on 127.1.1.1"
+    del b.environment["MPZERO_FAKE_FABRIC_VERSION"]
+
+    b.environment["MPZERO_FAKE_NVML"] = "gpus=7"
+    assert planted() == {"gpus": "failure"}
+
+    b.environment["MPZERO_FAKE_NVML"] = "throttle=64 sick=3"
+    assert planted() == {"throttling": "failure"}
+
+
+def test_a_host_without_efa_among_those_with(hosts: list[Host], tmp_path: Path) -> None:
+    for host in hosts:
+        host.make_p4d()
+    shutil.rmtree(hosts[1].root / "sys/class/infiniband")
+    status, found = diagnose(hosts, tmp_path)
+    assert status == 1
+    assert found["127.1.1.2"]["efa_devices"][0] == "failure"
+    assert found["127.1.1.1"]["efa_devices"][0] == "ok"
+    assert "127.1.1.1 has EFA and 127.1.1.2 has not" in found["127.1.1.1"]["network"][1]
+
+
+def test_a_name_without_an_address_is_blamed_on_its_host(tmp_path: Path) -> None:
+    hosts = [make_host(tmp_path / "a", "localhost"), make_host(tmp_path / "b", "no-such-host.invalid")]
+    status, found = diagnose(hosts, tmp_path)
+    assert status == 1
+    assert found["no-such-host.invalid"]["host_names"] == (
+        "failure",
+        "no host knows the address of no-such-host.invalid",
+    )
+    assert found["localhost"]["host_names"][0] == "ok"
+
+
+def test_this_machine_as_it_is(tmp_path: Path) -> None:
+    """Without any stand-in, and with what takes seconds."""
+    report = tmp_path / "report.json"
+    program = str(BUILD / "bin" / "mpzero")
+    flags = ["--json", str(report), "--checkpoint_dir", str(tmp_path)]
+    run(["mpirun", "--oversubscribe", "-n", "2", program, "doctor", "--bandwidth", *flags])
+    (host,) = json.loads(report.read_text())["hosts"]
+    found = {finding["check"]: finding for finding in host["findings"]}
+    assert "GB/s" in found["bandwidth_inside"]["message"]
+    assert "GB/s" in found["checkpoint_write"]["message"]
+    assert found["versions"]["status"] == "ok"
+    assert list(tmp_path.iterdir()) == [report]
+
+
+@pytest.mark.skipif(num_gpus() == 0, reason="no GPU")
+def test_the_gpus_of_this_machine(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    words = ["mpirun", "--oversubscribe", "-n", str(num_gpus()), str(BUILD / "bin" / "mpzero"), "doctor", "--bandwidth"]
+    run([*words, "--checkpoint_dir", str(tmp_path), "--json", str(report)])
+    (host,) = json.loads(report.read_text())["hosts"]
+    found = {finding["check"]: finding for finding in host["findings"]}
+    assert str(num_gpus()) in found["gpus"]["message"]
+    assert found["driver"]["status"] == "ok"
+    bandwidth = found["bandwidth_inside" if num_gpus() > 1 else "bandwidth"]
+    assert bandwidth["status"] != "failure", bandwidth["message"]
+
+
+@pytest.mark.skipif(num_gpus() < 2, reason="fewer than two GPUs")
+def test_ranks_that_nccl_takes_for_two_nodes(tmp_path: Path) -> None:
+    """TCP is used and said; EFA is refused before NCCL starts."""
+    run_of_two = TinyRun(tmp_path, bf16=True, device="cuda", ranks=2)
+    program = ["mpirun", "--oversubscribe"]
+    for rank in range(2):
+        program += [":"] if rank > 0 else []
+        program += ["-n", "1", "env", f"NCCL_HOSTID=node{rank}", str(BUILD / "bin" / "mpzero"), "train"]
+        program += [*map(str, run_of_two.flags()), "--max_steps=2", "NETWORK"]
+
+    def train(network: str) -> subprocess.CompletedProcess[str]:
+        return run([f"--network={network}" if word == "NETWORK" else word for word in program])
+
+    for network in ["auto", "socket"]:
+        result = train(network)
+        assert "Network: Socket" in result.stdout, result.stdout + result.stderr
+        assert "NCCL runs over TCP" in result.stderr
+    result = train("efa")
+    assert result.returncode == 2
+    assert "has no EFA device" in result.stderr
+
+
+def test_bandwidth_is_not_measured_over_what_is_broken(tmp_path: Path) -> None:
+    host = make_host(tmp_path / "a", "localhost")
+    host.make_p4d()
+    host.environment["MPZERO_FAKE_NVML"] = "lost=2"
+    report = tmp_path / "report.json"
+    words = ["env", *[f"{name}={value}" for name, value in host.environment.items()]]
+    words += [str(BUILD / "bin" / "mpzero"), "doctor", "--bandwidth", "--system_root", str(host.root), *host.flags]
+    result = run([*words, "--checkpoint_dir", str(tmp_path), "--json", str(report)])
+    assert result.returncode == 1, result.stderr
+    (found,) = json.loads(report.read_text())["hosts"]
+    messages = {finding["check"]: finding["message"] for finding in found["findings"]}
+    assert messages["gpus"] == "GPU 2 does not answer the driver"
+    assert messages["bandwidth"] == "not measured, since gpus fails on localhost"
+
+
+def test_the_limit_on_locked_memory_is_this_process_s_own(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+
+    def lower() -> None:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
+
+    run([str(BUILD / "bin" / "mpzero"), "doctor", "--quick", "--json", str(report)], cwd=tmp_path, preexec_fn=lower)
+    (host,) = json.loads(report.read_text())["hosts"]
+    found = {finding["check"]: finding for finding in host["findings"]}
+    assert found["memlock"]["status"] == "warning"
+    assert "64 KiB" in found["memlock"]["message"]
+
+
+@needs_mounts
+def test_small_shared_memory_and_a_full_disk(tmp_path: Path) -> None:
+    host = make_host(tmp_path / "a", "localhost")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    report = tmp_path / "report.json"
+    script = f"""
+        mount -t tmpfs -o size=4m tmpfs {host.root}/dev/shm
+        mount -t tmpfs -o size=8m tmpfs {disk}
+        dd if=/dev/zero of={disk}/full bs=64k 2>/dev/null
+        {BUILD}/bin/mpzero doctor --system_root {host.root} --checkpoint_dir {disk}/run --json {report}
+    """
+    result = run(["unshare", "-Urm", "sh", "-c", script])
+    assert result.returncode == 1, result.stderr
+    (found,) = json.loads(report.read_text())["hosts"]
+    failures = {f["check"]: f["message"] for f in found["findings"] if f["status"] == "failure"}
+    assert set(failures) == {"shared_memory", "checkpoint_space", "checkpoint_write"}
+    assert "4 MiB of 4 MiB free" in failures["shared_memory"]
+    assert "No space left on device" in failures["checkpoint_write"]
+
+
+def test_a_mistyped_flag_is_one_sentence() -> None:
+    result = run([str(BUILD / "bin" / "mpzero"), "doctor", "--bandwith"])
+    assert result.returncode == 2
+    assert (
+        result.stderr == "mpzero: error: --bandwith is not a known flag of mpzero doctor; did you mean --bandwidth?\n"
+    )
+
+
+def test_a_network_between_gpus_is_refused_on_the_cpu(tmp_path: Path) -> None:
+    result = TinyRun(tmp_path).train("--max_steps=2", "--network=efa", check=False)
+    assert result.returncode == 2
+    assert "mpzero: error: --network efa chooses how GPUs reach each other, but this run uses the CPU" in result.stderr

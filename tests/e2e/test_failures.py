@@ -1,0 +1,270 @@
+"""A run that cannot go on ends on every rank, soon, with one report of who held it up."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from live_run import LiveRun
+from tiny_run import TinyRun
+from trainer import BUILD, ENVIRONMENT, num_gpus
+
+pytestmark = pytest.mark.e2e
+
+ENDLESS = ("--max_steps=100000", "--checkpoint_freq=0")
+STUCK_AFTER = 4
+# Only tells an end in time from a hang.
+SOON = 60
+
+
+def reports(live: LiveRun) -> list[str]:
+    return [line for line in live.errors.splitlines() if line.startswith("mpzero: error: ")]
+
+
+def assert_reported(live: LiveRun, *, rank: int, words: str) -> dict:
+    (report,) = reports(live)
+    pid = live.pids[rank]
+    host = socket.gethostname()
+    assert f"rank {rank} on {host} (pid {pid})" in report, live.errors
+    assert re.search(words, report), report
+    assert "Where the ranks were:" in live.errors
+    failure = json.loads((live.run.checkpoints / "failure.json").read_text())
+    assert list(failure) == ["time", "job", "restart", "step", "reason", "ranks", "hosts"]
+    assert (failure["ranks"], failure["hosts"]) == ([rank], [host])
+    assert failure["reason"] in report
+    assert failure["step"] >= 3
+    return failure
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_rank_that_dies_is_named(tmp_path: Path, number: signal.Signals, rank: int) -> None:
+    run = TinyRun(tmp_path, ranks=3, stage=3)
+    with LiveRun(run, *ENDLESS) as live:
+        live.wait_for_step(3)
+        live.signal(number, rank)
+        # The others do not wait for --stuck_after, which is minutes.
+        assert live.finish(limit=SOON) not in (0, 2, 75)
+    assert_reported(live, rank=rank, words="ended without a word in step \\d+")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_stopped_rank_is_named_and_no_process_stays(tmp_path: Path, rank: int) -> None:
+    run = TinyRun(tmp_path)
+    with LiveRun(run, *ENDLESS, f"--stuck_after={STUCK_AFTER}") as live:
+        live.wait_for_step(3)
+        live.signal(signal.SIGSTOP, rank)
+        assert live.finish(limit=SOON) not in (0, 2, 75)
+    collective = r"(all_gather|reduce_scatter|all_reduce) \d+ of (parameters|gradients) \("
+    words = rf"has not answered for \d+ s in step \d+, while others wait for it in {collective}"
+    assert_reported(live, rank=rank, words=words)
+
+
+def test_the_ranks_of_a_stopped_one_are_ended_without_a_launcher_that_does(tmp_path: Path) -> None:
+    """mpirun itself is stopped too: the rank that lives must kill the one that does not."""
+    run = TinyRun(tmp_path)
+    with LiveRun(run, *ENDLESS, f"--stuck_after={STUCK_AFTER}") as live:
+        live.wait_for_step(3)
+        ranks = live.ranks()
+        os.kill(live.process.pid, signal.SIGSTOP)
+        live.signal(signal.SIGSTOP, 1)
+
+        def ended(pid: int) -> bool:
+            status = Path(f"/proc/{pid}/status")
+            return not status.exists() or "State:\tZ" in status.read_text()
+
+        deadline = time.monotonic() + SOON
+        while not all(map(ended, ranks)):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        os.kill(live.process.pid, signal.SIGCONT)
+        assert live.finish(limit=SOON) not in (0, 2, 75)
+    assert_reported(live, rank=1, words="has not answered")
+
+
+def test_a_short_pause_ends_nothing(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    with LiveRun(run, *ENDLESS, "--stuck_after=8") as live:
+        live.wait_for_step(3)
+        for rank in (0, 1):
+            live.signal(signal.SIGSTOP, rank)
+            time.sleep(2)
+            live.signal(signal.SIGCONT, rank)
+        # As Slurm suspends a whole job.
+        live.signal(signal.SIGSTOP, 0, 1)
+        time.sleep(12)
+        steps = len(run.metrics())
+        live.signal(signal.SIGCONT, 0, 1)
+        live.wait_for_step(steps + 20)
+        live.signal(signal.SIGTERM, 0)
+        assert live.finish() == 75, live.errors
+    assert reports(live) == []
+
+
+def test_a_rank_that_hangs_while_it_answers_is_named(tmp_path: Path) -> None:
+    """Its threads run, but the one that trains waits for a file that nobody writes: a disk that does not answer."""
+    run = TinyRun(tmp_path)
+    run.checkpoints.mkdir()
+    os.mkfifo(run.checkpoints / "latest")
+    start = time.monotonic()
+    with LiveRun(run, *ENDLESS, "--stuck_after=1") as live:
+        live.wait_for_output("Created model")
+        assert live.finish(limit=SOON) == 1
+    assert time.monotonic() - start > 3
+    (report,) = reports(live)
+    assert re.search(r"while the run was set up", report), report
+    failure = json.loads((run.checkpoints / "failure.json").read_text())
+    assert failure["reason"] in report
+
+
+def failing_rank(what: str, rank: int, folder: Path, *, ranks: int = 3, stuck_after: float) -> tuple[int, str]:
+    """Exit status and stderr of ranks of which one fails, see tests/app/failing_rank.cpp."""
+    program = [str(BUILD / "tests" / "failing_rank"), what, str(rank), str(stuck_after), str(folder)]
+    result = subprocess.run(
+        ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *program],
+        capture_output=True,
+        text=True,
+        timeout=SOON,
+        env={**os.environ, **ENVIRONMENT},
+        check=False,
+    )
+    return result.returncode, result.stderr
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_an_error_of_one_rank_is_told_once_and_ends_all(tmp_path: Path, rank: int) -> None:
+    status, errors = failing_rank("error", rank, tmp_path, stuck_after=600)
+    assert status == 1
+    host = socket.gethostname()
+    told = f"mpzero: error: rank {rank}: the disk has said something odd (in step 10, on {host}); "
+    assert [line for line in errors.splitlines() if told in line], errors
+    assert errors.count("mpzero: error: ") == 1
+    failure = json.loads((tmp_path / "failure.json").read_text())
+    assert (failure["ranks"], failure["step"], failure["hosts"]) == ([rank], 10, [host])
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_does_not_come_to_a_collective_is_named(tmp_path: Path, rank: int) -> None:
+    status, errors = failing_rank("hang", rank, tmp_path, stuck_after=2)
+    assert status == 1
+    assert re.search(
+        rf"mpzero: error: rank {rank} on \S+ \(pid \d+\) has not come to all_reduce 10 of sums \(3.9 KiB\), "
+        r"in step 10, in which others have waited for \d+ s; ",
+        errors,
+    ), errors
+    assert errors.count("sums: 10 asked for, 9 completed; last: all_reduce 8 3.9 KiB, all_reduce 9") == 1
+    assert errors.count("sums: 9 asked for, 9 completed") == 1
+    assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [rank]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_mistake_that_one_rank_meets_is_no_failure_of_the_others(tmp_path: Path, rank: int) -> None:
+    """MPI asks the others to end with the signal that also asks a run to stop."""
+    status, errors = failing_rank("mistake", rank, tmp_path, stuck_after=600)
+    assert status == 2
+    assert "ended without a word" not in errors
+    assert "before the first step" not in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ranks_that_leave_in_order_are_no_failure(tmp_path: Path) -> None:
+    assert failing_rank("leave", 0, tmp_path, ranks=4, stuck_after=1) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_finished_run_leaves_no_report(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, ranks=3)
+    result = run.train("--max_steps=3", "--stuck_after=1")
+    assert "mpzero: error" not in result.stderr
+    assert not (run.checkpoints / "failure.json").exists()
+
+
+def test_without_a_limit_nothing_is_ended(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    with LiveRun(run, *ENDLESS, "--stuck_after=0") as live:
+        live.wait_for_step(3)
+        live.signal(signal.SIGSTOP, 1)
+        time.sleep(8)
+        assert live.process.poll() is None
+        live.signal(signal.SIGCONT, 1)
+        live.wait_for_step(len(run.metrics()) + 20)
+        live.signal(signal.SIGUSR1, 1)
+        assert live.finish() == 75, live.errors
+
+
+def test_a_slow_rank_is_named(tmp_path: Path) -> None:
+    """Rank 1 gets half of the time, in slices."""
+    run = TinyRun(tmp_path)
+    with LiveRun(run, *ENDLESS) as live:
+        live.wait_for_step(3)
+        slow = threading.Event()
+
+        def hold_up() -> None:
+            while not slow.is_set():
+                live.signal(signal.SIGSTOP, 1)
+                time.sleep(0.03)
+                live.signal(signal.SIGCONT, 1)
+                time.sleep(0.01)
+
+        holding = threading.Thread(target=hold_up)
+        holding.start()
+        try:
+            live.wait_for(lambda: "is steadily late" in live.errors, "warning of the slow rank")
+        finally:
+            slow.set()
+            holding.join()
+        live.signal(signal.SIGTERM, 0)
+        assert live.finish() == 75
+    (line, *_) = [line for line in live.errors.splitlines() if "is steadily late" in line]
+    words = rf"mpzero: warning: rank 1 on {socket.gethostname()} is steadily late: it needs [\d.]+ ms a step"
+    assert re.match(words, line), line
+    slowest = [line["slowest_rank"] for line in run.metrics() if line.get("slowest_rank_share", 0) > 0.5]
+    assert slowest.count(1) > len(slowest) / 2
+    assert all(0 <= line["slowest_rank_share"] <= 1 for line in run.metrics()[2:])
+
+
+def test_a_single_rank_is_slowest_of_none(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, ranks=1)
+    run.train("--max_steps=4")
+    assert all("slowest_rank" not in line for line in run.metrics())
+
+
+@pytest.mark.skipif(num_gpus() < 2, reason="fewer than 2 GPUs")
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("number", "words"), [(signal.SIGKILL, "ended without"), (signal.SIGSTOP, "not answered")])
+def test_gpu_ranks_end_with_one_that_died_or_stopped(
+    tmp_path: Path, number: signal.Signals, words: str, rank: int
+) -> None:
+    """Kernels that wait for a peer end too: the GPUs are free afterwards, for the run that goes on."""
+    run = TinyRun(tmp_path, stage=3, bf16=True, device="cuda")
+    with LiveRun(run, "--max_steps=100000", "--checkpoint_freq=20", f"--stuck_after={STUCK_AFTER}") as live:
+        live.wait_for_output("Saved checkpoint")
+        live.wait_for_step(30)
+        live.signal(number, rank)
+        assert live.finish(limit=SOON) not in (0, 2, 75)
+    assert_reported(live, rank=rank, words=words)
+    saved = int(run.latest.name.split("-")[1].removesuffix("steps"))
+    result = run.train(f"--max_steps={saved + 2}")
+    assert f"Resumed from checkpoint at step {saved}" in result.stdout
+
+
+@pytest.mark.skipif(num_gpus() < 2, reason="fewer than 2 GPUs")
+def test_a_gpu_run_stops_with_its_state_saved(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, stage=3, bf16=True, device="cuda")
+    with LiveRun(run, *ENDLESS) as live:
+        live.wait_for_step(30)
+        live.signal(signal.SIGTERM, 1)
+        assert live.finish() == 75, live.errors
+    saved = int(run.latest.name.split("-")[1].removesuffix("steps"))
+    assert run.metrics()[-1]["step"] == saved
+    assert all(line["slowest_rank"] in (0, 1) for line in run.metrics()[4:])
+    result = run.train(f"--max_steps={saved + 2}")
+    assert f"Resumed from checkpoint at step {saved}" in result.stdout

@@ -1,0 +1,161 @@
+"""A run that is asked to stop saves its state, ends with status 75, and goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from live_run import LiveRun
+from test_resume import assert_same_bits
+from tiny_run import VOCAB_SIZE, TinyRun
+from trainer import write_tokens
+
+pytestmark = pytest.mark.e2e
+
+STOPPED = 75
+INTERRUPTED = 130
+ENDLESS = ("--max_steps=100000", "--checkpoint_freq=0")
+
+
+def stopped_step(live: LiveRun) -> int:
+    found = re.search(r"^Stopped by (\w+)( to rank \d+)? after step (\d+), with the state saved", live.output, re.M)
+    assert found, live.output + live.errors
+    return int(found.group(3))
+
+
+def assert_goes_on_with_the_same_bits(tmp_path: Path, stopped: TinyRun, step: int, *flags: object) -> None:
+    steps = step + 4
+    result = stopped.train(f"--max_steps={steps}", "--checkpoint_freq=0", *flags)
+    assert f"Resumed from checkpoint at step {step}" in result.stdout
+    straight = TinyRun(tmp_path / "straight", stage=stopped.stage, ranks=stopped.ranks)
+    straight.train(f"--max_steps={steps}", "--checkpoint_freq=0", *flags)
+    assert_same_bits(straight, stopped)
+
+
+@pytest.mark.parametrize(
+    ("number", "rank", "stage"), [(signal.SIGTERM, 0, 2), (signal.SIGUSR1, 1, 3), (signal.SIGHUP, 1, 2)]
+)
+def test_a_signal_to_one_rank_stops_all_with_the_state_saved(
+    tmp_path: Path, number: signal.Signals, rank: int, stage: int
+) -> None:
+    run = TinyRun(tmp_path / "run", stage=stage)
+    with LiveRun(run, *ENDLESS) as live:
+        live.wait_for_step(3)
+        live.signal(number, rank)
+        assert live.finish() == STOPPED, live.errors
+    step = stopped_step(live)
+    assert f"Stopped by {number.name} to rank {rank} after step {step}" in live.output
+    assert run.latest.name == f"tiny-{step}steps"
+    assert run.metrics()[-1]["step"] == step
+    assert not (run.checkpoints / "failure.json").exists()
+    assert_goes_on_with_the_same_bits(tmp_path, run, step)
+
+
+def test_what_mpirun_forwards_stops_the_run(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    with LiveRun(run, *ENDLESS) as live:
+        live.wait_for_step(2)
+        live.process.send_signal(signal.SIGUSR1)
+        assert live.finish() == STOPPED, live.errors
+    assert run.latest.name == f"tiny-{stopped_step(live)}steps"
+
+
+def test_validation_is_broken_off(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path / "run")
+    # Minutes of validation.
+    data = write_tokens(tmp_path / "validation.h5", np.arange(2_000_000) % VOCAB_SIZE, VOCAB_SIZE)
+    validation = [f"--validation_data={data}", "--validation_freq=3", "--validation_batches=100000"]
+    with LiveRun(run, *ENDLESS, *validation) as live:
+        live.wait_for_step(2)
+        time.sleep(2)
+        live.signal(signal.SIGTERM, 1)
+        assert live.finish() == STOPPED, live.errors
+    assert stopped_step(live) == 3
+    assert run.latest.name == "tiny-3steps"
+    assert [line["step"] for line in run.metrics()] == [1, 2, 3]
+    assert "validation_loss" not in run.metrics()[-1]
+    assert_goes_on_with_the_same_bits(tmp_path, run, 3)
+
+
+def test_a_checkpoint_under_way_is_waited_for(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path / "run")
+    with LiveRun(run, "--max_steps=100000", "--checkpoint_freq=1", "--keep_last=2") as live:
+        live.wait_for_output("Saved checkpoint")
+        live.signal(signal.SIGTERM, 0, 1)
+        assert live.finish() == STOPPED, live.errors
+    step = stopped_step(live)
+    assert_goes_on_with_the_same_bits(tmp_path, run, step)
+
+
+def test_a_save_that_would_outlive_the_grace_period_is_not_begun(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    flags = ("--max_steps=100000", "--checkpoint_freq=2", "--async_save=false")
+    with LiveRun(run, *flags, "--grace_period=0.001") as live:
+        live.wait_for_output("Saved checkpoint")
+        live.signal(signal.SIGTERM, 0)
+        status = live.finish()
+    if status == STOPPED:
+        # The step at whose end it stopped had its checkpoint already.
+        assert run.latest.name == f"tiny-{stopped_step(live)}steps"
+        pytest.fail("the signal came when there was nothing to save")
+    assert status == 1
+    saved = int(run.latest.name.split("-")[1].removesuffix("steps"))
+    (line,) = [line for line in live.errors.splitlines() if "error" in line and "stopped by" in line]
+    assert line.startswith("mpzero: error: stopped by SIGTERM to rank 0 after step ")
+    assert f"--grace_period 0.001 were left; the checkpoint of step {saved} stays" in line
+    assert not list(run.checkpoints.glob("*.tmp"))
+
+
+def test_a_grace_period_that_is_long_enough(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    with LiveRun(run, *ENDLESS, "--grace_period=100") as live:
+        live.wait_for_step(2)
+        live.signal(signal.SIGTERM, 1)
+        assert live.finish() == STOPPED, live.errors
+    assert run.latest.name == f"tiny-{stopped_step(live)}steps"
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_interrupted_once(tmp_path: Path, ranks: int) -> None:
+    run = TinyRun(tmp_path, ranks=ranks)
+    with LiveRun(run, *ENDLESS) as live:
+        live.wait_for_step(2)
+        live.signal(signal.SIGINT, 0)
+        assert live.finish() == STOPPED, live.errors
+    assert "interrupt it again to stop at once" in live.errors
+    assert run.latest.name == f"tiny-{stopped_step(live)}steps"
+
+
+def test_interrupted_twice(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    with LiveRun(run, *ENDLESS) as live:
+        live.wait_for_step(2)
+        # Rank 0 cannot come to the end of its step meanwhile: the other one does not take part.
+        live.signal(signal.SIGSTOP, 1)
+        live.signal(signal.SIGINT, 0)
+        live.wait_for(lambda: "interrupt it again" in live.errors, "word on the first interruption")
+        live.signal(signal.SIGINT, 0)
+        assert live.finish() == INTERRUPTED, live.errors
+    assert "interrupted twice: stopped at once, without a save" in live.errors
+    assert not (run.checkpoints / "latest").exists()
+    assert not (run.checkpoints / "failure.json").exists()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_stop_before_the_first_step_ends_at_once(tmp_path: Path, rank: int) -> None:
+    run = TinyRun(tmp_path)
+    run.checkpoints.mkdir()
+    # Whoever reads it waits for a writer: a file system that does not answer.
+    os.mkfifo(run.checkpoints / "latest")
+    with LiveRun(run, *ENDLESS) as live:
+        live.wait_for_output("Created model")
+        time.sleep(1)
+        live.signal(signal.SIGTERM, rank)
+        assert live.finish() == STOPPED
+    assert live.errors.count("stopped before the first step, so that there is nothing to save") == 1
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == [".lock", "latest"]

@@ -1,0 +1,111 @@
+"""One virtual cluster of three nodes with two cores each for all tests of this folder, and training runs on it."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from virtual_slurm import Job, VirtualSlurm, reason_to_skip
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("BUILD_DIR") or REPOSITORY / "build")  # as the scripts have it
+
+# mpzero as far as the job's script can see: every rank runs `train` or `doctor`, functions that a test writes.
+STAND_IN = """#!/bin/bash
+command=$1 restart=${SLURM_RESTART_COUNT:-0} rank=${SLURM_PROCID:-} folder=$(dirname "$0")/../..
+[[ -z ${OMPI_COMM_WORLD_RANK:-} ]] || rank=$OMPI_COMM_WORLD_RANK
+shift
+[[ $rank != 0 ]] || printf '%s\\n' "$@" >"$folder/$command.flags"
+checkpoints=$folder/checkpoints
+save() { [[ $rank != 0 ]] || { mkdir -p "$checkpoints"; echo "qwen3_tiny-$1steps" >"$checkpoints/latest"; }; }
+blame() {
+  [[ $rank != 0 ]] || printf '{"job": "%s", "restart": %s, "hosts": ["%s"], "reason": "%s"}' \\
+    "$SLURM_JOB_ID" "$restart" "$1" "$2" >"$checkpoints/failure.json"
+}
+until_signalled() {
+  trap 'signalled=USR1' USR1
+  trap 'signalled=TERM' TERM
+  echo "$restart $(hostname) $rank" >>"$folder/waiting"
+  until [[ -n ${signalled:-} ]]; do sleep 0.1 & wait $!; done
+  echo "$rank $signalled" >>"$folder/signals"
+}
+doctor() { exit 0; }
+"""
+
+
+class Run:
+    """A small training run in a folder of its own; `logs/` is there, as it is in a checkout."""
+
+    def __init__(self, cluster: VirtualSlurm, folder: Path):
+        self.cluster = cluster
+        self.folder = folder
+        (folder / "logs").mkdir()
+        self.variables = {
+            "MODEL_TYPE": "qwen3_tiny",
+            "SEQ_LENGTH": "64",
+            "CHECKPOINT_FREQ": "2",
+            "CHECKPOINT_DIR": str(folder / "checkpoints"),
+            "DATA_DIR": str(folder / "data"),
+            "BUILD_DIR": str(BUILD),
+        }
+        self.flags = ["--logging_freq", "1", "--validation_freq", "0"]
+
+    def stand_in(self, functions: str) -> None:
+        program = self.folder / "build/bin/mpzero"
+        program.parent.mkdir(parents=True)
+        program.write_text(f'{STAND_IN}{functions}\n"$command" "$@"\n')
+        program.chmod(0o755)
+        self.variables["BUILD_DIR"] = str(self.folder / "build")
+
+    def start(self, *options: str, script: str = "train.sbatch", flags: tuple[str, ...] = (), **variables: str) -> Job:
+        arguments = [*options, str(REPOSITORY / script), *self.flags, *flags]
+        return self.cluster.submit(arguments, cwd=self.folder, **{**self.variables, **variables})
+
+    def submit(self, *options: str, **rest) -> Job:
+        return self.start(*options, **rest).wait()
+
+    def lines(self, name: str) -> list[str]:
+        path = self.folder / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def metrics(self) -> list[dict]:
+        lines = self.lines("checkpoints/metrics.jsonl")
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def steps(self) -> list[int]:
+        return [entry["step"] for entry in self.metrics()]
+
+    def tag(self) -> str:
+        return (self.folder / "checkpoints/latest").read_text().strip()
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    reason = reason_to_skip()
+    if reason:
+        pytest.skip(reason)
+    with VirtualSlurm(nodes=3, cpus=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def built():
+    if not (BUILD / "bin/mpzero").exists():
+        pytest.skip(f"{BUILD} holds no mpzero: run ./train-singlenode.sh --build-only")
+
+
+@pytest.fixture
+def run(cluster, tmp_path):
+    cluster.wait_until_idle()
+    return Run(cluster, tmp_path)
+
+
+def pytest_collection_modifyitems(items):
+    if os.environ.get("NIGHTLY") != "1":
+        skip = pytest.mark.skip(reason="nightly: set NIGHTLY=1")
+        for item in items:
+            if item.get_closest_marker("nightly"):
+                item.add_marker(skip)

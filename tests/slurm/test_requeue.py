@@ -1,0 +1,270 @@
+"""What becomes of a job when its run ends, with the real train.sbatch and Slurm and a stand-in for mpzero."""
+
+import os
+
+import pytest
+
+pytestmark = pytest.mark.slurm
+
+
+def test_a_run_that_failed_is_requeued_without_the_host_that_is_blamed(run):
+    run.stand_in("""
+train() {
+  hostname >>"$folder/hosts.$restart"
+  ((restart == 0)) || exit 0
+  save 4
+  sleep 1
+  blame node1 "rank 2 on node1 did not answer"
+  exit 1
+}""")
+    job = run.submit()
+    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+    assert sorted(set(run.lines("hosts.0"))) == ["node0", "node1"]
+    assert sorted(set(run.lines("hosts.1"))) == ["node0", "node2"]
+    assert "rank 2 on node1 did not answer" in job.text()
+    assert "Left out from now on: node1." in job.text()
+    assert "goes on from step 4" in job.text()
+    assert not (run.folder / "checkpoints/restarts.txt").exists()
+
+
+@pytest.mark.nightly
+def test_hosts_that_were_excluded_by_hand_or_before_stay_excluded(run):
+    run.stand_in("""
+train() {
+  hostname >>"$folder/hosts.$restart"
+  ((restart < 2)) || exit 0
+  save $((restart + 1))
+  sleep 0.5
+  blame "node$((restart + 1))" "it broke"
+  exit 1
+}""")
+    job = run.submit("--nodes=1", "--exclude=node0")
+    assert (job.state, job.restarts) == ("COMPLETED", 2), job.text()
+    assert [set(run.lines(f"hosts.{i}")) for i in range(3)] == [{"node1"}, {"node2"}, {"node2"}]
+    # The third start has no node left to go to, so the second exclusion is not made.
+    assert "only 0 other nodes" in job.text()
+
+
+def test_a_job_of_one_or_two_nodes_goes_on_with_the_nodes_that_are_left(run):
+    run.stand_in("""
+train() {
+  hostname >>"$folder/hosts.$restart"
+  ((restart == 0)) || exit 0
+  save 3
+  sleep 0.5
+  blame node0 "it broke"
+  exit 1
+}""")
+    job = run.submit("--nodes=1-2", "--exclude=node2")
+    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+    assert (set(run.lines("hosts.0")), set(run.lines("hosts.1"))) == ({"node0", "node1"}, {"node1"})
+
+
+def test_failures_are_counted_and_end_the_job(run):
+    run.stand_in('train() { save $((restart + 1)); sleep 0.5; echo "$restart" >>"$folder/starts"; exit 1; }')
+    job = run.submit("--nodes=1", MAX_RESTARTS="1", NPROC="1")
+    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 1, 1), job.text()
+    assert run.lines("starts") == ["0", "1"]
+    assert "failure 2 of this job, and MAX_RESTARTS is 1" in job.text()
+
+
+def test_a_second_failure_without_progress_ends_the_job(run):
+    run.stand_in('train() { save 6; sleep 0.5; echo "$restart" >>"$folder/starts"; exit 1; }')
+    job = run.submit("--nodes=1", NPROC="1")
+    # The first start did save something; the second did not.
+    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 1, 1), job.text()
+    assert "failed twice with no checkpoint in between" in job.text()
+
+
+def test_a_host_that_cannot_be_left_out_is_tried_once_more(run):
+    run.stand_in('train() { echo "$restart" >>"$folder/starts"; blame node0 "it hangs again"; exit 1; }')
+    job = run.submit("--nodes=1", "--nodelist=node0", NPROC="1")
+    assert (job.state, job.restarts) == ("FAILED", 1), job.text()
+    assert "starts there again" in job.text() and "no other host is to blame this time" in job.text()
+
+
+def test_a_report_of_another_run_blames_nobody(run):
+    run.stand_in("""
+train() {
+  ((restart == 0)) || exit 0
+  save 1
+  restart=7 blame node0 "an old report"
+  sleep 0.5
+  exit 1
+}""")
+    job = run.submit("--nodes=1", NPROC="1")
+    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+    assert job.fields["ExcNodeList"] == "(null)"
+    assert "an old report" not in job.text()
+
+
+def test_a_mistake_of_the_user_is_not_requeued(run):
+    run.stand_in("train() { exit 2; }")
+    job = run.submit("--nodes=1", NPROC="1")
+    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 2, 0), job.text()
+
+
+def test_a_rank_that_is_killed_ends_the_run_which_is_tried_once_more(run):
+    run.stand_in("train() { [[ $rank != 1 ]] || kill -9 $$; sleep 1; exit 1; }")
+    job = run.submit()
+    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 137, 1), job.text()
+
+
+@pytest.mark.nightly
+def test_ranks_that_outlive_a_killed_one_are_ended(run):
+    run.stand_in("train() { [[ $rank != 1 ]] || kill -9 $$; exec sleep 3600; }")
+    job = run.submit(MAX_RESTARTS="0")
+    assert (job.state, job.exit_code) == ("FAILED", 137), job.text()
+
+
+def test_stops_do_not_count_as_long_as_each_run_saves_something(run):
+    run.stand_in("train() { save $((restart + 1)); sleep 0.5; ((restart == 0)) && exit 75; exit 0; }")
+    job = run.submit("--nodes=1", MAX_RESTARTS="0", NPROC="1")
+    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+
+
+def test_stops_that_save_nothing_end_the_job_some_time(run):
+    run.stand_in("train() { exit 75; }")
+    job = run.submit("--nodes=1", MAX_RESTARTS="1", NPROC="1")
+    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 1, 1), job.text()
+    assert "stopped 2 times in a row before it could save anything" in job.text()
+
+
+STOPPABLE = """
+train() {
+  ((restart == 0)) || exit 0
+  until_signalled
+  save 5
+  sleep 0.5
+  exit 75
+}"""
+
+
+def without_pmix(run) -> str:
+    wrapper = run.folder / "bin/srun"
+    wrapper.parent.mkdir()
+    wrapper.write_text('#!/bin/bash\n[[ $1 == --mpi=list ]] && { echo none; exit; }\nexec /usr/bin/srun "$@"\n')
+    wrapper.chmod(0o755)
+    return f"{wrapper.parent}:{run.cluster.environment()['PATH']}"
+
+
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+def test_the_signal_before_the_time_limit_reaches_every_rank(run, launcher):
+    run.stand_in(STOPPABLE)
+    path = {"PATH": without_pmix(run)} if launcher == "mpirun" else {}
+    job = run.start(**path)
+    job.wait_until(lambda: len(run.lines("waiting")) == 4)
+    # What Slurm sends for --signal=B:USR1@…: the signal to the batch shell alone.
+    run.cluster.run(["scancel", "--batch", "--signal=USR1", str(job.number)])
+    job.wait()
+    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+    assert sorted(line.split()[0] for line in run.lines("signals")) == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+def test_a_preempted_job_saves_and_goes_on_later(run, launcher):
+    run.stand_in(STOPPABLE)
+    path = {"PATH": without_pmix(run)} if launcher == "mpirun" else {}
+    job = run.start(**path)
+    job.wait_until(lambda: len(run.lines("waiting")) == 4)
+    urgent = run.cluster.submit(
+        ["--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap", "true"], cwd=run.folder
+    )
+    urgent.wait()
+    job.wait()
+    assert urgent.state == "COMPLETED"
+    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+    assert sorted(line.split()[0] for line in run.lines("signals")) == ["0", "1", "2", "3"]
+
+
+def test_the_grace_period_is_the_partitions_or_the_signals(run):
+    run.stand_in("train() { exit 0; }")
+    run.submit("--nodes=1", NPROC="1", STUCK_AFTER="77")
+    flags = run.lines("train.flags")
+    assert flags[flags.index("--grace_period") + 1] == "60"
+    assert flags[flags.index("--stuck_after") + 1] == "77"
+    run.submit("--nodes=1", NPROC="1", SBATCH_SIGNAL="B:USR1@45")
+    flags = run.lines("train.flags")
+    assert flags[flags.index("--grace_period") + 1] == "45"
+    run.submit("--nodes=1", "--partition=urgent", NPROC="1")
+    flags = run.lines("train.flags")
+    assert flags[flags.index("--grace_period") + 1] == "300"
+    run.submit("--nodes=1", "--partition=urgent", NPROC="1", flags=("--grace_period", "9"))
+    flags = run.lines("train.flags")
+    assert flags[flags.index("--grace_period") + 1] == "9" and flags.count("--grace_period") == 1
+
+
+def test_a_cancelled_job_stays_cancelled(run):
+    run.stand_in(STOPPABLE)
+    job = run.start()
+    job.wait_until(lambda: len(run.lines("waiting")) == 4)
+    run.cluster.run(["scancel", str(job.number)])
+    job.wait()
+    assert (job.state, job.restarts) == ("CANCELLED", 0), job.text()
+    assert run.tag() == "qwen3_tiny-5steps"
+
+
+def test_a_node_that_slurm_takes_down_is_replaced(run):
+    run.stand_in("""
+train() {
+  hostname >>"$folder/hosts.$restart"
+  ((restart == 0)) || exit 0
+  save 2
+  exec sleep 3600
+}""")
+    job = run.start()
+    job.wait_until(lambda: len(run.lines("hosts.0")) == 4)
+    run.cluster.run(["scontrol", "update", "NodeName=node0", "State=DOWN", "Reason=test"])
+    try:
+        job.wait()
+    finally:
+        run.cluster.run(["scontrol", "update", "NodeName=node0", "State=RESUME"])
+    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+    assert set(run.lines("hosts.1")) == {"node1", "node2"}
+
+
+REFUSING = """
+doctor() {
+  echo "$restart" >>"$folder/looked"
+  while (($#)); do [[ $1 != --json ]] || file=$2; shift; done
+  bad=%s
+  if [[ $rank == 0 && -n $bad ]]; then
+    printf '{"hosts": [{"host": "node0", "status": "ok", "findings": []}, '
+    printf '{"host": "%%s.local", "status": "failure", ' "$bad"
+    printf '"findings": [{"check": "memlock", "status": "failure", "message": "memlock is 64 KiB", "remedy": "x"}]}]}'
+  fi >"$file"
+  [[ -z $bad ]]
+  exit
+}
+train() { hostname >>"$folder/hosts"; exit 0; }
+"""
+
+
+def test_a_host_that_the_doctor_refuses_is_named_and_left_out(run):
+    run.stand_in(REFUSING % "$( ((restart)) || echo node1)")
+    job = run.submit()
+    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+    assert set(run.lines("hosts")) == {"node0", "node2"}
+    assert "node1.local is refused: memlock is 64 KiB" in job.text()
+    flags = run.lines("doctor.flags")
+    assert "--quick" in flags and str(run.folder / "checkpoints") in flags
+
+
+def test_a_cluster_of_refused_hosts_gives_up_and_can_be_told_not_to_look(run):
+    run.stand_in(REFUSING % "node0")
+    job = run.submit("--nodes=1", "--nodelist=node0", NPROC="1", MAX_RESTARTS="1")
+    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 1, 1), job.text()
+    assert run.lines("hosts") == []
+    job = run.submit("--nodes=1", "--nodelist=node0", NPROC="1", CHECK_NODES="false")
+    assert (job.state, run.lines("hosts")) == ("COMPLETED", ["node0"]), job.text()
+    assert run.lines("looked") == ["0", "1"]
+
+
+def test_wrong_settings_of_the_job_are_named(run):
+    run.stand_in("train() { exit 0; }")
+    for variables in ({"MAX_RESTARTS": "many"}, {"STUCK_AFTER": "0"}, {"CHECK_NODES": "maybe"}):
+        job = run.submit("--nodes=1", NPROC="1", **variables)
+        assert (job.state, job.exit_code) == ("FAILED", 2), job.text()
+        name, value = next(iter(variables.items()))
+        assert f"{name}={value}" in job.error.read_text()
+        os.remove(job.error)
