@@ -12,8 +12,8 @@ namespace mpzero {
 inline constexpr int kUserErrorExitCode = 2;
 // Exit code of a run that ends because something broke: a device, a peer, a disk.
 inline constexpr int kFailureExitCode = 1;
-// Exit code of a run that stopped because it was asked to, with its state saved: the same command goes on (EX_TEMPFAIL of
-// sysexits.h).
+// Exit code of a run that stopped because it was asked to, with its state saved: the same command goes on (EX_TEMPFAIL
+// of sysexits.h).
 inline constexpr int kStoppedExitCode = 75;
 // Exit code of a run whose user interrupted it twice: it has saved nothing.
 inline constexpr int kInterruptedExitCode = 130;
