@@ -236,7 +236,7 @@ void Trainer::plan_memory() {
 
 void Trainer::use_memory_for_parameters(int64_t bytes) {
   if (device_.is_cpu()) return;
-  bytes -= engine_.parameters().keep_on_device(bytes);
+  bytes -= engine_.parameters().move_to_device(bytes);
   if (config_.zero.gather_limits_automatic) engine_.parameters().use_memory(bytes);
   memory_.states_have_grown(engine_.memory_use());
 }

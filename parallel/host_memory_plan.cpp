@@ -27,7 +27,7 @@ HostMemoryPlan plan_pieces(const HostMemoryDemand& demand) {
   const auto bytes = [&](c10::ScalarType type) {
     return plan.piece_numel * static_cast<int64_t>(c10::elementSize(type));
   };
-  plan.piece_bytes = bytes(demand.gradient_dtype) + (demand.parameters_move ? bytes(demand.parameter_dtype) : 0);
+  plan.piece_bytes = bytes(demand.gradient_dtype) + bytes(demand.parameter_dtype);
   return plan;
 }
 
@@ -41,8 +41,8 @@ int64_t HostMemoryPlan::spare_bytes() const {
 
 int64_t default_extra_bytes(const HostMemoryDemand& demand) {
   const int64_t numel = std::accumulate(demand.lengths.begin(), demand.lengths.end(), int64_t{0});
-  const bool parameters_stay = demand.staged && !demand.parameters_move;
-  const int64_t parameter_bytes = parameters_stay ? static_cast<int64_t>(c10::elementSize(demand.parameter_dtype)) : 0;
+  const int64_t parameter_bytes =
+      demand.parameters_stay ? static_cast<int64_t>(c10::elementSize(demand.parameter_dtype)) : 0;
   return std::max<int64_t>(0,
                            numel * (kHostBytes - kStateBytes - parameter_bytes) - plan_pieces(demand).staging_bytes());
 }

@@ -11,7 +11,7 @@ namespace mpzero::parallel {
 // What a HostOptimizer takes beside the states themselves.
 struct HostMemoryPlan {
   int64_t pieces = 0;                 // buffers for pieces on their way between host and GPU
-  int64_t piece_numel = 0;            // elements of each: a gradient and, if it goes up, a parameter
+  int64_t piece_numel = 0;            // elements of each: gradients and parameters
   int64_t piece_bytes = 0;            // of both
   std::map<int64_t, int64_t> spares;  // states to update ahead of the norm: how many of each length
 
@@ -24,7 +24,7 @@ struct HostMemoryDemand {
   // opposite order, so it is for the last ones that something can be done before the norm is known.
   std::vector<int64_t> lengths;
   bool staged = false;           // the device that trains is a GPU
-  bool parameters_move = false;  // parameters go up to it
+  bool parameters_stay = false;  // parameters, or some of them, are in host memory
   c10::ScalarType gradient_dtype = c10::ScalarType::Float;
   c10::ScalarType parameter_dtype = c10::ScalarType::Float;
 };

@@ -46,11 +46,7 @@ HostOptimizer::HostOptimizer(ThreadTeam& team, std::vector<OptimizerShard*> shar
   for (int64_t i = 0; i < plan.pieces; ++i) {
     auto slot = std::make_unique<Slot>();
     slot->gradient = host_tensor(plan.piece_numel, options.gradient_dtype, options.pinned, &team);
-    const int64_t parameter_bytes =
-        plan.piece_bytes - plan.piece_numel * static_cast<int64_t>(c10::elementSize(options.gradient_dtype));
-    if (parameter_bytes > 0) {
-      slot->parameter = host_tensor(plan.piece_numel, options.parameter_dtype, options.pinned, &team);
-    }
+    slot->parameter = host_tensor(plan.piece_numel, options.parameter_dtype, options.pinned, &team);
     slots_.push_back(std::move(slot));
   }
   for (const auto& [length, count] : plan.spares) {

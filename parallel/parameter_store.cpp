@@ -36,19 +36,19 @@ ParameterStore::ParameterStore(const std::vector<UnitSpec>& units, const std::ve
       layouts_(layouts),
       communicator_(communicator),
       part_(part),
-      on_host_(options.placement == Placement::kHost && options.device.is_cuda()),
+      offloaded_(options.placement == Placement::kHost && options.device.is_cuda()),
       overlap_(options.overlap),
       pool_(communicator, at::TensorOptions().dtype(options.dtype).device(options.device)),
       schedule_(padded_sizes(layouts), options.limits) {
-  transient_ = on_host_ || (options.sharded && layouts.front().parts() > 1);
-  if (on_host_) copy_stream_ = c10::cuda::getStreamFromPool();
+  transient_ = offloaded_ || (options.sharded && layouts.front().parts() > 1);
+  if (offloaded_) copy_stream_ = c10::cuda::getStreamFromPool();
   states_.resize(units.size());
   // One buffer for all units, since registering one costs time and address space.
   int64_t total = 0;
   for (const FlatLayout& layout : layouts) total += transient_ ? layout.part_numel() : layout.padded_numel();
   at::Tensor all;
   std::vector<at::Tensor> host_shards;
-  if (on_host_) {
+  if (offloaded_) {
     std::vector<int64_t> sizes;
     for (const FlatLayout& layout : layouts) sizes.push_back(layout.part_numel());
     host_shards = host_tensors(sizes, options.dtype, options.pinned);
@@ -60,7 +60,7 @@ ParameterStore::ParameterStore(const std::vector<UnitSpec>& units, const std::ve
   for (size_t u = 0; u < units.size(); ++u) {
     UnitState& state = states_[u];
     const FlatLayout& layout = layouts[u];
-    if (on_host_) {
+    if (offloaded_) {
       state.shard = host_shards[u];
     } else if (transient_) {
       state.shard = next(layout.part_numel());
@@ -94,23 +94,26 @@ void ParameterStore::use_memory(int64_t bytes) {
   reserve_buffers();
 }
 
-int64_t ParameterStore::keep_on_device(int64_t bytes) {
-  if (!on_host_) return 0;
+int64_t ParameterStore::move_to_device(int64_t bytes) {
+  if (!offloaded_) return 0;
   const auto item = static_cast<int64_t>(pool_.options().dtype().itemsize());
-  std::vector<size_t> units;
+  std::vector<size_t> moved;
   int64_t total = 0;
   for (size_t u = 0; u < states_.size(); ++u) {
     const int64_t numel = layouts_[u].part_numel();
-    if ((total + numel) * item > bytes) continue;
-    units.push_back(u);
+    if (!states_[u].shard.is_cpu() || (total + numel) * item > bytes) continue;
+    moved.push_back(u);
     total += numel;
   }
-  if (units.empty()) return 0;
+  if (moved.empty()) return 0;
   const at::Tensor all = communicator_.buffer(total, pool_.options());
   int64_t offset = 0;
-  for (const size_t u : units) {
-    states_[u].kept = all.narrow(0, offset, layouts_[u].part_numel());
-    offset += layouts_[u].part_numel();
+  for (const size_t u : moved) {
+    UnitState& state = states_[u];
+    if (state.written == Written::kLater) writer_->wait(u);
+    const at::Tensor there = all.narrow(0, std::exchange(offset, offset + state.shard.numel()), state.shard.numel());
+    there.copy_(state.shard);
+    state.shard = there;
   }
   return total * item;
 }
@@ -159,7 +162,7 @@ void ParameterStore::start_to_gather(size_t unit) {
   const bool later = state.written == Written::kLater;
   state.whole = pool_.take(layout.padded_numel());
   state.views = parameter_views(state.whole, units_[unit]);
-  if (!copy_stream_ || (!on_host_ && !later)) {
+  if (!copy_stream_ || (!offloaded_ && !later)) {
     if (later) writer_->wait(unit);
     follow(state, communicator_.all_gather(state.shard, state.whole));
     return;
@@ -169,7 +172,11 @@ void ParameterStore::start_to_gather(size_t unit) {
   {
     const c10::StreamGuard on_copy_stream(*copy_stream_);
     if (later) writer_->wait(unit);
-    const at::Tensor shard = on_host_ ? bring_up(state, layout) : state.shard;
+    at::Tensor shard = state.shard;
+    if (shard.is_cpu() || layout.parts() == 1) {
+      shard = state.whole.narrow(0, layout.part_begin(part_), layout.part_numel());
+      shard.copy_(state.shard, /*non_blocking=*/true);
+    }
     if (layout.parts() > 1) {
       state.pending = communicator_.all_gather(shard, state.whole);
     } else {
@@ -177,19 +184,6 @@ void ParameterStore::start_to_gather(size_t unit) {
     }
   }
   follow(state, std::move(state.pending));
-}
-
-at::Tensor ParameterStore::bring_up(UnitState& state, const FlatLayout& layout) {
-  at::Tensor place = state.whole.narrow(0, layout.part_begin(part_), layout.part_numel());
-  if (!state.kept.defined()) {
-    place.copy_(state.shard, /*non_blocking=*/true);
-    return place;
-  }
-  if (!state.kept_is_current) state.kept.copy_(state.shard, /*non_blocking=*/true);
-  state.kept_is_current = true;
-  if (layout.parts() > 1) return state.kept;
-  place.copy_(state.kept, /*non_blocking=*/true);
-  return place;
 }
 
 void ParameterStore::start_whole(size_t unit) {
@@ -263,7 +257,6 @@ void ParameterStore::invalidate() {
 
 void ParameterStore::publish(size_t unit, Written written) {
   states_[unit].written = written;
-  states_[unit].kept_is_current = false;
   if (transient_) {
     gather_next(schedule_.publish(unit));
   } else if (layouts_[unit].parts() > 1 || written == Written::kLater) {
@@ -277,14 +270,11 @@ void ParameterStore::set_writer(ShardWriter& writer) {
 }
 
 MemoryUse ParameterStore::memory_use() const {
-  int64_t bytes = 0;
-  int64_t kept = 0;
+  MemoryUse use{.units_in_flight = pool_.bytes()};
   for (const UnitState& state : states_) {
-    bytes += (transient_ ? state.shard : state.whole).nbytes();
-    if (state.kept.defined()) kept += static_cast<int64_t>(state.kept.nbytes());
+    const at::Tensor& owned = transient_ ? state.shard : state.whole;
+    (offloaded_ && owned.is_cpu() ? use.host_parameters : use.parameters) += static_cast<int64_t>(owned.nbytes());
   }
-  MemoryUse use{.parameters = kept, .units_in_flight = pool_.bytes()};
-  (on_host_ ? use.host_parameters : use.parameters) = bytes;
   return use;
 }
 

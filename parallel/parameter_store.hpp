@@ -52,10 +52,10 @@ class ParameterStore {
   // Keeps as much gathered as `bytes` of device memory more allow, in place of the limits given. All ranks give the
   // same.
   void use_memory(int64_t bytes);
-  // Of offloaded parameters: keeps this rank's shards on the device once they have come there, until they have new
-  // values, for as many units as `bytes` of its memory have room for; each then crosses the bus once a step, however
-  // often it is gathered. Returns the bytes taken. Collective; all ranks give the same, once.
-  int64_t keep_on_device(int64_t bytes);
+  // Offloaded shards move to the device for good, those of as many units as `bytes` of its memory have room for: what
+  // is updated on the host then goes straight there, and neither waits in host memory nor crosses the bus at each use.
+  // Returns the bytes taken. Before the first gather(); collective, all ranks give the same.
+  int64_t move_to_device(int64_t bytes);
   // The units that gather() will be called with from now on, in this order, the same on every rank: what is gathered
   // ahead and what is kept follows from it.
   void plan(std::vector<size_t> uses);
@@ -66,7 +66,7 @@ class ParameterStore {
   // Before the first publish() of an update: what is gathered is of no more use.
   void invalidate();
   // This rank's part: written by the optimizer, then made known to the other ranks by publish(). In host memory if
-  // offloaded.
+  // offloaded and not moved.
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
   // A shard written later is waited for in gather(); all ranks say the same. The units become known to the other ranks
   // in the order of these calls, or, if sharded, in that of the plan.
@@ -84,8 +84,6 @@ class ParameterStore {
  private:
   struct UnitState {
     at::Tensor shard;
-    at::Tensor kept;  // a copy of the shard on the device, where keep_on_device() has made room for one
-    bool kept_is_current = false;
     at::Tensor whole;  // defined while gathered, or always
     std::vector<at::Tensor> views;
     std::unique_ptr<PendingCollective> pending;
@@ -100,8 +98,6 @@ class ParameterStore {
   void start_until(size_t unit);
   void start_oldest();
   void start_to_gather(size_t unit);
-  // On copy_stream_: an offloaded shard, on the device.
-  at::Tensor bring_up(UnitState& state, const FlatLayout& layout);
   void start_whole(size_t unit);
   // Work that copy_stream_ gets from now on comes behind what the current stream has.
   void follow_current_stream();
@@ -114,7 +110,7 @@ class ParameterStore {
   Communicator& communicator_;
   int part_;
   bool transient_;  // units are gathered on demand and freed
-  bool on_host_;
+  bool offloaded_;  // as far as shards have not moved to the device
   bool overlap_;
   BufferPool pool_;
   GatherSchedule schedule_;                           // of transient units

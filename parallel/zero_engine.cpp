@@ -52,7 +52,7 @@ HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vecto
   const bool staged = options.device.is_cuda();
   HostMemoryDemand demand{.lengths = {},
                           .staged = staged,
-                          .parameters_move = staged && options.parameter_placement == Placement::kDevice,
+                          .parameters_stay = staged && options.parameter_placement == Placement::kHost,
                           .gradient_dtype = gradient_dtype,
                           .parameter_dtype = options.dtype};
   for (size_t u = 0; u < layouts.size(); ++u) {

@@ -71,7 +71,7 @@ struct ToyRun {
   bool overlap = true;
   int host_threads = 0;                             // HostUpdateOptions::threads
   std::optional<int64_t> extra_bytes = {};          // HostUpdateOptions::extra_bytes
-  int64_t keep_on_device = 0;                       // ParameterStore::keep_on_device()
+  int64_t move_to_device = 0;                       // ParameterStore::move_to_device()
   std::function<double(int64_t step)> factor = {};  // of the step's gradients; none: 1
   std::function<void()> delay = {};                 // after each unit's backward; none: nothing
   // By default each unit is let go after each use.
@@ -125,10 +125,10 @@ inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::
     }
     engine.parameters().release(u);
   };
-  if (run.keep_on_device > 0) {
-    const int64_t taken = engine.parameters().keep_on_device(run.keep_on_device);
+  if (run.move_to_device > 0) {
+    const int64_t taken = engine.parameters().move_to_device(run.move_to_device);
     const bool offloaded = run.parameters == Placement::kHost && device.is_cuda();
-    REQUIRE((offloaded ? taken > 0 && taken <= run.keep_on_device : taken == 0));
+    REQUIRE((offloaded ? taken > 0 && taken <= run.move_to_device : taken == 0));
     CHECK(engine.memory_use().parameters >= taken);
   }
   engine.parameters().plan(order);
@@ -354,10 +354,10 @@ inline void check_engine(at::Device device, Communicator& parameters, Communicat
         run.parameters = Placement::kHost;
         check_toy_run(run, device, parameters, gradients, group);
         for (const int64_t bytes : {1000, 1 << 20}) {  // for some units, and for all
-          run.keep_on_device = bytes;
+          run.move_to_device = bytes;
           check_toy_run(run, device, parameters, gradients, group);
         }
-        run.keep_on_device = 0;
+        run.move_to_device = 0;
         run.host_ratio = 1.0;
         check_toy_run(run, device, parameters, gradients, group);
         check_toy_resume(run, device, parameters, gradients, group);

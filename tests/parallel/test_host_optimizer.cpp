@@ -240,7 +240,6 @@ TEST_CASE("what fails in the optimizer's thread comes out of every later wait") 
 TEST_CASE("spare states are planned for the last units, within their bytes") {
   HostMemoryDemand demand{.lengths = {1000, 100, 100, 100, 10},
                           .staged = true,
-                          .parameters_move = true,
                           .gradient_dtype = at::kFloat,
                           .parameter_dtype = at::kBFloat16};
   const HostMemoryPlan plan = plan_host_memory(demand, 12 * 309);
@@ -253,7 +252,7 @@ TEST_CASE("spare states are planned for the last units, within their bytes") {
 
   // 18 bytes a parameter for all: 12 of states, 2 of a parameter that stays, 4 for spare states and buffers.
   demand.lengths.assign(40, 50'000'000);
-  demand.parameters_move = false;
+  demand.parameters_stay = true;
   const int64_t numel = 40 * int64_t{50'000'000};
   const HostMemoryPlan large = plan_host_memory(demand, default_extra_bytes(demand));
   CHECK(large.spares.at(50'000'000) > 40 / 6);
