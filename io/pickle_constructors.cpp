@@ -1,6 +1,9 @@
 #include "io/pickle_constructors.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <optional>
 #include <string_view>
 
 namespace mpzero::io::pickle {
@@ -10,6 +13,7 @@ using Arguments = std::span<const Node* const>;
 constexpr const char* kWrongArguments = "calls a function with other arguments than it takes";
 // _rebuild_from_type_v2 of _rebuild_from_type_v2 of ... would recurse as deep as the pickle is long.
 constexpr int kMaxWrappers = 4;
+constexpr const char* kZeroStages = "deepspeed.runtime.zero.config ZeroStageEnum";
 
 const char* construct(const std::string& name, Arguments arguments, Node& made, int wrappers);
 
@@ -97,6 +101,19 @@ const char* numpy_scalar(const std::string& name, Arguments arguments, Node& mad
   return nullptr;
 }
 
+// getattr(ZeroStageEnum, "gradients"): how some releases of Python (3.11.2 is one) write a member of an enumeration;
+// others write ZeroStageEnum(2).
+std::optional<int64_t> zero_stage(Arguments arguments) {
+  if (arguments.size() != 2 || arguments[0]->kind != Kind::kGlobal || arguments[0]->text != kZeroStages ||
+      arguments[1]->kind != Kind::kText) {
+    return std::nullopt;
+  }
+  static constexpr std::array<std::string_view, 4> kNames{"disabled", "optimizer_states", "gradients", "weights"};
+  const auto* const found = std::find(kNames.begin(), kNames.end(), arguments[1]->text);
+  if (found == kNames.end()) return std::nullopt;
+  return found - kNames.begin();
+}
+
 const char* construct(const std::string& name, Arguments arguments, Node& made, int wrappers) {
   if (name == "collections OrderedDict") return ordered_dict(arguments, made);
   if (name == "torch Size") return sequence(Kind::kTuple, arguments, made);
@@ -116,11 +133,18 @@ const char* construct(const std::string& name, Arguments arguments, Node& made, 
     }
     return construct(arguments[0]->text, arguments[2]->items, made, wrappers + 1);
   }
-  if (name == "deepspeed.runtime.zero.config ZeroStageEnum") {
+  if (name == kZeroStages) {
     if (arguments.size() != 1 || arguments[0]->kind != Kind::kInt) return kWrongArguments;
     made.kind = Kind::kInt;
     made.integer = arguments[0]->integer;
     return nullptr;
+  }
+  if (name == "__builtin__ getattr" || name == "builtins getattr") {
+    if (const std::optional<int64_t> stage = zero_stage(arguments)) {
+      made.kind = Kind::kInt;
+      made.integer = *stage;
+      return nullptr;
+    }
   }
   if (name == "_codecs encode") return latin1_bytes(arguments, made);
   if (name == "numpy.core.multiarray scalar" || name == "numpy._core.multiarray scalar") {

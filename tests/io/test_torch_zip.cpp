@@ -109,6 +109,20 @@ TEST_CASE("what a pickle asks to be run stays a name") {
   CHECK(message.find("an object of posix system, which is not built") != std::string::npos);
 }
 
+TEST_CASE("DeepSpeed's stages of ZeRO are numbers, whichever way Python wrote them") {
+  const std::string stages = "cdeepspeed.runtime.zero.config\nZeroStageEnum\n";
+  CHECK(pickle::root_of(parse(pickled(stages + "K\x02\x85R"))).integer() == 2);
+  const auto by_name = [&](const std::string& name) {
+    const std::string length{static_cast<char>(name.size()), 0, 0, 0};
+    return pickled("c__builtin__\ngetattr\n" + stages + "X" + length + name + "\x86R");
+  };
+  CHECK(pickle::root_of(parse(by_name("disabled"))).integer() == 0);
+  CHECK(pickle::root_of(parse(by_name("optimizer_states"))).integer() == 1);
+  CHECK(pickle::root_of(parse(by_name("gradients"))).integer() == 2);
+  CHECK(pickle::root_of(parse(by_name("weights"))).integer() == 3);
+  CHECK(pickle::root_of(parse(by_name("__class__"))).kind() == pickle::Kind::kObject);
+}
+
 TEST_CASE("impossible pickles are refused with the byte") {
   using namespace std::string_literals;
   const std::vector<std::string> bad = {
