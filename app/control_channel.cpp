@@ -62,6 +62,13 @@ void LineConnection::flush() {
   }
 }
 
+void LineConnection::end_sending() { shutdown(socket_.get(), SHUT_WR); }
+
+void LineConnection::close() {
+  socket_ = Descriptor();
+  closed_ = true;
+}
+
 std::optional<std::vector<std::string>> LineConnection::receive() {
   std::array<char, 16384> bytes{};
   while (!closed_) {

@@ -31,6 +31,9 @@ class LineConnection {
   void send(const std::string& line);
   void flush();
   bool has_unsent() const { return !unsent_.empty(); }
+  // Nothing more will be sent; what has been still arrives.
+  void end_sending();
+  void close();
   // The lines that have come; nothing once the other side has closed the connection and all has been read.
   std::optional<std::vector<std::string>> receive();
 

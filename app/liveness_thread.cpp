@@ -337,7 +337,12 @@ void Liveness::Thread::read_uplink(Time now) {
   for (const std::string& line : *lines) {
     const json words = json::parse(line, nullptr, /*allow_exceptions=*/false);
     const std::string type = words.is_object() ? words.value("t", "") : "";
-    if (type == "bye") monitor_watches_ = false;
+    if (type == "bye") {
+      monitor_watches_ = false;
+      // Which the monitor waits for.
+      uplink_.reset();
+      return;
+    }
     if (type == "ask") beat(now);
     if (type != "end") continue;
     for (const int rank : words.value("kill", std::vector<int>())) kill_process(ranks_.at(static_cast<size_t>(rank)));
@@ -381,7 +386,12 @@ void Liveness::Thread::hear(Peer& peer, const std::string& line, Time now) {
     }
     if (type == "status") monitor_->heard(peer.rank, words.get<RankStatus>(), now);
     if (type == "failed") monitor_->failed(peer.rank, words.at("error").get<std::string>(), now);
-    if (type == "bye") monitor_->left(peer.rank);
+    if (type == "bye") {
+      monitor_->left(peer.rank);
+      // Which the rank waits for.
+      peer.connection.close();
+      peer.open = false;
+    }
     if (type == "bye" && words.value("error", false) && !error_ends_run_) error_ends_run_ = now;
     if (type == "stop" && role_ == Role::kMonitors) {
       ask_to_stop(words.at("code").get<int>());
@@ -512,6 +522,11 @@ void Liveness::Thread::leave() {
     uplink_->flush();
     std::this_thread::sleep_for(milliseconds(5));
   }
+  // A connection that is closed with words unread takes back those that it has sent and the other side has not read.
+  if (uplink_) uplink_->end_sending();
+  while (uplink_ && uplink_->receive() && Clock::now() - start < kFarewell) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
   if (role_ != Role::kMonitors) return;
   // The others are on their way out too; one that fails there is still reported.
   while (!leaves_in_haste_ && !monitor_->all_gone_but(rank_) && Clock::now() - start < kLastRankLimit) {
@@ -521,7 +536,21 @@ void Liveness::Thread::leave() {
     if (now - last_beat_ >= kBeat) beat(now);
     look_for_failures(now);
   }
+  // Those that have only just connected are to hear of it too, and all close their side before this one does.
+  const auto read_until = [this](const auto& enough) {
+    for (const Time since = Clock::now(); !enough() && Clock::now() - since < kFarewell;) {
+      read_peers(Clock::now());
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  };
+  const auto introduced = [](const Peer& peer) { return peer.rank >= 0; };
+  read_until([&] {
+    return std::count_if(peers_.begin(), peers_.end(), introduced) + 1 >= static_cast<int64_t>(ranks_.size());
+  });
   broadcast(message("bye"));
+  read_until([&] {
+    return std::none_of(peers_.begin(), peers_.end(), [&](const Peer& peer) { return peer.open && introduced(peer); });
+  });
 }
 
 }  // namespace mpzero
