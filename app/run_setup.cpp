@@ -33,6 +33,13 @@ fs::path preset_path(const std::string& model_type) {
     std::error_code error;
     for (const auto& entry : fs::directory_iterator(folder, error)) known.push_back(entry.path().stem().string());
   }
+  if (known.empty()) {
+    throw_user_error(
+        "--model_type {}: the presets are files of configs/models, which is neither in {} nor beside the program's "
+        "build "
+        "folder; start mpzero in its checkout, or give a Hugging Face config.json with --model_config",
+        model_type, fs::current_path().string());
+  }
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
   throw_user_error(

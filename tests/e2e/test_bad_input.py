@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 from tiny_run import MODEL, TinyRun
-from trainer import BUILD, children_of, train, wait_until_gone, write_tokens
+from trainer import BUILD, ENVIRONMENT, children_of, train, wait_until_gone, write_tokens
 
 pytestmark = pytest.mark.e2e
 
@@ -29,6 +30,20 @@ def refuse(run: TinyRun, *flags: object) -> str:
 
 def test_unknown_flag(tmp_path: Path) -> None:
     assert "--learning_rate" in refuse(TinyRun(tmp_path), "--learning_rat=1e-3")
+
+
+def test_presets_out_of_reach(tmp_path: Path) -> None:
+    """A program that was moved out of its checkout and is started elsewhere."""
+    run = TinyRun(tmp_path)
+    program = tmp_path / "elsewhere" / "bin" / "mpzero"
+    program.parent.mkdir(parents=True)
+    shutil.copy(BUILD / "bin" / "mpzero", program)
+    words = [program, "train", "--model_type=qwen3_tiny", f"--train_data={run.data}", "--device=cpu"]
+    environment = {**os.environ, **ENVIRONMENT}
+    result = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 2, result.stderr
+    assert f"neither in {tmp_path} nor beside" in result.stderr
+    assert "--model_config" in result.stderr
 
 
 def test_unknown_key(tmp_path: Path) -> None:
