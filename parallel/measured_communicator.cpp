@@ -45,16 +45,16 @@ std::unique_ptr<PendingCollective> MeasuredCommunicator::measure(const char* nam
 }
 
 std::unique_ptr<PendingCollective> MeasuredCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& whole) {
-  return measure("all_gather", [&] { return communicator_->all_gather(shard, whole); });
+  return measure("all_gather", [&] { return communicator().all_gather(shard, whole); });
 }
 
 std::unique_ptr<PendingCollective> MeasuredCommunicator::reduce_scatter_sum(const at::Tensor& whole,
                                                                             const at::Tensor& shard, SumMode mode) {
-  return measure("reduce_scatter", [&] { return communicator_->reduce_scatter_sum(whole, shard, mode); });
+  return measure("reduce_scatter", [&] { return communicator().reduce_scatter_sum(whole, shard, mode); });
 }
 
 std::unique_ptr<PendingCollective> MeasuredCommunicator::all_reduce_sum(const at::Tensor& tensor) {
-  return measure("all_reduce", [&] { return communicator_->all_reduce_sum(tensor); });
+  return measure("all_reduce", [&] { return communicator().all_reduce_sum(tensor); });
 }
 
 }  // namespace mpzero::parallel

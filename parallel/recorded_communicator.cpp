@@ -16,16 +16,16 @@ std::unique_ptr<PendingCollective> RecordedCommunicator::record(const char* oper
 }
 
 std::unique_ptr<PendingCollective> RecordedCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& whole) {
-  return record("all_gather", whole, [&] { return communicator_->all_gather(shard, whole); });
+  return record("all_gather", whole, [&] { return communicator().all_gather(shard, whole); });
 }
 
 std::unique_ptr<PendingCollective> RecordedCommunicator::reduce_scatter_sum(const at::Tensor& whole,
                                                                             const at::Tensor& shard, SumMode mode) {
-  return record("reduce_scatter", whole, [&] { return communicator_->reduce_scatter_sum(whole, shard, mode); });
+  return record("reduce_scatter", whole, [&] { return communicator().reduce_scatter_sum(whole, shard, mode); });
 }
 
 std::unique_ptr<PendingCollective> RecordedCommunicator::all_reduce_sum(const at::Tensor& tensor) {
-  return record("all_reduce", tensor, [&] { return communicator_->all_reduce_sum(tensor); });
+  return record("all_reduce", tensor, [&] { return communicator().all_reduce_sum(tensor); });
 }
 
 }  // namespace mpzero::parallel

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/Context.h>
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <cstdio>
@@ -12,5 +13,19 @@ inline bool have_gpu() {
   std::puts("skipped: no GPU");
   return false;
 }
+
+// Sets deterministic algorithms for a scope.
+class Deterministic {
+ public:
+  explicit Deterministic(bool on) : before_(at::globalContext().deterministicAlgorithms()) {
+    at::globalContext().setDeterministicAlgorithms(on, false);
+  }
+  ~Deterministic() { at::globalContext().setDeterministicAlgorithms(before_, false); }
+  Deterministic(const Deterministic&) = delete;
+  Deterministic& operator=(const Deterministic&) = delete;
+
+ private:
+  bool before_;
+};
 
 }  // namespace mpzero

@@ -50,19 +50,6 @@ at::Tensor poisoned(at::IntArrayRef shape, at::ScalarType type) {
   return at::full(shape, std::numeric_limits<double>::quiet_NaN(), at::TensorOptions().dtype(type).device(at::kCUDA));
 }
 
-class Deterministic {
- public:
-  explicit Deterministic(bool on) : before_(at::globalContext().deterministicAlgorithms()) {
-    at::globalContext().setDeterministicAlgorithms(on, false);
-  }
-  ~Deterministic() { at::globalContext().setDeterministicAlgorithms(before_, false); }
-  Deterministic(const Deterministic&) = delete;
-  Deterministic& operator=(const Deterministic&) = delete;
-
- private:
-  bool before_;
-};
-
 }  // namespace
 
 TEST_CASE("matrix products of all layouts, types and odd shapes on the GPU") {

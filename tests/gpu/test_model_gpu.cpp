@@ -53,20 +53,6 @@ struct Pair {
   }
 };
 
-// Sets deterministic algorithms for a scope.
-class Deterministic {
- public:
-  explicit Deterministic(bool on) : before_(at::globalContext().deterministicAlgorithms()) {
-    at::globalContext().setDeterministicAlgorithms(on, false);
-  }
-  ~Deterministic() { at::globalContext().setDeterministicAlgorithms(before_, false); }
-  Deterministic(const Deterministic&) = delete;
-  Deterministic& operator=(const Deterministic&) = delete;
-
- private:
-  bool before_;
-};
-
 }  // namespace
 
 TEST_CASE("rms_norm on the GPU", "[kernels]") {

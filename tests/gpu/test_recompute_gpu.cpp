@@ -31,19 +31,6 @@ at::Tensor random(at::IntArrayRef shape, at::ScalarType type, double scale = 1.0
   return at::randn(shape, at::kDouble).mul_(scale).to(type).to(at::kCUDA);
 }
 
-class Deterministic {
- public:
-  explicit Deterministic(bool on) : before_(at::globalContext().deterministicAlgorithms()) {
-    at::globalContext().setDeterministicAlgorithms(on, false);
-  }
-  ~Deterministic() { at::globalContext().setDeterministicAlgorithms(before_, false); }
-  Deterministic(const Deterministic&) = delete;
-  Deterministic& operator=(const Deterministic&) = delete;
-
- private:
-  bool before_;
-};
-
 c10::CachingDeviceAllocator::Stat allocated_bytes() {
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(0);
   return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
