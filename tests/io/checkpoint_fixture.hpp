@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "io/checkpoint.hpp"
+#include "io/checkpoint_save.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/thread_group.hpp"
 
@@ -161,5 +162,30 @@ inline bool holds_generation(const fs::path& folder, const std::vector<UnitSpec>
   }
   return true;
 }
+
+// A rank's values of all shards, as a snapshot has them.
+class SnapshotValues {
+ public:
+  SnapshotValues(const SaveJob& job, uint32_t generation) {
+    for (size_t i = 0; i < job.shards.size(); ++i) {
+      for (const StateKind kind : kAllKinds) {
+        std::vector<float>& values = values_.emplace_back(static_cast<size_t>(job.shards[i].count));
+        for (size_t k = 0; k < values.size(); ++k) {
+          const uint32_t bits = bits_at(i, kind, job.shards[i].begin + static_cast<int64_t>(k), generation);
+          std::memcpy(&values[k], &bits, sizeof bits);
+        }
+      }
+    }
+  }
+  ShardValues get() const {
+    return {.fetch = [this](size_t i, StateKind kind) -> std::span<const float> {
+              return values_[i * 3 + static_cast<size_t>(kind)];
+            },
+            .all_stay = true};
+  }
+
+ private:
+  std::vector<std::vector<float>> values_;
+};
 
 }  // namespace mpzero::io::testing

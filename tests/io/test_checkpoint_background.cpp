@@ -30,28 +30,19 @@ SaveJob job_for(const fs::path& dir, const std::vector<UnitSpec>& model, const P
 // Values that rank `held` does not give away before it is let go.
 class HeldValues {
  public:
-  HeldValues(const SaveJob& job, uint32_t generation, std::atomic<bool>* held) : held_(held) {
-    for (size_t i = 0; i < job.shards.size(); ++i) {
-      for (const StateKind kind : kAllKinds) {
-        std::vector<float>& values = values_.emplace_back(static_cast<size_t>(job.shards[i].count));
-        for (size_t k = 0; k < values.size(); ++k) {
-          const uint32_t bits = bits_at(i, kind, job.shards[i].begin + static_cast<int64_t>(k), generation);
-          std::memcpy(&values[k], &bits, sizeof bits);
-        }
-      }
-    }
-  }
+  HeldValues(const SaveJob& job, uint32_t generation, std::atomic<bool>* held)
+      : values_(job, generation), held_(held) {}
   ShardValues get() const {
-    return {.fetch = [this](size_t i, StateKind kind) -> std::span<const float> {
+    return {.fetch = [this, values = values_.get()](size_t i, StateKind kind) -> std::span<const float> {
               if (held_ != nullptr) held_->wait(true);
-              return values_[i * 3 + static_cast<size_t>(kind)];
+              return values.fetch(i, kind);
             },
             .all_stay = true};
   }
 
  private:
+  SnapshotValues values_;
   std::atomic<bool>* held_;
-  std::vector<std::vector<float>> values_;
 };
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 
 #include "base/error.hpp"
 #include "io/checkpoint_background.hpp"
@@ -36,31 +35,6 @@ SaveJob job_for(const fs::path& dir, const std::string& tag, int64_t step, const
   return job;
 }
 
-// A rank's values of all shards, as a snapshot has them.
-class Values {
- public:
-  Values(const SaveJob& job, uint32_t generation) {
-    for (size_t i = 0; i < job.shards.size(); ++i) {
-      for (const StateKind kind : kAllKinds) {
-        std::vector<float>& values = values_.emplace_back(static_cast<size_t>(job.shards[i].count));
-        for (size_t k = 0; k < values.size(); ++k) {
-          const uint32_t bits = bits_at(i, kind, job.shards[i].begin + static_cast<int64_t>(k), generation);
-          std::memcpy(&values[k], &bits, sizeof bits);
-        }
-      }
-    }
-  }
-  ShardValues get() const {
-    return {.fetch = [this](size_t i, StateKind kind) -> std::span<const float> {
-              return values_[i * 3 + static_cast<size_t>(kind)];
-            },
-            .all_stay = true};
-  }
-
- private:
-  std::vector<std::vector<float>> values_;
-};
-
 enum class How { kWaiting, kBehind };
 
 // Saves as two ranks; returns each rank's error.
@@ -70,7 +44,7 @@ std::vector<std::string> save_on(FileSystem& files, const fs::path& dir, const s
   ThreadGroup group(kRanks);
   return group.run([&](ProcessGroup& rank) {
     const SaveJob job = job_for(dir, tag, step, model, rank.rank(), kRanks);
-    const Values values(job, generation);
+    const SnapshotValues values(job, generation);
     if (how == How::kWaiting) {
       save_checkpoint(job, values.get(), rank, files);
       return;
