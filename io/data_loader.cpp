@@ -5,6 +5,8 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <numeric>
+#include <span>
 #include <stop_token>
 #include <thread>
 #include <utility>
@@ -25,12 +27,19 @@ void check(const LoaderOptions& options) {
   }
 }
 
-void append_window(const TokenDataset& dataset, int64_t window, int64_t vocab_limit, std::vector<int64_t>& scratch,
-                   MicroBatch& batch) {
-  scratch.resize(static_cast<size_t>(dataset.seq_length() + 1));
-  dataset.read_window(window, vocab_limit, scratch);
-  batch.inputs.insert(batch.inputs.end(), scratch.begin(), scratch.end() - 1);
-  batch.targets.insert(batch.targets.end(), scratch.begin() + 1, scratch.end());
+MicroBatch read_batch(const TokenDataset& dataset, std::span<const int64_t> windows, int64_t vocab_limit) {
+  const int64_t seq_length = dataset.seq_length();
+  const auto num_windows = static_cast<int64_t>(windows.size());
+  std::vector<int64_t> tokens(static_cast<size_t>(num_windows * (seq_length + 1)));
+  dataset.read_windows(windows, vocab_limit, tokens);
+  MicroBatch batch;
+  batch.inputs.reserve(static_cast<size_t>(num_windows * seq_length));
+  batch.targets.reserve(static_cast<size_t>(num_windows * seq_length));
+  for (auto begin = tokens.begin(); begin != tokens.end(); begin += seq_length + 1) {
+    batch.inputs.insert(batch.inputs.end(), begin, begin + seq_length);
+    batch.targets.insert(batch.targets.end(), begin + 1, begin + seq_length + 1);
+  }
+  return batch;
 }
 
 }  // namespace
@@ -57,7 +66,6 @@ struct DataLoader::Impl {
   int64_t position;  // of this rank's next micro-batch in the order over all epochs
   int64_t order_epoch = -1;
   std::optional<Permutation> order;
-  std::vector<int64_t> scratch;
   // ---
   std::mutex mutex;
   std::condition_variable_any changed;
@@ -87,14 +95,10 @@ int64_t DataLoader::Impl::window_at(int64_t at) {
 }
 
 MicroBatch DataLoader::Impl::read() {
-  MicroBatch batch;
+  std::vector<int64_t> windows;
+  for (int64_t b = 0; b < options.micro_batch_size; ++b) windows.push_back(window_at(position + b));
+  MicroBatch batch = read_batch(dataset, windows, options.vocab_limit);
   batch.epoch = position / num_windows;
-  const auto elements = static_cast<size_t>(options.micro_batch_size * dataset.seq_length());
-  batch.inputs.reserve(elements);
-  batch.targets.reserve(elements);
-  for (int64_t b = 0; b < options.micro_batch_size; ++b) {
-    append_window(dataset, window_at(position + b), options.vocab_limit, scratch, batch);
-  }
   position += options.world_size * options.micro_batch_size;
   return batch;
 }
@@ -152,11 +156,10 @@ ValidationBatch ValidationSet::read(int64_t batch) const {
   const int64_t begin = (batch * options_.world_size + options_.rank) * options_.micro_batch_size;
   ValidationBatch result;
   result.num_windows = std::clamp<int64_t>(num_windows_ - begin, 0, options_.micro_batch_size);
-  std::vector<int64_t> scratch;
-  for (int64_t b = 0; b < result.num_windows; ++b) {
-    append_window(dataset_, begin + b, options_.vocab_limit, scratch, result.tokens);
-  }
-  if (result.num_windows == 0) append_window(dataset_, 0, options_.vocab_limit, scratch, result.tokens);
+  std::vector<int64_t> windows(static_cast<size_t>(result.num_windows));
+  std::iota(windows.begin(), windows.end(), begin);
+  if (windows.empty()) windows.push_back(0);
+  result.tokens = read_batch(dataset_, windows, options_.vocab_limit);
   return result;
 }
 

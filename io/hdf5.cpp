@@ -228,6 +228,13 @@ Dataset::Dataset(Handle handle, std::filesystem::path file, std::string name)
   H5Sget_simple_extent_dims(space.id(), extents.data(), nullptr);
   shape_.assign(extents.begin(), extents.end());
   element_size_ = H5Tget_size(type.id());
+  const Handle properties(H5Dget_create_plist(handle_.id()), &H5Pclose);
+  if (!properties) throw_user_error("cannot read the layout of {}: {}", where(), reason());
+  if (H5Pget_layout(properties.id()) != H5D_CHUNKED) return;
+  if (H5Pget_chunk(properties.id(), rank, extents.data()) != rank) {
+    throw_user_error("cannot read the layout of {}: {}", where(), reason());
+  }
+  chunk_.assign(extents.begin(), extents.end());
 }
 
 uint64_t Dataset::size() const { return product(shape_); }
@@ -273,6 +280,22 @@ void Dataset::read_slab(std::span<const uint64_t> start, std::span<const uint64_
   if (H5Dread(handle_.id(), native(type), in_memory.id(), in_file.id(), H5P_DEFAULT, out) < 0) {
     throw_user_error("cannot read {}: {}", where(), reason());
   }
+}
+
+void Dataset::check_written(uint64_t begin, uint64_t count) const {
+  const Lock lock;
+  if (shape_.size() != 1) throw_failure("{} has {} dimensions, expected 1", where(), shape_.size());
+  bool written = count == 0 || !chunk_.empty() || H5Dget_storage_size(handle_.id()) > 0;
+  if (!chunk_.empty()) {
+    for (hsize_t at = begin / chunk_[0] * chunk_[0]; written && at < begin + count; at += chunk_[0]) {
+      hsize_t bytes = 0;
+      written = H5Dget_chunk_storage_size(handle_.id(), &at, &bytes) >= 0 && bytes > 0;
+    }
+  }
+  if (written) return;
+  H5Eclear2(H5E_DEFAULT);
+  throw_user_error("{} is incomplete: of its elements {} to {} some were never written or cannot be found", where(),
+                   begin, begin + count - 1);
 }
 
 void Dataset::write_slab(std::span<const uint64_t> start, std::span<const uint64_t> count, Type type,
@@ -396,6 +419,15 @@ File File::open(const std::filesystem::path& path) {
   Handle root(H5Gopen2(file.id(), "/", H5P_DEFAULT), &H5Gclose);
   if (!root) throw_user_error("{} cannot be opened as an HDF5 file: {}", path.string(), reason());
   return File(std::move(file), std::move(root), path);
+}
+
+int File::descriptor() const {
+  const Lock lock;
+  void* descriptor = nullptr;
+  if (H5Fget_vfd_handle(file_handle_.id(), H5P_DEFAULT, &descriptor) < 0) {
+    throw_failure("cannot find the open file of {}: {}", file_.string(), reason());
+  }
+  return *static_cast<const int*>(descriptor);
 }
 
 void File::close() {

@@ -22,10 +22,9 @@ using Id = int64_t;  // hid_t
 enum class Type : uint8_t { kUint8, kUint16, kUint32, kUint64, kInt8, kInt16, kInt32, kInt64, kFloat, kDouble };
 
 template <typename T>
-concept Number =
-    std::same_as<T, uint8_t> || std::same_as<T, uint16_t> || std::same_as<T, uint32_t> || std::same_as<T, uint64_t> ||
-    std::same_as<T, int8_t> || std::same_as<T, int16_t> || std::same_as<T, int32_t> || std::same_as<T, int64_t> ||
-    std::same_as<T, float> || std::same_as<T, double>;
+concept Number = std::same_as<T, uint8_t> || std::same_as<T, uint16_t> || std::same_as<T, uint32_t> ||
+    std::same_as<T, uint64_t> || std::same_as<T, int8_t> || std::same_as<T, int16_t> || std::same_as<T, int32_t> ||
+    std::same_as<T, int64_t> || std::same_as<T, float> || std::same_as<T, double>;
 
 template <Number T>
 constexpr Type type_of() {
@@ -134,6 +133,9 @@ class Dataset : public Node {
   void read(std::span<const uint64_t> start, std::span<const uint64_t> count, std::span<T> out) const {
     read_slab(start, count, type_of<T>(), out.data(), out.size());
   }
+  // Throws UserError where some of the elements [begin, begin + count) of a one-dimensional data set were never
+  // written, which read() gives as zeros.
+  void check_written(uint64_t begin, uint64_t count) const;
   template <Number T>
   void write(uint64_t begin, std::span<const T> values) {
     const uint64_t start[] = {begin}, count[] = {values.size()};
@@ -155,6 +157,7 @@ class Dataset : public Node {
                   size_t size);
 
   std::vector<uint64_t> shape_;
+  std::vector<uint64_t> chunk_;  // elements each way; empty where the data set is not stored in chunks
   size_t element_size_ = 0;
 };
 
@@ -202,6 +205,9 @@ class File : public Group {
   static File create(const std::filesystem::path& path, uint64_t alignment = 1);
   // For reading; any number of processes may. No file lock is taken, which shared file systems often lack.
   static File open(const std::filesystem::path& path);
+
+  // The library's own descriptor of the file, open as long as this object is.
+  int descriptor() const;
 
   // Hands all data to the operating system (it does not fsync) and closes; throws Failure if that did not work. A file
   // that was written and is only destroyed may have lost data silently.

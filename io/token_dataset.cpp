@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "io/file_watch.hpp"
 #include "io/hdf5.hpp"
 
 namespace mpzero::io {
@@ -12,12 +13,14 @@ namespace mpzero::io {
 struct TokenDataset::Impl {
   Impl(std::filesystem::path path, int64_t seq_length);
   void check() const;
+  void read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out) const;
 
   std::filesystem::path path;
   int64_t seq_length;
   hdf5::File file;
   hdf5::Dataset tokens;
   hdf5::Dataset document_offsets;
+  FileWatch watch;
   int64_t vocab_size = 0;
   int64_t eos_token_id = 0;
   std::optional<int64_t> max_token_id;
@@ -30,7 +33,8 @@ TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length)
       seq_length(length),
       file(hdf5::File::open(path)),
       tokens(file.dataset("tokens")),
-      document_offsets(file.dataset("document_offsets")) {
+      document_offsets(file.dataset("document_offsets")),
+      watch(path, file.descriptor()) {
   const auto version = file.attribute<int64_t>("format_version");
   if (version != kFormatVersion) {
     throw_user_error("{} has format version {}, this program reads version {}", path.string(), version, kFormatVersion);
@@ -58,6 +62,8 @@ void TokenDataset::Impl::check() const {
                      first, last, tokens.size());
   }
   if (tokens.size() == 0) throw_user_error("{} holds no tokens", path.string());
+  // All of them would mean a walk through the file; the others are looked at when they are read.
+  tokens.check_written(tokens.size() - 1, 1);
   if (tokens.size() < static_cast<uint64_t>(seq_length) + 1) {
     throw_user_error("{} holds {} tokens, fewer than the {} of one window (--seq_length {} and one more)",
                      path.string(), tokens.size(), seq_length + 1, seq_length);
@@ -95,23 +101,44 @@ void TokenDataset::check_vocabulary(int64_t vocab_limit) const {
       impl_->path.string(), *impl_->max_token_id, vocab_limit - 1, impl_->tokenizer);
 }
 
-void TokenDataset::read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out) const {
-  if (window < 0 || window >= num_windows()) {
-    throw_failure("window {} was asked of {}, which holds {}", window, impl_->path.string(), num_windows());
+void TokenDataset::Impl::read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out) const {
+  const auto begin = static_cast<uint64_t>(window * seq_length);
+  try {
+    tokens.check_written(begin, out.size());
+    tokens.read(begin, out);
+  } catch (const UserError& error) {
+    throw_user_error("{}; make the file anew with app/prepare_data.py --overwrite", error.what());
   }
-  if (static_cast<int64_t>(out.size()) != impl_->seq_length + 1) {
-    throw_failure("a window of {} tokens was given a buffer of {}", impl_->seq_length + 1, out.size());
-  }
-  const int64_t begin = window * impl_->seq_length;
-  impl_->tokens.read(static_cast<uint64_t>(begin), out);
   for (size_t i = 0; i < out.size(); ++i) {
     if (out[i] >= vocab_limit) {
       throw_user_error(
           "{} holds token id {} at position {}, but the model's vocabulary ends at {}: prepare the data with the "
           "model's tokenizer ('{}' made this file) or raise --vocab_size",
-          impl_->path.string(), out[i], begin + static_cast<int64_t>(i), vocab_limit - 1, impl_->tokenizer);
+          path.string(), out[i], begin + i, vocab_limit - 1, tokenizer);
     }
   }
+}
+
+void TokenDataset::read_windows(std::span<const int64_t> windows, int64_t vocab_limit, std::span<int64_t> out) const {
+  const auto length = static_cast<size_t>(impl_->seq_length + 1);
+  if (out.size() != windows.size() * length) {
+    throw_failure("{} windows of {} tokens were given a buffer of {}", windows.size(), length, out.size());
+  }
+  for (const int64_t window : windows) {
+    if (window < 0 || window >= num_windows()) {
+      throw_failure("window {} was asked of {}, which holds {}", window, impl_->path.string(), num_windows());
+    }
+  }
+  try {
+    for (size_t i = 0; i < windows.size(); ++i) {
+      impl_->read_window(windows[i], vocab_limit, out.subspan(i * length, length));
+    }
+  } catch (const UserError&) {
+    // What is wrong with the tokens is then only a consequence.
+    impl_->watch.check();
+    throw;
+  }
+  impl_->watch.check();
 }
 
 }  // namespace mpzero::io

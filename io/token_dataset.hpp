@@ -34,9 +34,10 @@ class TokenDataset {
   const std::string& source() const;
   // Windows of seq_length + 1 tokens that overlap by one: window i is tokens[i*S : i*S + S + 1].
   int64_t num_windows() const;
-  // Reads window i into `out` (seq_length + 1 values). A token id >= vocab_limit throws UserError naming file,
-  // position, id and limit. One thread at a time.
-  void read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out) const;
+  // Reads windows one behind the other into `out` (seq_length + 1 values each). Throws UserError where a token id is
+  // >= vocab_limit, naming file, position, id and limit, where a token was never written, and where the file was
+  // truncated, overwritten or replaced since it was opened (FileWatch). One thread at a time.
+  void read_windows(std::span<const int64_t> windows, int64_t vocab_limit, std::span<int64_t> out) const;
 
  private:
   struct Impl;

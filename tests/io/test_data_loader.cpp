@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,9 +23,10 @@ constexpr int64_t kVocabulary = 1 << 20;
 class Windows {
  public:
   explicit Windows(int64_t count) : count_(count) {
-    write_token_file(folder_ / "tokens.h5", counting_tokens(count * kSeqLength + 1), kVocabulary);
+    write_token_file(path(), counting_tokens(count * kSeqLength + 1), kVocabulary);
   }
-  TokenDataset open() const { return {folder_ / "tokens.h5", kSeqLength}; }
+  std::filesystem::path path() const { return folder_ / "tokens.h5"; }
+  TokenDataset open() const { return {path(), kSeqLength}; }
   int64_t count() const { return count_; }
 
  private:
@@ -162,6 +164,32 @@ TEST_CASE("An id outside the vocabulary stops the loader at the batch that holds
     const std::string message = message_of<mpzero::UserError>([&] { loader.next(); });
     CHECK(lacks(message, {"tokens.h5", "id 17 at position 17"}) == "");
   }
+}
+
+TEST_CASE("A file that is cut off under a loader stops it, after batches that are as they should be") {
+  const Windows data(5000);
+  DataLoader loader(data.open(), options_of(0, 1, 2, 1, false), 0);
+  int64_t read = 0;
+  for (; read < 10; ++read) CHECK(windows_of(loader.next()) == std::vector<int64_t>{2 * read, 2 * read + 1});
+  std::filesystem::resize_file(data.path(), std::filesystem::file_size(data.path()) / 2);
+  // What waited was read before, so that it is right; then there is no more, however often one asks.
+  std::string message;
+  for (; message.empty() && read < 100; ++read) {
+    MicroBatch batch;
+    message = message_of<mpzero::UserError>([&] { batch = loader.next(); });
+    if (message.empty()) CHECK(windows_of(batch) == std::vector<int64_t>{2 * read, 2 * read + 1});
+  }
+  CHECK(lacks(message, {data.path().string(), "while it was being read", "start the run again"}) == "");
+  CHECK(message_of<mpzero::UserError>([&] { loader.next(); }) == message);
+}
+
+TEST_CASE("A file that is cut off between two validation passes stops the second") {
+  const Windows data(500);
+  const ValidationSet set(data.open(), options_of(0, 1, 2, 1, false), 3);
+  for (int64_t a = 0; a < set.num_batches(); ++a) CHECK(windows_of(set.read(a).tokens).size() == 2);
+  std::filesystem::resize_file(data.path(), std::filesystem::file_size(data.path()) - 1);
+  const std::string message = message_of<mpzero::UserError>([&] { set.read(0); });
+  CHECK(lacks(message, {data.path().string(), "while it was being read"}) == "");
 }
 
 TEST_CASE("A loader can be dropped at any time, with batches waiting or being read") {

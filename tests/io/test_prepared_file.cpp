@@ -31,7 +31,8 @@ void check_tokens(const std::string& name, int64_t vocab_size) {
   CHECK(dataset.num_documents() == 1);
   REQUIRE(dataset.num_tokens() == static_cast<int64_t>(expected.size()));
   std::vector<int64_t> tokens(expected.size());
-  dataset.read_window(0, 257, tokens);
+  const int64_t first[] = {0};
+  dataset.read_windows(first, 257, tokens);
   CHECK(tokens == expected);
 }
 

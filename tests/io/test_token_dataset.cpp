@@ -1,5 +1,7 @@
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -22,8 +24,35 @@ std::string opening_error(const std::filesystem::path& path, int64_t seq_length 
 
 std::vector<int64_t> window_of(const TokenDataset& dataset, int64_t window, int64_t vocab_limit) {
   std::vector<int64_t> tokens(static_cast<size_t>(dataset.seq_length() + 1));
-  dataset.read_window(window, vocab_limit, tokens);
+  dataset.read_windows(std::span(&window, 1), vocab_limit, tokens);
   return tokens;
+}
+
+// What reading all windows throws; empty if it throws nothing.
+std::string reading_error(const TokenDataset& dataset) {
+  return message_of<UserError>([&] {
+    for (int64_t window = 0; window < dataset.num_windows(); ++window) window_of(dataset, window, 1 << 20);
+  });
+}
+
+// A token file of 40000 tokens, of which only the thousands that `written` names were ever written: in chunks of a
+// thousand, or (none written) contiguous.
+void write_unfinished_file(const std::filesystem::path& path, bool chunked, const std::vector<uint64_t>& written) {
+  const uint64_t size[] = {40000}, chunk[] = {1000}, ends[] = {0, 40000};
+  hdf5::File file = hdf5::File::create(path);
+  {
+    hdf5::Dataset data =
+        chunked ? file.create_dataset<uint32_t>("tokens", size, chunk) : file.create_dataset<uint32_t>("tokens", size);
+    const std::vector<uint32_t> tokens = counting_tokens(1000);
+    for (const uint64_t thousand : written) data.write(1000 * thousand, std::span<const uint32_t>(tokens));
+    file.create_dataset<uint64_t>("document_offsets", 2).write(0, std::span<const uint64_t>(ends));
+  }
+  file.set_attribute("format_version", int64_t{1});
+  file.set_attribute("vocab_size", int64_t{1000});
+  file.set_attribute("eos_token_id", int64_t{999});
+  file.set_attribute("tokenizer", "counting");
+  file.set_attribute("source", "a test");
+  file.close();
 }
 
 }  // namespace
@@ -99,6 +128,100 @@ TEST_CASE("A truncated file is refused, wherever it was cut") {
     std::filesystem::resize_file(part, cut);
     INFO("cut at " << cut << " of " << size);
     CHECK(lacks(opening_error(part), {"part.h5"}) == "");
+  }
+}
+
+TEST_CASE("Tokens that the file claims but nobody wrote are refused, never read as zeros") {
+  const TemporaryFolder folder;
+  const auto path = folder / "tokens.h5";
+  const std::vector<std::string> refusal = {"tokens.h5", "/tokens", "39999 to 39999", "never written",
+                                            "prepare_data.py"};
+  write_unfinished_file(path, /*chunked=*/true, {0, 1, 2});
+  CHECK(lacks(opening_error(path), refusal) == "");
+  write_unfinished_file(path, /*chunked=*/true, {});
+  CHECK(lacks(opening_error(path), refusal) == "");
+  write_unfinished_file(path, /*chunked=*/false, {});
+  CHECK(lacks(opening_error(path), refusal) == "");
+
+  write_unfinished_file(path, /*chunked=*/true, {0, 1, 2, 39});
+  const TokenDataset dataset(path, 500);
+  for (const int64_t window : {0, 4, 78}) CHECK_NOTHROW(window_of(dataset, window, 1000));
+  const std::string message = message_of<UserError>([&] { window_of(dataset, 5, 1000); });
+  CHECK(lacks(message, {"tokens.h5", "/tokens", "2500 to 3000", "never written", "prepare_data.py"}) == "");
+}
+
+TEST_CASE("A file that is cut off while it is read is noticed, wherever it was cut") {
+  const TemporaryFolder folder;
+  const auto path = folder / "tokens.h5";
+  write_token_file(path, counting_tokens(40000), 40000);
+  const auto size = std::filesystem::file_size(path);
+  for (const auto cut : {size - 1, size / 2, uintmax_t{600}, uintmax_t{0}}) {
+    INFO("cut at " << cut << " of " << size);
+    const auto part = folder / ("part-" + std::to_string(cut) + ".h5");
+    std::filesystem::copy_file(path, part);
+    const TokenDataset dataset(part, 4);
+    CHECK(window_of(dataset, 0, 40000) == std::vector<int64_t>{0, 1, 2, 3, 4});
+    std::filesystem::resize_file(part, cut);
+    const std::string bytes = "from " + std::to_string(size) + " to " + std::to_string(cut) + " bytes";
+    CHECK(lacks(reading_error(dataset), {part.string(), bytes, "while", "start the run again"}) == "");
+    // It stays an error.
+    CHECK(lacks(reading_error(dataset), {part.string(), bytes}) == "");
+  }
+}
+
+TEST_CASE("A file that is overwritten or replaced while it is read is noticed") {
+  const TemporaryFolder folder;
+  const auto path = folder / "tokens.h5", other = folder / "other.h5";
+  write_token_file(path, counting_tokens(4000), 5000);
+  // Some file systems count time in whole seconds.
+  std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) - std::chrono::minutes(1));
+  const TokenDataset dataset(path, 4);
+  REQUIRE(reading_error(dataset) == "");
+  SECTION("in place, by as many bytes") {
+    write_token_file(other, std::vector<uint32_t>(4000, 7), 5000);
+    REQUIRE(std::filesystem::file_size(other) == std::filesystem::file_size(path));
+    std::filesystem::copy_file(other, path, std::filesystem::copy_options::overwrite_existing);
+    CHECK(lacks(reading_error(dataset), {path.string(), "overwritten", "start the run again"}) == "");
+  }
+  SECTION("in place, by a file of another kind") {
+    std::ofstream(path) << "no tokens";
+    CHECK(lacks(reading_error(dataset), {path.string(), "to 9 bytes", "start the run again"}) == "");
+  }
+  SECTION("by renaming another to its name") {
+    write_token_file(other, std::vector<uint32_t>(4000, 7), 5000);
+    std::filesystem::rename(other, path);
+    CHECK(lacks(reading_error(dataset), {path.string(), "replaced", "start the run again"}) == "");
+  }
+  SECTION("by renaming another to its name where it has a second one") {
+    write_token_file(other, std::vector<uint32_t>(4000, 7), 5000);
+    std::filesystem::create_hard_link(path, folder / "kept.h5");
+    REQUIRE(reading_error(dataset) == "");
+    std::filesystem::rename(other, path);
+    CHECK(lacks(reading_error(dataset), {path.string(), "replaced", "start the run again"}) == "");
+  }
+}
+
+TEST_CASE("What leaves the tokens as they are does not stop the reading") {
+  const TemporaryFolder folder;
+  const auto path = folder / "tokens.h5";
+  write_token_file(path, counting_tokens(4000), 5000);
+  const TokenDataset dataset(path, 4);
+  SECTION("another time of modification, which keeps a file from being purged") {
+    std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::hours(1));
+    CHECK(reading_error(dataset) == "");
+    write_token_file(folder / "other.h5", std::vector<uint32_t>(4000, 7), 5000);
+    std::filesystem::copy_file(folder / "other.h5", path, std::filesystem::copy_options::overwrite_existing);
+    CHECK(lacks(reading_error(dataset), {"overwritten"}) == "");
+  }
+  SECTION("another name") {
+    std::filesystem::rename(path, folder / "moved.h5");
+    CHECK(reading_error(dataset) == "");
+  }
+  SECTION("no name: the file lasts as long as it is open") {
+    std::filesystem::remove(path);
+    CHECK(reading_error(dataset) == "");
+    write_token_file(path, counting_tokens(3000), 5000);
+    CHECK(lacks(reading_error(dataset), {path.string(), "replaced"}) == "");
   }
 }
 
