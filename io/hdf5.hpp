@@ -22,9 +22,10 @@ using Id = int64_t;  // hid_t
 enum class Type : uint8_t { kUint8, kUint16, kUint32, kUint64, kInt8, kInt16, kInt32, kInt64, kFloat, kDouble };
 
 template <typename T>
-concept Number = std::same_as<T, uint8_t> || std::same_as<T, uint16_t> || std::same_as<T, uint32_t> ||
-    std::same_as<T, uint64_t> || std::same_as<T, int8_t> || std::same_as<T, int16_t> || std::same_as<T, int32_t> ||
-    std::same_as<T, int64_t> || std::same_as<T, float> || std::same_as<T, double>;
+concept Number =
+    std::same_as<T, uint8_t> || std::same_as<T, uint16_t> || std::same_as<T, uint32_t> || std::same_as<T, uint64_t> ||
+    std::same_as<T, int8_t> || std::same_as<T, int16_t> || std::same_as<T, int32_t> || std::same_as<T, int64_t> ||
+    std::same_as<T, float> || std::same_as<T, double>;
 
 template <Number T>
 constexpr Type type_of() {
