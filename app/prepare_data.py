@@ -12,42 +12,24 @@ from __future__ import annotations
 
 import argparse
 import math
-import multiprocessing
-import os
 import signal
 import sys
-import threading
-from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
-import numpy as np
 from prepare import PrepareError, encoders, sources
 from prepare.cutting import cut
 from prepare.encoders import Encoder
+from prepare.encoding import default_workers, encode
 from prepare.progress import Progress
 from prepare.sources import Source
 from prepare.token_file import TokenFile, arguments_of
 
-BATCH = 1 << 19  # characters that a worker encodes at once
-BYTES_PER_WORKER = 4 << 20  # another process is worth its start from here on
 TRAIN, VALIDATION = 0, 1
 # Without --validation_fraction: one percent, but some 200 KB of text, but at most a tenth.
 DEFAULT_FRACTION, DEFAULT_BYTES, MOST_BY_DEFAULT = 0.01, 200_000, 0.1
-
-
-@dataclass
-class Batch:
-    """Pieces of documents for one worker, in order."""
-
-    texts: list[str]
-    ends: list[bool]  # whether the document ends with this piece
-    targets: list[int]  # TRAIN or VALIDATION
-    done: int = 0  # of Source.done, when it was cut off
 
 
 def main() -> int:
@@ -253,10 +235,10 @@ def write(
         first = list(islice(pieces, 1))  # the source knows its size from here on
         workers = arguments.workers or default_workers(source.total if source.local else None, encoder)
         progress = Progress("Tokenizing", source.total)
-        for batch, parts in encoded(batches(chain(first, pieces), source), encoder, workers):
+        for done, parts in encode(chain(first, pieces), source, encoder, workers):
             for target, tokens, ends in parts:
                 files[target].append(tokens, ends)
-            progress.update(batch.done, sum(file.num_tokens for file in files))
+            progress.update(done, sum(file.num_tokens for file in files))
         seconds = progress.close()
         check_not_empty(files, source, share)
         attributes = {
@@ -301,13 +283,6 @@ def check_not_empty(files: list[TokenFile], source: Source, share: float) -> Non
             )
 
 
-def default_workers(size: int | None, encoder: Encoder) -> int:
-    cores = len(os.sched_getaffinity(0))
-    if encoder.definition is None:
-        return 1  # bytes take less time than sending them
-    return cores if size is None else min(cores, 1 + size // BYTES_PER_WORKER)
-
-
 def assign(source: Source, cuttable: bool, share: float, limit: int | None) -> Iterator[tuple[str, bool, int]]:
     """-> (text, whether the document ends here, TRAIN or VALIDATION).
 
@@ -327,75 +302,6 @@ def assign(source: Source, cuttable: bool, share: float, limit: int | None) -> I
             unit += 1
             # A document that goes on in the other file ends in this one.
             yield text, last or target_of(unit) != target, target
-
-
-def batches(pieces: Iterable[tuple[str, bool, int]], source: Source) -> Iterator[Batch]:
-    batch, size = Batch([], [], []), 0
-    for text, ends, target in pieces:
-        batch.texts.append(text)
-        batch.ends.append(ends)
-        batch.targets.append(target)
-        size += len(text)
-        if size >= BATCH:
-            batch.done = source.done
-            yield batch
-            batch, size = Batch([], [], []), 0
-    if batch.texts:
-        batch.done = source.done
-        yield batch
-
-
-Parts = list[tuple[int, np.ndarray, np.ndarray]]  # (TRAIN or VALIDATION, tokens, where documents end in them)
-
-
-def encoded(work: Iterator[Batch], encoder: Encoder, workers: int) -> Iterator[tuple[Batch, Parts]]:
-    """The batches and what they became, in order whatever the number of workers. Few wait at any time."""
-    if workers == 1:
-        encode = encoder.function()
-        for batch in work:
-            yield batch, encode_batch(batch, encoder, encode)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, initializer=start_worker, initargs=(encoder,)) as pool:
-        waiting: deque = deque()
-        try:
-            for batch in work:
-                waiting.append((batch, pool.submit(encode_in_worker, batch)))
-                if len(waiting) > 3 * workers:
-                    batch, future = waiting.popleft()
-                    yield batch, future.result()
-            while waiting:
-                batch, future = waiting.popleft()
-                yield batch, future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def encode_batch(batch: Batch, encoder: Encoder, encode) -> Parts:
-    ids = encode(batch.texts)
-    eos = np.array([encoder.eos_token_id], dtype=encoder.dtype)
-    parts = []
-    for target in sorted(set(batch.targets)):
-        chosen = [i for i, other in enumerate(batch.targets) if other == target]
-        arrays = [np.append(ids[i], eos) if batch.ends[i] else ids[i] for i in chosen]
-        ends = np.cumsum([len(array) for array in arrays], dtype=np.int64)
-        parts.append((target, np.concatenate(arrays), ends[[batch.ends[i] for i in chosen]]))
-    return parts
-
-
-_worker: tuple | None = None  # a process of the pool builds its tokenizer once
-
-
-def start_worker(encoder: Encoder) -> None:
-    global _worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends the pool
-    parent = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-    _worker = (encoder, encoder.function())
-
-
-def encode_in_worker(batch: Batch) -> Parts:
-    return encode_batch(batch, *_worker)
 
 
 if __name__ == "__main__":
