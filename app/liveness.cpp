@@ -1,6 +1,6 @@
 #include "app/liveness.hpp"
 
-#include "app/liveness_thread.hpp"
+#include "app/liveness/liveness_thread.hpp"
 
 namespace mpzero {
 
@@ -9,16 +9,16 @@ Liveness::Liveness(parallel::MpiRuntime& mpi, const StopRequest& stop, Options o
 
 Liveness::~Liveness() = default;
 
-const std::string& Liveness::warning() const { return thread_->warning; }
-void Liveness::enter(RunPhase phase, int64_t step) { thread_->enter(phase, step); }
-void Liveness::moved_on() { thread_->moved_on(); }
-parallel::FlightRecorder& Liveness::recorder() { return thread_->recorder; }
+const std::string& Liveness::warning() const { return thread_->warning(); }
+void Liveness::enter(RunPhase phase, int64_t step) { thread_->activity().enter(phase, step); }
+void Liveness::moved_on() { thread_->activity().moved_on(); }
+parallel::FlightRecorder& Liveness::recorder() { return thread_->activity().recorder(); }
 void Liveness::failed(const std::string& error) { thread_->failed(error); }
 
 Liveness::Watch::Watch(Liveness& liveness, std::vector<parallel::Communicator*> communicators) : liveness_(liveness) {
-  liveness_.thread_->watch(std::move(communicators));
+  liveness_.thread_->activity().watch(std::move(communicators));
 }
 
-Liveness::Watch::~Watch() { liveness_.thread_->watch({}); }
+Liveness::Watch::~Watch() { liveness_.thread_->activity().watch({}); }
 
 }  // namespace mpzero

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "app/rank_status.hpp"
+#include "app/liveness/rank_status.hpp"
 #include "app/stop_request.hpp"
 #include "parallel/communicator.hpp"
 #include "parallel/flight_recorder.hpp"

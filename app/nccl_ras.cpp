@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "app/control_channel.hpp"
+#include "app/liveness/control_channel.hpp"
 
 namespace mpzero {
 namespace {

@@ -12,6 +12,7 @@
 #include "app/gpu_condition.hpp"
 #include "app/gpu_peak.hpp"
 #include "app/host_threads.hpp"
+#include "app/liveness/rank_identity.hpp"
 #include "app/resume.hpp"
 #include "app/state_sizes.hpp"
 #include "app/zero_options.hpp"

@@ -1,4 +1,4 @@
-#include "app/rank_status.hpp"
+#include "app/liveness/rank_identity.hpp"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -14,36 +14,6 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
-
-namespace mpzero::parallel {
-
-static void to_json(nlohmann::json& json, const ChannelRecord& record) {
-  nlohmann::json last = nlohmann::json::array();
-  for (const CollectiveRecord& one : record.last) {
-    last.push_back({one.sequence, one.operation, one.bytes, static_cast<int>(one.state), one.seconds});
-  }
-  json = {{"name", record.name},
-          {"queued", record.queued},
-          {"started", record.started},
-          {"completed", record.completed},
-          {"last", std::move(last)}};
-}
-
-static void from_json(const nlohmann::json& json, ChannelRecord& record) {
-  json.at("name").get_to(record.name);
-  json.at("queued").get_to(record.queued);
-  json.at("started").get_to(record.started);
-  json.at("completed").get_to(record.completed);
-  for (const nlohmann::json& one : json.at("last")) {
-    record.last.push_back({.sequence = one.at(0).get<int64_t>(),
-                           .operation = one.at(1).get<std::string>(),
-                           .bytes = one.at(2).get<int64_t>(),
-                           .state = static_cast<CollectiveState>(std::clamp(one.at(3).get<int>(), 0, 2)),
-                           .seconds = one.at(4).get<double>()});
-  }
-}
-
-}  // namespace mpzero::parallel
 
 namespace mpzero {
 namespace {
@@ -101,23 +71,6 @@ std::vector<std::string> own_addresses() {
 
 }  // namespace
 
-std::string describe(RunPhase phase, int64_t step) {
-  switch (phase) {
-    case RunPhase::kSetUp:
-      return "while the run was set up";
-    case RunPhase::kFirstStep:
-      return fmt::format("in step {}, the run's first", step);
-    case RunPhase::kTraining:
-      return fmt::format("in step {}", step);
-    case RunPhase::kValidation:
-      return fmt::format("in the validation behind step {}", step);
-    case RunPhase::kCheckpoint:
-      return fmt::format("in the checkpoint behind step {}", step);
-    default:
-      return fmt::format("at the end, behind step {}", step);
-  }
-}
-
 void to_json(nlohmann::json& json, const RankIdentity& identity) {
   json = {
       {"rank", identity.rank},       {"host", identity.host}, {"machine", identity.machine},    {"pid", identity.pid},
@@ -132,22 +85,6 @@ void from_json(const nlohmann::json& json, RankIdentity& identity) {
   json.at("started").get_to(identity.started);
   json.at("port").get_to(identity.port);
   json.at("addresses").get_to(identity.addresses);
-}
-
-void to_json(nlohmann::json& json, const RankStatus& status) {
-  json = {{"step", status.step},
-          {"phase", static_cast<int>(status.phase)},
-          {"idle", status.idle},
-          {"allowed", status.allowed},
-          {"channels", status.channels}};
-}
-
-void from_json(const nlohmann::json& json, RankStatus& status) {
-  json.at("step").get_to(status.step);
-  status.phase = static_cast<RunPhase>(std::clamp(json.at("phase").get<int>(), 0, 5));
-  json.at("idle").get_to(status.idle);
-  json.at("allowed").get_to(status.allowed);
-  json.at("channels").get_to(status.channels);
 }
 
 RankIdentity this_process(int rank, int port) {

@@ -1,4 +1,4 @@
-#include "app/rank_monitor.hpp"
+#include "app/liveness/rank_monitor.hpp"
 
 #include <algorithm>
 
@@ -11,8 +11,8 @@ using State = RankRecord::State;
 constexpr double kSettleGone = 0.4;
 // All ranks come to stand still, or notice the silence of another, within two heartbeats.
 constexpr double kSettleStuck = 2.5;
-
-double seconds(RankMonitor::Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+// For MPI to end the ranks once one of them has told its error, in seconds.
+constexpr double kErrorLimit = 60;
 
 }  // namespace
 
@@ -47,10 +47,20 @@ void RankMonitor::silent(int rank, Time now) {
       now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(silent_after_));
 }
 
-void RankMonitor::left(int rank) { record(rank).state = State::kLeft; }
+void RankMonitor::left(int rank, bool with_error, Time now) {
+  record(rank).state = State::kLeft;
+  if (with_error && !error_ends_run_) error_ends_run_ = now;
+}
 
 void RankMonitor::slept(Time now) {
   std::fill(last_word_.begin(), last_word_.end(), now);
+  first_sign_.reset();
+}
+
+void RankMonitor::take_over(Time now) {
+  for (size_t i = 0; i < records_.size(); ++i) {
+    if (records_[i].state != State::kSilent) last_word_[i] = now;
+  }
   first_sign_.reset();
 }
 
@@ -61,7 +71,7 @@ std::optional<double> RankMonitor::worst_sign(Time now) {
   bool bounded = true;
   for (size_t i = 0; i < records_.size(); ++i) {
     RankRecord& one = records_[i];
-    one.quiet = seconds(now - last_word_[i]);
+    one.quiet = in_seconds(now - last_word_[i]);
     if (one.state == State::kAnswers && silent_after_ > 0 && one.quiet > silent_after_) one.state = State::kSilent;
     switch (one.state) {
       case State::kLost:
@@ -84,7 +94,7 @@ std::optional<double> RankMonitor::worst_sign(Time now) {
   return settle;
 }
 
-bool RankMonitor::alarmed(Time now) {
+bool RankMonitor::sees_sign(Time now) {
   if (!worst_sign(now)) {
     first_sign_.reset();
   } else if (!first_sign_) {
@@ -93,7 +103,37 @@ bool RankMonitor::alarmed(Time now) {
   return first_sign_.has_value();
 }
 
-bool RankMonitor::concluded(Time now) { return alarmed(now) && seconds(now - *first_sign_) >= *worst_sign(now); }
+bool RankMonitor::alarmed(Time now) { return error_ends_run_ || sees_sign(now); }
+
+RankMonitor::Finding RankMonitor::look(Time now) {
+  if (error_ends_run_) {
+    return in_seconds(now - *error_ends_run_) > kErrorLimit ? Finding::kOverdue : Finding::kNothing;
+  }
+  if (!sees_sign(now)) {
+    told_alarm_ = false;
+    return Finding::kNothing;
+  }
+  if (!told_alarm_) {
+    told_alarm_ = true;
+    return Finding::kAlarm;
+  }
+  return in_seconds(now - *first_sign_) >= *worst_sign(now) ? Finding::kFailure : Finding::kNothing;
+}
+
+std::vector<int> RankMonitor::silent_ranks() const {
+  std::vector<int> ranks;
+  for (const RankRecord& one : records_) {
+    if (one.state == State::kSilent) ranks.push_back(one.identity.rank);
+  }
+  return ranks;
+}
+
+int RankMonitor::first_present() const {
+  const auto found = std::find_if(records_.begin(), records_.end(), [](const RankRecord& one) {
+    return one.state == State::kAnswers || one.state == State::kFailed;
+  });
+  return found->identity.rank;
+}
 
 bool RankMonitor::all_gone_but(int rank) const {
   return std::all_of(records_.begin(), records_.end(), [&](const RankRecord& one) {

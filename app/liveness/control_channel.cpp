@@ -1,4 +1,4 @@
-#include "app/control_channel.hpp"
+#include "app/liveness/control_channel.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,17 +15,8 @@ enum class RunPhase : uint8_t { kSetUp, kFirstStep, kTraining, kValidation, kChe
 
 // "in step 12", "while a checkpoint is written", …
 std::string describe(RunPhase phase, int64_t step);
-
-// Who a rank is.
-struct RankIdentity {
-  int rank = 0;
-  std::string host;     // Slurm's name of the node where there is one
-  std::string machine;  // the kernel's name of it
-  int64_t pid = 0;
-  int64_t started = 0;  // when the process was, in the kernel's clock ticks: tells it from a later one of the same pid
-  int port = 0;         // where it listens for other ranks
-  std::vector<std::string> addresses;  // IPv4, the likeliest first
-};
+// "1.5 MiB"
+std::string show_bytes(int64_t bytes);
 
 // What one rank says of itself, each second.
 struct RankStatus {
@@ -35,14 +27,13 @@ struct RankStatus {
   std::vector<parallel::ChannelRecord> channels;
 };
 
-void to_json(nlohmann::json& json, const RankIdentity& identity);
-void from_json(const nlohmann::json& json, RankIdentity& identity);
+// The same with what went wrong.
+struct RankReport {
+  RankStatus status;
+  std::optional<std::string> error;  // that the rank has met, or its device
+};
+
 void to_json(nlohmann::json& json, const RankStatus& status);
 void from_json(const nlohmann::json& json, RankStatus& status);
-
-// This process; addresses are those of its network interfaces.
-RankIdentity this_process(int rank, int port);
-// Ends the process if it still runs on this machine.
-void kill_process(const RankIdentity& identity);
 
 }  // namespace mpzero

@@ -7,6 +7,9 @@
 
 namespace mpzero {
 
+// How long a process that ends waits for its last words to be heard.
+inline constexpr std::chrono::milliseconds kFarewell(300);
+
 // A file descriptor that is closed with its owner.
 class Descriptor {
  public:

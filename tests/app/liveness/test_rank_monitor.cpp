@@ -1,6 +1,8 @@
 #include <nlohmann/json.hpp>
 
-#include "app/rank_monitor.hpp"
+#include "app/liveness/failure_report.hpp"
+#include "app/liveness/failure_verdict.hpp"
+#include "app/liveness/rank_monitor.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
@@ -46,6 +48,8 @@ RankStatus in_collective(int64_t queued, int64_t started, int64_t completed, dou
   return {.step = 12, .phase = RunPhase::kTraining, .idle = waited, .allowed = allowed, .channels = {channel}};
 }
 
+using Finding = RankMonitor::Finding;
+
 struct Fixture {
   explicit Fixture(int count) : monitor(identities(count), kSilentAfter, at(0)), count(count) {}
   void all_say(const RankStatus& status, double when) {
@@ -69,8 +73,9 @@ TEST_CASE("A lost rank ends the run within a second, and is named with what the 
   Fixture fixture(4);
   fixture.all_say(in_collective(8, 8, 7, 0.5), 1);
   fixture.monitor.lost(2);
-  CHECK_FALSE(fixture.monitor.concluded(at(1.1)));
-  REQUIRE(fixture.monitor.concluded(at(2.1)));
+  CHECK(fixture.monitor.look(at(1.1)) == Finding::kAlarm);
+  CHECK(fixture.monitor.look(at(1.2)) == Finding::kNothing);
+  REQUIRE(fixture.monitor.look(at(2.1)) == Finding::kFailure);
   const Verdict verdict = find_culprits(fixture.monitor.records());
   CHECK(verdict.ranks == std::vector<int>{2});
   CHECK_THAT(verdict.reason,
@@ -91,7 +96,9 @@ TEST_CASE("A silent rank counts as stopped after its time, unless it speaks agai
   for (int second = 12; second < 25; ++second) rank_0_says(second);
   CHECK(fixture.monitor.alarmed(at(24)));
   rank_0_says(26.6);
-  REQUIRE(fixture.monitor.concluded(at(26.6)));
+  CHECK(fixture.monitor.look(at(26.6)) == Finding::kAlarm);
+  REQUIRE(fixture.monitor.look(at(26.6)) == Finding::kFailure);
+  CHECK(fixture.monitor.silent_ranks() == std::vector<int>{1});
   const Verdict verdict = find_culprits(fixture.monitor.records());
   CHECK(verdict.ranks == std::vector<int>{1});
   CHECK_THAT(verdict.reason, Catch::Contains("rank 1 on node0 (pid 101) has not answered for 15 s in step 12"));
@@ -106,12 +113,63 @@ TEST_CASE("A monitor that slept itself blames nobody for its own silence") {
 
 TEST_CASE("Ranks that leave in order are not lost") {
   Fixture fixture(2);
-  fixture.monitor.left(1);
+  fixture.monitor.left(1, /*with_error=*/false, at(1));
   fixture.monitor.lost(1);
   fixture.monitor.heard(0, {}, at(20));
   CHECK_FALSE(fixture.monitor.alarmed(at(21)));
   CHECK(fixture.monitor.all_gone_but(0));
   CHECK_FALSE(fixture.monitor.all_gone_but(1));
+}
+
+TEST_CASE("An alarm is told once, and again when it has passed in between") {
+  Fixture fixture(2);
+  fixture.all_say(in_collective(3, 3, 2, 70), 1);
+  CHECK(fixture.monitor.look(at(1)) == Finding::kAlarm);
+  CHECK(fixture.monitor.look(at(2)) == Finding::kNothing);
+  fixture.all_say(in_collective(4, 4, 3, 0), 2);
+  CHECK(fixture.monitor.look(at(2)) == Finding::kNothing);
+  fixture.all_say(in_collective(4, 4, 3, 70), 3);
+  CHECK(fixture.monitor.look(at(3)) == Finding::kAlarm);
+  CHECK(fixture.monitor.look(at(3 + 2.4)) == Finding::kNothing);
+  CHECK(fixture.monitor.look(at(3 + 2.6)) == Finding::kFailure);
+}
+
+TEST_CASE("A rank that leaves with an error ends the run itself, and those who end then are not to blame") {
+  Fixture fixture(3);
+  fixture.monitor.left(1, /*with_error=*/true, at(1));
+  CHECK(fixture.monitor.alarmed(at(1)));
+  fixture.monitor.lost(2);
+  fixture.monitor.left(0, /*with_error=*/true, at(50));
+  CHECK(fixture.monitor.look(at(60)) == Finding::kNothing);
+  CHECK(fixture.monitor.look(at(62)) == Finding::kOverdue);
+}
+
+TEST_CASE("The first rank that is there is the first by number that is neither gone nor silent") {
+  Fixture fixture(5);
+  CHECK(fixture.monitor.first_present() == 0);
+  fixture.monitor.lost(0);
+  CHECK(fixture.monitor.first_present() == 1);
+  fixture.monitor.silent(1, at(1));
+  fixture.monitor.left(2, /*with_error=*/false, at(1));
+  CHECK(fixture.monitor.first_present() == 3);
+  fixture.monitor.failed(3, "an error", at(1));
+  CHECK(fixture.monitor.first_present() == 3);
+}
+
+TEST_CASE("Who takes over excuses the silence of those who have not reported to it, but not of those who are gone") {
+  Fixture fixture(4);
+  fixture.monitor.left(0, /*with_error=*/false, at(50));
+  fixture.monitor.silent(1, at(100));
+  fixture.monitor.take_over(at(100));
+  fixture.monitor.heard(2, in_collective(3, 3, 2, 0), at(101));
+  CHECK(fixture.monitor.look(at(102)) == Finding::kAlarm);
+  const auto& records = fixture.monitor.records();
+  CHECK(records[0].state == State::kLeft);
+  CHECK(records[1].state == State::kSilent);
+  CHECK(records[1].quiet == Approx(kSilentAfter + 2));
+  CHECK(records[2].state == State::kAnswers);
+  CHECK(records[3].state == State::kAnswers);
+  CHECK(records[3].quiet == Approx(2));
 }
 
 TEST_CASE("The loss of a rank explains the errors that its peers meet") {

@@ -1,34 +1,18 @@
-#include "app/failure_report.hpp"
+#include "app/liveness/failure_verdict.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <utility>
 
 namespace mpzero {
 namespace {
 
 using parallel::ChannelRecord;
 using parallel::CollectiveRecord;
-using parallel::CollectiveState;
 using State = RankRecord::State;
-
-std::string show_bytes(int64_t bytes) {
-  constexpr double kKibi = 1024;
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  double value = static_cast<double>(bytes) / kKibi;
-  for (const char* unit : {"KiB", "MiB"}) {
-    if (value < kKibi) return fmt::format("{:.1f} {}", value, unit);
-    value /= kKibi;
-  }
-  return fmt::format("{:.1f} GiB", value);
-}
 
 // "all_gather 12 of parameters (1.5 MiB)"
 std::string show(const std::string& channel, const CollectiveRecord& one) {
@@ -203,59 +187,6 @@ Verdict stuck(const std::vector<RankRecord>& records) {
               "machines, and at the disks"};
 }
 
-// One rank's place without times, so that ranks at the same place read the same.
-std::string place(const RankRecord& record) {
-  constexpr size_t kShown = 3;
-  std::string text;
-  switch (record.state) {
-    case State::kLost:
-      text = "has ended; its last word came ";
-      break;
-    case State::kSilent:
-      text = "does not answer; its last word came ";
-      break;
-    case State::kLeft:
-      text = "has left in order; its last word came ";
-      break;
-    default:
-      break;
-  }
-  text += describe(record.status.phase, record.status.step);
-  for (const ChannelRecord& channel : record.status.channels) {
-    if (channel.queued == 0) continue;
-    text += fmt::format("\n      {}: {} asked for, {} completed", channel.name, channel.queued, channel.completed);
-    std::vector<std::string> last;
-    const size_t skip = channel.last.size() > kShown ? channel.last.size() - kShown : 0;
-    for (size_t i = 0; i < channel.last.size(); ++i) {
-      const CollectiveRecord& one = channel.last[i];
-      const bool is_open = one.sequence == channel.completed + 1;
-      if (i < skip && !is_open) continue;
-      const char* how = one.state == CollectiveState::kCompleted ? ""
-                        : one.state == CollectiveState::kStarted ? " WAITS"
-                                                                 : " queued";
-      last.push_back(fmt::format("{} {} {}{}", one.operation, one.sequence, show_bytes(one.bytes), how));
-    }
-    text += fmt::format("; last: {}", fmt::join(last, ", "));
-  }
-  return text;
-}
-
-std::string rank_list(const std::vector<int>& ranks) {
-  std::vector<std::string> parts;
-  for (size_t i = 0; i < ranks.size();) {
-    size_t j = i;
-    while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1) ++j;
-    parts.push_back(i == j ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[j]));
-    i = j + 1;
-  }
-  return fmt::format("{}", fmt::join(parts, ","));
-}
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 }  // namespace
 
 Verdict find_culprits(const std::vector<RankRecord>& records) {
@@ -287,61 +218,6 @@ Verdict find_culprits(const std::vector<RankRecord>& records) {
             .remedy = "look at that machine if it happens there again"};
   }
   return stuck(records);
-}
-
-std::string report_text(const Verdict& verdict, const std::vector<RankRecord>& records, const std::string& checkpoint,
-                        const std::string& ras) {
-  constexpr size_t kPlaces = 16;
-  std::string text = fmt::format("mpzero: error: {}; {}.\n", verdict.reason, verdict.remedy);
-  text += checkpoint.empty() ? "  No checkpoint was saved yet: the same command starts over.\n"
-                             : fmt::format("  The same command goes on from {}.\n", checkpoint);
-  std::vector<std::pair<std::string, std::vector<int>>> places;
-  for (const RankRecord& record : records) {
-    std::string here = place(record);
-    const auto same = std::find_if(places.begin(), places.end(), [&](const auto& one) { return one.first == here; });
-    if (same == places.end()) {
-      places.emplace_back(std::move(here), std::vector<int>{record.identity.rank});
-    } else {
-      same->second.push_back(record.identity.rank);
-    }
-  }
-  text += "  Where the ranks were:\n";
-  for (size_t i = 0; i < std::min(places.size(), kPlaces); ++i) {
-    const auto& [here, ranks] = places[i];
-    text += fmt::format("    rank {} ({}): {}\n", rank_list(ranks),
-                        records[static_cast<size_t>(ranks.front())].identity.host, here);
-  }
-  if (places.size() > kPlaces) text += fmt::format("    and {} more places\n", places.size() - kPlaces);
-  if (!ras.empty()) text += "  NCCL's RAS:\n" + ras;
-  return text;
-}
-
-std::string report_json(const Verdict& verdict, const std::vector<RankRecord>& records) {
-  std::vector<std::string> hosts;
-  for (const int rank : verdict.ranks) {
-    const std::string& host = records[static_cast<size_t>(rank)].identity.host;
-    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
-  }
-  int64_t step = 0;
-  for (const RankRecord& record : records) step = std::max(step, record.status.step);
-  const std::string restart = environment("SLURM_RESTART_COUNT");
-  const nlohmann::ordered_json json = {
-      {"time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
-                           fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())))},
-      {"job", environment("SLURM_JOB_ID")},
-      {"restart", std::atoi(restart.c_str())},
-      {"step", step},
-      {"reason", verdict.reason},
-      {"ranks", verdict.ranks},
-      {"hosts", hosts}};
-  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-}
-
-std::string latest_checkpoint(const std::filesystem::path& checkpoint_dir) {
-  std::ifstream file(checkpoint_dir / "latest");
-  std::string tag;
-  std::getline(file, tag);
-  return tag;
 }
 
 }  // namespace mpzero

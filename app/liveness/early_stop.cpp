@@ -1,0 +1,24 @@
+#include "app/liveness/early_stop.hpp"
+
+#include <chrono>
+
+namespace mpzero {
+namespace {
+
+constexpr std::chrono::milliseconds kSettle(300);
+constexpr std::chrono::milliseconds kLimit(3000);
+
+}  // namespace
+
+bool EarlyStop::ask(int exit_code, LivenessTime now) {
+  if (exit_code_ && *exit_code_ >= exit_code) return false;
+  exit_code_ = exit_code;
+  if (!since_) since_ = now;
+  return true;
+}
+
+bool EarlyStop::settled(LivenessTime now) const { return since_ && now - *since_ >= kSettle; }
+
+bool EarlyStop::overdue(LivenessTime now) const { return since_ && now - *since_ > kLimit; }
+
+}  // namespace mpzero

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "app/liveness.hpp"
+#include "app/liveness/clock.hpp"
+#include "app/liveness/early_stop.hpp"
+#include "app/liveness/monitor_link.hpp"
+#include "app/liveness/rank_activity.hpp"
+#include "app/liveness/rank_meeting.hpp"
+#include "app/liveness/rank_monitor.hpp"
+#include "app/liveness/rank_peers.hpp"
+#include "app/liveness/rank_roster.hpp"
+
+namespace mpzero {
+
+// What Liveness does beside training: in which order the rank hears the others, speaks, judges and ends.
+class Liveness::Thread {
+ public:
+  Thread(parallel::MpiRuntime& mpi, const StopRequest& stop, Options options);
+  ~Thread();
+  Thread(const Thread&) = delete;
+  Thread& operator=(const Thread&) = delete;
+
+  // From the thread that trains.
+  RankActivity& activity() { return activity_; }
+  const std::string& warning() const { return warning_; }
+  void failed(const std::string& error);
+
+ private:
+  using Clock = LivenessClock;
+  using Time = LivenessTime;
+  // Whether this rank is the one that all report to.
+  enum class Role : uint8_t { kReports, kMonitors };
+
+  Thread(RankMeeting meeting, const StopRequest& stop, Options options);
+  void run();
+  void wait_for_news();
+  void excuse_silence(Time now);
+  void hear_monitor(Time now);
+  void hear_peers(Time now);
+  void take(const RankPeers::News& news, Time now);
+  void beat_if_due(Time now);
+  void beat(Time now);
+  void look_for_failures(Time now);
+  void handle_stop(Time now);
+  void ask_to_stop(int exit_code, Time now);
+  void leave();
+  void see_the_others_off();
+  [[noreturn]] void end_all(const message::End& end);
+  [[noreturn]] void end(int exit_code);
+
+  const StopRequest& stop_;
+  const Options options_;
+  const double silent_after_;  // seconds; 0: never
+  const std::string warning_;
+  const RankRoster roster_;
+  RankActivity activity_;
+  Role role_;
+  MonitorLink link_;
+  std::optional<RankPeers> peers_;  // none where the ranks do not watch each other
+  RankMonitor monitor_;
+  EarlyStop early_stop_;
+  Time last_beat_;
+  std::atomic<bool> leaving_{false};
+  bool leaves_in_haste_ = false;  // written before leaving_
+  std::thread thread_;
+};
+
+}  // namespace mpzero

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace mpzero {
+
+// Who a rank is.
+struct RankIdentity {
+  int rank = 0;
+  std::string host;     // Slurm's name of the node where there is one
+  std::string machine;  // the kernel's name of it
+  int64_t pid = 0;
+  int64_t started = 0;  // when the process was, in the kernel's clock ticks: tells it from a later one of the same pid
+  int port = 0;         // where it listens for other ranks
+  std::vector<std::string> addresses;  // IPv4, the likeliest first
+};
+
+void to_json(nlohmann::json& json, const RankIdentity& identity);
+void from_json(const nlohmann::json& json, RankIdentity& identity);
+
+// This process; addresses are those of its network interfaces.
+RankIdentity this_process(int rank, int port);
+// Ends the process if it still runs on this machine.
+void kill_process(const RankIdentity& identity);
+
+}  // namespace mpzero

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "app/liveness/rank_identity.hpp"
+#include "app/liveness/rank_status.hpp"
+
+namespace mpzero {
+
+// What the monitor knows of a rank.
+struct RankRecord {
+  enum class State : uint8_t {
+    kAnswers,
+    kFailed,  // it met an error; `error` has its words
+    kSilent,  // no word from it for too long
+    kLost,    // its connection broke: the process has ended
+    kLeft     // it has ended in order
+  };
+  RankIdentity identity;
+  RankStatus status;  // the last that it sent
+  State state = State::kAnswers;
+  std::string error;
+  double quiet = 0;  // seconds since its last word
+};
+
+}  // namespace mpzero

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "app/liveness/control_channel.hpp"
+#include "app/liveness/rank_message.hpp"
+#include "app/liveness/rank_peers.hpp"
+#include "app/liveness/rank_roster.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+
+// A run's ranks in one process: each listens on the loopback interface.
+class LoopbackRanks {
+ public:
+  explicit LoopbackRanks(int count) {
+    for (int rank = 0; rank < count; ++rank) {
+      listeners_.emplace_back(std::in_place);
+      RankIdentity identity = this_process(rank, listeners_.back()->port());
+      identity.addresses.clear();
+      identities_.push_back(identity);
+    }
+  }
+  RankRoster roster(int own) const { return {.own = own, .ranks = identities_, .token = "a token"}; }
+  Listener take_listener(int rank) { return *std::exchange(listeners_.at(static_cast<size_t>(rank)), std::nullopt); }
+  // Nobody answers there any more.
+  void end(int rank) { take_listener(rank); }
+
+  static std::optional<LineConnection> connect(const RankRoster& from, int to) {
+    return connect_to_rank(from, to, std::chrono::milliseconds(5000));
+  }
+
+ private:
+  std::vector<std::optional<Listener>> listeners_;
+  std::vector<RankIdentity> identities_;
+};
+
+inline RankStatus in_step(int64_t step) {
+  RankStatus status;
+  status.step = step;
+  return status;
+}
+
+// Fails only where `condition` does not come true at all.
+inline void wait_until(const std::function<bool()>& condition) {
+  const auto start = std::chrono::steady_clock::now();
+  while (!condition()) {
+    REQUIRE(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// Until there is something to read.
+inline void wait_readable(int descriptor) {
+  pollfd wanted{.fd = descriptor, .events = POLLIN, .revents = 0};
+  REQUIRE(poll(&wanted, 1, 30'000) == 1);
+}
+
+// The next words on a connection; nothing once the other side has closed it.
+inline std::optional<message::Any> next_words(LineConnection& connection) {
+  std::optional<std::vector<std::string>> lines;
+  wait_until([&] {
+    lines = connection.receive();
+    return !lines || !lines->empty();
+  });
+  if (!lines) return std::nullopt;
+  REQUIRE(lines->size() == 1);
+  return message::parse(lines->front());
+}
+
+// What `peers` hear until so many news have come.
+inline std::vector<RankPeers::News> hear(RankPeers& peers, size_t count) {
+  std::vector<RankPeers::News> all;
+  wait_until([&] {
+    for (RankPeers::News& one : peers.hear()) all.push_back(std::move(one));
+    return all.size() >= count;
+  });
+  return all;
+}
+
+}  // namespace mpzero

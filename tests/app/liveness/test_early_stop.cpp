@@ -1,0 +1,35 @@
+#include "app/liveness/early_stop.hpp"
+#include "base/error.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+
+TEST_CASE("A stop waits for signs of a failure, and reporters for the monitor") {
+  using std::chrono::milliseconds;
+  const LivenessTime start = LivenessClock::now();
+  EarlyStop stop;
+  CHECK_FALSE(stop.asked());
+  CHECK_FALSE(stop.settled(start));
+  CHECK_FALSE(stop.overdue(start));
+  CHECK(stop.ask(kStoppedExitCode, start));
+  CHECK(stop.asked());
+  CHECK_FALSE(stop.settled(start + milliseconds(200)));
+  CHECK(stop.settled(start + milliseconds(400)));
+  CHECK_FALSE(stop.overdue(start + milliseconds(2900)));
+  CHECK(stop.overdue(start + milliseconds(3100)));
+}
+
+TEST_CASE("The most urgent wish is the run's exit code, and repeated ones are no news") {
+  using std::chrono::seconds;
+  const LivenessTime start = LivenessClock::now();
+  EarlyStop stop;
+  CHECK(stop.ask(kStoppedExitCode, start));
+  CHECK_FALSE(stop.ask(kStoppedExitCode, start));
+  CHECK(stop.ask(kInterruptedExitCode, start + seconds(2)));
+  CHECK_FALSE(stop.ask(kStoppedExitCode, start));
+  CHECK(stop.exit_code() == kInterruptedExitCode);
+  // Counted from the first.
+  CHECK(stop.overdue(start + seconds(4)));
+}
+
+}  // namespace mpzero

@@ -1,0 +1,113 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "app/liveness/last_words.hpp"
+#include "base/error.hpp"
+#include "tests/catch.hpp"
+#include "tests/io/checkpoint_fixture.hpp"
+
+namespace mpzero {
+namespace {
+
+using io::testing::TemporaryFolder;
+
+// What `work` writes to stderr.
+std::string errors_of(const std::filesystem::path& file, const std::function<void()>& work) {
+  std::fflush(stderr);
+  const int before = dup(STDERR_FILENO);
+  const int captured = open(file.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+  REQUIRE((before >= 0 && captured >= 0));
+  dup2(captured, STDERR_FILENO);
+  close(captured);
+  work();
+  std::fflush(stderr);
+  dup2(before, STDERR_FILENO);
+  close(before);
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+// Two ranks of which the second has ended.
+std::vector<RankRecord> one_lost() {
+  std::vector<RankRecord> records(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    RankRecord& one = records[static_cast<size_t>(rank)];
+    one.identity.rank = rank;
+    one.identity.host = "node" + std::to_string(rank);
+    one.status.step = 12;
+    one.status.phase = RunPhase::kTraining;
+  }
+  records[1].state = RankRecord::State::kLost;
+  return records;
+}
+
+}  // namespace
+
+TEST_CASE("Work is waited for, but no longer than was said") {
+  const auto done = std::make_shared<std::atomic<bool>>(false);
+  no_longer_than(std::chrono::milliseconds(30'000), [done] { *done = true; });
+  CHECK(*done);
+
+  const auto go_on = std::make_shared<std::atomic<bool>>(false);
+  const auto ended = std::make_shared<std::atomic<bool>>(false);
+  no_longer_than(std::chrono::milliseconds(10), [go_on, ended] {
+    while (!*go_on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    *ended = true;
+  });
+  CHECK_FALSE(*ended);
+  *go_on = true;
+  while (!*ended) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+TEST_CASE("A failure is told on stderr and in failure.json, with the checkpoint to go on from") {
+  const TemporaryFolder folder;
+  const auto tell = [&] {
+    return errors_of(folder.path() / "stderr", [&] { tell_failure(one_lost(), folder.path(), at::kCPU); });
+  };
+  CHECK_THAT(tell(), Catch::Contains("mpzero: error: rank 1 on node1 (pid 0) ended without a word in step 12") &&
+                         Catch::Contains("No checkpoint was saved yet"));
+  std::ofstream(folder.path() / "latest") << "tiny-10steps\n";
+  CHECK_THAT(tell(), Catch::Contains("goes on from " + (folder.path() / "tiny-10steps").string() + "."));
+  std::ifstream file(folder.path() / "failure.json");
+  CHECK(nlohmann::json::parse(file).at("ranks") == std::vector<int>{1});
+}
+
+TEST_CASE("A failure is told even where its file cannot be written") {
+  const TemporaryFolder folder;
+  const std::string errors =
+      errors_of(folder.path() / "stderr", [&] { tell_failure(one_lost(), folder.path() / "absent", at::kCPU); });
+  CHECK_THAT(errors, Catch::Contains("ended without a word") &&
+                         Catch::Contains("mpzero: warning: failure.json could not be written: "));
+}
+
+TEST_CASE("A disk that does not answer holds up no last words") {
+  const TemporaryFolder folder;
+  const std::filesystem::path latest = folder.path() / "latest";
+  // To open it waits for a writer.
+  REQUIRE(mkfifo(latest.c_str(), 0600) == 0);
+  const std::string errors =
+      errors_of(folder.path() / "stderr", [&] { tell_stop(kInterruptedExitCode, folder.path()); });
+  CHECK(errors == "mpzero: interrupted twice: stopped at once, without a save; no checkpoint was saved yet.\n");
+  close(open(latest.c_str(), O_WRONLY | O_NONBLOCK));
+}
+
+TEST_CASE("A stop before the first step says what is left") {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "latest") << "tiny-10steps\n";
+  CHECK(errors_of(folder.path() / "stderr", [&] { tell_stop(kStoppedExitCode, folder.path()); }) ==
+        "mpzero: stopped before the first step, so that there is nothing to save: tiny-10steps stays.\n");
+}
+
+}  // namespace mpzero

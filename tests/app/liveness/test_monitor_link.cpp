@@ -1,0 +1,214 @@
+#include <thread>
+
+#include "app/liveness/monitor_link.hpp"
+#include "loopback_ranks.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+using std::chrono::seconds;
+using State = RankRecord::State;
+
+constexpr double kSilentAfter = 10;
+const LivenessTime kStart = LivenessClock::now();
+
+// Rank 1 reports to rank 0 of two.
+struct Pair {
+  Pair()
+      : monitors_roster(ranks.roster(0)),
+        reporters_roster(ranks.roster(1)),
+        peers(std::in_place, ranks.take_listener(0), monitors_roster),
+        link(std::in_place, reporters_roster, LoopbackRanks::connect(reporters_roster, 0), kSilentAfter, kStart) {
+    wait_until([&] {
+      CHECK(peers->hear().empty());
+      return peers->num_connected() == 1;
+    });
+  }
+  // What the link hears until something has come.
+  MonitorLink::News heard() {
+    MonitorLink::News news;
+    wait_until([&] {
+      news = link->hear(kStart);
+      return news.asked || news.end || news.gone || link->descriptor() < 0;
+    });
+    return news;
+  }
+
+  LoopbackRanks ranks{2};
+  RankRoster monitors_roster;
+  RankRoster reporters_roster;
+  std::optional<RankPeers> peers;
+  std::optional<MonitorLink> link;
+};
+
+std::string error_in(const RankPeers::News& news) {
+  REQUIRE(news.words);
+  const auto* failed = std::get_if<message::Failed>(&*news.words);
+  return failed == nullptr ? "" : failed->error;
+}
+
+}  // namespace
+
+TEST_CASE("What the monitor says is heard") {
+  Pair pair;
+  CHECK(pair.link->descriptor() >= 0);
+  pair.peers->broadcast(message::Pulse{});
+  pair.peers->broadcast(message::Ask{});
+  const MonitorLink::News asked = pair.heard();
+  CHECK((asked.asked && !asked.end && !asked.gone));
+  pair.peers->broadcast(message::End{.exit_code = 75, .kill = {1, 0}});
+  const MonitorLink::News ended = pair.heard();
+  REQUIRE(ended.end);
+  CHECK(ended.end->exit_code == 75);
+  CHECK(ended.end->kill == std::vector<int>{1, 0});
+}
+
+TEST_CASE("An error is said once, behind the status") {
+  Pair pair;
+  RankReport report{.status = in_step(4), .error = "the disk is full"};
+  pair.link->report(report);
+  CHECK(pair.link->has_said_error());
+  report.status.step = 5;
+  pair.link->report(report);
+  const auto news = hear(*pair.peers, 3);
+  REQUIRE(news.size() == 3);
+  CHECK(std::get<message::Status>(*news[0].words).status.step == 4);
+  CHECK(error_in(news[1]) == "the disk is full");
+  CHECK(std::get<message::Status>(*news[2].words).status.step == 5);
+}
+
+TEST_CASE("A monitor that dies is lost, and one that leaves is not") {
+  Pair pair;
+  SECTION("it dies") {
+    pair.peers.reset();
+    const MonitorLink::News news = pair.heard();
+    REQUIRE(news.gone);
+    CHECK(*news.gone == MonitorLink::Gone::kLost);
+  }
+  SECTION("it leaves") {
+    pair.peers->broadcast(message::Bye{});
+    CHECK_FALSE(pair.heard().gone);
+    // The link has closed its side, which the monitor waits for.
+    const auto news = hear(*pair.peers, 1);
+    CHECK((news.front().rank == 1 && !news.front().words));
+    pair.peers.reset();
+    CHECK_FALSE(pair.link->hear(kStart + seconds(1000)).gone);
+  }
+  CHECK(pair.link->descriptor() < 0);
+  // Nobody is there to hear it.
+  pair.link->report({.status = {}, .error = "an error"});
+  CHECK_FALSE(pair.link->has_said_error());
+  pair.link->leave(/*with_error=*/false);
+}
+
+TEST_CASE("A monitor that says nothing for its time is silent") {
+  Pair pair;
+  CHECK_FALSE(pair.link->hear(kStart + seconds(9)).gone);
+  SECTION("it is gone") {
+    const auto gone = pair.link->hear(kStart + seconds(11)).gone;
+    REQUIRE(gone);
+    CHECK(*gone == MonitorLink::Gone::kSilent);
+    CHECK(pair.link->descriptor() < 0);
+  }
+  SECTION("a pulse is a word") {
+    pair.peers->broadcast(message::Pulse{});
+    wait_readable(pair.link->descriptor());
+    CHECK_FALSE(pair.link->hear(kStart + seconds(9)).gone);
+    CHECK_FALSE(pair.link->hear(kStart + seconds(18)).gone);
+    CHECK(pair.link->hear(kStart + seconds(20)).gone);
+  }
+  SECTION("this process itself has slept") {
+    pair.link->slept(kStart + seconds(500));
+    CHECK_FALSE(pair.link->hear(kStart + seconds(505)).gone);
+    CHECK(pair.link->hear(kStart + seconds(511)).gone);
+  }
+}
+
+TEST_CASE("Without a limit silence says nothing") {
+  LoopbackRanks ranks(2);
+  const RankRoster roster = ranks.roster(1);
+  MonitorLink link(roster, LoopbackRanks::connect(roster, 0), /*silent_after=*/0, kStart);
+  CHECK_FALSE(link.hear(kStart + std::chrono::hours(100)).gone);
+}
+
+TEST_CASE("A rank that leaves is heard before its connection closes, whatever it has left unread") {
+  Pair pair;
+  for (int i = 0; i < 1000; ++i) pair.peers->broadcast(message::Pulse{});
+  pair.link->report({.status = in_step(9), .error = std::nullopt});
+  std::thread leaving([&] {
+    pair.link->leave(/*with_error=*/true);
+    pair.link.reset();
+  });
+  std::vector<RankPeers::News> news;
+  wait_until([&] {
+    for (RankPeers::News& one : pair.peers->hear()) news.push_back(std::move(one));
+    return pair.peers->num_connected() == 0;
+  });
+  leaving.join();
+  for (RankPeers::News& one : pair.peers->hear()) news.push_back(std::move(one));
+  REQUIRE(news.size() == 2);
+  REQUIRE((news[0].words && news[1].words));
+  CHECK(std::get<message::Status>(*news[0].words).status.step == 9);
+  CHECK(std::get<message::Bye>(*news[1].words).with_error);
+}
+
+TEST_CASE("A monitor that does not answer holds up nobody who leaves") {
+  Pair pair;
+  pair.link->leave(/*with_error=*/false);
+  pair.link.reset();
+  const auto news = hear(*pair.peers, 1);
+  REQUIRE(news.front().words);
+  CHECK(std::holds_alternative<message::Bye>(*news.front().words));
+}
+
+TEST_CASE("Ranks turn to the first one that is there, and that one finds that it is itself") {
+  LoopbackRanks ranks(4);
+  // Ranks 0 and 1 are gone.
+  ranks.end(0);
+  ranks.end(1);
+  const RankRoster of_two = ranks.roster(2);
+  const RankRoster of_three = ranks.roster(3);
+  RankPeers peers(ranks.take_listener(2), of_two);
+
+  MonitorLink three(of_three, std::nullopt, kSilentAfter, kStart);
+  RankMonitor known_to_three(of_three.ranks, kSilentAfter, kStart);
+  REQUIRE(three.turn_to_next(known_to_three, MonitorLink::Gone::kLost, kStart));
+  CHECK(known_to_three.records()[0].state == State::kLost);
+  CHECK(known_to_three.records()[1].state == State::kSilent);
+  CHECK(known_to_three.records()[2].state == State::kAnswers);
+  three.report({.status = in_step(6), .error = "an error"});
+  // Rank 2 hears it before it has noticed anything itself.
+  const auto news = hear(peers, 2);
+  CHECK((news[0].rank == 3 && news[1].rank == 3));
+  CHECK(error_in(news[1]) == "an error");
+
+  MonitorLink two(of_two, std::nullopt, kSilentAfter, kStart);
+  RankMonitor known_to_two(of_two.ranks, kSilentAfter, kStart);
+  CHECK_FALSE(two.turn_to_next(known_to_two, MonitorLink::Gone::kSilent, kStart));
+  CHECK(two.descriptor() < 0);
+  CHECK(known_to_two.silent_ranks() == std::vector<int>{0, 1});
+}
+
+TEST_CASE("A new monitor is told of an error anew, and left where it does not end the run in time") {
+  LoopbackRanks ranks(3);
+  const RankRoster of_two = ranks.roster(2);
+  MonitorLink link(of_two, LoopbackRanks::connect(of_two, 0), kSilentAfter, kStart);
+  RankMonitor records(of_two.ranks, kSilentAfter, kStart);
+  link.report({.status = {}, .error = "an error"});
+  CHECK(link.has_said_error());
+  REQUIRE(link.turn_to_next(records, MonitorLink::Gone::kLost, kStart));
+  CHECK_FALSE(link.has_said_error());
+
+  const RankRoster of_one = ranks.roster(1);
+  RankPeers peers(ranks.take_listener(1), of_one);
+  wait_until([&] { return peers.hear().empty() && peers.num_connected() == 1; });
+  peers.broadcast(message::Pulse{});
+  wait_readable(link.descriptor());
+  CHECK_FALSE(link.hear(kStart + seconds(9)).gone);
+  const auto gone = link.hear(kStart + seconds(11)).gone;
+  REQUIRE(gone);
+  CHECK_FALSE(link.turn_to_next(records, *gone, kStart + seconds(11)));
+}
+
+}  // namespace mpzero
