@@ -2,9 +2,15 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 #include <strings.h>
 
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <string_view>
 
 namespace mpzero::parallel {
 namespace {
@@ -14,9 +20,9 @@ struct Unload {
 };
 
 // The name of the network that a plugin offers. Every release of NCCL's interface begins with it: a `const char* name`
-// at the head of a structure called ncclNetPlugin_v<release>.
+// at the head of a structure called ncclNetPlugin_v<release>. NCCL 2.28 takes none before release 6.
 std::optional<std::string> read_net_name(void* library) {
-  constexpr int kNewestRelease = 20, kOldestRelease = 5;
+  constexpr int kNewestRelease = 20, kOldestRelease = 6;
   for (int release = kNewestRelease; release >= kOldestRelease; --release) {
     const void* net = dlsym(library, fmt::format("ncclNetPlugin_v{}", release).c_str());
     if (net == nullptr) continue;
@@ -24,6 +30,12 @@ std::optional<std::string> read_net_name(void* library) {
     if (name != nullptr) return name;
   }
   return std::nullopt;
+}
+
+std::string file_of(void* library) {
+  link_map* map = nullptr;
+  if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return {};
+  return map->l_name;
 }
 
 // The plugin in `library`; otherwise `problem` says what is wrong with it, and stays as it is for a file that is not
@@ -46,7 +58,7 @@ std::optional<NetworkPlugin> open_plugin(const std::string& library, std::string
     problem = fmt::format("{} offers the network \"{}\", which is not libfabric's", library, *name);
     return std::nullopt;
   }
-  return NetworkPlugin{.library = library, .net_name = *name, .by_default = false};
+  return NetworkPlugin{.library = library, .file = file_of(handle.get()), .net_name = *name, .by_default = false};
 }
 
 }  // namespace
@@ -58,14 +70,36 @@ bool is_libfabric_net(const std::string& net_name) {
   return false;
 }
 
+std::string plugin_version(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  constexpr std::string_view kName = "aws-ofi-nccl ";
+  for (size_t at = bytes.find(kName); at != std::string::npos; at = bytes.find(kName, at + 1)) {
+    const auto begin = bytes.begin() + static_cast<std::ptrdiff_t>(at + kName.size());
+    const auto end = std::find_if_not(begin, bytes.end(), [](unsigned char letter) {
+      return std::isalnum(letter) != 0 ||
+             std::string_view(".-+~_").find(static_cast<char>(letter)) != std::string::npos;
+    });
+    const std::string word(begin, end);
+    // The name also stands before other words, as in "aws-ofi-nccl initialization failed".
+    if (!word.empty() && (std::isdigit(static_cast<unsigned char>(word.front())) != 0 || word.rfind("git-", 0) == 0)) {
+      return word;
+    }
+  }
+  return {};
+}
+
 std::vector<std::string> usual_plugin_files() {
   return {"libnccl-net-ofi.so",
+          "libnccl-net-aws-ofi.so",
           "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu/libnccl-net.so",
           "/opt/amazon/ofi-nccl/lib64/libnccl-net.so",
           "/opt/amazon/ofi-nccl/lib/libnccl-net.so",
           "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu/libnccl-net-ofi.so",
           "/opt/amazon/ofi-nccl/lib64/libnccl-net-ofi.so",
           "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so",
+          "/opt/amazon/aws-ofi-nccl/lib/libnccl-net-aws-ofi.so",
+          "/opt/amazon/aws-ofi-nccl/lib/libnccl-net-ofi.so",
           "/opt/aws-ofi-nccl/lib/libnccl-net.so",
           "/opt/aws-ofi-nccl/install/lib/libnccl-net.so"};
 }

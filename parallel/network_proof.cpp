@@ -39,10 +39,15 @@ NetworkProof parse_network_proof(std::string_view log) {
   const auto also = [](std::optional<bool>& all, bool direct) { all = all.value_or(true) && direct; };
   for_each_line(log, [&](std::string_view line) {
     if (const auto net = behind(line, "Using network ", "\r\n")) proof.net = *net;
-    if (const auto plugin = behind(line, "Initializing aws-ofi-nccl ", " \r\n"))
-      proof.plugin = "aws-ofi-nccl " + *plugin;
-    // Releases differ in the case of the first letter.
-    if (const auto provider = behind(line, "elected provider is ", ", \r\n")) {
+    // "Initializing" since 1.7.4, "Using" before.
+    for (const char* mark : {"NET/OFI Initializing aws-ofi-nccl ", "NET/OFI Using aws-ofi-nccl "}) {
+      if (const auto plugin = behind(line, mark, " \r\n")) proof.plugin = "aws-ofi-nccl " + *plugin;
+    }
+    // "Selected Provider is efa (found 16 nics)" up to 1.13, "Selected provider is efa, fabric is efa-direct (found 16
+    // nics)" since 1.14.
+    auto provider = behind(line, "NET/OFI Selected provider is ", ", \r\n");
+    if (!provider) provider = behind(line, "NET/OFI Selected Provider is ", ", \r\n");
+    if (provider) {
       proof.provider = *provider;
       if (const auto found = behind(line, "(found ", " )")) {
         std::from_chars(found->data(), found->data() + found->size(), proof.devices);
@@ -58,16 +63,24 @@ NetworkProof parse_network_proof(std::string_view log) {
 }
 
 std::string parse_network_failure(std::string_view log) {
-  std::string reason;
-  const auto remember = [&](const std::optional<std::string>& words) {
+  // Releases since 1.21 of the plugin recognize this one, in a note below a line that says little.
+  if (contains(log, "the security group on either this instance or the peer")) {
+    return "a security group drops EFA's packets";
+  }
+  std::string of_plugin, of_loading;
+  const auto remember = [](std::string& reason, const std::optional<std::string>& words) {
     if (words && reason.empty()) reason = *words;
   };
   for_each_line(log, [&](std::string_view line) {
-    // The same prefix tells of plugins that were loaded.
-    if (contains(line, "Could not find") || contains(line, ".so: ")) remember(behind(line, "NET/Plugin: ", "\r\n"));
-    remember(behind(line, "NCCL WARN NET/OFI ", "\r\n"));
+    remember(of_plugin, behind(line, "NCCL WARN NET/OFI ", "\r\n"));
+    // What follows as a warning names only the protocol that does not start.
+    if (contains(line, "No eligible providers")) remember(of_plugin, behind(line, "NET/OFI ", "\r\n"));
+    // The same prefix tells of plugins that were loaded, and of one of several names that was not found.
+    if (contains(line, "Could not find") || contains(line, ".so: ")) {
+      remember(of_loading, behind(line, "NET/Plugin: ", "\r\n"));
+    }
   });
-  return reason;
+  return of_plugin.empty() ? of_loading : of_plugin;
 }
 
 std::string missing_proof(const NetworkPlan& plan, const NetworkProof& proof, const std::string& host) {

@@ -8,11 +8,12 @@
 
 namespace mpzero::parallel {
 
-// What NCCL said of its network on one rank (NCCL_DEBUG=INFO, subsystems INIT and NET).
+// What NCCL said of its network on one rank (NCCL_DEBUG=INFO, subsystems INIT and NET). Written for the words of NCCL
+// 2.28 (init.cc, graph/topo.cc, transport/net.cc, plugin/net.cc) and of aws-ofi-nccl 1.6 to 1.21.
 struct NetworkProof {
   std::string net;                 // "Libfabric", "Socket", "IB"; empty: NCCL named none
   std::string provider;            // libfabric's: "efa", "tcp"; empty: the network is not libfabric's
-  int devices = 0;                 // that the provider found
+  int devices = 0;                 // that the provider found; 0: not said
   std::string plugin;              // "aws-ofi-nccl 1.16.2"; empty: none
   std::optional<bool> gpu_direct;  // between GPU and network card, past host memory; none: not said
 };

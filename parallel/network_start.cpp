@@ -24,14 +24,17 @@ void talk_once(MpiRuntime& mpi) {
   c10::cuda::device_synchronize();
 }
 
+std::string in_parentheses(const std::string& words) { return words.empty() ? words : fmt::format(" ({})", words); }
+
+std::string shown(const std::string& plugin) { return plugin.empty() ? "no plugin" : plugin; }
+
 // One sentence for what NCCL's log says of a start that failed for lack of a network; none for any other failure.
 std::optional<std::string> explain_failure(const std::string& log, const NetworkPlan& plan, const std::string& host) {
   if (log.find("Failed to initialize any NET plugin") == std::string::npos) return std::nullopt;
-  const std::string reason = parse_network_failure(log);
   const bool efa = plan.proof == NetworkPlan::Proof::kEfa;
   return fmt::format(
       "NCCL could not start {} on {}{}: {}", efa ? "EFA" : "its network", host,
-      reason.empty() ? "" : fmt::format(" ({})", reason),
+      in_parentheses(parse_network_failure(log)),
       efa ? "`fi_info -p efa` must list the devices there, and the security group must allow all traffic "
             "to itself; `mpzero doctor` looks at each part, --network socket does without EFA"
           : "NCCL_NET names a network that is not there; unset it");
@@ -45,11 +48,12 @@ std::vector<NetworkProof> prove_network(const NetworkPlan& plan, MpiRuntime& mpi
   {
     const NcclLog log;
     const Deadline deadline(patience, [&] {
+      const std::string text = log.text();
       return fmt::format(
-          "rank {}: NCCL on {} has had no answer over \"{}\" for {} s: the security group must allow all traffic to "
-          "and "
-          "from itself, and every node must reach every other; `mpzero doctor` looks at each part",
-          mpi.rank(), host, parse_network_proof(log.text()).net, patience.count());
+          "rank {}: NCCL on {} has had no answer over \"{}\" for {} s{}: the security group must allow all traffic to "
+          "and from itself, and every node must reach every other; `mpzero doctor` looks at each part",
+          mpi.rank(), host, parse_network_proof(text).net, patience.count(),
+          in_parentheses(parse_network_failure(text)));
     });
     try {
       talk_once(mpi);
@@ -71,7 +75,8 @@ std::string describe_network(const std::vector<NetworkProof>& proofs) {
   const NetworkProof& first = proofs.front();
   std::string line = "Network: " + (first.net.empty() ? "not named by NCCL" : first.net);
   if (!first.plugin.empty()) line += fmt::format(" ({})", first.plugin);
-  if (!first.provider.empty()) line += fmt::format(", provider {}, {} devices", first.provider, first.devices);
+  if (!first.provider.empty()) line += fmt::format(", provider {}", first.provider);
+  if (first.devices > 0) line += fmt::format(", {} device{}", first.devices, first.devices == 1 ? "" : "s");
   const auto others = std::count_if(proofs.begin(), proofs.end(), [&](const NetworkProof& proof) {
     return proof.net != first.net || proof.provider != first.provider;
   });
@@ -102,6 +107,14 @@ std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::ve
     warnings.emplace_back(
         "EFA is used, but not every rank's GPU reaches it directly (no GPUDirect RDMA), so that data pass through host "
         "memory; docs/ec2.md lists the instance types that have it");
+  }
+  const auto odd = std::find_if(proofs.begin(), proofs.end(),
+                                [&](const NetworkProof& proof) { return proof.plugin != first.plugin; });
+  if (odd != proofs.end()) {
+    warnings.push_back(
+        fmt::format("rank 0 has {} and rank {} has {}: nodes with different plugins may not understand "
+                    "each other; start all of them from one image",
+                    shown(first.plugin), odd - proofs.begin(), shown(odd->plugin)));
   }
   return warnings;
 }

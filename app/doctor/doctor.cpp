@@ -1,6 +1,7 @@
 #include "app/doctor/doctor.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -135,7 +136,9 @@ std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) 
       const std::vector<parallel::NetworkProof> proofs = parallel::prove_network(plan, mpi);
       const std::vector<std::string> warnings = parallel::network_warnings(plan, proofs);
       const std::string line = parallel::describe_network(proofs);
-      findings.push_back(warnings.empty() ? ok("nccl_network", line) : warning("nccl_network", line, warnings.front()));
+      findings.push_back(warnings.empty()
+                             ? ok("nccl_network", line)
+                             : warning("nccl_network", line, fmt::format("{}", fmt::join(warnings, "; "))));
     }
   }
   if (mpi.world_size() == 1) {
@@ -237,19 +240,21 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
 
   GpuSurvey gpus;
   FabricSurvey fabric;
+  parallel::PluginSearch plugin;
   std::string facts, names;
   run_on_all_ranks(mpi, [&] {
     if (!hosts.leads) return;
     stage = "GPU driver";
     gpus = survey_gpus(system.nvml);
     stage = "libfabric and NCCL's plugin";
-    fabric = survey_fabric(system.libfabric);
-    facts = write_facts(collect_facts(system, gpus, fabric));
+    plugin = parallel::find_libfabric_plugin(parallel::process_environment, system.plugin_files);
+    fabric = survey_fabric(libfabric_files(system, plugin));
+    facts = write_facts(collect_facts(system, gpus, fabric, plugin));
     const bool rdma = !parallel::rdma_devices(system.root).empty();
     constexpr int64_t kProbe = int64_t{256} << 20;
-    add({check_launch(parallel::process_environment, mpi.world_size())});
+    add({check_launch(parallel::process_environment, mpi.world_size()), check_instance(system)});
     add(check_gpus(system, job, gpus, parallel::cuda_runtime_version()));
-    add(check_fabric(system, job, fabric));
+    add(check_fabric(system, job, !gpus.gpus.empty(), fabric, plugin));
     add(check_host(system, job, !gpus.gpus.empty(), rdma));
     names = look_up_names(hosts.names);
     stage = "checkpoint folder";

@@ -1,11 +1,16 @@
 #include "app/doctor/fabric.hpp"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <strings.h>
 
 #include <algorithm>
-#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
 #include <set>
+#include <string_view>
 
 #include "app/doctor/instances.hpp"
 #include "app/doctor/shared_library.hpp"
@@ -19,11 +24,22 @@ namespace fs = std::filesystem;
 using parallel::RdmaDevice;
 
 // Declarations of libfabric's stable interface (fi_getinfo(3)), which its releases since 1.0 only append to: a machine
-// that runs jobs need not have its headers.
+// that runs jobs need not have its headers. Of the structures that libfabric allocates itself only the beginnings.
 struct FabricAttributes {
   void* fabric;
   char* name;
   char* provider;
+};
+
+struct EndpointAttributes {
+  int type;
+};
+
+struct DomainAttributes {
+  void* domain;
+  char* name;
+  int threading, control_progress, data_progress, resource_management, address_vector;
+  int memory_registration;
 };
 
 struct Info {
@@ -33,7 +49,9 @@ struct Info {
   uint32_t address_format;
   size_t source_length, destination_length;
   void *source, *destination, *handle;
-  void *transmit, *receive, *endpoint, *domain;
+  void *transmit, *receive;
+  EndpointAttributes* endpoint;
+  DomainAttributes* domain;
   FabricAttributes* fabric;
   void* card;
 };
@@ -41,10 +59,49 @@ struct Info {
 using GetInfo = int(uint32_t version, const char* node, const char* service, uint64_t flags, const Info* hints,
                     Info** result);
 using FreeInfo = void(Info*);
+using DuplicateInfo = Info*(const Info*);
 using GetVersion = uint32_t();
+using ToString = char*(const void* data, int type);
 
-constexpr uint32_t kInterface = (1U << 16) | 18;  // 1.18: the first that tells of GPU memory without libfabric's copies
-constexpr uint64_t kGpuMemory = uint64_t{1} << 47;  // FI_HMEM
+constexpr uint32_t kInterface = (1U << 16) | 18;  // what NCCL's plugin asks for at least where it wants GPU memory
+constexpr uint64_t kMessages = uint64_t{1} << 1, kGpuMemory = uint64_t{1} << 47;  // FI_MSG, FI_HMEM
+constexpr int kReliableDatagrams = 3;                                             // FI_EP_RDM
+constexpr int kAnyRegistration = ~3;                                              // but for two retired kinds
+constexpr int kVersion = 18;                                                      // FI_TYPE_VERSION
+
+struct FreeWith {
+  FreeInfo* free;
+  void operator()(Info* info) const { free(info); }
+};
+using Infos = std::unique_ptr<Info, FreeWith>;
+
+bool is_efa(const Info& info) {
+  if (info.fabric == nullptr || info.fabric->provider == nullptr) return false;
+  // Layered providers are called "efa;ofi_rxd", and are not what NCCL's plugin takes.
+  const std::string_view provider = info.fabric->provider;
+  return provider == "efa" || provider == "efa-direct";
+}
+
+// libfabric offers GPU memory only to those who ask for it.
+bool efa_takes_gpu_memory(const SharedLibrary& library, GetInfo* get_info, FreeInfo* free_info, uint32_t version) {
+  auto* duplicate = library.function<DuplicateInfo>("fi_dupinfo");
+  if (duplicate == nullptr) return false;
+  const Infos hints(duplicate(nullptr), {free_info});
+  if (!hints) return false;
+  hints->capabilities = kMessages | kGpuMemory;
+  hints->mode = ~uint64_t{0};
+  hints->endpoint->type = kReliableDatagrams;
+  hints->domain->memory_registration = kAnyRegistration;
+  Info* found = nullptr;
+  if (get_info(version, nullptr, nullptr, 0, hints.get(), &found) != 0) return false;
+  const Infos infos(found, {free_info});
+  for (const Info* info = infos.get(); info != nullptr; info = info->next) {
+    if (is_efa(*info) && (info->capabilities & kGpuMemory) != 0) return true;
+  }
+  return false;
+}
+
+constexpr const char* kNo[] = {"0", "false", "no", "off"};  // as libfabric reads them
 
 std::string names(const std::vector<RdmaDevice>& devices) {
   std::vector<std::string> list;
@@ -104,80 +161,125 @@ Finding check_counters(const fs::path& root, const std::vector<RdmaDevice>& devi
   return ok("efa_counters", fmt::format("{} readable", counters));
 }
 
-Finding check_provider(const System& system, const FabricSurvey& survey, int efa) {
+bool forbids_device_rdma(const parallel::Environment& environment) {
+  const auto value = environment("FI_EFA_USE_DEVICE_RDMA");
+  if (!value) return false;
+  return std::any_of(std::begin(kNo), std::end(kNo),
+                     [&](const char* no) { return strcasecmp(value->c_str(), no) == 0; });
+}
+
+Finding check_provider(const System& system, const FabricSurvey& survey, int efa, bool gpus) {
   constexpr const char* kCheck = "libfabric";
   if (efa == 0) {
-    return ok(kCheck, survey.library ? fmt::format("{}: {}", survey.version, fmt::join(survey.providers, ", "))
-                                     : std::string("not there, and without EFA not needed"));
+    return ok(kCheck, survey.library
+                          ? fmt::format("{} ({}): {}", survey.version, survey.file, fmt::join(survey.providers, ", "))
+                          : std::string("not there, and without EFA not needed"));
   }
   constexpr const char* kInstall = "install Amazon's EFA software (its libfabric is in /opt/amazon/efa)";
   if (!survey.library) return failure(kCheck, fmt::format("cannot be used: {}", survey.problem), kInstall);
-  if (survey.efa_domains == 0) {
+  const std::string which = fmt::format("{} ({})", survey.version, survey.file);
+  if (!survey.efa) {
     return failure(kCheck,
-                   fmt::format("{} lists no provider efa for the {} devices (it lists {})", survey.version, efa,
+                   fmt::format("{} lists no provider efa for the {} devices (it lists {})", which, efa,
                                survey.providers.empty() ? std::string("none")
                                                         : fmt::format("{}", fmt::join(survey.providers, ", "))),
                    "`fi_info -p efa` must list them: the security group has to allow all traffic to itself, memory "
-                   "has to be lockable, and libfabric has to be Amazon's");
+                   "has to be lockable, containers need /dev/infiniband, and libfabric has to be Amazon's");
   }
   const auto instance = find_instance(instance_type(system));
-  if (instance && instance->gpu_direct && !survey.efa_gpu_memory) {
-    return failure("gpudirect", "libfabric's EFA takes no GPU memory, so that NCCL's plugin will not start here",
-                   "install Amazon's EFA software with its kernel driver; FI_EFA_USE_DEVICE_RDMA must not be 0");
+  if (gpus && instance && instance->gpu_direct && !survey.efa_gpu_memory) {
+    return failure(
+        "gpudirect", fmt::format("libfabric {} takes no GPU memory, so that NCCL's plugin will not start here", which),
+        "it looks for libcudart.so and libcuda.so.1 by these names: put CUDA's folder with libcudart.so (not "
+        "only libcudart.so.13) into LD_LIBRARY_PATH; and it has to be Amazon's libfabric (/opt/amazon/efa)");
   }
-  return ok(kCheck, fmt::format("{}, provider efa{}", survey.version,
-                                survey.efa_gpu_memory ? ", GPU memory" : ", host memory only"));
+  if (gpus && instance && instance->gpu_direct && forbids_device_rdma(parallel::process_environment)) {
+    return failure("gpudirect", "FI_EFA_USE_DEVICE_RDMA forbids it, so that NCCL's plugin will not start here",
+                   "unset FI_EFA_USE_DEVICE_RDMA: EFA's default is right for every type");
+  }
+  const char* memory = !gpus ? "" : survey.efa_gpu_memory ? ", takes GPU memory" : ", takes host memory only";
+  return ok(kCheck, fmt::format("{}, provider efa{}", which, memory));
 }
 
-Finding check_plugin(const System& system, int efa) {
-  const parallel::PluginSearch search =
-      parallel::find_libfabric_plugin(parallel::process_environment, system.plugin_files);
+Finding check_plugin(const parallel::PluginSearch& search, int efa) {
   if (search.plugin) {
-    return ok("nccl_plugin", fmt::format("{}, network \"{}\"", search.plugin->library, search.plugin->net_name));
+    const std::string version = parallel::plugin_version(search.plugin->file);
+    return ok("nccl_plugin",
+              fmt::format("aws-ofi-nccl {} ({}), network \"{}\"", version.empty() ? "of unknown version" : version,
+                          search.plugin->file, search.plugin->net_name));
   }
   if (efa == 0) return ok("nccl_plugin", "none, and without EFA not needed");
   return failure("nccl_plugin", search.problem,
                  "install aws-ofi-nccl (it comes with the EFA software) or put its folder into LD_LIBRARY_PATH");
 }
 
+// The first of `libraries` that has fi_getinfo(); none: `problem` says why.
+std::optional<SharedLibrary> open_fabric(const std::vector<std::string>& libraries, std::string& problem) {
+  for (const std::string& name : libraries) {
+    SharedLibrary library({name});
+    if (library.function<GetInfo>("fi_getinfo") != nullptr) return library;
+    if (!library && problem.empty()) problem = library.reason();
+  }
+  if (problem.empty()) problem = "no library has fi_getinfo";
+  return std::nullopt;
+}
+
+// "2.1.0amzn3.0", of which fi_version() has the first two numbers alone.
+std::string version_text(const SharedLibrary& library, uint32_t version) {
+  auto* to_string = library.function<ToString>("fi_tostr");
+  const char* text = to_string == nullptr ? nullptr : to_string(&version, kVersion);
+  if (text != nullptr && *text != '\0') return text;
+  return fmt::format("{}.{}", version >> 16, version & 0xffff);
+}
+
+// The file that holds `function`.
+std::string file_of(GetInfo* function) {
+  Dl_info place{};
+  if (dladdr(reinterpret_cast<void*>(function), &place) == 0 || place.dli_fname == nullptr) return {};
+  return place.dli_fname;
+}
+
 }  // namespace
+
+std::vector<std::string> libfabric_files(const System& system, const parallel::PluginSearch& plugin) {
+  std::vector<std::string> files;
+  if (plugin.plugin) files.push_back(plugin.plugin->library);
+  files.insert(files.end(), system.libfabric.begin(), system.libfabric.end());
+  return files;
+}
 
 FabricSurvey survey_fabric(const std::vector<std::string>& libraries) {
   FabricSurvey survey;
-  const SharedLibrary library(libraries);
-  if (!library) {
-    survey.problem = library.reason();
-    return survey;
-  }
-  auto* get_version = library.function<GetVersion>("fi_version");
-  auto* get_info = library.function<GetInfo>("fi_getinfo");
-  auto* free_info = library.function<FreeInfo>("fi_freeinfo");
-  if (get_version == nullptr || get_info == nullptr || free_info == nullptr) {
-    survey.problem = "the library lacks fi_getinfo";
+  const std::optional<SharedLibrary> library = open_fabric(libraries, survey.problem);
+  if (!library) return survey;
+  auto* get_version = library->function<GetVersion>("fi_version");
+  auto* get_info = library->function<GetInfo>("fi_getinfo");
+  auto* free_info = library->function<FreeInfo>("fi_freeinfo");
+  if (get_version == nullptr || free_info == nullptr) {
+    survey.problem = file_of(get_info) + " is no libfabric";
     return survey;
   }
   survey.library = true;
-  const uint32_t version = get_version();
-  survey.version = fmt::format("{}.{}", version >> 16, version & 0xffff);
-  Info* infos = nullptr;
+  survey.problem.clear();
+  survey.version = version_text(*library, get_version());
+  survey.file = file_of(get_info);
   // An older library refuses a newer interface than its own.
-  if (get_info(std::min(version, kInterface), nullptr, nullptr, 0, nullptr, &infos) != 0) return survey;
+  const uint32_t interface = std::min(get_version(), kInterface);
+  Info* found = nullptr;
+  if (get_info(interface, nullptr, nullptr, 0, nullptr, &found) != 0) return survey;
+  const Infos infos(found, {free_info});
   std::set<std::string> providers;
-  for (const Info* info = infos; info != nullptr; info = info->next) {
-    if (info->fabric == nullptr || info->fabric->provider == nullptr) continue;
-    const std::string provider = info->fabric->provider;
-    providers.insert(provider);
-    // Layered providers are called "efa;ofi_rxd".
-    if (provider != "efa" && provider != "efa-direct") continue;
-    ++survey.efa_domains;
-    if ((info->capabilities & kGpuMemory) != 0) survey.efa_gpu_memory = true;
+  for (const Info* info = infos.get(); info != nullptr; info = info->next) {
+    if (info->fabric != nullptr && info->fabric->provider != nullptr) providers.insert(info->fabric->provider);
+    survey.efa = survey.efa || is_efa(*info);
   }
-  free_info(infos);
   survey.providers.assign(providers.begin(), providers.end());
+  survey.efa_gpu_memory = survey.efa && efa_takes_gpu_memory(*library, get_info, free_info, interface);
   return survey;
 }
 
-std::vector<Finding> check_fabric(const System& system, const Job& job, const FabricSurvey& survey) {
+std::vector<Finding> check_fabric(const System& system, const Job& job, bool gpus, const FabricSurvey& survey,
+                                  const parallel::PluginSearch& plugin) {
   const std::vector<RdmaDevice> devices = parallel::rdma_devices(system.root);
   const int efa = parallel::count_efa(devices);
   std::vector<Finding> findings = {check_devices(system, job, devices)};
@@ -185,8 +287,8 @@ std::vector<Finding> check_fabric(const System& system, const Job& job, const Fa
     findings.push_back(check_ports(system.root, devices));
     findings.push_back(check_counters(system.root, devices));
   }
-  findings.push_back(check_provider(system, survey, efa));
-  findings.push_back(check_plugin(system, efa));
+  findings.push_back(check_provider(system, survey, efa, gpus));
+  findings.push_back(check_plugin(plugin, efa));
   return findings;
 }
 

@@ -4,21 +4,27 @@
 #include <string>
 #include <vector>
 
+#include "app/doctor/finding.hpp"
+#include "app/doctor/system.hpp"
+
 namespace mpzero::doctor {
 
 // What EC2 promises of an instance type with NVIDIA GPUs.
 struct Instance {
   const char* type;
   int gpus;
-  int efa_devices;          // at most: one for each network card that can have EFA
-  double gigabits;          // of the network, per second, in each direction; all cards together
+  int efa_devices;          // with which it reaches its bandwidth
+  double gigabits;          // of EFA, per second, in each direction; all cards together
   double nvlink_gigabytes;  // of one GPU to the others, per second, in each direction; 0: they have PCIe alone
-  bool gpu_direct;          // the GPUs reach EFA past host memory
+  bool gpu_direct;          // the GPUs have to reach EFA past host memory
   const char* efa;          // what an instance is started with to have them
 };
 
 // None for a type that is not in the table.
 std::optional<Instance> find_instance(const std::string& type);
 const std::vector<Instance>& all_instances();
+
+// Whether the instance type is known.
+Finding check_instance(const System& system);
 
 }  // namespace mpzero::doctor

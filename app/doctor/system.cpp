@@ -32,6 +32,8 @@ std::string host_name(const System& system) {
 
 std::string instance_type(const System& system) {
   const std::filesystem::path firmware = system.root / "sys/devices/virtual/dmi/id";
+  const char* forced = std::getenv("OFI_NCCL_FORCE_PRODUCT_NAME");
+  if (forced != nullptr && *forced != '\0') return forced;
   if (read_line(firmware / "sys_vendor").value_or("") != "Amazon EC2") return {};
   return read_line(firmware / "product_name").value_or("");
 }

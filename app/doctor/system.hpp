@@ -32,7 +32,9 @@ std::optional<int64_t> read_integer(const std::filesystem::path& file);
 // The name by which the cluster knows this host: Slurm's name for the node in a job, else the kernel's.
 std::string host_name(const System& system);
 
-// e.g. "p5.48xlarge"; empty outside EC2. The firmware of Nitro instances tells it, without a network.
+// e.g. "p5.48xlarge"; empty outside EC2 and where nothing tells. Asked are those whom NCCL's plugin asks, too, so that
+// both know the same: OFI_NCCL_FORCE_PRODUCT_NAME, else the firmware of Nitro instances. EC2's metadata service is not:
+// it would hide from the user that the plugin does not know the type, and containers often cannot reach it.
 std::string instance_type(const System& system);
 
 // "3.2 GiB", "512 MiB", "64 KiB".

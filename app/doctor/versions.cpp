@@ -12,22 +12,29 @@
 #include "io/checksum.hpp"
 #include "parallel/library_versions.hpp"
 #include "parallel/network_plugin.hpp"
+#include "parallel/rdma_devices.hpp"
 
 namespace mpzero::doctor {
 namespace {
 
-// Of the program that runs: two builds can have the same version and differ all the same.
-std::string program_checksum() {
+std::string checksum(const std::string& file) {
   constexpr int64_t kBlock = 4 << 20;
-  const io::File program = io::File::open_for_reading("/proc/self/exe");
+  const io::File opened = io::File::open_for_reading(file);
   io::StreamingChecksum sum;
   std::vector<std::byte> block;
-  for (int64_t at = 0, size = program.size(); at < size; at += static_cast<int64_t>(block.size())) {
+  for (int64_t at = 0, size = opened.size(); at < size; at += static_cast<int64_t>(block.size())) {
     block.resize(static_cast<size_t>(std::min(kBlock, size - at)));
-    program.read(at, block);
+    opened.read(at, block);
     sum.add(block);
   }
   return io::to_hex(sum.value());
+}
+
+// Plugins that do not name their release are told apart all the same.
+std::string plugin_text(const parallel::PluginSearch& search) {
+  if (!search.plugin) return {};
+  const std::string version = parallel::plugin_version(search.plugin->file);
+  return "aws-ofi-nccl " + (version.empty() ? "with checksum " + checksum(search.plugin->file) : version);
 }
 
 std::string cuda_text(int version) {
@@ -56,17 +63,19 @@ std::string shown(const std::string& value) { return value.empty() ? "none" : va
 
 }  // namespace
 
-std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, const FabricSurvey& fabric) {
-  const parallel::PluginSearch plugin =
-      parallel::find_libfabric_plugin(parallel::process_environment, system.plugin_files);
+std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, const FabricSurvey& fabric,
+                                const parallel::PluginSearch& plugin) {
+  // Without EFA a run uses neither.
+  const bool efa = parallel::count_efa(parallel::rdma_devices(system.root)) > 0;
   return {
-      {.what = "mpzero (checksum of the program)", .value = program_checksum()},
+      // Two builds can have the same version and differ all the same.
+      {.what = "mpzero (checksum of the program)", .value = checksum("/proc/self/exe")},
       {.what = "CUDA runtime", .value = cuda_text(parallel::cuda_runtime_version())},
       {.what = "NCCL", .value = parallel::nccl_version()},
       {.what = "MPI", .value = parallel::mpi_version()},
       {.what = "GPU", .value = gpus.gpus.empty() ? std::string() : gpus.gpus.front().name},
-      {.what = "libfabric", .value = fabric.version},
-      {.what = "NCCL's plugin", .value = plugin.plugin ? plugin.plugin->library : std::string()},
+      {.what = "libfabric", .value = fabric.version, .decisive = efa},
+      {.what = "NCCL's plugin", .value = plugin_text(plugin), .decisive = efa},
       {.what = "GPU driver", .value = gpus.driver, .decisive = false},
       {.what = "EFA driver",
        .value = read_line(system.root / "sys/module/efa/version").value_or(""),

@@ -17,7 +17,8 @@ struct Fact {
   bool decisive = true;  // hosts that differ cannot work together, or will not for long
 };
 
-std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, const FabricSurvey& fabric);
+std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, const FabricSurvey& fabric,
+                                const parallel::PluginSearch& plugin);
 
 // Facts as text that another rank reads again.
 std::string write_facts(const std::vector<Fact>& facts);

@@ -134,13 +134,24 @@ def test_two_healthy_hosts_and_each_planted_fault(hosts: list[Host], tmp_path: P
     assert planted() == {"libfabric": "failure"}
     b.environment["MPZERO_FAKE_FABRIC"] = "efa+gpu tcp"
 
-    b.environment["MPZERO_FAKE_FABRIC_VERSION"] = "1.22"
-    # Of two hosts nobody knows which has the wrong one, so that the job ends rather than leaving one out.
-    status, found = diagnose(hosts, tmp_path)
-    assert status == 2
-    assert faults(found) == {"127.1.1.1": {"versions": "failure"}, "127.1.1.2": {"versions": "failure"}}
-    assert found["127.1.1.2"]["versions"][1] == "libfabric 1.22 here, 2.1 on 127.1.1.1"
+    b.environment["MPZERO_FAKE_FABRIC"] = "efa tcp"
+    assert planted() == {"gpudirect": "failure"}
+    b.environment["MPZERO_FAKE_FABRIC"] = "efa+gpu tcp"
+
+    def planted_version() -> str:
+        """Of two hosts nobody knows which has the wrong one, so that the job ends rather than leaving one out."""
+        status, found = diagnose(hosts, tmp_path)
+        assert status == 2
+        assert faults(found) == {"127.1.1.1": {"versions": "failure"}, "127.1.1.2": {"versions": "failure"}}
+        return found["127.1.1.2"]["versions"][1]
+
+    b.environment["MPZERO_FAKE_FABRIC_VERSION"] = "2.1.0amzn5.0"
+    assert planted_version() == "libfabric 2.1.0amzn5.0 here, 2.1.0amzn3.0 on 127.1.1.1"
     del b.environment["MPZERO_FAKE_FABRIC_VERSION"]
+
+    b.flags[-1] = str(BUILD / "tests" / "libfake_next_plugin.so")
+    assert planted_version() == "NCCL's plugin aws-ofi-nccl git-6e504db here, aws-ofi-nccl 1.16.2 on 127.1.1.1"
+    b.flags[-1] = a.flags[-1]
 
     b.environment["MPZERO_FAKE_NVML"] = "gpus=7"
     assert planted() == {"gpus": "failure"}

@@ -1,4 +1,5 @@
-// A stand-in for a network plugin of NCCL: a structure that begins with the network's name.
+// A stand-in for a network plugin of NCCL: a structure that begins with the network's name, and, as aws-ofi-nccl has
+// them, the words with which it starts.
 
 extern "C" {
 
@@ -11,6 +12,11 @@ extern const Net ncclNetPlugin_v10;
 const Net ncclNetPlugin_v10 = {NET_NAME, {}};
 #else
 int not_a_plugin() { return 0; }
+#endif
+
+#ifdef PLUGIN_VERSION
+const char* first_words() { return "NET/OFI Initializing aws-ofi-nccl " PLUGIN_VERSION; }
+const char* last_words() { return "NET/OFI aws-ofi-nccl initialization failed"; }
 #endif
 
 }  // extern "C"

@@ -1,4 +1,6 @@
 #include "app/doctor/fabric.hpp"
+#include "app/doctor/instances.hpp"
+#include "parallel/environment.hpp"
 #include "parallel/rdma_devices.hpp"
 #include "tests/app/doctor/doctor_checks.hpp"
 
@@ -7,10 +9,16 @@ namespace {
 
 const Job kTwoNodes = {.local_ranks = 8, .world_size = 16, .hosts = 2};
 
-std::vector<Finding> look(const System& system, const std::string& providers) {
-  const Setting setting("MPZERO_FAKE_FABRIC", providers);
-  return check_fabric(system, kTwoNodes, survey_fabric(system.libfabric));
+parallel::PluginSearch plugin_of(const System& system) {
+  return parallel::find_libfabric_plugin(parallel::process_environment, system.plugin_files);
 }
+
+std::vector<Finding> look(const System& system, const std::string& providers, bool gpus = true) {
+  const Setting setting("MPZERO_FAKE_FABRIC", providers);
+  return check_fabric(system, kTwoNodes, gpus, survey_fabric(system.libfabric), plugin_of(system));
+}
+
+const std::string kFabric = "2.1.0amzn3.0 (" + stand_in("fake_fabric") + ")";
 
 }  // namespace
 
@@ -34,7 +42,9 @@ TEST_CASE("a healthy p5 passes, and a machine without EFA needs none") {
   root.make_efa(32);
   const std::vector<Finding> findings = look(root.system(), "efa+gpu efa+gpu tcp");
   CHECK(worst(findings) == Status::kOk);
-  CHECK(find(findings, "libfabric").message == "2.1, provider efa, GPU memory");
+  CHECK(find(findings, "libfabric").message == kFabric + ", provider efa, takes GPU memory");
+  CHECK(find(findings, "nccl_plugin").message ==
+        "aws-ofi-nccl 1.16.2 (" + stand_in("fake_plugin") + "), network \"Libfabric\"");
   CHECK(find(findings, "efa_counters").message == "32 readable");
 }
 
@@ -54,11 +64,19 @@ TEST_CASE("a missing provider, library, GPU memory or plugin is a failure where 
   root.make_efa(4);
   const Finding missing = find(look(root.system(), "tcp udp"), "libfabric");
   CHECK(missing.status == Status::kFailure);
-  CHECK(missing.message == "2.1 lists no provider efa for the 4 devices (it lists tcp, udp)");
+  CHECK(missing.message == kFabric + " lists no provider efa for the 4 devices (it lists tcp, udp)");
   CHECK(find(look(root.system(), ""), "libfabric").status == Status::kFailure);
   // What runs over EFA in layers is not what NCCL's plugin takes.
   CHECK(find(look(root.system(), "efa;ofi_rxd"), "libfabric").status == Status::kFailure);
   CHECK(find(look(root.system(), "efa"), "gpudirect").status == Status::kFailure);
+  // What the GPUs' own check finds missing is not said twice.
+  CHECK(find(look(root.system(), "efa", /*gpus=*/false), "libfabric").status == Status::kOk);
+  {
+    const Setting forbidden("FI_EFA_USE_DEVICE_RDMA", "No");
+    CHECK(find(look(root.system(), "efa+gpu"), "gpudirect").status == Status::kFailure);
+  }
+  const Setting allowed("FI_EFA_USE_DEVICE_RDMA", "1");
+  CHECK(find(look(root.system(), "efa+gpu"), "libfabric").status == Status::kOk);
 
   System system = root.system();
   system.libfabric = {"libno-such-fabric.so.1"};
@@ -68,6 +86,70 @@ TEST_CASE("a missing provider, library, GPU memory or plugin is a failure where 
   const Finding plugin = find(look(system, "efa+gpu"), "nccl_plugin");
   CHECK(plugin.status == Status::kFailure);
   CHECK(plugin.message == "no libnccl-net.so was found");
+}
+
+TEST_CASE("the libfabric that NCCL's plugin brings with it is the one that counts") {
+  const FakeRoot root;
+  const Setting setting("MPZERO_FAKE_FABRIC", "efa");
+  System system = root.system();
+  CHECK(survey_fabric(libfabric_files(system, plugin_of(system))).file == stand_in("fake_fabric"));
+  system.plugin_files = {stand_in("fake_whole_plugin")};
+  const FabricSurvey survey = survey_fabric(libfabric_files(system, plugin_of(system)));
+  CHECK(survey.file == stand_in("fake_whole_plugin"));
+  CHECK(survey.efa);
+  CHECK_FALSE(survey.efa_gpu_memory);
+  CHECK(survey.problem.empty());
+
+  CHECK_THAT(survey_fabric({stand_in("no_plugin"), "libno-such-fabric.so.1"}).problem,
+             Catch::Contains("libno-such-fabric.so.1"));
+  CHECK(survey_fabric({stand_in("no_plugin")}).problem == "no library has fi_getinfo");
+}
+
+TEST_CASE("a libfabric of the system, where there is one, is asked as its manual has it") {
+  const FabricSurvey survey = survey_fabric({"libfabric.so.1"});
+  if (!survey.library) return;
+  CHECK_FALSE(survey.version.empty());
+  CHECK_THAT(survey.file, Catch::Contains("libfabric.so"));
+  CHECK_FALSE(survey.providers.empty());
+}
+
+TEST_CASE("the instance type is what the firmware says, or what NCCL's plugin is told") {
+  const FakeRoot root;
+  const System system = root.system();
+  CHECK(check_instance(system).message == "not in EC2");
+  root.write("sys/devices/virtual/dmi/id/sys_vendor", "Some Maker\n");
+  root.write("sys/devices/virtual/dmi/id/product_name", "p5.48xlarge\n");
+  CHECK(instance_type(system).empty());
+  root.make_instance("p5.48xlarge");
+  CHECK(instance_type(system) == "p5.48xlarge");
+  CHECK(check_instance(system).message == "p5.48xlarge");
+  root.make_instance("p9.48xlarge");
+  CHECK(check_instance(system).status == Status::kOk);
+  CHECK_THAT(check_instance(system).message, Catch::Contains("no figures"));
+
+  // A container that hides the firmware's tables hides them from NCCL's plugin, too.
+  std::filesystem::remove_all(root.path() / "sys/devices/virtual/dmi");
+  root.write("sys/bus/pci/devices/0000:00:05.0/vendor", "0x1d0f\n");
+  const Finding hidden = check_instance(system);
+  CHECK(hidden.status == Status::kWarning);
+  CHECK_THAT(hidden.remedy, Catch::Contains("OFI_NCCL_FORCE_PRODUCT_NAME"));
+  const Setting forced("OFI_NCCL_FORCE_PRODUCT_NAME", "p4d.24xlarge");
+  CHECK(check_instance(system).message == "p4d.24xlarge");
+}
+
+TEST_CASE("what instances promise agrees with itself") {
+  for (const Instance& instance : all_instances()) {
+    INFO(instance.type);
+    CHECK(instance.gpus > 0);
+    CHECK(instance.efa_devices > 0);
+    // No card of EFA has more than 400 Gb/s.
+    CHECK(instance.gigabits <= 400 * instance.efa_devices);
+    CHECK((instance.gpus > 1 || instance.nvlink_gigabytes == 0));
+    CHECK((instance.type[0] == 'p' || instance.nvlink_gigabytes == 0));
+  }
+  REQUIRE(find_instance("p6-b300.48xlarge"));
+  CHECK(find_instance("p6-b300.48xlarge")->efa_devices == 16);
+  CHECK_FALSE(find_instance("g4dn.metal"));
 }
 
 TEST_CASE("a port that is down and counters that cannot be read are found") {

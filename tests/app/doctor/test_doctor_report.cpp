@@ -97,11 +97,42 @@ TEST_CASE("versions are compared with what most hosts have") {
 TEST_CASE("this process's own versions are known") {
   const FakeRoot root;
   root.write("proc/sys/kernel/osrelease", "6.1.0\n");
-  const std::vector<Fact> own = collect_facts(root.system(), {}, {});
+  const std::vector<Fact> own = collect_facts(root.system(), {}, {}, {});
   CHECK(own[0].value.size() == 16);
   CHECK(own[2].what == "NCCL");
   CHECK(own[2].value.find('.') != std::string::npos);
   CHECK(own[3].value.find("MPI") != std::string::npos);
+}
+
+TEST_CASE("NCCL's plugin and libfabric are compared by version, and decide where there is EFA") {
+  const FakeRoot root;
+  const auto fact = [&](const std::string& what, const std::string& plugin) {
+    System system = root.system();
+    system.plugin_files = {stand_in(plugin)};
+    const auto search =
+        parallel::find_libfabric_plugin([](const std::string&) { return std::nullopt; }, {stand_in(plugin)});
+    const FabricSurvey fabric = {
+        .library = true, .problem = {}, .version = "2.1.0amzn3.0", .file = {}, .providers = {}};
+    for (const Fact& one : collect_facts(system, {}, fabric, search)) {
+      if (one.what == what) return one;
+    }
+    return Fact{};
+  };
+  CHECK(fact("NCCL's plugin", "fake_plugin").value == "aws-ofi-nccl 1.16.2");
+  CHECK_FALSE(fact("NCCL's plugin", "fake_plugin").decisive);
+  root.make_efa(1);
+  CHECK(fact("NCCL's plugin", "fake_old_plugin").value == "aws-ofi-nccl 1.7.4-aws");
+  CHECK(fact("NCCL's plugin", "fake_old_plugin").decisive);
+  CHECK(fact("libfabric", "fake_plugin").value == "2.1.0amzn3.0");
+  CHECK(fact("libfabric", "fake_plugin").decisive);
+  CHECK(fact("NCCL's plugin", "fake_absent").value.empty());
+
+  const auto compared = [&](const std::string& plugin) {
+    return compare_facts(1, {"a", "b"}, {{fact("NCCL's plugin", "fake_plugin")}, {fact("NCCL's plugin", plugin)}});
+  };
+  CHECK(compared("fake_plugin").status == Status::kOk);
+  CHECK(compared("fake_old_plugin").status == Status::kFailure);
+  CHECK(compared("fake_old_plugin").message == "NCCL's plugin aws-ofi-nccl 1.7.4-aws here, aws-ofi-nccl 1.16.2 on a");
 }
 
 TEST_CASE("bandwidth is compared with what the instance type promises") {

@@ -11,6 +11,7 @@
 #include "parallel/network.hpp"
 #include "parallel/network_plugin.hpp"
 #include "parallel/network_proof.hpp"
+#include "parallel/network_start.hpp"
 #include "tests/app/doctor/doctor_checks.hpp"
 
 namespace mpzero::parallel {
@@ -42,14 +43,86 @@ std::map<std::string, std::string> settings(const NetworkPlan& plan) {
 
 using Proof = NetworkPlan::Proof;
 
-// What NCCL 2.28 and aws-ofi-nccl 1.16 say on two nodes with EFA.
-constexpr const char* kEfaLog =
-    "node1:42:42 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.16.2\n"
-    "node1:42:42 [0] NCCL INFO NET/OFI Using Libfabric version 2.1\n"
-    "node1:42:42 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa-direct (found 32 nics)\n"
-    "node1:42:42 [0] NCCL INFO Using network Libfabric\n"
-    "node1:42:42 [0] NCCL INFO NET/Libfabric : GPU Direct RDMA Enabled for HCA 0 'rdmap79s0'\n"
-    "node1:42:80 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA\n";
+// What NCCL and its plugin say on a rank that uses EFA, in the shapes of their releases.
+struct Said {
+  const char* by;
+  const char* log;
+  NetworkProof proof;
+};
+
+const Said kSaid[] = {
+    {.by = "NCCL 2.10 and aws-ofi-nccl 1.3.0aws on p3dn",
+     .log = "algo-1:462:462 [0] NCCL INFO NET/OFI Using aws-ofi-nccl 1.3.0aws\n"
+            "algo-1:462:462 [0] NCCL INFO NET/OFI Forcing AWS OFI ndev 2\n"
+            "algo-1:462:462 [0] NCCL INFO NET/OFI Selected Provider is efa\n"
+            "algo-1:462:462 [0] NCCL INFO Using network AWS Libfabric\n"
+            "algo-1:462:500 [0] NCCL INFO Channel 00 : 7[0] -> 8[0] [receive] via NET/AWS Libfabric/0\n",
+     .proof = {.net = "AWS Libfabric",
+               .provider = "efa",
+               .devices = 0,
+               .plugin = "aws-ofi-nccl 1.3.0aws",
+               .gpu_direct = false}},
+    {.by = "NCCL 2.21 and aws-ofi-nccl 1.9.2-aws on p4d",
+     .log = "algo-1:18059:18059 [2] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.9.2-aws\n"
+            "algo-1:18059:18059 [2] NCCL INFO NET/OFI Using Libfabric version 1.22\n"
+            "algo-1:18059:18059 [2] NCCL INFO NET/OFI Using transport protocol SENDRECV\n"
+            "algo-1:18059:18059 [2] NCCL INFO NET/OFI Selected Provider is efa (found 4 nics)\n"
+            "algo-1:18059:18059 [2] NCCL INFO Using non-device net plugin version 0\n"
+            "algo-1:18059:18059 [2] NCCL INFO Using network AWS Libfabric\n"
+            "algo-1:18059:20782 [2] NCCL INFO Channel 04/1 : 15[7] -> 2[2] [receive] via NET/AWS "
+            "Libfabric/1/GDRDMA/Shared\n"
+            "algo-1:18059:20782 [2] NCCL INFO Channel 00/1 : 2[2] -> 5[5] via P2P/CUMEM/read\n",
+     .proof = {.net = "AWS Libfabric",
+               .provider = "efa",
+               .devices = 4,
+               .plugin = "aws-ofi-nccl 1.9.2-aws",
+               .gpu_direct = true}},
+    {.by = "NCCL 2.23 and aws-ofi-nccl 1.13.2-aws on g5.8xlarge",
+     .log = "node-1:9:9 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.13.2-aws\n"
+            "node-1:9:9 [0] NCCL INFO NET/OFI Selected Provider is efa (found 1 nics)\n"
+            "node-1:9:9 [0] NCCL INFO Using network Libfabric\n"
+            "node-1:9:9 [0] NCCL INFO NET/Libfabric : GPU Direct RDMA Disabled for HCA 0 'rdmap0s29'\n"
+            "node-1:9:20 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libfabric/0\n",
+     .proof = {.net = "Libfabric",
+               .provider = "efa",
+               .devices = 1,
+               .plugin = "aws-ofi-nccl 1.13.2-aws",
+               .gpu_direct = false}},
+    {.by = "NCCL 2.28 and aws-ofi-nccl 1.16.2 on p5en",
+     .log = "node1:42:42 [0] NCCL INFO Successfully loaded external network plugin libnccl-net.so\n"
+            "node1:42:42 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.16.2\n"
+            "node1:42:42 [0] NCCL INFO NET/OFI Using Libfabric version 2.1\n"
+            "node1:42:42 [0] NCCL INFO NET/OFI Using transport protocol RDMA (platform set)\n"
+            "node1:42:42 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa-direct (found 16 nics)\n"
+            "node1:42:42 [0] NCCL INFO Initialized NET plugin Libfabric\n"
+            "node1:42:42 [0] NCCL INFO Assigned NET plugin Libfabric to comm\n"
+            "node1:42:42 [0] NCCL INFO Using network Libfabric\n"
+            "node1:42:42 [0] NCCL INFO NET/Libfabric : GPU Direct RDMA Enabled for HCA 0 'rdmap79s0'\n"
+            "node1:42:80 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0(1)/GDRDMA\n"
+            "node1:42:80 [0] NCCL INFO Channel 01/0 : 8[0] -> 0[0] [receive] via NET/Libfabric/0/GDRDMA(PCI)\n",
+     .proof =
+         {.net = "Libfabric", .provider = "efa", .devices = 16, .plugin = "aws-ofi-nccl 1.16.2", .gpu_direct = true}},
+    {.by = "NCCL 2.28 and a build of aws-ofi-nccl between releases, on a rank without a peer on another node",
+     .log = "node1:7:7 [3] NCCL INFO NET/OFI Initializing aws-ofi-nccl git-6e504db\n"
+            "node1:7:7 [3] NCCL INFO NET/OFI Plugin selected platform: AWS\n"
+            "node1:7:7 [3] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 4 nics)\n"
+            "node1:7:7 [3] NCCL INFO Using network Libfabric\n"
+            "node1:7:7 [3] NCCL INFO NET/Libfabric : GPU Direct RDMA Enabled for HCA 0 'rdmap16s27'\n"
+            "node1:7:9 [3] NCCL INFO Channel 00 : 3[3] -> 4[4] via P2P/CUMEM/read\n",
+     .proof = {.net = "Libfabric",
+               .provider = "efa",
+               .devices = 4,
+               .plugin = "aws-ofi-nccl git-6e504db",
+               .gpu_direct = true}},
+};
+
+void check_equal(const NetworkProof& proof, const NetworkProof& expected) {
+  CHECK(proof.net == expected.net);
+  CHECK(proof.provider == expected.provider);
+  CHECK(proof.devices == expected.devices);
+  CHECK(proof.plugin == expected.plugin);
+  CHECK(proof.gpu_direct == expected.gpu_direct);
+}
 
 }  // namespace
 
@@ -138,46 +211,69 @@ TEST_CASE("a plugin that is missing, no plugin, or another one is told apart") {
   CHECK_THAT(problem({stand_in("no_plugin")}), Catch::Contains("is no network plugin of NCCL"));
   CHECK_THAT(problem({stand_in("fake_other_plugin")}), Catch::Contains("offers the network \"FastSocket\""));
   CHECK_THAT(problem({}, {{"NCCL_NET_PLUGIN", "absent"}}), Catch::Contains("NCCL_NET_PLUGIN=absent"));
+  CHECK(plugin_version(stand_in("fake_plugin")) == "1.16.2");
+  CHECK(plugin_version(stand_in("fake_next_plugin")) == "git-6e504db");
+  CHECK(plugin_version(stand_in("fake_old_plugin")) == "1.7.4-aws");
+  CHECK(plugin_version(stand_in("fake_other_plugin")).empty());
+  CHECK(plugin_version(stand_in("fake_absent")).empty());
   // The one of several that is libfabric's.
   const PluginSearch found = find_libfabric_plugin(with({}), {stand_in("fake_other_plugin"), stand_in("fake_plugin")});
   REQUIRE(found.plugin);
   CHECK(found.plugin->library == stand_in("fake_plugin"));
+  CHECK(found.plugin->file == stand_in("fake_plugin"));
   CHECK_THROWS_WITH(plan(NetworkChoice::kAuto, {kEfaA, kEfaB}, {}, {}),
                     Catch::Contains("a has EFA, but NCCL cannot use it there: no libnccl-net.so was found"));
 }
 
-TEST_CASE("the proof is read from NCCL's own words") {
-  const NetworkProof proof = parse_network_proof(kEfaLog);
-  CHECK(proof.net == "Libfabric");
-  CHECK(proof.provider == "efa");
-  CHECK(proof.devices == 32);
-  CHECK(proof.plugin == "aws-ofi-nccl 1.16.2");
-  CHECK(proof.gpu_direct == true);
-  const NetworkProof read = read_network_proof(write_network_proof(proof));
-  CHECK(read.net == proof.net);
-  CHECK(read.provider == proof.provider);
-  CHECK(read.devices == proof.devices);
-  CHECK(read.plugin == proof.plugin);
-  CHECK(read.gpu_direct == proof.gpu_direct);
-  CHECK(missing_proof({.several_nodes = true, .proof = Proof::kEfa, .settings = {}}, proof, "a").empty());
-
-  // One channel through host memory is enough; cards count where this rank has no channel.
-  CHECK(parse_network_proof(std::string(kEfaLog) + "Channel 01/0 : 8[0] -> 0[0] [receive] via NET/Libfabric/1\n")
+TEST_CASE("the proof is read from NCCL's own words, whatever the release") {
+  const NetworkPlan efa = {.several_nodes = true, .proof = Proof::kEfa, .settings = {}};
+  for (const Said& said : kSaid) {
+    INFO(said.by);
+    const NetworkProof proof = parse_network_proof(said.log);
+    check_equal(proof, said.proof);
+    check_equal(read_network_proof(write_network_proof(proof)), proof);
+    CHECK(missing_proof(efa, proof, "a").empty());
+  }
+  // One channel through host memory is enough.
+  CHECK(parse_network_proof(std::string(kSaid[3].log) +
+                            "node1:42:80 [0] NCCL INFO Channel 02/0 : 8[0] -> 0[0] [receive] via NET/Libfabric/1\n")
             .gpu_direct == false);
-  CHECK(parse_network_proof("NET/Libfabric : GPU Direct RDMA Disabled for HCA 0 'x'\n").gpu_direct == false);
   CHECK_FALSE(parse_network_proof("Using network Socket\n").gpu_direct);
+  const NetworkProof infiniband = parse_network_proof(
+      "h:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>\nh:1:1 [0] NCCL INFO Using network "
+      "IB\nh:1:2 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IB/0/GDRDMA/Shared\n");
+  CHECK(infiniband.net == "IB");
+  CHECK(infiniband.gpu_direct == true);
+  CHECK(infiniband.provider.empty());
+}
+
+TEST_CASE("what the ranks said becomes a line and warnings") {
+  const NetworkPlan efa = {.several_nodes = true, .proof = Proof::kEfa, .settings = {}};
+  const NetworkProof p5 = kSaid[3].proof, g5 = kSaid[2].proof, old = kSaid[0].proof;
+  CHECK(describe_network({p5, p5}) ==
+        "Network: Libfabric (aws-ofi-nccl 1.16.2), provider efa, 16 devices, GPUDirect RDMA on all 2 ranks");
+  CHECK(network_warnings(efa, {p5, p5}).empty());
+  CHECK(describe_network({g5}) ==
+        "Network: Libfabric (aws-ofi-nccl 1.13.2-aws), provider efa, 1 device, GPUDirect RDMA on 0 of 1 ranks");
+  CHECK(network_warnings(efa, {g5}).size() == 1);
+  // Where the number of devices is not said, none is.
+  CHECK_THAT(describe_network({old}), Catch::Contains("provider efa, GPUDirect"));
+  NetworkProof other = p5;
+  other.plugin = "aws-ofi-nccl 1.17.0";
+  REQUIRE(network_warnings(efa, {p5, p5, other}).size() == 1);
+  CHECK_THAT(network_warnings(efa, {p5, p5, other}).front(),
+             Catch::Contains("rank 0 has aws-ofi-nccl 1.16.2 and rank 2 has aws-ofi-nccl 1.17.0"));
 }
 
 TEST_CASE("libfabric without EFA, and sockets, are no proof of EFA") {
   const NetworkPlan efa = {.several_nodes = true, .proof = Proof::kEfa, .settings = {}};
   const NetworkPlan socket = {.several_nodes = true, .proof = Proof::kSocket, .settings = {}};
   const NetworkProof tcp = parse_network_proof(
-      "NCCL INFO NET/OFI Selected Provider is tcp (found 1 nics)\nNCCL INFO NET/OFI Selected provider is tcp, fabric "
-      "is "
-      "x (found 1 nics)\nNCCL INFO Using network Libfabric\n");
-  CHECK(tcp.provider == "tcp");
+      "h:1:1 [0] NCCL INFO NET/OFI Selected provider is tcp;ofi_rxm, fabric is 172.31.0.0/16 (found 1 nics)\nh:1:1 [0] "
+      "NCCL INFO Using network Libfabric\n");
+  CHECK(tcp.provider == "tcp;ofi_rxm");
   CHECK_THAT(missing_proof(efa, tcp, "a"),
-             Catch::Contains("NCCL runs over \"Libfabric\" over tcp instead of EFA on a"));
+             Catch::Contains("NCCL runs over \"Libfabric\" over tcp;ofi_rxm instead of EFA on a"));
   const NetworkProof plain = parse_network_proof("x NCCL INFO Using network Socket\r\n");
   CHECK(plain.net == "Socket");
   CHECK_THAT(missing_proof(efa, plain, "a"), Catch::Contains("\"Socket\" instead of EFA"));
@@ -187,18 +283,39 @@ TEST_CASE("libfabric without EFA, and sockets, are no proof of EFA") {
 }
 
 TEST_CASE("the reason for a network that does not start is found in the log") {
-  CHECK(parse_network_failure(
-            "h NCCL INFO NET/Plugin: Could not find: libnccl-net.so\nNCCL WARN Failed to initialize any "
-            "NET plugin\n") == "Could not find: libnccl-net.so");
-  CHECK(parse_network_failure("h:1:1 [0] int f():9 NCCL WARN NET/OFI Unable to find a protocol that worked.\n") ==
-        "Unable to find a protocol that worked.");
-  CHECK(parse_network_failure(
-            "NCCL INFO NET/Plugin: Loaded net plugin Libfabric (v10)\nx.cc:7 NCCL WARN NET/OFI No devices\n") ==
-        "No devices");
+  const std::string loaded = "h:1:1 [0] NCCL INFO NET/Plugin: Loaded net plugin Libfabric (v10)\n";
+  const std::string failed =
+      "\n[2026-01-05 10:00:00] h:1:1 [0] plugin/net.cc:379 NCCL WARN Failed to initialize any NET plugin\n";
+  CHECK(parse_network_failure("h:1:1 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so\n" + failed) ==
+        "Could not find: libnccl-net.so");
+  CHECK(parse_network_failure("h:1:1 [0] NCCL INFO NET/Plugin: libnccl-net.so: libfabric.so.1: cannot open shared "
+                              "object file: No such file or directory\n" +
+                              failed) ==
+        "libnccl-net.so: libfabric.so.1: cannot open shared object file: No such file or directory");
+  CHECK(parse_network_failure("h:1:1 [0] NCCL INFO PROFILER/Plugin: Could not find: libnccl-profiler.so\n").empty());
+  // What the plugin itself says is nearer to the cause.
   CHECK(
-      parse_network_failure("NCCL INFO NET/Plugin: libnccl-net.so: libfabric.so.1: cannot open shared object file\n") ==
-      "libnccl-net.so: libfabric.so.1: cannot open shared object file");
-  CHECK(parse_network_failure("nothing\n").empty());
+      parse_network_failure("h:1:1 [0] NCCL INFO NET/Plugin: Could not find: libother.so\n" + loaded +
+                            "\n[2025-10-16 22:16:08] h:1:1 [0] nccl_net_ofi_rdma_init:7978 NCCL WARN NET/OFI OFI "
+                            "fi_getinfo() call failed: No data available\n"
+                            "\n[2025-10-16 22:16:08] h:1:1 [0] nccl_net_ofi_create_plugin:215 NCCL WARN NET/OFI Failed "
+                            "to initialize rdma protocol\n" +
+                            failed) == "OFI fi_getinfo() call failed: No data available");
+  CHECK(
+      parse_network_failure(loaded +
+                            "h:1:1 [0] NCCL INFO NET/OFI No eligible providers were found\n"
+                            "\n[2026-01-05 10:00:00] h:1:1 [0] int nccl_net_ofi_create_plugin(nccl_net_ofi_plugin_t**)"
+                            ":215 NCCL WARN NET/OFI Failed to initialize rdma protocol\n" +
+                            failed) == "No eligible providers were found");
+  CHECK(parse_network_failure(loaded +
+                              "\n[2026-01-05 10:00:00] h:1:1 [0] virtual int PlatformAWS::config_endpoint(fi_info*, "
+                              "fid_ep*):819 NCCL WARN NET/OFI GDR disabled on GDR-supported instance type p5/p5e\n") ==
+        "GDR disabled on GDR-supported instance type p5/p5e");
+  CHECK(parse_network_failure("[2026-09-01 10:00:00] h:1:1 [0] void f():1047 NCCL WARN NET/OFI Request 0x7f (send) "
+                              "completed with error: err: 113\n\n****\n"
+                              "* This error indicates that the security group on either this instance or the peer "
+                              "instance\n* is not setup correctly.\n****\n") == "a security group drops EFA's packets");
+  CHECK(parse_network_failure(loaded).empty());
 }
 
 TEST_CASE("a deadline that is met does nothing, one that passes ends the process") {
