@@ -26,6 +26,13 @@ void talk_once(MpiRuntime& mpi) {
 
 std::string in_parentheses(const std::string& words) { return words.empty() ? words : fmt::format(" ({})", words); }
 
+// Over NCCL's own sockets, or over one of libfabric's providers that use the kernel's.
+bool over_sockets(const NetworkProof& proof) {
+  if (strcasecmp(proof.net.c_str(), "Socket") == 0) return true;
+  const std::string provider = proof.provider.substr(0, proof.provider.find(';'));
+  return provider == "tcp" || provider == "net" || provider == "sockets" || provider == "udp";
+}
+
 std::string shown(const std::string& plugin) { return plugin.empty() ? "no plugin" : plugin; }
 
 // One sentence for what NCCL's log says of a start that failed for lack of a network; none for any other failure.
@@ -95,7 +102,7 @@ std::string describe_network(const std::vector<NetworkProof>& proofs) {
 std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::vector<NetworkProof>& proofs) {
   std::vector<std::string> warnings;
   const NetworkProof& first = proofs.front();
-  if (strcasecmp(first.net.c_str(), "Socket") == 0) {
+  if (over_sockets(first)) {
     warnings.emplace_back(
         plan.proof == NetworkPlan::Proof::kSocket
             ? "NCCL runs over TCP, as --network socket asks for; over EFA a ZeRO-3 step was measured 2.2 "

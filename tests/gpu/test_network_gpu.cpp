@@ -1,3 +1,5 @@
+#include <c10/cuda/CUDAFunctions.h>
+
 #include <cstdlib>
 
 #include "base/error.hpp"
@@ -7,20 +9,31 @@
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
 
+// NCCL's account of its network, on one GPU or under mpirun on one a rank.
 namespace mpzero::parallel {
 namespace {
+
+bool use_rank_gpu() {
+  if (!have_gpu() || c10::cuda::device_count() < mpi().local_size()) return false;
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(mpi().local_rank()));
+  return true;
+}
+
+size_t ranks() { return static_cast<size_t>(mpi().world_size()); }
 
 NetworkPlan asking_for(NetworkPlan::Proof proof) { return {.several_nodes = true, .proof = proof, .settings = {}}; }
 
 }  // namespace
 
 TEST_CASE("NCCL is asked what it runs over, strictly") {
-  if (!have_gpu()) return;
+  if (!use_rank_gpu()) return;
   setenv("NCCL_NET", "Socket", 1);
   const std::vector<NetworkProof> proofs = prove_network(asking_for(NetworkPlan::Proof::kSocket), mpi());
-  REQUIRE(proofs.size() == 1);
-  CHECK(proofs.front().net == "Socket");
-  CHECK(proofs.front().provider.empty());
+  REQUIRE(proofs.size() == ranks());
+  for (const NetworkProof& proof : proofs) {
+    CHECK(proof.net == "Socket");
+    CHECK(proof.provider.empty());
+  }
   CHECK_FALSE(process_environment("NCCL_DEBUG_FILE"));
   CHECK_THAT(describe_network(proofs), Catch::Contains("Network: Socket"));
   CHECK(network_warnings(asking_for(NetworkPlan::Proof::kAnything), proofs).size() == 1);
@@ -30,13 +43,13 @@ TEST_CASE("NCCL is asked what it runs over, strictly") {
 }
 
 TEST_CASE("a network that is not there is one sentence") {
-  if (!have_gpu()) return;
+  if (!use_rank_gpu()) return;
   setenv("NCCL_NET", "Libfabric-of-no-plugin", 1);
   CHECK_THROWS_WITH(prove_network(asking_for(NetworkPlan::Proof::kEfa), mpi()),
                     Catch::Contains("NCCL could not start EFA on ") && Catch::Contains("fi_info -p efa"));
   unsetenv("NCCL_NET");
   // The process can go on with another.
-  CHECK(prove_network(asking_for(NetworkPlan::Proof::kAnything), mpi()).size() == 1);
+  CHECK(prove_network(asking_for(NetworkPlan::Proof::kAnything), mpi()).size() == ranks());
 }
 
 }  // namespace mpzero::parallel

@@ -272,6 +272,9 @@ TEST_CASE("libfabric without EFA, and sockets, are no proof of EFA") {
       "h:1:1 [0] NCCL INFO NET/OFI Selected provider is tcp;ofi_rxm, fabric is 172.31.0.0/16 (found 1 nics)\nh:1:1 [0] "
       "NCCL INFO Using network Libfabric\n");
   CHECK(tcp.provider == "tcp;ofi_rxm");
+  const NetworkPlan none = {.several_nodes = true, .proof = Proof::kAnything, .settings = {}};
+  REQUIRE(network_warnings(none, {tcp}).size() == 1);
+  CHECK_THAT(network_warnings(none, {tcp}).front(), Catch::Contains("NCCL runs over TCP, since no node has an EFA"));
   CHECK_THAT(missing_proof(efa, tcp, "a"),
              Catch::Contains("NCCL runs over \"Libfabric\" over tcp;ofi_rxm instead of EFA on a"));
   const NetworkProof plain = parse_network_proof("x NCCL INFO Using network Socket\r\n");
