@@ -1,15 +1,10 @@
 #include "app/options.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <boost/program_options.hpp>
-#include <charconv>
-#include <cmath>
-#include <functional>
-#include <limits>
 #include <sstream>
 
+#include "app/training_flags.hpp"
 #include "base/error.hpp"
 #include "io/nearest_name.hpp"
 
@@ -18,302 +13,14 @@ namespace {
 
 namespace po = boost::program_options;
 
-using Setter = std::function<void(CommandLine&, const std::string& flag, const std::string& value)>;
-
-struct Flag {
-  std::string name;
-  std::string value_name;
-  std::string help;
-  Setter set;
-  bool boolean = false;
-};
-
-struct Group {
-  std::string title;
-  std::vector<Flag> flags;
-};
-
-template <typename T>
-T parse_number(const std::string& flag, const std::string& value, const char* wanted) {
-  T number{};
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error == std::errc::result_out_of_range)
-    throw_user_error("--{} {} is out of range; give {}.", flag, value, wanted);
-  if (error != std::errc() || end != value.data() + value.size()) {
-    throw_user_error("--{} must be {}, not \"{}\".", flag, wanted, value);
-  }
-  return number;
-}
-
-Setter text(std::optional<std::string> CommandLine::*field) {
-  return [=](CommandLine& line, const std::string& flag, const std::string& value) {
-    if (value.empty()) throw_user_error("--{} needs a value; give one or leave the flag out.", flag);
-    line.*field = value;
-  };
-}
-
-Setter choice(std::optional<std::string> CommandLine::*field, const std::vector<std::string>& choices) {
-  return [=](CommandLine& line, const std::string& flag, const std::string& value) {
-    if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
-      throw_user_error("--{} must be one of {}, not \"{}\".", flag, fmt::join(choices, ", "), value);
-    }
-    line.*field = value;
-  };
-}
-
-bool parse_boolean(const std::string& flag, const std::string& value) {
-  if (value == "true") return true;
-  if (value == "false") return false;
-  throw_user_error("--{} must be true or false, not \"{}\".", flag, value);
-}
-
-Setter boolean(std::optional<bool> CommandLine::*field) {
-  return [=](CommandLine& line, const std::string& flag, const std::string& value) {
-    line.*field = parse_boolean(flag, value);
-  };
-}
-
-int64_t parse_integer(const std::string& flag, const std::string& value, int64_t minimum) {
-  const auto number = parse_number<int64_t>(flag, value, "a whole number");
-  if (number < minimum) throw_user_error("--{} {} is too small; it must be {} or more.", flag, value, minimum);
-  return number;
-}
-
-Setter integer(std::optional<int64_t> CommandLine::*field, int64_t minimum) {
-  return [=](CommandLine& line, const std::string& flag, const std::string& value) {
-    line.*field = parse_integer(flag, value, minimum);
-  };
-}
-
-double parse_real(const std::string& flag, const std::string& value, double minimum, double limit) {
-  const auto number = parse_number<double>(flag, value, "a number");
-  if (!std::isfinite(number) || number < minimum || number >= limit) {
-    throw_user_error("--{} {} is out of range; it must be {} or more{}.", flag, value, minimum,
-                     std::isinf(limit) ? std::string(" and finite") : fmt::format(" and less than {}", limit));
-  }
-  return number;
-}
-
-constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-
-Setter real(std::optional<double> CommandLine::*field, double minimum, double limit = kNoLimit) {
-  return [=](CommandLine& line, const std::string& flag, const std::string& value) {
-    line.*field = parse_real(flag, value, minimum, limit);
-  };
-}
-
-// "5-7", or "5" for that step alone.
-Setter step_range(std::optional<StepRange> CommandLine::*field) {
-  return [=](CommandLine& line, const std::string& flag, const std::string& value) {
-    const size_t dash = value.find('-');
-    const auto step = [&](const std::string& word) {
-      int64_t number = 0;
-      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-      if (error != std::errc() || end != word.data() + word.size() || number < 1) {
-        throw_user_error("--{} must be the first and the last step, counted from 1, as in 5-7, not \"{}\".", flag,
-                         value);
-      }
-      return number;
-    };
-    StepRange range{.first = step(value.substr(0, dash)), .last = 0};
-    range.last = dash == std::string::npos ? range.first : step(value.substr(dash + 1));
-    if (range.last < range.first) {
-      throw_user_error("--{} {} ends before it begins; did you mean {}-{}?", flag, value, range.last, range.first);
-    }
-    line.*field = range;
-  };
-}
-
-Setter model_integer(std::optional<int64_t> ModelOverrides::*field) {
-  return [=](CommandLine& line, const std::string& flag, const std::string& value) {
-    line.model_overrides.*field = parse_integer(flag, value, 1);
-  };
-}
-
-Setter model_real(std::optional<double> ModelOverrides::*field) {
-  return [=](CommandLine& line, const std::string& flag, const std::string& value) {
-    const double number = parse_real(flag, value, 0.0, kNoLimit);
-    if (number == 0.0) throw_user_error("--{} {} is out of range; it must be more than 0.", flag, value);
-    line.model_overrides.*field = number;
-  };
-}
-
-Setter checkpoint_format() {
-  return [](CommandLine& line, const std::string& flag, const std::string& value) {
-    if (value != "hdf5" && value != "deepspeed") {
-      throw_user_error("--{} must be hdf5 or deepspeed, not \"{}\".", flag, value);
-    }
-    line.checkpoint_format = value;
-  };
-}
-
-Group model_flags() {
-  return {
-      "Model",
-      {
-          {"model_type", "NAME", "a preset of configs/models; also names the checkpoints (default: qwen3_0_6b)",
-           text(&CommandLine::model_type)},
-          {"model_config", "FILE", "a Hugging Face config.json instead of a preset", text(&CommandLine::model_config)},
-          {"init_from", "DIR",
-           "folder of Hugging Face safetensors to start from; its config.json is the model where no other is named "
-           "(default: random weights)",
-           text(&CommandLine::init_from)},
-          {"bf16", "BOOL", "bf16 weights and activations with fp32 master weights; false: fp32 (default: true)",
-           boolean(&CommandLine::bf16), true},
-          {"recompute", "WHAT",
-           "what a layer does not keep for its backward but computes again: none; selective: what is cheap; full: all "
-           "but its input; auto: as little as the GPU's memory asks for, on the CPU nothing (default: auto)",
-           choice(&CommandLine::recompute, {"none", "selective", "full", "auto"})},
-          {"deterministic", "BOOL",
-           "repeat bit for bit on the GPU too, with slower attention; the CPU always does (default: false)",
-           boolean(&CommandLine::deterministic), true},
-      }};
-}
-
-Group override_flags() {
-  const std::string from_model = "(default: the model's)";
-  return {"Model fields that replace those of the preset or config.json",
-          {
-              {"vocab_size", "N", "tokens in the vocabulary " + from_model, model_integer(&ModelOverrides::vocab_size)},
-              {"hidden_size", "N", from_model, model_integer(&ModelOverrides::hidden_size)},
-              {"intermediate_size", "N", from_model, model_integer(&ModelOverrides::intermediate_size)},
-              {"num_hidden_layers", "N", from_model, model_integer(&ModelOverrides::num_hidden_layers)},
-              {"num_attention_heads", "N", from_model, model_integer(&ModelOverrides::num_attention_heads)},
-              {"num_key_value_heads", "N", from_model, model_integer(&ModelOverrides::num_key_value_heads)},
-              {"head_dim", "N", from_model, model_integer(&ModelOverrides::head_dim)},
-              {"max_position_embeddings", "N", from_model, model_integer(&ModelOverrides::max_position_embeddings)},
-              {"rms_norm_eps", "X", from_model, model_real(&ModelOverrides::rms_norm_eps)},
-              {"rope_theta", "X", from_model, model_real(&ModelOverrides::rope_theta)},
-          }};
-}
-
-Group data_flags() {
-  return {"Data",
-          {
-              {"train_data", "FILE", "token file to train on, made by app/prepare_data.py (required)",
-               text(&CommandLine::train_data)},
-              {"validation_data", "FILE", "token file to validate on (default: no validation)",
-               text(&CommandLine::validation_data)},
-              {"dataset", "NAME",
-               "the text that the scripts prepare when --train_data is missing: a Hugging Face name or a path",
-               text(&CommandLine::dataset)},
-              {"dataset_config_name", "NAME", "the data set's configuration, e.g. en",
-               text(&CommandLine::dataset_config_name)},
-              {"local_dataset", "BOOL", "--dataset is a local folder or file (default: if it exists)",
-               boolean(&CommandLine::local_dataset), true},
-              {"tokenizer", "NAME",
-               "the tokenizer that the scripts prepare with: a Hugging Face name, a path, or bytes (default: "
-               "Qwen/Qwen3-0.6B)",
-               text(&CommandLine::tokenizer)},
-              {"seq_length", "N", "tokens in a sequence (default: 2048)", integer(&CommandLine::seq_length, 1)},
-              {"shuffle", "BOOL", "another order of the windows in each epoch (default: true)",
-               boolean(&CommandLine::shuffle), true},
-              {"seed", "N", "of the weights and of the shuffle (default: 42)",
-               [](CommandLine& line, const std::string& flag, const std::string& value) {
-                 line.seed = parse_number<uint64_t>(flag, value, "a whole number, 0 or more");
-               }},
-          }};
-}
-
-Group optimization_flags() {
-  return {"Batch and optimization; where --deepspeed_config has the value too, both must be the same",
-          {
-              {"deepspeed_config", "FILE",
-               "ds_config.json as DeepSpeed reads it (default: none; ZeRO stage 2 with the optimizer "
-               "in host memory, and the defaults given here)",
-               text(&CommandLine::deepspeed_config)},
-              {"train_batch_size", "N",
-               "sequences in an optimizer step (default: the product of the next two and the ranks)",
-               integer(&CommandLine::train_batch_size, 1)},
-              {"train_micro_batch_size_per_gpu", "N", "sequences that a rank runs at once (default: 1)",
-               integer(&CommandLine::train_micro_batch_size_per_gpu, 1)},
-              {"gradient_accumulation_steps", "N", "micro-batches of a rank in an optimizer step (default: 1)",
-               integer(&CommandLine::gradient_accumulation_steps, 1)},
-              {"learning_rate", "X", "AdamW's, at the schedule's peak (default: 5e-5)",
-               real(&CommandLine::learning_rate, 0.0)},
-              {"beta1", "X", "(default: 0.9)", real(&CommandLine::beta1, 0.0, 1.0)},
-              {"beta2", "X", "(default: 0.95)", real(&CommandLine::beta2, 0.0, 1.0)},
-              {"weight_decay", "X", "(default: 0.1)", real(&CommandLine::weight_decay, 0.0)},
-              {"grad_clip", "X", "largest norm of the gradient; 0: no clipping (default: 1.0)",
-               real(&CommandLine::grad_clip, 0.0)},
-              {"warmup_steps", "N", "steps until the schedule's peak (default: 100)",
-               integer(&CommandLine::warmup_steps, 1)},
-          }};
-}
-
-Group loop_flags() {
-  return {
-      "Training loop",
-      {
-          {"max_steps", "N", "optimizer steps (default: 1000, or as --epochs says)",
-           integer(&CommandLine::max_steps, 1)},
-          {"epochs", "N", "passes over --train_data; with --max_steps the smaller holds (default: as --max_steps says)",
-           integer(&CommandLine::epochs, 1)},
-          {"logging_freq", "N", "steps between log lines (default: 10)", integer(&CommandLine::logging_freq, 1)},
-          {"validation_freq", "N", "steps between validations; 0: never (default: 100)",
-           integer(&CommandLine::validation_freq, 0)},
-          {"validation_batches", "N", "micro-batches of each rank in a validation (default: 10)",
-           integer(&CommandLine::validation_batches, 1)},
-          {"metrics_file", "FILE", "write one JSON object a step (default: none)", text(&CommandLine::metrics_file)},
-          {"device", "WHAT", "auto, cuda or cpu (default: auto)",
-           choice(&CommandLine::device, {"auto", "cuda", "cpu"})},
-          {"network", "WHAT",
-           "what carries data between the GPUs of several nodes: efa: EFA or the run ends; socket: TCP; auto: as efa "
-           "where nodes have EFA devices, else what NCCL finds (default: auto)",
-           choice(&CommandLine::network, {"auto", "efa", "socket"})},
-          {"grace_period", "SECONDS",
-           "how long the run lives on after it is asked to stop (Slurm's KillWait, or the time of --signal before the "
-           "limit): a checkpoint that would take longer is not begun; 0: not known, every stop saves (default: 0)",
-           real(&CommandLine::grace_period, 0.0)},
-          {"stuck_after", "SECONDS",
-           "a run in which nothing moves on for so long, three times as long while it is set up, in its first step "
-           "and in checkpoints, ends with a report of the rank that holds it up; 0: never (default: 600)",
-           real(&CommandLine::stuck_after, 0.0)},
-          {"profile_steps", "FIRST-LAST", "take a trace of these steps, for https://ui.perfetto.dev (default: none)",
-           step_range(&CommandLine::profile_steps)},
-          {"profile_ranks", "WHICH", "the ranks that take it: 0 or all (default: 0)",
-           choice(&CommandLine::profile_ranks, {"0", "all"})},
-          {"profile_dir", "DIR", "where the trace goes (default: the folder of --metrics_file, else --checkpoint_dir)",
-           text(&CommandLine::profile_dir)},
-      }};
-}
-
-Group checkpoint_flags() {
-  return {
-      "Checkpoints",
-      {
-          {"checkpoint_dir", "DIR", "(default: checkpoints)", text(&CommandLine::checkpoint_dir)},
-          {"checkpoint_freq", "N", "steps between checkpoints; 0: only at the end (default: 500)",
-           integer(&CommandLine::checkpoint_freq, 0)},
-          {"keep_last", "N", "whole checkpoints to keep, those saved last; 0: all (default: 0)",
-           integer(&CommandLine::keep_last, 0)},
-          {"async_save", "BOOL",
-           "write a copy of the training state behind the training, where host memory has room for it (default: true)",
-           boolean(&CommandLine::async_save), true},
-          {"checkpoint_format", "WHAT",
-           "hdf5, or deepspeed: files that DeepSpeed and its zero_to_fp32.py read (default: hdf5)",
-           checkpoint_format()},
-          {"resume_from_checkpoint", "DIR",
-           "a checkpoint folder, or none: start anew (default: go on from --checkpoint_dir if it holds a checkpoint)",
-           text(&CommandLine::resume_from_checkpoint)},
-          {"resume_strict", "BOOL",
-           "stop where the newest checkpoint is damaged instead of going on from the one before (default: false)",
-           boolean(&CommandLine::resume_strict), true},
-      }};
-}
-
-std::vector<Group> flag_groups() {
-  return {model_flags(), override_flags(), data_flags(), optimization_flags(), loop_flags(), checkpoint_flags()};
-}
-
 // DeepSpeed's launcher adds --local_rank to every command; MPI says it here.
 constexpr const char* kIgnoredFlag = "local_rank";
 
-po::options_description describe(const std::vector<Group>& groups) {
+po::options_description describe(const std::vector<FlagGroup>& groups) {
   constexpr unsigned kLineLength = 110;
   constexpr unsigned kDescriptionLength = 70;
   po::options_description all("", kLineLength, kDescriptionLength);
-  for (const Group& group : groups) {
+  for (const FlagGroup& group : groups) {
     po::options_description section(group.title, kLineLength, kDescriptionLength);
     for (const Flag& flag : group.flags) {
       section.add_options()(flag.name.c_str(), po::value<std::string>()->value_name(flag.value_name),
@@ -329,9 +36,9 @@ po::options_description describe(const std::vector<Group>& groups) {
 
 // Boost knows no option with an optional value behind a blank, so that `--bf16 false` and `--bf16` both become one
 // word.
-std::vector<std::string> normalize(const std::vector<std::string>& arguments, const std::vector<Group>& groups) {
+std::vector<std::string> normalize(const std::vector<std::string>& arguments, const std::vector<FlagGroup>& groups) {
   const auto is_boolean = [&](const std::string& argument) {
-    for (const Group& group : groups) {
+    for (const FlagGroup& group : groups) {
       for (const Flag& flag : group.flags) {
         if (flag.boolean && argument == "--" + flag.name) return true;
       }
@@ -352,13 +59,13 @@ std::vector<std::string> normalize(const std::vector<std::string>& arguments, co
   return joined;
 }
 
-[[noreturn]] void refuse_unknown(const std::string& argument, const std::vector<Group>& groups) {
+[[noreturn]] void refuse_unknown(const std::string& argument, const std::vector<FlagGroup>& groups) {
   if (argument.rfind("--", 0) != 0) {
     throw_user_error("\"{}\" is not a flag; flags are written --name value or --name=value.", argument);
   }
   const std::string name = argument.substr(2, argument.find('=') - 2);
   std::vector<std::string> known = {"help"};
-  for (const Group& group : groups) {
+  for (const FlagGroup& group : groups) {
     for (const Flag& flag : group.flags) known.push_back(flag.name);
   }
   if (const auto nearest = io::nearest_name(name, known)) {
@@ -399,7 +106,7 @@ void check_contradictions(const CommandLine& line) {
 }  // namespace
 
 CommandLine parse_command_line(const std::vector<std::string>& arguments) {
-  const std::vector<Group> groups = flag_groups();
+  const std::vector<FlagGroup> groups = training_flags();
   po::options_description options = describe(groups);
   options.add_options()(kIgnoredFlag, po::value<std::string>());
 
@@ -416,7 +123,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     }
     seen.push_back(option.string_key);
     if (option.string_key == "help") line.help = true;
-    for (const Group& group : groups) {
+    for (const FlagGroup& group : groups) {
       for (const Flag& flag : group.flags) {
         if (flag.name == option.string_key) flag.set(line, flag.name, option.value.front());
       }
@@ -428,7 +135,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
 
 std::string command_line_help() {
   std::ostringstream text;
-  text << "Usage: mpzero train --train_data FILE [--flag value | --flag=value ...]\n" << describe(flag_groups());
+  text << "Usage: mpzero train --train_data FILE [--flag value | --flag=value ...]\n" << describe(training_flags());
   return text.str();
 }
 

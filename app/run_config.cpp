@@ -1,12 +1,12 @@
 #include "app/run_config.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <limits>
 
+#include "app/config_merge.hpp"
 #include "app/deepspeed_format.hpp"
+#include "app/prepare_data_command.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
@@ -18,59 +18,13 @@ using io::Setting;
 
 constexpr int64_t kDefaultWarmupSteps = 100;
 
-std::string show(bool value) { return value ? "true" : "false"; }
-template <typename T>
-std::string show(const T& value) {
-  return fmt::format("{}", value);
-}
-
-// Pairs each flag with its key in the file and collects those that disagree, so that the user sees them all at once.
-class Merge {
- public:
-  explicit Merge(const DsConfig& file) : file_(file) {}
-
-  // The value in force where one is given: the flag's or the file's, which must agree.
-  template <typename T>
-  std::optional<T> given(const char* flag, const std::optional<T>& from_flag, const char* key,
-                         const Setting<T>& from_file) {
-    if (from_file.given()) {
-      if (from_flag && *from_flag != from_file.value) disagree(flag, show(*from_flag), key, show(from_file.value));
-      return from_file.value;
-    }
-    return from_flag;
-  }
-
-  // The same with a default: the program's own where the file says "auto" or lacks the whole section, otherwise
-  // DeepSpeed's.
-  template <typename T>
-  T value(const char* flag, const std::optional<T>& from_flag, const char* key, const Setting<T>& from_file,
-          bool section_present, T own_default) {
-    if (const std::optional<T> value = given(flag, from_flag, key, from_file)) return *value;
-    return section_present && from_file.missing() ? from_file.value : own_default;
-  }
-
-  void disagree(const char* flag, const std::string& from_flag, const char* key, const std::string& from_file) {
-    mismatches_.push_back(fmt::format("--{} {} but {} {}", flag, from_flag, key, from_file));
-  }
-
-  void finish() const {
-    if (mismatches_.empty()) return;
-    throw_user_error("the command line and {} contradict each other: {}; change or remove one of {}.", file_.path,
-                     fmt::join(mismatches_, ", "), mismatches_.size() == 1 ? "the two" : "each two");
-  }
-
- private:
-  const DsConfig& file_;
-  std::vector<std::string> mismatches_;
-};
-
 struct BatchSizes {
   std::optional<int64_t> total;
   std::optional<int64_t> micro;
   std::optional<int64_t> accumulation;
 };
 
-BatchSizes given_batch_sizes(const CommandLine& line, const DsConfig& file, Merge& merge) {
+BatchSizes given_batch_sizes(const CommandLine& line, const DsConfig& file, ConfigMerge& merge) {
   return {merge.given("train_batch_size", line.train_batch_size, "train_batch_size", file.train_batch_size),
           merge.given("train_micro_batch_size_per_gpu", line.train_micro_batch_size_per_gpu,
                       "train_micro_batch_size_per_gpu", file.train_micro_batch_size_per_gpu),
@@ -116,7 +70,7 @@ void complete_batch(BatchSizes sizes, const DsConfig& file, int world_size, RunC
   config.gradient_accumulation_steps = *accumulation;
 }
 
-void resolve_optimizer(const CommandLine& line, const DsConfig& file, Merge& merge, OptimizerConfig& optimizer) {
+void resolve_optimizer(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, OptimizerConfig& optimizer) {
   const io::OptimizerSection& section = file.optimizer;
   const OptimizerConfig own;
   optimizer.lr =
@@ -136,7 +90,7 @@ void resolve_optimizer(const CommandLine& line, const DsConfig& file, Merge& mer
   optimizer.bias_correction = section.bias_correction.value;
 }
 
-std::string resolve_dtype(const CommandLine& line, const DsConfig& file, Merge& merge) {
+std::string resolve_dtype(const CommandLine& line, const DsConfig& file, ConfigMerge& merge) {
   return merge.value("bf16", line.bf16, "bf16.enabled", file.bf16_enabled, file.given(), true) ? "bf16" : "fp32";
 }
 
@@ -186,7 +140,7 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
 }
 
 // The schedule with the total_num_steps of the file, or, where there is none, max_steps.
-void resolve_schedule(const CommandLine& line, const DsConfig& file, Merge& merge, RunConfig& config,
+void resolve_schedule(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, RunConfig& config,
                       std::vector<std::string>& warnings) {
   const io::SchedulerSection& section = file.scheduler;
   const double peak = config.optimizer.lr;
@@ -201,7 +155,7 @@ void resolve_schedule(const CommandLine& line, const DsConfig& file, Merge& merg
     return;
   }
   if (section.type == SchedulerType::kNone) {
-    if (line.warmup_steps) merge.disagree("warmup_steps", show(*line.warmup_steps), "scheduler", "is missing");
+    if (line.warmup_steps) merge.disagree("warmup_steps", *line.warmup_steps, "scheduler", "is missing");
     config.schedule = parallel::ConstantLr{peak};
     return;
   }
@@ -227,7 +181,7 @@ void resolve_schedule(const CommandLine& line, const DsConfig& file, Merge& merg
   if (section.warmup_max_lr.given()) {
     max_lr = section.warmup_max_lr.value;
     if (line.learning_rate && *line.learning_rate != max_lr) {
-      merge.disagree("learning_rate", show(*line.learning_rate), "scheduler.params.warmup_max_lr", show(max_lr));
+      merge.disagree("learning_rate", *line.learning_rate, "scheduler.params.warmup_max_lr", max_lr);
     }
   } else if (section.warmup_max_lr.missing() && section.type == SchedulerType::kWarmupDecayLR) {
     max_lr = section.warmup_max_lr.value;
@@ -259,17 +213,6 @@ void warn_of_long_warmup(const RunConfig& config, std::vector<std::string>& warn
         }
       },
       config.schedule.variant());
-}
-
-// Without --model_type, a config.json is named after its folder, another file after itself, and weights after theirs.
-std::string model_name(const CommandLine& line) {
-  if (line.model_type) return *line.model_type;
-  if (!line.model_config && !line.init_from) return RunConfig{}.model_type;
-  const std::filesystem::path config = line.model_config ? std::filesystem::path(*line.model_config)
-                                                         : std::filesystem::path(*line.init_from) / "config.json";
-  const auto path = std::filesystem::absolute(config).lexically_normal();
-  const auto folder = path.parent_path().filename();
-  return path.filename() == "config.json" && !folder.empty() ? folder.string() : path.stem().string();
 }
 
 void check_model_name(const std::string& name) {
@@ -340,15 +283,17 @@ void check_flags(const CommandLine& line, std::vector<std::string>& warnings) {
   }
 }
 
-std::string shell_quoted(const std::string& word) {
-  const std::string plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+=,";
-  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 }  // namespace
+
+std::string model_name(const CommandLine& line) {
+  if (line.model_type) return *line.model_type;
+  if (!line.model_config && !line.init_from) return RunConfig{}.model_type;
+  const std::filesystem::path config = line.model_config ? std::filesystem::path(*line.model_config)
+                                                         : std::filesystem::path(*line.init_from) / "config.json";
+  const auto path = std::filesystem::absolute(config).lexically_normal();
+  const auto folder = path.parent_path().filename();
+  return path.filename() == "config.json" && !folder.empty() ? folder.string() : path.stem().string();
+}
 
 RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int world_size, const ModelDims& model,
                   std::vector<std::string>& warnings) {
@@ -362,7 +307,7 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int world_s
       line.logging_freq.value_or(file.steps_per_print.given() ? file.steps_per_print.value : config.logging_freq);
 
   warnings.insert(warnings.end(), file.warnings.begin(), file.warnings.end());
-  Merge merge(file);
+  ConfigMerge merge(file);
   resolve_optimizer(line, file, merge, config.optimizer);
   config.gradient_clipping =
       merge.value("grad_clip", line.grad_clip, "gradient_clipping", file.gradient_clipping, file.given(), 1.0);
@@ -404,27 +349,6 @@ void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::strin
   if (config.schedule_ends_at_max_steps) config.schedule = config.schedule.with_total_num_steps(config.max_steps);
   warn_of_long_warmup(config, warnings);
   check_profile_steps(config);
-}
-
-std::string prepare_data_command(const CommandLine& line, const std::string& path) {
-  const bool validation = line.validation_data == path && line.train_data != path;
-  const bool local = line.local_dataset.value_or(line.dataset && std::filesystem::exists(*line.dataset));
-  std::string command = "uv run --group data app/prepare_data.py --dataset ";
-  if (validation && local) {
-    command += "PATH_OF_VALIDATION_TEXT";
-  } else {
-    command += line.dataset ? shell_quoted(*line.dataset) : "NAME_OR_PATH";
-  }
-  if (line.dataset_config_name) command += " --dataset_config_name " + shell_quoted(*line.dataset_config_name);
-  if (line.local_dataset) command += std::string(" --local_dataset ") + show(*line.local_dataset);
-  if (validation && !local) command += " --split validation";
-  const bool default_model = model_name(line) == RunConfig{}.model_type;
-  command += " --tokenizer " + shell_quoted(line.tokenizer.value_or(default_model ? "Qwen/Qwen3-0.6B" : "TOKENIZER"));
-  command += " --output " + shell_quoted(path);
-  if (!validation && line.validation_data && !std::filesystem::exists(*line.validation_data)) {
-    command += " --validation_output " + shell_quoted(*line.validation_data);
-  }
-  return command;
 }
 
 }  // namespace mpzero

@@ -108,6 +108,10 @@ struct ModelDims {
   int64_t hidden_size = 0;
 };
 
+// What checkpoints are named after: --model_type, or where it is missing the folder of a config.json, the name of
+// another --model_config, or the folder of the weights; with none of them the default preset.
+std::string model_name(const CommandLine& command_line);
+
 // Brings flags and file together. A value that only one of them gives holds; one that both give must be the same, or a
 // single UserError names every mismatch with both values and both places. What neither gives, or the file leaves as
 // "auto", takes the default that --help prints; a key missing from a section that the file has takes DeepSpeed's
@@ -119,10 +123,5 @@ RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config
 // optimizer steps. Where --max_steps is given too the smaller of the two holds, and a line says so. Fits the schedule's
 // length to it. Throws UserError if the data set does not fill one optimizer step.
 void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings);
-
-// The command that makes the data file `path` from what --dataset and --tokenizer name. For --train_data it makes a
-// missing
-// --validation_data along with it; for --validation_data alone it takes the data set's validation split.
-std::string prepare_data_command(const CommandLine& command_line, const std::string& path);
 
 }  // namespace mpzero

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "app/options.hpp"
+#include "app/prepare_data_command.hpp"
 #include "base/error.hpp"
 #include "io/ds_config.hpp"
 #include "io/token_dataset.hpp"
@@ -27,18 +28,18 @@ std::vector<fs::path> preset_folders() {
 }
 
 fs::path preset_path(const std::string& model_type) {
-  std::vector<std::string> known;
+  std::vector<std::string> known, folders;
   for (const fs::path& folder : preset_folders()) {
     if (fs::exists(folder / (model_type + ".json"))) return folder / (model_type + ".json");
+    if (folders.empty() || folders.front() != folder.string()) folders.push_back(folder.string());
     std::error_code error;
     for (const auto& entry : fs::directory_iterator(folder, error)) known.push_back(entry.path().stem().string());
   }
   if (known.empty()) {
     throw_user_error(
-        "--model_type {}: the presets are files of configs/models, which is neither in {} nor beside the program's "
-        "build "
-        "folder; start mpzero in its checkout, or give a Hugging Face config.json with --model_config",
-        model_type, fs::current_path().string());
+        "--model_type {}: there are no presets in {}, where mpzero looks for them; start it in its checkout, or give a "
+        "Hugging Face config.json with --model_config",
+        model_type, fmt::join(folders, " or "));
   }
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());

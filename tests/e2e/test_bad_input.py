@@ -22,9 +22,13 @@ def refuse(run: TinyRun, *flags: object) -> str:
     """Trains with a mistake; returns the one sentence about it."""
     result = run.train("--max_steps=2", *flags, check=False)
     assert result.returncode != 0, result.stdout
-    sentences = [line for line in result.stderr.splitlines() if line.startswith("mpzero: error: ")]
-    assert len(sentences) == 1, result.stderr
     assert "Batch 2" not in result.stdout
+    return the_sentence(result.stderr)
+
+
+def the_sentence(errors: str) -> str:
+    sentences = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
+    assert len(sentences) == 1, errors
     return sentences[0]
 
 
@@ -35,14 +39,14 @@ def test_unknown_flag(tmp_path: Path) -> None:
 def test_presets_out_of_reach(tmp_path: Path) -> None:
     """A program that was moved out of its checkout and is started elsewhere."""
     run = TinyRun(tmp_path)
-    program = tmp_path / "elsewhere" / "bin" / "mpzero"
+    program = tmp_path / "elsewhere" / "build" / "bin" / "mpzero"
     program.parent.mkdir(parents=True)
     shutil.copy(BUILD / "bin" / "mpzero", program)
     words = [program, "train", "--model_type=qwen3_tiny", f"--train_data={run.data}", "--device=cpu"]
     environment = {**os.environ, **ENVIRONMENT}
     result = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 2, result.stderr
-    assert f"neither in {tmp_path} nor beside" in result.stderr
+    assert f"in {tmp_path}/configs/models or {tmp_path}/elsewhere/configs/models" in result.stderr
     assert "--model_config" in result.stderr
 
 
@@ -81,6 +85,42 @@ def test_truncated_data(tmp_path: Path) -> None:
     content = run.data.read_bytes()
     run.data.write_bytes(content[: len(content) // 2])
     assert "train.h5" in refuse(run)
+
+
+def test_data_cut_off_under_a_run(tmp_path: Path) -> None:
+    """HDF5 would go on with zeros, or with what it remembers. Once the data are back, so is the run."""
+    run = TinyRun(tmp_path)
+    content = run.data.read_bytes()
+    with run.running("--max_steps=1000000", "--checkpoint_freq=3", "--keep_last=1") as process:
+        os.truncate(run.data, len(content) // 2)
+        assert process.wait(timeout=60) == 2
+    sentence = the_sentence(run.errors.read_text())
+    assert f"{run.data} changed from {len(content)} to {len(content) // 2} bytes while it was being read" in sentence
+    assert "start the run again" in sentence
+    run.data.write_bytes(content)
+    saved = int(run.latest.name.removeprefix("tiny-").removesuffix("steps"))
+    assert f"Resumed from checkpoint at step {saved}" in run.train(f"--max_steps={saved + 1}").stdout
+
+
+def test_data_replaced_under_a_run(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    with run.running("--max_steps=1000000", "--checkpoint_freq=3", "--keep_last=1") as process:
+        write_tokens(tmp_path / "other.h5", np.zeros(3001), MODEL["vocab_size"]).rename(run.data)
+        assert process.wait(timeout=60) == 2
+    assert f"{run.data} was replaced by another file while it was being read" in the_sentence(run.errors.read_text())
+
+
+def test_tokens_that_were_never_written(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    with h5py.File(run.data, "r+") as file:
+        attributes = dict(file.attrs)
+        del file["tokens"]
+        file.create_dataset("tokens", (3001,), np.uint16, chunks=(500,))[:3000] = 1
+        file.attrs.update(attributes)
+    sentence = refuse(run)
+    assert str(run.data) in sentence
+    assert "never written" in sentence
+    assert "prepare_data.py" in sentence
 
 
 def test_empty_data(tmp_path: Path) -> None:
@@ -192,9 +232,7 @@ def test_loss_that_is_not_finite(tmp_path: Path) -> None:
     run = TinyRun(tmp_path, config={"gradient_clipping": 0.0, "scheduler": scheduler})
     result = run.train("--max_steps=8", "--checkpoint_freq=1", check=False)
     assert result.returncode != 0
-    sentences = [line for line in result.stderr.splitlines() if line.startswith("mpzero: error: ")]
-    assert len(sentences) == 1, result.stderr
-    assert "step" in sentences[0]
+    assert "step" in the_sentence(result.stderr)
     steps = [line["step"] for line in run.metrics()]
     assert run.latest.name == f"tiny-{steps[-1]}steps"
 

@@ -61,6 +61,10 @@ class TinyRun:
         return self.folder / "checkpoints"
 
     @property
+    def errors(self) -> Path:
+        return self.folder / "errors.txt"
+
+    @property
     def latest(self) -> Path:
         return self.checkpoints / (self.checkpoints / "latest").read_text().strip()
 
@@ -94,13 +98,15 @@ class TinyRun:
 
     @contextmanager
     def running(self, *flags: object) -> Iterator[subprocess.Popen]:
-        """A training run in the background that has saved its first checkpoint; it is ended with the block."""
-        process = subprocess.Popen(
-            command(*self.flags(), *flags, ranks=self.ranks),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **ENVIRONMENT},
-        )
+        """A training run in the background that has saved its first checkpoint; it is ended with the block. What it
+        says of errors goes to `errors`."""
+        with self.errors.open("w") as errors:
+            process = subprocess.Popen(
+                command(*self.flags(), *flags, ranks=self.ranks),
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env={**os.environ, **ENVIRONMENT},
+            )
         try:
             deadline = time.monotonic() + 200
             while not (self.checkpoints / "latest").exists():
