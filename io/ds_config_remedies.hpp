@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+namespace mpzero::io {
+
+// What to do about a key of ds_config.json, or what happens instead of what it asks for, where several sections say the
+// same.
+inline const std::string kRemoveIt = "remove it";
+inline const std::string kOneLayerAtATime =
+    "it gathers and reduces one layer at a time, whatever the settings of DeepSpeed's hooks and flat buffers";
+inline const std::string kCheckpoints =
+    "checkpoints always go to --checkpoint_dir, are checked when read, and load on any number of ranks";
+
+}  // namespace mpzero::io
