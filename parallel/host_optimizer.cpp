@@ -24,12 +24,6 @@ bool same(const AdamWUpdate& a, const AdamWUpdate& b) {
          a.decay == b.decay && a.step_size == b.step_size && a.inverse_sqrt_bias2 == b.inverse_sqrt_bias2;
 }
 
-// Whether somebody has these states besides their owner; a part of a tensor counts.
-bool is_held(const OptimizerStates& states) {
-  return states.master.storage().use_count() > 1 || states.exp_avg.storage().use_count() > 1 ||
-         states.exp_avg_sq.storage().use_count() > 1;
-}
-
 const void* at_element(const at::Tensor& tensor, int64_t index) {
   return static_cast<const char*>(tensor.const_data_ptr()) + index * static_cast<int64_t>(tensor.element_size());
 }
@@ -50,7 +44,7 @@ HostOptimizer::HostOptimizer(ThreadTeam& team, std::vector<OptimizerShard*> shar
     slots_.push_back(std::move(slot));
   }
   for (const auto& [length, count] : plan.spares) {
-    for (int64_t i = 0; i < count; ++i) spares_[length].push_back(make_host_states(length, &team));
+    for (int64_t i = 0; i < count; ++i) spares_.add(make_host_states(length, &team));
   }
   if (staged_) {
     down_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, options.device.index());
@@ -103,7 +97,7 @@ void HostOptimizer::order(size_t unit, Kind kind, const AdamWUpdate& update) {
 void HostOptimizer::order_update(size_t unit, const AdamWUpdate& update) {
   Unit& state = units_[unit];
   if (is_held(state.shard->states())) {
-    if (std::optional<OptimizerStates> spare = take_spare(state.shard->numel())) {
+    if (std::optional<OptimizerStates> spare = spares_.take(state.shard->numel())) {
       state.next = *std::move(spare);
       state.ahead = Ahead::kConfirmed;
       order(unit, Kind::kUpdateAhead, update);
@@ -111,16 +105,6 @@ void HostOptimizer::order_update(size_t unit, const AdamWUpdate& update) {
     }
   }
   order(unit, Kind::kUpdate, update);
-}
-
-std::optional<OptimizerStates> HostOptimizer::take_spare(int64_t length) {
-  std::vector<OptimizerStates>& spares = spares_[length];
-  const auto last = std::find_if_not(spares.rbegin(), spares.rend(), is_held);
-  if (last == spares.rend()) return std::nullopt;
-  std::swap(*last, spares.back());
-  std::optional<OptimizerStates> spare(std::move(spares.back()));
-  spares.pop_back();
-  return spare;
 }
 
 void HostOptimizer::keep_held_states() {
@@ -134,7 +118,7 @@ void HostOptimizer::keep_held_states() {
   for (const int64_t length : lengths) {
     OptimizerStates spare = make_host_states(length, nullptr);
     const std::lock_guard lock(mutex_);
-    spares_[length].push_back(std::move(spare));
+    spares_.add(std::move(spare));
   }
 }
 
@@ -153,12 +137,12 @@ void HostOptimizer::finish(const AdamWUpdate& update) {
         unit.ahead = Ahead::kConfirmed;
       } else if (right && unit.ahead == Ahead::kComputed) {
         std::swap(unit.shard->states(), unit.next);
-        spares_[unit.shard->numel()].push_back(std::exchange(unit.next, {}));
+        spares_.add(std::exchange(unit.next, {}));
         unit.ahead = Ahead::kNone;
       } else {
         if (unit.ahead == Ahead::kRunning) unit.ahead = Ahead::kDropped;
         if (unit.ahead == Ahead::kComputed) {
-          spares_[unit.shard->numel()].push_back(std::exchange(unit.next, {}));
+          spares_.add(std::exchange(unit.next, {}));
           unit.ahead = Ahead::kNone;
         }
         order_update(u, update);
@@ -179,7 +163,7 @@ void HostOptimizer::discard() {
       // What the last step has confirmed is no part of this one.
       if (unit.ahead == Ahead::kNone || unit.ahead == Ahead::kConfirmed) continue;
       if (unit.ahead == Ahead::kComputed) {
-        spares_[unit.shard->numel()].push_back(std::exchange(unit.next, {}));
+        spares_.add(std::exchange(unit.next, {}));
         unit.ahead = Ahead::kNone;
       } else {
         unit.ahead = Ahead::kDropped;
@@ -233,9 +217,7 @@ void HostOptimizer::let_go(size_t unit) {
   const auto left = std::count_if(units_.begin(), units_.end(), [&](const Unit& other) {
     return other.shard != nullptr && other.shard->numel() == length;
   });
-  std::vector<OptimizerStates>& spares = spares_[length];
-  spares.resize(std::min(spares.size(), static_cast<size_t>(left)));
-  options_.memory.spares[length] = static_cast<int64_t>(spares.size());
+  options_.memory.spares[length] = spares_.shrink(length, left);
   units_[unit].gradient = units_[unit].parameter = at::Tensor();
 }
 
@@ -287,7 +269,7 @@ std::shared_ptr<HostOptimizer::Job> HostOptimizer::next_job() {
     arrived_.pop_front();
     Unit& state = units_[unit];
     if (state.shard == nullptr) continue;
-    std::optional<OptimizerStates> spare = take_spare(state.shard->numel());
+    std::optional<OptimizerStates> spare = spares_.take(state.shard->numel());
     if (!spare) continue;
     state.next = *std::move(spare);
     state.ahead = Ahead::kRunning;
@@ -417,7 +399,7 @@ void HostOptimizer::finish_job(const Job& job) {
     if (job.kind == Kind::kUpdateAhead) {
       const bool confirmed = unit.ahead == Ahead::kConfirmed;
       if (confirmed) std::swap(unit.shard->states(), unit.next);
-      spares_[unit.shard->numel()].push_back(std::exchange(unit.next, {}));
+      spares_.add(std::exchange(unit.next, {}));
       unit.ahead = Ahead::kNone;
       if (!confirmed) return;
     }

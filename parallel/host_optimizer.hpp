@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "parallel/adamw.hpp"
 #include "parallel/host_memory_plan.hpp"
 #include "parallel/optimizer_shard.hpp"
+#include "parallel/spare_states.hpp"
 #include "parallel/thread_team.hpp"
 
 namespace mpzero::parallel {
@@ -123,7 +123,6 @@ class HostOptimizer {
   // The mutex is locked.
   void order(size_t unit, Kind kind, const AdamWUpdate& update);
   void order_update(size_t unit, const AdamWUpdate& update);
-  std::optional<OptimizerStates> take_spare(int64_t length);
   void throw_if_failed() const;
 
   // What follows runs in the optimizer's own thread.
@@ -149,8 +148,8 @@ class HostOptimizer {
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Job>> jobs_;
   std::optional<AdamWUpdate> expected_;
-  std::deque<size_t> arrived_;                              // units that could go ahead
-  std::map<int64_t, std::vector<OptimizerStates>> spares_;  // by length
+  std::deque<size_t> arrived_;  // units that could go ahead
+  SpareStates spares_;
   bool ending_ = false;
   std::exception_ptr failure_;
 
