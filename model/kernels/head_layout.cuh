@@ -1,7 +1,10 @@
 #pragma once
 
 // How the kernels of qk_rope.cu spread heads over threads.
+#include <ATen/core/Tensor.h>
+
 #include "model/kernels/device.cuh"
+#include "model/kernels/qk_rope.hpp"
 
 namespace mpzero::model::cuda {
 
@@ -88,5 +91,34 @@ struct Strip {
         position(token - batch * shape.length.divisor),
         head(static_cast<int>(item - token * strips.divisor) * heads_a_strip) {}
 };
+
+// Calls body(HeadLayout) with the layout for heads of this size at these addresses and strides.
+template <typename T, typename Body>
+void with_layout(int64_t head_dim, bool aligned, Body&& body) {
+  constexpr int kPack = 16 / sizeof(T);
+  TORCH_CHECK(head_dim <= 512, "qk_rope takes heads of up to 512 elements, not ", head_dim);
+  if (aligned && head_dim == 2 * kPack * 4) return body(HeadLayout<T, kPack, 4, true>{});
+  if (aligned && head_dim == 2 * kPack * 8) return body(HeadLayout<T, kPack, 8, true>{});
+  if (aligned && head_dim == 2 * kPack * 16) return body(HeadLayout<T, kPack, 16, true>{});
+  if (aligned && head_dim == 2 * kPack * 32) return body(HeadLayout<T, kPack, 32, true>{});
+  if (head_dim <= 128) return body(HeadLayout<T, 2, 32, false>{});
+  body(HeadLayout<T, 8, 32, false>{});
+}
+
+// Whether 16 bytes at a time can be read and written wherever a head begins.
+inline bool aligned(const at::Tensor& x) {
+  const auto bytes = [&](int64_t elements) { return static_cast<uintptr_t>(elements * x.element_size()); };
+  uintptr_t all = reinterpret_cast<uintptr_t>(x.const_data_ptr());
+  for (const int64_t stride : x.strides().slice(0, x.dim() - 1)) all |= bytes(stride);
+  return all % 16 == 0;
+}
+
+// Of the heads of x [B, T, heads, D], queries, keys and values side by side.
+inline Shape shape_of(const at::Tensor& x, HeadCounts heads, int64_t out_heads) {
+  const int64_t all_heads = heads.query + 2 * heads.key_value;
+  TORCH_CHECK(x.size(0) * x.size(1) * all_heads < (int64_t{1} << 31), "qk_rope takes fewer than 2^31 heads at a time");
+  return {static_cast<unsigned>(x.size(0) * x.size(1)), Divider(static_cast<unsigned>(x.size(1))),
+          static_cast<int>(out_heads), static_cast<int>(all_heads), static_cast<int>(x.size(3))};
+}
 
 }  // namespace mpzero::model::cuda

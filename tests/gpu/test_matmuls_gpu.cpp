@@ -71,8 +71,10 @@ TEST_CASE("matrix products of all layouts, types and odd shapes on the GPU") {
           CHECK(relative_error(matmuls.forward(a, weight), product) < forward_tolerance);
           CHECK(relative_error(matmuls.forward_bias(a, weight, bias), product + exact(bias)) < forward_tolerance);
           CHECK(relative_error(matmuls.forward_add(a, weight, dy), product + exact(dy)) < forward_tolerance);
+          const at::Tensor expected_d_a = exact(dy).matmul(exact(weight));
           matmuls.data_gradient_out(d_a, dy, weight);
-          CHECK(relative_error(d_a, exact(dy).matmul(exact(weight))) < forward_tolerance);
+          CHECK(relative_error(d_a, expected_d_a) < forward_tolerance);
+          CHECK(relative_error(matmuls.data_gradient(dy, weight), expected_d_a) < forward_tolerance);
           matmuls.weight_gradient_out(gradient, dy, a);
           CHECK(relative_error(gradient, d_weight) < tolerance);
           for (int times = 2; times <= 3; ++times) {
