@@ -90,8 +90,8 @@ std::string missing_proof(const NetworkPlan& plan, const NetworkProof& proof, co
     case NetworkPlan::Proof::kEfa:
       if (is_libfabric_net(proof.net) && strncasecmp(proof.provider.c_str(), "efa", 3) == 0) return {};
       return fmt::format(
-          "NCCL runs over {} instead of EFA on {}: `fi_info -p efa` must list the devices there (security group that "
-          "allows all traffic to itself, EFA driver); --network socket would accept TCP",
+          "NCCL runs over {} instead of EFA on {}: `fi_info -p efa` must list the devices there (EFA driver, Amazon's "
+          "libfabric, /dev/infiniband in containers); --network socket would accept TCP",
           seen, host);
     case NetworkPlan::Proof::kSocket:
       if (strcasecmp(proof.net.c_str(), "Socket") == 0) return {};

@@ -42,8 +42,8 @@ std::optional<std::string> explain_failure(const std::string& log, const Network
   return fmt::format(
       "NCCL could not start {} on {}{}: {}", efa ? "EFA" : "its network", host,
       in_parentheses(parse_network_failure(log)),
-      efa ? "`fi_info -p efa` must list the devices there, and the security group must allow all traffic "
-            "to itself; `mpzero doctor` looks at each part, --network socket does without EFA"
+      efa ? "`fi_info -p efa` must list the devices there; `mpzero doctor` looks at each part, --network socket "
+            "does without EFA"
           : "NCCL_NET names a network that is not there; unset it");
 }
 

@@ -116,7 +116,8 @@ Finding check_devices(const System& system, const Job& job, const std::vector<Rd
   const auto instance = find_instance(type);
   const int efa = parallel::count_efa(devices);
   if (instance && efa < instance->efa_devices) {
-    const std::string seen = fmt::format("{} EFA devices where a {} can have {}", efa, type, instance->efa_devices);
+    const std::string seen =
+        fmt::format("{} EFA device{} where a {} can have {}", efa, efa == 1 ? "" : "s", type, instance->efa_devices);
     const std::string remedy = fmt::format(
         "start it with {} and the EFA driver (docs/ec2.md); containers need /dev/infiniband", instance->efa);
     // Among several nodes none means TCP; some mean less bandwidth.
@@ -124,7 +125,7 @@ Finding check_devices(const System& system, const Job& job, const std::vector<Rd
   }
   if (devices.empty()) return ok("efa_devices", "neither EFA nor InfiniBand");
   if (efa == 0) return ok("efa_devices", fmt::format("none; InfiniBand or RoCE: {}", names(devices)));
-  return ok("efa_devices", fmt::format("{} of EFA", efa));
+  return ok("efa_devices", fmt::format("{} EFA device{}", efa, efa == 1 ? "" : "s"));
 }
 
 // Ports that do not carry data. The kernel writes "4: ACTIVE".
@@ -133,7 +134,7 @@ Finding check_ports(const fs::path& root, const std::vector<RdmaDevice>& devices
   for (const RdmaDevice& device : devices) {
     const auto state = read_line(root / "sys/class/infiniband" / device.name / "ports/1/state");
     if (!state || state->find("ACTIVE") != std::string::npos) continue;
-    down += fmt::format("{}{} is {}", down.empty() ? "" : ", ", device.name, *state);
+    down += fmt::format("{}{} is {}", down.empty() ? "" : ", ", device.name, state->substr(state->rfind(' ') + 1));
   }
   if (!down.empty()) return failure("efa_ports", down, "reboot or replace the node; `dmesg` names the reason");
   return ok("efa_ports", "active");
@@ -155,10 +156,10 @@ Finding check_counters(const fs::path& root, const std::vector<RdmaDevice>& devi
     counters += readable;
   }
   if (!closed.empty()) {
-    return warning("efa_counters", fmt::format("none can be read of {}", closed),
+    return warning("efa_counters", fmt::format("{} has none that can be read", closed),
                    "let the container see the host's /sys, so that lost packets show");
   }
-  return ok("efa_counters", fmt::format("{} readable", counters));
+  return ok("efa_counters", fmt::format("{} can be read", counters));
 }
 
 bool forbids_device_rdma(const parallel::Environment& environment) {
@@ -183,8 +184,9 @@ Finding check_provider(const System& system, const FabricSurvey& survey, int efa
                    fmt::format("{} lists no provider efa for the {} devices (it lists {})", which, efa,
                                survey.providers.empty() ? std::string("none")
                                                         : fmt::format("{}", fmt::join(survey.providers, ", "))),
-                   "`fi_info -p efa` must list them: the security group has to allow all traffic to itself, memory "
-                   "has to be lockable, containers need /dev/infiniband, and libfabric has to be Amazon's");
+                   "`fi_info -p efa` must list them: libfabric has to be Amazon's (/opt/amazon/efa), memory has to be "
+                   "lockable, and "
+                   "containers need /dev/infiniband");
   }
   const auto instance = find_instance(instance_type(system));
   if (gpus && instance && instance->gpu_direct && !survey.efa_gpu_memory) {

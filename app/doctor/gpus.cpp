@@ -108,7 +108,7 @@ Finding check_memory_errors(const std::vector<GpuState>& gpus) {
   const std::string broken = those(gpus, [](const GpuState& gpu) -> std::string {
     if (gpu.rows_failed.value_or(false)) return "bad rows can no longer be remapped";
     if (gpu.uncorrected_errors.value_or(0) == 0) return {};
-    return fmt::format("{} uncorrected", *gpu.uncorrected_errors);
+    return fmt::format("{} uncorrected error{}", *gpu.uncorrected_errors, *gpu.uncorrected_errors == 1 ? "" : "s");
   });
   if (!broken.empty()) return failure(kCheck, broken, "reset the GPU or reboot; if it comes again, replace the node");
   const std::string waiting = those(gpus, [](const GpuState& gpu) -> std::string {
@@ -166,7 +166,7 @@ Finding check_pcie(const std::vector<GpuState>& gpus) {
   const GpuState& first = gpus.front();
   if (!first.pcie_width) return ok("pcie", "not told by the driver");
   // An idle link rests at a lower generation.
-  return ok("pcie", fmt::format("x{}, generation {} now, {} at most", *first.pcie_width,
+  return ok("pcie", fmt::format("x{}, generation {} now (an idle link rests), {} at most", *first.pcie_width,
                                 first.pcie_generation.value_or(0), first.max_pcie_generation.value_or(0)));
 }
 

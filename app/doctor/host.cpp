@@ -60,8 +60,8 @@ Finding check_locked_memory(const System& system, bool rdma) {
   if (!allowed) return warning(kCheck, "the limit cannot be read", "/proc/self/limits should be there");
   if (*allowed == kUnlimited) return ok(kCheck, "unlimited");
   constexpr const char* kRemedy =
-      "ulimit -l unlimited: \"* soft memlock unlimited\" and hard in /etc/security/limits.conf, LimitMEMLOCK=infinity "
-      "for slurmd, --ulimit memlock=-1 for containers";
+      "make it unlimited: \"* soft memlock unlimited\" and \"* hard memlock unlimited\" in /etc/security/limits.conf, "
+      "LimitMEMLOCK=infinity in slurmd's unit, docker run --ulimit memlock=-1";
   const std::string seen = fmt::format("{} may be locked", bytes_text(*allowed));
   if (rdma) return failure(kCheck, seen + ", and EFA and InfiniBand lock what they send and receive", kRemedy);
   if (*allowed < kMebi) return warning(kCheck, seen + ": too little for any network card with remote access", kRemedy);
@@ -73,10 +73,10 @@ Finding check_open_files(const System& system, const Job& job) {
   const std::optional<int64_t> allowed = limit(system.root, "Max open files");
   if (!allowed) return warning("open_files", "the limit cannot be read", "/proc/self/limits should be there");
   const int64_t needed = kBase + kPerRank * job.world_size;
-  const std::string seen = *allowed == kUnlimited ? "unlimited" : fmt::format("{} for each process", *allowed);
+  const std::string seen = *allowed == kUnlimited ? "unlimited" : fmt::format("{} a process", *allowed);
   if (*allowed >= needed) return ok("open_files", seen);
   return warning(
-      "open_files", fmt::format("{}, and {} ranks may want {}", seen, job.world_size, needed),
+      "open_files", fmt::format("{}, and {} ranks may need {}", seen, job.world_size, needed),
       "ulimit -n 65536 (/etc/security/limits.conf, LimitNOFILE= for slurmd, --ulimit nofile for containers)");
 }
 
@@ -176,7 +176,7 @@ std::string look_up_names(const std::vector<std::string>& hosts, std::chrono::mi
 Finding judge_names(size_t own, const std::vector<std::string>& hosts, const std::vector<std::string>& lookups) {
   constexpr const char* kCheck = "host_names";
   constexpr const char* kRemedy =
-      "names of all nodes belong into DNS or into /etc/hosts of each node; Slurm and MPI start ranks by them";
+      "put the names of all nodes into DNS or into each node's /etc/hosts; Slurm and MPI start ranks by them";
   const auto seen_by = [&](size_t host, size_t name) { return static_cast<NameLookup>(lookups[host][name]); };
   if (seen_by(own, own) == NameLookup::kNoAnswer) {
     return failure(kCheck, "the name server does not answer",

@@ -81,8 +81,9 @@ Finding check_writing(const fs::path& folder, int64_t probe_bytes, int64_t free)
   const std::string seen =
       fmt::format("{:.2f} GB/s ({} in {:.2f} s, one file a host)", rate / 1e9, bytes_text(bytes), seconds);
   if (rate < kSlow) {
-    return warning("checkpoint_write", seen + ": a checkpoint of 1 GiB a host takes more than 5 s",
-                   "stripe the folder over more targets (lfs setstripe -c -1), or save to a local disk");
+    return warning(
+        "checkpoint_write", seen + ": a checkpoint of 1 GiB a host takes more than 5 s",
+        "on Lustre stripe the folder over more targets (lfs setstripe -c -1), elsewhere save to a faster disk");
   }
   return ok("checkpoint_write", seen);
 }

@@ -22,7 +22,7 @@ TEST_CASE("healthy GPUs pass every check") {
   CHECK(worst(findings) == Status::kOk);
   CHECK(find(findings, "gpus").message == "8 x NVIDIA-H100");
   CHECK(find(findings, "driver").message == "580.95.05, up to CUDA 13.0");
-  CHECK(find(findings, "pcie").message == "x16, generation 1 now, 5 at most");
+  CHECK(find(findings, "pcie").message == "x16, generation 1 now (an idle link rests), 5 at most");
 }
 
 TEST_CASE("a machine without GPUs trains on the CPU; one with GPUs and no driver does not") {
@@ -82,7 +82,7 @@ TEST_CASE("throttled GPUs are named with the reason and their clock") {
 
 TEST_CASE("memory errors, heat, narrow links and other users are found") {
   const FakeRoot root;
-  CHECK(find(look(root, "uncorrected=3 sick=5"), "gpu_memory_errors").message == "GPU 5: 3 uncorrected");
+  CHECK(find(look(root, "uncorrected=3 sick=5"), "gpu_memory_errors").message == "GPU 5: 3 uncorrected errors");
   CHECK(find(look(root, "uncorrected=3"), "gpu_memory_errors").status == Status::kFailure);
   CHECK(find(look(root, "rows_failed=1"), "gpu_memory_errors").status == Status::kFailure);
   CHECK(find(look(root, "rows_pending=1"), "gpu_memory_errors").status == Status::kWarning);
