@@ -143,6 +143,7 @@ TrainingEnd Trainer::train_to_the_end() {
     const auto due = [&](int64_t frequency) { return frequency > 0 && position_.step % frequency == 0; };
     if (validation_data_ && (due(config_.validation_freq) || (last && config_.validation_freq > 0))) {
       control_.liveness.enter(RunPhase::kValidation, position_.step);
+      checkpointer_.no_step_for_now();
       if (!stops_ || last) report.validation_loss = validate();
     }
     report.slowest = slowest_;
@@ -154,7 +155,7 @@ TrainingEnd Trainer::train_to_the_end() {
     }
     name_straggler();
     control_.liveness.enter(RunPhase::kCheckpoint, position_.step);
-    checkpointer_.after_step();
+    checkpointer_.after_step(report.seconds);
     // The second step is the first that makes nothing new.
     if (report.step == first_step + 1) {
       if (const std::optional<std::string> line = memory_.comparison()) log_.say(*line);
