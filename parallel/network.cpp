@@ -55,8 +55,9 @@ NetworkPlan plan_efa(NetworkChoice choice, const NodeNetwork& own, const Environ
   // NCCL considers networks of this name alone, and fails where there is none.
   plan.settings.emplace_back("NCCL_NET", search.plugin->net_name);
   if (!search.plugin->by_default) plan.settings.emplace_back("NCCL_NET_PLUGIN", search.plugin->library);
-  // libfabric, too, has a TCP provider to fall back to.
-  if (!provider || provider->empty()) plan.settings.emplace_back("FI_PROVIDER", "efa");
+  // libfabric, too, has a TCP provider to fall back to; and the plugin takes the protocol that it has for the instance
+  // type only where this, if it is there at all, is "efa" and no longer list.
+  if (provider.value_or("") != "efa") plan.settings.emplace_back("FI_PROVIDER", "efa");
   return plan;
 }
 

@@ -128,16 +128,22 @@ Finding check_devices(const System& system, const Job& job, const std::vector<Rd
   return ok("efa_devices", fmt::format("{} EFA device{}", efa, efa == 1 ? "" : "s"));
 }
 
-// Ports that do not carry data. The kernel writes "4: ACTIVE".
+// Ports that do not carry data. The kernel writes "4: ACTIVE". InfiniBand's are not all meant to be cabled.
 Finding check_ports(const fs::path& root, const std::vector<RdmaDevice>& devices) {
   std::string down;
+  size_t active = 0;
   for (const RdmaDevice& device : devices) {
     const auto state = read_line(root / "sys/class/infiniband" / device.name / "ports/1/state");
-    if (!state || state->find("ACTIVE") != std::string::npos) continue;
+    if (!state || state->find("ACTIVE") != std::string::npos) {
+      ++active;
+      continue;
+    }
     down += fmt::format("{}{} is {}", down.empty() ? "" : ", ", device.name, state->substr(state->rfind(' ') + 1));
   }
-  if (!down.empty()) return failure("efa_ports", down, "reboot or replace the node; `dmesg` names the reason");
-  return ok("efa_ports", "active");
+  if (down.empty()) return ok("efa_ports", "active");
+  constexpr const char* kRemedy = "reboot or replace the node; `dmesg` names the reason";
+  if (active == 0 || devices.front().efa) return failure("efa_ports", down, kRemedy);
+  return warning("efa_ports", down, "if it should be cabled: " + std::string(kRemedy));
 }
 
 Finding check_counters(const fs::path& root, const std::vector<RdmaDevice>& devices) {
@@ -285,9 +291,13 @@ std::vector<Finding> check_fabric(const System& system, const Job& job, bool gpu
   const std::vector<RdmaDevice> devices = parallel::rdma_devices(system.root);
   const int efa = parallel::count_efa(devices);
   std::vector<Finding> findings = {check_devices(system, job, devices)};
-  if (!devices.empty()) {
-    findings.push_back(check_ports(system.root, devices));
-    findings.push_back(check_counters(system.root, devices));
+  // Beside EFA, others carry none of NCCL's data: boards with NVSwitch have InfiniBand devices for its management.
+  std::vector<RdmaDevice> used;
+  std::copy_if(devices.begin(), devices.end(), std::back_inserter(used),
+               [&](const RdmaDevice& device) { return efa == 0 || device.efa; });
+  if (!used.empty()) {
+    findings.push_back(check_ports(system.root, used));
+    findings.push_back(check_counters(system.root, used));
   }
   findings.push_back(check_provider(system, survey, efa, gpus));
   findings.push_back(check_plugin(plugin, efa));

@@ -163,4 +163,18 @@ TEST_CASE("a port that is down and counters that cannot be read are found") {
   CHECK(find(findings, "efa_counters").status == Status::kWarning);
 }
 
+TEST_CASE("InfiniBand devices beside EFA do not matter, and without EFA one that is down is no failure") {
+  const FakeRoot root;
+  root.write("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
+  CHECK(find(look(root.system(), "tcp"), "efa_ports").status == Status::kFailure);
+  root.write("sys/class/infiniband/mlx5_1/ports/1/state", "4: ACTIVE\n");
+  const Finding some = find(look(root.system(), "tcp"), "efa_ports");
+  CHECK(some.status == Status::kWarning);
+  CHECK(some.message == "mlx5_0 is DOWN");
+  root.make_efa(2);
+  const std::vector<Finding> findings = look(root.system(), "efa+gpu");
+  CHECK(find(findings, "efa_ports").message == "active");
+  CHECK(find(findings, "efa_counters").message == "2 can be read");
+}
+
 }  // namespace mpzero::doctor

@@ -192,7 +192,10 @@ TEST_CASE("an environment that contradicts the choice is named") {
   CHECK_THROWS_WITH(efa({{"NCCL_NET", "Socket"}}), Catch::Contains("NCCL_NET=Socket contradicts --network auto"));
   CHECK_THROWS_WITH(efa({{"FI_PROVIDER", "tcp"}}), Catch::Contains("FI_PROVIDER=tcp keeps libfabric from EFA"));
   CHECK_THROWS_WITH(efa({{"FI_PROVIDER", "^efa"}}), Catch::Contains("FI_PROVIDER=^efa keeps libfabric from EFA"));
-  CHECK(efa({{"FI_PROVIDER", "^tcp"}}).proof == Proof::kEfa);
+  // What allows EFA among others is made strict.
+  CHECK(settings(efa({{"FI_PROVIDER", "^tcp"}}))["FI_PROVIDER"] == "efa");
+  CHECK(settings(efa({{"FI_PROVIDER", "efa,tcp"}}))["FI_PROVIDER"] == "efa");
+  CHECK(settings(efa({{"FI_PROVIDER", "efa"}})).count("FI_PROVIDER") == 0);
   CHECK_THROWS_WITH(efa({{"NCCL_NET", "AWS Libfabric"}}), Catch::Contains("calls its network, which is \"Libfabric\""));
   CHECK_THROWS_WITH(efa({{"NCCL_NET_PLUGIN", "none"}}), Catch::Contains("NCCL_NET_PLUGIN=none forbids plugins"));
   CHECK_THROWS_WITH(plan(NetworkChoice::kSocket, {kEfaA, kEfaB}, {{"NCCL_NET", "Libfabric"}}),
