@@ -113,7 +113,7 @@ std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::ve
              std::any_of(proofs.begin(), proofs.end(), [](const auto& proof) { return proof.gpu_direct == false; })) {
     warnings.emplace_back(
         "EFA is used, but not every rank's GPU reaches it directly (no GPUDirect RDMA), so that data pass through host "
-        "memory; docs/ec2.md lists the instance types that have it");
+        "memory; docs/ec2.md says which instance types have it, and what it needs");
   }
   const auto odd = std::find_if(proofs.begin(), proofs.end(),
                                 [&](const NetworkProof& proof) { return proof.plugin != first.plugin; });
