@@ -38,7 +38,7 @@ MonitorLink::News MonitorLink::hear(LivenessTime now) {
   const auto lines = connection_->receive();
   if (!lines) {
     connection_.reset();
-    if (monitor_watches_) news.gone = Gone::kLost;
+    news.gone = Gone::kLost;
     return news;
   }
   if (!lines->empty()) last_word_ = now;
@@ -46,7 +46,6 @@ MonitorLink::News MonitorLink::hear(LivenessTime now) {
     const std::optional<message::Any> words = message::parse(line);
     if (!words) continue;
     if (std::holds_alternative<message::Bye>(*words)) {
-      monitor_watches_ = false;
       // Which the monitor waits for.
       connection_.reset();
       return news;
@@ -59,7 +58,7 @@ MonitorLink::News MonitorLink::hear(LivenessTime now) {
   }
   const bool is_silent = silent_after_ > 0 && in_seconds(now - last_word_) > silent_after_;
   const bool does_not_end_the_run = turned_ && now - *turned_ > kTakeOverPatience;
-  if (monitor_watches_ && (is_silent || does_not_end_the_run)) {
+  if (is_silent || does_not_end_the_run) {
     connection_.reset();
     news.gone = Gone::kSilent;
   }

@@ -54,7 +54,6 @@ class MonitorLink {
   const double silent_after_;
   std::optional<LineConnection> connection_;
   int monitor_ = 0;
-  bool monitor_watches_ = true;  // until it leaves
   bool said_error_ = false;
   LivenessTime last_word_;
   std::optional<LivenessTime> turned_;  // to another monitor
