@@ -285,17 +285,19 @@ void Dataset::read_slab(std::span<const uint64_t> start, std::span<const uint64_
 void Dataset::check_written(uint64_t begin, uint64_t count) const {
   const Lock lock;
   if (shape_.size() != 1) throw_failure("{} has {} dimensions, expected 1", where(), shape_.size());
-  bool written = count == 0 || !chunk_.empty() || H5Dget_storage_size(handle_.id()) > 0;
-  if (!chunk_.empty()) {
-    for (hsize_t at = begin / chunk_[0] * chunk_[0]; written && at < begin + count; at += chunk_[0]) {
-      hsize_t bytes = 0;
-      written = H5Dget_chunk_storage_size(handle_.id(), &at, &bytes) >= 0 && bytes > 0;
-    }
+  const auto refuse = [&](uint64_t element) {
+    H5Eclear2(H5E_DEFAULT);
+    throw_user_error("{} is incomplete: element {} was never written or cannot be found", where(), element);
+  };
+  if (count == 0) return;
+  if (chunk_.empty()) {
+    if (H5Dget_storage_size(handle_.id()) == 0) refuse(begin);
+    return;
   }
-  if (written) return;
-  H5Eclear2(H5E_DEFAULT);
-  throw_user_error("{} is incomplete: of its elements {} to {} some were never written or cannot be found", where(),
-                   begin, begin + count - 1);
+  for (hsize_t at = begin / chunk_[0] * chunk_[0]; at < begin + count; at += chunk_[0]) {
+    hsize_t bytes = 0;
+    if (H5Dget_chunk_storage_size(handle_.id(), &at, &bytes) < 0 || bytes == 0) refuse(std::max<uint64_t>(at, begin));
+  }
 }
 
 void Dataset::write_slab(std::span<const uint64_t> start, std::span<const uint64_t> count, Type type,

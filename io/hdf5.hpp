@@ -134,8 +134,8 @@ class Dataset : public Node {
   void read(std::span<const uint64_t> start, std::span<const uint64_t> count, std::span<T> out) const {
     read_slab(start, count, type_of<T>(), out.data(), out.size());
   }
-  // Throws UserError where some of the elements [begin, begin + count) of a one-dimensional data set were never
-  // written, which read() gives as zeros.
+  // Throws UserError naming the first of the elements [begin, begin + count) of a one-dimensional data set that was
+  // never written, which read() gives as zero. The price is a look into the index of the chunks.
   void check_written(uint64_t begin, uint64_t count) const;
   template <Number T>
   void write(uint64_t begin, std::span<const T> values) {

@@ -63,7 +63,9 @@ void TokenDataset::Impl::check() const {
   }
   if (tokens.size() == 0) throw_user_error("{} holds no tokens", path.string());
   // All of them would mean a walk through the file; the others are looked at when they are read.
+  uint32_t last_token = 0;
   tokens.check_written(tokens.size() - 1, 1);
+  tokens.read(tokens.size() - 1, std::span(&last_token, 1));
   if (tokens.size() < static_cast<uint64_t>(seq_length) + 1) {
     throw_user_error("{} holds {} tokens, fewer than the {} of one window (--seq_length {} and one more)",
                      path.string(), tokens.size(), seq_length + 1, seq_length);

@@ -1,5 +1,6 @@
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -134,7 +135,7 @@ TEST_CASE("A truncated file is refused, wherever it was cut") {
 TEST_CASE("Tokens that the file claims but nobody wrote are refused, never read as zeros") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5";
-  const std::vector<std::string> refusal = {"tokens.h5", "/tokens", "39999 to 39999", "never written",
+  const std::vector<std::string> refusal = {"tokens.h5", "/tokens", "element 39999 was never written",
                                             "prepare_data.py"};
   write_unfinished_file(path, /*chunked=*/true, {0, 1, 2});
   CHECK(lacks(opening_error(path), refusal) == "");
@@ -147,7 +148,26 @@ TEST_CASE("Tokens that the file claims but nobody wrote are refused, never read 
   const TokenDataset dataset(path, 500);
   for (const int64_t window : {0, 4, 78}) CHECK_NOTHROW(window_of(dataset, window, 1000));
   const std::string message = message_of<UserError>([&] { window_of(dataset, 5, 1000); });
-  CHECK(lacks(message, {"tokens.h5", "/tokens", "2500 to 3000", "never written", "prepare_data.py"}) == "");
+  CHECK(lacks(message, {"tokens.h5", "/tokens", "element 3000 was never written", "prepare_data.py"}) == "");
+}
+
+TEST_CASE("A header that claims more tokens than the file has bytes for is refused at once") {
+  const TemporaryFolder folder;
+  const auto path = folder / "tokens.h5";
+  write_unfinished_file(path, /*chunked=*/false, {0});
+  REQUIRE(opening_error(path) == "");
+  // The number of tokens stands in the header as length and greatest length, and where /document_offsets ends.
+  std::string bytes(std::filesystem::file_size(path), '\0');
+  std::ifstream(path, std::ios::binary).read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  const uint64_t length = 40000, claimed = 50000000;
+  const std::string word(reinterpret_cast<const char*>(&length), sizeof length);
+  int found = 0;
+  for (size_t at = 0; (at = bytes.find(word, at)) != std::string::npos; at += word.size(), ++found) {
+    std::memcpy(bytes.data() + at, &claimed, sizeof claimed);
+  }
+  REQUIRE(found == 3);
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  CHECK(lacks(opening_error(path), {"cannot read /tokens", path.string(), "prepare_data.py"}) == "");
 }
 
 TEST_CASE("A file that is cut off while it is read is noticed, wherever it was cut") {
