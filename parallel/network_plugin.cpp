@@ -80,7 +80,7 @@ std::string plugin_version(const std::string& file) {
       return std::isalnum(letter) != 0 ||
              std::string_view(".-+~_").find(static_cast<char>(letter)) != std::string::npos;
     });
-    const std::string word(begin, end);
+    std::string word(begin, end);
     // The name also stands before other words, as in "aws-ofi-nccl initialization failed".
     if (!word.empty() && (std::isdigit(static_cast<unsigned char>(word.front())) != 0 || word.rfind("git-", 0) == 0)) {
       return word;
