@@ -34,7 +34,7 @@ std::optional<std::string> read_net_name(void* library) {
 
 std::string file_of(void* library) {
   link_map* map = nullptr;
-  if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return {};
+  if (dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0 || map == nullptr) return {};
   return map->l_name;
 }
 
