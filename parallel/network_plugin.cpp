@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <link.h>
 #include <strings.h>
 
 #include <algorithm>
@@ -19,23 +18,22 @@ struct Unload {
   void operator()(void* library) const { dlclose(library); }
 };
 
-// The name of the network that a plugin offers. Every release of NCCL's interface begins with it: a `const char* name`
-// at the head of a structure called ncclNetPlugin_v<release>. NCCL 2.28 takes none before release 6.
-std::optional<std::string> read_net_name(void* library) {
+// What a plugin offers to NCCL: a structure called ncclNetPlugin_v<release>, which in every release of NCCL's interface
+// begins with a `const char* name`. NCCL 2.28 takes none before release 6. Null: `library` is no network plugin.
+const void* find_net(void* library) {
   constexpr int kNewestRelease = 20, kOldestRelease = 6;
   for (int release = kNewestRelease; release >= kOldestRelease; --release) {
     const void* net = dlsym(library, fmt::format("ncclNetPlugin_v{}", release).c_str());
-    if (net == nullptr) continue;
-    const char* name = *static_cast<const char* const*>(net);
-    if (name != nullptr) return name;
+    if (net != nullptr && *static_cast<const char* const*>(net) != nullptr) return net;
   }
-  return std::nullopt;
+  return nullptr;
 }
 
-std::string file_of(void* library) {
-  link_map* map = nullptr;
-  if (dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0 || map == nullptr) return {};
-  return map->l_name;
+// The file that holds `net`.
+std::string file_of(const void* net) {
+  Dl_info place{};
+  if (dladdr(net, &place) == 0 || place.dli_fname == nullptr) return {};
+  return place.dli_fname;
 }
 
 // The plugin in `library`; otherwise `problem` says what is wrong with it, and stays as it is for a file that is not
@@ -49,16 +47,17 @@ std::optional<NetworkPlugin> open_plugin(const std::string& library, std::string
     if (!absent) problem = fmt::format("{} cannot be loaded ({})", library, reason);
     return std::nullopt;
   }
-  const std::optional<std::string> name = read_net_name(handle.get());
-  if (!name) {
+  const void* net = find_net(handle.get());
+  if (net == nullptr) {
     problem = fmt::format("{} is no network plugin of NCCL", library);
     return std::nullopt;
   }
-  if (!is_libfabric_net(*name)) {
-    problem = fmt::format("{} offers the network \"{}\", which is not libfabric's", library, *name);
+  const std::string name = *static_cast<const char* const*>(net);
+  if (!is_libfabric_net(name)) {
+    problem = fmt::format("{} offers the network \"{}\", which is not libfabric's", library, name);
     return std::nullopt;
   }
-  return NetworkPlugin{.library = library, .file = file_of(handle.get()), .net_name = *name, .by_default = false};
+  return NetworkPlugin{.library = library, .file = file_of(net), .net_name = name, .by_default = false};
 }
 
 }  // namespace
