@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <utility>
 
 #include "app/host_limits.hpp"
+#include "app/host_threads.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
@@ -16,6 +18,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kGibibyte = 1 << 30;
 constexpr double kGigabyte = 1e9;
+// How many times as long a save takes that is said to be held back.
+constexpr double kNoticeable = 1.05;
 // What a snapshot leaves of the host memory that is free: for what the run allocates later, and for other processes.
 constexpr double kShareForSnapshots = 0.8;
 
@@ -36,6 +40,12 @@ class Stopwatch {
   double& other_;
   Clock::time_point start_ = Clock::now();
 };
+
+int64_t bytes_of(const io::SaveJob& job) {
+  constexpr int64_t kBytesOfStates = 3 * sizeof(float);
+  return std::accumulate(job.shards.begin(), job.shards.end(), int64_t{0},
+                         [](int64_t sum, const io::UnitShard& shard) { return sum + shard.count * kBytesOfStates; });
+}
 
 std::string sentence(std::string text) {
   if (text.ends_with('.')) text.pop_back();
@@ -58,6 +68,12 @@ Checkpointer::Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& u
 bool Checkpointer::will_save_before_the_end(int64_t steps_done) const {
   const int64_t frequency = config_.checkpoint_freq;
   return frequency > 0 && (steps_done / frequency + 1) * frequency < config_.max_steps;
+}
+
+int64_t Checkpointer::steps_until_next_save(int64_t step) const {
+  const int64_t frequency = config_.checkpoint_freq;
+  const int64_t left = config_.max_steps - step;
+  return frequency > 0 ? std::min(frequency - step % frequency, left) : left;
 }
 
 void Checkpointer::prepare(int64_t steps_done) {
@@ -92,6 +108,7 @@ void Checkpointer::prepare(int64_t steps_done) {
   }
   snapshot_ = std::move(snapshot);
   snapshot_->allocate();
+  if (config_.zero.offload_optimizer) writers_cores_ = cores_beside_updates(device_, mpi_);
 }
 
 double Checkpointer::take_blocked_seconds() { return std::exchange(blocked_seconds_, 0.0); }
@@ -121,7 +138,9 @@ void Checkpointer::start_in_background(const io::SaveJob& job) {
     return snapshot_->values(shard, kind);
   };
   try {
-    save_ = std::make_unique<io::BackgroundSave>(job, io::ShardValues{.fetch = fetch, .all_stay = true}, mpi_);
+    save_ = std::make_unique<io::BackgroundSave>(job, io::ShardValues{.fetch = fetch, .all_stay = true}, mpi_,
+                                                 io::disk(), writers_cores_);
+    throttle_.begin(bytes_of(job), steps_until_next_save(job.progress.step));
   } catch (const Error& error) {
     snapshot_->wait();
     snapshot_->release();
@@ -155,10 +174,18 @@ void Checkpointer::before_update() {
   snapshot_->before_update();
 }
 
-void Checkpointer::after_step() {
-  if (!save_) return;
+void Checkpointer::after_step(double seconds) {
+  if (!save_) return throttle_.step_alone(seconds);
   save_->poll();
-  if (!save_->in_flight()) conclude();
+  if (save_->in_flight()) {
+    save_->pace().set_rate(throttle_.step_beside(seconds, save_->pace().bytes()));
+  } else {
+    conclude();
+  }
+}
+
+void Checkpointer::no_step_for_now() {
+  if (save_) save_->pace().set_rate(io::WritePace::kUnlimited);
 }
 
 void Checkpointer::conclude() {
@@ -173,13 +200,17 @@ void Checkpointer::conclude() {
     return;
   }
   saved_step_ = job.progress.step;
-  save_seconds_ = save->writing_seconds();
+  save_seconds_ = save->unhindered_seconds();
   last_error_.clear();
   const io::Published& published = save->published();
+  const double seconds = save->writing_seconds();
+  const bool held_back = seconds > kNoticeable * save->unhindered_seconds();
   log_.say(fmt::format(
-      "Saved checkpoint: {} (written in {:.1f} s beside training, {:.2f} GB/s; training stood still for {:.3f} s)",
-      (job.checkpoint_dir / job.tag).string(), save->writing_seconds(),
-      static_cast<double>(published.bytes) / kGigabyte / save->writing_seconds(), blocked_by_save_));
+      "Saved checkpoint: {} (written in {:.1f} s beside training, {:.2f} GB/s{}; training stood still for {:.3f} s)",
+      (job.checkpoint_dir / job.tag).string(), seconds, static_cast<double>(published.bytes) / kGigabyte / seconds,
+      held_back ? fmt::format(", held back to spare the steps: {:.1f} s at full speed", save->unhindered_seconds())
+                : std::string(),
+      blocked_by_save_));
   if (!published.remark.empty()) log_.warn(published.remark);
 }
 

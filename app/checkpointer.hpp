@@ -11,6 +11,7 @@
 #include "app/state_snapshot.hpp"
 #include "app/step_log.hpp"
 #include "io/checkpoint_background.hpp"
+#include "io/save_throttle.hpp"
 #include "parallel/mpi_runtime.hpp"
 #include "parallel/zero_engine.hpp"
 
@@ -36,8 +37,11 @@ class Checkpointer {
   void save(const RunPosition& position);
   // Before the engine's update.
   void before_update();
-  // After each step: sees how far the checkpoint under way is.
-  void after_step();
+  // After each step, which took `seconds`: sees how far the checkpoint under way is, and lets it go on at a pace that
+  // keeps steps from taking longer.
+  void after_step(double seconds);
+  // Until after the next step there is nothing that a save could slow down.
+  void no_step_for_now();
   // Saves the run's last checkpoint, where it is not there yet, and waits for it. Throws on all ranks if it could not
   // be saved.
   void save_last(const RunPosition& position);
@@ -50,13 +54,15 @@ class Checkpointer {
   std::optional<int64_t> saved_step() const { return saved_step_; }
   void resumed_from(int64_t step) { saved_step_ = step; }
   // How long saving now would take until all is written, by the last checkpoint that this run has saved and the one
-  // that is under way; 0: it has not saved any.
+  // that is under way; 0: it has not saved any. Nothing holds back a save that training waits for, so that this is the
+  // time that they would have taken at full speed; what the pace added is left out.
   double expected_save_seconds() const;
   // How long training has stood still for checkpoints since the last call.
   double take_blocked_seconds();
 
  private:
   bool will_save_before_the_end(int64_t steps_done) const;
+  int64_t steps_until_next_save(int64_t step) const;
   void save_while_training_waits(const io::SaveJob& job);
   void start_in_background(const io::SaveJob& job);
   void conclude();
@@ -72,7 +78,9 @@ class Checkpointer {
   std::unique_ptr<StateSnapshot> snapshot_;  // none: training waits
   std::unique_ptr<io::BackgroundSave> save_;
   std::optional<int64_t> saved_step_;
-  double save_seconds_ = 0;     // that the last checkpoint took in all
+  std::vector<int> writers_cores_;  // see io::BackgroundTask
+  io::SaveThrottle throttle_;
+  double save_seconds_ = 0;     // that the last checkpoint took in all, or would have at full speed
   int64_t last_step_ = 0;       // the step whose checkpoint is the last one
   std::string last_error_;      // of the last checkpoint that was abandoned; empty: the last one was saved
   double blocked_seconds_ = 0;  // since take_blocked_seconds()

@@ -84,6 +84,14 @@ parallel::HostUpdateOptions host_update_options(at::Device device, parallel::Mpi
   return options;
 }
 
+std::vector<int> cores_beside_updates(at::Device device, parallel::MpiRuntime& mpi) {
+  if (device.is_cpu()) return {};
+  const std::vector<int> updates = host_update_options(device, mpi).cores;
+  const auto machine = parallel::CpuTopology::of_this_machine();
+  const std::vector<int> share = machine.hardware_threads(share_of_cores(machine, mpi));
+  return updates.empty() ? updates : parallel::left_over(share, updates);
+}
+
 std::string describe(const parallel::HostUpdateOptions& options) {
   std::string text = fmt::format("{} thread{} a rank", options.threads, options.threads == 1 ? "" : "s");
   if (!options.cores.empty()) text += fmt::format(", on rank 0 on hardware threads {}", ranges(options.cores));

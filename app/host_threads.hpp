@@ -3,6 +3,7 @@
 #include <c10/core/Device.h>
 
 #include <string>
+#include <vector>
 
 #include "parallel/mpi_runtime.hpp"
 #include "parallel/zero_engine.hpp"
@@ -13,6 +14,11 @@ namespace mpzero {
 // the cores near its GPU, some cores left free, or as many as OMP_NUM_THREADS says. Ranks that are bound to cores of
 // their own use those. Nothing on the CPU, where the process's threads do it. Collective.
 parallel::HostUpdateOptions host_update_options(at::Device device, parallel::MpiRuntime& mpi);
+
+// The hardware threads of this rank's share that the threads above leave over, for those that write checkpoints: an
+// update waits for the slowest of its threads, each of which has a core of its own. None where the share has no more,
+// or nothing is bound. Collective.
+std::vector<int> cores_beside_updates(at::Device device, parallel::MpiRuntime& mpi);
 
 // e.g. "14 threads a rank, on rank 0 on hardware threads 2-15".
 std::string describe(const parallel::HostUpdateOptions& options);

@@ -1,5 +1,6 @@
 #include "io/checkpoint_background.hpp"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -17,9 +18,14 @@ namespace {
 // What trains goes first; threads that this one starts inherit it.
 constexpr int kNiceness = 10;
 
-void lower_priority() {
-  // Only a wish: where it is not granted the threads share the cores evenly.
-  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);
+// Both are only wishes: where they are not granted the threads share the cores evenly.
+void lower_priority() { (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness); }
+void keep_to(const std::vector<int>& cores) {
+  if (cores.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(static_cast<size_t>(core), &set);
+  (void)::sched_setaffinity(0, sizeof set, &set);
 }
 
 // One character for how a rank's part of the work is; behind it how long it took, or its error.
@@ -39,9 +45,10 @@ bool any(const std::vector<std::string>& reports, char status) {
 
 }  // namespace
 
-BackgroundTask::BackgroundTask(std::function<void(std::stop_token)> work)
-    : thread_([this, work = std::move(work)](const std::stop_token& stop) {
+BackgroundTask::BackgroundTask(std::function<void(std::stop_token)> work, std::vector<int> cores)
+    : thread_([this, work = std::move(work), cores = std::move(cores)](const std::stop_token& stop) {
         lower_priority();
+        keep_to(cores);
         const auto start = std::chrono::steady_clock::now();
         try {
           work(stop);
@@ -54,12 +61,15 @@ BackgroundTask::BackgroundTask(std::function<void(std::stop_token)> work)
         ended_.store(true, std::memory_order_release);
       }) {}
 
-BackgroundSave::BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& group, FileSystem& files)
-    : job_(std::move(job)), values_(std::move(values)), group_(group), files_(files) {
+BackgroundSave::BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& group, FileSystem& files,
+                               std::vector<int> cores)
+    : job_(std::move(job)), values_(std::move(values)), group_(group), files_(files), cores_(std::move(cores)) {
   begin_save(job_, group_, files_);
-  writing_ = std::make_unique<BackgroundTask>([this](std::stop_token stop) {
-    shard_file_ = write_shards(job_, group_.rank(), values_, {.files = &files_, .stop = std::move(stop)});
-  });
+  const auto write = [this](std::stop_token stop) {
+    shard_file_ =
+        write_shards(job_, group_.rank(), values_, {.files = &files_, .stop = std::move(stop), .pace = &pace_});
+  };
+  writing_ = std::make_unique<BackgroundTask>(write, cores_);
 }
 
 BackgroundSave::~BackgroundSave() = default;
@@ -82,10 +92,13 @@ BackgroundSave::State BackgroundSave::poll() {
       } else if (!any(reports, kAtWork)) {
         for (const std::string& text : reports)
           writing_seconds_ = std::max(writing_seconds_, std::stod(text.substr(1)));
+        const double mine = pace_.without_limit(writing_->seconds());
+        for (const std::string& text : group_.all_gather(fmt::format("{}", mine)))
+          unhindered_seconds_ = std::max(unhindered_seconds_, std::stod(text));
         shard_files_ = group_.all_gather(shard_file_);
         if (group_.rank() == 0) {
           finishing_ = std::make_unique<BackgroundTask>(
-              [this](const std::stop_token&) { published_ = publish_save(job_, shard_files_, files_); });
+              [this](const std::stop_token&) { published_ = publish_save(job_, shard_files_, files_); }, cores_);
         }
         state_ = State::kPublishing;
       }
@@ -107,7 +120,7 @@ BackgroundSave::State BackgroundSave::poll() {
       if (any(writing, kAtWork)) break;
       if (group_.rank() == 0 && !finishing_) {
         finishing_ = std::make_unique<BackgroundTask>(
-            [this](const std::stop_token&) { discard_staging(job_.checkpoint_dir, job_.tag, files_); });
+            [this](const std::stop_token&) { discard_staging(job_.checkpoint_dir, job_.tag, files_); }, cores_);
       }
       if (!any(group_.all_gather(finishing_ && !finishing_->ended() ? "w" : "d"), kAtWork)) state_ = State::kAbandoned;
       break;
@@ -121,6 +134,7 @@ BackgroundSave::State BackgroundSave::poll() {
 
 BackgroundSave::State BackgroundSave::wait() {
   constexpr auto kPause = std::chrono::milliseconds(2);
+  pace_.set_rate(WritePace::kUnlimited);
   while (poll(), in_flight()) std::this_thread::sleep_for(kPause);
   return state_;
 }

@@ -11,13 +11,15 @@
 
 #include "base/process_group.hpp"
 #include "io/checkpoint_save.hpp"
+#include "io/write_pace.hpp"
 
 namespace mpzero::io {
 
 // Work on a thread of its own, of low priority.
 class BackgroundTask {
  public:
-  explicit BackgroundTask(std::function<void(std::stop_token)> work);
+  // `cores`: the hardware threads that it and the threads it starts keep to; none: where the system likes.
+  explicit BackgroundTask(std::function<void(std::stop_token)> work, std::vector<int> cores = {});
   // Asks it to stop and waits for it.
   ~BackgroundTask() = default;
   BackgroundTask(const BackgroundTask&) = delete;
@@ -46,8 +48,9 @@ class BackgroundSave {
   enum class State : uint8_t { kWriting, kPublishing, kGivingUp, kSaved, kAbandoned };
 
   // Collective: makes the folder, throws on all ranks where rank 0 cannot. All spans of `values` stay valid for as long
-  // as this lives; `values.fetch` is called from another thread.
-  BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& group, FileSystem& files = disk());
+  // as this lives; `values.fetch` is called from another thread. `cores`: see BackgroundTask.
+  BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& group, FileSystem& files = disk(),
+                 std::vector<int> cores = {});
   // Gives up what has not come to its end, on this rank; not collective.
   ~BackgroundSave();
   BackgroundSave(const BackgroundSave&) = delete;
@@ -55,8 +58,11 @@ class BackgroundSave {
 
   // Sees how far the ranks are and starts what comes next. Collective and quick; all ranks get the same answer.
   State poll();
-  // Polls until the checkpoint is saved or abandoned. Collective.
+  // Polls until the checkpoint is saved or abandoned, which comes as fast as it can. Collective.
   State wait();
+
+  // Of this rank's part.
+  WritePace& pace() { return pace_; }
 
   bool in_flight() const { return state_ != State::kSaved && state_ != State::kAbandoned; }
   const SaveJob& job() const { return job_; }
@@ -66,6 +72,8 @@ class BackgroundSave {
   const Published& published() const { return published_; }
   // How long the slowest rank wrote, once all have; the time until somebody polled is not counted.
   double writing_seconds() const { return writing_seconds_; }
+  // How long it would have written, had no pace held it back.
+  double unhindered_seconds() const { return unhindered_seconds_; }
 
  private:
   void give_up(const std::vector<std::string>& reports);
@@ -80,6 +88,9 @@ class BackgroundSave {
   Published published_;
   std::string error_;
   double writing_seconds_ = 0;
+  double unhindered_seconds_ = 0;
+  WritePace pace_;
+  std::vector<int> cores_;
   // Destroyed, that is waited for, before what they use.
   std::unique_ptr<BackgroundTask> writing_;
   std::unique_ptr<BackgroundTask> finishing_;  // rank 0: publishes, or removes what was written in vain

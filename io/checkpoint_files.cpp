@@ -123,7 +123,8 @@ ManifestFile write_optimizer_file(const fs::path& folder, const std::string& nam
   entry.size = layout.size;
   entry.structure_checksum = checksum(layout.structure);
 
-  OutputFile file(folder / name, {.expected_size = layout.size, .stop = options.stop}, *options.files);
+  OutputFile file(folder / name, {.expected_size = layout.size, .stop = options.stop, .pace = options.pace},
+                  *options.files);
   std::vector<OutputFile::Piece> pieces;
   std::span<const std::byte> structure = layout.structure;
   int64_t position = 0;

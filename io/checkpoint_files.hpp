@@ -9,6 +9,7 @@
 
 #include "io/checkpoint.hpp"
 #include "io/checkpoint_manifest.hpp"
+#include "io/write_pace.hpp"
 
 // The two kinds of HDF5 files of a checkpoint.
 //
@@ -30,7 +31,8 @@ struct ShardValues {
 struct WriteOptions {
   FileSystem* files = &disk();
   // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
-  std::stop_token stop{};  // makes writing throw Failure soon
+  std::stop_token stop{};     // makes writing throw Failure soon
+  WritePace* pace = nullptr;  // none: as fast as it goes
 };
 
 // Writes and syncs `folder/name`. Shards without elements are left out; with none at all no file is written and the

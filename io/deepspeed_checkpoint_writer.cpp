@@ -15,6 +15,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kPieceNumel = int64_t{1} << 20;
+// So few that what was read to checksum or to round them still is in a core's cache when they are written.
+constexpr size_t kCachedNumel = size_t{1} << 17;
 
 // The files that a rank writes to, opened when it first does, and the checksums of what it wrote.
 class OpenFiles {
@@ -24,12 +26,13 @@ class OpenFiles {
 
   void write(const DeepSpeedPlan::Place& place, std::span<const std::byte> bytes) {
     File& file = open(place.file);
-    const int64_t offset = plan_.files()[place.file].layout.storage_offset(place.storage) + place.offset;
-    file.write(offset, bytes);
-    file.start_writeback(offset, static_cast<int64_t>(bytes.size()));
     const uint32_t crc = crc32_of(bytes);
+    file.write(offset_of(place), bytes);
     const std::scoped_lock lock(mutex_);
     checksums_[{place.file, place.storage}].add(place.offset, place.offset + static_cast<int64_t>(bytes.size()), crc);
+  }
+  void start_writeback(const DeepSpeedPlan::Place& place, int64_t bytes) {
+    open(place.file).start_writeback(offset_of(place), bytes);
   }
 
   void sync() {
@@ -46,6 +49,9 @@ class OpenFiles {
   }
 
  private:
+  int64_t offset_of(const DeepSpeedPlan::Place& place) const {
+    return plan_.files()[place.file].layout.storage_offset(place.storage) + place.offset;
+  }
   File& open(size_t index) {
     const std::scoped_lock lock(mutex_);
     if (const auto found = open_.find(index); found != open_.end()) return found->second;
@@ -70,14 +76,23 @@ struct Piece {
   bool rounded = false;  // written as bf16
 };
 
-void write_piece(OpenFiles& files, const Piece& piece) {
-  if (!piece.rounded) {
-    files.write(piece.place, std::as_bytes(piece.values));
-    return;
+void write_piece(OpenFiles& files, const Piece& piece, const WriteOptions& options) {
+  DeepSpeedPlan::Place place = piece.place;
+  std::vector<uint16_t> rounded(piece.rounded ? std::min(kCachedNumel, piece.values.size()) : 0);
+  for (size_t at = 0; at < piece.values.size(); at += kCachedNumel) {
+    const std::span<const float> values = piece.values.subspan(at, std::min(kCachedNumel, piece.values.size() - at));
+    std::span<const std::byte> bytes = std::as_bytes(values);
+    if (piece.rounded) {
+      std::transform(values.begin(), values.end(), rounded.begin(), &to_bfloat16);
+      bytes = std::as_bytes(std::span<const uint16_t>(rounded).first(values.size()));
+    }
+    const auto count = static_cast<int64_t>(bytes.size());
+    if (options.pace != nullptr) options.pace->wait(count, options.stop);
+    files.write(place, bytes);
+    if (options.pace != nullptr) options.pace->written(count);
+    place.offset += count;
   }
-  std::vector<uint16_t> rounded(piece.values.size());
-  std::transform(piece.values.begin(), piece.values.end(), rounded.begin(), &to_bfloat16);
-  files.write(piece.place, std::as_bytes(std::span<const uint16_t>(rounded)));
+  files.start_writeback(piece.place, place.offset - piece.place.offset);
 }
 
 // Elements [begin, end) of the parameter, of which `values` are the first ones on.
@@ -149,7 +164,7 @@ std::string write_deepspeed_shards(const fs::path& folder, const DeepSpeedPlan& 
       }
       parallel_for(static_cast<int64_t>(pieces.size()), io_threads(), [&](int64_t p) {
         if (options.stop.stop_requested()) throw_failure("writing {} was given up", folder.string());
-        write_piece(files, pieces[static_cast<size_t>(p)]);
+        write_piece(files, pieces[static_cast<size_t>(p)], options);
       });
     }
   }

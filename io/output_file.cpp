@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/error.hpp"
@@ -70,73 +71,138 @@ void OutputFile::write_all(int64_t offset, std::span<const std::byte> bytes) {
   }
 }
 
+struct OutputFile::Parts {
+  std::vector<Piece> pieces;
+  std::vector<int64_t> starts;  // their places in the file, and the end behind the last
+
+  size_t at(int64_t offset) const {
+    return static_cast<size_t>(std::upper_bound(starts.begin(), starts.end() - 1, offset) - starts.begin()) - 1;
+  }
+  const std::byte* memory(size_t part, int64_t offset) const {
+    return pieces[part].bytes.data() + (offset - starts[part]);
+  }
+  void copy(int64_t from, int64_t to, std::byte* out) const {
+    for (size_t i = at(from); from < to; ++i) {
+      const int64_t stop = std::min(to, starts[i + 1]);
+      if (stop <= from) continue;
+      std::memcpy(out, memory(i, from), static_cast<size_t>(stop - from));
+      out += stop - from;
+      from = stop;
+    }
+  }
+};
+
+// What one thread does at a time. Of whole pages that belong to one part: those of one of the part's blocks, which it
+// checksums, too. Else pages that several parts share.
+struct OutputFile::Task {
+  int64_t from = 0, to = 0;  // in the file, both at pages; may be empty
+  std::optional<size_t> part;
+  int64_t block = 0;
+};
+
 void OutputFile::append(std::span<const std::byte> bytes) {
   const Piece piece{bytes, {}};
   append(std::span(&piece, 1));
 }
 
 void OutputFile::append(std::span<const Piece> pieces) {
-  // What was carried over comes first; `starts` are places in the file, with the end behind the last.
+  // What was carried over comes first.
   const std::vector<std::byte> carried = std::exchange(carry_, {});
-  std::vector<Piece> parts;
-  parts.reserve(pieces.size() + 1);
-  parts.push_back({carried, {}});
-  parts.insert(parts.end(), pieces.begin(), pieces.end());
-  std::vector<int64_t> starts = {size_ - length(carried)};
-  for (const Piece& part : parts) starts.push_back(starts.back() + length(part.bytes));
-  const int64_t begin = starts.front();
-  size_ = starts.back();
-  const int64_t end = size_ / kAlignment * kAlignment;
+  Parts parts;
+  parts.pieces.reserve(pieces.size() + 1);
+  parts.pieces.push_back({carried, {}});
+  parts.pieces.insert(parts.pieces.end(), pieces.begin(), pieces.end());
+  parts.starts = {size_ - length(carried)};
+  for (const Piece& part : parts.pieces) parts.starts.push_back(parts.starts.back() + length(part.bytes));
+  const int64_t begin = parts.starts.front();
+  size_ = parts.starts.back();
+  const int64_t end = std::max(begin, round_down_to_page(size_));
 
-  const auto part_at = [&](int64_t offset) {
-    return static_cast<size_t>(std::upper_bound(starts.begin(), starts.end() - 1, offset) - starts.begin()) - 1;
-  };
-  const auto copy_out = [&](int64_t from, int64_t to, std::byte* out) {
-    for (size_t i = part_at(from); from < to; ++i) {
-      const int64_t stop = std::min(to, starts[i + 1]);
-      if (stop <= from) continue;
-      std::memcpy(out, parts[i].bytes.data() + (from - starts[i]), static_cast<size_t>(stop - from));
-      out += stop - from;
-      from = stop;
-    }
-  };
-  // The blocks of the parts that begin in [from, to) of the file.
-  const auto hash = [&](int64_t from, int64_t to) {
-    for (size_t i = part_at(from); i < parts.size() && starts[i] < to; ++i) {
-      const std::span<uint64_t> sums = parts[i].checksums;
-      const int64_t first = std::max<int64_t>(0, (from - starts[i] + kChecksumBlockBytes - 1) / kChecksumBlockBytes);
-      for (auto block = static_cast<size_t>(first); block < sums.size(); ++block) {
-        const size_t at = block * static_cast<size_t>(kChecksumBlockBytes);
-        if (starts[i] + static_cast<int64_t>(at) >= to) break;
-        sums[block] = checksum(
-            parts[i].bytes.subspan(at, std::min(static_cast<size_t>(kChecksumBlockBytes), parts[i].bytes.size() - at)));
-      }
-    }
-  };
-
-  // Chunks begin at multiples of their size in the file; the last ends where the carry begins.
-  const int64_t first_chunk = begin / kChunkBytes;
-  const int64_t chunks = (size_ + kChunkBytes - 1) / kChunkBytes - first_chunk;
-  const int threads = chunks < 2 ? 1 : options_.threads > 0 ? options_.threads : io_threads();
-  parallel_for(chunks, threads, [&](int64_t i) {
-    if (options_.stop.stop_requested()) throw_failure("writing {} was given up", path_.string());
-    const int64_t from = std::max(begin, (first_chunk + i) * kChunkBytes);
-    const int64_t to = std::min(size_, (first_chunk + i + 1) * kChunkBytes);
-    hash(from, to);
-    const int64_t stop = std::min(to, end);
-    if (from >= stop) return;
-    const size_t part = part_at(from);
-    const std::byte* memory = parts[part].bytes.data() + (from - starts[part]);
-    if (stop <= starts[part + 1] && (is_page_aligned(memory) || !direct_)) {
-      write_all(from, {memory, static_cast<size_t>(stop - from)});
+  const std::vector<Task> tasks = divide(parts, begin, end);
+  const int threads = end - begin <= kChunkBytes ? 1 : options_.threads > 0 ? options_.threads : io_threads();
+  parallel_for(static_cast<int64_t>(tasks.size()), threads, [&](int64_t i) {
+    const Task& task = tasks[static_cast<size_t>(i)];
+    if (task.part) {
+      write_block(parts, task);
     } else {
-      const AlignedBuffers::Lease buffer = buffers_.take();
-      copy_out(from, stop, buffer.data());
-      write_all(from, {buffer.data(), static_cast<size_t>(stop - from)});
+      check_stop();
+      write_pages(parts, task.from, task.to, /*in_place=*/false);
     }
   });
-  carry_.resize(static_cast<size_t>(size_ - std::max(begin, end)));
-  copy_out(std::max(begin, end), size_, carry_.data());
+  carry_.resize(static_cast<size_t>(size_ - end));
+  parts.copy(end, size_, carry_.data());
+}
+
+std::vector<OutputFile::Task> OutputFile::divide(const Parts& parts, int64_t begin, int64_t end) {
+  std::vector<Task> tasks;
+  int64_t done = begin;
+  const auto share_pages_up_to = [&](int64_t stop) {
+    for (; done < stop; done = std::min(stop, done + kChunkBytes)) {
+      tasks.push_back({.from = done, .to = std::min(stop, done + kChunkBytes), .part = std::nullopt});
+    }
+  };
+  for (size_t i = 0; i < parts.pieces.size(); ++i) {
+    const int64_t start = parts.starts[i];
+    int64_t from = round_up_to_page(start);
+    const int64_t last = round_down_to_page(std::min(parts.starts[i + 1], end));
+    const bool has_pages = from < last;
+    if (!has_pages && parts.pieces[i].checksums.empty()) continue;
+    if (has_pages) share_pages_up_to(from);
+    const int64_t blocks = (length(parts.pieces[i].bytes) + kChecksumBlockBytes - 1) / kChecksumBlockBytes;
+    for (int64_t block = 0; block < blocks; ++block) {
+      Task task{.from = from, .to = from, .part = i, .block = block};
+      if (has_pages) {
+        const int64_t border = round_down_to_page(start + (block + 1) * kChecksumBlockBytes);
+        task.to = block + 1 == blocks ? last : std::clamp(border, from, last);
+      }
+      tasks.push_back(task);
+      from = task.to;
+    }
+    if (has_pages) done = last;
+  }
+  share_pages_up_to(end);
+  return tasks;
+}
+
+void OutputFile::check_stop() const {
+  if (options_.stop.stop_requested()) throw_failure("writing {} was given up", path_.string());
+}
+
+void OutputFile::write_pages(const Parts& parts, int64_t from, int64_t to, bool in_place) {
+  if (from >= to) return;
+  const auto count = static_cast<size_t>(to - from);
+  if (in_place) {
+    write_all(from, {parts.memory(parts.at(from), from), count});
+  } else {
+    const AlignedBuffers::Lease buffer = buffers_.take();
+    parts.copy(from, to, buffer.data());
+    write_all(from, {buffer.data(), count});
+  }
+}
+
+void OutputFile::write_block(const Parts& parts, const Task& task) {
+  const Piece& piece = parts.pieces[*task.part];
+  const int64_t start = parts.starts[*task.part];
+  const int64_t first = task.block * kChecksumBlockBytes;
+  const int64_t last = std::min(first + kChecksumBlockBytes, length(piece.bytes));
+  const bool in_place = !direct_ || task.from == task.to || is_page_aligned(parts.memory(*task.part, task.from));
+  // The disk reads what the checksum has brought into a cache just before.
+  StreamingChecksum sum;
+  int64_t written = task.from;
+  for (int64_t at = first; at < last;) {
+    const int64_t stop = std::min(at + kChunkBytes, last);
+    check_stop();
+    if (options_.pace != nullptr) options_.pace->wait(stop - at, options_.stop);
+    if (!piece.checksums.empty()) {
+      sum.add(piece.bytes.subspan(static_cast<size_t>(at), static_cast<size_t>(stop - at)));
+    }
+    const int64_t to = stop == last ? task.to : std::clamp(round_down_to_page(start + stop), written, task.to);
+    write_pages(parts, written, to, in_place);
+    if (options_.pace != nullptr) options_.pace->written(stop - at);
+    written = to;
+    at = stop;
+  }
+  if (!piece.checksums.empty()) piece.checksums[static_cast<size_t>(task.block)] = sum.value();
 }
 
 void OutputFile::finish() {

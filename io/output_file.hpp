@@ -8,6 +8,7 @@
 
 #include "io/aligned_buffers.hpp"
 #include "io/file_system.hpp"
+#include "io/write_pace.hpp"
 
 namespace mpzero::io {
 
@@ -20,8 +21,9 @@ class OutputFile {
  public:
   // Of memory and of places in the file.
   static constexpr int64_t kAlignment = kPageBytes;
-  // What one call hands to the disk.
-  static constexpr int64_t kChunkBytes = 8 << 20;
+  // What one call hands to the disk at most: so little that what was read to checksum it still is in a cache, and
+  // enough for a few threads to keep a disk busy.
+  static constexpr int64_t kChunkBytes = 2 << 20;
 
   struct Options {
     // How large the file will be, where that is known: the disk's space is set aside at once, so that a full disk is
@@ -30,7 +32,8 @@ class OutputFile {
     int threads = 0;     // that write at a time; 0: a number that suffices for a disk
     bool direct = true;  // past the system's cache, if possible
     // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
-    std::stop_token stop{};  // makes append() throw Failure soon
+    std::stop_token stop{};     // makes append() throw Failure soon
+    WritePace* pace = nullptr;  // of the contents; none: as fast as it goes
   };
   // Makes the file anew.
   OutputFile(std::filesystem::path path, const Options& options, FileSystem& files = disk());
@@ -53,6 +56,14 @@ class OutputFile {
   void finish();
 
  private:
+  struct Parts;
+  struct Task;
+
+  static std::vector<Task> divide(const Parts& parts, int64_t begin, int64_t end);
+  void write_block(const Parts& parts, const Task& task);
+  // At most kChunkBytes; copied first unless they can go as they lie in memory.
+  void write_pages(const Parts& parts, int64_t from, int64_t to, bool in_place);
+  void check_stop() const;
   void write_all(int64_t offset, std::span<const std::byte> bytes);
 
   std::filesystem::path path_;

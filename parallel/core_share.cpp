@@ -3,6 +3,7 @@
 #include <hwloc.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "base/error.hpp"
@@ -149,6 +150,13 @@ std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const 
 std::vector<int> cores_for_updates(const std::vector<int>& share) {
   const size_t free = share.size() >= kManyCores ? 2 : share.size() >= 3 ? 1 : 0;
   return {share.begin() + static_cast<std::ptrdiff_t>(free), share.end()};
+}
+
+std::vector<int> left_over(const std::vector<int>& share, const std::vector<int>& taken) {
+  std::vector<int> left;
+  std::copy_if(share.begin(), share.end(), std::back_inserter(left),
+               [&](int core) { return std::find(taken.begin(), taken.end(), core) == taken.end(); });
+  return left;
 }
 
 }  // namespace mpzero::parallel

@@ -45,4 +45,7 @@ std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const 
 // more to those of the data loader, of NCCL and of the copies.
 std::vector<int> cores_for_updates(const std::vector<int>& share);
 
+// What is in `share` and not in `taken`, in the order of the share.
+std::vector<int> left_over(const std::vector<int>& share, const std::vector<int>& taken);
+
 }  // namespace mpzero::parallel

@@ -1,5 +1,12 @@
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/error.hpp"
 #include "io/checkpoint_background.hpp"
@@ -99,6 +106,59 @@ TEST_CASE("a rank that cannot write ends the save for all, in the same words, an
   REQUIRE(errors == std::vector<std::string>(3));
   for (const std::string& error : told) CHECK(error == fmt::format("rank {}: the disk is full; free some", failing));
   CHECK(names_in(folder.path()).empty());
+}
+
+TEST_CASE("what writes is less urgent than what trains, and keeps to its cores, and so does what it starts") {
+  cpu_set_t all;
+  REQUIRE(::sched_getaffinity(0, sizeof all, &all) == 0);
+  int core = 0;
+  while (!CPU_ISSET(static_cast<size_t>(core), &all)) ++core;
+  const int niceness = ::getpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()));
+  for (const bool bound : {true, false}) {
+    std::atomic<int> as_expected{0};
+    const auto look = [&] {
+      cpu_set_t mine;
+      if (::sched_getaffinity(0, sizeof mine, &mine) != 0) return;
+      const bool kept =
+          bound ? CPU_COUNT(&mine) == 1 && CPU_ISSET(static_cast<size_t>(core), &mine) : CPU_EQUAL(&mine, &all) != 0;
+      if (kept && ::getpriority(PRIO_PROCESS, static_cast<id_t>(::gettid())) == std::min(niceness + 10, 19)) {
+        ++as_expected;
+      }
+    };
+    {
+      const BackgroundTask task(
+          [&](const std::stop_token&) {
+            look();
+            std::jthread helper(look);
+          },
+          bound ? std::vector<int>{core} : std::vector<int>{});
+      while (!task.ended()) std::this_thread::yield();
+    }
+    CHECK(as_expected == 2);
+  }
+}
+
+TEST_CASE("a save that is held back goes on at full speed once somebody waits for it, and tells both times") {
+  const auto model = small_model();
+  const TemporaryFolder folder;
+  SingleProcess alone;
+  const SaveJob job = job_for(folder.path(), model, alone);
+  std::atomic<bool> held{true};
+  const HeldValues values(job, 1, &held);
+  BackgroundSave save(job, values.get(), alone);
+  // Thousands of years.
+  save.pace().set_rate(1e-9);
+  held = false;
+  held.notify_all();
+  for (int poll = 0; poll < 20; ++poll) {
+    REQUIRE(save.poll() == State::kWriting);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  REQUIRE(save.wait() == State::kSaved);
+  CHECK(save.pace().bytes() > 0);
+  CHECK(save.unhindered_seconds() > 0);
+  CHECK(save.unhindered_seconds() <= save.writing_seconds());
+  CHECK(holds_generation(*latest_checkpoint(folder.path()), model, 1));
 }
 
 TEST_CASE("a folder that cannot be made is thrown on all ranks") {

@@ -1,5 +1,7 @@
 #include <cstring>
+#include <mutex>
 #include <random>
+#include <utility>
 
 #include "base/error.hpp"
 #include "io/checksum.hpp"
@@ -58,6 +60,79 @@ TEST_CASE("pieces of any size and alignment end up one behind another, with the 
       const size_t begin = block * kBlock;
       CAPTURE(i, block);
       REQUIRE(sums[i][block] == checksum(bytes.subspan(begin, std::min(kBlock, bytes.size() - begin))));
+    }
+  }
+}
+
+namespace {
+
+// Tells which memory the system was handed.
+class WatchedDisk final : public UnsyncedDisk {
+ public:
+  int write(int descriptor, int64_t offset, std::span<const std::byte> bytes, size_t& written) override {
+    {
+      const std::scoped_lock lock(mutex_);
+      handed_.push_back(bytes);
+    }
+    return UnsyncedDisk::write(descriptor, offset, bytes, written);
+  }
+  // Bytes that lay in `memory`, and others.
+  std::pair<size_t, size_t> bytes_from(std::span<const std::byte> memory) const {
+    std::pair<size_t, size_t> counts;
+    for (const auto& bytes : handed_) {
+      const bool inside = bytes.data() >= memory.data() && bytes.data() < memory.data() + memory.size();
+      (inside ? counts.first : counts.second) += bytes.size();
+    }
+    return counts;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::span<const std::byte>> handed_;
+};
+
+}  // namespace
+
+TEST_CASE("what lies at pages goes to the disk as it lies, but for the pages that pieces share") {
+  constexpr size_t kPage = OutputFile::kAlignment;
+  constexpr size_t kSize = 3 * kChecksumBlockBytes + kPage + 100;
+  const TemporaryFolder folder;
+  // Three pieces at pages in memory and in the file, with what fills up to the next page between them.
+  const std::vector<std::byte> bytes = random_bytes(4 * (kSize + kPage), 1);
+  const size_t past_page = reinterpret_cast<uintptr_t>(bytes.data()) % kPage;
+  const std::span<const std::byte> memory = std::span(bytes).subspan((kPage - past_page) % kPage);
+  const std::vector<std::byte> filling = random_bytes(kPage - 100, 2);
+  const size_t stride = kSize / kPage * kPage + kPage;
+  std::string expected;
+  std::vector<std::vector<uint64_t>> sums(3, std::vector<uint64_t>(4));
+  std::vector<OutputFile::Piece> pieces;
+  for (size_t i = 0; i < 3; ++i) {
+    pieces.push_back({memory.subspan(i * stride, kSize), sums[i]});
+    pieces.push_back({filling, {}});
+    for (const OutputFile::Piece& piece : {pieces[2 * i], pieces[2 * i + 1]}) {
+      expected.append(reinterpret_cast<const char*>(piece.bytes.data()), piece.bytes.size());
+    }
+  }
+  const bool aligned = GENERATE(true, false);
+  if (!aligned) {
+    // Nothing fits any more.
+    pieces.insert(pieces.begin(), {std::span(filling).first(1), {}});
+    expected.insert(0, 1, static_cast<char>(filling[0]));
+  }
+  WatchedDisk disk;
+  OutputFile file(folder / "file", {.threads = 2}, disk);
+  file.append(pieces);
+  file.finish();
+  CHECK(read_file(folder / "file") == expected);
+  const auto [in_place, copied] = disk.bytes_from(bytes);
+  CHECK(in_place == (aligned ? 3 * (kSize / kPage * kPage) : 0));
+  CHECK(copied == (expected.size() + kPage - 1) / kPage * kPage - in_place);
+  for (const std::vector<uint64_t>& of_piece : sums) {
+    const size_t i = static_cast<size_t>(&of_piece - sums.data());
+    for (size_t block = 0; block < 4; ++block) {
+      const std::span<const std::byte> piece = memory.subspan(i * stride, kSize);
+      const size_t begin = block * kChecksumBlockBytes;
+      CHECK(of_piece[block] == checksum(piece.subspan(begin, std::min<size_t>(kChecksumBlockBytes, kSize - begin))));
     }
   }
 }

@@ -125,4 +125,12 @@ TEST_CASE("updates leave cores to the threads beside them") {
   CHECK(cores_for_updates({4}) == std::vector<int>{4});
 }
 
+TEST_CASE("what updates leave over of a share") {
+  const auto machine = CpuTopology::synthetic("numa:1 core:8 pu:2(indexes=0,8,1,9,2,10,3,11,4,12,5,13,6,14,7,15)");
+  const std::vector<int> share = machine.hardware_threads(machine.cores());
+  CHECK(left_over(share, machine.hardware_threads(cores_for_updates(machine.cores()))) == std::vector<int>{0, 1, 8, 9});
+  CHECK(left_over({4, 6}, {6, 4}).empty());
+  CHECK(left_over({6, 4}, {}) == std::vector<int>{6, 4});
+}
+
 }  // namespace mpzero::parallel
