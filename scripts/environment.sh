@@ -78,6 +78,10 @@ set_efa_environment() {
   for folder in "$parent"/amazon/ofi-nccl/lib{,64,/*-linux-gnu} "$parent"/aws-ofi-nccl{,/install}/lib "$parent"/amazon/efa/lib{,64}; do
     [[ ! -d $folder ]] || LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
   done
+  # Without a libcudart.so libfabric does not reach the GPUs' memory (complete_cuda_wheel).
+  for folder in "$MPZERO_VENV"/lib/python3.*/site-packages/nvidia/cu13/libcudart; do
+    [[ ! -d $folder ]] || LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+  done
   [[ -z ${LD_LIBRARY_PATH:-} ]] || export LD_LIBRARY_PATH
   # For NCCL's start only; the data goes over EFA.
   export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-^docker,lo,veth}

@@ -127,11 +127,17 @@ sync_environment() {
 }
 
 # nvcc looks for its libraries in lib64; the wheels put them into lib. Without the link, even the test whether nvcc works fails to
-# link on a machine that has no other CUDA.
+# link on a machine that has no other CUDA. And libfabric knows the runtime as libcudart.so alone, which is given a folder of its
+# own: the loader is to find no other library there.
 complete_cuda_wheel() {
-  local folder
+  local folder runtime
   for folder in "$MPZERO_VENV"/lib/python3.*/site-packages/nvidia/cu13; do
     if [[ -d $folder/lib && ! -e $folder/lib64 ]]; then ln -s lib "$folder/lib64"; fi
+    for runtime in "$folder"/lib/libcudart.so.*; do
+      [[ -e $runtime ]] || continue
+      mkdir -p "$folder/libcudart"
+      ln -sfn "../lib/${runtime##*/}" "$folder/libcudart/libcudart.so"
+    done
   done
 }
 

@@ -1,5 +1,8 @@
 """scripts/environment.sh and scripts/install.sh by function, on folders that look like the machine in question."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 
@@ -48,6 +51,19 @@ def test_efa_gets_what_must_be_there_before_a_process_starts(checkout, efa):
     assert "NCCL_NET" not in names and "FI_PROVIDER" not in names
     names = set_variables(checkout.shell("set_efa_environment; env", NCCL_SOCKET_IFNAME="ens5", **variables))
     assert names["NCCL_SOCKET_IFNAME"] == "ens5"
+
+
+def test_libfabric_finds_the_cuda_runtime_behind_the_users_own_folders(checkout, efa):
+    wheel = checkout.root / ".venv/lib/python3.11/site-packages/nvidia/cu13"
+    (wheel / "lib").mkdir(parents=True)
+    (wheel / "lib/libcudart.so.13").write_text("the wheel's")
+    variables = {"INFINIBAND_CLASS": str(efa / "class"), "EFA_PARENT": str(efa / "none")}
+    command = "complete_cuda_wheel; complete_cuda_wheel; set_efa_environment; env"
+    names = set_variables(checkout.shell(command, LD_LIBRARY_PATH="/mine", **variables))
+    mine, runtime = names["LD_LIBRARY_PATH"].split(":")
+    assert mine == "/mine"
+    assert os.listdir(runtime) == ["libcudart.so"]
+    assert Path(runtime, "libcudart.so").read_text() == "the wheel's"
 
 
 def test_hyperpod_resumes_failed_nodes(checkout, tmp_path):
