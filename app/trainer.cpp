@@ -111,7 +111,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, R
 
 TrainingEnd Trainer::run() {
   start();
-  if (position_.step >= config_.max_steps) {
+  if (at_end()) {
     log_.say(fmt::format("Training finished already: step {} of {} is saved; raise --max_steps to go on",
                          position_.step, config_.max_steps));
     return TrainingEnd::kFinished;
@@ -132,44 +132,47 @@ TrainingEnd Trainer::run() {
 TrainingEnd Trainer::train_to_the_end() {
   // Not before the states are where they stay.
   if (!chooses_host_ratio()) checkpointer_.prepare(position_.step);
-  const int64_t first_step = position_.step + 1;
-  while (position_.step < config_.max_steps) {
-    control_.liveness.enter(position_.step + 1 == first_step ? RunPhase::kFirstStep : RunPhase::kTraining,
+  first_step_ = position_.step + 1;
+  while (!at_end()) {
+    control_.liveness.enter(position_.step + 1 == first_step_ ? RunPhase::kFirstStep : RunPhase::kTraining,
                             position_.step + 1);
     profiler_.begin_step(position_.step + 1);
     StepReport report = train_step();
     const Profiler::Outcome trace = profiler_.end_step(report.step);
-    const bool last = position_.step == config_.max_steps;
-    const auto due = [&](int64_t frequency) { return frequency > 0 && position_.step % frequency == 0; };
-    if (validation_data_ && (due(config_.validation_freq) || (last && config_.validation_freq > 0))) {
-      control_.liveness.enter(RunPhase::kValidation, position_.step);
-      checkpointer_.no_step_for_now();
-      if (!stops_ || last) report.validation_loss = validate();
-    }
-    report.slowest = slowest_;
+    if (validation_is_due()) report.validation_loss = validate();
     report.checkpoint_blocked_seconds = checkpointer_.take_blocked_seconds();
     log_.step(report);
-    if (report.step == first_step && chooses_host_ratio()) {
-      choose_host_ratio();
-      checkpointer_.prepare(position_.step);
-    }
-    name_straggler();
+    if (report.step == first_step_ && chooses_host_ratio()) choose_host_ratio();
+    comment_on(report.step, trace);
     control_.liveness.enter(RunPhase::kCheckpoint, position_.step);
     checkpointer_.after_step(report.seconds);
-    // The second step is the first that makes nothing new.
-    if (report.step == first_step + 1) {
-      if (const std::optional<std::string> line = memory_.comparison()) log_.say(*line);
-    }
-    if (!trace.message.empty()) log_.say(trace.message);
-    if (!trace.warning.empty()) log_.warn(trace.warning);
-    if (stops_ && !last) {
+    if (stops_ && !at_end()) {
       stop_.save_and_stop(position_, checkpointer_);
       return TrainingEnd::kStopped;
     }
-    if (due(config_.checkpoint_freq) || last) checkpointer_.save(position_);
+    if (at_end() || due(config_.checkpoint_freq)) checkpointer_.save(position_);
   }
   checkpointer_.finish(position_.step);
   return TrainingEnd::kFinished;
+}
+
+bool Trainer::at_end() const { return position_.step >= config_.max_steps; }
+
+bool Trainer::due(int64_t frequency) const { return frequency > 0 && position_.step % frequency == 0; }
+
+bool Trainer::validation_is_due() const {
+  if (!validation_data_ || config_.validation_freq == 0) return false;
+  return at_end() || (due(config_.validation_freq) && !stops_);
+}
+
+void Trainer::comment_on(int64_t step, const Profiler::Outcome& trace) {
+  // The second step is the first that makes nothing new.
+  if (step == first_step_ + 1) {
+    if (const std::optional<std::string> line = memory_.comparison()) log_.say(*line);
+  }
+  name_straggler();
+  if (!trace.message.empty()) log_.say(trace.message);
+  if (!trace.warning.empty()) log_.warn(trace.warning);
 }
 
 std::vector<double> Trainer::figures() const {
@@ -257,6 +260,7 @@ void Trainer::choose_host_ratio() {
       fmt::format("offload_optimizer.ratio auto: {:.4f} of the parameters are updated on the host, the others on the "
                   "GPUs, which takes {} of each; \"ratio\": {:.4f} does the same in another run",
                   ratio, gibibytes(taken), ratio));
+  checkpointer_.prepare(position_.step);
 }
 
 StepReport Trainer::train_step() {
@@ -287,7 +291,7 @@ StepReport Trainer::train_step() {
   check_finite(summary, loss_sum);
 
   stops_ = summary.figures.front() > 0;
-  slowest_ = stragglers_.add(summary.figures.subspan(1));
+  const std::optional<SlowestRank> slowest = stragglers_.add(summary.figures.subspan(1));
   const StepSplit split = timer_.finish_step();
   own_seconds_ = split.total() - split.exposed_communication();
   position_.step = update;
@@ -302,7 +306,7 @@ StepReport Trainer::train_step() {
           .tokens_seen = position_.tokens_seen,
           .peak_memory = memory_.peak(),
           .validation_loss = std::nullopt,
-          .slowest = std::nullopt,
+          .slowest = slowest,
           .checkpoint_blocked_seconds = 0};
 }
 
@@ -326,6 +330,8 @@ void Trainer::check_finite(const parallel::StepSummary& summary, const at::Tenso
 }
 
 std::optional<double> Trainer::validate() {
+  control_.liveness.enter(RunPhase::kValidation, position_.step);
+  checkpointer_.no_step_for_now();
   const parallel::ProfileRange range("validation");
   // Losses weighted with the windows they are the mean of, so that the result does not depend on the number of ranks.
   const auto options = at::TensorOptions().dtype(at::kDouble).device(device_);

@@ -51,6 +51,10 @@ class Trainer {
   std::unique_ptr<parallel::Communicator> make_communicator(const std::string& name) const;
   void start();
   TrainingEnd train_to_the_end();
+  bool at_end() const;
+  // Whether the step that has just ended is one of every `frequency`; 0: none is.
+  bool due(int64_t frequency) const;
+  bool validation_is_due() const;
   // Chooses what is recomputed, and says what takes how much memory.
   void plan_memory();
   // Has no more parameters come to the GPU than must, for as much of its memory more.
@@ -65,6 +69,8 @@ class Trainer {
   // What rides on the step's all-reduce: votes for a stop, then each rank's own time in the step before.
   std::vector<double> figures() const;
   void name_straggler();
+  // What a step has shown beside its figures.
+  void comment_on(int64_t step, const Profiler::Outcome& trace);
   void check_finite(const parallel::StepSummary& summary, const at::Tensor& loss_sum);
   at::Tensor to_device(const std::vector<int64_t>& tokens, int64_t windows) const;
 
@@ -83,6 +89,7 @@ class Trainer {
   parallel::ZeroEngine engine_;
   TrainingPass pass_;
   RunPosition position_;
+  int64_t first_step_ = 0;              // of this process
   std::optional<io::FolderLock> lock_;  // of checkpoint_dir, on rank 0
   std::optional<io::DataLoader> train_data_;
   std::optional<io::ValidationSet> validation_data_;
@@ -93,7 +100,6 @@ class Trainer {
   bool stops_ = false;  // as all ranks have agreed
   Stragglers stragglers_;
   double own_seconds_ = 0;  // of the last step, without what the rank waited for others
-  std::optional<SlowestRank> slowest_;
   Liveness::Watch watch_;
 };
 

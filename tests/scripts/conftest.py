@@ -21,6 +21,7 @@ echo "$$" >>"$RECORD/mpzero.pids"
 previous=""
 for argument in "$@"; do
   [[ $previous == --checkpoint_dir ]] && checkpoints=$argument
+  [[ $argument == --checkpoint_dir=* ]] && checkpoints=${argument#*=}
   [[ $previous == --metrics_file ]] && metrics=$argument
   previous=$argument
 done

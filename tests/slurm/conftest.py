@@ -98,9 +98,16 @@ def built():
 
 
 @pytest.fixture
-def run(cluster, tmp_path):
+def idle(cluster):
+    """The cluster with all nodes idle, whatever the test before left."""
     cluster.wait_until_idle()
-    return Run(cluster, tmp_path)
+    yield cluster
+    cluster.cancel_all()
+
+
+@pytest.fixture
+def run(idle, tmp_path):
+    return Run(idle, tmp_path)
 
 
 def pytest_collection_modifyitems(items):

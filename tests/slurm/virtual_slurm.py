@@ -154,6 +154,10 @@ class VirtualSlurm:
         """sbatch; returns at once."""
         return Job(self, int(self.run(["sbatch", "--parsable", *arguments], cwd=cwd, **variables).stdout))
 
+    def cancel_all(self) -> None:
+        """Ends every job, so that a test that fails leaves its nodes to the next."""
+        self.run(["scancel", "--user=root"], check=False)
+
     def processes(self, node: int | None = None) -> list[tuple[int, str]]:
         """Process id, as this process sees it, and command line of what runs in the cluster, or on one of its nodes."""
         found = []
@@ -224,31 +228,37 @@ class Job:
         self.fields = dict(word.split("=", 1) for word in text.split() if "=" in word)
         return self.state
 
-    def wait(self, seconds: float = 90) -> "Job":
-        """Until the job has ended for good.
+    def wait(self, seconds: float = 180) -> "Job":
+        """Until the job has ended for good."""
+        return self.wait_until(lambda: self.update() in self.ENDED, seconds)
 
-        Slurm lets a requeued job wait for two minutes, which is cut short here, but not to nothing: nodes refuse a job
-        for some moments after they have ended it ("Job credential revoked").
-        """
-
-        def ended() -> bool:
-            if self.update() == "PENDING" and self.fields["Reason"] == "BeginTime" and self._hastened < self.restarts:
-                self._hastened = self.restarts
-                start = ["scontrol", "update", f"JobId={self.number}", "StartTime=now+3seconds"]
-                self.cluster.run(start, check=False)
-            return self.state in self.ENDED
-
-        return self.wait_until(ended, seconds)
-
-    def wait_until(self, condition, seconds: float = 120) -> "Job":
+    def wait_until(self, condition, seconds: float = 180) -> "Job":
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
                 self.update()
                 self.cluster.run(["scancel", str(self.number)], check=False)
                 raise SlurmError(f"waited in vain:\n{self.fields}\n{self.text()}\n{self.cluster.logs()}")
+            self.update()
+            self._hasten()
             time.sleep(0.2)
         return self
+
+    def _hasten(self) -> None:
+        """Slurm lets a requeued job wait for two minutes, which is cut short here.
+
+        Not before its batch shell has ended, which may still be excluding nodes, and not to nothing: nodes refuse a job
+        for some moments after they have ended it ("Job credential revoked").
+        """
+        waits = self.state == "PENDING" and self.fields["Reason"] == "BeginTime"
+        if not waits or self._hastened >= self.restarts or self._shell_runs():
+            return
+        self._hastened = self.restarts
+        self.cluster.run(["scontrol", "update", f"JobId={self.number}", "StartTime=now+3seconds"], check=False)
+
+    def _shell_runs(self) -> bool:
+        script = f"/job{self.number:05d}/slurm_script"
+        return any(script in command for _, command in self.cluster.processes())
 
     @property
     def state(self) -> str:
