@@ -55,7 +55,7 @@ class Checkpointer {
   void resumed_from(int64_t step) { saved_step_ = step; }
   // How long saving now would take until all is written, by the last checkpoint that this run has saved and the one
   // that is under way; 0: it has not saved any. Nothing holds back a save that training waits for, so that this is the
-  // time that they would have taken at full speed; what the pace added is left out.
+  // time that they would have taken at full speed; what the pace added is left out where the disk's own speed is known.
   double expected_save_seconds() const;
   // How long training has stood still for checkpoints since the last call.
   double take_blocked_seconds();

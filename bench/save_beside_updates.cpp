@@ -253,17 +253,23 @@ class Bench {
       before.push_back(step());
       throttle_.step_alone(before.back());
     }
+    change_memory();
     throttle_.begin(static_cast<int64_t>(bytes_), 0);
     way.seconds.push_back(save(way, [&](io::BackgroundSave& save) {
       during.push_back(step());
       if (way.paced) save.pace().set_rate(throttle_.step_beside(during.back(), save.pace().bytes()));
     }));
-    // To where the states are when the next one begins.
-    step();
     way.blocked.push_back(began_seconds_);
     way.slowdowns.push_back(median(during) / median(before) - 1);
     way.steps.insert(way.steps.end(), before.begin(), before.end());
     way.steps_beside.insert(way.steps_beside.end(), during.begin(), during.end());
+  }
+
+  // The step beside which states are held moves them to the spare memory, which need not be as fast. So that the steps
+  // of a save run where those before it did, they move once more before.
+  void change_memory() {
+    const Held held(*updates_);
+    step();
   }
 
   nlohmann::json summary(const Way& way) const {

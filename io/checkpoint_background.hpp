@@ -72,7 +72,7 @@ class BackgroundSave {
   const Published& published() const { return published_; }
   // How long the slowest rank wrote, once all have; the time until somebody polled is not counted.
   double writing_seconds() const { return writing_seconds_; }
-  // How long it would have written, had no pace held it back.
+  // How long it would have written, had no pace held it back, as far as that is known; see WritePace.
   double unhindered_seconds() const { return unhindered_seconds_; }
 
  private:

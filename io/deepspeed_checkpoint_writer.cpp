@@ -89,7 +89,7 @@ void write_piece(OpenFiles& files, const Piece& piece, const WriteOptions& optio
     const auto count = static_cast<int64_t>(bytes.size());
     if (options.pace != nullptr) options.pace->wait(count, options.stop);
     files.write(place, bytes);
-    if (options.pace != nullptr) options.pace->written(count);
+    if (options.pace != nullptr) options.pace->written(count, /*on_disk=*/false);
     place.offset += count;
   }
   files.start_writeback(piece.place, place.offset - piece.place.offset);

@@ -198,7 +198,7 @@ void OutputFile::write_block(const Parts& parts, const Task& task) {
     }
     const int64_t to = stop == last ? task.to : std::clamp(round_down_to_page(start + stop), written, task.to);
     write_pages(parts, written, to, in_place);
-    if (options_.pace != nullptr) options_.pace->written(stop - at);
+    if (options_.pace != nullptr) options_.pace->written(stop - at, direct_);
     written = to;
     at = stop;
   }

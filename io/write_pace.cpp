@@ -55,9 +55,10 @@ void WritePace::wait(int64_t bytes, const std::stop_token& stop) {
   if (!std::isinf(rate_)) allowance_ -= static_cast<double>(bytes);
 }
 
-void WritePace::written(int64_t bytes) {
+void WritePace::written(int64_t bytes, bool on_disk) {
   const std::scoped_lock lock(mutex_);
   count_time();
+  cached_ = cached_ || !on_disk;
   current().bytes += bytes;
 }
 
@@ -68,7 +69,7 @@ int64_t WritePace::bytes() const {
 
 double WritePace::without_limit(double seconds) const {
   const std::scoped_lock lock(mutex_);
-  if (unlimited_.bytes == 0 || limited_.bytes == 0) return seconds;
+  if (cached_ || unlimited_.bytes == 0 || limited_.bytes == 0) return seconds;
   const double a_byte = unlimited_.seconds / static_cast<double>(unlimited_.bytes);
   return std::min(seconds, seconds - limited_.seconds + a_byte * static_cast<double>(limited_.bytes));
 }

@@ -20,13 +20,13 @@ class WritePace {
 
   // Before a piece: waits until the pieces before it have had their time, or until `stop`.
   void wait(int64_t bytes, const std::stop_token& stop);
-  // After it.
-  void written(int64_t bytes);
+  // After it. `on_disk`: rather than in the system's cache, from where it still has a way to go.
+  void written(int64_t bytes, bool on_disk = true);
 
   // Written so far.
   int64_t bytes() const;
-  // How long writing that took `seconds` in all would have taken without a limit, by how fast it went while there was
-  // none; `seconds` where it never went without.
+  // How long writing that took `seconds` in all would have taken without a limit, by how fast the disk was while there
+  // was none. `seconds` where that is not known: all went at a limit, or through the system's cache.
   double without_limit(double seconds) const;
 
  private:
@@ -49,6 +49,7 @@ class WritePace {
   bool begun_ = false;
   Clock::time_point counted_{};  // up to when time is in one of these
   Stretch unlimited_, limited_;
+  bool cached_ = false;
 };
 
 }  // namespace mpzero::io

@@ -132,6 +132,10 @@ TEST_CASE("the time of a save at full speed is told from the part that went so")
   CHECK(pace.without_limit(5) <= 5 - 0.49 + at_full_speed * 2 / 3);
   CHECK(pace.without_limit(5) >= 5 - held_back - at_full_speed);
 
+  // What lies in the system's cache says nothing about the disk.
+  pace.written(1, /*on_disk=*/false);
+  CHECK(pace.without_limit(5) == 5);
+
   // Nothing went at full speed: nobody knows.
   WritePace limited;
   limited.set_rate(static_cast<double>(kMebibyte));
