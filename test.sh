@@ -82,9 +82,6 @@ PYTHON
   failures+=("${words[@]:3}")
 }
 
-# run_pytest NAME OPTION...: NAME.xml in the build folder holds the results.
-run_pytest() { .venv/bin/pytest -q --durations=10 --junitxml "$MPZERO_BUILD/$1.xml" "${@:2}" </dev/null; }
-
 tracked() { git ls-files -- "$@"; }
 each_tracked() {
   local -a files
@@ -137,28 +134,17 @@ set_rank_environment 2 "$(nproc)"
 unset OMP_NUM_THREADS
 if (build_programs on); then
   passed=$((passed + 1))
-  rm -f "$MPZERO_BUILD"/{ctest,pytest,slurm}.xml
-  exclude=(-LE e2e)
-  marks="not slurm and not e2e"
-  if [[ $quick == false ]]; then
-    exclude=()
-    marks="not slurm"
-    # Jobs spend most of their time waiting for Slurm, so these tests run beside the others.
-    run_pytest slurm -m slurm >"$MPZERO_BUILD/slurm.log" 2>&1 &
-    slurm=$!
-  fi
+  exclude=()
+  [[ $quick == false ]] || exclude=(-LE e2e)
+  rm -f "$MPZERO_BUILD/ctest.xml" "$MPZERO_BUILD/pytest.xml"
   .venv/bin/ctest --test-dir "$MPZERO_BUILD" --parallel "$(nproc)" --output-on-failure --no-tests=error \
     --output-junit "$MPZERO_BUILD/ctest.xml" "${exclude[@]}" </dev/null
   count_results "$MPZERO_BUILD/ctest.xml" ctest $?
   [[ $tidy == false ]] || check "clang-tidy" clang_tidy
-  run_pytest pytest -m "$marks"
+  exclude=()
+  [[ $quick == false ]] || exclude=(-m "not slurm and not e2e")
+  .venv/bin/pytest -q --durations=10 --junitxml "$MPZERO_BUILD/pytest.xml" "${exclude[@]}" </dev/null
   count_results "$MPZERO_BUILD/pytest.xml" pytest $?
-  if [[ $quick == false ]]; then
-    code=0
-    wait "$slurm" || code=$?
-    cat "$MPZERO_BUILD/slurm.log"
-    count_results "$MPZERO_BUILD/slurm.xml" "pytest -m slurm" "$code"
-  fi
 else
   failed=$((failed + 1))
   failures+=("build")

@@ -150,6 +150,16 @@ class VirtualSlurm:
             )
         return result
 
+    def ask(self, command: list[str], attempts: int = 5) -> str:
+        """What a command that changes nothing prints; once more where a busy controller did not answer in time."""
+        for _ in range(attempts - 1):
+            result = self.run(command, check=False)
+            if result.returncode == 0:
+                return result.stdout
+            if "timed out" not in result.stderr:
+                break
+        return self.run(command).stdout
+
     def submit(self, arguments: list[str], cwd: Path, **variables: str) -> "Job":
         """sbatch; returns at once."""
         return Job(self, int(self.run(["sbatch", "--parsable", *arguments], cwd=cwd, **variables).stdout))
@@ -224,7 +234,7 @@ class Job:
         self.update()
 
     def update(self) -> str:
-        text = self.cluster.run(["scontrol", "show", "job", str(self.number)]).stdout
+        text = self.cluster.ask(["scontrol", "show", "job", str(self.number)])
         self.fields = dict(word.split("=", 1) for word in text.split() if "=" in word)
         return self.state
 
