@@ -240,16 +240,15 @@ class Job:
 
     def wait(self, seconds: float = 180) -> "Job":
         """Until the job has ended for good."""
-        return self.wait_until(lambda: self.update() in self.ENDED, seconds)
+        return self.wait_until(lambda: self.state in self.ENDED, seconds)
 
     def wait_until(self, condition, seconds: float = 180) -> "Job":
+        """Until the condition holds, which is asked each time the fields have been looked at."""
         deadline = time.monotonic() + seconds
-        while not condition():
+        while self.update() and not condition():
             if time.monotonic() > deadline:
-                self.update()
                 self.cluster.run(["scancel", str(self.number)], check=False)
                 raise SlurmError(f"waited in vain:\n{self.fields}\n{self.text()}\n{self.cluster.logs()}")
-            self.update()
             self._hasten()
             time.sleep(0.2)
         return self
