@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "io/aligned_buffers.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checksum.hpp"
 
@@ -18,7 +19,6 @@ namespace mpzero::io {
 namespace {
 
 constexpr int64_t kSampledPages = 64;
-constexpr int64_t kPageBytes = 4096;
 
 int64_t modified_ns(const struct stat& status) {
   return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
