@@ -3,13 +3,18 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <utility>
 
 #include "base/error.hpp"
+#include "parallel/local_communicator.hpp"
+#include "parallel/mpi_communicator.hpp"
+#include "parallel/nccl_communicator.hpp"
 #include "parallel/network_start.hpp"
 
 namespace mpzero {
 
-void start_network(const std::string& requested, const at::Device& device, parallel::MpiRuntime& mpi) {
+Network::Network(const std::string& requested, const at::Device& device, parallel::MpiRuntime& mpi)
+    : mpi_(mpi), device_(device) {
   const parallel::NetworkChoice choice = parallel::parse_network_choice("network", requested);
   if (device.is_cpu()) {
     if (choice != parallel::NetworkChoice::kEfa) return;
@@ -18,13 +23,21 @@ void start_network(const std::string& requested, const at::Device& device, paral
   }
   const parallel::NetworkPlan plan = parallel::choose_network(choice, mpi);
   if (!plan.several_nodes) return;
-  const std::vector<parallel::NetworkProof> proofs = parallel::prove_network(plan, mpi);
+  parallel::ProvenNetwork network = parallel::prove_network(plan, mpi);
+  proven_ = std::move(network.communicator);
   if (mpi.rank() != 0) return;
-  fmt::print("{}\n", parallel::describe_network(proofs));
+  fmt::print("{}\n", parallel::describe_network(network.proofs));
   std::fflush(stdout);
-  for (const std::string& warning : parallel::network_warnings(plan, proofs)) {
+  for (const std::string& warning : parallel::network_warnings(plan, network.proofs)) {
     fmt::print(stderr, "mpzero: warning: {}\n", warning);
   }
+}
+
+std::unique_ptr<parallel::Communicator> Network::open_communicator() {
+  if (proven_) return std::move(proven_);
+  if (mpi_.world_size() == 1) return std::make_unique<parallel::LocalCommunicator>();
+  if (device_.is_cpu()) return std::make_unique<parallel::MpiCommunicator>(mpi_);
+  return std::make_unique<parallel::NcclCommunicator>(mpi_);
 }
 
 }  // namespace mpzero

@@ -2,16 +2,30 @@
 
 #include <c10/core/Device.h>
 
+#include <memory>
 #include <string>
 
+#include "parallel/communicator.hpp"
 #include "parallel/mpi_runtime.hpp"
 
 namespace mpzero {
 
-// Chooses the network between nodes before NCCL starts, proves on every rank that NCCL runs over it, and lets rank 0
-// say in one line what it is; a run on the CPU or on one node has nothing to choose. `requested`: "auto", "efa" or
-// "socket". Collective; the device is current. Throws UserError or Failure, one sentence, where the network asked for
-// cannot be had: with "auto" that is EFA wherever the nodes have EFA devices.
-void start_network(const std::string& requested, const at::Device& device, parallel::MpiRuntime& mpi);
+// How the ranks of a run reach each other: MPI for tensors on the CPU, NCCL for those on GPUs.
+class Network {
+ public:
+  // Chooses the network between nodes before NCCL starts, proves on every rank that NCCL runs over it, and lets rank 0
+  // say in one line what it is; a run on the CPU or on one node has nothing to choose. `requested`: "auto", "efa" or
+  // "socket". Collective; the device is current, and `mpi` outlives the network. Throws UserError or Failure, one
+  // sentence, where the network asked for cannot be had: with "auto" that is EFA wherever the nodes have EFA devices.
+  Network(const std::string& requested, const at::Device& device, parallel::MpiRuntime& mpi);
+
+  // Over all ranks; between nodes the first is the one that the proof is of. Collective.
+  std::unique_ptr<parallel::Communicator> open_communicator();
+
+ private:
+  parallel::MpiRuntime& mpi_;
+  at::Device device_;
+  std::unique_ptr<parallel::Communicator> proven_;
+};
 
 }  // namespace mpzero

@@ -28,10 +28,11 @@ bool is_out_of_memory(const c10::Error& error) {
          std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos;
 }
 
-TrainingEnd run_trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, RunControl& control) {
+TrainingEnd run_trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at::Device device,
+                        RunControl& control) {
   RunMemory memory(setup, device, mpi);
   try {
-    Trainer trainer(mpi, std::move(setup), device, memory, control);
+    Trainer trainer(mpi, network, std::move(setup), device, memory, control);
     return trainer.run();
   } catch (const Error& error) {
     if (device.is_cpu() || !is_out_of_gpu_memory(error)) throw;
@@ -61,7 +62,7 @@ int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) 
                config.zero.stage, config.dtype);
     std::fflush(stdout);
   }
-  start_network(setup.config.network, device, mpi);
+  Network network(setup.config.network, device, mpi);
   const StopRequest stop;
   Liveness liveness(
       mpi, stop,
@@ -72,7 +73,7 @@ int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) 
   RunControl control{.stop = stop, .liveness = liveness};
   // What one rank alone met is told by the one report; a user's mistake needs none.
   try {
-    const TrainingEnd end = run_trainer(mpi, std::move(setup), device, control);
+    const TrainingEnd end = run_trainer(mpi, network, std::move(setup), device, control);
     return end == TrainingEnd::kStopped ? kStoppedExitCode : EXIT_SUCCESS;
   } catch (const Error& error) {
     if (error.scope() == ErrorScope::kThisRank && error.exit_code() == kFailureExitCode) liveness.failed(error.what());

@@ -19,9 +19,6 @@
 #include "base/error.hpp"
 #include "io/atomic_file.hpp"
 #include "parallel/late_sum.hpp"
-#include "parallel/local_communicator.hpp"
-#include "parallel/mpi_communicator.hpp"
-#include "parallel/nccl_communicator.hpp"
 #include "parallel/profile_range.hpp"
 #include "parallel/recorded_communicator.hpp"
 
@@ -69,22 +66,17 @@ io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& grou
           .first_window = position.windows_seen};
 }
 
-}  // namespace
-
-std::unique_ptr<parallel::Communicator> Trainer::make_communicator(const std::string& name) const {
-  std::unique_ptr<parallel::Communicator> communicator;
-  if (mpi_.world_size() == 1) {
-    communicator = std::make_unique<parallel::LocalCommunicator>();
-  } else if (device_.is_cpu()) {
-    communicator = std::make_unique<parallel::MpiCommunicator>(mpi_);
-  } else {
-    communicator = std::make_unique<parallel::NcclCommunicator>(mpi_);
-  }
-  return std::make_unique<parallel::RecordedCommunicator>(std::move(communicator),
-                                                          control_.liveness.recorder().channel(name));
+// For one use of the network, whose collectives the flight recorder remembers by its name.
+std::unique_ptr<parallel::Communicator> open_communicator(Network& network, Liveness& liveness,
+                                                          const std::string& name) {
+  return std::make_unique<parallel::RecordedCommunicator>(network.open_communicator(),
+                                                          liveness.recorder().channel(name));
 }
 
-Trainer::Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, RunMemory& memory, RunControl control)
+}  // namespace
+
+Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at::Device device, RunMemory& memory,
+                 RunControl control)
     : mpi_(mpi),
       memory_(memory),
       control_(control),
@@ -94,8 +86,8 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, R
       zero_options_(engine_options(config_, device, memory, mpi)),
       decoder_(setup_.model),
       timeline_(parallel::make_timeline(device)),
-      parameter_communicator_(make_communicator("parameters"), *timeline_),
-      gradient_communicator_(make_communicator("gradients"), *timeline_),
+      parameter_communicator_(open_communicator(network, control.liveness, "parameters"), *timeline_),
+      gradient_communicator_(open_communicator(network, control.liveness, "gradients"), *timeline_),
       timer_(*timeline_, parameter_communicator_, gradient_communicator_),
       engine_(decoder_.units(), zero_options_, parameter_communicator_, gradient_communicator_),
       pass_(decoder_, engine_, timer_,

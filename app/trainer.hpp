@@ -8,6 +8,7 @@
 
 #include "app/checkpointer.hpp"
 #include "app/liveness.hpp"
+#include "app/network.hpp"
 #include "app/profiler.hpp"
 #include "app/run_memory.hpp"
 #include "app/run_setup.hpp"
@@ -41,14 +42,14 @@ struct RunControl {
 class Trainer {
  public:
   // Collective. `mpi`, `memory` and what `control` refers to outlive the trainer.
-  Trainer(parallel::MpiRuntime& mpi, RunSetup setup, at::Device device, RunMemory& memory, RunControl control);
+  Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at::Device device, RunMemory& memory,
+          RunControl control);
 
   // Trains until max_steps, or until a rank is asked to stop, and saves. Collective; an error that all ranks learn of
   // is thrown on all.
   TrainingEnd run();
 
  private:
-  std::unique_ptr<parallel::Communicator> make_communicator(const std::string& name) const;
   void start();
   TrainingEnd train_to_the_end();
   bool at_end() const;

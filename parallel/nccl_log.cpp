@@ -2,13 +2,16 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include "base/error.hpp"
 #include "parallel/environment.hpp"
@@ -22,6 +25,24 @@ void reread_settings() {
   using Reset = void();
   void* reset = dlsym(RTLD_DEFAULT, "ncclResetDebugInit");
   if (reset != nullptr) reinterpret_cast<Reset*>(reset)();
+}
+
+// The file that NCCL writes to for a value of NCCL_DEBUG_FILE: %h is the host's name up to its first dot, %p the
+// process.
+std::string expand(const std::string& pattern) {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  std::string path;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char next = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+    if (next == 'h') path += std::string(host.data()).substr(0, std::strcspn(host.data(), "."));
+    if (next == 'p') path += std::to_string(getpid());
+    if (next == '%') path += '%';
+    const bool expanded = next == 'h' || next == 'p' || next == '%';
+    if (!expanded) path += pattern[i];
+    if (expanded) ++i;
+  }
+  return path;
 }
 
 }  // namespace
@@ -47,7 +68,31 @@ NcclLog::~NcclLog() {
     value ? setenv(name.c_str(), value->c_str(), /*overwrite=*/1) : unsetenv(name.c_str());
   }
   reread_settings();
+  pass_on();
   close(file_);
+}
+
+std::optional<std::string> NcclLog::before(const std::string& name) const {
+  for (const auto& [known, value] : before_) {
+    if (known == name) return value;
+  }
+  return std::nullopt;
+}
+
+void NcclLog::pass_on() const {
+  const std::string level = before("NCCL_DEBUG").value_or("");
+  if (strcasecmp(level.c_str(), "INFO") != 0 && strcasecmp(level.c_str(), "TRACE") != 0) return;
+  const std::string words = text();
+  const std::string pattern = before("NCCL_DEBUG_FILE").value_or("");
+  if (pattern.empty() || pattern == "/dev/stdout") {
+    std::fwrite(words.data(), 1, words.size(), stdout);
+    std::fflush(stdout);
+  } else if (pattern == "/dev/stderr") {
+    std::fwrite(words.data(), 1, words.size(), stderr);
+  } else {
+    // Help for the user's own search: a file that cannot be written is none of the run's troubles.
+    std::ofstream(expand(pattern) + ".start") << words;
+  }
 }
 
 std::string NcclLog::text() const {

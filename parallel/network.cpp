@@ -86,6 +86,8 @@ std::string join(const std::set<std::string>& words) {
   return joined;
 }
 
+const char* has(const std::set<std::string>& subjects) { return subjects.size() > 1 ? "have" : "has"; }
+
 }  // namespace
 
 NetworkChoice parse_network_choice(const std::string& flag, const std::string& word) {
@@ -118,15 +120,15 @@ NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& n
   }
   if (with.empty()) {
     throw_user_error(
-        "--network efa: {} has no EFA device; start instances with EFA interfaces and the EFA driver (fi_info -p efa "
+        "--network efa: {} {} no EFA device; start instances with EFA interfaces and the EFA driver (fi_info -p efa "
         "lists them), or give --network socket",
-        join(without));
+        join(without), has(without));
   }
   if (!without.empty()) {
     throw_user_error(
-        "{} has EFA and {} has not, so that NCCL would use TCP on all nodes: leave {} out (sbatch --exclude), attach "
+        "{} {} EFA and {} {} not, so that NCCL would use TCP on all nodes: leave {} out (sbatch --exclude), attach "
         "EFA interfaces there, or give --network socket",
-        join(with), join(without), join(without));
+        join(with), has(with), join(without), has(without), join(without));
   }
   return plan_efa(choice, own, environment, plugin_files);
 }

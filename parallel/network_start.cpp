@@ -17,11 +17,12 @@ namespace mpzero::parallel {
 namespace {
 
 // NCCL connects to its peers with the first collective, and only then says over what.
-void talk_once(MpiRuntime& mpi) {
-  NcclCommunicator communicator(mpi, NcclEngine::kKernels);
+std::unique_ptr<NcclCommunicator> start_and_talk(MpiRuntime& mpi) {
+  auto communicator = std::make_unique<NcclCommunicator>(mpi);
   const at::Tensor one = at::ones({1}, at::TensorOptions().dtype(at::kFloat).device(at::kCUDA));
-  communicator.all_reduce_sum(one)->wait();
+  communicator->all_reduce_sum(one)->wait();
   c10::cuda::device_synchronize();
+  return communicator;
 }
 
 std::string in_parentheses(const std::string& words) { return words.empty() ? words : fmt::format(" ({})", words); }
@@ -49,8 +50,9 @@ std::optional<std::string> explain_failure(const std::string& log, const Network
 
 }  // namespace
 
-std::vector<NetworkProof> prove_network(const NetworkPlan& plan, MpiRuntime& mpi, std::chrono::seconds patience) {
+ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, std::chrono::seconds patience) {
   const std::string host = look_at_network(process_environment).host;
+  ProvenNetwork network;
   NetworkProof own;
   {
     const NcclLog log;
@@ -63,7 +65,7 @@ std::vector<NetworkProof> prove_network(const NetworkPlan& plan, MpiRuntime& mpi
           in_parentheses(parse_network_failure(text)));
     });
     try {
-      talk_once(mpi);
+      network.communicator = start_and_talk(mpi);
     } catch (const Failure& error) {
       if (const auto sentence = explain_failure(log.text(), plan, host)) throw Failure(*sentence, error.scope());
       throw;
@@ -73,9 +75,10 @@ std::vector<NetworkProof> prove_network(const NetworkPlan& plan, MpiRuntime& mpi
   run_on_all_ranks(mpi, [&] {
     if (const std::string missing = missing_proof(plan, own, host); !missing.empty()) throw Failure(missing);
   });
-  std::vector<NetworkProof> proofs;
-  for (const std::string& text : mpi.all_gather(write_network_proof(own))) proofs.push_back(read_network_proof(text));
-  return proofs;
+  for (const std::string& text : mpi.all_gather(write_network_proof(own))) {
+    network.proofs.push_back(read_network_proof(text));
+  }
+  return network;
 }
 
 std::string describe_network(const std::vector<NetworkProof>& proofs) {

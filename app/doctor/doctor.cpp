@@ -130,12 +130,13 @@ std::vector<double> gather_clocks(const Hosts& hosts, parallel::MpiRuntime& mpi)
 std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) {
   const at::Device device = choose_device("auto", mpi);
   std::vector<Finding> findings;
+  parallel::ProvenNetwork network;  // lives on, so that what is measured runs over it too
   if (device.is_cuda()) {
     const parallel::NetworkPlan plan = parallel::choose_network(options.network, mpi);
     if (plan.several_nodes) {
-      const std::vector<parallel::NetworkProof> proofs = parallel::prove_network(plan, mpi);
-      const std::vector<std::string> warnings = parallel::network_warnings(plan, proofs);
-      const std::string line = parallel::describe_network(proofs);
+      network = parallel::prove_network(plan, mpi);
+      const std::vector<std::string> warnings = parallel::network_warnings(plan, network.proofs);
+      const std::string line = parallel::describe_network(network.proofs);
       findings.push_back(warnings.empty()
                              ? ok("nccl_network", line)
                              : warning("nccl_network", line, fmt::format("{}", fmt::join(warnings, "; "))));

@@ -28,7 +28,7 @@ NetworkPlan asking_for(NetworkPlan::Proof proof) { return {.several_nodes = true
 TEST_CASE("NCCL is asked what it runs over, strictly") {
   if (!use_rank_gpu()) return;
   setenv("NCCL_NET", "Socket", 1);
-  const std::vector<NetworkProof> proofs = prove_network(asking_for(NetworkPlan::Proof::kSocket), mpi());
+  const std::vector<NetworkProof> proofs = prove_network(asking_for(NetworkPlan::Proof::kSocket), mpi()).proofs;
   REQUIRE(proofs.size() == ranks());
   for (const NetworkProof& proof : proofs) {
     CHECK(proof.net == "Socket");
@@ -49,7 +49,7 @@ TEST_CASE("a network that is not there is one sentence") {
                     Catch::Contains("NCCL could not start EFA on ") && Catch::Contains("fi_info -p efa"));
   unsetenv("NCCL_NET");
   // The process can go on with another.
-  CHECK(prove_network(asking_for(NetworkPlan::Proof::kAnything), mpi()).size() == ranks());
+  CHECK(prove_network(asking_for(NetworkPlan::Proof::kAnything), mpi()).proofs.size() == ranks());
 }
 
 }  // namespace mpzero::parallel

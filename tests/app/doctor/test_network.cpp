@@ -1,6 +1,9 @@
 #include <nccl.h>
 
+#include <filesystem>
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <map>
 
 #include "app/options.hpp"
@@ -163,7 +166,7 @@ TEST_CASE("without EFA auto leaves NCCL its choice, efa is refused and socket is
   const NetworkPlan free = plan(NetworkChoice::kAuto, {kTcpA, kTcpB});
   CHECK(free.proof == Proof::kAnything);
   CHECK(free.settings.empty());
-  CHECK_THROWS_WITH(plan(NetworkChoice::kEfa, {kTcpA, kTcpB}), Catch::Contains("a, b has no EFA device"));
+  CHECK_THROWS_WITH(plan(NetworkChoice::kEfa, {kTcpA, kTcpB}), Catch::Contains("a, b have no EFA device"));
   const NetworkPlan socket = plan(NetworkChoice::kSocket, {kEfaA, kEfaB});
   CHECK(socket.proof == Proof::kSocket);
   CHECK(settings(socket) == std::map<std::string, std::string>{{"NCCL_NET", "Socket"}});
@@ -352,6 +355,21 @@ TEST_CASE("NCCL's words are caught, and the user's settings come back") {
   CHECK(process_environment("NCCL_DEBUG") == "WARN");
   CHECK_FALSE(process_environment("NCCL_DEBUG_FILE"));
   CHECK_FALSE(process_environment("NCCL_DEBUG_SUBSYS"));
+}
+
+TEST_CASE("who asked NCCL for its words gets those that were caught too") {
+  const std::string folder = "nccl_log_for_tests";
+  std::filesystem::create_directories(folder);
+  const std::string file = fmt::format("{}/100%.{}", folder, getpid());
+  {
+    const doctor::Setting level("NCCL_DEBUG", "info");
+    const doctor::Setting destination("NCCL_DEBUG_FILE", folder + "/100%%.%p");
+    const NcclLog log;
+    REQUIRE(ncclGetUniqueId(nullptr) == ncclInvalidArgument);  // which NCCL complains of each time
+  }
+  std::ifstream words(file + ".start");
+  CHECK_THAT(std::string(std::istreambuf_iterator<char>(words), {}), Catch::Contains("NCCL WARN"));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace mpzero::parallel
