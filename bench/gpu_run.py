@@ -24,18 +24,22 @@ BENCH = Path(__file__).resolve().parent
 
 
 def tests(visit: Visit) -> None:
-    for program in ("test_model_gpu", "test_timing_gpu", "test_memory_gpu"):
+    for program in ("test_model_gpu", "test_timing_gpu", "test_memory_gpu", "test_snapshot_gpu"):
         visit.test(program)
-    for ranks in (1, 2, 4):
-        visit.test("test_gpu_parallel", ranks=ranks)
-    if visit.wanted("golden"):
-        golden = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "gpus"]
-        os.environ["BUILD_DIR"] = str(visit.settings.build.resolve())
-        visit.run("golden", [*golden, str(REPOSITORY / "tests" / "e2e" / "test_golden.py")], 150)
-    if visit.wanted("memory_e2e"):
-        pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        os.environ["BUILD_DIR"] = str(visit.settings.build.resolve())
-        visit.run("memory_e2e", [*pytest, str(REPOSITORY / "tests" / "e2e" / "test_memory.py")], 200)
+    for program in ("test_gpu_parallel", "test_network_gpu", "test_network_plugin_gpu", "test_flight_recorder_gpu"):
+        for ranks in (1, 2, 4):
+            visit.test(program, ranks=ranks)
+    os.environ["BUILD_DIR"] = str(visit.settings.build.resolve())
+    for name, file, selection, limit in (
+        ("golden", "golden", "gpus", 150),
+        ("memory_e2e", "memory", "", 200),
+        ("failures_e2e", "failures", "gpu", 150),
+        ("network_e2e", "network", "", 120),
+        ("doctor_e2e", "doctor", "gpus", 60),
+    ):
+        if visit.wanted(name):
+            pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", selection]
+            visit.run(name, [*pytest, str(REPOSITORY / "tests" / "e2e" / f"test_{file}.py")], limit)
     if visit.wanted("host_adamw_alone"):
         visit.run("host_adamw_alone", [str(visit.settings.build / "bin" / "bench_host_adamw")], 60)
 

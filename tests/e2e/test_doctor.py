@@ -209,28 +209,6 @@ def test_the_gpus_of_this_machine(tmp_path: Path) -> None:
     assert bandwidth["status"] != "failure", bandwidth["message"]
 
 
-@pytest.mark.skipif(num_gpus() < 2, reason="fewer than two GPUs")
-def test_ranks_that_nccl_takes_for_two_nodes(tmp_path: Path) -> None:
-    """TCP is used and said; EFA is refused before NCCL starts."""
-    run_of_two = TinyRun(tmp_path, bf16=True, device="cuda", ranks=2)
-    program = ["mpirun", "--oversubscribe"]
-    for rank in range(2):
-        program += [":"] if rank > 0 else []
-        program += ["-n", "1", "env", f"NCCL_HOSTID=node{rank}", str(BUILD / "bin" / "mpzero"), "train"]
-        program += [*map(str, run_of_two.flags()), "--max_steps=2", "NETWORK"]
-
-    def train(network: str) -> subprocess.CompletedProcess[str]:
-        return run([f"--network={network}" if word == "NETWORK" else word for word in program])
-
-    for network in ["auto", "socket"]:
-        result = train(network)
-        assert "Network: Socket" in result.stdout, result.stdout + result.stderr
-        assert "NCCL runs over TCP" in result.stderr
-    result = train("efa")
-    assert result.returncode == 2
-    assert "has no EFA device" in result.stderr
-
-
 def test_bandwidth_is_not_measured_over_what_is_broken(tmp_path: Path) -> None:
     host = make_host(tmp_path / "a", "localhost")
     host.make_p4d()
