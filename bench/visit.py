@@ -170,7 +170,7 @@ class Visit:
 
         Only mpzero's own kernels are instrumented: cuBLAS's and cuDNN's would take hours, and are not ours to mend.
         """
-        label = f"{tool}_{program}"
+        label = f"{tool}_{program.removeprefix('test_')}"
         if not self.wanted(label) or self.gpus == 0:
             return
         checker = [
