@@ -53,6 +53,9 @@ choose_launcher() {
   MPZERO_SRUN=()
   MPZERO_MPIRUN=()
   if has_pmix; then
+    # On fewer nodes than its TreeWidth, Slurm (20.11 and later) lets each node pass an empty fence of PMIx without the others unless
+    # the fence is a ring, and a rank that gets a message while it is still in MPI_Init crashes.
+    export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}
     mapfile -t MPZERO_SRUN < <(hyperpod_arguments)
     if slurm_binds_cores; then MPZERO_SRUN+=(--cpu-bind=none); fi
     ((ranks <= cores)) || MPZERO_SRUN+=(--overcommit)

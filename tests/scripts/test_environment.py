@@ -71,6 +71,13 @@ def test_hyperpod_resumes_failed_nodes(checkout, tmp_path):
     assert checkout.shell("hyperpod_arguments", HYPERPOD_FOLDER=str(tmp_path / "none")).stdout == ""
 
 
+@pytest.mark.parametrize(("given", "fence"), [("", "ring"), ("tree", "tree")])
+def test_srun_waits_for_the_ranks_of_all_nodes(checkout, given, fence):
+    checkout.program(checkout.bin / "srun", "#!/bin/bash\n[[ $1 != --mpi=list ]] || echo pmix\nenv\n")
+    command = "choose_launcher 2 8 96; launch_ranks 0 true"
+    assert set_variables(checkout.shell(command, SLURM_PMIX_FENCE=given))["SLURM_PMIX_FENCE"] == fence
+
+
 @pytest.mark.parametrize(
     ("gpus", "cores", "nproc", "ranks"), [(8, 96, "", "8"), (0, 96, "", "2"), (0, 1, "", "1"), (8, 96, "4", "4")]
 )

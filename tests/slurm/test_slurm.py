@@ -76,6 +76,23 @@ def test_two_nodes_train_resume_by_themselves_and_stop_when_finished(run):
 
 
 @pytest.mark.usefixtures("built")
+def test_a_rank_that_is_late_in_mpi_init_is_waited_for(run):
+    if not shutil.which("mpicc"):
+        pytest.skip("mpicc is not installed")
+    library = run.folder / "late_fence.so"
+    source = Path(__file__).with_name("late_fence.c")
+    subprocess.run(["mpicc", "-shared", "-fPIC", "-pthread", "-o", library, source, "-ldl"], check=True)
+    program = run.folder / "build/bin/mpzero"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/bash\nLD_PRELOAD={library} exec {BUILD}/bin/mpzero "$@"\n')
+    program.chmod(0o755)
+    run.variables["BUILD_DIR"] = str(run.folder / "build")
+    job = run.submit(MAX_STEPS="1", MAX_RESTARTS="0")
+    assert (job.state, job.restarts) == ("COMPLETED", 0), job.text()
+    assert run.steps() == [1]
+
+
+@pytest.mark.usefixtures("built")
 def test_options_of_sbatch_override_those_in_the_script(run):
     job = run.submit("--nodes=1", "--job-name=mine", MAX_STEPS="1", NPROC="1")
     assert job.state == "COMPLETED", job.text()
