@@ -47,15 +47,17 @@ hyperpod_arguments() {
 
 has_pmix() { [[ $(srun --mpi=list 2>&1) == *pmix* ]]; }
 
-# choose_launcher NODES RANKS_PER_NODE CORES: fills MPZERO_SRUN or, where Slurm has no PMIx plugin, MPZERO_MPIRUN.
+# choose_launcher NODES RANKS_PER_NODE CORES GPUS: fills MPZERO_SRUN or, where Slurm has no PMIx plugin, MPZERO_MPIRUN. GPUS of each
+# node are asked of Slurm; 0 where it manages none.
 choose_launcher() {
-  local nodes=$1 ranks=$2 cores=$3
+  local nodes=$1 ranks=$2 cores=$3 gpus=$4
   MPZERO_SRUN=()
   MPZERO_MPIRUN=()
   if has_pmix; then
     mapfile -t MPZERO_SRUN < <(hyperpod_arguments)
     if slurm_binds_cores; then MPZERO_SRUN+=(--cpu-bind=none); fi
     ((ranks <= cores)) || MPZERO_SRUN+=(--overcommit)
+    ((gpus == 0)) || MPZERO_SRUN+=("--gpus-per-node=$gpus")
     # When mpzero ends on one rank it ends on all of them, so the others get a moment to do so by themselves: killed at once, they
     # would replace its exit status by that of the signal.
     MPZERO_SRUN+=(--mpi=pmix "--nodes=$nodes" "--ntasks=$((nodes * ranks))" "--ntasks-per-node=$ranks"
@@ -69,6 +71,21 @@ choose_launcher() {
   if env --block-signal=TERM true 2>/dev/null; then
     MPZERO_MPIRUN=(env --block-signal=TERM "${MPZERO_MPIRUN[@]}" --mca orte_launch_agent "env --block-signal=TERM orted")
   fi
+  # mpirun starts its daemons with an srun of its own, which takes its options from the environment. The ranks of the first node,
+  # which are no step, get what Slurm sets in one.
+  ((gpus == 0)) || MPZERO_MPIRUN=(env "SLURM_GPUS_PER_NODE=$gpus" "SLURM_GPUS_ON_NODE=$gpus" "${MPZERO_MPIRUN[@]}")
+}
+
+# require_cuda_on_all_nodes NODES: the folder that select_cuda has found on this node is there on the others, too.
+require_cuda_on_all_nodes() {
+  local without
+  [[ -n ${CUDA_VERSION:-} ]] && (($1 > 1)) || return 0
+  # Where Slurm cannot start this, it has said why, and what comes next fails for the same reason.
+  # shellcheck disable=SC2016 # expanded on the nodes
+  without=$(srun --mpi=none --nodes="$1" --ntasks="$1" --ntasks-per-node=1 --time=2 --quiet \
+    bash -c '[[ -d $CUDA_HOME ]] || printf "%s\n" "$SLURMD_NODENAME"' | sort | paste --serial --delimiters=,) || true
+  [[ -z $without ]] ||
+    die "CUDA_VERSION=$CUDA_VERSION asks for $CUDA_HOME, which does not exist on $without; install it there, leave these nodes out ('sbatch --exclude=$without'), or leave CUDA_VERSION unset."
 }
 
 # launch_ranks MINUTES COMMAND...: runs the command on all ranks and returns the highest exit status; MINUTES, where not 0, is the
