@@ -4,7 +4,8 @@
 #   ./train-singlenode.sh [HOST] [--] [FLAGS OF mpzero train]
 #
 # With GPUs: one rank for each of them. Without: two ranks on the CPU, a small Qwen3 and a text shipped with mpzero.
-# HOST runs all of this on that node of the Slurm cluster, through srun; the checkout must lie in a shared folder.
+# HOST runs all of this on that node of the Slurm cluster, through srun; the checkout must lie in a shared folder. SRUN_ARGS holds
+# further options of srun: SRUN_ARGS="--partition=gpu --gpus-per-node=4".
 # Ctrl-C, or SIGTERM, SIGHUP or SIGUSR1 to this script: the run saves and ends with status 75. A second Ctrl-C ends it at once.
 # Run again after an interruption, it resumes from the last checkpoint.
 set -euo pipefail

@@ -19,13 +19,17 @@ def require_installation(build: Path = BUILD) -> None:
         pytest.skip("the scripts did not install and build this checkout: run ./train-singlenode.sh --build-only")
 
 
-def without_pmix(run) -> str:
-    """A PATH whose srun has no PMIx plugin."""
-    wrapper = run.folder / "bin/srun"
+def path_with(run, program: str, first: str) -> str:
+    """A PATH whose `program` of Slurm's runs this piece of bash before it does what it should."""
+    wrapper = run.folder / "bin" / program
     wrapper.parent.mkdir()
-    wrapper.write_text('#!/bin/bash\n[[ $1 == --mpi=list ]] && { echo none; exit; }\nexec /usr/bin/srun "$@"\n')
+    wrapper.write_text(f'#!/bin/bash\n{first}\nexec /usr/bin/{program} "$@"\n')
     wrapper.chmod(0o755)
     return f"{wrapper.parent}:{run.cluster.environment()['PATH']}"
+
+
+def without_pmix(run) -> str:
+    return path_with(run, "srun", "[[ $1 == --mpi=list ]] && { echo none; exit; }")
 
 
 def test_a_cluster_whose_owner_is_killed_is_gone(cluster):
@@ -150,6 +154,16 @@ def test_ranks_get_the_environment_of_a_job_that_was_given_little_of_it(run, mpi
         variables["PATH"] = without_pmix(run)
     job = run.submit("--export=" + ",".join(f"{name}={value}" for name, value in variables.items()))
     assert job.state == "COMPLETED", job.text()
+    assert sorted(run.lines("train.ranks")) == ranks_of("0,1", 2)
+
+
+def test_a_controller_that_is_too_busy_to_answer_is_asked_again(run):
+    run.stand_in(LOOK_AROUND)
+    asked = run.folder / "asked"
+    busy = f"[[ -e {asked} ]] || {{ touch {asked}; echo 'slurm_load_jobs error: Socket timed out' >&2; exit 1; }}"
+    job = run.submit(TRAIN_DATA="/dev/null", PATH=path_with(run, "scontrol", busy))
+    assert job.state == "COMPLETED", job.text()
+    assert "Socket timed out" in job.text()
     assert sorted(run.lines("train.ranks")) == ranks_of("0,1", 2)
 
 
