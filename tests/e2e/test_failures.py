@@ -165,6 +165,43 @@ def test_a_rank_that_does_not_come_to_a_collective_is_named(tmp_path: Path, rank
     assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [rank]
 
 
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [("no_efa", "NCCL could not start EFA here"), ("other_network", 'NCCL runs over "Socket" instead of EFA')],
+)
+def test_a_network_that_does_not_start_on_one_rank_is_told_once(
+    tmp_path: Path, what: str, words: str, rank: int
+) -> None:
+    """Its peers fail too, or know of it: who is to blame is the rank whose network it is."""
+    status, errors = failing_rank(what, rank, tmp_path, stuck_after=600)
+    assert status == 1
+    (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
+    assert report.startswith(f"mpzero: error: rank {rank}: {words} (while the nodes were connected); "), errors
+    failure = json.loads((tmp_path / "failure.json").read_text())
+    assert (failure["ranks"], failure["hosts"]) == ([rank], [socket.gethostname()])
+
+
+def test_nodes_that_are_never_connected_blame_nobody(tmp_path: Path) -> None:
+    status, errors = failing_rank("unconnected", 0, tmp_path, stuck_after=1)
+    assert status == 1
+    (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
+    assert re.search(
+        r'the nodes have not been connected for \d+ s: NCCL has had no answer over "Libfabric"; the security group',
+        report,
+    ), report
+    failure = json.loads((tmp_path / "failure.json").read_text())
+    assert (failure["ranks"], failure["hosts"]) == ([], [])
+
+
+def test_a_rank_that_alone_is_not_connected_is_named(tmp_path: Path) -> None:
+    status, errors = failing_rank("alone", 1, tmp_path, stuck_after=1)
+    assert status == 1
+    (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
+    assert re.search(r"rank 1 on \S+ \(pid \d+\) has not been connected, while the others have, for \d+ s: ", report)
+    assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [1]
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_mistake_that_one_rank_meets_is_no_failure_of_the_others(tmp_path: Path, rank: int) -> None:
     """MPI asks the others to end with the signal that also asks a run to stop."""
