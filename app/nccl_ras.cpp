@@ -24,11 +24,11 @@ constexpr const char* kTimeout = "TIMEOUT 1";  // seconds
 constexpr const char* kQuestion = "VERBOSE STATUS";
 constexpr int kDefaultPort = 28028;
 
-constexpr milliseconds kPatience(3000);
+constexpr milliseconds kPatience(4000);
 // For a process that lives. All processes of a machine listen at one port (SO_REUSEPORT): a connection may reach one
 // that is stopped, and the next one another.
-constexpr milliseconds kGreetingLimit(300);
-constexpr int kAttempts = 6;
+constexpr milliseconds kGreetingLimit(200);
+constexpr int kAttempts = 10;
 constexpr milliseconds kTurn(100);
 constexpr int kMostLines = 60;
 

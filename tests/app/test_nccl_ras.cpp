@@ -2,8 +2,10 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,8 +39,11 @@ class RasService {
   std::string address(const std::string& host = "127.0.0.1") const {
     return host + ":" + std::to_string(listener_.port());
   }
-  // What clients have said, as it came. After the destructor's join in effect: read it once an answer is there.
-  std::vector<std::string> heard;
+  // What clients have said so far.
+  std::vector<std::string> heard() {
+    const std::lock_guard lock(mutex_);
+    return heard_;
+  }
 
  private:
   void serve() {
@@ -63,7 +68,10 @@ class RasService {
       const auto lines = client.receive();
       if (!lines) return;
       for (const std::string& line : *lines) {
-        heard.push_back(line);
+        {
+          const std::lock_guard lock(mutex_);
+          heard_.push_back(line);
+        }
         if (line.starts_with("CLIENT PROTOCOL ")) say(client, manners_.greeting);
         if (line.starts_with("TIMEOUT ")) say(client, "OK\n");
         if (line == "VERBOSE STATUS") {
@@ -84,6 +92,8 @@ class RasService {
 
   Manners manners_;
   Listener listener_;
+  std::mutex mutex_;
+  std::vector<std::string> heard_;
   std::atomic<bool> ends_{false};
   std::thread thread_;
 };
@@ -96,7 +106,7 @@ constexpr const char* kAnswer =
 TEST_CASE("NCCL's RAS is greeted, told how long it may take, and asked") {
   RasService service({});
   CHECK(nccl_ras_status(service.address()) == kAnswer);
-  CHECK(service.heard == std::vector<std::string>{"CLIENT PROTOCOL 2", "TIMEOUT 1", "VERBOSE STATUS"});
+  CHECK(service.heard() == std::vector<std::string>{"CLIENT PROTOCOL 2", "TIMEOUT 1", "VERBOSE STATUS"});
   CHECK(nccl_ras_status(service.address("localhost")) == kAnswer);
 }
 
