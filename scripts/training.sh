@@ -17,6 +17,20 @@ flag_value() {
   return 1
 }
 
+# drop_flag NAME: takes --NAME and its value out of the extra flags.
+drop_flag() {
+  local i
+  local -a kept=()
+  for ((i = 0; i < ${#MPZERO_EXTRA_FLAGS[@]}; ++i)); do
+    case ${MPZERO_EXTRA_FLAGS[i]} in
+      --"$1"=*) ;;
+      --"$1") i=$((i + 1)) ;;
+      *) kept+=("${MPZERO_EXTRA_FLAGS[i]}") ;;
+    esac
+  done
+  MPZERO_EXTRA_FLAGS=("${kept[@]}")
+}
+
 # Whether the user wants to train on the CPU, whatever GPUs there are.
 on_cpu() { [[ $(flag_value device) == cpu ]]; }
 
