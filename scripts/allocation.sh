@@ -71,7 +71,7 @@ slurm_gpus() {
   read -r fewest fewest_nodes < <(head -n 1 <<<"$given")
   read -r most most_nodes < <(tail -n 1 <<<"$given")
   if ((${most:-0} == 0)); then
-    installed=$(sinfo --noheader --nodes="$SLURM_JOB_NODELIST" --format=%G | sort -u | paste --serial --delimiters=,)
+    installed=$(ask_slurm sinfo --noheader --nodes="$SLURM_JOB_NODELIST" --format=%G | sort -u | paste --serial --delimiters=,)
     (($(gpus_in "$installed") == 0)) ||
       die "Slurm has given this job none of the GPUs of its nodes ($SLURM_JOB_NODELIST, $installed); submit it with --gpus-per-node or --exclusive, or give --device cpu to train without them."
     echo 0
