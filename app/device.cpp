@@ -4,14 +4,24 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <cuda_runtime_api.h>
+#include <fmt/ranges.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <thread>
+#include <vector>
 
+#include "app/device_choice.hpp"
+#include "app/liveness/rank_identity.hpp"
 #include "base/error.hpp"
+#include "parallel/environment.hpp"
+#include "parallel/gpu_address.hpp"
 
 namespace mpzero {
 namespace {
@@ -29,26 +39,47 @@ int64_t peak_resident_bytes() {
   return 0;
 }
 
+NoGpu look_for_gpus(const std::string& host) {
+  int count = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  return {.host = host,
+          .cuda_says = result == cudaSuccess ? "no device" : cudaGetErrorString(result),
+          .driver_is_there = std::filesystem::exists("/proc/driver/nvidia/version")};
+}
+
+// The first host's for which there is one.
+std::string warning_of_cpu(const std::string& host, ProcessGroup& group) {
+  for (const std::string& warning :
+       group.all_gather(cpu_instead_of_gpus(gpus_from_slurm(parallel::process_environment), host))) {
+    if (!warning.empty()) return warning;
+  }
+  return "";
+}
+
 }  // namespace
 
-at::Device choose_device(const std::string& requested, parallel::MpiRuntime& mpi) {
-  if (requested == "cpu") return at::kCPU;
-  const c10::DeviceIndex gpus = c10::cuda::device_count();
-  if (requested == "auto") {
-    const std::vector<std::string> counts = mpi.all_gather(std::to_string(gpus));
-    if (std::all_of(counts.begin(), counts.end(), [](const std::string& count) { return count == "0"; }))
-      return at::kCPU;
+DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& mpi) {
+  if (requested == "cpu") return {at::kCPU, ""};
+  const std::vector<std::string> gpus = parallel::visible_gpus();
+  const std::string host = this_process(mpi.rank(), 0).host;
+  const std::vector<std::string> counts = mpi.all_gather(std::to_string(gpus.size()));
+  const bool any = std::any_of(counts.begin(), counts.end(), [](const std::string& count) { return count != "0"; });
+  if (requested == "auto" && !any) return {at::kCPU, warning_of_cpu(host, mpi)};
+  GpuViews views;
+  for (const std::string& list : mpi.this_machine()->all_gather(fmt::format("{}", fmt::join(gpus, " ")))) {
+    std::istringstream words(list);
+    views.emplace_back(std::istream_iterator<std::string>(words), std::istream_iterator<std::string>());
   }
+  int index = 0;
   run_on_all_ranks(mpi, [&] {
-    if (gpus < mpi.local_size()) {
-      throw_user_error(
-          "{} ranks run on a machine where {} GPUs are visible: start one rank a GPU, or give --device cpu",
-          mpi.local_size(), gpus);
-    }
+    if (gpus.empty()) throw UserError(why_no_gpu(look_for_gpus(host), parallel::process_environment));
+    // The rank that sees none tells.
+    if (std::any_of(views.begin(), views.end(), [](const auto& view) { return view.empty(); })) return;
+    index = choose_gpu(views, mpi.local_rank(), host);
   });
-  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(mpi.local_rank()));
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
   c10::cuda::set_device(device.index());
-  return device;
+  return {device, ""};
 }
 
 void share_cores(const parallel::MpiRuntime& mpi) {

@@ -9,10 +9,16 @@
 
 namespace mpzero {
 
-// The device this rank trains on, made current: its GPU by local rank, or the CPU. `requested`: "auto" (GPUs where
-// every machine has one for each of its ranks, the CPU where no machine has any), "cuda" or "cpu". Collective; throws
-// UserError on all ranks.
-at::Device choose_device(const std::string& requested, parallel::MpiRuntime& mpi);
+// What a rank trains on.
+struct DeviceChoice {
+  at::Device device;
+  std::string warning;  // for the user, the same on all ranks; empty: nothing is odd
+};
+
+// The device this rank trains on, made current: one of the GPUs that CUDA shows to it, another for each rank of a
+// machine (choose_gpu()), or the CPU. `requested`: "auto" (GPUs, unless no rank sees any), "cuda" or "cpu". Collective;
+// throws UserError on all ranks.
+DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& mpi);
 
 // Gives this rank's ATen threads their share of the cores that it may use, unless OMP_NUM_THREADS says how many.
 void share_cores(const parallel::MpiRuntime& mpi);

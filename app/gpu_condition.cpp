@@ -2,14 +2,12 @@
 
 #include <fmt/ranges.h>
 
-#include <charconv>
 #include <cstdint>
-#include <cstdlib>
 #include <optional>
-#include <vector>
 
 #include "app/doctor/nvml.hpp"
 #include "app/doctor/system.hpp"
+#include "parallel/gpu_address.hpp"
 
 namespace mpzero {
 namespace {
@@ -27,33 +25,25 @@ constexpr Reason kReasons[] = {{0x02, "Applications Clocks Setting"},
                                {0x40, "HW Thermal Slowdown"},
                                {0x80, "HW Power Brake Slowdown"}};
 
-// The management library counts all GPUs, CUDA those that CUDA_VISIBLE_DEVICES names.
-std::optional<size_t> index_on_machine(at::Device device) {
-  auto wanted = static_cast<size_t>(static_cast<unsigned char>(device.index()));
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (visible == nullptr) return wanted;
-  const std::string list = visible;
-  size_t begin = 0;
-  for (; wanted > 0; --wanted) {
-    begin = list.find(',', begin);
-    if (begin == std::string::npos) return std::nullopt;
-    ++begin;
+// The management library counts all GPUs, CUDA those that CUDA_VISIBLE_DEVICES names: only a GPU's place on the bus
+// means the same to both.
+std::optional<size_t> find(const std::vector<doctor::GpuState>& gpus, const std::string& pci_address) {
+  for (size_t index = 0; index < gpus.size(); ++index) {
+    if (parallel::same_gpu(gpus[index].pci_address, pci_address)) return index;
   }
-  size_t index = 0;
-  const char* end = list.data() + list.size();
-  const auto [rest, error] = std::from_chars(list.data() + begin, end, index);
-  // Names such as GPU-8932f937 or MIG-… stand for no place.
-  if (error != std::errc() || (rest != end && *rest != ',')) return std::nullopt;
-  return index;
+  return std::nullopt;
 }
 
 }  // namespace
 
 std::string gpu_condition(at::Device device) {
-  if (!device.is_cuda()) return "";
-  const std::optional<size_t> index = index_on_machine(device);
-  const doctor::GpuSurvey survey = doctor::survey_gpus(doctor::System{}.nvml);
-  if (!index || *index >= survey.gpus.size()) return "";
+  return device.is_cuda() ? gpu_condition(parallel::gpu_address(device.index()), doctor::System{}.nvml) : "";
+}
+
+std::string gpu_condition(const std::string& pci_address, const std::vector<std::string>& libraries) {
+  const doctor::GpuSurvey survey = doctor::survey_gpus(libraries);
+  const std::optional<size_t> index = find(survey.gpus, pci_address);
+  if (!index) return "";
   const doctor::GpuState& gpu = survey.gpus[*index];
   std::vector<std::string> words;
   if (gpu.sm_clock && gpu.max_sm_clock) words.push_back(fmt::format("{} of {} MHz", *gpu.sm_clock, *gpu.max_sm_clock));

@@ -1,6 +1,5 @@
 #include "app/host_threads.hpp"
 
-#include <cuda_runtime_api.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
@@ -11,16 +10,10 @@
 
 #include "app/host_limits.hpp"
 #include "parallel/core_share.hpp"
+#include "parallel/gpu_address.hpp"
 
 namespace mpzero {
 namespace {
-
-// The PCI address of the GPU that the rank `local_rank` of this machine trains on.
-std::string pci_address(int local_rank) {
-  std::array<char, 32> address{};
-  if (cudaDeviceGetPCIBusId(address.data(), static_cast<int>(address.size()), local_rank) != cudaSuccess) return "";
-  return address.data();
-}
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -40,10 +33,12 @@ bool ranks_are_bound(const std::vector<int>& cores, parallel::MpiRuntime& mpi) {
   return bound;
 }
 
-std::vector<int> share_of_cores(const parallel::CpuTopology& machine, parallel::MpiRuntime& mpi) {
+std::vector<int> share_of_cores(const parallel::CpuTopology& machine, at::Device device, parallel::MpiRuntime& mpi) {
   if (ranks_are_bound(machine.cores(), mpi)) return machine.cores();
   std::vector<std::vector<int>> near;
-  for (int rank = 0; rank < mpi.local_size(); ++rank) near.push_back(machine.cores_near(pci_address(rank)));
+  for (const std::string& gpu : mpi.this_machine()->all_gather(parallel::gpu_address(device.index()))) {
+    near.push_back(machine.cores_near(gpu));
+  }
   return parallel::divide_cores(machine.cores(), near)[static_cast<size_t>(mpi.local_rank())];
 }
 
@@ -66,7 +61,7 @@ parallel::HostUpdateOptions host_update_options(at::Device device, parallel::Mpi
   if (device.is_cpu()) return {};
   parallel::HostUpdateOptions options;
   const auto machine = parallel::CpuTopology::of_this_machine();
-  options.cores = machine.hardware_threads(parallel::cores_for_updates(share_of_cores(machine, mpi)));
+  options.cores = machine.hardware_threads(parallel::cores_for_updates(share_of_cores(machine, device, mpi)));
   options.threads = std::max(1, static_cast<int>(options.cores.size()));
   if (const int allowed = allowed_cores(); allowed > 0) {
     options.threads = std::clamp(allowed / mpi.local_size(), 1, options.threads);
@@ -88,7 +83,7 @@ std::vector<int> cores_beside_updates(at::Device device, parallel::MpiRuntime& m
   if (device.is_cpu()) return {};
   const std::vector<int> updates = host_update_options(device, mpi).cores;
   const auto machine = parallel::CpuTopology::of_this_machine();
-  const std::vector<int> share = machine.hardware_threads(share_of_cores(machine, mpi));
+  const std::vector<int> share = machine.hardware_threads(share_of_cores(machine, device, mpi));
   return updates.empty() ? updates : parallel::left_over(share, updates);
 }
 

@@ -29,8 +29,8 @@ class Liveness {
  public:
   struct Options {
     std::filesystem::path checkpoint_dir;
-    // Seconds; three times as long for setting up, the first step, and checkpoints. 0: for ever, and silence says
-    // nothing.
+    // Seconds; three times as long for setting up, the first step, and checkpoints, but not for connecting the nodes.
+    // 0: for ever, and silence says nothing.
     double stuck_after = 0;
     at::Device device = at::kCPU;
   };
@@ -63,7 +63,12 @@ class Liveness {
 
   // This rank has met an error alone: the report gives its words and all ranks end. Returns only where the ranks do not
   // watch each other.
-  void failed(const std::string& error);
+  // `culprits`: the ranks that are known to be the cause; where all ranks have learnt of the same error, each may say
+  // so.
+  void failed(const std::string& error, const std::vector<int>& culprits = {});
+  // What this rank does takes too long, in its own words, for the report of it that the ranks' standing still brings
+  // about. False where the ranks do not watch each other, so that none will come.
+  bool overdue(const std::string& words);
 
  private:
   class Thread;

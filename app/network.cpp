@@ -9,11 +9,11 @@
 #include "parallel/local_communicator.hpp"
 #include "parallel/mpi_communicator.hpp"
 #include "parallel/nccl_communicator.hpp"
-#include "parallel/network_start.hpp"
 
 namespace mpzero {
 
-Network::Network(const std::string& requested, const at::Device& device, parallel::MpiRuntime& mpi)
+Network::Network(const std::string& requested, const at::Device& device, parallel::MpiRuntime& mpi,
+                 const parallel::StartPatience& patience)
     : mpi_(mpi), device_(device) {
   const parallel::NetworkChoice choice = parallel::parse_network_choice("network", requested);
   if (device.is_cpu()) {
@@ -23,7 +23,7 @@ Network::Network(const std::string& requested, const at::Device& device, paralle
   }
   const parallel::NetworkPlan plan = parallel::choose_network(choice, mpi);
   if (!plan.several_nodes) return;
-  parallel::ProvenNetwork network = parallel::prove_network(plan, mpi);
+  parallel::ProvenNetwork network = parallel::prove_network(plan, mpi, patience);
   proven_ = std::move(network.communicator);
   if (mpi.rank() != 0) return;
   fmt::print("{}\n", parallel::describe_network(network.proofs));

@@ -7,6 +7,7 @@
 
 #include "parallel/communicator.hpp"
 #include "parallel/mpi_runtime.hpp"
+#include "parallel/network_start.hpp"
 
 namespace mpzero {
 
@@ -16,8 +17,10 @@ class Network {
   // Chooses the network between nodes before NCCL starts, proves on every rank that NCCL runs over it, and lets rank 0
   // say in one line what it is; a run on the CPU or on one node has nothing to choose. `requested`: "auto", "efa" or
   // "socket". Collective; the device is current, and `mpi` outlives the network. Throws UserError or Failure, one
-  // sentence, where the network asked for cannot be had: with "auto" that is EFA wherever the nodes have EFA devices.
-  Network(const std::string& requested, const at::Device& device, parallel::MpiRuntime& mpi);
+  // sentence, where the network asked for cannot be had: with "auto" that is EFA wherever the nodes have EFA devices;
+  // parallel::NetworkFailure where some ranks are known to be the cause.
+  Network(const std::string& requested, const at::Device& device, parallel::MpiRuntime& mpi,
+          const parallel::StartPatience& patience);
 
   // Over all ranks; between nodes the first is the one that the proof is of. Collective.
   std::unique_ptr<parallel::Communicator> open_communicator();

@@ -1,5 +1,7 @@
 #include "app/stragglers.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -36,6 +38,14 @@ bool late(double seconds, double median) { return seconds > median * kLateFactor
 double share_beyond(double seconds, double median) { return seconds > 0 ? (seconds - median) / seconds : 0; }
 
 }  // namespace
+
+std::string describe(const Straggler& straggler, const std::string& host, const std::string& gpu) {
+  return fmt::format(
+      "rank {} on {} is steadily late: it needs {:.1f} ms a step for its own part, the others {:.1f} ms, and was later "
+      "in {} of the last {} steps; the others wait for it{}",
+      straggler.rank, host, straggler.seconds * 1e3, straggler.median_seconds * 1e3, straggler.steps, straggler.of,
+      gpu.empty() ? "." : " (" + gpu + ").");
+}
 
 std::optional<SlowestRank> Stragglers::add(std::span<const double> seconds) {
   const bool measured = std::all_of(seconds.begin(), seconds.end(), [](double one) { return one > 0; });

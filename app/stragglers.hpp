@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace mpzero {
@@ -22,6 +23,9 @@ struct Straggler {
   double seconds = 0;         // its own time in a step, on average
   double median_seconds = 0;  // the others'
 };
+
+// The warning that names it. `gpu`: gpu_condition() of its GPU; empty: not known.
+std::string describe(const Straggler& straggler, const std::string& host, const std::string& gpu);
 
 // Compares the ranks' own times: what they compute, load and update, without the time that they wait for each other.
 // Every rank that is given the same times comes to the same result.

@@ -1,32 +1,28 @@
 #include "app/train.hpp"
 
 #include <ATen/Context.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <new>
-#include <string_view>
+#include <optional>
 
 #include "app/device.hpp"
+#include "app/gpu_memory.hpp"
 #include "app/liveness.hpp"
 #include "app/network.hpp"
 #include "app/run_memory.hpp"
 #include "app/run_setup.hpp"
 #include "app/stop_request.hpp"
 #include "app/trainer.hpp"
+#include "app/watched_run.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
 
 namespace {
-
-// Of the GPU, or of the host, for which torch has no class of its own: a user's mistake, as main() explains.
-bool is_out_of_memory(const c10::Error& error) {
-  return is_out_of_gpu_memory(error) ||
-         std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos;
-}
 
 TrainingEnd run_trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at::Device device,
                         RunControl& control) {
@@ -43,13 +39,23 @@ TrainingEnd run_trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup se
   }
 }
 
+// How long the nodes may take to be connected, and who is told.
+parallel::StartPatience start_patience(double stuck_after, Liveness& liveness) {
+  return {.limit = std::chrono::milliseconds(std::llround(stuck_after * 1e3)),
+          .overdue = [&liveness](const std::string& words) {
+            if (!liveness.overdue(words)) parallel::end_unconnected(words);
+          }};
+}
+
 }  // namespace
 
 int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) {
   RunSetup setup;
   run_on_all_ranks(mpi, [&] { setup = set_up_run(arguments, mpi.world_size()); });
   configure_gpu_allocator();
-  const at::Device device = choose_device(setup.config.device, mpi);
+  const DeviceChoice choice = choose_device(setup.config.device, mpi);
+  const at::Device device = choice.device;
+  if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);
   share_cores(mpi);
   at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
   // Nothing here reads memory that it has not written, so that filling all of it would only cost time.
@@ -62,7 +68,6 @@ int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) 
                config.zero.stage, config.dtype);
     std::fflush(stdout);
   }
-  Network network(setup.config.network, device, mpi);
   const StopRequest stop;
   Liveness liveness(
       mpi, stop,
@@ -71,22 +76,14 @@ int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) 
     fmt::print(stderr, "mpzero: warning: {}\n", liveness.warning());
   }
   RunControl control{.stop = stop, .liveness = liveness};
-  // What one rank alone met is told by the one report; a user's mistake needs none.
-  try {
-    const TrainingEnd end = run_trainer(mpi, network, std::move(setup), device, control);
+  std::optional<Network> network;  // goes only once what breaks the run has been told
+  return run_watched(liveness, [&] {
+    liveness.enter(RunPhase::kNetwork, /*step=*/0);
+    network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, liveness));
+    liveness.enter(RunPhase::kSetUp, /*step=*/0);
+    const TrainingEnd end = run_trainer(mpi, *network, std::move(setup), device, control);
     return end == TrainingEnd::kStopped ? kStoppedExitCode : EXIT_SUCCESS;
-  } catch (const Error& error) {
-    if (error.scope() == ErrorScope::kThisRank && error.exit_code() == kFailureExitCode) liveness.failed(error.what());
-    throw;
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const c10::Error& error) {
-    if (!is_out_of_memory(error)) liveness.failed(error.what_without_backtrace());
-    throw;
-  } catch (const std::exception& error) {
-    liveness.failed(error.what());
-    throw;
-  }
+  });
 }
 
 }  // namespace mpzero

@@ -183,11 +183,7 @@ void Trainer::name_straggler() {
   const std::string words = mpi_.all_gather(mine)[static_cast<size_t>(late->rank)];
   const std::string host = words.substr(0, words.find('\n'));
   const std::string gpu = words.substr(words.find('\n') + 1);
-  log_.warn(fmt::format(
-      "rank {} on {} is steadily late: it needs {:.1f} ms a step for its own part, the others {:.1f} ms, and was later "
-      "in {} of the last {} steps; the others wait for it{}",
-      late->rank, host, late->seconds * 1e3, late->median_seconds * 1e3, late->steps, late->of,
-      gpu.empty() ? "." : " (" + gpu + ")."));
+  log_.warn(describe(*late, host, gpu));
 }
 
 void Trainer::start() {

@@ -249,8 +249,10 @@ FlagGroup loop_flags() {
            "limit): a checkpoint that would take longer is not begun; 0: not known, every stop saves (default: 0)",
            real(&CommandLine::grace_period, 0.0)},
           {"stuck_after", "SECONDS",
-           "a run in which nothing moves on for so long, three times as long while it is set up, in its first step "
-           "and in checkpoints, ends with a report of the rank that holds it up; 0: never (default: 600)",
+           "a run in which nothing moves on for so long ends with a report of the rank that holds it up; so does one "
+           "whose "
+           "nodes cannot be connected in this time. Three times as long while it is set up, in its first step and in "
+           "checkpoints; 0: never (default: 600)",
            real(&CommandLine::stuck_after, 0.0)},
           {"profile_steps", "FIRST-LAST", "take a trace of these steps, for https://ui.perfetto.dev (default: none)",
            step_range(&CommandLine::profile_steps)},

@@ -13,6 +13,10 @@ namespace mpzero::parallel {
 // the other ranks. Cleaning up would wait for what hangs.
 void end_process(const std::string& sentence);
 
+// Runs `work` on a thread of its own and goes on after `limit` even if that still stands; `work` keeps what it needs.
+// Whether it was done.
+bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work);
+
 // Ends the process where the work that goes on while this lives takes longer than `patience`: for calls into the
 // network or a file system that have no limit of their own.
 class Deadline {

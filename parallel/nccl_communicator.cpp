@@ -6,9 +6,11 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <exception>
 
 #include "base/error.hpp"
+#include "parallel/gpu_address.hpp"
 #include "parallel/slice_sum.hpp"
 
 // Throws Failure naming the NCCL call, the rank and NCCL's last words; an out-of-memory error where that is the cause.
@@ -73,17 +75,35 @@ ncclDataType_t nccl_type(const at::Tensor& tensor) {
   }
 }
 
-// Whether copy engines reach from each rank's GPU to each other's: all ranks on this machine, and their GPUs peers.
-bool all_peers(const MpiRuntime& mpi) {
-  if (mpi.local_size() != mpi.world_size()) return false;
-  for (int from = 0; from < mpi.local_size(); ++from) {
-    for (int to = 0; to < mpi.local_size(); ++to) {
-      int reaches = 1;
-      if (from != to && cudaDeviceCanAccessPeer(&reaches, from, to) != cudaSuccess) reaches = 0;
-      if (reaches == 0) return false;
+// Whether copy engines reach from this rank's GPU to those at the other addresses. A GPU that this process does not
+// see, as where Slurm shows each rank its own alone, cannot be asked for by CUDA, although NCCL itself may reach it.
+bool reaches_all(const std::vector<std::string>& addresses, int own) {
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  for (size_t rank = 0; rank < addresses.size(); ++rank) {
+    if (static_cast<int>(rank) == own) continue;
+    int peer = 0;
+    int reaches = 0;
+    if (cudaDeviceGetByPCIBusId(&peer, addresses[rank].c_str()) != cudaSuccess ||
+        cudaDeviceCanAccessPeer(&reaches, device, peer) != cudaSuccess) {
+      // Not for the next call to find.
+      cudaGetLastError();
+      return false;
     }
+    if (reaches == 0) return false;
   }
   return true;
+}
+
+// Whether copy engines reach from each rank's GPU to each other's: all ranks on this machine, and their GPUs peers. The
+// same on all ranks, which would wait for each other in different collectives otherwise. Collective.
+bool all_peers(MpiRuntime& mpi) {
+  if (mpi.local_size() != mpi.world_size()) return false;
+  int device = 0;
+  const bool known = cudaGetDevice(&device) == cudaSuccess;
+  const std::vector<std::string> addresses = mpi.all_gather(known ? gpu_address(device) : std::string());
+  const std::vector<std::string> answers = mpi.all_gather(reaches_all(addresses, mpi.rank()) ? "yes" : "no");
+  return std::all_of(answers.begin(), answers.end(), [](const std::string& answer) { return answer == "yes"; });
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace mpzero::parallel {
 // What NCCL and its plugin say of their networks while this lives, instead of what the user's NCCL_DEBUG asks for; the
 // user's settings hold again afterwards. Who asked for NCCL_DEBUG=INFO or TRACE gets the words then: on stdout, or
 // beside the NCCL_DEBUG_FILE, which NCCL itself begins anew, in a file of the same name and ".start". One at a time, on
-// a thread that no other thread's getenv() races with.
+// a thread that no other thread's getenv() races with: what watches over the run has read the environment by then.
 class NcclLog {
  public:
   // Throws Failure where the kernel gives no memory for it.

@@ -50,31 +50,38 @@ std::optional<std::string> explain_failure(const std::string& log, const Network
 
 }  // namespace
 
-ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, std::chrono::seconds patience) {
+void end_unconnected(const std::string& words) { end_process(fmt::format("{}: {}", words, kUnconnectedRemedy)); }
+
+ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const StartPatience& patience) {
   const std::string host = look_at_network(process_environment).host;
   ProvenNetwork network;
   NetworkProof own;
   {
     const NcclLog log;
-    const Deadline deadline(patience, [&] {
+    std::optional<Deadline> deadline;
+    const auto words = [&] {
       const std::string text = log.text();
-      return fmt::format(
-          "rank {}: NCCL on {} has had no answer over \"{}\" for {} s{}: the security group must allow all traffic to "
-          "and from itself, and every node must reach every other; `mpzero doctor` looks at each part",
-          mpi.rank(), host, parse_network_proof(text).net, patience.count(),
-          in_parentheses(parse_network_failure(text)));
-    });
+      return fmt::format("NCCL on {} has had no answer over \"{}\"{}", host, parse_network_proof(text).net,
+                         in_parentheses(parse_network_failure(text)));
+    };
+    if (patience.limit.count() > 0) deadline.emplace(patience.limit, words, patience.overdue);
     try {
       network.communicator = start_and_talk(mpi);
     } catch (const Failure& error) {
-      if (const auto sentence = explain_failure(log.text(), plan, host)) throw Failure(*sentence, error.scope());
+      const auto sentence = explain_failure(log.text(), plan, host);
+      if (sentence) throw NetworkFailure(*sentence, error.scope(), {mpi.rank()});
       throw;
     }
     own = parse_network_proof(log.text());
   }
-  run_on_all_ranks(mpi, [&] {
-    if (const std::string missing = missing_proof(plan, own, host); !missing.empty()) throw Failure(missing);
-  });
+  const std::vector<std::string> missing = mpi.all_gather(missing_proof(plan, own, host));
+  std::vector<int> without;
+  for (size_t rank = 0; rank < missing.size(); ++rank) {
+    if (!missing[rank].empty()) without.push_back(static_cast<int>(rank));
+  }
+  if (!without.empty()) {
+    throw NetworkFailure(missing[static_cast<size_t>(without.front())], ErrorScope::kAllRanks, without);
+  }
   for (const std::string& text : mpi.all_gather(write_network_proof(own))) {
     network.proofs.push_back(read_network_proof(text));
   }

@@ -1,16 +1,47 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/error.hpp"
 #include "parallel/mpi_runtime.hpp"
 #include "parallel/nccl_communicator.hpp"
 #include "parallel/network.hpp"
 #include "parallel/network_proof.hpp"
 
 namespace mpzero::parallel {
+
+// NCCL does not run as the plan asks for; `culprits` are the ranks on whose hosts it does not.
+class NetworkFailure final : public Error {
+ public:
+  NetworkFailure(const std::string& message, ErrorScope scope, std::vector<int> culprits)
+      : Error(message, scope), culprits_(std::move(culprits)) {}
+  int exit_code() const override { return kFailureExitCode; }
+  const std::vector<int>& culprits() const { return culprits_; }
+
+ private:
+  std::vector<int> culprits_;
+};
+
+// What to do where nothing arrives, without a full stop.
+inline constexpr const char* kUnconnectedRemedy =
+    "the security group must allow all traffic to and from itself, and every node must reach every other; `mpzero "
+    "doctor` looks at each part";
+
+// Ends the process with one sentence, which begins with `words` and goes on with the remedy.
+void end_unconnected(const std::string& words);
+
+// How long NCCL may take to connect the nodes.
+struct StartPatience {
+  std::chrono::milliseconds limit = std::chrono::minutes(4);  // 0: for ever
+  // Is told what NCCL has come to once that is over: "NCCL on node7 has had no answer over "Libfabric"". On a thread of
+  // its own.
+  std::function<void(const std::string& words)> overdue = end_unconnected;
+};
 
 struct ProvenNetwork {
   std::vector<NetworkProof> proofs;  // by rank
@@ -21,12 +52,11 @@ struct ProvenNetwork {
 };
 
 // Starts NCCL over all ranks, sends a few bytes between them, and returns what each rank's NCCL said of its network.
-// The current CUDA device is the rank's. Collective. Throws Failure on all ranks, one sentence, where
-// NCCL runs over another network than `plan` asks for; on the rank that met it where NCCL does not start at all. Ends
-// the process with one sentence where nothing arrives within `patience`, which is what a security group that lets
-// nothing through looks like.
-ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi,
-                            std::chrono::seconds patience = std::chrono::minutes(4));
+// The current CUDA device is the rank's. Collective. Throws NetworkFailure on all ranks, one sentence, where NCCL runs
+// over another network than `plan` asks for on one of them; on the rank that met it where NCCL does not start for lack
+// of its network; Failure there where it does not for another reason. Nothing arrives at all within `patience`
+// where a security group lets nothing through.
+ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const StartPatience& patience = {});
 
 // For the log: "Network: Libfabric (aws-ofi-nccl 1.16.2), provider efa, 32 devices, GPUDirect RDMA on all 16 ranks".
 std::string describe_network(const std::vector<NetworkProof>& proofs);

@@ -3,8 +3,9 @@
     reports.py failure FILE JOB RESTART   of <checkpoint_dir>/failure.json: the host names, then its sentence
     reports.py doctor FILE                a line for each host that is to blame for a failure: its name, what was found
 
-Tabs are between the fields. A report that is missing, or that another run of the job wrote, prints nothing. Standard
-library only: it runs with any Python 3.
+A doctor that hangs writes no FILE, but each host on which it hung leaves FILE.HOST.hung, which has the same form. Tabs
+are between the fields. A report that is missing, or that another run of the job wrote, prints nothing. Standard library
+only: it runs with any Python 3.
 """
 
 import json
@@ -35,13 +36,25 @@ def doctor(report: dict) -> list[str]:
     return lines
 
 
-def main(arguments: list[str]) -> int:
-    kind, path = arguments[0], Path(arguments[1])
+def read(path: Path) -> dict:
     try:
         report = json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError):
-        return 0
-    lines = failure(report, *arguments[2:4]) if kind == "failure" else doctor(report)
+    except (OSError, ValueError):
+        return {}
+    return report if isinstance(report, dict) else {}
+
+
+def read_doctor(path: Path) -> dict:
+    report = read(path)
+    if report or not path.parent.is_dir():
+        return report
+    names = (name for name in path.parent.iterdir() if name.name.startswith(path.name) and name.suffix == ".hung")
+    return {"hosts": [host for name in sorted(names) for host in read(name).get("hosts", [])]}
+
+
+def main(arguments: list[str]) -> int:
+    kind, path = arguments[0], Path(arguments[1])
+    lines = failure(read(path), *arguments[2:4]) if kind == "failure" else doctor(read_doctor(path))
     sys.stdout.writelines(line + "\n" for line in lines)
     return 0
 

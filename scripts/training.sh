@@ -17,6 +17,23 @@ flag_value() {
   return 1
 }
 
+# drop_flag NAME: takes --NAME and its value out of the extra flags.
+drop_flag() {
+  local i
+  local -a kept=()
+  for ((i = 0; i < ${#MPZERO_EXTRA_FLAGS[@]}; ++i)); do
+    case ${MPZERO_EXTRA_FLAGS[i]} in
+      --"$1"=*) ;;
+      --"$1") i=$((i + 1)) ;;
+      *) kept+=("${MPZERO_EXTRA_FLAGS[i]}") ;;
+    esac
+  done
+  MPZERO_EXTRA_FLAGS=("${kept[@]}")
+}
+
+# Whether the user wants to train on the CPU, whatever GPUs there are.
+on_cpu() { [[ $(flag_value device) == cpu ]]; }
+
 # setting VARIABLE FLAG DEFAULT: gives the variable the flag's value, else keeps the one it has, else sets the default.
 setting() {
   local value
@@ -74,6 +91,8 @@ choose_settings() {
     setting CHECKPOINT_DIR checkpoint_dir checkpoints
   fi
   setting METRICS_FILE metrics_file "$CHECKPOINT_DIR/metrics.jsonl"
+  # mpzero would train on the CPU where no GPU answers; with GPUs that are there to be used, this is an error.
+  MPZERO_DEVICE=$( ((gpus == 0)) || echo cuda)
   [[ -f $DS_CONFIG ]] || die "DS_CONFIG=$DS_CONFIG is not a file (looked for from $PWD); set it to your ds_config.json."
 }
 
@@ -141,7 +160,7 @@ training_flags() {
     "deepspeed_config $DS_CONFIG" "train_data $TRAIN_DATA" "validation_data $VALIDATION_DATA"
     "seq_length $SEQ_LENGTH" "checkpoint_freq $CHECKPOINT_FREQ" "validation_freq $VALIDATION_FREQ"
     "checkpoint_dir $CHECKPOINT_DIR" "metrics_file $METRICS_FILE"
-    "network ${NETWORK:-}" "grace_period ${GRACE_PERIOD:-}" "stuck_after ${STUCK_AFTER:-}"
+    "device $MPZERO_DEVICE" "network ${NETWORK:-}" "grace_period ${GRACE_PERIOD:-}" "stuck_after ${STUCK_AFTER:-}"
   )
   if [[ -z $MODEL_CONFIG ]]; then pairs+=("model_type $MODEL_TYPE"); fi
   if ! flag_value epochs >/dev/null; then pairs+=("max_steps $MAX_STEPS"); fi

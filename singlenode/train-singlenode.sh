@@ -4,7 +4,8 @@
 #   ./train-singlenode.sh [HOST] [--] [FLAGS OF mpzero train]
 #
 # With GPUs: one rank for each of them. Without: two ranks on the CPU, a small Qwen3 and a text shipped with mpzero.
-# HOST runs all of this on that node of the Slurm cluster, through srun; the checkout must lie in a shared folder.
+# HOST runs all of this on that node of the Slurm cluster, through srun; the checkout must lie in a shared folder. SRUN_ARGS holds
+# further options of srun: SRUN_ARGS="--partition=gpu --gpus-per-node=4".
 # Ctrl-C, or SIGTERM, SIGHUP or SIGUSR1 to this script: the run saves and ends with status 75. A second Ctrl-C ends it at once.
 # Run again after an interruption, it resumes from the last checkpoint.
 set -euo pipefail
@@ -32,21 +33,25 @@ usage() {
 
 MPZERO_ROOT=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
 cd "$MPZERO_ROOT"
-for part in common install environment training; do
+for part in common install environment training allocation; do
   # shellcheck source=/dev/null
   source "scripts/$part.sh"
 done
 
-# run_on_host HOST FLAG...: this script again, on that node. Slurm gives it the whole node.
+# run_on_host HOST FLAG...: this script again, on that node. Slurm gives it the whole node, but of the node's GPUs only those that
+# srun asks for.
 run_on_host() {
-  local host=$1 cpus
+  local host=$1 cpus="" resources=""
   shift
   command -v srun >/dev/null || die "'$host' asks for another node, but srun is not installed here; run ./train-singlenode.sh there instead."
-  cpus=$(sinfo --noheader --nodes="$host" --format=%c 2>/dev/null | head -n 1) || true
+  read -r cpus resources < <(sinfo --noheader --nodes="$host" --format='%c %G' 2>/dev/null) || true
   [[ -n $cpus ]] || die "Slurm knows no node named '$host'; 'sinfo -N' lists the nodes."
   local -a user_arguments
   read -r -a user_arguments <<<"${SRUN_ARGS:-}"
   if slurm_binds_cores; then user_arguments+=(--cpu-bind=none); fi
+  if [[ ! ${SRUN_ARGS:-} =~ --gres|--gpus|-G ]] && (($(gpus_in "$resources") > 0)); then
+    user_arguments+=("--gpus-per-node=$(gpus_in "$resources")")
+  fi
   export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS CHECKPOINT_FREQ \
     CHECKPOINT_DIR NPROC CUDA_VERSION
   # srun forwards SIGUSR1 to the script on the node, which passes it on to its ranks. Ctrl-C must not reach srun itself, which

@@ -5,19 +5,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
-#include <thread>
 
 #include "app/device.hpp"
+#include "app/device_choice.hpp"
 #include "app/doctor/bandwidth.hpp"
 #include "app/doctor/doctor_options.hpp"
 #include "app/doctor/fabric.hpp"
+#include "app/doctor/gpu_survey.hpp"
 #include "app/doctor/gpus.hpp"
+#include "app/doctor/hang_watch.hpp"
 #include "app/doctor/host.hpp"
 #include "app/doctor/instances.hpp"
 #include "app/doctor/report.hpp"
@@ -26,7 +28,6 @@
 #include "base/error.hpp"
 #include "io/atomic_file.hpp"
 #include "parallel/clock_offset.hpp"
-#include "parallel/deadline.hpp"
 #include "parallel/library_versions.hpp"
 #include "parallel/mpi_communicator.hpp"
 #include "parallel/nccl_communicator.hpp"
@@ -37,14 +38,21 @@ namespace mpzero {
 namespace doctor {
 namespace {
 
-constexpr std::chrono::seconds kQuickPatience(120);
-constexpr std::chrono::seconds kPatience(900);
+constexpr Look kGpuDriver = {"gpus", "the GPU driver", "leave the host out; `dmesg | grep -i nvrm` there says more"};
+constexpr Look kFabricLibraries = {"libfabric", "libfabric, or NCCL's plugin for it",
+                                   "leave the host out; `fi_info -p efa` there hangs, too, or the folder of a library "
+                                   "in LD_LIBRARY_PATH does"};
+constexpr Look kHost = {"host", "what the kernel tells in /proc and /sys", "leave the host out, and reboot it"};
+constexpr Look kCheckpointFolder = {"checkpoint_write", "the file system of --checkpoint_dir",
+                                    "leave the host out; if all hosts hang there, it is the file system itself"};
+constexpr Look kReportFolder = {"report", "the file system of --json", "leave the host out, or write elsewhere"};
 
 // The hosts of the job in the order of their lowest ranks, which look at them.
 struct Hosts {
   std::vector<std::string> names;
   std::vector<int> leaders;
-  size_t own = 0;  // this rank's
+  std::vector<size_t> of_rank;  // each rank's host
+  size_t own = 0;               // this rank's
   bool leads = false;
 };
 
@@ -53,25 +61,29 @@ Hosts group_by_host(const System& system, ProcessGroup& group) {
   Hosts hosts;
   for (int rank = 0; rank < group.world_size(); ++rank) {
     const std::string& host = names[static_cast<size_t>(rank)];
-    if (std::find(hosts.names.begin(), hosts.names.end(), host) != hosts.names.end()) continue;
+    const auto known = std::find(hosts.names.begin(), hosts.names.end(), host);
+    hosts.of_rank.push_back(static_cast<size_t>(known - hosts.names.begin()));
+    if (known != hosts.names.end()) continue;
     hosts.names.push_back(host);
     hosts.leaders.push_back(rank);
   }
-  const std::string& own = names[static_cast<size_t>(group.rank())];
-  hosts.own = static_cast<size_t>(std::find(hosts.names.begin(), hosts.names.end(), own) - hosts.names.begin());
+  hosts.own = hosts.of_rank[static_cast<size_t>(group.rank())];
   hosts.leads = hosts.leaders[hosts.own] == group.rank();
   return hosts;
 }
 
-int ranks_on(const Hosts& hosts, const System& system, ProcessGroup& group) {
-  const std::vector<std::string> names = group.all_gather(host_name(system));
-  return static_cast<int>(std::count(names.begin(), names.end(), hosts.names[hosts.own]));
+int ranks_on(const Hosts& hosts, size_t host) {
+  return static_cast<int>(std::count(hosts.of_rank.begin(), hosts.of_rank.end(), host));
 }
 
-// The GPUs of this node that Slurm has given to the job; 0: Slurm does not say.
-int allotted_gpus(const parallel::Environment& environment) {
-  const auto gpus = environment("SLURM_GPUS_ON_NODE");
-  return gpus ? std::max(0, std::atoi(gpus->c_str())) : 0;
+// The GPUs that the ranks of this rank's host see together.
+GpuSurvey gather_gpus(const Hosts& hosts, const GpuSurvey& own, ProcessGroup& group) {
+  std::vector<GpuSurvey> here;
+  const std::vector<std::string> all = group.all_gather(write_survey(own));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (hosts.of_rank[rank] == hosts.own) here.push_back(read_survey(all[rank]));
+  }
+  return merge_surveys(here);
 }
 
 // What leaders have to say, by host.
@@ -128,7 +140,7 @@ std::vector<double> gather_clocks(const Hosts& hosts, parallel::MpiRuntime& mpi)
 }
 
 std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) {
-  const at::Device device = choose_device("auto", mpi);
+  const at::Device device = choose_device("auto", mpi).device;
   std::vector<Finding> findings;
   parallel::ProvenNetwork network;  // lives on, so that what is measured runs over it too
   if (device.is_cuda()) {
@@ -221,35 +233,35 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   run_on_all_ranks(mpi, [&] { options = parse_options(arguments); });
   const System& system = options.system;
   const Hosts hosts = group_by_host(system, mpi);
-  const Job job = {.local_ranks = ranks_on(hosts, system, mpi),
+  const Job job = {.local_ranks = ranks_on(hosts, hosts.own),
                    .world_size = mpi.world_size(),
                    .hosts = static_cast<int>(hosts.names.size()),
-                   .allotted_gpus = allotted_gpus(parallel::process_environment)};
+                   .allotted_gpus = gpus_from_slurm(parallel::process_environment)};
   HostReport report{.host = hosts.names[hosts.own], .findings = {}};
   const auto add = [&](const std::vector<Finding>& findings) {
     report.findings.insert(report.findings.end(), findings.begin(), findings.end());
   };
 
-  // A driver, a file system or a network may keep a call for ever; whoever waits for others leaves the word to them.
-  std::atomic<const char*> stage = nullptr;
-  const parallel::Deadline deadline(options.quick ? kQuickPatience : kPatience, [&] {
-    const char* own = stage;
-    if (own == nullptr) std::this_thread::sleep_for(std::chrono::seconds(2));
-    return fmt::format("{} has hung at: {}; leave it out, or see to it", report.host,
-                       own == nullptr ? "waiting for other ranks" : own);
-  });
-
+  HangWatch watch(report.host, options.json, options.patience());
   GpuSurvey gpus;
-  FabricSurvey fabric;
-  parallel::PluginSearch plugin;
+  run_on_all_ranks(mpi, [&] {
+    watch.enter(kGpuDriver);
+    gpus = survey_gpus(system.nvml);
+    watch.leave();
+  });
+  gpus = gather_gpus(hosts, gpus, mpi);
+
   std::string facts, names;
   run_on_all_ranks(mpi, [&] {
     if (!hosts.leads) return;
-    stage = "GPU driver";
-    gpus = survey_gpus(system.nvml);
-    stage = "libfabric and NCCL's plugin";
-    plugin = parallel::find_libfabric_plugin(parallel::process_environment, system.plugin_files);
-    fabric = survey_fabric(libfabric_files(system, plugin));
+    watch.enter(kReportFolder);
+    // Of an earlier look at this host.
+    if (!options.json.empty()) std::filesystem::remove(hang_report(options.json, report.host));
+    watch.enter(kFabricLibraries);
+    const parallel::PluginSearch plugin =
+        parallel::find_libfabric_plugin(parallel::process_environment, system.plugin_files);
+    const FabricSurvey fabric = survey_fabric(libfabric_files(system, plugin));
+    watch.enter(kHost);
     facts = write_facts(collect_facts(system, gpus, fabric, plugin));
     const bool rdma = !parallel::rdma_devices(system.root).empty();
     constexpr int64_t kProbe = int64_t{256} << 20;
@@ -258,9 +270,9 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     add(check_fabric(system, job, !gpus.gpus.empty(), fabric, plugin));
     add(check_host(system, job, !gpus.gpus.empty(), rdma));
     names = look_up_names(hosts.names);
-    stage = "checkpoint folder";
+    watch.enter(kCheckpointFolder);
     add(check_storage(options.checkpoint_dir, options.quick ? 0 : kProbe));
-    stage = nullptr;
+    watch.leave();
   });
 
   add({judge_names(hosts.own, hosts.names, from_leaders(hosts, names, mpi))});

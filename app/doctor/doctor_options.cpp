@@ -1,5 +1,6 @@
 #include "app/doctor/doctor_options.hpp"
 
+#include <charconv>
 #include <functional>
 #include <optional>
 
@@ -16,6 +17,15 @@ struct Flag {
   bool has_value = true;
 };
 
+std::chrono::seconds parse_seconds(const std::string& flag, const std::string& word) {
+  int seconds = 0;
+  const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), seconds);
+  if (error != std::errc() || rest != word.data() + word.size() || seconds < 1) {
+    throw_user_error("--{} must be a whole number of seconds, not \"{}\".", flag, word);
+  }
+  return std::chrono::seconds(seconds);
+}
+
 std::vector<Flag> flags() {
   return {
       {"quick", [](Options& options, const std::string&) { options.quick = true; }, false},
@@ -24,6 +34,8 @@ std::vector<Flag> flags() {
       {"checkpoint_dir", [](Options& options, const std::string& value) { options.checkpoint_dir = value; }},
       {"network", [](Options& options,
                      const std::string& value) { options.network = parallel::parse_network_choice("network", value); }},
+      {"patience",
+       [](Options& options, const std::string& value) { options.given_patience = parse_seconds("patience", value); }},
       {"system_root", [](Options& options, const std::string& value) { options.system.root = value; }},
       {"nvml_library", [](Options& options, const std::string& value) { options.system.nvml = {value}; }},
       {"fabric_library", [](Options& options, const std::string& value) { options.system.libfabric = {value}; }},
@@ -45,6 +57,11 @@ const Flag& find(const std::vector<Flag>& known, const std::string& word, const 
 }
 
 }  // namespace
+
+std::chrono::seconds Options::patience() const {
+  constexpr std::chrono::seconds kQuick(120), kThorough(900);
+  return given_patience.value_or(quick ? kQuick : kThorough);
+}
 
 Options parse_options(const std::vector<std::string>& arguments) {
   Options options;
@@ -82,6 +99,9 @@ std::string options_help() {
          "  --json FILE           also write the report as JSON\n"
          "  --checkpoint_dir DIR  the folder to look at (default: checkpoints)\n"
          "  --network WHAT        auto, efa or socket, as for mpzero train (default: auto)\n"
+         "  --patience SECONDS    when to give up a host that hangs, which FILE.HOST.hung beside the report then "
+         "tells\n"
+         "                        (default: 120 with --quick, 900 without)\n"
          "\n"
          "For tests: --system_root DIR (where /proc, /sys and /dev are), --nvml_library, --fabric_library and\n"
          "--plugin_library FILE (instead of the system's).\n";

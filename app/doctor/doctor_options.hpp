@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,10 @@ struct Options {
   std::filesystem::path checkpoint_dir = "checkpoints";
   parallel::NetworkChoice network = parallel::NetworkChoice::kAuto;
   System system;
+  std::optional<std::chrono::seconds> given_patience;
+
+  // How long the doctor may take; a hung driver or file system takes for ever.
+  std::chrono::seconds patience() const;
 };
 
 // The flags behind `mpzero doctor`: `--flag value` or `--flag=value`. Throws UserError naming the flag.

@@ -24,6 +24,12 @@ struct Memory {
   unsigned long long total, free, used;
 };
 
+struct PciInfo {  // version 3
+  char legacy_address[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char address[32];
+};
+
 // Calls `name` of the library, if it is there, with `arguments`.
 template <typename... Arguments>
 bool call(const SharedLibrary& library, const char* name, Arguments... arguments) {
@@ -50,6 +56,7 @@ GpuState look(const SharedLibrary& library, Device device) {
   std::array<char, 96> text{};
   if (call(library, "nvmlDeviceGetName", device, text.data(), static_cast<unsigned>(text.size())))
     gpu.name = text.data();
+  if (const auto place = ask<PciInfo>(library, "nvmlDeviceGetPciInfo_v3", device)) gpu.pci_address = place->address;
   gpu.temperature = ask<unsigned>(library, "nvmlDeviceGetTemperature", device, kTemperatureOfGpu);
   gpu.slowdown_temperature = ask<unsigned>(library, "nvmlDeviceGetTemperatureThreshold", device, kSlowdownThreshold);
   gpu.sm_clock = ask<unsigned>(library, "nvmlDeviceGetClockInfo", device, kSmClock);

@@ -10,6 +10,7 @@ namespace mpzero::doctor {
 // What the driver says of one GPU. An empty optional is what this GPU or driver does not tell.
 struct GpuState {
   std::string name;
+  std::string pci_address;                         // "00000000:10:1C.0"; empty: not told
   std::optional<unsigned> temperature;             // degrees Celsius
   std::optional<unsigned> slowdown_temperature;    // at which the GPU slows itself down
   std::optional<unsigned> sm_clock, max_sm_clock;  // MHz

@@ -22,7 +22,31 @@ constexpr size_t kUnsentLimit = size_t{1} << 20;
 // Longer than any line of ours: whoever sends it is not one of our ranks.
 constexpr size_t kLineLimit = size_t{1} << 22;
 
-Descriptor make_socket() { return Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
+Descriptor make_socket(int family = AF_INET) {
+  return Descriptor(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+// An address in numbers, for connect(); its length is 0 where it is none.
+struct Address {
+  sockaddr_storage bytes{};
+  socklen_t length = 0;
+};
+
+Address parse_address(const std::string& text, int port) {
+  Address address;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&address.bytes);
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.bytes);
+  if (inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(static_cast<uint16_t>(port));
+    address.length = sizeof *v4;
+  } else if (inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(static_cast<uint16_t>(port));
+    address.length = sizeof *v6;
+  }
+  return address;
+}
 
 }  // namespace
 
@@ -111,13 +135,11 @@ std::optional<LineConnection> Listener::accept() {
 }
 
 std::optional<LineConnection> connect_to(const std::string& address, int port, std::chrono::milliseconds limit) {
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<uint16_t>(port));
-  if (inet_pton(AF_INET, address.c_str(), &to.sin_addr) != 1) return std::nullopt;
-  Descriptor socket = make_socket();
+  const Address to = parse_address(address, port);
+  if (to.length == 0) return std::nullopt;
+  Descriptor socket = make_socket(to.bytes.ss_family);
   if (!socket) return std::nullopt;
-  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
+  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&to.bytes), to.length) != 0) {
     if (errno != EINPROGRESS) return std::nullopt;
     pollfd wanted{.fd = socket.get(), .events = POLLOUT, .revents = 0};
     if (poll(&wanted, 1, static_cast<int>(limit.count())) != 1) return std::nullopt;

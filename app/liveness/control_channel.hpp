@@ -62,7 +62,7 @@ class Listener {
   int port_ = 0;
 };
 
-// Connects to an IPv4 address; nothing where that fails or takes longer.
+// Connects to an IPv4 or IPv6 address; nothing where that fails or takes longer.
 std::optional<LineConnection> connect_to(const std::string& address, int port, std::chrono::milliseconds limit);
 
 }  // namespace mpzero

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -64,15 +63,9 @@ std::string rank_list(const std::vector<int>& ranks) {
   return fmt::format("{}", fmt::join(parts, ","));
 }
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 }  // namespace
 
-std::string report_text(const Verdict& verdict, const std::vector<RankRecord>& records, const std::string& checkpoint,
-                        const std::string& ras) {
+std::string report_text(const Verdict& verdict, const std::vector<RankRecord>& records, const std::string& checkpoint) {
   constexpr size_t kPlaces = 16;
   std::string text = fmt::format("mpzero: error: {}; {}.\n", verdict.reason, verdict.remedy);
   text += checkpoint.empty() ? "  No checkpoint was saved yet: the same command starts over.\n"
@@ -94,11 +87,10 @@ std::string report_text(const Verdict& verdict, const std::vector<RankRecord>& r
                         records[static_cast<size_t>(ranks.front())].identity.host, here);
   }
   if (places.size() > kPlaces) text += fmt::format("    and {} more places\n", places.size() - kPlaces);
-  if (!ras.empty()) text += "  NCCL's RAS:\n" + ras;
   return text;
 }
 
-std::string report_json(const Verdict& verdict, const std::vector<RankRecord>& records) {
+std::string report_json(const Verdict& verdict, const std::vector<RankRecord>& records, const SlurmJob& job) {
   std::vector<std::string> hosts;
   for (const int rank : verdict.ranks) {
     const std::string& host = records[static_cast<size_t>(rank)].identity.host;
@@ -106,12 +98,11 @@ std::string report_json(const Verdict& verdict, const std::vector<RankRecord>& r
   }
   int64_t step = 0;
   for (const RankRecord& record : records) step = std::max(step, record.status.step);
-  const std::string restart = environment("SLURM_RESTART_COUNT");
   const nlohmann::ordered_json json = {
       {"time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
                            fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())))},
-      {"job", environment("SLURM_JOB_ID")},
-      {"restart", std::atoi(restart.c_str())},
+      {"job", job.id},
+      {"restart", job.restart},
       {"step", step},
       {"reason", verdict.reason},
       {"ranks", verdict.ranks},

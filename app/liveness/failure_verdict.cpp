@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "parallel/network_start.hpp"
+
 namespace mpzero {
 namespace {
 
@@ -134,6 +136,24 @@ std::string where(const std::vector<RankRecord>& records, int rank) {
   return describe(status.phase, status.step);
 }
 
+// A network that lets nothing through holds all ranks alike; one that keeps some of them out shows in what the others
+// go on to.
+Verdict not_connected(const std::vector<RankRecord>& records, const std::set<int>& all, double idle) {
+  const std::optional<Lag> lag = find_lag(records, all, &ChannelRecord::queued);
+  const std::vector<int> late = lag ? lag->late : std::vector<int>(all.begin(), all.end());
+  std::string complaint;
+  for (const int rank : late) {
+    if (complaint.empty()) complaint = records[static_cast<size_t>(rank)].status.complaint;
+  }
+  if (!complaint.empty()) complaint = ": " + complaint;
+  const std::string who = lag ? fmt::format("{} {} not been connected, while the others have, for",
+                                            ranks_in_words(records, late), late.size() == 1 ? "has" : "have")
+                              : std::string("the nodes have not been connected for");
+  return {.ranks = lag ? late : std::vector<int>(),
+          .reason = fmt::format("{} {:.0f} s{}", who, idle, complaint),
+          .remedy = parallel::kUnconnectedRemedy};
+}
+
 Verdict stuck(const std::vector<RankRecord>& records) {
   double idle = 0;
   std::set<int> all;
@@ -144,6 +164,10 @@ Verdict stuck(const std::vector<RankRecord>& records) {
   }
   // Nobody is left to compare: blame none.
   if (all.empty()) return {.ranks = {}, .reason = "the run stands still", .remedy = "start it again"};
+  const bool connects = std::any_of(all.begin(), all.end(), [&](int rank) {
+    return records[static_cast<size_t>(rank)].status.phase == RunPhase::kNetwork;
+  });
+  if (connects) return not_connected(records, all, idle);
   const char* host_remedy =
       "see with `py-spy dump --native` or gdb what the process does, and look at its machine's disks and memory";
   const char* gpu_remedy = "look for Xid messages in dmesg and at nvidia-smi on that machine";
@@ -187,6 +211,24 @@ Verdict stuck(const std::vector<RankRecord>& records) {
               "machines, and at the disks"};
 }
 
+// Of the errors of these ranks, the causes that any of them knows.
+std::vector<int> known_culprits(const std::vector<RankRecord>& records, const std::vector<int>& failed) {
+  std::set<int> known;
+  for (const int rank : failed) {
+    const std::vector<int>& culprits = records[static_cast<size_t>(rank)].culprits;
+    known.insert(culprits.begin(), culprits.end());
+  }
+  return {known.begin(), known.end()};
+}
+
+// The first that knows the cause of its error; else the first.
+const RankRecord& teller(const std::vector<RankRecord>& records, const std::vector<int>& failed) {
+  for (const int rank : failed) {
+    if (!records[static_cast<size_t>(rank)].culprits.empty()) return records[static_cast<size_t>(rank)];
+  }
+  return records[static_cast<size_t>(failed.front())];
+}
+
 }  // namespace
 
 Verdict find_culprits(const std::vector<RankRecord>& records) {
@@ -208,9 +250,16 @@ Verdict find_culprits(const std::vector<RankRecord>& records) {
             .remedy = "the process is stopped, or its machine is down, out of memory or cut off: look at that machine"};
   }
   if (std::vector<int> failed = ranks_in(records, State::kFailed); !failed.empty()) {
-    const RankRecord& first = records[static_cast<size_t>(failed.front())];
+    const std::vector<int> culprits = known_culprits(records, failed);
+    const RankRecord& first = teller(records, failed);
     std::string words = first.error;
     while (!words.empty() && (words.back() == '.' || words.back() == '\n')) words.pop_back();
+    if (!culprits.empty()) {
+      return {.ranks = culprits,
+              .reason = fmt::format("rank{} {}: {} ({})", culprits.size() == 1 ? "" : "s", fmt::join(culprits, ", "),
+                                    words, where(records, first.identity.rank)),
+              .remedy = "look at that machine if it happens there again"};
+    }
     // Its peers fail because it did.
     return {.ranks = {first.identity.rank},
             .reason = fmt::format("rank {}: {} ({}, on {})", first.identity.rank, words,

@@ -2,15 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <exception>
 #include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "app/liveness/failure_report.hpp"
@@ -18,6 +18,8 @@
 #include "app/nccl_ras.hpp"
 #include "base/error.hpp"
 #include "io/atomic_file.hpp"
+#include "parallel/deadline.hpp"
+#include "parallel/environment.hpp"
 
 namespace mpzero {
 namespace {
@@ -38,7 +40,7 @@ std::string newest_checkpoint(const std::filesystem::path& checkpoint_dir) {
     std::string tag;
   };
   const auto answer = std::make_shared<Answer>();
-  no_longer_than(kDiskLimit, [answer, checkpoint_dir] {
+  parallel::no_longer_than(kDiskLimit, [answer, checkpoint_dir] {
     std::ifstream file(checkpoint_dir / "latest");
     std::string tag;
     std::getline(file, tag);
@@ -49,39 +51,34 @@ std::string newest_checkpoint(const std::filesystem::path& checkpoint_dir) {
   return answer->tag;
 }
 
-bool all_answer(const std::vector<RankRecord>& records) {
-  return std::all_of(records.begin(), records.end(),
-                     [](const RankRecord& one) { return one.state == RankRecord::State::kAnswers; });
-}
-
 }  // namespace
 
-void no_longer_than(milliseconds limit, std::function<void()> work) {
-  const auto done = std::make_shared<std::atomic<bool>>(false);
-  std::thread([done, work = std::move(work)] {
-    work();
-    *done = true;
-  }).detach();
-  for (const auto start = std::chrono::steady_clock::now();
-       !*done && std::chrono::steady_clock::now() - start < limit;) {
-    std::this_thread::sleep_for(milliseconds(2));
-  }
+ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device) {
+  const auto read = [](const char* name) { return parallel::process_environment(name).value_or(""); };
+  // Which the time of a report would read with TZ.
+  tzset();
+  return {.checkpoint_dir = checkpoint_dir,
+          .job = {.id = read("SLURM_JOB_ID"), .restart = std::atoi(read("SLURM_RESTART_COUNT").c_str())},
+          .ras_address = device.is_cuda() ? std::optional(read("NCCL_RAS_ADDR")) : std::nullopt};
 }
 
-void tell_failure(const std::vector<RankRecord>& records, const std::filesystem::path& checkpoint_dir,
-                  at::Device device) {
+void tell_failure(const std::vector<RankRecord>& records, const ReportFacts& facts,
+                  const std::function<void()>& meanwhile) {
   const Verdict verdict = find_culprits(records);
-  const std::string tag = newest_checkpoint(checkpoint_dir);
-  // Its answer takes seconds, which a launcher that has lost a rank does not leave.
-  const std::string ras = all_answer(records) && device.is_cuda() ? nccl_ras_status() : "";
-  print(report_text(verdict, records, tag.empty() ? tag : (checkpoint_dir / tag).string(), ras));
-  no_longer_than(kDiskLimit, [file = checkpoint_dir / "failure.json", text = report_json(verdict, records)] {
-    try {
-      io::replace_text_file(file, text);
-    } catch (const std::exception& error) {
-      print(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));
-    }
-  });
+  const std::string tag = newest_checkpoint(facts.checkpoint_dir);
+  print(report_text(verdict, records, tag.empty() ? tag : (facts.checkpoint_dir / tag).string()));
+  parallel::no_longer_than(
+      kDiskLimit, [file = facts.checkpoint_dir / "failure.json", text = report_json(verdict, records, facts.job)] {
+        try {
+          io::replace_text_file(file, text);
+        } catch (const std::exception& error) {
+          print(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));
+        }
+      });
+  if (!facts.ras_address) return;
+  // Last, since its answer takes seconds, which a launcher that has lost a rank may not leave.
+  const std::string ras = nccl_ras_status(*facts.ras_address, meanwhile);
+  if (!ras.empty()) print("  NCCL's RAS counts, of collectives that were asked for:\n" + ras);
 }
 
 void tell_stop(int exit_code, const std::filesystem::path& checkpoint_dir) {

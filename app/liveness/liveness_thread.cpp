@@ -14,6 +14,7 @@
 
 #include "app/liveness/last_words.hpp"
 #include "base/error.hpp"
+#include "parallel/deadline.hpp"
 
 namespace mpzero {
 namespace {
@@ -30,7 +31,7 @@ constexpr double kSleep = 5;
 constexpr milliseconds kAbortLimit(3000);
 constexpr milliseconds kLastRankLimit(10'000);
 // For the run to end once a rank has failed, even where a new monitor has to end it.
-constexpr milliseconds kFailedLimit(13'000);
+constexpr milliseconds kFailedLimit(20'000);
 
 double silence_limit(double stuck_after) {
   return stuck_after > 0 ? std::clamp(stuck_after, kLeastSilence, kSilentAfter) : 0;
@@ -41,6 +42,7 @@ double silence_limit(double stuck_after) {
 Liveness::Thread::Thread(RankMeeting meeting, const StopRequest& stop, Options options)
     : stop_(stop),
       options_(std::move(options)),
+      report_facts_(report_facts(options_.checkpoint_dir, options_.device)),
       silent_after_(silence_limit(options_.stuck_after)),
       warning_(std::move(meeting.warning)),
       roster_(std::move(meeting.roster)),
@@ -62,6 +64,8 @@ Liveness::Thread::Thread(parallel::MpiRuntime& mpi, const StopRequest& stop, Opt
   pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] { run(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  // CUDA reads the environment, which the network's start is about to change on this thread.
+  started_.wait();
 }
 
 Liveness::Thread::~Thread() {
@@ -71,15 +75,22 @@ Liveness::Thread::~Thread() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Liveness::Thread::failed(const std::string& error) {
+bool Liveness::Thread::overdue(const std::string& words) {
+  if (!peers_) return false;
+  activity_.complain(words);
+  return true;
+}
+
+void Liveness::Thread::failed(const std::string& error, const std::vector<int>& culprits) {
   if (!peers_) return;
-  activity_.failed(error);
+  activity_.failed(error, culprits);
   // The other thread ends the process.
   std::this_thread::sleep_for(kFailedLimit);
 }
 
 void Liveness::Thread::run() {
   if (options_.device.is_cuda()) c10::cuda::set_device(options_.device.index());
+  started_.count_down();
   const double sleep = silent_after_ > 0 ? std::min(kSleep, silent_after_ / 2) : kSleep;
   Time last_turn = Clock::now();
   while (!leaving_) {
@@ -142,7 +153,7 @@ void Liveness::Thread::take(const RankPeers::News& news, Time now) {
   } else if (const auto* status = std::get_if<message::Status>(&*news.words)) {
     monitor_.heard(news.rank, status->status, now);
   } else if (const auto* failed = std::get_if<message::Failed>(&*news.words)) {
-    monitor_.failed(news.rank, failed->error, now);
+    monitor_.failed(news.rank, failed->error, now, failed->culprits);
   } else if (const auto* bye = std::get_if<message::Bye>(&*news.words)) {
     monitor_.left(news.rank, bye->with_error, now);
   } else if (const auto* stop = std::get_if<message::Stop>(&*news.words); stop != nullptr && role_ == Role::kMonitors) {
@@ -164,7 +175,7 @@ void Liveness::Thread::beat(Time now) {
     return;
   }
   monitor_.heard(roster_.own, own.status, now);
-  if (own.error) monitor_.failed(roster_.own, *own.error, now);
+  if (own.error) monitor_.failed(roster_.own, *own.error, now, own.culprits);
   peers_->broadcast(message::Pulse{});
 }
 
@@ -177,7 +188,7 @@ void Liveness::Thread::look_for_failures(Time now) {
       beat(now);
       break;
     case RankMonitor::Finding::kFailure:
-      tell_failure(monitor_.records(), options_.checkpoint_dir, options_.device);
+      tell_failure(monitor_.records(), report_facts_, [this] { peers_->broadcast(message::Pulse{}); });
       end_all({.exit_code = kFailureExitCode, .kill = monitor_.silent_ranks()});
     case RankMonitor::Finding::kOverdue:
       end(kFailureExitCode);
@@ -187,7 +198,7 @@ void Liveness::Thread::look_for_failures(Time now) {
 void Liveness::Thread::handle_stop(Time now) {
   if (stop_.at_once()) {
     ask_to_stop(kInterruptedExitCode, now);
-  } else if (activity_.phase() == RunPhase::kSetUp) {
+  } else if (activity_.phase() <= RunPhase::kSetUp) {
     ask_to_stop(kStoppedExitCode, now);
   }
   if (!early_stop_.asked()) return;
@@ -243,7 +254,7 @@ void Liveness::Thread::end(int exit_code) {
   if (peers_) peers_->finish_sending(kFarewell);
   // Kernels that wait for a peer end, so that the GPU is free for the next run. Aborting may itself wait for a peer.
   if (options_.device.is_cuda()) {
-    no_longer_than(kAbortLimit, [this] { activity_.abort_communicators(); });
+    parallel::no_longer_than(kAbortLimit, [this] { activity_.abort_communicators(); });
   }
   std::_Exit(exit_code);
 }

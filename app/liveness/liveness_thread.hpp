@@ -1,13 +1,16 @@
 #pragma once
 
 #include <atomic>
+#include <latch>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "app/liveness.hpp"
 #include "app/liveness/clock.hpp"
 #include "app/liveness/early_stop.hpp"
+#include "app/liveness/last_words.hpp"
 #include "app/liveness/monitor_link.hpp"
 #include "app/liveness/rank_activity.hpp"
 #include "app/liveness/rank_meeting.hpp"
@@ -28,7 +31,8 @@ class Liveness::Thread {
   // From the thread that trains.
   RankActivity& activity() { return activity_; }
   const std::string& warning() const { return warning_; }
-  void failed(const std::string& error);
+  void failed(const std::string& error, const std::vector<int>& culprits);
+  bool overdue(const std::string& words);
 
  private:
   using Clock = LivenessClock;
@@ -55,6 +59,7 @@ class Liveness::Thread {
 
   const StopRequest& stop_;
   const Options options_;
+  const ReportFacts report_facts_;
   const double silent_after_;  // seconds; 0: never
   const std::string warning_;
   const RankRoster roster_;
@@ -67,6 +72,7 @@ class Liveness::Thread {
   Time last_beat_;
   std::atomic<bool> leaving_{false};
   bool leaves_in_haste_ = false;  // written before leaving_
+  std::latch started_{1};
   std::thread thread_;
 };
 

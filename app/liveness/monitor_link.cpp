@@ -27,7 +27,7 @@ void MonitorLink::say(const message::Any& words) {
 void MonitorLink::report(const RankReport& report) {
   if (!connection_) return;
   say(message::Status{report.status});
-  if (report.error && !said_error_) say(message::Failed{*report.error});
+  if (report.error && !said_error_) say(message::Failed{*report.error, report.culprits});
   said_error_ = report.error.has_value();
 }
 

@@ -35,9 +35,15 @@ void RankActivity::watch(std::vector<parallel::Communicator*> communicators) {
   communicators_ = std::move(communicators);
 }
 
-void RankActivity::failed(const std::string& error) {
+void RankActivity::failed(const std::string& error, const std::vector<int>& culprits) {
   const std::lock_guard lock(mutex_);
   error_ = error;
+  culprits_ = culprits;
+}
+
+void RankActivity::complain(const std::string& words) {
+  const std::lock_guard lock(mutex_);
+  complaint_ = words;
 }
 
 bool RankActivity::has_failed() {
@@ -52,12 +58,15 @@ RankReport RankActivity::report(LivenessTime now) {
   if (motion != seen_motion_) last_motion_ = now;
   seen_motion_ = motion;
   const RunPhase phase = phase_;
+  const std::lock_guard lock(mutex_);
   return {.status = {.step = step_,
                      .phase = phase,
                      .idle = in_seconds(now - last_motion_),
                      .allowed = stuck_after_ * (takes_long(phase) ? kLongPhases : 1),
-                     .channels = recorder_.records(kCollectivesSent)},
-          .error = std::move(met)};
+                     .channels = recorder_.records(kCollectivesSent),
+                     .complaint = complaint_},
+          .error = std::move(met),
+          .culprits = culprits_};
 }
 
 std::optional<std::string> RankActivity::error() {

@@ -27,7 +27,8 @@ class RankActivity {
   void moved_on() { ticks_.fetch_add(1, std::memory_order_relaxed); }
   // Asks these for asynchronous errors until others are named. Once this returns the former ones are not used any more.
   void watch(std::vector<parallel::Communicator*> communicators);
-  void failed(const std::string& error);
+  void failed(const std::string& error, const std::vector<int>& culprits = {});
+  void complain(const std::string& words);
   parallel::FlightRecorder& recorder() { return recorder_; }
 
   // From the other thread.
@@ -50,8 +51,10 @@ class RankActivity {
   std::atomic<RunPhase> phase_{RunPhase::kSetUp};
   std::atomic<int64_t> step_{0};
   std::atomic<int64_t> ticks_{0};
-  std::mutex mutex_;  // of the two below
+  std::mutex mutex_;  // of those below
   std::optional<std::string> error_;
+  std::vector<int> culprits_;
+  std::string complaint_;
   std::vector<parallel::Communicator*> communicators_;
 
   // Of the thread that asks.

@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, std::variant_size_v<Any>> kNames = {"hell
 
 json fields(const Hello& hello) { return {{"token", hello.token}, {"rank", hello.rank}}; }
 json fields(const Status& status) { return status.status; }
-json fields(const Failed& failed) { return {{"error", failed.error}}; }
+json fields(const Failed& failed) { return {{"error", failed.error}, {"culprits", failed.culprits}}; }
 json fields(const Stop& stop) { return {{"code", stop.exit_code}}; }
 json fields(const Pulse&) { return json::object(); }
 json fields(const Ask&) { return json::object(); }
@@ -31,7 +31,10 @@ void read(const json& words, Hello& hello) {
   words.at("rank").get_to(hello.rank);
 }
 void read(const json& words, Status& status) { words.get_to(status.status); }
-void read(const json& words, Failed& failed) { words.at("error").get_to(failed.error); }
+void read(const json& words, Failed& failed) {
+  words.at("error").get_to(failed.error);
+  words.at("culprits").get_to(failed.culprits);
+}
 void read(const json& words, Stop& stop) { words.at("code").get_to(stop.exit_code); }
 void read(const json&, Pulse&) {}
 void read(const json&, Ask&) {}

@@ -28,10 +28,14 @@ void RankMonitor::heard(int rank, const RankStatus& status, Time now) {
   if (record(rank).state == State::kSilent) record(rank).state = State::kAnswers;
 }
 
-void RankMonitor::failed(int rank, const std::string& error, Time now) {
+void RankMonitor::failed(int rank, const std::string& error, Time now, const std::vector<int>& culprits) {
   if (record(rank).state != State::kAnswers) return;
   record(rank).state = State::kFailed;
   record(rank).error = error;
+  // They come from another process: only ranks of this run can be to blame.
+  for (const int culprit : culprits) {
+    if (culprit >= 0 && static_cast<size_t>(culprit) < records_.size()) record(rank).culprits.push_back(culprit);
+  }
   last_word_.at(static_cast<size_t>(rank)) = now;
 }
 

@@ -28,7 +28,7 @@ class RankMonitor {
   RankMonitor(const std::vector<RankIdentity>& ranks, double silent_after, Time now);
 
   void heard(int rank, const RankStatus& status, Time now);
-  void failed(int rank, const std::string& error, Time now);
+  void failed(int rank, const std::string& error, Time now, const std::vector<int>& culprits = {});
   // Its connection broke. A rank that has left has said so before.
   void lost(int rank);
   // It does not answer, as another rank found out.

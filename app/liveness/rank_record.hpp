@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "app/liveness/rank_identity.hpp"
 #include "app/liveness/rank_status.hpp"
@@ -21,7 +22,8 @@ struct RankRecord {
   RankStatus status;  // the last that it sent
   State state = State::kAnswers;
   std::string error;
-  double quiet = 0;  // seconds since its last word
+  std::vector<int> culprits;  // of the error, as in RankReport
+  double quiet = 0;           // seconds since its last word
 };
 
 }  // namespace mpzero

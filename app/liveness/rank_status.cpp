@@ -39,6 +39,8 @@ namespace mpzero {
 
 std::string describe(RunPhase phase, int64_t step) {
   switch (phase) {
+    case RunPhase::kNetwork:
+      return "while the nodes were connected";
     case RunPhase::kSetUp:
       return "while the run was set up";
     case RunPhase::kFirstStep:
@@ -66,19 +68,18 @@ std::string show_bytes(int64_t bytes) {
 }
 
 void to_json(nlohmann::json& json, const RankStatus& status) {
-  json = {{"step", status.step},
-          {"phase", static_cast<int>(status.phase)},
-          {"idle", status.idle},
-          {"allowed", status.allowed},
-          {"channels", status.channels}};
+  json = {{"step", status.step},         {"phase", static_cast<int>(status.phase)},
+          {"idle", status.idle},         {"allowed", status.allowed},
+          {"channels", status.channels}, {"complaint", status.complaint}};
 }
 
 void from_json(const nlohmann::json& json, RankStatus& status) {
   json.at("step").get_to(status.step);
-  status.phase = static_cast<RunPhase>(std::clamp(json.at("phase").get<int>(), 0, 5));
+  status.phase = static_cast<RunPhase>(std::clamp(json.at("phase").get<int>(), 0, static_cast<int>(RunPhase::kEnding)));
   json.at("idle").get_to(status.idle);
   json.at("allowed").get_to(status.allowed);
   json.at("channels").get_to(status.channels);
+  json.at("complaint").get_to(status.complaint);
 }
 
 }  // namespace mpzero

@@ -11,7 +11,7 @@
 namespace mpzero {
 
 // What a run does, for who waits for it.
-enum class RunPhase : uint8_t { kSetUp, kFirstStep, kTraining, kValidation, kCheckpoint, kEnding };
+enum class RunPhase : uint8_t { kNetwork, kSetUp, kFirstStep, kTraining, kValidation, kCheckpoint, kEnding };
 
 // "in step 12", "while a checkpoint is written", …
 std::string describe(RunPhase phase, int64_t step);
@@ -25,12 +25,14 @@ struct RankStatus {
   double idle = 0;     // seconds since anything moved on
   double allowed = 0;  // seconds that it may stand still in this phase; 0: for ever
   std::vector<parallel::ChannelRecord> channels;
+  std::string complaint = {};  // what has taken the rank too long, in its own words; empty: nothing
 };
 
 // The same with what went wrong.
 struct RankReport {
   RankStatus status;
   std::optional<std::string> error;  // that the rank has met, or its device
+  std::vector<int> culprits = {};    // ranks that are known to be the cause of the error; empty: not known
 };
 
 void to_json(nlohmann::json& json, const RankStatus& status);

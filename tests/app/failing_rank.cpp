@@ -1,27 +1,52 @@
-// failing_rank error|hang|leave|mistake RANK SECONDS FOLDER: ranks that sum numbers again and again, watched as in
-// training. At the tenth sum RANK meets an error, or sleeps for ever while its heartbeat goes on, or all leave in
-// order; with a mistake it ends before the first sum as a user's mistake does. For tests/e2e/test_failures.py.
+// failing_rank error|hang|leave|mistake|no_efa|other_network|unconnected|alone RANK SECONDS FOLDER: ranks that sum
+// numbers again and again, watched as in training. At the tenth sum RANK meets an error, or sleeps for ever while its
+// heartbeat goes on, or all leave in order; with a mistake it ends before the first sum as a user's mistake does.
+// Before that the nodes are connected: with no_efa RANK's network does not start, which its peers only see as an error
+// of theirs; with other_network all ranks learn that RANK has another network; unconnected, none is ever answered;
+// alone, RANK is not. For tests/e2e/test_failures.py.
 
 #include <ATen/ops/ones.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <thread>
 
 #include "app/liveness.hpp"
 #include "app/stop_request.hpp"
+#include "app/watched_run.hpp"
 #include "base/error.hpp"
 #include "parallel/mpi_communicator.hpp"
+#include "parallel/network_start.hpp"
 #include "parallel/recorded_communicator.hpp"
 
 namespace mpzero {
 namespace {
 
-int run(parallel::MpiRuntime& mpi, const std::string& what, int which, double stuck_after, const char* folder) {
+// As parallel::prove_network() fails, which needs GPUs.
+void connect(parallel::MpiRuntime& mpi, Liveness& liveness, const std::string& what, int which) {
+  liveness.enter(RunPhase::kNetwork, 0);
+  const bool here = mpi.rank() == which;
+  if (what == "no_efa") {
+    if (here) throw parallel::NetworkFailure("NCCL could not start EFA here", ErrorScope::kThisRank, {which});
+    throw Failure("ncclCommInitRankConfig failed: a remote process has exited");
+  }
+  if (what == "other_network") {
+    throw parallel::NetworkFailure("NCCL runs over \"Socket\" instead of EFA", ErrorScope::kAllRanks, {which});
+  }
+  if (what == "unconnected" || (what == "alone" && here)) {
+    liveness.overdue("NCCL has had no answer over \"Libfabric\"");
+    std::puts("connects");
+    std::fflush(stdout);
+    std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+  if (what == "alone") mpi.barrier();
+  liveness.enter(RunPhase::kSetUp, 0);
+}
+
+int sum(parallel::MpiRuntime& mpi, Liveness& liveness, const std::string& what, int which) {
   constexpr int kSums = 10;
-  const StopRequest stop;
-  Liveness liveness(mpi, stop, {.checkpoint_dir = folder, .stuck_after = stuck_after, .device = at::kCPU});
   parallel::RecordedCommunicator sums(std::make_unique<parallel::MpiCommunicator>(mpi),
                                       liveness.recorder().channel("sums"));
   const Liveness::Watch watch(liveness, {&sums});
@@ -37,11 +62,20 @@ int run(parallel::MpiRuntime& mpi, const std::string& what, int which, double st
   liveness.enter(RunPhase::kTraining, kSums);
   if (what == "leave") return EXIT_SUCCESS;
   if (mpi.rank() == which) {
-    if (what == "error") liveness.failed("the disk has said something odd.");
+    if (what == "error") throw Failure("the disk has said something odd.");
     std::this_thread::sleep_for(std::chrono::hours(1));
   }
   sums.all_reduce_sum(numbers)->wait();
   return EXIT_SUCCESS;
+}
+
+int run(parallel::MpiRuntime& mpi, const std::string& what, int which, double stuck_after, const char* folder) {
+  const StopRequest stop;
+  Liveness liveness(mpi, stop, {.checkpoint_dir = folder, .stuck_after = stuck_after, .device = at::kCPU});
+  return run_watched(liveness, [&] {
+    connect(mpi, liveness, what, which);
+    return sum(mpi, liveness, what, which);
+  });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -235,6 +236,33 @@ def test_the_limit_on_locked_memory_is_this_process_s_own(tmp_path: Path) -> Non
     found = {finding["check"]: finding for finding in host["findings"]}
     assert found["memlock"]["status"] == "warning"
     assert "64 KiB" in found["memlock"]["message"]
+
+
+def test_a_host_that_hangs_is_told_beside_the_report(hosts: list[Host], tmp_path: Path) -> None:
+    """Its kernel does not answer, as a pipe that nobody writes to. The other host waits for it, and is not blamed."""
+    report = tmp_path / "report.json"
+    (hosts[1].root / "proc/meminfo").unlink()
+    os.mkfifo(hosts[1].root / "proc/meminfo")
+    stale = Path(f"{report}.127.1.1.1.hung")
+    stale.write_text("of an earlier job")
+    words = ["mpirun", "--oversubscribe", "--bind-to", "none"]
+    for i, host in enumerate(hosts):
+        words += [":"] if i > 0 else []
+        words += ["-n", "1", str(BUILD / "bin" / "mpzero"), "doctor", "--quick", "--patience", "2"]
+        words += ["--system_root", str(host.root), "--json", str(report), "--checkpoint_dir", str(tmp_path)]
+    result = run(words)
+    assert result.returncode not in (0, 2), result.stderr
+    assert "mpzero: error: 127.1.1.2: what the kernel tells in /proc and /sys has not answered" in result.stderr
+    assert not report.exists()
+    assert sorted(path.name for path in tmp_path.glob("*.hung*")) == ["report.json.127.1.1.2.hung"]
+    hung = Path(f"{report}.127.1.1.2.hung")
+    (host,) = json.loads(hung.read_text())["hosts"]
+    assert (host["host"], host["status"]) == ("127.1.1.2", "failure")
+    (finding,) = host["findings"]
+    assert (finding["check"], finding["status"], finding["blame"]) == ("host", "failure", "host")
+    assert finding["remedy"]
+    reports = [sys.executable, str(Path(__file__).parents[2] / "scripts" / "reports.py"), "doctor", str(hung)]
+    assert run(reports).stdout == f"127.1.1.2\t{finding['message']}\n"
 
 
 @needs_mounts

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from live_run import LiveRun
 from tiny_run import TinyRun
-from trainer import BUILD, ENVIRONMENT, num_gpus
+from trainer import BUILD, ENVIRONMENT, children_of, num_gpus
 
 pytestmark = pytest.mark.e2e
 
@@ -125,18 +125,25 @@ def test_a_rank_that_hangs_while_it_answers_is_named(tmp_path: Path) -> None:
     assert failure["reason"] in report
 
 
-def failing_rank(what: str, rank: int, folder: Path, *, ranks: int = 3, stuck_after: float) -> tuple[int, str]:
-    """Exit status and stderr of ranks of which one fails, see tests/app/failing_rank.cpp."""
+def start_failing_rank(
+    what: str, rank: int, folder: Path, *, ranks: int = 3, stuck_after: float
+) -> subprocess.Popen[str]:
+    """Ranks of which one fails, see tests/app/failing_rank.cpp."""
     program = [str(BUILD / "tests" / "failing_rank"), what, str(rank), str(stuck_after), str(folder)]
-    result = subprocess.run(
+    return subprocess.Popen(
         ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *program],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=SOON,
         env={**os.environ, **ENVIRONMENT},
-        check=False,
     )
-    return result.returncode, result.stderr
+
+
+def failing_rank(what: str, rank: int, folder: Path, *, ranks: int = 3, stuck_after: float) -> tuple[int, str]:
+    """Their exit status and stderr."""
+    with start_failing_rank(what, rank, folder, ranks=ranks, stuck_after=stuck_after) as process:
+        _, errors = process.communicate(timeout=SOON)
+        return process.returncode, errors
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -163,6 +170,53 @@ def test_a_rank_that_does_not_come_to_a_collective_is_named(tmp_path: Path, rank
     assert errors.count("sums: 10 asked for, 9 completed; last: all_reduce 8 3.9 KiB, all_reduce 9") == 1
     assert errors.count("sums: 9 asked for, 9 completed") == 1
     assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [rank]
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [("no_efa", "NCCL could not start EFA here"), ("other_network", 'NCCL runs over "Socket" instead of EFA')],
+)
+def test_a_network_that_does_not_start_on_one_rank_is_told_once(
+    tmp_path: Path, what: str, words: str, rank: int
+) -> None:
+    """Its peers fail too, or know of it: who is to blame is the rank whose network it is."""
+    status, errors = failing_rank(what, rank, tmp_path, stuck_after=600)
+    assert status == 1
+    (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
+    assert report.startswith(f"mpzero: error: rank {rank}: {words} (while the nodes were connected); "), errors
+    failure = json.loads((tmp_path / "failure.json").read_text())
+    assert (failure["ranks"], failure["hosts"]) == ([rank], [socket.gethostname()])
+
+
+def test_nodes_that_are_never_connected_blame_nobody(tmp_path: Path) -> None:
+    status, errors = failing_rank("unconnected", 0, tmp_path, stuck_after=1)
+    assert status == 1
+    (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
+    assert re.search(
+        r'the nodes have not been connected for \d+ s: NCCL has had no answer over "Libfabric"; the security group',
+        report,
+    ), report
+    failure = json.loads((tmp_path / "failure.json").read_text())
+    assert (failure["ranks"], failure["hosts"]) == ([], [])
+
+
+def test_a_stop_while_the_nodes_are_connected_is_heard(tmp_path: Path) -> None:
+    with start_failing_rank("unconnected", 0, tmp_path, ranks=2, stuck_after=600) as process:
+        assert [process.stdout.readline() for _ in range(2)] == ["connects\n"] * 2
+        os.kill(int(children_of(process)[1]), signal.SIGTERM)
+        _, errors = process.communicate(timeout=SOON)
+    assert process.returncode == 75
+    assert "stopped before the first step" in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rank_that_alone_is_not_connected_is_named(tmp_path: Path) -> None:
+    status, errors = failing_rank("alone", 1, tmp_path, stuck_after=1)
+    assert status == 1
+    (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
+    assert re.search(r"rank 1 on \S+ \(pid \d+\) has not been connected, while the others have, for \d+ s: ", report)
+    assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [1]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -251,6 +305,9 @@ def test_gpu_ranks_end_with_one_that_died_or_stopped(
         live.signal(number, rank)
         assert live.finish(limit=SOON) not in (0, 2, 75)
     assert_reported(live, rank=rank, words=words)
+    if number == signal.SIGSTOP:
+        # A launcher that has lost a rank may end the others before NCCL has answered.
+        assert "NCCL's RAS counts" in live.errors, live.errors
     saved = int(run.latest.name.split("-")[1].removesuffix("steps"))
     result = run.train(f"--max_steps={saved + 2}")
     assert f"Resumed from checkpoint at step {saved}" in result.stdout

@@ -19,6 +19,7 @@ def test_without_a_gpu_two_ranks_train_the_small_model_on_the_shipped_text(check
     assert result.returncode == 0, result.stderr
     flags = checkout.flags()
     assert flags["model_type"] == "qwen3_tiny"
+    assert "device" not in flags
     assert flags["deepspeed_config"] == "configs/ds_config_tiny.json"
     assert flags["train_data"] == "data/tiny_corpus-bytes/train.h5"
     assert flags["validation_data"] == "data/tiny_corpus-bytes/validation.h5"
@@ -335,6 +336,35 @@ def test_a_host_is_reached_through_srun_with_the_whole_node(checkout):
     assert "--nodelist=ip-10-1-199-129" in words and "--cpus-per-task=96" in words
     assert words[-5:] == [str(checkout.root / "singlenode/train-singlenode.sh"), "--", "--seed", "7", "5"]
     assert not (checkout.record / "mpzero.flags").exists()
+
+
+@pytest.mark.parametrize(
+    ("resources", "arguments", "asked"),
+    [
+        ("gpu:h100:8(S:0-1)", "", ["--gpus-per-node=8"]),
+        ("(null)", "", []),
+        ("gpu:8", "--partition=gpu --gres=gpu:4", ["--gres=gpu:4"]),
+        ("gpu:8", "-G 4", ["-G", "4"]),
+    ],
+)
+def test_a_host_run_asks_slurm_for_the_gpus_of_the_node(checkout, resources, arguments, asked):
+    checkout.program(checkout.bin / "sinfo", f"#!/bin/bash\necho '96 {resources}'\necho '96 {resources}'\n")
+    checkout.program(checkout.bin / "srun", '#!/bin/bash\nprintf "%s\\n" "$@" >"$RECORD/srun"\n')
+    assert checkout.run("node1", SRUN_ARGS=arguments).returncode == 0
+    words = (checkout.record / "srun").read_text().splitlines()
+    assert "--cpus-per-task=96" in words
+    assert [word for word in words if word.startswith(("--g", "-G")) or word == "4"] == asked
+
+
+@pytest.mark.parametrize(("flags", "device"), [((), "cuda"), (("--device", "cpu"), "cpu"), (("--device=auto",), None)])
+def test_gpus_that_are_there_are_used_or_the_run_ends(checkout, flags, device):
+    checkout.program(checkout.bin / "nvidia-smi", GPUS)
+    assert checkout.run(*flags).returncode == 0
+    words = (checkout.record / "mpzero.flags").read_text().splitlines()
+    assert len([word for word in words if word.startswith("--device")]) == 1
+    assert device is None or words[words.index("--device") + 1] == device
+    on_cpu = "2" if os.cpu_count() > 1 else "1"
+    assert checkout.rank_environment()["OMPI_COMM_WORLD_SIZE"] == (on_cpu if device == "cpu" else "3")
 
 
 def test_a_host_that_slurm_does_not_know_is_an_error(checkout):

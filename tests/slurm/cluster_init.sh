@@ -37,6 +37,7 @@ SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket=$folder/munge.socket
 CredType=cred/munge
+GresTypes=gpu
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -60,7 +61,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 CONF
 for ((i = 0; i < nodes; ++i)); do
-  printf 'NodeName=node%d NodeHostname=node%d NodeAddr=10.77.0.%d CPUs=%d RealMemory=%d State=UNKNOWN\n' \
+  printf 'NodeName=node%d NodeHostname=node%d NodeAddr=10.77.0.%d CPUs=%d RealMemory=%d Gres=gpu:2 State=UNKNOWN\n' \
     "$i" "$i" $((10 + i)) "$cpus" "$memory_mb"
 done >>"$SLURM_CONF"
 # A job of "urgent" takes the nodes of one of "all", which then has GraceTime seconds.
@@ -68,6 +69,11 @@ cat >>"$SLURM_CONF" <<CONF
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 CONF
+
+# Slurm gives each node two GPUs, which no driver knows: device files that take everything and hold nothing.
+mknod "$folder/gpu0" c 1 3
+mknod "$folder/gpu1" c 1 3
+printf 'Name=gpu File=%s/gpu[0-1]\n' "$folder" >"$folder/gres.conf"
 
 # The nodes share /tmp; what PMIx puts there under the job's number alone goes to each node's own /dev/shm.
 printf 'PMIxCliTmpDirBase=/dev/shm\n' >"$folder/mpi.conf"

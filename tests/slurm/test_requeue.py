@@ -1,6 +1,7 @@
 """What becomes of a job when its run ends, with the real train.sbatch and Slurm and a stand-in for mpzero."""
 
 import os
+from datetime import datetime
 
 import pytest
 
@@ -118,9 +119,21 @@ def test_ranks_that_outlive_a_killed_one_are_ended(run):
 
 
 def test_stops_do_not_count_as_long_as_each_run_saves_something(run):
-    run.stand_in("train() { save $((restart + 1)); sleep 0.5; ((restart == 0)) && exit 75; exit 0; }")
-    job = run.submit("--nodes=1", MAX_RESTARTS="0", NPROC="1")
+    run.stand_in("""
+train() {
+  printf '%s\\n' "$@" >>"$folder/flags.$restart"
+  save $((restart + 1))
+  sleep 0.5
+  ((restart == 0)) && exit 75
+  exit 0
+}""")
+    flags = ("--resume_from_checkpoint", "none")
+    job = run.submit("--nodes=1", MAX_RESTARTS="0", NPROC="1", flags=flags)
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+    # The second start has the flags of the first, with which it would begin anew.
+    assert run.lines("flags.0")[-2:] == list(flags)
+    assert flags[0] not in run.lines("flags.1") and "--seq_length" in run.lines("flags.1")
+    assert job.output.read_text().count("--resume_from_checkpoint none, which is left out") == 1
 
 
 def test_stops_that_save_nothing_end_the_job_some_time(run):
@@ -175,6 +188,65 @@ def test_a_preempted_job_saves_and_goes_on_later(run, launcher):
     assert urgent.state == "COMPLETED"
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
     assert sorted(line.split()[0] for line in run.lines("signals")) == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+def test_a_preemption_before_the_first_step_is_a_stop(run, launcher):
+    # Only the ranks hear of it, and end by the signal itself.
+    run.stand_in("""
+doctor() { ((restart == 0)) || exit 0; touch "$folder/looking.$rank"; exec sleep 300; }
+train() { exit 0; }""")
+    path = {"PATH": without_pmix(run)} if launcher == "mpirun" else {}
+    job = run.start(**path)
+    job.wait_until(lambda: len(list(run.folder.glob("looking.*"))) == 4)
+    urgent = run.cluster.submit(
+        ["--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap", "true"], cwd=run.folder
+    )
+    urgent.wait()
+    job.wait()
+    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+    assert "The run was stopped" in job.text() and "failed with status" not in job.text()
+
+
+def test_ranks_that_something_else_ends_with_a_signal_have_failed(run):
+    run.stand_in("train() { kill -TERM $$; }")
+    job = run.submit("--nodes=1", NPROC="1", MAX_RESTARTS="0")
+    assert (job.state, job.exit_code) == ("FAILED", 143), job.text()
+    assert "The run failed with status 143" in job.text()
+
+
+def test_a_run_has_the_grace_period_that_it_was_told_of(run):
+    run.stand_in("""
+train() {
+  ((restart == 0)) || exit 0
+  until_signalled
+  scontrol show job "$SLURM_JOB_ID" | grep -o 'EndTime=[^ ]*' >"$folder/end"
+  date +%s >"$folder/told"
+  save 5
+  sleep 0.5
+  exit 75
+}""")
+    # The signal that Slurm sends would come 100 seconds too late.
+    options = ("--nodes=1", "--time=2", "--signal=B:USR1@5")
+    job = run.submit(*options, NPROC="1", flags=("--grace_period", "105"))
+    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+    assert "GRACE_PERIOD is 105 s: the run is stopped" in job.text()
+    end = datetime.fromisoformat(run.lines("end")[0].removeprefix("EndTime="))
+    assert 60 < end.timestamp() - int(run.lines("told")[0]) < 120
+
+
+def test_a_step_that_slurm_does_not_create_ends_the_job(run):
+    run.stand_in("train() { exit 0; }")
+    wrapper = run.folder / "bin/srun"
+    wrapper.parent.mkdir()
+    wrapper.write_text('#!/bin/bash\nexec /usr/bin/srun "${@/#--nodes=1/--nodelist=node7}"\n')
+    wrapper.chmod(0o755)
+    path = f"{wrapper.parent}:{run.cluster.environment()['PATH']}"
+    job = run.submit("--nodes=1", NPROC="1", PATH=path, MPZERO_RETRY_SECONDS="0")
+    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 2, 0), job.text()
+    text = job.error.read_text()
+    assert text.count("Unable to create step for job") == 3
+    assert text.count("no rank has run") == 1
 
 
 def test_the_grace_period_is_the_partitions_or_the_signals(run):

@@ -14,9 +14,22 @@ from conftest import BUILD, REPOSITORY
 pytestmark = pytest.mark.slurm
 
 
-def require_installation() -> None:
-    if not ((BUILD / "mpzero-configured").exists() and (REPOSITORY / ".venv/mpzero-synced").exists()):
+def require_installation(build: Path = BUILD) -> None:
+    if not ((build / "mpzero-configured").exists() and (REPOSITORY / ".venv/mpzero-synced").exists()):
         pytest.skip("the scripts did not install and build this checkout: run ./train-singlenode.sh --build-only")
+
+
+def path_with(run, program: str, first: str) -> str:
+    """A PATH whose `program` of Slurm's runs this piece of bash before it does what it should."""
+    wrapper = run.folder / "bin" / program
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/bash\n{first}\nexec /usr/bin/{program} "$@"\n')
+    wrapper.chmod(0o755)
+    return f"{wrapper.parent}:{run.cluster.environment()['PATH']}"
+
+
+def without_pmix(run) -> str:
+    return path_with(run, "srun", "[[ $1 == --mpi=list ]] && { echo none; exit; }")
 
 
 def test_a_cluster_whose_owner_is_killed_is_gone(cluster):
@@ -102,16 +115,104 @@ def test_options_of_sbatch_override_those_in_the_script(run):
 
 
 @pytest.mark.usefixtures("built")
-def test_without_pmix_the_ranks_start_through_mpirun(run, tmp_path):
-    wrapper = tmp_path / "bin/srun"
-    wrapper.parent.mkdir()
-    wrapper.write_text('#!/bin/bash\n[[ $1 == --mpi=list ]] && { echo none; exit; }\nexec /usr/bin/srun "$@"\n')
-    wrapper.chmod(0o755)
-    path = f"{wrapper.parent}:{run.cluster.environment()['PATH']}"
-    job = run.submit(MAX_STEPS="2", PATH=path)
+def test_without_pmix_the_ranks_start_through_mpirun(run):
+    job = run.submit(MAX_STEPS="2", PATH=without_pmix(run))
     assert job.state == "COMPLETED", job.text()
     assert "no PMIx plugin" in job.text()
     assert len(list(run.folder.glob("checkpoints/qwen3_tiny-2steps/*zero_pp_rank_*_optim_states.h5"))) == 4
+
+
+# Each rank of either command leaves a line: its node, the GPUs that it sees, and a variable that the script has set.
+LOOK_AROUND = """
+look_around() { echo "$(hostname) ${CUDA_VISIBLE_DEVICES-none} ${OMP_NUM_THREADS-none}" >>"$folder/$1.ranks"; }
+doctor() { look_around doctor; }
+train() { look_around train; }
+"""
+
+
+def ranks_of(gpus: str, count: int, threads: int = 1, nodes: tuple[str, ...] = ("node0", "node1")) -> list[str]:
+    return sorted(f"{node} {gpus} {threads}" for node in nodes for _ in range(count))
+
+
+@pytest.mark.parametrize(
+    ("options", "ranks"),
+    [
+        ((), ranks_of("0,1", 2)),
+        (("--gpus-per-node=1",), ranks_of("0", 1, threads=2)),
+        (("--gres=gpu:1",), ranks_of("0", 1, threads=2)),
+        (("--gpus-per-task=1", "--ntasks-per-node=2"), ranks_of("0,1", 2)),
+        (("--ntasks-per-gpu=1", "--gpus=4", "--gpu-bind=single:1", "--cpus-per-gpu=1"), ranks_of("0,1", 2)),
+    ],
+    ids=["all", "per node", "gres", "per task", "tasks per GPU"],
+)
+def test_every_rank_sees_the_gpus_that_its_node_has_for_the_job(run, options, ranks):
+    run.stand_in(LOOK_AROUND)
+    job = run.submit(*options, TRAIN_DATA="/dev/null")
+    assert job.state == "COMPLETED", job.text()
+    assert (sorted(run.lines("doctor.ranks")), sorted(run.lines("train.ranks"))) == (ranks, ranks)
+    flags = run.lines("train.flags")
+    assert flags[flags.index("--device") + 1] == "cuda"
+
+
+def test_under_mpirun_every_rank_sees_them_too(run):
+    run.stand_in(LOOK_AROUND)
+    job = run.submit("--gpus-per-task=1", "--ntasks=4", TRAIN_DATA="/dev/null", PATH=without_pmix(run))
+    assert job.state == "COMPLETED", job.text()
+    assert "no PMIx plugin" in job.text()
+    ranks = ranks_of("0,1", 2)
+    assert (sorted(run.lines("doctor.ranks")), sorted(run.lines("train.ranks"))) == (ranks, ranks)
+
+
+@pytest.mark.parametrize("mpi", ["pmix", "none"])
+def test_ranks_get_the_environment_of_a_job_that_was_given_little_of_it(run, mpi):
+    run.stand_in(LOOK_AROUND)
+    variables = {**run.variables, "TRAIN_DATA": "/dev/null"}
+    if mpi == "none":
+        variables["PATH"] = without_pmix(run)
+    job = run.submit("--export=" + ",".join(f"{name}={value}" for name, value in variables.items()))
+    assert job.state == "COMPLETED", job.text()
+    assert sorted(run.lines("train.ranks")) == ranks_of("0,1", 2)
+
+
+def test_a_controller_that_is_too_busy_to_answer_is_asked_again(run):
+    run.stand_in(LOOK_AROUND)
+    asked = run.folder / "asked"
+    busy = f"[[ -e {asked} ]] || {{ touch {asked}; echo 'slurm_load_jobs error: Socket timed out' >&2; exit 1; }}"
+    job = run.submit(TRAIN_DATA="/dev/null", PATH=path_with(run, "scontrol", busy))
+    assert job.state == "COMPLETED", job.text()
+    assert "Socket timed out" in job.text()
+    assert sorted(run.lines("train.ranks")) == ranks_of("0,1", 2)
+
+
+def test_a_node_without_the_cuda_version_is_named(run):
+    run.stand_in(LOOK_AROUND)
+    folder = run.folder / "toolkits/cuda-12.9"
+    folder.mkdir(parents=True)
+    node = run.cluster.node_process(1)
+    # A folder that hides the toolkit on this node alone.
+    run.cluster.inside(node, ["mount", "-t", "tmpfs", "tmpfs", str(folder.parent)])
+    try:
+        job = run.submit(CUDA_VERSION="12.9", CUDA_PARENT=str(folder.parent))
+    finally:
+        run.cluster.inside(node, ["umount", str(folder.parent)])
+    assert (job.state, job.exit_code) == ("FAILED", 2), job.text()
+    lines = job.error.read_text().splitlines()
+    assert len(lines) == 1, lines
+    assert "CUDA_VERSION=12.9" in lines[0] and "does not exist on node1;" in lines[0]
+    assert run.lines("doctor.ranks") == []
+
+
+@pytest.mark.usefixtures("built")
+def test_gpus_that_slurm_gives_and_no_driver_shows_end_the_job(run):
+    run.flags.remove("--device")
+    run.flags.remove("cpu")
+    refused = run.submit("--nodes=1", MAX_RESTARTS="0")
+    assert (refused.state, refused.exit_code) == ("FAILED", 1), refused.text()
+    assert "node0 is refused: " in refused.text() and "2 GPUs" in refused.text()
+    job = run.submit("--nodes=1", CHECK_NODES="false")
+    assert (job.state, job.exit_code) == ("FAILED", 2), job.text()
+    assert len([line for line in job.error.read_text().splitlines() if "srun: error" not in line]) == 1, job.text()
+    assert run.steps() == []
 
 
 @pytest.mark.usefixtures("built")
@@ -180,6 +281,17 @@ def test_a_host_trains_through_srun(run):
     jobs = run.cluster.run(["scontrol", "show", "job"]).stdout
     record = next(text for text in jobs.split("\n\n") if "JobName=train-singlenode.sh" in text)
     assert " NodeList=node1\n" in record
+
+
+def test_a_host_run_sees_all_gpus_of_the_node(run):
+    run.stand_in(LOOK_AROUND)
+    require_installation(run.folder / "build")
+    command = [str(REPOSITORY / "train-singlenode.sh"), "node1"]
+    result = run.cluster.run(command, **run.variables, TRAIN_DATA="/dev/null", check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert run.lines("train.ranks") == ranks_of("0,1", 2, nodes=("node1",))
+    flags = run.lines("train.flags")
+    assert flags[flags.index("--device") + 1] == "cuda"
 
 
 @pytest.mark.usefixtures("built")

@@ -1,7 +1,8 @@
 // A stand-in for libnvidia-ml.so.1: what MPZERO_FAKE_NVML says, e.g. "gpus=2 throttle=64 temperature=85", is what all
-// its GPUs have; "sick=1" keeps the other faults to that GPU. Written from NVML's documentation, apart from the
-// program's own declarations.
+// its GPUs have; "sick=1" keeps the other faults to that GPU; "first=2" makes the first GPU the third on the bus, as
+// for a process that is shown no others. Written from NVML's documentation, apart from the program's own declarations.
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
@@ -62,6 +63,18 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   if (number("lost", -1) == static_cast<long>(index)) return 15;  // NVML_ERROR_GPU_IS_LOST
   gpus[index].index = index;
   *device = &gpus[index];
+  return kSuccess;
+}
+struct nvmlPciInfo {
+  char busIdLegacy[16];
+  unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
+  char busId[32];
+};
+int nvmlDeviceGetPciInfo_v3(void* device, nvmlPciInfo* pci) {
+  *pci = {};
+  pci->bus = 0x1A + static_cast<unsigned>(static_cast<Gpu*>(device)->index + number("first", 0));
+  std::snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", pci->bus);
+  std::snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "0000:%02X:00.0", pci->bus);
   return kSuccess;
 }
 int nvmlDeviceGetName(void*, char* text, unsigned length) { return copy("NVIDIA-H100", text, length); }

@@ -1,4 +1,7 @@
+#include "app/doctor/gpu_survey.hpp"
 #include "app/doctor/gpus.hpp"
+#include "app/gpu_condition.hpp"
+#include "app/stragglers.hpp"
 #include "tests/app/doctor/doctor_checks.hpp"
 
 namespace mpzero::doctor {
@@ -10,6 +13,11 @@ std::vector<Finding> look(const FakeRoot& root, const std::string& nvml, const J
   const Setting setting("MPZERO_FAKE_NVML", nvml);
   const System system = root.system();
   return check_gpus(system, job, survey_gpus(system.nvml), kCuda);
+}
+
+GpuSurvey survey(const FakeRoot& root, const std::string& nvml) {
+  const Setting setting("MPZERO_FAKE_NVML", nvml);
+  return survey_gpus(root.system().nvml);
 }
 
 }  // namespace
@@ -58,6 +66,63 @@ TEST_CASE("a missing GPU is found against the instance type and against the PCI 
   CHECK(find(look(root, "gpus=4", {.allotted_gpus = 4}), "gpus").status == Status::kOk);
   CHECK(find(look(bus, "gpus=1", {.allotted_gpus = 1}), "gpus").status == Status::kOk);
   CHECK(find(look(root, "gpus=3", {.allotted_gpus = 4}), "gpus").message == "3 GPUs where Slurm gave 4 to the job");
+}
+
+TEST_CASE("ranks that each see their own GPU alone see all of the host's together") {
+  const FakeRoot root;
+  root.make_instance("p5.48xlarge");
+  std::vector<GpuSurvey> surveys;
+  for (const char* nvml : {"gpus=1 first=2", "gpus=1 first=0 throttle=64", "gpus=1 first=1", "gpus=1 first=1"}) {
+    surveys.push_back(read_survey(write_survey(survey(root, nvml))));
+  }
+  const GpuSurvey all = merge_surveys(surveys);
+  REQUIRE(all.gpus.size() == 3);
+  CHECK(all.gpus[0].throttle_reasons == 64);
+  CHECK(all.gpus[2].pci_address == "00000000:1C:00.0");
+  const Job job{.local_ranks = 3, .allotted_gpus = 3};
+  CHECK(find(check_gpus(root.system(), job, all, kCuda), "gpus").status == Status::kOk);
+  CHECK(find(check_gpus(root.system(), job, all, kCuda), "throttling").message ==
+        "GPU 0: HW Thermal Slowdown (1980 of 1980 MHz)");
+  CHECK(merge_surveys({survey(root, ""), survey(root, "")}).gpus.size() == 8);
+  CHECK(merge_surveys({survey(root, ""), survey(root, "lost=3")}).problem == "GPU 3 does not answer the driver");
+}
+
+TEST_CASE("a survey of GPUs survives its way to another rank") {
+  const FakeRoot root;
+  const GpuSurvey told = survey(root, "throttle=72 sick=2 clock=345 ecc=0 rows_pending=1 used_gib=7");
+  const GpuSurvey heard = read_survey(write_survey(told));
+  CHECK(write_survey(heard) == write_survey(told));
+  CHECK((heard.library && heard.driver == "580.95.05" && heard.cuda_version == kCuda && heard.gpus.size() == 8));
+  const GpuState& sick = heard.gpus[2];
+  CHECK((sick.throttle_reasons == 72 && sick.sm_clock == 345 && sick.ecc == false && sick.rows_pending == true));
+  CHECK(sick.used_memory == uint64_t{7} << 30);
+  GpuSurvey odd;
+  odd.gpus.emplace_back().name = "odd \xe9";
+  CHECK_FALSE(read_survey(write_survey(odd)).gpus.front().temperature);
+  CHECK_THROWS_WITH(read_survey("{}"), Catch::Contains("a survey of GPUs cannot be read"));
+}
+
+TEST_CASE("a late rank's GPU is found by its place on the bus, and the log's line names why it is slow") {
+  const FakeRoot root;
+  const auto condition = [&](const std::string& nvml, const std::string& address) {
+    const Setting setting("MPZERO_FAKE_NVML", nvml);
+    return gpu_condition(address, root.system().nvml);
+  };
+  const std::string slow = condition("throttle=72 sick=2 clock=345 temperature=88", "0000:1c:00.0");
+  CHECK(slow == "GPU 2: 345 of 1980 MHz, 88 °C, HW Slowdown, HW Thermal Slowdown");
+  CHECK(condition("throttle=72 sick=2", "0000:1d:00.0") == "GPU 3: 1980 of 1980 MHz, 35 °C, not throttled");
+  CHECK_THAT(condition("gpus=1 first=2 throttle=4", "0000:1c:00.0"),
+             Catch::StartsWith("GPU 0: ") && Catch::EndsWith("SW Power Cap"));
+  CHECK(condition("", "0000:99:00.0").empty());
+  CHECK(gpu_condition("0000:1c:00.0", {"libno-such-nvml.so.1"}).empty());
+  CHECK(gpu_condition(at::kCPU).empty());
+  const Straggler late{.rank = 3, .share = 0.3, .steps = 19, .of = 20, .seconds = 0.3, .median_seconds = 0.2};
+  CHECK(
+      describe(late, "node7", slow) ==
+      "rank 3 on node7 is steadily late: it needs 300.0 ms a step for its own part, the others 200.0 ms, and was later "
+      "in 19 of the last 20 steps; the others wait for it (GPU 2: 345 of 1980 MHz, 88 °C, HW Slowdown, HW Thermal "
+      "Slowdown).");
+  CHECK_THAT(describe(late, "node7", ""), Catch::EndsWith("; the others wait for it."));
 }
 
 TEST_CASE("a driver that does not start, or is too old, is a failure") {

@@ -14,6 +14,7 @@
 
 #include "app/liveness/last_words.hpp"
 #include "base/error.hpp"
+#include "parallel/deadline.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 
@@ -57,12 +58,12 @@ std::vector<RankRecord> one_lost() {
 
 TEST_CASE("Work is waited for, but no longer than was said") {
   const auto done = std::make_shared<std::atomic<bool>>(false);
-  no_longer_than(std::chrono::milliseconds(30'000), [done] { *done = true; });
+  parallel::no_longer_than(std::chrono::milliseconds(30'000), [done] { *done = true; });
   CHECK(*done);
 
   const auto go_on = std::make_shared<std::atomic<bool>>(false);
   const auto ended = std::make_shared<std::atomic<bool>>(false);
-  no_longer_than(std::chrono::milliseconds(10), [go_on, ended] {
+  parallel::no_longer_than(std::chrono::milliseconds(10), [go_on, ended] {
     while (!*go_on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     *ended = true;
   });
@@ -74,7 +75,8 @@ TEST_CASE("Work is waited for, but no longer than was said") {
 TEST_CASE("A failure is told on stderr and in failure.json, with the checkpoint to go on from") {
   const TemporaryFolder folder;
   const auto tell = [&] {
-    return errors_of(folder.path() / "stderr", [&] { tell_failure(one_lost(), folder.path(), at::kCPU); });
+    return errors_of(folder.path() / "stderr",
+                     [&] { tell_failure(one_lost(), report_facts(folder.path(), at::kCPU)); });
   };
   CHECK_THAT(tell(), Catch::Contains("mpzero: error: rank 1 on node1 (pid 0) ended without a word in step 12") &&
                          Catch::Contains("No checkpoint was saved yet"));
@@ -86,8 +88,8 @@ TEST_CASE("A failure is told on stderr and in failure.json, with the checkpoint 
 
 TEST_CASE("A failure is told even where its file cannot be written") {
   const TemporaryFolder folder;
-  const std::string errors =
-      errors_of(folder.path() / "stderr", [&] { tell_failure(one_lost(), folder.path() / "absent", at::kCPU); });
+  const std::string errors = errors_of(
+      folder.path() / "stderr", [&] { tell_failure(one_lost(), report_facts(folder.path() / "absent", at::kCPU)); });
   CHECK_THAT(errors, Catch::Contains("ended without a word") &&
                          Catch::Contains("mpzero: warning: failure.json could not be written: "));
 }

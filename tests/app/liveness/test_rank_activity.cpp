@@ -75,6 +75,7 @@ TEST_CASE("Phases that take long may stand still for three times as long") {
   CHECK(allowed(RunPhase::kTraining) == 10);
   CHECK(allowed(RunPhase::kValidation) == 10);
   CHECK(allowed(RunPhase::kEnding) == 10);
+  CHECK(allowed(RunPhase::kNetwork) == 10);
   CHECK(allowed(RunPhase::kSetUp) == 30);
   CHECK(allowed(RunPhase::kFirstStep) == 30);
   CHECK(allowed(RunPhase::kCheckpoint) == 30);
@@ -103,6 +104,16 @@ TEST_CASE("Errors of devices and of communicators are found while they are watch
   activity.failed("the disk is full");
   CHECK(activity.has_failed());
   CHECK(error() == "the disk is full");
+}
+
+TEST_CASE("Who is known to be the cause of an error, and what has taken too long, is told with the rest") {
+  RankActivity activity(/*stuck_after=*/10);
+  const auto report = [&] { return activity.report(LivenessClock::now()); };
+  CHECK((report().culprits.empty() && report().status.complaint.empty()));
+  activity.complain("NCCL has had no answer");
+  CHECK(report().status.complaint == "NCCL has had no answer");
+  activity.failed("no EFA on node1", {2, 3});
+  CHECK((report().error == "no EFA on node1" && report().culprits == std::vector<int>{2, 3}));
 }
 
 }  // namespace mpzero

@@ -21,12 +21,18 @@ TEST_CASE("Every message arrives as what it was") {
   CHECK((hello.token == "abc" && hello.rank == 3));
   parallel::ChannelRecord gradients;
   gradients.name = "gradients";
-  const auto status = sent(message::Status{
-      {.step = 7, .phase = RunPhase::kValidation, .idle = 1.5, .allowed = 60, .channels = {gradients}}});
+  const auto status = sent(message::Status{{.step = 7,
+                                            .phase = RunPhase::kValidation,
+                                            .idle = 1.5,
+                                            .allowed = 60,
+                                            .channels = {gradients},
+                                            .complaint = "slow"}});
+  CHECK(status.status.complaint == "slow");
   CHECK((status.status.step == 7 && status.status.phase == RunPhase::kValidation && status.status.idle == 1.5));
   REQUIRE(status.status.channels.size() == 1);
   CHECK(status.status.channels.front().name == "gradients");
-  CHECK(sent(message::Failed{"two\nlines"}).error == "two\nlines");
+  const auto failed = sent(message::Failed{"two\nlines", {1, 4}});
+  CHECK((failed.error == "two\nlines" && failed.culprits == std::vector<int>{1, 4}));
   CHECK(sent(message::Stop{75}).exit_code == 75);
   sent(message::Pulse{});
   sent(message::Ask{});

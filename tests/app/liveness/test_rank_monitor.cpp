@@ -190,6 +190,61 @@ TEST_CASE("An error is reported in its rank's words") {
   CHECK(verdict.reason == "rank 2: CUDA error: an illegal memory access was encountered (in step 12, on node1)");
 }
 
+TEST_CASE("Where a rank knows the cause of an error, that is to blame, whoever told first") {
+  Fixture fixture(6);
+  RankStatus connecting;
+  connecting.phase = RunPhase::kNetwork;
+  fixture.all_say(connecting, 1);
+  fixture.monitor.failed(0, "ncclCommInitRankConfig failed on rank 0: remote process exited", at(1));
+  fixture.monitor.failed(4, "NCCL could not start EFA on node2: `fi_info -p efa` must list the devices there.", at(1.1),
+                         {4});
+  const Verdict one = find_culprits(fixture.monitor.records());
+  CHECK(one.ranks == std::vector<int>{4});
+  CHECK(one.reason ==
+        "rank 4: NCCL could not start EFA on node2: `fi_info -p efa` must list the devices there (while the nodes were "
+        "connected)");
+  fixture.monitor.failed(5, "NCCL could not start EFA on node2", at(1.2), {5});
+  CHECK(find_culprits(fixture.monitor.records()).ranks == std::vector<int>{4, 5});
+  CHECK_THAT(find_culprits(fixture.monitor.records()).reason,
+             Catch::StartsWith("ranks 4, 5: NCCL could not start EFA"));
+}
+
+TEST_CASE(
+    "What all ranks have learnt of together blames the ranks that it names, once each, and none that are not there") {
+  Fixture fixture(4);
+  for (int rank = 0; rank < 4; ++rank) {
+    fixture.monitor.failed(rank, "NCCL runs over \"Socket\" instead of EFA on node1", at(1), {2, 3, 17, -1});
+  }
+  const Verdict verdict = find_culprits(fixture.monitor.records());
+  CHECK(verdict.ranks == std::vector<int>{2, 3});
+  const auto json = nlohmann::json::parse(report_json(verdict, fixture.monitor.records(), {}));
+  CHECK(json.at("hosts") == std::vector<std::string>{"node1"});
+}
+
+TEST_CASE("Nodes that are not connected are nobody's fault, unless some ranks came through and others did not") {
+  Fixture fixture(4);
+  RankStatus waits = in_collective(3, 3, 3, 61);
+  waits.phase = RunPhase::kNetwork;
+  waits.complaint = "NCCL on node0 has had no answer over \"Libfabric\"";
+  fixture.all_say(waits, 1);
+  CHECK(fixture.monitor.alarmed(at(1)));
+  Verdict verdict = find_culprits(fixture.monitor.records());
+  CHECK(verdict.ranks.empty());
+  CHECK(verdict.reason ==
+        "the nodes have not been connected for 61 s: NCCL on node0 has had no answer over \"Libfabric\"");
+  CHECK_THAT(verdict.remedy, Catch::Contains("security group"));
+
+  // Those who came through ask the others for what they saw.
+  RankStatus through = in_collective(4, 4, 3, 61);
+  through.phase = RunPhase::kNetwork;
+  for (const int rank : {0, 1, 2}) fixture.monitor.heard(rank, through, at(2));
+  verdict = find_culprits(fixture.monitor.records());
+  CHECK(verdict.ranks == std::vector<int>{3});
+  CHECK(verdict.reason ==
+        "rank 3 on node1 (pid 103) has not been connected, while the others have, for 61 s: NCCL on node0 has had no "
+        "answer over \"Libfabric\"");
+}
+
 TEST_CASE("A run that stands still is measured by the longest time that any rank may take") {
   Fixture fixture(2);
   fixture.all_say(in_collective(3, 3, 2, 70), 1);
@@ -244,15 +299,14 @@ TEST_CASE("A report for people has the verdict first, and ranks at the same plac
   fixture.monitor.heard(3, in_collective(19, 19, 19, 65), at(1));
   const auto& records = fixture.monitor.records();
   const Verdict verdict = find_culprits(records);
-  const std::string text = report_text(verdict, records, "checkpoints/tiny-10steps", "    all is bad\n");
+  const std::string text = report_text(verdict, records, "checkpoints/tiny-10steps");
   CHECK(text.rfind("mpzero: error: " + verdict.reason + "; ", 0) == 0);
   CHECK_THAT(text, Catch::Contains("The same command goes on from checkpoints/tiny-10steps.\n"));
   CHECK_THAT(text,
              Catch::Contains("    rank 0-2,4-5 (node0): in step 12\n      gradients: 20 asked for, 19 completed; last: "
                              "reduce_scatter 19 3.0 MiB, reduce_scatter 20 3.0 MiB WAITS\n"));
   CHECK_THAT(text, Catch::Contains("    rank 3 (node1): in step 12\n      gradients: 19 asked for, 19 completed"));
-  CHECK_THAT(text, Catch::Contains("NCCL's RAS:\n    all is bad\n"));
-  CHECK_THAT(report_text(verdict, records, "", ""), Catch::Contains("No checkpoint was saved yet"));
+  CHECK_THAT(report_text(verdict, records, ""), Catch::Contains("No checkpoint was saved yet"));
 }
 
 TEST_CASE("failure.json names ranks, and each of their hosts once") {
@@ -261,11 +315,13 @@ TEST_CASE("failure.json names ranks, and each of their hosts once") {
   fixture.monitor.lost(2);
   fixture.monitor.lost(3);
   const auto& records = fixture.monitor.records();
-  const nlohmann::json json = nlohmann::json::parse(report_json(find_culprits(records), records));
+  const nlohmann::json json =
+      nlohmann::json::parse(report_json(find_culprits(records), records, {.id = "17", .restart = 2}));
   CHECK(json.at("ranks") == std::vector<int>{2, 3});
   CHECK(json.at("hosts") == std::vector<std::string>{"node1"});
   CHECK(json.at("step") == 12);
-  CHECK(json.at("restart") == 0);
+  CHECK(json.at("job") == "17");
+  CHECK(json.at("restart") == 2);
   CHECK(json.at("time").get<std::string>().size() == std::string("2026-01-01T00:00:00Z").size());
 }
 

@@ -1,0 +1,103 @@
+#include "app/doctor/gpu_survey.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/error.hpp"
+#include "parallel/gpu_address.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+using Json = nlohmann::json;
+
+// Visits every member that may be missing, by its name.
+template <typename Gpu, typename Visit>
+void for_each_member(Gpu& gpu, Visit visit) {
+  visit("temperature", gpu.temperature);
+  visit("slowdown_temperature", gpu.slowdown_temperature);
+  visit("sm_clock", gpu.sm_clock);
+  visit("max_sm_clock", gpu.max_sm_clock);
+  visit("throttle_reasons", gpu.throttle_reasons);
+  visit("ecc", gpu.ecc);
+  visit("uncorrected_errors", gpu.uncorrected_errors);
+  visit("rows_pending", gpu.rows_pending);
+  visit("rows_failed", gpu.rows_failed);
+  visit("pcie_width", gpu.pcie_width);
+  visit("max_pcie_width", gpu.max_pcie_width);
+  visit("pcie_generation", gpu.pcie_generation);
+  visit("max_pcie_generation", gpu.max_pcie_generation);
+  visit("used_memory", gpu.used_memory);
+}
+
+Json to_value(const GpuState& gpu) {
+  Json value = {{"name", gpu.name}, {"pci_address", gpu.pci_address}};
+  for_each_member(gpu, [&](const char* name, const auto& member) {
+    if (member) value[name] = *member;
+  });
+  return value;
+}
+
+GpuState to_gpu(const Json& value) {
+  GpuState gpu;
+  value.at("name").get_to(gpu.name);
+  value.at("pci_address").get_to(gpu.pci_address);
+  for_each_member(gpu, [&]<typename Number>(const char* name, std::optional<Number>& member) {
+    if (value.contains(name)) member = value.at(name).get<Number>();
+  });
+  return gpu;
+}
+
+// A GPU without an address cannot be told from those that are there.
+bool holds(const std::vector<GpuState>& gpus, const GpuState& gpu) {
+  return gpu.pci_address.empty() || std::any_of(gpus.begin(), gpus.end(), [&](const GpuState& one) {
+           return parallel::same_gpu(one.pci_address, gpu.pci_address);
+         });
+}
+
+}  // namespace
+
+std::string write_survey(const GpuSurvey& survey) {
+  Json gpus = Json::array();
+  for (const GpuState& gpu : survey.gpus) gpus.push_back(to_value(gpu));
+  const Json value = {{"library", survey.library},
+                      {"problem", survey.problem},
+                      {"driver", survey.driver},
+                      {"cuda_version", survey.cuda_version},
+                      {"gpus", std::move(gpus)}};
+  // What a driver says of itself need not be UTF-8.
+  return value.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+GpuSurvey read_survey(const std::string& text) {
+  try {
+    const Json value = Json::parse(text);
+    GpuSurvey survey;
+    value.at("library").get_to(survey.library);
+    value.at("problem").get_to(survey.problem);
+    value.at("driver").get_to(survey.driver);
+    value.at("cuda_version").get_to(survey.cuda_version);
+    for (const Json& gpu : value.at("gpus")) survey.gpus.push_back(to_gpu(gpu));
+    return survey;
+  } catch (const Json::exception& error) {
+    throw_failure("a survey of GPUs cannot be read: {}", error.what());
+  }
+}
+
+GpuSurvey merge_surveys(const std::vector<GpuSurvey>& surveys) {
+  GpuSurvey merged = surveys.front();
+  for (const GpuSurvey& survey : std::span(surveys).subspan(1)) {
+    if (merged.problem.empty()) merged.problem = survey.problem;
+    for (const GpuState& gpu : survey.gpus) {
+      if (!holds(merged.gpus, gpu)) merged.gpus.push_back(gpu);
+    }
+  }
+  std::stable_sort(merged.gpus.begin(), merged.gpus.end(),
+                   [](const GpuState& a, const GpuState& b) { return a.pci_address < b.pci_address; });
+  return merged;
+}
+
+}  // namespace mpzero::doctor

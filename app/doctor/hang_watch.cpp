@@ -1,0 +1,56 @@
+#include "app/doctor/hang_watch.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "app/doctor/report.hpp"
+#include "io/atomic_file.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+// The file system of the report may hang, too.
+constexpr std::chrono::milliseconds kWriteLimit(2000);
+// Who waits for a host that hangs ends after it has said so, since a launcher ends all ranks with the first.
+constexpr std::chrono::milliseconds kPrecedence(5000);
+
+}  // namespace
+
+std::filesystem::path hang_report(const std::string& json, const std::string& host) {
+  return fmt::format("{}.{}.hung", json, host);
+}
+
+HangWatch::HangWatch(std::string host, std::string json, std::chrono::milliseconds patience,
+                     std::function<void(const std::string&)> end)
+    : host_(std::move(host)),
+      json_(std::move(json)),
+      patience_(patience),
+      deadline_(patience, [this] { return last_words(); }, std::move(end)) {}
+
+std::string HangWatch::last_words() {
+  const Look* look = look_;
+  if (look == nullptr) {
+    std::this_thread::sleep_for(kPrecedence);
+    return fmt::format("{} has waited for other ranks for {} s: the hosts that hang say at what", host_,
+                       patience_.count() / 1000);
+  }
+  const std::string seen =
+      fmt::format("{} has not answered, {} s after the doctor began", look->at, patience_.count() / 1000);
+  if (!json_.empty()) {
+    const std::string text = to_json({{.host = host_, .findings = {failure(look->check, seen, look->remedy)}}});
+    parallel::no_longer_than(kWriteLimit, [file = hang_report(json_, host_), text] {
+      try {
+        io::replace_text_file(file, text);
+      } catch (const std::exception& error) {
+        fmt::print(stderr, "mpzero: warning: {} could not be written: {}\n", file.string(), error.what());
+      }
+    });
+  }
+  return fmt::format("{}: {}; {}", host_, seen, look->remedy);
+}
+
+}  // namespace mpzero::doctor

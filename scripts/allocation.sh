@@ -1,0 +1,99 @@
+# shellcheck shell=bash
+# What Slurm has given a job: the cores and the GPUs of its nodes. RECORD is what `scontrol show job --details` says of it.
+#
+# Where Slurm manages GPUs (GresTypes=gpu), a job with --exclusive has all those of its nodes, but a step of the job has only those
+# that the step itself asks for: without --gpus-per-node its ranks see none.
+
+# record_field RECORD NAME: the value of NAME=… in a record; nothing where it is not there.
+record_field() {
+  local pattern="(^|[[:space:]])$2=([^[:space:]]*)"
+  [[ ! $1 =~ $pattern ]] || printf '%s\n' "${BASH_REMATCH[2]}"
+}
+
+# list_items LIST: a line for each item of a list of Slurm's, without what stands in brackets behind it.
+list_items() { sed 's/([^)]*)//g; s/,/\n/g' <<<"$1"; }
+
+# least_of LIST: the smallest number of a list like "72(x2),36".
+least_of() { list_items "$1" | sort -rn | tail -n 1; }
+
+# gpus_in LIST: how many GPUs a list of Slurm's resources has, be it "gpu:2", "gpu:h100:8(IDX:0-7),nvme:1" or "cpu=8,gres/gpu:4".
+gpus_in() {
+  local word count sum=0
+  while read -r word; do
+    [[ $word =~ ^(gres[:/])?gpu([:=]|$) ]] || continue
+    count=${word##*[:=]}
+    [[ $count =~ ^[0-9]+$ ]] || count=1
+    sum=$((sum + count))
+  done < <(list_items "$1")
+  echo "$sum"
+}
+
+# given_gpus RECORD: a line "GPUS NODES" for each group of the job's nodes on which it has equal resources, the fewest GPUs first.
+given_gpus() {
+  local nodes resources
+  while read -r nodes resources; do
+    printf '%s %s\n' "$(gpus_in "$resources")" "$nodes"
+  done < <(sed -n 's/^ *Nodes=\([^ ]*\) .* GRES=\([^ ]*\).*/\1 \2/p' <<<"$1") | sort -n
+}
+
+# asked_gpus RECORD NODES: the GPUs of each node that the user asked for with any of sbatch's options; nothing where none says so.
+asked_gpus() {
+  local record=$1 nodes=$2 per_node total per_task tasks tasks_per_node
+  per_node=$(gpus_in "$(record_field "$record" TresPerNode)")
+  total=$(gpus_in "$(record_field "$record" TresPerJob)")
+  per_task=$(gpus_in "$(record_field "$record" TresPerTask)")
+  tasks=$(record_field "$record" NumTasks)
+  tasks_per_node=$(record_field "$record" NtasksPerN:B:S:C)
+  # Where nobody says how many tasks there are, Slurm assumes one a node: --gpus-per-task alone asks for no number of GPUs.
+  if ((per_task > 0 && ${tasks_per_node%%:*} > 0)); then
+    per_node=$((per_task * ${tasks_per_node%%:*}))
+  elif ((per_task > 0 && tasks > nodes)); then
+    total=$((per_task * tasks))
+  fi
+  if ((per_node > 0)); then
+    echo "$per_node"
+  elif ((total > 0)); then
+    ((total % nodes == 0)) ||
+      die "$total GPUs cannot be shared out evenly among $nodes nodes, and each node has equally many ranks; submit with --gpus-per-node instead of --gpus or --gpus-per-task."
+    echo $((total / nodes))
+  fi
+}
+
+# slurm_gpus RECORD NODES: the GPUs of each node that the ranks get from Slurm; 0 where Slurm manages none, and with --device cpu.
+# What the user asked for counts, and not all that the job has because its nodes are exclusively its own.
+slurm_gpus() {
+  local record=$1 nodes=$2 given asked installed fewest fewest_nodes most most_nodes
+  if on_cpu; then
+    echo 0
+    return
+  fi
+  given=$(given_gpus "$record")
+  read -r fewest fewest_nodes < <(head -n 1 <<<"$given")
+  read -r most most_nodes < <(tail -n 1 <<<"$given")
+  if ((${most:-0} == 0)); then
+    installed=$(ask_slurm sinfo --noheader --nodes="$SLURM_JOB_NODELIST" --format=%G | sort -u | paste --serial --delimiters=,)
+    (($(gpus_in "$installed") == 0)) ||
+      die "Slurm has given this job none of the GPUs of its nodes ($SLURM_JOB_NODELIST, $installed); submit it with --gpus-per-node or --exclusive, or give --device cpu to train without them."
+    echo 0
+    return
+  fi
+  ((fewest > 0)) ||
+    die "This job has $most GPUs on $most_nodes but none on $fewest_nodes; submit it with --gpus-per-node, which leaves out nodes without GPUs."
+  asked=$(asked_gpus "$record" "$nodes") || exit
+  if [[ -n $asked ]] && ((asked <= fewest)); then
+    echo "$asked"
+    return
+  fi
+  ((fewest == most)) ||
+    warn "This job has $most GPUs on $most_nodes but $fewest on $fewest_nodes: it uses $fewest of each node, and the others are idle. --constraint or --nodelist picks nodes that are alike."
+  echo "$fewest"
+}
+
+# forget_job_options: srun, and mpirun's daemons with it, take what the options of the job left in the environment as options of
+# their own: --gpus-per-task=1 would show each rank one GPU, --ntasks-per-gpu contradicts --ntasks-per-node, --export=NAME would
+# keep everything else from the ranks. A step asks for what it needs itself.
+forget_job_options() {
+  unset SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK SLURM_GPUS_ON_NODE SLURM_GPU_BIND SLURM_NTASKS_PER_GPU \
+    SLURM_GRES SLURM_STEP_GRES SLURM_GRES_FLAGS SLURM_TRES_PER_TASK SLURM_TRES_BIND SLURM_CPUS_PER_GPU SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK
+  export SLURM_EXPORT_ENV=ALL
+}

@@ -1,0 +1,83 @@
+#include <sys/stat.h>
+
+#include <future>
+#include <nlohmann/json.hpp>
+
+#include "app/doctor/doctor_options.hpp"
+#include "app/doctor/hang_watch.hpp"
+#include "base/error.hpp"
+#include "tests/app/doctor/doctor_checks.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+constexpr Look kDriver = {"gpus", "the GPU driver", "leave the host out"};
+constexpr std::chrono::milliseconds kShort(20);
+// Only tells an end from a hang.
+constexpr std::chrono::seconds kLong(60);
+
+// What the watch of `host` says where `begin` is followed by nothing.
+std::string last_words(const std::string& json, const std::function<void(HangWatch&)>& begin) {
+  std::promise<std::string> words;
+  std::future<std::string> future = words.get_future();
+  HangWatch watch("node7", json, kShort, [&](const std::string& sentence) { words.set_value(sentence); });
+  begin(watch);
+  REQUIRE(future.wait_for(kLong) == std::future_status::ready);
+  return future.get();
+}
+
+}  // namespace
+
+TEST_CASE("a look that hangs is told in a report of its host alone") {
+  const FakeRoot root;
+  const std::string json = (root.path() / "doctor.json").string();
+  CHECK(hang_report(json, "node7") == root.path() / "doctor.json.node7.hung");
+  const std::string words = last_words(json, [](HangWatch& watch) { watch.enter(kDriver); });
+  CHECK(words == "node7: the GPU driver has not answered, 0 s after the doctor began; leave the host out");
+  std::ifstream file(hang_report(json, "node7"));
+  const auto report = nlohmann::json::parse(file);
+  REQUIRE(report.at("hosts").size() == 1);
+  CHECK(report.at("hosts")[0].at("host") == "node7");
+  CHECK(report.at("hosts")[0].at("status") == "failure");
+  REQUIRE(report.at("hosts")[0].at("findings").size() == 1);
+  const auto& finding = report.at("hosts")[0].at("findings")[0];
+  CHECK(finding.at("check") == "gpus");
+  CHECK(finding.at("status") == "failure");
+  CHECK(finding.at("blame") == "host");
+  CHECK(finding.at("remedy") == "leave the host out");
+}
+
+TEST_CASE("a rank that waits for others leaves the word to them") {
+  const FakeRoot root;
+  const std::string json = (root.path() / "doctor.json").string();
+  const std::string words = last_words(json, [](HangWatch& watch) {
+    watch.enter(kDriver);
+    watch.leave();
+  });
+  CHECK_THAT(words, Catch::Contains("node7 has waited for other ranks"));
+  CHECK_FALSE(std::filesystem::exists(hang_report(json, "node7")));
+}
+
+TEST_CASE("a report whose folder is not there, or whose file system hangs, keeps nobody") {
+  const FakeRoot root;
+  const auto begin = [](HangWatch& watch) { watch.enter(kDriver); };
+  CHECK_THAT(last_words((root.path() / "absent/doctor.json").string(), begin), Catch::Contains("the GPU driver"));
+  CHECK_THAT(last_words("", begin), Catch::Contains("the GPU driver"));
+  const std::string json = (root.path() / "doctor.json").string();
+  // To open it waits for a reader; the file is written there first.
+  const std::string file = hang_report(json, "node7").string() + ".tmp";
+  REQUIRE(mkfifo(file.c_str(), 0600) == 0);
+  CHECK_THAT(last_words(json, begin), Catch::Contains("the GPU driver"));
+  std::ifstream(file).get();
+}
+
+TEST_CASE("the patience with a host that hangs is a whole number of seconds") {
+  CHECK(parse_options({}).patience() == std::chrono::seconds(900));
+  CHECK(parse_options({"--quick"}).patience() == std::chrono::seconds(120));
+  CHECK(parse_options({"--quick", "--patience=7"}).patience() == std::chrono::seconds(7));
+  for (const char* word : {"0", "-1", "soon", "3s", "1.5"}) {
+    CHECK_THROWS_AS(parse_options({std::string("--patience=") + word}), UserError);
+  }
+}
+
+}  // namespace mpzero::doctor

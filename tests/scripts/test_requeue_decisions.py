@@ -1,0 +1,294 @@
+"""What scripts/requeue.sh and launch.sh decide when a run of a Slurm job ends, with functions in Slurm's place."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+# What a job's shell has when its run begins. A test's functions replace these; each call is recorded.
+JOB = """
+SLURM_JOB_ID=7 SLURM_JOB_NODELIST="node[0-1]" SLURM_JOB_PARTITION=all
+CHECKPOINT_DIR=$PWD/checkpoints MAX_RESTARTS=3 GRACE_PERIOD=300 MPZERO_RETRY_SECONDS=0 state=RUNNING preempted=None
+mkdir -p "$CHECKPOINT_DIR"
+called() { printf '%s\\n' "$*" >>"$RECORD/calls"; }
+scontrol() {
+  called scontrol "$@"
+  case "$1 $2" in
+    "show job") echo "JobId=7 JobState=$state ReqNodeList=(null) ExcNodeList=(null) PreemptTime=$preempted" ;;
+    "show node") printf 'NodeName=node%s X=1 NodeHostName=ip-10-0-0-%s X=1\\n' 0 0 1 1 ;;
+    "show hostnames") if [[ $3 == *"["* ]]; then printf 'node0\\nnode1\\n'; else tr , '\\n' <<<"$3"; fi ;;
+  esac
+}
+squeue() { called squeue "$@"; if [[ $* == *%e* ]]; then echo "${ends_at:-N/A}"; else echo 2; fi; }
+sinfo() { called sinfo "$@"; printf 'node%s\\n' 0 1 2 3; }
+save() { echo "qwen3_tiny-$1steps" >"$CHECKPOINT_DIR/latest"; }
+source scripts/requeue.sh
+"""
+NO_ANSWER = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+
+
+@pytest.fixture
+def job(checkout):
+    checkout.program(checkout.root / ".venv/bin/python", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
+    (checkout.root / "checkpoints").mkdir()
+
+    def run(command: str, **variables: str) -> subprocess.CompletedProcess:
+        return checkout.shell(JOB + command, **variables)
+
+    run.checkpoints = checkout.root / "checkpoints"
+    run.checkout = checkout
+    run.requeued = lambda: "scontrol requeue 7\n" in checkout.calls()
+    return run
+
+
+def restarts(job) -> dict[str, str]:
+    words = (job.checkpoints / "restarts.txt").read_text().split()
+    return dict(word.split("=", 1) for word in words)
+
+
+BEGIN = 'begin_run; echo "flags ${MPZERO_EXTRA_FLAGS[*]}, step $start_step"; '
+
+
+@pytest.mark.parametrize("flag", ["--resume_from_checkpoint none", "--resume_from_checkpoint=/fsx/other/tiny-90steps"])
+@pytest.mark.parametrize("end", ["save 2; end_run 75", "save 2"], ids=["stopped", "ended by Slurm"])
+def test_a_requeued_job_goes_on_from_its_own_checkpoint(job, flag, end):
+    # What another job has left here is not this one's.
+    (job.checkpoints / "latest").write_text("qwen3_tiny-500steps\n")
+    flags = f"MPZERO_EXTRA_FLAGS=(--seed 3 {flag} --bf16); "
+    base = "0" if flag.endswith("none") else "90"
+    step = "95" if base == "90" else "2"
+    first = job(flags + BEGIN + end.replace("save 2", f"save {step}"))
+    assert f"flags --seed 3 {flag} --bf16, step {base}" in first.stdout, first.stderr
+    second = job(flags + BEGIN, SLURM_RESTART_COUNT="1")
+    assert f"flags --seed 3 --bf16, step {step}" in second.stdout, second.stderr
+    assert second.stdout.count("--resume_from_checkpoint") == 1
+    assert restarts(job)["barren"] == "0"
+    # The record of an open start that did not save more says so, and the flag stays dropped.
+    third = job(flags + BEGIN, SLURM_RESTART_COUNT="2")
+    assert f"flags --seed 3 --bf16, step {step}" in third.stdout, third.stderr
+    assert restarts(job)["barren"] == "1"
+
+
+def test_a_job_that_has_saved_nothing_keeps_where_it_begins(job):
+    (job.checkpoints / "latest").write_text("qwen3_tiny-500steps\n")
+    flags = "MPZERO_EXTRA_FLAGS=(--resume_from_checkpoint none); "
+    job(flags + BEGIN + "end_run 75")
+    again = job(flags + BEGIN, SLURM_RESTART_COUNT="1")
+    assert "flags --resume_from_checkpoint none, step 0" in again.stdout, again.stderr
+    assert restarts(job)["barren"] == "1"
+    # So does a new job in the folder of one that has.
+    job(flags + BEGIN + "save 4; end_run 75")
+    new = job(flags + "SLURM_JOB_ID=8; " + BEGIN, SLURM_RESTART_COUNT="1")
+    assert "flags --resume_from_checkpoint none, step 0" in new.stdout, new.stderr
+
+
+def hung(host: str) -> str:
+    finding = {"check": "gpus", "status": "failure", "message": "the GPU driver\nhas not answered", "blame": "host"}
+    return json.dumps({"hosts": [{"host": host, "status": "failure", "findings": [finding]}]})
+
+
+def test_hosts_on_which_the_doctor_hangs_are_left_out(job):
+    for host in ("ip-10-0-0-1.ec2.internal", "ip-10-0-0-9"):
+        (job.checkpoints / f"doctor.json.{host}.hung").write_text(hung(host))
+    (job.checkpoints / "doctor.json.broken.hung").write_text("{")
+    result = job("begin_run; refuse_hosts 1")
+    assert result.returncode == 1
+    assert "ip-10-0-0-1.ec2.internal is refused: the GPU driver has not answered" in result.stderr
+    assert "Left out from now on: node1." in result.stdout, result.stderr
+    assert job.requeued()
+    assert (restarts(job)["refusals"], restarts(job)["failures"]) == ("1", "0")
+
+
+def test_a_doctor_that_wrote_its_report_is_believed_and_old_reports_are_removed(job):
+    (job.checkpoints / "doctor.json").write_text(hung("node0"))
+    (job.checkpoints / "doctor.json.node1.hung").write_text(hung("node1"))
+    result = job("begin_run; refuse_hosts 1")
+    assert "node0 is refused" in result.stderr and "node1" not in result.stderr
+    assert job("forget_doctor").returncode == 0
+    assert sorted(path.name for path in job.checkpoints.iterdir()) == ["restarts.txt"]
+    assert job("forget_doctor").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(1, "mpzero doctor ended, and"), (124, "mpzero doctor was still running after 5 minutes, and")],
+)
+def test_a_doctor_that_left_no_report_is_a_failure_that_says_so(job, status, words):
+    result = job(f"begin_run; refuse_hosts {status}")
+    assert f"{words} no report came from any of node[0-1]" in result.stdout, result.stderr
+    assert job.requeued() and restarts(job)["failures"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("status", "record", "failures"),
+    [
+        (75, "true", "0"),
+        (1, "MPZERO_STOP=USR1", "0"),
+        (143, "MPZERO_STOP=TERM", "0"),
+        (143, "true", "1"),
+        (138, "true", "1"),
+        (143, "preempted=2026-11-21T12:43:58", "0"),
+        (1, "preempted=2026-11-21T12:43:58", "1"),
+        (138, 'ends_at=$(date --date="+340 seconds" +%Y-%m-%dT%H:%M:%S)', "0"),
+        (138, 'ends_at=$(date --date="+900 seconds" +%Y-%m-%dT%H:%M:%S)', "1"),
+    ],
+)
+def test_a_signal_is_a_stop_only_where_someone_asked_for_one(job, status, record, failures):
+    result = job(f"begin_run; {record}; end_run {status}")
+    assert result.returncode == status
+    assert ("The run was stopped" in result.stdout) == (failures == "0"), result.stdout
+    assert job.requeued() and restarts(job)["failures"] == failures
+
+
+def test_a_job_that_slurm_is_ending_is_left_to_slurm(job):
+    result = job("begin_run; state=COMPLETING; end_run 143")
+    assert "Slurm is ending this job" in result.stdout
+    assert not job.requeued()
+
+
+def test_ranks_that_outlive_their_time_are_told_from_those_that_a_signal_ended(job):
+    command = """
+    run_interruptibly() { SECONDS=$((SECONDS + took)); return 143; }
+    launch() { local code=0; launch_ranks 5 mpzero doctor || code=$?; echo "status $code"; }
+    MPZERO_SRUN=(--mpi=pmix) took=301; launch
+    took=20; launch
+    took=301 MPZERO_STOP=TERM; launch"""
+    assert job(command).stdout.split() == ["status", "124", "status", "143", "status", "143"]
+
+
+@pytest.mark.parametrize("refusals", [2, 9])
+def test_a_step_that_slurm_does_not_create_is_tried_three_times(job, refusals):
+    command = f"""
+    srun() {{
+      called srun "$@"
+      [[ $(grep -c ^srun "$RECORD/calls") -le {refusals} ]] || return 0
+      return "$SLURM_EXIT_ERROR"
+    }}
+    MPZERO_SRUN=(--mpi=pmix)
+    begin_run
+    launch_ranks 0 mpzero train || end_run $?
+    echo trained"""
+    result = job(command)
+    assert job.checkout.calls().count("srun --mpi=pmix mpzero train\n") == 3
+    assert ("trained" in result.stdout) == (refusals == 2)
+    if refusals == 9:
+        assert result.returncode == 2 and "no rank has run" in result.stderr
+        assert not job.requeued() and restarts(job)["failures"] == "0"
+
+
+def test_a_controller_that_is_silent_for_a_while_does_not_lose_the_job(job):
+    command = f"""
+    eval "answering_$(declare -f scontrol)"
+    scontrol() {{
+      echo try >>"$RECORD/tries"
+      (($(wc -l <"$RECORD/tries") % 4 == 0)) || {{ echo "{NO_ANSWER}" >&2; return 1; }}
+      answering_scontrol "$@"
+    }}
+    begin_run; end_run 1"""
+    result = job(command)
+    assert job.requeued() and "ending this job" not in result.stdout, result.stdout + result.stderr
+
+
+def test_a_job_of_unknown_state_is_requeued_all_the_same(job):
+    command = f"""
+    scontrol() {{
+      called scontrol "$@"
+      [[ $1 == requeue ]] || {{ echo "{NO_ANSWER}" >&2; return 1; }}
+    }}
+    begin_run; end_run 1"""
+    result = job(command)
+    assert job.requeued() and "ending this job" not in result.stdout, result.stdout + result.stderr
+    # Asked ten times for its state.
+    assert job.checkout.calls().count("scontrol show job 7\n") == 10
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "calls"),
+    [
+        ("Unexpected message received for job 7", "Job is pending execution for job 7", 2),
+        ("Job requeue is disabled", "", 1),
+    ],
+)
+def test_what_slurm_answers_to_a_requeue(job, first, second, calls):
+    command = f"""
+    eval "answering_$(declare -f scontrol)"
+    scontrol() {{
+      answering_scontrol "$@"
+      [[ $1 == requeue ]] || return 0
+      if (($(grep -c requeue "$RECORD/calls") == 1)); then echo "{first}" >&2; else echo "{second}" >&2; fi
+      return 1
+    }}
+    begin_run; requeue 1 "Because." node1"""
+    result = job(command)
+    assert job.checkout.calls().count("scontrol requeue 7\n") == calls
+    assert ("Slurm did not requeue the job (Job requeue is disabled)" in result.stderr) == (calls == 1)
+    assert ("Left out from now on: node1." in result.stdout) == (calls == 2), result.stdout + result.stderr
+
+
+def test_ask_slurm_keeps_answers_and_errors_apart(job):
+    result = job('squeue() { echo "a warning" >&2; echo 4; }; echo "[$(ask_slurm squeue)]"')
+    assert (result.stdout, result.stderr) == ("[4]\n", "a warning\n")
+    result = job('scontrol() { echo "Invalid job id specified" >&2; called once; return 3; }; ask_slurm scontrol')
+    assert (result.returncode, result.stderr, job.checkout.calls()) == (3, "Invalid job id specified\n", "once\n")
+
+
+def test_hosts_are_found_by_name_where_slurm_does_not_answer(job):
+    command = f"""
+    scontrol() {{
+      [[ $2 == hostnames ]] || {{ echo "{NO_ANSWER}" >&2; return 1; }}
+      printf 'node0\\nnode1\\n'
+    }}
+    nodes_of_hosts node1.ec2.internal"""
+    result = job(command)
+    assert result.stdout == "node1\n", result.stderr
+
+
+def test_a_run_fails_with_a_word_where_no_python_runs(job):
+    python = job.checkout.root / ".venv/bin/python"
+    (job.checkpoints / "failure.json").write_text(
+        json.dumps({"job": "7", "restart": 0, "hosts": ["node1"], "reason": "rank 2 did not answer"})
+    )
+    python.write_text("#!/no/such/interpreter\n")
+    # Any other Python will do.
+    job.checkout.program(job.checkout.bin / "python3", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
+    result = job("begin_run; end_run 1")
+    assert "rank 2 did not answer" in result.stdout and result.stderr == "", result.stderr
+    (job.checkpoints / "restarts.txt").unlink()
+    job.checkout.program(job.checkout.bin / "python3", "#!/bin/bash\nexit 127\n")
+    result = job("begin_run; end_run 1")
+    assert result.returncode == 1 and "The run failed with status 1\n" in result.stdout
+    assert result.stderr.count("\n") == 1 and "no reason is known" in result.stderr
+    assert job.checkout.calls().count("scontrol requeue 7\n") == 2
+
+
+def in_seconds(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + seconds))
+
+
+@pytest.mark.parametrize(
+    ("end", "grace", "bounded"), [(240, "300", "120"), (7200, "300", "300"), (7200, "9", "9"), (240, "300.5", "300.5")]
+)
+def test_half_of_a_short_job_is_left_to_train_in(job, end, grace, bounded):
+    by_flag = "MPZERO_EXTRA_FLAGS=(--grace_period 300.5); GRACE_PERIOD=; " if "." in grace else ""
+    command = f"GRACE_PERIOD={grace}; {by_flag}CHECK_NODES=true; stop_in_time() {{ echo clock $1; }}; "
+    result = job(
+        f'{command} ends_at={in_seconds(end)}; choose_job_settings sbatch/train.sbatch; echo "grace $GRACE_PERIOD"'
+    )
+    words = result.stdout.split()
+    said = float(words[-1])
+    assert abs(said - float(bounded)) <= 1, result.stdout + result.stderr
+    assert int(words[-3]) == int(said)
+
+
+def test_a_run_is_stopped_in_time_whatever_the_signals_lead(job):
+    command = f"""
+    catch_stops
+    ends_at={in_seconds(60)}
+    stop_in_time 58
+    run_interruptibly sleep 40 || true
+    echo "stopped by ${{MPZERO_STOP:-nothing}}" """
+    result = job(command)
+    assert "s of the job's time are left, and GRACE_PERIOD is 58 s" in result.stdout, result.stderr
+    assert "stopped by USR1" in result.stdout
