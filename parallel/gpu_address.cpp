@@ -30,6 +30,7 @@ std::vector<std::string> visible_gpus() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) return {};
   std::vector<std::string> addresses;
+  addresses.reserve(static_cast<size_t>(count));
   for (int device = 0; device < count; ++device) addresses.push_back(gpu_address(device));
   return addresses;
 }

@@ -20,7 +20,7 @@ struct Status {
 };
 struct Failed {
   std::string error;
-  std::vector<int> culprits = {};  // as in RankReport
+  std::vector<int> culprits;  // as in RankReport
 };
 struct Stop {  // this rank was asked to end with this exit code before there is anything to save, or at once
   int exit_code = 0;

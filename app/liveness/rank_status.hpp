@@ -25,14 +25,14 @@ struct RankStatus {
   double idle = 0;     // seconds since anything moved on
   double allowed = 0;  // seconds that it may stand still in this phase; 0: for ever
   std::vector<parallel::ChannelRecord> channels;
-  std::string complaint = {};  // what has taken the rank too long, in its own words; empty: nothing
+  std::string complaint;  // what has taken the rank too long, in its own words; empty: nothing
 };
 
 // The same with what went wrong.
 struct RankReport {
   RankStatus status;
   std::optional<std::string> error;  // that the rank has met, or its device
-  std::vector<int> culprits = {};    // ranks that are known to be the cause of the error; empty: not known
+  std::vector<int> culprits;         // ranks that are known to be the cause of the error; empty: not known
 };
 
 void to_json(nlohmann::json& json, const RankStatus& status);

@@ -66,7 +66,7 @@ TEST_CASE("What the monitor says is heard") {
 
 TEST_CASE("An error is said once, behind the status") {
   Pair pair;
-  RankReport report{.status = in_step(4), .error = "the disk is full"};
+  RankReport report{.status = in_step(4), .error = "the disk is full", .culprits = {}};
   pair.link->report(report);
   CHECK(pair.link->has_said_error());
   report.status.step = 5;
@@ -97,7 +97,7 @@ TEST_CASE("A monitor that dies is lost, and one that leaves is not") {
   }
   CHECK(pair.link->descriptor() < 0);
   // Nobody is there to hear it.
-  pair.link->report({.status = {}, .error = "an error"});
+  pair.link->report({.status = {}, .error = "an error", .culprits = {}});
   CHECK_FALSE(pair.link->has_said_error());
   pair.link->leave(/*with_error=*/false);
 }
@@ -135,7 +135,7 @@ TEST_CASE("Without a limit silence says nothing") {
 TEST_CASE("A rank that leaves is heard before its connection closes, whatever it has left unread") {
   Pair pair;
   for (int i = 0; i < 1000; ++i) pair.peers->broadcast(message::Pulse{});
-  pair.link->report({.status = in_step(9), .error = std::nullopt});
+  pair.link->report({.status = in_step(9), .error = std::nullopt, .culprits = {}});
   std::thread leaving([&] {
     pair.link->leave(/*with_error=*/true);
     pair.link.reset();
@@ -158,7 +158,7 @@ TEST_CASE("A monitor that does not answer holds up nobody who leaves, and hears 
   for (int i = 0; i < 1000; ++i) pair.peers->broadcast(message::Pulse{});
   wait_readable(pair.link->descriptor());
   // More than fits into what the monitor's system keeps for it, so that the bye still waits on this side.
-  pair.link->say(message::Failed{std::string(600'000, 'x')});
+  pair.link->say(message::Failed{std::string(600'000, 'x'), {}});
   pair.link->leave(/*with_error=*/false);
   pair.link.reset();
   const auto news = hear(*pair.peers, 2);
@@ -181,7 +181,7 @@ TEST_CASE("Ranks turn to the first one that is there, and that one finds that it
   CHECK(known_to_three.records()[0].state == State::kLost);
   CHECK(known_to_three.records()[1].state == State::kSilent);
   CHECK(known_to_three.records()[2].state == State::kAnswers);
-  three.report({.status = in_step(6), .error = "an error"});
+  three.report({.status = in_step(6), .error = "an error", .culprits = {}});
   // Rank 2 hears it before it has noticed anything itself.
   const auto news = hear(peers, 2);
   CHECK((news[0].rank == 3 && news[1].rank == 3));
@@ -199,7 +199,7 @@ TEST_CASE("A new monitor is told of an error anew, and left where it does not en
   const RankRoster of_two = ranks.roster(2);
   MonitorLink link(of_two, LoopbackRanks::connect(of_two, 0), kSilentAfter, kStart);
   RankMonitor records(of_two.ranks, kSilentAfter, kStart);
-  link.report({.status = {}, .error = "an error"});
+  link.report({.status = {}, .error = "an error", .culprits = {}});
   CHECK(link.has_said_error());
   REQUIRE(link.turn_to_next(records, MonitorLink::Gone::kLost, kStart));
   CHECK_FALSE(link.has_said_error());

@@ -43,7 +43,7 @@ TEST_CASE("Every message arrives as what it was") {
 }
 
 TEST_CASE("An error's words need not be UTF-8") {
-  CHECK_THAT(sent(message::Failed{"caf\xe9 is gone"}).error, Catch::Contains(" is gone"));
+  CHECK_THAT(sent(message::Failed{"caf\xe9 is gone", {}}).error, Catch::Contains(" is gone"));
 }
 
 TEST_CASE("What no rank says is no message") {

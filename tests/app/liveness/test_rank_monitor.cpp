@@ -45,7 +45,12 @@ RankStatus in_collective(int64_t queued, int64_t started, int64_t completed, dou
                                                            : CollectiveState::kQueued,
                             .seconds = waited});
   }
-  return {.step = 12, .phase = RunPhase::kTraining, .idle = waited, .allowed = allowed, .channels = {channel}};
+  return {.step = 12,
+          .phase = RunPhase::kTraining,
+          .idle = waited,
+          .allowed = allowed,
+          .channels = {channel},
+          .complaint = {}};
 }
 
 using Finding = RankMonitor::Finding;

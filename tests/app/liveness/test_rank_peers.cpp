@@ -40,7 +40,7 @@ TEST_CASE("Who does not begin with this run's token and another rank is not hear
   REQUIRE(stranger);
   stranger->send(message::to_line(first_word));
   stranger->send(message::to_line(message::Hello{.token = token, .rank = 1}));
-  stranger->send(message::to_line(message::Failed{"heard from a stranger"}));
+  stranger->send(message::to_line(message::Failed{"heard from a stranger", {}}));
   wait_until([&] {
     CHECK(monitor.peers.hear().empty());
     return !stranger->receive();
@@ -68,7 +68,7 @@ TEST_CASE("Each rank is heard in its order, and words that no rank says are pass
   one.send(message::to_line(message::Status{in_step(1)}));
   one.send("noise");
   one.send(message::to_line(message::Status{in_step(2)}));
-  two.send(message::to_line(message::Failed{"an error"}));
+  two.send(message::to_line(message::Failed{"an error", {}}));
   const auto news = hear(monitor.peers, 3);
   REQUIRE(news.size() == 3);
   std::vector<int64_t> steps;
@@ -128,7 +128,7 @@ TEST_CASE("The end reaches all ranks, also those with much unread, and no strang
   // More than the system keeps for a connection, and less than a connection itself does.
   const std::string error(700'000, 'x');
   for (int i = 0; i < 5; ++i) {
-    monitor.peers.broadcast(message::Failed{error});
+    monitor.peers.broadcast(message::Failed{error, {}});
     monitor.peers.finish_sending(std::chrono::milliseconds(10));
   }
   const auto drain = [](LineConnection& connection, std::optional<message::End>& end) {
@@ -162,7 +162,7 @@ TEST_CASE("The end reaches all ranks, also those with much unread, and no strang
 TEST_CASE("Who does not read holds up an end for as long as was said, and no longer") {
   Monitor monitor;
   const LineConnection one = monitor.connect(1);
-  for (int i = 0; i < 50; ++i) monitor.peers.broadcast(message::Failed{std::string(500'000, 'x')});
+  for (int i = 0; i < 50; ++i) monitor.peers.broadcast(message::Failed{std::string(500'000, 'x'), {}});
   monitor.peers.finish_sending(std::chrono::milliseconds(50));
   CHECK(monitor.peers.num_connected() == 1);
 }
