@@ -36,6 +36,7 @@ def tests(visit: Visit) -> None:
         ("failures_e2e", "failures", "gpu", 150),
         ("network_e2e", "network", "", 120),
         ("doctor_e2e", "doctor", "gpus", 60),
+        ("devices_e2e", "devices", "", 60),
     ):
         if visit.wanted(name):
             pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", selection]
