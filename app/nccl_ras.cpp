@@ -102,6 +102,10 @@ std::optional<Conversation> begin(const Place& place, Clock::time_point end, con
 // Lines that only set others apart.
 bool is_rule(const std::string& line) { return line.find_first_not_of("= \t\r") == std::string::npos; }
 
+// One of the lines, hundreds in NCCL 2.28, for ranks of a communicator of which the service knows nothing but that it
+// does not know them.
+bool names_nobody(const std::string& line) { return line.find("[process information not found]") != std::string::npos; }
+
 }  // namespace
 
 std::string nccl_ras_status(const std::string& address, const std::function<void()>& meanwhile) {
@@ -114,7 +118,7 @@ std::string nccl_ras_status(const std::string& address, const std::function<void
   std::string text;
   int lines = 0;
   while (const std::optional<std::string> line = conversation->hear()) {
-    if (!is_rule(*line) && ++lines <= kMostLines) text += "    " + *line + "\n";
+    if (!is_rule(*line) && !names_nobody(*line) && ++lines <= kMostLines) text += "    " + *line + "\n";
   }
   return text;
 }

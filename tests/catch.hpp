@@ -7,7 +7,9 @@
 #include <string>
 using Catch::Approx;
 namespace Catch {
-// Catch2 3 keeps this name for ranges.
+// As Catch2 2 calls them; Catch2 3 keeps the first name for ranges.
 inline auto Contains(const std::string& text) { return Matchers::ContainsSubstring(text); }
+inline auto StartsWith(const std::string& text) { return Matchers::StartsWith(text); }
+inline auto EndsWith(const std::string& text) { return Matchers::EndsWith(text); }
 }  // namespace Catch
 #endif

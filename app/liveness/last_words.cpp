@@ -70,6 +70,7 @@ void tell_failure(const std::vector<RankRecord>& records, const ReportFacts& fac
   parallel::no_longer_than(
       kDiskLimit, [file = facts.checkpoint_dir / "failure.json", text = report_json(verdict, records, facts.job)] {
         try {
+          std::filesystem::create_directories(file.parent_path());  // before anything was saved there is none
           io::replace_text_file(file, text);
         } catch (const std::exception& error) {
           print(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));

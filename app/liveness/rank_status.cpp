@@ -40,7 +40,7 @@ namespace mpzero {
 std::string describe(RunPhase phase, int64_t step) {
   switch (phase) {
     case RunPhase::kNetwork:
-      return "while the nodes were connected";
+      return "while the nodes were being connected";
     case RunPhase::kSetUp:
       return "while the run was set up";
     case RunPhase::kFirstStep:

@@ -181,11 +181,11 @@ def test_a_network_that_does_not_start_on_one_rank_is_told_once(
     tmp_path: Path, what: str, words: str, rank: int
 ) -> None:
     """Its peers fail too, or know of it: who is to blame is the rank whose network it is."""
-    status, errors = failing_rank(what, rank, tmp_path, stuck_after=600)
+    status, errors = failing_rank(what, rank, tmp_path / "new", stuck_after=600)
     assert status == 1
     (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
-    assert report.startswith(f"mpzero: error: rank {rank}: {words} (while the nodes were connected); "), errors
-    failure = json.loads((tmp_path / "failure.json").read_text())
+    assert report.startswith(f"mpzero: error: rank {rank}: {words} (while the nodes were being connected); "), errors
+    failure = json.loads((tmp_path / "new" / "failure.json").read_text())
     assert (failure["ranks"], failure["hosts"]) == ([rank], [socket.gethostname()])
 
 

@@ -88,8 +88,10 @@ TEST_CASE("A failure is told on stderr and in failure.json, with the checkpoint 
 
 TEST_CASE("A failure is told even where its file cannot be written") {
   const TemporaryFolder folder;
-  const std::string errors = errors_of(
-      folder.path() / "stderr", [&] { tell_failure(one_lost(), report_facts(folder.path() / "absent", at::kCPU)); });
+  const std::filesystem::path no_folder = folder.path() / "file";
+  std::ofstream(no_folder) << "in the way";
+  const std::string errors =
+      errors_of(folder.path() / "stderr", [&] { tell_failure(one_lost(), report_facts(no_folder, at::kCPU)); });
   CHECK_THAT(errors, Catch::Contains("ended without a word") &&
                          Catch::Contains("mpzero: warning: failure.json could not be written: "));
 }

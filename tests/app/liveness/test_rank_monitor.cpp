@@ -207,7 +207,7 @@ TEST_CASE("Where a rank knows the cause of an error, that is to blame, whoever t
   CHECK(one.ranks == std::vector<int>{4});
   CHECK(one.reason ==
         "rank 4: NCCL could not start EFA on node2: `fi_info -p efa` must list the devices there (while the nodes were "
-        "connected)");
+        "being connected)");
   fixture.monitor.failed(5, "NCCL could not start EFA on node2", at(1.2), {5});
   CHECK(find_culprits(fixture.monitor.records()).ranks == std::vector<int>{4, 5});
   CHECK_THAT(find_culprits(fixture.monitor.records()).reason,
