@@ -30,7 +30,7 @@ require_number() {
 # A path as the user will want to read and type it: relative to the checkout where it lies inside.
 shown_path() { printf '%s\n' "${1#"$MPZERO_ROOT"/}"; }
 
-# run_long COMMAND...: what may take minutes. A job of Slurm replaces it by one that can be interrupted (scripts/launch.sh).
+# run_long COMMAND...: what may take minutes. A job of Slurm replaces it by one that can be interrupted (scripts/stops.sh).
 run_long() { "$@"; }
 
 # end_with STATUS: a step failed and has said why. A job of Slurm decides here whether it is requeued (scripts/requeue.sh).

@@ -115,7 +115,7 @@ class Checkout:
 
     def shell(self, command: str, **variables: str) -> subprocess.CompletedProcess:
         """Runs a piece of bash with all functions of scripts/ at hand."""
-        parts = "common install environment training allocation launch"
+        parts = "common install environment training slurm allocation stops launch"
         prelude = f"set -euo pipefail; for part in {parts}; do source scripts/$part.sh; done; "
         return subprocess.run(
             ["bash", "-c", prelude + command],

@@ -1,4 +1,4 @@
-"""What scripts/requeue.sh and launch.sh decide when a run of a Slurm job ends, with functions in Slurm's place."""
+"""What scripts/requeue.sh, stops.sh and launch.sh decide when a run of a Slurm job ends, with functions in Slurm's place."""
 
 import json
 import subprocess

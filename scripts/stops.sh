@@ -1,0 +1,102 @@
+# shellcheck shell=bash
+# What a job of Slurm does about signals while its ranks run, and how much time it leaves them to save.
+#
+# Slurm sends a job's signals to different places. The warning before the time limit (--signal=B:USR1@…) reaches the batch shell
+# alone. Preemption first sends SIGTERM to the job's steps alone, then, after the partition's GraceTime, to everything.
+# scancel sends SIGTERM to everything. mpzero saves and ends with status 75 on either signal, so this shell passes on what the
+# ranks did not get themselves, always as SIGUSR1, which srun and mpirun both forward. (SIGTERM to mpirun would kill the ranks.)
+
+# Of the job: MPZERO_STOP names the signal that asked it to end, MPZERO_CHILD is what it waits for, MPZERO_CLOCK is stop_in_time.
+MPZERO_STOP=""
+MPZERO_CHILD=""
+MPZERO_CLOCK=""
+MPZERO_INTERRUPTED=false
+
+catch_stops() {
+  trap 'pass_on USR1' USR1
+  trap 'pass_on TERM' TERM
+  trap stop_the_clock EXIT
+}
+
+pass_on() {
+  MPZERO_STOP=$1
+  MPZERO_INTERRUPTED=true
+  stop_the_clock
+  [[ -z $MPZERO_CHILD ]] || kill -USR1 "$MPZERO_CHILD" 2>/dev/null || true
+}
+
+# run_interruptibly COMMAND...: runs a program and returns its exit status. bash acts on a signal only between two commands, and
+# at once while it waits; so it waits.
+run_interruptibly() {
+  local code
+  "$@" &
+  MPZERO_CHILD=$!
+  [[ -z $MPZERO_STOP ]] || kill -USR1 "$MPZERO_CHILD" 2>/dev/null || true
+  while :; do
+    MPZERO_INTERRUPTED=false
+    code=0
+    wait "$MPZERO_CHILD" || code=$?
+    [[ $MPZERO_INTERRUPTED == true ]] || break
+  done
+  MPZERO_CHILD=""
+  return "$code"
+}
+run_long() { run_interruptibly "$@"; }
+
+# signal_lead SCRIPT: the seconds between Slurm's warning signal and the time limit, from SBATCH_SIGNAL or the script's own line. What
+# sbatch got with --signal on its command line is in no record of Slurm's: see stop_in_time.
+signal_lead() {
+  local text=${SBATCH_SIGNAL:-$(sed -n 's/^#SBATCH --signal=//p' "$1" | head -n 1)}
+  if [[ $text =~ @([0-9]+)$ ]]; then echo "${BASH_REMATCH[1]}"; else echo 60; fi
+}
+
+# stop_grace SCRIPT: the seconds in which a stopped run has to have saved: the signal's lead, or what preemption leaves where this
+# partition's jobs can be preempted and that is less. (GraceTime of a QOS is not looked at: GRACE_PERIOD says it.)
+stop_grace() {
+  local lead configuration partition seconds=0
+  lead=$(signal_lead "$1")
+  configuration=$(ask_slurm scontrol show config 2>/dev/null) || true
+  partition=$(ask_slurm scontrol show partition "${SLURM_JOB_PARTITION:-}" --oneliner 2>/dev/null) || true
+  if [[ $configuration =~ PreemptType\ *=\ *preempt/(partition_prio|qos) && $partition =~ PreemptMode=[A-Z,]*(REQUEUE|CANCEL) ]]; then
+    [[ ! $partition =~ GraceTime=([0-9]+) ]] || seconds=${BASH_REMATCH[1]}
+    if ((seconds == 0)) && [[ $configuration =~ KillWait\ *=\ *([0-9]+) ]]; then seconds=${BASH_REMATCH[1]}; fi
+  fi
+  if ((seconds > 0 && seconds < lead)); then echo "$seconds"; else echo "$lead"; fi
+}
+
+# bound_grace: at most half of a job's time is for saving, or a short job would be stopped before it has trained.
+bound_grace() {
+  local left
+  if left=$(seconds_left) && ((left > 1 && 10#$GRACE_PERIOD > left / 2)); then
+    say "This job has $left s, half of which it keeps to train in: GRACE_PERIOD is $((left / 2)) instead of $GRACE_PERIOD."
+    GRACE_PERIOD=$((left / 2))
+  fi
+}
+
+# stop_in_time SECONDS: from now on a process beside this shell asks it to stop when so much of the job's time is left, in case that
+# Slurm's signal comes later (sbatch --signal=B:USR1@60) or never: a run must not count on more time to save than it has.
+stop_in_time() {
+  (($1 > 0)) || return 0
+  watch_the_clock "$1" &
+  MPZERO_CLOCK=$!
+}
+
+stop_the_clock() { [[ -z $MPZERO_CLOCK ]] || kill "$MPZERO_CLOCK" 2>/dev/null || true; }
+
+watch_the_clock() {
+  local grace=$1 left pause nap=""
+  trap 'kill $nap 2>/dev/null; exit' TERM
+  while :; do
+    # The limit may be changed while the job runs.
+    pause=600
+    if left=$(seconds_left); then
+      ((left > grace)) || break
+      if ((left - grace < pause)); then pause=$((left - grace)); fi
+    fi
+    sleep "$pause" &
+    nap=$!
+    wait "$nap"
+  done
+  say "$left s of the job's time are left, and GRACE_PERIOD is $grace s: the run is stopped."
+  kill -USR1 $$
+}
