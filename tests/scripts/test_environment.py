@@ -74,7 +74,7 @@ def test_hyperpod_resumes_failed_nodes(checkout, tmp_path):
 @pytest.mark.parametrize(("given", "fence"), [("", "ring"), ("tree", "tree")])
 def test_srun_waits_for_the_ranks_of_all_nodes(checkout, given, fence):
     checkout.program(checkout.bin / "srun", "#!/bin/bash\n[[ $1 != --mpi=list ]] || echo pmix\nenv\n")
-    command = "choose_launcher 2 8 96; launch_ranks 0 true"
+    command = "choose_launcher 2 8 96 0; launch_ranks 0 true"
     assert set_variables(checkout.shell(command, SLURM_PMIX_FENCE=given))["SLURM_PMIX_FENCE"] == fence
 
 

@@ -1,4 +1,4 @@
-"""What scripts/requeue.sh, stops.sh and launch.sh decide when a run of a Slurm job ends, with functions in Slurm's place."""
+"""What the scripts of a Slurm job decide when its run ends (requeue, stops, launch), with stand-ins for Slurm."""
 
 import json
 import subprocess
