@@ -37,8 +37,7 @@ int choose_gpu(const GpuViews& views, int local_rank, const std::string& host) {
   if (all.size() < views.size()) {
     throw_user_error(
         "{} ranks on {} share {} ({}; parts of one, as MIG makes them, count as one GPU to NCCL): start one rank a "
-        "GPU, "
-        "show each rank a GPU of its own (srun --gpus-per-task=1) or all of them (CUDA_VISIBLE_DEVICES), or give "
+        "GPU, show each rank a GPU of its own (srun --gpus-per-task=1) or all of them (CUDA_VISIBLE_DEVICES), or give "
         "--device cpu",
         views.size(), host, gpus(all.size()), fmt::join(all, ", "));
   }

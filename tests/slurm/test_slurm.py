@@ -180,7 +180,7 @@ def test_a_controller_that_is_too_busy_to_answer_is_asked_again(run):
     busy = f"[[ -e {asked} ]] || {{ touch {asked}; echo 'slurm_load_jobs error: Socket timed out' >&2; exit 1; }}"
     job = run.submit(TRAIN_DATA="/dev/null", PATH=path_with(run, "scontrol", busy))
     assert job.state == "COMPLETED", job.text()
-    assert "Socket timed out" in job.text()
+    assert asked.exists()
     assert sorted(run.lines("train.ranks")) == ranks_of("0,1", 2)
 
 
