@@ -80,8 +80,7 @@ std::string cpu_instead_of_gpus(int promised, const std::string& host) {
   if (promised == 0) return "";
   return fmt::format(
       "training on the CPU, although Slurm has given this job {} on {} (SLURM_GPUS_ON_NODE={}): CUDA shows none; "
-      "--device "
-      "cuda ends the run instead and says why, --device cpu is for a run that is meant so",
+      "--device cuda ends the run instead and says why, --device cpu is for a run that is meant so",
       gpus(static_cast<size_t>(promised)), host, promised);
 }
 

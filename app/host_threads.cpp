@@ -1,25 +1,18 @@
 #include "app/host_threads.hpp"
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <vector>
 
 #include "app/host_limits.hpp"
+#include "base/host_name.hpp"
 #include "parallel/core_share.hpp"
 #include "parallel/gpu_address.hpp"
 
 namespace mpzero {
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 // Whether the ranks of this machine may use different cores each.
 bool ranks_are_bound(const std::vector<int>& cores, parallel::MpiRuntime& mpi) {

@@ -4,12 +4,12 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <string>
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/host_name.hpp"
 #include "io/atomic_file.hpp"
 
 namespace mpzero::io {
@@ -20,11 +20,7 @@ constexpr const char* kLockName = ".lock";
 constexpr int64_t kMaxOwnerBytes = 4096;
 constexpr std::chrono::milliseconds kPause(50);
 
-std::string this_process() {
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
-  return fmt::format("process {} on {}", ::getpid(), host.data());
-}
+std::string this_process() { return fmt::format("process {} on {}", ::getpid(), host_name()); }
 
 }  // namespace
 

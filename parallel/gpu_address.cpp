@@ -9,11 +9,14 @@
 namespace mpzero::parallel {
 namespace {
 
-// Lower case, without the leading zeros of the domain.
-std::string canonical(const std::string& address) {
-  std::string text = address.substr(std::min(address.find_first_not_of('0'), address.size()));
+std::string lower_case(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return std::tolower(letter); });
   return text;
+}
+
+// Without the leading zeros of the domain.
+std::string canonical(const std::string& address) {
+  return lower_case(address.substr(std::min(address.find_first_not_of('0'), address.size())));
 }
 
 }  // namespace
@@ -21,9 +24,7 @@ std::string canonical(const std::string& address) {
 std::string gpu_address(int device) {
   std::array<char, 32> address{};
   if (cudaDeviceGetPCIBusId(address.data(), static_cast<int>(address.size()), device) != cudaSuccess) return "";
-  std::string text = address.data();
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return std::tolower(letter); });
-  return text;
+  return lower_case(address.data());
 }
 
 std::vector<std::string> visible_gpus() {

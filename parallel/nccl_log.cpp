@@ -14,6 +14,7 @@
 #include <fstream>
 
 #include "base/error.hpp"
+#include "base/host_name.hpp"
 #include "parallel/environment.hpp"
 
 namespace mpzero::parallel {
@@ -30,17 +31,26 @@ void reread_settings() {
 // The file that NCCL writes to for a value of NCCL_DEBUG_FILE: %h is the host's name up to its first dot, %p the
 // process.
 std::string expand(const std::string& pattern) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
+  const std::string host = host_name();
   std::string path;
   for (size_t i = 0; i < pattern.size(); ++i) {
-    const char next = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
-    if (next == 'h') path += std::string(host.data()).substr(0, std::strcspn(host.data(), "."));
-    if (next == 'p') path += std::to_string(getpid());
-    if (next == '%') path += '%';
-    const bool expanded = next == 'h' || next == 'p' || next == '%';
-    if (!expanded) path += pattern[i];
-    if (expanded) ++i;
+    if (pattern[i] != '%' || i + 1 == pattern.size()) {
+      path += pattern[i];
+      continue;
+    }
+    switch (pattern[++i]) {
+      case 'h':
+        path += host.substr(0, host.find('.'));
+        break;
+      case 'p':
+        path += std::to_string(getpid());
+        break;
+      case '%':
+        path += '%';
+        break;
+      default:
+        path += {'%', pattern[i]};
+    }
   }
   return path;
 }

@@ -1,26 +1,19 @@
 #include "parallel/network.hpp"
 
 #include <strings.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <set>
 
 #include "base/error.hpp"
+#include "base/host_name.hpp"
 #include "parallel/rdma_devices.hpp"
 
 namespace mpzero::parallel {
 namespace {
 
 bool same_word(const std::string& a, const std::string& b) { return strcasecmp(a.c_str(), b.c_str()) == 0; }
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown host";
-  return name.data();
-}
 
 // The word behind "--network ": the flag as the user gave it or could have given it.
 const char* as_given(NetworkChoice choice) { return choice == NetworkChoice::kEfa ? "efa" : "auto"; }

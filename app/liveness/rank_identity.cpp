@@ -15,6 +15,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/host_name.hpp"
+
 namespace mpzero {
 namespace {
 
@@ -35,16 +37,10 @@ int64_t start_of(int64_t pid) {
   return started;
 }
 
-std::string machine_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 // The name under which a job can exclude this node.
 std::string node_name() {
   const char* name = std::getenv("SLURMD_NODENAME");
-  return name != nullptr && *name != '\0' ? name : machine_name();
+  return name != nullptr && *name != '\0' ? name : host_name();
 }
 
 // Bridges of containers and virtual machines lead nowhere else.
@@ -90,7 +86,7 @@ void from_json(const nlohmann::json& json, RankIdentity& identity) {
 RankIdentity this_process(int rank, int port) {
   return {.rank = rank,
           .host = node_name(),
-          .machine = machine_name(),
+          .machine = host_name(),
           .pid = getpid(),
           .started = start_of(getpid()),
           .port = port,
@@ -98,7 +94,7 @@ RankIdentity this_process(int rank, int port) {
 }
 
 void kill_process(const RankIdentity& identity) {
-  if (identity.machine != machine_name() || identity.pid <= 1 || identity.pid == getpid()) return;
+  if (identity.machine != host_name() || identity.pid <= 1 || identity.pid == getpid()) return;
   if (start_of(identity.pid) == identity.started) kill(static_cast<pid_t>(identity.pid), SIGKILL);
 }
 
