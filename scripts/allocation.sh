@@ -16,6 +16,15 @@ list_items() { sed 's/([^)]*)//g; s/,/\n/g' <<<"$1"; }
 # least_of LIST: the smallest number of a list like "72(x2),36".
 least_of() { list_items "$1" | sort -rn | tail -n 1; }
 
+# cores_here: the cores of this machine that the ranks may use. Within a job these are those that the job has here, which Slurm counts
+# but, unless it binds tasks to cores, does not enforce.
+cores_here() {
+  local cores slurm_cores
+  cores=$(nproc)
+  slurm_cores=$(positive_number_or "${SLURM_CPUS_ON_NODE:-}" "$cores")
+  echo $((slurm_cores < cores ? slurm_cores : cores))
+}
+
 # gpus_in LIST: how many GPUs a list of Slurm's resources has, be it "gpu:2", "gpu:h100:8(IDX:0-7),nvme:1" or "cpu=8,gres/gpu:4".
 gpus_in() {
   local word count sum=0

@@ -142,7 +142,7 @@ MPZERO_EXTRA_FLAGS=("$@")
 mkdir -p logs
 select_cuda
 gpus=$(count_gpus)
-cores=$(nproc)
+cores=$(cores_here)
 ranks=$(ranks_per_node "$gpus" "$cores")
 [[ $build_only == true ]] || choose_settings "$gpus"
 

@@ -50,6 +50,12 @@ def test_the_node_with_the_fewest_cores_counts(checkout, text, least):
     assert checkout.shell(f"least_of '{text}'").stdout == f"{least}\n"
 
 
+@pytest.mark.parametrize(("counted", "cores"), [("", "8"), ("2", "2"), ("16", "8"), ("some", "8")])
+def test_a_job_uses_the_cores_that_slurm_counts_for_it(checkout, counted, cores):
+    checkout.program(checkout.bin / "nproc", "#!/bin/bash\necho 8\n")
+    assert checkout.shell("cores_here", SLURM_CPUS_ON_NODE=counted).stdout.strip() == cores
+
+
 ASKED = [
     ({}, 8),
     ({"asked": "TresPerNode=gres:gpu:4"}, 4),
