@@ -122,4 +122,7 @@ choose_job_settings() {
   setting NETWORK network ""
   DOCTOR_FLAGS=(--quick --json "$CHECKPOINT_DIR/doctor.json" --checkpoint_dir "$CHECKPOINT_DIR")
   [[ -z $NETWORK ]] || DOCTOR_FLAGS+=(--network "$NETWORK")
+  local device
+  device=$(flag_value device) || device=$MPZERO_DEVICE
+  [[ -z $device ]] || DOCTOR_FLAGS+=(--device "$device")
 }

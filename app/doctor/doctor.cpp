@@ -140,7 +140,7 @@ std::vector<double> gather_clocks(const Hosts& hosts, parallel::MpiRuntime& mpi)
 }
 
 std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) {
-  const at::Device device = choose_device("auto", mpi).device;
+  const at::Device device = choose_device(options.device, mpi).device;
   std::vector<Finding> findings;
   parallel::ProvenNetwork network;  // lives on, so that what is measured runs over it too
   if (device.is_cuda()) {
@@ -236,6 +236,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   const Job job = {.local_ranks = ranks_on(hosts, hosts.own),
                    .world_size = mpi.world_size(),
                    .hosts = static_cast<int>(hosts.names.size()),
+                   .device = options.device,
                    .allotted_gpus = gpus_from_slurm(parallel::process_environment)};
   HostReport report{.host = hosts.names[hosts.own], .findings = {}};
   const auto add = [&](const std::vector<Finding>& findings) {
@@ -245,6 +246,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   HangWatch watch(report.host, options.json, options.patience());
   GpuSurvey gpus;
   run_on_all_ranks(mpi, [&] {
+    if (options.device == "cpu") return;
     watch.enter(kGpuDriver);
     gpus = survey_gpus(system.nvml);
     watch.leave();

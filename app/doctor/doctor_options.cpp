@@ -26,12 +26,20 @@ std::chrono::seconds parse_seconds(const std::string& flag, const std::string& w
   return std::chrono::seconds(seconds);
 }
 
+std::string parse_device(const std::string& word) {
+  if (word != "auto" && word != "cuda" && word != "cpu") {
+    throw_user_error("--device must be auto, cuda or cpu, not \"{}\".", word);
+  }
+  return word;
+}
+
 std::vector<Flag> flags() {
   return {
       {"quick", [](Options& options, const std::string&) { options.quick = true; }, false},
       {"bandwidth", [](Options& options, const std::string&) { options.bandwidth = true; }, false},
       {"json", [](Options& options, const std::string& value) { options.json = value; }},
       {"checkpoint_dir", [](Options& options, const std::string& value) { options.checkpoint_dir = value; }},
+      {"device", [](Options& options, const std::string& value) { options.device = parse_device(value); }},
       {"network", [](Options& options,
                      const std::string& value) { options.network = parallel::parse_network_choice("network", value); }},
       {"patience",
@@ -98,6 +106,9 @@ std::string options_help() {
          "  --bandwidth           measure all-gather and reduce-scatter, and compare with what the instance promises\n"
          "  --json FILE           also write the report as JSON\n"
          "  --checkpoint_dir DIR  the folder to look at (default: checkpoints)\n"
+         "  --device WHAT         auto, cuda or cpu, as for mpzero train: with cuda a host without GPUs would make the "
+         "run\n"
+         "                        fail, with cpu nobody looks at GPUs (default: auto)\n"
          "  --network WHAT        auto, efa or socket, as for mpzero train (default: auto)\n"
          "  --patience SECONDS    when to give up a host that hangs, which FILE.HOST.hung beside the report then "
          "tells\n"

@@ -16,6 +16,7 @@ struct Options {
   bool bandwidth = false;  // measure collectives
   std::string json;        // a file for the report; empty: none
   std::filesystem::path checkpoint_dir = "checkpoints";
+  std::string device = "auto";  // what the run is to train on: "auto", "cuda" or "cpu", as for mpzero train
   parallel::NetworkChoice network = parallel::NetworkChoice::kAuto;
   System system;
   std::optional<std::chrono::seconds> given_patience;

@@ -79,6 +79,10 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
     return warning("gpus", fmt::format("the driver shows {} GPUs, the PCI bus {}", found, on_bus),
                    "if that is not on purpose (a container with some of them), reboot or replace the node");
   }
+  if (found == 0 && job.device == "cuda") {
+    return failure("gpus", "none, and the run is to train on GPUs (--device cuda)",
+                   "install NVIDIA's driver, start the container with its runtime (docker run --gpus all), or reboot");
+  }
   if (found == 0) return ok("gpus", "none: mpzero trains on the CPU here");
   if (job.local_ranks > found) {
     return failure("gpus", fmt::format("{} ranks share {} GPUs", job.local_ranks, found), "start one rank a GPU");
@@ -183,6 +187,7 @@ Finding check_others(const std::vector<GpuState>& gpus) {
 }  // namespace
 
 std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuSurvey& survey, int cuda_runtime) {
+  if (job.device == "cpu") return {ok("gpus", "not looked at: the run is to train on the CPU (--device cpu)")};
   std::vector<Finding> findings = {check_count(system, job, survey)};
   if (survey.gpus.empty()) return findings;
   findings.push_back(check_driver(survey, cuda_runtime));

@@ -22,6 +22,7 @@ struct Job {
   int local_ranks = 1;  // on this host
   int world_size = 1;
   int hosts = 1;
+  std::string device = "auto";  // that it is to train on: "auto", "cuda" or "cpu"
   int allotted_gpus = 0;  // that the scheduler has given to the job on this host; 0: all of them, or it does not say
 };
 

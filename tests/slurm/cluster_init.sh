@@ -6,11 +6,24 @@
 # whatever reason, the kernel ends every process of the cluster and removes its bridge and links: nothing is left behind and
 # nothing can collide with another cluster on the machine.
 set -euo pipefail
-folder=$1 nodes=$2 cpus=$3
+export folder=$1
+nodes=$2 cpus=$3
 export SLURM_CONF=$folder/slurm.conf
+
+# Munge of this cluster only, with a key of its own. Each machine has its own daemon: a second node that asked the same one to check
+# a job's credential would be told that it is a replay.
+start_munge() {
+  mount -t tmpfs -o mode=755 tmpfs "$folder/munge"
+  munged --key-file="$folder/munge.key" --socket="$folder/munge/socket" --pid-file="$folder/munge/pid" \
+    --seed-file="$folder/munge/seed" --log-file="$folder/munge-$(hostname).log"
+}
+export -f start_munge
 
 hostname controller
 mount -t tmpfs tmpfs /dev/shm
+# A login shell finds Slurm's programs, wherever they are.
+mount -t tmpfs tmpfs /etc/profile.d
+printf 'PATH=%s\n' "$PATH" >/etc/profile.d/slurm.sh
 ip link set lo up
 ip link add bridge type bridge
 ip addr add 10.77.0.1/24 dev bridge
@@ -22,11 +35,10 @@ ip link set bridge up
 } >"$folder/hosts"
 mount --bind "$folder/hosts" /etc/hosts
 
-# Munge of this cluster only: its own key and socket.
+mkdir "$folder/munge"
 dd if=/dev/urandom of="$folder/munge.key" bs=1024 count=1 status=none
 chmod 400 "$folder/munge.key"
-munged --key-file="$folder/munge.key" --socket="$folder/munge.socket" --pid-file="$folder/munge.pid" \
-  --log-file="$folder/munge.log" --seed-file="$folder/munge.seed"
+start_munge
 
 memory_mb=$(awk '/^MemTotal:/ {print int($2 / 1024 / 2)}' /proc/meminfo)
 cat >"$SLURM_CONF" <<CONF
@@ -35,7 +47,7 @@ SlurmctldHost=controller(10.77.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$folder/munge.socket
+AuthInfo=socket=$folder/munge/socket
 CredType=cred/munge
 GresTypes=gpu
 MpiDefault=none
@@ -94,6 +106,7 @@ for ((i = 0; i < nodes; ++i)); do
     ip link set lo up
     ip addr add "10.77.0.$((10 + $1))/24" dev eth0
     ip link set eth0 up
+    start_munge
     exec slurmd -D -f "$SLURM_CONF" -N "node$1"' "$folder" "$i" </dev/null &
   node=$!
   read -r _ <"$folder/there$i"

@@ -7,6 +7,7 @@ here; a stand-in for it runs as on a cluster with GPUs.
 import hashlib
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -69,6 +70,18 @@ class Run:
         (self.folder / "build/build.ninja").write_text("build mpzero zero_to_fp32: phony\n")
         self.variables["BUILD_DIR"] = str(self.folder / "build")
         self.flags = self.flags[:-2]
+
+    def path_with(self, program: str, first: str) -> str:
+        """A PATH whose `program` of Slurm's runs this piece of bash before it does what it should."""
+        path = self.cluster.environment()["PATH"]
+        wrapper = self.folder / "bin" / program
+        wrapper.parent.mkdir()
+        wrapper.write_text(f'#!/bin/bash\n{first}\nexec {shutil.which(program, path=path)} "$@"\n')
+        wrapper.chmod(0o755)
+        return f"{wrapper.parent}:{path}"
+
+    def path_without_pmix(self) -> str:
+        return self.path_with("srun", "[[ $1 == --mpi=list ]] && { echo none; exit; }")
 
     def start(self, *options: str, script: str = "train.sbatch", flags: tuple[str, ...] = (), **variables: str) -> Job:
         arguments = [*options, str(REPOSITORY / script), *self.flags, *flags]

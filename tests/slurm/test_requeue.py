@@ -153,18 +153,10 @@ train() {
 }"""
 
 
-def without_pmix(run) -> str:
-    wrapper = run.folder / "bin/srun"
-    wrapper.parent.mkdir()
-    wrapper.write_text('#!/bin/bash\n[[ $1 == --mpi=list ]] && { echo none; exit; }\nexec /usr/bin/srun "$@"\n')
-    wrapper.chmod(0o755)
-    return f"{wrapper.parent}:{run.cluster.environment()['PATH']}"
-
-
 @pytest.mark.parametrize("launcher", ["srun", "mpirun"])
 def test_the_signal_before_the_time_limit_reaches_every_rank(run, launcher):
     run.stand_in(STOPPABLE)
-    path = {"PATH": without_pmix(run)} if launcher == "mpirun" else {}
+    path = {"PATH": run.path_without_pmix()} if launcher == "mpirun" else {}
     job = run.start(**path)
     job.wait_until(lambda: len(run.lines("waiting")) == 4)
     # What Slurm sends for --signal=B:USR1@…: the signal to the batch shell alone.
@@ -177,7 +169,7 @@ def test_the_signal_before_the_time_limit_reaches_every_rank(run, launcher):
 @pytest.mark.parametrize("launcher", ["srun", "mpirun"])
 def test_a_preempted_job_saves_and_goes_on_later(run, launcher):
     run.stand_in(STOPPABLE)
-    path = {"PATH": without_pmix(run)} if launcher == "mpirun" else {}
+    path = {"PATH": run.path_without_pmix()} if launcher == "mpirun" else {}
     job = run.start(**path)
     job.wait_until(lambda: len(run.lines("waiting")) == 4)
     urgent = run.cluster.submit(
@@ -196,7 +188,7 @@ def test_a_preemption_before_the_first_step_is_a_stop(run, launcher):
     run.stand_in("""
 doctor() { ((restart == 0)) || exit 0; touch "$folder/looking.$rank"; exec sleep 300; }
 train() { exit 0; }""")
-    path = {"PATH": without_pmix(run)} if launcher == "mpirun" else {}
+    path = {"PATH": run.path_without_pmix()} if launcher == "mpirun" else {}
     job = run.start(**path)
     job.wait_until(lambda: len(list(run.folder.glob("looking.*"))) == 4)
     urgent = run.cluster.submit(

@@ -19,19 +19,6 @@ def require_installation(build: Path = BUILD) -> None:
         pytest.skip("the scripts did not install and build this checkout: run ./train-singlenode.sh --build-only")
 
 
-def path_with(run, program: str, first: str) -> str:
-    """A PATH whose `program` of Slurm's runs this piece of bash before it does what it should."""
-    wrapper = run.folder / "bin" / program
-    wrapper.parent.mkdir()
-    wrapper.write_text(f'#!/bin/bash\n{first}\nexec /usr/bin/{program} "$@"\n')
-    wrapper.chmod(0o755)
-    return f"{wrapper.parent}:{run.cluster.environment()['PATH']}"
-
-
-def without_pmix(run) -> str:
-    return path_with(run, "srun", "[[ $1 == --mpi=list ]] && { echo none; exit; }")
-
-
 def test_a_cluster_whose_owner_is_killed_is_gone(cluster):
     program = (
         f"import sys, time; sys.path.insert(0, {str(Path(__file__).parent)!r}); "
@@ -116,7 +103,7 @@ def test_options_of_sbatch_override_those_in_the_script(run):
 
 @pytest.mark.usefixtures("built")
 def test_without_pmix_the_ranks_start_through_mpirun(run):
-    job = run.submit(MAX_STEPS="2", PATH=without_pmix(run))
+    job = run.submit(MAX_STEPS="2", PATH=run.path_without_pmix())
     assert job.state == "COMPLETED", job.text()
     assert "no PMIx plugin" in job.text()
     assert len(list(run.folder.glob("checkpoints/qwen3_tiny-2steps/*zero_pp_rank_*_optim_states.h5"))) == 4
@@ -156,7 +143,7 @@ def test_every_rank_sees_the_gpus_that_its_node_has_for_the_job(run, options, ra
 
 def test_under_mpirun_every_rank_sees_them_too(run):
     run.stand_in(LOOK_AROUND)
-    job = run.submit("--gpus-per-task=1", "--ntasks=4", TRAIN_DATA="/dev/null", PATH=without_pmix(run))
+    job = run.submit("--gpus-per-task=1", "--ntasks=4", TRAIN_DATA="/dev/null", PATH=run.path_without_pmix())
     assert job.state == "COMPLETED", job.text()
     assert "no PMIx plugin" in job.text()
     ranks = ranks_of("0,1", 2)
@@ -168,7 +155,7 @@ def test_ranks_get_the_environment_of_a_job_that_was_given_little_of_it(run, mpi
     run.stand_in(LOOK_AROUND)
     variables = {**run.variables, "TRAIN_DATA": "/dev/null"}
     if mpi == "none":
-        variables["PATH"] = without_pmix(run)
+        variables["PATH"] = run.path_without_pmix()
     job = run.submit("--export=" + ",".join(f"{name}={value}" for name, value in variables.items()))
     assert job.state == "COMPLETED", job.text()
     assert sorted(run.lines("train.ranks")) == ranks_of("0,1", 2)
@@ -178,7 +165,7 @@ def test_a_controller_that_is_too_busy_to_answer_is_asked_again(run):
     run.stand_in(LOOK_AROUND)
     asked = run.folder / "asked"
     busy = f"[[ -e {asked} ]] || {{ touch {asked}; echo 'slurm_load_jobs error: Socket timed out' >&2; exit 1; }}"
-    job = run.submit(TRAIN_DATA="/dev/null", PATH=path_with(run, "scontrol", busy))
+    job = run.submit(TRAIN_DATA="/dev/null", PATH=run.path_with("scontrol", busy))
     assert job.state == "COMPLETED", job.text()
     assert asked.exists()
     assert sorted(run.lines("train.ranks")) == ranks_of("0,1", 2)

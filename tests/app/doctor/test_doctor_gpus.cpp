@@ -45,6 +45,24 @@ TEST_CASE("a machine without GPUs trains on the CPU; one with GPUs and no driver
   CHECK_THAT(finding.message, Catch::Contains("libnvidia-ml.so.1"));
 }
 
+TEST_CASE("what the run is to train on says whether GPUs are looked at, and whether there may be none") {
+  const FakeRoot root;
+  root.make_instance("p5.48xlarge");
+  CHECK(find(look(root, "gpus=7", {.device = "cpu"}), "gpus").message ==
+        "not looked at: the run is to train on the CPU (--device cpu)");
+  CHECK(worst(look(root, "gpus=7", {.device = "cpu"})) == Status::kOk);
+
+  const FakeRoot bare;
+  System system = bare.system();
+  system.nvml = {"libno-such-nvml.so.1"};
+  const auto without = [&](const char* device) {
+    return find(check_gpus(system, {.device = device}, survey_gpus(system.nvml), kCuda), "gpus");
+  };
+  CHECK(without("auto").status == Status::kOk);
+  CHECK(without("cuda").status == Status::kFailure);
+  CHECK(without("cuda").message == "none, and the run is to train on GPUs (--device cuda)");
+}
+
 TEST_CASE("a missing GPU is found against the instance type and against the PCI bus") {
   const FakeRoot root;
   root.make_instance("p5.48xlarge");
