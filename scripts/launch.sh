@@ -123,6 +123,6 @@ choose_job_settings() {
   DOCTOR_FLAGS=(--quick --json "$CHECKPOINT_DIR/doctor.json" --checkpoint_dir "$CHECKPOINT_DIR")
   [[ -z $NETWORK ]] || DOCTOR_FLAGS+=(--network "$NETWORK")
   local device
-  device=$(flag_value device) || device=$MPZERO_DEVICE
+  device=$(flag_value device) || device=${MPZERO_DEVICE:-}
   [[ -z $device ]] || DOCTOR_FLAGS+=(--device "$device")
 }
