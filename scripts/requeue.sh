@@ -242,6 +242,10 @@ requeue() {
     say "$why Slurm is ending this job: it is left to Slurm whether it starts again."
     exit "$code"
   fi
+  if (($# == 0)) && slurm_requeues_it "$record"; then
+    say "$why Slurm puts it back into the queue when it has ended."
+    exit "$code"
+  fi
   say "$why"
   trap '' TERM USR1 INT HUP CONT
   # "Pending": an earlier attempt, the answer to which was lost, has put it there.
@@ -251,6 +255,20 @@ requeue() {
   fi
   (($# == 0)) || exclude_nodes "$@"
   exit "$code"
+}
+
+# slurm_requeues_it RECORD: whether Slurm requeues this job as soon as it ends. Slurm 24.05 and later do so with a job that got time to
+# end for a preemption; asked for a requeue as well, they would do it twice: now, and again when the job has finished.
+slurm_requeues_it() {
+  local configuration partition
+  [[ $1 =~ PreemptTime=[0-9] && $1 == *\ Requeue=1* ]] || return 1
+  configuration=$(ask_slurm scontrol show config 2>/dev/null) || return 1
+  [[ $configuration =~ SLURM_VERSION\ *=\ *([0-9]+)\.([0-9]+) ]] || return 1
+  ((10#${BASH_REMATCH[1]} * 100 + 10#${BASH_REMATCH[2]} >= 2405)) || return 1
+  # What the mode of a QOS is, no command tells its users.
+  [[ $configuration =~ PreemptType\ *=\ *preempt/partition_prio ]] || return 1
+  partition=$(ask_slurm scontrol show partition "$SLURM_JOB_PARTITION" --oneliner 2>/dev/null) || return 1
+  [[ $partition =~ PreemptMode=[A-Z,]*REQUEUE ]]
 }
 
 # exclude_nodes NODE...: keeps the requeued job off these nodes, where enough others are left.

@@ -16,8 +16,11 @@ called() { printf '%s\\n' "$*" >>"$RECORD/calls"; }
 scontrol() {
   called scontrol "$@"
   case "$1 $2" in
-    "show job") echo "JobId=7 JobState=$state ReqNodeList=(null) ExcNodeList=(null) PreemptTime=$preempted" ;;
+    "show job")
+      echo "JobId=7 JobState=$state ReqNodeList=(null) ExcNodeList=(null) PreemptTime=$preempted Requeue=${requeue:-1}" ;;
     "show node") printf 'NodeName=node%s X=1 NodeHostName=ip-10-0-0-%s X=1\\n' 0 0 1 1 ;;
+    "show config") echo "SLURM_VERSION = ${version:-22.05.8}"; echo "PreemptType = preempt/${type:-partition_prio}" ;;
+    "show partition") echo "PartitionName=all PreemptMode=${mode:-REQUEUE} State=UP" ;;
     "show hostnames") if [[ $3 == *"["* ]]; then printf 'node0\\nnode1\\n'; else tr , '\\n' <<<"$3"; fi ;;
   esac
 }
@@ -140,6 +143,24 @@ def test_a_signal_is_a_stop_only_where_someone_asked_for_one(job, status, record
     assert result.returncode == status
     assert ("The run was stopped" in result.stdout) == (failures == "0"), result.stdout
     assert job.requeued() and restarts(job)["failures"] == failures
+
+
+@pytest.mark.parametrize(
+    ("slurm", "asked"),
+    [
+        ("version=24.05.0", False),
+        ("version=25.11.7", False),
+        ("version=23.11.11", True),
+        ("version=25.11.7 preempted=None", True),
+        ("version=25.11.7 requeue=0", True),
+        ("version=25.11.7 mode=CANCEL", True),
+        ("version=25.11.7 type=qos", True),
+    ],
+)
+def test_slurm_is_not_asked_for_the_requeue_that_it_makes_itself(job, slurm, asked):
+    result = job(f"preempted=2026-11-21T12:43:58; {slurm}; begin_run; end_run 75")
+    assert (result.returncode, job.requeued()) == (75, asked), result.stderr
+    assert ("Slurm puts it back into the queue" in result.stdout) != asked
 
 
 def test_a_job_that_slurm_is_ending_is_left_to_slurm(job):

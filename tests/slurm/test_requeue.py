@@ -229,11 +229,7 @@ train() {
 
 def test_a_step_that_slurm_does_not_create_ends_the_job(run):
     run.stand_in("train() { exit 0; }")
-    wrapper = run.folder / "bin/srun"
-    wrapper.parent.mkdir()
-    wrapper.write_text('#!/bin/bash\nexec /usr/bin/srun "${@/#--nodes=1/--nodelist=node7}"\n')
-    wrapper.chmod(0o755)
-    path = f"{wrapper.parent}:{run.cluster.environment()['PATH']}"
+    path = run.path_with("srun", 'set -- "${@/#--nodes=1/--nodelist=node7}"')
     job = run.submit("--nodes=1", NPROC="1", PATH=path, MPZERO_RETRY_SECONDS="0")
     assert (job.state, job.exit_code, job.restarts) == ("FAILED", 2, 0), job.text()
     text = job.error.read_text()
