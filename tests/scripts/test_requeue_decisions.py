@@ -17,7 +17,8 @@ scontrol() {
   called scontrol "$@"
   case "$1 $2" in
     "show job")
-      echo "JobId=7 JobState=$state ReqNodeList=(null) ExcNodeList=(null) PreemptTime=$preempted Requeue=${requeue:-1}" ;;
+      echo "JobId=7 JobState=$state Requeue=${requeue:-1} ReqNodeList=(null)"
+      echo "ExcNodeList=(null) PreemptTime=$preempted" ;;
     "show node") printf 'NodeName=node%s X=1 NodeHostName=ip-10-0-0-%s X=1\\n' 0 0 1 1 ;;
     "show config") echo "SLURM_VERSION = ${version:-22.05.8}"; echo "PreemptType = preempt/${type:-partition_prio}" ;;
     "show partition") echo "PartitionName=all PreemptMode=${mode:-REQUEUE} State=UP" ;;
