@@ -21,9 +21,9 @@ PROGRAMS = {
     "mpirun": "openmpi-bin",
 }
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Another Slurm than the distribution's, by the folder that it was installed to.
-if prefix := os.environ.get("MPZERO_TEST_SLURM"):
-    SYSTEM_PATH = f"{prefix}/sbin:{prefix}/bin:{SYSTEM_PATH}"
+# Where another Slurm or Open MPI than the distribution's lies: MPZERO_TEST_PATH=/opt/slurm/bin:/opt/slurm/sbin pytest tests/slurm
+if folders := os.environ.get("MPZERO_TEST_PATH"):
+    SYSTEM_PATH = f"{folders}:{SYSTEM_PATH}"
 # Scripts decide by these; the cluster must look the same whoever runs the tests.
 DROPPED = (
     "SLURM", "SBATCH", "OMPI_", "PMIX", "CUDA_", "NPROC", "MAX_", "DATASET", "CHECK", "MPZERO", "OMP_NUM", "GRACE",
