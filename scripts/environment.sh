@@ -56,6 +56,8 @@ set_rank_environment() {
   if [[ $EUID -eq 0 ]]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   fi
+  # mpzero tells itself what went wrong. (Open MPI 5 no longer knows the option --quiet, and passes over the variable.)
+  export OMPI_MCA_orte_execute_quiet=${OMPI_MCA_orte_execute_quiet:-1}
   # Containers usually forbid the system call with which Open MPI reads a neighbour's memory, and it then warns on each rank.
   if in_container; then
     export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}

@@ -33,11 +33,12 @@ choose_launcher() {
     return
   fi
   say "This Slurm has no PMIx plugin: starting the ranks with mpirun."
-  MPZERO_MPIRUN=(mpirun --quiet --bind-to none --map-by "ppr:$ranks:node" --oversubscribe -n "$((nodes * ranks))")
+  MPZERO_MPIRUN=(mpirun --bind-to none --map-by "ppr:$ranks:node" --oversubscribe -n "$((nodes * ranks))")
   # mpirun and its daemons are steps of the job: Slurm's SIGTERM would end them, and the ranks before they have saved. The ranks do
   # not inherit what is blocked here.
   if env --block-signal=TERM true 2>/dev/null; then
-    MPZERO_MPIRUN=(env --block-signal=TERM "${MPZERO_MPIRUN[@]}" --mca orte_launch_agent "env --block-signal=TERM orted")
+    MPZERO_MPIRUN=(env --block-signal=TERM "OMPI_MCA_orte_launch_agent=env --block-signal=TERM orted"
+      "PRTE_MCA_prte_launch_agent=env --block-signal=TERM prted" "${MPZERO_MPIRUN[@]}")
   fi
   # mpirun starts its daemons with an srun of its own, which takes its options from the environment. The ranks of the first node,
   # which are no step, get what Slurm sets in one.

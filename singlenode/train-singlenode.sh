@@ -87,11 +87,28 @@ wait_for_ranks() {
   if ((signals > 1)); then status=130; fi
 }
 
+# without_notice: passes stderr of mpirun on, but for the five lines in which Open MPI 5 tells, behind mpzero's own sentence, that a
+# rank had an exit status.
+without_notice() {
+  sed --unbuffered '/^--*$/{
+    N
+    /\nprterun detected that one or more processes exited/!{
+      P
+      D
+    }
+    :notice
+    N
+    s/.*\n//
+    /^--*$/!b notice
+    d
+  }' >&2
+}
+
 # start_ranks RANKS: runs mpzero under mpirun until it ends and leaves its exit status in `status`. What mpzero writes to
 # stdout goes to the log too; its progress bar goes to the terminal only. mpirun runs in a session of its own, so that Ctrl-C
 # reaches this script alone.
 start_ranks() {
-  local -a command=(mpirun --quiet --bind-to none -n "$1")
+  local -a command=(mpirun --bind-to none -n "$1")
   (($1 <= $(nproc))) || command+=(--oversubscribe)
   # mpirun reads the ranks' stderr through a pipe, on which no progress bar would show: hand them the terminal.
   if [[ -t 2 ]]; then
@@ -106,15 +123,17 @@ start_ranks() {
   # Slurm may send a signal to all processes of a step; the log goes on.
   exec 3> >(trap '' INT TERM HUP USR1 && exec tee -a "$MPZERO_LOG")
   local tee_pid=$!
+  exec 4> >(trap '' INT TERM HUP USR1 && exec 3>&- && without_notice)
+  local filter_pid=$!
   (
     # On a Slurm node mpirun would ask Slurm for its hosts.
     for variable in $(compgen -e | grep -E '^(SLURM|PMIX?)_'); do unset "$variable"; done
-    exec setsid "${command[@]}" </dev/null >&3 3>&-
+    exec setsid "${command[@]}" </dev/null >&3 2>&4 3>&- 4>&-
   ) &
   local mpirun_pid=$!
-  exec 3>&-
+  exec 3>&- 4>&-
   wait_for_ranks "$mpirun_pid"
-  wait "$tee_pid" 2>/dev/null || true
+  wait "$tee_pid" "$filter_pid" 2>/dev/null || true
 }
 
 host=""

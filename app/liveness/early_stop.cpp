@@ -6,7 +6,9 @@ namespace mpzero {
 namespace {
 
 constexpr std::chrono::milliseconds kSettle(300);
-constexpr std::chrono::milliseconds kLimit(3000);
+// Longer than the monitor takes that must give up a file system which does not answer (last_words.cpp): where another
+// rank is gone, a launcher may leave it no time to tell of the stop.
+constexpr std::chrono::milliseconds kLimit(6000);
 
 }  // namespace
 

@@ -14,6 +14,10 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Where another Open MPI than the distribution's lies, as for tests/slurm.
+if folders := os.environ.get("MPZERO_TEST_PATH"):
+    SYSTEM_PATH = f"{folders}:{SYSTEM_PATH}"
 
 FAKE_MPZERO = """#!/bin/bash
 [[ "${OMPI_COMM_WORLD_RANK:-0}" == 0 ]] && { printf '%s\\n' "$@" >"$RECORD/mpzero.flags"; env >"$RECORD/mpzero.env"; }
@@ -95,7 +99,7 @@ class Checkout:
     def environment(self, variables: dict[str, str]) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "TMPDIR") if name in os.environ}
         return {
-            "PATH": f"{self.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": f"{self.bin}:{SYSTEM_PATH}",
             "HOME": str(self.home),
             "RECORD": str(self.record),
             **kept,

@@ -15,8 +15,8 @@ TEST_CASE("A stop waits for signs of a failure, and reporters for the monitor") 
   CHECK(stop.asked());
   CHECK_FALSE(stop.settled(start + milliseconds(200)));
   CHECK(stop.settled(start + milliseconds(400)));
-  CHECK_FALSE(stop.overdue(start + milliseconds(2900)));
-  CHECK(stop.overdue(start + milliseconds(3100)));
+  CHECK_FALSE(stop.overdue(start + milliseconds(5900)));
+  CHECK(stop.overdue(start + milliseconds(6100)));
 }
 
 TEST_CASE("The most urgent wish is the run's exit code, and repeated ones are no news") {
@@ -29,7 +29,7 @@ TEST_CASE("The most urgent wish is the run's exit code, and repeated ones are no
   CHECK_FALSE(stop.ask(kStoppedExitCode, start));
   CHECK(stop.exit_code() == kInterruptedExitCode);
   // Counted from the first.
-  CHECK(stop.overdue(start + seconds(4)));
+  CHECK(stop.overdue(start + seconds(7)));
 }
 
 }  // namespace mpzero
