@@ -21,6 +21,7 @@
 #include "app/train.hpp"
 #include "base/error.hpp"
 #include "parallel/launch_check.hpp"
+#include "parallel/library_versions.hpp"
 #include "parallel/mpi_runtime.hpp"
 
 namespace mpzero {
@@ -103,7 +104,7 @@ int run_alone(const std::function<int()>& command) {
   }
 }
 
-// Returns 0 where `check` throws nothing. Before MPI has joined the tasks of srun each of them runs it; one speaks.
+// Returns 0 where `check` throws nothing. Before MPI has joined the tasks each of them runs it; one speaks.
 int check_launch(const std::function<void()>& check) {
   try {
     check();
@@ -142,7 +143,10 @@ int main(int argc, char** argv) {
   parallel::MpiRuntime mpi(&argc, &argv);
   // The doctor says the same among its findings.
   if (words.front() != "doctor") {
-    const auto check = [&] { parallel::require_joined_tasks(environment, mpi.world_size()); };
+    const auto check = [&] {
+      const auto problem = parallel::find_launch_problem(environment, mpi.world_size(), parallel::mpi_version());
+      if (problem) mpzero::throw_user_error("{}; {}", problem->message, problem->remedy);
+    };
     if (const int code = mpzero::check_launch(check); code != 0) return code;
   }
   return mpzero::run(words, mpi);

@@ -1,46 +1,79 @@
 #include "parallel/launch_check.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
 #include "base/error.hpp"
 
 namespace mpzero::parallel {
 namespace {
 
-// Tasks of the srun that started this process itself; 1 where mpirun or a shell did.
-int tasks_of_srun(const Environment& environment) {
-  const auto tasks = environment("SLURM_STEP_NUM_TASKS");
-  const bool by_srun = tasks && environment("SLURM_PROCID") && !environment("OMPI_COMM_WORLD_SIZE");
-  return by_srun ? std::atoi(tasks->c_str()) : 1;
+// What started this process, and how many with it; a shell starts one.
+struct Launch {
+  enum class Program { kShell, kSrun, kMpirun } program = Program::kShell;
+  int tasks = 1;
+  std::string task = "0";  // this one's number
+};
+
+std::optional<Launch> started_by(Launch::Program program, const Environment& environment, const char* tasks,
+                                 const char* task) {
+  const auto count = environment(tasks);
+  const auto number = environment(task);
+  if (!count || !number) return std::nullopt;
+  return Launch{.program = program, .tasks = std::atoi(count->c_str()), .task = *number};
 }
 
-constexpr const char* kRemedy =
+Launch find_launch(const Environment& environment) {
+  using Program = Launch::Program;
+  // An mpirun inside a Slurm job starts its ranks from a step, the variables of which they see as well.
+  auto launch = started_by(Program::kMpirun, environment, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK");
+  // MPICH's and Intel MPI's; srun --mpi=pmi2 sets the other two variables, too.
+  if (!launch && environment("MPI_LOCALNRANKS")) {
+    launch = started_by(Program::kMpirun, environment, "PMI_SIZE", "PMI_RANK");
+  }
+  if (!launch) launch = started_by(Program::kSrun, environment, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID");
+  return launch.value_or(Launch{});
+}
+
+constexpr const char* kSrunRemedy =
     "start it with `srun --mpi=pmix` (`srun --mpi=list` shows what this Slurm can), or with mpirun inside the "
     "allocation";
 
 }  // namespace
 
 void require_launcher(const Environment& environment) {
-  const int tasks = tasks_of_srun(environment);
+  const Launch launch = find_launch(environment);
   constexpr std::array<const char*, 3> kJoining = {"PMIX_RANK", "PMI_RANK", "PMI_FD"};
   const bool joined =
       std::any_of(kJoining.begin(), kJoining.end(), [&](const char* name) { return environment(name).has_value(); });
-  if (tasks > 1 && !joined) {
-    throw_user_error("srun started {} tasks without telling MPI that they belong together: {}", tasks, kRemedy);
+  if (launch.program == Launch::Program::kSrun && launch.tasks > 1 && !joined) {
+    throw_user_error("srun started {} tasks without telling MPI that they belong together: {}", launch.tasks,
+                     kSrunRemedy);
   }
 }
 
-void require_joined_tasks(const Environment& environment, int world_size) {
-  const int tasks = tasks_of_srun(environment);
-  if (tasks > 1 && world_size == 1) {
-    throw_user_error("srun started {} tasks, but each of them finds itself alone (this MPI knows no such --mpi): {}",
-                     tasks, kRemedy);
+std::optional<LaunchProblem> find_launch_problem(const Environment& environment, int world_size,
+                                                 const std::string& mpi) {
+  const Launch launch = find_launch(environment);
+  if (world_size > 1 || launch.tasks <= 1) return std::nullopt;
+  if (launch.program == Launch::Program::kSrun) {
+    return LaunchProblem{.message = fmt::format("srun started {} tasks, but each of them finds itself alone (this MPI "
+                                                "knows no such --mpi)",
+                                                launch.tasks),
+                         .remedy = kSrunRemedy};
   }
+  return LaunchProblem{
+      .message = fmt::format("mpirun started {} ranks, but each of them finds itself alone: this mpirun "
+                             "is not that of {}, with which mpzero is built",
+                             launch.tasks, mpi),
+      .remedy =
+          "take that one's (`which -a mpirun` lists what PATH has), or build mpzero with the MPI "
+          "of this one"};
 }
 
-bool speaks_for_tasks(const Environment& environment) {
-  return tasks_of_srun(environment) <= 1 || environment("SLURM_PROCID") == "0";
-}
+bool speaks_for_tasks(const Environment& environment) { return find_launch(environment).task == "0"; }
 
 }  // namespace mpzero::parallel

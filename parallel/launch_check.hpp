@@ -1,16 +1,29 @@
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "parallel/environment.hpp"
 
 namespace mpzero::parallel {
 
-// Slurm started several tasks, but MPI cannot or did not join them to one job: with another --mpi than MPI was built
-// for, srun starts as many jobs of one rank each, or MPI_Init ends the process with a page of text. Both functions
-// throw UserError, one sentence. The first looks before MPI_Init, the second at what came of it.
-void require_launcher(const Environment& environment);
-void require_joined_tasks(const Environment& environment, int world_size);
+// Several tasks were started, but MPI cannot or did not join them to one job: with another --mpi than MPI was built for
+// srun starts as many jobs of one rank each, and so does the mpirun of another MPI; or MPI_Init ends the process with a
+// page of text. Each of them would train alone, into the same folder.
 
-// Whether this process is the one that speaks for all tasks that srun started, as far as is known without MPI.
+// Before MPI_Init: throws UserError, one sentence, where srun told MPI nothing.
+void require_launcher(const Environment& environment);
+
+struct LaunchProblem {
+  std::string message, remedy;
+};
+
+// What came of MPI_Init in a process that is one of `world_size` ranks: why it is alone, though others were started
+// with it. `mpi`: mpi_version().
+std::optional<LaunchProblem> find_launch_problem(const Environment& environment, int world_size,
+                                                 const std::string& mpi);
+
+// Whether this process is the one that speaks for all tasks that were started, as far as is known without MPI.
 bool speaks_for_tasks(const Environment& environment);
 
 }  // namespace mpzero::parallel

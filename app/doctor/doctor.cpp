@@ -28,6 +28,7 @@
 #include "base/error.hpp"
 #include "io/atomic_file.hpp"
 #include "parallel/clock_offset.hpp"
+#include "parallel/launch_check.hpp"
 #include "parallel/library_versions.hpp"
 #include "parallel/mpi_communicator.hpp"
 #include "parallel/nccl_communicator.hpp"
@@ -206,12 +207,8 @@ std::vector<Finding> measure_unless_broken(const Options& options, const std::ve
 }  // namespace
 
 Finding check_launch(const parallel::Environment& environment, int world_size) {
-  const auto tasks = environment("SLURM_STEP_NUM_TASKS");
-  const bool by_mpirun = environment("OMPI_COMM_WORLD_SIZE").has_value();
-  if (world_size == 1 && tasks && std::atoi(tasks->c_str()) > 1 && !by_mpirun) {
-    return failure("launch", fmt::format("Slurm started {} tasks, and this one finds itself alone", *tasks),
-                   "srun --mpi=pmix (srun --mpi=list shows what this Slurm can), or mpirun inside the allocation");
-  }
+  const auto problem = parallel::find_launch_problem(environment, world_size, parallel::mpi_version());
+  if (problem) return failure("launch", problem->message, problem->remedy);
   return ok("launch", fmt::format("{} rank{}", world_size, world_size == 1 ? "" : "s"));
 }
 

@@ -40,24 +40,49 @@ TEST_CASE("Tasks that srun started without any PMI are refused before MPI starts
   CHECK(text.find("srun --mpi=pmix") != std::string::npos);
   CHECK_NOTHROW(require_launcher(of(task_with("PMIX_RANK", "3"))));
   CHECK_NOTHROW(require_launcher(of(task_with("PMI_RANK", "3"))));
-  CHECK_NOTHROW(require_launcher(of(task_with("OMPI_COMM_WORLD_SIZE", "8"))));
+  CHECK_NOTHROW(require_launcher(of({{"OMPI_COMM_WORLD_SIZE", "8"},
+                                     {"OMPI_COMM_WORLD_RANK", "3"},
+                                     {"SLURM_STEP_NUM_TASKS", "2"},
+                                     {"SLURM_PROCID", "0"}})));
   CHECK_NOTHROW(require_launcher(of(task_with("SLURM_STEP_NUM_TASKS", "1"))));
   CHECK_NOTHROW(require_launcher(of({})));
   CHECK_NOTHROW(require_launcher(of({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}})));
 }
 
 TEST_CASE("As many jobs of one rank each are refused", "[launch]") {
-  const auto task = of(task_with("PMI_RANK", "3"));
-  CHECK(sentence([&] { require_joined_tasks(task, 1); }).find("finds itself alone") != std::string::npos);
-  CHECK_NOTHROW(require_joined_tasks(task, 8));
-  CHECK_NOTHROW(require_joined_tasks(of(task_with("OMPI_COMM_WORLD_SIZE", "1")), 1));
-  CHECK_NOTHROW(require_joined_tasks(of({}), 1));
+  const auto message = [](const std::map<std::string, std::string>& variables, int world_size) {
+    const auto problem = find_launch_problem(of(variables), world_size, "Open MPI v4.1.4");
+    return problem ? problem->message + "; " + problem->remedy : std::string();
+  };
+  const auto task = task_with("PMI_RANK", "3");
+  CHECK_THAT(message(task, 1), Catch::Contains("srun started 8 tasks") && Catch::Contains("srun --mpi=list"));
+  CHECK(message(task, 8).empty());
+  CHECK(message({}, 1).empty());
+
+  const std::map<std::string, std::string> of_mpich = {{"PMI_SIZE", "4"},
+                                                       {"PMI_RANK", "1"},
+                                                       {"MPI_LOCALNRANKS", "2"},
+                                                       {"SLURM_STEP_NUM_TASKS", "2"},
+                                                       {"SLURM_PROCID", "0"}};
+  CHECK_THAT(message(of_mpich, 1), Catch::Contains("mpirun started 4 ranks, but each of them finds itself alone") &&
+                                       Catch::Contains("not that of Open MPI v4.1.4"));
+  CHECK(message(of_mpich, 4).empty());
+  const auto by_open_mpi = [](const char* ranks) {
+    return std::map<std::string, std::string>{{"OMPI_COMM_WORLD_SIZE", ranks},
+                                              {"OMPI_COMM_WORLD_RANK", "0"},
+                                              {"SLURM_STEP_NUM_TASKS", "2"},
+                                              {"SLURM_PROCID", "0"}};
+  };
+  CHECK_THAT(message(by_open_mpi("2"), 1), Catch::Contains("mpirun started 2 ranks"));
+  CHECK(message(by_open_mpi("1"), 1).empty());
 }
 
 TEST_CASE("One task speaks for all that srun started", "[launch]") {
   CHECK_FALSE(speaks_for_tasks(of(kTask)));
   CHECK(speaks_for_tasks(of(task_with("SLURM_PROCID", "0"))));
   CHECK(speaks_for_tasks(of({})));
+  CHECK_FALSE(speaks_for_tasks(of({{"PMI_SIZE", "4"}, {"PMI_RANK", "1"}, {"MPI_LOCALNRANKS", "4"}})));
+  CHECK(speaks_for_tasks(of({{"PMI_SIZE", "4"}, {"PMI_RANK", "0"}, {"MPI_LOCALNRANKS", "4"}})));
 }
 
 }  // namespace mpzero::parallel
