@@ -1,108 +1,15 @@
 #include "io/hdf5.hpp"
 
-// Newer libraries keep the 1.10 names under this switch.
-#define H5_USE_110_API
-#include <hdf5.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
-#include <memory>
-#include <mutex>
 #include <numeric>
-#include <string_view>
 #include <system_error>
 
 #include "base/error.hpp"
-#include "io/atomic_file.hpp"
+#include "io/hdf5_library.hpp"
 
 namespace mpzero::io::hdf5 {
 namespace {
-
-static_assert(std::same_as<Id, hid_t>);
-static_assert(sizeof(hsize_t) == sizeof(uint64_t));
-
-// The process-wide lock over the library, which also keeps the library from printing its own error stack.
-class Lock {
- public:
-  Lock() : guard_(mutex()) {
-    // Every handle here has an owner that closes it. The library's own clean-up at exit would only meet files that
-    // could not be closed because the disk was full, and crashes over them.
-    [[maybe_unused]] static const herr_t no_cleanup_at_exit = H5dont_atexit();
-    // A thread-safe library keeps this switch for each thread.
-    static thread_local const herr_t silenced = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-    static_cast<void>(silenced);
-  }
-
- private:
-  static std::recursive_mutex& mutex() {
-    static std::recursive_mutex instance;
-    return instance;
-  }
-  std::lock_guard<std::recursive_mutex> guard_;
-};
-
-// Why the last call failed: the innermost description on the library's error stack.
-std::string last_description() {
-  std::string description;
-  const H5E_walk2_t keep_first = [](unsigned, const H5E_error2_t* error, void* out) -> herr_t {
-    auto& text = *static_cast<std::string*>(out);
-    if (text.empty() && error->desc != nullptr) text = error->desc;
-    return 0;
-  };
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &description);
-  H5Eclear2(H5E_DEFAULT);
-  while (!description.empty() && (description.back() == '\n' || description.back() == ' ')) description.pop_back();
-  return description.empty() ? "no reason given" : description;
-}
-
-// The library describes a failed system call over two lines, with time, addresses and "errno = 28": that number, or 0.
-int system_error_in(const std::string& description) {
-  constexpr std::string_view kMark = "errno = ";
-  const size_t at = description.find(kMark);
-  return at == std::string::npos ? 0 : std::atoi(description.c_str() + at + kMark.size());
-}
-
-std::string reason() {
-  const std::string description = last_description();
-  const int error_number = system_error_in(description);
-  return error_number == 0 ? description : std::generic_category().message(error_number);
-}
-
-// Throws what the last failed call means for `file`, which was to be written: no space is the user's to mend.
-[[noreturn]] void throw_not_written(const std::string& what, const std::filesystem::path& file) {
-  const std::string description = last_description();
-  if (const int error_number = system_error_in(description); error_number != 0) {
-    throw_system_error("write", file, error_number);
-  }
-  throw_failure("cannot {}: {}", what, description);
-}
-
-hid_t native(Type type) {
-  switch (type) {
-    case Type::kUint8:
-      return H5T_NATIVE_UINT8;
-    case Type::kUint16:
-      return H5T_NATIVE_UINT16;
-    case Type::kUint32:
-      return H5T_NATIVE_UINT32;
-    case Type::kUint64:
-      return H5T_NATIVE_UINT64;
-    case Type::kInt8:
-      return H5T_NATIVE_INT8;
-    case Type::kInt16:
-      return H5T_NATIVE_INT16;
-    case Type::kInt32:
-      return H5T_NATIVE_INT32;
-    case Type::kInt64:
-      return H5T_NATIVE_INT64;
-    case Type::kFloat:
-      return H5T_NATIVE_FLOAT;
-    case Type::kDouble:
-      return H5T_NATIVE_DOUBLE;
-  }
-  throw_failure("HDF5 element type {} is unknown", static_cast<int>(type));
-}
 
 uint64_t product(std::span<const uint64_t> extents) {
   return std::accumulate(extents.begin(), extents.end(), uint64_t{1}, std::multiplies<>());
@@ -133,88 +40,7 @@ bool Handle::reset() noexcept {
   return close_(std::exchange(id_, -1)) >= 0;
 }
 
-// Attributes
-
 std::string Node::where() const { return fmt::format("{} of {}", name_, file_.string()); }
-
-bool Node::has_attribute(const std::string& name) const {
-  const Lock lock;
-  return H5Aexists(handle_.id(), name.c_str()) > 0;
-}
-
-size_t Node::attribute_size(const std::string& name) const {
-  const Lock lock;
-  const Handle attribute(H5Aopen(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Aclose);
-  if (!attribute)
-    throw_user_error("attribute '{}' is missing on {}: the file is not of the expected kind", name, where());
-  const Handle space(H5Aget_space(attribute.id()), &H5Sclose);
-  return space ? static_cast<size_t>(std::max<hssize_t>(H5Sget_simple_extent_npoints(space.id()), 0)) : 0;
-}
-
-void Node::read_attribute(const std::string& name, Type type, void* out, size_t count) const {
-  const Lock lock;
-  const size_t size = attribute_size(name);
-  if (size != count) throw_user_error("attribute '{}' on {} holds {} values, expected {}", name, where(), size, count);
-  const Handle attribute(H5Aopen(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Aclose);
-  if (!attribute || H5Aread(attribute.id(), native(type), out) < 0) {
-    throw_user_error("cannot read attribute '{}' on {} as a number: {}", name, where(), reason());
-  }
-}
-
-std::string Node::text_attribute(const std::string& name) const {
-  const Lock lock;
-  if (attribute_size(name) != 1) throw_user_error("attribute '{}' on {} is not one text", name, where());
-  const Handle attribute(H5Aopen(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Aclose);
-  const Handle stored(H5Aget_type(attribute.id()), &H5Tclose);
-  if (!stored || H5Tget_class(stored.id()) != H5T_STRING) {
-    throw_user_error("attribute '{}' on {} is not a text", name, where());
-  }
-  if (H5Tis_variable_str(stored.id()) > 0) {
-    char* text = nullptr;
-    if (H5Aread(attribute.id(), stored.id(), static_cast<void*>(&text)) < 0) {
-      throw_user_error("cannot read attribute '{}' on {}: {}", name, where(), reason());
-    }
-    const std::unique_ptr<char, herr_t (*)(void*)> owned(text, &H5free_memory);
-    return owned ? std::string(owned.get()) : std::string();
-  }
-  std::string text(H5Tget_size(stored.id()), '\0');
-  if (H5Aread(attribute.id(), stored.id(), text.data()) < 0) {
-    throw_user_error("cannot read attribute '{}' on {}: {}", name, where(), reason());
-  }
-  text.resize(std::min(text.find('\0'), text.size()));
-  return text;
-}
-
-void Node::write_attribute(const std::string& name, Type type, const void* values, size_t count, bool scalar) {
-  const Lock lock;
-  if (has_attribute(name)) H5Adelete(handle_.id(), name.c_str());
-  const hsize_t extent = count;
-  const Handle space(scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &extent, nullptr), &H5Sclose);
-  const Handle attribute(H5Acreate2(handle_.id(), name.c_str(), native(type), space.id(), H5P_DEFAULT, H5P_DEFAULT),
-                         &H5Aclose);
-  if (!attribute || (count > 0 && H5Awrite(attribute.id(), native(type), values) < 0)) {
-    throw_not_written(fmt::format("write attribute '{}' on {}", name, where()), file_);
-  }
-}
-
-void Node::set_attribute(const std::string& name, const std::string& text) {
-  const Lock lock;
-  if (text.find('\0') != std::string::npos) {
-    throw_failure("cannot write attribute '{}' on {}: the text holds a zero byte", name, where());
-  }
-  if (has_attribute(name)) H5Adelete(handle_.id(), name.c_str());
-  // Of variable length, so that the text lies in the heap: the header that holds attributes ends at 64 KiB.
-  const Handle type(H5Tcopy(H5T_C_S1), &H5Tclose);
-  H5Tset_size(type.id(), H5T_VARIABLE);
-  H5Tset_cset(type.id(), H5T_CSET_UTF8);
-  const Handle space(H5Screate(H5S_SCALAR), &H5Sclose);
-  const Handle attribute(H5Acreate2(handle_.id(), name.c_str(), type.id(), space.id(), H5P_DEFAULT, H5P_DEFAULT),
-                         &H5Aclose);
-  const char* const pointer = text.c_str();
-  if (!attribute || H5Awrite(attribute.id(), type.id(), static_cast<const void*>(&pointer)) < 0) {
-    throw_not_written(fmt::format("write attribute '{}' on {}", name, where()), file_);
-  }
-}
 
 // Data sets
 

@@ -1,0 +1,36 @@
+#pragma once
+
+// Newer libraries keep the 1.10 names under this switch.
+#define H5_USE_110_API
+#include <hdf5.h>
+
+#include <filesystem>
+#include <mutex>
+#include <string>
+
+#include "io/hdf5.hpp"
+
+// What io/hdf5.cpp and io/hdf5_attributes.cpp share of the C library, which only they call.
+namespace mpzero::io::hdf5 {
+
+static_assert(std::same_as<Id, hid_t>);
+static_assert(sizeof(hsize_t) == sizeof(uint64_t));
+
+// The process-wide lock over the library, which also keeps the library from printing its own error stack.
+class Lock {
+ public:
+  Lock();
+
+ private:
+  std::lock_guard<std::recursive_mutex> guard_;
+};
+
+// Why the last call failed, in the system's words or the library's.
+std::string reason();
+
+// Throws what the last failed call means for `file`, which was to be written: no space is the user's to mend.
+[[noreturn]] void throw_not_written(const std::string& what, const std::filesystem::path& file);
+
+hid_t native(Type type);
+
+}  // namespace mpzero::io::hdf5

@@ -1,0 +1,213 @@
+// The part of HostOptimizer that runs in its own thread: pieces on their way through a pipeline.
+
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "parallel/adamw_kernels.hpp"
+#include "parallel/host_optimizer.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+// Pieces that the team has at a time, so that it need not wait for the optimizer's thread.
+constexpr size_t kPiecesOfTeam = 3;
+// Without buffers nothing else bounds what is under way.
+constexpr size_t kPiecesWithoutBuffers = 8;
+constexpr int64_t kPieceWithoutBuffers = int64_t{1} << 20;
+
+const void* at_element(const at::Tensor& tensor, int64_t index) {
+  return static_cast<const char*>(tensor.const_data_ptr()) + index * static_cast<int64_t>(tensor.element_size());
+}
+void* mutable_at_element(const at::Tensor& tensor, int64_t index) {
+  return static_cast<char*>(tensor.data_ptr()) + index * static_cast<int64_t>(tensor.element_size());
+}
+
+}  // namespace
+
+void HostOptimizer::run() {
+  try {
+    const c10::OptionalDeviceGuard guard(staged_ ? std::optional(options_.device) : std::nullopt);
+    const size_t most = staged_ ? slots_.size() : kPiecesWithoutBuffers;
+    while (true) {
+      while (pieces_.size() < most && issue_piece()) {
+      }
+      if (!pieces_.empty()) {
+        for (size_t i = 0; i < std::min(kPiecesOfTeam, pieces_.size()); ++i) start_update(pieces_[i]);
+        complete_oldest();
+        continue;
+      }
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return ending_ || !jobs_.empty() || (expected_ && !arrived_.empty()); });
+      if (ending_) break;
+    }
+    // Buffers must outlive the copies from them.
+    if (staged_) up_->synchronize();
+  } catch (...) {
+    // The team may still be at what it was given.
+    for (const Piece& piece : pieces_) {
+      while (piece.task && !piece.task->done()) std::this_thread::yield();
+    }
+    const std::lock_guard lock(mutex_);
+    failure_ = std::current_exception();
+  }
+  changed_.notify_all();
+}
+
+std::shared_ptr<HostOptimizer::Job> HostOptimizer::next_job() {
+  const std::lock_guard lock(mutex_);
+  if (ending_) return nullptr;
+  if (!jobs_.empty()) {
+    // Pieces of one unit that belong to different jobs would touch the same states.
+    if (in_flight(jobs_.front()->unit)) return nullptr;
+    std::shared_ptr<Job> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    return job;
+  }
+  while (expected_ && !arrived_.empty()) {
+    const size_t unit = arrived_.front();
+    arrived_.pop_front();
+    Unit& state = units_[unit];
+    if (state.shard == nullptr) continue;
+    std::optional<OptimizerStates> spare = spares_.take(state.shard->numel());
+    if (!spare) continue;
+    state.next = *std::move(spare);
+    state.ahead = Ahead::kRunning;
+    auto job = std::make_shared<Job>();
+    job->unit = unit;
+    job->kind = Kind::kUpdateAhead;
+    job->update = *expected_;
+    return job;
+  }
+  return nullptr;
+}
+
+bool HostOptimizer::in_flight(size_t unit) const {
+  return std::any_of(pieces_.begin(), pieces_.end(), [&](const Piece& piece) { return piece.job->unit == unit; });
+}
+
+bool HostOptimizer::is_dropped(const Job& job) {
+  const std::lock_guard lock(mutex_);
+  return ending_ || (job.kind == Kind::kUpdateAhead && units_[job.unit].ahead == Ahead::kDropped);
+}
+
+bool HostOptimizer::issue_piece() {
+  if (job_ && is_dropped(*job_)) close(std::exchange(job_, nullptr));
+  if (!job_) job_ = next_job();
+  if (!job_) return false;
+  Job& job = *job_;
+  Unit& unit = units_[job.unit];
+  const int64_t numel = unit.shard->numel();
+  const int64_t longest = staged_ ? options_.memory.piece_numel : kPieceWithoutBuffers;
+  Piece piece;
+  piece.job = job_;
+  piece.begin = job.issued;
+  piece.count = std::min(longest, numel - job.issued);
+  if (staged_) {
+    piece.slot = slots_[next_slot_].get();
+    next_slot_ = (next_slot_ + 1) % slots_.size();
+    if (piece.slot->uploaded.isCreated()) piece.slot->uploaded.synchronize();
+    if (piece.begin == 0) {
+      unit.released.block(*down_);
+      unit.released.block(*up_);
+    }
+    if (job.kind != Kind::kPublish) {
+      C10_CUDA_CHECK(cudaMemcpyAsync(piece.slot->gradient.data_ptr(), at_element(unit.gradient, piece.begin),
+                                     static_cast<size_t>(piece.count) * unit.gradient.element_size(),
+                                     cudaMemcpyDeviceToHost, *down_));
+      piece.slot->arrived.record(*down_);
+    }
+  }
+  job.issued += piece.count;
+  ++job.in_flight;
+  pieces_.push_back(std::move(piece));
+  if (job.issued == numel) {
+    job.closed = true;
+    job_.reset();
+  }
+  return true;
+}
+
+void HostOptimizer::start_update(Piece& piece) {
+  if (piece.task) return;
+  const Job& job = *piece.job;
+  Unit& unit = units_[job.unit];
+  const bool goes_up = staged_ && unit.parameter.is_cuda();
+  void* const parameter = goes_up ? piece.slot->parameter.data_ptr() : mutable_at_element(unit.parameter, piece.begin);
+  const bool parameter_is_bf16 = unit.parameter.scalar_type() == at::kBFloat16;
+  const OptimizerStates& states = unit.shard->states();
+  float* const master = states.master.data_ptr<float>() + piece.begin;
+  const int64_t blocks = (piece.count + kHostBlock - 1) / kHostBlock;
+  const auto end_of = [count = piece.count](int64_t block) { return std::min((block + 1) * kHostBlock, count); };
+  if (job.kind == Kind::kPublish) {
+    piece.task = team_.start(blocks, [=](int64_t block) {
+      round_host_range(master, parameter, parameter_is_bf16, block * kHostBlock, end_of(block));
+    });
+    return;
+  }
+  if (staged_) piece.slot->arrived.synchronize();
+  AdamWSpans spans{.gradient = staged_ ? piece.slot->gradient.const_data_ptr() : at_element(unit.gradient, piece.begin),
+                   .gradient_is_bf16 = unit.gradient.scalar_type() == at::kBFloat16,
+                   .master = master,
+                   .exp_avg = states.exp_avg.data_ptr<float>() + piece.begin,
+                   .exp_avg_sq = states.exp_avg_sq.data_ptr<float>() + piece.begin,
+                   .moments_are_bf16 = false,
+                   .parameter = parameter,
+                   .parameter_is_bf16 = parameter_is_bf16,
+                   .count = piece.count,
+                   .first = unit.shard->first() + piece.begin,
+                   .parameter_stays_cached = goes_up};
+  if (job.kind == Kind::kUpdateAhead) {
+    spans.next_master = unit.next.master.data_ptr<float>() + piece.begin;
+    spans.next_exp_avg = unit.next.exp_avg.data_ptr<float>() + piece.begin;
+    spans.next_exp_avg_sq = unit.next.exp_avg_sq.data_ptr<float>() + piece.begin;
+  }
+  piece.task = team_.start(blocks, [spans, update = job.update, end_of](int64_t block) {
+    adamw_host_range(spans, update, block * kHostBlock, end_of(block));
+  });
+}
+
+void HostOptimizer::complete_oldest() {
+  Piece& piece = pieces_.front();
+  piece.task->wait();
+  Unit& unit = units_[piece.job->unit];
+  if (staged_ && unit.parameter.is_cuda()) {
+    C10_CUDA_CHECK(cudaMemcpyAsync(mutable_at_element(unit.parameter, piece.begin), piece.slot->parameter.data_ptr(),
+                                   static_cast<size_t>(piece.count) * unit.parameter.element_size(),
+                                   cudaMemcpyHostToDevice, *up_));
+    piece.slot->uploaded.record(*up_);
+  }
+  const std::shared_ptr<Job> job = std::move(piece.job);
+  pieces_.pop_front();
+  if (--job->in_flight == 0 && job->closed) finish_job(*job);
+}
+
+void HostOptimizer::close(const std::shared_ptr<Job>& job) {
+  job->closed = true;
+  if (job->in_flight == 0) finish_job(*job);
+}
+
+void HostOptimizer::finish_job(const Job& job) {
+  Unit& unit = units_[job.unit];
+  if (staged_ && unit.parameter.is_cuda()) unit.uploaded.record(*up_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (job.kind == Kind::kUpdateAhead && unit.ahead == Ahead::kRunning) {
+      unit.ahead = Ahead::kComputed;
+      return;
+    }
+    if (job.kind == Kind::kUpdateAhead) {
+      const bool confirmed = unit.ahead == Ahead::kConfirmed;
+      if (confirmed) std::swap(unit.shard->states(), unit.next);
+      spares_.add(std::exchange(unit.next, {}));
+      unit.ahead = Ahead::kNone;
+      if (!confirmed) return;
+    }
+    ++unit.done;
+  }
+  changed_.notify_all();
+}
+
+}  // namespace mpzero::parallel
