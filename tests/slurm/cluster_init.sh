@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Process 1 of a virtual Slurm cluster: cluster_init.sh FOLDER NODES CPUS
+# Process 1 of a virtual Slurm cluster: cluster_init.sh FOLDER NODES CPUS CGROUPS
 #
 # Started by virtual_slurm.py in namespaces of its own (network, processes, mounts, host name), it sets up the controller and one
 # slurmd a node, each node with its own network, host name and /dev/shm, and then waits until its stdin closes. When it ends, for
@@ -8,6 +8,7 @@
 set -euo pipefail
 export folder=$1
 nodes=$2 cpus=$3
+export cgroups=$4 # true: Slurm confines steps to their cores and GPUs
 export SLURM_CONF=$folder/slurm.conf
 
 # Munge of this cluster only, with a key of its own. Each machine has its own daemon: a second node that asked the same one to check
@@ -18,6 +19,21 @@ start_munge() {
     --seed-file="$folder/munge/seed" --log-file="$folder/munge-$(hostname).log"
 }
 export -f start_munge
+
+# Each node has its own part of the machine's control groups (version 1), as if there were no others.
+enter_cgroups() {
+  local kind group setting
+  for kind in cpu cpuacct cpuset devices freezer memory; do
+    group=/sys/fs/cgroup/$kind/${folder##*/}-$(hostname)
+    mkdir "$group"
+    if [[ $kind == cpuset ]]; then
+      for setting in cpus mems; do cat "/sys/fs/cgroup/cpuset/cpuset.$setting" >"$group/cpuset.$setting"; done
+    fi
+    mount --bind "$group" "/sys/fs/cgroup/$kind"
+    echo $$ >"/sys/fs/cgroup/$kind/tasks"
+  done
+}
+export -f enter_cgroups
 
 hostname controller
 mount -t tmpfs tmpfs /dev/shm
@@ -40,6 +56,11 @@ dd if=/dev/urandom of="$folder/munge.key" bs=1024 count=1 status=none
 chmod 400 "$folder/munge.key"
 start_munge
 
+process_plugin=proctrack/linuxproc task_plugin=task/none
+if [[ $cgroups == true ]]; then
+  process_plugin=proctrack/cgroup task_plugin=task/cgroup,task/affinity
+  printf 'CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nConstrainCores=yes\nConstrainDevices=yes\n' >"$folder/cgroup.conf"
+fi
 memory_mb=$(awk '/^MemTotal:/ {print int($2 / 1024 / 2)}' /proc/meminfo)
 cat >"$SLURM_CONF" <<CONF
 ClusterName=virtual
@@ -51,8 +72,8 @@ AuthInfo=socket=$folder/munge/socket
 CredType=cred/munge
 GresTypes=gpu
 MpiDefault=none
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+ProctrackType=$process_plugin
+TaskPlugin=$task_plugin
 SwitchType=switch/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
@@ -82,9 +103,9 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 CONF
 
-# Slurm gives each node two GPUs, which no driver knows: device files that take everything and hold nothing.
-mknod "$folder/gpu0" c 1 3
-mknod "$folder/gpu1" c 1 3
+# Slurm gives each node two GPUs, which no driver knows: NVIDIA's device numbers.
+mknod "$folder/gpu0" c 195 0
+mknod "$folder/gpu1" c 195 1
 printf 'Name=gpu File=%s/gpu[0-1]\n' "$folder" >"$folder/gres.conf"
 
 # The nodes share /tmp; what PMIx puts there under the job's number alone goes to each node's own /dev/shm.
@@ -107,6 +128,7 @@ for ((i = 0; i < nodes; ++i)); do
     ip addr add "10.77.0.$((10 + $1))/24" dev eth0
     ip link set eth0 up
     start_munge
+    if [[ $cgroups == true ]]; then enter_cgroups; fi
     exec slurmd -D -f "$SLURM_CONF" -N "node$1"' "$folder" "$i" </dev/null &
   node=$!
   read -r _ <"$folder/there$i"

@@ -109,9 +109,16 @@ def test_without_pmix_the_ranks_start_through_mpirun(run):
     assert len(list(run.folder.glob("checkpoints/qwen3_tiny-2steps/*zero_pp_rank_*_optim_states.h5"))) == 4
 
 
-# Each rank of either command leaves a line: its node, the GPUs that it sees, and a variable that the script has set.
+# Each rank of either command leaves a line: its node, the GPUs that it sees, which of them it may not open, and a
+# variable that the script has set.
 LOOK_AROUND = """
-look_around() { echo "$(hostname) ${CUDA_VISIBLE_DEVICES-none} ${OMP_NUM_THREADS-none}" >>"$folder/$1.ranks"; }
+denied() {
+  local gpu
+  for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do
+    [[ $({ : <"${SLURM_CONF%/*}/gpu$gpu"; } 2>&1) != *"not permitted"* ]] || printf ' denied:%s' "$gpu"
+  done
+}
+look_around() { echo "$(hostname) ${CUDA_VISIBLE_DEVICES-none}$(denied) ${OMP_NUM_THREADS-none}" >>"$folder/$1.ranks"; }
 doctor() { look_around doctor; }
 train() { look_around train; }
 """

@@ -21,9 +21,11 @@ PROGRAMS = {
     "mpirun": "openmpi-bin",
 }
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Where another Slurm or Open MPI than the distribution's lies: MPZERO_TEST_PATH=/opt/slurm/bin:/opt/slurm/sbin pytest tests/slurm
+# Where another Slurm or Open MPI than the distribution's lies, such as "/opt/slurm/sbin:/opt/slurm/bin".
 if folders := os.environ.get("MPZERO_TEST_PATH"):
     SYSTEM_PATH = f"{folders}:{SYSTEM_PATH}"
+# Whether Slurm confines steps to their cores and GPUs: needs the controllers of control groups, version 1, for itself.
+CGROUPS = "true" if os.environ.get("MPZERO_TEST_CGROUPS") else "false"
 # Scripts decide by these; the cluster must look the same whoever runs the tests.
 DROPPED = (
     "SLURM", "SBATCH", "OMPI_", "PMIX", "CUDA_", "NPROC", "MAX_", "DATASET", "CHECK", "MPZERO", "OMP_NUM", "GRACE",
@@ -85,7 +87,7 @@ class VirtualSlurm:
             "--kill-child",
         ]
         self._process = subprocess.Popen(
-            ["unshare", *namespaces, str(INIT), str(self.folder), str(self.nodes), str(cpus)],
+            ["unshare", *namespaces, str(INIT), str(self.folder), str(self.nodes), str(cpus), CGROUPS],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=open(self.folder / "init.log", "w"),  # noqa: SIM115 (the child's, for as long as it lives)
@@ -215,6 +217,10 @@ class VirtualSlurm:
                 self._process.kill()
                 self._process.wait()
             self._process.stdout.close()
+        # Whom its processes belonged to; those that Slurm made below go with their last process, or stay empty.
+        for group in sorted(Path("/sys/fs/cgroup").glob(f"*/{self.folder.name}-*/**/"), reverse=True):
+            with contextlib.suppress(OSError):
+                group.rmdir()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> "VirtualSlurm":
