@@ -9,13 +9,13 @@ MPZERO_BUILD_PACKAGES=(
   "ccache|command -v ccache"
   "openmpi-bin|command -v mpirun"
   "libopenmpi-dev|command -v mpicc"
-  "libhdf5-dev|has_package libhdf5-dev"
-  "libboost-program-options-dev|has_package libboost-program-options-dev"
-  "nlohmann-json3-dev|has_package nlohmann-json3-dev"
-  "libfmt-dev|has_package libfmt-dev"
-  "libxxhash-dev|has_package libxxhash-dev"
-  "libhwloc-dev|has_package libhwloc-dev"
-  "zlib1g-dev|has_package zlib1g-dev"
+  "libhdf5-dev|has_package libhdf5-dev || command -v h5cc || has_header hdf5.h"
+  "libboost-program-options-dev|has_package libboost-program-options-dev || has_header boost/program_options.hpp"
+  "nlohmann-json3-dev|has_package nlohmann-json3-dev || has_header nlohmann/json.hpp"
+  "libfmt-dev|has_package libfmt-dev || has_header fmt/format.h"
+  "libxxhash-dev|has_package libxxhash-dev || has_header xxhash.h"
+  "libhwloc-dev|has_package libhwloc-dev || has_header hwloc.h"
+  "zlib1g-dev|has_package zlib1g-dev || has_header zlib.h"
   "python3-venv|find_uv || can_make_environments || python3 -m pip --version"
 )
 MPZERO_TEST_PACKAGES=("catch2|has_package catch2")
@@ -28,6 +28,10 @@ MPZERO_SLURM_PACKAGES=(
 )
 
 has_package() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+# has_header NAME: of a library, on a distribution without Debian's packages. (With them a header does not mean that its library is
+# there: libboost-dev has all of Boost's.)
+has_header() { ! command -v dpkg-query && c++ -E -x c++ -include "$1" /dev/null; }
 
 # missing_packages ENTRY...: the names of the packages whose test fails, one a line.
 missing_packages() {

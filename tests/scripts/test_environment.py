@@ -115,6 +115,14 @@ def test_missing_packages_are_installed_and_only_those(checkout):
     assert checkout.calls().splitlines() == ["update -qq", "install -qq -y --no-install-recommends gone"]
 
 
+def test_without_debians_packages_headers_count(checkout):
+    packages = '"there|has_package there || has_header cstdlib" "gone|has_package gone || has_header no/such.h"'
+    # No header speaks for a package of Debian's.
+    assert checkout.shell(f"missing_packages {packages}").stdout.split() == ["there", "gone"]
+    elsewhere = 'command() { [[ $2 != dpkg-query ]] && builtin command "$@"; }; '
+    assert checkout.shell(f"{elsewhere} missing_packages {packages}").stdout.split() == ["gone"]
+
+
 def test_a_failed_installation_ends_the_script(checkout):
     checkout.program(
         checkout.bin / "apt-get", '#!/bin/bash\n[[ $1 == update ]] || { echo "Unable to locate"; exit 100; }\n'
