@@ -265,7 +265,7 @@ slurm_requeues_it() {
   configuration=$(ask_slurm scontrol show config 2>/dev/null) || return 1
   [[ $configuration =~ SLURM_VERSION\ *=\ *([0-9]+)\.([0-9]+) ]] || return 1
   ((10#${BASH_REMATCH[1]} * 100 + 10#${BASH_REMATCH[2]} >= 2405)) || return 1
-  # What the mode of a QOS is, no command tells its users.
+  # A QOS has a mode of its own, which only Slurm's accounting tells: there the job may start once more after its end.
   [[ $configuration =~ PreemptType\ *=\ *preempt/partition_prio ]] || return 1
   partition=$(ask_slurm scontrol show partition "$SLURM_JOB_PARTITION" --oneliner 2>/dev/null) || return 1
   [[ $partition =~ PreemptMode=[A-Z,]*REQUEUE ]]
