@@ -46,7 +46,7 @@ ranks_per_node() {
 
 in_container() {
   [[ -f /.dockerenv || -f /run/.containerenv || -n ${KUBERNETES_SERVICE_HOST:-} ]] ||
-    { [[ -r /proc/1/environ ]] && grep -qa '^container=\|\x00container=' /proc/1/environ; }
+    grep -qsa '^container=\|\x00container=' /proc/1/environ
 }
 
 # set_rank_environment RANKS_PER_NODE CORES: variables that are already set win.
