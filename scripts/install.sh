@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Brings a fresh Debian 12 or Ubuntu 24.04 to where mpzero builds: apt packages, uv, the Python environment, the programs.
+# Brings a fresh Debian 12 or 13 or Ubuntu 24.04 to where mpzero builds: apt packages, uv, the Python environment, the programs.
 # Each step looks first and does nothing where its result is already there.
 
 # "package|test": the package is wanted unless the test succeeds. A compiler or an MPI that did not come from apt (the MPI of
