@@ -21,9 +21,8 @@ struct Launch {
 std::optional<Launch> started_by(Launch::Program program, const Environment& environment, const char* tasks,
                                  const char* task) {
   const auto count = environment(tasks);
-  const auto number = environment(task);
-  if (!count || !number) return std::nullopt;
-  return Launch{.program = program, .tasks = std::atoi(count->c_str()), .task = *number};
+  if (!count) return std::nullopt;
+  return Launch{.program = program, .tasks = std::atoi(count->c_str()), .task = environment(task).value_or("0")};
 }
 
 Launch find_launch(const Environment& environment) {

@@ -123,7 +123,6 @@ choose_job_settings() {
   setting NETWORK network ""
   DOCTOR_FLAGS=(--quick --json "$CHECKPOINT_DIR/doctor.json" --checkpoint_dir "$CHECKPOINT_DIR")
   [[ -z $NETWORK ]] || DOCTOR_FLAGS+=(--network "$NETWORK")
-  local device
-  device=$(flag_value device) || device=${MPZERO_DEVICE:-}
-  [[ -z $device ]] || DOCTOR_FLAGS+=(--device "$device")
+  setting MPZERO_DEVICE device ""
+  [[ -z $MPZERO_DEVICE ]] || DOCTOR_FLAGS+=(--device "$MPZERO_DEVICE")
 }

@@ -131,9 +131,11 @@ TEST_CASE("tasks of Slurm that do not find each other") {
       return std::nullopt;
     };
   };
-  const auto task = environment({{"SLURM_STEP_NUM_TASKS", "16"}, {"SLURM_PROCID", "3"}});
-  CHECK(check_launch(task, 1).status == Status::kFailure);
-  CHECK(check_launch(task, 16).status == Status::kOk);
+  CHECK(check_launch(environment({{"SLURM_STEP_NUM_TASKS", "16"}}), 1).status == Status::kFailure);
+  CHECK(check_launch(environment({{"SLURM_STEP_NUM_TASKS", "16"}}), 16).status == Status::kOk);
+  CHECK(check_launch(environment({{"SLURM_STEP_NUM_TASKS", "1"}}), 1).status == Status::kOk);
+  CHECK(check_launch(environment({{"SLURM_STEP_NUM_TASKS", "2"}, {"OMPI_COMM_WORLD_SIZE", "1"}}), 1).status ==
+        Status::kOk);
   CHECK(check_launch(environment({}), 1).status == Status::kOk);
 }
 
