@@ -137,9 +137,11 @@ void Checkpointer::start_in_background(const io::SaveJob& job) {
     snapshot_->wait();
     return snapshot_->values(shard, kind);
   };
+  // By the thread that writes: an update that waits for the end of a hold must not wait for what comes after the step.
+  const auto done = [this] { snapshot_->release(); };
   try {
-    save_ = std::make_unique<io::BackgroundSave>(job, io::ShardValues{.fetch = fetch, .all_stay = true}, mpi_,
-                                                 io::disk(), writers_cores_);
+    save_ = std::make_unique<io::BackgroundSave>(job, io::ShardValues{.fetch = fetch, .all_stay = true, .done = done},
+                                                 mpi_, io::disk(), writers_cores_);
     throttle_.begin(bytes_of(job), steps_until_next_save(job.progress.step));
   } catch (const Error& error) {
     snapshot_->wait();
@@ -193,7 +195,6 @@ void Checkpointer::conclude() {
   const double gpu_waited = snapshot_->gpu_seconds_waited();
   blocked_seconds_ += gpu_waited;
   blocked_by_save_ += gpu_waited;
-  snapshot_->release();
   const io::SaveJob& job = save->job();
   if (!save->error().empty()) {
     abandon(job, save->error());

@@ -27,18 +27,22 @@ int64_t round_up_to_page_elements(int64_t count) { return (count + kPageElements
 
 StateSnapshot::StateSnapshot(parallel::ZeroEngine& engine, std::vector<bool> writes, at::Device device,
                              int copy_threads)
-    : engine_(engine), device_(device), copy_threads_(copy_threads), part_of_unit_(writes.size()) {
+    : engine_(engine),
+      device_(device),
+      copy_threads_(copy_threads),
+      part_of_unit_(writes.size()),
+      holds_(writes.size()) {
   int64_t elements = 0;
   for (size_t u = 0; u < writes.size(); ++u) {
     const int64_t count = engine.shard(u).count;
-    // What keeping them takes is taken for all units.
-    if (engine.can_keep_states(u)) held_bytes_ += 3 * count * kFloatBytes;
+    // What holding them takes is taken for all units.
+    if (engine.can_hold(u)) held_bytes_ += 3 * count * kFloatBytes;
     if (!writes[u] || count == 0) continue;
     part_of_unit_[u] = parts_.size();
-    const Way way = engine.can_keep_states(u) ? Way::kHeld : engine.state_on_host(u) ? Way::kFromHost : Way::kFromGpu;
+    const Way way = engine.can_hold(u) ? Way::kHeld : engine.state_on_host(u) ? Way::kFromHost : Way::kFromGpu;
     pinned_ = pinned_ || way == Way::kFromGpu;
     for (const StateKind kind : kKinds) {
-      parts_.push_back({.unit = u, .kind = kind, .way = way, .begin = elements, .count = count, .state = {}});
+      parts_.push_back({.unit = u, .kind = kind, .way = way, .begin = elements, .count = count});
       if (way != Way::kHeld) elements += round_up_to_page_elements(count);
     }
   }
@@ -56,7 +60,7 @@ void StateSnapshot::allocate() {
   if (bytes() == 0 || memory_.defined() || allocation_.valid()) return;
   allocation_ = std::async(std::launch::async, [this] {
     if (device_.is_cuda()) c10::cuda::set_device(device_.index());
-    if (held_bytes_ > 0) engine_.keep_held_states();
+    if (held_bytes_ > 0) engine_.make_room_for_holds();
     const int64_t elements = copied_bytes_ / kFloatBytes;
     const at::Tensor memory = parallel::host_tensor(elements, at::kFloat, pinned_);
     if (elements == 0) return memory;
@@ -94,11 +98,12 @@ void StateSnapshot::take_from_host() {
     int64_t count;
   };
   std::vector<Piece> pieces;
-  for (Part& part : parts_) {
-    if (part.way == Way::kFromGpu) continue;
-    part.state = engine_.state(part.unit, part.kind);
-    if (part.way == Way::kHeld) continue;
-    const auto* state = part.state.const_data_ptr<float>();
+  for (size_t u = 0; u < holds_.size(); ++u) {
+    if (part_of_unit_[u] && parts_[*part_of_unit_[u]].way == Way::kHeld) holds_[u] = engine_.hold(u);
+  }
+  for (const Part& part : parts_) {
+    if (part.way != Way::kFromHost) continue;
+    const auto* state = engine_.state(part.unit, part.kind).const_data_ptr<float>();
     auto* const memory = memory_.data_ptr<float>() + part.begin;
     for (int64_t at = 0; at < part.count; at += kCopyElements) {
       pieces.push_back({state + at, memory + at, std::min(kCopyElements, part.count - at)});
@@ -134,14 +139,14 @@ void StateSnapshot::wait() {
 
 void StateSnapshot::release() {
   if (from_host_.valid()) from_host_.wait();
-  for (Part& part : parts_) part.state = at::Tensor();
+  for (parallel::StateHold& hold : holds_) hold.release();
 }
 
 std::span<const float> StateSnapshot::values(size_t unit, StateKind kind) const {
   if (!part_of_unit_[unit]) return {};
   const Part& part = parts_[*part_of_unit_[unit] + static_cast<size_t>(kind)];
-  const float* const values =
-      part.way == Way::kHeld ? part.state.const_data_ptr<float>() : memory_.const_data_ptr<float>() + part.begin;
+  const float* const values = part.way == Way::kHeld ? holds_[unit].states()[kind].const_data_ptr<float>()
+                                                     : memory_.const_data_ptr<float>() + part.begin;
   return {values, static_cast<size_t>(part.count)};
 }
 

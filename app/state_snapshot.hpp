@@ -48,7 +48,7 @@ class StateSnapshot {
   void wait();
   // At multiples of a page in memory. Stay valid until release().
   std::span<const float> values(size_t unit, StateKind kind) const;
-  // Lets go of what is held.
+  // Lets go of what is held. From the thread that has the values, or later.
   void release();
 
  private:
@@ -59,7 +59,6 @@ class StateSnapshot {
     Way way = Way::kFromHost;
     int64_t begin = 0;  // in memory_, in elements; of what is copied
     int64_t count = 0;
-    at::Tensor state;  // in host memory: what is copied or held, until release()
   };
 
   void take_from_host();
@@ -69,6 +68,7 @@ class StateSnapshot {
   int copy_threads_;
   std::vector<Part> parts_;
   std::vector<std::optional<size_t>> part_of_unit_;  // the first of its three
+  std::vector<parallel::StateHold> holds_;           // by unit, until release()
   int64_t copied_bytes_ = 0;
   int64_t held_bytes_ = 0;
   bool pinned_ = false;

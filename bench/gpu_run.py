@@ -33,6 +33,7 @@ def tests(visit: Visit) -> None:
     for name, file, selection, limit in (
         ("golden", "golden", "gpus", 150),
         ("memory_e2e", "memory", "", 200),
+        ("saving_e2e", "saving", "gpu", 200),
         ("failures_e2e", "failures", "gpu", 150),
         ("network_e2e", "network", "", 120),
         ("doctor_e2e", "doctor", "gpus", 60),

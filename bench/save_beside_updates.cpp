@@ -94,10 +94,14 @@ class Updates {
       gradients_.push_back(host_tensor(kUnitElements, at::kBFloat16, false, &team_).fill_(0.01));
       parameters_.push_back(host_tensor(kUnitElements, at::kBFloat16, false, &team_));
     }
-    optimizer_ = std::make_unique<HostOptimizer>(
-        team_, shards,
-        HostOptimizer::Options{.gradient_dtype = at::kBFloat16, .parameter_dtype = at::kBFloat16, .memory = {}});
-    optimizer_->keep_held_states();
+    const HostMemoryDemand demand{.lengths = std::vector<int64_t>(static_cast<size_t>(units), kUnitElements),
+                                  .gradient_dtype = at::kBFloat16,
+                                  .parameter_dtype = at::kBFloat16};
+    optimizer_ = std::make_unique<HostOptimizer>(team_, shards,
+                                                 HostOptimizer::Options{.gradient_dtype = demand.gradient_dtype,
+                                                                        .parameter_dtype = demand.parameter_dtype,
+                                                                        .memory = plan_host_memory(demand, 0)});
+    optimizer_->add_spares_for_holds();
   }
 
   // Returns its seconds.
@@ -109,7 +113,7 @@ class Updates {
     optimizer_->wait_for_all();
     return seconds_since(start);
   }
-  at::Tensor state(size_t unit, StateKind kind) const { return shards_[unit]->state(kind, kUnitElements); }
+  StateHold hold(size_t unit) { return optimizer_->hold(unit); }
   size_t num_units() const { return shards_.size(); }
 
  private:
@@ -134,21 +138,19 @@ class Updates {
 // What a snapshot holds of them.
 class Held {
  public:
-  explicit Held(const Updates& updates) {
-    for (size_t u = 0; u < updates.num_units(); ++u) {
-      for (const StateKind kind : kKinds) states_.push_back(updates.state(u, kind));
-    }
+  explicit Held(Updates& updates) {
+    for (size_t u = 0; u < updates.num_units(); ++u) holds_.push_back(updates.hold(u));
   }
   io::ShardValues values() const {
     return {.fetch = [this](size_t unit, StateKind kind) -> std::span<const float> {
-              const at::Tensor& state = states_[unit * 3 + static_cast<size_t>(kind)];
+              const at::Tensor& state = holds_[unit].states()[kind];
               return {state.const_data_ptr<float>(), static_cast<size_t>(state.numel())};
             },
             .all_stay = true};
   }
 
  private:
-  std::vector<at::Tensor> states_;
+  std::vector<StateHold> holds_;
 };
 
 double plain_write(const fs::path& path, const Held& held, size_t units) {

@@ -39,6 +39,20 @@ std::string report(const BackgroundTask* task) {
   return task->error().empty() ? fmt::format("{}{}", kDone, task->seconds()) : kFailed + task->error();
 }
 
+// Calls `what`, where set, at the end of a scope.
+class AtExit {
+ public:
+  explicit AtExit(const std::function<void()>& what) : what_(what) {}
+  ~AtExit() {
+    if (what_) what_();
+  }
+  AtExit(const AtExit&) = delete;
+  AtExit& operator=(const AtExit&) = delete;
+
+ private:
+  const std::function<void()>& what_;
+};
+
 bool any(const std::vector<std::string>& reports, char status) {
   return std::any_of(reports.begin(), reports.end(), [&](const std::string& text) { return text[0] == status; });
 }
@@ -66,6 +80,7 @@ BackgroundSave::BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& gr
     : job_(std::move(job)), values_(std::move(values)), group_(group), files_(files), cores_(std::move(cores)) {
   begin_save(job_, group_, files_);
   const auto write = [this](std::stop_token stop) {
+    const AtExit let_go(values_.done);
     shard_file_ =
         write_shards(job_, group_.rank(), values_, {.files = &files_, .stop = std::move(stop), .pace = &pace_});
   };

@@ -47,8 +47,9 @@ class BackgroundSave {
  public:
   enum class State : uint8_t { kWriting, kPublishing, kGivingUp, kSaved, kAbandoned };
 
-  // Collective: makes the folder, throws on all ranks where rank 0 cannot. All spans of `values` stay valid for as long
-  // as this lives; `values.fetch` is called from another thread. `cores`: see BackgroundTask.
+  // Collective: makes the folder, throws on all ranks where rank 0 cannot. All spans of `values` stay valid until
+  // `values.done` is called, or as long as this lives; both functions are called from another thread. `cores`: see
+  // BackgroundTask.
   BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& group, FileSystem& files = disk(),
                  std::vector<int> cores = {});
   // Gives up what has not come to its end, on this rank; not collective.

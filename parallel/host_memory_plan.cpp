@@ -18,12 +18,13 @@ constexpr int64_t kPieceNumel = int64_t{1} << 20;
 constexpr int64_t kPieces = 8;
 
 HostMemoryPlan plan_pieces(const HostMemoryDemand& demand) {
-  if (!demand.staged || demand.lengths.empty()) return {};
+  if (demand.lengths.empty()) return {};
   const int64_t longest = *std::max_element(demand.lengths.begin(), demand.lengths.end());
   const int64_t blocks = (longest + kHostBlock - 1) / kHostBlock;
   HostMemoryPlan plan;
-  plan.pieces = kPieces;
   plan.piece_numel = std::min(kPieceNumel, blocks * kHostBlock);
+  if (!demand.staged) return plan;
+  plan.pieces = kPieces;
   const auto bytes = [&](c10::ScalarType type) {
     return plan.piece_numel * static_cast<int64_t>(c10::elementSize(type));
   };

@@ -10,9 +10,9 @@ namespace mpzero::parallel {
 
 // What a HostOptimizer takes beside the states themselves.
 struct HostMemoryPlan {
+  int64_t piece_numel = 0;            // elements that are updated at a time
   int64_t pieces = 0;                 // buffers for pieces on their way between host and GPU
-  int64_t piece_numel = 0;            // elements of each: gradients and parameters
-  int64_t piece_bytes = 0;            // of both
+  int64_t piece_bytes = 0;            // of each: gradients and parameters
   std::map<int64_t, int64_t> spares;  // states to update ahead of the norm: how many of each length
 
   int64_t staging_bytes() const { return pieces * piece_bytes; }

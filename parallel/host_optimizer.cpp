@@ -56,6 +56,8 @@ void HostOptimizer::expect(const AdamWUpdate& update) {
 void HostOptimizer::take_gradient(size_t unit, const at::Tensor& gradient, const at::Tensor& parameter) {
   wait(unit);
   Unit& state = units_[unit];
+  TORCH_CHECK(!state.taken, "the gradient of unit ", unit, " is taken twice in one step");
+  state.taken = true;
   state.gradient = gradient;
   state.parameter = parameter;
   if (staged_) state.released.record(c10::cuda::getCurrentCUDAStream());
@@ -76,59 +78,32 @@ void HostOptimizer::order(size_t unit, Kind kind, const AdamWUpdate& update) {
   jobs_.push_back(std::move(job));
 }
 
-void HostOptimizer::order_update(size_t unit, const AdamWUpdate& update) {
-  Unit& state = units_[unit];
-  if (is_held(state.shard->states())) {
-    if (std::optional<OptimizerStates> spare = spares_.take(state.shard->numel())) {
-      state.next = *std::move(spare);
-      state.ahead = Ahead::kConfirmed;
-      order(unit, Kind::kUpdateAhead, update);
-      return;
-    }
-  }
-  order(unit, Kind::kUpdate, update);
-}
-
-void HostOptimizer::keep_held_states() {
-  std::vector<int64_t> lengths;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const Unit& unit : units_) {
-      if (unit.shard != nullptr) lengths.push_back(unit.shard->numel());
-    }
-  }
-  for (const int64_t length : lengths) {
-    OptimizerStates spare = make_host_states(length, nullptr);
-    const std::lock_guard lock(mutex_);
-    spares_.add(std::move(spare));
-  }
+void HostOptimizer::give_spare_back(Unit& unit) {
+  spares_.add(std::exchange(unit.next, {}));
+  unit.ahead = Ahead::kNone;
 }
 
 void HostOptimizer::finish(const AdamWUpdate& update) {
   {
     const std::lock_guard lock(mutex_);
     throw_if_failed();
-    const bool right = expected_ && same(*expected_, update);
     expected_.reset();
     arrived_.clear();
     for (size_t u = 0; u < units_.size(); ++u) {
       Unit& unit = units_[u];
       if (unit.shard == nullptr) continue;
+      unit.taken = false;
+      const bool is_ahead = unit.ahead == Ahead::kRunning || unit.ahead == Ahead::kComputed;
+      const bool right = is_ahead && same(unit.next_update, update);
       if (right && unit.ahead == Ahead::kRunning) {
         ++unit.ordered;
         unit.ahead = Ahead::kConfirmed;
-      } else if (right && unit.ahead == Ahead::kComputed) {
-        std::swap(unit.shard->states(), unit.next);
-        spares_.add(std::exchange(unit.next, {}));
-        unit.ahead = Ahead::kNone;
-      } else {
-        if (unit.ahead == Ahead::kRunning) unit.ahead = Ahead::kDropped;
-        if (unit.ahead == Ahead::kComputed) {
-          spares_.add(std::exchange(unit.next, {}));
-          unit.ahead = Ahead::kNone;
-        }
-        order_update(u, update);
+        continue;
       }
+      if (right) std::swap(unit.shard->states(), unit.next);
+      if (unit.ahead == Ahead::kComputed) give_spare_back(unit);
+      if (unit.ahead == Ahead::kRunning) unit.ahead = Ahead::kDropped;
+      if (!right) order(u, Kind::kUpdate, update);
     }
   }
   changed_.notify_all();
@@ -142,11 +117,10 @@ void HostOptimizer::discard() {
     arrived_.clear();
     for (size_t u = 0; u < units_.size(); ++u) {
       Unit& unit = units_[u];
-      // What the last step has confirmed is no part of this one.
-      if (unit.ahead == Ahead::kNone || unit.ahead == Ahead::kConfirmed) continue;
+      unit.taken = false;
+      if (unit.ahead != Ahead::kRunning && unit.ahead != Ahead::kComputed) continue;
       if (unit.ahead == Ahead::kComputed) {
-        spares_.add(std::exchange(unit.next, {}));
-        unit.ahead = Ahead::kNone;
+        give_spare_back(unit);
       } else {
         unit.ahead = Ahead::kDropped;
       }
@@ -191,9 +165,41 @@ void HostOptimizer::wait_for_all() {
   for (size_t unit = 0; unit < units_.size(); ++unit) wait(unit);
 }
 
+StateHold HostOptimizer::hold(size_t unit) {
+  const Unit& state = units_[unit];
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return failure_ || state.done == state.ordered; });
+  throw_if_failed();
+  return {holds_, state.shard->states()};
+}
+
+void HostOptimizer::add_spares_for_holds() {
+  std::vector<int64_t> lengths;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Unit& unit : units_) {
+      if (unit.shard != nullptr) lengths.push_back(unit.shard->numel());
+    }
+  }
+  for (const int64_t length : lengths) {
+    OptimizerStates spare = make_host_states(length, nullptr);
+    const std::lock_guard lock(mutex_);
+    spares_.add(std::move(spare));
+  }
+  changed_.notify_all();
+}
+
+void HostOptimizer::wait_for_holds(size_t unit) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return failure_ || !holds_->is_held(units_[unit].shard->states()); });
+  throw_if_failed();
+}
+
 void HostOptimizer::let_go(size_t unit) {
   wait(unit);
+  wait_for_holds(unit);
   const std::lock_guard lock(mutex_);
+  TORCH_CHECK(units_[unit].ahead == Ahead::kNone, "unit ", unit, " is let go in the middle of a step");
   const int64_t length = units_[unit].shard->numel();
   units_[unit].shard = nullptr;
   const auto left = std::count_if(units_.begin(), units_.end(), [&](const Unit& other) {
@@ -201,6 +207,11 @@ void HostOptimizer::let_go(size_t unit) {
   });
   options_.memory.spares[length] = spares_.shrink(length, left);
   units_[unit].gradient = units_[unit].parameter = at::Tensor();
+}
+
+HostOptimizer::Ahead HostOptimizer::ahead(size_t unit) const {
+  const std::lock_guard lock(mutex_);
+  return units_[unit].ahead;
 }
 
 MemoryUse HostOptimizer::memory_use() const {

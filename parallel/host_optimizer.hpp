@@ -4,11 +4,9 @@
 #include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include <condition_variable>
 #include <deque>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -17,6 +15,7 @@
 #include "parallel/host_memory_plan.hpp"
 #include "parallel/optimizer_shard.hpp"
 #include "parallel/spare_states.hpp"
+#include "parallel/state_hold.hpp"
 #include "parallel/thread_team.hpp"
 
 namespace mpzero::parallel {
@@ -30,9 +29,36 @@ namespace mpzero::parallel {
 // the units' own; with others, or after discard(), the spare ones are dropped and the old ones count. So what comes out
 // has the same bits whether the expectation was right or not.
 //
-// All calls come from one thread. Once the work has failed every wait throws what it failed with.
+// States that somebody holds are never written to. An update of a held unit writes into spare states, too, and waits
+// where there are none.
+//
+// All calls but those that say otherwise come from one thread. Once the work has failed every wait throws what it
+// failed with.
 class HostOptimizer {
  public:
+  // What becomes of a unit's spare states. At most one job of a unit is under way at a time: an ordered update begins
+  // when no spare states are left in use by the one before, and only then is it decided where it writes.
+  //
+  //   in          | event                                   | then
+  //   ------------+-----------------------------------------+------------------------------------------------------------
+  //   kNone       | a gradient arrives, scalars expected,   | takes spare states: kRunning
+  //               |   spare states are there                |
+  //   kNone       | an ordered update begins, not held      | updates in place: kNone
+  //   kNone       | an ordered update begins, held          | takes spare states: kConfirmed; waits for some, or for
+  //   the
+  //               |                                         |   hold's end, where there are none
+  //   kRunning    | finish(), as expected                   | kConfirmed
+  //   kRunning    | finish() otherwise, discard()           | orders an update, or a publish(): kDropped
+  //   kRunning    | last piece done                         | kComputed
+  //   kComputed   | finish(), as expected                   | spare and own states change places: kNone
+  //   kComputed   | finish() otherwise, discard()           | gives the spare states back, orders as above: kNone
+  //   kConfirmed  | last piece done                         | spare and own states change places: kNone
+  //   kConfirmed  | finish(): the next update, whose        | orders an update, which waits: kConfirmed
+  //               |   gradient was not taken                |
+  //   kConfirmed  | discard()                               | kConfirmed: the last step's, which is no part of this one
+  //   kDropped    | last piece of those begun done          | gives the spare states back: kNone
+  enum class Ahead : uint8_t { kNone, kRunning, kComputed, kConfirmed, kDropped };
+
   struct Options {
     at::Device device = at::kCPU;  // that trains
     bool pinned = false;
@@ -73,37 +99,40 @@ class HostOptimizer {
   // nothing more is ordered.
   void wait_for_states(size_t unit);
 
-  // From now on states that somebody holds, by a tensor of theirs or of a part of one, are left to him as they are: the
-  // next update writes beside them. Takes as much memory as the states have. From any thread, once.
-  void keep_held_states();
+  // The unit's states as they are after what was ordered. From any thread, while nothing more is ordered.
+  StateHold hold(size_t unit);
+  // Makes spare states for every unit, so that no update has to wait for the end of a hold as long as each unit is held
+  // once. Takes as much memory as the states have. From any thread, once.
+  void add_spares_for_holds();
+  // Until nobody holds the unit's states.
+  void wait_for_holds(size_t unit);
 
-  // Hands the unit's states over to whoever updates it from now on.
+  // Hands the unit's states over to whoever updates it from now on. Waits until nobody holds them.
   void let_go(size_t unit);
 
   MemoryUse memory_use() const;
+  // For tests, from any thread.
+  Ahead ahead(size_t unit) const;
 
  private:
-  enum class Ahead {
-    kNone,
-    kRunning,    // the expectation's outcome is open
-    kComputed,   // so it is, and the spare states are complete
-    kConfirmed,  // the expectation was right; the spare states are not complete yet
-    kDropped     // it was wrong; pieces are still under way
-  };
   struct Unit {
     OptimizerShard* shard = nullptr;
     at::Tensor gradient, parameter;
     at::cuda::CUDAEvent released;  // the gradient is whole and the parameters may be overwritten
     at::cuda::CUDAEvent uploaded;
+    bool taken = false;  // since the last finish() or discard()
     Ahead ahead = Ahead::kNone;
-    OptimizerStates next;  // while going ahead
+    OptimizerStates next;       // spare states in use; none in kNone
+    AdamWUpdate next_update{};  // in kRunning and kComputed: the scalars that are expected
     int64_t ordered = 0, done = 0;
+    bool under_way = false;  // a job of it has begun and not ended
   };
-  enum class Kind { kUpdate, kUpdateAhead, kPublish };
+  enum class Kind : uint8_t { kUpdate, kPublish };
   struct Job {
     size_t unit = 0;
     Kind kind = Kind::kUpdate;
     AdamWUpdate update{};
+    bool beside = false;    // into the unit's spare states
     int64_t issued = 0;     // elements whose pieces are under way or done
     int64_t in_flight = 0;  // pieces
     bool closed = false;    // no further piece will be issued
@@ -122,15 +151,18 @@ class HostOptimizer {
 
   // The mutex is locked.
   void order(size_t unit, Kind kind, const AdamWUpdate& update);
-  void order_update(size_t unit, const AdamWUpdate& update);
+  void give_spare_back(Unit& unit);
   void throw_if_failed() const;
+  // Whether the first job that was ordered may begin, or, where there is none, a unit may go ahead.
+  bool can_begin() const;
+  std::shared_ptr<Job> begin_ordered();
+  std::shared_ptr<Job> begin_ahead();
 
   // What follows runs in the optimizer's own thread.
   void run();
   bool issue_piece();
   std::shared_ptr<Job> next_job();
   bool is_dropped(const Job& job);
-  bool in_flight(size_t unit) const;
   void start_update(Piece& piece);
   void complete_oldest();
   void close(const std::shared_ptr<Job>& job);
@@ -143,9 +175,10 @@ class HostOptimizer {
   std::vector<std::unique_ptr<Slot>> slots_;
   std::optional<c10::cuda::CUDAStream> down_, up_;
 
-  mutable std::mutex
-      mutex_;  // of all that both threads write: down to failure_, and in units_ ahead, next, ordered, done
-  std::condition_variable changed_;
+  // Its mutex is that of all that both threads write: down to failure_, and in units_ from `ahead` on.
+  const std::shared_ptr<HoldRegistry> holds_ = std::make_shared<HoldRegistry>();
+  std::mutex& mutex_ = holds_->mutex;
+  std::condition_variable& changed_ = holds_->changed;
   std::deque<std::shared_ptr<Job>> jobs_;
   std::optional<AdamWUpdate> expected_;
   std::deque<size_t> arrived_;  // units that could go ahead

@@ -16,7 +16,6 @@ namespace {
 constexpr size_t kPiecesOfTeam = 3;
 // Without buffers nothing else bounds what is under way.
 constexpr size_t kPiecesWithoutBuffers = 8;
-constexpr int64_t kPieceWithoutBuffers = int64_t{1} << 20;
 
 const void* at_element(const at::Tensor& tensor, int64_t index) {
   return static_cast<const char*>(tensor.const_data_ptr()) + index * static_cast<int64_t>(tensor.element_size());
@@ -40,7 +39,7 @@ void HostOptimizer::run() {
         continue;
       }
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return ending_ || !jobs_.empty() || (expected_ && !arrived_.empty()); });
+      changed_.wait(lock, [this] { return ending_ || can_begin(); });
       if (ending_) break;
     }
     // Buffers must outlive the copies from them.
@@ -56,41 +55,59 @@ void HostOptimizer::run() {
   changed_.notify_all();
 }
 
-std::shared_ptr<HostOptimizer::Job> HostOptimizer::next_job() {
-  const std::lock_guard lock(mutex_);
-  if (ending_) return nullptr;
-  if (!jobs_.empty()) {
-    // Pieces of one unit that belong to different jobs would touch the same states.
-    if (in_flight(jobs_.front()->unit)) return nullptr;
-    std::shared_ptr<Job> job = std::move(jobs_.front());
-    jobs_.pop_front();
-    return job;
+bool HostOptimizer::can_begin() const {
+  if (jobs_.empty()) return expected_ && !arrived_.empty();
+  const Job& job = *jobs_.front();
+  const Unit& unit = units_[job.unit];
+  // Its pieces and those of the job before would touch the same states.
+  if (unit.under_way) return false;
+  if (job.kind == Kind::kPublish || !holds_->is_held(unit.shard->states())) return true;
+  return spares_.has(unit.shard->numel(), *holds_);
+}
+
+std::shared_ptr<HostOptimizer::Job> HostOptimizer::begin_ordered() {
+  std::shared_ptr<Job> job = std::move(jobs_.front());
+  jobs_.pop_front();
+  Unit& unit = units_[job->unit];
+  unit.under_way = true;
+  if (job->kind == Kind::kUpdate && holds_->is_held(unit.shard->states())) {
+    unit.next = spares_.take(unit.shard->numel(), *holds_).value();
+    unit.ahead = Ahead::kConfirmed;
+    job->beside = true;
   }
-  while (expected_ && !arrived_.empty()) {
-    const size_t unit = arrived_.front();
+  return job;
+}
+
+std::shared_ptr<HostOptimizer::Job> HostOptimizer::begin_ahead() {
+  while (!arrived_.empty()) {
+    const size_t u = arrived_.front();
     arrived_.pop_front();
-    Unit& state = units_[unit];
-    if (state.shard == nullptr) continue;
-    std::optional<OptimizerStates> spare = spares_.take(state.shard->numel());
+    Unit& unit = units_[u];
+    if (unit.shard == nullptr) continue;
+    std::optional<OptimizerStates> spare = spares_.take(unit.shard->numel(), *holds_);
     if (!spare) continue;
-    state.next = *std::move(spare);
-    state.ahead = Ahead::kRunning;
+    unit.next = *std::move(spare);
+    unit.next_update = *expected_;
+    unit.ahead = Ahead::kRunning;
+    unit.under_way = true;
     auto job = std::make_shared<Job>();
-    job->unit = unit;
-    job->kind = Kind::kUpdateAhead;
+    job->unit = u;
     job->update = *expected_;
+    job->beside = true;
     return job;
   }
   return nullptr;
 }
 
-bool HostOptimizer::in_flight(size_t unit) const {
-  return std::any_of(pieces_.begin(), pieces_.end(), [&](const Piece& piece) { return piece.job->unit == unit; });
+std::shared_ptr<HostOptimizer::Job> HostOptimizer::next_job() {
+  const std::lock_guard lock(mutex_);
+  if (ending_ || !can_begin()) return nullptr;
+  return jobs_.empty() ? begin_ahead() : begin_ordered();
 }
 
 bool HostOptimizer::is_dropped(const Job& job) {
   const std::lock_guard lock(mutex_);
-  return ending_ || (job.kind == Kind::kUpdateAhead && units_[job.unit].ahead == Ahead::kDropped);
+  return ending_ || (job.beside && units_[job.unit].ahead == Ahead::kDropped);
 }
 
 bool HostOptimizer::issue_piece() {
@@ -100,11 +117,10 @@ bool HostOptimizer::issue_piece() {
   Job& job = *job_;
   Unit& unit = units_[job.unit];
   const int64_t numel = unit.shard->numel();
-  const int64_t longest = staged_ ? options_.memory.piece_numel : kPieceWithoutBuffers;
   Piece piece;
   piece.job = job_;
   piece.begin = job.issued;
-  piece.count = std::min(longest, numel - job.issued);
+  piece.count = std::min(options_.memory.piece_numel, numel - job.issued);
   if (staged_) {
     piece.slot = slots_[next_slot_].get();
     next_slot_ = (next_slot_ + 1) % slots_.size();
@@ -142,6 +158,9 @@ void HostOptimizer::start_update(Piece& piece) {
   const int64_t blocks = (piece.count + kHostBlock - 1) / kHostBlock;
   const auto end_of = [count = piece.count](int64_t block) { return std::min((block + 1) * kHostBlock, count); };
   if (job.kind == Kind::kPublish) {
+    // What goes up is ordered by its stream; what stays in host memory may still be read by work that was queued
+    // before.
+    if (staged_ && !goes_up) unit.released.synchronize();
     piece.task = team_.start(blocks, [=](int64_t block) {
       round_host_range(master, parameter, parameter_is_bf16, block * kHostBlock, end_of(block));
     });
@@ -159,7 +178,7 @@ void HostOptimizer::start_update(Piece& piece) {
                    .count = piece.count,
                    .first = unit.shard->first() + piece.begin,
                    .parameter_stays_cached = goes_up};
-  if (job.kind == Kind::kUpdateAhead) {
+  if (job.beside) {
     spans.next_master = unit.next.master.data_ptr<float>() + piece.begin;
     spans.next_exp_avg = unit.next.exp_avg.data_ptr<float>() + piece.begin;
     spans.next_exp_avg_sq = unit.next.exp_avg_sq.data_ptr<float>() + piece.begin;
@@ -194,17 +213,15 @@ void HostOptimizer::finish_job(const Job& job) {
   if (staged_ && unit.parameter.is_cuda()) unit.uploaded.record(*up_);
   {
     const std::lock_guard lock(mutex_);
-    if (job.kind == Kind::kUpdateAhead && unit.ahead == Ahead::kRunning) {
+    unit.under_way = false;
+    if (unit.ahead == Ahead::kRunning) {
       unit.ahead = Ahead::kComputed;
       return;
     }
-    if (job.kind == Kind::kUpdateAhead) {
-      const bool confirmed = unit.ahead == Ahead::kConfirmed;
-      if (confirmed) std::swap(unit.shard->states(), unit.next);
-      spares_.add(std::exchange(unit.next, {}));
-      unit.ahead = Ahead::kNone;
-      if (!confirmed) return;
-    }
+    const bool dropped = unit.ahead == Ahead::kDropped;
+    if (unit.ahead == Ahead::kConfirmed) std::swap(unit.shard->states(), unit.next);
+    if (job.beside) give_spare_back(unit);
+    if (dropped) return;
     ++unit.done;
   }
   changed_.notify_all();

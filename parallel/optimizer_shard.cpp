@@ -41,10 +41,7 @@ void OptimizerShard::update(const AdamWUpdate& update, const at::Tensor& gradien
 }
 
 at::Tensor OptimizerShard::first(StateKind kind, int64_t count) const {
-  const at::Tensor& state = kind == StateKind::kMaster   ? states_.master
-                            : kind == StateKind::kExpAvg ? states_.exp_avg
-                                                         : states_.exp_avg_sq;
-  return state.narrow(0, 0, count);
+  return states_[kind].narrow(0, 0, count);
 }
 
 void OptimizerShard::move_to(at::Device device) {

@@ -16,6 +16,9 @@ enum class Placement { kDevice, kHost };
 struct OptimizerStates {
   at::Tensor master, exp_avg, exp_avg_sq;
 
+  const at::Tensor& operator[](StateKind kind) const {
+    return kind == StateKind::kMaster ? master : kind == StateKind::kExpAvg ? exp_avg : exp_avg_sq;
+  }
   int64_t nbytes() const { return static_cast<int64_t>(master.nbytes() + exp_avg.nbytes() + exp_avg_sq.nbytes()); }
 };
 

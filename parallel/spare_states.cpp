@@ -5,21 +5,24 @@
 
 namespace mpzero::parallel {
 
-bool is_held(const OptimizerStates& states) {
-  return states.master.storage().use_count() > 1 || states.exp_avg.storage().use_count() > 1 ||
-         states.exp_avg_sq.storage().use_count() > 1;
-}
-
 void SpareStates::add(OptimizerStates states) {
   const int64_t length = states.master.numel();
   by_length_[length].push_back(std::move(states));
 }
 
-std::optional<OptimizerStates> SpareStates::take(int64_t length) {
+bool SpareStates::has(int64_t length, const HoldRegistry& held) const {
+  const auto spares = by_length_.find(length);
+  return spares != by_length_.end() &&
+         !std::all_of(spares->second.begin(), spares->second.end(),
+                      [&](const OptimizerStates& states) { return held.is_held(states); });
+}
+
+std::optional<OptimizerStates> SpareStates::take(int64_t length, const HoldRegistry& held) {
   std::vector<OptimizerStates>& spares = by_length_[length];
-  const auto last = std::find_if_not(spares.rbegin(), spares.rend(), is_held);
-  if (last == spares.rend()) return std::nullopt;
-  std::swap(*last, spares.back());
+  const auto free = std::find_if_not(spares.rbegin(), spares.rend(),
+                                     [&](const OptimizerStates& states) { return held.is_held(states); });
+  if (free == spares.rend()) return std::nullopt;
+  std::swap(*free, spares.back());
   std::optional<OptimizerStates> spare(std::move(spares.back()));
   spares.pop_back();
   return spare;

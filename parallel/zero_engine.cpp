@@ -177,6 +177,7 @@ void ZeroEngine::restore(const StateReader& read, ProcessGroup& group) {
     for (size_t u = 0; u < units_.size(); ++u) {
       const Shard mine = shard(u);
       const at::Tensor values = staging(mine.count);
+      if (on_host(u)) host_->wait_for_holds(u);
       for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
         read(u, kind, mine.begin, {values.data_ptr<float>(), static_cast<size_t>(mine.count)});
         shards_[u].write(kind, values);

@@ -124,12 +124,15 @@ class ZeroEngine {
   at::Tensor state(size_t unit, StateKind kind) const;
   // Whether a unit's states are in host memory.
   bool state_on_host(size_t unit) const { return on_host(unit) || options_.device.is_cpu(); }
-  // Whether keep_held_states() concerns the unit.
-  bool can_keep_states(size_t unit) const { return on_host(unit); }
-  // From now on what state() has given out of such units stays as it is for as long as somebody has it: updates write
-  // beside it. Takes as much memory as these states have. From any thread, once.
-  void keep_held_states() {
-    if (host_) host_->keep_held_states();
+  // Whether the unit's states can be held.
+  bool can_hold(size_t unit) const { return on_host(unit); }
+  // All three states of such a unit with the padding behind shard(), as state() would give them, which stay as they are
+  // until the hold's end: updates write beside them. From any thread that the next update() waits for.
+  StateHold hold(size_t unit) { return host_->hold(unit); }
+  // Makes room, so that updates need not wait for the end of a hold as long as each unit is held once. Takes as much
+  // memory as the states of all units that can be held. From any thread, once.
+  void make_room_for_holds() {
+    if (host_) host_->add_spares_for_holds();
   }
   // Restores all states: `read` fills elements [begin, begin + out.size()) of a unit. Collective like initialize().
   using StateReader = std::function<void(size_t unit, StateKind kind, int64_t begin, std::span<float> out)>;

@@ -64,11 +64,20 @@ TEST_CASE("a save goes on behind its caller, all ranks see the same state at eac
   const auto errors = group.run([&](ProcessGroup& rank) {
     const SaveJob job = job_for(folder.path(), model, rank);
     const HeldValues values(job, 1, rank.rank() == slow ? &held : nullptr);
-    BackgroundSave save(job, values.get(), rank);
+    std::atomic<bool> done{false};
+    ShardValues given = values.get();
+    given.done = [&] {
+      done = true;
+      done.notify_all();
+    };
+    BackgroundSave save(job, given, rank);
     std::vector<State>& states = seen[static_cast<size_t>(rank.rank())];
     for (int poll = 0; poll < 20; ++poll) states.push_back(save.poll());
     if (states.back() != State::kWriting) throw Failure("went on without the slow rank");
     if (fs::exists(folder / kTag) || fs::exists(folder / "latest")) throw Failure("named early");
+    if (rank.rank() == slow && done) throw Failure("let go of what is still to be written");
+    // The others need nobody's poll for that.
+    if (rank.rank() != slow) done.wait(false);
     rank.barrier();
     if (rank.rank() == slow) {
       held = false;
@@ -99,8 +108,11 @@ TEST_CASE("a rank that cannot write ends the save for all, in the same words, an
     if (rank.rank() == failing) {
       given.fetch = [](size_t, StateKind) -> std::span<const float> { throw UserError("the disk is full; free some"); };
     }
+    std::atomic<int> done{0};
+    given.done = [&] { ++done; };
     BackgroundSave save(job, given, rank);
     if (save.wait() != State::kAbandoned) throw Failure("was not abandoned");
+    if (done != 1) throw Failure("the values were not let go");
     told[static_cast<size_t>(rank.rank())] = save.error();
   });
   REQUIRE(errors == std::vector<std::string>(3));

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include <cstring>
+#include <latch>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "parallel/adamw_kernels.hpp"
+#include "parallel/host_optimizer.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero::parallel {
+
+inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return a.nbytes() == b.nbytes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
+inline bool same_bits(const OptimizerStates& a, const OptimizerStates& b) {
+  return same_bits(a.master, b.master) && same_bits(a.exp_avg, b.exp_avg) && same_bits(a.exp_avg_sq, b.exp_avg_sq);
+}
+inline OptimizerStates copy_of(const OptimizerStates& states) {
+  return {.master = states.master.clone(), .exp_avg = states.exp_avg.clone(), .exp_avg_sq = states.exp_avg_sq.clone()};
+}
+
+// Until `look` is true; false after half a minute, which only a failing test waits for.
+template <typename Look>
+bool comes_true(const Look& look) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!look()) {
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+// Keeps a team from all that is handed in behind it until it is opened.
+class Gate {
+ public:
+  explicit Gate(ThreadTeam& team) : task_(team.start(team.size(), [this](int64_t) { opened_.wait(); })) {}
+  ~Gate() { open(); }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  void open() {
+    if (!opened_.try_wait()) opened_.count_down();
+    task_->wait();
+  }
+
+ private:
+  std::latch opened_{1};
+  std::shared_ptr<ThreadTeam::Task> task_;
+};
+
+// Units with states in host memory, gradients and parameters on `device`, and what one thread makes of them: the
+// oracle.
+struct Bench {
+  Bench(int threads, const std::vector<int64_t>& sizes, const HostMemoryPlan& plan, at::Device device = at::kCPU)
+      : team(threads) {
+    std::vector<OptimizerShard*> pointers;
+    for (const int64_t length : sizes) {
+      auto& shard = shards.emplace_back(std::make_unique<OptimizerShard>(length, OptimizerShard::Options{}));
+      pointers.push_back(shard.get());
+      shard->states().master.copy_(at::randn({length}));
+      shard->states().exp_avg.copy_(at::randn({length}));
+      shard->states().exp_avg_sq.copy_(at::rand({length}));
+      gradients.push_back(at::randn({length}).to(at::kBFloat16).to(device));
+      parameters.push_back(at::zeros({length}, at::TensorOptions().dtype(at::kBFloat16).device(device)));
+      expected.push_back(copy_of(shard->states()));
+      expected_parameters.push_back(at::zeros({length}, at::kBFloat16));
+    }
+    optimizer.emplace(team, pointers,
+                      HostOptimizer::Options{.device = device,
+                                             .pinned = device.is_cuda(),
+                                             .gradient_dtype = at::kBFloat16,
+                                             .parameter_dtype = at::kBFloat16,
+                                             .memory = plan});
+  }
+
+  void take_gradient(size_t u) { optimizer->take_gradient(u, gradients[u], parameters[u]); }
+  void take_gradients() {
+    for (size_t u = shards.size(); u-- > 0;) take_gradient(u);
+  }
+  void finish(const AdamWUpdate& update) {
+    optimizer->finish(update);
+    for (size_t u = 0; u < shards.size(); ++u) expect_update(u, update);
+  }
+  void expect_update(size_t u, const AdamWUpdate& update) {
+    adamw({.gradient = gradients[u].cpu(),
+           .master = expected[u].master,
+           .exp_avg = expected[u].exp_avg,
+           .exp_avg_sq = expected[u].exp_avg_sq,
+           .parameter = expected_parameters[u]},
+          update);
+  }
+  // Behind all that was ordered.
+  void check() {
+    optimizer->wait_for_all();
+    for (size_t u = 0; u < shards.size(); ++u) {
+      INFO("unit " << u);
+      CHECK(optimizer->ahead(u) == HostOptimizer::Ahead::kNone);
+      CHECK(same_bits(shards[u]->states(), expected[u]));
+      CHECK(same_bits(parameters[u].cpu(), expected_parameters[u]));
+    }
+  }
+
+  ThreadTeam team;
+  std::vector<std::unique_ptr<OptimizerShard>> shards;
+  std::vector<OptimizerStates> expected;
+  std::vector<at::Tensor> gradients, parameters, expected_parameters;
+  std::optional<HostOptimizer> optimizer;
+};
+
+inline AdamWUpdate some_update(double scale = 1.0, int64_t step = 3) {
+  return adamw_update({.weight_decay = 0.1}, 1e-2, step, scale);
+}
+
+}  // namespace mpzero::parallel

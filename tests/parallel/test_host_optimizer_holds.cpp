@@ -1,0 +1,212 @@
+// Each transition of HostOptimizer::Ahead, at moments that gates choose.
+
+#include <future>
+
+#include "tests/parallel/host_optimizer_bench.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+using Ahead = HostOptimizer::Ahead;
+
+// How far the work ahead of the norm has come when it is decided.
+enum class Moment { kNotBegun, kRunning, kComputed };
+
+// A unit that tests look at, behind one of more pieces than can be under way at a time.
+constexpr size_t kFirst = 0;
+constexpr size_t kUnit = 1;
+constexpr int64_t kUnitLength = 3 * kHostBlock + 64;
+
+struct Step : Bench {
+  explicit Step(int64_t spares, std::vector<int64_t> sizes = {12 * kHostBlock, kUnitLength})
+      : Bench(2, sizes, {.piece_numel = kHostBlock, .spares = {{sizes[kFirst], 1}, {kUnitLength, spares}}}) {}
+
+  // Takes all gradients, expecting `update`; where the gate stays closed the moment lasts.
+  void come_to(Moment moment, const AdamWUpdate& update) {
+    if (moment != Moment::kComputed) gate = std::make_unique<Gate>(team);
+    optimizer->expect(update);
+    if (moment == Moment::kNotBegun) {
+      // Its pieces take all room there is.
+      take_gradient(kFirst);
+      REQUIRE(comes_true([&] { return optimizer->ahead(kFirst) == Ahead::kRunning; }));
+    }
+    for (size_t u = shards.size(); u-- > 1;) take_gradient(u);
+    if (moment != Moment::kNotBegun) {
+      const Ahead ahead = moment == Moment::kRunning ? Ahead::kRunning : Ahead::kComputed;
+      REQUIRE(comes_true([&] { return optimizer->ahead(kUnit) == ahead; }));
+      take_gradient(kFirst);
+    }
+  }
+  void open() { gate.reset(); }
+
+  std::unique_ptr<Gate> gate;
+};
+
+void check_a_further_step(Step& step) {
+  step.optimizer->expect(some_update(1.0, 4));
+  step.take_gradients();
+  step.finish(some_update(1.0, 4));
+  step.check();
+}
+
+}  // namespace
+
+TEST_CASE("an update comes out right and held states stay, whatever was expected, held, spare and how far it was") {
+  for (const bool right : {true, false}) {
+    for (const bool held : {true, false}) {
+      for (const int64_t spares : {0, 1, 3}) {
+        for (const Moment moment : {Moment::kNotBegun, Moment::kRunning, Moment::kComputed}) {
+          if (spares == 0 && moment != Moment::kNotBegun) continue;  // nothing goes ahead
+          CAPTURE(right, held, spares, static_cast<int>(moment));
+          Step step(spares);
+          StateHold hold = held ? step.optimizer->hold(kUnit) : StateHold();
+          const OptimizerStates before = copy_of(step.expected[kUnit]);
+          step.come_to(moment, some_update());
+          step.finish(some_update(right ? 1.0 : 0.5));
+          if (moment == Moment::kRunning) {
+            CHECK(step.optimizer->ahead(kUnit) == (right ? Ahead::kConfirmed : Ahead::kDropped));
+          } else {
+            CHECK(step.optimizer->ahead(kUnit) == Ahead::kNone);
+          }
+          step.open();
+          if (held && spares == 0) {
+            // What comes before it is done; it waits.
+            step.optimizer->wait(kFirst);
+            CHECK_FALSE(step.optimizer->ready(kUnit));
+            CHECK(same_bits(hold.states(), before));
+            hold.release();
+          }
+          step.check();
+          if (held && spares > 0) CHECK(same_bits(hold.states(), before));
+          hold.release();
+          check_a_further_step(step);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("discarding restores parameters and leaves states, whatever was held, spare and how far it was") {
+  for (const bool held : {true, false}) {
+    for (const int64_t spares : {1, 3}) {
+      for (const Moment moment : {Moment::kNotBegun, Moment::kRunning, Moment::kComputed}) {
+        CAPTURE(held, spares, static_cast<int>(moment));
+        Step step(spares);
+        for (size_t u = 0; u < step.shards.size(); ++u) {
+          step.optimizer->publish(u, step.parameters[u]);
+          step.expected_parameters[u].copy_(step.expected[u].master);
+        }
+        step.optimizer->wait_for_all();
+        StateHold hold = held ? step.optimizer->hold(kUnit) : StateHold();
+        step.come_to(moment, some_update());
+        auto discarded = std::async(std::launch::async, [&] { step.optimizer->discard(); });
+        if (moment == Moment::kRunning) {
+          CHECK(comes_true([&] { return step.optimizer->ahead(kUnit) == Ahead::kDropped; }));
+        }
+        if (moment == Moment::kNotBegun) {
+          CHECK(comes_true([&] { return step.optimizer->ahead(kFirst) == Ahead::kDropped; }));
+        }
+        step.open();
+        discarded.get();
+        step.check();
+        if (held) CHECK(same_bits(hold.states(), step.expected[kUnit]));
+        hold.release();
+        check_a_further_step(step);
+      }
+    }
+  }
+}
+
+TEST_CASE("what was confirmed is neither discarded nor updated twice at once") {
+  for (const bool held : {true, false}) {
+    for (const bool discard : {true, false}) {
+      CAPTURE(held, discard);
+      Step step(1);
+      const OptimizerStates before = copy_of(step.expected[kUnit]);
+      const StateHold hold = held ? step.optimizer->hold(kUnit) : StateHold();
+      step.come_to(Moment::kRunning, some_update());
+      step.finish(some_update());
+      REQUIRE(step.optimizer->ahead(kUnit) == Ahead::kConfirmed);
+      if (discard) {
+        auto discarded = std::async(std::launch::async, [&] { step.optimizer->discard(); });
+        step.open();
+        discarded.get();
+      } else {
+        // With the gradients of the last one.
+        step.finish(some_update(0.25, 4));
+        CHECK(step.optimizer->ahead(kUnit) == Ahead::kConfirmed);
+        step.open();
+      }
+      step.check();
+      if (held) CHECK(same_bits(hold.states(), before));
+    }
+  }
+}
+
+TEST_CASE("an update that found no spare states goes on when there are some") {
+  // Two units of one length, both held, and spare states for one of them.
+  Step step(1, {12 * kHostBlock, kUnitLength, kUnitLength});
+  const size_t other = 2;
+  const OptimizerStates before = copy_of(step.expected[other]);
+  StateHold hold = step.optimizer->hold(kUnit);
+  StateHold other_hold = step.optimizer->hold(other);
+  step.take_gradients();
+  step.finish(some_update());
+  step.optimizer->wait(kUnit);
+  CHECK_FALSE(step.optimizer->ready(other));
+  SECTION("that somebody held, and holds no longer") { hold.release(); }
+  SECTION("that were made") { step.optimizer->add_spares_for_holds(); }
+  SECTION("or when its own are no longer held") { other_hold.release(); }
+  step.optimizer->wait(other);
+  if (other_hold.states().master.defined()) CHECK(same_bits(other_hold.states(), before));
+  step.check();
+}
+
+TEST_CASE("a unit is held by several, and until the last of them lets go") {
+  Step step(0);
+  const OptimizerStates before = copy_of(step.expected[kUnit]);
+  StateHold hold = step.optimizer->hold(kUnit);
+  StateHold same = step.optimizer->hold(kUnit);
+  step.take_gradients();
+  step.finish(some_update());
+  hold = StateHold();
+  step.optimizer->wait(kFirst);
+  CHECK_FALSE(step.optimizer->ready(kUnit));
+  CHECK(same_bits(same.states(), before));
+  const StateHold moved = std::move(same);
+  CHECK_FALSE(step.optimizer->ready(kUnit));
+  step.optimizer->add_spares_for_holds();
+  step.check();
+  CHECK(same_bits(moved.states(), before));
+}
+
+TEST_CASE("an optimizer ends while an update waits for a hold's end, and the hold outlives it") {
+  Step step(0);
+  const OptimizerStates before = copy_of(step.expected[kUnit]);
+  const StateHold hold = step.optimizer->hold(kUnit);
+  step.take_gradients();
+  step.optimizer->finish(some_update());
+  step.optimizer->wait(kFirst);
+  step.optimizer.reset();
+  CHECK(same_bits(hold.states(), before));
+}
+
+TEST_CASE("states are let go, and loaded, when nobody holds them any more") {
+  Step step(1);
+  StateHold hold = step.optimizer->hold(kUnit);
+  auto let_go = std::async(std::launch::async, [&] { step.optimizer->let_go(kUnit); });
+  auto waited = std::async(std::launch::async, [&] { step.optimizer->wait_for_holds(kFirst); });
+  waited.get();
+  CHECK(step.optimizer->updates(kUnit));
+  hold.release();
+  let_go.get();
+  CHECK_FALSE(step.optimizer->updates(kUnit));
+}
+
+TEST_CASE("a gradient that is taken twice in one step is a mistake of the caller's") {
+  Step step(0);
+  step.take_gradients();
+  CHECK_THROWS_WITH(step.take_gradient(kUnit), Catch::Contains("twice"));
+}
+
+}  // namespace mpzero::parallel
