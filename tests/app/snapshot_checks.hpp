@@ -39,12 +39,12 @@ struct SnapshotRun {
   double clipping = 1.0;  // 0: none, so that updates go ahead of the norm
 };
 
-// Of each gradient of a step. Norms below and above 1 follow each other in all ways, so that with a clipping of 1 what
-// was done ahead of the norm is right at some steps and wrong at others.
+// Of each gradient of a step. Norms below and above 1 take turns, so that with a clipping of 1 what is done ahead of
+// the norm is wrong at each second step.
 inline double gradient_of_step(int64_t step) {
   constexpr double kSmall = 1e-5;
   constexpr double kLarge = 0.25;
-  return (step % 5 < 3 ? kSmall : kLarge) * static_cast<double>(step + 1);
+  return (step % 2 == 0 ? kSmall : kLarge) * static_cast<double>(step + 1);
 }
 
 inline void pass_before_update(parallel::ZeroEngine& engine, int64_t step) {
@@ -103,7 +103,7 @@ inline void check_snapshots(const SnapshotRun& run, at::Device device, parallel:
   StateSnapshot snapshot(engine, {true, true, true}, device, /*copy_threads=*/2);
   CHECK(snapshot.bytes() >= 12 * engine.shard(0).count);
   snapshot.allocate();
-  for (int64_t step = 0; step < 10; ++step) {
+  for (int64_t step = 0; step < 4; ++step) {
     const States expected = read_states(engine);
     snapshot.begin();
     pass_before_update(engine, step);

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from test_resume import assert_same_bits, curve, final_states
-from tiny_run import TinyRun
-from trainer import BUILD, ENVIRONMENT, children_of, command, wait_until_gone
+from tiny_run import MODEL, TinyRun
+from trainer import BUILD, ENVIRONMENT, children_of, command, num_gpus, wait_until_gone
 
 pytestmark = pytest.mark.e2e
 
@@ -252,3 +254,49 @@ def test_ls_verify_and_prune(tmp_path: Path) -> None:
         assert failed.returncode == 2, words
         assert failed.stderr.startswith("mpzero: error: ")
         assert failed.stderr.count("\n") == 1
+
+
+class ClippedRun(TinyRun):
+    """Qwen3-shaped, 17 million parameters, AdamW on the host; its states take longer to write than a step takes."""
+
+    LARGE = MODEL | {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 4, "head_dim": 128}
+
+    def __init__(self, folder: Path, clipping: float) -> None:
+        # A rate so small that norms scatter about the same value all the time.
+        optimizer = {"type": "AdamW", "params": {"lr": 1e-5, "betas": [0.9, 0.95], "weight_decay": 0.1}}
+        zero = {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": True}}
+        config = {"gradient_clipping": clipping, "optimizer": optimizer, "zero_optimization": zero}
+        super().__init__(folder, ranks=1, bf16=True, device="cuda", config=config)
+        (folder / "tiny.json").write_text(json.dumps(self.LARGE))
+
+    def norms(self) -> list[float]:
+        return [line["grad_norm"] for line in self.metrics()]
+
+
+def checksums(checkpoint: Path) -> dict[str, list]:
+    files = json.loads((checkpoint / "manifest.json").read_text())["files"]
+    return {file["name"]: file["datasets"] for file in files if "optim_states" in file["name"]}
+
+
+@pytest.mark.skipif(num_gpus() < 1, reason="no GPU")
+def test_gpu_steps_that_are_clipped_or_not_leave_the_checkpoints_beside_them_whole(tmp_path: Path) -> None:
+    """What the host has updated ahead of a norm turns out wrong at random while checkpoints are written."""
+    steps, frequency = 300, 5
+    trial = ClippedRun(tmp_path / "trial", clipping=1e9)
+    trial.train("--max_steps=40", "--checkpoint_freq=1000")
+    threshold = statistics.median(trial.norms())
+    runs = {}
+    for mode in ("true", "false"):
+        run = runs[mode] = ClippedRun(tmp_path / mode, clipping=threshold)
+        run.train(
+            f"--max_steps={steps}", f"--checkpoint_freq={frequency}", f"--async_save={mode}", "--deterministic=true"
+        )
+    assert curve(runs["true"]) == curve(runs["false"])
+    clipped = [norm > threshold for norm in runs["true"].norms()]
+    # Behind a save: an update that was right ahead of the norm, then one that was not, and the other way about.
+    assert sum(not clipped[i] and clipped[i + 1] for i in range(frequency, steps - 1, frequency)) >= 5
+    for step in range(frequency, steps + 1, frequency):
+        saved, waited = (checksums(run.checkpoints / f"tiny-{step}steps") for run in runs.values())
+        assert saved
+        assert saved == waited, f"the checkpoint of step {step}"
+    assert checkpoint_command("verify", runs["true"].checkpoints).returncode == 0
