@@ -66,7 +66,10 @@ TEST_CASE("an update comes out right and held states stay, whatever was expected
           if (moment == Moment::kRunning) {
             CHECK(step.optimizer->ahead(kUnit) == (right ? Ahead::kConfirmed : Ahead::kDropped));
           } else {
-            CHECK(step.optimizer->ahead(kUnit) == Ahead::kNone);
+            // The update that a wrong expectation leads to may have begun where no gate holds it back.
+            const Ahead ahead = step.optimizer->ahead(kUnit);
+            const bool may_have_begun = moment == Moment::kComputed && held && !right;
+            CHECK((ahead == Ahead::kNone || (may_have_begun && ahead == Ahead::kConfirmed)));
           }
           step.open();
           if (held && spares == 0) {
