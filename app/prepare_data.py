@@ -24,6 +24,7 @@ from prepare.cutting import cut
 from prepare.encoders import Encoder
 from prepare.encoding import default_workers, encode
 from prepare.progress import Progress
+from prepare.separators import separator_of
 from prepare.sources import Source
 from prepare.token_file import TokenFile, arguments_of
 
@@ -36,6 +37,7 @@ def main() -> int:
     arguments = parse_arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
+        arguments.document_separator = separator_of(arguments.document_separator)
         prepare(arguments)
     except PrepareError as error:
         print(f"prepare_data.py: {error}", file=sys.stderr)
@@ -66,7 +68,8 @@ def parse_arguments() -> argparse.Namespace:
         "--document_separator",
         default="auto",
         metavar="auto|file|line|blank_line|wikitext|TEXT",
-        help="what ends a document in .txt files; auto: an article where the file looks like WikiText, else the file",
+        help="what ends a document in .txt files; auto: an article where the file looks like WikiText, else the file; "
+        r"TEXT may hold \n \t \r \0 \\ \xHH \uXXXX",
     )
     group.add_argument("--local_dataset", choices=("true", "false"), help="true: never ask Hugging Face; false: always")
     group.add_argument("--max_documents", type=positive, help="stop after so many documents")
@@ -103,7 +106,6 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("--validation_fraction needs --validation_output")
     if arguments.validation_output is not None and arguments.validation_output.resolve() == arguments.output.resolve():
         parser.error("--validation_output must be another file than the output")
-    arguments.document_separator = arguments.document_separator.encode().decode("unicode_escape")
     return arguments
 
 

@@ -6,22 +6,18 @@ import codecs
 import gzip
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import PrepareError
+from .separators import WIKITEXT_TITLE, Document, between, grouped, lines_of
 
 BLOCK = 1 << 20  # bytes read at once
 ROWS = 1000
 KINDS = {".txt": "txt", ".text": "txt", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 SPLITS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation"}
 SPLITS |= {"val": "validation", "dev": "validation", "test": "test"}
-# " = Title = ", but not " = = Section = = "
-_WIKITEXT_TITLE = re.compile(r" = [^=\n]+ = \n?")
-SEPARATORS = ("auto", "file", "line", "blank_line", "wikitext")
-
-Document = Iterable[str]  # its text in parts
 
 
 @dataclass
@@ -77,9 +73,9 @@ class Source:
         if separator == "file":
             yield self._blocks(file, before)
         elif separator in ("line", "blank_line", "wikitext"):
-            yield from _group(_lines(self._blocks(file, before)), separator)
+            yield from grouped(lines_of(self._blocks(file, before)), separator)
         else:
-            yield from _between(self._blocks(file, before), separator)
+            yield from between(self._blocks(file, before), separator)
 
     def _blocks(self, file: Path, before: int) -> Iterator[str]:
         decoder = codecs.getincrementaldecoder("utf-8-sig")()
@@ -102,7 +98,7 @@ class Source:
         wikitext = self.separator == "wikitext" or (self.separator == "auto" and "wikitext" in self.dataset.lower())
         if wikitext:
             self._note("the rows of an article make one document (--document_separator wikitext)")
-            return _group(rows, "wikitext")
+            return grouped(rows, "wikitext")
         return ([row] for row in rows)
 
     def _text(self, row: dict, where: str) -> str:
@@ -263,43 +259,7 @@ def _looks_like_wikitext(file: Path) -> bool:
     with _open(file) as stream:
         head = stream.read(4096).decode("utf-8", errors="replace")
     first = next((line for line in head.splitlines() if line.strip()), "")
-    return _WIKITEXT_TITLE.fullmatch(first) is not None
-
-
-def _lines(blocks: Iterator[str]) -> Iterator[str]:
-    rest = ""
-    for block in blocks:
-        *lines, rest = (rest + block).split("\n")
-        yield from (line + "\n" for line in lines)
-    if rest:
-        yield rest
-
-
-def _group(lines: Iterable[str], separator: str) -> Iterator[Document]:
-    document: list[str] = []
-    for line in lines:
-        if separator == "line":
-            yield [line.rstrip("\r\n")]
-        elif separator == "blank_line" and not line.strip():
-            if document:
-                yield document
-            document = []
-        else:
-            if separator == "wikitext" and _WIKITEXT_TITLE.fullmatch(line):
-                if any(part.strip() for part in document):
-                    yield document
-                document = []
-            document.append(line)
-    if any(part.strip() for part in document):
-        yield document
-
-
-def _between(blocks: Iterator[str], separator: str) -> Iterator[Document]:
-    rest = ""
-    for block in blocks:
-        *documents, rest = (rest + block).split(separator)
-        yield from ([document] for document in documents)
-    yield [rest]
+    return WIKITEXT_TITLE.fullmatch(first) is not None
 
 
 class _hub_errors:

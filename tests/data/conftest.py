@@ -1,5 +1,6 @@
 """Runs app/prepare_data.py as users do, in a process of its own, and reads what it wrote."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -35,6 +36,15 @@ def read_tokens(path: Path) -> Tokens:
     assert tokens.offsets[0] == 0
     assert tokens.offsets[-1] == len(tokens.tokens)
     return tokens
+
+
+def prepare_module(name: str):
+    """A module of app/prepare, for what a process of its own cannot show."""
+    sys.path.insert(0, str(REPOSITORY / "app"))
+    try:
+        return importlib.import_module(f"prepare.{name}".rstrip("."))
+    finally:
+        sys.path.pop(0)
 
 
 def command(*arguments) -> list[str]:
