@@ -21,12 +21,15 @@ std::string prepare_data_command(const CommandLine& line, const std::string& pat
   const bool validation = line.validation_data == path && line.train_data != path;
   const bool local = line.local_dataset.value_or(line.dataset && std::filesystem::exists(*line.dataset));
   std::string command = "uv run --group data app/prepare_data.py --dataset ";
-  if (validation && local) {
+  const bool other_text = validation && local;
+  if (other_text) {
     command += "PATH_OF_VALIDATION_TEXT";
   } else {
     command += line.dataset ? shell_quoted(*line.dataset) : "NAME_OR_PATH";
   }
-  if (line.dataset_config_name) command += " --dataset_config_name " + shell_quoted(*line.dataset_config_name);
+  // A configuration is that data set's own.
+  if (line.dataset_config_name && !other_text)
+    command += " --dataset_config_name " + shell_quoted(*line.dataset_config_name);
   if (line.local_dataset) command += std::string(" --local_dataset ") + (*line.local_dataset ? "true" : "false");
   if (validation && !local) command += " --split validation";
   const bool default_model = model_name(line) == RunConfig{}.model_type;

@@ -20,6 +20,10 @@ TEST_CASE("the command that makes missing data has the user's own names in it") 
       parse_command_line({"--dataset=texts", "--local_dataset", "--train_data=t.h5", "--validation_data=absent.h5"});
   CHECK(prepare_data_command(local, "absent.h5") ==
         program + "PATH_OF_VALIDATION_TEXT --local_dataset true --tokenizer Qwen/Qwen3-0.6B --output absent.h5");
+  const CommandLine configured = parse_command_line({"--dataset=texts", "--dataset_config_name=en", "--local_dataset",
+                                                     "--train_data=t.h5", "--validation_data=absent.h5"});
+  CHECK_THAT(prepare_data_command(configured, "t.h5"), Contains("--dataset texts --dataset_config_name en "));
+  CHECK_THAT(prepare_data_command(configured, "absent.h5"), !Contains("--dataset_config_name"));
   // The tokenizer of another model than the default is not known here.
   CHECK_THAT(prepare_data_command(parse_command_line({"--model_type=llama_3_8b"}), "t.h5"),
              Contains("--tokenizer TOKENIZER "));
