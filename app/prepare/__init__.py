@@ -1,5 +1,27 @@
 """What app/prepare_data.py is made of: where documents come from, how they become ids, where the ids go."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 
 class PrepareError(Exception):
     """A mistake the user can mend; the text is one sentence that names it and the remedy."""
+
+
+def shown(name: str | Path) -> str:
+    """A name as a message can hold it: on one line, and with nothing that a terminal would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))
+
+
+def shown_size(size: int) -> str:
+    """bytes -> "1.2 MB" """
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.1f} {unit}" if isinstance(size, float) else f"{size} {unit}"
+        size = size / 1000
+    return f"{size:,.1f} TB"
+
+
+def shown_count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

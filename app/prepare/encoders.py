@@ -9,9 +9,11 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
 from . import PrepareError
 from .cutting import cut
+from .fingerprints import digest_of
 
 SHORT = 1024  # characters
 # How Llama 3 cuts a text into words before byte-pair encoding (its tokenizer.json says the same).
@@ -65,12 +67,15 @@ def bytes_encoder() -> Encoder:
 
 
 def fingerprint(name: str) -> str:
-    """What tells two tokenizers apart: the name, and the size of what it names on this machine."""
+    """What tells two tokenizers apart: the name, and the content of the files that it names on this machine."""
     path = Path(name).expanduser()
     if not path.exists():
         return name
-    files = [path] if path.is_file() else [path / part for part in ("tokenizer.json", "vocab.json", "merges.txt")]
-    return f"{path.resolve().name}:{sum(file.stat().st_size for file in files if file.is_file())}"
+    folder = path.parent if path.is_file() else path
+    files = [path] if path.is_file() else [folder / part for part in ("tokenizer.json", "vocab.json", "merges.txt")]
+    files = [file for file in (*files, folder / "tokenizer_config.json") if file.is_file()]
+    content = xxhash.xxh3_128("".join(f"{file.name} {digest_of(file)}\n" for file in files).encode())
+    return f"{path.resolve().name}:{content.hexdigest()}"
 
 
 def load_encoder(name: str, eos_token: str | None, vocab_size: int | None) -> Encoder:

@@ -1,23 +1,30 @@
-"""Where documents come from: text, JSON Lines, Parquet, data sets saved to disk, Hugging Face data sets by name."""
+"""Where documents come from: files, data sets saved to disk, Hugging Face data sets by name."""
 
 from __future__ import annotations
 
 import codecs
-import gzip
-import json
-import re
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import PrepareError
-from .separators import WIKITEXT_TITLE, Document, between, grouped, lines_of
+from . import PrepareError, shown
+from .fingerprints import File, Fingerprinter, digest_of
+from .kinds import kind_of
+from .rows import ROWS, no_such_column, rows_of_csv, rows_of_jsonl, rows_of_parquet, text_of
+from .separators import SEPARATORS, WIKITEXT_TITLE, Document, between, grouped, lines_of
+from .streams import BLOCK, open_stream
 
-BLOCK = 1 << 20  # bytes read at once
-ROWS = 1000
-KINDS = {".txt": "txt", ".text": "txt", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
-SPLITS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation"}
-SPLITS |= {"val": "validation", "dev": "validation", "test": "test"}
+# A text in UTF-16 is also UTF-8 where it is English: every other byte is 0.
+MOST_NULS = 0.1
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How documents are read: the user's choices."""
+
+    column: str = "text"
+    separator: str = "auto"  # one of SEPARATORS, or the text that stands between documents
 
 
 @dataclass
@@ -25,153 +32,204 @@ class Source:
     """Documents of one data set and split. `total` and `done` count bytes, or rows where bytes are unknown."""
 
     dataset: str
-    config_name: str | None
     split: str
-    text_field: str
-    separator: str  # one of SEPARATORS, or the text that stands between documents
-    local: bool
+    reading: Reading
     total: int | None = None
     done: int = 0
     notes: list[str] = field(default_factory=list)  # what was decided, for the user
+    num_rows: int = 0
+    num_empty_rows: int = 0
+
+    @property
+    def num_bytes(self) -> int | None:
+        """Of text, about; None where nobody knows."""
+        return None
 
     def documents(self) -> Iterator[Document]:
-        if not self.local:
-            return self._of_rows(self._rows_of_hub())
-        if self.config_name is not None:
-            self._note(f"--dataset_config_name {self.config_name} says nothing about local files and is ignored")
-        path = Path(self.dataset).expanduser()
-        if is_saved_dataset(path):
-            return self._of_rows(self._rows_of_saved(path))
-        files = files_of_split(path, self.split)
-        self.total = sum(file.stat().st_size for file in files)
-        return self._of_files(files)
+        raise NotImplementedError
 
-    def _of_files(self, files: list[Path]) -> Iterator[Document]:
-        before = 0
-        for file in files:
-            kind = kind_of(file)
-            if kind == "txt":
-                yield from self._of_text(file, before)
-            else:
-                rows = self._rows_of_parquet(file, before) if kind == "parquet" else self._rows_of_jsonl(file, before)
-                yield from self._of_rows(rows)
-            before += file.stat().st_size
-            self.done = before
+    def fingerprint(self) -> dict | None:
+        """Of what was read, after it was read; None where only the name is known."""
+        return None
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
 
-    # Text files
+    def of_rows(self, rows: Iterator[str]) -> Iterator[Document]:
+        rows = self._counted(rows)
+        separator = self.reading.separator
+        if separator == "wikitext" or (separator == "auto" and "wikitext" in self.dataset.lower()):
+            self.note("the rows of an article make one document (--document_separator wikitext)")
+            return grouped(rows, "wikitext")
+        if separator != "auto":
+            self.note("each row is a document: --document_separator is for files of text")
+        return ([row] for row in rows)
 
-    def _of_text(self, file: Path, before: int) -> Iterator[Document]:
-        separator = self.separator
+    def _counted(self, rows: Iterator[str]) -> Iterator[str]:
+        for row in rows:
+            self.num_rows += 1
+            self.num_empty_rows += not row
+            yield row
+
+
+@dataclass
+class FileSource(Source):
+    files: list[File] = field(default_factory=list)
+
+    def __post_init__(self):
+        self.total = self.num_bytes
+        self._fingerprinter: Fingerprinter | None = None
+        self._before = 0
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def num_read(self) -> int:
+        """How many of `files` were read, the first ones; the last of them perhaps in part."""
+        return self._fingerprinter.num_read
+
+    def fingerprint(self) -> dict:
+        return self._fingerprinter.finish()
+
+    def documents(self) -> Iterator[Document]:
+        self._fingerprinter = Fingerprinter(self.files)
+        for file in self.files:
+            yield from self._of_file(file)
+            self._before += file.size
+            self.done = self._before
+
+    def _of_file(self, file: File) -> Iterator[Document]:
+        kind = kind_of(file.path.name)
+        column = self.reading.column
+        if kind == "parquet":
+            # It is not read from front to back, so that its bytes are read twice.
+            self._fingerprinter.add(None, digest_of(file.path))
+            yield from self.of_rows(rows_of_parquet(file.path, column, lambda share: self._at(share * file.size)))
+            return
+        stream = open_stream(file.path)
+        try:
+            if kind == "txt":
+                yield from self._of_text(file.path, stream)
+            else:
+                rows = {
+                    "jsonl": lambda: rows_of_jsonl(stream, file.path, column),
+                    "csv": lambda: rows_of_csv(stream, file.path, column, ","),
+                    "tsv": lambda: rows_of_csv(stream, file.path, column, "\t"),
+                }
+                yield from self.of_rows(self._followed(rows[kind](), stream))
+        finally:
+            self._fingerprinter.add(stream.raw.length, stream.raw.digest())
+            stream.close()
+
+    def _at(self, position: float) -> None:
+        self.done = self._before + int(position)
+
+    def _followed(self, rows: Iterator[str], stream: io.BufferedReader) -> Iterator[str]:
+        for row in rows:
+            self._at(stream.raw.length)
+            yield row
+
+    def _of_text(self, path: Path, stream: io.BufferedReader) -> Iterator[Document]:
+        separator = self.reading.separator
         if separator == "auto":
-            separator = "wikitext" if _looks_like_wikitext(file) else "file"
-            meaning = "each article is a document" if separator == "wikitext" else "each file is one document"
-            self._note(f"{meaning} (--document_separator {separator})")
+            separator = "wikitext" if _looks_like_wikitext(path) else "file"
+            meaning = (
+                "each article of a text is a document" if separator == "wikitext" else "each file of text is a document"
+            )
+            self.note(f"{meaning} (--document_separator {separator})")
+        blocks = self._blocks(path, stream)
         if separator == "file":
-            yield self._blocks(file, before)
-        elif separator in ("line", "blank_line", "wikitext"):
-            yield from grouped(lines_of(self._blocks(file, before)), separator)
+            yield blocks
+        elif separator in SEPARATORS:
+            yield from grouped(lines_of(blocks), separator)
         else:
-            yield from between(self._blocks(file, before), separator)
+            yield from between(blocks, separator)
 
-    def _blocks(self, file: Path, before: int) -> Iterator[str]:
+    def _blocks(self, path: Path, stream: io.BufferedReader) -> Iterator[str]:
         decoder = codecs.getincrementaldecoder("utf-8-sig")()
-        with _open(file) as stream:
-            while block := stream.read(BLOCK):
-                try:
-                    text = decoder.decode(block)
-                except UnicodeDecodeError as error:
-                    raise PrepareError(f"{file} is not UTF-8 text ({error.reason}): convert it first.") from error
-                self.done = before + _position(stream)
-                yield text
+        nuls, nuls_expected = 0, "\0" in self.reading.separator
+        while block := stream.read(BLOCK):
+            try:
+                text = decoder.decode(block)
+            except UnicodeDecodeError as error:
+                raise PrepareError(f"{shown(path)} is not UTF-8 text ({error.reason}): convert it first.") from error
+            if not nuls_expected and (count := text.count("\0")):
+                nuls += count
+                if count > MOST_NULS * len(text):
+                    raise PrepareError(
+                        f"{shown(path)} is not UTF-8 text ({count:,} of {len(text):,} characters are NUL, as in UTF-16 "
+                        "or a program's own format): convert it first."
+                    )
+            self._at(stream.raw.length)
+            yield text
         try:
             decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
-            raise PrepareError(f"{file} is not UTF-8 text: it ends within a character.") from error
+            raise PrepareError(f"{shown(path)} is not UTF-8 text: it ends within a character.") from error
+        if nuls:
+            self.note(f"{shown(path)} holds {nuls:,} NUL characters, which stay in the text")
 
-    # Rows: one text each
 
-    def _of_rows(self, rows: Iterator[str]) -> Iterator[Document]:
-        wikitext = self.separator == "wikitext" or (self.separator == "auto" and "wikitext" in self.dataset.lower())
-        if wikitext:
-            self._note("the rows of an article make one document (--document_separator wikitext)")
-            return grouped(rows, "wikitext")
-        return ([row] for row in rows)
+@dataclass
+class SavedSource(Source):
+    """A folder that `save_to_disk` of Hugging Face datasets made."""
 
-    def _text(self, row: dict, where: str) -> str:
-        text = row.get(self.text_field, KeyError)
-        if text is KeyError:
-            raise PrepareError(
-                f"{where} has no field '{self.text_field}', only {', '.join(sorted(row))}: name one with --text_field."
-            )
-        if text is not None and not isinstance(text, str):
-            raise PrepareError(f"Field '{self.text_field}' of {where} is not a text but {type(text).__name__}.")
-        return text or ""
+    root: Path = Path()
+    files: list[File] = field(default_factory=list)
 
-    def _rows_of_jsonl(self, file: Path, before: int) -> Iterator[str]:
-        with _open(file) as stream:
-            for number, line in enumerate(stream, 1):
-                self.done = before + _position(stream)
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line)
-                except ValueError as error:
-                    raise PrepareError(
-                        f"{file} line {number} is not JSON ({error}): one object a line is expected."
-                    ) from error
-                if not isinstance(row, dict):
-                    raise PrepareError(f"{file} line {number} is not a JSON object: one object a line is expected.")
-                yield self._text(row, f"{file} line {number}")
+    def __post_init__(self):
+        self._fingerprinter: Fingerprinter | None = None
 
-    def _rows_of_parquet(self, file: Path, before: int) -> Iterator[str]:
-        import pyarrow
-        import pyarrow.parquet
+    @property
+    def num_bytes(self) -> int:
+        return sum(file.size for file in self.files)
 
-        try:
-            table = pyarrow.parquet.ParquetFile(file)
-            columns = dict.fromkeys(table.schema_arrow.names)
-            if self.text_field not in columns:
-                self._text(columns, str(file))
-            size, seen = file.stat().st_size, 0
-            for batch in table.iter_batches(ROWS, columns=[self.text_field]):
-                for text in batch.column(0).to_pylist():
-                    yield self._text({self.text_field: text}, str(file))
-                seen += batch.num_rows
-                self.done = before + size * seen // max(table.metadata.num_rows, 1)
-        except pyarrow.ArrowException as error:
-            raise PrepareError(f"{file} cannot be read as Parquet: {error}.") from error
+    def fingerprint(self) -> dict:
+        return self._fingerprinter.finish()
 
-    def _rows_of_saved(self, path: Path) -> Iterator[str]:
-        data = _load_saved(path)
+    def documents(self) -> Iterator[Document]:
+        self._fingerprinter = Fingerprinter(self.files)
+        for file in self.files:
+            self._fingerprinter.add(None, digest_of(file.path))
+        return self.of_rows(self._rows())
+
+    def _rows(self) -> Iterator[str]:
+        data = load_saved(self.root)
+        column, where = self.reading.column, shown(self.root)
         if isinstance(data, dict):
-            if self.split not in data:
-                raise PrepareError(
-                    f"{path} has no split '{self.split}', only {', '.join(sorted(data))}: name one with --split."
-                )
             data = data[self.split]
-        if self.text_field not in data.column_names:
-            self._text(dict.fromkeys(data.column_names), str(path))
+        if column not in data.column_names:
+            raise no_such_column(column, data.column_names, where)
         self.total = data.num_rows
-        for batch in data.select_columns([self.text_field]).iter(ROWS):
-            for text in batch[self.text_field]:
+        for batch in data.select_columns([column]).iter(ROWS):
+            for text in batch[column]:
                 self.done += 1
-                yield self._text({self.text_field: text}, str(path))
+                yield text_of(text, column, where)
 
-    def _rows_of_hub(self) -> Iterator[str]:
+
+@dataclass
+class HubSource(Source):
+    """A data set of Hugging Face, streamed."""
+
+    config_name: str | None = None
+
+    def documents(self) -> Iterator[Document]:
+        return self.of_rows(self._rows())
+
+    def _rows(self) -> Iterator[str]:
         import datasets
 
-        def rows() -> Iterator[str]:
-            with _hub_errors(self.dataset):
-                data = datasets.load_dataset(self.dataset, self.config_name, split=self.split, streaming=True)
-                for row in data:
-                    self.done += 1
-                    yield self._text(row, f"data set '{self.dataset}'")
-
-        return rows()
+        column, where = self.reading.column, f"data set '{self.dataset}'"
+        with hub_errors(self.dataset):
+            data = datasets.load_dataset(self.dataset, self.config_name, split=self.split, streaming=True)
+            for row in data:
+                self.done += 1
+                if column not in row:
+                    raise no_such_column(column, row, where)
+                yield text_of(row[column], column, where)
 
 
 def is_saved_dataset(path: Path) -> bool:
@@ -179,90 +237,30 @@ def is_saved_dataset(path: Path) -> bool:
     return (path / "dataset_dict.json").is_file() or (path / "state.json").is_file()
 
 
-def kind_of(file: Path) -> str:
-    suffixes = [suffix.lower() for suffix in file.suffixes if suffix.lower() != ".gz"]
-    kind = KINDS.get(suffixes[-1] if suffixes else "")
-    if kind is None:
-        raise PrepareError(f"{file} has an unknown ending: {', '.join(KINDS)} can be read (text and JSON also as .gz).")
-    return kind
-
-
-def has_split(dataset: str, config_name: str | None, split: str, local: bool) -> bool:
-    path = Path(dataset).expanduser()
-    if not local:
-        import datasets
-
-        with _hub_errors(dataset):
-            return split in datasets.get_dataset_split_names(dataset, config_name)
-    if is_saved_dataset(path):
-        data = _load_saved(path)
-        return isinstance(data, dict) and split in data
-    return path.is_dir() and any(split_of(file, path) == split for file in _readable_files(path))
-
-
-def files_of_split(path: Path, split: str) -> list[Path]:
-    """The files of a folder that belong to the split, by name; all of them where no name speaks of a split."""
-    if path.is_file():
-        kind_of(path)
-        return [path]
-    files = _readable_files(path)
-    if not files:
-        raise PrepareError(f"{path} holds no file that can be read: {', '.join(KINDS)} can.")
-    splits = {file: split_of(file, path) for file in files}
-    if not any(splits.values()):
-        return files
-    chosen = [file for file in files if splits[file] == split]
-    if not chosen:
-        known = sorted(set(filter(None, splits.values())))
-        raise PrepareError(f"{path} has no files of split '{split}', only {', '.join(known)}: name one with --split.")
-    return chosen
-
-
-def split_of(file: Path, folder: Path) -> str | None:
-    words = re.split(r"[^a-z]+", str(file.relative_to(folder)).lower())
-    return next((SPLITS[word] for word in words if word in SPLITS), None)
-
-
-def fingerprint(dataset: str, local: bool) -> str:
-    """What tells two data sets apart: the name, and the number and size of the files that it names on this machine."""
-    if not local:
-        return dataset
-    path = Path(dataset).expanduser()
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    return f"{path.resolve().name}:{len(files)} files:{sum(file.stat().st_size for file in files)} bytes"
-
-
-def _readable_files(folder: Path) -> list[Path]:
-    files = (file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
-    return sorted(file for file in files if any(file.name.lower().removesuffix(".gz").endswith(end) for end in KINDS))
-
-
-def _load_saved(path: Path):
+def load_saved(path: Path):
     import datasets
 
     try:
         return datasets.load_from_disk(str(path))
     except Exception as error:
-        raise PrepareError(f"{path} cannot be read as a data set saved to disk: {error}.") from error
+        raise PrepareError(f"{shown(path)} cannot be read as a data set saved to disk: {error}.") from error
 
 
-def _open(file: Path):
-    return gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb")
+def has_hub_split(dataset: str, config_name: str | None, split: str) -> bool:
+    import datasets
+
+    with hub_errors(dataset):
+        return split in datasets.get_dataset_split_names(dataset, config_name)
 
 
-def _position(stream) -> int:
-    """In the file itself, where it is compressed."""
-    return stream.fileobj.tell() if isinstance(stream, gzip.GzipFile) else stream.tell()
-
-
-def _looks_like_wikitext(file: Path) -> bool:
-    with _open(file) as stream:
-        head = stream.read(4096).decode("utf-8", errors="replace")
+def _looks_like_wikitext(path: Path) -> bool:
+    with open_stream(path) as stream:
+        head = stream.read(4096).decode("utf-8-sig", errors="replace")
     first = next((line for line in head.splitlines() if line.strip()), "")
     return WIKITEXT_TITLE.fullmatch(first) is not None
 
 
-class _hub_errors:
+class hub_errors:
     """Says in one sentence why Hugging Face could not be read, and what needs no network."""
 
     def __init__(self, dataset: str):
@@ -281,5 +279,5 @@ class _hub_errors:
         raise PrepareError(
             f"Data set '{self._dataset}' could not be read from Hugging Face ({kind.__name__}: {first_line[:200]}): "
             "check name, --dataset_config_name, --split and the network, or name a local folder or file of .txt, "
-            ".jsonl, .parquet or a data set saved with save_to_disk."
+            ".jsonl, .csv, .parquet or a data set saved with save_to_disk."
         ) from error

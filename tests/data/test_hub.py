@@ -1,21 +1,16 @@
 """Hugging Face data sets by name, without a network: the library's loader is replaced, nothing else."""
 
-import sys
-
 import datasets
 import pytest
 
-from .conftest import REPOSITORY
+from .conftest import prepare_module
 
-sys.path.insert(0, str(REPOSITORY / "app"))
-from prepare import PrepareError
-from prepare.sources import Source
-
-sys.path.pop(0)
+PrepareError = prepare_module("").PrepareError
+sources = prepare_module("sources")
 
 
-def source_of(name: str) -> Source:
-    return Source(name, config_name="en", split="train", text_field="text", separator="auto", local=False)
+def source_of(name: str):
+    return sources.HubSource(name, "train", sources.Reading(), config_name="en")
 
 
 def test_rows_are_streamed_with_configuration_and_split(monkeypatch):

@@ -1,0 +1,97 @@
+"""Configurations that a data set in a folder declares, as Hugging Face's repositories do at the head of README.md:
+which files belong to `en`, and of which split each is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from . import PrepareError, shown
+from .fingerprints import File
+
+
+def configurations_of(root: Path) -> dict[str, dict]:
+    """By name, in the order of the README; none where it declares none."""
+    card = root / "README.md"
+    if not card.is_file() or not re.search(rb"^configs:", card.read_bytes(), re.MULTILINE):
+        return {}
+    from datasets.utils.metadata import MetadataConfigs
+    from huggingface_hub import DatasetCard
+
+    try:
+        return dict(MetadataConfigs.from_dataset_card_data(DatasetCard.load(card).data))
+    except Exception as error:
+        first = next(iter(str(error).strip().splitlines()), "")
+        raise PrepareError(
+            f"The configurations in {shown(card)} cannot be read ({type(error).__name__}: {first[:200]}): mend the "
+            "file's head, or choose files with --files."
+        ) from error
+
+
+def configuration_named(root: Path, name: str | None) -> tuple[str, dict] | None:
+    """The one that --dataset_config_name asks for, or else the README's default; None where there is none."""
+    known = configurations_of(root) if root.is_dir() else {}
+    if not known:
+        if name is None:
+            return None
+        folder = f"; name {shown(root / name)} as the data set to read that folder" if (root / name).is_dir() else ""
+        raise PrepareError(
+            f"{shown(root)} has no configuration '{name}', since no README.md there declares any: leave "
+            f"--dataset_config_name (DATASET_CONFIG_NAME) empty{folder}."
+        )
+    names = ", ".join(known)
+    if name is not None and name not in known:
+        raise PrepareError(
+            f"{shown(root)} has no configuration '{name}', only {names}: name one with --dataset_config_name."
+        )
+    if name is None:
+        defaults = [key for key in known if len(known) == 1 or key == "default" or known[key].get("default")]
+        if len(defaults) != 1:
+            raise PrepareError(
+                f"{shown(root)} has the configurations {names}: name one with --dataset_config_name, or read all files "
+                "with --files '*'."
+            )
+        name = defaults[0]
+    return name, known[name]
+
+
+def files_by_split(root: Path, name: str, configuration: dict, files: list[File]) -> dict[str, list[File]] | None:
+    """The files of the configuration; None where it does not say which."""
+    from datasets.data_files import sanitize_patterns
+
+    declared = configuration.get("data_files")
+    if declared is None:
+        return None
+    folder = str(configuration.get("data_dir") or "").strip("/")
+    chosen: dict[str, list[File]] = {}
+    for split, patterns in sanitize_patterns(declared).items():
+        matched = set()
+        for pattern in patterns:
+            found = {file for file in files if _matcher(root, folder, str(pattern))(file.name)}
+            if not found:
+                raise PrepareError(
+                    f"Configuration '{name}' of {shown(root)} names '{pattern}' for split '{split}', and no file there "
+                    "that can be read matches: complete the folder, or choose files with --files."
+                )
+            matched |= found
+        chosen[split] = [file for file in files if file in matched]
+    return chosen
+
+
+def _matcher(root: Path, folder: str, pattern: str):
+    from fsspec.utils import glob_translate
+
+    pattern = pattern.removeprefix("./")
+    if "::" in pattern or "://" in pattern or pattern.startswith("/") or ".." in pattern.split("/"):
+        raise PrepareError(
+            f"{shown(root / 'README.md')} names '{pattern}', which lies outside of the folder: choose files with "
+            "--files, or name the data set by its Hugging Face name."
+        )
+    whole = f"{folder}/{pattern}" if folder else pattern
+    try:
+        return re.compile(glob_translate(whole)).match
+    except (ValueError, re.error) as error:
+        raise PrepareError(
+            f"{shown(root / 'README.md')} names '{pattern}', which is no pattern of file names ({error}): mend it, or "
+            "choose files with --files."
+        ) from error

@@ -1,0 +1,129 @@
+"""Whether the files that a token file was made of are the same as then: their bytes decide.
+
+A fingerprint holds the number of files and their bytes, a digest (XXH3, 128 bits) of their names, sizes and content,
+and a digest of what the file system says of them. Where the latter is the same, the bytes are not read again: each
+write to a file, or another file in its place, changes its status time (ctime), which no program can set back. Only a
+write within the clock tick of the one before could leave it as it was; so the status is kept only of files that had
+been at rest for SETTLED nanoseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from . import PrepareError, shown
+from .streams import unreadable
+
+SETTLED = 2_000_000_000  # ns: the coarsest clock of a file system
+BLOCK = 4 << 20  # bytes
+THREADS = 8  # a single stream does not use up a parallel file system
+
+
+@dataclass(frozen=True)
+class File:
+    path: Path
+    name: str  # within the data set, with "/"
+    size: int  # bytes
+
+
+def digest_of(path: Path, length: int | None = None) -> str:
+    """Of the first `length` bytes; of all where it is None."""
+    hashed, left = xxhash.xxh3_128(), float("inf") if length is None else length
+    buffer = memoryview(bytearray(BLOCK))
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while left > 0 and (count := file.readinto(buffer[: int(min(BLOCK, left))])):
+                hashed.update(buffer[:count])
+                left -= count
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return hashed.hexdigest()
+
+
+class Fingerprinter:
+    """Takes the fingerprint of `files` while they are read, one after the other."""
+
+    def __init__(self, files: list[File]):
+        self._files = files
+        self._before = _statuses(files)
+        self._parts: list[tuple[int | None, str]] = []
+
+    def add(self, length: int | None, digest: str) -> None:
+        """The next file has been read: `length` bytes of it, None for all."""
+        self._parts.append((length, digest))
+
+    @property
+    def num_read(self) -> int:
+        return len(self._parts)
+
+    def finish(self) -> dict:
+        after = _statuses(self._files)
+        now = time.time_ns()
+        for file, before, status in zip(self._files, self._before, after, strict=True):
+            if status != before or status[0] != file.size:
+                raise PrepareError(
+                    f"{shown(file.path)} changed while it was read: start again when nothing writes to it any more."
+                )
+        settled = all(now - max(times) >= SETTLED for _, *times, _ in after)
+        length = self._parts[-1][0] if self._parts else None
+        return {
+            "files": len(self._files),
+            "bytes": sum(file.size for file in self._files),
+            "read_files": len(self._parts),
+            "read_bytes_of_last": length,
+            "digest": _digest(self._files, length, [digest for _, digest in self._parts]),
+            "status": _status_digest(self._files, after) if settled else None,
+        }
+
+
+def is_unchanged(files: list[File], fingerprint: dict, read: bool = True) -> bool:
+    """Reads the files again only where their status has changed; with read=False not even then."""
+    if len(files) != fingerprint["files"] or sum(file.size for file in files) != fingerprint["bytes"]:
+        return False
+    if fingerprint["status"] is not None and fingerprint["status"] == _status_digest(files, _statuses(files)):
+        return True
+    if not read:
+        return False
+    first, length = files[: fingerprint["read_files"]], fingerprint["read_bytes_of_last"]
+    lengths = [None] * (len(first) - 1) + [length] if first else []
+    with ThreadPoolExecutor(THREADS) as pool:
+        digests = list(pool.map(digest_of, (file.path for file in first), lengths))
+    return _digest(files, length, digests) == fingerprint["digest"]
+
+
+def _digest(files: list[File], length: int | None, digests: list[str]) -> str:
+    return _hash([[(file.name, file.size) for file in files], length, digests])
+
+
+def _statuses(files: list[File]) -> list[tuple[int, int, int, int]]:
+    """size, mtime, ctime, inode. Network file systems tell the truth of an open file only."""
+
+    def status(file: File) -> tuple[int, int, int, int]:
+        try:
+            descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise unreadable(file.path, error) from error
+        try:
+            found = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+        return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(status, files))
+
+
+def _status_digest(files: list[File], statuses: Iterable[tuple]) -> str:
+    return _hash([[file.name for file in files], list(statuses)])
+
+
+def _hash(value: list) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(value).encode())

@@ -1,0 +1,64 @@
+"""Token files of before fingerprints: their record holds the number of a folder's files and their bytes, and fewer
+kinds and splits were understood when they were made."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from . import PrepareError, shown, shown_count
+from .fingerprints import File
+
+_KINDS = (".txt", ".text", ".jsonl", ".ndjson", ".json", ".parquet")
+_SPLITS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation"}
+_SPLITS |= {"val": "validation", "dev": "validation", "test": "test"}
+
+
+def record_of(dataset: str, tokenizer: str, local: bool) -> dict:
+    """The parts of a record that were made in another way."""
+    if not local:
+        return {"tokenizer": _tokenizer(tokenizer)}
+    path = Path(dataset).expanduser()
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    size = sum(file.stat().st_size for file in files)
+    return {"dataset": f"{path.resolve().name}:{len(files)} files:{size} bytes", "tokenizer": _tokenizer(tokenizer)}
+
+
+def check_choice(output: Path, dataset: str, split: str, files: list[File]) -> str:
+    """-> what is said where the output is kept. files: that are read for it today; others then are refused."""
+    then = {file.resolve() for file in _chosen(Path(dataset).expanduser(), split)}
+    now = {file.path.resolve() for file in files}
+    if then != now:
+        raise PrepareError(
+            f"{shown(output)} was made by an older version, of {shown_count(len(then), 'file')} of "
+            f"{shown(dataset)}, of which {shown_count(len(now), 'file')} would be read today: remove it or give "
+            "--overwrite to make it anew, or choose another output."
+        )
+    return (
+        f"{shown(output)}: kept, although it holds no fingerprint of its text, since an older version made it: names "
+        "and sizes are the same; --overwrite makes it anew."
+    )
+
+
+def _tokenizer(name: str) -> str:
+    path = Path(name).expanduser()
+    if not path.exists():
+        return name
+    files = [path] if path.is_file() else [path / part for part in ("tokenizer.json", "vocab.json", "merges.txt")]
+    return f"{path.resolve().name}:{sum(file.stat().st_size for file in files if file.is_file())}"
+
+
+def _chosen(root: Path, split: str) -> list[Path]:
+    if root.is_file():
+        return [root]
+    if (root / "dataset_dict.json").is_file() or (root / "state.json").is_file():
+        part = root / split if (root / "dataset_dict.json").is_file() else root
+        return [file for file in part.rglob("*") if file.is_file()]
+    files = [file for file in root.rglob("*") if file.is_file() and not file.name.startswith(".")]
+    files = [file for file in files if file.name.lower().removesuffix(".gz").endswith(_KINDS)]
+    splits = {file: _split(str(file.relative_to(root))) for file in files}
+    return [file for file in files if splits[file] == split] if any(splits.values()) else files
+
+
+def _split(name: str) -> str | None:
+    return next((_SPLITS[word] for word in re.split(r"[^a-z]+", name.lower()) if word in _SPLITS), None)

@@ -1,0 +1,150 @@
+"""Which token files are made, and from what: the data set's own splits, or shares of one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import PrepareError, shown
+from .fingerprints import File
+from .kinds import KINDS
+from .selection import select
+from .sources import FileSource, HubSource, Reading, SavedSource, Source, has_hub_split, is_saved_dataset, load_saved
+from .survey import LeftOut
+
+# Without --validation_fraction: one percent, but some 200 KB of text, but at most a tenth.
+DEFAULT_FRACTION, DEFAULT_BYTES, MOST_BY_DEFAULT = 0.01, 200_000, 0.1
+
+
+@dataclass
+class Plan:
+    """Of a data set on this machine: the files of which each output is made."""
+
+    files: dict[str, list[File]]  # by split
+    split: str  # of the training file
+    own_validation: bool  # the validation file is made of the data set's own split
+    saved: bool  # with save_to_disk
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    def split_of(self, output: Path, arguments: argparse.Namespace) -> str:
+        return "validation" if self.own_validation and output == arguments.validation_output else self.split
+
+
+@dataclass
+class Job:
+    """outputs: the token file, or that and the validation file, which gets `validation_share` of the documents."""
+
+    outputs: list[Path]
+    source: Source
+    validation_share: float
+
+
+def is_local(arguments: argparse.Namespace) -> bool:
+    name = arguments.dataset
+    path = Path(name).expanduser()
+    path_like = name.startswith(("/", ".", "~")) or name.count("/") > 1 or path.suffix.lower() in KINDS
+    if arguments.local_dataset == "false":
+        if path_like or path.exists():
+            raise PrepareError(
+                f"{shown(name)} is a path, or exists here, and would be read instead of the Hugging Face data set that "
+                "--local_dataset false (LOCAL_DATASET) asks for: give true, or start from another folder."
+            )
+        return False
+    if not path.exists() and (path_like or arguments.local_dataset == "true"):
+        raise PrepareError(
+            f"Data set {shown(name)} does not exist: give a file, a folder, or the name of a Hugging Face data set."
+        )
+    if not path.exists() and arguments.files:
+        raise PrepareError(f"--files chooses among the files of a folder, and {shown(name)} is none here.")
+    return path.exists()
+
+
+def plan_of(arguments: argparse.Namespace) -> Plan:
+    root = Path(arguments.dataset).expanduser()
+    if is_saved_dataset(root):
+        return _plan_of_saved(root, arguments)
+    selection = select(root, arguments.dataset_config_name, arguments.files)
+    split = arguments.split or "train"
+    if root.is_file():
+        return Plan({split: selection.by_split["train"]}, split, own_validation=False, saved=False)
+    own = _wants_validation(arguments) and bool(selection.by_split.get("validation"))
+    files = selection.take([split, "validation"] if own else [split], chosen_by_user=arguments.split is not None)
+    return Plan(files, split, own, saved=False, left_out=selection.left_out)
+
+
+def jobs_of(arguments: argparse.Namespace, plan: Plan | None) -> Iterator[Job]:
+    """The training file comes last: where it is, the other is."""
+    own = _hub_has_validation(arguments) if plan is None else plan.own_validation
+    split = arguments.split or "train"
+    if own:
+        yield Job([arguments.validation_output], _source(arguments, "validation", plan), 0.0)
+        yield Job([arguments.output], _source(arguments, split, plan), 0.0)
+        return
+    source = _source(arguments, split, plan)
+    if arguments.validation_output is None:
+        yield Job([arguments.output], source, 0.0)
+        return
+    share = arguments.validation_fraction or _default_fraction(source)
+    yield Job([arguments.output, arguments.validation_output], source, share)
+
+
+def _source(arguments: argparse.Namespace, split: str, plan: Plan | None) -> Source:
+    reading = Reading(arguments.text_column, arguments.document_separator)
+    if plan is None:
+        return HubSource(arguments.dataset, split, reading, config_name=arguments.dataset_config_name)
+    root = Path(arguments.dataset).expanduser()
+    if plan.saved:
+        return SavedSource(arguments.dataset, split, reading, root=root, files=plan.files[split])
+    return FileSource(arguments.dataset, split, reading, files=plan.files[split])
+
+
+def _plan_of_saved(root: Path, arguments: argparse.Namespace) -> Plan:
+    for flag, value in (("dataset_config_name", arguments.dataset_config_name), ("files", arguments.files)):
+        if value:
+            raise PrepareError(f"{shown(root)} was saved with save_to_disk and takes no --{flag}: leave it out.")
+    data, split = load_saved(root), arguments.split or "train"
+    if not isinstance(data, dict):
+        if arguments.split not in (None, str(data.split)):
+            raise PrepareError(f"{shown(root)} was saved without splits and has no '{split}': leave --split out.")
+        return Plan({split: _saved_files(root, "")}, split, own_validation=False, saved=True)
+    if split not in data:
+        raise PrepareError(
+            f"{shown(root)} has no split '{split}', only {', '.join(sorted(data))}: name one with --split."
+        )
+    own = _wants_validation(arguments) and "validation" in data
+    splits = [split, "validation"] if own else [split]
+    others = [name for name in data if name not in splits]
+    left = [
+        LeftOut(file.name, file.size, f"of split {name}", False) for name in others for file in _saved_files(root, name)
+    ]
+    return Plan({name: _saved_files(root, name) for name in splits}, split, own, saved=True, left_out=left)
+
+
+def _saved_files(root: Path, folder: str) -> list[File]:
+    """Those that hold rows, in their order; results of `map` lie beside them."""
+    state = json.loads((root / folder / "state.json").read_text(encoding="utf-8"))
+    files = [root / folder / entry["filename"] for entry in state["_data_files"]]
+    return [File(file, str(file.relative_to(root)), file.stat().st_size) for file in files]
+
+
+def _wants_validation(arguments: argparse.Namespace) -> bool:
+    return (
+        arguments.validation_output is not None
+        and arguments.validation_fraction is None
+        and arguments.split != "validation"
+    )
+
+
+def _hub_has_validation(arguments: argparse.Namespace) -> bool:
+    return _wants_validation(arguments) and has_hub_split(
+        arguments.dataset, arguments.dataset_config_name, "validation"
+    )
+
+
+def _default_fraction(source: Source) -> float:
+    if source.num_bytes is None:
+        return DEFAULT_FRACTION
+    return min(max(DEFAULT_FRACTION, DEFAULT_BYTES / max(source.num_bytes, 1)), MOST_BY_DEFAULT)

@@ -1,0 +1,27 @@
+"""Which split a file is of, by its name and the folders it lies in."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+SPLITS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation"}
+SPLITS |= {"val": "validation", "dev": "validation"}
+SPLITS |= dict.fromkeys(("test", "testing", "eval", "evaluation"), "test")
+# "train 01", "train (2)" and "train3" say train.
+_NUMBER = re.compile(r"^\d+|[\s\d()\[\]]+$")
+
+
+def split_of(name: str) -> str | None:
+    """train, validation, test or None of a file, given relative to its data set, with "/".
+
+    The outermost folder that says a split decides, else the file. A name says a split where one of its parts, between
+    dots, dashes and underscores, is a word of SPLITS, with or without a number; "a train journey" is one part and says
+    none. A name with words of two splits says none.
+    """
+    for part in PurePosixPath(name.lower()).parts:
+        words = (_NUMBER.sub("", word) for word in re.split(r"[-._]", part))
+        said = {SPLITS[word] for word in words if word in SPLITS}
+        if len(said) == 1:
+            return said.pop()
+    return None

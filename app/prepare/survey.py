@@ -1,0 +1,122 @@
+"""All that lies in a folder: the files that can be read, and the others with the reason."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import PrepareError, shown
+from .fingerprints import File
+from .kinds import READABLE, describes, is_output, kind_of, why_not_read
+from .streams import unreadable
+
+_MOST_OF_POINTER = 1024  # bytes
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    name: str
+    size: int  # bytes
+    reason: str
+    is_data: bool  # whether a user would miss it
+
+
+@dataclass
+class Survey:
+    root: Path
+    files: list[File] = field(default_factory=list)  # in the order of their names
+    left_out: list[LeftOut] = field(default_factory=list)
+
+
+def survey(root: Path) -> Survey:
+    """root: a file or a folder. Links are followed; each file counts once."""
+    found = Survey(root)
+    if root.is_file():
+        if kind_of(root.name) is None:
+            raise PrepareError(f"{shown(root)} is not read ({why_not_read(root.name)}): give one of {READABLE}.")
+        _refuse_pointer(root, root.stat().st_size)
+        found.files.append(File(root, root.name, root.stat().st_size))
+        return found
+    if not root.is_dir():
+        raise PrepareError(f"{shown(root)} is neither a file nor a folder: give one.")
+    _walk(found, root)
+    found.files.sort(key=lambda file: Path(file.name))
+    return found
+
+
+def _walk(found: Survey, root: Path) -> None:
+    status = root.stat()
+    seen: dict[tuple[int, int], str] = {}  # names of files, by device and inode
+    pending = [(root, "", {(status.st_dev, status.st_ino): root})]  # folder, its name, and the folders on the way to it
+    while pending:
+        folder, prefix, above = pending.pop()
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: (entry.is_symlink(), entry.name))
+        except OSError as error:
+            raise unreadable(folder, error) from error
+        for entry in entries:  # links last, so that a file goes by its own name
+            name, path = prefix + entry.name, Path(entry.path)
+            status = _followed(path)
+            key = (status.st_dev, status.st_ino)
+            if entry.name.startswith("."):
+                found.left_out.append(LeftOut(name, _size(status), "hidden", is_data=False))
+            elif key in above:
+                reason = f"a link back to {shown(above[key])}, which is read once"
+                found.left_out.append(LeftOut(name, 0, reason, is_data=False))
+            elif stat.S_ISDIR(status.st_mode):
+                pending.append((path, name + "/", {**above, key: path}))
+            elif key in seen:
+                reason = f"the same file as {shown(seen[key])}, which is read once"
+                found.left_out.append(LeftOut(name, _size(status), reason, is_data=False))
+            else:
+                seen[key] = name
+                _add_file(found, path, name, status)
+
+
+def _followed(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        if not path.is_symlink():
+            raise unreadable(path, error) from error
+        raise PrepareError(
+            f"{shown(path)} is a link to {shown(os.readlink(path))}, which cannot be followed ({error.strerror}): mend "
+            "the link or remove it."
+        ) from error
+
+
+def _add_file(found: Survey, path: Path, name: str, status: os.stat_result) -> None:
+    def leave_out(reason: str, is_data: bool) -> None:
+        found.left_out.append(LeftOut(name, _size(status), reason, is_data))
+
+    if not stat.S_ISREG(status.st_mode):
+        leave_out("neither a file nor a folder", is_data=False)
+    elif describes(path.name):
+        leave_out("describes the data set", is_data=False)
+    elif kind_of(path.name) is None:
+        leave_out(why_not_read(path.name), is_data=not is_output(path.name))
+    elif status.st_size == 0:
+        leave_out("empty", is_data=False)
+    else:
+        _refuse_pointer(path, status.st_size)
+        found.files.append(File(path, name, status.st_size))
+
+
+def _refuse_pointer(path: Path, size: int) -> None:
+    """Git leaves a few lines in the place of a file that Git LFS has not fetched."""
+    if size > _MOST_OF_POINTER:
+        return
+    try:
+        head = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if head.startswith(b"version https://git-lfs.github.com/"):
+        raise PrepareError(
+            f"{shown(path)} only points to a file that Git LFS has not fetched: run 'git lfs pull' in its folder."
+        )
+
+
+def _size(status: os.stat_result) -> int:
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
