@@ -98,7 +98,7 @@ choose_settings() {
 
 # The folder under data/ for this data set and tokenizer; a hash keeps apart what reads alike.
 data_folder() {
-  local key="$DATASET|$DATASET_CONFIG_NAME|$TOKENIZER|${MAX_DOCUMENTS:-}" name
+  local key="$DATASET|$DATASET_CONFIG_NAME|$TOKENIZER|${MAX_DOCUMENTS:-}${PREPARE_ARGS:+|$PREPARE_ARGS}" name
   name=$(printf '%s' "$(basename "$DATASET")${DATASET_CONFIG_NAME:+-$DATASET_CONFIG_NAME}-$(basename "$TOKENIZER")" | tr -c 'A-Za-z0-9._-' '_')
   printf '%s/%s-%s\n' "${DATA_DIR:-data}" "$name" "$(printf '%s' "$key" | sha256sum | cut -c 1-8)"
 }
@@ -122,6 +122,10 @@ prepare_data() {
     local text=$MPZERO_ROOT/assets/tiny_corpus
     folder=${DATA_DIR:-data}/tiny_corpus-$(printf '%s' "$(basename "$TOKENIZER")" | tr -c 'A-Za-z0-9._-' '_')
     say "No DATASET is set: training on the text that is shipped in assets/tiny_corpus."
+    local variable
+    for variable in DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS; do
+      [[ -z ${!variable:-} ]] || warn "$variable=${!variable} says nothing, since no DATASET is set."
+    done
     lock_data "$folder"
     prepare "$text/train.txt" "$folder/train.h5" || end_with $?
     prepare "$text/validation.txt" "$folder/validation.h5" || end_with $?
@@ -131,12 +135,13 @@ prepare_data() {
     local -a arguments=()
     folder=$(data_folder)
     arguments+=(--validation_output "$folder/validation.h5")
-    # A folder has no configurations; users leave the variable set when they go from one kind to the other.
-    if [[ $LOCAL_DATASET == false || ! -e $DATASET ]] && [[ -n $DATASET_CONFIG_NAME ]]; then
-      arguments+=(--dataset_config_name "$DATASET_CONFIG_NAME")
-    fi
+    # Of a folder, too: prepare_data.py uses it or says that the folder has no configurations.
+    [[ -z $DATASET_CONFIG_NAME ]] || arguments+=(--dataset_config_name "$DATASET_CONFIG_NAME")
     [[ -z $LOCAL_DATASET ]] || arguments+=(--local_dataset "$LOCAL_DATASET")
     [[ -z ${MAX_DOCUMENTS:-} ]] || arguments+=(--max_documents "$MAX_DOCUMENTS")
+    local -a user_arguments
+    read -r -a user_arguments <<<"${PREPARE_ARGS:-}"
+    arguments+=("${user_arguments[@]}")
     lock_data "$folder"
     prepare "${arguments[@]}" "$DATASET" "$folder/train.h5" || end_with $?
   fi

@@ -15,6 +15,7 @@ DATASET=${DATASET:-}                         # folder, file or Hugging Face name
 DATASET_CONFIG_NAME=${DATASET_CONFIG_NAME:-} # the data set's configuration, such as "en" of allenai/c4
 LOCAL_DATASET=${LOCAL_DATASET:-}             # true: DATASET is a path; false: a Hugging Face name; empty: look
 MAX_DOCUMENTS=${MAX_DOCUMENTS:-}             # how much of a large data set to prepare; empty: all of it
+PREPARE_ARGS=${PREPARE_ARGS:-}               # further flags of app/prepare_data.py, such as "--text_column body"
 TOKENIZER=${TOKENIZER:-}                     # Hugging Face name, folder or "bytes"; empty: the model's
 MODEL_TYPE=${MODEL_TYPE:-}                   # a file of configs/models/; empty: qwen3_0_6b on GPUs, qwen3_tiny without
 DS_CONFIG=${DS_CONFIG:-}                     # empty: configs/ds_config.json, or configs/ds_config_tiny.json for qwen3_tiny
@@ -52,8 +53,8 @@ run_on_host() {
   if [[ ! ${SRUN_ARGS:-} =~ --gres|--gpus|-G ]] && (($(gpus_in "$resources") > 0)); then
     user_arguments+=("--gpus-per-node=$(gpus_in "$resources")")
   fi
-  export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS CHECKPOINT_FREQ \
-    CHECKPOINT_DIR NPROC CUDA_VERSION
+  export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS \
+    CHECKPOINT_FREQ CHECKPOINT_DIR NPROC CUDA_VERSION
   # srun forwards SIGUSR1 to the script on the node, which passes it on to its ranks. Ctrl-C must not reach srun itself, which
   # would ask a question, so it runs in a session of its own.
   setsid srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --mem=0 --mpi=none \
