@@ -21,7 +21,7 @@ from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 
-from prepare import PrepareError, encoders, shown
+from prepare import PrepareError, encoders, shown, shown_count
 from prepare.cutting import cut
 from prepare.encoders import Encoder
 from prepare.encoding import default_workers, encode
@@ -29,6 +29,7 @@ from prepare.plan import Job, is_local, jobs_of, plan_of
 from prepare.progress import Progress
 from prepare.records import CONTENT, is_made_already, record_of
 from prepare.report import print_files_left_out, print_files_read
+from prepare.selection import some
 from prepare.separators import separator_of
 from prepare.sources import FileSource, Source
 from prepare.survey import LeftOut
@@ -216,6 +217,9 @@ def notes_of(source: Source, arguments: argparse.Namespace) -> list[str]:
     notes = list(source.notes)
     if source.num_empty_rows:
         notes.append(f"{source.num_empty_rows:,} of {source.num_rows:,} rows hold no text")
+    if isinstance(source, FileSource) and (copies := source.copies()):
+        names = some([f"{copy.name} (as {original.name})" for copy, original in copies])
+        notes.append(f"{shown_count(len(copies), 'file')} read again, under another name with the same bytes: {names}")
     if isinstance(source, FileSource) and source.num_rows == 0 and arguments.text_column != "text":
         notes.append(f"no file has columns, so that --text_column {arguments.text_column} says nothing")
     return notes

@@ -64,6 +64,16 @@ class Fingerprinter:
     def num_read(self) -> int:
         return len(self._parts)
 
+    def copies(self) -> list[tuple[File, File]]:
+        """Files that hold the same bytes as one before them, and that one."""
+        first: dict[tuple, File] = {}
+        found = []
+        for file, part in zip(self._files, self._parts, strict=False):
+            original = first.setdefault((file.size, *part), file)
+            if original is not file:
+                found.append((file, original))
+        return found
+
     def finish(self) -> dict:
         after = _statuses(self._files)
         now = time.time_ns()

@@ -123,7 +123,7 @@ def _configured(found: Survey, name: str, configuration: dict) -> Selection:
     if by_split is None:
         folder = str(configuration.get("data_dir") or "").strip("/")
         inside = [file for file in found.files if not folder or file.name.startswith(folder + "/")]
-        selection = _by_names(Survey(found.root, inside, []))
+        selection = _by_names(Survey(found.root, inside, []), f"{folder}/" if folder else "")
         by_split, left_out = selection.by_split, selection.left_out
     else:
         left_out = []
@@ -135,11 +135,12 @@ def _configured(found: Survey, name: str, configuration: dict) -> Selection:
     return Selection(found.root, by_split, left_out + others)
 
 
-def _by_names(found: Survey) -> Selection:
+def _by_names(found: Survey, prefix: str = "") -> Selection:
+    """prefix: of all names, which says no split."""
     by_split: dict[str, list[File]] = defaultdict(list)
     unnamed = []
     for file in found.files:
-        split = split_of(file.name)
+        split = split_of(file.name.removeprefix(prefix))
         (unnamed if split is None else by_split[split]).append(file)
     left_out = list(found.left_out)
     says_splits = bool(by_split)

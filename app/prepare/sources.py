@@ -91,6 +91,10 @@ class FileSource(Source):
         """How many of `files` were read, the first ones; the last of them perhaps in part."""
         return self._fingerprinter.num_read
 
+    def copies(self) -> list[tuple[File, File]]:
+        """Files that hold the same bytes as one before them, and that one."""
+        return self._fingerprinter.copies()
+
     def fingerprint(self) -> dict:
         return self._fingerprinter.finish()
 

@@ -28,6 +28,15 @@ def test_linked_folders_and_files_are_read_once(prepare, tmp_path):
     assert "again.txt, sub/hard.txt (12 bytes): the same file as a.txt, which is read once" in process.stdout
 
 
+def test_copies_are_read_and_named(prepare, tmp_path):
+    (tmp_path / "corpus").mkdir()
+    for name, text in {"a": "the same", "b": "other", "c": "the same"}.items():
+        (tmp_path / f"corpus/{name}.txt").write_text(text)
+    process = prepare("corpus", "a.h5")
+    assert read_tokens(tmp_path / "a.h5").texts() == ["the same", "other", "the same"]
+    assert "1 file read again, under another name with the same bytes: c.txt (as a.txt)" in process.stdout
+
+
 def test_what_is_neither_a_file_nor_a_folder_is_named(prepare, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert "pipe is neither a file nor a folder" in prepare(tmp_path / "pipe", "a.h5", fails=True).stderr

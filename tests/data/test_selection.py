@@ -189,7 +189,7 @@ configs:
 - config_name: fr
   data_files: "fr/**/*.jsonl"
 - config_name: folder
-  data_dir: de
+  data_dir: test-de
 ---
 Words.
 """
@@ -198,7 +198,7 @@ Words.
 @pytest.fixture
 def repository(tmp_path):
     """A data set as Hugging Face keeps them, with configurations."""
-    names = ("en/1", "en/2", "en/held_out/3", "fr/4", "fr/deep/5", "de/train/6", "de/test/7")
+    names = ("en/1", "en/2", "en/held_out/3", "fr/4", "fr/deep/5", "test-de/train/6", "test-de/test/7")
     fill(tmp_path / "corpus", {f"{name}.jsonl": json.dumps({"text": name}) + "\n" for name in names})
     (tmp_path / "corpus/README.md").write_text(CARD)
     return tmp_path / "corpus"
@@ -213,7 +213,7 @@ def test_a_configuration_of_a_folder_is_used(prepare, tmp_path, repository):
     prepare("corpus", "fr.h5", "--dataset_config_name", "fr")
     assert read_tokens(tmp_path / "fr.h5").texts() == ["fr/4", "fr/deep/5"]
     prepare("corpus", "de.h5", "--dataset_config_name", "folder")
-    assert read_tokens(tmp_path / "de.h5").texts() == ["de/train/6"]
+    assert read_tokens(tmp_path / "de.h5").texts() == ["test-de/train/6"]
 
 
 def test_which_configuration_is_never_guessed(prepare, tmp_path, repository):
