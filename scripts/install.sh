@@ -108,7 +108,7 @@ sync_environment() {
   local -a have=() want=("$@") arguments=()
   hash=$(lock_hash)
   if [[ -f $stamp ]]; then
-    read -r -a have <"$stamp"
+    read -r -a have <"$stamp" || true
     [[ ${have[0]:-} == "$hash" ]] || have=()
   fi
   local all_there=true
