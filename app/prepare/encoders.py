@@ -12,6 +12,7 @@ import numpy as np
 
 from . import PrepareError
 from .cutting import cut
+from .hub import refusal
 
 SHORT = 1024  # characters
 # How Llama 3 cuts a text into words before byte-pair encoding (its tokenizer.json says the same).
@@ -155,6 +156,8 @@ def _download(name: str):
     except PrepareError:
         raise
     except Exception as error:
+        if refused := refusal("tokenizer", name, error):
+            raise PrepareError(refused) from error
         raise PrepareError(
             f"Tokenizer '{name}' could not be fetched from Hugging Face ({type(error).__name__}): check the name and "
             "the network, or give a local folder with tokenizer.json or with vocab.json and merges.txt, or 'bytes'."

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import PrepareError
+from .hub import refusal
 
 BLOCK = 1 << 20  # bytes read at once
 ROWS = 1000
@@ -317,6 +318,8 @@ class _hub_errors:
     def __exit__(self, kind, error, traceback):
         if error is None or isinstance(error, (PrepareError, GeneratorExit, KeyboardInterrupt, SystemExit)):
             return False
+        if refused := refusal("data set", self._dataset, error):
+            raise PrepareError(refused) from error
         first_line = next(iter(str(error).strip().splitlines()), "")
         raise PrepareError(
             f"Data set '{self._dataset}' could not be read from Hugging Face ({kind.__name__}: {first_line[:200]}): "
