@@ -117,7 +117,7 @@ clang_tidy() {
 
 mkdir -p logs
 install_packages "${MPZERO_BUILD_PACKAGES[@]}" "${MPZERO_TEST_PACKAGES[@]}"
-if [[ $quick == false ]] && apt_rights >/dev/null && command -v apt-get >/dev/null; then
+if [[ $quick == false ]] && install_rights >/dev/null && command -v apt-get >/dev/null; then
   (install_packages "${MPZERO_SLURM_PACKAGES[@]}") || warn "Slurm could not be installed: its tests are skipped."
 fi
 sync_environment cuda dev interop

@@ -11,7 +11,8 @@ namespace mpzero::parallel {
 // srun starts as many jobs of one rank each, and so does the mpirun of another MPI; or MPI_Init ends the process with a
 // page of text. Each of them would train alone, into the same folder.
 
-// Before MPI_Init: throws UserError, one sentence, where srun told MPI nothing.
+// Before MPI_Init: throws UserError, one sentence, where srun told MPI nothing, or a launcher such as torchrun, which
+// never does, started more than one process (RANK, WORLD_SIZE).
 void require_launcher(const Environment& environment);
 
 struct LaunchProblem {

@@ -31,8 +31,8 @@ gpus_in() {
   while read -r word; do
     [[ $word =~ ^(gres[:/])?gpu([:=]|$) ]] || continue
     count=${word##*[:=]}
-    [[ $count =~ ^[0-9]+$ ]] || count=1
-    sum=$((sum + count))
+    [[ $count =~ ^[0-9]{1,9}$ ]] || count=1
+    sum=$((sum + 10#$count))
   done < <(list_items "$1")
   echo "$sum"
 }
@@ -51,11 +51,12 @@ asked_gpus() {
   per_node=$(gpus_in "$(record_field "$record" TresPerNode)")
   total=$(gpus_in "$(record_field "$record" TresPerJob)")
   per_task=$(gpus_in "$(record_field "$record" TresPerTask)")
-  tasks=$(record_field "$record" NumTasks)
+  tasks=$(positive_number_or "$(record_field "$record" NumTasks)" 0)
   tasks_per_node=$(record_field "$record" NtasksPerN:B:S:C)
+  tasks_per_node=$(positive_number_or "${tasks_per_node%%:*}" 0)
   # Where nobody says how many tasks there are, Slurm assumes one a node: --gpus-per-task alone asks for no number of GPUs.
-  if ((per_task > 0 && ${tasks_per_node%%:*} > 0)); then
-    per_node=$((per_task * ${tasks_per_node%%:*}))
+  if ((per_task > 0 && tasks_per_node > 0)); then
+    per_node=$((per_task * tasks_per_node))
   elif ((per_task > 0 && tasks > nodes)); then
     total=$((per_task * tasks))
   fi

@@ -8,23 +8,39 @@ MPZERO_VENV=$MPZERO_ROOT/.venv
 # A user's mistake ends a script with the exit status that mpzero itself uses for it (base/error.hpp).
 readonly MPZERO_USER_ERROR=2
 
-say() { printf 'mpzero: %s\n' "$*"; }
-warn() { printf 'mpzero: warning: %s\n' "$*" >&2; }
+# printable TEXT: in one line that no terminal takes for a command. What is said may come from a file that others write.
+printable() {
+  local LC_ALL=C
+  local text=${*//[$'\n\t']/ }
+  # In UTF-8: the control characters above ASCII, and those that turn the direction of what follows.
+  text=${text//$'\xc2'[$'\x80'-$'\x9f']/?}
+  text=${text//$'\xe2\x80'[$'\xaa'-$'\xae']/?}
+  text=${text//$'\xe2\x81'[$'\xa6'-$'\xa9']/?}
+  printf '%s\n' "${text//[[:cntrl:]]/?}"
+}
+
+say() { printf 'mpzero: %s\n' "$(printable "$*")"; }
+warn() { printf 'mpzero: warning: %s\n' "$(printable "$*")" >&2; }
 die() {
-  printf 'mpzero: error: %s\n' "$*" >&2
+  printf 'mpzero: error: %s\n' "$(printable "$*")" >&2
   exit "$MPZERO_USER_ERROR"
 }
 
+# No text from outside may reach bash's arithmetic unchecked: (( )) runs the commands of a text such as "a[$(id)]", and takes 08 for
+# an octal number.
+
 # positive_number_or TEXT DEFAULT: TEXT where it is a whole number above zero, else DEFAULT.
 positive_number_or() {
-  if [[ ${1:-} =~ ^[1-9][0-9]*$ ]]; then printf '%s\n' "$1"; else printf '%s\n' "$2"; fi
+  if [[ ${1:-} =~ ^[1-9][0-9]{0,14}$ ]]; then printf '%s\n' "$1"; else printf '%s\n' "$2"; fi
 }
 
 # require_number VARIABLE LEAST: ends the script unless the variable is unset, empty or a whole number of at least LEAST.
 require_number() {
   local value=${!1:-}
-  [[ -z $value ]] || { [[ $value =~ ^[0-9]+$ ]] && ((10#$value >= $2)); } ||
-    die "$1=$value is not a whole number of at least $2; set it to one or leave it unset."
+  [[ -n $value ]] || return 0
+  { [[ $value =~ ^[0-9]{1,15}$ ]] && ((10#$value >= $2)); } ||
+    die "$1=$value is not a whole number of at least $2 and at most 15 digits; set it to one or leave it unset."
+  printf -v "$1" '%d' "$((10#$value))"
 }
 
 # A path as the user will want to read and type it: relative to the checkout where it lies inside.
@@ -41,10 +57,14 @@ end_with() { exit "$1"; }
 # without "flock") it goes on without one and says so.
 lock() {
   local file=$1 what=$2 code=0 holder
+  # Through a link the last line below would overwrite another file, and a pipe would wait for its reader.
+  if [[ -L $file || (-e $file && ! -f $file) ]]; then
+    die "$(shown_path "$file") is no regular file, as a lock must be: look at who has put it there, and remove it."
+  fi
   exec {MPZERO_LOCK}>>"$file" || die "$(shown_path "$file") cannot be written; mend the permissions of its folder."
   flock --nonblock --conflict-exit-code 75 "$MPZERO_LOCK" 2>/dev/null || code=$?
   if ((code == 75)); then
-    holder=$(<"$file")
+    read -r -n 200 holder <"$file" || true
     say "Waiting for ${holder:-another process}, which holds $(shown_path "$file") to $what."
     code=0
     run_long flock "$MPZERO_LOCK" || code=$?

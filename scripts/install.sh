@@ -1,11 +1,12 @@
 # shellcheck shell=bash
-# Brings a fresh Debian 12 or 13 or Ubuntu 24.04 to where mpzero builds: apt packages, uv, the Python environment, the programs.
+# Brings a fresh Debian 12 or 13, Ubuntu 24.04 or Amazon Linux 2023 to where mpzero builds: apt's or dnf's packages, uv, the Python
+# environment, the programs.
 # Each step looks first and does nothing where its result is already there.
 
 # "package|test": the package is wanted unless the test succeeds. A compiler or an MPI that did not come from apt (the MPI of
 # the EFA installer, say) therefore counts.
 MPZERO_BUILD_PACKAGES=(
-  "g++|command -v g++"
+  "g++|find_compiler"
   "ccache|command -v ccache"
   "openmpi-bin|command -v mpirun"
   "libopenmpi-dev|command -v mpicc"
@@ -19,6 +20,13 @@ MPZERO_BUILD_PACKAGES=(
   "python3-venv|find_uv || can_make_environments || python3 -m pip --version"
 )
 MPZERO_TEST_PACKAGES=("catch2|has_package catch2")
+# What dnf calls them, as Amazon Linux 2023 does, whose own g++ is of gcc 11. No other names are known to it.
+declare -A MPZERO_DNF_NAMES=(
+  [g++]=gcc14-c++ [ccache]=ccache [openmpi-bin]=openmpi [libopenmpi-dev]=openmpi-devel [libhdf5-dev]=hdf5-devel
+  [libboost-program-options-dev]=boost-devel [nlohmann-json3-dev]=json-devel [libfmt-dev]=fmt-devel
+  [libxxhash-dev]=xxhash-devel [libhwloc-dev]=hwloc-devel [zlib1g-dev]=zlib-devel [python3-venv]=python3-pip
+  [catch2]=catch2-devel
+)
 # Without these the tests of a virtual Slurm cluster are skipped.
 MPZERO_SLURM_PACKAGES=(
   "slurm-wlm|command -v slurmctld && command -v slurmd && command -v sbatch"
@@ -31,7 +39,43 @@ has_package() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) ==
 
 # has_header NAME: of a library, on a distribution without Debian's packages. (With them a header does not mean that its library is
 # there: libboost-dev has all of Boost's.)
-has_header() { ! command -v dpkg-query && c++ -E -x c++ -include "$1" /dev/null; }
+has_header() { ! command -v dpkg-query && "$(find_compiler)" -E -x c++ -include "$1" /dev/null; }
+
+# find_compiler: prints the C++ compiler to build with: CXX, or the first of gcc 12 or later. Amazon Linux 2023 calls a later one so.
+find_compiler() {
+  local candidate version
+  if [[ -n ${CXX:-} ]]; then
+    printf '%s\n' "$CXX"
+    return
+  fi
+  for candidate in g++ gcc14-g++; do
+    version=$("$candidate" -dumpversion 2>/dev/null) || continue
+    if (($(positive_number_or "${version%%.*}" 0) >= 12)); then
+      printf '%s\n' "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+# choose_compiler: names the compiler to CMake and nvcc where it is not the system's usual one.
+choose_compiler() {
+  local compiler
+  if [[ -n ${CXX:-} ]] || ! compiler=$(find_compiler) || [[ $compiler == g++ ]]; then return 0; fi
+  export CXX=$compiler CC=${compiler%g++}gcc CUDAHOSTCXX=$compiler
+}
+
+# find_mpi: puts an Open MPI into PATH that the EFA installer or dnf has put where PATH does not look.
+find_mpi() {
+  local folder
+  ! command -v mpirun >/dev/null || return 0
+  for folder in "${EFA_PARENT:-/opt}"/amazon/openmpi{,5}/bin "${LIB64:-/usr/lib64}/openmpi/bin"; do
+    if [[ -x $folder/mpirun ]]; then
+      export PATH=$folder:$PATH
+      return
+    fi
+  done
+}
 
 # missing_packages ENTRY...: the names of the packages whose test fails, one a line.
 missing_packages() {
@@ -41,8 +85,8 @@ missing_packages() {
   done
 }
 
-# The words before apt-get that make it run with the rights it needs; fails where there are none to be had without a password.
-apt_rights() {
+# The words before apt-get or dnf that make it run with the rights it needs; fails where there are none to be had without a password.
+install_rights() {
   if [[ $EUID -eq 0 ]]; then
     echo env
   elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
@@ -55,18 +99,48 @@ apt_rights() {
 # install_packages ENTRY...: installs what is missing, or ends the script with one sentence that lists it.
 install_packages() {
   local -a missing rights
+  find_mpi
   mapfile -t missing < <(missing_packages "$@")
   [[ ${#missing[@]} -gt 0 ]] || return 0
-  if ! command -v apt-get >/dev/null; then
-    die "This system has no apt-get and lacks what these Debian packages hold; install their equivalents: ${missing[*]}."
+  if ! command -v apt-get >/dev/null && command -v dnf >/dev/null; then
+    install_with_dnf "${missing[@]}"
+    return
   fi
-  read -r -a rights < <(apt_rights) ||
+  if ! command -v apt-get >/dev/null; then
+    die "This system has neither apt-get nor dnf and lacks what these Debian packages hold; install their equivalents: ${missing[*]}."
+  fi
+  read -r -a rights < <(install_rights) ||
     die "These packages are missing and neither root nor a password-less sudo is available: ask for 'sudo apt-get install ${missing[*]}'."
   say "Installing ${missing[*]}."
   rights+=(DEBIAN_FRONTEND=noninteractive)
   "${rights[@]}" apt-get update -qq </dev/null || warn "apt-get update failed; the package lists may be old."
   "${rights[@]}" apt-get install -qq -y --no-install-recommends "${missing[@]}" </dev/null >"$MPZERO_ROOT/logs/apt.log" 2>&1 ||
     die "apt-get could not install ${missing[*]}; its output is in logs/apt.log."
+}
+
+# install_with_dnf PACKAGE...: installs what dnf has for these packages of Debian's. ccache makes a build faster, but none needs it.
+install_with_dnf() {
+  local package name
+  local -a names=() gone=() rights
+  for package in "$@"; do
+    name=${MPZERO_DNF_NAMES[$package]:-}
+    if [[ -n $name && -n $(dnf --quiet repoquery "$name" 2>/dev/null) ]]; then
+      names+=("$name")
+    elif [[ $package == ccache ]]; then
+      say "dnf has no ccache here: building without it."
+    else
+      gone+=("${name:-$package}")
+    fi
+  done
+  ((${#gone[@]} == 0)) ||
+    die "No repository that dnf knows here has ${gone[*]}: enable one that does (on Amazon Linux 2023 SPAL, https://docs.aws.amazon.com/linux/al2023/ug/configure-spal-repository.html), or install them from source where the compiler finds their headers."
+  ((${#names[@]} > 0)) || return 0
+  read -r -a rights < <(install_rights) ||
+    die "These packages are missing and neither root nor a password-less sudo is available: ask for 'sudo dnf install ${names[*]}'."
+  say "Installing ${names[*]}."
+  "${rights[@]}" dnf install --quiet --assumeyes "${names[@]}" </dev/null >"$MPZERO_ROOT/logs/dnf.log" 2>&1 ||
+    die "dnf could not install ${names[*]}; its output is in logs/dnf.log."
+  find_mpi
 }
 
 # find_uv: the path of a uv that runs. A shim that only says "not found" does not count.
@@ -101,15 +175,25 @@ install_uv() {
 
 lock_hash() { sha256sum <"$MPZERO_ROOT/uv.lock" | cut -c 1-64; }
 
-# sync_environment GROUP...: `uv sync` of these groups and the default one, from the committed uv.lock. The stamp in .venv says
-# for which lock file and groups that was done; groups that other scripts added stay (--inexact).
+# installed_hash: of the names and versions of the packages in .venv.
+installed_hash() { find "$MPZERO_VENV"/lib/python3.*/site-packages -maxdepth 1 -name '*.dist-info' -printf '%f\n' 2>/dev/null | sort | sha256sum | cut -c 1-64; }
+
+# sync_environment GROUP...: `uv sync` of these groups and the default ones, from the committed uv.lock. The stamp in .venv says for
+# which lock file and groups that was done, and, on its second line, what was there then: a plain `uv sync`, which takes away what other
+# groups have, is noticed. Groups that other scripts added stay (--inexact).
 sync_environment() {
-  local stamp=$MPZERO_VENV/mpzero-synced hash group uv
+  local stamp=$MPZERO_VENV/mpzero-synced hash group uv installed=""
   local -a have=() want=("$@") arguments=()
   hash=$(lock_hash)
   if [[ -f $stamp ]]; then
-    read -r -a have <"$stamp"
-    [[ ${have[0]:-} == "$hash" ]] || have=()
+    { read -r -a have && read -r installed; } <"$stamp" || true
+    if [[ ${have[0]:-} != "$hash" ]]; then
+      have=()
+    elif [[ $installed != "$(installed_hash)" ]]; then
+      say "The packages in .venv are not those that were installed for mpzero: installing what is missing."
+      mapfile -t want < <(printf '%s\n' "${have[@]:1}" "${want[@]}" | sort -u)
+      have=()
+    fi
   fi
   local all_there=true
   for group in "${want[@]}"; do
@@ -127,7 +211,7 @@ sync_environment() {
   (cd "$MPZERO_ROOT" && unset VIRTUAL_ENV && UV_PROJECT_ENVIRONMENT=$MPZERO_VENV "$uv" sync --frozen --inexact "${arguments[@]}") ||
     die "'uv sync' failed; its message is above."
   mapfile -t have < <(printf '%s\n' "${have[@]:1}" "${want[@]}" | sed '/^$/d' | sort -u)
-  printf '%s %s\n' "$hash" "${have[*]}" >"$stamp"
+  printf '%s %s\n%s\n' "$hash" "${have[*]}" "$(installed_hash)" >"$stamp"
 }
 
 # nvcc looks for its libraries in lib64; the wheels put them into lib. Without the link, even the test whether nvcc works fails to
@@ -162,10 +246,11 @@ build_programs() {
   local with_tests=$1 hash configured="" stamp=$MPZERO_BUILD/mpzero-configured
   shift
   hash=$(lock_hash)
+  complete_cuda_wheel
+  choose_compiler
   [[ -f $stamp && -f $MPZERO_BUILD/build.ninja ]] && configured=$(<"$stamp")
   if [[ $configured != "$hash on" && $configured != "$hash $with_tests" ]]; then
     say "Configuring the build."
-    complete_cuda_wheel
     mkdir -p "$MPZERO_ROOT/logs"
     (cd "$MPZERO_ROOT" && PATH=$MPZERO_VENV/bin:$PATH cmake --preset release -B "$MPZERO_BUILD" \
       -DBUILD_TESTING="${with_tests^^}" >logs/configure.log 2>&1) ||

@@ -82,7 +82,7 @@ run_step() {
     SLURM_EXIT_ERROR=$MPZERO_NO_STEP run_interruptibly srun "$@" || code=$?
     if ((code != MPZERO_NO_STEP || attempt == 3)) || [[ -n $MPZERO_STOP ]]; then break; fi
     warn "Slurm did not create the step of the ranks, and srun says why above: it is asked again."
-    run_interruptibly sleep "$((attempt * ${MPZERO_RETRY_SECONDS:-3}))" || true
+    run_interruptibly sleep "$((attempt * $(retry_seconds)))" || true
     [[ $(show_job) == *JobState=RUNNING* ]] || break
   done
   return "$code"

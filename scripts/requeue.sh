@@ -22,79 +22,113 @@
 #   - after MAX_RESTARTS + 1 starts in a row that saved nothing, whatever ended them (a time limit that is too short, say).
 # Requeues after stops do not count, as long as each run saves something.
 #
-# The counts lie in CHECKPOINT_DIR/restarts.txt, since a requeued job keeps nothing but its number. Slurm refuses to change the
-# nodes of a running job; once requeued, it is pending, and this shell has until KillWait to exclude hosts.
+# What is decided, state by state and event by event, is a table in scripts/requeue_decisions.py; this file brings the events and acts on
+# the answer. The counts lie in CHECKPOINT_DIR/restarts.txt, since a requeued job keeps nothing but its number. Whatever the folder
+# holds is data: no value of a file reaches this shell other than through is_answer. Slurm refuses to change the nodes of a running job;
+# once requeued, it is pending, and this shell has until KillWait to exclude hosts.
 
 readonly MPZERO_STOPPED=75       # as in base/error.hpp
 readonly MPZERO_DOCTOR_MINUTES=5 # it gives up by itself before, wherever it can
 
-# The step of the newest complete checkpoint; 0 without one.
-newest_step() {
-  local tag=""
-  [[ ! -f $CHECKPOINT_DIR/latest ]] || tag=$(<"$CHECKPOINT_DIR/latest")
-  if [[ $tag =~ -([0-9]+)steps ]]; then echo "${BASH_REMATCH[1]}"; else echo 0; fi
+MPZERO_PYTHON=""    # what runs scripts/requeue.py and scripts/reports.py, once find_python has found it
+MPZERO_NO_PYTHON="" # true: that there is none was said
+
+# find_python: sets MPZERO_PYTHON to a Python that runs here. The environment's own may be a link to what this node does not have.
+find_python() {
+  local candidate
+  [[ -z $MPZERO_PYTHON ]] || return 0
+  for candidate in "$MPZERO_VENV/bin/python" python3; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then
+      MPZERO_PYTHON=$candidate
+      return
+    fi
+  done
+  return 1
 }
 
-# When the newest checkpoint was completed, to tell one from another of the same step; 0 without one.
-newest_time() { stat --format=%.Y "$CHECKPOINT_DIR/latest" 2>/dev/null || echo 0; }
+# is_answer TEXT: whether this is an answer of scripts/requeue.py, to the letter.
+is_answer() {
+  local LC_ALL=C line last=""
+  while IFS= read -r line; do
+    [[ -z $last ]] || return 1
+    [[ $line =~ ^(say|warn)\ [^[:cntrl:]]+$ || $line =~ ^exclude\ [A-Za-z0-9][A-Za-z0-9._-]*$ ]] || last=$line
+  done <<<"$1"
+  [[ $last =~ ^go_on\ (own|asked)$ || $last =~ ^finish\ [0-9]{1,3}$ || $last =~ ^requeue\ [0-9]{1,3}\ [^[:cntrl:]]+$ ]]
+}
 
-# first_step: the step that this start of the job goes on from, as far as names of checkpoints say it.
-first_step() {
-  local folder
-  if ! folder=$(flag_value resume_from_checkpoint); then
-    newest_step
-  elif [[ $folder == none ]]; then
-    echo 0
-  else
-    [[ ! -f $folder/latest ]] || folder=$(<"$folder/latest")
-    if [[ $folder =~ -([0-9]+)steps/*$ ]]; then echo "${BASH_REMATCH[1]}"; else echo 0; fi
+# decide EVENT FACT...: asks scripts/requeue.py and acts on its answer. Returns where the run begins, else not.
+decide() {
+  local answer="" line
+  local -a arguments=("$1" "--folder=$CHECKPOINT_DIR" "--job=$SLURM_JOB_ID" "--restart=${SLURM_RESTART_COUNT:-0}"
+    "--max_restarts=$MAX_RESTARTS" "${@:2}")
+  if ! find_python || ! answer=$("$MPZERO_PYTHON" "$MPZERO_ROOT/scripts/requeue.py" "${arguments[@]}") || ! is_answer "$answer"; then
+    decide_without_answer "$@"
+    return
   fi
+  local -a excluded=()
+  while IFS= read -r line; do
+    case $line in
+      say\ *) say "${line#* }" ;;
+      warn\ *) warn "${line#* }" ;;
+      exclude\ *) excluded+=("${line#* }") ;;
+      finish\ *) exit "${line#* }" ;;
+      requeue\ *)
+        line=${line#* }
+        requeue "${line%% *}" "${line#* }" "${excluded[@]}"
+        ;;
+      "go_on own") drop_flag resume_from_checkpoint ;;
+    esac
+  done <<<"$answer"
 }
 
-# Whether a checkpoint was saved since the start that began at STEP, when the newest one was of TIME.
-has_saved_since() { [[ $(newest_time) != "$2" ]] && (($(newest_step) > $1)); }
-
-forget_restarts() { rm -f "$CHECKPOINT_DIR/restarts.txt"; }
-
-save_restarts() {
-  local file=$CHECKPOINT_DIR/restarts.txt
-  printf 'job=%s failures=%s refusals=%s barren=%s failed_before=%s blamed_before=%s open=%s step=%s time=%s saved=%s\n' "$SLURM_JOB_ID" \
-    "$failures" "$refusals" "$barren" "$failed_before" "$blamed_before" "$1" "$start_step" "$start_time" "$saved" >"$file.part" && mv "$file.part" "$file"
+# decide_without_answer EVENT FACT...: the safe way where there is no Python: only Slurm counts the starts then, whatever ended them.
+decide_without_answer() {
+  local event=$1 fact status=0 reason="" starts=0
+  shift
+  for fact in "$@"; do
+    case $fact in
+      --status=*) status=${fact#*=} ;;
+      --reason=*) reason=${fact#*=} ;;
+    esac
+  done
+  if [[ ${SLURM_RESTART_COUNT:-} =~ ^[0-9]{1,9}$ ]]; then starts=$((10#$SLURM_RESTART_COUNT)); fi
+  no_python
+  if [[ $event == begun ]]; then
+    if ((starts > 0)) && flag_value resume_from_checkpoint >/dev/null; then
+      warn "Whether this job has saved since it began with --resume_from_checkpoint is not known, and going back there could undo it: the job ends; 'sbatch train.sbatch' without this flag goes on from the last checkpoint."
+      exit 1
+    fi
+    return
+  fi
+  ((status != MPZERO_USER_ERROR)) || exit "$status"
+  if ((status == MPZERO_NO_STEP)); then
+    warn "Slurm did not create the step of the ranks, and srun says why above: the job is not requeued."
+    exit "$MPZERO_USER_ERROR"
+  fi
+  [[ $* == *--stopped* || $status == "$MPZERO_STOPPED" ]] || say "The run failed with status $status${reason:+: $reason}"
+  if ((starts >= MAX_RESTARTS)); then
+    warn "Slurm has started this job $((starts + 1)) times, and MAX_RESTARTS is $MAX_RESTARTS: it is not requeued; 'sbatch train.sbatch' goes on from the last checkpoint."
+    exit "$((status == MPZERO_STOPPED ? 1 : status))"
+  fi
+  requeue "$status" "Requeue $((starts + 1)) of at most $MAX_RESTARTS; the job goes on from its last checkpoint, or starts over where there is none."
 }
 
-# begin_run: reads what earlier starts of this job left. A start that Slurm ended itself (a node that died, a preemption without
-# grace) had no chance to record its end: its record is open.
+# no_python: says once what it means that no Python runs here.
+no_python() {
+  [[ -z $MPZERO_NO_PYTHON ]] || return 0
+  MPZERO_NO_PYTHON=true
+  warn "Neither $MPZERO_VENV/bin/python nor python3 can run scripts/requeue.py on $(hostname -s): no reason is known, no host is left out, and every start counts against MAX_RESTARTS=$MAX_RESTARTS."
+}
+
+forget_restarts() { rm -f -- "$CHECKPOINT_DIR/restarts.txt" 2>/dev/null || warn "$CHECKPOINT_DIR/restarts.txt cannot be removed; remove it by hand."; }
+
+# begin_run: this start of the job is counted, and goes on from the job's own checkpoint where it has saved one.
 begin_run() {
-  failures=0 refusals=0 barren=0 failed_before=false blamed_before="" saved=false
-  local step=0 time=0 word open=false job=""
-  if [[ -f $CHECKPOINT_DIR/restarts.txt ]]; then
-    for word in $(<"$CHECKPOINT_DIR/restarts.txt"); do
-      case $word in
-        job=*) job=${word#*=} ;;
-        failures=* | refusals=* | barren=* | failed_before=* | blamed_before=* | open=* | step=* | time=* | saved=*) printf -v "${word%%=*}" '%s' "${word#*=}" ;;
-      esac
-    done
-    if [[ $job != "$SLURM_JOB_ID" ]]; then failures=0 refusals=0 barren=0 failed_before=false blamed_before="" saved=false open=false; fi
-  fi
-  if [[ $open == true ]]; then
-    if has_saved_since "$step" "$time"; then barren=0 failed_before=false saved=true; else barren=$((barren + 1)); fi
-  fi
-  [[ -z ${SLURM_RESTART_COUNT:-} ]] || say "Restart $SLURM_RESTART_COUNT of this job, on $SLURM_JOB_NODELIST."
-  if ((${SLURM_RESTART_COUNT:-0} > 0)) && [[ $saved == true ]]; then go_on_from_own_checkpoint; fi
-  start_step=$(first_step)
-  start_time=$(newest_time)
-  if ((barren > MAX_RESTARTS)); then
-    finish_for_good 1 "Slurm has ended this job $barren times in a row before it could save anything: it is not started again. Shorten CHECKPOINT_FREQ, or look at the nodes (sacct -j $SLURM_JOB_ID)."
-  fi
-  save_restarts true
-}
-
-# A requeued job has the flags of its first start, which would undo what it has done since.
-go_on_from_own_checkpoint() {
   local folder
-  folder=$(flag_value resume_from_checkpoint) || return 0
-  drop_flag resume_from_checkpoint
-  say "This job has saved since it began with --resume_from_checkpoint $folder, which is left out: $(what_stays "$(newest_step)")."
+  local -a facts=()
+  [[ -z ${SLURM_RESTART_COUNT:-} ]] || say "Restart $SLURM_RESTART_COUNT of this job, on $SLURM_JOB_NODELIST."
+  if folder=$(flag_value resume_from_checkpoint); then facts=("--asked=$folder"); fi
+  decide begun "${facts[@]}"
 }
 
 # was_stopped STATUS: whether a run that ended with it was asked to end, rather than broken.
@@ -111,70 +145,48 @@ slurm_wants_the_nodes() {
   [[ -n $record ]] || return 1
   [[ $record == *JobState=RUNNING* && ! $record =~ PreemptTime=[0-9] ]] || return 0
   # Slurm's warning comes up to a minute earlier than asked for.
-  left=$(seconds_left) && ((left <= ${GRACE_PERIOD%%.*} + 60))
+  left=$(seconds_left) && ((left <= $(positive_number_or "${GRACE_PERIOD%%.*}" 0) + 60))
 }
 
 # end_run STATUS [REASON]: mpzero or a step before it ended with this status, which is not 0. Does not return.
 end_run() {
-  local code=$1 reason=${2:-} progress=false step
-  step=$(newest_step)
-  ((code != 2)) || finish_for_good 2
-  if has_saved_since "$start_step" "$start_time"; then progress=true saved=true barren=0; else barren=$((barren + 1)); fi
-  if was_stopped "$code"; then
-    failed_before=false
-    ((barren <= MAX_RESTARTS)) ||
-      finish_for_good 1 "The job was stopped $barren times in a row before it could save anything: it is not requeued. Give it more time (--time), or save more often (CHECKPOINT_FREQ)."
-    requeue "$code" "The run was stopped; $(what_stays "$step")."
+  local code=$1 reason=${2:-} line
+  local -a facts=("--status=$1") words nodes=()
+  if ((code != MPZERO_USER_ERROR)) && was_stopped "$code"; then
+    facts+=(--stopped)
+  elif ((code != MPZERO_USER_ERROR && code != MPZERO_NO_STEP)); then
+    line=$(report failure "$CHECKPOINT_DIR/failure.json" "$SLURM_JOB_ID" "${SLURM_RESTART_COUNT:-0}")
+    if [[ -n $line ]]; then
+      IFS=$'\t' read -r -a words <<<"$line"
+      reason=${words[-1]}
+      mapfile -t nodes < <(nodes_of_hosts "${words[@]:0:${#words[@]}-1}")
+    fi
   fi
-  ((code != MPZERO_NO_STEP)) ||
-    finish_for_good "$MPZERO_USER_ERROR" "Slurm did not create the step of the ranks, and srun says why above: no rank has run, so that no host is to blame, and the job is not requeued; mend what srun names, then 'sbatch train.sbatch' again."
-  local line host
-  local -a blamed=() words
-  local another=false
-  line=$(report failure "$CHECKPOINT_DIR/failure.json" "$SLURM_JOB_ID" "${SLURM_RESTART_COUNT:-0}")
-  if [[ -n $line ]]; then
-    IFS=$'\t' read -r -a words <<<"$line"
-    reason=${words[-1]}
-    mapfile -t blamed < <(nodes_of_hosts "${words[@]:0:${#words[@]}-1}")
-  fi
-  for host in "${blamed[@]}"; do
-    [[ ,$blamed_before, == *,"$host",* ]] || another=true
-    blamed_before+=${blamed_before:+,}$host
-  done
-  # mpzero itself has told its reason; where it could not, its exit status is all there is.
-  say "The run failed with status $code${reason:+: $reason}"
-  failures=$((failures + 1))
-  ((failures <= MAX_RESTARTS)) ||
-    finish_for_good "$code" "That was failure $failures of this job, and MAX_RESTARTS is $MAX_RESTARTS: it is not requeued; $(what_stays "$step")."
-  if [[ $failed_before == true && $progress == false && $another == false ]]; then
-    finish_for_good "$code" "It failed twice with no checkpoint in between, and no other host is to blame this time: it is not requeued; $(what_stays "$step")."
-  fi
-  failed_before=true
-  requeue "$code" "Requeue $failures of at most $MAX_RESTARTS after failures; $(what_stays "$step")." "${blamed[@]}"
+  decide ended "${facts[@]}" "--reason=$reason" "${nodes[@]/#/--node=}"
 }
 
 end_with() { end_run "$@"; }
 
 # forget_doctor: removes what an earlier doctor reported.
-forget_doctor() { rm -f "$CHECKPOINT_DIR"/doctor.json*; }
+forget_doctor() {
+  rm -f -- "$CHECKPOINT_DIR"/doctor.json* 2>/dev/null ||
+    warn "$CHECKPOINT_DIR/doctor.json* cannot be removed, so that an old report may be taken for that of this start; remove it by hand."
+}
 
 # refuse_hosts STATUS: `mpzero doctor` ended with this status. Does not return.
 refuse_hosts() {
   local code=$1 host message
-  local -a refused=()
+  local -a refused=() nodes
   # Ended by a signal, it has refused nobody.
-  if ((code == 2)) || was_stopped "$code"; then end_run "$code"; fi
+  if ((code == MPZERO_USER_ERROR)) || was_stopped "$code"; then end_run "$code"; fi
   while IFS=$'\t' read -r host message; do
     warn "$host is refused: $message"
     refused+=("$host")
   done < <(report doctor "$CHECKPOINT_DIR/doctor.json")
   # Without a report it was not a host's state that broke but the start of the ranks.
   ((${#refused[@]} > 0)) || end_run "$code" "$(doctors_silence "$code")"
-  refusals=$((refusals + 1))
-  ((refusals <= MAX_RESTARTS)) ||
-    finish_for_good 1 "Hosts were refused $refusals times, and MAX_RESTARTS is $MAX_RESTARTS: the job is not requeued. 'CHECK_NODES=false sbatch train.sbatch' trains all the same."
-  mapfile -t refused < <(nodes_of_hosts "${refused[@]}")
-  requeue 1 "Requeue $refusals of at most $MAX_RESTARTS for refused hosts." "${refused[@]}"
+  mapfile -t nodes < <(nodes_of_hosts "${refused[@]}")
+  decide refused "--status=$code" "${nodes[@]/#/--node=}"
 }
 
 # doctors_silence STATUS: why no host is refused although `mpzero doctor` ended with this status.
@@ -184,32 +196,8 @@ doctors_silence() {
   echo "mpzero doctor $took, and no report came from any of $SLURM_JOB_NODELIST that names a host to leave out"
 }
 
-what_stays() {
-  if (($1 > 0)); then
-    echo "the same job goes on from step $1, $CHECKPOINT_DIR/$(<"$CHECKPOINT_DIR/latest")"
-  else
-    echo "there is no checkpoint yet, so that it starts over"
-  fi
-}
-
-# finish_for_good STATUS [SENTENCE]
-finish_for_good() {
-  [[ -z ${2:-} ]] || warn "$2"
-  save_restarts false
-  exit "$1"
-}
-
 # report KIND FILE...: what scripts/reports.py makes of a report; nothing where no Python runs on this node.
-report() {
-  local python lines
-  for python in "$MPZERO_VENV/bin/python" python3; do
-    if lines=$("$python" "$MPZERO_ROOT/scripts/reports.py" "$@" 2>/dev/null); then
-      [[ -z $lines ]] || printf '%s\n' "$lines"
-      return 0
-    fi
-  done
-  warn "Neither $MPZERO_VENV/bin/python nor python3 can read $2 on $(hostname -s): no reason is known, and no host is left out."
-}
+report() { ! find_python || "$MPZERO_PYTHON" "$MPZERO_ROOT/scripts/reports.py" "$@" || true; }
 
 # nodes_of_hosts HOST...: Slurm's names of the job's nodes that these host names mean, one a line. Where Slurm does not answer, its
 # nodes are taken to be called as their hosts.
@@ -234,7 +222,6 @@ nodes_of_hosts() {
 requeue() {
   local code=$1 why=$2 answer record
   shift 2
-  save_restarts false
   # A job that was cancelled, preempted to its end or that ran out of time is being ended by Slurm: what Slurm decided holds. Where
   # Slurm does not say, it is asked to requeue the job all the same.
   record=$(show_job)
@@ -276,7 +263,7 @@ exclude_nodes() {
   local record excluded required least all left nodes
   nodes=$(IFS=,; echo "$*")
   record=$(show_job)
-  if [[ -z $record ]] || ! least=$(ask_slurm squeue --noheader --jobs="$SLURM_JOB_ID" --format=%D) ||
+  if [[ -z $record ]] || ! least=$(ask_slurm squeue --noheader --jobs="$SLURM_JOB_ID" --format=%D) || [[ ! $least =~ ^[0-9]{1,9}$ ]] ||
     ! all=$(ask_slurm sinfo --noheader --Node --partition="$SLURM_JOB_PARTITION" --format=%N); then
     warn "$* should be left out, but Slurm does not answer; the job may start there again."
     return
@@ -288,7 +275,7 @@ exclude_nodes() {
   # Slurm takes an exclusion that can never be met, and the job then waits for ever.
   if [[ $required != "(null)" ]] && [[ -n $(comm -12 <(scontrol show hostnames "$required" | sort) <(scontrol show hostnames "$nodes" | sort)) ]]; then
     warn "$* should be left out, but the job asks for $required (--nodelist): it starts there again."
-  elif ((left < least)); then
+  elif ((left < 10#$least)); then
     warn "$* should be left out, but only $left other nodes of partition $SLURM_JOB_PARTITION are there for a job of $least: it may start there again. More nodes, or 'sbatch --nodes=1-$least', would let it."
   elif ask_slurm scontrol update "JobId=$SLURM_JOB_ID" "ExcNodeList=$nodes"; then
     say "Left out from now on: $nodes."

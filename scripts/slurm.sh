@@ -5,11 +5,14 @@
 # scontrol update's.)
 readonly MPZERO_NO_ANSWER="Unable to contact|timed out|[Ss]ocket|Connection|connection|Communication|communication|Unexpected message|temporarily"
 
+# retry_seconds: how long to wait for a controller that does not answer.
+retry_seconds() { if [[ ${MPZERO_RETRY_SECONDS:-} =~ ^[0-9]{1,3}$ ]]; then echo "$((10#$MPZERO_RETRY_SECONDS))"; else echo 3; fi; }
+
 # ask_slurm COMMAND...: what a command of Slurm prints, and its exit status; asked again while the controller does not answer.
 ask_slurm() {
   local attempt code errors
   for ((attempt = 1; attempt <= 10; ++attempt)); do
-    ((attempt == 1)) || sleep "${MPZERO_RETRY_SECONDS:-3}"
+    ((attempt == 1)) || sleep "$(retry_seconds)"
     code=0
     { errors=$("$@" 2>&1 >&4) || code=$?; } 4>&1
     if ((code == 0)) || [[ ! $errors =~ $MPZERO_NO_ANSWER ]]; then break; fi

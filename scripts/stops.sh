@@ -47,7 +47,7 @@ run_long() { run_interruptibly "$@"; }
 # sbatch got with --signal on its command line is in no record of Slurm's: see stop_in_time.
 signal_lead() {
   local text=${SBATCH_SIGNAL:-$(sed -n 's/^#SBATCH --signal=//p' "$1" | head -n 1)}
-  if [[ $text =~ @([0-9]+)$ ]]; then echo "${BASH_REMATCH[1]}"; else echo 60; fi
+  if [[ $text =~ @([0-9]{1,9})$ ]]; then echo "$((10#${BASH_REMATCH[1]}))"; else echo 60; fi
 }
 
 # stop_grace SCRIPT: the seconds in which a stopped run has to have saved: the signal's lead, or what preemption leaves where this
@@ -58,8 +58,8 @@ stop_grace() {
   configuration=$(ask_slurm scontrol show config 2>/dev/null) || true
   partition=$(ask_slurm scontrol show partition "${SLURM_JOB_PARTITION:-}" --oneliner 2>/dev/null) || true
   if [[ $configuration =~ PreemptType\ *=\ *preempt/(partition_prio|qos) && $partition =~ PreemptMode=[A-Z,]*(REQUEUE|CANCEL) ]]; then
-    [[ ! $partition =~ GraceTime=([0-9]+) ]] || seconds=${BASH_REMATCH[1]}
-    if ((seconds == 0)) && [[ $configuration =~ KillWait\ *=\ *([0-9]+) ]]; then seconds=${BASH_REMATCH[1]}; fi
+    [[ ! $partition =~ GraceTime=([0-9]{1,9}) ]] || seconds=$((10#${BASH_REMATCH[1]}))
+    if ((seconds == 0)) && [[ $configuration =~ KillWait\ *=\ *([0-9]{1,9}) ]]; then seconds=$((10#${BASH_REMATCH[1]})); fi
   fi
   if ((seconds > 0 && seconds < lead)); then echo "$seconds"; else echo "$lead"; fi
 }

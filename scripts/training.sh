@@ -181,6 +181,13 @@ require_programs() {
     die "$(shown_path "$MPZERO_BUILD/bin/mpzero") is not built; run './train-singlenode.sh --build-only' on a machine that shares this folder."
 }
 
+# latest_tag: the name of the newest checkpoint, which CHECKPOINT_DIR/latest holds; fails where there is none.
+latest_tag() {
+  local tag=""
+  [[ ! -f $CHECKPOINT_DIR/latest ]] || read -r -n 300 tag <"$CHECKPOINT_DIR/latest" || true
+  [[ -n $tag && $tag != */* ]] && printable "$tag"
+}
+
 # closing_words: draws the loss and says where everything is and what to try next.
 closing_words() {
   local plot=$CHECKPOINT_DIR/loss.png tag=""
@@ -188,7 +195,7 @@ closing_words() {
     warn "The loss plot could not be drawn from $METRICS_FILE."
     plot=""
   fi
-  [[ -f $CHECKPOINT_DIR/latest ]] && tag=$(<"$CHECKPOINT_DIR/latest")
+  tag=$(latest_tag) || true
   printf '\n'
   [[ -z $plot || ! -f $plot ]] || printf 'Loss plot:   %s\n' "$plot"
   printf 'Metrics:     %s\n' "$METRICS_FILE"

@@ -183,8 +183,8 @@ start_ranks "$ranks"
 if ((status != 0)); then
   if ((status != 75 && status <= 128)); then
     :
-  elif [[ -f $CHECKPOINT_DIR/latest ]]; then
-    say "Interrupted; the same command goes on from $CHECKPOINT_DIR/$(<"$CHECKPOINT_DIR/latest")."
+  elif tag=$(latest_tag); then
+    say "Interrupted; the same command goes on from $CHECKPOINT_DIR/$tag."
   else
     say "Interrupted before the first checkpoint; the same command starts over."
   fi

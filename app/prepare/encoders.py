@@ -14,6 +14,7 @@ import xxhash
 from . import PrepareError
 from .cutting import cut
 from .fingerprints import digest_of
+from .hub import refusal
 
 SHORT = 1024  # characters
 # How Llama 3 cuts a text into words before byte-pair encoding (its tokenizer.json says the same).
@@ -160,6 +161,8 @@ def _download(name: str):
     except PrepareError:
         raise
     except Exception as error:
+        if refused := refusal("tokenizer", name, error):
+            raise PrepareError(refused) from error
         raise PrepareError(
             f"Tokenizer '{name}' could not be fetched from Hugging Face ({type(error).__name__}): check the name and "
             "the network, or give a local folder with tokenizer.json or with vocab.json and merges.txt, or 'bytes'."

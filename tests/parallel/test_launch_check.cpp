@@ -46,6 +46,36 @@ TEST_CASE("Tasks that srun started without any PMI are refused before MPI starts
   CHECK_NOTHROW(require_launcher(of({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}})));
 }
 
+TEST_CASE("Processes that torchrun or a launcher like it started are refused before MPI starts", "[launch]") {
+  const std::map<std::string, std::string> torchrun = {{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "3"}};
+  const auto with = [&](const std::map<std::string, std::string>& more) {
+    auto variables = torchrun;
+    for (const auto& [name, value] : more) variables[name] = value;
+    return of(variables);
+  };
+  const std::string text = sentence([&] { require_launcher(of(torchrun)); });
+  CHECK_THAT(text, Catch::Contains("8 processes") && Catch::Contains("RANK=3") &&
+                       Catch::Contains("mpirun -n 8 build/bin/mpzero train"));
+  // A pod of a PyTorchJob, which has no LOCAL_RANK; and ranks that torchrun started inside a step of Slurm's.
+  CHECK_THROWS_AS(require_launcher(of({{"RANK", "0"}, {"WORLD_SIZE", "2"}})), UserError);
+  CHECK_THROWS_AS(require_launcher(with({{"TORCHELASTIC_RUN_ID", "7"}, {"PMIX_RANK", "0"}})), UserError);
+
+  CHECK_NOTHROW(require_launcher(with({{"WORLD_SIZE", "1"}})));
+  CHECK_NOTHROW(require_launcher(with({{"WORLD_SIZE", ""}})));
+  CHECK_NOTHROW(require_launcher(of({{"RANK", "0"}})));
+  CHECK_NOTHROW(require_launcher(of({{"WORLD_SIZE", "16"}})));
+  // In such a pod, or beside variables that a script has exported, MPI's own number of ranks counts.
+  CHECK_NOTHROW(require_launcher(with({{"OMPI_COMM_WORLD_SIZE", "1"}})));
+  CHECK_NOTHROW(require_launcher(with({{"OMPI_COMM_WORLD_SIZE", "8"}, {"TORCHELASTIC_RUN_ID", "7"}})));
+  CHECK_NOTHROW(require_launcher(with({{"PMI_SIZE", "8"}, {"PMI_RANK", "3"}, {"MPI_LOCALNRANKS", "8"}})));
+  CHECK_NOTHROW(require_launcher(with({{"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_PROCID", "3"}, {"PMIX_RANK", "3"}})));
+  CHECK_FALSE(find_launch_problem(with({{"OMPI_COMM_WORLD_SIZE", "1"}}), 1, "Open MPI v4.1.4").has_value());
+
+  CHECK_FALSE(speaks_for_tasks(of(torchrun)));
+  CHECK(speaks_for_tasks(with({{"LOCAL_RANK", "0"}})));
+  CHECK(speaks_for_tasks(of({{"RANK", "1"}, {"WORLD_SIZE", "2"}})));
+}
+
 TEST_CASE("As many jobs of one rank each are refused", "[launch]") {
   const auto message = [](const std::map<std::string, std::string>& variables, int world_size) {
     const auto problem = find_launch_problem(of(variables), world_size, "Open MPI v4.1.4");

@@ -9,6 +9,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,30 @@ RECORDING = """#!/bin/bash
 printf '%s %s\\n' "$(basename "$0")" "$*" >>"$RECORD/calls"
 """
 
+# What a job's shell has when its run begins. A test's functions replace these; each call is recorded.
+JOB = """
+SLURM_JOB_ID=7 SLURM_JOB_NODELIST="node[0-1]" SLURM_JOB_PARTITION=all
+CHECKPOINT_DIR=$PWD/checkpoints MAX_RESTARTS=3 GRACE_PERIOD=300 MPZERO_RETRY_SECONDS=0 state=RUNNING preempted=None
+mkdir -p "$CHECKPOINT_DIR"
+called() { printf '%s\\n' "$*" >>"$RECORD/calls"; }
+scontrol() {
+  called scontrol "$@"
+  case "$1 $2" in
+    "show job")
+      echo "JobId=7 JobState=$state Requeue=${requeue:-1} ReqNodeList=(null)"
+      echo "ExcNodeList=(null) PreemptTime=$preempted" ;;
+    "show node") printf 'NodeName=node%s X=1 NodeHostName=ip-10-0-0-%s X=1\\n' 0 0 1 1 ;;
+    "show config") echo "SLURM_VERSION = ${version:-22.05.8}"; echo "PreemptType = preempt/${type:-partition_prio}" ;;
+    "show partition") echo "PartitionName=all PreemptMode=${mode:-REQUEUE} State=UP" ;;
+    "show hostnames") if [[ $3 == *"["* ]]; then printf 'node0\\nnode1\\n'; else tr , '\\n' <<<"$3"; fi ;;
+  esac
+}
+squeue() { called squeue "$@"; if [[ $* == *%e* ]]; then echo "${ends_at:-N/A}"; else echo 2; fi; }
+sinfo() { called sinfo "$@"; printf 'node%s\\n' 0 1 2 3; }
+save() { echo "qwen3_tiny-$1steps" >"$CHECKPOINT_DIR/latest"; }
+source scripts/requeue.sh
+"""
+
 
 class Checkout:
     def __init__(self, root: Path):
@@ -87,7 +112,10 @@ class Checkout:
             self.program(self.root / ".venv/bin" / name, RECORDING)
         (self.root / "build/build.ninja").write_text("")
         lock = hashlib.sha256((self.root / "uv.lock").read_bytes()).hexdigest()
-        (self.root / ".venv/mpzero-synced").write_text(f"{lock} cuda\n")
+        self.package = self.root / ".venv/lib/python3.11/site-packages/nvidia_cuda_nvcc-13.0.88.dist-info"
+        self.package.mkdir(parents=True)
+        installed = hashlib.sha256(f"{self.package.name}\n".encode()).hexdigest()
+        (self.root / ".venv/mpzero-synced").write_text(f"{lock} cuda\n{installed}\n")
         (self.root / "build/mpzero-configured").write_text(f"{lock} off\n")
         self.program(self.bin / "nvidia-smi", "#!/bin/bash\nexit 9\n")
 
@@ -154,3 +182,17 @@ class Checkout:
 @pytest.fixture
 def checkout(tmp_path):
     return Checkout(tmp_path)
+
+
+@pytest.fixture
+def job(checkout):
+    checkout.program(checkout.root / ".venv/bin/python", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
+    (checkout.root / "checkpoints").mkdir()
+
+    def run(command: str, **variables: str) -> subprocess.CompletedProcess:
+        return checkout.shell(JOB + command, **variables)
+
+    run.checkpoints = checkout.root / "checkpoints"
+    run.checkout = checkout
+    run.requeued = lambda: "scontrol requeue 7\n" in checkout.calls()
+    return run

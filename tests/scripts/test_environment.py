@@ -1,6 +1,7 @@
 """scripts/environment.sh and scripts/install.sh by function, on folders that look like the machine in question."""
 
 import os
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,7 @@ def without(checkout, name: str) -> None:
 
 def test_missing_packages_are_named_in_one_sentence_where_no_rights_are(checkout):
     without(checkout, "sudo")
-    result = checkout.shell(f"apt_rights() {{ return 1; }}; install_packages {PACKAGES}")
+    result = checkout.shell(f"install_rights() {{ return 1; }}; install_packages {PACKAGES}")
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1
     assert "sudo apt-get install gone'" in result.stderr and "here" not in result.stderr
@@ -110,7 +111,7 @@ def test_missing_packages_are_named_in_one_sentence_where_no_rights_are(checkout
 
 def test_missing_packages_are_installed_and_only_those(checkout):
     checkout.program(checkout.bin / "apt-get", '#!/bin/bash\nprintf "%s\\n" "$*" >>"$RECORD/calls"\n')
-    result = checkout.shell(f"apt_rights() {{ echo env; }}; install_packages {PACKAGES}")
+    result = checkout.shell(f"install_rights() {{ echo env; }}; install_packages {PACKAGES}")
     assert result.returncode == 0, result.stderr
     assert checkout.calls().splitlines() == ["update -qq", "install -qq -y --no-install-recommends gone"]
 
@@ -127,7 +128,7 @@ def test_a_failed_installation_ends_the_script(checkout):
     checkout.program(
         checkout.bin / "apt-get", '#!/bin/bash\n[[ $1 == update ]] || { echo "Unable to locate"; exit 100; }\n'
     )
-    result = checkout.shell(f"apt_rights() {{ echo env; }}; install_packages {PACKAGES}; echo went on")
+    result = checkout.shell(f"install_rights() {{ echo env; }}; install_packages {PACKAGES}; echo went on")
     assert result.returncode == 2
     assert "gone" in result.stderr and "went on" not in result.stdout
     assert "Unable to locate" in (checkout.root / "logs/apt.log").read_text()
@@ -155,6 +156,40 @@ def test_groups_already_synced_are_not_synced_again(checkout):
     assert checkout.calls().count("uv sync") == 1
 
 
+RESTORING_UV = """#!/bin/bash
+printf "uv %s\n" "$*" >>"$RECORD/calls"
+[[ $1 != sync ]] || mkdir -p .venv/lib/python3.11/site-packages/nvidia_cuda_nvcc-13.0.88.dist-info
+"""
+
+
+def test_packages_that_uv_took_away_are_installed_again(checkout):
+    checkout.program(checkout.bin / "uv", RESTORING_UV)
+    assert checkout.shell("sync_environment cuda dev").returncode == 0
+    assert checkout.calls().count("uv sync") == 1
+    # What a plain `uv sync` does to the packages of groups that are not the default.
+    checkout.package.rmdir()
+    result = checkout.shell("sync_environment cuda")
+    assert result.returncode == 0 and checkout.package.is_dir(), result.stderr
+    assert "The packages in .venv are not those" in result.stdout
+    # The groups that other scripts had asked for come back, too.
+    assert "--group dev" in checkout.calls().splitlines()[-1]
+    assert checkout.shell("sync_environment cuda dev").stdout == ""
+    assert checkout.calls().count("uv sync") == 2
+
+
+def test_a_stamp_of_an_earlier_release_is_not_believed(checkout):
+    stamp = checkout.root / ".venv/mpzero-synced"
+    stamp.write_text(stamp.read_text().splitlines()[0] + "\n")
+    checkout.program(checkout.bin / "uv", RESTORING_UV)
+    assert checkout.shell("sync_environment cuda").returncode == 0
+    assert checkout.calls().count("uv sync") == 1
+
+
+def test_a_plain_sync_keeps_what_the_build_needs():
+    settings = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())
+    assert set(settings["tool"]["uv"]["default-groups"]) >= {"data", "cuda"}
+
+
 def test_a_failed_sync_leaves_no_stamp(checkout):
     (checkout.root / ".venv/mpzero-synced").unlink()
     checkout.program(checkout.bin / "uv", "#!/bin/bash\n[[ $1 == --version ]]\n")
@@ -180,3 +215,75 @@ def test_a_build_made_for_tests_serves_training(checkout):
     stamp.write_text(stamp.read_text().replace(" on", " off"))
     assert checkout.shell("build_programs on mpzero").returncode == 0
     assert "-DBUILD_TESTING=ON" in checkout.calls()
+
+
+# A machine with dnf and without Debian's commands.
+AMAZON_LINUX = """
+command() { [[ $2 == apt-get || $2 == dpkg-query ]] && return 1; builtin command "$@"; }
+install_rights() { echo env; }
+"""
+
+
+def dnf(checkout, *has: str) -> None:
+    """A dnf whose repositories have these packages."""
+    checkout.program(
+        checkout.bin / "dnf",
+        f"""#!/bin/bash
+printf 'dnf %s\\n' "$*" >>"$RECORD/calls"
+[[ $2 != repoquery ]] || {{ [[ " {" ".join(has)} " != *" $3 "* ]] || echo "$3"; }}
+""",
+    )
+
+
+def test_dnf_installs_its_own_names(checkout):
+    dnf(checkout, "gcc14-c++", "ccache", "hdf5-devel", "openmpi-devel")
+    entries = '"g++|false" "ccache|false" "libhdf5-dev|false" "libopenmpi-dev|false" "zlib1g-dev|true"'
+    result = checkout.shell(f"{AMAZON_LINUX} install_packages {entries}")
+    assert result.returncode == 0, result.stderr
+    installed = [line for line in checkout.calls().splitlines() if " install " in line]
+    assert installed == ["dnf install --quiet --assumeyes gcc14-c++ ccache hdf5-devel openmpi-devel"]
+
+
+def test_what_dnf_does_not_have_is_named_with_the_repository_that_may(checkout):
+    dnf(checkout, "zlib-devel")
+    entries = '"libhdf5-dev|false" "slurm-wlm|false" "zlib1g-dev|false" "ccache|false"'
+    result = checkout.shell(f"{AMAZON_LINUX} install_packages {entries}; echo went on")
+    assert result.returncode == 2 and "went on" not in result.stdout
+    assert result.stderr.count("\n") == 1
+    assert "hdf5-devel slurm-wlm:" in result.stderr and "SPAL" in result.stderr and "zlib" not in result.stderr
+    assert " install " not in checkout.calls()
+    # A build without ccache is slower, no more.
+    result = checkout.shell(f'{AMAZON_LINUX} install_packages "ccache|false"')
+    assert (result.returncode, result.stderr) == (0, "") and "without it" in result.stdout
+
+
+def test_every_package_of_the_build_has_a_name_for_dnf(checkout):
+    result = checkout.shell(
+        'for entry in "${MPZERO_BUILD_PACKAGES[@]}" "${MPZERO_TEST_PACKAGES[@]}"; do'
+        ' echo "${MPZERO_DNF_NAMES[${entry%%|*}]}"; done'
+    )
+    assert result.returncode == 0, result.stderr
+    assert {"hdf5-devel", "boost-devel", "openmpi-devel", "catch2-devel"} <= set(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("system", "later", "chosen"),
+    [("12", "14.2.1", ""), ("11", "14", "gcc14-g++ gcc14-gcc gcc14-g++"), ("x", "", ""), ("13.2.0", "", "")],
+)
+def test_a_compiler_that_is_too_old_is_not_taken(checkout, system, later, chosen):
+    for name, version in (("g++", system), ("gcc14-g++", later)):
+        checkout.program(checkout.bin / name, f"#!/bin/bash\n[[ -n '{version}' ]] && echo {version}\n")
+    result = checkout.shell('choose_compiler; echo "${CXX:-} ${CC:-} ${CUDAHOSTCXX:-}"')
+    assert result.stdout.strip() == chosen, result.stderr
+    assert checkout.shell("find_compiler").returncode == (1 if system == "x" else 0)
+    assert checkout.shell("choose_compiler; echo $CXX ${CC:-}", CXX="clang++").stdout.strip() == "clang++"
+
+
+@pytest.mark.parametrize("folder", ["opt/amazon/openmpi/bin", "opt/amazon/openmpi5/bin", "lib64/openmpi/bin"])
+def test_an_open_mpi_outside_of_path_is_found(checkout, tmp_path, folder):
+    checkout.program(tmp_path / folder / "mpirun", "#!/bin/bash\n")
+    hidden = 'command() { [[ $2 == mpirun ]] && return 1; builtin command "$@"; }; '
+    variables = {"EFA_PARENT": str(tmp_path / "opt"), "LIB64": str(tmp_path / "lib64")}
+    assert checkout.shell(f'{hidden} find_mpi; echo "$PATH"', **variables).stdout.startswith(f"{tmp_path / folder}:")
+    checkout.program(checkout.bin / "mpirun", "#!/bin/bash\n")
+    assert str(tmp_path / folder) not in checkout.shell('find_mpi; echo "$PATH"', **variables).stdout

@@ -7,44 +7,7 @@ import time
 
 import pytest
 
-# What a job's shell has when its run begins. A test's functions replace these; each call is recorded.
-JOB = """
-SLURM_JOB_ID=7 SLURM_JOB_NODELIST="node[0-1]" SLURM_JOB_PARTITION=all
-CHECKPOINT_DIR=$PWD/checkpoints MAX_RESTARTS=3 GRACE_PERIOD=300 MPZERO_RETRY_SECONDS=0 state=RUNNING preempted=None
-mkdir -p "$CHECKPOINT_DIR"
-called() { printf '%s\\n' "$*" >>"$RECORD/calls"; }
-scontrol() {
-  called scontrol "$@"
-  case "$1 $2" in
-    "show job")
-      echo "JobId=7 JobState=$state Requeue=${requeue:-1} ReqNodeList=(null)"
-      echo "ExcNodeList=(null) PreemptTime=$preempted" ;;
-    "show node") printf 'NodeName=node%s X=1 NodeHostName=ip-10-0-0-%s X=1\\n' 0 0 1 1 ;;
-    "show config") echo "SLURM_VERSION = ${version:-22.05.8}"; echo "PreemptType = preempt/${type:-partition_prio}" ;;
-    "show partition") echo "PartitionName=all PreemptMode=${mode:-REQUEUE} State=UP" ;;
-    "show hostnames") if [[ $3 == *"["* ]]; then printf 'node0\\nnode1\\n'; else tr , '\\n' <<<"$3"; fi ;;
-  esac
-}
-squeue() { called squeue "$@"; if [[ $* == *%e* ]]; then echo "${ends_at:-N/A}"; else echo 2; fi; }
-sinfo() { called sinfo "$@"; printf 'node%s\\n' 0 1 2 3; }
-save() { echo "qwen3_tiny-$1steps" >"$CHECKPOINT_DIR/latest"; }
-source scripts/requeue.sh
-"""
 NO_ANSWER = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
-
-
-@pytest.fixture
-def job(checkout):
-    checkout.program(checkout.root / ".venv/bin/python", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
-    (checkout.root / "checkpoints").mkdir()
-
-    def run(command: str, **variables: str) -> subprocess.CompletedProcess:
-        return checkout.shell(JOB + command, **variables)
-
-    run.checkpoints = checkout.root / "checkpoints"
-    run.checkout = checkout
-    run.requeued = lambda: "scontrol requeue 7\n" in checkout.calls()
-    return run
 
 
 def restarts(job) -> dict[str, str]:
@@ -52,7 +15,10 @@ def restarts(job) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words)
 
 
-BEGIN = 'begin_run; echo "flags ${MPZERO_EXTRA_FLAGS[*]}, step $start_step"; '
+BEGIN = """begin_run
+step=$(sed 's/.* step=\\([0-9]*\\) .*/\\1/' "$CHECKPOINT_DIR/restarts.txt")
+echo "flags ${MPZERO_EXTRA_FLAGS[*]}, step $step"
+"""
 
 
 @pytest.mark.parametrize("flag", ["--resume_from_checkpoint none", "--resume_from_checkpoint=/fsx/other/tiny-90steps"])

@@ -1,0 +1,373 @@
+"""What others can write, or a user sets by mistake, is data to the scripts: nothing of it runs, and no job is lost."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+import requeue
+
+# Each would leave a file "canary" in the folder that the scripts run in, were it ever taken for more than text. (PATH,
+# since bash looks at the index of a variable that is set.)
+COMMANDS = ["PATH[$(id>canary)]", "$(id>canary)", "`id>canary`", ";id>canary;", "x'$(id>canary)'", '"$(id>canary)"']
+ODD = [
+    "08",
+    "-1",
+    "99999999999999999999",
+    "18446744073709551617",
+    "*",
+    "1 2",
+    "\x1b]0;title\x07",
+    "--help",
+    "%n%s",
+    "é",
+]
+HOSTILE = COMMANDS + ODD
+ESCAPES = "\x1b]0;title\x07\x1b[2J\x9b2J\u202e"
+
+KEPT = {
+    "job": "7", "failures": "0", "refusals": "0", "barren": "0", "failed_before": "false", "blamed_before": "",
+    "open": "true", "step": "0", "time": "0", "saved": "false",
+}  # fmt: skip
+
+
+def words(**values: str) -> str:
+    return " ".join(f"{key}={value}" for key, value in {**KEPT, **values}.items()) + "\n"
+
+
+def assert_harmless(checkout, *results: subprocess.CompletedProcess) -> None:
+    assert not list(checkout.root.parent.rglob("canary"))
+    for result in results:
+        text = result.stdout + result.stderr
+        assert not [character for character in text if not character.isprintable() and character != "\n"], repr(text)
+        # Neither bash nor Python has stumbled.
+        assert not re.search(r"(bash|\.sh|\.sbatch): line \d|Traceback", result.stderr), result.stderr
+
+
+def restarts(job) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in (job.checkpoints / "restarts.txt").read_text().split())
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("key", KEPT)
+def test_restarts_txt_has_values_of_one_form(key, value):
+    assert requeue.parse_state(words()).job == "7"
+    # Such a word is a name of a node; a time may begin with zeros, as 0.5 does.
+    if (key == "blamed_before" and value.isascii() and value.isalnum()) or (key, value) == ("time", "08"):
+        assert f"{key}={value} " in requeue.format_state(requeue.parse_state(words(**{key: value})))
+        return
+    with pytest.raises(requeue.Damaged, match=r"^[^\x00-\x1f]*$"):
+        requeue.parse_state(words(**{key: value}))
+
+
+DAMAGED = [
+    *(words(**{key: COMMANDS[0]}) for key in KEPT),
+    *(words(**{"failures": value}) for value in HOSTILE),
+    *(words() + word for word in ("failures[$(id>canary)]=1", "$(id>canary)=1", "f*=1", "failures=1", "PATH=/canary")),
+]
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_what_restarts_txt_holds_is_data(job, text):
+    (job.checkpoints / "restarts.txt").write_text(text)
+    (job.checkout.root / "failures=9").write_text("")  # what a word such as f* would become
+    begun = job("begin_run; end_run 1", SLURM_RESTART_COUNT="1")
+    assert_harmless(job.checkout, begun)
+    assert begun.returncode == 1 and job.requeued(), begun.stderr
+    assert begun.stderr.count("\n") == 1 and "restarts.txt is not as a job leaves it" in begun.stderr
+    assert (restarts(job)["failures"], set(restarts(job))) == ("1", set(KEPT))
+
+
+def endless(path):
+    path.symlink_to("/dev/zero")
+
+
+FORMS = {
+    "empty": lambda path: path.write_text(""),
+    "short": lambda path: path.write_text("job=7 failures=1\n"),
+    "binary": lambda path: path.write_bytes(bytes(range(256))),
+    "huge": lambda path: path.write_bytes(b"x" * (2 << 20)),
+    "pipe": os.mkfifo,
+    "endless": endless,
+    "folder": lambda path: path.mkdir(),
+    "broken link": lambda path: path.symlink_to("nowhere"),
+}
+
+
+@pytest.mark.parametrize("name", ["restarts.txt", "latest", "failure.json", "doctor.json", "doctor.json.node1.hung"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_of_any_form_loses_no_job(job, name, form):
+    FORMS[form](job.checkpoints / name)
+    end = "refuse_hosts 1" if name.startswith("doctor") else "end_run 1"
+    result = job(f"begin_run; {end}")
+    assert_harmless(job.checkout, result)
+    assert result.returncode == 1 and job.requeued(), result.stdout + result.stderr
+    # A file that says nothing may do so in silence, but one that is not looked at is named.
+    said = [line for line in result.stderr.splitlines() if f"/{name}" in line]
+    quiet = form == "broken link" or (name == "latest" and form in ("empty", "short"))
+    assert said or quiet, result.stderr
+    again = job(f"forget_doctor; forget_restarts; begin_run; {end}")
+    assert_harmless(job.checkout, again)
+    assert again.returncode == 1, again.stderr
+
+
+def test_what_is_kept_is_not_written_through_a_link(job, tmp_path):
+    mine = tmp_path / "mine"
+    mine.write_text("mine\n")
+    for name in ("restarts.txt", "restarts.txt.part"):
+        (job.checkpoints / name).symlink_to(mine)
+    result = job("begin_run; end_run 1")
+    assert_harmless(job.checkout, result)
+    assert job.requeued() and mine.read_text() == "mine\n"
+    assert restarts(job)["failures"] == "1"
+
+
+def test_a_folder_that_cannot_be_written_does_not_requeue_for_ever(job):
+    (job.checkpoints / "restarts.txt").mkdir()
+    first = job("begin_run; end_run 75", SLURM_RESTART_COUNT="2")
+    assert first.returncode == 75 and job.requeued(), first.stderr
+    assert first.stderr.count("cannot be written") == 2
+    last = job("begin_run; end_run 75", SLURM_RESTART_COUNT="3")
+    assert last.returncode == 1 and "started this job 4 times" in last.stderr, last.stderr
+    assert job.checkout.calls().count("scontrol requeue") == 1
+
+
+@pytest.mark.parametrize("value", [COMMANDS[0], "08", "99999999999999999999", "1 2", ESCAPES, "../../etc/passwd"])
+@pytest.mark.parametrize("name", ["{}", "tiny-{}steps", "{}-5steps"])
+def test_the_name_of_a_checkpoint_is_data(job, name, value):
+    (job.checkpoints / "latest").write_text(name.replace("{}", value))
+    results = [
+        job("begin_run; end_run 75"),
+        job("MPZERO_EXTRA_FLAGS=(--resume_from_checkpoint checkpoints); begin_run; end_run 1"),
+        job("METRICS_FILE=none; closing_words"),
+    ]
+    assert_harmless(job.checkout, *results)
+    assert [result.returncode for result in results] == [75, 1, 0], [result.stderr for result in results]
+    assert job.checkout.calls().count("scontrol requeue") == 2
+
+
+@pytest.mark.parametrize("value", [*COMMANDS, ESCAPES, "-x", "a\tb", "", 7, None, ["node0"], {"a": "node0"}])
+def test_what_a_report_says_is_data(job, value):
+    report = {"job": "7", "restart": 0, "hosts": [value, "node1"], "reason": value}
+    (job.checkpoints / "failure.json").write_text(json.dumps(report))
+    result = job("begin_run; end_run 1")
+    assert_harmless(job.checkout, result)
+    assert "Left out from now on: node1." in result.stdout, result.stdout + result.stderr
+    found = {"status": "failure", "message": value, "blame": value}
+    hosts = [{"host": value, "findings": [found]}, value, {"host": "node0", "findings": [found, value]}]
+    (job.checkpoints / "doctor.json").write_text(json.dumps({"hosts": hosts}))
+    result = job("begin_run; refuse_hosts 1")
+    assert_harmless(job.checkout, result)
+    assert "node0 is refused" in result.stderr and "Left out from now on: node0." in result.stdout, result.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 200_000, '{"a":' * 100_000, "9" * 10_000, "[]", "7", '{"hosts": 7}', "{", "NaN"]
+)
+def test_a_report_that_is_none_blames_nobody(job, text):
+    (job.checkpoints / "failure.json").write_text(text)
+    (job.checkpoints / "doctor.json").write_text(text)
+    failed = job("begin_run; end_run 1")
+    refused = job("forget_restarts; begin_run; refuse_hosts 1")
+    assert_harmless(job.checkout, failed, refused)
+    assert "failed with status 1\n" in failed.stdout and "no report came from any" in refused.stdout
+    assert job.checkout.calls().count("scontrol requeue") == 2 and "ExcNodeList=" not in job.checkout.calls()
+
+
+ANSWERS = [
+    "", "requeue 1", "requeue 1 Because.\nexclude node1", "requeue 1 Because.\nfinish 0", "finish PATH[$(id>canary)]",
+    "requeue $(id>canary) Because.", "exclude PATH[$(id>canary)]\nfinish 1", "exclude -x\nfinish 1",
+    "eval id>canary\nfinish 1",
+    "say \x1b[2J\nfinish 1", "go_on\n", "go_on $(id>canary)", " finish 0", "finish 0 ", "FINISH 0", "say x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_that_is_not_to_the_letter_is_not_acted_on(job, answer):
+    (job.checkout.root / "answer").write_text(answer)
+    (job.checkout.root / "scripts/requeue.py").write_text("print(open('answer').read())\n")
+    result = job("begin_run; end_run 9")
+    assert_harmless(job.checkout, result)
+    assert result.returncode == 9 and job.requeued(), result.stdout + result.stderr
+    assert result.stderr.count("\n") == 1 and "every start counts" in result.stderr
+    last = job("begin_run; end_run 9", SLURM_RESTART_COUNT="3")
+    assert last.returncode == 9 and "it is not requeued" in last.stderr
+    assert job.checkout.calls().count("scontrol requeue") == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "starts", "ends", "requeued"),
+    [(2, "0", 2, False), (125, "0", 2, False), (75, "3", 1, False), (75, "2", 75, True), (1, "x", 1, True)],
+)
+def test_without_an_answer_the_safe_way_is_taken(job, status, starts, ends, requeued):
+    (job.checkout.root / "scripts/requeue.py").unlink()
+    result = job(f"begin_run; end_run {status}", SLURM_RESTART_COUNT=starts)
+    assert (result.returncode, job.requeued()) == (ends, requeued), result.stderr
+
+
+def test_without_an_answer_no_job_goes_back_to_where_it_began(job):
+    (job.checkout.root / "scripts/requeue.py").unlink()
+    flags = "MPZERO_EXTRA_FLAGS=(--resume_from_checkpoint none); "
+    assert "began" in job(flags + "begin_run; echo began").stdout
+    again = job(flags + "begin_run; echo began", SLURM_RESTART_COUNT="1")
+    assert (again.returncode, "began" in again.stdout) == (1, False)
+    assert "--resume_from_checkpoint" in again.stderr
+
+
+@pytest.mark.parametrize("value", COMMANDS[:2] + ODD[:3])
+@pytest.mark.parametrize("command", ["squeue", "sinfo", "scontrol"])
+def test_what_slurm_prints_is_data(job, command, value):
+    (job.checkpoints / "failure.json").write_text(json.dumps({"job": "7", "restart": 0, "hosts": ["node1"]}))
+    result = job(
+        f'{command}() {{ called {command} "$@"; printf \'%s\\n\' "$VALUE"; }}; begin_run; end_run 138', VALUE=value
+    )
+    assert_harmless(job.checkout, result)
+    assert result.returncode == 138
+
+
+JOB_RECORD = """NumTasks={0} NtasksPerN:B:S:C={0}:0 TresPerNode=gpu:{0} TresPerJob=gpu:{0} TresPerTask=gpu:2
+     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:{0}
+     Nodes=n2 CPU_IDs=0 Mem=0 GRES=gpu:h100:2
+"""
+CONFIGURATION = "echo PreemptType=preempt/qos KillWait=$VALUE PreemptMode=REQUEUE GraceTime=$VALUE"
+READERS = [
+    'slurm_gpus "$JOB_RECORD" 2',
+    'least_of "$VALUE"',
+    'gpus_in "gpu:$VALUE"',
+    "cores_here",
+    "count_gpus",
+    "signal_lead /dev/null",
+    f"scontrol() {{ {CONFIGURATION}; }}; stop_grace none",
+    'squeue() { echo "$VALUE"; }; seconds_left || true',
+    "MPZERO_RETRY_SECONDS=$VALUE; retry_seconds",
+]
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_records_of_slurm_are_data(checkout, command):
+    checkout.program(checkout.bin / "sinfo", "#!/bin/bash\necho gpu:8\n")
+    for value in COMMANDS[:2] + ODD[:4]:
+        variables = dict.fromkeys(("VALUE", "SLURM_CPUS_ON_NODE", "CUDA_VISIBLE_DEVICES"), value)
+        record = {"JOB_RECORD": JOB_RECORD.format(value), "SBATCH_SIGNAL": f"B:USR1@{value}"}
+        fixed = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "MPZERO_RETRY_SECONDS": "0"}
+        assert_harmless(checkout, checkout.shell(command, **variables, **record, **fixed))
+
+
+FAKE_SLURM = {
+    "scontrol": """#!/bin/bash
+case "$1 $2" in
+  "show job") printf '   JobState=RUNNING NumTasks=1\\n   Command=%s\\n' "$CHECKOUT/sbatch/train.sbatch" ;;
+  "requeue 7") echo requeue >>"$RECORD/calls" ;;
+esac
+""",
+    "srun": """#!/bin/bash
+[[ $1 != --mpi=list ]] || { echo pmix; exit; }
+while [[ $1 == -* ]]; do shift; done
+exec "$@"
+""",
+    "squeue": "#!/bin/bash\necho N/A\n",
+    "sinfo": "#!/bin/bash\n",
+}
+JOB_VARIABLES = {
+    "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "node0", "SLURM_JOB_PARTITION": "all",
+    "SLURM_JOB_CPUS_PER_NODE": "2", "MPZERO_RETRY_SECONDS": "0", "CHECK_NODES": "false",
+}  # fmt: skip
+NUMBERS = [
+    "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_RESTART_COUNT", "MAX_RESTARTS", "STUCK_AFTER", "GRACE_PERIOD",
+    "NPROC", "MAX_STEPS", "SEQ_LENGTH", "CHECKPOINT_FREQ", "MAX_DOCUMENTS",
+]  # fmt: skip
+OTHERS = [
+    "SLURM_JOB_CPUS_PER_NODE", "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION", "SLURM_CPUS_ON_NODE", "SBATCH_SIGNAL",
+    "MPZERO_RETRY_SECONDS", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "DATASET_CONFIG_NAME", "CHECKPOINT_DIR",
+    "NETWORK", "TOKENIZER", "MODEL_TYPE", "CHECK_NODES", "LOCAL_DATASET", "CUDA_VERSION", "SECONDS", "METRICS_FILE",
+]  # fmt: skip
+
+
+def run_job(checkout, *flags: str, **variables: str) -> subprocess.CompletedProcess:
+    for name, text in FAKE_SLURM.items():
+        checkout.program(checkout.bin / name, text)
+    return subprocess.run(
+        ["bash", str(checkout.root / "sbatch/train.sbatch"), *flags],
+        cwd=checkout.root,
+        env=checkout.environment({**JOB_VARIABLES, "CHECKOUT": str(checkout.root), **variables}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_the_job_that_these_tests_disturb_trains(job):
+    result = run_job(job.checkout, "--train_data", "mine.h5")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert job.checkout.flags()["train_data"] == "mine.h5"
+
+
+@pytest.mark.parametrize("value", [COMMANDS[0], *ODD[:3]])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_of_the_environment_is_one_or_is_refused(job, name, value):
+    result = run_job(job.checkout, "--train_data", "mine.h5", **{name: value})
+    assert_harmless(job.checkout, result)
+    if value == "08" and not name.startswith("SLURM"):
+        assert result.returncode == 0, result.stderr
+    else:
+        assert result.returncode == 2 and result.stderr.count("\n") == 1, result.stderr
+        assert f"{name}=" in result.stderr
+        assert not (job.checkout.record / "mpzero.flags").exists()
+
+
+@pytest.mark.parametrize("value", COMMANDS[:2] + ODD[:1])
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_variables_are_data(job, name, value):
+    result = run_job(job.checkout, "--train_data", "mine.h5", **{name: value})
+    assert not list(job.checkout.root.parent.rglob("canary"))
+    assert result.returncode in (0, 2), result.stderr
+    assert result.returncode == 0 or result.stderr.count("\n") == 1, result.stderr
+
+
+@pytest.mark.parametrize("value", COMMANDS[:2])
+@pytest.mark.parametrize("flag", ["grace_period", "resume_from_checkpoint", "stuck_after", "network", "device"])
+def test_flags_are_data(job, flag, value):
+    result = run_job(job.checkout, "--train_data", "mine.h5", f"--{flag}", value, FAKE_EXIT="138")
+    assert_harmless(job.checkout, result)
+    assert result.returncode == 138 and "requeue" in job.checkout.calls(), result.stderr
+
+
+@pytest.mark.parametrize("text", [ESCAPES + "\n", "PATH[$(id>canary)]", "x" * 100_000, "\0\0"])
+def test_who_holds_a_lock_is_data(checkout, text):
+    lock = checkout.root / "logs/setup.lock"
+    lock.write_text(text)
+    held = 'exec {held}>>logs/setup.lock; flock "$held"; run_long() { :; }; lock logs/setup.lock build'
+    result = checkout.shell(held)
+    assert_harmless(checkout, result)
+    assert result.returncode == 0, result.stderr
+    assert "Waiting for" in result.stdout and len(result.stdout) < 400 and result.stderr == ""
+
+
+@pytest.mark.parametrize("form", ["pipe", "link"])
+def test_a_lock_that_is_no_file_is_refused(checkout, form):
+    mine = checkout.home / "mine"
+    mine.write_text("mine")
+    lock = checkout.root / "logs/setup.lock"
+    if form == "pipe":
+        os.mkfifo(lock)
+    else:
+        lock.symlink_to(mine)
+    result = checkout.shell("lock logs/setup.lock build; echo went on")
+    assert (result.returncode, result.stdout, mine.read_text()) == (2, "", "mine")
+    assert result.stderr.count("\n") == 1 and "logs/setup.lock" in result.stderr
+
+
+@pytest.mark.parametrize("value", [*COMMANDS, ESCAPES])
+def test_stamps_are_data(checkout, value):
+    for stamp in (".venv/mpzero-synced", "build/mpzero-configured"):
+        (checkout.root / stamp).write_text(value)
+    checkout.program(checkout.bin / "uv", "#!/bin/bash\n")
+    result = checkout.shell("sync_environment cuda; build_programs off mpzero")
+    assert_harmless(checkout, result)
+    assert result.returncode == 0 and "cmake" in checkout.calls()
