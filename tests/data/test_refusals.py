@@ -46,7 +46,7 @@ def test_a_data_set_that_is_refused_names_licence_and_token(monkeypatch, kind, s
             raise datasets.exceptions.DatasetNotFoundError("Dataset 'some/corpus' is a gated dataset.") from error
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(PrepareError) as caught, sources._hub_errors("some/corpus"):
+    with pytest.raises(PrepareError) as caught, sources.hub_errors("some/corpus"):
         datasets.load_dataset("some/corpus")
     sentence = str(caught.value)
     assert f"refuses the data set 'some/corpus' ({status})" in sentence and "HF_TOKEN" in sentence
