@@ -16,6 +16,7 @@ MPZERO_BUILD_PACKAGES=(
   "libfmt-dev|has_package libfmt-dev || has_header fmt/format.h"
   "libxxhash-dev|has_package libxxhash-dev || has_header xxhash.h"
   "libhwloc-dev|has_package libhwloc-dev || has_header hwloc.h"
+  "libsodium-dev|has_package libsodium-dev || has_header sodium.h"
   "zlib1g-dev|has_package zlib1g-dev || has_header zlib.h"
   "python3-venv|find_uv || can_make_environments || python3 -m pip --version"
 )

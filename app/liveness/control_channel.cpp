@@ -1,18 +1,17 @@
 #include "app/liveness/control_channel.hpp"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
-
-#include "base/error.hpp"
 
 namespace mpzero {
 namespace {
@@ -22,18 +21,15 @@ constexpr size_t kUnsentLimit = size_t{1} << 20;
 // Longer than any line of ours: whoever sends it is not one of our ranks.
 constexpr size_t kLineLimit = size_t{1} << 22;
 
-Descriptor make_socket(int family = AF_INET) {
-  return Descriptor(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}  // namespace
+
+int SocketAddress::port() const {
+  return ntohs(family() == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&bytes)->sin6_port
+                                    : reinterpret_cast<const sockaddr_in*>(&bytes)->sin_port);
 }
 
-// An address in numbers, for connect(); its length is 0 where it is none.
-struct Address {
-  sockaddr_storage bytes{};
-  socklen_t length = 0;
-};
-
-Address parse_address(const std::string& text, int port) {
-  Address address;
+std::optional<SocketAddress> socket_address(const std::string& text, int port) {
+  SocketAddress address;
   auto* v4 = reinterpret_cast<sockaddr_in*>(&address.bytes);
   auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.bytes);
   if (inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
@@ -44,11 +40,24 @@ Address parse_address(const std::string& text, int port) {
     v6->sin6_family = AF_INET6;
     v6->sin6_port = htons(static_cast<uint16_t>(port));
     address.length = sizeof *v6;
+  } else {
+    return std::nullopt;
   }
   return address;
 }
 
-}  // namespace
+std::string show(const SocketAddress& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const bool is_v6 = address.family() == AF_INET6;
+  const void* number = is_v6
+                           ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(&address.bytes)->sin6_addr)
+                           : &reinterpret_cast<const sockaddr_in*>(&address.bytes)->sin_addr;
+  if (inet_ntop(address.family(), number, text.data(), text.size()) == nullptr) return "an unknown address";
+  return is_v6 ? fmt::format("[{}]:{}", text.data(), address.port())
+               : fmt::format("{}:{}", text.data(), address.port());
+}
+
+Descriptor make_socket(int family) { return Descriptor(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
 Descriptor::Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
 
@@ -67,11 +76,13 @@ LineConnection::LineConnection(Descriptor socket) : socket_(std::move(socket)) {
 }
 
 void LineConnection::send(const std::string& line) {
-  if (unsent_.size() + line.size() > kUnsentLimit) return;
+  if (!has_room(line.size())) return;
   unsent_ += line;
   unsent_ += '\n';
   flush();
 }
+
+bool LineConnection::has_room(size_t bytes) const { return unsent_.size() + bytes <= kUnsentLimit; }
 
 void LineConnection::flush() {
   while (!unsent_.empty()) {
@@ -93,53 +104,55 @@ void LineConnection::close() {
   closed_ = true;
 }
 
-std::optional<std::vector<std::string>> LineConnection::receive() {
+void LineConnection::read(size_t limit) {
   std::array<char, 16384> bytes{};
-  while (!closed_) {
-    const ssize_t count = recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  while (!closed_ && received_.size() < limit) {
+    const size_t most = std::min(bytes.size(), limit - received_.size());
+    const ssize_t count = recv(socket_.get(), bytes.data(), most, MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
-    if (count <= 0 || received_.size() > kLineLimit) {
+    if (count <= 0) {
       closed_ = true;
       break;
     }
     received_.append(bytes.data(), static_cast<size_t>(count));
   }
+}
+
+std::optional<std::vector<std::string>> LineConnection::receive_one(size_t limit) {
+  if (received_.find('\n') == std::string::npos) read(limit);
+  const size_t end = received_.find('\n');
+  if (end < limit) {
+    std::vector<std::string> line = {received_.substr(0, end)};
+    received_.erase(0, end + 1);
+    return line;
+  }
+  too_long_ = received_.size() >= limit;
+  closed_ = closed_ || too_long_;
+  if (closed_) return std::nullopt;
+  return std::vector<std::string>{};
+}
+
+std::optional<std::vector<std::string>> LineConnection::receive() {
+  read(kLineLimit);
   std::vector<std::string> lines;
   size_t begin = 0;
   for (size_t end = 0; (end = received_.find('\n', begin)) != std::string::npos; begin = end + 1) {
     lines.push_back(received_.substr(begin, end - begin));
   }
   received_.erase(0, begin);
+  too_long_ = received_.size() >= kLineLimit;
+  closed_ = closed_ || too_long_;
   if (lines.empty() && closed_) return std::nullopt;
   return lines;
 }
 
-Listener::Listener() : socket_(make_socket()) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  socklen_t length = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (!socket_ || bind(socket_.get(), generic, length) != 0 || listen(socket_.get(), SOMAXCONN) != 0 ||
-      getsockname(socket_.get(), generic, &length) != 0) {
-    throw_failure("no TCP port could be opened for the ranks' heartbeats: {}", std::strerror(errno));
-  }
-  port_ = ntohs(address.sin_port);
-}
-
-std::optional<LineConnection> Listener::accept() {
-  Descriptor socket(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket) return std::nullopt;
-  return LineConnection(std::move(socket));
-}
-
 std::optional<LineConnection> connect_to(const std::string& address, int port, std::chrono::milliseconds limit) {
-  const Address to = parse_address(address, port);
-  if (to.length == 0) return std::nullopt;
-  Descriptor socket = make_socket(to.bytes.ss_family);
+  const std::optional<SocketAddress> to = socket_address(address, port);
+  if (!to) return std::nullopt;
+  Descriptor socket = make_socket(to->family());
   if (!socket) return std::nullopt;
-  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&to.bytes), to.length) != 0) {
+  if (connect(socket.get(), to->get(), to->length) != 0) {
     if (errno != EINPROGRESS) return std::nullopt;
     pollfd wanted{.fd = socket.get(), .events = POLLOUT, .revents = 0};
     if (poll(&wanted, 1, static_cast<int>(limit.count())) != 1) return std::nullopt;

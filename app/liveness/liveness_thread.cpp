@@ -1,11 +1,13 @@
 #include "app/liveness/liveness_thread.hpp"
 
 #include <c10/cuda/CUDAFunctions.h>
+#include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <utility>
@@ -49,10 +51,9 @@ Liveness::Thread::Thread(RankMeeting meeting, const StopRequest& stop, Options o
       activity_(options_.stuck_after),
       role_(roster_.own == 0 ? Role::kMonitors : Role::kReports),
       link_(roster_, std::move(meeting.monitor), silent_after_, Clock::now()),
+      peers_(std::move(meeting.peers)),
       monitor_(roster_.ranks, silent_after_, Clock::now()),
-      last_beat_(Clock::now() - kBeat) {
-  if (warning_.empty()) peers_.emplace(std::move(*meeting.listener), roster_);
-}
+      last_beat_(Clock::now() - kBeat) {}
 
 Liveness::Thread::Thread(parallel::MpiRuntime& mpi, const StopRequest& stop, Options options)
     : Thread(meet(mpi), stop, std::move(options)) {
@@ -114,10 +115,10 @@ void Liveness::Thread::wait_for_news() {
   const auto want = [&](int descriptor) { wanted.push_back({.fd = descriptor, .events = POLLIN, .revents = 0}); };
   want(stop_.descriptor());
   want(link_.descriptor());
-  if (peers_) {
-    for (const int descriptor : peers_->descriptors()) want(descriptor);
-  }
-  const auto left = std::chrono::ceil<milliseconds>(last_beat_ + kBeat - Clock::now());
+  if (peers_) want(peers_->descriptor());
+  Time wake = last_beat_ + kBeat;
+  if (peers_ && peers_->rests_until()) wake = std::min(wake, *peers_->rests_until());
+  const auto left = std::chrono::ceil<milliseconds>(wake - Clock::now());
   poll(wanted.data(), wanted.size(), static_cast<int>(std::clamp(left, milliseconds(0), kLongest).count()));
   if (wanted.front().revents != 0) stop_.drain();
 }
@@ -130,6 +131,7 @@ void Liveness::Thread::excuse_silence(Time now) {
 
 void Liveness::Thread::hear_monitor(Time now) {
   const MonitorLink::News news = link_.hear(now);
+  warn(news.warning);
   if (news.asked) beat(now);
   if (news.end) {
     kill_ranks(roster_, news.end->kill);
@@ -144,7 +146,13 @@ void Liveness::Thread::hear_monitor(Time now) {
 }
 
 void Liveness::Thread::hear_peers(Time now) {
-  for (const RankPeers::News& one : peers_->hear()) take(one, now);
+  for (const RankPeers::News& one : peers_->hear(now)) take(one, now);
+  warn(peers_->take_warning(now));
+}
+
+void Liveness::Thread::warn(const std::string& words) const {
+  if (words.empty()) return;
+  fmt::print(stderr, "mpzero: warning: rank {} on {} {}.\n", roster_.own, roster_.identity(roster_.own).host, words);
 }
 
 void Liveness::Thread::take(const RankPeers::News& news, Time now) {

@@ -47,6 +47,8 @@ class Liveness::Thread {
   void hear_monitor(Time now);
   void hear_peers(Time now);
   void take(const RankPeers::News& news, Time now);
+  // Of words behind "rank R on HOST"; of none, nothing.
+  void warn(const std::string& words) const;
   void beat_if_due(Time now);
   void beat(Time now);
   void look_for_failures(Time now);

@@ -1,9 +1,13 @@
 #include "app/liveness/monitor_link.hpp"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <thread>
 #include <utility>
 #include <variant>
+
+#include "app/liveness/strangers.hpp"
 
 namespace mpzero {
 namespace {
@@ -13,10 +17,11 @@ using std::chrono::milliseconds;
 constexpr milliseconds kConnectLimit(1000);
 // For a new monitor to end the run; after it the next one is tried.
 constexpr milliseconds kTakeOverPatience(10'000);
+constexpr milliseconds kRetryAfter(100);
 
 }  // namespace
 
-MonitorLink::MonitorLink(const RankRoster& roster, std::optional<LineConnection> connection, double silent_after,
+MonitorLink::MonitorLink(const RankRoster& roster, std::optional<RankConnection> connection, double silent_after,
                          LivenessTime now)
     : roster_(roster), silent_after_(silent_after), connection_(std::move(connection)), last_word_(now) {}
 
@@ -33,40 +38,82 @@ void MonitorLink::report(const RankReport& report) {
 
 MonitorLink::News MonitorLink::hear(LivenessTime now) {
   News news;
-  if (!connection_) return news;
-  connection_->flush();
-  const auto lines = connection_->receive();
-  if (!lines) {
-    connection_.reset();
-    news.gone = Gone::kLost;
-    return news;
+  if (retry_ && now >= *retry_) connect_again(news, now);
+  if (connection_) {
+    connection_->flush();
+    connection_->look_at_clock(now);
+    const auto lines = connection_->receive();
+    if (!lines) {
+      lose_connection(news, now);
+    } else if (!hear(*lines, news, now)) {
+      return news;
+    }
   }
-  if (!lines->empty()) last_word_ = now;
-  for (const std::string& line : *lines) {
+  if ((connection_ || retry_) && is_too_late(now)) count_as_gone(news, Gone::kSilent);
+  return news;
+}
+
+bool MonitorLink::hear(const std::vector<std::string>& lines, News& news, LivenessTime now) {
+  if (!lines.empty()) last_word_ = now;
+  for (const std::string& line : lines) {
     const std::optional<message::Any> words = message::parse(line);
     if (!words) continue;
     if (std::holds_alternative<message::Bye>(*words)) {
       // Which the monitor waits for.
       connection_.reset();
-      return news;
+      return false;
     }
     if (std::holds_alternative<message::Ask>(*words)) news.asked = true;
     if (const auto* end = std::get_if<message::End>(&*words)) {
       news.end = *end;
-      return news;
+      return false;
     }
   }
+  return true;
+}
+
+void MonitorLink::lose_connection(News& news, LivenessTime now) {
+  const Handshake::Refusal why = connection_->refusal();
+  const bool was_identified = connection_->was_identified();
+  connection_.reset();
+  if (was_identified) {
+    count_as_gone(news, Gone::kLost);
+  } else {
+    retry_ = now + kRetryAfter;
+    unreached_ = why == Handshake::Refusal::kClosed ? Gone::kLost : Gone::kSilent;
+  }
+  if (warned_ || why == Handshake::Refusal::kClosed || why == Handshake::Refusal::kTooLate) return;
+  warned_ = true;
+  const RankIdentity& monitor = roster_.identity(monitor_);
+  news.warning = fmt::format("has closed its connection to rank {} on {} (port {}), because {}", monitor_, monitor.host,
+                             monitor.port, describe(why));
+}
+
+void MonitorLink::connect_again(News& news, LivenessTime now) {
+  retry_.reset();
+  connection_ = connect_to_rank(roster_, monitor_, kConnectLimit, now, ++attempt_);
+  if (!connection_) return count_as_gone(news, unreached_);
+  said_error_ = false;
+  news.asked = true;
+}
+
+void MonitorLink::count_as_gone(News& news, Gone how) {
+  connection_.reset();
+  retry_.reset();
+  news.gone = how;
+}
+
+bool MonitorLink::is_too_late(LivenessTime now) const {
   const bool is_silent = silent_after_ > 0 && in_seconds(now - last_word_) > silent_after_;
   const bool does_not_end_the_run = turned_ && now - *turned_ > kTakeOverPatience;
-  if (is_silent || does_not_end_the_run) {
-    connection_.reset();
-    news.gone = Gone::kSilent;
-  }
-  return news;
+  return is_silent || does_not_end_the_run;
 }
 
 bool MonitorLink::turn_to_next(RankMonitor& records, Gone how, LivenessTime now) {
   connection_.reset();
+  retry_.reset();
+  attempt_ = 0;
+  warned_ = false;
   while (true) {
     if (how == Gone::kLost) {
       records.lost(monitor_);
@@ -75,7 +122,7 @@ bool MonitorLink::turn_to_next(RankMonitor& records, Gone how, LivenessTime now)
     }
     monitor_ = records.first_present();
     if (monitor_ == roster_.own) return false;
-    connection_ = connect_to_rank(roster_, monitor_, kConnectLimit);
+    connection_ = connect_to_rank(roster_, monitor_, kConnectLimit, now);
     if (connection_) break;
     how = Gone::kSilent;
   }
@@ -90,7 +137,8 @@ void MonitorLink::leave(bool with_error) {
   say(message::Bye{.with_error = with_error});
   const LivenessTime start = LivenessClock::now();
   const auto in_time = [&] { return LivenessClock::now() - start < kFarewell; };
-  while (connection_->has_unsent() && in_time()) {
+  // What a connection that is not yet identified keeps is sent once it is, for which it must hear.
+  while (connection_->has_unsent() && (connection_->is_identified() || connection_->receive()) && in_time()) {
     connection_->flush();
     std::this_thread::sleep_for(milliseconds(5));
   }

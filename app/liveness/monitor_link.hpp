@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "app/liveness/clock.hpp"
-#include "app/liveness/control_channel.hpp"
+#include "app/liveness/rank_connection.hpp"
 #include "app/liveness/rank_message.hpp"
 #include "app/liveness/rank_monitor.hpp"
 #include "app/liveness/rank_roster.hpp"
@@ -13,7 +15,9 @@
 namespace mpzero {
 
 // This rank's connection to the monitor, the rank that all others report to: rank 0 or, once that is gone, the next one
-// that is not. Without a connection there is nothing to hear, and what is said is lost.
+// that is not. Without a connection there is nothing to hear, and what is said is lost. A connection that ends before
+// the monitor is identified says nothing of it (so many connect to it that it had no room, another answers under one of
+// its addresses): another is made, until a new monitor has had its time.
 class MonitorLink {
  public:
   enum class Gone : uint8_t {
@@ -21,14 +25,16 @@ class MonitorLink {
     kSilent  // no word from it for too long
   };
   struct News {
-    bool asked = false;               // for a report, at once
+    bool asked = false;               // for a report, at once; also by a new connection
     std::optional<message::End> end;  // the run ends
     std::optional<Gone> gone;         // the monitor is
+    // What answers in its place, in one sentence behind "rank R on HOST"; empty: nothing to tell.
+    std::string warning;
   };
 
   // `connection`: to rank 0, none on that rank. `silent_after`: seconds without a word after which the monitor counts
   // as stopped; 0: never. `roster` outlives it.
-  MonitorLink(const RankRoster& roster, std::optional<LineConnection> connection, double silent_after,
+  MonitorLink(const RankRoster& roster, std::optional<RankConnection> connection, double silent_after,
               LivenessTime now);
 
   // For poll(), which passes over the -1 of no connection.
@@ -50,9 +56,21 @@ class MonitorLink {
   void leave(bool with_error);
 
  private:
+  // Whether there is more to hear.
+  bool hear(const std::vector<std::string>& lines, News& news, LivenessTime now);
+  void lose_connection(News& news, LivenessTime now);
+  void connect_again(News& news, LivenessTime now);
+  void count_as_gone(News& news, Gone how);
+  bool is_too_late(LivenessTime now) const;
+
   const RankRoster& roster_;
   const double silent_after_;
-  std::optional<LineConnection> connection_;
+  std::optional<RankConnection> connection_;
+  // When to connect again to a monitor that was not identified, and what it is where that fails.
+  std::optional<LivenessTime> retry_;
+  Gone unreached_ = Gone::kSilent;
+  size_t attempt_ = 0;   // to reach this monitor
+  bool warned_ = false;  // of another in its place
   int monitor_ = 0;
   bool said_error_ = false;
   LivenessTime last_word_;

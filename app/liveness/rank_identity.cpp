@@ -93,6 +93,16 @@ RankIdentity this_process(int rank, int port) {
           .addresses = own_addresses()};
 }
 
+std::vector<std::string> told_addresses(const RankIdentity& identity, bool from_same_machine) {
+  std::vector<std::string> addresses;
+  if (from_same_machine) addresses.emplace_back(kLoopback);
+  for (const std::string& address : identity.addresses) {
+    // Two interfaces may have the same.
+    if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) addresses.push_back(address);
+  }
+  return addresses;
+}
+
 void kill_process(const RankIdentity& identity) {
   if (identity.machine != host_name() || identity.pid <= 1 || identity.pid == getpid()) return;
   if (start_of(identity.pid) == identity.started) kill(static_cast<pid_t>(identity.pid), SIGKILL);

@@ -21,8 +21,14 @@ struct RankIdentity {
 void to_json(nlohmann::json& json, const RankIdentity& identity);
 void from_json(const nlohmann::json& json, RankIdentity& identity);
 
+// Where ranks of one machine reach each other.
+inline constexpr const char* kLoopback = "127.0.0.1";
+
 // This process; addresses are those of its network interfaces.
 RankIdentity this_process(int rank, int port);
+// Every address under which other ranks may turn to it, the likeliest first: `from_same_machine`, over the loopback
+// interface, too.
+std::vector<std::string> told_addresses(const RankIdentity& identity, bool from_same_machine);
 // Ends the process if it still runs on this machine.
 void kill_process(const RankIdentity& identity);
 

@@ -14,10 +14,9 @@ using nlohmann::json;
 constexpr const char* kName = "t";
 
 // By the order of the alternatives of Any.
-constexpr std::array<std::string_view, std::variant_size_v<Any>> kNames = {"hello", "status", "failed", "stop",
-                                                                           "pulse", "ask",    "end",    "bye"};
+constexpr std::array<std::string_view, std::variant_size_v<Any>> kNames = {"status", "failed", "stop", "pulse",
+                                                                           "ask",    "end",    "bye"};
 
-json fields(const Hello& hello) { return {{"token", hello.token}, {"rank", hello.rank}}; }
 json fields(const Status& status) { return status.status; }
 json fields(const Failed& failed) { return {{"error", failed.error}, {"culprits", failed.culprits}}; }
 json fields(const Stop& stop) { return {{"code", stop.exit_code}}; }
@@ -26,10 +25,6 @@ json fields(const Ask&) { return json::object(); }
 json fields(const End& end) { return {{"code", end.exit_code}, {"kill", end.kill}}; }
 json fields(const Bye& bye) { return {{"error", bye.with_error}}; }
 
-void read(const json& words, Hello& hello) {
-  words.at("token").get_to(hello.token);
-  words.at("rank").get_to(hello.rank);
-}
 void read(const json& words, Status& status) { words.get_to(status.status); }
 void read(const json& words, Failed& failed) {
   words.at("error").get_to(failed.error);

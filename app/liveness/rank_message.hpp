@@ -7,14 +7,10 @@
 
 #include "app/liveness/rank_status.hpp"
 
-// What ranks say to each other over TCP. One of them, the monitor, hears from all others.
+// What ranks say to each other over TCP once they know who is who. One of them, the monitor, hears from all others.
 namespace mpzero::message {
 
 // To the monitor.
-struct Hello {  // the first word on a connection
-  std::string token;
-  int rank = 0;
-};
 struct Status {
   RankStatus status;
 };
@@ -39,7 +35,7 @@ struct Bye {
   bool with_error = false;  // its own, by which it ends the run
 };
 
-using Any = std::variant<Hello, Status, Failed, Stop, Pulse, Ask, End, Bye>;
+using Any = std::variant<Status, Failed, Stop, Pulse, Ask, End, Bye>;
 
 // One line without its end.
 std::string to_line(const Any& message);

@@ -1,20 +1,18 @@
 #include "app/liveness/rank_roster.hpp"
 
-#include "app/liveness/rank_message.hpp"
+#include <utility>
 
 namespace mpzero {
 
-std::optional<LineConnection> connect_to_rank(const RankRoster& roster, int rank, std::chrono::milliseconds limit) {
+std::optional<RankConnection> connect_to_rank(const RankRoster& roster, int rank, std::chrono::milliseconds limit,
+                                              LivenessTime now, size_t attempt) {
   const RankIdentity& to = roster.identity(rank);
-  const std::string loopback = "127.0.0.1";
-  std::vector<std::string> addresses;
-  if (to.machine == roster.identity(roster.own).machine) addresses.push_back(loopback);
-  addresses.insert(addresses.end(), to.addresses.begin(), to.addresses.end());
-  for (const std::string& address : addresses) {
-    std::optional<LineConnection> connection = connect_to(address, to.port, limit);
-    if (!connection) continue;
-    connection->send(message::to_line(message::Hello{.token = roster.token, .rank = roster.own}));
-    return connection;
+  const bool same_machine = to.machine == roster.identity(roster.own).machine;
+  const std::vector<std::string> addresses = told_addresses(to, same_machine);
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const std::string& address = addresses[(attempt + i) % addresses.size()];
+    std::optional<LineConnection> line = connect_to(address, to.port, limit);
+    if (line) return RankConnection::to(std::move(*line), roster.credentials(), rank, now);
   }
   return std::nullopt;
 }

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "app/liveness/control_channel.hpp"
+#include "app/liveness/handshake.hpp"
+#include "app/liveness/rank_connection.hpp"
 #include "app/liveness/rank_identity.hpp"
 
 namespace mpzero {
@@ -14,15 +15,18 @@ namespace mpzero {
 struct RankRoster {
   int own = 0;                      // this rank
   std::vector<RankIdentity> ranks;  // all, by rank
-  std::string token;                // tells ranks of this run from whoever else connects
+  HashBytes secret{};               // tells ranks of this run from whoever else connects
 
   int size() const { return static_cast<int>(ranks.size()); }
   const RankIdentity& identity(int rank) const { return ranks.at(static_cast<size_t>(rank)); }
+  RankCredentials credentials() const { return {.own = own, .world_size = size(), .secret = secret}; }
 };
 
-// Connects this rank to another and says who it is; nothing where none of the other's addresses answers, each within
-// `limit`.
-std::optional<LineConnection> connect_to_rank(const RankRoster& roster, int rank, std::chrono::milliseconds limit);
+// Connects this rank to another and says hello; nothing where none of the other's addresses answers, each within
+// `limit`. Whether it is that rank which answers is still to be heard. Each `attempt`, from 0, begins with the address
+// behind the one before.
+std::optional<RankConnection> connect_to_rank(const RankRoster& roster, int rank, std::chrono::milliseconds limit,
+                                              LivenessTime now, size_t attempt = 0);
 
 // Ends those of these processes that are on this machine.
 void kill_ranks(const RankRoster& roster, const std::vector<int>& ranks);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "app/liveness/control_channel.hpp"
+#include "app/liveness/listener.hpp"
 #include "app/nccl_ras.hpp"
 #include "tests/catch.hpp"
 
@@ -50,7 +51,7 @@ class RasService {
   void serve() {
     std::vector<LineConnection> kept;
     while (!ends_) {
-      std::optional<LineConnection> client = listener_.accept();
+      std::optional<LineConnection> client = listener_.accept().connection;
       if (!client) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         continue;
@@ -92,7 +93,7 @@ class RasService {
   }
 
   Manners manners_;
-  Listener listener_;
+  Listener listener_{{"127.0.0.1"}};
   std::mutex mutex_;
   std::vector<std::string> heard_;
   std::atomic<bool> ends_{false};
@@ -118,7 +119,7 @@ TEST_CASE("A process of the machine that is stopped is passed over for another t
 
 TEST_CASE("Where nobody listens, or something else does, nothing is said of NCCL") {
   int free_port = 0;
-  { free_port = Listener().port(); }
+  { free_port = Listener({"127.0.0.1"}).port(); }
   CHECK(nccl_ras_status("127.0.0.1:" + std::to_string(free_port)).empty());
   CHECK(nccl_ras_status("no number:1").empty());
   RasService service({.greeting = "220 mail.example.com\n"});

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "app/liveness/control_channel.hpp"
+#include "app/liveness/listener.hpp"
+#include "app/liveness/rank_connection.hpp"
 #include "app/liveness/rank_message.hpp"
 #include "app/liveness/rank_peers.hpp"
 #include "app/liveness/rank_roster.hpp"
@@ -18,24 +20,37 @@
 
 namespace mpzero {
 
+// The moment in which tests take place, unless they move on.
+inline const LivenessTime kNow = LivenessClock::now();
+
+inline constexpr HashBytes kSecret = {1, 2, 3, 250};
+inline constexpr HashBytes kOtherSecret = {1, 2, 3, 251};
+
 // A run's ranks in one process: each listens on the loopback interface.
 class LoopbackRanks {
  public:
   explicit LoopbackRanks(int count) {
     for (int rank = 0; rank < count; ++rank) {
-      listeners_.emplace_back(std::in_place);
+      listeners_.emplace_back(Listener({kLoopback}));
       RankIdentity identity = this_process(rank, listeners_.back()->port());
       identity.addresses.clear();
       identities_.push_back(identity);
     }
   }
-  RankRoster roster(int own) const { return {.own = own, .ranks = identities_, .token = "a token"}; }
+  RankRoster roster(int own) const { return {.own = own, .ranks = identities_, .secret = kSecret}; }
+  int port(int rank) const { return identities_.at(static_cast<size_t>(rank)).port; }
   Listener take_listener(int rank) { return *std::exchange(listeners_.at(static_cast<size_t>(rank)), std::nullopt); }
   // Nobody answers there any more.
   void end(int rank) { take_listener(rank); }
 
-  static std::optional<LineConnection> connect(const RankRoster& from, int to) {
-    return connect_to_rank(from, to, std::chrono::milliseconds(5000));
+  static std::optional<RankConnection> connect(const RankRoster& from, int to) {
+    return connect_to_rank(from, to, std::chrono::milliseconds(5000), kNow);
+  }
+  // Of somebody who is no rank.
+  LineConnection stranger(int rank) const {
+    auto connection = connect_to(kLoopback, port(rank), std::chrono::milliseconds(5000));
+    REQUIRE(connection);
+    return std::move(*connection);
   }
 
  private:
@@ -58,14 +73,16 @@ inline void wait_until(const std::function<bool()>& condition) {
   }
 }
 
-// Until there is something to read.
-inline void wait_readable(int descriptor) {
+inline bool is_readable(int descriptor, int milliseconds = 0) {
   pollfd wanted{.fd = descriptor, .events = POLLIN, .revents = 0};
-  REQUIRE(poll(&wanted, 1, 30'000) == 1);
+  return poll(&wanted, 1, milliseconds) == 1;
 }
 
+// Until there is something to read.
+inline void wait_readable(int descriptor) { REQUIRE(is_readable(descriptor, 30'000)); }
+
 // The next words on a connection; nothing once the other side has closed it.
-inline std::optional<message::Any> next_words(LineConnection& connection) {
+inline std::optional<message::Any> next_words(RankConnection& connection) {
   std::optional<std::vector<std::string>> lines;
   wait_until([&] {
     lines = connection.receive();
@@ -76,14 +93,29 @@ inline std::optional<message::Any> next_words(LineConnection& connection) {
   return message::parse(lines->front());
 }
 
-// What `peers` hear until so many news have come.
-inline std::vector<RankPeers::News> hear(RankPeers& peers, size_t count) {
+// What `peers` hear until so many news have come; `meanwhile` is done in between.
+inline std::vector<RankPeers::News> hear(RankPeers& peers, size_t count, const std::function<void()>& meanwhile = {}) {
   std::vector<RankPeers::News> all;
   wait_until([&] {
-    for (RankPeers::News& one : peers.hear()) all.push_back(std::move(one));
+    if (meanwhile) meanwhile();
+    for (RankPeers::News& one : peers.hear(kNow)) all.push_back(std::move(one));
     return all.size() >= count;
   });
   return all;
+}
+
+// Until both sides are identified.
+inline void identify(RankConnection& connection, RankPeers& peers) {
+  const int expected = peers.num_connected() + 1;
+  wait_until([&] {
+    CHECK(peers.hear(kNow).empty());
+    if (!connection.is_identified()) {
+      const auto lines = connection.receive();
+      REQUIRE(lines);
+      CHECK(lines->empty());
+    }
+    return connection.is_identified() && peers.num_connected() == expected;
+  });
 }
 
 }  // namespace mpzero

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <thread>
 
 #include "app/liveness/monitor_link.hpp"
@@ -7,23 +9,23 @@
 namespace mpzero {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 using State = RankRecord::State;
 
 constexpr double kSilentAfter = 10;
-const LivenessTime kStart = LivenessClock::now();
+const LivenessTime kStart = kNow;
 
 // Rank 1 reports to rank 0 of two.
 struct Pair {
-  Pair()
+  explicit Pair(double silent_after = kSilentAfter)
       : monitors_roster(ranks.roster(0)),
         reporters_roster(ranks.roster(1)),
-        peers(std::in_place, ranks.take_listener(0), monitors_roster),
-        link(std::in_place, reporters_roster, LoopbackRanks::connect(reporters_roster, 0), kSilentAfter, kStart) {
-    wait_until([&] {
-      CHECK(peers->hear().empty());
-      return peers->num_connected() == 1;
-    });
+        peers(std::in_place, ranks.take_listener(0), monitors_roster.credentials()) {
+    auto connection = LoopbackRanks::connect(reporters_roster, 0);
+    REQUIRE(connection);
+    identify(*connection, *peers);
+    link.emplace(reporters_roster, std::move(connection), silent_after, kStart);
   }
   // What the link hears until something has come.
   MonitorLink::News heard() {
@@ -126,10 +128,8 @@ TEST_CASE("A monitor that says nothing for its time is silent") {
 }
 
 TEST_CASE("Without a limit silence says nothing") {
-  LoopbackRanks ranks(2);
-  const RankRoster roster = ranks.roster(1);
-  MonitorLink link(roster, LoopbackRanks::connect(roster, 0), /*silent_after=*/0, kStart);
-  CHECK_FALSE(link.hear(kStart + std::chrono::hours(100)).gone);
+  Pair pair(/*silent_after=*/0);
+  CHECK_FALSE(pair.link->hear(kStart + std::chrono::hours(100)).gone);
 }
 
 TEST_CASE("A rank that leaves is heard before its connection closes, whatever it has left unread") {
@@ -142,11 +142,11 @@ TEST_CASE("A rank that leaves is heard before its connection closes, whatever it
   });
   std::vector<RankPeers::News> news;
   wait_until([&] {
-    for (RankPeers::News& one : pair.peers->hear()) news.push_back(std::move(one));
+    for (RankPeers::News& one : pair.peers->hear(kNow)) news.push_back(std::move(one));
     return pair.peers->num_connected() == 0;
   });
   leaving.join();
-  for (RankPeers::News& one : pair.peers->hear()) news.push_back(std::move(one));
+  for (RankPeers::News& one : pair.peers->hear(kNow)) news.push_back(std::move(one));
   REQUIRE(news.size() == 2);
   REQUIRE((news[0].words && news[1].words));
   CHECK(std::get<message::Status>(*news[0].words).status.step == 9);
@@ -173,7 +173,7 @@ TEST_CASE("Ranks turn to the first one that is there, and that one finds that it
   ranks.end(1);
   const RankRoster of_two = ranks.roster(2);
   const RankRoster of_three = ranks.roster(3);
-  RankPeers peers(ranks.take_listener(2), of_two);
+  RankPeers peers(ranks.take_listener(2), of_two.credentials());
 
   MonitorLink three(of_three, std::nullopt, kSilentAfter, kStart);
   RankMonitor known_to_three(of_three.ranks, kSilentAfter, kStart);
@@ -183,7 +183,7 @@ TEST_CASE("Ranks turn to the first one that is there, and that one finds that it
   CHECK(known_to_three.records()[2].state == State::kAnswers);
   three.report({.status = in_step(6), .error = "an error", .culprits = {}});
   // Rank 2 hears it before it has noticed anything itself.
-  const auto news = hear(peers, 2);
+  const auto news = hear(peers, 2, [&] { CHECK_FALSE(three.hear(kStart).gone); });
   CHECK((news[0].rank == 3 && news[1].rank == 3));
   CHECK(error_in(news[1]) == "an error");
 
@@ -205,14 +205,109 @@ TEST_CASE("A new monitor is told of an error anew, and left where it does not en
   CHECK_FALSE(link.has_said_error());
 
   const RankRoster of_one = ranks.roster(1);
-  RankPeers peers(ranks.take_listener(1), of_one);
-  wait_until([&] { return peers.hear().empty() && peers.num_connected() == 1; });
+  RankPeers peers(ranks.take_listener(1), of_one.credentials());
+  wait_until([&] {
+    CHECK_FALSE(link.hear(kStart).gone);
+    return peers.hear(kNow).empty() && peers.num_connected() == 1;
+  });
   peers.broadcast(message::Pulse{});
   wait_readable(link.descriptor());
   CHECK_FALSE(link.hear(kStart + seconds(9)).gone);
   const auto gone = link.hear(kStart + seconds(11)).gone;
   REQUIRE(gone);
   CHECK_FALSE(link.turn_to_next(records, *gone, kStart + seconds(11)));
+}
+
+TEST_CASE("A connection that ends before the monitor is identified is made again, and reported over anew") {
+  LoopbackRanks ranks(2);
+  Listener listener = ranks.take_listener(0);
+  const RankRoster monitors = ranks.roster(0);
+  const RankRoster reporters = ranks.roster(1);
+  MonitorLink link(reporters, LoopbackRanks::connect(reporters, 0), kSilentAfter, kStart);
+  const RankReport report{.status = in_step(3), .error = "the disk is full", .culprits = {}};
+  link.report(report);
+  // As where too many connect.
+  for (int i = 0; i < 3; ++i) {
+    wait_readable(listener.descriptors().front());
+    listener.accept();
+    wait_readable(link.descriptor());
+    const MonitorLink::News news = link.hear(kStart + milliseconds(200 * i));
+    CHECK((!news.gone && news.warning.empty()));
+    CHECK(link.descriptor() < 0);
+    CHECK_FALSE(link.hear(kStart + milliseconds(200 * i + 99)).asked);
+    CHECK(link.hear(kStart + milliseconds(200 * i + 100)).asked);
+    CHECK_FALSE(link.has_said_error());
+  }
+  RankPeers peers(std::move(listener), monitors.credentials());
+  link.report(report);
+  const auto news = hear(peers, 2, [&] { CHECK_FALSE(link.hear(kStart + seconds(1)).gone); });
+  CHECK(std::get<message::Status>(*news[0].words).status.step == 3);
+  CHECK(error_in(news[1]) == "the disk is full");
+}
+
+TEST_CASE("A monitor whose port closes before it is identified is lost") {
+  LoopbackRanks ranks(2);
+  const RankRoster reporters = ranks.roster(1);
+  MonitorLink link(reporters, LoopbackRanks::connect(reporters, 0), kSilentAfter, kStart);
+  ranks.end(0);
+  wait_readable(link.descriptor());
+  CHECK_FALSE(link.hear(kStart).gone);
+  const auto gone = link.hear(kStart + seconds(1)).gone;
+  REQUIRE(gone);
+  CHECK(*gone == MonitorLink::Gone::kLost);
+  CHECK_FALSE(link.hear(kStart + seconds(2)).gone);
+}
+
+TEST_CASE("A new monitor that takes connections and answers none is left once it has had its time") {
+  LoopbackRanks ranks(3);
+  ranks.end(0);
+  const RankRoster roster = ranks.roster(2);
+  RankMonitor records(roster.ranks, kSilentAfter, kStart);
+  MonitorLink link(roster, std::nullopt, /*silent_after=*/0, kStart);
+  REQUIRE(link.turn_to_next(records, MonitorLink::Gone::kLost, kStart));
+  CHECK_FALSE(link.hear(kStart + seconds(4)).gone);
+  // The connection is made again after 5 s.
+  CHECK_FALSE(link.hear(kStart + seconds(5)).gone);
+  CHECK(link.descriptor() < 0);
+  CHECK_FALSE(link.hear(kStart + seconds(6)).gone);
+  CHECK(link.descriptor() >= 0);
+  const auto gone = link.hear(kStart + seconds(11)).gone;
+  REQUIRE(gone);
+  CHECK(*gone == MonitorLink::Gone::kSilent);
+}
+
+TEST_CASE("What answers in the monitor's place without the secret is told nothing, and told of once") {
+  LoopbackRanks ranks(2);
+  const RankRoster reporters = ranks.roster(1);
+  Listener other({kLoopback});
+  const std::string nonce(kHexDigits, '0');
+  RankRoster misled = reporters;
+  misled.ranks[0].port = other.port();
+  MonitorLink link(misled, LoopbackRanks::connect(misled, 0), kSilentAfter, kStart);
+  link.report({.status = in_step(3), .error = "a secret matter", .culprits = {}});
+  std::string told;
+  for (int i = 0; i < 2; ++i) {
+    wait_readable(other.descriptors().front());
+    LineConnection connection = other.accept().connection.value();
+    connection.send("challenge " + nonce + " " + nonce);
+    wait_readable(link.descriptor());
+    const MonitorLink::News news = link.hear(kStart + seconds(i));
+    CHECK_FALSE(news.gone);
+    told += news.warning;
+    std::optional<std::vector<std::string>> heard;
+    std::vector<std::string> all;
+    wait_until([&] {
+      heard = connection.receive();
+      if (heard) all.insert(all.end(), heard->begin(), heard->end());
+      return !heard;
+    });
+    REQUIRE(all.size() == 1);
+    CHECK_THAT(all.front(), Catch::StartsWith("hello 1 "));
+    link.hear(kStart + seconds(i) + milliseconds(500));
+  }
+  CHECK(told == fmt::format("has closed its connection to rank 0 on {} (port {}), because it does not know this run's "
+                            "secret",
+                            misled.identity(0).host, other.port()));
 }
 
 }  // namespace mpzero

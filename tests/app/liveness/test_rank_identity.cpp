@@ -42,10 +42,18 @@ TEST_CASE("Only the process that was meant is killed") {
   int status = 0;
   CHECK(waitpid(child, &status, WNOHANG) == 0);
 
-  kill_ranks({.own = 0, .ranks = {this_process(0, 1), meant}, .token = ""}, {1});
+  kill_ranks({.own = 0, .ranks = {this_process(0, 1), meant}, .secret = {}}, {1});
   REQUIRE(waitpid(child, &status, 0) == child);
   REQUIRE(WIFSIGNALED(status));
   CHECK(WTERMSIG(status) == SIGKILL);
+}
+
+TEST_CASE("Each address is told once, and the loopback interface's only on the same machine") {
+  RankIdentity identity;
+  identity.addresses = {"10.0.0.1", "10.0.1.1", "10.0.0.1"};
+  CHECK(told_addresses(identity, /*from_same_machine=*/false) == std::vector<std::string>{"10.0.0.1", "10.0.1.1"});
+  CHECK(told_addresses(identity, /*from_same_machine=*/true) ==
+        std::vector<std::string>{"127.0.0.1", "10.0.0.1", "10.0.1.1"});
 }
 
 }  // namespace mpzero

@@ -1,5 +1,7 @@
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "app/liveness/rank_meeting.hpp"
 #include "loopback_ranks.hpp"
@@ -9,10 +11,10 @@
 namespace mpzero {
 namespace {
 
-// Tells of rank 0 that it listens where nobody does.
-class Misleading final : public ProcessGroup {
+// What a group does with the port that rank 0 tells of, before its ranks hear of it.
+class Changed : public ProcessGroup {
  public:
-  explicit Misleading(ProcessGroup& group) : group_(group) {}
+  Changed(ProcessGroup& group, std::function<int(int)> change) : group_(group), change_(std::move(change)) {}
   int rank() const override { return group_.rank(); }
   int world_size() const override { return group_.world_size(); }
   void barrier() override { group_.barrier(); }
@@ -20,7 +22,7 @@ class Misleading final : public ProcessGroup {
     std::vector<std::string> all = group_.all_gather(text);
     if (all.front().find("\"port\"") != std::string::npos) {
       nlohmann::json words = nlohmann::json::parse(all.front());
-      words["port"] = 1;
+      words["port"] = change_(words.at("port").get<int>());
       all.front() = words.dump();
     }
     return all;
@@ -28,7 +30,21 @@ class Misleading final : public ProcessGroup {
 
  private:
   ProcessGroup& group_;
+  std::function<int(int)> change_;
 };
+
+// Meets as ranks of which `which` is told of another port.
+std::vector<RankMeeting> meet_all(int count, int which, const std::function<int(int)>& change) {
+  std::vector<RankMeeting> meetings(static_cast<size_t>(count));
+  ThreadGroup group(count);
+  const auto errors = group.run([&](ProcessGroup& member) {
+    Changed changed(member, change);
+    ProcessGroup& seen = member.rank() == which ? static_cast<ProcessGroup&>(changed) : member;
+    meetings[static_cast<size_t>(member.rank())] = meet(seen);
+  });
+  CHECK(errors == std::vector<std::string>(static_cast<size_t>(count)));
+  return meetings;
+}
 
 }  // namespace
 
@@ -45,43 +61,74 @@ TEST_CASE("Ranks that have met know each other, share a secret, and are connecte
     CHECK(one.warning.empty());
     CHECK(one.roster.own == rank);
     CHECK(one.roster.size() == kRanks);
-    CHECK(one.roster.token == meetings.front().roster.token);
-    CHECK(one.roster.token.size() == 32);
+    CHECK(one.roster.secret == meetings.front().roster.secret);
+    CHECK(one.roster.secret != HashBytes{});
     CHECK(one.roster.identity(rank).rank == rank);
-    REQUIRE(one.listener);
-    CHECK(one.roster.identity(rank).port == one.listener->port());
-    CHECK(one.monitor.has_value() == (rank != 0));
+    REQUIRE(one.peers);
+    CHECK(one.roster.identity(rank).port == one.peers->port());
+    REQUIRE(one.monitor.has_value() == (rank != 0));
+    if (one.monitor) CHECK((one.monitor->is_identified() && one.monitor->rank() == 0));
   }
-  RankPeers peers(std::move(*meetings.front().listener), meetings.front().roster);
-  wait_until([&] { return peers.hear().empty() && peers.num_connected() == kRanks - 1; });
+  RankPeers& peers = *meetings.front().peers;
+  wait_until([&] { return peers.hear(kNow).empty() && peers.num_connected() == kRanks - 1; });
+  CHECK(peers.num_unidentified() == 0);
 }
 
 TEST_CASE("Each run has another secret") {
-  std::set<std::string> tokens;
+  std::set<HashBytes> secrets;
   for (int i = 0; i < 3; ++i) {
     SingleProcess alone;
-    tokens.insert(meet(alone).roster.token);
+    secrets.insert(meet(alone).roster.secret);
   }
-  CHECK(tokens.size() == 3);
+  CHECK(secrets.size() == 3);
 }
 
 TEST_CASE("Where one rank does not reach rank 0, all say so in the same words and watch nobody") {
-  constexpr int kRanks = 3;
-  std::vector<RankMeeting> meetings(kRanks);
-  ThreadGroup group(kRanks);
-  const auto errors = group.run([&](ProcessGroup& member) {
-    Misleading misled(member);
-    ProcessGroup& seen = member.rank() == 1 ? static_cast<ProcessGroup&>(misled) : member;
-    meetings[static_cast<size_t>(member.rank())] = meet(seen);
-  });
-  CHECK(errors == std::vector<std::string>(kRanks));
+  const std::vector<RankMeeting> meetings = meet_all(3, 1, [](int) { return 1; });
   const std::string warning = meetings.front().warning;
   for (const RankMeeting& one : meetings) {
     CHECK(one.warning == warning);
-    CHECK_FALSE((one.listener || one.monitor));
+    CHECK_FALSE((one.peers || one.monitor));
   }
   CHECK_THAT(warning, Catch::Contains("rank 1 on ") && Catch::Contains(" does not reach rank 0 on ") &&
-                          Catch::Contains("the ranks do not watch each other"));
+                          Catch::Contains("the ranks do not watch each other") &&
+                          Catch::Contains("because nothing answers there; let the nodes"));
+}
+
+TEST_CASE("What does not know the secret is not taken for rank 0") {
+  Listener listener({kLoopback});
+  std::jthread stranger([&](const std::stop_token& stop) {
+    std::vector<LineConnection> kept;
+    while (!stop.stop_requested()) {
+      if (!is_readable(listener.descriptors().front(), 10)) continue;
+      kept.push_back(listener.accept().connection.value());
+      kept.back().send("220 mail.example.com");
+    }
+  });
+  const std::vector<RankMeeting> meetings = meet_all(2, 1, [&](int) { return listener.port(); });
+  for (const RankMeeting& one : meetings) {
+    CHECK_FALSE((one.peers || one.monitor));
+    CHECK_THAT(one.warning, Catch::Contains("rank 1 on ") && Catch::Contains(" does not reach rank 0 on ") &&
+                                Catch::Contains("because what it says is nothing that ranks say"));
+  }
+}
+
+TEST_CASE("Ranks meet while strangers flood rank 0's port") {
+  std::vector<LineConnection> flood;
+  const std::vector<RankMeeting> meetings = meet_all(3, 1, [&](int port) {
+    for (int i = 0; i < 400; ++i) {
+      auto one = connect_to(kLoopback, port, std::chrono::milliseconds(5000));
+      if (one) flood.push_back(std::move(*one));
+    }
+    return port;
+  });
+  CHECK(flood.size() == 400);
+  for (const RankMeeting& one : meetings) {
+    CHECK(one.warning.empty());
+    CHECK(one.monitor.has_value() == (one.roster.own != 0));
+  }
+  CHECK(meetings.front().peers->num_introduced() == 2);
+  CHECK(meetings.front().peers->num_unidentified() <= 3 + 16);
 }
 
 }  // namespace mpzero

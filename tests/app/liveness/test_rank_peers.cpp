@@ -1,5 +1,8 @@
+#include <sys/socket.h>
+
 #include "app/liveness/rank_peers.hpp"
 #include "loopback_ranks.hpp"
+#include "no_descriptors.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
@@ -9,17 +12,20 @@ constexpr std::chrono::milliseconds kLong(30'000);
 
 // Rank 0 of three, which the others report to.
 struct Monitor {
-  Monitor() : roster(ranks.roster(0)), peers(ranks.take_listener(0), roster) {}
+  Monitor() : roster(ranks.roster(0)), peers(ranks.take_listener(0), roster.credentials()) {}
 
-  LineConnection connect(int rank) {
+  RankConnection connect(int rank) {
     auto connection = LoopbackRanks::connect(ranks.roster(rank), 0);
     REQUIRE(connection);
-    const int expected = peers.num_connected() + 1;
-    wait_until([&] {
-      CHECK(peers.hear().empty());
-      return peers.num_connected() == expected;
-    });
+    identify(*connection, peers);
     return std::move(*connection);
+  }
+  LineConnection stranger() const { return ranks.stranger(0); }
+  void wait_closed(LineConnection& stranger, LivenessTime now = kNow) {
+    wait_until([&] {
+      CHECK(peers.hear(now).empty());
+      return !stranger.receive();
+    });
   }
 
   LoopbackRanks ranks{3};
@@ -27,46 +33,195 @@ struct Monitor {
   RankPeers peers;
 };
 
+constexpr int kMostUnidentified = 3 + 16;
+
 }  // namespace
 
-TEST_CASE("Who does not begin with this run's token and another rank is not heard, and sees the connection close") {
+TEST_CASE("Who does not prove to be another rank of this run is not heard, and sees the connection close") {
   Monitor monitor;
-  const std::string token = monitor.roster.token;
-  const auto first_word = GENERATE_COPY(
-      message::Any(message::Hello{.token = "another run's", .rank = 1}), message::Any(message::Bye{}),
-      message::Any(message::Hello{.token = token, .rank = 3}), message::Any(message::Hello{.token = token, .rank = -1}),
-      message::Any(message::Hello{.token = token, .rank = 0}));
-  auto stranger = connect_to("127.0.0.1", monitor.roster.identity(0).port, kLong);
-  REQUIRE(stranger);
-  stranger->send(message::to_line(first_word));
-  stranger->send(message::to_line(message::Hello{.token = token, .rank = 1}));
-  stranger->send(message::to_line(message::Failed{"heard from a stranger", {}}));
-  wait_until([&] {
-    CHECK(monitor.peers.hear().empty());
-    return !stranger->receive();
-  });
+  const RankCredentials one = monitor.ranks.roster(1).credentials();
+  const RankCredentials others = {.own = 1, .world_size = 3, .secret = kOtherSecret};
+  const auto hello = [](RankCredentials credentials, int own) {
+    credentials.own = own;
+    return Handshake::connecting(credentials, 0, kNow).hello();
+  };
+  const auto [words, why] =
+      GENERATE_COPY(table<std::string, std::string>({{hello(others, 1), "does not know this run's secret"},
+                                                     {hello(one, 3), "does not know this run's secret"},
+                                                     {hello(one, -1), "does not know this run's secret"},
+                                                     {hello(one, 0), "does not know this run's secret"},
+                                                     {message::to_line(message::Bye{}), "nothing that ranks say"},
+                                                     {"GET / HTTP/1.1", "nothing that ranks say"},
+                                                     {"", "nothing that ranks say"},
+                                                     {std::string(100'000, 'x'), "longer than 512 bytes"}}));
+  LineConnection stranger = monitor.stranger();
+  stranger.send(words);
+  stranger.send(message::to_line(message::Failed{"heard from a stranger", {}}));
+  monitor.wait_closed(stranger);
   CHECK(monitor.peers.num_introduced() == 0);
   CHECK(monitor.peers.num_connected() == 0);
-  CHECK(monitor.peers.descriptors().size() == 1);
+  CHECK(monitor.peers.num_unidentified() == 0);
+  const std::string warning = monitor.peers.take_warning(kNow);
+  CHECK_THAT(warning, Catch::StartsWith("has closed a connection from 127.0.0.1:") && Catch::Contains(why));
+  CHECK(monitor.peers.take_warning(kNow).empty());
 }
 
-TEST_CASE("A stranger's noise closes its connection") {
+TEST_CASE("A recorded handshake, played again, is no rank's") {
   Monitor monitor;
-  auto stranger = connect_to("127.0.0.1", monitor.roster.identity(0).port, kLong);
-  REQUIRE(stranger);
-  stranger->send("GET / HTTP/1.1");
+  LineConnection rank = monitor.stranger();
+  Handshake handshake = Handshake::connecting(monitor.ranks.roster(1).credentials(), 0, kNow);
+  std::vector<std::string> said = {handshake.hello()};
+  rank.send(said.front());
+  wait_until([&] { return monitor.peers.hear(kNow).empty() && is_readable(rank.descriptor()); });
+  said.push_back(handshake.take(rank.receive()->front()).value());
+  rank.send(said.back());
+  LineSeal seal(handshake.session_key(Handshake::Role::kConnects));
+  said.push_back(seal.close(message::to_line(message::Bye{.with_error = true})));
+  rank.send(said.back());
+  REQUIRE(hear(monitor.peers, 1).front().rank == 1);
+
+  LineConnection stranger = monitor.stranger();
+  for (const std::string& line : said) stranger.send(line);
   wait_until([&] {
-    CHECK(monitor.peers.hear().empty());
-    return !stranger->receive();
+    CHECK(monitor.peers.hear(kNow).empty());
+    return !stranger.receive();
+  });
+  CHECK(monitor.peers.num_connected() == 0);
+  CHECK_THAT(monitor.peers.take_warning(kNow), Catch::Contains("does not know this run's secret"));
+}
+
+TEST_CASE("Who does not identify itself is dropped after 5 s, and nobody else") {
+  Monitor monitor;
+  RankConnection one = monitor.connect(1);
+  LineConnection silent = monitor.stranger();
+  LineConnection half_open = monitor.stranger();
+  REQUIRE(send(half_open.descriptor(), "hello 1 ", 8, 0) == 8);
+  LineConnection challenged = monitor.stranger();
+  challenged.send(Handshake::connecting(monitor.ranks.roster(2).credentials(), 0, kNow).hello());
+  wait_readable(monitor.peers.descriptor());
+  wait_until([&] { return monitor.peers.hear(kNow).empty() && monitor.peers.num_unidentified() == 3; });
+  wait_readable(challenged.descriptor());
+  CHECK_FALSE(challenged.receive()->empty());
+  CHECK(monitor.peers.hear(kNow + kHandshakeLimit - std::chrono::milliseconds(1)).empty());
+  CHECK(monitor.peers.num_unidentified() == 3);
+  CHECK(monitor.peers.hear(kNow + kHandshakeLimit).empty());
+  CHECK(monitor.peers.num_unidentified() == 0);
+  for (LineConnection* one : {&silent, &half_open, &challenged}) {
+    wait_until([&] { return !one->receive(); });
+  }
+  CHECK(monitor.peers.num_connected() == 1);
+  CHECK_THAT(monitor.peers.take_warning(kNow),
+             Catch::Contains(" and 2 more") && Catch::Contains("did not prove within 5 s"));
+  one.send(message::to_line(message::Pulse{}));
+  CHECK(hear(monitor.peers, 1).front().rank == 1);
+}
+
+TEST_CASE("Of a flood so many wait as ranks and 16 more, those who came last; a rank gets in all the same") {
+  Monitor monitor;
+  std::vector<LineConnection> flood;
+  const auto pour = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      flood.push_back(monitor.stranger());
+      CHECK(monitor.peers.hear(kNow).empty());
+      CHECK(monitor.peers.num_unidentified() <= kMostUnidentified);
+    }
+  };
+  pour(300);
+  wait_until([&] { return monitor.peers.hear(kNow).empty() && monitor.peers.num_unidentified() == kMostUnidentified; });
+  CHECK_FALSE(flood.front().receive());
+  CHECK(flood.back().receive());
+  RankConnection one = LoopbackRanks::connect(monitor.ranks.roster(1), 0).value();
+  pour(100);
+  // Challenged before any of them came, it makes room for none.
+  wait_until([&] {
+    flood.push_back(monitor.stranger());
+    REQUIRE(one.receive());
+    CHECK(monitor.peers.hear(kNow).empty());
+    return monitor.peers.num_connected() == 1;
+  });
+  CHECK(monitor.peers.num_unidentified() <= kMostUnidentified);
+  CHECK(one.is_identified());
+  CHECK_THAT(monitor.peers.take_warning(kNow), Catch::Contains("too many others were waiting"));
+}
+
+TEST_CASE("Hellos of a rank, recorded and played again, make room for it too") {
+  Monitor monitor;
+  const std::string hello = Handshake::connecting(monitor.ranks.roster(1).credentials(), 0, kNow).hello();
+  std::vector<LineConnection> flood;
+  for (int i = 0; i < 100; ++i) {
+    flood.push_back(monitor.stranger());
+    flood.back().send(hello);
+    CHECK(monitor.peers.hear(kNow).empty());
+  }
+  RankConnection one = monitor.connect(1);
+  CHECK(monitor.peers.num_unidentified() <= kMostUnidentified);
+}
+
+TEST_CASE("After many connections at once others are left waiting for a moment, so that a flood takes no core") {
+  Monitor monitor;
+  std::vector<LineConnection> flood;
+  for (int i = 0; i < 300; ++i) flood.push_back(monitor.stranger());
+  wait_until([&] { return monitor.peers.hear(kNow).empty() && monitor.peers.rests_until().has_value(); });
+  while (is_readable(monitor.peers.descriptor())) CHECK(monitor.peers.hear(kNow).empty());
+  flood.push_back(monitor.stranger());
+  CHECK(monitor.peers.hear(kNow).empty());
+  CHECK_FALSE(is_readable(monitor.peers.descriptor()));
+  const LivenessTime rested = *monitor.peers.rests_until();
+  CHECK(rested > kNow);
+  CHECK(monitor.peers.hear(rested).empty());
+  CHECK_FALSE(monitor.peers.rests_until());
+  monitor.wait_closed(flood[270], rested + kHandshakeLimit);
+}
+
+TEST_CASE("Without a descriptor left strangers are turned away, and a rank gets in once there are some again") {
+  Monitor monitor;
+  RankConnection one = monitor.connect(1);
+  LineConnection stranger = monitor.stranger();
+  RankConnection two = LoopbackRanks::connect(monitor.ranks.roster(2), 0).value();
+  {
+    const NoDescriptors none;
+    // Nothing spins: what came is gone, and nothing is left to be read.
+    wait_until([&] { return monitor.peers.hear(kNow).empty() && !is_readable(monitor.peers.descriptor(), 50); });
+    CHECK(monitor.peers.num_unidentified() == 0);
+    one.send(message::to_line(message::Pulse{}));
+    CHECK(hear(monitor.peers, 1).front().rank == 1);
+  }
+  wait_until([&] { return !stranger.receive(); });
+  wait_until([&] { return !two.receive(); });
+  CHECK_THAT(monitor.peers.take_warning(kNow), Catch::Contains("can open no more files"));
+  two = monitor.connect(2);
+  CHECK(two.is_identified());
+}
+
+TEST_CASE("Where not even the reserve is left, connections wait, and nothing spins") {
+  Monitor monitor;
+  RankConnection one = LoopbackRanks::connect(monitor.ranks.roster(1), 0).value();
+  wait_readable(monitor.peers.descriptor());
+  std::optional<LivenessTime> rested;
+  {
+    const NoDescriptors none(/*and_lower=*/true);
+    CHECK(monitor.peers.hear(kNow).empty());
+    rested = monitor.peers.rests_until();
+    REQUIRE(rested);
+    CHECK_FALSE(is_readable(monitor.peers.descriptor()));
+    CHECK(monitor.peers.hear(*rested).empty());
+    CHECK(monitor.peers.rests_until() > rested);
+    rested = monitor.peers.rests_until();
+  }
+  wait_until([&] {
+    CHECK(monitor.peers.hear(*rested).empty());
+    REQUIRE(one.receive());
+    return monitor.peers.num_connected() == 1;
   });
 }
 
 TEST_CASE("Each rank is heard in its order, and words that no rank says are passed over") {
   Monitor monitor;
-  LineConnection one = monitor.connect(1);
-  LineConnection two = monitor.connect(2);
+  RankConnection one = monitor.connect(1);
+  RankConnection two = monitor.connect(2);
   one.send(message::to_line(message::Status{in_step(1)}));
   one.send("noise");
+  one.send(R"({"t":"hello","rank":2})");
   one.send(message::to_line(message::Status{in_step(2)}));
   two.send(message::to_line(message::Failed{"an error", {}}));
   const auto news = hear(monitor.peers, 3);
@@ -87,7 +242,7 @@ TEST_CASE("Each rank is heard in its order, and words that no rank says are pass
 
 TEST_CASE("A connection that breaks is the loss of its rank, once") {
   Monitor monitor;
-  std::optional<LineConnection> one = monitor.connect(1);
+  std::optional<RankConnection> one = monitor.connect(1);
   one->send(message::to_line(message::Status{in_step(1)}));
   one.reset();
   const auto news = hear(monitor.peers, 2);
@@ -96,13 +251,13 @@ TEST_CASE("A connection that breaks is the loss of its rank, once") {
   CHECK((news[1].rank == 1 && !news[1].words));
   CHECK(monitor.peers.num_introduced() == 1);
   CHECK(monitor.peers.num_connected() == 0);
-  CHECK(monitor.peers.hear().empty());
+  CHECK(monitor.peers.hear(kNow).empty());
 }
 
 TEST_CASE("A rank that says bye is closed and not lost") {
   Monitor monitor;
-  std::optional<LineConnection> one = monitor.connect(1);
-  LineConnection two = monitor.connect(2);
+  std::optional<RankConnection> one = monitor.connect(1);
+  RankConnection two = monitor.connect(2);
   one->send(message::to_line(message::Bye{.with_error = true}));
   const auto news = hear(monitor.peers, 1);
   REQUIRE(news.size() == 1);
@@ -120,18 +275,17 @@ TEST_CASE("A rank that says bye is closed and not lost") {
 
 TEST_CASE("The end reaches all ranks, also those with much unread, and no stranger") {
   Monitor monitor;
-  LineConnection one = monitor.connect(1);
-  LineConnection two = monitor.connect(2);
-  auto stranger = connect_to("127.0.0.1", monitor.roster.identity(0).port, kLong);
-  REQUIRE(stranger);
-  wait_until([&] { return monitor.peers.hear().empty() && monitor.peers.descriptors().size() == 4; });
+  RankConnection one = monitor.connect(1);
+  RankConnection two = monitor.connect(2);
+  LineConnection stranger = monitor.stranger();
+  wait_until([&] { return monitor.peers.hear(kNow).empty() && monitor.peers.num_unidentified() == 1; });
   // More than the system keeps for a connection, and less than a connection itself does.
   const std::string error(700'000, 'x');
   for (int i = 0; i < 5; ++i) {
     monitor.peers.broadcast(message::Failed{error, {}});
     monitor.peers.finish_sending(std::chrono::milliseconds(10));
   }
-  const auto drain = [](LineConnection& connection, std::optional<message::End>& end) {
+  const auto drain = [](RankConnection& connection, std::optional<message::End>& end) {
     const auto lines = connection.receive();
     REQUIRE(lines);
     for (const std::string& line : *lines) {
@@ -154,14 +308,14 @@ TEST_CASE("The end reaches all ranks, also those with much unread, and no strang
   sender.join();
   CHECK((first->exit_code == 1 && first->kill == std::vector<int>{2}));
   CHECK((second->exit_code == 1 && second->kill == std::vector<int>{2}));
-  const auto nothing = stranger->receive();
+  const auto nothing = stranger.receive();
   REQUIRE(nothing);
   CHECK(nothing->empty());
 }
 
 TEST_CASE("Who does not read holds up an end for as long as was said, and no longer") {
   Monitor monitor;
-  const LineConnection one = monitor.connect(1);
+  const RankConnection one = monitor.connect(1);
   for (int i = 0; i < 50; ++i) monitor.peers.broadcast(message::Failed{std::string(500'000, 'x'), {}});
   monitor.peers.finish_sending(std::chrono::milliseconds(50));
   CHECK(monitor.peers.num_connected() == 1);
