@@ -34,7 +34,7 @@ inline constexpr size_t kHandshakeLine = 512;
 // The code in the hello only tells those who know the secret from strangers before any state is kept for them; it can
 // be replayed, the proof cannot.
 //
-// The states, and what each event makes of them; "gone" is left by nothing.
+// The states, and what each event makes of them. Nothing leaves kGone.
 //
 //   the one that connects   kUnidentified           kIdentified
 //   right challenge         kIdentified, proof      stays
@@ -52,9 +52,10 @@ inline constexpr size_t kHandshakeLine = 512;
 // A connection calls end() where the other side has closed it or sent too long a line, where there is no room for it,
 // and where a line behind the handshake is not the other side's (LineSeal): what is said then is no handshake's matter.
 //
-// What this keeps out: whoever reaches the port and does not know the secret, replays, and answers in a monitor's
-// place. Not: who reads the secret on its way through MPI, or the memory of a rank; and who can drop packets or fill
-// the network can always cut a connection, as a broken network does.
+// What this keeps out: who reaches the port and does not know the secret, who plays a recorded handshake again, who
+// answers in a monitor's place, and, with LineSeal, who changes lines on their way or adds some. What it does not:
+// lines are not encrypted, so who reads the network reads steps and errors; who reads MPI's traffic or a rank's memory
+// has the secret; who can drop packets can cut a connection, as a broken network does.
 class Handshake {
  public:
   enum class Role : uint8_t { kConnects, kAccepts };
