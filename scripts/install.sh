@@ -25,8 +25,8 @@ MPZERO_TEST_PACKAGES=("catch2|has_package catch2")
 declare -A MPZERO_DNF_NAMES=(
   [g++]=gcc14-c++ [ccache]=ccache [openmpi-bin]=openmpi [libopenmpi-dev]=openmpi-devel [libhdf5-dev]=hdf5-devel
   [libboost-program-options-dev]=boost-devel [nlohmann-json3-dev]=json-devel [libfmt-dev]=fmt-devel
-  [libxxhash-dev]=xxhash-devel [libhwloc-dev]=hwloc-devel [zlib1g-dev]=zlib-devel [python3-venv]=python3-pip
-  [catch2]=catch2-devel
+  [libxxhash-dev]=xxhash-devel [libhwloc-dev]=hwloc-devel [libsodium-dev]=libsodium-devel [zlib1g-dev]=zlib-devel
+  [python3-venv]=python3-pip [catch2]=catch2-devel
 )
 # Without these the tests of a virtual Slurm cluster are skipped.
 MPZERO_SLURM_PACKAGES=(
