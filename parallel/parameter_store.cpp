@@ -120,6 +120,8 @@ int64_t ParameterStore::move_to_device(int64_t bytes) {
     total += numel;
   }
   if (moved.empty()) return 0;
+  // Gathers may be under way that read the memory which is about to be unmapped.
+  copy_stream_->synchronize();
   const at::Tensor all = communicator_.buffer(total, pool_.options());
   int64_t offset = 0;
   for (const size_t u : moved) {

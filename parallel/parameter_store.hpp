@@ -54,7 +54,8 @@ class ParameterStore {
   void use_memory(int64_t bytes);
   // Offloaded shards move to the device for good, those of as many units as `bytes` of its memory have room for: what
   // is updated on the host then goes straight there, and neither waits in host memory nor crosses the bus at each use.
-  // Returns the bytes taken. Before the first gather(); collective, all ranks give the same.
+  // Returns the bytes taken. Between two steps, when no unit is in use: waits for gathers that have been started.
+  // Collective, all ranks give the same.
   int64_t move_to_device(int64_t bytes);
   // The units that gather() will be called with from now on, in this order, the same on every rank: what is gathered
   // ahead and what is kept follows from it. Makes the buffers that it needs beyond those of earlier plans: none are

@@ -1,9 +1,13 @@
 #include <ATen/ATen.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/Sleep.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <cmath>
 #include <cstdio>
@@ -154,6 +158,38 @@ TEST_CASE("an update on figures that are not finite changes nothing") {
     adamw(tensors, update);
     CHECK((tensors.exp_avg.abs().sum().item<double>() > 0) == finite);
     CHECK((tensors.parameter.abs().sum().item<double>() > 0) == finite);
+  }
+}
+
+TEST_CASE("shards that move to the GPU wait for gathers that still read the host's memory") {
+  const auto device = rank_gpu();
+  if (!device) return;
+  const std::vector<UnitSpec> units{{.name = "one", .parameters = {{"a", {1 << 22}}}},
+                                    {.name = "two", .parameters = {{"b", {1 << 22}}}}};
+  const std::vector<FlatLayout> layouts{FlatLayout(1 << 22, 1), FlatLayout(1 << 22, 1)};
+  LocalCommunicator communicator;
+  for (const bool pinned : {true, false}) {
+    ParameterStore store(
+        units, layouts, 0, communicator,
+        {.sharded = true, .placement = Placement::kHost, .pinned = pinned, .limits = {}, .device = *device});
+    for (size_t u = 0; u < units.size(); ++u) store.shard(u).fill_(static_cast<double>(u + 1));
+    store.plan({0, 1, 0, 1});
+    store.invalidate();
+    at::cuda::CUDAEvent held_up;
+    {
+      // The gathers wait for what this stream has; what follows is on another one.
+      const c10::StreamGuard on_other_stream(c10::cuda::getStreamFromPool());
+      at::cuda::sleep(1'000'000'000);
+      for (size_t u = 0; u < units.size(); ++u) store.publish(u);
+      held_up.record(c10::cuda::getCurrentCUDAStream());
+    }
+    CHECK(store.move_to_device(int64_t{1} << 30) == int64_t{2} * (1 << 22) * 4);
+    CHECK(held_up.query());
+    CHECK(store.memory_use().host_parameters == 0);
+    for (const size_t unit : {0, 1, 0, 1}) {
+      CHECK(store.gather(unit).front().eq(static_cast<double>(unit + 1)).all().item<bool>());
+      store.release(unit);
+    }
   }
 }
 
