@@ -7,7 +7,6 @@
 #include <nccl.h>
 
 #include <algorithm>
-#include <exception>
 
 #include "base/error.hpp"
 #include "parallel/gpu_address.hpp"
@@ -123,12 +122,10 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine)
 
 NcclCommunicator::~NcclCommunicator() {
   if (comm_ == nullptr || aborted_) return;
-  // Destroying waits for what is under way, which never ends where a peer is gone or the GPU has failed; the process
-  // that ends gives its memory back.
-  if (std::uncaught_exceptions() > 0) {
-    abort();
-    return;
-  }
+  // Destroying waits for what is under way, which never ends where a peer is gone or the GPU has failed. Aborting may
+  // wait too, and shows the peers an error that is not theirs before anybody has told what went wrong. Whoever ends the
+  // process gives the memory back.
+  if (unwinding_.now()) return;
   cudaStreamSynchronize(stream_);
   for (const Buffer& buffer : buffers_) {
     if (buffer.window != nullptr) ncclCommWindowDeregister(comm_, buffer.window);

@@ -10,6 +10,7 @@
 
 #include "parallel/communicator.hpp"
 #include "parallel/mpi_runtime.hpp"
+#include "parallel/unwinding.hpp"
 
 struct ncclComm;
 struct ncclWindow_vidmem;
@@ -30,6 +31,7 @@ class NcclCommunicator final : public Communicator {
  public:
   // Collective over all ranks of `mpi`, which carries NCCL's unique id. The current CUDA device is the rank's.
   explicit NcclCommunicator(MpiRuntime& mpi, NcclEngine engine = NcclEngine::kCopyEngines);
+  // Collective, and waits for what is under way; while an exception is passing by it does nothing at all.
   ~NcclCommunicator() override;
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
@@ -61,6 +63,7 @@ class NcclCommunicator final : public Communicator {
 
   int rank_;
   int world_size_;
+  Unwinding unwinding_;
   ncclComm* comm_ = nullptr;
   c10::cuda::CUDAStream stream_;
   at::cuda::CUDAEvent inputs_ready_;  // of the collective between start() and finish()
