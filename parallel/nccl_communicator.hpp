@@ -36,6 +36,10 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
+  // Why copy engines are not used although they reach all ranks, for the user; none: they are, or do not, or were not
+  // asked for.
+  const std::optional<std::string>& hazard() const { return hazard_; }
+
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
   // Mapped by all ranks that can reach it (a symmetric window), so that data goes straight from buffer to buffer;
@@ -52,7 +56,7 @@ class NcclCommunicator final : public Communicator {
  private:
   struct Buffer {
     void* memory = nullptr;
-    ncclWindow_vidmem* window = nullptr;  // null where NCCL knows no windows
+    ncclWindow_vidmem* window = nullptr;  // null where NCCL knows no windows, or must not
   };
 
   // The stream, made to wait for what the current stream has queued.
@@ -70,6 +74,8 @@ class NcclCommunicator final : public Communicator {
   std::atomic<bool> aborted_{false};
   std::vector<Buffer> buffers_;
   bool copy_engines_;
+  bool windows_ = true;  // buffers are registered as such
+  std::optional<std::string> hazard_;
   at::Tensor arrived_;  // the slices of all ranks, where copy engines exchange them
 };
 
