@@ -86,4 +86,17 @@ std::string describe(const parallel::HostUpdateOptions& options) {
   return text;
 }
 
+std::optional<std::string> slower_update(parallel::HostKernel kernel) {
+  switch (kernel) {
+    case parallel::HostKernel::kAvx512:
+      return std::nullopt;
+    case parallel::HostKernel::kAvx2:
+      return "AdamW on the host uses AVX2, since rank 0's CPU has no AVX-512";
+    case parallel::HostKernel::kPortable:
+      return "AdamW on the host uses no vector instructions and is slow, since rank 0's CPU has neither AVX-512 nor "
+             "AVX2 with FMA";
+  }
+  return std::nullopt;
+}
+
 }  // namespace mpzero

@@ -2,9 +2,11 @@
 
 #include <c10/core/Device.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "parallel/adamw_kernels.hpp"
 #include "parallel/mpi_runtime.hpp"
 #include "parallel/zero_engine.hpp"
 
@@ -22,5 +24,9 @@ std::vector<int> cores_beside_updates(at::Device device, parallel::MpiRuntime& m
 
 // e.g. "14 threads a rank, on rank 0 on hardware threads 2-15".
 std::string describe(const parallel::HostUpdateOptions& options);
+
+// What a user should know of the instructions by which states on the host are updated; none where they are the fastest.
+// Whichever they are, the bits are the same.
+std::optional<std::string> slower_update(parallel::HostKernel kernel);
 
 }  // namespace mpzero

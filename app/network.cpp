@@ -34,10 +34,18 @@ Network::Network(const std::string& requested, const at::Device& device, paralle
 }
 
 std::unique_ptr<parallel::Communicator> Network::open_communicator() {
-  if (proven_) return std::move(proven_);
+  if (proven_) return warned_of_hazard(std::move(proven_));
   if (mpi_.world_size() == 1) return std::make_unique<parallel::LocalCommunicator>();
   if (device_.is_cpu()) return std::make_unique<parallel::MpiCommunicator>(mpi_);
-  return std::make_unique<parallel::NcclCommunicator>(mpi_);
+  return warned_of_hazard(std::make_unique<parallel::NcclCommunicator>(mpi_));
+}
+
+std::unique_ptr<parallel::Communicator> Network::warned_of_hazard(
+    std::unique_ptr<parallel::NcclCommunicator> communicator) {
+  if (communicator->hazard() && mpi_.rank() == 0 && !std::exchange(warned_, true)) {
+    fmt::print(stderr, "mpzero: warning: {}\n", *communicator->hazard());
+  }
+  return communicator;
 }
 
 }  // namespace mpzero

@@ -7,6 +7,7 @@
 
 #include "parallel/communicator.hpp"
 #include "parallel/mpi_runtime.hpp"
+#include "parallel/nccl_communicator.hpp"
 #include "parallel/network_start.hpp"
 
 namespace mpzero {
@@ -26,9 +27,13 @@ class Network {
   std::unique_ptr<parallel::Communicator> open_communicator();
 
  private:
+  // Rank 0 says, once, why copy engines are not used.
+  std::unique_ptr<parallel::Communicator> warned_of_hazard(std::unique_ptr<parallel::NcclCommunicator> communicator);
+
   parallel::MpiRuntime& mpi_;
   at::Device device_;
-  std::unique_ptr<parallel::Communicator> proven_;
+  std::unique_ptr<parallel::NcclCommunicator> proven_;
+  bool warned_ = false;
 };
 
 }  // namespace mpzero

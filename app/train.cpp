@@ -7,7 +7,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <optional>
+#include <utility>
 
 #include "app/device.hpp"
 #include "app/gpu_memory.hpp"
@@ -24,12 +26,10 @@ namespace mpzero {
 
 namespace {
 
-TrainingEnd run_trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at::Device device,
-                        RunControl& control) {
-  RunMemory memory(setup, device, mpi);
+// What breaks for lack of GPU memory is the user's to mend, who learns what takes how much.
+int explain_out_of_memory(const RunMemory& memory, at::Device device, const std::function<int()>& work) {
   try {
-    Trainer trainer(mpi, network, std::move(setup), device, memory, control);
-    return trainer.run();
+    return work();
   } catch (const Error& error) {
     if (device.is_cpu() || !is_out_of_gpu_memory(error)) throw;
     throw UserError(memory.explain_out_of_memory(error), error.scope());
@@ -76,13 +76,20 @@ int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) 
     fmt::print(stderr, "mpzero: warning: {}\n", liveness.warning());
   }
   RunControl control{.stop = stop, .liveness = liveness};
-  std::optional<Network> network;  // goes only once what breaks the run has been told
+  // These go only once what breaks the run has been told: the report shows their collectives as they were, and their
+  // going may have to wait for what never ends.
+  std::optional<Network> network;
+  std::optional<RunMemory> memory;
+  std::optional<Trainer> trainer;
   return run_watched(liveness, [&] {
     liveness.enter(RunPhase::kNetwork, /*step=*/0);
     network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, liveness));
     liveness.enter(RunPhase::kSetUp, /*step=*/0);
-    const TrainingEnd end = run_trainer(mpi, *network, std::move(setup), device, control);
-    return end == TrainingEnd::kStopped ? kStoppedExitCode : EXIT_SUCCESS;
+    memory.emplace(setup, device, mpi);
+    return explain_out_of_memory(*memory, device, [&] {
+      trainer.emplace(mpi, *network, std::move(setup), device, *memory, control);
+      return trainer->run() == TrainingEnd::kStopped ? kStoppedExitCode : EXIT_SUCCESS;
+    });
   });
 }
 

@@ -225,6 +225,9 @@ void Trainer::plan_memory() {
   if (zero_options_.host_update.threads > 0) {
     log_.say(fmt::format("AdamW on the host: {}", describe(zero_options_.host_update)));
   }
+  if (zero_options_.host_update.threads > 0 || device_.is_cpu()) {
+    if (const auto line = slower_update(parallel::fastest_host_kernel())) log_.say(*line);
+  }
 }
 
 void Trainer::use_memory_for_parameters(int64_t bytes) {

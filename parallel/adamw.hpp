@@ -21,7 +21,8 @@ struct AdamWUpdate {
   float decay;               // 1 - lr * weight_decay
   float step_size;           // lr / (1 - beta1^t)
   float inverse_sqrt_bias2;  // 1 / sqrt(1 - beta2^t)
-  // On the GPU, where set: takes the place of gradient_scale, read when the kernel runs; not finite: change nothing.
+  // On the GPU, where set: takes the place of gradient_scale, read when the kernel runs. Not finite: the states stay,
+  // and the parameter receives the rounded master as it is.
   const float* device_gradient_scale = nullptr;
   uint32_t rounding_seed = 0;  // of moments in bf16: another one at each update
 };

@@ -68,6 +68,7 @@ int64_t update_range(const AdamWSpans& spans, const AdamWUpdate& u, int64_t begi
   const bool past_caches =
       !spans.parameter_stays_cached && reinterpret_cast<uintptr_t>(parameter + begin) % sizeof(__m256i) == 0;
   int64_t i = begin;
+  // Each product that is fused is so in adamw_host.cpp too.
   for (; i + kLanes <= end; i += kLanes) {
     const __m512 g = _mm512_mul_ps(load(gradient + i), scale);
     const __m512 m = _mm512_fmadd_ps(beta1, load(exp_avg + i), _mm512_mul_ps(one_minus_beta1, g));

@@ -50,6 +50,13 @@ __device__ inline void round_moment(__nv_bfloat16* p, float value, uint32_t rand
   *p = __float2bfloat16_rn(finite ? __uint_as_float((bits + random) & 0xffff0000u) : value);
 }
 
+// The parameter follows the master weight, also where that stays: it may be a buffer that nothing was written to yet.
+template <typename Parameter>
+__device__ void round_range(const float* __restrict__ master, Parameter* __restrict__ parameter, int64_t begin,
+                            int64_t end) {
+  for (int64_t i = begin; i < end; ++i) round_to(&parameter[i], master[i]);
+}
+
 template <typename Gradient, typename Moment, typename Parameter>
 __device__ void update_element(Gradient gradient, float& master, Moment& exp_avg, Moment& exp_avg_sq,
                                Parameter& parameter, const AdamWUpdate& u, int64_t element) {
@@ -70,11 +77,14 @@ __global__ void __launch_bounds__(kThreads)
     adamw_kernel(const Gradient* __restrict__ gradient, float* __restrict__ master, Moment* __restrict__ exp_avg,
                  Moment* __restrict__ exp_avg_sq, Parameter* __restrict__ parameter, int64_t count, int64_t first,
                  AdamWUpdate u) {
+  const int64_t begin = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack;
   if (u.device_gradient_scale != nullptr) {
     u.gradient_scale = *u.device_gradient_scale;
-    if (!isfinite(u.gradient_scale)) return;
+    if (!isfinite(u.gradient_scale)) {
+      round_range(master, parameter, begin, min(begin + kPack, count));
+      return;
+    }
   }
-  const int64_t begin = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack;
   if (kVectors && begin + kPack <= count) {
     const auto g = *reinterpret_cast<const Pack<Gradient>*>(gradient + begin);
     auto w = *reinterpret_cast<const Pack<float>*>(master + begin);

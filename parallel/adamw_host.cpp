@@ -9,8 +9,8 @@
 #include "parallel/adamw_kernels.hpp"
 #include "parallel/bf16_bits.hpp"
 
-// The compiler makes a version for each instruction set; the loader picks one. (For AVX-512 the compiler prefers half
-// of the register: what is worth more is in adamw_avx512.cpp.)
+// The compiler makes a version for each instruction set; the loader picks one. They all give the same bits: nothing is
+// rounded but to bf16, and squares of fp32 numbers are exact in fp64.
 #define MPZERO_FOR_EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
 
 namespace mpzero::parallel {
@@ -29,6 +29,8 @@ struct States {
   float* next_exp_avg_sq;
 };
 
+// Fused where adamw_avx512 fuses, and nowhere else (-ffp-contract=off), so that each element has the same bits on every
+// CPU. Without FMA the C library computes the fused products, which is slow.
 template <typename Gradient, typename Parameter>
 __attribute__((always_inline)) inline void adamw_range(const Gradient* gradient, const States& states,
                                                        Parameter* parameter, int64_t count, const AdamWUpdate& update) {
@@ -39,9 +41,10 @@ __attribute__((always_inline)) inline void adamw_range(const Gradient* gradient,
 #pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) {
     const float g = to_float(gradient[i]) * u.gradient_scale;
-    const float m = u.beta1 * s.exp_avg[i] + one_minus_beta1 * g;
-    const float v = u.beta2 * s.exp_avg_sq[i] + one_minus_beta2 * g * g;
-    const float w = s.master[i] * u.decay - u.step_size * (m / (std::sqrt(v) * u.inverse_sqrt_bias2 + u.eps));
+    const float m = __builtin_fmaf(u.beta1, s.exp_avg[i], one_minus_beta1 * g);
+    const float v = __builtin_fmaf(u.beta2, s.exp_avg_sq[i], one_minus_beta2 * g * g);
+    const float denominator = __builtin_fmaf(std::sqrt(v), u.inverse_sqrt_bias2, u.eps);
+    const float w = __builtin_fmaf(-u.step_size, m / denominator, s.master[i] * u.decay);
     s.next_exp_avg[i] = m;
     s.next_exp_avg_sq[i] = v;
     s.next_master[i] = w;
@@ -49,23 +52,37 @@ __attribute__((always_inline)) inline void adamw_range(const Gradient* gradient,
   }
 }
 
-// target_clones does not reach into templates, so each pair of types is spelled out. Types take no parentheses.
-// NOLINTBEGIN(bugprone-macro-parentheses)
-#define MPZERO_DEFINE_ADAMW(name, Gradient, Parameter)                                                              \
-  MPZERO_FOR_EACH_CPU void name(const void* gradient, const States& states, void* parameter, int64_t count,         \
-                                const AdamWUpdate& update) {                                                        \
-    adamw_range(static_cast<const Gradient*>(gradient), states, static_cast<Parameter*>(parameter), count, update); \
+using Kernel = void (*)(const void* gradient, const States& states, void* parameter, int64_t count,
+                        const AdamWUpdate& update);
+
+template <typename Gradient, typename Parameter>
+__attribute__((target("avx2,fma"))) void adamw_avx2(const void* gradient, const States& states, void* parameter,
+                                                    int64_t count, const AdamWUpdate& update) {
+  adamw_range(static_cast<const Gradient*>(gradient), states, static_cast<Parameter*>(parameter), count, update);
+}
+
+template <typename Gradient, typename Parameter>
+void adamw_portable(const void* gradient, const States& states, void* parameter, int64_t count,
+                    const AdamWUpdate& update) {
+  adamw_range(static_cast<const Gradient*>(gradient), states, static_cast<Parameter*>(parameter), count, update);
+}
+
+template <typename Gradient, typename Parameter>
+Kernel choose_kernel(HostKernel instructions) {
+  return instructions == HostKernel::kPortable ? adamw_portable<Gradient, Parameter> : adamw_avx2<Gradient, Parameter>;
+}
+
+Kernel choose_kernel(const AdamWSpans& s, HostKernel instructions) {
+  if (s.gradient_is_bf16) {
+    return s.parameter_is_bf16 ? choose_kernel<Bf16Bits, Bf16Bits>(instructions)
+                               : choose_kernel<Bf16Bits, float>(instructions);
   }
-MPZERO_DEFINE_ADAMW(adamw_f32_f32, float, float)
-MPZERO_DEFINE_ADAMW(adamw_f32_bf16, float, Bf16Bits)
-MPZERO_DEFINE_ADAMW(adamw_bf16_f32, Bf16Bits, float)
-MPZERO_DEFINE_ADAMW(adamw_bf16_bf16, Bf16Bits, Bf16Bits)
-#undef MPZERO_DEFINE_ADAMW
+  return s.parameter_is_bf16 ? choose_kernel<float, Bf16Bits>(instructions) : choose_kernel<float, float>(instructions);
+}
 
 MPZERO_FOR_EACH_CPU void round_to_bf16(const float* master, Bf16Bits* parameter, int64_t count) {
   for (int64_t i = 0; i < count; ++i) parameter[i] = round_to<Bf16Bits>(master[i]);
 }
-// NOLINTEND(bugprone-macro-parentheses)
 
 template <typename T>
 __attribute__((always_inline)) inline double sum_of_squares_range(const T* values, int64_t count) {
@@ -122,11 +139,43 @@ void partial_sums_of_squares(const at::Tensor& tensor, const at::Tensor& partial
   }
 }
 
-void adamw_host_range(const AdamWSpans& s, const AdamWUpdate& update, int64_t begin, int64_t end) {
-  if (cpu_has_avx512()) begin = adamw_avx512(s, update, begin, end);
+bool cpu_runs(HostKernel kernel) {
+  switch (kernel) {
+    case HostKernel::kAvx512:
+      // Which fuses without the FMA extension; the elements that it leaves over are AVX2's.
+      return cpu_has_avx512() && cpu_runs(HostKernel::kAvx2);
+    case HostKernel::kAvx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case HostKernel::kPortable:
+      return true;
+  }
+  return false;
+}
+
+HostKernel fastest_host_kernel() {
+  static const HostKernel fastest = cpu_runs(HostKernel::kAvx512) ? HostKernel::kAvx512
+                                    : cpu_runs(HostKernel::kAvx2) ? HostKernel::kAvx2
+                                                                  : HostKernel::kPortable;
+  return fastest;
+}
+
+const char* name(HostKernel kernel) {
+  switch (kernel) {
+    case HostKernel::kAvx512:
+      return "AVX-512";
+    case HostKernel::kAvx2:
+      return "AVX2";
+    case HostKernel::kPortable:
+      return "no vector instructions";
+  }
+  return "";
+}
+
+void adamw_host_range(const AdamWSpans& s, const AdamWUpdate& update, int64_t begin, int64_t end,
+                      HostKernel instructions) {
+  if (instructions == HostKernel::kAvx512) begin = adamw_avx512(s, update, begin, end);
   if (begin == end) return;
-  const auto kernel = s.gradient_is_bf16 ? (s.parameter_is_bf16 ? adamw_bf16_bf16 : adamw_bf16_f32)
-                                         : (s.parameter_is_bf16 ? adamw_f32_bf16 : adamw_f32_f32);
+  const Kernel kernel = choose_kernel(s, instructions);
   auto* const exp_avg = static_cast<float*>(s.exp_avg);
   auto* const exp_avg_sq = static_cast<float*>(s.exp_avg_sq);
   const bool in_place = s.next_master == nullptr;

@@ -33,10 +33,19 @@ struct AdamWSpans {
 // each element meets the same instructions whoever updates it, and however many threads there are.
 inline constexpr int64_t kHostBlock = int64_t{1} << 14;
 
-// Over all threads of the process; AVX-512 or AVX2 where the CPU has them. Moments in fp32.
+// The instructions that AdamW on the host uses: AVX-512, AVX2 with FMA, or those that every x86-64 CPU has. All give
+// the same bits, so that replicas on unlike machines stay equal.
+enum class HostKernel { kPortable, kAvx2, kAvx512 };
+bool cpu_runs(HostKernel kernel);
+HostKernel fastest_host_kernel();     // that this CPU runs
+const char* name(HostKernel kernel);  // "AVX2"
+
+// Over all threads of the process. Moments in fp32.
 void adamw_host(const AdamWSpans& spans, const AdamWUpdate& update);
 // The elements [begin, end), by the calling thread; `begin` is a multiple of kHostBlock, and `end` too or the count.
-void adamw_host_range(const AdamWSpans& spans, const AdamWUpdate& update, int64_t begin, int64_t end);
+// This CPU runs the kernel.
+void adamw_host_range(const AdamWSpans& spans, const AdamWUpdate& update, int64_t begin, int64_t end,
+                      HostKernel kernel = fastest_host_kernel());
 // Elements [begin, end) of `parameter` (bf16 or float) <- those of `master`, rounded as adamw_host rounds.
 void round_host_range(const float* master, void* parameter, bool parameter_is_bf16, int64_t begin, int64_t end);
 // On the current stream.

@@ -5,26 +5,32 @@
 #include <map>
 #include <vector>
 
+#include "base/error.hpp"
 #include "parallel/communicator.hpp"
 
 namespace mpzero::parallel {
 
 // Flat buffers for a communicator's collectives that are used again and again, kept by length. Memory is handed back in
-// the order of the current stream, so a buffer may be put back as soon as its last use has been queued there. All ranks
-// take buffers of the same lengths in the same order.
+// the order of the current stream, so a buffer may be put back as soon as its last use has been queued there. All are
+// made by reserve(), since making one is collective, takes time and is part of the plan of the memory.
 class BufferPool {
  public:
   // `communicator` outlives the pool.
   BufferPool(Communicator& communicator, at::TensorOptions options) : communicator_(communicator), options_(options) {}
 
-  // Makes buffers until there are `count` of this length, in use or free.
+  // Makes buffers until there are `count` of this length, in use or free. All ranks do so in the same order.
   void reserve(int64_t numel, int64_t count) {
     Buffers& buffers = buffers_[numel];
     for (; buffers.made < count; ++buffers.made) buffers.free.push_back(communicator_.buffer(numel, options_));
   }
+  bool has_free(int64_t numel) const {
+    const auto found = buffers_.find(numel);
+    return found != buffers_.end() && !found->second.free.empty();
+  }
+  // Throws Failure where none is free: its user has reserved too few.
   at::Tensor take(int64_t numel) {
     Buffers& buffers = buffers_[numel];
-    if (buffers.free.empty()) reserve(numel, buffers.made + 1);
+    if (buffers.free.empty()) throw_failure("all {} buffers of {} elements are in use", buffers.made, numel);
     at::Tensor buffer = std::move(buffers.free.back());
     buffers.free.pop_back();
     return buffer;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 namespace mpzero::parallel {
@@ -23,12 +24,25 @@ class GatherSchedule {
   GatherSchedule(std::vector<int64_t> unit_numel, const GatherLimits& limits);
 
   const GatherLimits& limits() const { return limits_; }
-  void set_limits(const GatherLimits& limits) { limits_ = limits; }
-  // The units that use() will be called with from now on, in this order. Units gathered already stay so.
+  // The units that use() will be called with from now on, in this order; a use may overlap with the one before. Units
+  // gathered already stay so. The first plan decides how many buffers there are, see most_at_once(); a later one adds
+  // those that it cannot do without.
   void plan(std::vector<size_t> uses);
+  // In the middle of a plan, which gets the buffers that it then makes use of.
+  void set_limits(const GatherLimits& limits);
 
-  // The plan's next use. Returns what to start to gather, most urgent first. Throws Failure if the plan says otherwise.
-  std::vector<size_t> use(size_t unit);
+  // How many units of each length may be gathered at a time: no calls in whatever order lead to more.
+  const std::map<int64_t, int64_t>& buffers() const { return buffers_; }
+  // What buffers() would be with these limits.
+  std::map<int64_t, int64_t> buffers_with(const GatherLimits& limits) const;
+
+  // What a use asks for, in this order.
+  struct Moves {
+    std::vector<size_t> let_go;  // kept for later, but their buffers are needed now
+    std::vector<size_t> gather;  // most urgent first
+  };
+  // The plan's next use. Throws Failure if the plan says otherwise.
+  Moves use(size_t unit);
   // The end of a use. True: the unit is to be let go.
   bool release(size_t unit);
 
@@ -37,8 +51,10 @@ class GatherSchedule {
   // A unit has its new parameters. Returns what to start to gather for the plan's first uses.
   std::vector<size_t> publish(size_t unit);
 
-  // How many units of each length a run through the whole plan holds at once.
-  std::map<int64_t, int64_t> most_at_once() const;
+  // How many units of each length a run through the whole plan, in which each use overlaps with the one before, holds
+  // at once while nothing else bounds it. A run whose uses overlap less decides otherwise here and there: it has more
+  // room under max_live_parameters, and may gather units of one length earlier than this.
+  std::map<int64_t, int64_t> most_at_once() const { return most_at_once(limits_); }
 
  private:
   struct State {
@@ -47,6 +63,12 @@ class GatherSchedule {
     int users = 0;
   };
 
+  std::map<int64_t, int64_t> most_at_once(const GatherLimits& limits) const;
+  bool has_buffer(size_t unit) const;
+  // The gathered unit of the same length, not in use, that is needed last; none: nothing.
+  std::optional<size_t> unit_to_replace_by(size_t unit) const;
+  void take(size_t unit);
+  void give_back(size_t unit);
   std::vector<size_t> gather_ahead();
   bool needed_soon(size_t unit) const;
   // Elements of the next two uses that are still to be gathered.
@@ -58,6 +80,9 @@ class GatherSchedule {
   std::vector<size_t> uses_;
   size_t position_ = 0;  // of the next use
   int64_t live_ = 0;     // elements gathered
+  // By length: units gathered, and the most that may be once there has been a plan.
+  std::map<int64_t, int64_t> held_;
+  std::map<int64_t, int64_t> buffers_;
 };
 
 }  // namespace mpzero::parallel

@@ -56,7 +56,9 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
   }
 }
 
-// As many as the units of each length can hold at a time: the one at work, and those that are being summed.
+// As many as the units of each length can hold at a time: the one at work, and those that are being summed. (With two
+// at work, as an embedding beside a layer, or one that is still being summed since the last micro-batch, take_buffer()
+// waits for sums.)
 void GradientStore::reserve_buffers() {
   std::map<int64_t, int64_t> units;
   for (const FlatLayout& layout : layouts_) ++units[layout.padded_numel()];
@@ -75,11 +77,16 @@ GradientViews GradientStore::gradients(size_t unit) {
   if (!partitioned_) return {state.views, !state.empty};
   if (!state.whole.defined()) {
     const FlatLayout& layout = layouts_[unit];
-    state.whole = pool_.take(layout.padded_numel());
+    state.whole = take_buffer(layout.padded_numel());
     state.whole.narrow(0, layout.numel(), layout.padded_numel() - layout.numel()).zero_();
     state.views = parameter_views(state.whole, units_[unit]);
   }
   return {state.views, false};
+}
+
+at::Tensor GradientStore::take_buffer(int64_t numel) {
+  while (!pool_.has_free(numel) && !under_way_.empty()) complete_oldest();
+  return pool_.take(numel);
 }
 
 void GradientStore::reduce(size_t unit) {
@@ -110,7 +117,7 @@ void GradientStore::reduce_whole(size_t unit) {
   const FlatLayout& layout = layouts_[unit];
   Reduction reduction{.unit = unit, .addends = state.whole, .pooled = false, .pending = {}};
   if (pool_.options().dtype() != state.whole.dtype()) {
-    reduction.addends = pool_.take(layout.padded_numel());
+    reduction.addends = take_buffer(layout.padded_numel());
     reduction.addends.copy_(state.whole);
     reduction.pooled = true;
   }

@@ -81,6 +81,8 @@ class GradientStore {
   // Takes note of a reduction that has been started, and completes the oldest ones beyond those that may be under way.
   void follow(Reduction reduction);
   void complete_oldest();
+  // A free buffer [numel]; completes reductions until there is one.
+  at::Tensor take_buffer(int64_t numel);
   bool too_many_under_way() const;
   void reserve_buffers();
 

@@ -1,8 +1,7 @@
 #include "parallel/late_sum.hpp"
 
-#include <exception>
-
 #include "parallel/mpi_check.hpp"
+#include "parallel/unwinding.hpp"
 
 namespace mpzero::parallel {
 
@@ -10,7 +9,7 @@ struct LateSum::Round {
   int mine = 0;
   int sum = 0;
   MPI_Request request = MPI_REQUEST_NULL;
-  int exceptions_before = std::uncaught_exceptions();
+  Unwinding unwinding;
 };
 
 LateSum::LateSum() : round_(std::make_unique<Round>()) {}
@@ -18,7 +17,7 @@ LateSum::LateSum() : round_(std::make_unique<Round>()) {}
 LateSum::~LateSum() {
   if (round_->request == MPI_REQUEST_NULL) return;
   // A rank that fails in between has left the loop alone.
-  if (std::uncaught_exceptions() > round_->exceptions_before) {
+  if (round_->unwinding.now()) {
     // NOLINTNEXTLINE(bugprone-unused-return-value): MPI may still write into it
     (void)round_.release();
     return;

@@ -7,10 +7,18 @@
 
 namespace mpzero::parallel {
 
-std::string nccl_version() {
+int nccl_version_code() {
   int version = 0;
-  if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  return ncclGetVersion(&version) == ncclSuccess ? version : 0;
+}
+
+std::string version_text(int nccl_version) {
+  return fmt::format("{}.{}.{}", nccl_version / 10000, nccl_version / 100 % 100, nccl_version % 100);
+}
+
+std::string nccl_version() {
+  const int version = nccl_version_code();
+  return version == 0 ? "unknown" : version_text(version);
 }
 
 std::string mpi_version() {

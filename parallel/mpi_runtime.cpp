@@ -1,11 +1,11 @@
 #include "parallel/mpi_runtime.hpp"
 
 #include <cstdlib>
-#include <exception>
 #include <numeric>
 
 #include "parallel/mpi_check.hpp"
 #include "parallel/mpi_group.hpp"
+#include "parallel/unwinding.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -14,11 +14,9 @@ namespace {
 class Recorded {
  public:
   Recorded(FlightRecorder::Channel* channel, const char* operation, size_t bytes)
-      : channel_(channel),
-        sequence_(channel == nullptr ? 0 : channel->begin(operation, static_cast<int64_t>(bytes))),
-        exceptions_before_(std::uncaught_exceptions()) {}
+      : channel_(channel), sequence_(channel == nullptr ? 0 : channel->begin(operation, static_cast<int64_t>(bytes))) {}
   ~Recorded() {
-    if (channel_ != nullptr && std::uncaught_exceptions() == exceptions_before_) channel_->complete(sequence_);
+    if (channel_ != nullptr && !unwinding_.now()) channel_->complete(sequence_);
   }
   Recorded(const Recorded&) = delete;
   Recorded& operator=(const Recorded&) = delete;
@@ -26,7 +24,7 @@ class Recorded {
  private:
   FlightRecorder::Channel* channel_;
   int64_t sequence_;
-  int exceptions_before_;
+  Unwinding unwinding_;
 };
 
 }  // namespace

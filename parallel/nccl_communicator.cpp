@@ -7,10 +7,12 @@
 #include <nccl.h>
 
 #include <algorithm>
-#include <exception>
+#include <utility>
 
 #include "base/error.hpp"
+#include "parallel/copy_engines.hpp"
 #include "parallel/gpu_address.hpp"
+#include "parallel/library_versions.hpp"
 #include "parallel/slice_sum.hpp"
 
 // Throws Failure naming the NCCL call, the rank and NCCL's last words; an out-of-memory error where that is the cause.
@@ -113,6 +115,11 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine)
       world_size_(mpi.world_size()),
       stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)),
       copy_engines_(engine == NcclEngine::kCopyEngines && world_size_ > 1 && all_peers(mpi)) {
+  if (std::optional<std::string> hazard = copy_engine_hazard(nccl_version_code(), world_size_)) {
+    // With windows NCCL may choose copy engines by itself (on Blackwell).
+    windows_ = false;
+    if (std::exchange(copy_engines_, false)) hazard_ = std::move(hazard);
+  }
   ncclUniqueId id{};
   if (rank_ == 0) MPZERO_NCCL_CHECK(ncclGetUniqueId(&id));
   mpi.broadcast(&id, sizeof id);
@@ -123,12 +130,10 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine)
 
 NcclCommunicator::~NcclCommunicator() {
   if (comm_ == nullptr || aborted_) return;
-  // Destroying waits for what is under way, which never ends where a peer is gone or the GPU has failed; the process
-  // that ends gives its memory back.
-  if (std::uncaught_exceptions() > 0) {
-    abort();
-    return;
-  }
+  // Destroying waits for what is under way, which never ends where a peer is gone or the GPU has failed. Aborting may
+  // wait too, and shows the peers an error that is not theirs before anybody has told what went wrong. Whoever ends the
+  // process gives the memory back.
+  if (unwinding_.now()) return;
   cudaStreamSynchronize(stream_);
   for (const Buffer& buffer : buffers_) {
     if (buffer.window != nullptr) ncclCommWindowDeregister(comm_, buffer.window);
@@ -149,7 +154,9 @@ at::Tensor NcclCommunicator::buffer(int64_t numel, const at::TensorOptions& opti
   Buffer& buffer = buffers_.emplace_back();
   MPZERO_NCCL_CHECK(ncclMemAlloc(&buffer.memory, bytes));
   C10_CUDA_CHECK(cudaMemset(buffer.memory, 0, bytes));
-  MPZERO_NCCL_CHECK(ncclCommWindowRegister(comm_, buffer.memory, bytes, &buffer.window, NCCL_WIN_COLL_SYMMETRIC));
+  if (windows_) {
+    MPZERO_NCCL_CHECK(ncclCommWindowRegister(comm_, buffer.memory, bytes, &buffer.window, NCCL_WIN_COLL_SYMMETRIC));
+  }
   return at::from_blob(buffer.memory, {numel}, options);
 }
 

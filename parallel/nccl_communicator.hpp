@@ -10,6 +10,7 @@
 
 #include "parallel/communicator.hpp"
 #include "parallel/mpi_runtime.hpp"
+#include "parallel/unwinding.hpp"
 
 struct ncclComm;
 struct ncclWindow_vidmem;
@@ -30,9 +31,14 @@ class NcclCommunicator final : public Communicator {
  public:
   // Collective over all ranks of `mpi`, which carries NCCL's unique id. The current CUDA device is the rank's.
   explicit NcclCommunicator(MpiRuntime& mpi, NcclEngine engine = NcclEngine::kCopyEngines);
+  // Collective, and waits for what is under way; while an exception is passing by it does nothing at all.
   ~NcclCommunicator() override;
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  // Why copy engines are not used although they reach all ranks, for the user; none: they are, or do not, or were not
+  // asked for.
+  const std::optional<std::string>& hazard() const { return hazard_; }
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
@@ -50,7 +56,7 @@ class NcclCommunicator final : public Communicator {
  private:
   struct Buffer {
     void* memory = nullptr;
-    ncclWindow_vidmem* window = nullptr;  // null where NCCL knows no windows
+    ncclWindow_vidmem* window = nullptr;  // null where NCCL knows no windows, or must not
   };
 
   // The stream, made to wait for what the current stream has queued.
@@ -61,12 +67,15 @@ class NcclCommunicator final : public Communicator {
 
   int rank_;
   int world_size_;
+  Unwinding unwinding_;
   ncclComm* comm_ = nullptr;
   c10::cuda::CUDAStream stream_;
   at::cuda::CUDAEvent inputs_ready_;  // of the collective between start() and finish()
   std::atomic<bool> aborted_{false};
   std::vector<Buffer> buffers_;
   bool copy_engines_;
+  bool windows_ = true;  // buffers are registered as such
+  std::optional<std::string> hazard_;
   at::Tensor arrived_;  // the slices of all ranks, where copy engines exchange them
 };
 

@@ -39,7 +39,8 @@ class OptimizerShard {
   OptimizerShard(int64_t numel, const Options& options);
 
   // AdamW with a gradient [numel] where the states are. Writes the rounded master weights to `parameter` [numel], which
-  // may be in host memory while the states are on a GPU.
+  // may be in host memory while the states are on a GPU. A gradient whose scale on the GPU is not finite changes
+  // neither.
   void update(const AdamWUpdate& update, const at::Tensor& gradient, const at::Tensor& parameter);
 
   // The first `count` elements of a state, where they are, in their own type: to be read only.

@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/StreamGuard.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "parallel/host_memory.hpp"
@@ -79,18 +80,31 @@ void ParameterStore::plan(std::vector<size_t> uses) {
 }
 
 void ParameterStore::reserve_buffers() {
-  for (const auto& [numel, count] : schedule_.most_at_once()) pool_.reserve(numel, count);
+  for (const auto& [numel, count] : schedule_.buffers()) pool_.reserve(numel, count);
+}
+
+int64_t ParameterStore::elements_of_buffers(const GatherLimits& limits) const {
+  int64_t elements = 0;
+  for (const auto& [numel, count] : schedule_.buffers_with(limits)) elements += numel * count;
+  return elements;
 }
 
 void ParameterStore::use_memory(int64_t bytes) {
   if (!transient_) return;
-  // Buffers that exist already count too, and those of one length cannot serve another.
+  // Buffers that exist already count too.
   const int64_t elements = (pool_.bytes() + bytes) / static_cast<int64_t>(pool_.options().dtype().itemsize());
   // How far ahead stays as it is: gathers that run beside the optimizer's update slow it down by more than they gain.
-  schedule_.set_limits({.prefetch_bucket_size = schedule_.limits().prefetch_bucket_size,
-                        .param_persistence_threshold = 0,
-                        .max_live_parameters = elements,
-                        .max_reuse_distance = std::numeric_limits<int64_t>::max()});
+  GatherLimits limits{.prefetch_bucket_size = schedule_.limits().prefetch_bucket_size,
+                      .param_persistence_threshold = 0,
+                      .max_live_parameters = elements,
+                      .max_reuse_distance = std::numeric_limits<int64_t>::max()};
+  // Buffers of one length cannot serve another, so that all together may be more than what is gathered at a time.
+  while (limits.max_live_parameters > 0) {
+    const int64_t excess = elements_of_buffers(limits) - elements;
+    if (excess <= 0) break;
+    limits.max_live_parameters = std::max<int64_t>(0, limits.max_live_parameters - excess);
+  }
+  schedule_.set_limits(limits);
   reserve_buffers();
 }
 
@@ -106,6 +120,8 @@ int64_t ParameterStore::move_to_device(int64_t bytes) {
     total += numel;
   }
   if (moved.empty()) return 0;
+  // Gathers may be under way that read the memory which is about to be unmapped.
+  copy_stream_->synchronize();
   const at::Tensor all = communicator_.buffer(total, pool_.options());
   int64_t offset = 0;
   for (const size_t u : moved) {
@@ -213,7 +229,11 @@ void ParameterStore::follow(UnitState& state, std::unique_ptr<PendingCollective>
 }
 
 std::span<const at::Tensor> ParameterStore::gather(size_t unit) {
-  if (transient_) gather_next(schedule_.use(unit));
+  if (transient_) {
+    const GatherSchedule::Moves moves = schedule_.use(unit);
+    for (const size_t other : moves.let_go) let_go(other);
+    gather_next(moves.gather);
+  }
   UnitState& state = states_[unit];
   if (state.due) {
     const bool measured = timeline_ != nullptr && timeline_->running();

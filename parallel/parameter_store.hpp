@@ -49,15 +49,17 @@ class ParameterStore {
   ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
                  Communicator& communicator, const Options& options);
 
-  // Keeps as much gathered as `bytes` of device memory more allow, in place of the limits given. All ranks give the
-  // same.
+  // Keeps as much gathered as `bytes` of device memory more allow, in place of the limits given. Behind plan(), between
+  // two steps; collective, all ranks give the same.
   void use_memory(int64_t bytes);
   // Offloaded shards move to the device for good, those of as many units as `bytes` of its memory have room for: what
   // is updated on the host then goes straight there, and neither waits in host memory nor crosses the bus at each use.
-  // Returns the bytes taken. Before the first gather(); collective, all ranks give the same.
+  // Returns the bytes taken. Between two steps, when no unit is in use: waits for gathers that have been started.
+  // Collective, all ranks give the same.
   int64_t move_to_device(int64_t bytes);
   // The units that gather() will be called with from now on, in this order, the same on every rank: what is gathered
-  // ahead and what is kept follows from it.
+  // ahead and what is kept follows from it. Makes the buffers that it needs beyond those of earlier plans: none are
+  // made by gather(). Collective.
   void plan(std::vector<size_t> uses);
   // The unit's parameters, whole, for work queued on the current stream until the matching release().
   std::span<const at::Tensor> gather(size_t unit);
@@ -103,6 +105,8 @@ class ParameterStore {
   void follow_current_stream();
   void let_go(size_t unit);
   void reserve_buffers();
+  // All buffers together, were these the schedule's limits.
+  int64_t elements_of_buffers(const GatherLimits& limits) const;
   void follow(UnitState& state, std::unique_ptr<PendingCollective> pending);
 
   const std::vector<UnitSpec>& units_;

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checksum.hpp"
+#include "parallel/adamw_kernels.hpp"
 #include "parallel/library_versions.hpp"
 #include "parallel/network_plugin.hpp"
 #include "parallel/rdma_devices.hpp"
@@ -81,6 +82,7 @@ std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, con
        .value = read_line(system.root / "sys/module/efa/version").value_or(""),
        .decisive = false},
       {.what = "kernel", .value = read_line(system.root / "proc/sys/kernel/osrelease").value_or(""), .decisive = false},
+      {.what = "AdamW on the host by", .value = parallel::name(parallel::fastest_host_kernel()), .decisive = false},
       {.what = "instance type", .value = instance_type(system), .decisive = false},
   };
 }

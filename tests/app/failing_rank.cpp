@@ -1,11 +1,12 @@
-// failing_rank error|hang|leave|mistake|no_efa|other_network|unconnected|alone RANK SECONDS FOLDER: ranks that sum
-// numbers again and again, watched as in training. At the tenth sum RANK meets an error, or sleeps for ever while its
-// heartbeat goes on, or all leave in order; with a mistake it ends before the first sum as a user's mistake does.
-// Before that the nodes are connected: with no_efa RANK's network does not start, which its peers only see as an error
-// of theirs; with other_network all ranks learn that RANK has another network; unconnected, none is ever answered;
-// alone, RANK is not. For tests/e2e/test_failures.py.
+// failing_rank error|gpu_error|hang|leave|mistake|no_efa|other_network|unconnected|alone RANK SECONDS FOLDER: ranks
+// that sum numbers again and again, watched as in training. At the tenth sum RANK meets an error, or sleeps for ever
+// while its heartbeat goes on, or all leave in order; with a mistake it ends before the first sum as a user's mistake
+// does. Before that the nodes are connected: with no_efa RANK's network does not start, which its peers only see as an
+// error of theirs; with other_network all ranks learn that RANK has another network; unconnected, none is ever
+// answered; alone, RANK is not. gpu_error is error with sums on the ranks' GPUs. For tests/e2e/test_failures.py.
 
 #include <ATen/ops/ones.h>
+#include <c10/cuda/CUDAFunctions.h>
 
 #include <chrono>
 #include <cstdio>
@@ -18,6 +19,7 @@
 #include "app/watched_run.hpp"
 #include "base/error.hpp"
 #include "parallel/mpi_communicator.hpp"
+#include "parallel/nccl_communicator.hpp"
 #include "parallel/network_start.hpp"
 #include "parallel/recorded_communicator.hpp"
 
@@ -45,12 +47,16 @@ void connect(parallel::MpiRuntime& mpi, Liveness& liveness, const std::string& w
   liveness.enter(RunPhase::kSetUp, 0);
 }
 
-int sum(parallel::MpiRuntime& mpi, Liveness& liveness, const std::string& what, int which) {
+std::unique_ptr<parallel::Communicator> open_communicator(parallel::MpiRuntime& mpi, at::Device device) {
+  if (device.is_cuda()) return std::make_unique<parallel::NcclCommunicator>(mpi);
+  return std::make_unique<parallel::MpiCommunicator>(mpi);
+}
+
+int sum(parallel::MpiRuntime& mpi, Liveness& liveness, const std::string& what, int which, at::Device device) {
   constexpr int kSums = 10;
-  parallel::RecordedCommunicator sums(std::make_unique<parallel::MpiCommunicator>(mpi),
-                                      liveness.recorder().channel("sums"));
+  parallel::RecordedCommunicator sums(open_communicator(mpi, device), liveness.recorder().channel("sums"));
   const Liveness::Watch watch(liveness, {&sums});
-  const at::Tensor numbers = at::ones({1000});
+  const at::Tensor numbers = at::ones({1000}, device);
   if (what == "mistake") {
     if (mpi.rank() == which) throw UserError("a mistake of the user's");
     sums.all_reduce_sum(numbers)->wait();
@@ -62,19 +68,25 @@ int sum(parallel::MpiRuntime& mpi, Liveness& liveness, const std::string& what, 
   liveness.enter(RunPhase::kTraining, kSums);
   if (what == "leave") return EXIT_SUCCESS;
   if (mpi.rank() == which) {
-    if (what == "error") throw Failure("the disk has said something odd.");
+    if (what == "error" || what == "gpu_error") throw Failure("the disk has said something odd.");
     std::this_thread::sleep_for(std::chrono::hours(1));
   }
   sums.all_reduce_sum(numbers)->wait();
+  if (device.is_cuda()) c10::cuda::device_synchronize();
   return EXIT_SUCCESS;
 }
 
 int run(parallel::MpiRuntime& mpi, const std::string& what, int which, double stuck_after, const char* folder) {
+  at::Device device(at::kCPU);
+  if (what == "gpu_error") {
+    device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(mpi.local_rank()));
+    c10::cuda::set_device(device.index());
+  }
   const StopRequest stop;
-  Liveness liveness(mpi, stop, {.checkpoint_dir = folder, .stuck_after = stuck_after, .device = at::kCPU});
+  Liveness liveness(mpi, stop, {.checkpoint_dir = folder, .stuck_after = stuck_after, .device = device});
   return run_watched(liveness, [&] {
     connect(mpi, liveness, what, which);
-    return sum(mpi, liveness, what, which);
+    return sum(mpi, liveness, what, which, device);
   });
 }
 

@@ -325,3 +325,15 @@ def test_a_gpu_run_stops_with_its_state_saved(tmp_path: Path) -> None:
     assert all(line["slowest_rank"] in (0, 1) for line in run.metrics()[4:])
     result = run.train(f"--max_steps={saved + 2}")
     assert f"Resumed from checkpoint at step {saved}" in result.stdout
+
+
+@pytest.mark.skipif(num_gpus() < 2, reason="fewer than 2 GPUs")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_of_one_gpu_rank_is_told_before_its_collectives_are_ended(tmp_path: Path, rank: int) -> None:
+    """Its peer waits in a kernel. Were that ended first, the peer would meet an error of its own and be blamed."""
+    status, errors = failing_rank("gpu_error", rank, tmp_path, ranks=2, stuck_after=600)
+    assert status == 1
+    (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
+    assert report.startswith(f"mpzero: error: rank {rank}: the disk has said something odd (in step 10, on "), errors
+    assert errors.count("sums: 10 asked for, 9 completed") == 1, errors
+    assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [rank]

@@ -1,9 +1,13 @@
 #include <ATen/ATen.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/Sleep.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <cmath>
 #include <cstdio>
@@ -11,6 +15,7 @@
 #include "parallel/adamw.hpp"
 #include "parallel/local_communicator.hpp"
 #include "parallel/nccl_communicator.hpp"
+#include "parallel/optimizer_shard.hpp"
 #include "tests/parallel/adamw_checks.hpp"
 #include "tests/parallel/collective_checks.hpp"
 #include "tests/parallel/engine_checks.hpp"
@@ -148,12 +153,81 @@ TEST_CASE("an update on figures that are not finite changes nothing") {
                          .master = at::ones({100}, fp64.dtype(at::kFloat)),
                          .exp_avg = at::zeros({100}, fp64.dtype(at::kFloat)),
                          .exp_avg_sq = at::zeros({100}, fp64.dtype(at::kFloat)),
-                         .parameter = at::zeros({100}, fp64.dtype(at::kFloat))};
+                         .parameter = at::ones({100}, fp64.dtype(at::kFloat))};
     AdamWUpdate update = adamw_update({}, 1e-2, 1, 1.0);
     update.device_gradient_scale = scale.const_data_ptr<float>();
     adamw(tensors, update);
     CHECK((tensors.exp_avg.abs().sum().item<double>() > 0) == finite);
-    CHECK((tensors.parameter.abs().sum().item<double>() > 0) == finite);
+    CHECK(tensors.master.eq(1).all().item<bool>() != finite);
+    CHECK(tensors.parameter.equal(tensors.master));
+  }
+}
+
+TEST_CASE("an update on figures that are not finite leaves parameters in host memory as they are") {
+  const auto device = rank_gpu();
+  if (!device) return;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const int64_t numel : {5, 100'003}) {
+      INFO(c10::toString(dtype) << " " << numel);
+      OptimizerShard shard(numel, {.placement = Placement::kDevice, .device = *device});
+      shard.write(StateKind::kMaster, at::randn({numel}));
+      const at::Tensor parameter = at::empty({numel}, at::TensorOptions().dtype(dtype).pinned_memory(true));
+      shard.publish(parameter);
+      const at::Tensor before = parameter.clone();
+      const at::Tensor master = shard.state(StateKind::kMaster, numel).clone();
+      const auto on_device = at::TensorOptions().dtype(at::kFloat).device(*device);
+      const at::Tensor gradient = at::ones({numel}, on_device);
+      AdamWUpdate update = adamw_update({.weight_decay = 0.1}, 1e-2, 1, 1.0);
+      const auto update_with = [&](double factor) {
+        const at::Tensor scale = at::full({}, factor, on_device);
+        update.device_gradient_scale = scale.const_data_ptr<float>();
+        // The allocator gives out what was last given back: the copy on its way would begin with these bytes.
+        at::full({numel}, 12345.0, on_device.dtype(dtype));
+        shard.update(update, gradient, parameter);
+        c10::cuda::device_synchronize();
+      };
+      for (const double factor : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+        update_with(factor);
+        CHECK(parameter.equal(before));
+        CHECK(shard.state(StateKind::kMaster, numel).equal(master));
+        CHECK(shard.state(StateKind::kExpAvg, numel).eq(0).all().item<bool>());
+      }
+      update_with(1.0);
+      CHECK(!parameter.equal(before));
+      CHECK(parameter.equal(shard.state(StateKind::kMaster, numel).cpu().to(dtype)));
+    }
+  }
+}
+
+TEST_CASE("shards that move to the GPU wait for gathers that still read the host's memory") {
+  const auto device = rank_gpu();
+  if (!device) return;
+  const std::vector<UnitSpec> units{{.name = "one", .parameters = {{"a", {1 << 22}}}},
+                                    {.name = "two", .parameters = {{"b", {1 << 22}}}}};
+  const std::vector<FlatLayout> layouts{FlatLayout(1 << 22, 1), FlatLayout(1 << 22, 1)};
+  LocalCommunicator communicator;
+  for (const bool pinned : {true, false}) {
+    ParameterStore store(
+        units, layouts, 0, communicator,
+        {.sharded = true, .placement = Placement::kHost, .pinned = pinned, .limits = {}, .device = *device});
+    for (size_t u = 0; u < units.size(); ++u) store.shard(u).fill_(static_cast<double>(u + 1));
+    store.plan({0, 1, 0, 1});
+    store.invalidate();
+    at::cuda::CUDAEvent held_up;
+    {
+      // The gathers wait for what this stream has; what follows is on another one.
+      const c10::StreamGuard on_other_stream(c10::cuda::getStreamFromPool());
+      at::cuda::sleep(1'000'000'000);
+      for (size_t u = 0; u < units.size(); ++u) store.publish(u);
+      held_up.record(c10::cuda::getCurrentCUDAStream());
+    }
+    CHECK(store.move_to_device(int64_t{1} << 30) == int64_t{2} * (1 << 22) * 4);
+    CHECK(held_up.query());
+    CHECK(store.memory_use().host_parameters == 0);
+    for (const size_t unit : {0, 1, 0, 1}) {
+      CHECK(store.gather(unit).front().eq(static_cast<double>(unit + 1)).all().item<bool>());
+      store.release(unit);
+    }
   }
 }
 
