@@ -274,7 +274,7 @@ class ClippedRun(TinyRun):
 
 
 def checksums(checkpoint: Path) -> dict[str, list]:
-    files = json.loads((checkpoint / "manifest.json").read_text())["files"]
+    files = json.loads((checkpoint / "manifest.json").read_text())["content"]["files"]
     return {file["name"]: file["datasets"] for file in files if "optim_states" in file["name"]}
 
 

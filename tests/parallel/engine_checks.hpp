@@ -21,6 +21,7 @@
 #include "parallel/zero_engine.hpp"
 #include "tests/catch.hpp"
 #include "tests/parallel/adamw_oracle.hpp"
+#include "tests/parallel/same_bits.hpp"
 
 namespace mpzero::parallel {
 
@@ -248,13 +249,6 @@ inline void check_toy_resume(const ToyRun& run, at::Device device, Communicator&
       REQUIRE(std::equal(one.begin(), one.end(), other.begin(), other.end()));
     }
   }
-}
-
-// The same bits, NaN included.
-inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor left = a.cpu().contiguous(), right = b.cpu().contiguous();
-  return left.nbytes() == right.nbytes() &&
-         (left.numel() == 0 || std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) == 0);
 }
 
 // What a run leaves behind: every weight that was gathered, in order, then this rank's states.

@@ -4,7 +4,6 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
-#include <cstring>
 #include <latch>
 #include <memory>
 #include <optional>
@@ -14,12 +13,10 @@
 #include "parallel/adamw_kernels.hpp"
 #include "parallel/host_optimizer.hpp"
 #include "tests/catch.hpp"
+#include "tests/parallel/same_bits.hpp"
 
 namespace mpzero::parallel {
 
-inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  return a.nbytes() == b.nbytes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
-}
 inline bool same_bits(const OptimizerStates& a, const OptimizerStates& b) {
   return same_bits(a.master, b.master) && same_bits(a.exp_avg, b.exp_avg) && same_bits(a.exp_avg_sq, b.exp_avg_sq);
 }
@@ -104,7 +101,7 @@ struct Bench {
       INFO("unit " << u);
       CHECK(optimizer->ahead(u) == HostOptimizer::Ahead::kNone);
       CHECK(same_bits(shards[u]->states(), expected[u]));
-      CHECK(same_bits(parameters[u].cpu(), expected_parameters[u]));
+      CHECK(same_bits(parameters[u], expected_parameters[u]));
     }
   }
 

@@ -134,7 +134,7 @@ class Interleaving {
     for (size_t u = 0; u < sizes_.size(); ++u) {
       if (!mine_[u]) continue;
       REQUIRE(same_bits(bench_.shards[u]->states(), bench_.expected[u]));
-      REQUIRE(same_bits(bench_.parameters[u].cpu(), bench_.expected_parameters[u]));
+      REQUIRE(same_bits(bench_.parameters[u], bench_.expected_parameters[u]));
     }
   }
 

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstring>
+
+namespace mpzero::parallel {
+
+// The same bits, NaN included, wherever the tensors are.
+inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor left = a.cpu().contiguous(), right = b.cpu().contiguous();
+  return left.nbytes() == right.nbytes() &&
+         (left.numel() == 0 || std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) == 0);
+}
+
+}  // namespace mpzero::parallel
