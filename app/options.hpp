@@ -87,6 +87,7 @@ struct CommandLine {
   std::optional<std::string> resume_from_checkpoint;
   std::optional<bool> resume_strict;
   std::optional<bool> overwrite;
+  std::optional<bool> save_final;
   std::optional<bool> async_save;
 };
 

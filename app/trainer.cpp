@@ -142,10 +142,18 @@ TrainingEnd Trainer::train_to_the_end() {
       stop_.save_and_stop(position_, checkpointer_);
       return TrainingEnd::kStopped;
     }
-    if (at_end() || due(config_.checkpoint_freq)) checkpointer_.save(position_);
+    if (at_end() ? config_.save_final : due(config_.checkpoint_freq)) checkpointer_.save(position_);
   }
   checkpointer_.finish(position_.step);
+  if (!config_.save_final) log_.say(unsaved_end());
   return TrainingEnd::kFinished;
+}
+
+std::string Trainer::unsaved_end() const {
+  const std::optional<int64_t> saved = checkpointer_.saved_step();
+  return fmt::format(
+      "Training finished after step {}, which is not saved (--save_final=false); {}", position_.step,
+      saved ? fmt::format("the newest checkpoint is that of step {}", *saved) : std::string("there is no checkpoint"));
 }
 
 bool Trainer::at_end() const { return position_.step >= config_.max_steps; }

@@ -54,6 +54,8 @@ class Trainer {
   void start();
   TrainingEnd train_to_the_end();
   bool at_end() const;
+  // The last line of a run without a last checkpoint.
+  std::string unsaved_end() const;
   // Whether the step that has just ended is one of every `frequency`; 0: none is.
   bool due(int64_t frequency) const;
   bool validation_is_due() const;

@@ -312,6 +312,17 @@ def test_another_model_seed_or_weights_are_no_silent_resume(tmp_path: Path) -> N
     assert "Moved the checkpoints of another run" in result.stdout
 
 
+def test_metrics_of_a_run_that_saved_nothing_stay(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=3", "--save_final=false", "--checkpoint_freq=0")
+    before = (run.folder / "metrics.jsonl").read_bytes()
+    result = run.train("--max_steps=2")
+    kept = run.folder / "metrics.old-1.jsonl"
+    assert f"{run.folder / 'metrics.jsonl'} held steps of another run: it is {kept} now." in result.stderr
+    assert kept.read_bytes() == before
+    assert [line["step"] for line in run.metrics()] == [1, 2]
+
+
 def test_deepspeeds_format_has_the_id_too(tmp_path: Path) -> None:
     name = "qwen3-zero2-fp32"
     flags = ("--checkpoint_format=deepspeed", "--max_steps=2")
@@ -321,3 +332,21 @@ def test_deepspeeds_format_has_the_id_too(tmp_path: Path) -> None:
     assert len(run_id(tag)) == 16
     with pytest.raises(AssertionError, match=f"holds {tag.name} of another run .run {run_id(tag)[:8]}.*--overwrite"):
         train_golden(name, tmp_path, *flags, "--resume_from_checkpoint=none", ranks=2, stage=2)
+
+
+def test_a_run_ends_without_its_last_checkpoint(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path / "none")
+    result = run.train("--max_steps=4", "--checkpoint_freq=0", "--save_final=false")
+    assert "Training finished after step 4, which is not saved (--save_final=false); there is no checkpoint" in (
+        result.stdout
+    )
+    assert names_in(run.checkpoints) == []
+    # Also where the last step is one of those that are saved.
+    run = TinyRun(tmp_path / "some")
+    result = run.train("--max_steps=4", FREQUENT, "--save_final=false")
+    assert names_in(run.checkpoints) == ["latest", "tiny-2steps"]
+    assert "the newest checkpoint is that of step 2" in result.stdout
+    result = run.train("--max_steps=4", FREQUENT)
+    assert "Resumed from checkpoint at step 2" in result.stdout
+    assert run.latest.name == "tiny-4steps"
+    assert "is not saved" not in result.stdout
