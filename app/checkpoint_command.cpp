@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/progress.hpp"
@@ -19,6 +20,7 @@
 #include "io/checkpoint_catalog.hpp"
 #include "io/checkpoint_folder.hpp"
 #include "io/folder_lock.hpp"
+#include "io/run_record.hpp"
 #include "io/stored_checkpoint.hpp"
 
 namespace mpzero {
@@ -55,13 +57,17 @@ struct Words {
   fs::path folder;
   std::string tag;
   std::optional<int64_t> keep_last;
+  std::optional<std::string> run;  // the first digits of an id, or "none"
   bool dry_run = false;
 };
 
 Words parse(const std::string& command, const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("folder", po::value<std::string>())("tag,t", po::value<std::string>());
-  if (command == "prune") options.add_options()("keep_last", po::value<int64_t>())("dry_run", po::bool_switch());
+  if (command == "prune") {
+    options.add_options()("keep_last", po::value<int64_t>())("run", po::value<std::string>())("dry_run",
+                                                                                              po::bool_switch());
+  }
   po::positional_options_description positions;
   positions.add("folder", 1);
   po::variables_map values;
@@ -80,6 +86,7 @@ Words parse(const std::string& command, const std::vector<std::string>& argument
   words.folder = values["folder"].as<std::string>();
   if (values.contains("tag")) words.tag = values["tag"].as<std::string>();
   if (values.contains("keep_last")) words.keep_last = values["keep_last"].as<int64_t>();
+  if (values.contains("run")) words.run = values["run"].as<std::string>();
   if (values.contains("dry_run")) words.dry_run = values["dry_run"].as<bool>();
   if (!fs::is_directory(words.folder)) {
     throw_user_error("there is no folder {}: check the path", words.folder.string());
@@ -97,12 +104,24 @@ std::optional<fs::path> latest_of(const fs::path& folder, std::string& problem) 
   }
 }
 
+// The runs that have saved what the folder holds, as far as its manifests say it.
+std::set<std::string> runs_of(const std::vector<io::CatalogEntry>& entries) {
+  std::set<std::string> runs;
+  for (const io::CatalogEntry& entry : entries) {
+    if (entry.run_id) runs.insert(*entry.run_id);
+  }
+  return runs;
+}
+
 int list(const Words& words) {
   std::string problem_of_latest;
   const std::optional<fs::path> latest = latest_of(words.folder, problem_of_latest);
+  const std::vector<io::CatalogEntry> entries = io::list_checkpoints(words.folder);
+  const bool shows_run = runs_of(entries).size() > 1;
   std::vector<std::vector<std::string>> rows = {{"checkpoint", "step", "saved at", "size", "dtype", "ZeRO", "state"}};
+  if (shows_run) rows.front().insert(rows.front().end() - 1, "run");
   std::vector<std::string> problems;
-  for (const io::CatalogEntry& entry : io::list_checkpoints(words.folder)) {
+  for (const io::CatalogEntry& entry : entries) {
     std::string problem = entry.problem;
     std::vector<std::string> row = {
         entry.tag, "?", entry.saved_at.empty() ? "?" : entry.saved_at, show_size(entry.bytes), "?", "?"};
@@ -118,6 +137,7 @@ int list(const Words& words) {
     }
     std::string state = problem.empty() ? "complete" : entry.has_manifest ? "damaged" : "unfinished or damaged";
     if (entry.folder == latest) state += ", latest";
+    if (shows_run) row.push_back(entry.run_id ? io::short_run_id(*entry.run_id) : "?");
     row.push_back(state);
     rows.push_back(row);
     if (!problem.empty()) problems.push_back(problem);
@@ -182,15 +202,45 @@ int verify(const Words& words) {
   return problems.empty() ? 0 : kFailureExitCode;
 }
 
+// Whose checkpoints are counted and removed: the run that is named, or that of the newest checkpoint.
+std::string run_to_prune(const Words& words, const std::vector<io::CatalogEntry>& newest_first) {
+  const std::set<std::string> runs = runs_of(newest_first);
+  if (!words.run) {
+    std::string ignored;
+    if (const std::optional<fs::path> latest = latest_of(words.folder, ignored)) {
+      for (const io::CatalogEntry& entry : newest_first) {
+        if (entry.folder == *latest && entry.run_id) return *entry.run_id;
+      }
+    }
+    for (const io::CatalogEntry& entry : newest_first) {
+      if (entry.run_id) return *entry.run_id;
+    }
+    return "";
+  }
+  std::vector<std::string> found;
+  for (const std::string& id : runs) {
+    if (id.empty() ? words.run == "none" : !words.run->empty() && id.starts_with(*words.run)) found.push_back(id);
+  }
+  if (found.size() == 1) return found.front();
+  throw_user_error("--run {}: {} runs in {} have an id that begins so; `mpzero checkpoint ls` shows the first digits",
+                   *words.run, found.empty() ? "no" : std::to_string(found.size()), words.folder.string());
+}
+
 int prune(const Words& words) {
   if (!words.keep_last || *words.keep_last < 1) {
     throw_user_error("mpzero checkpoint prune needs --keep_last N, how many good checkpoints shall stay, 1 or more");
   }
   const io::FolderLock lock(words.folder);
+  std::vector<io::CatalogEntry> entries = io::list_checkpoints(words.folder);
+  const std::string run = run_to_prune(words, entries);
   // What runs of several models have left in one folder is counted for each.
   std::map<std::string, std::vector<io::CatalogEntry>> of_model;
-  for (io::CatalogEntry& entry : io::list_checkpoints(words.folder)) {
-    if (entry.step) of_model[entry.tag.substr(0, entry.tag.rfind('-'))].push_back(std::move(entry));
+  for (io::CatalogEntry& entry : entries) {
+    if (entry.run_id.value_or(run) != run) {
+      fmt::print("left alone: {} ({})\n", entry.folder.string(), io::show_run(*entry.run_id));
+    } else if (entry.step) {
+      of_model[entry.tag.substr(0, entry.tag.rfind('-'))].push_back(std::move(entry));
+    }
   }
   std::vector<fs::path> doomed;
   for (const auto& [model, entries] : of_model) {
@@ -229,7 +279,12 @@ std::string checkpoint_command_help() {
          "                                        something is damaged\n"
          "  prune DIR --keep_last N [--dry_run]   removes those older than the newest N good ones, and what "
          "unfinished\n"
-         "                                        saves have left; --dry_run only says what would go\n";
+         "                                        saves have left; --dry_run only says what would go. Of several runs "
+         "in\n"
+         "                                        the folder it is the one of the newest checkpoint, or --run ID, as "
+         "ls "
+         "\n"
+         "                                        shows it (none: those without an id)\n";
 }
 
 int checkpoint_command(const std::vector<std::string>& words) {

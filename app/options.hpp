@@ -86,6 +86,8 @@ struct CommandLine {
   std::optional<std::string> checkpoint_format;  // "hdf5" or "deepspeed"
   std::optional<std::string> resume_from_checkpoint;
   std::optional<bool> resume_strict;
+  std::optional<bool> overwrite;
+  std::optional<bool> save_final;
   std::optional<bool> async_save;
 };
 

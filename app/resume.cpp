@@ -1,6 +1,7 @@
 #include "app/resume.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +11,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "app/run_folder.hpp"
 #include "base/error.hpp"
 #include "io/checkpoint_catalog.hpp"
 #include "io/checkpoint_manifest.hpp"
@@ -71,6 +73,10 @@ class Unusable : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Nothing else keeps the run from starting anew.
+constexpr const char* kStartAnew =
+    ", or start anew: in another --checkpoint_dir, or here with --overwrite, which moves the old run aside";
+
 // A sentence about a checkpoint without what a user would have to do about it, where the run does it itself.
 std::string without_remedy(std::string text) {
   for (const std::string_view remedy : {std::string_view(io::kChooseAnother), std::string_view("write the name of")}) {
@@ -90,23 +96,86 @@ io::ResumeCandidates candidates_of(const RunConfig& config) {
   return candidates;
 }
 
+std::string describe_weights(const std::string& init_from) {
+  return init_from.empty() ? "random weights" : "the weights of " + init_from;
+}
+
+// Throws UserError where the checkpoint is of other weights, another model or another seed than the run.
+void check_same_run(const io::StoredCheckpoint& checkpoint, const io::RunRecord& run, const RunSetup& setup,
+                    const std::vector<UnitSpec>& units) {
+  io::check_same_parameters(checkpoint, units);
+  const std::string folder = checkpoint.folder().string();
+  if (checkpoint.made_by_mpzero() && checkpoint.progress().seed != setup.config.seed) {
+    throw_user_error(
+        "{} was trained with --seed {}, this run has --seed {}: the order of the data would change; give the same seed",
+        folder, checkpoint.progress().seed, setup.config.seed);
+  }
+  const std::string init_from = recorded_init_from(setup.config);
+  if (!run.id.empty() && !init_from.empty() && init_from != run.init_from) {
+    throw_user_error("{} is of a run that began with {}, not with those of --init_from {}: leave out --init_from",
+                     folder, describe_weights(run.init_from), setup.config.init_from);
+  }
+}
+
+// What is to be tried, as rank 0 found it.
+struct Choices {
+  std::vector<fs::path> folders;
+  io::RunRecord run;     // see io::ResumeCandidates
+  std::string problem;   // likewise
+  std::string left_out;  // a sentence's part; empty: nothing is
+};
+
+Choices choose(const RunConfig& config, ProcessGroup& group) {
+  // No path holds it.
+  constexpr char kEnd = '\0';
+  std::string listed;
+  run_on_all_ranks(group, [&] {
+    if (group.rank() != 0) return;
+    const io::ResumeCandidates candidates = candidates_of(config);
+    if (!candidates.problem_of_latest.empty() && config.resume_strict) {
+      throw_user_error("{}; name a checkpoint with --resume_from_checkpoint, or leave out --resume_strict",
+                       candidates.problem_of_latest);
+    }
+    const std::string left_out =
+        candidates.left_out.empty() ? "" : fmt::format("not tried: {}", fmt::join(candidates.left_out, ", "));
+    for (const std::string& text :
+         {candidates.problem_of_latest, left_out, candidates.run.id, candidates.run.init_from}) {
+      listed += text + kEnd;
+    }
+    for (const fs::path& folder : candidates.folders) listed += folder.string() + kEnd;
+  });
+  std::istringstream texts(group.all_gather(listed).front());
+  Choices choices;
+  for (std::string* text : {&choices.problem, &choices.left_out, &choices.run.id, &choices.run.init_from}) {
+    std::getline(texts, *text, kEnd);
+  }
+  for (std::string folder; std::getline(texts, folder, kEnd);) choices.folders.emplace_back(folder);
+  return choices;
+}
+
 // Throws Unusable, on all ranks, where the checkpoint is damaged, and the errors of run_on_all_ranks where the run
 // cannot go on from it although it is not.
-RunPosition restore(const fs::path& checkpoint, const RunSetup& setup, const std::vector<UnitSpec>& units,
-                    parallel::ZeroEngine& engine, ProcessGroup& group, std::vector<std::string>& warnings) {
+Resumed restore(const fs::path& checkpoint, const io::RunRecord& of_candidates, const RunSetup& setup,
+                const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine, ProcessGroup& group,
+                std::vector<std::string>& warnings) {
   std::unique_ptr<io::StoredCheckpoint> stored;
+  io::RunRecord run;
   try {
-    run_on_all_ranks(group, [&] { stored = io::open_checkpoint(checkpoint); });
+    run_on_all_ranks(group, [&] {
+      stored = io::open_checkpoint(checkpoint);
+      run = io::run_of(checkpoint);
+    });
   } catch (const Error& error) {
     throw Unusable(error.what());
   }
+  const bool has_id = !run.id.empty();
+  if (!has_id) run = of_candidates;
   run_on_all_ranks(group, [&] {
-    io::check_same_parameters(*stored, units);
-    if (stored->made_by_mpzero() && stored->progress().seed != setup.config.seed) {
-      throw_user_error(
-          "{} was trained with --seed {}, this run has --seed {}: the order of the data would change; give the same "
-          "seed",
-          checkpoint.string(), stored->progress().seed, setup.config.seed);
+    try {
+      check_same_run(*stored, run, setup, units);
+    } catch (const UserError& error) {
+      if (!setup.config.resume_from_checkpoint.empty()) throw;
+      throw UserError(error.what() + std::string(kStartAnew));
     }
   });
   bool readable = true;
@@ -127,8 +196,11 @@ RunPosition restore(const fs::path& checkpoint, const RunSetup& setup, const std
     throw Unusable(error.what());
   }
   for (const std::string& warning : stored->warnings()) warnings.push_back(warning);
-  return stored->made_by_mpzero() ? take_over(*stored, setup, warnings)
-                                  : take_over_from_deepspeed(*stored, setup, warnings);
+  return {.checkpoint = checkpoint,
+          .position = stored->made_by_mpzero() ? take_over(*stored, setup, warnings)
+                                               : take_over_from_deepspeed(*stored, setup, warnings),
+          .run = run,
+          .checkpoint_has_id = has_id};
 }
 
 }  // namespace
@@ -138,38 +210,23 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
                                   std::vector<std::string>& warnings) {
   const RunConfig& config = setup.config;
   if (config.resume_from_checkpoint == "none") return std::nullopt;
-  // Rank 0's view of the folder holds for all.
-  std::string listed;
-  run_on_all_ranks(group, [&] {
-    if (group.rank() != 0) return;
-    const io::ResumeCandidates candidates = candidates_of(config);
-    if (!candidates.problem_of_latest.empty() && config.resume_strict) {
-      throw_user_error("{}; name a checkpoint with --resume_from_checkpoint, or leave out --resume_strict",
-                       candidates.problem_of_latest);
-    }
-    listed = candidates.problem_of_latest;
-    for (const fs::path& folder : candidates.folders) listed += '\n' + folder.string();
-  });
-  listed = group.all_gather(listed).front();
-  std::istringstream lines(listed);
-  std::string problem;
-  std::getline(lines, problem);
-  std::vector<fs::path> folders;
-  for (std::string line; std::getline(lines, line);) folders.emplace_back(line);
+  const Choices choices = choose(config, group);
+  if (choices.folders.empty() && !choices.problem.empty()) throw UserError(choices.problem, ErrorScope::kAllRanks);
 
-  if (folders.empty() && !problem.empty()) throw UserError(problem, ErrorScope::kAllRanks);
-
-  std::string first_problem = without_remedy(problem);
-  for (const fs::path& folder : folders) {
+  const std::string left_out = choices.left_out.empty() ? "" : " (" + choices.left_out + ")";
+  std::string first_problem = without_remedy(choices.problem);
+  for (const fs::path& folder : choices.folders) {
     try {
-      const RunPosition position = restore(folder, setup, units, engine, group, warnings);
+      Resumed resumed = restore(folder, choices.run, setup, units, engine, group, warnings);
       if (!first_problem.empty()) {
-        warnings.push_back(fmt::format("{}: the run goes on from {}, the newest checkpoint that is whole.",
-                                       first_problem, folder.string()));
+        warnings.push_back(fmt::format("{}: the run goes on from {}, the newest checkpoint that is whole{}.",
+                                       first_problem, folder.string(), left_out));
       }
-      return Resumed{folder, position};
+      return resumed;
     } catch (const Unusable& error) {
-      if (config.resume_strict || folders.size() == 1) throw UserError(error.what(), ErrorScope::kAllRanks);
+      if (config.resume_strict || (choices.folders.size() == 1 && left_out.empty())) {
+        throw UserError(error.what(), ErrorScope::kAllRanks);
+      }
       if (first_problem.empty()) {
         first_problem = without_remedy(error.what());
       } else {
@@ -179,10 +236,9 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
   }
   if (first_problem.empty()) return std::nullopt;
   throw UserError(
-      fmt::format(
-          "{}; no other checkpoint beside it is whole, so give --resume_from_checkpoint another folder, or none "
-          "to start anew",
-          first_problem),
+      fmt::format("{}; no other checkpoint of the run is whole{}, so give --resume_from_checkpoint another one, or "
+                  "--overwrite to start anew",
+                  first_problem, left_out),
       ErrorScope::kAllRanks);
 }
 

@@ -8,6 +8,7 @@
 #include "app/run_setup.hpp"
 #include "app/run_state.hpp"
 #include "base/process_group.hpp"
+#include "io/run_record.hpp"
 #include "parallel/zero_engine.hpp"
 
 namespace mpzero {
@@ -17,9 +18,14 @@ namespace mpzero {
 // `warnings`, and the next older one is taken; with --resume_strict, or if none is left, that throws. Returns nothing
 // where there is no checkpoint. Collective: an error on one rank is thrown on all. Each rank reads its own shard. Adds
 // to `warnings` what the user may not have meant.
+//
+// Only checkpoints of one run are tried: see io::ResumeCandidates. A run of other weights, another model or another
+// seed than the checkpoint's throws UserError.
 struct Resumed {
   std::filesystem::path checkpoint;
   RunPosition position;
+  io::RunRecord run;              // its id is empty where the run has none yet
+  bool checkpoint_has_id = true;  // false: saved by DeepSpeed or an older mpzero
 };
 std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitSpec>& units,
                                   parallel::ZeroEngine& engine, ProcessGroup& group,

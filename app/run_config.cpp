@@ -257,7 +257,9 @@ void take_flags(const CommandLine& line, RunConfig& config) {
   config.async_save = line.async_save.value_or(config.async_save);
   config.deepspeed_format = line.checkpoint_format == "deepspeed";
   config.resume_strict = line.resume_strict.value_or(config.resume_strict);
-  config.resume_from_checkpoint = line.resume_from_checkpoint.value_or("");
+  config.overwrite = line.overwrite.value_or(config.overwrite);
+  config.save_final = line.save_final.value_or(config.save_final);
+  config.resume_from_checkpoint = line.resume_from_checkpoint.value_or(config.overwrite ? "none" : "");
   config.device = line.device.value_or(config.device);
   config.network = line.network.value_or(config.network);
   config.grace_period = line.grace_period.value_or(config.grace_period);

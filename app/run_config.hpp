@@ -89,6 +89,8 @@ struct RunConfig {
 
   // checkpoints
   bool resume_strict = false;     // a damaged checkpoint ends the run
+  bool overwrite = false;         // another run's checkpoints in checkpoint_dir are moved aside
+  bool save_final = true;         // save the state after the last step
   bool async_save = true;         // write beside training
   bool deepspeed_format = false;  // DeepSpeed's files instead of HDF5's
   std::string checkpoint_dir = "checkpoints";

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/run_config.hpp"
+#include "io/run_record.hpp"
 #include "model/config.hpp"
 
 namespace mpzero {
@@ -15,6 +16,7 @@ struct RunSetup {
   model::ModelConfig model;
   std::string data_order;             // io::TrainingProgress::data_order
   std::vector<std::string> warnings;  // for the user, one line each
+  io::RunRecord run;                  // known once it is clear what the run goes on from
 };
 
 // Reads flags, ds_config.json, the model's config.json and the sizes of the data sets. Throws UserError for whatever

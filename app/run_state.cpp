@@ -84,6 +84,7 @@ io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, c
           .shards = checkpoint_shards(config, units, engine, rank),
           .model_type = config.model_type,
           .keep_last = config.keep_last,
+          .run = setup.run,
           .deepspeed = deepspeed_settings(config, position.step)};
 }
 

@@ -44,9 +44,15 @@ std::vector<double> gather(ProcessGroup& group, double value) {
 StepLog::StepLog(const RunConfig& config, ProcessGroup& group, std::optional<double> peak_step_seconds)
     : config_(config), group_(group), speaks_(group.rank() == 0), peak_step_seconds_(peak_step_seconds) {}
 
-void StepLog::begin(int64_t steps_done) {
+void StepLog::begin(int64_t steps_done, const io::MetricsOwner& run) {
   if (!speaks_) return;
-  if (!config_.metrics_file.empty()) metrics_.emplace(config_.metrics_file, steps_done);
+  if (!config_.metrics_file.empty()) {
+    metrics_.emplace(config_.metrics_file, steps_done, run);
+    if (!metrics_->kept_at().empty()) {
+      warn(fmt::format("{} held steps of another run: it is {} now.", config_.metrics_file,
+                       metrics_->kept_at().string()));
+    }
+  }
   bar_.emplace("Training", config_.max_steps);
   bar_->update(steps_done);
 }

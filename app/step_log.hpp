@@ -39,7 +39,7 @@ class StepLog {
   StepLog(const RunConfig& config, ProcessGroup& group, std::optional<double> peak_step_seconds);
 
   // The run starts, or goes on, behind step `steps_done`.
-  void begin(int64_t steps_done);
+  void begin(int64_t steps_done, const io::MetricsOwner& run);
   // A line of its own on stdout.
   void say(const std::string& line);
   // A line of its own on stderr, for what the user may not have meant.

@@ -17,7 +17,6 @@
 #include "app/state_sizes.hpp"
 #include "app/zero_options.hpp"
 #include "base/error.hpp"
-#include "io/atomic_file.hpp"
 #include "parallel/late_sum.hpp"
 #include "parallel/profile_range.hpp"
 #include "parallel/recorded_communicator.hpp"
@@ -95,6 +94,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
              .micro_batches = config_.gradient_accumulation_steps}),
       profiler_(config_, mpi.rank(), device),
       log_(config_, mpi, peak_step_seconds(setup_, device, mpi.world_size())),
+      folder_(config_, mpi, log_),
       checkpointer_(setup_, decoder_.units(), engine_, device, mpi, log_),
       stop_(control.stop, config_, mpi, log_),
       watch_(control.liveness, {&parameter_communicator_, &gradient_communicator_}) {
@@ -108,7 +108,7 @@ TrainingEnd Trainer::run() {
                          position_.step, config_.max_steps));
     return TrainingEnd::kFinished;
   }
-  run_on_all_ranks(mpi_, [&] { log_.begin(position_.step); });
+  run_on_all_ranks(mpi_, [&] { log_.begin(position_.step, metrics_owner_); });
   if (const auto& steps = config_.profile_steps; steps && steps->last <= position_.step) {
     log_.warn(fmt::format("--profile_steps {}-{} has no effect: the run goes on behind step {}", steps->first,
                           steps->last, position_.step));
@@ -142,10 +142,18 @@ TrainingEnd Trainer::train_to_the_end() {
       stop_.save_and_stop(position_, checkpointer_);
       return TrainingEnd::kStopped;
     }
-    if (at_end() || due(config_.checkpoint_freq)) checkpointer_.save(position_);
+    if (at_end() ? config_.save_final : due(config_.checkpoint_freq)) checkpointer_.save(position_);
   }
   checkpointer_.finish(position_.step);
+  if (!config_.save_final) log_.say(unsaved_end());
   return TrainingEnd::kFinished;
+}
+
+std::string Trainer::unsaved_end() const {
+  const std::optional<int64_t> saved = checkpointer_.saved_step();
+  return fmt::format(
+      "Training finished after step {}, which is not saved (--save_final=false); {}", position_.step,
+      saved ? fmt::format("the newest checkpoint is that of step {}", *saved) : std::string("there is no checkpoint"));
 }
 
 bool Trainer::at_end() const { return position_.step >= config_.max_steps; }
@@ -189,14 +197,13 @@ void Trainer::name_straggler() {
 void Trainer::start() {
   log_.say(fmt::format("Created model with total parameters: {}", model::num_parameters(setup_.model)));
   // Now rather than when the first checkpoint is due.
-  run_on_all_ranks(mpi_, [&] {
-    if (mpi_.rank() != 0) return;
-    io::check_writable(config_.checkpoint_dir);
-    lock_.emplace(config_.checkpoint_dir);
-  });
+  folder_.open();
   std::vector<std::string> warnings;
   const std::optional<Resumed> resumed = resume_run(setup_, decoder_.units(), engine_, mpi_, warnings);
   for (const std::string& warning : warnings) log_.warn(warning);
+  setup_.run = folder_.identify(resumed);
+  folder_.check(setup_.run, resumed);
+  metrics_owner_ = {.run_id = setup_.run.id, .began_without_id = resumed && !resumed->checkpoint_has_id};
   if (resumed) {
     position_ = resumed->position;
     checkpointer_.resumed_from(position_.step);
@@ -214,6 +221,7 @@ void Trainer::start() {
                                config_.validation_batches);
     }
   });
+  folder_.make_room();
 }
 
 void Trainer::plan_memory() {

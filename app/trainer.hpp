@@ -10,6 +10,7 @@
 #include "app/liveness.hpp"
 #include "app/network.hpp"
 #include "app/profiler.hpp"
+#include "app/run_folder.hpp"
 #include "app/run_memory.hpp"
 #include "app/run_setup.hpp"
 #include "app/run_state.hpp"
@@ -20,7 +21,7 @@
 #include "app/stragglers.hpp"
 #include "app/training_pass.hpp"
 #include "io/data_loader.hpp"
-#include "io/folder_lock.hpp"
+#include "io/metrics_log.hpp"
 #include "model/decoder.hpp"
 #include "parallel/measured_communicator.hpp"
 #include "parallel/mpi_runtime.hpp"
@@ -53,6 +54,8 @@ class Trainer {
   void start();
   TrainingEnd train_to_the_end();
   bool at_end() const;
+  // The last line of a run without a last checkpoint.
+  std::string unsaved_end() const;
   // Whether the step that has just ended is one of every `frequency`; 0: none is.
   bool due(int64_t frequency) const;
   bool validation_is_due() const;
@@ -90,12 +93,13 @@ class Trainer {
   parallel::ZeroEngine engine_;
   TrainingPass pass_;
   RunPosition position_;
-  int64_t first_step_ = 0;              // of this process
-  std::optional<io::FolderLock> lock_;  // of checkpoint_dir, on rank 0
+  int64_t first_step_ = 0;  // of this process
+  io::MetricsOwner metrics_owner_;
   std::optional<io::DataLoader> train_data_;
   std::optional<io::ValidationSet> validation_data_;
   Profiler profiler_;
   StepLog log_;
+  RunFolder folder_;
   Checkpointer checkpointer_;
   StopAgreement stop_;
   bool stops_ = false;  // as all ranks have agreed

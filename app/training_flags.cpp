@@ -270,8 +270,11 @@ FlagGroup checkpoint_flags() {
           {"checkpoint_dir", "DIR", "(default: checkpoints)", text(&CommandLine::checkpoint_dir)},
           {"checkpoint_freq", "N", "steps between checkpoints; 0: only at the end (default: 500)",
            integer(&CommandLine::checkpoint_freq, 0)},
-          {"keep_last", "N", "whole checkpoints to keep, those saved last; 0: all (default: 0)",
+          {"keep_last", "N", "whole checkpoints of this run to keep, those saved last; 0: all (default: 0)",
            integer(&CommandLine::keep_last, 0)},
+          {"save_final", "BOOL",
+           "save the state after the last step; a run that is stopped before it saves all the same (default: true)",
+           boolean(&CommandLine::save_final), true},
           {"async_save", "BOOL",
            "write a copy of the training state behind the training, where host memory has room for it (default: true)",
            boolean(&CommandLine::async_save), true},
@@ -279,8 +282,14 @@ FlagGroup checkpoint_flags() {
            "hdf5, or deepspeed: files that DeepSpeed and its zero_to_fp32.py read (default: hdf5)",
            checkpoint_format()},
           {"resume_from_checkpoint", "DIR",
-           "a checkpoint folder, or none: start anew (default: go on from --checkpoint_dir if it holds a checkpoint)",
+           "a checkpoint folder, or none: start anew (default: go on from --checkpoint_dir if it holds a checkpoint, "
+           "none with --overwrite)",
            text(&CommandLine::resume_from_checkpoint)},
+          {"overwrite", "BOOL",
+           "move what another run has left in --checkpoint_dir into a folder old-<n> there; without it a new run does "
+           "not "
+           "start among another's checkpoints (default: false)",
+           boolean(&CommandLine::overwrite), true},
           {"resume_strict", "BOOL",
            "stop where the newest checkpoint is damaged instead of going on from the one before (default: false)",
            boolean(&CommandLine::resume_strict), true},

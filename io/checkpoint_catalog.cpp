@@ -1,6 +1,7 @@
 #include "io/checkpoint_catalog.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <system_error>
 #include <tuple>
 
@@ -28,22 +29,70 @@ int64_t size_of_files(const fs::path& folder, int64_t& files) {
 }
 
 CatalogEntry describe(const fs::path& folder, const std::string& tag) {
-  CatalogEntry entry{.folder = folder, .tag = tag, .step = step_of_tag(tag, ""), .saved_at = {}, .problem = {}};
+  CatalogEntry entry;
+  entry.folder = folder;
+  entry.tag = tag;
+  entry.step = step_of_tag(tag, "");
   entry.bytes = size_of_files(folder, entry.files);
   entry.has_manifest = false;
   std::error_code ignored;
   // DeepSpeed's own have none.
-  if (!fs::exists(folder / kManifestName, ignored) && is_deepspeed_checkpoint(folder)) return entry;
+  if (!fs::exists(folder / kManifestName, ignored) && is_deepspeed_checkpoint(folder)) {
+    entry.run_id = "";
+    return entry;
+  }
   try {
     const Manifest manifest = read_manifest(folder);
     entry.generation = manifest.generation;
     entry.saved_at = manifest.saved_at;
+    entry.run_id = manifest.run.id;
     entry.has_manifest = true;
     check_sizes(folder, manifest);
   } catch (const Error& error) {
     entry.problem = error.what();
   }
   return entry;
+}
+
+// The run whose checkpoints count: that of what `latest` names, or of the newest that says it.
+RunRecord run_to_go_on(const std::optional<fs::path>& latest, const std::vector<CatalogEntry>& newest_first) {
+  if (latest) {
+    try {
+      return run_of(*latest);
+    } catch (const Error&) {
+      // It is damaged, which whoever opens it learns.
+    }
+  }
+  for (const CatalogEntry& entry : newest_first) {
+    if (entry.run_id) return run_of(entry.folder);
+  }
+  return {};
+}
+
+// Sorts what is beside `latest` into candidates and others.
+void add_others(const std::optional<fs::path>& latest, const std::vector<CatalogEntry>& newest_first,
+                ResumeCandidates& candidates) {
+  int64_t next_step = std::numeric_limits<int64_t>::max();
+  bool began = candidates.run.id.empty();  // whether older ones without an id can be the run's
+  for (const CatalogEntry& entry : newest_first) {
+    const bool own = entry.run_id == candidates.run.id;
+    began = began || own;
+    if (entry.run_id && !own && !(entry.run_id->empty() && began)) {
+      candidates.left_out.push_back(fmt::format("{} ({})", entry.tag, show_run(*entry.run_id)));
+      continue;
+    }
+    // Where no manifest can be read, no age is known.
+    if (entry.run_id && entry.step) {
+      if (*entry.step >= next_step) {
+        if (entry.folder != latest) {
+          candidates.left_out.push_back(fmt::format("{} (the run has gone back behind it)", entry.tag));
+        }
+        continue;
+      }
+      next_step = *entry.step;
+    }
+    if (entry.folder != latest) candidates.folders.push_back(entry.folder);
+  }
 }
 
 }  // namespace
@@ -91,12 +140,13 @@ std::vector<fs::path> checkpoints_to_prune(const fs::path& checkpoint_dir,
   return doomed;
 }
 
-void prune_checkpoints(const fs::path& checkpoint_dir, const std::string& model_type, int64_t keep_last,
-                       FileSystem& files) {
+void prune_checkpoints(const fs::path& checkpoint_dir, const std::string& model_type, const std::string& run_id,
+                       int64_t keep_last, FileSystem& files) {
+  if (keep_last <= 0) return;
   const auto sizes_are_right = [](const CatalogEntry&) { return true; };
-  remove_checkpoints(
-      checkpoints_to_prune(checkpoint_dir, list_checkpoints(checkpoint_dir, model_type), keep_last, sizes_are_right),
-      files);
+  std::vector<CatalogEntry> own = list_checkpoints(checkpoint_dir, model_type);
+  std::erase_if(own, [&](const CatalogEntry& entry) { return entry.run_id != run_id; });
+  remove_checkpoints(checkpoints_to_prune(checkpoint_dir, own, keep_last, sizes_are_right), files);
 }
 
 ResumeCandidates resume_candidates(const fs::path& checkpoint_dir, const std::string& model_type) {
@@ -109,10 +159,10 @@ ResumeCandidates resume_candidates(const fs::path& checkpoint_dir, const std::st
   } catch (const UserError& error) {
     candidates.problem_of_latest = error.what();
   }
+  const std::vector<CatalogEntry> newest_first = list_checkpoints(checkpoint_dir, model_type);
+  candidates.run = run_to_go_on(first, newest_first);
   if (first) candidates.folders.push_back(*first);
-  for (const CatalogEntry& entry : list_checkpoints(checkpoint_dir, model_type)) {
-    if (entry.folder != first) candidates.folders.push_back(entry.folder);
-  }
+  add_others(first, newest_first, candidates);
   if (!named && !candidates.folders.empty()) {
     candidates.problem_of_latest = fmt::format(
         "there are checkpoints in {}, but no file 'latest' that names one of them", checkpoint_dir.string());

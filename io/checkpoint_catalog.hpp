@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "io/file_system.hpp"
+#include "io/run_record.hpp"
 
-// Which checkpoints a folder holds, which of them is newer, and which may go.
+// Which checkpoints a folder holds, of which run they are, which of them is newer, and which may go.
 //
 // The newest is the one that was saved last, which its manifest's generation says: the steps in the names do not, where
 // a run was started anew in the folder of a longer one.
@@ -26,6 +27,8 @@ struct CatalogEntry {
   // One sentence on what keeps it from being loaded, as far as manifest and sizes show; empty: nothing.
   std::string problem;
   bool has_manifest = true;  // that can be read
+  // See RunRecord; nothing where the manifest, which would say it, cannot be read.
+  std::optional<std::string> run_id;
 };
 
 // All checkpoints of `checkpoint_dir`, damaged ones too, the newest first; of older formats than there are generations
@@ -44,9 +47,15 @@ std::vector<std::filesystem::path> checkpoints_to_prune(const std::filesystem::p
                                                         int64_t keep_last,
                                                         const std::function<bool(const CatalogEntry&)>& is_good);
 
-// What a run goes on from, best first: what `latest` names, then the others, the newest first.
+// What a run goes on from, best first: what `latest` names, then the others of the same run, the newest first.
+//
+// Checkpoints without an id count as one run. Those that are older than a run's own first count as its own: an older
+// mpzero, or DeepSpeed, began it, since no run begins among another's checkpoints. Those of steps that the run has gone
+// back behind do not count: where step 40 was saved after step 100, the run does not go on from 100.
 struct ResumeCandidates {
   std::vector<std::filesystem::path> folders;
+  RunRecord run;                      // that they belong to; its id is empty where it has none
+  std::vector<std::string> left_out;  // which others there are, and why: "tiny-9steps (run 1a2b3c4d)"
   // What is wrong with `latest`, as a sentence; empty: nothing.
   std::string problem_of_latest;
 };

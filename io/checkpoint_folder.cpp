@@ -186,7 +186,7 @@ std::optional<fs::path> latest_checkpoint(const fs::path& checkpoint_dir) {
   if (fs::path replaced = with_suffix(folder, kReplacedSuffix); fs::is_directory(replaced, error)) return replaced;
   throw_user_error(
       "{} names {}, but there is no folder {}: write the name of an existing checkpoint into it, or give "
-      "--resume_from_checkpoint none to start anew",
+      "--overwrite to start anew",
       (checkpoint_dir / kLatestName).string(), *tag, folder.string());
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "io/checksum.hpp"
+#include "io/deepspeed_checkpoint_files.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -82,6 +83,13 @@ ManifestFile file_from_json(const json& object) {
   return file;
 }
 
+// Throws as file_from_json.
+RunRecord run_from_json(const json& object) {
+  RunRecord run{.id = object.at("id").get<std::string>(), .init_from = object.at("init_from").get<std::string>()};
+  if (!is_run_id(run.id)) throw std::invalid_argument("a run's id that is none");
+  return run;
+}
+
 std::string checksum_of_text(const std::string& text) { return to_hex(checksum(std::as_bytes(std::span(text)))); }
 
 }  // namespace
@@ -108,11 +116,12 @@ ManifestFile manifest_file_from_text(const std::string& text) { return file_from
 void write_manifest(const fs::path& folder, const Manifest& manifest, FileSystem& file_system) {
   json files = json::array();
   for (const ManifestFile& file : manifest.files) files.push_back(to_json(file));
-  const json content = {{"format_version", kFormatVersion},
-                        {"block_bytes", kChecksumBlockBytes},
-                        {"generation", manifest.generation},
-                        {"saved_at", manifest.saved_at},
-                        {"files", std::move(files)}};
+  json content = {{"format_version", kFormatVersion},
+                  {"block_bytes", kChecksumBlockBytes},
+                  {"generation", manifest.generation},
+                  {"saved_at", manifest.saved_at},
+                  {"files", std::move(files)}};
+  if (!manifest.run.id.empty()) content["run"] = {{"id", manifest.run.id}, {"init_from", manifest.run.init_from}};
   const std::string text = fmt::format("{{\"content\":{},\n\"content_xxh3_64\":\"{}\"}}\n", content.dump(),
                                        checksum_of_text(content.dump()));
   write_text_file(folder / kManifestName, text, file_system);
@@ -150,6 +159,7 @@ Manifest read_manifest(const fs::path& folder) {
     }
     manifest.generation = document.value("generation", int64_t{0});
     manifest.saved_at = document.value("saved_at", std::string());
+    if (document.contains("run")) manifest.run = run_from_json(document["run"]);
     for (const json& file : document.at("files")) manifest.files.push_back(file_from_json(file));
   } catch (const json::exception& unexpected) {
     throw_damaged(path, unexpected.what());
@@ -157,6 +167,12 @@ Manifest read_manifest(const fs::path& folder) {
     throw_damaged(path, fmt::format("it lists {}", unexpected.what()));
   }
   return manifest;
+}
+
+RunRecord run_of(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::exists(folder / kManifestName, error) && is_deepspeed_checkpoint(folder)) return {};
+  return read_manifest(folder).run;
 }
 
 void check_sizes(const fs::path& folder, const Manifest& manifest) {

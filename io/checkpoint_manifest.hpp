@@ -9,6 +9,7 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/checksum.hpp"
+#include "io/run_record.hpp"
 
 // What `manifest.json` says of a checkpoint's files. It is written last: a folder without it is not a checkpoint.
 //
@@ -49,6 +50,7 @@ struct Manifest {
   // written before there was such a count.
   int64_t generation = 0;
   std::string saved_at;  // UTC, "2026-11-21T03:14:15Z"; empty: not known
+  RunRecord run;
   std::vector<ManifestFile> files;
 };
 
@@ -65,6 +67,9 @@ ManifestFile manifest_file_from_text(const std::string& text);
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest, FileSystem& files = disk());
 // Reads it back and checks it against itself. Throws UserError naming the file.
 Manifest read_manifest(const std::filesystem::path& folder);
+// The run that saved the checkpoint in `folder`, as its manifest says; nothing is known of DeepSpeed's own, which have
+// none. Throws UserError as read_manifest.
+RunRecord run_of(const std::filesystem::path& folder);
 // Checks the sizes of the files. Throws UserError naming the first that has another.
 void check_sizes(const std::filesystem::path& folder, const Manifest& manifest);
 

@@ -232,7 +232,7 @@ void check_same_model(std::span<const UnitSpec> of_checkpoint, std::span<const U
   const auto shape_of = [](const ParameterSpec& parameter) {
     return fmt::format("[{}]", fmt::join(parameter.shape, ", "));
   };
-  const std::string remedy = "give the model that it was made with, or --resume_from_checkpoint none to start anew";
+  const std::string remedy = "give the model that it was made with";
   std::map<std::string, const ParameterSpec*> saved;
   for (const UnitSpec& unit : of_checkpoint) {
     for (const ParameterSpec& parameter : unit.parameters) saved.emplace(parameter.name, &parameter);

@@ -67,11 +67,25 @@ std::vector<ManifestFile> finish_deepspeed(const SaveJob& job, const fs::path& s
   return entries;
 }
 
+// Where the former one's manifest cannot be read, it may be replaced.
+void check_same_run(const SaveJob& job) {
+  RunRecord there;
+  try {
+    there = run_of(job.checkpoint_dir / job.tag);
+  } catch (const Error&) {
+    return;
+  }
+  if (there.id.empty() || job.run.id.empty() || there.id == job.run.id) return;
+  throw_user_error("{} is a checkpoint of another run ({}; this is {}), which is not replaced: move it elsewhere",
+                   (job.checkpoint_dir / job.tag).string(), show_run(there.id), show_run(job.run.id));
+}
+
 }  // namespace
 
 void begin_save(const SaveJob& job, ProcessGroup& group, FileSystem& files) {
   run_on_all_ranks(group, [&] {
     if (group.rank() != 0) return;
+    check_same_run(job);
     try {
       begin_staging(job.checkpoint_dir, job.tag, files);
     } catch (...) {
@@ -98,6 +112,7 @@ Published publish_save(const SaveJob& job, const std::vector<std::string>& shard
   Manifest manifest;
   manifest.generation = next_generation(job.checkpoint_dir);
   manifest.saved_at = now();
+  manifest.run = job.run;
   manifest.files = job.deepspeed ? finish_deepspeed(job, staging, shard_files, files)
                                  : finish_hdf5(job, staging, shard_files, files);
   write_manifest(staging, manifest, files);
@@ -105,7 +120,7 @@ Published publish_save(const SaveJob& job, const std::vector<std::string>& shard
   Published published;
   for (const ManifestFile& file : manifest.files) published.bytes += file.size;
   try {
-    prune_checkpoints(job.checkpoint_dir, job.model_type, job.keep_last, files);
+    prune_checkpoints(job.checkpoint_dir, job.model_type, job.run.id, job.keep_last, files);
   } catch (const std::exception& error) {
     published.remark = fmt::format("older checkpoints stay for now: {}", error.what());
   }

@@ -10,6 +10,7 @@
 #include "io/checkpoint.hpp"
 #include "io/checkpoint_files.hpp"
 #include "io/deepspeed_checkpoint_plan.hpp"
+#include "io/run_record.hpp"
 
 // The steps of a save. Between them the ranks must know of each other's success: save_checkpoint() waits at each step,
 // BackgroundSave looks in from time to time.
@@ -21,13 +22,15 @@ struct SaveJob {
   TrainingProgress progress;
   std::vector<UnitShard> shards;  // this rank's; every rank lists every unit, in the model's order
   std::string model_type;         // of the checkpoints that keep_last counts
-  int64_t keep_last = 0;          // 0: all
+  int64_t keep_last = 0;          // of the run's; 0: all
+  RunRecord run{};
   // Writes DeepSpeed's files instead of HDF5's; its number of ranks is that of the run.
   // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
   std::optional<DeepSpeedSettings> deepspeed{};
 };
 
-// 1. Makes the folder that the checkpoint grows in. Collective: throws on all ranks if rank 0 could not.
+// 1. Makes the folder that the checkpoint grows in. Collective: throws on all ranks if rank 0 could not, or where the
+// checkpoint would replace another run's.
 void begin_save(const SaveJob& job, ProcessGroup& group, FileSystem& files = disk());
 
 // 2. On every rank, from any thread: writes and syncs its file. Returns what publish_save needs to know of it.

@@ -166,6 +166,9 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--restart", type=number, required=True)
     parser.add_argument("--max_restarts", type=number, required=True)
     parser.add_argument("--asked", help="the value of --resume_from_checkpoint")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="as of mpzero: a run begins anew where nothing is asked"
+    )
     parser.add_argument("--status", type=number, default=0)
     parser.add_argument("--stopped", action="store_true")
     parser.add_argument("--reason", default="")
@@ -186,6 +189,7 @@ def event_of(arguments: argparse.Namespace, warnings: list[str]) -> Event:
         reason=printable(arguments.reason),
         nodes=tuple(dict.fromkeys(arguments.nodes)),
         asked=arguments.asked,
+        overwrite=arguments.overwrite,
         asked_step=asked_step(arguments.asked),
     )
 

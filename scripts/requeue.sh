@@ -14,7 +14,8 @@
 # 138 and 143, SIGUSR1 and SIGTERM, are stops where this shell got a signal or Slurm's record of the job says that it wants the nodes;
 # whatever else ends ranks with a signal is a failure.
 #
-# A job that was submitted with --resume_from_checkpoint begins there once: after it has saved a step it goes on from its own.
+# A job that was submitted with --resume_from_checkpoint or --overwrite begins so once: after it has saved a step it goes on from its
+# own.
 #
 # It ends for good
 #   - after MAX_RESTARTS requeues for failures, and after as many for refused hosts;
@@ -76,7 +77,10 @@ decide() {
         line=${line#* }
         requeue "${line%% *}" "${line#* }" "${excluded[@]}"
         ;;
-      "go_on own") drop_flag resume_from_checkpoint ;;
+      "go_on own")
+        drop_flag resume_from_checkpoint
+        drop_switch overwrite
+        ;;
     esac
   done <<<"$answer"
 }
@@ -94,8 +98,8 @@ decide_without_answer() {
   if [[ ${SLURM_RESTART_COUNT:-} =~ ^[0-9]{1,9}$ ]]; then starts=$((10#$SLURM_RESTART_COUNT)); fi
   no_python
   if [[ $event == begun ]]; then
-    if ((starts > 0)) && flag_value resume_from_checkpoint >/dev/null; then
-      warn "Whether this job has saved since it began with --resume_from_checkpoint is not known, and going back there could undo it: the job ends; 'sbatch train.sbatch' without this flag goes on from the last checkpoint."
+    if ((starts > 0)) && { flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; }; then
+      warn "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and beginning so again could undo it: the job ends; 'sbatch train.sbatch' without this flag goes on from the last checkpoint."
       exit 1
     fi
     return
@@ -128,6 +132,7 @@ begin_run() {
   local -a facts=()
   [[ -z ${SLURM_RESTART_COUNT:-} ]] || say "Restart $SLURM_RESTART_COUNT of this job, on $SLURM_JOB_NODELIST."
   if folder=$(flag_value resume_from_checkpoint); then facts=("--asked=$folder"); fi
+  if has_switch overwrite; then facts+=(--overwrite); fi
   decide begun "${facts[@]}"
 }
 

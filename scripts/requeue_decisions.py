@@ -62,6 +62,7 @@ class Event:
     nodes: tuple[str, ...] = ()  # that are blamed or refused
     asked: str | None = None  # the value of --resume_from_checkpoint
     asked_step: int = 0  # the step that it names
+    overwrite: bool = False  # --overwrite: another run's checkpoints are moved aside
     counted: bool = True  # the state can be kept
 
 
@@ -213,7 +214,7 @@ def count(state: State, event: Event) -> State:
         else:
             state = replace(state, barren=state.barren + 1)
     if event.kind is Kind.BEGUN:
-        from_newest = event.asked is None or goes_on_from_own(state, event)
+        from_newest = not begun_with(event) or goes_on_from_own(state, event)
         return replace(state, step=event.newest.step if from_newest else event.asked_step, time=event.newest.time)
     if event.kind is Kind.STOPPED:
         return replace(state, failed_before=False)
@@ -242,14 +243,17 @@ def what_stays(event: Event) -> str:
     return "there is no checkpoint yet, so that it starts over"
 
 
+def begun_with(event: Event) -> str:
+    """The flags that a job begins with once; empty: none."""
+    flags = [] if event.asked is None else [f"--resume_from_checkpoint {event.asked}"]
+    return " ".join(flags + ["--overwrite"] * event.overwrite)
+
+
 def notes(event: Event, own: bool) -> tuple[str, ...]:
     if event.kind is Kind.FAILED:
         # mpzero itself has told its reason; where it could not, its exit status is all there is.
         reason = f": {event.reason}" if event.reason else ""
         return (f"The run failed with status {event.status}{reason}",)
-    if own and event.asked is not None:
-        return (
-            f"This job has saved since it began with --resume_from_checkpoint {event.asked}, which is left out: "
-            f"{what_stays(event)}.",
-        )
+    if own and begun_with(event):
+        return (f"This job has saved since it began with {begun_with(event)}, which is left out: {what_stays(event)}.",)
     return ()

@@ -31,6 +31,32 @@ drop_flag() {
   MPZERO_EXTRA_FLAGS=("${kept[@]}")
 }
 
+# has_switch NAME: whether --NAME, which may stand without a value, is among the extra flags and means true.
+has_switch() {
+  local i
+  for ((i = 0; i < ${#MPZERO_EXTRA_FLAGS[@]}; ++i)); do
+    case ${MPZERO_EXTRA_FLAGS[i]} in
+      --"$1"=true) return 0 ;;
+      --"$1") [[ ${MPZERO_EXTRA_FLAGS[i + 1]:-} != false ]] && return 0 ;;
+    esac
+  done
+  return 1
+}
+
+# drop_switch NAME: takes --NAME and its value, if there is one, out of the extra flags.
+drop_switch() {
+  local i
+  local -a kept=()
+  for ((i = 0; i < ${#MPZERO_EXTRA_FLAGS[@]}; ++i)); do
+    case ${MPZERO_EXTRA_FLAGS[i]} in
+      --"$1"=*) ;;
+      --"$1") [[ ${MPZERO_EXTRA_FLAGS[i + 1]:---} == --* ]] || i=$((i + 1)) ;;
+      *) kept+=("${MPZERO_EXTRA_FLAGS[i]}") ;;
+    esac
+  done
+  MPZERO_EXTRA_FLAGS=("${kept[@]}")
+}
+
 # Whether the user wants to train on the CPU, whatever GPUs there are.
 on_cpu() { [[ $(flag_value device) == cpu ]]; }
 

@@ -184,7 +184,9 @@ if ((status != 0)); then
   if ((status != 75 && status <= 128)); then
     :
   elif tag=$(latest_tag); then
-    say "Interrupted; the same command goes on from $CHECKPOINT_DIR/$tag."
+    without=""
+    if flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; then without=", without --overwrite and --resume_from_checkpoint,"; fi
+    say "Interrupted; the same command$without goes on from $CHECKPOINT_DIR/$tag."
   else
     say "Interrupted before the first checkpoint; the same command starts over."
   fi

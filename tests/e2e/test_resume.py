@@ -96,14 +96,6 @@ def test_other_ranks_and_stages_go_on(tmp_path: Path, ranks: int, stage: int) ->
     assert [line["loss"] for line in elsewhere.metrics()] == pytest.approx(losses, rel=1e-5)
 
 
-def test_without_resuming(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    run.train("--max_steps=3")
-    result = run.train("--max_steps=3", "--resume_from_checkpoint=none")
-    assert "Resumed" not in result.stdout
-    assert [line["step"] for line in run.metrics()] == [1, 2, 3]
-
-
 def test_other_data_is_no_silent_change(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     run.train("--max_steps=2")

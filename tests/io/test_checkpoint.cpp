@@ -137,9 +137,9 @@ TEST_CASE("pruning keeps what was saved last, whatever its step, and never remov
   fs::create_directory(folder / "tiny-1steps-mine");
   fs::create_directory(folder / "tiny-77steps");  // no manifest, so of no known age
   write_file(folder / "latest", "tiny-10steps\n");
-  prune_checkpoints(folder.path(), "tiny", 0);
+  prune_checkpoints(folder.path(), "tiny", "", 0);
   CHECK(names_in(folder.path()).size() == 8);
-  prune_checkpoints(folder.path(), "tiny", 2);
+  prune_checkpoints(folder.path(), "tiny", "", 2);
   CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", "tiny-10steps", "tiny-1steps-mine", "tiny-2steps",
                                                             "tiny-77steps", "tiny-9steps", "tiny-bigger-1steps"});
 }

@@ -230,11 +230,11 @@ TEST_CASE("each save is newer than all before it, and a damaged or unnamed check
     return std::pair(names, found.problem_of_latest);
   };
   using Names = std::vector<std::string>;
-  CHECK(candidates() == std::pair(Names{"tiny-4steps", "tiny-3steps", "tiny-50steps"}, std::string()));
+  CHECK(candidates() == std::pair(Names{"tiny-4steps", "tiny-3steps"}, std::string()));
   write_file(folder / "latest", "tiny-50steps\n");
   CHECK(candidates() == std::pair(Names{"tiny-50steps", "tiny-4steps", "tiny-3steps"}, std::string()));
   write_file(folder / "latest", "tiny-51steps\n");
-  CHECK(candidates().first == Names{"tiny-4steps", "tiny-3steps", "tiny-50steps"});
+  CHECK(candidates().first == Names{"tiny-4steps", "tiny-3steps"});
   CHECK_THAT(candidates().second, Contains("tiny-51steps"));
   fs::remove(folder / "latest");
   CHECK_THAT(candidates().second, Contains("no file 'latest'"));

@@ -41,6 +41,41 @@ def test_a_requeued_job_goes_on_from_its_own_checkpoint(job, flag, end):
     assert restarts(job)["barren"] == "1"
 
 
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--overwrite",
+        "--overwrite true",
+        "--overwrite=true",
+        "--resume_from_checkpoint none --overwrite",
+        "--overwrite --resume_from_checkpoint=/fsx/other/tiny-1steps",
+    ],
+)
+def test_a_requeued_job_does_not_move_its_own_run_aside(job, flag):
+    (job.checkpoints / "latest").write_text("qwen3_tiny-500steps\n")
+    flags = f"MPZERO_EXTRA_FLAGS=(--seed 3 {flag} --bf16); "
+    base = "1" if "other" in flag else "0"
+    # The first start moves the 500 steps of another run aside and ends before it has saved; the second saves fewer.
+    first = job(flags + BEGIN + 'rm "$CHECKPOINT_DIR/latest"; end_run 75')
+    assert f"flags --seed 3 {flag} --bf16, step {base}" in first.stdout, first.stderr
+    second = job(flags + BEGIN + "save 2; end_run 75", SLURM_RESTART_COUNT="1")
+    assert f"flags --seed 3 {flag} --bf16, step {base}" in second.stdout, second.stderr
+    assert restarts(job)["barren"] == "0"
+    third = job(flags + BEGIN, SLURM_RESTART_COUNT="2")
+    assert "flags --seed 3 --bf16, step 2" in third.stdout, third.stderr
+    assert "--overwrite, which is left out" in third.stdout
+    # A new job of the same command begins anew.
+    new = job(flags + "SLURM_JOB_ID=8; " + BEGIN)
+    assert f"flags --seed 3 {flag} --bf16, step {base}" in new.stdout, new.stderr
+
+
+@pytest.mark.parametrize("flag", ["--overwrite false", "--overwrite=false"])
+def test_a_switch_that_is_off_is_none(job, flag):
+    (job.checkpoints / "latest").write_text("qwen3_tiny-500steps\n")
+    result = job(f"MPZERO_EXTRA_FLAGS=({flag} --bf16); " + BEGIN)
+    assert f"flags {flag} --bf16, step 500" in result.stdout, result.stderr
+
+
 def test_a_job_that_has_saved_nothing_keeps_where_it_begins(job):
     (job.checkpoints / "latest").write_text("qwen3_tiny-500steps\n")
     flags = "MPZERO_EXTRA_FLAGS=(--resume_from_checkpoint none); "

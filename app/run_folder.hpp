@@ -1,0 +1,48 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/resume.hpp"
+#include "app/run_config.hpp"
+#include "app/step_log.hpp"
+#include "base/process_group.hpp"
+#include "io/checkpoint_catalog.hpp"
+#include "io/folder_lock.hpp"
+#include "io/run_record.hpp"
+
+namespace mpzero {
+
+// A run's hold on its checkpoint folder: no other run is at work there, and what other runs have left there is neither
+// replaced nor mixed with its own. Each call is collective; rank 0 acts for all, and its errors are thrown on all.
+class RunFolder {
+ public:
+  // Both outlive it.
+  RunFolder(const RunConfig& config, ProcessGroup& group, StepLog& log) : config_(config), group_(group), log_(log) {}
+
+  // Makes the folder, locks it for as long as this lives, and ends a move that a crash has interrupted.
+  void open();
+  // The run that starts: that of the checkpoint it goes on from, or a new one, with an id that all ranks know.
+  io::RunRecord identify(const std::optional<Resumed>& resumed);
+  // Throws UserError where checkpoints of other runs are in the way, unless --overwrite moves them.
+  void check(const io::RunRecord& run, const std::optional<Resumed>& resumed);
+  // Moves what is in the way, once nothing else keeps the run from starting.
+  void make_room();
+
+ private:
+  // Of the folder's checkpoints those that are not the run's and that it would replace, or be mixed up with.
+  std::vector<io::CatalogEntry> in_the_way(const io::RunRecord& run, const std::optional<Resumed>& resumed) const;
+
+  const RunConfig& config_;
+  ProcessGroup& group_;
+  StepLog& log_;
+  // On rank 0.
+  std::optional<io::FolderLock> lock_;
+  std::vector<std::string> to_move_;
+};
+
+// As a RunRecord has it: the absolute path of --init_from; empty where the flag is not given.
+std::string recorded_init_from(const RunConfig& config);
+
+}  // namespace mpzero

@@ -1,0 +1,352 @@
+"""Several runs and one folder: whose checkpoints and metrics are whose."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import xxhash
+from golden_run import train_golden
+from test_resume import assert_same_bits
+from test_saving import checkpoint_command, flip_last_bit
+from tiny_run import TinyRun
+from trainer import BUILD
+
+pytestmark = pytest.mark.e2e
+
+FREQUENT = "--checkpoint_freq=2"
+
+
+def run_id(checkpoint: Path) -> str:
+    return json.loads((checkpoint / "manifest.json").read_text())["content"]["run"]["id"]
+
+
+def forget_run(checkpoint: Path) -> None:
+    """Makes the manifest one of an mpzero from before there were ids."""
+    manifest = checkpoint / "manifest.json"
+    content = json.loads(manifest.read_text())["content"]
+    del content["run"]
+    text = json.dumps(content, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    manifest.write_text(f'{{"content":{text},\n"content_xxh3_64":"{xxhash.xxh3_64_hexdigest(text.encode())}"}}\n')
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != ".lock")
+
+
+def the_error(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode == 2, result.stdout + result.stderr
+    (sentence,) = [line for line in result.stderr.splitlines() if line.startswith("mpzero: error: ")]
+    return sentence
+
+
+def assert_refused(run: TinyRun, *flags: object) -> str:
+    """That the run is refused with both ways on, and that nothing has changed."""
+    before = files_in(run.folder)
+    sentence = the_error(run.train("--max_steps=6", *flags, check=False))
+    assert "--checkpoint_dir" in sentence
+    assert "--overwrite" in sentence
+    after = files_in(run.folder)
+    after["ds_config.json"] = before["ds_config.json"]
+    assert after == before
+    return sentence
+
+
+def with_metrics_inside(run: TinyRun) -> str:
+    return f"--metrics_file={run.checkpoints / 'metrics.jsonl'}"
+
+
+def without_metrics_flag(run: TinyRun) -> TinyRun:
+    flags = run.flags
+    run.flags = lambda: [flag for flag in flags() if not flag.startswith("--metrics_file")]
+    return run
+
+
+def test_a_new_run_does_not_begin_among_anothers_checkpoints(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=4", FREQUENT)
+    sentence = assert_refused(run, "--resume_from_checkpoint=none")
+    assert f"{run.checkpoints} holds tiny-4steps and 1 more of another run (run {run_id(run.latest)[:8]})" in sentence
+    assert str(run.checkpoints / "old-1") in sentence
+    # Nor do two that have no `latest`, one that is damaged, or another model's.
+    (run.checkpoints / "latest").unlink()
+    shutil.rmtree(run.checkpoints / "tiny-4steps")
+    (run.checkpoints / "tiny-2steps" / "manifest.json").write_text("{}")
+    assert "tiny-2steps" in assert_refused(run, "--resume_from_checkpoint=none")
+    (run.checkpoints / "tiny-2steps").rename(run.checkpoints / "large-2steps")
+    assert "large-2steps" in assert_refused(run)
+
+
+@pytest.mark.parametrize("flags", [["--overwrite"], ["--resume_from_checkpoint=none", "--overwrite"]])
+def test_overwrite_moves_the_old_run_aside_whole(tmp_path: Path, flags: list[str]) -> None:
+    run = without_metrics_flag(TinyRun(tmp_path / "run"))
+    inside = with_metrics_inside(run)
+    run.train("--max_steps=4", FREQUENT, inside)
+    for name in ("loss.png", "trace-rank0-steps-2-3.json", "restarts.txt", "notes.txt"):
+        (run.checkpoints / name).write_text(name)
+    before = files_in(run.checkpoints)
+    old = run_id(run.latest)
+    result = run.train("--max_steps=3", "--checkpoint_freq=0", inside, *flags)
+    assert f"Moved the checkpoints of another run to {run.checkpoints / 'old-1'}" in result.stdout
+    assert "Resumed" not in result.stdout
+    # What is the job's or the user's stays.
+    moved = files_in(run.checkpoints / "old-1")
+    assert {**moved, "restarts.txt": b"restarts.txt", "notes.txt": b"notes.txt"} == before
+    assert names_in(run.checkpoints) == ["latest", "metrics.jsonl", "notes.txt", "old-1", "restarts.txt", "tiny-3steps"]
+    assert run_id(run.latest) != old
+    straight = without_metrics_flag(TinyRun(tmp_path / "straight"))
+    straight.train("--max_steps=3", "--checkpoint_freq=0", with_metrics_inside(straight))
+    for one in (run, straight):
+        shutil.copy(one.checkpoints / "metrics.jsonl", one.folder)
+    assert_same_bits(run, straight)
+
+    # Nothing sees the old run by accident, and all programs see it when they are asked to.
+    listed = checkpoint_command("ls", run.checkpoints)
+    assert "tiny-4steps" not in listed.stdout and "run" not in listed.stdout.splitlines()[0].split()
+    assert checkpoint_command("prune", run.checkpoints, "--keep_last", 1).returncode == 0
+    for folder, step in ((run.checkpoints, 3), (run.checkpoints / "old-1", 4)):
+        assert checkpoint_command("verify", folder).stdout.count("good") == (1 if step == 3 else 2)
+        words = [BUILD / "bin" / "zero_to_fp32", folder, tmp_path / f"weights-{step}"]
+        subprocess.run(words, check=True, capture_output=True)
+    assert files_in(run.checkpoints / "old-1") == moved
+    # Without the flag each of the two goes on.
+    assert "Resumed from checkpoint at step 3" in run.train("--max_steps=5", inside).stdout
+    result = run.train("--max_steps=5", inside, f"--checkpoint_dir={run.checkpoints / 'old-1'}", check=False)
+    assert "stands there twice" in result.stderr
+    flags_of_old = [flag for flag in run.flags() if not flag.startswith("--checkpoint_dir")]
+    run.flags = lambda: [*flags_of_old, f"--checkpoint_dir={run.checkpoints / 'old-1'}"]
+    metrics = f"--metrics_file={run.checkpoints / 'old-1' / 'metrics.jsonl'}"
+    assert "Resumed from checkpoint at step 4" in run.train("--max_steps=5", metrics).stdout
+
+
+def test_a_second_overwrite_keeps_the_first(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    ids = []
+    for _ in range(3):
+        run.train("--max_steps=2", "--overwrite")
+        ids.append(run_id(run.latest))
+    assert len(set(ids)) == 3
+    assert [run_id(run.checkpoints / name / "tiny-2steps") for name in ("old-1", "old-2", ".")] == ids
+    # The metrics stand elsewhere: each run's are kept beside the next one's.
+    for name, one in zip(("metrics.old-1.jsonl", "metrics.old-2.jsonl", "metrics.jsonl"), ids, strict=True):
+        lines = [json.loads(line) for line in (run.folder / name).read_text().splitlines()]
+        assert [(line["step"], line["run"]) for line in lines] == [(1, one), (2, one)]
+
+
+def test_a_move_that_was_interrupted_is_ended_by_the_next_start(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=4", FREQUENT)
+    old = run_id(run.latest)
+    moving = run.checkpoints / "old-1.moving"
+    moving.mkdir()
+    (moving / "names.txt").write_text("latest\ntiny-4steps\ntiny-2steps\n")
+    (run.checkpoints / "latest").rename(moving / "latest")
+    result = run.train("--max_steps=2", "--overwrite")
+    assert f"what it was moving is in {run.checkpoints / 'old-1'} now" in result.stderr
+    assert names_in(run.checkpoints) == ["latest", "old-1", "tiny-2steps"]
+    assert names_in(run.checkpoints / "old-1") == ["latest", "tiny-2steps", "tiny-4steps"]
+    assert run_id(run.checkpoints / "old-1" / "tiny-2steps") == old != run_id(run.latest)
+
+
+def test_a_run_keeps_its_id(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=2")
+    first = run_id(run.latest)
+    for steps, other in (
+        (3, TinyRun(tmp_path)),
+        (4, TinyRun(tmp_path, ranks=1, micro_batch=4, stage=3)),
+        (6, TinyRun(tmp_path, ranks=4, micro_batch=1)),
+    ):
+        other.train(
+            f"--max_steps={steps}", "--checkpoint_format=deepspeed" if steps == 3 else "--checkpoint_format=hdf5"
+        )
+        assert run_id(run.latest) == first
+    assert [line["step"] for line in run.metrics()] == [1, 2, 3, 4, 5, 6]
+    assert {line["run"] for line in run.metrics()} == {first}
+    # Elsewhere, too.
+    moved = TinyRun(tmp_path / "moved")
+    moved.train("--max_steps=7", f"--resume_from_checkpoint={run.latest}")
+    assert run_id(moved.latest) == first
+    other = TinyRun(tmp_path / "other")
+    other.train("--max_steps=2")
+    assert run_id(other.latest) != first
+
+
+def mixed_folder(tmp_path: Path) -> tuple[TinyRun, str, str]:
+    """Steps 2 and 4 of a run beside step 6 and 8 of another, which was saved before; with the two ids."""
+    other = TinyRun(tmp_path / "other")
+    other.train("--max_steps=8", FREQUENT)
+    run = TinyRun(tmp_path / "run")
+    run.train("--max_steps=4", FREQUENT)
+    theirs = run_id(other.latest)
+    for step in (6, 8):
+        shutil.copytree(other.checkpoints / f"tiny-{step}steps", run.checkpoints / f"tiny-{step}steps")
+    return run, run_id(run.latest), theirs
+
+
+SHARD = "zero_pp_rank_1_mp_rank_00_optim_states.h5"
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_same_runs_alone(tmp_path: Path) -> None:
+    run, ours, theirs = mixed_folder(tmp_path)
+    flip_last_bit(run.checkpoints / "tiny-4steps" / SHARD)
+    result = run.train("--max_steps=3", "--checkpoint_freq=0", "--overwrite=false", check=False)
+    # The other run's steps are in its way.
+    sentence = the_error(result)
+    assert f"tiny-8steps and 1 more of another run (run {theirs[:8]})" in sentence
+    assert f"this one (run {ours[:8]}) goes on from {run.checkpoints / 'tiny-2steps'}" in sentence
+    (line,) = [line for line in result.stderr.splitlines() if "the newest checkpoint that is whole" in line]
+    assert f"goes on from {run.checkpoints / 'tiny-2steps'}" in line
+    assert f"not tried: tiny-8steps (run {theirs[:8]}), tiny-6steps (run {theirs[:8]})" in line
+    flip_last_bit(run.checkpoints / "tiny-2steps" / SHARD)
+    sentence = the_error(run.train("--max_steps=6", check=False))
+    assert "no other checkpoint of the run is whole" in sentence
+    assert f"tiny-8steps (run {theirs[:8]})" in sentence
+
+
+def test_ls_and_prune_tell_runs_apart(tmp_path: Path) -> None:
+    run, ours, theirs = mixed_folder(tmp_path)
+    forget_run(run.checkpoints / "tiny-6steps")
+    heading, *rows = checkpoint_command("ls", run.checkpoints).stdout.splitlines()
+    column = heading.index(" run ") + 1
+    shown = {row.split()[0]: row[column : column + 8].strip() for row in rows}
+    assert shown == {
+        "tiny-8steps": theirs[:8],
+        "tiny-6steps": "-",
+        "tiny-4steps": ours[:8],
+        "tiny-2steps": ours[:8],
+    }
+    assert checkpoint_command("verify", run.checkpoints).stdout.count("good") == 4
+
+    pruned = checkpoint_command("prune", run.checkpoints, "--keep_last", 1)
+    assert pruned.returncode == 0, pruned.stderr
+    assert f"left alone: {run.checkpoints / 'tiny-8steps'} (run {theirs[:8]})" in pruned.stdout
+    assert names_in(run.checkpoints) == ["latest", "tiny-4steps", "tiny-6steps", "tiny-8steps"]
+    shutil.copytree(tmp_path / "other" / "checkpoints" / "tiny-4steps", run.checkpoints / "tiny-1steps")
+    assert checkpoint_command("prune", run.checkpoints, "--keep_last", 1, "--run", theirs[:8]).returncode == 0
+    assert names_in(run.checkpoints) == ["latest", "tiny-4steps", "tiny-6steps", "tiny-8steps"]
+    assert checkpoint_command("prune", run.checkpoints, "--keep_last", 1, "--run", "none").returncode == 0
+    failed = checkpoint_command("prune", run.checkpoints, "--keep_last", 1, "--run", "xyz")
+    assert failed.returncode == 2
+    assert "--run xyz: no runs in" in failed.stderr
+
+
+def test_keep_last_counts_the_runs_own(tmp_path: Path) -> None:
+    run, _, theirs = mixed_folder(tmp_path)
+    for step, older in ((6, 1), (8, 2)):
+        (run.checkpoints / f"tiny-{step}steps").rename(run.checkpoints / f"tiny-{older * 0}{older}steps")
+    run.train("--max_steps=7", "--checkpoint_freq=1", "--keep_last=2")
+    assert names_in(run.checkpoints) == ["latest", "tiny-01steps", "tiny-02steps", "tiny-6steps", "tiny-7steps"]
+    assert run_id(run.checkpoints / "tiny-01steps") == theirs
+
+
+def test_a_checkpoint_without_an_id_resumes_and_stays_of_the_run(tmp_path: Path) -> None:
+    """A folder that an older mpzero has filled."""
+    run = TinyRun(tmp_path / "run")
+    run.train("--max_steps=4", FREQUENT)
+    for step in (2, 4):
+        forget_run(run.checkpoints / f"tiny-{step}steps")
+    metrics = run.folder / "metrics.jsonl"
+    lines = run.metrics()
+    metrics.write_text("".join(json.dumps({k: v for k, v in line.items() if k != "run"}) + "\n" for line in lines))
+    assert "a run without an id" in assert_refused(run, "--resume_from_checkpoint=none")
+    assert "Resumed from checkpoint at step 4" in run.train("--max_steps=6").stdout
+    new = run_id(run.latest)
+    assert [line["step"] for line in run.metrics()] == [1, 2, 3, 4, 5, 6]
+    assert names_in(run.folder) == ["checkpoints", "ds_config.json", "metrics.jsonl", "tiny.json", "train.h5"]
+    # The run's own first checkpoint is damaged: what it came from is its own, too, and its id stays.
+    flip_last_bit(run.latest / SHARD)
+    result = run.train("--max_steps=6")
+    assert f"goes on from {run.checkpoints / 'tiny-4steps'}, the newest checkpoint that is whole." in result.stderr
+    assert run_id(run.latest) == new
+    straight = TinyRun(tmp_path / "straight")
+    straight.train("--max_steps=6")
+    assert_same_bits(run, straight)
+
+
+def test_a_run_that_comes_from_elsewhere_does_not_mix_with_what_is_there(tmp_path: Path) -> None:
+    donor = TinyRun(tmp_path / "donor")
+    donor.train("--max_steps=4", FREQUENT)
+    run = TinyRun(tmp_path / "run")
+    run.train("--max_steps=2")
+    there = run_id(run.latest)
+    sentence = assert_refused(run, f"--resume_from_checkpoint={donor.checkpoints}")
+    assert f"this one (run {run_id(donor.latest)[:8]}) goes on from {donor.latest}" in sentence
+    forget_run(donor.latest)
+    assert_refused(run, f"--resume_from_checkpoint={donor.latest}")
+    result = run.train("--max_steps=6", f"--resume_from_checkpoint={donor.latest}", "--overwrite")
+    assert "Resumed from checkpoint at step 4" in result.stdout
+    assert names_in(run.checkpoints) == ["latest", "old-1", "tiny-6steps"]
+    assert run_id(run.checkpoints / "old-1" / "tiny-2steps") == there
+
+
+def test_another_model_seed_or_weights_are_no_silent_resume(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path / "run")
+    run.train("--max_steps=2")
+    assert "another model: its model.embed_tokens.weight" in assert_refused(run, "--hidden_size=64")
+    assert "--seed 42, this run has --seed 7" in assert_refused(run, "--seed=7")
+    weights = tmp_path / "weights"
+    words = [BUILD / "bin" / "zero_to_fp32", run.checkpoints, weights]
+    subprocess.run(words, check=True, capture_output=True)
+    sentence = assert_refused(run, f"--init_from={weights}")
+    assert f"a run that began with random weights, not with those of --init_from {weights}" in sentence
+    tuned = TinyRun(tmp_path / "tuned")
+    tuned.train("--max_steps=2", f"--init_from={weights}")
+    # Under any name of the same folder, and without the flag, it goes on.
+    relative = os.path.relpath(weights)
+    assert "Resumed" in tuned.train("--max_steps=3", f"--init_from={relative}/").stdout
+    assert "Resumed" in tuned.train("--max_steps=4").stdout
+    other = tmp_path / "other"
+    shutil.copytree(weights, other)
+    assert f"began with the weights of {weights}" in assert_refused(tuned, f"--init_from={other}")
+    result = tuned.train("--max_steps=2", f"--init_from={other}", "--overwrite")
+    assert "Moved the checkpoints of another run" in result.stdout
+
+
+def test_metrics_of_a_run_that_saved_nothing_stay(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=3", "--save_final=false", "--checkpoint_freq=0")
+    before = (run.folder / "metrics.jsonl").read_bytes()
+    result = run.train("--max_steps=2")
+    kept = run.folder / "metrics.old-1.jsonl"
+    assert f"{run.folder / 'metrics.jsonl'} held steps of another run: it is {kept} now." in result.stderr
+    assert kept.read_bytes() == before
+    assert [line["step"] for line in run.metrics()] == [1, 2]
+
+
+def test_deepspeeds_format_has_the_id_too(tmp_path: Path) -> None:
+    name = "qwen3-zero2-fp32"
+    flags = ("--checkpoint_format=deepspeed", "--max_steps=2")
+    train_golden(name, tmp_path, *flags, ranks=2, stage=2)
+    checkpoints = tmp_path / "checkpoints"
+    (tag,) = [path for path in checkpoints.iterdir() if path.is_dir()]
+    assert len(run_id(tag)) == 16
+    with pytest.raises(AssertionError, match=f"holds {tag.name} of another run .run {run_id(tag)[:8]}.*--overwrite"):
+        train_golden(name, tmp_path, *flags, "--resume_from_checkpoint=none", ranks=2, stage=2)
+
+
+def test_a_run_ends_without_its_last_checkpoint(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path / "none")
+    result = run.train("--max_steps=4", "--checkpoint_freq=0", "--save_final=false")
+    assert "Training finished after step 4, which is not saved (--save_final=false); there is no checkpoint" in (
+        result.stdout
+    )
+    assert names_in(run.checkpoints) == []
+    # Also where the last step is one of those that are saved.
+    run = TinyRun(tmp_path / "some")
+    result = run.train("--max_steps=4", FREQUENT, "--save_final=false")
+    assert names_in(run.checkpoints) == ["latest", "tiny-2steps"]
+    assert "the newest checkpoint is that of step 2" in result.stdout
+    result = run.train("--max_steps=4", FREQUENT)
+    assert "Resumed from checkpoint at step 2" in result.stdout
+    assert run.latest.name == "tiny-4steps"
+    assert "is not saved" not in result.stdout
