@@ -17,6 +17,12 @@ void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& w
         "write: set it to false or leave the flag out.",
         key);
   }
+  if (std::holds_alternative<parallel::TrainerLr>(config.schedule.variant())) {
+    warnings.emplace_back(
+        "--checkpoint_format deepspeed keeps no state of --lr_scheduler_type's schedule: DeepSpeed goes on from the "
+        "files "
+        "with load_lr_scheduler_states=False.");
+  }
   if (config.zero.stage == 0) {
     warnings.emplace_back(
         "--checkpoint_format deepspeed writes the files of ZeRO stage 1: give DeepSpeed stage 1 or 2 to go on from "

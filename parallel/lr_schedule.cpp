@@ -79,6 +79,15 @@ double LrSchedule::lr(int64_t update) const {
   return std::visit([&](const auto& schedule) { return lr_at(schedule, update - 2); }, schedule_);
 }
 
+int64_t LrSchedule::warmup_num_steps() const {
+  return std::visit(
+      [](const auto& schedule) -> int64_t {
+        if constexpr (requires { schedule.warmup_num_steps; }) return schedule.warmup_num_steps;
+        return 0;
+      },
+      schedule_);
+}
+
 LrSchedule LrSchedule::with_total_num_steps(int64_t total_num_steps) const {
   LrSchedule changed = *this;
   std::visit(

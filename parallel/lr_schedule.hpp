@@ -67,6 +67,8 @@ class LrSchedule {
   // update k sees its step k - 1.
   double lr(int64_t update) const;
 
+  int64_t warmup_num_steps() const;  // 0 where there are none
+
   // The same schedule with another total_num_steps, or warmup_num_steps, where it has one.
   LrSchedule with_total_num_steps(int64_t total_num_steps) const;
   LrSchedule with_warmup_num_steps(int64_t warmup_num_steps) const;
