@@ -68,6 +68,7 @@ struct CommandLine {
   std::optional<double> beta2;
   std::optional<double> adam_epsilon;
   std::optional<double> weight_decay;
+  std::optional<std::string> no_decay;  // patterns with commas between them
   std::optional<double> grad_clip;
   std::optional<std::string> lr_scheduler_type;  // "linear", "cosine", "constant" or "constant_with_warmup"
   std::optional<int64_t> warmup_steps;

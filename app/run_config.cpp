@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <sstream>
 
 #include "app/config_merge.hpp"
 #include "app/deepspeed_format.hpp"
@@ -76,6 +77,19 @@ void complete_batch(BatchSizes sizes, const DsConfig& file, int world_size, RunC
   config.gradient_accumulation_steps = *accumulation;
 }
 
+std::vector<std::string> parse_no_decay(const std::string& flag) {
+  std::vector<std::string> patterns;
+  std::istringstream words(flag + ",");
+  for (std::string word; std::getline(words, word, ',');) {
+    if (word.empty()) {
+      throw_user_error("--no_decay {} has an empty name, which would be part of every other; write it as norm,bias.",
+                       flag);
+    }
+    patterns.push_back(word);
+  }
+  return patterns;
+}
+
 void resolve_optimizer(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, RunConfig& config) {
   const io::OptimizerSection& section = file.optimizer;
   const OptimizerConfig own;
@@ -101,6 +115,7 @@ void resolve_optimizer(const CommandLine& line, const DsConfig& file, ConfigMerg
   optimizer.weight_decay = resolve("weight_decay", line.weight_decay, "optimizer.params.weight_decay",
                                    section.weight_decay, own.weight_decay, origins.weight_decay);
   optimizer.bias_correction = section.bias_correction.value;
+  if (line.no_decay) optimizer.no_decay = parse_no_decay(*line.no_decay);
 }
 
 // The types of weights, of gradients under way and accumulated, and of AdamW's moments.

@@ -19,7 +19,8 @@ struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
-  double weight_decay = 0.1;  // decoupled (AdamW)
+  double weight_decay = 0.1;          // decoupled (AdamW)
+  std::vector<std::string> no_decay;  // patterns of names without it: see parallel::matches_any
   bool bias_correction = true;
 };
 

@@ -1,6 +1,6 @@
 #include "app/settings_table.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <variant>
@@ -76,8 +76,10 @@ void add_optimizer(const RunConfig& config, std::vector<Row>& rows) {
   rows.push_back({"beta1", fmt::format("{}", optimizer.beta1), describe(origins.beta1)});
   rows.push_back({"beta2", fmt::format("{}", optimizer.beta2), describe(origins.beta2)});
   rows.push_back({"eps", fmt::format("{}", optimizer.eps), describe(origins.eps)});
+  const std::string decayed =
+      optimizer.no_decay.empty() ? "all parameters" : fmt::format("all but {}", fmt::join(optimizer.no_decay, ", "));
   rows.push_back(
-      {"weight decay", fmt::format("{}, of all parameters", optimizer.weight_decay), describe(origins.weight_decay)});
+      {"weight decay", fmt::format("{}, of {}", optimizer.weight_decay, decayed), describe(origins.weight_decay)});
   if (!optimizer.bias_correction) rows.push_back({"bias correction", "off", "file: optimizer.params.bias_correction"});
 }
 

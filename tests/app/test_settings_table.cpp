@@ -59,6 +59,8 @@ TEST_CASE("the columns of the settings stand below each other, and flags have th
   CHECK_THAT(line_of(table, "clipping"), Contains("flag: --max_grad_norm"));
   CHECK_THAT(line_of(table, "micro-batch"), Contains("flag: --per_device_train_batch_size"));
   CHECK_THAT(line_of(table, "beta2"), Contains("flag: --adam_beta2"));
+  CHECK_THAT(line_of(settings_table(run("", {"--no_decay=norm,bias"}).config, 2), "weight decay"),
+             Contains("weight decay 0.1, of all but norm, bias default"));
   CHECK_THAT(line_of(table, "schedule"), Contains("WarmupCosineLR (log), lr 0 to 5e-05 to 0 default"));
   CHECK_THAT(line_of(table, "warm-up steps"), Contains("100 default"));
   size_t column = std::string::npos;

@@ -252,6 +252,17 @@ TEST_CASE("num_train_epochs may not contradict max_steps or epochs") {
              Contains("--num_train_epochs 3, which is 18 steps") && Contains("--epochs 3, which is 20, contradict"));
 }
 
+TEST_CASE("no_decay takes parts of names") {
+  CHECK(run("", {"--no_decay=norm,bias"}).config.optimizer.no_decay == std::vector<std::string>{"norm", "bias"});
+  CHECK(run("", {"--no_decay", "norm"}).config.optimizer.no_decay == std::vector<std::string>{"norm"});
+  CHECK(run("").config.optimizer.no_decay.empty());
+  for (const char* names : {"norm,,bias", ",", "norm,"}) {
+    CHECK_THAT(error_of("", {std::string("--no_decay=") + names}), Contains("has an empty name"));
+  }
+  CHECK_THAT(error_of("", {"--no_decay=norm,bias", "--checkpoint_format=deepspeed"}),
+             Contains("go on without --no_decay norm,bias") && Contains("leave one of the two flags out"));
+}
+
 TEST_CASE("DeepSpeed's files have no place for the Trainer's schedule, of which the user hears") {
   const auto told = [](const std::string& flag) {
     return warnings_with(run("", {"--checkpoint_format=deepspeed", flag}), "load_lr_scheduler_states=False").size();

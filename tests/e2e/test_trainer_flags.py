@@ -4,13 +4,14 @@ flags: the Trainer's numbers."""
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 from tiny_run import TinyRun
-from trainer import REPOSITORY
+from trainer import BUILD, REPOSITORY
 
 pytestmark = pytest.mark.e2e
 
@@ -159,3 +160,48 @@ def test_contradictions_are_refused(tmp_path: Path) -> None:
         assert result.returncode == 2
         assert words in result.stderr
         assert result.stderr.count("mpzero: error: ") == 1
+
+
+def weights(run: TinyRun) -> dict[str, np.ndarray]:
+    subprocess.run(
+        [BUILD / "bin" / "zero_to_fp32", run.checkpoints, run.folder / "fp32", "--format=hdf5"],
+        check=True,
+        capture_output=True,
+    )
+    found = {}
+    for path in (run.folder / "fp32").glob("*.h5"):
+        with h5py.File(path) as file:
+            file.visititems(
+                lambda name, item: found.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None
+            )
+    return found
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_norms_without_decay(tmp_path: Path, stage: int, ranks: int) -> None:
+    """A first update of AdamW moves weights by (1 - lr decay) w - lr sign(g): with norms excluded they, which begin at
+    1, end a decay away from those of a run that decays all, and all other weights have the same bits."""
+    optimizer = {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.5}}
+    after = {}
+    for flags in [(), ("--no_decay=norm,bias",)]:
+        folder = tmp_path / f"run{len(flags)}"
+        run = TinyRun(folder, ranks=ranks, stage=stage, config={"optimizer": optimizer, "scheduler": None})
+        result = run.train("--max_steps=1", "--lr_scheduler_type=constant", *flags)
+        after[flags] = weights(run)
+        if flags:
+            assert "--no_decay bias: no parameter of the model has such a name." in result.stderr
+            assert "of all but norm, bias" in setting(result.stdout, "weight decay")
+    everywhere, excluded = after.values()
+    assert len(everywhere) == 24
+    for name, values in everywhere.items():
+        if "norm" in name:
+            assert excluded[name] - values == pytest.approx(np.full(values.shape, 0.005), abs=1e-6)
+        else:
+            assert np.array_equal(excluded[name], values)
+
+
+def test_a_name_that_no_parameter_has(tmp_path: Path) -> None:
+    result = TinyRun(tmp_path).train("--max_steps=1", "--no_decay=nrom", check=False)
+    assert result.returncode == 2
+    assert "--no_decay nrom: no parameter of the model has such a name" in result.stderr
