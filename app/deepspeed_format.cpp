@@ -1,5 +1,7 @@
 #include "app/deepspeed_format.hpp"
 
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -16,6 +18,18 @@ void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& w
         "zero_optimization.{} lets DeepSpeed lay out its files in a way that --checkpoint_format deepspeed does not "
         "write: set it to false or leave the flag out.",
         key);
+  }
+  if (!config.optimizer.no_decay.empty()) {
+    throw_user_error(
+        "--checkpoint_format deepspeed writes one group of parameters with one weight decay, so that DeepSpeed would "
+        "go on without --no_decay {}; leave one of the two flags out.",
+        fmt::join(config.optimizer.no_decay, ","));
+  }
+  if (std::holds_alternative<parallel::TrainerLr>(config.schedule.variant())) {
+    warnings.emplace_back(
+        "--checkpoint_format deepspeed keeps no state of --lr_scheduler_type's schedule: DeepSpeed goes on from the "
+        "files "
+        "with load_lr_scheduler_states=False.");
   }
   if (config.zero.stage == 0) {
     warnings.emplace_back(

@@ -1,7 +1,7 @@
 #include "app/options.hpp"
 
-#include <algorithm>
 #include <boost/program_options.hpp>
+#include <map>
 #include <sstream>
 
 #include "app/training_flags.hpp"
@@ -28,6 +28,16 @@ po::options_description describe(const std::vector<FlagGroup>& groups) {
     }
     all.add(section);
   }
+  po::options_description aliases("Other names, as the Hugging Face Trainer has them", kLineLength, kDescriptionLength);
+  for (const FlagGroup& group : groups) {
+    for (const Flag& flag : group.flags) {
+      for (const std::string& alias : flag.aliases) {
+        aliases.add_options()(alias.c_str(), po::value<std::string>()->value_name(flag.value_name),
+                              ("the same as --" + flag.name).c_str());
+      }
+    }
+  }
+  all.add(aliases);
   po::options_description other("Other", kLineLength, kDescriptionLength);
   other.add_options()("help", "print this; also -h");
   all.add(other);
@@ -40,7 +50,7 @@ std::vector<std::string> normalize(const std::vector<std::string>& arguments, co
   const auto is_boolean = [&](const std::string& argument) {
     for (const FlagGroup& group : groups) {
       for (const Flag& flag : group.flags) {
-        if (flag.boolean && argument == "--" + flag.name) return true;
+        if (flag.boolean && argument.starts_with("--") && flag.is_named(argument.substr(2))) return true;
       }
     }
     return false;
@@ -66,7 +76,10 @@ std::vector<std::string> normalize(const std::vector<std::string>& arguments, co
   const std::string name = argument.substr(2, argument.find('=') - 2);
   std::vector<std::string> known = {"help"};
   for (const FlagGroup& group : groups) {
-    for (const Flag& flag : group.flags) known.push_back(flag.name);
+    for (const Flag& flag : group.flags) {
+      known.push_back(flag.name);
+      known.insert(known.end(), flag.aliases.begin(), flag.aliases.end());
+    }
   }
   if (const auto nearest = io::nearest_name(name, known)) {
     throw_user_error("--{} is not a known flag; did you mean --{}?", name, *nearest);
@@ -87,6 +100,60 @@ po::parsed_options parse(const std::vector<std::string>& arguments, const po::op
   }
 }
 
+const Flag& find_flag(const std::vector<FlagGroup>& groups, const std::string& name) {
+  for (const FlagGroup& group : groups) {
+    for (const Flag& flag : group.flags) {
+      if (flag.is_named(name)) return flag;
+    }
+  }
+  throw_failure("--{} is declared but belongs to no group of flags", name);
+}
+
+// One flag as it was written.
+struct GivenFlag {
+  std::string name;  // which may be one of the aliases
+  std::string value;
+
+  // What a command line of this flag alone says.
+  CommandLine read(const Flag& flag) const {
+    CommandLine line;
+    flag.set(line, name, value);
+    return line;
+  }
+};
+
+// Refuses a flag that stands there twice, or under two names with two values.
+void check_repetition(const Flag& flag, const GivenFlag& first, const GivenFlag& second) {
+  if (first.name == second.name) throw_user_error("--{} stands there twice; keep one of the two.", first.name);
+  if (first.read(flag) == second.read(flag)) return;
+  throw_user_error("--{} {} and --{} {} contradict each other: they are two names of one setting; keep one of the two.",
+                   first.name, first.value, second.name, second.value);
+}
+
+void check_warmup(const CommandLine& line) {
+  if (line.warmup_steps.value_or(0) > 0 && line.warmup_ratio.value_or(0.0) > 0) {
+    throw_user_error("--warmup_steps {} and --warmup_ratio {} both set the warm-up; keep one of the two.",
+                     *line.warmup_steps, *line.warmup_ratio);
+  }
+  if (line.lr_scheduler_type == "constant" &&
+      (line.warmup_steps.value_or(0) > 0 || line.warmup_ratio.value_or(0) > 0)) {
+    throw_user_error(
+        "--lr_scheduler_type constant has no warm-up, but --{} asks for one; give --lr_scheduler_type "
+        "constant_with_warmup, or leave the warm-up out.",
+        line.warmup_steps.value_or(0) > 0 ? "warmup_steps" : "warmup_ratio");
+  }
+}
+
+void check_save_strategy(const CommandLine& line) {
+  if (!line.save_strategy || *line.save_strategy == "steps") return;
+  if (*line.save_strategy == "no" && line.save_final.value_or(false)) {
+    throw_user_error("--save_strategy no and --save_final true contradict each other; keep one of the two.");
+  }
+  if (line.checkpoint_freq.value_or(0) == 0) return;
+  throw_user_error("--save_strategy {} and --{} {} contradict each other; keep one of the two.", *line.save_strategy,
+                   line.name_of("checkpoint_freq"), *line.checkpoint_freq);
+}
+
 void check_contradictions(const CommandLine& line) {
   const ModelOverrides& model = line.model_overrides;
   if (line.local_dataset.value_or(false) && !line.dataset) {
@@ -101,6 +168,15 @@ void check_contradictions(const CommandLine& line) {
     throw_user_error("--num_attention_heads {} is not a multiple of --num_key_value_heads {}; change one of them.",
                      *model.num_attention_heads, *model.num_key_value_heads);
   }
+  if (line.gradient_checkpointing && line.recompute &&
+      *line.recompute != (*line.gradient_checkpointing ? "full" : "none")) {
+    throw_user_error(
+        "--recompute {} and --gradient_checkpointing {}, which is --recompute {}, contradict each other; keep one of "
+        "the two.",
+        *line.recompute, *line.gradient_checkpointing, *line.gradient_checkpointing ? "full" : "none");
+  }
+  check_warmup(line);
+  check_save_strategy(line);
 }
 
 }  // namespace
@@ -111,26 +187,34 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   options.add_options()(kIgnoredFlag, po::value<std::string>());
 
   CommandLine line;
-  std::vector<std::string> seen;
+  std::map<std::string, GivenFlag> seen;  // by the flag's own name
   for (const po::option& option : parse(normalize(arguments, groups), options).options) {
     if (option.unregistered || option.position_key >= 0) refuse_unknown(option.original_tokens.front(), groups);
     if (option.original_tokens.size() > 1 && option.original_tokens[1].rfind("--", 0) == 0) {
       throw_user_error("--{} needs a value; give one or leave the flag out.", option.string_key);
     }
     if (option.string_key == kIgnoredFlag) continue;
-    if (std::find(seen.begin(), seen.end(), option.string_key) != seen.end()) {
-      throw_user_error("--{} stands there twice; keep one of the two.", option.string_key);
+    if (option.string_key == "help") {
+      line.help = true;
+      continue;
     }
-    seen.push_back(option.string_key);
-    if (option.string_key == "help") line.help = true;
-    for (const FlagGroup& group : groups) {
-      for (const Flag& flag : group.flags) {
-        if (flag.name == option.string_key) flag.set(line, flag.name, option.value.front());
-      }
+    const GivenFlag given{.name = option.string_key, .value = option.value.front()};
+    const Flag& flag = find_flag(groups, given.name);
+    flag.set(line, given.name, given.value);
+    const auto [first, is_new] = seen.emplace(flag.name, given);
+    if (!is_new) {
+      check_repetition(flag, first->second, given);
+    } else if (given.name != flag.name) {
+      line.other_names[flag.name] = given.name;
     }
   }
   check_contradictions(line);
   return line;
+}
+
+std::string CommandLine::name_of(const std::string& flag) const {
+  const auto other = other_names.find(flag);
+  return other == other_names.end() ? flag : other->second;
 }
 
 std::string command_line_help() {

@@ -3,20 +3,21 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <sstream>
 
 #include "app/config_merge.hpp"
 #include "app/deepspeed_format.hpp"
+#include "app/own_values.hpp"
 #include "app/prepare_data_command.hpp"
+#include "app/run_length.hpp"
+#include "app/schedule_settings.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
 namespace {
 
 using io::DsConfig;
-using io::SchedulerType;
 using io::Setting;
-
-constexpr int64_t kDefaultWarmupSteps = 100;
 
 struct BatchSizes {
   std::optional<int64_t> total;
@@ -24,40 +25,46 @@ struct BatchSizes {
   std::optional<int64_t> accumulation;
 };
 
-BatchSizes given_batch_sizes(const CommandLine& line, const DsConfig& file, ConfigMerge& merge) {
-  return {merge.given("train_batch_size", line.train_batch_size, "train_batch_size", file.train_batch_size),
+BatchSizes given_batch_sizes(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, Origins& origins) {
+  return {merge.given("train_batch_size", line.train_batch_size, "train_batch_size", file.train_batch_size,
+                      origins.train_batch),
           merge.given("train_micro_batch_size_per_gpu", line.train_micro_batch_size_per_gpu,
-                      "train_micro_batch_size_per_gpu", file.train_micro_batch_size_per_gpu),
+                      "train_micro_batch_size_per_gpu", file.train_micro_batch_size_per_gpu, origins.micro_batch),
           merge.given("gradient_accumulation_steps", line.gradient_accumulation_steps, "gradient_accumulation_steps",
-                      file.gradient_accumulation_steps)};
-}
-
-// a * b * c, or the largest number where that is too large.
-int64_t saturating_product(int64_t a, int64_t b, int64_t c = 1) {
-  int64_t product = 0;
-  const bool overflow = __builtin_mul_overflow(a, b, &product) || __builtin_mul_overflow(product, c, &product);
-  return overflow ? std::numeric_limits<int64_t>::max() : product;
+                      file.gradient_accumulation_steps, origins.accumulation)};
 }
 
 // DeepSpeed's table: two of the three give the third; the total or the micro-batch alone is enough.
 void complete_batch(BatchSizes sizes, const DsConfig& file, int world_size, RunConfig& config) {
   auto& [total, micro, accumulation] = sizes;
+  Origins& origins = config.origins;
+  const auto computed = [](const char* from) { return Origin{Origin::Kind::kComputed, from}; };
   const std::string where = file.given() ? file.path : std::string("the command line");
   if (!total && !micro) {
     if (file.given() && !file.train_micro_batch_size_per_gpu.is_auto() && !file.train_batch_size.is_auto()) {
       throw_user_error("{} gives neither train_micro_batch_size_per_gpu nor train_batch_size; add one of them.", where);
     }
     micro = 1;
+    if (file.given()) {
+      const bool micro_is_auto = file.train_micro_batch_size_per_gpu.is_auto();
+      origins.micro_batch.name =
+          std::string(micro_is_auto ? "train_micro_batch_size_per_gpu" : "train_batch_size") + " is \"auto\"";
+    }
   }
   if (total && micro) {
+    if (!accumulation) origins.accumulation = computed("the global batch, the micro-batch and the ranks");
     accumulation = accumulation.value_or(*total / *micro / world_size);
   } else {
     accumulation = accumulation.value_or(1);
-    if (total) micro = *total / world_size / *accumulation;
+    if (total) {
+      micro = *total / world_size / *accumulation;
+      origins.micro_batch = computed("the global batch, the accumulation and the ranks");
+    }
   }
   const int64_t product = saturating_product(*micro, *accumulation, world_size);
   if (product == std::numeric_limits<int64_t>::max())
     throw_user_error("{}: the batch is too large; make it smaller.", where);
+  if (!total) origins.train_batch = computed("micro-batch x accumulation x ranks");
   total = total.value_or(product);
   if (*micro < 1 || *accumulation < 1 || *total != product) {
     throw_user_error(
@@ -70,28 +77,68 @@ void complete_batch(BatchSizes sizes, const DsConfig& file, int world_size, RunC
   config.gradient_accumulation_steps = *accumulation;
 }
 
-void resolve_optimizer(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, OptimizerConfig& optimizer) {
+std::vector<std::string> parse_no_decay(const std::string& flag) {
+  std::vector<std::string> patterns;
+  std::istringstream words(flag + ",");
+  for (std::string word; std::getline(words, word, ',');) {
+    if (word.empty()) {
+      throw_user_error("--no_decay {} has an empty name, which would be part of every other; write it as norm,bias.",
+                       flag);
+    }
+    patterns.push_back(word);
+  }
+  return patterns;
+}
+
+void resolve_optimizer(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, RunConfig& config) {
   const io::OptimizerSection& section = file.optimizer;
   const OptimizerConfig own;
-  optimizer.lr =
-      merge.value("learning_rate", line.learning_rate, "optimizer.params.lr", section.lr, section.present, own.lr);
+  OptimizerConfig& optimizer = config.optimizer;
+  Origins& origins = config.origins;
+  origins.optimizer.name = merge.default_reason("optimizer", /*is_auto=*/false);
+  if (section.present) origins.optimizer = {Origin::Kind::kFile, "optimizer.type"};
+  const auto resolve = [&](const char* flag, const std::optional<double>& from_flag, const char* key,
+                           const Setting<double>& from_file, double own_default, Origin& origin) {
+    return merge.value(flag, from_flag, key, from_file, section.present, own_default, origin);
+  };
   const auto beta = [&](double value) {
     Setting<double> setting(value);
     setting.source = section.betas.source;
     return setting;
   };
-  optimizer.beta1 = merge.value("beta1", line.beta1, "optimizer.params.betas[0]", beta(section.betas.value.first),
-                                section.present, own.beta1);
-  optimizer.beta2 = merge.value("beta2", line.beta2, "optimizer.params.betas[1]", beta(section.betas.value.second),
-                                section.present, own.beta2);
-  optimizer.eps = section.eps.value;
-  optimizer.weight_decay = merge.value("weight_decay", line.weight_decay, "optimizer.params.weight_decay",
-                                       section.weight_decay, section.present, own.weight_decay);
+  optimizer.lr = resolve("learning_rate", line.learning_rate, "optimizer.params.lr", section.lr, own.lr, origins.lr);
+  optimizer.beta1 = resolve("beta1", line.beta1, "optimizer.params.betas[0]", beta(section.betas.value.first),
+                            own.beta1, origins.beta1);
+  optimizer.beta2 = resolve("beta2", line.beta2, "optimizer.params.betas[1]", beta(section.betas.value.second),
+                            own.beta2, origins.beta2);
+  optimizer.eps = resolve("adam_epsilon", line.adam_epsilon, "optimizer.params.eps", section.eps, own.eps, origins.eps);
+  optimizer.weight_decay = resolve("weight_decay", line.weight_decay, "optimizer.params.weight_decay",
+                                   section.weight_decay, own.weight_decay, origins.weight_decay);
   optimizer.bias_correction = section.bias_correction.value;
+  if (line.no_decay) optimizer.no_decay = parse_no_decay(*line.no_decay);
 }
 
-std::string resolve_dtype(const CommandLine& line, const DsConfig& file, ConfigMerge& merge) {
-  return merge.value("bf16", line.bf16, "bf16.enabled", file.bf16_enabled, file.given(), true) ? "bf16" : "fp32";
+// The types of weights, of gradients under way and accumulated, and of AdamW's moments.
+void resolve_types(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, RunConfig& config) {
+  Origins& origins = config.origins;
+  const bool bf16 =
+      merge.value("bf16", line.bf16, "bf16.enabled", file.bf16_enabled, file.given(), true, origins.dtype);
+  config.dtype = bf16 ? "bf16" : "fp32";
+  config.communication_dtype = file.communication_data_type.given() ? file.communication_data_type.value : config.dtype;
+  origins.communication_dtype = {Origin::Kind::kComputed, "the weights' type"};
+  if (file.communication_data_type.given()) {
+    origins.communication_dtype = {Origin::Kind::kFile, "communication_data_type"};
+  }
+  config.accumulation_dtype = file.grad_accum_dtype.value;
+  if (file.grad_accum_dtype.given()) {
+    origins.accumulation_dtype = {Origin::Kind::kFile, "data_types.grad_accum_dtype"};
+  } else if (config.accumulation_dtype == "bf16") {
+    origins.accumulation_dtype = {Origin::Kind::kFile, "bf16.bf16_master_weights_and_grads"};
+  }
+  config.moment_dtype = file.bf16_optimizer_states.value ? "bf16" : "fp32";
+  if (file.bf16_optimizer_states.given()) {
+    origins.moment_dtype = {Origin::Kind::kFile, "bf16.bf16_optimizer_states"};
+  }
 }
 
 // HF Trainer's sizes for "auto", from the width of the model.
@@ -139,82 +186,6 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
   fill_auto_sizes(section, hidden_size, zero);
 }
 
-// The schedule with the total_num_steps of the file, or, where there is none, max_steps.
-void resolve_schedule(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, RunConfig& config,
-                      std::vector<std::string>& warnings) {
-  const io::SchedulerSection& section = file.scheduler;
-  const double peak = config.optimizer.lr;
-  if (!file.given()) {
-    config.schedule_ends_at_max_steps = true;
-    config.schedule = parallel::WarmupCosineLr{.peak_lr = peak,
-                                               .warmup_min_ratio = 0.0,
-                                               .cos_min_ratio = 0.0,
-                                               .warmup_num_steps = line.warmup_steps.value_or(kDefaultWarmupSteps),
-                                               .total_num_steps = config.max_steps,
-                                               .warmup_type = parallel::WarmupType::kLog};
-    return;
-  }
-  if (section.type == SchedulerType::kNone) {
-    if (line.warmup_steps) merge.disagree("warmup_steps", *line.warmup_steps, "scheduler", "is missing");
-    config.schedule = parallel::ConstantLr{peak};
-    return;
-  }
-  const int64_t warmup =
-      merge.value("warmup_steps", line.warmup_steps, "scheduler.params.warmup_num_steps", section.warmup_num_steps,
-                  /*section_present=*/true, kDefaultWarmupSteps);
-  const auto type = section.warmup_type.value == "linear" ? parallel::WarmupType::kLinear : parallel::WarmupType::kLog;
-  const bool has_end = section.type != SchedulerType::kWarmupLR;
-  config.schedule_ends_at_max_steps = has_end && !section.total_num_steps.given();
-  const int64_t total = section.total_num_steps.given() ? section.total_num_steps.value : config.max_steps;
-  if (has_end && section.total_num_steps.given() && !line.epochs && total != config.max_steps) {
-    warnings.push_back(
-        fmt::format("{}: the schedule ends at scheduler.params.total_num_steps {}, the run at --max_steps {}.",
-                    file.path, total, config.max_steps));
-  }
-
-  if (section.type == SchedulerType::kWarmupCosineLR) {
-    config.schedule = parallel::WarmupCosineLr{
-        peak, section.warmup_min_ratio.value, section.cos_min_ratio.value, warmup, total, type};
-    return;
-  }
-  double max_lr = peak;
-  if (section.warmup_max_lr.given()) {
-    max_lr = section.warmup_max_lr.value;
-    if (line.learning_rate && *line.learning_rate != max_lr) {
-      merge.disagree("learning_rate", *line.learning_rate, "scheduler.params.warmup_max_lr", max_lr);
-    }
-  } else if (section.warmup_max_lr.missing() && section.type == SchedulerType::kWarmupDecayLR) {
-    max_lr = section.warmup_max_lr.value;
-    if (max_lr != peak) {
-      warnings.push_back(
-          fmt::format("{}: scheduler.params.warmup_max_lr is missing, so that the learning rate rises to DeepSpeed's "
-                      "default {} and not to the optimizer's {}.",
-                      file.path, max_lr, peak));
-    }
-  }
-  const double min_lr = section.warmup_min_lr.value;
-  if (has_end) {
-    config.schedule = parallel::WarmupDecayLr{min_lr, max_lr, warmup, total, type};
-  } else {
-    config.schedule = parallel::WarmupLr{min_lr, max_lr, warmup, type};
-  }
-}
-
-void warn_of_long_warmup(const RunConfig& config, std::vector<std::string>& warnings) {
-  std::visit(
-      [&](const auto& schedule) {
-        if constexpr (requires { schedule.total_num_steps; }) {
-          if (schedule.total_num_steps < schedule.warmup_num_steps) {
-            warnings.push_back(
-                fmt::format("the schedule's {} warm-up steps are more than its {} steps in all, so that the "
-                            "learning rate never reaches its peak.",
-                            schedule.warmup_num_steps, schedule.total_num_steps));
-          }
-        }
-      },
-      config.schedule.variant());
-}
-
 void check_model_name(const std::string& name) {
   if (!name.starts_with('.') && name.find('/') == std::string::npos) return;
   throw_user_error(
@@ -223,13 +194,9 @@ void check_model_name(const std::string& name) {
       name);
 }
 
-void check_profile_steps(const RunConfig& config) {
-  if (!config.profile_steps || config.profile_steps->last <= config.max_steps) return;
-  throw_user_error("--profile_steps {}-{} goes beyond the run's last step, {}; name earlier steps or train longer.",
-                   config.profile_steps->first, config.profile_steps->last, config.max_steps);
-}
-
-Recomputation recomputation(const std::string& name) {
+Recomputation recomputation(const CommandLine& line) {
+  if (line.gradient_checkpointing) return *line.gradient_checkpointing ? Recomputation::kFull : Recomputation::kNone;
+  const std::string name = line.recompute.value_or("auto");
   if (name == "none") return Recomputation::kNone;
   if (name == "selective") return Recomputation::kSelective;
   return name == "full" ? Recomputation::kFull : Recomputation::kAuto;
@@ -242,7 +209,7 @@ void take_flags(const CommandLine& line, RunConfig& config) {
   config.init_from = line.init_from.value_or("");
   config.model_overrides = line.model_overrides;
   config.deterministic = line.deterministic.value_or(false);
-  config.recompute = recomputation(line.recompute.value_or("auto"));
+  config.recompute = recomputation(line);
   config.train_data = line.train_data.value_or("");
   config.validation_data = line.validation_data.value_or("");
   config.seq_length = line.seq_length.value_or(config.seq_length);
@@ -253,6 +220,11 @@ void take_flags(const CommandLine& line, RunConfig& config) {
   config.metrics_file = line.metrics_file.value_or("");
   config.checkpoint_dir = line.checkpoint_dir.value_or(config.checkpoint_dir);
   config.checkpoint_freq = line.checkpoint_freq.value_or(config.checkpoint_freq);
+  config.saves_each_epoch = line.save_strategy == "epoch";
+  if (line.save_strategy == "no") {
+    config.checkpoint_freq = 0;
+    config.save_final = false;
+  }
   config.keep_last = line.keep_last.value_or(config.keep_last);
   config.async_save = line.async_save.value_or(config.async_save);
   config.deepspeed_format = line.checkpoint_format == "deepspeed";
@@ -302,55 +274,31 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int world_s
   check_flags(line, warnings);
   RunConfig config;
   take_flags(line, config);
-  config.epochs = line.epochs;
-  if (line.epochs) config.max_steps = std::numeric_limits<int64_t>::max();
-  config.max_steps = line.max_steps.value_or(config.max_steps);
+  config.ds_config_path = file.path;
+  resolve_length(line, config);
   config.logging_freq =
       line.logging_freq.value_or(file.steps_per_print.given() ? file.steps_per_print.value : config.logging_freq);
 
   warnings.insert(warnings.end(), file.warnings.begin(), file.warnings.end());
-  ConfigMerge merge(file);
-  resolve_optimizer(line, file, merge, config.optimizer);
-  config.gradient_clipping =
-      merge.value("grad_clip", line.grad_clip, "gradient_clipping", file.gradient_clipping, file.given(), 1.0);
-  config.dtype = resolve_dtype(line, file, merge);
-  config.communication_dtype = file.communication_data_type.given() ? file.communication_data_type.value : config.dtype;
-  config.accumulation_dtype = file.grad_accum_dtype.value;
-  config.moment_dtype = file.bf16_optimizer_states.value ? "bf16" : "fp32";
+  ConfigMerge merge(line, file);
+  resolve_optimizer(line, file, merge, config);
+  config.gradient_clipping = merge.value("grad_clip", line.grad_clip, "gradient_clipping", file.gradient_clipping,
+                                         file.given(), 1.0, config.origins.gradient_clipping);
+  resolve_types(line, file, merge, config);
   resolve_zero(file, model.hidden_size, config.zero, warnings);
   resolve_schedule(line, file, merge, config, warnings);
-  const BatchSizes batch_sizes = given_batch_sizes(line, file, merge);
+  const BatchSizes batch_sizes = given_batch_sizes(line, file, merge, config.origins);
   merge.finish();
   complete_batch(batch_sizes, file, world_size, config);
-  if (!config.epochs) {
-    warn_of_long_warmup(config, warnings);
+  if (!config.counts_epochs()) {
+    fit_schedule(config, warnings);
     check_profile_steps(config);
   }
+  warn_of_own_values(file, config, warnings);
   config.ds_config_json = file.json;
   config.sub_group_size = file.zero.sub_group_size.value;
   if (config.deepspeed_format) check_deepspeed_format(config, warnings);
   return config;
-}
-
-void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings) {
-  if (!config.epochs) return;
-  const int64_t steps = saturating_product(num_windows, *config.epochs) / config.train_batch_size;
-  if (steps < 1) {
-    throw_user_error(
-        "--epochs {} of {} sequences do not fill one optimizer step of {} (train_batch_size); give more --epochs or "
-        "use a "
-        "smaller batch.",
-        *config.epochs, num_windows, config.train_batch_size);
-  }
-  if (config.max_steps != std::numeric_limits<int64_t>::max()) {
-    const bool epochs_win = steps < config.max_steps;
-    warnings.push_back(fmt::format("--epochs {} is {} steps and --max_steps is {}: the run ends at the smaller, {}.",
-                                   *config.epochs, steps, config.max_steps, epochs_win ? "--epochs" : "--max_steps"));
-  }
-  config.max_steps = std::min(config.max_steps, steps);
-  if (config.schedule_ends_at_max_steps) config.schedule = config.schedule.with_total_num_steps(config.max_steps);
-  warn_of_long_warmup(config, warnings);
-  check_profile_steps(config);
 }
 
 }  // namespace mpzero

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/options.hpp"
+#include "app/origin.hpp"
 #include "io/ds_config.hpp"
 #include "parallel/gather_schedule.hpp"
 #include "parallel/lr_schedule.hpp"
@@ -18,7 +19,8 @@ struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
-  double weight_decay = 0.1;  // decoupled (AdamW)
+  double weight_decay = 0.1;          // decoupled (AdamW)
+  std::vector<std::string> no_decay;  // patterns of names without it: see parallel::matches_any
   bool bias_correction = true;
 };
 
@@ -70,6 +72,7 @@ struct RunConfig {
   std::string dtype = "bf16";      // "bf16" or "fp32"
   ZeroConfig zero;
   bool schedule_ends_at_max_steps = false;   // the schedule's length is max_steps, because nobody gave another
+  std::optional<double> warmup_ratio;        // the schedule's warm-up as a share of max_steps; see fit_schedule
   std::string communication_dtype = "bf16";  // of gradients; "bf16" or "fp32"
   std::string accumulation_dtype = "fp32";   // of gradients over micro-batches; "bf16" or "fp32"
   std::string moment_dtype = "fp32";         // AdamW's; "bf16" or "fp32"
@@ -77,6 +80,7 @@ struct RunConfig {
   // loop
   int64_t max_steps = 1000;       // optimizer steps of the whole run; with `epochs` an upper limit until apply_epochs
   std::optional<int64_t> epochs;  // passes over the training data; see apply_epochs
+  std::optional<double> num_train_epochs;  // the same as the Hugging Face Trainer counts them
   int64_t logging_freq = 10;
   int64_t validation_freq = 100;    // 0: never
   int64_t validation_batches = 10;  // micro-batches of each rank
@@ -95,6 +99,7 @@ struct RunConfig {
   bool deepspeed_format = false;  // DeepSpeed's files instead of HDF5's
   std::string checkpoint_dir = "checkpoints";
   int64_t checkpoint_freq = 500;           // 0: only at the end
+  bool saves_each_epoch = false;           // checkpoint_freq is the steps in a pass; see apply_epochs
   int64_t keep_last = 0;                   // 0: all
   int64_t sub_group_size = 1'000'000'000;  // how DeepSpeed's files of stage 3 group the parameters
   std::string
@@ -103,6 +108,11 @@ struct RunConfig {
   std::string device = "auto";   // "auto", "cuda" or "cpu"
   std::string network = "auto";  // "auto", "efa" or "socket"
   std::string ds_config_json;    // the text of the file in force, for the record; empty: none
+  std::string ds_config_path;    // its name; empty: none
+  Origins origins;               // of the values above
+
+  // max_steps is not known before apply_epochs.
+  bool counts_epochs() const { return epochs.has_value() || num_train_epochs.has_value(); }
 };
 
 // What "auto" sizes depend on.
@@ -122,8 +132,10 @@ RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config
                   const ModelDims& model, std::vector<std::string>& warnings);
 
 // Sets max_steps from `epochs`, when that is given, and from the number of training windows, rounded down to whole
-// optimizer steps. Where --max_steps is given too the smaller of the two holds, and a line says so. Fits the schedule's
-// length to it. Throws UserError if the data set does not fill one optimizer step.
+// optimizer steps. Where --max_steps is given too the smaller of the two holds, and a line says so. `num_train_epochs`
+// counts as the Trainer does where it drops what fills no step: the whole steps in a pass, times the epochs, rounded
+// up; what --max_steps or `epochs` says beside it must be the same. Fits the schedule's length to it, and
+// checkpoint_freq to a pass where that is asked for. Throws UserError if the data set does not fill one optimizer step.
 void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings);
 
 }  // namespace mpzero

@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "io/ds_config.hpp"
 #include "io/token_dataset.hpp"
+#include "parallel/decay_ranges.hpp"
 
 namespace mpzero {
 namespace {
@@ -93,6 +94,30 @@ void check_data_file(const std::string& path, const char* flag, const CommandLin
   }
 }
 
+// Refuses names that no parameter has. One of several may: norm,bias is right for models without biases, too.
+void check_no_decay(const RunConfig& config, const model::ModelConfig& model, std::vector<std::string>& warnings) {
+  const std::vector<std::string>& patterns = config.optimizer.no_decay;
+  if (patterns.empty()) return;
+  const std::vector<UnitSpec> units = model::model_units(model);
+  std::vector<std::string> unused;
+  for (const std::string& pattern : patterns) {
+    const auto is_in_unit = [&](const UnitSpec& unit) {
+      return std::any_of(unit.parameters.begin(), unit.parameters.end(), [&](const ParameterSpec& parameter) {
+        return parallel::matches_any(parameter.name, {pattern});
+      });
+    };
+    if (std::none_of(units.begin(), units.end(), is_in_unit)) unused.push_back(pattern);
+  }
+  if (unused.empty()) return;
+  if (unused.size() == patterns.size()) {
+    throw_user_error(
+        "--no_decay {}: no parameter of the model has such a name; write parts of Hugging Face's names, as in "
+        "norm,bias.",
+        fmt::join(patterns, ","));
+  }
+  warnings.push_back(fmt::format("--no_decay {}: no parameter of the model has such a name.", fmt::join(unused, ",")));
+}
+
 }  // namespace
 
 RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size) {
@@ -117,6 +142,7 @@ RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size) {
   if (!config.validation_data.empty()) {
     io::TokenDataset(config.validation_data, config.seq_length).check_vocabulary(setup.model.vocab_size);
   }
+  check_no_decay(config, setup.model, setup.warnings);
   apply_epochs(config, train_data.num_windows(), setup.warnings);
   if (config.train_batch_size > train_data.num_windows()) {
     setup.warnings.push_back(

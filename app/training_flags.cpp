@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <system_error>
@@ -44,9 +46,15 @@ Setter choice(std::optional<std::string> CommandLine::*field, const std::vector<
   };
 }
 
+// In the words of the Hugging Face Trainer's parser, in any case.
 bool parse_boolean(const std::string& flag, const std::string& value) {
-  if (value == "true") return true;
-  if (value == "false") return false;
+  std::string word = value;
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto is_one_of = [&](std::initializer_list<const char*> words) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  if (is_one_of({"true", "t", "yes", "y", "1"})) return true;
+  if (is_one_of({"false", "f", "no", "n", "0"})) return false;
   throw_user_error("--{} must be true or false, not \"{}\".", flag, value);
 }
 
@@ -82,6 +90,39 @@ constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 Setter real(std::optional<double> CommandLine::*field, double minimum, double limit = kNoLimit) {
   return [=](CommandLine& line, const std::string& flag, const std::string& value) {
     line.*field = parse_real(flag, value, minimum, limit);
+  };
+}
+
+// More than 0.
+Setter positive_real(std::optional<double> CommandLine::*field) {
+  return [=](CommandLine& line, const std::string& flag, const std::string& value) {
+    const double number = parse_real(flag, value, 0.0, kNoLimit);
+    if (number == 0.0) throw_user_error("--{} {} is out of range; it must be more than 0.", flag, value);
+    line.*field = number;
+  };
+}
+
+Setter warmup_ratio() {
+  return [](CommandLine& line, const std::string& flag, const std::string& value) {
+    const double ratio = parse_real(flag, value, 0.0, 1.0);
+    if (line.warmup_ratio && *line.warmup_ratio != ratio) {
+      throw_user_error("--warmup_steps and --warmup_ratio say {} and {}; keep one of the two.", *line.warmup_ratio,
+                       ratio);
+    }
+    line.warmup_ratio = ratio;
+    if (flag != "warmup_ratio") line.other_names["warmup_ratio"] = flag;
+  };
+}
+
+// Steps, or, as in the Trainer of transformers 5, below 1 a share of all steps.
+Setter warmup_steps() {
+  return [](CommandLine& line, const std::string& flag, const std::string& value) {
+    const auto number = parse_number<double>(flag, value, "a number of steps, or a share of all steps below 1");
+    if (number > 0 && number < 1) {
+      warmup_ratio()(line, flag, value);
+    } else {
+      line.warmup_steps = parse_integer(flag, value, 0);
+    }
   };
 }
 
@@ -147,6 +188,9 @@ FlagGroup model_flags() {
            "what a layer does not keep for its backward but computes again: none; selective: what is cheap; full: all "
            "but its input; auto: as little as the GPU's memory asks for, on the CPU nothing (default: auto)",
            choice(&CommandLine::recompute, {"none", "selective", "full", "auto"})},
+          {"gradient_checkpointing", "BOOL",
+           "as the Trainer has it: true is --recompute full, false --recompute none (default: as --recompute says)",
+           boolean(&CommandLine::gradient_checkpointing), true},
           {"deterministic", "BOOL",
            "repeat bit for bit on the GPU too, with slower attention; the CPU always does (default: false)",
            boolean(&CommandLine::deterministic), true},
@@ -208,19 +252,40 @@ FlagGroup optimization_flags() {
               {"train_batch_size", "N",
                "sequences in an optimizer step (default: the product of the next two and the ranks)",
                integer(&CommandLine::train_batch_size, 1)},
-              {"train_micro_batch_size_per_gpu", "N", "sequences that a rank runs at once (default: 1)",
-               integer(&CommandLine::train_micro_batch_size_per_gpu, 1)},
+              {"train_micro_batch_size_per_gpu",
+               "N",
+               "sequences that a rank runs at once (default: 1)",
+               integer(&CommandLine::train_micro_batch_size_per_gpu, 1),
+               false,
+               {"per_device_train_batch_size"}},
               {"gradient_accumulation_steps", "N", "micro-batches of a rank in an optimizer step (default: 1)",
                integer(&CommandLine::gradient_accumulation_steps, 1)},
               {"learning_rate", "X", "AdamW's, at the schedule's peak (default: 5e-5)",
                real(&CommandLine::learning_rate, 0.0)},
-              {"beta1", "X", "(default: 0.9)", real(&CommandLine::beta1, 0.0, 1.0)},
-              {"beta2", "X", "(default: 0.95)", real(&CommandLine::beta2, 0.0, 1.0)},
+              {"beta1", "X", "(default: 0.9)", real(&CommandLine::beta1, 0.0, 1.0), false, {"adam_beta1"}},
+              {"beta2", "X", "(default: 0.95)", real(&CommandLine::beta2, 0.0, 1.0), false, {"adam_beta2"}},
+              {"adam_epsilon", "X", "(default: 1e-8)", real(&CommandLine::adam_epsilon, 0.0)},
               {"weight_decay", "X", "(default: 0.1)", real(&CommandLine::weight_decay, 0.0)},
-              {"grad_clip", "X", "largest norm of the gradient; 0: no clipping (default: 1.0)",
-               real(&CommandLine::grad_clip, 0.0)},
-              {"warmup_steps", "N", "steps until the schedule's peak (default: 100)",
-               integer(&CommandLine::warmup_steps, 1)},
+              {"no_decay", "NAMES",
+               "no weight decay for parameters whose names contain one of these, as in norm,bias (default: all decay)",
+               text(&CommandLine::no_decay)},
+              {"grad_clip",
+               "X",
+               "largest norm of the gradient; 0: no clipping (default: 1.0)",
+               real(&CommandLine::grad_clip, 0.0),
+               false,
+               {"max_grad_norm"}},
+              {"lr_scheduler_type", "WHAT",
+               "the Trainer's schedule in place of a scheduler section: linear or cosine, both to 0 at the last step; "
+               "constant; constant_with_warmup (default: without --deepspeed_config DeepSpeed's WarmupCosineLR; with "
+               "it, as its scheduler section says, and without one constant)",
+               choice(&CommandLine::lr_scheduler_type, {"linear", "cosine", "constant", "constant_with_warmup"})},
+              {"warmup_steps", "N",
+               "steps until the schedule's peak; below 1 a share of all steps (default: 100; with --lr_scheduler_type "
+               "0)",
+               warmup_steps()},
+              {"warmup_ratio", "X", "the same as a share of all steps, rounded up (default: as --warmup_steps says)",
+               warmup_ratio()},
           }};
 }
 
@@ -232,7 +297,16 @@ FlagGroup loop_flags() {
            integer(&CommandLine::max_steps, 1)},
           {"epochs", "N", "passes over --train_data; with --max_steps the smaller holds (default: as --max_steps says)",
            integer(&CommandLine::epochs, 1)},
-          {"logging_freq", "N", "steps between log lines (default: 10)", integer(&CommandLine::logging_freq, 1)},
+          {"num_train_epochs", "X",
+           "as the Trainer counts them: so many times the whole optimizer steps in --train_data, rounded up (default: "
+           "as --max_steps says)",
+           positive_real(&CommandLine::num_train_epochs)},
+          {"logging_freq",
+           "N",
+           "steps between log lines (default: 10)",
+           integer(&CommandLine::logging_freq, 1),
+           false,
+           {"logging_steps"}},
           {"validation_freq", "N", "steps between validations; 0: never (default: 100)",
            integer(&CommandLine::validation_freq, 0)},
           {"validation_batches", "N", "micro-batches of each rank in a validation (default: 10)",
@@ -268,10 +342,22 @@ FlagGroup checkpoint_flags() {
       "Checkpoints",
       {
           {"checkpoint_dir", "DIR", "(default: checkpoints)", text(&CommandLine::checkpoint_dir)},
-          {"checkpoint_freq", "N", "steps between checkpoints; 0: only at the end (default: 500)",
-           integer(&CommandLine::checkpoint_freq, 0)},
-          {"keep_last", "N", "whole checkpoints of this run to keep, those saved last; 0: all (default: 0)",
-           integer(&CommandLine::keep_last, 0)},
+          {"checkpoint_freq",
+           "N",
+           "steps between checkpoints; 0: only at the end (default: 500)",
+           integer(&CommandLine::checkpoint_freq, 0),
+           false,
+           {"save_steps"}},
+          {"save_strategy", "WHAT",
+           "as the Trainer has it: steps: as --checkpoint_freq says, and at the end; epoch: whenever --train_data has "
+           "been seen, and at the end; no: never, as --checkpoint_freq 0 --save_final=false (default: steps)",
+           choice(&CommandLine::save_strategy, {"no", "steps", "epoch"})},
+          {"keep_last",
+           "N",
+           "whole checkpoints of this run to keep, those saved last; 0: all (default: 0)",
+           integer(&CommandLine::keep_last, 0),
+           false,
+           {"save_total_limit"}},
           {"save_final", "BOOL",
            "save the state after the last step; a run that is stopped before it saves all the same (default: true)",
            boolean(&CommandLine::save_final), true},
@@ -297,6 +383,10 @@ FlagGroup checkpoint_flags() {
 }
 
 }  // namespace
+
+bool Flag::is_named(const std::string& word) const {
+  return word == name || std::find(aliases.begin(), aliases.end(), word) != aliases.end();
+}
 
 std::vector<FlagGroup> training_flags() {
   return {model_flags(), override_flags(), data_flags(), optimization_flags(), loop_flags(), checkpoint_flags()};

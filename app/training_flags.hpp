@@ -18,7 +18,10 @@ struct Flag {
   std::string value_name;  // in the help
   std::string help;        // with the default
   Setter set;
-  bool boolean = false;  // may stand without a value, which means true
+  bool boolean = false;                   // may stand without a value, which means true
+  std::vector<std::string> aliases = {};  // other names of it: the Hugging Face Trainer's
+
+  bool is_named(const std::string& word) const;
 };
 
 struct FlagGroup {

@@ -30,6 +30,7 @@ parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device) {
                     .eps = config.optimizer.eps,
                     .weight_decay = config.optimizer.weight_decay,
                     .bias_correction = config.optimizer.bias_correction},
+          .no_decay = config.optimizer.no_decay,
           .gradient_clipping = config.gradient_clipping};
 }
 

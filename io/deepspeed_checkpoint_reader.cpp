@@ -137,8 +137,8 @@ struct DeepSpeedCheckpoint::Impl {
     for (const DeepSpeedParamGroup& group : groups) {
       if (group.weight_decay == groups[0].weight_decay) continue;
       warnings.push_back(
-          fmt::format("{} was trained with weight decay {} for some parameters and {} for others; this "
-                      "run has one for all.",
+          fmt::format("{} was trained with weight decay {} for some parameters and {} for others; in this "
+                      "run --weight_decay is for all whose names --no_decay does not exclude.",
                       folder.string(), *groups[0].weight_decay, group.weight_decay.value_or(0)));
       break;
     }

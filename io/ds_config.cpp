@@ -158,6 +158,7 @@ void read_data_types(ObjectReader& root, DsConfig& config) {
     const std::string type = compute_type(accumulation.value);
     if (type == "fp16") section->fail("grad_accum_dtype", "is fp16, which mpzero does not support; use fp32 or bf16");
     config.grad_accum_dtype.value = type;
+    config.grad_accum_dtype.source = SettingSource::kGiven;
   }
   const std::string dtype = config.bf16_enabled.value ? "bf16" : "fp32";
   if (parameters.given() && compute_type(parameters.value) != dtype) {

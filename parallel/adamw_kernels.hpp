@@ -42,8 +42,7 @@ const char* name(HostKernel kernel);  // "AVX2"
 
 // Over all threads of the process. Moments in fp32.
 void adamw_host(const AdamWSpans& spans, const AdamWUpdate& update);
-// The elements [begin, end), by the calling thread; `begin` is a multiple of kHostBlock, and `end` too or the count.
-// This CPU runs the kernel.
+// The elements [begin, end), by the calling thread. This CPU runs the kernel.
 void adamw_host_range(const AdamWSpans& spans, const AdamWUpdate& update, int64_t begin, int64_t end,
                       HostKernel kernel = fastest_host_kernel());
 // Elements [begin, end) of `parameter` (bf16 or float) <- those of `master`, rounded as adamw_host rounds.

@@ -183,8 +183,12 @@ void HostOptimizer::start_update(Piece& piece) {
     spans.next_exp_avg = unit.next.exp_avg.data_ptr<float>() + piece.begin;
     spans.next_exp_avg_sq = unit.next.exp_avg_sq.data_ptr<float>() + piece.begin;
   }
-  piece.task = team_.start(blocks, [spans, update = job.update, end_of](int64_t block) {
-    adamw_host_range(spans, update, block * kHostBlock, end_of(block));
+  const DecayRanges& decay = unit.shard->decay();
+  piece.task = team_.start(blocks, [spans, update = job.update, end_of, &decay, first = piece.begin](int64_t block) {
+    decay.visit(first + block * kHostBlock, first + end_of(block), update,
+                [&](int64_t begin, int64_t end, const AdamWUpdate& own) {
+                  adamw_host_range(spans, own, begin - first, end - first);
+                });
   });
 }
 

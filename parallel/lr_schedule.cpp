@@ -59,10 +59,33 @@ double lr_at(const WarmupCosineLr& schedule, int64_t iteration) {
   return schedule.peak_lr * ratio;
 }
 
+double lr_at(const TrainerLr& schedule, int64_t iteration) {
+  const int64_t step = iteration + 1;
+  const int64_t warmup = schedule.warmup_num_steps;
+  if (step < warmup) return schedule.peak_lr * (static_cast<double>(step) / static_cast<double>(warmup));
+  const auto decay_length = static_cast<double>(std::max<int64_t>(1, schedule.total_num_steps - warmup));
+  double ratio = 1.0;
+  if (schedule.decay == TrainerDecay::kLinear) {
+    ratio = std::max(0.0, static_cast<double>(schedule.total_num_steps - step) / decay_length);
+  } else if (schedule.decay == TrainerDecay::kCosine) {
+    ratio = 0.5 * (1.0 + std::cos(std::numbers::pi * (static_cast<double>(step - warmup) / decay_length)));
+  }
+  return schedule.peak_lr * ratio;
+}
+
 }  // namespace
 
 double LrSchedule::lr(int64_t update) const {
   return std::visit([&](const auto& schedule) { return lr_at(schedule, update - 2); }, schedule_);
+}
+
+int64_t LrSchedule::warmup_num_steps() const {
+  return std::visit(
+      [](const auto& schedule) -> int64_t {
+        if constexpr (requires { schedule.warmup_num_steps; }) return schedule.warmup_num_steps;
+        return 0;
+      },
+      schedule_);
 }
 
 LrSchedule LrSchedule::with_total_num_steps(int64_t total_num_steps) const {
@@ -70,6 +93,16 @@ LrSchedule LrSchedule::with_total_num_steps(int64_t total_num_steps) const {
   std::visit(
       [&](auto& schedule) {
         if constexpr (requires { schedule.total_num_steps; }) schedule.total_num_steps = total_num_steps;
+      },
+      changed.schedule_);
+  return changed;
+}
+
+LrSchedule LrSchedule::with_warmup_num_steps(int64_t warmup_num_steps) const {
+  LrSchedule changed = *this;
+  std::visit(
+      [&](auto& schedule) {
+        if constexpr (requires { schedule.warmup_num_steps; }) schedule.warmup_num_steps = warmup_num_steps;
       },
       changed.schedule_);
   return changed;

@@ -38,8 +38,20 @@ struct ConstantLr {
   double value = 1e-3;
 };
 
+// What the rate does behind the warm-up.
+enum class TrainerDecay { kLinear, kCosine, kConstant };
+
+// The Hugging Face Trainer's lr_scheduler_type linear, cosine, and constant or constant_with_warmup: a line from 0 to
+// peak_lr, then to 0 at total_num_steps, or constant. Follows transformers/optimization.py (5.23.0).
+struct TrainerLr {
+  TrainerDecay decay = TrainerDecay::kLinear;
+  double peak_lr = 5e-5;
+  int64_t warmup_num_steps = 0;
+  int64_t total_num_steps = 0;
+};
+
 // The learning rate of every optimizer update as a pure function of the update's number, so that a resumed run needs no
-// state but its step. Follows deepspeed/runtime/lr_schedules.py (0.19.8).
+// state but its step. All but TrainerLr follow deepspeed/runtime/lr_schedules.py (0.19.8).
 class LrSchedule {
  public:
   LrSchedule() = default;
@@ -47,16 +59,21 @@ class LrSchedule {
   LrSchedule(WarmupLr schedule) : schedule_(schedule) {}
   LrSchedule(WarmupDecayLr schedule) : schedule_(schedule) {}
   LrSchedule(WarmupCosineLr schedule) : schedule_(schedule) {}
+  LrSchedule(TrainerLr schedule) : schedule_(schedule) {}
 
   // The rate applied in optimizer update `update`, counted from 1. DeepSpeed steps its scheduler after the optimizer,
   // so update k sees the schedule's iteration k - 2; iteration -1, that of update 1, is 0 under WarmupCosineLR and
-  // min_lr under the others.
+  // min_lr under the others. torch's LambdaLR, which the Trainer uses, takes a first step when it is made, so that
+  // update k sees its step k - 1.
   double lr(int64_t update) const;
 
-  // The same schedule with another total_num_steps, where it has one.
-  LrSchedule with_total_num_steps(int64_t total_num_steps) const;
+  int64_t warmup_num_steps() const;  // 0 where there are none
 
-  using Variant = std::variant<ConstantLr, WarmupLr, WarmupDecayLr, WarmupCosineLr>;
+  // The same schedule with another total_num_steps, or warmup_num_steps, where it has one.
+  LrSchedule with_total_num_steps(int64_t total_num_steps) const;
+  LrSchedule with_warmup_num_steps(int64_t warmup_num_steps) const;
+
+  using Variant = std::variant<ConstantLr, WarmupLr, WarmupDecayLr, WarmupCosineLr, TrainerLr>;
   const Variant& variant() const { return schedule_; }
 
  private:

@@ -13,7 +13,9 @@ OptimizerStates make_host_states(int64_t numel, ThreadTeam* team) {
 }
 
 OptimizerShard::OptimizerShard(int64_t numel, const Options& options)
-    : on_host_(options.placement == Placement::kHost && options.device.is_cuda()), first_(options.first) {
+    : on_host_(options.placement == Placement::kHost && options.device.is_cuda()),
+      first_(options.first),
+      decay_(options.decay.runs().empty() ? DecayRanges(numel) : options.decay) {
   if (on_host_) {
     states_ = make_host_states(numel, options.team);
     return;
@@ -31,19 +33,20 @@ void OptimizerShard::update(const AdamWUpdate& update, const at::Tensor& gradien
     // Whatever the gradient is, all of it is written.
     rounded = at::empty_like(parameter, states_.master.options().dtype(parameter.scalar_type()));
   }
-  adamw({.gradient = gradient,
-         .master = states_.master,
-         .exp_avg = states_.exp_avg,
-         .exp_avg_sq = states_.exp_avg_sq,
-         .parameter = rounded,
-         .first = first_},
-        update);
+  decay_.visit(0, numel(), update, [&](int64_t begin, int64_t end, const AdamWUpdate& own) {
+    const auto part = [&](const at::Tensor& tensor) { return tensor.narrow(0, begin, end - begin); };
+    adamw({.gradient = part(gradient),
+           .master = part(states_.master),
+           .exp_avg = part(states_.exp_avg),
+           .exp_avg_sq = part(states_.exp_avg_sq),
+           .parameter = part(rounded),
+           .first = first_ + begin},
+          own);
+  });
   if (!rounded.is_same(parameter)) parameter.copy_(rounded, /*non_blocking=*/true);
 }
 
-at::Tensor OptimizerShard::first(StateKind kind, int64_t count) const {
-  return states_[kind].narrow(0, 0, count);
-}
+at::Tensor OptimizerShard::first(StateKind kind, int64_t count) const { return states_[kind].narrow(0, 0, count); }
 
 void OptimizerShard::move_to(at::Device device) {
   for (at::Tensor* state : {&states_.master, &states_.exp_avg, &states_.exp_avg_sq}) *state = state->to(device);

@@ -4,6 +4,7 @@
 
 #include "base/optimizer_state.hpp"
 #include "parallel/adamw.hpp"
+#include "parallel/decay_ranges.hpp"
 #include "parallel/memory_use.hpp"
 
 namespace mpzero::parallel {
@@ -35,6 +36,7 @@ class OptimizerShard {
     at::ScalarType moment_dtype = at::kFloat;
     int64_t first = 0;           // place of the share's first element in the whole model
     ThreadTeam* team = nullptr;  // see make_host_states
+    DecayRanges decay = {};      // of the share; none: all of it
   };
   OptimizerShard(int64_t numel, const Options& options);
 
@@ -55,6 +57,7 @@ class OptimizerShard {
   const OptimizerStates& states() const { return states_; }
   int64_t numel() const { return states_.master.numel(); }
   int64_t first() const { return first_; }
+  const DecayRanges& decay() const { return decay_; }
   // The update happens on the host while a GPU trains.
   bool on_host() const { return on_host_; }
   // Moves the states to `device`, where the updates are from now on.
@@ -66,6 +69,7 @@ class OptimizerShard {
 
   bool on_host_;
   int64_t first_;
+  DecayRanges decay_;
   OptimizerStates states_;
 };
 

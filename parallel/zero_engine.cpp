@@ -107,12 +107,14 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
   shards_.reserve(units_.size());
   int64_t first = 0;
   for (size_t u = 0; u < units_.size(); ++u) {
-    shards_.emplace_back(layouts_[u].part_numel(),
+    const int64_t begin = layouts_[u].part_begin(part_), numel = layouts_[u].part_numel();
+    shards_.emplace_back(numel,
                          OptimizerShard::Options{.placement = host_units[u] ? Placement::kHost : Placement::kDevice,
                                                  .device = options.device,
                                                  .moment_dtype = options.moment_dtype,
-                                                 .first = first + layouts_[u].part_begin(part_),
-                                                 .team = team_.get()});
+                                                 .first = first + begin,
+                                                 .team = team_.get(),
+                                                 .decay = DecayRanges(units_[u], begin, numel, options.no_decay)});
     first += units_[u].numel();
   }
   if (team_) make_host_optimizer(host_units);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/optimizer_state.hpp"
@@ -50,7 +51,8 @@ struct ZeroOptions {
   GatherLimits gather_limits;
   int64_t reduce_bucket_size = std::numeric_limits<int64_t>::max();  // elements of gradients being summed at a time
   AdamWOptions adamw;
-  double gradient_clipping = 0.0;  // 0: off
+  std::vector<std::string> no_decay = {};  // parameters without weight decay: see matches_any
+  double gradient_clipping = 0.0;          // 0: off
 };
 
 // Global figures of one step, the same on every rank.

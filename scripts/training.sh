@@ -17,6 +17,15 @@ flag_value() {
   return 1
 }
 
+# gives_any NAME...: whether one of the flags is among the extra flags.
+gives_any() {
+  local name
+  for name in "$@"; do
+    ! flag_value "$name" >/dev/null || return 0
+  done
+  return 1
+}
+
 # drop_flag NAME: takes --NAME and its value out of the extra flags.
 drop_flag() {
   local i
@@ -189,12 +198,15 @@ training_flags() {
   local pair name value
   local -a pairs=(
     "deepspeed_config $DS_CONFIG" "train_data $TRAIN_DATA" "validation_data $VALIDATION_DATA"
-    "seq_length $SEQ_LENGTH" "checkpoint_freq $CHECKPOINT_FREQ" "validation_freq $VALIDATION_FREQ"
+    "seq_length $SEQ_LENGTH" "validation_freq $VALIDATION_FREQ"
     "checkpoint_dir $CHECKPOINT_DIR" "metrics_file $METRICS_FILE"
     "device $MPZERO_DEVICE" "network ${NETWORK:-}" "grace_period ${GRACE_PERIOD:-}" "stuck_after ${STUCK_AFTER:-}"
   )
   if [[ -z $MODEL_CONFIG ]]; then pairs+=("model_type $MODEL_TYPE"); fi
-  if ! flag_value epochs >/dev/null; then pairs+=("max_steps $MAX_STEPS"); fi
+  if ! gives_any epochs num_train_epochs; then pairs+=("max_steps $MAX_STEPS"); fi
+  if ! gives_any save_steps && [[ $(flag_value save_strategy || echo steps) == steps ]]; then
+    pairs+=("checkpoint_freq $CHECKPOINT_FREQ")
+  fi
   for pair in "${pairs[@]}"; do
     name=${pair%% *} value=${pair#* }
     if [[ -n $value ]] && ! flag_value "$name" >/dev/null; then MPZERO_FLAGS+=("--$name" "$value"); fi

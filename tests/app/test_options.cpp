@@ -184,7 +184,7 @@ TEST_CASE("a flag that is wrong is named with what would be right") {
   CHECK_THAT(error_of({"--beta1=1"}), Contains("--beta1 1 is out of range"));
   CHECK_THAT(error_of({"--rope_theta=0"}), Contains("--rope_theta 0 is out of range"));
   CHECK_THAT(error_of({"--seed=-1"}), Contains("--seed must be a whole number, 0 or more"));
-  CHECK(error_of({"--bf16", "yes"}) == "--bf16 must be true or false, not \"yes\".");
+  CHECK(error_of({"--bf16", "maybe"}) == "--bf16 must be true or false, not \"maybe\".");
   CHECK(error_of({"--device=tpu"}) == "--device must be one of auto, cuda, cpu, not \"tpu\".");
   CHECK_THAT(error_of({"--recompute=some"}), Contains("--recompute must be one of none, selective, full, auto"));
   CHECK_THAT(error_of({"--checkpoint_format=zip"}), Contains("--checkpoint_format must be hdf5 or deepspeed"));

@@ -1,38 +1,13 @@
 #include <limits>
 
 #include "app/run_config.hpp"
-#include "base/error.hpp"
+#include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
 namespace {
 
 using Catch::Contains;
-
-constexpr ModelDims kModel{.hidden_size = 1024};
-
-struct Result {
-  RunConfig config;
-  std::vector<std::string> warnings;
-};
-
-// `json` empty: no --deepspeed_config.
-Result run(const std::string& json, std::vector<std::string> flags = {}, int world_size = 2) {
-  flags.emplace_back("--train_data=t.h5");
-  const io::DsConfig file = json.empty() ? io::DsConfig{} : io::parse_ds_config(json, "ds.json");
-  Result result;
-  result.config = resolve(parse_command_line(flags), file, world_size, kModel, result.warnings);
-  return result;
-}
-
-std::string error_of(const std::string& json, const std::vector<std::string>& flags = {}, int world_size = 2) {
-  try {
-    run(json, flags, world_size);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 struct Batch {
   int64_t total, micro, accumulation;
@@ -42,17 +17,6 @@ struct Batch {
 Batch batch_of(const std::string& json, const std::vector<std::string>& flags = {}, int world_size = 2) {
   const RunConfig config = run(json, flags, world_size).config;
   return {config.train_batch_size, config.micro_batch_size, config.gradient_accumulation_steps};
-}
-
-std::string trio(int64_t total, int64_t micro, int64_t accumulation) {
-  std::string json;
-  const auto add = [&](const char* key, int64_t value) {
-    if (value > 0) json += fmt::format("{}\"{}\": {}", json.empty() ? "" : ", ", key, value);
-  };
-  add("train_batch_size", total);
-  add("train_micro_batch_size_per_gpu", micro);
-  add("gradient_accumulation_steps", accumulation);
-  return "{" + json + "}";
 }
 
 // Oracle: the cases of DeepSpeed's own batch configuration test, and each subset of two and of one.
@@ -226,19 +190,16 @@ TEST_CASE("sizes left to auto follow the model's width as the Trainer fills them
   };
   CHECK(with_ratio(3, R"("auto")").config.zero.offload_ratio_automatic);
   CHECK(with_ratio(3, R"("auto")").config.zero.offload_optimizer_ratio == 1);
-  CHECK(with_ratio(3, "0.5").warnings.empty());
-  CHECK(with_ratio(2, "1").warnings.empty());
-  for (const std::string ratio : {"0.5", R"("auto")"}) {
-    REQUIRE(with_ratio(2, ratio).warnings.size() == 1);
-    CHECK_THAT(with_ratio(2, ratio).warnings[0], Contains("ratio works at stage 3 only in DeepSpeed"));
-  }
+  const std::string words = "ratio works at stage 3 only in DeepSpeed";
+  CHECK(warnings_with(with_ratio(3, "0.5"), words).empty());
+  CHECK(warnings_with(with_ratio(2, "1"), words).empty());
+  for (const std::string ratio : {"0.5", R"("auto")"}) CHECK(warnings_with(with_ratio(2, ratio), words).size() == 1);
   CHECK(with_ratio(2, "0.5").config.zero.offload_optimizer_ratio == 0.5);
 
   const Result stage2 =
       run(R"({"train_batch_size": 2, "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})");
   CHECK_FALSE(stage2.config.zero.offload_param);
-  REQUIRE(stage2.warnings.size() == 1);
-  CHECK_THAT(stage2.warnings[0], Contains("zero_optimization.offload_param"));
+  CHECK(warnings_with(stage2, "zero_optimization.offload_param").size() == 1);
 }
 
 TEST_CASE("the schedule ends at total_num_steps, or else at --max_steps") {
@@ -291,7 +252,7 @@ TEST_CASE("epochs become whole steps; the smaller of epochs and steps ends the r
   CHECK(result.config.max_steps == std::numeric_limits<int64_t>::max());
   apply_epochs(result.config, 100, result.warnings);
   CHECK(result.config.max_steps == 18);  // 300 sequences
-  CHECK(result.warnings.empty());
+  CHECK(warnings_with(result, "--epochs").empty());
 
   result = run("", {"--epochs=2", "--warmup_steps=3"}, 1);
   apply_epochs(result.config, 10, result.warnings);

@@ -18,6 +18,7 @@
 #include "parallel/optimizer_shard.hpp"
 #include "tests/parallel/adamw_checks.hpp"
 #include "tests/parallel/collective_checks.hpp"
+#include "tests/parallel/decay_checks.hpp"
 #include "tests/parallel/engine_checks.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
 
@@ -100,6 +101,14 @@ TEST_CASE("every ZeRO stage trains on GPUs as a serial fp64 run does") {
   LocalCommunicator local_gradients;
   check_collectives(local_gradients, *device);
   check_engine(*device, local_parameters, local_gradients, mpi());
+}
+
+TEST_CASE("parameters without weight decay are a parameter group of their own on GPUs") {
+  const auto device = rank_gpu();
+  if (!device) return;
+  NcclCommunicator parameters(mpi());
+  NcclCommunicator gradients(mpi());
+  check_no_decay(*device, parameters, gradients, mpi());
 }
 
 TEST_CASE("moments in bf16 follow those in fp32, and repeat") {

@@ -1,6 +1,7 @@
-"""Writes fixtures/lr_schedules.json: the learning rates that DeepSpeed's own schedulers apply, update by update.
+"""Writes fixtures/lr_schedules.json and fixtures/trainer_lr_schedules.json: the learning rates that DeepSpeed's own
+schedulers, and those of the Hugging Face Trainer, apply, update by update.
 
-Run it where deepspeed is installed:  uv run --group interop tests/parallel/make_lr_schedules.py
+Run it where both are installed:  uv run --group interop tests/parallel/make_lr_schedules.py
 """
 
 import json
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import deepspeed
 import torch
+import transformers
 from deepspeed.runtime.lr_schedules import WarmupCosineLR, WarmupDecayLR, WarmupLR
+from transformers.optimization import get_scheduler
 
 SCHEDULERS = {"WarmupLR": WarmupLR, "WarmupDecayLR": WarmupDecayLR, "WarmupCosineLR": WarmupCosineLR}
 
@@ -48,25 +51,70 @@ CASES = [
 ]
 
 
-def applied_rates(name: str, lr: float, params: dict, updates: int) -> list[float]:
-    """The rate in the optimizer when each update happens: DeepSpeed steps the optimizer first, then the scheduler."""
-    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=lr)
-    scheduler = SCHEDULERS[name](optimizer, **params)
+# lr_scheduler_type, learning rate, warm-up steps, steps of the run
+TRAINER_CASES = [
+    ("linear", 2e-5, 0, 50),
+    ("linear", 5e-5, 7, 30),
+    ("linear", 1e-3, 1, 5),
+    ("linear", 1e-3, 9, 6),
+    ("linear", 1e-3, 4, 4),
+    ("linear", 0.01, 0, 1),
+    ("linear", 0.01, 2, 12),
+    ("cosine", 2e-5, 0, 50),
+    ("cosine", 5e-5, 7, 30),
+    ("cosine", 1e-3, 9, 6),
+    ("cosine", 0.01, 3, 12),
+    ("constant", 3e-4, 0, 8),
+    ("constant_with_warmup", 3e-4, 0, 8),
+    ("constant_with_warmup", 3e-4, 5, 12),
+]
+
+
+def applied_rates(optimizer: torch.optim.Optimizer, scheduler: object, updates: int) -> list[float]:
+    """The rate in the optimizer when each update happens: DeepSpeed and the Trainer step the optimizer first, then the
+    scheduler."""
     rates = []
     for _ in range(updates):
         rates.append(float(optimizer.param_groups[0]["lr"]))
+        optimizer.step()
         scheduler.step()
     return rates
 
 
+def make_optimizer(lr: float) -> torch.optim.Optimizer:
+    return torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=lr)
+
+
+def deepspeed_rates(name: str, lr: float, params: dict, updates: int) -> list[float]:
+    optimizer = make_optimizer(lr)
+    return applied_rates(optimizer, SCHEDULERS[name](optimizer, **params), updates)
+
+
+def trainer_rates(name: str, lr: float, warmup_steps: int, steps: int) -> list[float]:
+    """As Trainer.create_scheduler makes the schedule."""
+    optimizer = make_optimizer(lr)
+    scheduler = get_scheduler(name, optimizer, num_warmup_steps=warmup_steps, num_training_steps=steps)
+    return applied_rates(optimizer, scheduler, steps)
+
+
+def write(name: str, package: str, version: str, cases: list[dict]) -> None:
+    lines = ",\n  ".join(json.dumps(case) for case in cases)
+    output = Path(__file__).parent / "fixtures" / name
+    output.write_text(f'{{"{package}": "{version}", "cases": [\n  {lines}\n]}}\n')
+
+
 def main() -> None:
     cases = [
-        {"type": name, "optimizer_lr": lr, "params": params, "lr": applied_rates(name, lr, params, updates)}
+        {"type": name, "optimizer_lr": lr, "params": params, "lr": deepspeed_rates(name, lr, params, updates)}
         for name, lr, params, updates in CASES
     ]
-    lines = ",\n  ".join(json.dumps(case) for case in cases)
-    output = Path(__file__).parent / "fixtures" / "lr_schedules.json"
-    output.write_text(f'{{"deepspeed": "{deepspeed.__version__}", "cases": [\n  {lines}\n]}}\n')
+    write("lr_schedules.json", "deepspeed", deepspeed.__version__, cases)
+    cases = [
+        {"type": name, "lr": lr, "warmup_steps": warmup, "steps": steps}
+        | {"rates": trainer_rates(name, lr, warmup, steps)}
+        for name, lr, warmup, steps in TRAINER_CASES
+    ]
+    write("trainer_lr_schedules.json", "transformers", transformers.__version__, cases)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,27 @@ TEST_CASE("every update applies the rate of DeepSpeed's schedulers") {
   }
 }
 
+// Oracle: transformers.optimization.get_scheduler, see make_lr_schedules.py.
+TEST_CASE("every update applies the rate of the Trainer's schedules") {
+  std::ifstream file(kSource / "tests/parallel/fixtures/trainer_lr_schedules.json");
+  REQUIRE(file.good());
+  const json document = json::parse(file);
+  REQUIRE(document["cases"].size() > 10);
+  for (const json& test : document["cases"]) {
+    const std::string type = test["type"];
+    const TrainerDecay decay = type == "linear"   ? TrainerDecay::kLinear
+                               : type == "cosine" ? TrainerDecay::kCosine
+                                                  : TrainerDecay::kConstant;
+    const LrSchedule schedule = TrainerLr{decay, test["lr"], test["warmup_steps"], test["steps"]};
+    const auto expected = test["rates"].get<std::vector<double>>();
+    REQUIRE(expected.size() == test["steps"]);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      INFO(type << " " << test["warmup_steps"] << " of " << test["steps"] << " update " << i + 1);
+      check_rate(schedule.lr(static_cast<int64_t>(i) + 1), expected[i]);
+    }
+  }
+}
+
 // DeepSpeed's own test cases of WarmupCosineLR: the schedule's step i is update i + 2.
 TEST_CASE("the cosine schedule starts, peaks and ends where DeepSpeed's tests want it") {
   struct Case {
@@ -130,6 +151,17 @@ TEST_CASE("another length changes the schedules that have one and no other") {
   }
   const LrSchedule warmup = WarmupLr{0.0, 1e-3, 10, WarmupType::kLog};
   CHECK(warmup.with_total_num_steps(3).lr(8) == warmup.lr(8));
+}
+
+TEST_CASE("another warm-up changes the schedules that have one and no other") {
+  const TrainerLr linear{TrainerDecay::kLinear, 1e-3, 0, 20};
+  TrainerLr warmed = linear;
+  warmed.warmup_num_steps = 5;
+  for (int64_t update : {1, 3, 6, 20}) {
+    CHECK(LrSchedule(linear).with_warmup_num_steps(5).lr(update) == LrSchedule(warmed).lr(update));
+  }
+  CHECK(LrSchedule(linear).with_warmup_num_steps(5).lr(1) == 0.0);
+  CHECK(LrSchedule(ConstantLr{1e-3}).with_warmup_num_steps(5).lr(1) == 1e-3);
 }
 
 }  // namespace

@@ -109,9 +109,21 @@ def test_data_given_as_a_flag_is_not_prepared(checkout):
     assert "validation_data" not in checkout.flags()
 
 
-def test_epochs_replace_the_default_number_of_steps(checkout):
-    assert checkout.run("--epochs", "2").returncode == 0
+@pytest.mark.parametrize("flag", ["epochs", "num_train_epochs"])
+def test_epochs_replace_the_default_number_of_steps(checkout, flag):
+    assert checkout.run(f"--{flag}", "2").returncode == 0
     assert "max_steps" not in checkout.flags()
+
+
+@pytest.mark.parametrize(("flag", "value"), [("save_steps", "7"), ("save_strategy", "epoch"), ("save_strategy", "no")])
+def test_the_trainers_flags_replace_the_default_between_checkpoints(checkout, flag, value):
+    assert checkout.run(f"--{flag}", value).returncode == 0
+    assert "checkpoint_freq" not in checkout.flags()
+
+
+def test_saving_by_steps_keeps_the_default_between_checkpoints(checkout):
+    assert checkout.run("--save_strategy", "steps", CHECKPOINT_FREQ="3").returncode == 0
+    assert checkout.flags()["checkpoint_freq"] == "3"
 
 
 def test_a_data_set_by_name_is_prepared_with_the_models_tokenizer(checkout):

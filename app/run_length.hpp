@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+#include "app/run_config.hpp"
+
+namespace mpzero {
+
+// a * b * c, or the largest number where that is too large.
+int64_t saturating_product(int64_t a, int64_t b, int64_t c = 1);
+
+// Takes max_steps and the epochs from the command line. With epochs max_steps, where it is not given, is the largest
+// number until apply_epochs.
+void resolve_length(const CommandLine& line, RunConfig& config);
+
+// Throws UserError where --profile_steps goes beyond max_steps.
+void check_profile_steps(const RunConfig& config);
+
+}  // namespace mpzero

@@ -1,0 +1,207 @@
+"""The walk-through's ZeRO-3 file, which leaves optimizer and scheduler to the Hugging Face Trainer, with the Trainer's
+flags: the Trainer's numbers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from tiny_run import TinyRun
+from trainer import BUILD, REPOSITORY
+
+pytestmark = pytest.mark.e2e
+
+WALK_THROUGH = {
+    "train_batch_size": "auto",
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto",
+    "gradient_clipping": "auto",
+    "steps_per_print": 10,
+    "bf16": {"enabled": True},
+    "zero_optimization": {
+        "stage": 3,
+        "offload_optimizer": {"device": "cpu", "pin_memory": True},
+        "offload_param": {"device": "cpu", "pin_memory": True},
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "sub_group_size": 1e9,
+        "reduce_bucket_size": "auto",
+        "stage3_prefetch_bucket_size": "auto",
+        "stage3_param_persistence_threshold": "auto",
+        "stage3_max_live_parameters": 1e9,
+        "stage3_max_reuse_distance": 1e9,
+        "stage3_gather_16bit_weights_on_model_save": False,
+    },
+    "wall_clock_breakdown": False,
+}
+# As missing as it is there.
+NOTHING = {"optimizer": None, "scheduler": None}
+AUTO = {
+    "optimizer": {
+        "type": "AdamW",
+        "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"},
+    },
+    "scheduler": None,
+}
+FLAGS = [
+    *["--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "2", "--learning_rate", "2e-5"],
+    *["--adam_beta1", "0.9", "--adam_beta2", "0.999", "--weight_decay", "0", "--max_grad_norm", "1.0"],
+    *["--gradient_checkpointing", "True", "--save_total_limit", "1", "--logging_steps", "10"],
+]
+
+
+def trainer_rates(**case: object) -> list[float]:
+    """What transformers' own schedule applies, update by update: tests/parallel/make_lr_schedules.py."""
+    fixture = REPOSITORY / "tests" / "parallel" / "fixtures" / "trainer_lr_schedules.json"
+    [found] = [test for test in json.loads(fixture.read_text())["cases"] if case.items() <= test.items()]
+    return found["rates"]
+
+
+def setting(output: str, name: str) -> str:
+    """The line of a setting in the table at the start, with single blanks."""
+    [line] = [line for line in output.splitlines() if line.startswith(f"  {name}  ")]
+    return " ".join(line.split())
+
+
+def states(run: TinyRun, kind: str) -> np.ndarray:
+    """A state of all units, from all ranks' files."""
+    values = []
+
+    def take(name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset) and name.split("/")[-1] == kind:
+            values.append(item[...].ravel())
+
+    for path in sorted(run.latest.glob("*optim_states.h5")):
+        with h5py.File(path) as file:
+            file.visititems(take)
+    return np.concatenate(values)
+
+
+@pytest.mark.parametrize("left_open", [NOTHING, AUTO], ids=["missing", "auto"])
+def test_linear_decay(tmp_path: Path, left_open: dict) -> None:
+    run = TinyRun(tmp_path, config={**WALK_THROUGH, **left_open})
+    result = run.train(*FLAGS, "--lr_scheduler_type", "linear", "--max_steps", "50")
+    expected = trainer_rates(type="linear", lr=2e-5, warmup_steps=0, steps=50)
+    assert [line["lr"] for line in run.metrics()] == pytest.approx(expected, rel=1e-12)
+    assert "own values" not in result.stderr
+    assert setting(result.stdout, "schedule") == "schedule linear, lr 2e-05 to 0 flag: --lr_scheduler_type"
+    assert setting(result.stdout, "beta2") == "beta2 0.999 flag: --adam_beta2"
+    assert setting(result.stdout, "weight decay").startswith("weight decay 0, of all parameters flag: --weight_decay")
+    assert setting(result.stdout, "global batch").startswith("global batch 8 = 2 x 2 x 2 ranks")
+    assert [folder.name for folder in run.checkpoints.glob("tiny-*")] == ["tiny-50steps"]
+
+
+def test_beta2_of_the_flag_is_what_the_moments_have(tmp_path: Path) -> None:
+    """After one update they are (1 - beta1) g and (1 - beta2) g^2."""
+    run = TinyRun(tmp_path, config={**WALK_THROUGH, **NOTHING})
+    run.train(*FLAGS, "--lr_scheduler_type", "linear", "--max_steps", "1")
+    first, second = states(run, "exp_avg").astype(np.float64), states(run, "exp_avg_sq").astype(np.float64)
+    sizable = np.abs(first) > 1e-6
+    assert sizable.sum() > 1000
+    assert second[sizable] * 0.1**2 / first[sizable] ** 2 == pytest.approx(0.001, rel=1e-3)
+
+
+def test_epochs_with_a_share_of_warmup(tmp_path: Path) -> None:
+    """187 windows are 23 whole global batches of 8: half an epoch is 12 steps, a tenth of which is 2, rounded up."""
+    run = TinyRun(tmp_path, config={**WALK_THROUGH, **NOTHING})
+    flags = [flag for flag in FLAGS if flag != "2e-5"]
+    flags[flags.index("--learning_rate") + 1 : flags.index("--learning_rate") + 1] = ["0.01"]
+    result = run.train(*flags, "--lr_scheduler_type=linear", "--num_train_epochs=0.5", "--warmup_ratio=0.1")
+    expected = trainer_rates(type="linear", lr=0.01, warmup_steps=2, steps=12)
+    assert [line["lr"] for line in run.metrics()] == pytest.approx(expected, rel=1e-12)
+    assert setting(result.stdout, "steps") == "steps 12 flag: --num_train_epochs"
+
+
+def test_a_checkpoint_after_each_epoch(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, config={**WALK_THROUGH, **NOTHING})
+    flags = [flag for flag in FLAGS if flag not in ("--save_total_limit", "1")]
+    run.train(*flags, "--lr_scheduler_type=cosine", "--num_train_epochs=2", "--save_strategy=epoch")
+    assert sorted(folder.name for folder in run.checkpoints.glob("tiny-*")) == ["tiny-23steps", "tiny-46steps"]
+
+
+def test_no_checkpoint_at_all(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, config={**WALK_THROUGH, **NOTHING})
+    run.train(*FLAGS, "--lr_scheduler_type=cosine", "--max_steps=3", "--save_strategy=no")
+    assert [line["step"] for line in run.metrics()] == [1, 2, 3]
+    assert list(run.checkpoints.glob("tiny-*")) == []
+    assert not (run.checkpoints / "latest").exists()
+
+
+def test_what_is_left_open_is_said(tmp_path: Path) -> None:
+    """Without the flags mpzero's own values hold, of which the user hears once."""
+    run = TinyRun(tmp_path, config={**WALK_THROUGH, **NOTHING})
+    result = run.train("--max_steps=2")
+    warnings = [line for line in result.stderr.splitlines() if "mpzero's own values hold" in line]
+    assert len(warnings) == 3, result.stderr
+    for warning, words in zip(
+        warnings,
+        [("beta2 0.95", "weight decay 0.1", "--adam_beta2"), ("--lr_scheduler_type",), ("micro-batch 1",)],
+        strict=True,
+    ):
+        assert "ds_config.json" in warning
+        assert all(word in warning for word in words), warning
+    assert result.stdout.count("learning rate ") == 1
+    assert "default (optimizer is missing)" in setting(result.stdout, "beta2")
+
+
+def test_contradictions_are_refused(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    for flags, words in [
+        (["--lr_scheduler_type=linear"], "--lr_scheduler_type linear but scheduler.type WarmupCosineLR"),
+        (["--max_grad_norm=2"], "--max_grad_norm 2 but gradient_clipping 1"),
+        (["--num_train_epochs=1", "--max_steps=5"], "--num_train_epochs 1, which is 23 steps"),
+        (["--save_steps=3", "--checkpoint_freq=4"], "--save_steps 3 and --checkpoint_freq 4 contradict"),
+    ]:
+        result = run.train(*flags, check=False)
+        assert result.returncode == 2
+        assert words in result.stderr
+        assert result.stderr.count("mpzero: error: ") == 1
+
+
+def weights(run: TinyRun) -> dict[str, np.ndarray]:
+    subprocess.run(
+        [BUILD / "bin" / "zero_to_fp32", run.checkpoints, run.folder / "fp32", "--format=hdf5"],
+        check=True,
+        capture_output=True,
+    )
+    found = {}
+    for path in (run.folder / "fp32").glob("*.h5"):
+        with h5py.File(path) as file:
+            file.visititems(
+                lambda name, item: found.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None
+            )
+    return found
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_norms_without_decay(tmp_path: Path, stage: int, ranks: int) -> None:
+    """A first update of AdamW moves weights by (1 - lr decay) w - lr sign(g): with norms excluded they, which begin at
+    1, end a decay away from those of a run that decays all, and all other weights have the same bits."""
+    optimizer = {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.5}}
+    after = {}
+    for flags in [(), ("--no_decay=norm,bias",)]:
+        folder = tmp_path / f"run{len(flags)}"
+        run = TinyRun(folder, ranks=ranks, stage=stage, config={"optimizer": optimizer, "scheduler": None})
+        result = run.train("--max_steps=1", "--lr_scheduler_type=constant", *flags)
+        after[flags] = weights(run)
+        if flags:
+            assert "--no_decay bias: no parameter of the model has such a name." in result.stderr
+            assert "of all but norm, bias" in setting(result.stdout, "weight decay")
+    everywhere, excluded = after.values()
+    assert len(everywhere) == 24
+    for name, values in everywhere.items():
+        if "norm" in name:
+            assert excluded[name] - values == pytest.approx(np.full(values.shape, 0.005), abs=1e-6)
+        else:
+            assert np.array_equal(excluded[name], values)
+
+
+def test_a_name_that_no_parameter_has(tmp_path: Path) -> None:
+    result = TinyRun(tmp_path).train("--max_steps=1", "--no_decay=nrom", check=False)
+    assert result.returncode == 2
+    assert "--no_decay nrom: no parameter of the model has such a name" in result.stderr
