@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "io/atomic_file.hpp"
 
 namespace mpzero::io {
@@ -22,6 +23,15 @@ bool may_be_half_a_step(std::string_view line) {
   return line.substr(0, kBegin.size()) == kBegin.substr(0, line.size());
 }
 
+// What stands in a line; null where it is not JSON.
+nlohmann::json parse_line(std::string_view line) {
+  try {
+    return parse_json(line, kLineLimits);
+  } catch (const JsonError&) {
+    return nullptr;
+  }
+}
+
 // The lines of steps 1 .. steps_done by step, or nothing if the file is already exactly that.
 std::optional<std::map<int64_t, std::string>> lines_to_keep(const std::filesystem::path& path, int64_t steps_done) {
   std::ifstream file(path);
@@ -31,7 +41,7 @@ std::optional<std::map<int64_t, std::string>> lines_to_keep(const std::filesyste
   std::string line;
   for (int64_t number = 1; std::getline(file, line); ++number) {
     const bool cut_off = file.eof();
-    const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json object = parse_line(line);
     const bool is_step = object.is_object() && object.contains("step") && object["step"].is_number_integer();
     if (!is_step && !(cut_off && may_be_half_a_step(line))) {
       throw_user_error("metrics file {} holds something else in line {}: give --metrics_file another name or remove it",
