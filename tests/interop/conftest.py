@@ -20,7 +20,7 @@ class Programs:
     def run(self, program, *arguments, check=True):
         path = BUILD / program
         if not path.exists():
-            pytest.skip(f"{path} is not built")
+            pytest.fail(f"{path} is not built")
         done = subprocess.run([path, *map(str, arguments)], capture_output=True, check=False)
         if check:
             assert done.returncode == 0, done.stderr.decode()
