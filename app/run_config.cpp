@@ -8,6 +8,7 @@
 #include "app/deepspeed_format.hpp"
 #include "app/prepare_data_command.hpp"
 #include "base/error.hpp"
+#include "base/saturating_product.hpp"
 
 namespace mpzero {
 namespace {
@@ -30,13 +31,6 @@ BatchSizes given_batch_sizes(const CommandLine& line, const DsConfig& file, Conf
                       "train_micro_batch_size_per_gpu", file.train_micro_batch_size_per_gpu),
           merge.given("gradient_accumulation_steps", line.gradient_accumulation_steps, "gradient_accumulation_steps",
                       file.gradient_accumulation_steps)};
-}
-
-// a * b * c, or the largest number where that is too large.
-int64_t saturating_product(int64_t a, int64_t b, int64_t c = 1) {
-  int64_t product = 0;
-  const bool overflow = __builtin_mul_overflow(a, b, &product) || __builtin_mul_overflow(product, c, &product);
-  return overflow ? std::numeric_limits<int64_t>::max() : product;
 }
 
 // DeepSpeed's table: two of the three give the third; the total or the micro-batch alone is enough.
@@ -98,7 +92,8 @@ std::string resolve_dtype(const CommandLine& line, const DsConfig& file, ConfigM
 void fill_auto_sizes(const io::ZeroSection& section, int64_t hidden_size, ZeroConfig& zero) {
   const int64_t square = hidden_size * hidden_size;
   if (section.reduce_bucket_size.is_auto()) zero.reduce_bucket_size = square;
-  if (section.prefetch_bucket_size.is_auto()) zero.gather_limits.prefetch_bucket_size = square * 9 / 10;
+  if (section.prefetch_bucket_size.is_auto())
+    zero.gather_limits.prefetch_bucket_size = saturating_product(square, 9) / 10;
   if (section.param_persistence_threshold.is_auto()) zero.gather_limits.param_persistence_threshold = 10 * hidden_size;
 }
 
