@@ -21,8 +21,7 @@ void check_sizes(const RunConfig& config, const model::ModelConfig& model, const
   if (config.micro_batch_size > kMaxMicroBatchTokens / config.seq_length) {
     throw_user_error(
         "{}: train_micro_batch_size_per_gpu {} x --seq_length {} is more than the {} tokens that a micro-batch can "
-        "have; "
-        "make one of them smaller.",
+        "have; make one of them smaller.",
         where, config.micro_batch_size, config.seq_length, kMaxMicroBatchTokens);
   }
   const int64_t uses = 2 * model.num_hidden_layers + 3;
