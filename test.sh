@@ -52,27 +52,7 @@ check() {
 # (a crash, a broken collection), count as one failure.
 count_results() {
   local numbers
-  if ! numbers=$(python3 - "$1" <<'PYTHON'
-import sys
-from xml.etree import ElementTree
-
-root = ElementTree.parse(sys.argv[1]).getroot()
-counts = {"passed": 0, "failed": 0, "skipped": 0}
-names = []
-for case in root.iter("testcase"):
-    children = {child.tag for child in case}
-    if children & {"failure", "error"} or case.get("status") == "fail":
-        counts["failed"] += 1
-        names.append(case.get("name"))
-    elif "skipped" in children or case.get("status") in ("notrun", "disabled"):
-        counts["skipped"] += 1
-    else:
-        counts["passed"] += 1
-print(*counts.values(), " ".join(names))
-PYTHON
-  ); then
-    numbers="0 1 0 $2"
-  fi
+  if ! numbers=$(python3 scripts/count_tests.py "$1"); then numbers="0 1 0 $2"; fi
   local -a words
   read -r -a words <<<"$numbers"
   if (($3 != 0 && words[1] == 0)); then words=("${words[0]}" 1 "${words[2]}" "$2 (exit status $3)"); fi

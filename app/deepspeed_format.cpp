@@ -5,15 +5,18 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 
 namespace mpzero {
 
 void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& warnings) {
   const nlohmann::json json =
-      nlohmann::json::parse(config.ds_config_json, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
+      config.ds_config_json.empty()
+          ? nlohmann::json::object()
+          : parse_user_json(config.ds_config_json, "the ds_config.json of the run", kConfigurationLimits);
   for (const char* key : {"round_robin_gradients", "parameter_alignment"}) {
     const nlohmann::json::json_pointer place("/zero_optimization/" + std::string(key));
-    if (!json.is_object() || !json.contains(place) || json[place] != true) continue;
+    if (!json.contains(place) || json[place] != true) continue;
     throw_user_error(
         "zero_optimization.{} lets DeepSpeed lay out its files in a way that --checkpoint_format deepspeed does not "
         "write: set it to false or leave the flag out.",

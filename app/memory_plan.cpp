@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 
 namespace mpzero {
 namespace {
@@ -13,6 +14,20 @@ struct Aspect {
   std::vector<std::function<void(MemoryScenario&)>> values;
 };
 
+// The largest first.
+std::vector<int64_t> smaller_divisors(int64_t number) {
+  std::vector<int64_t> divisors;
+  for (int64_t small = 1; small <= number / small; ++small) {
+    if (number % small != 0) continue;
+    for (const int64_t divisor : {small, number / small}) {
+      if (divisor < number) divisors.push_back(divisor);
+    }
+  }
+  std::sort(divisors.begin(), divisors.end(), std::greater<>());
+  divisors.erase(std::unique(divisors.begin(), divisors.end()), divisors.end());
+  return divisors;
+}
+
 std::vector<Aspect> aspects(const MemoryScenario& now, int world_size) {
   Aspect recompute, batch, stage, optimizer, parameters;
   if (now.recompute == Recomputation::kNone) {
@@ -21,8 +36,7 @@ std::vector<Aspect> aspects(const MemoryScenario& now, int world_size) {
   if (now.recompute == Recomputation::kNone || now.recompute == Recomputation::kSelective) {
     recompute.values.emplace_back([](MemoryScenario& s) { s.recompute = Recomputation::kFull; });
   }
-  for (int64_t size = now.micro_batch_size - 1; size >= 1; --size) {
-    if (now.micro_batch_size % size != 0) continue;
+  for (const int64_t size : smaller_divisors(now.micro_batch_size)) {
     batch.values.emplace_back([size](MemoryScenario& s) {
       s.gradient_accumulation_steps *= s.micro_batch_size / size;
       s.micro_batch_size = size;

@@ -6,7 +6,7 @@
 
 #include "app/training_flags.hpp"
 #include "base/error.hpp"
-#include "io/nearest_name.hpp"
+#include "base/nearest_name.hpp"
 
 namespace mpzero {
 namespace {
@@ -81,7 +81,7 @@ std::vector<std::string> normalize(const std::vector<std::string>& arguments, co
       known.insert(known.end(), flag.aliases.begin(), flag.aliases.end());
     }
   }
-  if (const auto nearest = io::nearest_name(name, known)) {
+  if (const auto nearest = nearest_name(name, known)) {
     throw_user_error("--{} is not a known flag; did you mean --{}?", name, *nearest);
   }
   throw_user_error("--{} is not a known flag; mpzero train --help lists them all.", name);

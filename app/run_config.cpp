@@ -12,6 +12,7 @@
 #include "app/run_length.hpp"
 #include "app/schedule_settings.hpp"
 #include "base/error.hpp"
+#include "base/saturating_product.hpp"
 
 namespace mpzero {
 namespace {
@@ -145,7 +146,8 @@ void resolve_types(const CommandLine& line, const DsConfig& file, ConfigMerge& m
 void fill_auto_sizes(const io::ZeroSection& section, int64_t hidden_size, ZeroConfig& zero) {
   const int64_t square = hidden_size * hidden_size;
   if (section.reduce_bucket_size.is_auto()) zero.reduce_bucket_size = square;
-  if (section.prefetch_bucket_size.is_auto()) zero.gather_limits.prefetch_bucket_size = square * 9 / 10;
+  if (section.prefetch_bucket_size.is_auto())
+    zero.gather_limits.prefetch_bucket_size = saturating_product(square, 9) / 10;
   if (section.param_persistence_threshold.is_auto()) zero.gather_limits.param_persistence_threshold = 10 * hidden_size;
 }
 

@@ -8,6 +8,7 @@
 
 #include "app/device.hpp"
 #include "app/host_limits.hpp"
+#include "app/size_limits.hpp"
 #include "app/state_sizes.hpp"
 #include "app/training_pass.hpp"
 #include "app/zero_options.hpp"
@@ -80,6 +81,24 @@ RunMemory::RunMemory(const RunSetup& setup, at::Device device, const parallel::M
   if (device.is_cpu()) return;
   at_start_ = gpu_memory(device);
   refused_.emplace(device);
+}
+
+void RunMemory::check_micro_batch(ProcessGroup& group) const {
+  const int64_t host = smallest(group, host_available_);
+  const int64_t device = device_.is_cpu() ? host : smallest(group, at_start_.total);
+  const double activations = least_activation_bytes(config_, decoder_.config());
+  const double tokens = loader_bytes(config_);
+  const double on_host = tokens + (device_.is_cpu() ? activations : 0.0);
+  const auto refuse = [&](const char* memory, double needed, int64_t available) {
+    throw UserError(
+        fmt::format(
+            "the run does not fit into {} memory: a micro-batch of {} sequences x {} tokens takes {:.2f} GiB of "
+            "it at least, and a rank can take {}; make train_micro_batch_size_per_gpu or --seq_length smaller",
+            memory, config_.micro_batch_size, config_.seq_length, needed / (1 << 30), gibibytes(available)),
+        ErrorScope::kAllRanks);
+  };
+  if (on_host > static_cast<double>(host)) refuse("host", on_host, host);
+  if (activations > static_cast<double>(device)) refuse("GPU", activations, device);
 }
 
 MemoryScenario RunMemory::scenario() const {

@@ -29,6 +29,10 @@ class RunMemory {
   // Before anything large is allocated on `device`.
   RunMemory(const RunSetup& setup, at::Device device, const parallel::MpiRuntime& mpi);
 
+  // Before the data are read: that a micro-batch has room at all, on the host for its tokens and on the device for the
+  // least of its activations. Collective; throws UserError on all ranks where it has none.
+  void check_micro_batch(ProcessGroup& group) const;
+
   // Before the training state is allocated: how much of the host's memory it may take to update states ahead of the
   // norm; nothing where it may take what it likes. Collective; throws UserError on all ranks where the state does not
   // fit without any.

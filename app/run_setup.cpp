@@ -8,6 +8,7 @@
 
 #include "app/options.hpp"
 #include "app/prepare_data_command.hpp"
+#include "app/size_limits.hpp"
 #include "base/error.hpp"
 #include "io/ds_config.hpp"
 #include "io/token_dataset.hpp"
@@ -129,6 +130,7 @@ RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size) {
   setup.config =
       resolve(command_line, ds_config, world_size, ModelDims{.hidden_size = setup.model.hidden_size}, setup.warnings);
   RunConfig& config = setup.config;
+  check_sizes(config, setup.model, ds_config.given() ? ds_config.path : "the command line");
   if (config.seq_length > setup.model.max_position_embeddings) {
     throw_user_error(
         "--seq_length {} is longer than the model's max_position_embeddings {}: shorten it or raise "

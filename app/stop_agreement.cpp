@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 
 namespace mpzero {
 namespace {
@@ -25,7 +26,7 @@ void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& che
   int first_rank = -1;
   int rank = 0;
   for (const std::string& text : group_.all_gather(mine.dump())) {
-    const nlohmann::json theirs = nlohmann::json::parse(text);
+    const nlohmann::json theirs = parse_json(text, kLineLimits);
     if (const int signal = theirs.at("signal").get<int>(); signal != 0 && first_rank < 0) {
       first_rank = rank;
       reason = group_.world_size() == 1 ? signal_name(signal) : fmt::format("{} to rank {}", signal_name(signal), rank);

@@ -88,6 +88,7 @@ int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) 
     network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, liveness));
     liveness.enter(RunPhase::kSetUp, /*step=*/0);
     memory.emplace(setup, device, mpi);
+    memory->check_micro_batch(mpi);
     return explain_out_of_memory(*memory, device, [&] {
       trainer.emplace(mpi, *network, std::move(setup), device, *memory, control);
       return trainer->run() == TrainingEnd::kStopped ? kStoppedExitCode : EXIT_SUCCESS;

@@ -24,9 +24,6 @@
 namespace mpzero {
 namespace {
 
-// Micro-batches that the data loader keeps ready.
-constexpr int64_t kReadAhead = 4;
-
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -61,7 +58,6 @@ io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& grou
           .seed = setup.config.seed,
           .shuffle = setup.config.shuffle,
           .vocab_limit = setup.model.vocab_size,
-          .read_ahead = kReadAhead,
           .first_window = position.windows_seen};
 }
 

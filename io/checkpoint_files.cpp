@@ -199,7 +199,9 @@ ModelStates read_model_states(const fs::path& path) {
   progress.model_config_json = in.text_attribute("model_config");
   progress.run_config_json = in.text_attribute("ds_config");
   try {
-    states.units = units_from_json(json::parse(in.text_attribute("param_shapes")));
+    states.units = units_from_json(parse_json(in.text_attribute("param_shapes"), kManifestLimits));
+  } catch (const JsonError& error) {
+    throw_damaged(path, fmt::format("param_shapes is not as expected ({})", error.what()));
   } catch (const json::exception& unexpected) {
     throw_damaged(path, fmt::format("param_shapes is not as expected ({})", unexpected.what()));
   }

@@ -17,7 +17,6 @@ using nlohmann::json;
 namespace {
 
 constexpr int kFormatVersion = 1;
-constexpr int64_t kMaxManifestBytes = int64_t{1} << 30;
 constexpr std::array kKinds = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
 
 StateKind kind_of(const std::string& name) {
@@ -111,7 +110,9 @@ std::string optimizer_file_name(const std::string& dtype, int rank) {
 }
 
 std::string to_text(const ManifestFile& file) { return to_json(file).dump(); }
-ManifestFile manifest_file_from_text(const std::string& text) { return file_from_json(json::parse(text)); }
+ManifestFile manifest_file_from_text(const std::string& text) {
+  return file_from_json(parse_json(text, kManifestLimits));
+}
 
 void write_manifest(const fs::path& folder, const Manifest& manifest, FileSystem& file_system) {
   json files = json::array();
@@ -141,11 +142,13 @@ Manifest read_manifest(const fs::path& folder) {
   Manifest manifest;
   json document;
   try {
-    document = json::parse(read_text_file(path, kMaxManifestBytes));
+    document = parse_json(read_text_file(path, static_cast<int64_t>(kManifestLimits.bytes)), kManifestLimits);
     if (document.at("content_xxh3_64").get<std::string>() != checksum_of_text(document.at("content").dump())) {
       throw_damaged(path, "its checksum does not match its content");
     }
     document = document.at("content");
+  } catch (const JsonError& error) {
+    throw_damaged(path, fmt::format("it is not the JSON that was written ({})", error.what()));
   } catch (const json::exception&) {
     throw_damaged(path, "it is not the JSON that was written");
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/checksum.hpp"
@@ -20,6 +21,9 @@
 namespace mpzero::io {
 
 inline constexpr const char* kManifestName = "manifest.json";
+// Of the manifest and of the description of the units in the model's file: some MB for a checkpoint of 10^12
+// parameters.
+inline constexpr JsonLimits kManifestLimits{.bytes = size_t{1} << 28};
 inline constexpr const char* kModelStatesName = "mp_rank_00_model_states.h5";
 
 // `count` floats of a unit from element `begin`, at byte `offset` of the file.

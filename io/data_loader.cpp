@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/saturating_product.hpp"
 #include "io/shuffle.hpp"
 
 namespace mpzero::io {
@@ -141,7 +142,7 @@ int64_t DataLoader::num_windows() const { return impl_->num_windows; }
 ValidationSet::ValidationSet(TokenDataset dataset, const LoaderOptions& options, int64_t batches)
     : dataset_(std::move(dataset)),
       options_(options),
-      num_windows_asked_(batches * options.world_size * options.micro_batch_size),
+      num_windows_asked_(saturating_product(batches, options.world_size, options.micro_batch_size)),
       num_windows_(std::min(num_windows_asked_, dataset_.num_windows())) {
   check(options_);
   if (batches < 1) throw_failure("a validation pass of {} micro-batches was asked for", batches);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.hpp"
 #include "io/deepspeed_client_state.hpp"
 #include "io/pickle_writer.hpp"
 
@@ -21,10 +22,10 @@ bool is_tied(const std::vector<ParameterSpec>& parameters) {
 }
 
 void write_ds_config(pickle::Writer& out, const TrainingProgress& progress) {
-  const nlohmann::json config = nlohmann::json::parse(progress.run_config_json, nullptr, /*allow_exceptions=*/false,
-                                                      /*ignore_comments=*/true);
   out.text("ds_config");
-  out.json(config.is_object() ? config : nlohmann::json::object());
+  out.json(progress.run_config_json.empty()
+               ? nlohmann::json::object()
+               : parse_user_json(progress.run_config_json, "the ds_config.json of the run", kConfigurationLimits));
 }
 
 // The weights by name; a tied head is a second name of the embedding.

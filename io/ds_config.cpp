@@ -1,10 +1,9 @@
 #include "io/ds_config.hpp"
 
-#include <fstream>
-#include <iterator>
 #include <limits>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "io/ds_config_reader.hpp"
 #include "io/ds_config_remedies.hpp"
 #include "io/ds_config_zero.hpp"
@@ -267,7 +266,7 @@ void read_checkpoint_and_memory(ObjectReader& root) {
 }  // namespace
 
 DsConfig parse_ds_config(const std::string& text, const std::string& path) {
-  const json document = parse_strict_json(text, path);
+  const json document = parse_user_json(text, path, kConfigurationLimits);
   if (!document.is_object())
     throw_user_error("{} must hold a JSON object {{...}}, not {}.", path, document.type_name());
   DsConfig config;
@@ -295,12 +294,9 @@ DsConfig parse_ds_config(const std::string& text, const std::string& path) {
 }
 
 DsConfig read_ds_config(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path)) {
-    throw_user_error("{} cannot be read; --deepspeed_config must name a ds_config.json.", path.string());
-  }
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  return parse_ds_config(text, path.string());
+  const std::optional<std::string> text = read_json_text(path, kConfigurationLimits);
+  if (!text) throw_user_error("{} cannot be read; --deepspeed_config must name a ds_config.json.", path.string());
+  return parse_ds_config(*text, path.string());
 }
 
 }  // namespace mpzero::io

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "io/nearest_name.hpp"
+#include "base/nearest_name.hpp"
 
 namespace mpzero::io {
 namespace {
@@ -23,86 +23,7 @@ std::string join(const std::vector<std::string>& words) {
   return joined;
 }
 
-// Follows the parser through the objects it is in and refuses a key that its object already has.
-class DuplicateKeyCheck {
- public:
-  explicit DuplicateKeyCheck(const std::string& file) : file_(file) {}
-
-  bool operator()(json::parse_event_t event, const json& parsed) {
-    switch (event) {
-      case json::parse_event_t::object_start:
-        objects_.emplace_back();
-        break;
-      case json::parse_event_t::object_end:
-        objects_.pop_back();
-        break;
-      case json::parse_event_t::key: {
-        Object& object = objects_.back();
-        object.current_key = parsed.get<std::string>();
-        if (!object.keys.insert(object.current_key).second) {
-          std::string path;
-          for (const Object& outer : objects_) path += (path.empty() ? "" : ".") + outer.current_key;
-          throw_user_error("{}: key {} stands there twice; remove one of the two.", file_, path);
-        }
-        break;
-      }
-      default:
-        break;
-    }
-    return true;
-  }
-
- private:
-  struct Object {
-    std::set<std::string> keys;
-    std::string current_key;
-  };
-  const std::string& file_;
-  std::vector<Object> objects_;
-};
-
-// The library's text behind its own position, e.g. "syntax error while parsing value - unexpected '}'".
-std::string syntax_error_detail(const std::string& what) {
-  const std::string marker = "syntax error while parsing ";
-  const size_t begin = what.find(marker);
-  return begin == std::string::npos ? "not readable as JSON" : what.substr(begin + marker.size());
-}
-
-// "[json.exception.out_of_range.406] number overflow parsing '1e400'" without the library's name for it.
-std::string without_library_tag(const std::string& what) {
-  const size_t end = what.find("] ");
-  return end == std::string::npos ? what : what.substr(end + 2);
-}
-
 }  // namespace
-
-json parse_strict_json(const std::string& text, const std::string& file) {
-  if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isspace(c); })) {
-    throw_user_error("{} is empty; it must hold a JSON object such as {{\"train_micro_batch_size_per_gpu\": 1}}.",
-                     file);
-  }
-  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
-    throw_user_error("{} is UTF-16 text; save it as UTF-8.", file);
-  }
-  DuplicateKeyCheck duplicates(file);
-  try {
-    return json::parse(text, [&](int, json::parse_event_t event, json& parsed) { return duplicates(event, parsed); });
-  } catch (const json::parse_error& error) {
-    const size_t end = std::min(error.byte > 0 ? error.byte - 1 : 0, text.size());
-    const auto line = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end), '\n') + 1;
-    const size_t line_break = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
-    const size_t column = line_break == std::string::npos ? end + 1 : end - line_break;
-    if (end < text.size() && (text[end] == '/' || text[end] == '#')) {
-      throw_user_error("{}, line {}, column {}: not valid JSON, which has no comments; remove the comment.", file, line,
-                       column);
-    }
-    throw_user_error(
-        "{}, line {}, column {}: not valid JSON, {}; look for a missing or a trailing comma or quote there.", file,
-        line, column, syntax_error_detail(error.what()));
-  } catch (const json::out_of_range& error) {
-    throw_user_error("{}: {}; write a number that a double can hold.", file, without_library_tag(error.what()));
-  }
-}
 
 void NotActedOn::add(const std::string& key_path, const std::string& what_happens_instead) {
   for (auto& [reason, keys] : keys_by_reason_) {

@@ -6,7 +6,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,10 +13,6 @@
 #include "io/ds_config.hpp"
 
 namespace mpzero::io {
-
-// Parses JSON text. Throws UserError with line and column for bad syntax, and for a key that stands twice in one
-// object.
-nlohmann::json parse_strict_json(const std::string& text, const std::string& file);
 
 // Collects keys that mpzero does not act on by what happens instead, so that each reason makes one line.
 class NotActedOn {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "io/atomic_file.hpp"
 
 namespace mpzero::io {
@@ -24,6 +25,15 @@ constexpr const char* kRunKey = "run";
 bool may_be_half_a_step(std::string_view line) {
   constexpr std::string_view kBegin = "{\"step\":";
   return line.substr(0, kBegin.size()) == kBegin.substr(0, line.size());
+}
+
+// What stands in a line; null where it is not JSON.
+nlohmann::json parse_line(std::string_view line) {
+  try {
+    return parse_json(line, kLineLimits);
+  } catch (const JsonError&) {
+    return nullptr;
+  }
 }
 
 struct Line {
@@ -39,7 +49,7 @@ std::vector<Line> read_lines(const std::filesystem::path& path) {
   std::vector<Line> lines;
   for (Line line; std::getline(file, line.text); lines.push_back(std::move(line)), line = {}) {
     line.has_end = !file.eof();
-    const auto object = nlohmann::json::parse(line.text, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json object = parse_line(line.text);
     if (object.is_object() && object.contains("step") && object["step"].is_number_integer()) {
       line.step = object["step"].get<int64_t>();
       if (object.contains(kRunKey) && object[kRunKey].is_string()) line.run_id = object[kRunKey].get<std::string>();

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "io/atomic_file.hpp"
 #include "io/float_formats.hpp"
 #include "io/safetensors_header.hpp"
@@ -23,12 +24,13 @@ namespace {
 
 constexpr const char* kWeightsName = "model.safetensors";
 constexpr const char* kIndexName = "model.safetensors.index.json";
-constexpr int64_t kMaxIndexBytes = int64_t{1} << 28;
+constexpr JsonLimits kIndexLimits{.bytes = size_t{1} << 28};
 constexpr size_t kConversionFloats = size_t{1} << 18;  // 512 KiB of 16-bit values: stays in the cache
 
 // Tensor name to the shard that holds it.
 std::map<std::string, std::string> read_index(const fs::path& path) {
-  const json index = json::parse(read_text_file(path, kMaxIndexBytes), nullptr, /*allow_exceptions=*/false);
+  const json index =
+      parse_user_json(read_text_file(path, static_cast<int64_t>(kIndexLimits.bytes)), path.string(), kIndexLimits);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     throw_user_error("{} has no weight_map: copy or download it again", path.string());
   }

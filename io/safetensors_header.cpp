@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 
 namespace mpzero::io {
 using nlohmann::json;
@@ -16,7 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
 
 constexpr int64_t kLengthBytes = 8;
-constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+constexpr JsonLimits kHeaderLimits{.bytes = 100'000'000};  // the format's own limit
 constexpr const char* kMetadata = "__metadata__";
 constexpr const char* kRemedy = "copy or download it again";
 
@@ -86,14 +87,14 @@ std::map<std::string, StoredTensor> read_safetensors_header(const File& file) {
   if (size < kLengthBytes) throw_user_error("{} has {} bytes, too few for a safetensors file: {}", path, size, kRemedy);
   uint64_t length = 0;
   file.read(0, std::as_writable_bytes(std::span(&length, 1)));
-  if (length > static_cast<uint64_t>(std::min(size - kLengthBytes, kMaxHeaderBytes))) {
+  if (length > static_cast<uint64_t>(std::min(size - kLengthBytes, static_cast<int64_t>(kHeaderLimits.bytes)))) {
     throw_user_error(
         "{} says that its header has {} bytes, but the file has {}: it is truncated or no safetensors file; {}", path,
         length, size, kRemedy);
   }
   std::string text(length, '\0');
   file.read(kLengthBytes, std::as_writable_bytes(std::span(text)));
-  const json header = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json header = parse_user_json(text, fmt::format("the header of {}", path), kHeaderLimits);
   if (!header.is_object()) throw_user_error("the header of {} is not a JSON object: {}", path, kRemedy);
 
   std::map<std::string, StoredTensor> tensors;

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "io/atomic_file.hpp"
 #include "io/hdf5.hpp"
 #include "io/safetensors.hpp"
@@ -111,9 +112,10 @@ std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOpti
   const bool given = !options.model_config_json.empty();
   const std::string& text = given ? options.model_config_json : checkpoint.progress().model_config_json;
   if (text.empty()) return "";
-  json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const std::string source = given ? "--model_config" : checkpoint.folder().string();
+  json config = parse_user_json(text, fmt::format("{}, config.json", source), kConfigurationLimits);
   if (!config.is_object()) {
-    throw_user_error("{} is no config.json of a model: {}", given ? "--model_config" : checkpoint.folder().string(),
+    throw_user_error("{} is no config.json of a model: {}", source,
                      given ? "give the file of transformers" : "use a checkpoint that mpzero train wrote");
   }
   const char* dtype = options.type == WeightType::kFloat32 ? "float32" : "bfloat16";

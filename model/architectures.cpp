@@ -1,9 +1,9 @@
 #include "model/architectures.hpp"
 
 #include <array>
-#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "model/config_reader.hpp"
 
 namespace mpzero::model {
 
@@ -22,26 +22,14 @@ const Architecture& find_architecture(std::string_view model_type, std::string_v
                    supported);
 }
 
-namespace {
-
-bool is_on(const nlohmann::json& json, const char* key) {
-  const auto value = json.find(key);
-  return value != json.end() && value->is_boolean() && value->get<bool>();
+void refuse_attention_bias(ConfigReader& reader) {
+  reader.only("attention_bias", false, "use a model whose projections have no biases");
 }
 
-}  // namespace
-
-void refuse_attention_bias(const nlohmann::json& json, const std::string& source) {
-  if (is_on(json, "attention_bias")) {
-    throw_user_error("{}: attention_bias true is not supported; use a model whose projections have no biases.", source);
-  }
-}
-
-void refuse_sliding_window(const nlohmann::json& json, const std::string& source) {
-  if (is_on(json, "use_sliding_window")) {
-    throw_user_error("{}: use_sliding_window true is not supported; set it to false to attend to the whole sequence.",
-                     source);
-  }
+void refuse_sliding_window(ConfigReader& reader) {
+  reader.only("use_sliding_window", false, "set it to false to attend to the whole sequence");
+  // Without the switch they act on nothing.
+  reader.harmless({"sliding_window", "max_window_layers"});
 }
 
 }  // namespace mpzero::model

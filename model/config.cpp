@@ -1,107 +1,21 @@
 #include "model/config.hpp"
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "model/architectures.hpp"
+#include "model/config_options.hpp"
+#include "model/config_reader.hpp"
+#include "model/config_rope.hpp"
 
 namespace mpzero::model {
 namespace {
 
 using nlohmann::json;
 
-// Typed look-ups in one JSON object; a key that is missing or null yields the default or is an error.
-class Reader {
- public:
-  Reader(const json& object, const std::string& source) : object_(object), source_(source) {}
-
-  const json* find(const char* key) const {
-    const auto it = object_.find(key);
-    return it == object_.end() || it->is_null() ? nullptr : &*it;
-  }
-
-  int64_t integer(const char* key, std::optional<int64_t> fallback = {}) const {
-    const json* value = find(key);
-    if (value == nullptr) {
-      if (fallback) return *fallback;
-      missing(key);
-    }
-    if (value->is_number_integer()) return value->get<int64_t>();
-    if (value->is_number_float() && std::abs(value->get<double>()) < 1e15 &&
-        value->get<double>() == std::floor(value->get<double>())) {
-      return static_cast<int64_t>(value->get<double>());
-    }
-    wrong(key, *value, "a whole number");
-  }
-
-  double number(const char* key, std::optional<double> fallback = {}) const {
-    const json* value = find(key);
-    if (value == nullptr) {
-      if (fallback) return *fallback;
-      missing(key);
-    }
-    if (!value->is_number()) wrong(key, *value, "a number");
-    return value->get<double>();
-  }
-
-  bool boolean(const char* key, bool fallback) const {
-    const json* value = find(key);
-    if (value == nullptr) return fallback;
-    if (!value->is_boolean()) wrong(key, *value, "true or false");
-    return value->get<bool>();
-  }
-
-  std::string text(const char* key, std::optional<std::string> fallback = {}) const {
-    const json* value = find(key);
-    if (value == nullptr) {
-      if (fallback) return *fallback;
-      missing(key);
-    }
-    if (!value->is_string()) wrong(key, *value, "a string");
-    return value->get<std::string>();
-  }
-
-  [[noreturn]] void missing(const char* key) const {
-    throw_user_error("{}: the key \"{}\" is missing; add it, as in a Hugging Face config.json.", source_, key);
-  }
-  [[noreturn]] void wrong(const char* key, const json& value, const char* expected) const {
-    throw_user_error("{}: {} is {}, but must be {}.", source_, key, value.dump(), expected);
-  }
-
- private:
-  const json& object_;
-  const std::string& source_;
-};
-
-void read_rope(const Reader& reader, const Architecture& architecture, const std::string& source, ModelConfig& config) {
-  config.rope_theta = reader.number("rope_theta", architecture.default_rope_theta);
-  // transformers 5 writes rope_parameters with rope_theta in it, earlier versions rope_scaling beside rope_theta.
-  const char* key = reader.find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
-  const json* object = reader.find(key);
-  if (object == nullptr) return;
-  if (!object->is_object()) reader.wrong(key, *object, "an object");
-  const Reader rope(*object, source);
-  config.rope_theta = rope.number("rope_theta", config.rope_theta);
-  if (rope.number("partial_rotary_factor", 1.0) != 1.0) {
-    throw_user_error("{}: {}.partial_rotary_factor other than 1 is not supported; use a model without it.", source,
-                     key);
-  }
-  const std::string type = rope.text("rope_type", rope.text("type", "default"));
-  if (type == "default") return;
-  if (type != "llama3") {
-    throw_user_error("{}: {}.rope_type \"{}\" is not supported; use \"default\" or \"llama3\".", source, key, type);
-  }
-  config.rope_scaling =
-      Llama3RopeScaling{.factor = rope.number("factor"),
-                        .low_freq_factor = rope.number("low_freq_factor"),
-                        .high_freq_factor = rope.number("high_freq_factor"),
-                        .original_max_position_embeddings = rope.integer("original_max_position_embeddings")};
-}
-
-void read_token_ids(const Reader& reader, ModelConfig& config) {
+void read_token_ids(ConfigReader& reader, ModelConfig& config) {
   if (reader.find("bos_token_id") != nullptr) config.bos_token_id = reader.integer("bos_token_id");
   const json* eos = reader.find("eos_token_id");
   if (eos == nullptr) return;
@@ -115,52 +29,47 @@ void read_token_ids(const Reader& reader, ModelConfig& config) {
   }
 }
 
-void check_common_options(const Reader& reader, const json& object, const std::string& source) {
-  reader.boolean("attention_bias", false);  // its meaning is the family's
-  if (reader.number("attention_dropout", 0.0) != 0.0) {
-    throw_user_error("{}: attention_dropout {} is not supported; set it to 0.", source,
-                     object["attention_dropout"].dump());
-  }
-  const std::string activation = reader.text("hidden_act", "silu");
-  if (activation != "silu") {
-    throw_user_error("{}: hidden_act \"{}\" is not supported; only \"silu\" is.", source, activation);
-  }
-  if (const json* types = reader.find("layer_types"); types != nullptr && types->is_array()) {
-    for (const json& type : *types) {
-      if (type != "full_attention") {
-        throw_user_error("{}: layer_types holds {}, which is not supported; only \"full_attention\" is.", source,
-                         type.dump());
-      }
-    }
-  }
+// Far beyond any model. Bytes of its states, and what is planned layer by layer, stay within what a 64-bit number holds
+// and a second allows.
+constexpr double kMaxParameters = 1e16;
+constexpr int64_t kMaxLayers = 10'000;
+
+// Without biases and norms, and without overflow.
+double roughly_num_parameters(const ModelConfig& c) {
+  const auto hidden = static_cast<double>(c.hidden_size);
+  const double heads =
+      2.0 * static_cast<double>(c.num_attention_heads) + 2.0 * static_cast<double>(c.num_key_value_heads);
+  const double layer =
+      hidden * (heads * static_cast<double>(c.head_dim) + 3.0 * static_cast<double>(c.intermediate_size));
+  return static_cast<double>(c.vocab_size) * hidden + static_cast<double>(c.num_hidden_layers) * layer;
+}
+
+// transformers takes a null for as many as there are queries' heads, and its own default where the key is missing.
+int64_t read_key_value_heads(ConfigReader& reader, const Architecture& architecture, int64_t num_attention_heads) {
+  constexpr const char* kKey = "num_key_value_heads";
+  if (reader.object().contains(kKey)) return reader.integer(kKey, num_attention_heads);
+  return architecture.default_key_value_heads.value_or(num_attention_heads);
 }
 
 }  // namespace
 
 ModelConfig ModelConfig::from_json(std::string_view text, const std::string& source) {
-  json object;
-  try {
-    object = json::parse(text);
-  } catch (const json::parse_error& error) {
-    throw_user_error("{}: not valid JSON near byte {}; mend the file or export it again.", source, error.byte);
-  } catch (const json::out_of_range&) {
-    throw_user_error("{}: holds a number too large for a double; mend the file or export it again.", source);
-  }
+  const json object = parse_user_json(text, source, kConfigurationLimits);
   if (!object.is_object()) throw_user_error("{}: holds no JSON object; give a Hugging Face config.json.", source);
 
-  const Reader reader(object, source);
+  ConfigReader reader(object, source);
   ModelConfig config;
   config.model_type = reader.text("model_type");
   const Architecture& architecture = find_architecture(config.model_type, source);
-  check_common_options(reader, object, source);
-  architecture.check_options(object, source);
+  check_common_options(reader);
+  architecture.check_options(reader);
 
   config.vocab_size = reader.integer("vocab_size");
   config.hidden_size = reader.integer("hidden_size");
   config.intermediate_size = reader.integer("intermediate_size");
   config.num_hidden_layers = reader.integer("num_hidden_layers");
   config.num_attention_heads = reader.integer("num_attention_heads");
-  config.num_key_value_heads = reader.integer("num_key_value_heads", config.num_attention_heads);
+  config.num_key_value_heads = read_key_value_heads(reader, architecture, config.num_attention_heads);
   if (config.num_attention_heads < 1) {
     reader.wrong("num_attention_heads", object["num_attention_heads"], "at least 1");
   }
@@ -169,20 +78,20 @@ ModelConfig ModelConfig::from_json(std::string_view text, const std::string& sou
   config.rms_norm_eps = reader.number("rms_norm_eps", architecture.default_rms_norm_eps);
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings", architecture.tied_by_default);
   config.initializer_range = reader.number("initializer_range", 0.02);
-  read_rope(reader, architecture, source, config);
+  read_rope(reader, architecture, config);
   read_token_ids(reader, config);
+  reader.finish();
   config.validate(source);
   return config;
 }
 
 ModelConfig ModelConfig::from_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  if (!file || std::filesystem::is_directory(path) || !(text << file.rdbuf())) {
+  const std::optional<std::string> text = read_json_text(path, kConfigurationLimits);
+  if (!text) {
     throw_user_error("The model configuration {} cannot be read; give a preset's name or the path of a config.json.",
                      path.string());
   }
-  return from_json(text.str(), path.string());
+  return from_json(*text, path.string());
 }
 
 void ModelConfig::validate(const std::string& source) const {
@@ -199,6 +108,15 @@ void ModelConfig::validate(const std::string& source) const {
     if (value < 1 || value > (int64_t{1} << 31)) {
       throw_user_error("{}: {} is {}, but must be at least 1 and below 2^31.", source, key, value);
     }
+  }
+  if (num_hidden_layers > kMaxLayers) {
+    throw_user_error("{}: num_hidden_layers is {}, but must be at most {}.", source, num_hidden_layers, kMaxLayers);
+  }
+  if (roughly_num_parameters(*this) > kMaxParameters) {
+    throw_user_error(
+        "{}: vocab_size {}, hidden_size {}, intermediate_size {}, num_attention_heads {}, head_dim {} and "
+        "num_hidden_layers {} make more than 10^16 parameters; make them smaller.",
+        source, vocab_size, hidden_size, intermediate_size, num_attention_heads, head_dim, num_hidden_layers);
   }
   if (num_attention_heads % num_key_value_heads != 0) {
     throw_user_error("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}; change one of them.",

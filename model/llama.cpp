@@ -1,19 +1,17 @@
 #include <nlohmann/json.hpp>
 
-#include "base/error.hpp"
 #include "model/architectures.hpp"
+#include "model/config_reader.hpp"
 
 namespace mpzero::model {
 namespace {
 
 int64_t default_head_dim(const ModelConfig& config) { return config.hidden_size / config.num_attention_heads; }
 
-void check_options(const nlohmann::json& json, const std::string& source) {
-  refuse_attention_bias(json, source);
-  const auto bias = json.find("mlp_bias");
-  if (bias != json.end() && bias->is_boolean() && bias->get<bool>()) {
-    throw_user_error("{}: mlp_bias true is not supported; use a model whose MLP has no biases.", source);
-  }
+void check_options(ConfigReader& reader) {
+  refuse_attention_bias(reader);
+  reader.only("mlp_bias", false, "use a model whose MLP has no biases");
+  reader.only("sliding_window", nullptr, "use a model that attends to the whole sequence");
 }
 
 void write_options(const ModelConfig&, nlohmann::json& json) {
@@ -43,6 +41,7 @@ const Architecture kLlama{.model_type = "llama",
                           .default_rms_norm_eps = 1e-6,
                           .default_rope_theta = 10000.0,
                           .default_head_dim = default_head_dim,
+                          .default_key_value_heads = {},
                           .check_options = check_options,
                           .write_options = write_options,
                           .layer_parameters = layer_parameters};

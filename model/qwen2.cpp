@@ -1,22 +1,16 @@
 #include <nlohmann/json.hpp>
 
-#include "base/error.hpp"
 #include "model/architectures.hpp"
+#include "model/config_reader.hpp"
 
 namespace mpzero::model {
 namespace {
 
 int64_t default_head_dim(const ModelConfig& config) { return config.hidden_size / config.num_attention_heads; }
 
-void check_options(const nlohmann::json& json, const std::string& source) {
-  const auto bias = json.find("attention_bias");
-  if (bias != json.end() && bias->is_boolean() && !bias->get<bool>()) {
-    throw_user_error(
-        "{}: attention_bias false is not supported, since the queries, keys and values of a qwen2 always have biases; "
-        "remove the key.",
-        source);
-  }
-  refuse_sliding_window(json, source);
+void check_options(ConfigReader& reader) {
+  reader.only("attention_bias", true, "the queries, keys and values of a qwen2 always have biases: remove the key");
+  refuse_sliding_window(reader);
 }
 
 void write_options(const ModelConfig& config, nlohmann::json& json) {
@@ -51,6 +45,7 @@ const Architecture kQwen2{.model_type = "qwen2",
                           .default_rms_norm_eps = 1e-6,
                           .default_rope_theta = 10000.0,
                           .default_head_dim = default_head_dim,
+                          .default_key_value_heads = 32,
                           .check_options = check_options,
                           .write_options = write_options,
                           .layer_parameters = layer_parameters};

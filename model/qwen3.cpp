@@ -1,15 +1,16 @@
 #include <nlohmann/json.hpp>
 
 #include "model/architectures.hpp"
+#include "model/config_reader.hpp"
 
 namespace mpzero::model {
 namespace {
 
 int64_t default_head_dim(const ModelConfig&) { return 128; }
 
-void check_options(const nlohmann::json& json, const std::string& source) {
-  refuse_attention_bias(json, source);
-  refuse_sliding_window(json, source);
+void check_options(ConfigReader& reader) {
+  refuse_attention_bias(reader);
+  refuse_sliding_window(reader);
 }
 
 void write_options(const ModelConfig& config, nlohmann::json& json) {
@@ -42,6 +43,7 @@ const Architecture kQwen3{.model_type = "qwen3",
                           .default_rms_norm_eps = 1e-6,
                           .default_rope_theta = 10000.0,
                           .default_head_dim = default_head_dim,
+                          .default_key_value_heads = 32,
                           .check_options = check_options,
                           .write_options = write_options,
                           .layer_parameters = layer_parameters};

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/error.hpp"
-#include "io/nearest_name.hpp"
+#include "base/nearest_name.hpp"
 
 namespace mpzero::doctor {
 namespace {
@@ -58,7 +58,7 @@ const Flag& find(const std::vector<Flag>& known, const std::string& word, const 
     names.push_back(flag.name);
   }
   if (word.rfind("--", 0) != 0) throw_user_error("\"{}\" is not a flag; `mpzero doctor --help` lists them.", word);
-  if (const auto nearest = io::nearest_name(name, names)) {
+  if (const auto nearest = nearest_name(name, names)) {
     throw_user_error("--{} is not a known flag of mpzero doctor; did you mean --{}?", name, *nearest);
   }
   throw_user_error("--{} is not a known flag; `mpzero doctor --help` lists them.", name);

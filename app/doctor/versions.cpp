@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/json.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checksum.hpp"
 #include "parallel/adamw_kernels.hpp"
@@ -96,11 +97,11 @@ std::string write_facts(const std::vector<Fact>& facts) {
 std::vector<Fact> read_facts(const std::string& text) {
   try {
     std::vector<Fact> facts;
-    for (const auto& fact : nlohmann::json::parse(text)) {
+    for (const auto& fact : parse_json(text, kLineLimits)) {
       facts.push_back({.what = fact.at(0), .value = fact.at(1), .decisive = fact.at(2)});
     }
     return facts;
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const std::exception& error) {
     throw_failure("the versions of a host cannot be read: {}", error.what());
   }
 }

@@ -14,6 +14,7 @@
 
 #include "app/liveness/strangers.hpp"
 #include "base/error.hpp"
+#include "base/json.hpp"
 
 namespace mpzero {
 namespace {
@@ -52,8 +53,11 @@ RankRoster introduce(ProcessGroup& group, const RankIdentity& self) {
   const std::vector<std::string> introductions =
       group.all_gather(words.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace));
   RankRoster roster{.own = group.rank(), .ranks = {}, .secret = {}};
-  for (const std::string& text : introductions) roster.ranks.push_back(json::parse(text).get<RankIdentity>());
-  roster.secret = from_hex(json::parse(introductions.front()).at("secret").get<std::string>()).value();
+  for (const std::string& text : introductions) {
+    roster.ranks.push_back(parse_json(text, kLineLimits).get<RankIdentity>());
+  }
+  const json first = parse_json(introductions.front(), kLineLimits);
+  roster.secret = from_hex(first.at("secret").get<std::string>()).value();
   return roster;
 }
 

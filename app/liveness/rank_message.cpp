@@ -5,6 +5,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/json.hpp"
+
 namespace mpzero::message {
 namespace {
 
@@ -61,9 +63,11 @@ std::string to_line(const Any& message) {
 
 std::optional<Any> parse(const std::string& line) {
   try {
-    const json words = json::parse(line);
+    const json words = parse_json(line, kLineLimits);
     return parse_named(words.at(kName).get_ref<const std::string&>(), words);
   } catch (const json::exception&) {
+    return std::nullopt;
+  } catch (const JsonError&) {
     return std::nullopt;
   }
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -227,6 +228,98 @@ def test_weights_that_were_not_downloaded(tmp_path: Path) -> None:
 def test_more_memory_than_there_is(tmp_path: Path) -> None:
     sentence = refuse(TinyRun(tmp_path), "--vocab_size=2000000000", "--hidden_size=1000000")
     assert "out of host memory" in sentence
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "flags", "reason"),
+    [
+        ("train_micro_batch_size_per_gpu", 10**12, [], "--seq_length 16 is more than the 2147483647 tokens"),
+        (
+            "train_micro_batch_size_per_gpu",
+            10**8,
+            [],
+            "the run does not fit into host memory: a micro-batch of 100000000",
+        ),
+        ("train_micro_batch_size_per_gpu", 10**18, [], "more than the 2147483647 tokens"),
+        ("gradient_accumulation_steps", 10**12, [], "more than the 2396745 micro-batches that a step"),
+        ("gradient_accumulation_steps", 10**7, ["--num_hidden_layers=4000"], "of a model of 4000 layers"),
+        ("gradient_accumulation_steps", 9 * 10**18, [], "the batch is too large"),
+    ],
+)
+def test_batches_that_no_run_can_have(tmp_path: Path, key: str, value: int, flags: list[str], reason: str) -> None:
+    sentence = refuse(TinyRun(tmp_path, config={key: value}), *flags)
+    assert reason in sentence
+    assert str(value) in sentence or "too large" in reason
+    assert "smaller" in sentence
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--num_hidden_layers=2147483648"], "num_hidden_layers is 2147483648, but must be at most 10000"),
+        (["--vocab_size=2147483648", "--hidden_size=2147483648"], "vocab_size 2147483648, hidden_size 2147483648"),
+        (["--vocab_size=9000000000000000000"], "vocab_size is 9000000000000000000, but must be"),
+    ],
+)
+def test_sizes_that_no_model_has(tmp_path: Path, flags: list[str], reason: str) -> None:
+    assert reason in refuse(TinyRun(tmp_path), *flags)
+
+
+def test_sequences_that_no_run_can_have(tmp_path: Path) -> None:
+    flags = [flag for flag in TinyRun(tmp_path).flags() if not flag.startswith("--seq_length")]
+    result = train(*flags, f"--seq_length={9 * 10**18}", ranks=2, check=False)
+    assert result.returncode == 2, result.stderr
+    assert f"--seq_length {9 * 10**18} is more than the 2147483647 tokens" in the_sentence(result.stderr)
+
+
+def test_validation_of_more_batches_than_can_be_counted(tmp_path: Path) -> None:
+    """All of the set is read, as where only too many are asked for."""
+    losses = []
+    for batches in (10**6, 9 * 10**18):
+        run = TinyRun(tmp_path / str(batches))
+        flags = [f"--validation_data={run.data}", "--validation_freq=1", f"--validation_batches={batches}"]
+        losses += re.findall(r"Validation loss: (\S+)", run.train("--max_steps=1", *flags).stdout)
+    assert len(losses) == 2
+    assert losses[0] == losses[1]
+    assert float(losses[0]) > 1
+
+
+DEEP = "[" * 200_000 + "]" * 200_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("tiny.json", f'{{"model_type": {DEEP}}}'), ("ds_config.json", f'{{"train_batch_size": {DEEP}}}')],
+)
+def test_json_that_is_nested_too_deep(tmp_path: Path, name: str, text: str) -> None:
+    run = TinyRun(tmp_path)
+    flags = run.flags()
+    (tmp_path / name).write_text(text)
+    result = train(*flags, "--max_steps=1", ranks=2, check=False)
+    assert result.returncode == 2, result.stderr
+    assert f"{tmp_path / name}: it is nested deeper than 64 levels" in the_sentence(result.stderr)
+
+
+def test_a_manifest_that_is_nested_too_deep(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=1")
+    (run.latest / "manifest.json").write_text(f'{{"content": {DEEP}, "content_xxh3_64": "0"}}')
+    environment = {**os.environ, **ENVIRONMENT}
+    for word in ("ls", "verify"):
+        command = [BUILD / "bin" / "mpzero", "checkpoint", word, run.checkpoints]
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert result.returncode == (0 if word == "ls" else 1), result.stderr
+        assert "nested deeper than 64 levels" in result.stdout + result.stderr
+    assert "nested deeper than 64 levels" in refuse(run, "--resume_strict")
+
+
+def test_model_that_is_not_understood(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    flags = run.flags()
+    (tmp_path / "tiny.json").write_text(json.dumps({**MODEL, "attention_sinks": 4}))
+    result = train(*flags, "--max_steps=1", ranks=2, check=False)
+    assert result.returncode == 2
+    assert f"{tmp_path / 'tiny.json'}: key attention_sinks is not known" in the_sentence(result.stderr)
 
 
 def test_loss_that_is_not_finite(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from golden_run import (
-    BF16_TOLERANCE,
     FP32_TOLERANCE,
-    SAVED_BY_DEEPSPEED,
+    SAVED_BF16,
+    SAVED_ZERO2,
+    SAVED_ZERO3,
     assert_follows,
+    saved_by_deepspeed,
     train_golden,
     train_with_deepspeed,
 )
@@ -20,38 +22,40 @@ pytestmark = pytest.mark.e2e
 SAVED_AFTER = 6
 
 
-def resume(name: str, saved: Path, folder: Path, *, ranks: int, stage: int, tolerance: float) -> str:
+def resume(
+    name: str,
+    saved: Path,
+    folder: Path,
+    *,
+    ranks: int,
+    stage: int,
+    tolerance: float,
+    norm_tolerance: float | None = None,
+) -> str:
     """Goes on from the checkpoint in `saved`; returns what the run said on stderr."""
     steps, result = train_golden(name, folder, f"--resume_from_checkpoint={saved}", ranks=ranks, stage=stage)
     assert f"Resumed from checkpoint at step {SAVED_AFTER}" in result.stdout
     assert "schedule is not that of" not in result.stderr
-    assert_follows(name, steps, tolerance, first=SAVED_AFTER + 1)
+    assert_follows(name, steps, tolerance, first=SAVED_AFTER + 1, norm_tolerance=norm_tolerance)
     return result.stderr
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_recorded_zero2(tmp_path: Path, ranks: int, stage: int) -> None:
-    saved = SAVED_BY_DEEPSPEED / "qwen3-zero2-fp32" / "deepspeed"
-    if not saved.exists():
-        pytest.skip(f"{saved} is not there")
-    resume("qwen3-zero2-fp32", saved, tmp_path, ranks=ranks, stage=stage, tolerance=FP32_TOLERANCE)
+    resume(SAVED_ZERO2, saved_by_deepspeed(SAVED_ZERO2), tmp_path, ranks=ranks, stage=stage, tolerance=FP32_TOLERANCE)
 
 
 @pytest.mark.parametrize(("ranks", "stage"), [(1, 2), (2, 3), (3, 3), (3, 1)])
 def test_recorded_zero3(tmp_path: Path, ranks: int, stage: int) -> None:
-    saved = SAVED_BY_DEEPSPEED / "llama-zero3-fp32" / "deepspeed"
-    if not saved.exists():
-        pytest.skip(f"{saved} is not there")
-    resume("llama-zero3-fp32", saved, tmp_path, ranks=ranks, stage=stage, tolerance=FP32_TOLERANCE)
+    resume(SAVED_ZERO3, saved_by_deepspeed(SAVED_ZERO3), tmp_path, ranks=ranks, stage=stage, tolerance=FP32_TOLERANCE)
 
 
 @pytest.mark.parametrize(("ranks", "stage"), [(2, 2), (4, 3)])
 def test_recorded_bf16(tmp_path: Path, ranks: int, stage: int) -> None:
-    saved = SAVED_BY_DEEPSPEED / "qwen3-zero2-bf16" / "deepspeed"
-    if not saved.exists():
-        pytest.skip(f"{saved} is not there")
-    resume("qwen3-zero2-bf16", saved, tmp_path, ranks=ranks, stage=stage, tolerance=BF16_TOLERANCE)
+    # Gradients round to 2^-8. The loss averages over all tokens; the norm of a model of 4,000 weights averages little.
+    tolerances = {"tolerance": 1e-3, "norm_tolerance": 3e-2}
+    resume(SAVED_BF16, saved_by_deepspeed(SAVED_BF16), tmp_path, ranks=ranks, stage=stage, **tolerances)
 
 
 @pytest.mark.parametrize(
@@ -94,17 +98,12 @@ def test_groups_of_weight_decay_are_no_silent_change(tmp_path: Path) -> None:
 
 def test_a_damaged_shard_stops_the_run(tmp_path: Path) -> None:
     """A flipped bit in any rank's numbers is found, by whichever rank, before a step is taken."""
-    saved = SAVED_BY_DEEPSPEED / "qwen3-zero2-fp32" / "deepspeed"
-    if not saved.exists():
-        pytest.skip(f"{saved} is not there")
     copy = tmp_path / "copy"
-    shutil.copytree(saved, copy, copy_function=shutil.copyfile)
-    for folder in [copy, *copy.iterdir()]:
-        folder.chmod(0o755 if folder.is_dir() else 0o644)
+    shutil.copytree(saved_by_deepspeed(SAVED_ZERO2), copy)
     shard = copy / "global_step6" / "zero_pp_rank_1_mp_rank_00_optim_states.pt"
     damaged = bytearray(shard.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     shard.write_bytes(damaged)
     with pytest.raises(AssertionError, match=r"zero_pp_rank_1_mp_rank_00_optim_states.pt is damaged: the checksum"):
-        train_golden("qwen3-zero2-fp32", tmp_path / "run", f"--resume_from_checkpoint={copy}", ranks=2, stage=2)
+        train_golden(SAVED_ZERO2, tmp_path / "run", f"--resume_from_checkpoint={copy}", ranks=2, stage=2)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()

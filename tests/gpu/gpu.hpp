@@ -3,14 +3,14 @@
 #include <ATen/Context.h>
 #include <c10/cuda/CUDAFunctions.h>
 
-#include <cstdio>
+#include "tests/skip.hpp"
 
 namespace mpzero {
 
-// False, and says so, on a machine without a GPU: the tests of this folder pass there without having run.
-inline bool have_gpu() {
-  if (c10::cuda::device_count() > 0) return true;
-  std::puts("skipped: no GPU");
+// False on a machine without a GPU for each of `ranks`: the test case is then skipped and must return.
+inline bool have_gpu(int ranks = 1) {
+  if (c10::cuda::device_count() >= ranks) return true;
+  skip_test(ranks == 1 ? std::string("no GPU") : "fewer GPUs than the " + std::to_string(ranks) + " ranks here");
   return false;
 }
 

@@ -10,12 +10,12 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <cmath>
-#include <cstdio>
 
 #include "parallel/adamw.hpp"
 #include "parallel/local_communicator.hpp"
 #include "parallel/nccl_communicator.hpp"
 #include "parallel/optimizer_shard.hpp"
+#include "tests/gpu/gpu.hpp"
 #include "tests/parallel/adamw_checks.hpp"
 #include "tests/parallel/collective_checks.hpp"
 #include "tests/parallel/decay_checks.hpp"
@@ -27,10 +27,7 @@ namespace {
 
 // This rank's GPU, made current; none where the machine has too few.
 std::optional<at::Device> rank_gpu() {
-  if (c10::cuda::device_count() < mpi().local_size()) {
-    std::puts("skipped: no GPU");
-    return std::nullopt;
-  }
+  if (!have_gpu(mpi().local_size())) return std::nullopt;
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(mpi().local_rank()));
   c10::cuda::set_device(device.index());
   return device;

@@ -1,18 +1,14 @@
 #include <c10/cuda/CUDAFunctions.h>
 
-#include <cstdio>
-
 #include "parallel/nccl_communicator.hpp"
 #include "tests/app/snapshot_checks.hpp"
+#include "tests/gpu/gpu.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
 
 namespace mpzero {
 
 TEST_CASE("a snapshot of states on the GPU, on the host and on both is the state at its begin") {
-  if (c10::cuda::device_count() < parallel::mpi().local_size()) {
-    std::puts("skipped: no GPU");
-    return;
-  }
+  if (!have_gpu(parallel::mpi().local_size())) return;
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(parallel::mpi().local_rank()));
   c10::cuda::set_device(device.index());
   parallel::NcclCommunicator parameters(parallel::mpi());

@@ -14,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
+#include "tests/skip.hpp"
 
 namespace mpzero::io {
 using namespace testing;
@@ -120,7 +121,7 @@ TEST_CASE("an error while a checkpoint of the same name is replaced keeps the fo
   CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", kOld});
 }
 
-TEST_CASE("killed at any system call, a save leaves latest naming a whole checkpoint") {
+TEST_CASE("killed at any system call, a save leaves latest naming a whole checkpoint", "[ptrace]") {
   const auto model = small_model();
   const bool replaces = GENERATE(false, true);
   const bool can_exchange = GENERATE(true, false);
@@ -148,7 +149,7 @@ TEST_CASE("killed at any system call, a save leaves latest naming a whole checkp
       save_checkpoint(folder.path(), target, progress_at(2), shards, fetch, alone);
     });
     if (outcome == Outcome::kCannotTrace) {
-      WARN("skipped: this machine does not let a process trace or filter the system calls of its child");
+      skip_test("a kernel that lets a process trace and filter the system calls of its child");
       return;
     }
     CAPTURE(count, replaces, can_exchange);
@@ -198,11 +199,11 @@ TEST_CASE("leftovers of crashed saves go, other people's folders stay") {
   CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", "notes.tmp", kNew, "tiny-x.tmp"});
 }
 
-TEST_CASE("a full disk is one sentence with path and reason on every rank, and changes nothing") {
+TEST_CASE("a full disk is one sentence with path and reason on every rank, and changes nothing", "[mount]") {
   const TemporaryFolder folder;
   const SmallDisk disk(folder / "disk");
   if (!disk.mounted()) {
-    WARN("skipped: mounting a tmpfs needs root");
+    skip_test("root, to mount a tmpfs");
     return;
   }
   const auto model = small_model();
@@ -228,11 +229,11 @@ TEST_CASE("a full disk is one sentence with path and reason on every rank, and c
 }
 
 // HDF5 cannot close a file that it could not write, and must not stumble over it when the process ends, either.
-TEST_CASE("a process leaves in order after a disk that filled up at whatever place of a checkpoint") {
+TEST_CASE("a process leaves in order after a disk that filled up at whatever place of a checkpoint", "[mount]") {
   const TemporaryFolder folder;
   const SmallDisk disk(folder / "disk");
   if (!disk.mounted()) {
-    WARN("skipped: mounting a tmpfs needs root");
+    skip_test("root, to mount a tmpfs");
     return;
   }
   const fs::path filler = folder / "disk" / "filler";

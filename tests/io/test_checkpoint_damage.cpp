@@ -131,6 +131,20 @@ TEST_CASE("lengths that a manifest could lie about are bounded before anything i
   fs::create_directory(folder / kTag);
   write_file(folder / kTag / "manifest.json", "[1, 2]");
   CHECK_THROWS_AS(CheckpointReader(folder / kTag), UserError);
+  const auto with_manifest = [&](const std::string& text) {
+    write_file(folder / kTag / "manifest.json", text);
+    try {
+      const CheckpointReader reader(folder / kTag);
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  CHECK_THAT(with_manifest(fmt::format(R"({{"content": {}{}, "content_xxh3_64": "0"}})", std::string(200'000, '['),
+                                       std::string(200'000, ']'))),
+             Contains("manifest.json is damaged") && Contains("nested deeper than 64 levels"));
+  CHECK_THAT(with_manifest(R"({"content": {}, "content": {}, "content_xxh3_64": "0"})"),
+             Contains("manifest.json is damaged") && Contains("key content stands there twice"));
   fs::resize_file(folder / kTag / "manifest.json", uintmax_t{1} << 40);  // sparse
   CHECK_THROWS_AS(CheckpointReader(folder / kTag), UserError);
   CHECK_THROWS_AS(CheckpointReader(folder / "absent"), UserError);

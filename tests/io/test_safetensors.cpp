@@ -120,7 +120,13 @@ TEST_CASE("a header that cannot be true is refused, naming file and tensor") {
   huge[7] = '\x7F';  // a header of 2^62 bytes
   CHECK_THAT(open_error(folder.path(), huge), Contains(path.string()) && Contains("truncated"));
   CHECK_THAT(open_error(folder.path(), file_of("[1]", 0)), Contains("not a JSON object"));
-  CHECK_THAT(open_error(folder.path(), file_of("{\"w\"", 0)), Contains("not a JSON object"));
+  CHECK_THAT(open_error(folder.path(), file_of("{\"w\"", 0)),
+             Contains("the header of " + path.string()) && Contains("not valid JSON"));
+  CHECK_THAT(open_error(folder.path(), file_of(std::string(200'000, '['), 0)),
+             Contains("the header of " + path.string()) && Contains("nested deeper than 64 levels"));
+  const std::string entry = tensor("F32", {1}, 0, 4).dump();
+  CHECK_THAT(open_error(folder.path(), file_of("{\"w\":" + entry + ",\"w\":" + entry + "}", 4)),
+             Contains("the header of " + path.string() + ": key w stands there twice"));
 
   const std::vector<std::pair<json, const char*>> wrong = {
       {{{"w", tensor("F32", {4}, 0, 16)}, {"v", tensor("F32", {2}, 12, 20)}}, "overlaps"},
@@ -168,7 +174,10 @@ TEST_CASE("an index must agree with its shards") {
   CHECK_THAT(with_index(R"({"weight_map": {"w": "b.safetensors"}})"), Contains("b.safetensors"));
   CHECK_THAT(with_index(R"({"weight_map": {"w": "../a.safetensors"}})"), Contains("no file of its folder"));
   CHECK_THAT(with_index(R"({"weight_map": 3})"), Contains("weight_map"));
-  CHECK_THAT(with_index("{"), Contains("weight_map"));
+  CHECK_THAT(with_index("{"), Contains("model.safetensors.index.json, line 1, column 2: not valid JSON"));
+  CHECK_THAT(with_index(R"({"weight_map": {"w": "a.safetensors", "w": "b.safetensors"}})"),
+             Contains("model.safetensors.index.json: key weight_map.w stands there twice"));
+  CHECK_THAT(with_index(std::string(200'000, '[')), Contains("nested deeper than 64 levels"));
 }
 
 }  // namespace mpzero::io

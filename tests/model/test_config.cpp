@@ -110,6 +110,135 @@ TEST_CASE("rope parameters are read in both spellings") {
   CHECK(expected.rope_theta == 500000.0);
 }
 
+TEST_CASE("rope parameters of each type of layer are read") {
+  json object = preset_json("qwen3_0_6b");
+  const ModelConfig flat = parse(object);
+  object.erase("rope_theta");
+  object.erase("rope_scaling");
+  const json own = {{"rope_type", "default"}, {"rope_theta", 1e6}};
+  const json other = {{"rope_type", "yarn"}, {"rope_theta", 1e4}, {"factor", 8.0}};
+  object["rope_parameters"] = {{"full_attention", own}, {"sliding_attention", other}};
+  CHECK(flat.rope_theta == 1e6);
+  CHECK(parse(object) == flat);
+  object["rope_parameters"] = {{"full_attention", own}};
+  CHECK(parse(object) == flat);
+
+  json llama = preset_json("llama_3_1_8b");
+  const ModelConfig scaled = parse(llama);
+  json rope = llama["rope_scaling"];
+  rope["rope_theta"] = llama["rope_theta"];
+  llama.erase("rope_scaling");
+  llama.erase("rope_theta");
+  llama["rope_parameters"] = {{"full_attention", rope}};
+  CHECK(parse(llama) == scaled);
+}
+
+TEST_CASE("rope parameters that are not understood, or contradict each other, are refused by name") {
+  const auto refused = [](const json& changes) {
+    return error("llama_3_1_8b", [&](json& object) { object.merge_patch(changes); });
+  };
+  const std::string file = "x/config.json: ";
+  CHECK(contains(refused({{"rope_parameters", {{"sliding_attention", {{"rope_theta", 1e4}}}}}}),
+                 {file + "rope_parameters.full_attention is missing"}));
+  CHECK(contains(
+      refused({{"rope_parameters", {{"full_atention", {{"rope_theta", 1e4}}}}}}),
+      {file + "key rope_parameters.full_atention is not known", "did you mean rope_parameters.full_attention"}));
+  CHECK(contains(refused({{"rope_parameters", {{"full_attention", {{"rope_type", "yarn"}, {"factor", 4.0}}}}}}),
+                 {file + "rope_parameters.full_attention.rope_type \"yarn\" is not supported"}));
+  CHECK(contains(refused({{"rope_scaling", {{"beta_fast", 32}}}}), {file + "key rope_scaling.beta_fast is not known"}));
+  CHECK(contains(refused({{"rope_scaling", {{"rope_type", "default"}}}}), {file + "rope_scaling.factor 8.0 is not"}));
+  CHECK(contains(refused({{"rope_scaling", {{"type", "linear"}}}}),
+                 {file + "rope_scaling.rope_type is \"llama3\" and rope_scaling.type is \"linear\""}));
+  CHECK(contains(refused({{"partial_rotary_factor", 0.5}}), {file + "partial_rotary_factor 0.5 is not supported"}));
+  CHECK(contains(refused({{"rope_scaling", {{"partial_rotary_factor", 0.5}}}}),
+                 {file + "rope_scaling.partial_rotary_factor 0.5 is not supported"}));
+  CHECK(contains(refused({{"rope_parameters", {{"rope_theta", 1e4}}}}), {file, "rope_parameters and rope_scaling"}));
+  CHECK(contains(refused({{"rope_scaling", nullptr}, {"rope_parameters", {{"rope_theta", 1e4}}}}),
+                 {file + "rope_theta is 500000 and rope_parameters.rope_theta is 10000; remove one of them"}));
+  CHECK(refused({{"partial_rotary_factor", 1.0}}).empty());
+}
+
+TEST_CASE("a key that is not understood is refused with the nearest known one") {
+  const auto with = [](const char* key, const json& value) {
+    return error("qwen3_0_6b", [&](json& object) { object[key] = value; });
+  };
+  CHECK(contains(with("num_key_value_head", 8),
+                 {"x/config.json: key num_key_value_head is not known", "did you mean num_key_value_heads?"}));
+  CHECK(contains(with("mystery_of_the_deep", 1), {"x/config.json: key mystery_of_the_deep is not known", "remove it"}));
+  CHECK(with("mystery_of_the_deep", nullptr).empty());
+  // Options of other families: with the value that changes nothing they may stand there.
+  const std::vector<std::tuple<const char*, json, json>> options = {
+      {"residual_multiplier", 0.22, 1.0},
+      {"embedding_multiplier", 12.0, 1},
+      {"logits_scaling", 8.0, 1.0},
+      {"attention_multiplier", 0.015625, nullptr},
+      {"attn_logit_softcapping", 50.0, nullptr},
+      {"query_pre_attn_scalar", 256, nullptr},
+      {"quantization_config", {{"quant_method", "fp8"}}, nullptr},
+      {"num_experts", 8, 0},
+      {"rope_interleaved", true, false},
+      {"use_mrope", true, false},
+      {"is_encoder_decoder", true, false},
+      {"resid_pdrop", 0.1, 0.0},
+      {"auto_map", {{"AutoModel", "modeling_x.X"}}, nullptr}};
+  for (const auto& [key, changing, neutral] : options) {
+    INFO(key);
+    CHECK(contains(with(key, changing), {std::string("x/config.json: ") + key + " ", "is not supported"}));
+    CHECK(with(key, neutral).empty());
+  }
+  CHECK(contains(with("layer_types", "full_attention"), {"layer_types is \"full_attention\"", "a list"}));
+  CHECK(contains(with("layer_types", {"full_attention"}), {"layer_types has 1 entries", "num_hidden_layers is 28"}));
+  CHECK(contains(with("is_causal", 1), {"is_causal is 1", "true or false"}));
+  CHECK(contains(error("llama_3_8b", [](json& object) { object["sliding_window"] = 4096; }), {"sliding_window 4096"}));
+}
+
+TEST_CASE("a file that says a key twice, or lies too deep, is refused") {
+  const auto problem = [](const std::string& text) {
+    try {
+      ModelConfig::from_json(text, "x/config.json");
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  std::string twice = preset_json("qwen3_0_6b").dump();
+  twice.insert(1, "\"rope_theta\":10000.0,");
+  CHECK(problem(twice) == "x/config.json: key rope_theta stands there twice; remove one of the two.");
+  CHECK(
+      contains(problem(fmt::format(R"({{"model_type": {}{}}})", std::string(200'000, '['), std::string(200'000, ']'))),
+               {"x/config.json: it is nested deeper than 64 levels"}));
+}
+
+TEST_CASE("as many key and value heads as transformers takes where the file says nothing") {
+  const auto heads = [](const std::string& name, const std::function<void(json&)>& change) {
+    json object = preset_json(name);
+    object["num_attention_heads"] = 64;
+    change(object);
+    return parse(object).num_key_value_heads;
+  };
+  const auto missing = [](json& object) { object.erase("num_key_value_heads"); };
+  const auto null = [](json& object) { object["num_key_value_heads"] = nullptr; };
+  CHECK(heads("llama_3_8b", missing) == 64);
+  CHECK(heads("qwen3_0_6b", missing) == 32);
+  CHECK(heads("qwen2_5_7b", missing) == 32);
+  for (const char* name : {"llama_3_8b", "qwen3_0_6b", "qwen2_5_7b"}) CHECK(heads(name, null) == 64);
+}
+
+TEST_CASE("sizes that no model has are refused, and products that no number holds") {
+  const auto with = [](const std::vector<std::pair<const char*, json>>& sizes) {
+    return error("llama_3_8b", [&](json& object) {
+      for (const auto& [key, value] : sizes) object[key] = value;
+    });
+  };
+  CHECK(contains(with({{"vocab_size", 18446744073709551615U}}), {"vocab_size is 18446744073709551615", "smaller"}));
+  CHECK(contains(with({{"num_hidden_layers", 1'000'000}}), {"num_hidden_layers is 1000000", "at most 10000"}));
+  constexpr int64_t kHuge = 2'000'000'000;
+  CHECK(contains(with({{"vocab_size", kHuge}, {"hidden_size", kHuge}, {"intermediate_size", kHuge}}),
+                 {"x/config.json: ", "vocab_size 2000000000", "hidden_size 2000000000", "parameters"}));
+  CHECK(contains(with({{"num_attention_heads", kHuge}, {"num_key_value_heads", kHuge}, {"head_dim", kHuge}}),
+                 {"num_attention_heads 2000000000", "head_dim 2000000000"}));
+}
+
 TEST_CASE("what to_json writes reads back the same") {
   for (const char* name : {"qwen3_0_6b", "llama_3_8b", "llama_3_1_8b", "qwen3_tiny", "qwen2_5_0_5b", "qwen2_5_7b"}) {
     ModelConfig config = preset(name);
@@ -146,7 +275,8 @@ TEST_CASE("what would be computed differently is refused in one sentence") {
   CHECK(contains(error("llama_3_8b", set("attention_dropout", 0.1)), {"attention_dropout 0.1"}));
   CHECK(
       contains(error("llama_3_8b", set("rope_scaling", {{"rope_type", "yarn"}})), {"rope_scaling.rope_type \"yarn\""}));
-  CHECK(contains(error("llama_3_8b", set("rope_scaling", {{"rope_type", "llama3"}})), {"\"factor\" is missing"}));
+  CHECK(contains(error("llama_3_8b", set("rope_scaling", {{"rope_type", "llama3"}})),
+                 {"\"rope_scaling.factor\" is missing"}));
   CHECK(contains(error("llama_3_8b", erase("hidden_size")), {"\"hidden_size\" is missing"}));
   CHECK(contains(error("llama_3_8b", set("hidden_size", "big")), {"hidden_size is \"big\"", "a whole number"}));
   CHECK(contains(error("llama_3_8b", set("hidden_size", 12.5)), {"hidden_size is 12.5"}));

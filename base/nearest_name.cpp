@@ -1,8 +1,8 @@
-#include "io/nearest_name.hpp"
+#include "base/nearest_name.hpp"
 
 #include <algorithm>
 
-namespace mpzero::io {
+namespace mpzero {
 namespace {
 
 // Optimal string alignment distance (Damerau-Levenshtein without overlapping swaps), by dynamic programming over the
@@ -44,4 +44,4 @@ std::optional<std::string> nearest_name(const std::string& word, const std::vect
   return nearest;
 }
 
-}  // namespace mpzero::io
+}  // namespace mpzero

@@ -1,0 +1,159 @@
+#include "base/json.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace mpzero {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kLongestName = 80;
+
+// A key as it can stand in a sentence: in quotes and escaped where it has more than letters of ASCII, and not endless.
+std::string shown(const std::string& key) {
+  const bool plain =
+      !key.empty() && std::all_of(key.begin(), key.end(), [](unsigned char c) { return std::isgraph(c); });
+  const std::string text = plain ? key : json(key).dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+  return text.size() > kLongestName ? text.substr(0, kLongestName) + "..." : text;
+}
+
+// Follows the parser through the containers it is in. Refuses one that lies too deep and a key that its object already
+// has. The parser itself does not recurse, but whatever walks through its result does, to begin with its destructor.
+class Watch {
+ public:
+  explicit Watch(int max_depth) : max_depth_(static_cast<size_t>(max_depth)) {}
+
+  bool operator()(json::parse_event_t event, const json& parsed) {
+    switch (event) {
+      case json::parse_event_t::object_start:
+      case json::parse_event_t::array_start:
+        containers_.push_back({.is_object = event == json::parse_event_t::object_start, .keys = {}, .current_key = {}});
+        if (containers_.size() > max_depth_) {
+          throw JsonError(fmt::format("it is nested deeper than {} levels; mend the file", max_depth_));
+        }
+        break;
+      case json::parse_event_t::object_end:
+      case json::parse_event_t::array_end:
+        containers_.pop_back();
+        break;
+      case json::parse_event_t::key:
+        enter(parsed.get_ref<const std::string&>());
+        break;
+      case json::parse_event_t::value:
+        break;
+    }
+    return true;
+  }
+
+ private:
+  struct Container {
+    bool is_object;
+    std::unordered_set<std::string> keys;
+    std::string current_key;
+  };
+
+  void enter(const std::string& key) {
+    Container& object = containers_.back();
+    object.current_key = key;
+    if (object.keys.insert(key).second) return;
+    std::vector<std::string> path;
+    for (const Container& outer : containers_) {
+      if (outer.is_object) path.push_back(shown(outer.current_key));
+    }
+    throw JsonError(fmt::format("key {} stands there twice; remove one of the two", fmt::join(path, ".")));
+  }
+
+  size_t max_depth_;
+  std::vector<Container> containers_;
+};
+
+// The library's text behind its own position, e.g. "syntax error while parsing value - unexpected '}'".
+std::string syntax_error_detail(const std::string& what) {
+  const std::string marker = "syntax error while parsing ";
+  const size_t begin = what.find(marker);
+  return begin == std::string::npos ? "not readable as JSON" : what.substr(begin + marker.size());
+}
+
+// "[json.exception.out_of_range.406] number overflow parsing '1e400'" without the library's name for it.
+std::string without_library_tag(const std::string& what) {
+  const size_t end = what.find("] ");
+  return end == std::string::npos ? what : what.substr(end + 2);
+}
+
+JsonError syntax_error(std::string_view text, const json::parse_error& error) {
+  const size_t end = std::min(error.byte > 0 ? error.byte - 1 : 0, text.size());
+  const auto line = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end), '\n') + 1;
+  const size_t line_break = end == 0 ? std::string_view::npos : text.rfind('\n', end - 1);
+  const size_t column = line_break == std::string_view::npos ? end + 1 : end - line_break;
+  const std::string place = fmt::format("line {}, column {}", line, column);
+  if (end < text.size() && (text[end] == '/' || text[end] == '#')) {
+    return JsonError("not valid JSON, which has no comments; remove the comment", place);
+  }
+  return JsonError(fmt::format("not valid JSON, {}; look for a missing or a trailing comma or quote there",
+                               syntax_error_detail(error.what())),
+                   place);
+}
+
+}  // namespace
+
+JsonError::JsonError(const std::string& problem, const std::string& place)
+    : std::runtime_error(place.empty() ? problem : place + ": " + problem), problem_(problem), place_(place) {}
+
+std::string JsonError::about(std::string_view source) const {
+  return fmt::format("{}{}{}: {}.", source, place_.empty() ? "" : ", ", place_, problem_);
+}
+
+json parse_json(std::string_view text, const JsonLimits& limits) {
+  if (text.size() > limits.bytes) {
+    throw JsonError(
+        fmt::format("it is longer than {} bytes, the most that such a file has; name another", limits.bytes));
+  }
+  if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isspace(c); })) {
+    throw JsonError("it is empty; it must hold a JSON object {...}");
+  }
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
+    throw JsonError("it is UTF-16 text; save it as UTF-8");
+  }
+  Watch watch(limits.depth);
+  try {
+    return json::parse(text, [&](int, json::parse_event_t event, json& parsed) { return watch(event, parsed); });
+  } catch (const json::parse_error& error) {
+    throw syntax_error(text, error);
+  } catch (const json::out_of_range& error) {
+    throw JsonError(fmt::format("{}; write a number that a double can hold", without_library_tag(error.what())));
+  }
+}
+
+json parse_user_json(std::string_view text, const std::string& source, const JsonLimits& limits) {
+  try {
+    return parse_json(text, limits);
+  } catch (const JsonError& error) {
+    throw UserError(error.about(source));
+  }
+}
+
+std::optional<std::string> read_json_text(const std::filesystem::path& path, const JsonLimits& limits) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file || std::filesystem::is_directory(path)) return std::nullopt;
+  constexpr size_t kPiece = size_t{64} << 10;
+  std::string text;
+  while (file && text.size() <= limits.bytes) {
+    const size_t begin = text.size();
+    text.resize(std::min(begin + kPiece, limits.bytes + 1));
+    file.read(text.data() + begin, static_cast<std::streamsize>(text.size() - begin));
+    text.resize(begin + static_cast<size_t>(file.gcount()));
+  }
+  if (file.bad()) return std::nullopt;
+  return text;
+}
+
+}  // namespace mpzero

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace mpzero {
+
+// What is wrong with a JSON text. what() is a clause without the text's name, such as "key a.b stands there twice;
+// remove one of the two" or "line 2, column 3: not valid JSON, …".
+class JsonError final : public std::runtime_error {
+ public:
+  explicit JsonError(const std::string& problem, const std::string& place = "");
+
+  // "SOURCE: PROBLEM." or "SOURCE, PLACE: PROBLEM.".
+  std::string about(std::string_view source) const;
+
+ private:
+  std::string problem_;
+  std::string place_;  // in the text; empty: all of it
+};
+
+// A text that is longer or nested deeper than this was not meant for mpzero.
+struct JsonLimits {
+  size_t bytes;
+  int depth = 64;  // objects and arrays inside each other
+};
+
+// What a person or transformers writes: config.json, ds_config.json.
+inline constexpr JsonLimits kConfigurationLimits{.bytes = size_t{16} << 20};
+// One line of a file or of a connection, which mpzero wrote.
+inline constexpr JsonLimits kLineLimits{.bytes = size_t{4} << 20};
+
+// Reads one JSON value (RFC 8259, no comments) that is all of `text`. Throws JsonError for text beyond `limits`, bad
+// syntax (with line and column), a number that no double holds, and a key that stands twice in one object, of which
+// other readers would take either.
+nlohmann::json parse_json(std::string_view text, const JsonLimits& limits);
+
+// The same for a file that its user writes. Throws UserError with JsonError::about(source).
+nlohmann::json parse_user_json(std::string_view text, const std::string& source, const JsonLimits& limits);
+
+// The file as text for parse_user_json, cut one byte behind the limit where it is longer; nothing where it cannot be
+// read.
+std::optional<std::string> read_json_text(const std::filesystem::path& path, const JsonLimits& limits);
+
+}  // namespace mpzero

@@ -1,0 +1,136 @@
+#include "model/config_options.hpp"
+
+#include "base/error.hpp"
+
+namespace mpzero::model {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kUseAnother = "use a model without it";
+
+// Options of other families, or of code that comes with a model, and the value with which they change nothing; null:
+// there is none.
+void check_computation(ConfigReader& reader) {
+  reader.only("hidden_act", "silu", "only \"silu\" is");
+  for (const char* key : {"attention_dropout", "hidden_dropout", "embd_pdrop", "resid_pdrop", "residual_dropout"}) {
+    reader.only(key, 0.0, "set it to 0");
+  }
+  for (const char* key :
+       {"embedding_multiplier", "residual_multiplier", "logits_scaling", "logit_scale", "scale_emb"}) {
+    reader.only(key, 1.0, kUseAnother);
+  }
+  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts", "num_nextn_predict_layers"}) {
+    reader.only(key, 0, kUseAnother);
+  }
+  for (const char* key : {"add_cross_attention", "alibi", "is_encoder_decoder", "rope_interleaved",
+                          "use_bidirectional_attention", "use_mrope"}) {
+    reader.only(key, false, kUseAnother);
+  }
+  reader.only("is_causal", true, kUseAnother);
+  reader.only("pruned_heads", json::object(), kUseAnother);
+  for (const char* key : {"attention_multiplier", "attn_logit_softcapping", "clip_qkv", "dual_chunk_attention_config",
+                          "final_logit_softcapping", "no_rope_layer_interval", "no_rope_layers",
+                          "query_pre_attn_scalar", "scale_depth"}) {
+    reader.only(key, nullptr, kUseAnother);
+  }
+  reader.only("quantization_config", nullptr, "use the weights that were quantized, in bf16 or fp32");
+  reader.only("auto_map", nullptr, "remove it if the model is the same without the code that comes with it");
+}
+
+void check_layer_types(ConfigReader& reader) {
+  const json* types = reader.find("layer_types");
+  if (types == nullptr) return;
+  if (!types->is_array()) reader.wrong("layer_types", *types, "a list");
+  for (const json& type : *types) {
+    if (type == "full_attention") continue;
+    throw_user_error("{}: layer_types holds {}, which is not supported; only \"full_attention\" is.", reader.source(),
+                     type.dump());
+  }
+  if (const int64_t layers = reader.integer("num_hidden_layers"); static_cast<int64_t>(types->size()) != layers) {
+    throw_user_error("{}: layer_types has {} entries, but num_hidden_layers is {}; change one of them.",
+                     reader.source(), types->size(), layers);
+  }
+}
+
+// What transformers, and those who publish models, keep in a config.json beside the model: its origin, how it was
+// stored, how text is generated from it, how its kernels are chosen.
+void pass_over(ConfigReader& reader) {
+  reader.harmless({"_attn_implementation",
+                   "_attn_implementation_autoset",
+                   "_commit_hash",
+                   "_experts_implementation",
+                   "_flash_attn_2_enabled",
+                   "_from_model_config",
+                   "_name_or_path",
+                   "architectures",
+                   "attn_implementation",
+                   "chunk_size_feed_forward",
+                   "dtype",
+                   "experts_implementation",
+                   "finetuning_task",
+                   "gradient_checkpointing",
+                   "id2label",
+                   "is_decoder",
+                   "is_llama_config",
+                   "label2id",
+                   "max_sequence_length",
+                   "output_attentions",
+                   "output_hidden_states",
+                   "prefix",
+                   "pretraining_tp",
+                   "problem_type",
+                   "return_dict",
+                   "task_specific_params",
+                   "tie_encoder_decoder",
+                   "tokenizer_class",
+                   "torch_dtype",
+                   "torchscript",
+                   "transformers.js_config",
+                   "transformers_version",
+                   "unsloth_fixed",
+                   "unsloth_version",
+                   "use_bfloat16",
+                   "use_cache",
+                   "tf_legacy_loss",
+                   "cross_attention_hidden_size"});
+  reader.harmless({"bad_words_ids",
+                   "begin_suppress_tokens",
+                   "decoder_start_token_id",
+                   "diversity_penalty",
+                   "do_sample",
+                   "early_stopping",
+                   "encoder_no_repeat_ngram_size",
+                   "exponential_decay_length_penalty",
+                   "forced_bos_token_id",
+                   "forced_eos_token_id",
+                   "length_penalty",
+                   "max_length",
+                   "max_new_tokens",
+                   "min_length",
+                   "no_repeat_ngram_size",
+                   "num_beam_groups",
+                   "num_beams",
+                   "num_return_sequences",
+                   "output_scores",
+                   "pad_token_id",
+                   "remove_invalid_values",
+                   "repetition_penalty",
+                   "return_dict_in_generate",
+                   "sep_token_id",
+                   "suppress_tokens",
+                   "temperature",
+                   "top_k",
+                   "top_p",
+                   "typical_p"});
+}
+
+}  // namespace
+
+void check_common_options(ConfigReader& reader) {
+  check_computation(reader);
+  check_layer_types(reader);
+  pass_over(reader);
+}
+
+}  // namespace mpzero::model

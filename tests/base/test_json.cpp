@@ -1,0 +1,98 @@
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+constexpr JsonLimits kSmall{.bytes = 1000, .depth = 4};
+
+std::string problem(const std::string& text, const JsonLimits& limits = kSmall) {
+  try {
+    parse_json(text, limits);
+  } catch (const JsonError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// The same many times.
+std::string repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a JSON value is what stands in the text") {
+  CHECK(parse_json(R"({"a": [1, 2.5, "x", null, true]})", kSmall)["a"] ==
+        nlohmann::json::array({1, 2.5, "x", nullptr, true}));
+  CHECK(parse_json(" 7 ", kSmall) == 7);
+}
+
+TEST_CASE("a key that stands twice in one object is refused with its path") {
+  CHECK(problem(R"({"a": 1, "a": 1})") == "key a stands there twice; remove one of the two");
+  CHECK(problem(R"({"a": [{"b": 1}, {"c": {"d": 1, "d": 2}}]})") ==
+        "key a.c.d stands there twice; remove one of the two");
+  CHECK(problem(R"({"a": {"b": 1}, "c": {"b": 1}, "b": [{"b": 1}, {"b": 1}]})") == "no error");
+  CHECK(problem(R"({"\u0061": 1, "a": 1})") == "key a stands there twice; remove one of the two");
+}
+
+TEST_CASE("a key cannot break the sentence that names it") {
+  CHECK(problem("{\"a\\nb\": 1, \"a\\nb\": 1}") == "key \"a\\nb\" stands there twice; remove one of the two");
+  CHECK(problem("{\"\": 1, \"\": 1}") == "key \"\" stands there twice; remove one of the two");
+  const std::string longest(300, 'k');
+  CHECK(problem(fmt::format("{{\"{0}\": 1, \"{0}\": 1}}", longest)).size() < 150);
+}
+
+TEST_CASE("text that is nested too deep or too long is refused") {
+  CHECK(problem("[[[[]]]]") == "no error");
+  CHECK(problem(R"({"a": {"b": [{}]}})") == "no error");
+  CHECK(problem("[[[[[]]]]]") == "it is nested deeper than 4 levels; mend the file");
+  CHECK(problem(R"({"a": {"b": [{"c": {}}]}})") == "it is nested deeper than 4 levels; mend the file");
+  CHECK(problem(fmt::format("[{:998}]", "")) == "no error");
+  CHECK(problem(fmt::format("[{:999}]", "")).find("longer than 1000 bytes") != std::string::npos);
+  // As deep as a stack: whatever walks through the value, to begin with its destructor, would end the process.
+  constexpr int kDeep = 200'000;
+  CHECK(problem(repeated("[", kDeep) + repeated("]", kDeep), kConfigurationLimits) ==
+        "it is nested deeper than 64 levels; mend the file");
+  CHECK(problem(repeated("{\"a\":", kDeep) + "1" + repeated("}", kDeep), kConfigurationLimits) ==
+        "it is nested deeper than 64 levels; mend the file");
+}
+
+TEST_CASE("bad JSON is said with its place") {
+  CHECK(problem("{\n  \"a\": 1,\n}").starts_with("line 3, column 1: not valid JSON"));
+  CHECK(problem("{} # done") == "line 1, column 4: not valid JSON, which has no comments; remove the comment");
+  CHECK(problem("").starts_with("it is empty"));
+  CHECK(problem(std::string("\xFF\xFE{\0}\0", 6)) == "it is UTF-16 text; save it as UTF-8");
+  CHECK(problem("1e400").find("number overflow parsing '1e400'") == 0);
+  CHECK(problem("\"\xff\"").find("not valid JSON") != std::string::npos);
+  try {
+    parse_user_json("{\"a\" 1}", "x/config.json", kSmall);
+    FAIL("was accepted");
+  } catch (const UserError& error) {
+    CHECK(std::string(error.what()).starts_with("x/config.json, line 1, column 6: not valid JSON"));
+  }
+}
+
+TEST_CASE("of a file no more is read than its limit and one byte") {
+  const auto path = std::filesystem::temp_directory_path() / "mpzero_test_json.json";
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{1000}}) {
+    std::ofstream(path) << std::string(size, 'x');
+    CHECK(read_json_text(path, kSmall) == std::string(size, 'x'));
+  }
+  std::ofstream(path) << std::string(100'000, 'x');
+  CHECK(read_json_text(path, kSmall) == std::string(1001, 'x'));
+  CHECK(read_json_text("/dev/zero", kSmall)->size() == 1001);
+  std::filesystem::remove(path);
+  CHECK_FALSE(read_json_text(path, kSmall).has_value());
+  CHECK_FALSE(read_json_text(path.parent_path(), kSmall).has_value());
+}
+
+}  // namespace mpzero
