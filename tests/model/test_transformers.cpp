@@ -1,5 +1,5 @@
 // Loss and gradients of whole models against transformers: the fixtures of this folder (fixtures/make_fixtures.py wrote
-// them), and the first step of the DeepSpeed runs in shared/golden where that folder is beside the checkout.
+// them), and the first step of the DeepSpeed runs in tests/golden.
 #include <ATen/ops/stack.h>
 
 #include <fstream>

@@ -8,6 +8,7 @@
 #include "loopback_ranks.hpp"
 #include "no_descriptors.hpp"
 #include "tests/catch.hpp"
+#include "tests/skip.hpp"
 
 namespace mpzero {
 namespace {
@@ -39,9 +40,9 @@ TEST_CASE("Nobody is heard at an address that nobody was told") {
   CHECK(listener.descriptors().size() == 2);
 }
 
-TEST_CASE("IPv6 addresses are listened on as such") {
+TEST_CASE("IPv6 addresses are listened on as such", "[ipv6]") {
   if (!has_ipv6()) {
-    WARN("no IPv6 here");
+    skip_test("IPv6");
     return;
   }
   Listener listener({"::1"});
