@@ -119,6 +119,7 @@ def train_mpzero(arguments: argparse.Namespace, weights: Path) -> list[dict]:
         "checkpoint_freq": 0,
         "checkpoint_dir": folder / "checkpoints",
         "resume_from_checkpoint": "none",
+        "save_final": "false",  # so that it can be repeated in its folder
         "metrics_file": metrics,
         "device": arguments.device,
     }
