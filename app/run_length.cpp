@@ -6,6 +6,7 @@
 
 #include "app/schedule_settings.hpp"
 #include "base/error.hpp"
+#include "base/saturating_product.hpp"
 
 namespace mpzero {
 namespace {
@@ -48,12 +49,6 @@ void apply_num_train_epochs(RunConfig& config, int64_t num_windows) {
 }
 
 }  // namespace
-
-int64_t saturating_product(int64_t a, int64_t b, int64_t c) {
-  int64_t product = 0;
-  const bool overflow = __builtin_mul_overflow(a, b, &product) || __builtin_mul_overflow(product, c, &product);
-  return overflow ? std::numeric_limits<int64_t>::max() : product;
-}
 
 void resolve_length(const CommandLine& line, RunConfig& config) {
   config.epochs = line.epochs;

@@ -6,9 +6,6 @@
 
 namespace mpzero {
 
-// a * b * c, or the largest number where that is too large.
-int64_t saturating_product(int64_t a, int64_t b, int64_t c = 1);
-
 // Takes max_steps and the epochs from the command line. With epochs max_steps, where it is not given, is the largest
 // number until apply_epochs.
 void resolve_length(const CommandLine& line, RunConfig& config);
