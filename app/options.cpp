@@ -130,6 +130,15 @@ void check_repetition(const Flag& flag, const GivenFlag& first, const GivenFlag&
                    first.name, first.value, second.name, second.value);
 }
 
+// A share of 0 says nothing beside a number of steps, and alone the same as no steps.
+void settle_warmup(CommandLine& line) {
+  if (line.warmup_ratio != 0.0) return;
+  line.warmup_ratio.reset();
+  if (line.warmup_steps) return;
+  line.warmup_steps = 0;
+  line.other_names["warmup_steps"] = line.name_of("warmup_ratio");
+}
+
 void check_warmup(const CommandLine& line) {
   if (line.warmup_steps.value_or(0) > 0 && line.warmup_ratio.value_or(0.0) > 0) {
     throw_user_error("--warmup_steps {} and --warmup_ratio {} both set the warm-up; keep one of the two.",
@@ -208,6 +217,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
       line.other_names[flag.name] = given.name;
     }
   }
+  settle_warmup(line);
   check_contradictions(line);
   return line;
 }

@@ -82,6 +82,8 @@ std::vector<std::string> parse_no_decay(const std::string& flag) {
   std::vector<std::string> patterns;
   std::istringstream words(flag + ",");
   for (std::string word; std::getline(words, word, ',');) {
+    word.erase(0, word.find_first_not_of(' '));
+    word.erase(word.find_last_not_of(' ') + 1);
     if (word.empty()) {
       throw_user_error("--no_decay {} has an empty name, which would be part of every other; write it as norm,bias.",
                        flag);

@@ -167,9 +167,11 @@ void check_warmup(const RunConfig& config) {
   const bool may_have_none =
       is_trainers(config.schedule) || std::holds_alternative<parallel::ConstantLr>(config.schedule.variant());
   if (may_have_none || config.schedule.warmup_num_steps() >= 1) return;
+  const Origin& origin = config.origins.warmup;
   throw_user_error(
-      "--warmup_steps 0: DeepSpeed's schedules warm up for at least one step; give more steps, or choose "
-      "--lr_scheduler_type linear, cosine or constant.");
+      "{}{} 0: DeepSpeed's schedules warm up for at least one step; give more steps, or choose "
+      "--lr_scheduler_type linear, cosine or constant.",
+      origin.kind == Origin::Kind::kFlag ? "--" : "", origin.name);
 }
 
 // The warm-up as a share of max_steps.

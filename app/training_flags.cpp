@@ -120,6 +120,8 @@ Setter warmup_steps() {
     const auto number = parse_number<double>(flag, value, "a number of steps, or a share of all steps below 1");
     if (number > 0 && number < 1) {
       warmup_ratio()(line, flag, value);
+    } else if (number >= 0 && number < 1e15 && number == std::floor(number)) {
+      line.warmup_steps = static_cast<int64_t>(number);  // "10.0", too
     } else {
       line.warmup_steps = parse_integer(flag, value, 0);
     }

@@ -87,9 +87,9 @@ void ConfigReader::finish() const {
   for (const auto& [key, value] : object_->items()) {
     if (value.is_null() || std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     const std::optional<std::string> nearest = nearest_name(key, known_);
-    throw_user_error("{}: key {} is not known, so that the model may not be what it says; {}.", source_, path_of(key),
+    throw_user_error("{}: key {} is not known, so that the model may not be what it says; {}", source_, path_of(key),
                      nearest ? fmt::format("did you mean {}?", path_of(*nearest))
-                             : "remove it if it changes nothing of what the model computes");
+                             : "remove it if it changes nothing of what the model computes.");
   }
 }
 

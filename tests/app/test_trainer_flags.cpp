@@ -181,6 +181,10 @@ TEST_CASE("lr_scheduler_type chooses the Trainer's schedule") {
   same(rates({"--lr_scheduler_type=constant", "--max_steps=20"}), {TrainerDecay::kConstant, 5e-5, 0, 20});
   same(rates({"--lr_scheduler_type=constant_with_warmup", "--max_steps=20", "--warmup_steps=4"}),
        {TrainerDecay::kConstant, 5e-5, 4, 20});
+  // None, said as a share, is none, where mpzero's own default has some.
+  CHECK(parse_command_line({"--warmup_ratio=0"}).warmup_steps == 0);
+  CHECK(parse_command_line({"--warmup_ratio=0.0", "--warmup_steps=6"}).warmup_steps == 6);
+  CHECK(parse_command_line({"--warmup_steps=10.0"}).warmup_steps == 10);
   // Also beside a file without a scheduler, and as long as the epochs say.
   const std::string json = R"({"train_batch_size": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}})";
   same(with_data(run(json, {"--lr_scheduler_type=linear", "--epochs=2", "--warmup_ratio=0.1"}), 20).schedule,
@@ -197,6 +201,8 @@ TEST_CASE("a warm-up that is not there, or twice, is refused") {
   CHECK_THAT(parse_error({"--warmup_steps=3", "--warmup_ratio=0.1"}),
              Contains("--warmup_steps 3 and --warmup_ratio 0.1 both set the warm-up"));
   CHECK_THAT(parse_error({"--warmup_steps=0.2", "--warmup_ratio=0.1"}), Contains("0.2 and 0.1"));
+  const std::string one_step = "--warmup_ratio 0: DeepSpeed's schedules warm up for at least one step";
+  CHECK_THAT(error_of("", {"--warmup_ratio=0", "--max_steps=10"}), Contains(one_step));
   CHECK(parse_error({"--warmup_steps=1.5"}) == "--warmup_steps must be a whole number, not \"1.5\".");
   CHECK_THAT(parse_error({"--warmup_ratio=1.5"}), Contains("--warmup_ratio 1.5 is out of range"));
   CHECK_THAT(error_of("", {"--warmup_steps=0"}),
@@ -255,6 +261,7 @@ TEST_CASE("num_train_epochs may not contradict max_steps or epochs") {
 TEST_CASE("no_decay takes parts of names") {
   CHECK(run("", {"--no_decay=norm,bias"}).config.optimizer.no_decay == std::vector<std::string>{"norm", "bias"});
   CHECK(run("", {"--no_decay", "norm"}).config.optimizer.no_decay == std::vector<std::string>{"norm"});
+  CHECK(run("", {"--no_decay", "norm, bias"}).config.optimizer.no_decay == std::vector<std::string>{"norm", "bias"});
   CHECK(run("").config.optimizer.no_decay.empty());
   for (const char* names : {"norm,,bias", ",", "norm,"}) {
     CHECK_THAT(error_of("", {std::string("--no_decay=") + names}), Contains("has an empty name"));
