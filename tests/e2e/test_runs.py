@@ -148,7 +148,7 @@ def test_a_move_that_was_interrupted_is_ended_by_the_next_start(tmp_path: Path) 
     old = run_id(run.latest)
     moving = run.checkpoints / "old-1.moving"
     moving.mkdir()
-    (moving / "names.txt").write_text("latest\ntiny-4steps\ntiny-2steps\n")
+    (moving / ".moving").write_text("latest\ntiny-4steps\ntiny-2steps\n")
     (run.checkpoints / "latest").rename(moving / "latest")
     result = run.train("--max_steps=2", "--overwrite")
     assert f"what it was moving is in {run.checkpoints / 'old-1'} now" in result.stderr
