@@ -20,7 +20,9 @@ namespace {
 
 constexpr std::string_view kPrefix = "old-";
 constexpr std::string_view kMovingSuffix = ".moving";
-constexpr const char* kListName = "names.txt";
+// No other file of a run has these names.
+constexpr std::string_view kListName = ".moving";
+constexpr std::string_view kNewListName = ".moving.tmp";
 constexpr int64_t kMaxListBytes = int64_t{1} << 26;
 
 // n of "old-<n>" or "old-<n>.moving".
@@ -59,7 +61,7 @@ std::vector<std::string> read_list(const fs::path& path) {
 bool holds_something(const fs::path& moving) {
   std::error_code error;
   for (fs::directory_iterator entry(moving, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().filename() != std::string(kListName) + ".tmp") return true;
+    if (entry->path().filename() != kNewListName) return true;
   }
   if (error) throw_system_error("list", moving, error.value());
   return false;
@@ -104,6 +106,10 @@ fs::path move_aside(const fs::path& checkpoint_dir, const std::vector<std::strin
   for (const std::string& name : names) {
     if (name.find('\n') != std::string::npos) {
       throw_user_error("{} has a name of several lines: rename it", (checkpoint_dir / name).string());
+    }
+    if (name == kListName || name == kNewListName) {
+      throw_user_error("{} has the name of a file that --overwrite keeps while it moves others: rename it",
+                       (checkpoint_dir / name).string());
     }
     list += name + '\n';
   }

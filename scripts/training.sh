@@ -40,13 +40,17 @@ drop_flag() {
   MPZERO_EXTRA_FLAGS=("${kept[@]}")
 }
 
+# means_true WORD: as mpzero reads a boolean (parse_boolean in app/training_flags.cpp).
+means_true() { [[ ${1,,} =~ ^(true|t|yes|y|1)$ ]]; }
+
 # has_switch NAME: whether --NAME, which may stand without a value, is among the extra flags and means true.
 has_switch() {
-  local i
+  local i next
   for ((i = 0; i < ${#MPZERO_EXTRA_FLAGS[@]}; ++i)); do
+    next=${MPZERO_EXTRA_FLAGS[i + 1]:---}
     case ${MPZERO_EXTRA_FLAGS[i]} in
-      --"$1"=true) return 0 ;;
-      --"$1") [[ ${MPZERO_EXTRA_FLAGS[i + 1]:-} != false ]] && return 0 ;;
+      --"$1"=*) if means_true "${MPZERO_EXTRA_FLAGS[i]#*=}"; then return 0; fi ;;
+      --"$1") if [[ $next == --* ]] || means_true "$next"; then return 0; fi ;;
     esac
   done
   return 1

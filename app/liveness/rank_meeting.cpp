@@ -71,17 +71,20 @@ void identify(RankConnection& connection) {
   }
 }
 
-// Why rank 0 was not reached, in words behind "rank 0 on HOST over TCP (port P)"; empty: `connection` leads there.
-std::string reach_monitor(const RankRoster& roster, std::optional<RankConnection>& connection) {
-  std::string why;
+// Leads to rank 0; or nothing, and `why` says it in words behind "does not reach rank 0, because".
+std::optional<RankConnection> reach_monitor(const RankRoster& roster, std::string& why) {
   const RankIdentity& to = roster.identity(0);
   size_t others = told_addresses(to, to.machine == roster.identity(roster.own).machine).size();
+  why = others == 0 ? "rank 0 has told no address that leads to another machine" : "nothing answers there";
   const LivenessTime start = LivenessClock::now();
   for (size_t attempt = 0; others > 0 && LivenessClock::now() - start < kMeetingLimit; ++attempt) {
-    connection = connect_to_rank(roster, 0, kConnectLimit, LivenessClock::now(), attempt);
-    if (!connection) return "nothing answers there";
+    std::optional<RankConnection> connection = connect_to_rank(roster, 0, kConnectLimit, LivenessClock::now(), attempt);
+    if (!connection) {
+      why = "nothing answers there";
+      break;
+    }
     identify(*connection);
-    if (connection->is_identified()) return {};
+    if (connection->is_identified()) return connection;
     const Handshake::Refusal refusal = connection->refusal();
     why = describe(refusal);
     if (refusal == Handshake::Refusal::kWrongSecret || refusal == Handshake::Refusal::kNotOurs) {
@@ -91,7 +94,7 @@ std::string reach_monitor(const RankRoster& roster, std::optional<RankConnection
       std::this_thread::sleep_for(kRetryAfter);
     }
   }
-  return why;
+  return std::nullopt;
 }
 
 // Hears the others while this rank waits for them.
@@ -113,8 +116,9 @@ class Reception {
 // Why this rank does not reach rank 0, in one sentence; empty: it does, and keeps the connection.
 std::string reach_monitor(RankMeeting& meeting) {
   const RankRoster& roster = meeting.roster;
-  const std::string why = reach_monitor(roster, meeting.monitor);
-  if (why.empty()) return {};
+  std::string why;
+  meeting.monitor = reach_monitor(roster, why);
+  if (meeting.monitor) return {};
   const RankIdentity& to = roster.identity(0);
   return fmt::format(
       "rank {} on {} does not reach rank 0 on {} over TCP (port {}), because {}; let the nodes of a job connect to "

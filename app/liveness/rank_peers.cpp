@@ -97,16 +97,21 @@ void RankPeers::take(Listener::Visit visit, LivenessTime now) {
             .arrival = num_arrived_++};
   if (!watch(descriptor)) return strangers_.turned_away(peer.from, "this machine watches too many connections already");
   hear(peers_.emplace(descriptor, std::move(peer)).first);
-  if (num_unidentified() > credentials_.world_size + kStrangers) make_room();
+  if (num_unidentified() > credentials_.world_size + kStrangers) make_room(descriptor);
 }
 
-void RankPeers::make_room() {
-  const auto rank_of = [](const Peers::value_type& one) {
-    return std::tuple(one.second.connection.state(), one.second.arrival);
-  };
+void RankPeers::make_room(int newcomer) {
+  std::map<int, int> claims;  // of each rank
+  for (const auto& [descriptor, peer] : peers_) ++claims[peer.connection.rank()];
   // By state: who has said no hello, who was challenged, who is identified.
+  const auto order_of = [&](const Peers::value_type& one) {
+    const RankConnection& connection = one.second.connection;
+    const bool is_challenged = connection.state() == RankConnection::State::kChallenged;
+    return std::tuple(one.first == newcomer, connection.state(), is_challenged && claims.at(connection.rank()) == 1,
+                      one.second.arrival);
+  };
   drop(std::min_element(peers_.begin(), peers_.end(),
-                        [&](const auto& one, const auto& other) { return rank_of(one) < rank_of(other); }),
+                        [&](const auto& one, const auto& other) { return order_of(one) < order_of(other); }),
        Handshake::Refusal::kNoRoom);
 }
 

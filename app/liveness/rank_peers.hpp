@@ -21,10 +21,11 @@ namespace mpzero {
 // it has noticed itself that their monitor is gone.
 //
 // Whoever reaches the port may connect; what that costs the run is bounded. No more than world_size + 16 connections
-// wait to be identified, and none for longer than kHandshakeLimit. Where one too many comes, the one that has waited
-// the longest without a right hello makes room: a rank's hello comes with its connection, so that a flood of others
-// pushes out each other; a rank that is pushed out all the same connects again. And no more than 256 connections are
-// accepted in 10 ms.
+// wait to be identified, and none for longer than kHandshakeLimit. Where one too many comes, another
+// makes room: the one that has waited the longest without a right hello, since a rank's comes with its connection, so
+// that a flood of others pushes out each other; where all have said one, the oldest of those that claim to be the same
+// rank, of which all but one are replays. A rank that is pushed out all the same connects again. And no more than 256
+// connections are accepted in 10 ms.
 class RankPeers {
  public:
   struct News {
@@ -68,7 +69,8 @@ class RankPeers {
   bool hear_ready();
   void admit(LivenessTime now);
   void take(Listener::Visit visit, LivenessTime now);
-  void make_room();
+  // For the connection of this descriptor, which stays.
+  void make_room(int newcomer);
   void drop_overdue(LivenessTime now);
   void drop(Peers::iterator peer, Handshake::Refusal why);
   void rest_until(LivenessTime when);

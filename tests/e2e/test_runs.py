@@ -148,7 +148,7 @@ def test_a_move_that_was_interrupted_is_ended_by_the_next_start(tmp_path: Path) 
     old = run_id(run.latest)
     moving = run.checkpoints / "old-1.moving"
     moving.mkdir()
-    (moving / "names.txt").write_text("latest\ntiny-4steps\ntiny-2steps\n")
+    (moving / ".moving").write_text("latest\ntiny-4steps\ntiny-2steps\n")
     (run.checkpoints / "latest").rename(moving / "latest")
     result = run.train("--max_steps=2", "--overwrite")
     assert f"what it was moving is in {run.checkpoints / 'old-1'} now" in result.stderr
@@ -287,6 +287,37 @@ def test_a_run_that_comes_from_elsewhere_does_not_mix_with_what_is_there(tmp_pat
     assert "Resumed from checkpoint at step 4" in result.stdout
     assert names_in(run.checkpoints) == ["latest", "old-1", "tiny-6steps"]
     assert run_id(run.checkpoints / "old-1" / "tiny-2steps") == there
+
+
+def test_a_checkpoint_without_an_id_is_known_under_every_name_of_it(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path / "run")
+    run.train("--max_steps=4", FREQUENT)
+    for step in (2, 4):
+        forget_run(run.checkpoints / f"tiny-{step}steps")
+    link = tmp_path / "link"
+    link.symlink_to(run.latest)
+    # A checkpoint on another disk, which a link in the folder leads to.
+    store = tmp_path / "store"
+    (run.checkpoints / "tiny-2steps").rename(store)
+    (run.checkpoints / "tiny-2steps").symlink_to(store)
+    before = TinyRun(tmp_path / "before")
+    shutil.copytree(run.checkpoints, before.checkpoints, symlinks=True)
+    names = names_in(before.checkpoints)
+    latest = run.latest
+    spellings = [latest, f"{latest}/", f"{latest}//", f"{latest}/.", f"{latest}/../{latest.name}/", link, f"{link}/"]
+    for spelling in spellings:
+        # Nothing is in the way, so that nothing is refused, or moved.
+        for flags in ([], ["--overwrite"]):
+            result = run.train(
+                "--max_steps=4", f"--resume_from_checkpoint={spelling}", "--save_final=false", *flags, check=False
+            )
+            assert result.returncode == 0, (spelling, flags, result.stderr)
+            assert "Moved" not in result.stdout
+            assert names_in(run.checkpoints) == names
+    linked = f"--resume_from_checkpoint={run.checkpoints / 'tiny-2steps'}/"
+    sentence = the_error(run.train("--max_steps=3", linked, check=False))
+    # It goes back behind step 4, which is in its way.
+    assert "holds tiny-4steps of another run" in sentence
 
 
 def test_another_model_seed_or_weights_are_no_silent_resume(tmp_path: Path) -> None:

@@ -198,6 +198,23 @@ TEST_CASE("what is moved aside is a folder of checkpoints that nobody takes for 
   CHECK(finish_moving(folder.path()).empty());
 }
 
+TEST_CASE("a file of any name is moved aside, but the one that a move keeps for itself, which is refused at once") {
+  const TemporaryFolder folder;
+  for (const std::string name : {"names.txt", "latest", "metrics.jsonl"}) write_file(folder / name, name);
+  CHECK(move_aside(folder.path(), {"latest", "names.txt", "metrics.jsonl"}) == folder / "old-1");
+  CHECK(names_in(folder.path()) == Names{"old-1"});
+  CHECK(names_in(folder / "old-1") == Names{"latest", "metrics.jsonl", "names.txt"});
+  CHECK(read_file(folder / "old-1/names.txt") == "names.txt");
+
+  for (const std::string name : {".moving", ".moving.tmp"}) {
+    write_file(folder / name, "mine");
+    CHECK_THAT(message_of([&] { move_aside(folder.path(), {name}); }),
+               Contains((folder / name).string()) && Contains("--overwrite") && Contains("rename it"));
+    CHECK(read_file(folder / name) == "mine");
+  }
+  CHECK(names_in(folder.path()) == Names{".moving", ".moving.tmp", "old-1"});
+}
+
 TEST_CASE("killed at any call, a move has lost nothing, and the next start ends it") {
   const Names names = {"latest", "tiny-1steps", "tiny-2steps"};
   bool saw_all_stay = false, saw_all_moved = false;
@@ -239,12 +256,12 @@ TEST_CASE("a list of names that was tampered with moves nothing out of the folde
   fs::create_directories(dir / "old-1.moving");
   write_file(folder / "secret", "mine");
   for (const std::string name : {"../secret", "..", ".", "", "a/b"}) {
-    write_file(dir / "old-1.moving/names.txt", name + "\n");
-    CHECK_THAT(message_of([&] { finish_moving(dir); }), Contains("names.txt is damaged: line 1"));
+    write_file(dir / "old-1.moving/.moving", name + "\n");
+    CHECK_THAT(message_of([&] { finish_moving(dir); }), Contains("/.moving is damaged: line 1"));
   }
   CHECK(names_in(folder.path()) == Names{"checkpoints", "secret"});
   // Nor does it replace what is there.
-  write_file(dir / "old-1.moving/names.txt", "loss.png\n");
+  write_file(dir / "old-1.moving/.moving", "loss.png\n");
   write_file(dir / "old-1.moving/loss.png", "old");
   write_file(dir / "loss.png", "new");
   CHECK_THAT(message_of([&] { finish_moving(dir); }), Contains("both") && Contains("move one of them elsewhere"));

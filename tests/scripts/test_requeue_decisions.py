@@ -47,6 +47,8 @@ def test_a_requeued_job_goes_on_from_its_own_checkpoint(job, flag, end):
         "--overwrite",
         "--overwrite true",
         "--overwrite=true",
+        "--overwrite=True",
+        "--overwrite=yes",
         "--resume_from_checkpoint none --overwrite",
         "--overwrite --resume_from_checkpoint=/fsx/other/tiny-1steps",
     ],
@@ -69,7 +71,9 @@ def test_a_requeued_job_does_not_move_its_own_run_aside(job, flag):
     assert f"flags --seed 3 {flag} --bf16, step {base}" in new.stdout, new.stderr
 
 
-@pytest.mark.parametrize("flag", ["--overwrite false", "--overwrite=false"])
+@pytest.mark.parametrize(
+    "flag", ["--overwrite false", "--overwrite=false", "--overwrite False", "--overwrite no", "--overwrite=0"]
+)
 def test_a_switch_that_is_off_is_none(job, flag):
     (job.checkpoints / "latest").write_text("qwen3_tiny-500steps\n")
     result = job(f"MPZERO_EXTRA_FLAGS=({flag} --bf16); " + BEGIN)

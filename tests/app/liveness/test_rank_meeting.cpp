@@ -11,10 +11,12 @@
 namespace mpzero {
 namespace {
 
-// What a group does with the port that rank 0 tells of, before its ranks hear of it.
+using Change = std::function<void(nlohmann::json& words)>;
+
+// What a group does with the words in which rank 0 introduces itself, before its ranks hear of them.
 class Changed : public ProcessGroup {
  public:
-  Changed(ProcessGroup& group, std::function<int(int)> change) : group_(group), change_(std::move(change)) {}
+  Changed(ProcessGroup& group, Change change) : group_(group), change_(std::move(change)) {}
   int rank() const override { return group_.rank(); }
   int world_size() const override { return group_.world_size(); }
   void barrier() override { group_.barrier(); }
@@ -22,7 +24,7 @@ class Changed : public ProcessGroup {
     std::vector<std::string> all = group_.all_gather(text);
     if (all.front().find("\"port\"") != std::string::npos) {
       nlohmann::json words = nlohmann::json::parse(all.front());
-      words["port"] = change_(words.at("port").get<int>());
+      change_(words);
       all.front() = words.dump();
     }
     return all;
@@ -30,16 +32,19 @@ class Changed : public ProcessGroup {
 
  private:
   ProcessGroup& group_;
-  std::function<int(int)> change_;
+  Change change_;
 };
 
-// Meets as ranks of which `which` is told of another port.
-std::vector<RankMeeting> meet_all(int count, int which, const std::function<int(int)>& change) {
+constexpr int kAllRanks = -1;
+
+// Meets as ranks of which `which` is told something else of rank 0.
+std::vector<RankMeeting> meet_all(int count, int which, const Change& change) {
   std::vector<RankMeeting> meetings(static_cast<size_t>(count));
   ThreadGroup group(count);
   const auto errors = group.run([&](ProcessGroup& member) {
     Changed changed(member, change);
-    ProcessGroup& seen = member.rank() == which ? static_cast<ProcessGroup&>(changed) : member;
+    const bool is_told = which == kAllRanks || member.rank() == which;
+    ProcessGroup& seen = is_told ? static_cast<ProcessGroup&>(changed) : member;
     meetings[static_cast<size_t>(member.rank())] = meet(seen);
   });
   CHECK(errors == std::vector<std::string>(static_cast<size_t>(count)));
@@ -84,7 +89,7 @@ TEST_CASE("Each run has another secret") {
 }
 
 TEST_CASE("Where one rank does not reach rank 0, all say so in the same words and watch nobody") {
-  const std::vector<RankMeeting> meetings = meet_all(3, 1, [](int) { return 1; });
+  const std::vector<RankMeeting> meetings = meet_all(3, 1, [](auto& words) { words["port"] = 1; });
   const std::string warning = meetings.front().warning;
   for (const RankMeeting& one : meetings) {
     CHECK(one.warning == warning);
@@ -93,6 +98,22 @@ TEST_CASE("Where one rank does not reach rank 0, all say so in the same words an
   CHECK_THAT(warning, Catch::Contains("rank 1 on ") && Catch::Contains(" does not reach rank 0 on ") &&
                           Catch::Contains("the ranks do not watch each other") &&
                           Catch::Contains("because nothing answers there; let the nodes"));
+}
+
+TEST_CASE("Where rank 0 has no address for other machines, all say so in the same words and watch nobody") {
+  const int which = GENERATE(1, kAllRanks);
+  const std::vector<RankMeeting> meetings = meet_all(3, which, [](auto& words) {
+    words["machine"] = "another-machine";
+    words["addresses"] = nlohmann::json::array();
+  });
+  const std::string warning = meetings.front().warning;
+  for (const RankMeeting& one : meetings) {
+    CHECK(one.warning == warning);
+    CHECK_FALSE((one.peers || one.monitor));
+  }
+  CHECK_THAT(warning, Catch::StartsWith("the ranks do not watch each other") && Catch::Contains("rank 1 on ") &&
+                          Catch::Contains(" does not reach rank 0 on ") &&
+                          Catch::Contains("because rank 0 has told no address that leads to another machine; let"));
 }
 
 TEST_CASE("What does not know the secret is not taken for rank 0") {
@@ -105,7 +126,7 @@ TEST_CASE("What does not know the secret is not taken for rank 0") {
       kept.back().send("220 mail.example.com");
     }
   });
-  const std::vector<RankMeeting> meetings = meet_all(2, 1, [&](int) { return listener.port(); });
+  const std::vector<RankMeeting> meetings = meet_all(2, 1, [&](auto& words) { words["port"] = listener.port(); });
   for (const RankMeeting& one : meetings) {
     CHECK_FALSE((one.peers || one.monitor));
     CHECK_THAT(one.warning, Catch::Contains("rank 1 on ") && Catch::Contains(" does not reach rank 0 on ") &&
@@ -115,12 +136,11 @@ TEST_CASE("What does not know the secret is not taken for rank 0") {
 
 TEST_CASE("Ranks meet while strangers flood rank 0's port") {
   std::vector<LineConnection> flood;
-  const std::vector<RankMeeting> meetings = meet_all(3, 1, [&](int port) {
+  const std::vector<RankMeeting> meetings = meet_all(3, 1, [&](const auto& words) {
     for (int i = 0; i < 400; ++i) {
-      auto one = connect_to(kLoopback, port, std::chrono::milliseconds(5000));
+      auto one = connect_to(kLoopback, words.at("port").template get<int>(), std::chrono::milliseconds(5000));
       if (one) flood.push_back(std::move(*one));
     }
-    return port;
   });
   CHECK(flood.size() == 400);
   for (const RankMeeting& one : meetings) {

@@ -1,5 +1,7 @@
 #include <sys/socket.h>
 
+#include <algorithm>
+
 #include "app/liveness/rank_peers.hpp"
 #include "loopback_ranks.hpp"
 #include "no_descriptors.hpp"
@@ -155,6 +157,49 @@ TEST_CASE("Hellos of a rank, recorded and played again, make room for it too") {
   }
   RankConnection one = monitor.connect(1);
   CHECK(monitor.peers.num_unidentified() <= kMostUnidentified);
+}
+
+TEST_CASE("Where all that wait are replays, a rank whose hello comes later than its connection gets in") {
+  Monitor monitor;
+  const auto hello_of = [&](int rank) {
+    return Handshake::connecting(monitor.ranks.roster(rank).credentials(), 0, kNow).hello();
+  };
+  // A rank that is about to prove itself, and whom nobody else claims to be, stays although it came first.
+  LineConnection two = monitor.stranger();
+  two.send(hello_of(2));
+  const std::string replay = hello_of(1);
+  std::vector<LineConnection> flood;
+  while (flood.size() + 1 < kMostUnidentified) {
+    flood.push_back(monitor.stranger());
+    flood.back().send(replay);
+  }
+  wait_until([&] {
+    CHECK(monitor.peers.hear(kNow).empty());
+    return std::all_of(flood.begin(), flood.end(), [](const auto& one) { return is_readable(one.descriptor()); });
+  });
+  REQUIRE(monitor.peers.num_unidentified() == kMostUnidentified);
+
+  LineConnection rank = monitor.stranger();
+  Handshake handshake = Handshake::connecting(monitor.ranks.roster(1).credentials(), 0, kNow);
+  wait_readable(monitor.peers.descriptor());
+  CHECK(monitor.peers.hear(kNow).empty());
+  CHECK(monitor.peers.num_unidentified() == kMostUnidentified);
+  CHECK_THAT(monitor.peers.take_warning(kNow), Catch::Contains("too many others were waiting"));
+  const LivenessTime later = kNow + kHandshakeLimit - std::chrono::milliseconds(1);
+  CHECK(monitor.peers.hear(later).empty());
+  rank.send(handshake.hello());
+  wait_until([&] { return monitor.peers.hear(later).empty() && is_readable(rank.descriptor()); });
+  const auto challenge = rank.receive();
+  REQUIRE(challenge);
+  rank.send(handshake.take(challenge->front()).value());
+  wait_until([&] { return monitor.peers.hear(later).empty() && monitor.peers.num_connected() == 1; });
+  // The oldest replay has made room.
+  CHECK(flood.front().receive()->size() == 1);
+  wait_until([&] { return !flood.front().receive(); });
+  for (LineConnection* one : {&two, &flood[1], &flood.back()}) {
+    CHECK(one->receive());
+    CHECK(one->receive());
+  }
 }
 
 TEST_CASE("After many connections at once others are left waiting for a moment, so that a flood takes no core") {
