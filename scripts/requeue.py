@@ -75,10 +75,11 @@ def format_state(state: State) -> str:
     return " ".join(f"{key}={word(values[key])}" for key in FORMS) + "\n"
 
 
-def load_state(path: Path, job: str, warnings: list[str]) -> State:
+def load_state(path: Path, warnings: list[str]) -> State:
+    """Of the newest start, of whatever job it was; of no job where that is not known."""
     try:
         text = read(path)
-        return State(job=job) if text is None else parse_state(text)
+        return State(job="") if text is None else parse_state(text)
     except NotReadable as error:
         warnings.append(f"{printable(error)}: the restarts of this job are counted anew.")
     except Damaged as error:
@@ -86,7 +87,7 @@ def load_state(path: Path, job: str, warnings: list[str]) -> State:
             f"{printable(path)} is not as a job leaves it ({error}): its restarts are counted anew. Look at who else "
             "writes to this folder."
         )
-    return State(job=job)
+    return State(job="")
 
 
 def save_state(path: Path, state: State) -> None:
@@ -199,14 +200,19 @@ def main(words: list[str]) -> int:
     warnings: list[str] = []
     path = arguments.folder / "restarts.txt"
     event = event_of(arguments, warnings)
-    state = load_state(path, event.job, warnings)
+    state = load_state(path, warnings)
     action = decide(state, event)
     try:
-        save_state(path, action.state)
+        if action.state is not None:
+            save_state(path, action.state)
     except OSError as error:
         warnings.append(
             f"{printable(path)} cannot be written ({error.strerror}): only Slurm counts the restarts of this job."
         )
+        if action.verb is Verb.GO_ON:
+            # Of an earlier start: it would say later that this one has saved nothing.
+            with contextlib.suppress(OSError):
+                os.unlink(path)
         action = decide(state, replace(event, counted=False))
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     sys.stdout.write(text_of(action, warnings))

@@ -15,7 +15,7 @@
 # whatever else ends ranks with a signal is a failure.
 #
 # A job that was submitted with --resume_from_checkpoint or --overwrite begins so once: after it has saved a step it goes on from its
-# own.
+# own. Where a requeued one cannot tell whether it has (restarts.txt is gone, damaged or another job's) and checkpoints are there, it ends.
 #
 # It ends for good
 #   - after MAX_RESTARTS requeues for failures, and after as many for refused hosts;
@@ -99,7 +99,7 @@ decide_without_answer() {
   no_python
   if [[ $event == begun ]]; then
     if ((starts > 0)) && { flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; }; then
-      warn "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and beginning so again could undo it: the job ends; 'sbatch train.sbatch' without this flag goes on from the last checkpoint."
+      warn "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags goes on from the last checkpoint, and with them begins so again."
       exit 1
     fi
     return

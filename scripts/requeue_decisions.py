@@ -28,7 +28,7 @@ class Checkpoint:
 class State:
     """What a job keeps from one start to the next (restarts.txt). Another job in the same folder begins anew."""
 
-    job: str
+    job: str  # empty: the file does not say
     failures: int = 0  # of its runs, all in all
     refusals: int = 0  # starts that ended since `mpzero doctor` refused a host
     barren: int = 0  # starts in a row that saved nothing
@@ -84,7 +84,7 @@ class Verb(Enum):
 @dataclass(frozen=True)
 class Action:
     verb: Verb
-    state: State  # to be kept
+    state: State | None  # to be kept; None: what lies there stays
     status: int = 0  # that the job's shell ends with
     why: str = ""  # one sentence
     nodes: tuple[str, ...] = ()  # to be excluded
@@ -99,9 +99,15 @@ class Case:
     before: State
     after: State
     event: Event
+    known: bool = True  # the state before is this job's own
 
     def always(self) -> bool:
         return True
+
+    def might_undo(self) -> bool:
+        """Whether the flags of the job's first start, followed again, could undo what it has saved since."""
+        requeued = self.event.kind is Kind.BEGUN and self.event.restart > 0
+        return requeued and not self.known and begun_with(self.event) != "" and self.event.newest.step > 0
 
     def barren_too_often(self) -> bool:
         return self.after.barren > self.event.max_restarts
@@ -134,8 +140,16 @@ UNCOUNTED = (
     "{limit}: it is not requeued; {stays}."
 )
 
+# Word for word as in scripts/requeue.sh, for where no Python runs.
+NOT_KNOWN = (
+    "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and "
+    "beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags goes on from the last "
+    "checkpoint, and with them begins so again."
+)
+
 # The first row of an event's kind whose condition holds is taken.
 TABLE = (
+    Row(Kind.BEGUN, Case.might_undo, Verb.FINISH, 1, NOT_KNOWN),
     Row(Kind.BEGUN, Case.barren_too_often, Verb.FINISH, 1,
         "Slurm has ended this job {barren} times in a row before it could save anything: it is not started again. "
         "Shorten CHECKPOINT_FREQ, or look at the nodes (sacct -j {job})."),
@@ -166,13 +180,14 @@ TABLE = (
 
 
 def decide(state: State, event: Event) -> Action:
-    """`state`: of the newest start, of whatever job it was. Never fails."""
+    """`state`: of the newest start, of whatever job it was, or of none that is known. Never fails."""
     case = case_of(state, event)
     row = row_of(case)
     own = row.verb is Verb.GO_ON and goes_on_from_own(case.after, event)
     return Action(
         verb=row.verb,
-        state=replace(case.after, open=row.verb is Verb.GO_ON),
+        # A state that is written is taken for known by the next start.
+        state=None if case.might_undo() else replace(case.after, open=row.verb is Verb.GO_ON),
         status=event.status if row.status is None else row.status,
         why=fill_in(row.why, case),
         nodes=event.nodes if row.verb is Verb.REQUEUE else (),
@@ -182,8 +197,9 @@ def decide(state: State, event: Event) -> Action:
 
 
 def case_of(state: State, event: Event) -> Case:
-    before = state if state.job == event.job else State(job=event.job)
-    return Case(before, count(before, event), event)
+    known = state.job == event.job
+    before = state if known else State(job=event.job)
+    return Case(before, count(before, event), event, known)
 
 
 def row_of(case: Case) -> Row:

@@ -1,6 +1,7 @@
 """What the scripts of a Slurm job decide when its run ends (requeue, stops, launch), with stand-ins for Slurm."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -87,10 +88,66 @@ def test_a_job_that_has_saved_nothing_keeps_where_it_begins(job):
     again = job(flags + BEGIN, SLURM_RESTART_COUNT="1")
     assert "flags --resume_from_checkpoint none, step 0" in again.stdout, again.stderr
     assert restarts(job)["barren"] == "1"
-    # So does a new job in the folder of one that has.
+    # So does the first start of a new job in the folder of one that has.
     job(flags + BEGIN + "save 4; end_run 75")
-    new = job(flags + "SLURM_JOB_ID=8; " + BEGIN, SLURM_RESTART_COUNT="1")
+    new = job(flags + "SLURM_JOB_ID=8; " + BEGIN)
     assert "flags --resume_from_checkpoint none, step 0" in new.stdout, new.stderr
+
+
+NOT_KNOWN = "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known"
+# What becomes of the job's restarts.txt between its starts.
+LOSSES = {
+    "missing": lambda path: path.unlink(),
+    "damaged": lambda path: path.write_text("job=7 failures=1\n"),
+    "another job's": lambda path: path.write_text(path.read_text().replace("job=7", "job=6")),
+    "folder": lambda path: (path.unlink(), path.mkdir()),
+    "pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "endless": lambda path: (path.unlink(), path.symlink_to("/dev/zero")),
+    "broken link": lambda path: (path.unlink(), path.symlink_to("nowhere")),
+}
+
+
+@pytest.mark.parametrize("flag", ["--overwrite", "--resume_from_checkpoint none"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_requeued_job_that_does_not_know_whether_it_has_saved_undoes_nothing(job, flag, loss):
+    flags = f"MPZERO_EXTRA_FLAGS=({flag}); "
+    begin = 'begin_run; echo "flags ${MPZERO_EXTRA_FLAGS[*]}"; '
+    assert job(flags + begin + "save 4").returncode == 0
+    LOSSES[loss](job.checkpoints / "restarts.txt")
+    # A requeue by hand, after the job has ended for this reason, knows no more.
+    for restart in ("1", "2"):
+        again = job(flags + begin, SLURM_RESTART_COUNT=restart)
+        assert again.returncode == 1 and NOT_KNOWN in again.stderr, again.stdout + again.stderr
+        assert "flags" not in again.stdout and not job.requeued()
+    # A first start begins whatever lies there; so does a job without these flags.
+    first = job("SLURM_JOB_ID=8; " + flags + begin + "rm -rf checkpoints/restarts.txt")
+    assert f"flags {flag}\n" in first.stdout, first.stderr
+    assert "flags --bf16" in job("MPZERO_EXTRA_FLAGS=(--bf16); " + begin, SLURM_RESTART_COUNT="3").stdout
+    # Where there is no checkpoint at all, there is nothing to undo.
+    (job.checkpoints / "latest").unlink()
+    assert f"flags {flag}\n" in job(flags + "SLURM_JOB_ID=9; " + begin, SLURM_RESTART_COUNT="1").stdout
+
+
+@pytest.mark.parametrize("unwritten", ["first", "second"])
+def test_a_start_that_could_not_be_noted_is_not_known_later(job, unwritten):
+    flags = "MPZERO_EXTRA_FLAGS=(--overwrite); "
+    if unwritten == "second":
+        assert job(flags + "begin_run; end_run 75").returncode == 75
+    # As on a file system that is full.
+    full = "ulimit -S -f 0; begin_run; ulimit -S -f unlimited; save 4"
+    noted = job(flags + full, SLURM_RESTART_COUNT="0" if unwritten == "first" else "1")
+    assert noted.returncode == 0 and "restarts.txt cannot be written" in noted.stderr, noted.stderr
+    again = job(flags + "begin_run", SLURM_RESTART_COUNT="2")
+    assert again.returncode == 1 and NOT_KNOWN in again.stderr, again.stdout + again.stderr
+
+
+def test_both_who_decide_say_alike_that_it_is_not_known(job):
+    job("save 4")
+    begin = "MPZERO_EXTRA_FLAGS=(--overwrite); begin_run"
+    known = job(begin, SLURM_RESTART_COUNT="1").stderr.splitlines()[-1]
+    without_python = job("find_python() { return 1; }; " + begin, SLURM_RESTART_COUNT="1").stderr.splitlines()[-1]
+    assert known == without_python and NOT_KNOWN in known
+    assert "without these flags goes on from the last checkpoint, and with them begins so again" in known
 
 
 def hung(host: str) -> str:

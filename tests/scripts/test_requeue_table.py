@@ -23,7 +23,7 @@ def event(kind: Kind, newest: Checkpoint = FOUR, **facts) -> Event:
     return Event(kind=kind, job="7", restart=0, max_restarts=3, newest=newest, folder="ck", **facts)
 
 
-# state, event -> verb, status, what differs in the state that is kept, words of the sentence
+# state, event -> verb, status, what differs in the state that is kept (None: nothing is kept), words of the sentence
 CASES = {
     "a first start": (State(job="6"), event(Kind.BEGUN), Verb.GO_ON, 0, {"open": True, "step": 4, "time": "14.0"}, ""),
     "a start with nothing saved": (State(job="7"), event(Kind.BEGUN, NONE), Verb.GO_ON, 0, {"open": True}, ""),
@@ -40,6 +40,20 @@ CASES = {
     "Slurm ends every start": (
         replace(OPEN, barren=3), event(Kind.BEGUN), Verb.FINISH, 1, {"barren": 4, "open": False},
         "ended this job 4 times in a row",
+    ),
+    "a requeue that does not know whether it has saved": (
+        State(job=""), replace(event(Kind.BEGUN, overwrite=True), restart=1), Verb.FINISH, 1, None,
+        "is not known, and beginning so again could undo it",
+    ),
+    "a requeue that knows nothing, and begins with no such flag": (
+        State(job=""), replace(event(Kind.BEGUN), restart=1), Verb.GO_ON, 0,
+        {"open": True, "step": 4, "time": "14.0"}, "",
+    ),
+    "a requeue that knows nothing, and there is nothing to undo": (
+        State(job=""), replace(event(Kind.BEGUN, NONE, overwrite=True), restart=1), Verb.GO_ON, 0, {"open": True}, "",
+    ),
+    "a first start with a flag, whatever lies there": (
+        State(job=""), event(Kind.BEGUN, overwrite=True), Verb.GO_ON, 0, {"open": True, "time": "14.0"}, "",
     ),
     "a mistake": (OPEN, event(Kind.MISTAKE, status=2), Verb.FINISH, 2, {"open": False}, ""),
     "a stop that saved": (
@@ -107,7 +121,8 @@ CASES = {
 def test_the_table(state, what, verb, status, changes, words):
     action = decide(state, what)
     before = state if state.job == "7" else State(job="7")
-    assert (action.verb, action.status, action.state) == (verb, status, replace(before, **changes))
+    kept = None if changes is None else replace(before, **changes)
+    assert (action.verb, action.status, action.state) == (verb, status, kept)
     assert words in action.why and "{" not in action.why
     assert action.nodes == (what.nodes if verb is Verb.REQUEUE else ())
 
@@ -160,5 +175,5 @@ def test_the_state_survives_its_file(tmp_path):
     state = State("7", 1, 2, 3, True, ("n1", "ip-10-0-0-1.ec2"), True, 500, "1763778530.123456789", True)
     for each in (state, State(job="8")):
         requeue.save_state(tmp_path / "restarts.txt", each)
-        assert requeue.load_state(tmp_path / "restarts.txt", "9", []) == each
+        assert requeue.load_state(tmp_path / "restarts.txt", []) == each
     assert [path.name for path in tmp_path.iterdir()] == ["restarts.txt"]
