@@ -177,7 +177,7 @@ install_uv() {
 lock_hash() { sha256sum <"$MPZERO_ROOT/uv.lock" | cut -c 1-64; }
 
 # installed_hash: of the names and versions of the packages in .venv.
-installed_hash() { find "$MPZERO_VENV"/lib/python3.*/site-packages -maxdepth 1 -name '*.dist-info' -printf '%f\n' 2>/dev/null | sort | sha256sum | cut -c 1-64; }
+installed_hash() { find "$MPZERO_VENV"/lib/python3.*/site-packages -maxdepth 1 -name '*.dist-info' -printf '%f\n' 2>/dev/null | LC_ALL=C sort | sha256sum | cut -c 1-64; }
 
 # sync_environment GROUP...: `uv sync` of these groups and the default ones, from the committed uv.lock. The stamp in .venv says for
 # which lock file and groups that was done, and, on its second line, what was there then: a plain `uv sync`, which takes away what other

@@ -162,6 +162,19 @@ printf "uv %s\n" "$*" >>"$RECORD/calls"
 """
 
 
+def test_the_packages_are_the_same_in_every_locale(checkout):
+    for name in ("Zope-1.dist-info", "accelerate-1.dist-info"):
+        (checkout.package.parent / name).mkdir()
+    # Most languages put capitals beside small letters, C puts them first.
+    language = """#!/bin/bash
+[[ ${LC_ALL:-${LANG:-C}} == C ]] || set -- --ignore-case "$@"
+LC_ALL=C exec /usr/bin/sort "$@"
+"""
+    checkout.program(checkout.bin / "sort", language)
+    hashes = {checkout.shell("installed_hash", **locale).stdout for locale in ({"LC_ALL": "C"}, {"LC_ALL": "C.UTF-8"})}
+    assert len(hashes) == 1
+
+
 def test_packages_that_uv_took_away_are_installed_again(checkout):
     checkout.program(checkout.bin / "uv", RESTORING_UV)
     assert checkout.shell("sync_environment cuda dev").returncode == 0
