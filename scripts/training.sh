@@ -83,6 +83,20 @@ setting() {
   fi
 }
 
+# warn_replaced VARIABLE FLAG...: says that the variable, where the user set it, is replaced by the first of these flags that is given.
+warn_replaced() {
+  local variable=$1 name value
+  [[ -n ${!variable:-} ]] || return 0
+  for name in "${@:2}"; do
+    value=$(flag_value "$name") || continue
+    warn "$variable=${!variable} says nothing, since --$name $value is given."
+    return
+  done
+}
+
+# Whether flags say when checkpoints are saved.
+saves_by_flags() { gives_any save_steps || [[ $(flag_value save_strategy || echo steps) != steps ]]; }
+
 default_tokenizer() {
   case $MODEL_TYPE in
     qwen3_tiny) echo bytes ;;
@@ -100,6 +114,8 @@ choose_settings() {
   local gpus=$1 variable
   for variable in MAX_STEPS SEQ_LENGTH MAX_DOCUMENTS; do require_number "$variable" 1; done
   for variable in CHECKPOINT_FREQ VALIDATION_FREQ; do require_number "$variable" 0; done
+  warn_replaced MAX_STEPS num_train_epochs epochs
+  if saves_by_flags; then warn_replaced CHECKPOINT_FREQ save_steps save_strategy; fi
   if [[ -n ${MODEL_CONFIG:=$(flag_value model_config || true)} ]]; then
     setting MODEL_TYPE model_type "$(basename "$(dirname "$MODEL_CONFIG")")"
   else
@@ -208,9 +224,7 @@ training_flags() {
   )
   if [[ -z $MODEL_CONFIG ]]; then pairs+=("model_type $MODEL_TYPE"); fi
   if ! gives_any epochs num_train_epochs; then pairs+=("max_steps $MAX_STEPS"); fi
-  if ! gives_any save_steps && [[ $(flag_value save_strategy || echo steps) == steps ]]; then
-    pairs+=("checkpoint_freq $CHECKPOINT_FREQ")
-  fi
+  if ! saves_by_flags; then pairs+=("checkpoint_freq $CHECKPOINT_FREQ"); fi
   for pair in "${pairs[@]}"; do
     name=${pair%% *} value=${pair#* }
     if [[ -n $value ]] && ! flag_value "$name" >/dev/null; then MPZERO_FLAGS+=("--$name" "$value"); fi

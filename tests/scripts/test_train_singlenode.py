@@ -153,6 +153,26 @@ def test_variables_of_a_data_set_without_one_are_answered(checkout):
         assert f"{variable} says nothing, since no DATASET is set" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("variable", "flag"),
+    [
+        ("MAX_STEPS=50", "--num_train_epochs 2"),
+        ("MAX_STEPS=50", "--epochs=2"),
+        ("CHECKPOINT_FREQ=100", "--save_strategy no"),
+        ("CHECKPOINT_FREQ=100", "--save_strategy=epoch"),
+        ("CHECKPOINT_FREQ=100", "--save_steps 7"),
+    ],
+)
+def test_variables_that_a_flag_of_another_name_replaces_are_answered(checkout, variable, flag):
+    name, value = variable.split("=")
+    result = checkout.run(*flag.split(), **{name: value})
+    assert result.returncode == 0, result.stderr
+    given = flag.replace("=", " ")
+    assert result.stderr.count(f"{variable} says nothing, since {given} is given") == 1, result.stderr
+    # What the user did not set is a default, and nothing to be warned of.
+    assert "says nothing" not in checkout.run(*flag.split()).stderr
+
+
 def test_flags_for_the_preparation_reach_it_and_make_another_data_set(checkout):
     (checkout.root / "corpus").mkdir()
     files = set()
