@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,36 +44,63 @@ def survey(root: Path) -> Survey:
         raise PrepareError(f"{shown(root)} is neither a file nor a folder: give one.")
     _walk(found, root)
     found.files.sort(key=lambda file: Path(file.name))
+    found.left_out.sort(key=lambda left: Path(left.name))
     return found
 
 
+@dataclass(frozen=True)
+class _Place:
+    """A folder, or a link, on the walk."""
+
+    path: Path
+    name: str
+    above: dict[tuple[int, int], Path]  # the folders on the way to it, by device and inode
+
+
 def _walk(found: Survey, root: Path) -> None:
-    status = root.stat()
+    """Breadth first. All links come after what is no link, so that a file goes by its own name."""
     seen: dict[tuple[int, int], str] = {}  # names of files, by device and inode
-    pending = [(root, "", {(status.st_dev, status.st_ino): root})]  # folder, its name, and the folders on the way to it
-    while pending:
-        folder, prefix, above = pending.pop()
-        try:
-            entries = sorted(os.scandir(folder), key=lambda entry: (entry.is_symlink(), entry.name))
-        except OSError as error:
-            raise unreadable(folder, error) from error
-        for entry in entries:  # links last, so that a file goes by its own name
-            name, path = prefix + entry.name, Path(entry.path)
-            status = _followed(path)
-            key = (status.st_dev, status.st_ino)
-            if entry.name.startswith("."):
-                found.left_out.append(LeftOut(name, _size(status), "hidden", is_data=False))
-            elif key in above:
-                reason = f"a link back to {shown(above[key])}, which is read once"
-                found.left_out.append(LeftOut(name, 0, reason, is_data=False))
-            elif stat.S_ISDIR(status.st_mode):
-                pending.append((path, name + "/", {**above, key: path}))
-            elif key in seen:
-                reason = f"the same file as {shown(seen[key])}, which is read once"
-                found.left_out.append(LeftOut(name, _size(status), reason, is_data=False))
+    folders, links = deque([_Place(root, "", {_key(root.stat()): root})]), deque()
+
+    def visit(place: _Place) -> None:
+        status = _followed(place.path)
+        key = _key(status)
+        if place.path.name.startswith("."):
+            found.left_out.append(LeftOut(place.name, _size(status), "hidden", is_data=False))
+        elif key in place.above:
+            reason = f"a link back to {shown(place.above[key])}, which is read once"
+            found.left_out.append(LeftOut(place.name, 0, reason, is_data=False))
+        elif stat.S_ISDIR(status.st_mode):
+            folders.append(_Place(place.path, place.name + "/", {**place.above, key: place.path}))
+        elif key in seen:
+            reason = f"the same file as {shown(seen[key])}, which is read once"
+            found.left_out.append(LeftOut(place.name, _size(status), reason, is_data=False))
+        else:
+            seen[key] = place.name
+            _add_file(found, place.path, place.name, status)
+
+    while folders or links:
+        if not folders:
+            visit(links.popleft())
+            continue
+        folder = folders.popleft()
+        for entry in _entries(folder.path):
+            place = _Place(Path(entry.path), folder.name + entry.name, folder.above)
+            if entry.is_symlink():
+                links.append(place)
             else:
-                seen[key] = name
-                _add_file(found, path, name, status)
+                visit(place)
+
+
+def _entries(folder: Path) -> list[os.DirEntry]:
+    try:
+        return sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        raise unreadable(folder, error) from error
+
+
+def _key(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _followed(path: Path) -> os.stat_result:

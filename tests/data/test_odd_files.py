@@ -28,6 +28,19 @@ def test_linked_folders_and_files_are_read_once(prepare, tmp_path):
     assert "again.txt, sub/hard.txt (12 bytes): the same file as a.txt, which is read once" in process.stdout
 
 
+def test_a_file_counts_by_its_own_name_and_not_by_a_links(prepare, tmp_path):
+    for name in ("a/x.txt", "m/y.txt", "validation/v.txt"):
+        (tmp_path / "corpus" / name).parent.mkdir(parents=True)
+        (tmp_path / "corpus" / name).write_text(f"text of {name}")
+    (tmp_path / "corpus/validation/x.txt").symlink_to("../a/x.txt")
+    (tmp_path / "corpus/a/test").symlink_to("../m")  # a link to a folder, which is met before that folder
+    process = prepare("corpus", "a.h5", "--validation_output", "v.h5")
+    assert read_tokens(tmp_path / "a.h5").texts() == ["text of a/x.txt", "text of m/y.txt"]
+    assert read_tokens(tmp_path / "v.h5").texts() == ["text of validation/v.txt"]
+    assert "validation/x.txt (15 bytes): the same file as a/x.txt, which is read once" in process.stdout
+    assert "a/test/y.txt (15 bytes): the same file as m/y.txt, which is read once" in process.stdout
+
+
 def test_copies_are_read_and_named(prepare, tmp_path):
     (tmp_path / "corpus").mkdir()
     for name, text in {"a": "the same", "b": "other", "c": "the same"}.items():
