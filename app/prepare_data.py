@@ -25,7 +25,7 @@ from prepare import PrepareError, encoders, shown, shown_count
 from prepare.cutting import cut
 from prepare.encoders import Encoder
 from prepare.encoding import default_workers, encode
-from prepare.plan import Job, is_local, jobs_of, plan_of
+from prepare.plan import Job, drop_config_name, is_local, jobs_of, plan_of
 from prepare.progress import Progress
 from prepare.records import CONTENT, is_made_already, record_of
 from prepare.report import print_files_left_out, print_files_read
@@ -151,6 +151,8 @@ def fraction(text: str) -> float:
 
 def prepare(arguments: argparse.Namespace) -> None:
     local = is_local(arguments)
+    if local and (said := drop_config_name(arguments)):
+        print(said)
     record = record_of(arguments, local)
     plan = plan_of(arguments) if local else None
     if is_made_already(arguments, record, plan):

@@ -28,16 +28,24 @@ def configurations_of(root: Path) -> dict[str, dict]:
         ) from error
 
 
+def has_none(root: Path, name: str, saved: bool) -> bool:
+    """Whether --dataset_config_name says nothing of this file or folder: it declares no configurations, and no folder
+    in it is called so. saved: with save_to_disk, which keeps none."""
+    if root.is_file():
+        return True
+    return not (root / name).is_dir() and (saved or not configurations_of(root))
+
+
 def configuration_named(root: Path, name: str | None) -> tuple[str, dict] | None:
     """The one that --dataset_config_name asks for, or else the README's default; None where there is none."""
     known = configurations_of(root) if root.is_dir() else {}
     if not known:
         if name is None:
             return None
-        folder = f"; name {shown(root / name)} as the data set to read that folder" if (root / name).is_dir() else ""
         raise PrepareError(
             f"{shown(root)} has no configuration '{name}', since no README.md there declares any: leave "
-            f"--dataset_config_name (DATASET_CONFIG_NAME) empty{folder}."
+            f"--dataset_config_name (DATASET_CONFIG_NAME) empty; name {shown(root / name)} as the data set to read "
+            "that folder."
         )
     names = ", ".join(known)
     if name is not None and name not in known:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import PrepareError, shown
+from .configurations import has_none
 from .fingerprints import File
 from .kinds import KINDS
 from .selection import select
@@ -60,6 +61,18 @@ def is_local(arguments: argparse.Namespace) -> bool:
     if not path.exists() and arguments.files:
         raise PrepareError(f"--files chooses among the files of a folder, and {shown(name)} is none here.")
     return path.exists()
+
+
+def drop_config_name(arguments: argparse.Namespace) -> str | None:
+    """Takes --dataset_config_name out where it says nothing of the data set on this machine. -> what is said of that"""
+    root, name = Path(arguments.dataset).expanduser(), arguments.dataset_config_name
+    if name is None or not has_none(root, name, is_saved_dataset(root)):
+        return None
+    arguments.dataset_config_name = None
+    return (
+        f"{shown(root)} has no configurations: --dataset_config_name {shown(name)} (DATASET_CONFIG_NAME) says nothing "
+        "there."
+    )
 
 
 def plan_of(arguments: argparse.Namespace) -> Plan:

@@ -228,16 +228,25 @@ def test_which_configuration_is_never_guessed(prepare, tmp_path, repository):
     assert len(read_tokens(tmp_path / "all.h5").texts()) == 7
 
 
-def test_a_configuration_of_a_folder_without_any_is_refused(prepare, tmp_path):
-    fill(tmp_path / "corpus", {"en/a.txt": "a", "README.md": "no head"})
+def test_a_configuration_says_nothing_where_none_is_declared(prepare, tmp_path):
+    fill(tmp_path / "corpus", {"a.txt": "a", "README.md": "no head"})
+    says = "has no configurations: --dataset_config_name en (DATASET_CONFIG_NAME) says nothing there"
+    for dataset in ("corpus", "corpus/a.txt"):
+        output = f"{dataset.replace('/', '-')}.h5"
+        process = prepare(dataset, output, "--dataset_config_name", "en", "--local_dataset", "true")
+        assert process.stdout.count(f"{dataset} {says}") == 1, process.stdout
+        assert read_tokens(tmp_path / output).texts() == ["a"]
+    # Nor is it what keeps --files from choosing.
+    prepare("corpus", "b.h5", "--dataset_config_name", "en", "--files", "*.txt")
+    assert read_tokens(tmp_path / "b.h5").texts() == ["a"]
+
+
+def test_a_configuration_that_may_be_a_folder_is_refused(prepare, tmp_path):
+    fill(tmp_path / "corpus", {"en/a.txt": "a", "fr/a.txt": "b", "README.md": "no head"})
     error = prepare("corpus", "a.h5", "--dataset_config_name", "en", fails=True).stderr
     assert "corpus has no configuration 'en'" in error
     assert "leave --dataset_config_name (DATASET_CONFIG_NAME) empty" in error
     assert "name corpus/en as the data set" in error
-    assert (
-        "has no configuration 'x'"
-        in prepare("corpus/en/a.txt", "a.h5", "--dataset_config_name", "x", fails=True).stderr
-    )
 
 
 @pytest.mark.parametrize(

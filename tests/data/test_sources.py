@@ -107,6 +107,11 @@ def test_saved_to_disk_with_and_without_splits(prepare, tmp_path):
     assert read_tokens(tmp_path / "train.h5").texts() == TEXTS
     assert read_tokens(tmp_path / "test.h5").texts() == ["a test"]
     assert "only test, train" in prepare("several", "x.h5", "--split", "valid", fails=True).stderr
+    said = prepare("one", "named.h5", "--dataset_config_name", "en").stdout
+    assert "one has no configurations: --dataset_config_name en (DATASET_CONFIG_NAME) says nothing there." in said
+    assert read_tokens(tmp_path / "named.h5").texts() == TEXTS
+    error = prepare("several", "x.h5", "--dataset_config_name", "train", fails=True).stderr
+    assert "takes no --dataset_config_name" in error
 
 
 def test_folder_takes_the_files_of_its_split(prepare, tmp_path):
