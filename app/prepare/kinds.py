@@ -54,8 +54,11 @@ def why_not_read(name: str) -> str:
 
 
 def describes(name: str) -> bool:
-    """Whether a file says something of the data set and holds none of its text."""
-    return name in DESCRIPTIONS or (kind_of(name) is None and Path(name.lower()).stem in _NOTES)
+    """Whether a file says something of the data set and holds none of its text, as far as its name tells."""
+    lower = name.lower()
+    if name in DESCRIPTIONS:
+        return True
+    return Path(lower).stem in _NOTES and (kind_of(name) is None or lower.endswith(".txt"))
 
 
 def is_output(name: str) -> bool:

@@ -88,7 +88,7 @@ def select(root: Path, config_name: str | None, patterns: list[str]) -> Selectio
     configuration = None if patterns and config_name is None else configuration_named(root, config_name)
     if patterns and (configuration is not None or root.is_file()):
         raise PrepareError("--files chooses among the files of a folder, and not together with --dataset_config_name.")
-    found = survey(root)
+    found = survey(root, named=patterns)
     if root.is_file():
         return Selection(root, {"train": found.files}, split_matters=False)
     if not found.files:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from .fingerprints import File
 from .kinds import READABLE, describes, is_output, kind_of, why_not_read
 from .streams import unreadable
 
+_DESCRIPTION = "describes the data set"
 _MOST_OF_POINTER = 1024  # bytes
 
 
@@ -31,8 +33,9 @@ class Survey:
     left_out: list[LeftOut] = field(default_factory=list)
 
 
-def survey(root: Path) -> Survey:
-    """root: a file or a folder. Links are followed; each file counts once."""
+def survey(root: Path, named: Collection[str] = ()) -> Survey:
+    """root: a file or a folder. Links are followed; each file counts once. named: read, though they look like
+    descriptions; without another file to read, all of those that are of text are."""
     found = Survey(root)
     if root.is_file():
         if kind_of(root.name) is None:
@@ -43,9 +46,20 @@ def survey(root: Path) -> Survey:
     if not root.is_dir():
         raise PrepareError(f"{shown(root)} is neither a file nor a folder: give one.")
     _walk(found, root)
+    _read_descriptions(found, named)
     found.files.sort(key=lambda file: Path(file.name))
     found.left_out.sort(key=lambda left: Path(left.name))
     return found
+
+
+def _read_descriptions(found: Survey, named: Collection[str]) -> None:
+    alone = not found.files
+    for left in list(found.left_out):
+        readable = left.reason == _DESCRIPTION and kind_of(left.name) == "txt"
+        if readable and left.size > 0 and (alone or left.name in named):
+            _refuse_pointer(found.root / left.name, left.size)
+            found.left_out.remove(left)
+            found.files.append(File(found.root / left.name, left.name, left.size))
 
 
 @dataclass(frozen=True)
@@ -122,7 +136,7 @@ def _add_file(found: Survey, path: Path, name: str, status: os.stat_result) -> N
     if not stat.S_ISREG(status.st_mode):
         leave_out("neither a file nor a folder", is_data=False)
     elif describes(path.name):
-        leave_out("describes the data set", is_data=False)
+        leave_out(_DESCRIPTION, is_data=False)
     elif kind_of(path.name) is None:
         leave_out(why_not_read(path.name), is_data=not is_output(path.name))
     elif status.st_size == 0:

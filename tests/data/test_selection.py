@@ -112,6 +112,21 @@ def test_a_folder_of_several_kinds_is_read_whole(prepare, tmp_path):
     assert "not read" not in process.stdout
 
 
+@pytest.mark.parametrize("name", ["README.txt", "LICENSE.TXT", "readme.txt", "Citation.txt", "SHA256SUMS.txt"])
+def test_descriptions_in_files_of_text_are_not_read(prepare, tmp_path, name):
+    fill(tmp_path / "corpus", {"a.txt": "a", f"sub/{name}": "no data", "how to read me.txt": "b"})
+    process = prepare("corpus", "a.h5")
+    assert read_tokens(tmp_path / "a.h5").texts() == ["a", "b"]
+    assert f"sub/{name} (7 bytes): describes the data set" in process.stdout
+    # Named, it is read.
+    prepare(f"corpus/sub/{name}", "b.h5")
+    prepare("corpus", "c.h5", "--files", f"sub/{name}")
+    # So it is where nothing else is there.
+    prepare("corpus/sub", "d.h5")
+    for output in ("b.h5", "c.h5", "d.h5"):
+        assert read_tokens(tmp_path / output).texts() == ["no data"]
+
+
 def test_what_was_not_read_is_listed_with_the_reason(prepare, tmp_path):
     folder = tmp_path / "corpus"
     fill(folder, {"a.txt": "a text, longer than the rest", ".gitattributes": "*.txt\n", "LICENSE": "many" * 20})
