@@ -96,6 +96,17 @@ io::ResumeCandidates candidates_of(const RunConfig& config) {
   return candidates;
 }
 
+// Throws UserError where more than one run may be meant.
+void check_one_run(const io::ResumeCandidates& candidates) {
+  if (candidates.newest_of_runs.size() < 2) return;
+  std::vector<std::string> ways;
+  for (const io::CatalogEntry& entry : candidates.newest_of_runs) {
+    ways.push_back(fmt::format("--resume_from_checkpoint {} ({})", entry.folder.string(), io::show_run(*entry.run_id)));
+  }
+  throw_user_error("{}, so that its run is not known, and {} runs have checkpoints beside it: give {}",
+                   without_remedy(candidates.problem_of_run), ways.size(), fmt::join(ways, " or "));
+}
+
 std::string describe_weights(const std::string& init_from) {
   return init_from.empty() ? "random weights" : "the weights of " + init_from;
 }
@@ -123,6 +134,7 @@ struct Choices {
   io::RunRecord run;     // see io::ResumeCandidates
   std::string problem;   // likewise
   std::string left_out;  // a sentence's part; empty: nothing is
+  std::string problem_of_run;
 };
 
 Choices choose(const RunConfig& config, ProcessGroup& group) {
@@ -136,17 +148,20 @@ Choices choose(const RunConfig& config, ProcessGroup& group) {
       throw_user_error("{}; name a checkpoint with --resume_from_checkpoint, or leave out --resume_strict",
                        candidates.problem_of_latest);
     }
+    // With --resume_strict no other than the damaged one is tried.
+    if (!config.resume_strict) check_one_run(candidates);
     const std::string left_out =
         candidates.left_out.empty() ? "" : fmt::format("not tried: {}", fmt::join(candidates.left_out, ", "));
-    for (const std::string& text :
-         {candidates.problem_of_latest, left_out, candidates.run.id, candidates.run.init_from}) {
+    for (const std::string& text : {candidates.problem_of_latest, left_out, candidates.problem_of_run,
+                                    candidates.run.id, candidates.run.init_from}) {
       listed += text + kEnd;
     }
     for (const fs::path& folder : candidates.folders) listed += folder.string() + kEnd;
   });
   std::istringstream texts(group.all_gather(listed).front());
   Choices choices;
-  for (std::string* text : {&choices.problem, &choices.left_out, &choices.run.id, &choices.run.init_from}) {
+  for (std::string* text :
+       {&choices.problem, &choices.left_out, &choices.problem_of_run, &choices.run.id, &choices.run.init_from}) {
     std::getline(texts, *text, kEnd);
   }
   for (std::string folder; std::getline(texts, folder, kEnd);) choices.folders.emplace_back(folder);
@@ -219,8 +234,11 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
     try {
       Resumed resumed = restore(folder, choices.run, setup, units, engine, group, warnings);
       if (!first_problem.empty()) {
-        warnings.push_back(fmt::format("{}: the run goes on from {}, the newest checkpoint that is whole{}.",
-                                       first_problem, folder.string(), left_out));
+        const std::string who = choices.problem_of_run.empty()
+                                    ? ": the run"
+                                    : ", so that its run is not known: " + io::show_run(resumed.run.id);
+        warnings.push_back(fmt::format("{}{} goes on from {}, the newest checkpoint that is whole{}.", first_problem,
+                                       who, folder.string(), left_out));
       }
       return resumed;
     } catch (const Unusable& error) {

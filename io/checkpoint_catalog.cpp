@@ -54,13 +54,26 @@ CatalogEntry describe(const fs::path& folder, const std::string& tag) {
   return entry;
 }
 
+// Those without an id that are older than another's count as its own: see ResumeCandidates.
+std::vector<CatalogEntry> newest_of_runs(const std::vector<CatalogEntry>& newest_first) {
+  std::vector<CatalogEntry> newest;
+  for (const CatalogEntry& entry : newest_first) {
+    if (!entry.run_id || (entry.run_id->empty() && !newest.empty())) continue;
+    const bool is_known = std::any_of(newest.begin(), newest.end(),
+                                      [&](const CatalogEntry& other) { return other.run_id == entry.run_id; });
+    if (!is_known) newest.push_back(entry);
+  }
+  return newest;
+}
+
 // The run whose checkpoints count: that of what `latest` names, or of the newest that says it.
-RunRecord run_to_go_on(const std::optional<fs::path>& latest, const std::vector<CatalogEntry>& newest_first) {
+RunRecord run_to_go_on(const std::optional<fs::path>& latest, const std::vector<CatalogEntry>& newest_first,
+                       std::string& problem) {
   if (latest) {
     try {
       return run_of(*latest);
-    } catch (const Error&) {
-      // It is damaged, which whoever opens it learns.
+    } catch (const Error& error) {
+      problem = error.what();
     }
   }
   for (const CatalogEntry& entry : newest_first) {
@@ -160,7 +173,8 @@ ResumeCandidates resume_candidates(const fs::path& checkpoint_dir, const std::st
     candidates.problem_of_latest = error.what();
   }
   const std::vector<CatalogEntry> newest_first = list_checkpoints(checkpoint_dir, model_type);
-  candidates.run = run_to_go_on(first, newest_first);
+  candidates.run = run_to_go_on(first, newest_first, candidates.problem_of_run);
+  if (!candidates.problem_of_run.empty()) candidates.newest_of_runs = newest_of_runs(newest_first);
   if (first) candidates.folders.push_back(*first);
   add_others(first, newest_first, candidates);
   if (!named && !candidates.folders.empty()) {

@@ -58,6 +58,10 @@ struct ResumeCandidates {
   std::vector<std::string> left_out;  // which others there are, and why: "tiny-9steps (run 1a2b3c4d)"
   // What is wrong with `latest`, as a sentence; empty: nothing.
   std::string problem_of_latest;
+  // Why it is not known which run the checkpoint that `latest` names is of, as a sentence; empty: it is known. Then
+  // `run` is the one that saved last, and `newest_of_runs` has the newest checkpoint of each run that is there.
+  std::string problem_of_run;
+  std::vector<CatalogEntry> newest_of_runs;
 };
 // Nothing in `folders` if `checkpoint_dir` holds no checkpoint and no `latest`.
 ResumeCandidates resume_candidates(const std::filesystem::path& checkpoint_dir, const std::string& model_type);

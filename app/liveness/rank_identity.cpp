@@ -12,8 +12,10 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "base/host_name.hpp"
 
@@ -49,23 +51,45 @@ bool leads_out(std::string_view interface) {
   return std::none_of(kInside.begin(), kInside.end(), [&](auto prefix) { return interface.starts_with(prefix); });
 }
 
-std::vector<std::string> own_addresses() {
-  std::vector<std::string> addresses;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return addresses;
-  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
-    if ((one->ifa_flags & IFF_LOOPBACK) != 0 || (one->ifa_flags & IFF_UP) == 0 || !leads_out(one->ifa_name)) continue;
-    std::array<char, INET_ADDRSTRLEN> text{};
-    const auto* address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
-    if (inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size()) != nullptr)
-      addresses.emplace_back(text.data());
+// Nothing where another machine cannot turn to it: a link-local one means another interface there.
+std::optional<std::string> text_of(const sockaddr& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* bytes = nullptr;
+  if (address.sa_family == AF_INET) {
+    bytes = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  } else {
+    const in6_addr& ipv6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    if (IN6_IS_ADDR_LINKLOCAL(&ipv6) || IN6_IS_ADDR_LOOPBACK(&ipv6)) return std::nullopt;
+    bytes = &ipv6;
   }
+  if (inet_ntop(address.sa_family, bytes, text.data(), text.size()) == nullptr) return std::nullopt;
+  return text.data();
+}
+
+std::vector<std::string> addresses_of_family(const ifaddrs* list, int family) {
+  std::vector<std::string> addresses;
+  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family) continue;
+    if ((one->ifa_flags & IFF_LOOPBACK) != 0 || (one->ifa_flags & IFF_UP) == 0 || !leads_out(one->ifa_name)) continue;
+    if (std::optional<std::string> text = text_of(*one->ifa_addr)) addresses.push_back(std::move(*text));
+  }
+  return addresses;
+}
+
+std::vector<std::string> own_addresses() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  std::vector<std::string> addresses = addresses_for_others(list);
   freeifaddrs(list);
   return addresses;
 }
 
 }  // namespace
+
+std::vector<std::string> addresses_for_others(const ifaddrs* list) {
+  std::vector<std::string> addresses = addresses_of_family(list, AF_INET);
+  return addresses.empty() ? addresses_of_family(list, AF_INET6) : addresses;
+}
 
 void to_json(nlohmann::json& json, const RankIdentity& identity) {
   json = {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+struct ifaddrs;
+
 namespace mpzero {
 
 // Who a rank is.
@@ -15,7 +17,7 @@ struct RankIdentity {
   int64_t pid = 0;
   int64_t started = 0;  // when the process was, in the kernel's clock ticks: tells it from a later one of the same pid
   int port = 0;         // where it listens for other ranks
-  std::vector<std::string> addresses;  // IPv4, the likeliest first
+  std::vector<std::string> addresses;  // the likeliest first; IPv6 where there is no IPv4
 };
 
 void to_json(nlohmann::json& json, const RankIdentity& identity);
@@ -24,6 +26,9 @@ void from_json(const nlohmann::json& json, RankIdentity& identity);
 // Where ranks of one machine reach each other.
 inline constexpr const char* kLoopback = "127.0.0.1";
 
+// Of the interfaces in the system's list those under which other machines reach this one: IPv4, or global IPv6 where
+// there is none.
+std::vector<std::string> addresses_for_others(const ifaddrs* list);
 // This process; addresses are those of its network interfaces.
 RankIdentity this_process(int rank, int port);
 // Every address under which other ranks may turn to it, the likeliest first: `from_same_machine`, over the loopback

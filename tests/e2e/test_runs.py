@@ -213,6 +213,35 @@ def test_a_damaged_checkpoint_gives_way_to_the_same_runs_alone(tmp_path: Path) -
     assert f"tiny-8steps (run {theirs[:8]})" in sentence
 
 
+def test_where_the_newest_does_not_say_its_run_no_other_run_goes_on_in_silence(tmp_path: Path) -> None:
+    run, ours, theirs = mixed_folder(tmp_path)
+    damaged = run.latest
+    (damaged / "manifest.json").write_text("{}")
+    before = files_in(run.checkpoints)
+    sentence = the_error(run.train("--max_steps=4", check=False))
+    assert f"{damaged / 'manifest.json'} is damaged" in sentence
+    assert "so that its run is not known" in sentence
+    for step, one in ((2, ours), (8, theirs)):
+        assert f"--resume_from_checkpoint {run.checkpoints / f'tiny-{step}steps'} (run {one[:8]})" in sentence
+    assert files_in(run.checkpoints) == before
+    # The checkpoint that the user names says which run.
+    named = f"--resume_from_checkpoint={run.checkpoints / 'tiny-8steps'}"
+    assert "Resumed from checkpoint at step 8" in run.train("--max_steps=8", "--save_final=false", named).stdout
+    # One other run is what it goes on with, and says so.
+    for step in (6, 8):
+        shutil.rmtree(run.checkpoints / f"tiny-{step}steps")
+    strict = the_error(run.train("--max_steps=4", "--resume_strict", check=False))
+    assert f"{damaged / 'manifest.json'} is damaged" in strict
+    assert "goes on" not in strict
+    result = run.train("--max_steps=3", "--checkpoint_freq=0", "--save_final=false")
+    (line,) = [line for line in result.stderr.splitlines() if "the newest checkpoint that is whole" in line]
+    assert f"{damaged / 'manifest.json'} is damaged" in line
+    assert (
+        f"so that its run is not known: run {ours[:8]} goes on from {run.checkpoints / 'tiny-2steps'}, "
+        "the newest checkpoint that is whole" in line
+    )
+
+
 def test_ls_and_prune_tell_runs_apart(tmp_path: Path) -> None:
     run, ours, theirs = mixed_folder(tmp_path)
     forget_run(run.checkpoints / "tiny-6steps")

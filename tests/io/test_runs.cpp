@@ -130,6 +130,30 @@ TEST_CASE("a run goes on from its own checkpoints alone, and the others are name
   CHECK(found.left_out == Names{"tiny-4steps (run 00000000)"});
 }
 
+TEST_CASE("where the newest does not say its run, each run that is there is named with its newest checkpoint") {
+  const TemporaryFolder folder;
+  REQUIRE(save_as(folder.path(), kNone, 1) == "");
+  for (const int step : {3, 9}) REQUIRE(save_as(folder.path(), kTheirs, step) == "");
+  const auto runs_there = [&] {
+    const ResumeCandidates candidates = resume_candidates(folder.path(), "tiny");
+    Names tags;
+    for (const CatalogEntry& entry : candidates.newest_of_runs) tags.push_back(entry.tag);
+    return std::pair(candidates.problem_of_run, tags);
+  };
+  CHECK(runs_there() == std::pair(std::string(), Names{}));
+  write_file(folder / "tiny-9steps/manifest.json", "{}");
+  CHECK_THAT(runs_there().first, Contains("tiny-9steps/manifest.json is damaged"));
+  // What has no id and is older belongs to the run.
+  CHECK(runs_there().second == Names{"tiny-3steps"});
+  for (const int step : {4, 5, 6}) REQUIRE(save_as(folder.path(), kOurs, step) == "");
+  CHECK(runs_there() == std::pair(std::string(), Names{}));
+  write_file(folder / "tiny-6steps/manifest.json", "{}");
+  CHECK(runs_there().second == Names{"tiny-5steps", "tiny-3steps"});
+  REQUIRE(save_as(folder.path(), kNone, 7) == "");
+  write_file(folder / "latest", "tiny-6steps\n");
+  CHECK(runs_there().second == Names{"tiny-7steps", "tiny-5steps", "tiny-3steps"});
+}
+
 TEST_CASE("a run that an older mpzero began goes back to what that has saved") {
   const TemporaryFolder folder;
   for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kNone, step) == "");

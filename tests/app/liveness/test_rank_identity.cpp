@@ -1,13 +1,57 @@
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <deque>
 #include <nlohmann/json.hpp>
 
+#include "app/liveness/control_channel.hpp"
 #include "app/liveness/rank_roster.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
+namespace {
+
+// A machine's interfaces, as getifaddrs() lists them.
+class Interfaces {
+ public:
+  void add(const char* name, const char* address, unsigned flags = IFF_UP) {
+    addresses_.push_back(*socket_address(address, 0));
+    names_.emplace_back(name);
+    entries_.push_back({});
+    ifaddrs& entry = entries_.back();
+    entry.ifa_name = names_.back().data();
+    entry.ifa_flags = flags;
+    entry.ifa_addr = addresses_.back().get();
+    if (entries_.size() > 1) entries_[entries_.size() - 2].ifa_next = &entry;
+  }
+  const ifaddrs* list() const { return &entries_.front(); }
+
+ private:
+  std::deque<SocketAddress> addresses_;
+  std::deque<std::string> names_;
+  std::deque<ifaddrs> entries_;
+};
+
+}  // namespace
+
+TEST_CASE("A machine is reached over IPv6 where it has no IPv4 that leads to others, and never over a link's own") {
+  Interfaces machine;
+  machine.add("lo", "127.0.0.1", IFF_UP | IFF_LOOPBACK);
+  machine.add("docker0", "172.17.0.1");
+  machine.add("lo", "::1", IFF_UP | IFF_LOOPBACK);
+  machine.add("eth0", "fe80::1");
+  machine.add("eth0", "2001:db8::7");
+  machine.add("ib0", "fd00::7");
+  machine.add("eth1", "2001:db8::8", 0);
+  machine.add("docker0", "2001:db8::9");
+  CHECK(addresses_for_others(machine.list()) == std::vector<std::string>{"2001:db8::7", "fd00::7"});
+  machine.add("eth2", "10.0.0.1", 0);
+  machine.add("eth0", "10.0.0.2");
+  CHECK(addresses_for_others(machine.list()) == std::vector<std::string>{"10.0.0.2"});
+}
 
 TEST_CASE("Only the process that was meant is killed") {
   int ready[2];
