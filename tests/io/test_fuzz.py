@@ -20,7 +20,8 @@ SOURCES = [
     "tests/io/fuzz_torch_zip.cpp",
     *(f"io/{name}.cpp" for name in ("pickle_constructors", "pickle_reader", "pickle_value", "range_checksums")),
     *(f"io/{name}.cpp" for name in ("torch_zip_reader", "zip_directory", "atomic_file", "file_system")),
-    *(f"io/{name}.cpp" for name in ("checkpoint_manifest", "checksum")),
+    *(f"io/{name}.cpp" for name in ("checkpoint_manifest", "checksum", "deepspeed_checkpoint_files", "run_record")),
+    "base/json.cpp",
 ]
 SANITIZERS = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined"]
 
