@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "app/run_config.hpp"
-#include "base/error.hpp"
+#include "tests/app/error_from.hpp"
 
 // A run's settings from a ds_config.json and a command line, for the tests.
 namespace mpzero {
@@ -28,12 +28,7 @@ inline Result run(const std::string& json, std::vector<std::string> flags = {}, 
 }
 
 inline std::string error_of(const std::string& json, const std::vector<std::string>& flags = {}, int world_size = 2) {
-  try {
-    run(json, flags, world_size);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_from([&] { run(json, flags, world_size); });
 }
 
 inline std::string trio(int64_t total, int64_t micro, int64_t accumulation) {

@@ -2,7 +2,7 @@
 
 #include "app/options.hpp"
 #include "app/run_config.hpp"
-#include "base/error.hpp"
+#include "tests/app/error_from.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
@@ -11,12 +11,7 @@ namespace {
 using Catch::Contains;
 
 std::string error_of(const std::vector<std::string>& arguments) {
-  try {
-    parse_command_line(arguments);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_from([&] { parse_command_line(arguments); });
 }
 
 // The text that --help prints for a flag, without line breaks.

@@ -1,5 +1,4 @@
 #include "app/options.hpp"
-#include "base/error.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
 
@@ -10,12 +9,7 @@ namespace {
 using Catch::Contains;
 
 std::string parse_error(const std::vector<std::string>& arguments) {
-  try {
-    parse_command_line(arguments);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_from([&] { parse_command_line(arguments); });
 }
 
 RunConfig with_data(Result result, int64_t num_windows) {
@@ -24,12 +18,7 @@ RunConfig with_data(Result result, int64_t num_windows) {
 }
 
 std::string data_error(const std::string& json, const std::vector<std::string>& flags, int64_t num_windows) {
-  try {
-    with_data(run(json, flags), num_windows);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_from([&] { with_data(run(json, flags), num_windows); });
 }
 
 TEST_CASE("the Trainer's names of flags are understood") {

@@ -1,4 +1,3 @@
-#include "parallel/local_communicator.hpp"
 #include "parallel/mpi_communicator.hpp"
 #include "tests/parallel/decay_checks.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
