@@ -69,7 +69,7 @@ File File::open_for_update(const fs::path& path, FileSystem& files) {
   return File(path, O_RDWR, "open for writing", files);
 }
 File File::open_or_create(const fs::path& path, FileSystem& files) {
-  return File(path, O_RDWR | O_CREAT, "create", files);
+  return File(path, O_WRONLY | O_CREAT, "create", files);
 }
 File File::create(const fs::path& path, FileSystem& files) {
   return File(path, O_RDWR | O_CREAT | O_TRUNC, "create", files);

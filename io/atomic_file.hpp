@@ -21,7 +21,7 @@ class File {
   static File open_for_reading(const std::filesystem::path& path);
   // Opens an existing file for writing in place, its contents kept.
   static File open_for_update(const std::filesystem::path& path, FileSystem& files = disk());
-  // Opens the file for writing in place, and makes it, empty, if it is not there.
+  // Opens the file for writing alone, in place, and makes it, empty, if it is not there.
   static File open_or_create(const std::filesystem::path& path, FileSystem& files = disk());
   // Makes the file anew.
   static File create(const std::filesystem::path& path, FileSystem& files = disk());

@@ -100,7 +100,7 @@ std::string write_shards(const SaveJob& job, int rank, const ShardValues& values
   wait_until_visible(staging);
   if (job.deepspeed) {
     const DeepSpeedPlan plan(job.progress, units_of(job), *job.deepspeed);
-    return write_deepspeed_shards(staging, plan, job.shards, values, options);
+    return write_deepspeed_shards(staging, plan, rank, job.shards, values, options);
   }
   const ManifestFile file =
       write_optimizer_file(staging, optimizer_file_name(job.progress.dtype, rank), job.shards, values, options);

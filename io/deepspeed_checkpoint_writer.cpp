@@ -1,12 +1,19 @@
 #include "io/deepspeed_checkpoint_writer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
+#include <set>
 #include <sstream>
+#include <string_view>
+#include <utility>
 
 #include "base/error.hpp"
+#include "io/checksum.hpp"
 #include "io/float_formats.hpp"
+#include "io/own_pages.hpp"
+#include "io/page_remainders.hpp"
 #include "io/parallel_blocks.hpp"
 #include "io/range_checksums.hpp"
 
@@ -17,41 +24,61 @@ namespace {
 constexpr int64_t kPieceNumel = int64_t{1} << 20;
 // So few that what was read to checksum or to round them still is in a core's cache when they are written.
 constexpr size_t kCachedNumel = size_t{1} << 17;
+constexpr std::array kKinds = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
+
+int64_t offset_of(const DeepSpeedPlan& plan, const DeepSpeedPlan::Place& place) {
+  return plan.files()[place.file].layout.storage_offset(place.storage) + place.offset;
+}
+
+// Each line of a rank's answer tells of one file: the checksums of what it wrote, or where its bytes of shared pages
+// are.
+constexpr std::string_view kChecksums = "checksums";  // FILE STORAGE RANGES
+constexpr std::string_view kRemainder = "remainder";  // FILE NAME BEGIN SIZE CHECKSUM
 
 // The files that a rank writes to, opened when it first does, and the checksums of what it wrote.
 class OpenFiles {
  public:
-  OpenFiles(const fs::path& folder, const DeepSpeedPlan& plan, FileSystem& files)
-      : folder_(folder), plan_(plan), files_(files) {}
+  // `own_pages`: by file.
+  OpenFiles(const fs::path& folder, const DeepSpeedPlan& plan, std::vector<OwnPages> own_pages, FileSystem& files)
+      : folder_(folder), plan_(plan), own_pages_(std::move(own_pages)), files_(files) {}
 
   void write(const DeepSpeedPlan::Place& place, std::span<const std::byte> bytes) {
-    File& file = open(place.file);
     const uint32_t crc = crc32_of(bytes);
-    file.write(offset_of(place), bytes);
+    const int64_t at = offset_of(plan_, place);
+    const auto count = static_cast<int64_t>(bytes.size());
+    own_pages_[place.file].split(at, at + count, [&](int64_t begin, int64_t end, OwnPages::Page page) {
+      const auto part = bytes.subspan(static_cast<size_t>(begin - at), static_cast<size_t>(end - begin));
+      if (page == OwnPages::Page::kOwn) {
+        open(place.file).write(begin, part);
+      } else {
+        remainders_.add(place.file, begin, part);
+      }
+    });
     const std::scoped_lock lock(mutex_);
-    checksums_[{place.file, place.storage}].add(place.offset, place.offset + static_cast<int64_t>(bytes.size()), crc);
+    checksums_[{place.file, place.storage}].add(place.offset, place.offset + count, crc);
   }
   void start_writeback(const DeepSpeedPlan::Place& place, int64_t bytes) {
-    open(place.file).start_writeback(offset_of(place), bytes);
+    const int64_t at = offset_of(plan_, place);
+    own_pages_[place.file].split(at, at + bytes, [&](int64_t begin, int64_t end, OwnPages::Page page) {
+      if (page == OwnPages::Page::kOwn) open(place.file).start_writeback(begin, end - begin);
+    });
   }
 
-  void sync() {
+  // Syncs all, and returns the lines that finish_deepspeed_files needs.
+  std::string finish(const std::string& name_of_remainders) {
     for (auto& [index, file] : open_) file.sync();
-  }
-
-  // "FILE STORAGE RANGES" lines.
-  std::string checksums() const {
     std::string lines;
     for (const auto& [place, checksums] : checksums_) {
-      lines += fmt::format("{} {} {}\n", place.first, place.second, checksums.to_text());
+      lines += fmt::format("{} {} {} {}\n", kChecksums, place.first, place.second, checksums.to_text());
+    }
+    for (const PageRemainders::Section& section : remainders_.write(folder_, name_of_remainders, files_)) {
+      lines += fmt::format("{} {} {} {} {} {}\n", kRemainder, section.file, section.name, section.begin, section.size,
+                           to_hex(section.checksum));
     }
     return lines;
   }
 
  private:
-  int64_t offset_of(const DeepSpeedPlan::Place& place) const {
-    return plan_.files()[place.file].layout.storage_offset(place.storage) + place.offset;
-  }
   File& open(size_t index) {
     const std::scoped_lock lock(mutex_);
     if (const auto found = open_.find(index); found != open_.end()) return found->second;
@@ -64,23 +91,29 @@ class OpenFiles {
 
   const fs::path& folder_;
   const DeepSpeedPlan& plan_;
+  std::vector<OwnPages> own_pages_;
   FileSystem& files_;
   std::mutex mutex_;
   std::map<size_t, File> open_;
   std::map<std::pair<size_t, size_t>, RangeChecksums> checksums_;
+  PageRemainders remainders_;
 };
 
+// A stretch of a parameter's elements, and where it goes.
 struct Piece {
   DeepSpeedPlan::Place place;
-  std::span<const float> values;
+  size_t first = 0;  // of the shard's values
+  size_t count = 0;
   bool rounded = false;  // written as bf16
+
+  int64_t bytes() const { return static_cast<int64_t>(count * (rounded ? sizeof(uint16_t) : sizeof(float))); }
 };
 
-void write_piece(OpenFiles& files, const Piece& piece, const WriteOptions& options) {
+void write_piece(OpenFiles& files, const Piece& piece, std::span<const float> of_shard, const WriteOptions& options) {
   DeepSpeedPlan::Place place = piece.place;
-  std::vector<uint16_t> rounded(piece.rounded ? std::min(kCachedNumel, piece.values.size()) : 0);
-  for (size_t at = 0; at < piece.values.size(); at += kCachedNumel) {
-    const std::span<const float> values = piece.values.subspan(at, std::min(kCachedNumel, piece.values.size() - at));
+  std::vector<uint16_t> rounded(piece.rounded ? std::min(kCachedNumel, piece.count) : 0);
+  for (size_t at = 0; at < piece.count; at += kCachedNumel) {
+    const std::span<const float> values = of_shard.subspan(piece.first + at, std::min(kCachedNumel, piece.count - at));
     std::span<const std::byte> bytes = std::as_bytes(values);
     if (piece.rounded) {
       std::transform(values.begin(), values.end(), rounded.begin(), &to_bfloat16);
@@ -92,35 +125,96 @@ void write_piece(OpenFiles& files, const Piece& piece, const WriteOptions& optio
     if (options.pace != nullptr) options.pace->written(count, /*on_disk=*/false);
     place.offset += count;
   }
-  files.start_writeback(piece.place, place.offset - piece.place.offset);
+  files.start_writeback(piece.place, piece.bytes());
 }
 
-// Elements [begin, end) of the parameter, of which `values` are the first ones on.
+// Elements [begin, end) of the parameter, which are the shard's values from `first` on.
 void add_pieces(const DeepSpeedPlan& plan, const ParameterSpec& parameter, StateKind kind, int64_t begin, int64_t end,
-                std::span<const float> values, std::vector<Piece>& pieces) {
+                int64_t first, std::vector<Piece>& pieces) {
+  const auto add = [&](const DeepSpeedPlan::Place& place, int64_t at, int64_t count, bool rounded) {
+    pieces.push_back({place, static_cast<size_t>(first + at - begin), static_cast<size_t>(count), rounded});
+  };
   for (int64_t at = begin; at < end; at += kPieceNumel) {
     const int64_t stop = std::min(at + kPieceNumel, end);
-    const auto part = [&](int64_t first, int64_t count) {
-      return values.subspan(static_cast<size_t>(first - begin), static_cast<size_t>(count));
-    };
     plan.layout().visit(parameter.name, at, stop, [&](const DeepSpeedLayout::Slice& slice) {
-      pieces.push_back({plan.place(slice, kind), part(slice.begin, slice.count)});
+      add(plan.place(slice, kind), slice.begin, slice.count, /*rounded=*/false);
     });
     if (kind == StateKind::kMaster && plan.has_module()) {
-      pieces.push_back({plan.module_place(parameter.name, at), part(at, stop - at), plan.module_element_bytes() == 2});
+      add(plan.module_place(parameter.name, at), at, stop - at, plan.module_element_bytes() == 2);
     }
   }
 }
 
-void write_rest(const fs::path& folder, const DeepSpeedPlan::PlannedFile& planned,
-                const std::vector<RangeChecksums>& written, FileSystem& files) {
+std::vector<Piece> pieces_of(const DeepSpeedPlan& plan, const UnitShard& shard, StateKind kind) {
+  std::vector<Piece> pieces;
+  int64_t offset = 0;
+  for (const ParameterSpec& parameter : shard.unit->parameters) {
+    const int64_t first = std::max(shard.begin, offset);
+    const int64_t last = std::min(shard.begin + shard.count, offset + parameter.numel());
+    if (first < last) add_pieces(plan, parameter, kind, first - offset, last - offset, first - shard.begin, pieces);
+    offset += parameter.numel();
+  }
+  return pieces;
+}
+
+std::vector<OwnPages> own_pages_of(const DeepSpeedPlan& plan, std::span<const UnitShard> shards) {
+  std::vector<OwnPages> own(plan.files().size());
+  for (const UnitShard& shard : shards) {
+    for (const StateKind kind : kKinds) {
+      for (const Piece& piece : pieces_of(plan, shard, kind)) {
+        const int64_t begin = offset_of(plan, piece.place);
+        own[piece.place.file].add(begin, begin + piece.bytes());
+      }
+    }
+  }
+  return own;
+}
+
+// What the ranks have answered of one file.
+struct Answers {
+  std::vector<RangeChecksums> checksums;  // of each storage
+  std::vector<PageRemainders::Section> remainders;
+};
+
+std::vector<Answers> parse(const DeepSpeedPlan& plan, std::span<const std::string> written) {
+  std::vector<Answers> answers;
+  for (const DeepSpeedPlan::PlannedFile& planned : plan.files()) {
+    answers.push_back({std::vector<RangeChecksums>(planned.layout.num_storages()), {}});
+  }
+  for (const std::string& lines : written) {
+    std::istringstream in(lines);
+    for (std::string line; std::getline(in, line);) {
+      std::istringstream fields(line);
+      std::string what;
+      size_t file = 0;
+      fields >> what >> file;
+      if (what == kRemainder) {
+        PageRemainders::Section section{.file = file, .name = {}};
+        std::string checksum;
+        fields >> section.name >> section.begin >> section.size >> checksum;
+        section.checksum = from_hex(checksum);
+        answers.at(file).remainders.push_back(std::move(section));
+        continue;
+      }
+      size_t storage = 0;
+      fields >> storage >> std::ws;
+      std::string ranges;
+      std::getline(fields, ranges);
+      answers.at(file).checksums.at(storage).add_text(ranges);
+    }
+  }
+  return answers;
+}
+
+void write_rest(const fs::path& folder, const DeepSpeedPlan::PlannedFile& planned, const Answers& answers,
+                FileSystem& files) {
   // Stage 3 has model files without a value in them: nobody has made them yet.
   File file = File::open_or_create(folder / planned.name, files);
   file.resize(planned.layout.file_bytes());
   std::vector<uint32_t> checksums;
   for (size_t s = 0; s < planned.layout.num_storages(); ++s) {
     int64_t missing = 0;
-    checksums.push_back(written[s].combined(planned.layout.storage_bytes(s), [&](int64_t begin, int64_t end) {
+    checksums.push_back(answers.checksums[s].combined(planned.layout.storage_bytes(s), [&](int64_t begin, int64_t end) {
       missing += end - begin;
       // Padding is never written, so the file reads as zeros there. More than there is of it is found below.
       const int64_t bytes = std::min(end - begin, planned.padding_bytes[s]);
@@ -133,62 +227,51 @@ void write_rest(const fs::path& folder, const DeepSpeedPlan::PlannedFile& planne
           s, planned.name, missing, planned.padding_bytes[s]);
     }
   }
+  for (const PageRemainders::Section& section : answers.remainders) {
+    PageRemainders::put_in_place(folder, section, file);
+  }
   planned.layout.write_rest(file, checksums);
   file.sync();
 }
 
 }  // namespace
 
-std::string write_deepspeed_shards(const fs::path& folder, const DeepSpeedPlan& plan, std::span<const UnitShard> shards,
-                                   const ShardValues& values, const WriteOptions& options) {
-  OpenFiles files(folder, plan, *options.files);
+std::string write_deepspeed_shards(const fs::path& folder, const DeepSpeedPlan& plan, int rank,
+                                   std::span<const UnitShard> shards, const ShardValues& values,
+                                   const WriteOptions& options) {
+  OpenFiles files(folder, plan, own_pages_of(plan, shards), *options.files);
   for (size_t i = 0; i < shards.size(); ++i) {
     const UnitShard& shard = shards[i];
     if (shard.count == 0) continue;
-    for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+    for (const StateKind kind : kKinds) {
       const std::span<const float> of_shard = values.fetch(i, kind);
       if (static_cast<int64_t>(of_shard.size()) != shard.count) {
         throw_failure("unit {} came with {} values where its shard has {}", shard.unit->name, of_shard.size(),
                       shard.count);
       }
-      std::vector<Piece> pieces;
-      int64_t offset = 0;
-      for (const ParameterSpec& parameter : shard.unit->parameters) {
-        const int64_t first = std::max(shard.begin, offset);
-        const int64_t last = std::min(shard.begin + shard.count, offset + parameter.numel());
-        if (first < last) {
-          add_pieces(plan, parameter, kind, first - offset, last - offset,
-                     of_shard.subspan(static_cast<size_t>(first - shard.begin)), pieces);
-        }
-        offset += parameter.numel();
-      }
+      const std::vector<Piece> pieces = pieces_of(plan, shard, kind);
       parallel_for(static_cast<int64_t>(pieces.size()), io_threads(), [&](int64_t p) {
         if (options.stop.stop_requested()) throw_failure("writing {} was given up", folder.string());
-        write_piece(files, pieces[static_cast<size_t>(p)], options);
+        write_piece(files, pieces[static_cast<size_t>(p)], of_shard, options);
       });
     }
   }
-  files.sync();
-  return files.checksums();
+  return files.finish(fmt::format("remainders-of-rank-{}", rank));
 }
 
 void finish_deepspeed_files(const fs::path& folder, const DeepSpeedPlan& plan, std::span<const std::string> written,
                             FileSystem& files) {
-  std::vector<std::vector<RangeChecksums>> checksums;
-  for (const DeepSpeedPlan::PlannedFile& planned : plan.files()) checksums.emplace_back(planned.layout.num_storages());
-  for (const std::string& lines : written) {
-    std::istringstream in(lines);
-    for (std::string line; std::getline(in, line);) {
-      std::istringstream fields(line);
-      size_t file = 0;
-      size_t storage = 0;
-      fields >> file >> storage >> std::ws;
-      std::string ranges;
-      std::getline(fields, ranges);
-      checksums.at(file).at(storage).add_text(ranges);
+  const std::vector<Answers> answers = parse(plan, written);
+  std::set<std::string> remainders;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    write_rest(folder, plan.files()[i], answers[i], files);
+    for (const PageRemainders::Section& section : answers[i].remainders) remainders.insert(section.name);
+  }
+  for (const std::string& name : remainders) {
+    if (const int error = files.remove_file(folder / name); error != 0) {
+      throw_system_error("remove", folder / name, error);
     }
   }
-  for (size_t i = 0; i < checksums.size(); ++i) write_rest(folder, plan.files()[i], checksums[i], files);
 }
 
 }  // namespace mpzero::io

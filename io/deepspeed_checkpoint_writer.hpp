@@ -11,13 +11,14 @@
 // The steps of a save in DeepSpeed's format; see checkpoint_save.hpp, whose steps they are part of.
 //
 // DeepSpeed partitions the whole model where mpzero partitions units, so a rank's values belong into several ranks'
-// files. Each rank writes its values straight to their places in all of them: nothing is sent, nothing is held twice,
-// and ranks on several nodes touch disjoint bytes of one file.
+// files. Each rank writes its values straight to their places in all of them: nothing is sent, and ranks on several
+// nodes write disjoint pages of one file, which they open for writing only. What is left, less than two pages for each
+// stretch of values, goes through a file of the rank's own (PageRemainders), from which one rank puts it in place.
 namespace mpzero::io {
 
 // On every rank, from any thread: writes and syncs its shards of every unit. Returns what finish_deepspeed_files needs
 // to know of them. `folder` is empty before the first rank begins.
-std::string write_deepspeed_shards(const std::filesystem::path& folder, const DeepSpeedPlan& plan,
+std::string write_deepspeed_shards(const std::filesystem::path& folder, const DeepSpeedPlan& plan, int rank,
                                    std::span<const UnitShard> shards, const ShardValues& values,
                                    const WriteOptions& options = {});
 

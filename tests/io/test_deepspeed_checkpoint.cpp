@@ -1,3 +1,5 @@
+#include <barrier>
+#include <deque>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -11,6 +13,7 @@
 #include "io/torch_zip_reader.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
+#include "tests/io/paged_client.hpp"
 
 using namespace mpzero;
 using namespace mpzero::io;
@@ -19,16 +22,16 @@ using namespace mpzero::io::testing;
 namespace {
 
 // Sizes that divide by no number of ranks, parameters out of transformers' order, as mpzero's units have them.
-std::vector<UnitSpec> transformer() {
-  std::vector<UnitSpec> units = {{"embedding", {{"model.embed_tokens.weight", {37, 5}}}}};
+std::vector<UnitSpec> transformer(int64_t width = 5) {
+  std::vector<UnitSpec> units = {{"embedding", {{"model.embed_tokens.weight", {37, width}}}}};
   for (int i = 0; i < 2; ++i) {
     const std::string layer = "model.layers." + std::to_string(i) + ".";
     units.push_back({"layers." + std::to_string(i),
-                     {{layer + "input_layernorm.weight", {5}},
-                      {layer + "self_attn.q_proj.weight", {7, 5}},
+                     {{layer + "input_layernorm.weight", {width}},
+                      {layer + "self_attn.q_proj.weight", {7, width}},
                       {layer + "self_attn.q_norm.weight", {7}},
-                      {layer + "self_attn.o_proj.weight", {5, 7}},
-                      {layer + "mlp.down_proj.weight", {5, 11}}}});
+                      {layer + "self_attn.o_proj.weight", {width, 7}},
+                      {layer + "mlp.down_proj.weight", {width, 11}}}});
   }
   units.push_back({"head", {{"model.norm.weight", {1}}}});
   return units;
@@ -39,11 +42,16 @@ struct Saved {
   int ranks = 2;
   int64_t sub_group_size = 1'000'000'000;
   std::string dtype = "fp32";
+  int64_t width = 5;  // of the model
 };
 
-std::vector<std::string> save_as_deepspeed(const fs::path& dir, const std::string& tag, const Saved& how,
-                                           const BeforeFetch& before = nullptr) {
-  const std::vector<UnitSpec> units = transformer();
+// The disk as a rank sees it.
+using DiskOfRank = std::function<FileSystem&(int rank)>;
+
+std::vector<std::string> save_as_deepspeed(
+    const fs::path& dir, const std::string& tag, const Saved& how, const BeforeFetch& before = nullptr,
+    const DiskOfRank& disk_of = [](int) -> FileSystem& { return disk(); }) {
+  const std::vector<UnitSpec> units = transformer(how.width);
   ThreadGroup group(how.ranks);
   return group.run([&](ProcessGroup& ranks) {
     SaveJob job{
@@ -65,7 +73,7 @@ std::vector<std::string> save_as_deepspeed(const fs::path& dir, const std::strin
       }
       return values;
     };
-    save_checkpoint(job, {.fetch = fetch}, ranks);
+    save_checkpoint(job, {.fetch = fetch}, ranks, disk_of(ranks.rank()));
   });
 }
 
@@ -74,8 +82,8 @@ void require_saved(const fs::path& dir, const std::string& tag, const Saved& how
 }
 
 // Reads all states, in the slices of `ranks` ranks, and verifies them.
-bool holds_what_was_saved(const fs::path& folder, int ranks) {
-  const std::vector<UnitSpec> units = transformer();
+bool holds_what_was_saved(const fs::path& folder, int ranks, int64_t width = 5) {
+  const std::vector<UnitSpec> units = transformer(width);
   const auto checkpoint = open_checkpoint(folder);
   bool same = true;
   for (size_t i = 0; i < units.size(); ++i) {
@@ -166,6 +174,33 @@ TEST_CASE("the model's weights are the rounded master weights, in transformers' 
             bits_at(u, StateKind::kMaster, parameter_offset(units[u], p) + static_cast<int64_t>(k), 0);
         const float expected = from_bfloat16(to_bfloat16(std::bit_cast<float>(bits)));
         CHECK(std::bit_cast<uint32_t>(weights[k]) == std::bit_cast<uint32_t>(expected));
+      }
+    }
+  }
+}
+
+TEST_CASE("ranks on several clients of a network file system do not undo what others wrote") {
+  const TemporaryFolder folder;
+  for (const int stage : {1, 2, 3}) {
+    for (const int ranks : {2, 3, 4}) {
+      INFO("stage " << stage << ", ranks " << ranks);
+      const Saved how{.stage = stage, .ranks = ranks, .dtype = ranks == 3 ? "fp32" : "bf16", .width = 509};
+      const std::string tag = "tiny-7steps";
+      std::barrier all_have_written(ranks);
+      std::deque<PagedClient> clients;
+      for (int rank = 0; rank < ranks; ++rank) clients.emplace_back(all_have_written);
+      for (const std::string& error : save_as_deepspeed(folder.path(), tag, how, nullptr, [&](int rank) -> FileSystem& {
+             return clients[static_cast<size_t>(rank)];
+           })) {
+        REQUIRE(error.empty());
+      }
+      CHECK(holds_what_was_saved(folder / tag, 1, how.width));
+      CHECK(message_of([&] { open_checkpoint(folder / tag)->verify(); }).empty());
+      for (const PagedClient& client : clients) {
+        for (const std::string& name : client.opened_for_reading()) {
+          INFO(name);
+          CHECK_FALSE(name.ends_with(".pt"));
+        }
       }
     }
   }
