@@ -123,6 +123,7 @@ int list(const Words& words) {
   std::vector<std::string> problems;
   for (const io::CatalogEntry& entry : entries) {
     std::string problem = entry.problem;
+    bool may_be_whole = entry.may_be_whole;
     std::vector<std::string> row = {
         entry.tag, "?", entry.saved_at.empty() ? "?" : entry.saved_at, show_size(entry.bytes), "?", "?"};
     if (problem.empty()) {
@@ -131,11 +132,17 @@ int list(const Words& words) {
         row[1] = std::to_string(stored->progress().step);
         row[4] = stored->progress().dtype;
         row[5] = std::to_string(stored->progress().zero_stage);
+      } catch (const Damaged& error) {
+        problem = error.what();
       } catch (const Error& error) {
         problem = error.what();
+        may_be_whole = true;
       }
     }
-    std::string state = problem.empty() ? "complete" : entry.has_manifest ? "damaged" : "unfinished or damaged";
+    std::string state = problem.empty()      ? "complete"
+                        : may_be_whole       ? "cannot be read"
+                        : entry.has_manifest ? "damaged"
+                                             : "unfinished or damaged";
     if (entry.folder == latest) state += ", latest";
     if (shows_run) row.push_back(entry.run_id ? io::short_run_id(*entry.run_id) : "?");
     row.push_back(state);
@@ -256,16 +263,25 @@ int prune(const Words& words) {
       doomed.push_back(folder);
     }
   }
+  std::vector<io::Leftover> left;
   for (const fs::path& folder : doomed) {
-    fmt::print("{} {}\n", words.dry_run ? "would remove" : "removed", folder.string());
-    if (!words.dry_run) io::remove_checkpoints({folder});
+    const std::vector<io::Leftover> stays =
+        words.dry_run ? std::vector<io::Leftover>{} : io::remove_checkpoints({folder}, run);
+    if (stays.empty()) fmt::print("{} {}\n", words.dry_run ? "would remove" : "removed", folder.string());
+    left.insert(left.end(), stays.begin(), stays.end());
   }
   if (!words.dry_run) {
-    for (const std::string& name : io::clean_up(words.folder)) fmt::print("removed unfinished {}\n", name);
+    const io::CleanUp cleaned = io::clean_up(words.folder);
+    for (const std::string& name : cleaned.removed) fmt::print("removed unfinished {}\n", name);
+    left.insert(left.end(), cleaned.left.begin(), cleaned.left.end());
+  }
+  std::set<fs::path> named;
+  for (const io::Leftover& leftover : left) {
+    if (named.insert(leftover.path).second) fmt::print(stderr, "stays: {}\n", leftover.problem);
   }
   if (doomed.empty())
     fmt::print("nothing to remove: no checkpoint is older than the newest {} good\n", *words.keep_last);
-  return 0;
+  return left.empty() ? 0 : kFailureExitCode;
 }
 
 }  // namespace

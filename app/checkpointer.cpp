@@ -55,13 +55,14 @@ std::string sentence(std::string text) {
 }  // namespace
 
 Checkpointer::Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
-                           at::Device device, parallel::MpiRuntime& mpi, StepLog& log)
+                           at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder)
     : setup_(setup),
       config_(setup.config),
       units_(units),
       engine_(engine),
       mpi_(mpi),
       log_(log),
+      folder_(folder),
       device_(device),
       last_step_(setup.config.max_steps) {}
 
@@ -167,7 +168,13 @@ void Checkpointer::save_while_training_waits(const io::SaveJob& job) {
   last_error_.clear();
   log_.say(fmt::format("Saved checkpoint: {} ({:.1f} s, {:.2f} GB/s)", (job.checkpoint_dir / job.tag).string(),
                        blocked_by_save_, static_cast<double>(published.bytes) / kGigabyte / blocked_by_save_));
+  remark_on(published);
+}
+
+void Checkpointer::remark_on(const io::Published& published) {
   if (!published.remark.empty()) log_.warn(published.remark);
+  folder_.name_leftovers(published.left);
+  folder_.name_unread(published.unread);
 }
 
 void Checkpointer::before_update() {
@@ -212,7 +219,7 @@ void Checkpointer::conclude() {
       held_back ? fmt::format(", held back to spare the steps: {:.1f} s at full speed", save->unhindered_seconds())
                 : std::string(),
       blocked_by_save_));
-  if (!published.remark.empty()) log_.warn(published.remark);
+  remark_on(published);
 }
 
 void Checkpointer::abandon(const io::SaveJob& job, const std::string& reason) {

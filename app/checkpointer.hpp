@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/run_folder.hpp"
 #include "app/run_setup.hpp"
 #include "app/run_state.hpp"
 #include "app/state_snapshot.hpp"
@@ -27,7 +28,7 @@ class Checkpointer {
  public:
   // All arguments outlive it.
   Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
-               at::Device device, parallel::MpiRuntime& mpi, StepLog& log);
+               at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder);
 
   // Before the first step, when the training state has its memory: finds out whether there is room for a copy, and
   // takes it in the background. `steps_done`: see RunPosition. Collective.
@@ -66,6 +67,7 @@ class Checkpointer {
   void save_while_training_waits(const io::SaveJob& job);
   void start_in_background(const io::SaveJob& job);
   void conclude();
+  void remark_on(const io::Published& published);
   void abandon(const io::SaveJob& job, const std::string& reason);
 
   const RunSetup& setup_;
@@ -74,6 +76,7 @@ class Checkpointer {
   parallel::ZeroEngine& engine_;
   parallel::MpiRuntime& mpi_;
   StepLog& log_;
+  RunFolder& folder_;
   at::Device device_;
   std::unique_ptr<StateSnapshot> snapshot_;  // none: training waits
   std::unique_ptr<io::BackgroundSave> save_;

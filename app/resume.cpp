@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <sstream>
@@ -15,6 +17,7 @@
 #include "base/error.hpp"
 #include "io/checkpoint_catalog.hpp"
 #include "io/checkpoint_manifest.hpp"
+#include "io/retry.hpp"
 #include "io/stored_checkpoint.hpp"
 
 namespace mpzero {
@@ -68,7 +71,7 @@ RunPosition take_over_from_deepspeed(const io::StoredCheckpoint& checkpoint, con
           .tokens_seen = progress.windows_seen * setup.config.seq_length};
 }
 
-// A checkpoint that cannot be read; the message says which and why.
+// A checkpoint that is damaged or unfinished; the message says which and why.
 class Unusable : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -143,7 +146,8 @@ Choices choose(const RunConfig& config, ProcessGroup& group) {
   std::string listed;
   run_on_all_ranks(group, [&] {
     if (group.rank() != 0) return;
-    const io::ResumeCandidates candidates = candidates_of(config);
+    io::ResumeCandidates candidates;
+    io::retry_reading([&] { candidates = candidates_of(config); });
     if (!candidates.problem_of_latest.empty() && config.resume_strict) {
       throw_user_error("{}; name a checkpoint with --resume_from_checkpoint, or leave out --resume_strict",
                        candidates.problem_of_latest);
@@ -168,21 +172,29 @@ Choices choose(const RunConfig& config, ProcessGroup& group) {
   return choices;
 }
 
+// Runs what reads a checkpoint. Damage that all ranks know of becomes Unusable.
+void read_or_give_up(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Damaged& error) {
+    if (error.scope() != ErrorScope::kAllRanks) throw;
+    throw Unusable(error.what());
+  }
+}
+
 // Throws Unusable, on all ranks, where the checkpoint is damaged, and the errors of run_on_all_ranks where the run
-// cannot go on from it although it is not.
+// cannot go on from it although it is not, or the system kept it from being read.
 Resumed restore(const fs::path& checkpoint, const io::RunRecord& of_candidates, const RunSetup& setup,
                 const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine, ProcessGroup& group,
                 std::vector<std::string>& warnings) {
   std::unique_ptr<io::StoredCheckpoint> stored;
   io::RunRecord run;
-  try {
+  read_or_give_up([&] {
     run_on_all_ranks(group, [&] {
       stored = io::open_checkpoint(checkpoint);
       run = io::run_of(checkpoint);
     });
-  } catch (const Error& error) {
-    throw Unusable(error.what());
-  }
+  });
   const bool has_id = !run.id.empty();
   if (!has_id) run = of_candidates;
   run_on_all_ranks(group, [&] {
@@ -193,29 +205,45 @@ Resumed restore(const fs::path& checkpoint, const io::RunRecord& of_candidates, 
       throw UserError(error.what() + std::string(kStartAnew));
     }
   });
-  bool readable = true;
-  try {
-    engine.restore(
-        [&](size_t unit, StateKind kind, int64_t begin, std::span<float> out) {
-          readable = false;
-          stored->read_unit(units[unit], kind, begin, out);
-          readable = true;
-        },
-        group);
-    readable = false;
+  read_or_give_up([&] {
+    engine.restore([&](size_t unit, StateKind kind, int64_t begin,
+                       std::span<float> out) { stored->read_unit(units[unit], kind, begin, out); },
+                   group);
     stored->verify_what_was_read(group);
-  } catch (const Error& error) {
-    if (error.scope() != ErrorScope::kAllRanks) throw;
-    const std::vector<std::string> others = group.all_gather(readable ? "readable" : "");
-    if (std::find(others.begin(), others.end(), "") == others.end()) throw;
-    throw Unusable(error.what());
-  }
+  });
   for (const std::string& warning : stored->warnings()) warnings.push_back(warning);
   return {.checkpoint = checkpoint,
           .position = stored->made_by_mpzero() ? take_over(*stored, setup, warnings)
                                                : take_over_from_deepspeed(*stored, setup, warnings),
           .run = run,
           .checkpoint_has_id = has_id};
+}
+
+// The same, where the system may keep the checkpoint from being read: that is tried again, and in the end ends the run
+// rather than let it go on from an older checkpoint. All ranks do the same, as they know of the same error.
+Resumed restore_patiently(const fs::path& checkpoint, const std::function<Resumed()>& restore_it) {
+  std::optional<Resumed> resumed;
+  std::exception_ptr of_this_rank;
+  try {
+    io::retry_reading([&] {
+      try {
+        resumed = restore_it();
+      } catch (const Error& error) {
+        if (error.scope() == ErrorScope::kAllRanks) throw;
+        of_this_rank = std::current_exception();
+      }
+    });
+  } catch (const Error& error) {
+    if (error.system_error() == 0) throw;
+    const std::string sentence = fmt::format(
+        "{} cannot be read now, which does not mean that it is damaged: {}; mend that and start again, or name an "
+        "older checkpoint with --resume_from_checkpoint DIR",
+        checkpoint.string(), error.what());
+    if (error.exit_code() == kUserErrorExitCode) throw UserError(sentence, error.scope(), error.system_error());
+    throw Failure(sentence, error.scope(), error.system_error());
+  }
+  if (of_this_rank) std::rethrow_exception(of_this_rank);
+  return *resumed;
 }
 
 }  // namespace
@@ -232,7 +260,8 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
   std::string first_problem = without_remedy(choices.problem);
   for (const fs::path& folder : choices.folders) {
     try {
-      Resumed resumed = restore(folder, choices.run, setup, units, engine, group, warnings);
+      Resumed resumed = restore_patiently(
+          folder, [&] { return restore(folder, choices.run, setup, units, engine, group, warnings); });
       if (!first_problem.empty()) {
         const std::string who = choices.problem_of_run.empty()
                                     ? ": the run"

@@ -15,7 +15,8 @@ namespace mpzero {
 
 // Fills the engine from the checkpoint that the run shall go on from: the one that --resume_from_checkpoint names, or
 // the newest good one in its folder or in the checkpoint folder. One that turns out damaged or unfinished is named in
-// `warnings`, and the next older one is taken; with --resume_strict, or if none is left, that throws. Returns nothing
+// `warnings`, and the next older one is taken; with --resume_strict, or if none is left, that throws. One that cannot
+// be read for another reason (a system error, a newer format) throws: it may be whole, and the newest. Returns nothing
 // where there is no checkpoint. Collective: an error on one rank is thrown on all. Each rank reads its own shard. Adds
 // to `warnings` what the user may not have meant.
 //

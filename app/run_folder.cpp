@@ -86,6 +86,7 @@ void RunFolder::open() {
     io::check_writable(config_.checkpoint_dir);
     lock_.emplace(config_.checkpoint_dir);
     for (const fs::path& folder : io::finish_moving(config_.checkpoint_dir)) finished = folder.string();
+    name_leftovers(io::clean_up(config_.checkpoint_dir).left);
   });
   if (!finished.empty()) {
     log_.warn(fmt::format("a start with --overwrite was interrupted: what it was moving is in {} now.", finished));
@@ -97,6 +98,30 @@ io::RunRecord RunFolder::identify(const std::optional<Resumed>& resumed) {
   if (run.id.empty()) run = {.id = io::new_run_id(), .init_from = recorded_init_from(config_)};
   run.id = group_.all_gather(run.id).front();
   return run;
+}
+
+std::vector<std::string> RunFolder::new_problems(const std::vector<io::Leftover>& found) {
+  std::vector<std::string> problems;
+  for (const io::Leftover& leftover : found) {
+    if (named_.insert(leftover.path.string()).second) problems.push_back(leftover.problem);
+  }
+  return problems;
+}
+
+void RunFolder::name_leftovers(const std::vector<io::Leftover>& left) {
+  const std::vector<std::string> problems = new_problems(left);
+  if (problems.empty()) return;
+  log_.warn(fmt::format(
+      "what earlier saves have left stays in {}: {}. It takes up space and does no other harm: remove it by hand.",
+      config_.checkpoint_dir, fmt::join(problems, "; ")));
+}
+
+void RunFolder::name_unread(const std::vector<io::Leftover>& unread) {
+  const std::vector<std::string> problems = new_problems(unread);
+  if (problems.empty()) return;
+  log_.warn(fmt::format(
+      "checkpoints in {} cannot be read, so that it is not known whether they are newer than what this run saves: {}.",
+      config_.checkpoint_dir, fmt::join(problems, "; ")));
 }
 
 std::vector<io::CatalogEntry> RunFolder::in_the_way(const io::RunRecord& run,

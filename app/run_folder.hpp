@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,8 @@ class RunFolder {
   // Both outlive it.
   RunFolder(const RunConfig& config, ProcessGroup& group, StepLog& log) : config_(config), group_(group), log_(log) {}
 
-  // Makes the folder, locks it for as long as this lives, and ends a move that a crash has interrupted.
+  // Makes the folder, locks it for as long as this lives, ends a move that a crash has interrupted, and removes what
+  // crashed saves have left.
   void open();
   // The run that starts: that of the checkpoint it goes on from, or a new one, with an id that all ranks know.
   io::RunRecord identify(const std::optional<Resumed>& resumed);
@@ -30,8 +32,14 @@ class RunFolder {
   // Moves what is in the way, once nothing else keeps the run from starting.
   void make_room();
 
+  // Not collective: warns, once for each, of what could not be removed, and of checkpoints that could not be read.
+  void name_leftovers(const std::vector<io::Leftover>& left);
+  void name_unread(const std::vector<io::Leftover>& unread);
+
  private:
   // Of the folder's checkpoints those that are not the run's and that it would replace, or be mixed up with.
+  // Of these those that have not been named; they are now.
+  std::vector<std::string> new_problems(const std::vector<io::Leftover>& found);
   std::vector<io::CatalogEntry> in_the_way(const io::RunRecord& run, const std::optional<Resumed>& resumed) const;
 
   const RunConfig& config_;
@@ -40,6 +48,7 @@ class RunFolder {
   // On rank 0.
   std::optional<io::FolderLock> lock_;
   std::vector<std::string> to_move_;
+  std::set<std::string> named_;
 };
 
 // As a RunRecord has it: the absolute path of --init_from; empty where the flag is not given.

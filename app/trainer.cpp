@@ -91,7 +91,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       profiler_(config_, mpi.rank(), device),
       log_(config_, mpi, peak_step_seconds(setup_, device, mpi.world_size())),
       folder_(config_, mpi, log_),
-      checkpointer_(setup_, decoder_.units(), engine_, device, mpi, log_),
+      checkpointer_(setup_, decoder_.units(), engine_, device, mpi, log_, folder_),
       stop_(control.stop, config_, mpi, log_),
       watch_(control.liveness, {&parameter_communicator_, &gradient_communicator_}) {
   engine_.parameters().measure_waits(*timeline_);

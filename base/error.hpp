@@ -23,21 +23,32 @@ enum class ErrorScope { kThisRank, kAllRanks };
 
 class Error : public std::runtime_error {
  public:
-  explicit Error(const std::string& message, ErrorScope scope = ErrorScope::kThisRank)
-      : std::runtime_error(message), scope_(scope) {}
+  // `system_error`: the errno of the system call that failed; 0: none did.
+  explicit Error(const std::string& message, ErrorScope scope = ErrorScope::kThisRank, int system_error = 0)
+      : std::runtime_error(message), scope_(scope), system_error_(system_error) {}
   ErrorScope scope() const { return scope_; }
+  int system_error() const { return system_error_; }
   virtual int exit_code() const = 0;
 
  private:
   ErrorScope scope_;
+  int system_error_;
 };
 
 // A mistake the user can mend. The message is one sentence that says what is wrong, where (file, key, rank) and what to
 // do. Ends the run on every rank with kUserErrorExitCode and no stack trace.
-class UserError final : public Error {
+class UserError : public Error {
  public:
   using Error::Error;
   int exit_code() const override { return kUserErrorExitCode; }
+};
+
+// What was read is not what was written, or was never written to its end: another checksum, size or structure, a file
+// that is missing. A failed system call is never damage, and neither is a format of a newer mpzero: what lies on the
+// disk may be whole.
+class Damaged final : public UserError {
+ public:
+  using UserError::UserError;
 };
 
 // A failed call of a library or the system. The message names the call, the file or peer it concerned and the reason.

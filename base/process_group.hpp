@@ -29,9 +29,9 @@ class SingleProcess final : public ProcessGroup {
 };
 
 // Runs `work` on every rank and returns only if it succeeded on all of them. Otherwise every rank throws the same
-// error: that of the lowest rank that failed, prefixed with "rank R: " unless all ranks failed in the same words. A
-// UserError anywhere stays a UserError, all other exceptions become Failure. Collective: `work` itself must not wait
-// for other ranks.
+// error: that of the lowest rank that failed, prefixed with "rank R: " unless all ranks failed in the same words.
+// Damaged and UserError keep their class, and every Error its errno; all other exceptions become Failure. Damage counts
+// only where no rank failed for another reason. Collective: `work` itself must not wait for other ranks.
 void run_on_all_ranks(ProcessGroup& group, const std::function<void()>& work);
 
 }  // namespace mpzero

@@ -51,8 +51,9 @@ const char* message_of(int error_number) { return std::strerror(error_number); }
 
 void throw_system_error(std::string_view action, const fs::path& path, int error_number) {
   const std::string_view what_to_do = remedy(error_number);
-  if (what_to_do.empty()) throw_failure("cannot {} {}: {}", action, path.string(), message_of(error_number));
-  throw_user_error("cannot {} {}: {}; {}", action, path.string(), message_of(error_number), what_to_do);
+  const std::string sentence = fmt::format("cannot {} {}: {}", action, path.string(), message_of(error_number));
+  if (what_to_do.empty()) throw Failure(sentence, ErrorScope::kThisRank, error_number);
+  throw UserError(fmt::format("{}; {}", sentence, what_to_do), ErrorScope::kThisRank, error_number);
 }
 
 File::File(fs::path path, int flags, std::string_view action, FileSystem& files)
@@ -96,8 +97,8 @@ void File::read(int64_t offset, std::span<std::byte> out) const {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw_system_error("read", path_, errno);
     if (n == 0) {
-      throw_user_error("{} is truncated: it ends at byte {}, but bytes up to {} are needed", path_.string(),
-                       offset + static_cast<int64_t>(done), offset + static_cast<int64_t>(out.size()));
+      throw Damaged(fmt::format("{} is truncated: it ends at byte {}, but bytes up to {} are needed", path_.string(),
+                                offset + static_cast<int64_t>(done), offset + static_cast<int64_t>(out.size())));
     }
     done += static_cast<size_t>(n);
   }
@@ -146,8 +147,9 @@ std::string read_text_file(const fs::path& path, int64_t max_size) {
   const File file = File::open_for_reading(path);
   const int64_t size = file.size();
   if (size > max_size) {
-    throw_user_error("{} is {} bytes long, more than the {} that such a file can have: it is not what it should be",
-                     path.string(), size, max_size);
+    throw Damaged(
+        fmt::format("{} is {} bytes long, more than the {} that such a file can have: it is not what it should be",
+                    path.string(), size, max_size));
   }
   std::string text(static_cast<size_t>(size), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
@@ -171,6 +173,21 @@ void replace_text_file(const fs::path& path, std::string_view text, FileSystem& 
   }
   sync_folder(path.has_parent_path() ? path.parent_path() : fs::path("."), files);
 }
+
+namespace {
+
+fs::file_status status_of(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return status;
+  if (error) throw_system_error("look at", path, error.value());
+  return status;
+}
+
+}  // namespace
+
+bool is_there(const fs::path& path) { return fs::exists(status_of(path)); }
+bool is_folder(const fs::path& path) { return fs::is_directory(status_of(path)); }
 
 void rename_path(const fs::path& from, const fs::path& to, FileSystem& files) {
   if (const int error = files.rename(from, to); error != 0) {

@@ -12,7 +12,8 @@
 namespace mpzero::io {
 
 // Throws what a failed system call means to the user: "cannot ACTION PATH: REASON". A reason the user can mend (no
-// space, no permission, no such folder, ...) is a UserError and comes with the remedy, any other a Failure.
+// space, no permission, no such folder, ...) is a UserError and comes with the remedy, any other a Failure. Both know
+// the errno.
 [[noreturn]] void throw_system_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
 // An open file. Every call either does all of what it was asked for or throws through throw_system_error.
@@ -32,7 +33,7 @@ class File {
 
   const std::filesystem::path& path() const { return path_; }
   int64_t size() const;
-  // Throws UserError "truncated" where the file ends before offset + out.size().
+  // Throws Damaged "truncated" where the file ends before offset + out.size().
   void read(int64_t offset, std::span<std::byte> out) const;
   void write(int64_t offset, std::span<const std::byte> bytes);
   void resize(int64_t size);
@@ -53,7 +54,7 @@ class File {
 // Makes the entries of `folder` (names made, renamed, removed) outlive a crash of the machine.
 void sync_folder(const std::filesystem::path& folder, FileSystem& files = disk());
 
-// The whole file as text. Throws UserError when it is larger than `max_size` bytes.
+// The whole file as text. Throws Damaged when it is larger than `max_size` bytes.
 std::string read_text_file(const std::filesystem::path& path, int64_t max_size);
 
 // Writes and syncs `path`; its folder is not synced.
@@ -61,6 +62,11 @@ void write_text_file(const std::filesystem::path& path, std::string_view text, F
 
 // Replaces `path` in one step: whoever reads it, also after a crash, finds the old or the new text, never a mixture.
 void replace_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk());
+
+// Whether there is something, a folder, at `path`. Symbolic links are followed. What the system cannot tell (no
+// permission, an error of the disk) throws: it is not the same as nothing.
+bool is_there(const std::filesystem::path& path);
+bool is_folder(const std::filesystem::path& path);
 
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to, FileSystem& files = disk());
 // Makes the folder and those above it that are missing; they outlive a crash of the machine.

@@ -53,12 +53,6 @@ void save_checkpoint(const std::filesystem::path& checkpoint_dir, const std::str
                      const std::function<std::span<const float>(size_t shard, StateKind kind)>& fetch,
                      ProcessGroup& group);
 
-// Removes all but the newest `keep_last` checkpoints of a run in `checkpoint_dir` (never the one `latest` names); 0
-// keeps all. The newest are those saved last, and only whole ones count. What another run has saved, or, for a run with
-// an id, an mpzero from before there were ids, is neither counted nor removed. Rank 0 only.
-void prune_checkpoints(const std::filesystem::path& checkpoint_dir, const std::string& model_type,
-                       const std::string& run_id, int64_t keep_last, FileSystem& files = disk());
-
 // The checkpoint that `<checkpoint_dir>/latest` names, if there is such a file. Throws UserError naming both where it
 // names nothing.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& checkpoint_dir);

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include "base/error.hpp"
-#include "io/checkpoint_folder.hpp"
 
 namespace mpzero::io {
 namespace {
@@ -78,7 +78,7 @@ BackgroundTask::BackgroundTask(std::function<void(std::stop_token)> work, std::v
 BackgroundSave::BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& group, FileSystem& files,
                                std::vector<int> cores)
     : job_(std::move(job)), values_(std::move(values)), group_(group), files_(files), cores_(std::move(cores)) {
-  begin_save(job_, group_, files_);
+  left_ = begin_save(job_, group_, files_);
   const auto write = [this](std::stop_token stop) {
     const AtExit let_go(values_.done);
     shard_file_ =
@@ -125,6 +125,7 @@ BackgroundSave::State BackgroundSave::poll() {
         finishing_.reset();
         give_up(reports);
       } else if (!any(reports, kAtWork)) {
+        std::move(left_.begin(), left_.end(), std::back_inserter(published_.left));
         state_ = State::kSaved;
       }
       break;
@@ -134,8 +135,8 @@ BackgroundSave::State BackgroundSave::poll() {
       const std::vector<std::string> writing = group_.all_gather(writing_->ended() ? "d" : "w");
       if (any(writing, kAtWork)) break;
       if (group_.rank() == 0 && !finishing_) {
-        finishing_ = std::make_unique<BackgroundTask>(
-            [this](const std::stop_token&) { discard_staging(job_.checkpoint_dir, job_.tag, files_); }, cores_);
+        finishing_ =
+            std::make_unique<BackgroundTask>([this](const std::stop_token&) { discard_save(job_, files_); }, cores_);
       }
       if (!any(group_.all_gather(finishing_ && !finishing_->ended() ? "w" : "d"), kAtWork)) state_ = State::kAbandoned;
       break;

@@ -86,6 +86,7 @@ class BackgroundSave {
   State state_ = State::kWriting;
   std::string shard_file_;
   std::vector<std::string> shard_files_;
+  std::vector<Leftover> left_;
   Published published_;
   std::string error_;
   double writing_seconds_ = 0;

@@ -8,9 +8,9 @@
 #include "base/error.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
-#include "io/checkpoint_folder.hpp"
 #include "io/checkpoint_manifest.hpp"
 #include "io/deepspeed_checkpoint_files.hpp"
+#include "io/retry.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -28,6 +28,30 @@ int64_t size_of_files(const fs::path& folder, int64_t& files) {
   return bytes;
 }
 
+// Of a folder whose name does not say it. One that cannot be looked into is not taken for a checkpoint.
+bool holds_checkpoint(const fs::path& folder) {
+  try {
+    return is_there(folder / kManifestName) || is_deepspeed_checkpoint(folder);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Reads what it can into `entry`; throws Error on the first thing that it cannot.
+void read_entry(CatalogEntry& entry) {
+  // DeepSpeed's own have no manifest.
+  if (!is_there(entry.folder / kManifestName) && is_deepspeed_checkpoint(entry.folder)) {
+    entry.run_id = "";
+    return;
+  }
+  const Manifest manifest = read_manifest(entry.folder);
+  entry.generation = manifest.generation;
+  entry.saved_at = manifest.saved_at;
+  entry.run_id = manifest.run.id;
+  entry.has_manifest = true;
+  check_sizes(entry.folder, manifest);
+}
+
 CatalogEntry describe(const fs::path& folder, const std::string& tag) {
   CatalogEntry entry;
   entry.folder = folder;
@@ -35,21 +59,13 @@ CatalogEntry describe(const fs::path& folder, const std::string& tag) {
   entry.step = step_of_tag(tag, "");
   entry.bytes = size_of_files(folder, entry.files);
   entry.has_manifest = false;
-  std::error_code ignored;
-  // DeepSpeed's own have none.
-  if (!fs::exists(folder / kManifestName, ignored) && is_deepspeed_checkpoint(folder)) {
-    entry.run_id = "";
-    return entry;
-  }
   try {
-    const Manifest manifest = read_manifest(folder);
-    entry.generation = manifest.generation;
-    entry.saved_at = manifest.saved_at;
-    entry.run_id = manifest.run.id;
-    entry.has_manifest = true;
-    check_sizes(folder, manifest);
+    retry_reading([&] { read_entry(entry); });
+  } catch (const Damaged& error) {
+    entry.problem = error.what();
   } catch (const Error& error) {
     entry.problem = error.what();
+    entry.may_be_whole = true;
   }
   return entry;
 }
@@ -72,8 +88,9 @@ RunRecord run_to_go_on(const std::optional<fs::path>& latest, const std::vector<
   if (latest) {
     try {
       return run_of(*latest);
-    } catch (const Error& error) {
+    } catch (const Damaged& error) {
       problem = error.what();
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): whoever goes on from it, the first to be tried, says it
     }
   }
   for (const CatalogEntry& entry : newest_first) {
@@ -85,9 +102,13 @@ RunRecord run_to_go_on(const std::optional<fs::path>& latest, const std::vector<
 // Sorts what is beside `latest` into candidates and others.
 void add_others(const std::optional<fs::path>& latest, const std::vector<CatalogEntry>& newest_first,
                 ResumeCandidates& candidates) {
+  for (const CatalogEntry& entry : newest_first) {
+    if (entry.may_be_whole && entry.folder != latest) candidates.folders.push_back(entry.folder);
+  }
   int64_t next_step = std::numeric_limits<int64_t>::max();
   bool began = candidates.run.id.empty();  // whether older ones without an id can be the run's
   for (const CatalogEntry& entry : newest_first) {
+    if (entry.may_be_whole) continue;
     const bool own = entry.run_id == candidates.run.id;
     began = began || own;
     if (entry.run_id && !own && !(entry.run_id->empty() && began)) {
@@ -117,12 +138,10 @@ std::vector<CatalogEntry> list_checkpoints(const fs::path& checkpoint_dir, const
     // A crash can leave a checkpoint under this name alone.
     const std::optional<std::string> replaced = replaced_tag(name);
     const std::string tag = replaced.value_or(name);
-    if (replaced && fs::exists(checkpoint_dir / tag)) continue;
-    std::error_code error;
-    const bool is_checkpoint = step_of_tag(tag, model_type).has_value() ||
-                               (model_type.empty() && !name.ends_with(".tmp") &&
-                                (fs::exists(folder / kManifestName, error) || is_deepspeed_checkpoint(folder)));
-    if (is_checkpoint) entries.push_back(describe(folder, tag));
+    if (replaced && is_there(checkpoint_dir / tag)) continue;
+    if (step_of_tag(tag, model_type) || (model_type.empty() && !name.ends_with(".tmp") && holds_checkpoint(folder))) {
+      entries.push_back(describe(folder, tag));
+    }
   }
   std::sort(entries.begin(), entries.end(), [](const CatalogEntry& a, const CatalogEntry& b) {
     return std::tuple(a.generation, a.step.value_or(-1), a.tag) > std::tuple(b.generation, b.step.value_or(-1), b.tag);
@@ -130,9 +149,14 @@ std::vector<CatalogEntry> list_checkpoints(const fs::path& checkpoint_dir, const
   return entries;
 }
 
-int64_t next_generation(const fs::path& checkpoint_dir) {
+int64_t next_generation(const fs::path& checkpoint_dir, std::vector<Leftover>* not_known) {
   int64_t newest = 0;
-  for (const CatalogEntry& entry : list_checkpoints(checkpoint_dir)) newest = std::max(newest, entry.generation);
+  for (const CatalogEntry& entry : list_checkpoints(checkpoint_dir)) {
+    newest = std::max(newest, entry.generation);
+    if (entry.may_be_whole && !entry.has_manifest && not_known != nullptr) {
+      not_known->push_back({entry.folder, entry.problem});
+    }
+  }
   return newest + 1;
 }
 
@@ -145,7 +169,7 @@ std::vector<fs::path> checkpoints_to_prune(const fs::path& checkpoint_dir,
   int64_t good = 0;
   for (const CatalogEntry& entry : newest_first) {
     if (good >= keep_last) {
-      if (entry.has_manifest && entry.tag != latest) doomed.push_back(entry.folder);
+      if (entry.has_manifest && !entry.may_be_whole && entry.tag != latest) doomed.push_back(entry.folder);
     } else if (entry.problem.empty() && is_good(entry)) {
       ++good;
     }
@@ -153,13 +177,13 @@ std::vector<fs::path> checkpoints_to_prune(const fs::path& checkpoint_dir,
   return doomed;
 }
 
-void prune_checkpoints(const fs::path& checkpoint_dir, const std::string& model_type, const std::string& run_id,
-                       int64_t keep_last, FileSystem& files) {
-  if (keep_last <= 0) return;
+std::vector<Leftover> prune_checkpoints(const fs::path& checkpoint_dir, const std::string& model_type,
+                                        const std::string& run_id, int64_t keep_last, FileSystem& files) {
+  if (keep_last <= 0) return {};
   const auto sizes_are_right = [](const CatalogEntry&) { return true; };
   std::vector<CatalogEntry> own = list_checkpoints(checkpoint_dir, model_type);
   std::erase_if(own, [&](const CatalogEntry& entry) { return entry.run_id != run_id; });
-  remove_checkpoints(checkpoints_to_prune(checkpoint_dir, own, keep_last, sizes_are_right), files);
+  return remove_checkpoints(checkpoints_to_prune(checkpoint_dir, own, keep_last, sizes_are_right), run_id, files);
 }
 
 ResumeCandidates resume_candidates(const fs::path& checkpoint_dir, const std::string& model_type) {
@@ -169,7 +193,7 @@ ResumeCandidates resume_candidates(const fs::path& checkpoint_dir, const std::st
   try {
     first = latest_checkpoint(checkpoint_dir);
     named = first.has_value();
-  } catch (const UserError& error) {
+  } catch (const Damaged& error) {
     candidates.problem_of_latest = error.what();
   }
   const std::vector<CatalogEntry> newest_first = list_checkpoints(checkpoint_dir, model_type);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "io/checkpoint_folder.hpp"
 #include "io/file_system.hpp"
 #include "io/run_record.hpp"
 
@@ -26,6 +27,9 @@ struct CatalogEntry {
   int64_t files = 0;
   // One sentence on what keeps it from being loaded, as far as manifest and sizes show; empty: nothing.
   std::string problem;
+  // The problem is no damage: the system, or a format newer than this mpzero's, kept it from being read. It may be
+  // whole, of any run, and newer than any other: it is not replaced, removed or passed over.
+  bool may_be_whole = false;
   bool has_manifest = true;  // that can be read
   // See RunRecord; nothing where the manifest, which would say it, cannot be read.
   std::optional<std::string> run_id;
@@ -36,22 +40,31 @@ struct CatalogEntry {
 std::vector<CatalogEntry> list_checkpoints(const std::filesystem::path& checkpoint_dir,
                                            const std::string& model_type = "");
 
-// What a save into `checkpoint_dir` bears: one more than all that are there.
-int64_t next_generation(const std::filesystem::path& checkpoint_dir);
+// What a save into `checkpoint_dir` bears: one more than all that are there. Those whose count is not known, because
+// they cannot be read, go into `not_known`: one of them may count higher.
+int64_t next_generation(const std::filesystem::path& checkpoint_dir, std::vector<Leftover>* not_known = nullptr);
 
 // What is to be removed so that the newest `keep_last` good checkpoints stay: the older ones, good or not. Never what
-// `latest` names, nor what has no manifest that tells its age. Nothing while fewer than `keep_last` are good. `is_good`
-// decides about those without a problem.
+// `latest` names, nor what has no manifest that tells its age or cannot be read. Nothing while fewer than `keep_last`
+// are good. `is_good` decides about those without a problem.
 std::vector<std::filesystem::path> checkpoints_to_prune(const std::filesystem::path& checkpoint_dir,
                                                         const std::vector<CatalogEntry>& newest_first,
                                                         int64_t keep_last,
                                                         const std::function<bool(const CatalogEntry&)>& is_good);
 
+// Removes all but the newest `keep_last` checkpoints of a run in `checkpoint_dir` (never the one `latest` names); 0
+// keeps all. The newest are those saved last, and only whole ones count. What another run has saved, or, for a run with
+// an id, an mpzero from before there were ids, is neither counted nor removed, and neither is what cannot be read.
+// Returns what could not be removed. Rank 0 only.
+std::vector<Leftover> prune_checkpoints(const std::filesystem::path& checkpoint_dir, const std::string& model_type,
+                                        const std::string& run_id, int64_t keep_last, FileSystem& files = disk());
+
 // What a run goes on from, best first: what `latest` names, then the others of the same run, the newest first.
 //
 // Checkpoints without an id count as one run. Those that are older than a run's own first count as its own: an older
 // mpzero, or DeepSpeed, began it, since no run begins among another's checkpoints. Those of steps that the run has gone
-// back behind do not count: where step 40 was saved after step 100, the run does not go on from 100.
+// back behind do not count: where step 40 was saved after step 100, the run does not go on from 100. One that may be
+// whole although it cannot be read comes behind `latest`, before all others: it may be the newest.
 struct ResumeCandidates {
   std::vector<std::filesystem::path> folders;
   RunRecord run;                      // that they belong to; its id is empty where it has none

@@ -12,6 +12,7 @@
 #include "io/checkpoint.hpp"
 #include "io/checkpoint_manifest.hpp"
 #include "io/deepspeed_checkpoint_files.hpp"
+#include "io/run_record.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -24,13 +25,36 @@ constexpr int64_t kMaxLatestBytes = 4096;
 
 fs::path with_suffix(const fs::path& folder, std::string_view suffix) { return folder.string() + std::string(suffix); }
 
-// The tag whose leftover with this suffix a folder of this name is: only names that saving or pruning gives are taken
-// for leftovers.
-std::optional<std::string> leftover_of(std::string name, std::string_view suffix, const std::string& tag) {
-  if (!name.ends_with(suffix)) return std::nullopt;
-  name.resize(name.size() - suffix.size());
-  if ((tag.empty() || name != tag) && !step_of_tag(name, "")) return std::nullopt;
-  return name;
+// A folder that saving or pruning leaves behind: "<tag>.replaced", "<tag>.tmp" or "<tag>.<digits>.tmp".
+struct LeftoverName {
+  std::string tag;
+  std::string digits;  // of the run's id; empty: none are named
+  bool replaced = false;
+};
+
+bool is_short_run_id(std::string_view text) {
+  return text.size() == short_run_id(std::string(16, '0')).size() &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// Nothing for any other name: only tags of steps count, so that no folder of somebody else's is taken for one.
+std::optional<LeftoverName> leftover_name(std::string name) {
+  LeftoverName leftover;
+  const auto take_suffix = [&name](std::string_view suffix) {
+    if (!name.ends_with(suffix)) return false;
+    name.resize(name.size() - suffix.size());
+    return true;
+  };
+  leftover.replaced = take_suffix(kReplacedSuffix);
+  if (!leftover.replaced && !take_suffix(kStagingSuffix)) return std::nullopt;
+  if (const size_t dot = name.rfind('.');
+      !leftover.replaced && dot != std::string::npos && is_short_run_id(std::string_view(name).substr(dot + 1))) {
+    leftover.digits = name.substr(dot + 1);
+    name.resize(dot);
+  }
+  if (!step_of_tag(name, "")) return std::nullopt;
+  leftover.tag = std::move(name);
+  return leftover;
 }
 
 bool is_plain_name(const std::string& tag) {
@@ -46,13 +70,22 @@ std::string printable(const std::string& text) {
   return text.size() > kLongest ? shown + "..." : shown;
 }
 
-bool try_to_remove(const fs::path& folder, FileSystem& files) noexcept {
+// Runs `work`; what it throws is noted as the reason why `path` stays.
+bool attempt(const fs::path& path, std::vector<Leftover>& left, const std::function<void()>& work) {
   try {
-    remove_folder(folder, files);
+    work();
     return true;
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    left.push_back({path, error.what()});
     return false;
   }
+}
+
+// Puts the former checkpoint back where a crash has left no other. Returns whether it has.
+bool put_back(const fs::path& replaced, const fs::path& target, FileSystem& files) {
+  if (is_there(target)) return false;
+  rename_path(replaced, target, files);
+  return true;
 }
 
 // Swaps two folders in one step; false where the file system cannot.
@@ -79,15 +112,19 @@ std::optional<int64_t> step_of_tag(std::string_view tag, std::string_view prefix
 }
 
 std::optional<std::string> replaced_tag(const std::string& folder_name) {
-  return leftover_of(folder_name, kReplacedSuffix, "");
+  const std::optional<LeftoverName> leftover = leftover_name(folder_name);
+  return leftover && leftover->replaced ? std::optional(leftover->tag) : std::nullopt;
 }
 
 std::vector<fs::path> folders_in(const fs::path& parent) {
   std::vector<fs::path> found;
   std::error_code error;
   for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code ignored;
-    if (entry->is_directory(ignored) && !entry->is_symlink(ignored)) found.push_back(entry->path());
+    std::error_code unknown;
+    const fs::file_status status = entry->symlink_status(unknown);
+    // What cannot be looked at may be a folder: whoever opens it says why it cannot.
+    const bool gone = status.type() == fs::file_type::not_found;
+    if (!gone && (unknown || fs::is_directory(status))) found.push_back(entry->path());
   }
   if (error && error != std::errc::no_such_file_or_directory) throw_system_error("list", parent, error.value());
   return found;
@@ -95,116 +132,145 @@ std::vector<fs::path> folders_in(const fs::path& parent) {
 
 std::optional<std::string> latest_tag(const fs::path& checkpoint_dir) {
   const fs::path path = checkpoint_dir / kLatestName;
-  std::error_code error;
-  if (!fs::exists(path, error)) {
-    if (error) throw_system_error("look for", path, error.value());
-    return std::nullopt;
-  }
+  if (!is_there(path)) return std::nullopt;
   std::string tag = read_text_file(path, kMaxLatestBytes);
   constexpr const char* kBlank = " \t\r\n";
   tag.erase(std::min(tag.find_last_not_of(kBlank) + 1, tag.size()));
   tag.erase(0, std::min(tag.find_first_not_of(kBlank), tag.size()));
   if (!is_plain_name(tag)) {
-    throw_user_error(
-        "{} names '{}', which is no checkpoint of {}: write the name of one of its folders into it, or "
-        "choose a checkpoint with --resume_from_checkpoint DIR",
-        path.string(), printable(tag), checkpoint_dir.string());
+    throw Damaged(
+        fmt::format("{} names '{}', which is no checkpoint of {}: write the name of one of its folders into it, or "
+                    "choose a checkpoint with --resume_from_checkpoint DIR",
+                    path.string(), printable(tag), checkpoint_dir.string()));
   }
   return tag;
 }
 
-fs::path staging_folder(const fs::path& checkpoint_dir, const std::string& tag) {
-  return with_suffix(checkpoint_dir / tag, kStagingSuffix);
+fs::path staging_folder(const fs::path& checkpoint_dir, const std::string& tag, const std::string& run_id) {
+  if (run_id.empty()) return with_suffix(checkpoint_dir / tag, kStagingSuffix);
+  return checkpoint_dir / fmt::format("{}.{}{}", tag, short_run_id(run_id), kStagingSuffix);
 }
 
-std::vector<std::string> clean_up(const fs::path& checkpoint_dir, const std::string& tag, FileSystem& files) {
-  std::vector<std::string> removed;
+CleanUp clean_up(const fs::path& checkpoint_dir, const std::optional<std::string>& run_id, FileSystem& files) {
+  CleanUp result;
   for (const fs::path& folder : folders_in(checkpoint_dir)) {
     const std::string name = folder.filename().string();
-    if (const auto of = leftover_of(name, kReplacedSuffix, tag)) {
-      if (!fs::exists(checkpoint_dir / *of)) {
-        rename_path(folder, checkpoint_dir / *of, files);
-        continue;
-      }
-    } else if (!leftover_of(name, kStagingSuffix, tag)) {
-      continue;
-    }
-    remove_folder(folder, files);
-    removed.push_back(name);
+    const std::optional<LeftoverName> leftover = leftover_name(name);
+    if (!leftover) continue;
+    if (run_id && !leftover->digits.empty() && leftover->digits != short_run_id(*run_id)) continue;
+    attempt(folder, result.left, [&] {
+      if (leftover->replaced && put_back(folder, checkpoint_dir / leftover->tag, files)) return;
+      remove_folder(folder, files);
+      result.removed.push_back(name);
+    });
   }
-  return removed;
+  return result;
 }
 
-void begin_staging(const fs::path& checkpoint_dir, const std::string& tag, FileSystem& files) {
+std::vector<Leftover> begin_staging(const fs::path& checkpoint_dir, const std::string& tag, const std::string& run_id,
+                                    FileSystem& files) {
   if (!is_plain_name(tag)) throw_user_error("'{}' cannot be a checkpoint's name: it must be a plain folder name", tag);
   make_folders(checkpoint_dir, files);
-  clean_up(checkpoint_dir, tag, files);
-  make_folders(staging_folder(checkpoint_dir, tag), files);
+  std::vector<Leftover> left = clean_up(checkpoint_dir, run_id, files).left;
+  // clean_up() takes only tags of steps for its own.
+  const fs::path replaced = with_suffix(checkpoint_dir / tag, kReplacedSuffix);
+  if (!step_of_tag(tag, "") && is_there(replaced)) {
+    attempt(replaced, left, [&] {
+      if (!put_back(replaced, checkpoint_dir / tag, files)) remove_folder(replaced, files);
+    });
+  }
+  const fs::path staging = staging_folder(checkpoint_dir, tag, run_id);
+  std::erase_if(left, [&](const Leftover& leftover) { return leftover.path == staging; });
+  remove_folder(staging, files);
+  make_folders(staging, files);
+  return left;
 }
 
-void publish(const fs::path& checkpoint_dir, const std::string& tag, FileSystem& files) {
-  const fs::path staging = staging_folder(checkpoint_dir, tag);
+std::vector<Leftover> publish(const fs::path& checkpoint_dir, const std::string& tag, const std::string& run_id,
+                              const std::function<void(const fs::path&)>& check, FileSystem& files) {
+  const fs::path staging = staging_folder(checkpoint_dir, tag, run_id);
   const fs::path target = checkpoint_dir / tag;
+  // Another run without a lock may have put its own there meanwhile: then the two change places again.
+  const auto check_or = [&](const fs::path& folder, const std::function<void()>& undo) {
+    try {
+      if (check) check(folder);
+    } catch (...) {
+      undo();
+      throw;
+    }
+  };
   sync_folder(staging, files);
   fs::path outdated;
-  if (!fs::exists(target)) {
+  if (!is_there(target)) {
     rename_path(staging, target, files);
-  } else if (exchange(staging, target, files)) {
-    outdated = staging;
   } else {
-    outdated = with_suffix(target, kReplacedSuffix);
-    rename_path(target, outdated, files);
-    rename_path(staging, target, files);
+    check_or(target, [] {});
+    if (exchange(staging, target, files)) {
+      outdated = staging;
+      check_or(outdated, [&] { exchange(staging, target, files); });
+    } else {
+      outdated = with_suffix(target, kReplacedSuffix);
+      remove_folder(outdated, files);
+      rename_path(target, outdated, files);
+      check_or(outdated, [&] { rename_path(outdated, target, files); });
+      rename_path(staging, target, files);
+    }
   }
   sync_folder(checkpoint_dir, files);
   replace_text_file(checkpoint_dir / kLatestName, tag + "\n", files);
   // The checkpoint is whole and named: if what it replaced stays, the next save tries again to remove it.
-  if (!outdated.empty()) try_to_remove(outdated, files);
+  std::vector<Leftover> left;
+  if (!outdated.empty()) attempt(outdated, left, [&] { remove_folder(outdated, files); });
+  return left;
 }
 
-void discard_staging(const fs::path& checkpoint_dir, const std::string& tag, FileSystem& files) noexcept {
-  // If it stays, the next save removes it.
-  try_to_remove(staging_folder(checkpoint_dir, tag), files);
+void discard_staging(const fs::path& checkpoint_dir, const std::string& tag, const std::string& run_id,
+                     FileSystem& files) noexcept {
+  try {
+    remove_folder(staging_folder(checkpoint_dir, tag, run_id), files);
+  } catch (const std::exception&) {
+    // The next save tries again, and says so if it stays.
+    return;
+  }
 }
 
-void remove_checkpoints(const std::vector<fs::path>& folders, FileSystem& files) {
+std::vector<Leftover> remove_checkpoints(const std::vector<fs::path>& folders, const std::string& run_id,
+                                         FileSystem& files) {
+  std::vector<Leftover> left;
   std::vector<fs::path> doomed;
   for (const fs::path& folder : folders) {
-    doomed.push_back(with_suffix(folder, kStagingSuffix));
-    rename_path(folder, doomed.back(), files);
+    const fs::path renamed = staging_folder(folder.parent_path(), folder.filename().string(), run_id);
+    if (attempt(folder, left, [&] { rename_path(folder, renamed, files); })) doomed.push_back(renamed);
   }
-  if (!folders.empty()) sync_folder(folders.front().parent_path(), files);
-  for (const fs::path& folder : doomed) remove_folder(folder, files);
+  if (!doomed.empty()) sync_folder(doomed.front().parent_path(), files);
+  for (const fs::path& folder : doomed) attempt(folder, left, [&] { remove_folder(folder, files); });
+  return left;
 }
 
 std::optional<fs::path> latest_checkpoint(const fs::path& checkpoint_dir) {
   const std::optional<std::string> tag = latest_tag(checkpoint_dir);
   if (!tag) return std::nullopt;
   fs::path folder = checkpoint_dir / *tag;
-  std::error_code error;
-  if (fs::is_directory(folder, error)) return folder;
-  if (fs::path replaced = with_suffix(folder, kReplacedSuffix); fs::is_directory(replaced, error)) return replaced;
-  throw_user_error(
-      "{} names {}, but there is no folder {}: write the name of an existing checkpoint into it, or give "
-      "--overwrite to start anew",
-      (checkpoint_dir / kLatestName).string(), *tag, folder.string());
+  if (is_folder(folder)) return folder;
+  if (fs::path replaced = with_suffix(folder, kReplacedSuffix); is_folder(replaced)) return replaced;
+  throw Damaged(
+      fmt::format("{} names {}, but there is no folder {}: write the name of an existing checkpoint into it, or give "
+                  "--overwrite to start anew",
+                  (checkpoint_dir / kLatestName).string(), *tag, folder.string()));
 }
 
 fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
-  std::error_code error;
-  if (fs::is_regular_file(folder, error)) {
-    throw_user_error("{} is a file: name the folder that holds it", folder.string());
-  }
-  if (!fs::is_directory(folder, error)) {
+  if (!is_folder(folder)) {
+    if (is_there(folder)) throw_user_error("{} is a file: name the folder that holds it", folder.string());
     throw_user_error("there is no checkpoint folder {}: check the path", folder.string());
   }
   if (!tag.empty()) {
-    if (!is_plain_name(tag) || !fs::is_directory(folder / tag, error)) {
+    if (!is_plain_name(tag) || !is_folder(folder / tag)) {
       throw_user_error("there is no checkpoint '{}' in {}: check the tag", tag, folder.string());
     }
     return folder / tag;
   }
-  if (fs::exists(folder / kManifestName, error) || is_deepspeed_checkpoint(folder)) return folder;
+  if (is_there(folder / kManifestName) || is_deepspeed_checkpoint(folder)) return folder;
   if (const auto latest = latest_checkpoint(folder)) return *latest;
   throw_user_error("{} holds neither a file 'latest' nor a {}: name a folder of checkpoints or a checkpoint itself",
                    folder.string(), kManifestName);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,30 +12,51 @@
 
 // Names and moves whole checkpoint folders. All of it is for rank 0 alone, except staging_folder.
 //
-// A checkpoint grows in `<tag>.tmp`, is renamed to `<tag>` when every byte and the manifest are on the disk, and is
-// named by `latest` after that. A crash leaves at worst a `<tag>.tmp` or, where the file system cannot swap two folders
-// in one step, the former `<tag>` as `<tag>.replaced`; restore_and_clean() sees to both.
+// A checkpoint grows in `<tag>.<first 8 digits of the run's id>.tmp` (`<tag>.tmp` of a run without an id), so that two
+// runs never write into one folder. It is renamed to `<tag>` when every byte and the manifest are on the disk, and is
+// named by `latest` after that. A crash leaves at worst such a folder or, where the file system cannot swap two folders
+// in one step, the former `<tag>` as `<tag>.replaced`; clean_up() sees to both.
 namespace mpzero::io {
 
-std::filesystem::path staging_folder(const std::filesystem::path& checkpoint_dir, const std::string& tag);
+std::filesystem::path staging_folder(const std::filesystem::path& checkpoint_dir, const std::string& tag,
+                                     const std::string& run_id = "");
 
-// Puts back what a crash left as `.replaced`, removes what crashed saves and prunings left, and makes an empty
-// `<tag>.tmp`. Throws UserError for a tag that is no plain folder name.
-void begin_staging(const std::filesystem::path& checkpoint_dir, const std::string& tag, FileSystem& files = disk());
+// What an earlier save or pruning has left and could not be removed now. It takes up space and does no other harm.
+struct Leftover {
+  std::filesystem::path path;
+  std::string problem;  // one sentence
+};
 
-// The first two of these; returns the names that were removed.
-std::vector<std::string> clean_up(const std::filesystem::path& checkpoint_dir, const std::string& tag = "",
-                                  FileSystem& files = disk());
+// Puts back what a crash left as `.replaced` and removes what crashed saves and prunings have left: those of the run
+// `run_id` and those that name no run, or, without `run_id`, all, which is for the folder's owner alone (FolderLock).
+struct CleanUp {
+  std::vector<std::string> removed;
+  std::vector<Leftover> left;
+};
+CleanUp clean_up(const std::filesystem::path& checkpoint_dir, const std::optional<std::string>& run_id = std::nullopt,
+                 FileSystem& files = disk());
 
-// Makes `<tag>.tmp`, complete and synced but for its folder entries, the checkpoint `<tag>`, and `latest` name it.
-void publish(const std::filesystem::path& checkpoint_dir, const std::string& tag, FileSystem& files = disk());
+// Cleans up after the run and makes an empty staging folder. Throws where that folder itself cannot be made or emptied;
+// returns what else stays. Throws UserError for a tag that is no plain folder name.
+std::vector<Leftover> begin_staging(const std::filesystem::path& checkpoint_dir, const std::string& tag,
+                                    const std::string& run_id = "", FileSystem& files = disk());
 
-// Removes `<tag>.tmp`; never throws.
-void discard_staging(const std::filesystem::path& checkpoint_dir, const std::string& tag,
+// Makes the staging folder, complete and synced but for its folder entries, the checkpoint `<tag>`, and `latest` name
+// it. `check` is called with the checkpoint that would be replaced, if there is one, and once more with what in fact
+// was: where it throws, the former checkpoint is, or is again, where it was. Returns what of it could not be removed.
+std::vector<Leftover> publish(const std::filesystem::path& checkpoint_dir, const std::string& tag,
+                              const std::string& run_id = "",
+                              const std::function<void(const std::filesystem::path&)>& check = nullptr,
+                              FileSystem& files = disk());
+
+// Removes the staging folder; never throws.
+void discard_staging(const std::filesystem::path& checkpoint_dir, const std::string& tag, const std::string& run_id,
                      FileSystem& files = disk()) noexcept;
 
-// Removes whole checkpoints, so that a crash at no moment leaves half of one under its name.
-void remove_checkpoints(const std::vector<std::filesystem::path>& folders, FileSystem& files = disk());
+// Removes whole checkpoints of the run, so that a crash at no moment leaves half of one under its name. Returns those
+// that stay, under their names or as leftovers.
+std::vector<Leftover> remove_checkpoints(const std::vector<std::filesystem::path>& folders,
+                                         const std::string& run_id = "", FileSystem& files = disk());
 
 // N of "<prefix>-<N>steps"; with an empty prefix, of a tag with any.
 std::optional<int64_t> step_of_tag(std::string_view tag, std::string_view prefix);
@@ -42,10 +64,10 @@ std::optional<int64_t> step_of_tag(std::string_view tag, std::string_view prefix
 // The tag whose former checkpoint a crash left under this name, "<tag>.replaced".
 std::optional<std::string> replaced_tag(const std::string& folder_name);
 
-// The folders in `parent`; none if it is not there.
+// The folders in `parent`, and what the system cannot tell from one; none if it is not there.
 std::vector<std::filesystem::path> folders_in(const std::filesystem::path& parent);
 
-// The trimmed content of `latest`; nothing if there is no such file. Throws UserError where it is no folder's name.
+// The trimmed content of `latest`; nothing if there is no such file. Throws Damaged where it is no folder's name.
 std::optional<std::string> latest_tag(const std::filesystem::path& checkpoint_dir);
 
 }  // namespace mpzero::io

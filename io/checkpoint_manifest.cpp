@@ -89,6 +89,15 @@ RunRecord run_from_json(const json& object) {
   return run;
 }
 
+// Throws UserError, not Damaged: the checksum was right, so that another mpzero has written and can read it. That holds
+// for as long as each format keeps `content` and its checksum.
+void check_version(const json& version, const fs::path& path) {
+  if (version.is_number_integer() && version == kFormatVersion) return;
+  throw_user_error(
+      "{} has format version {}, this mpzero reads version {}: use the mpzero that wrote it, or a newer one",
+      path.string(), version.dump(), kFormatVersion);
+}
+
 std::string checksum_of_text(const std::string& text) { return to_hex(checksum(std::as_bytes(std::span(text)))); }
 
 }  // namespace
@@ -130,14 +139,13 @@ void write_manifest(const fs::path& folder, const Manifest& manifest, FileSystem
 
 Manifest read_manifest(const fs::path& folder) {
   const fs::path path = folder / kManifestName;
-  std::error_code error;
-  if (!fs::is_directory(folder, error)) {
-    throw_user_error("{} is not a folder: name a checkpoint's folder, such as checkpoints/qwen3_0_6b-500steps",
-                     folder.string());
+  if (!is_folder(folder)) {
+    throw Damaged(fmt::format("{} is not a folder: name a checkpoint's folder, such as checkpoints/qwen3_0_6b-500steps",
+                              folder.string()));
   }
-  if (!fs::exists(path, error)) {
-    throw_user_error("{} holds no {}, so it is not a complete checkpoint of mpzero: {}", folder.string(), kManifestName,
-                     kChooseAnother);
+  if (!is_there(path)) {
+    throw Damaged(fmt::format("{} holds no {}, so it is not a complete checkpoint of mpzero: {}", folder.string(),
+                              kManifestName, kChooseAnother));
   }
   Manifest manifest;
   json document;
@@ -153,10 +161,7 @@ Manifest read_manifest(const fs::path& folder) {
     throw_damaged(path, "it is not the JSON that was written");
   }
   try {
-    if (const int version = document.at("format_version").get<int>(); version != kFormatVersion) {
-      throw_user_error("{} has format version {}, this mpzero reads version {}: use the mpzero that wrote it",
-                       path.string(), version, kFormatVersion);
-    }
+    check_version(document.at("format_version"), path);
     if (document.at("block_bytes").get<int64_t>() != kChecksumBlockBytes) {
       throw std::invalid_argument("checksums of other blocks");
     }
@@ -173,8 +178,7 @@ Manifest read_manifest(const fs::path& folder) {
 }
 
 RunRecord run_of(const fs::path& folder) {
-  std::error_code error;
-  if (!fs::exists(folder / kManifestName, error) && is_deepspeed_checkpoint(folder)) return {};
+  if (!is_there(folder / kManifestName) && is_deepspeed_checkpoint(folder)) return {};
   return read_manifest(folder).run;
 }
 
@@ -240,7 +244,7 @@ uint64_t structure_checksum(const File& file, std::span<const ShardDataset> data
 }
 
 void throw_damaged(const fs::path& file, const std::string& what) {
-  throw_user_error("{} is damaged: {}; {}", file.string(), what, kChooseAnother);
+  throw Damaged(fmt::format("{} is damaged: {}; {}", file.string(), what, kChooseAnother));
 }
 
 }  // namespace mpzero::io

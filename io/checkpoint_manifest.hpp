@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "base/json.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
@@ -69,12 +70,13 @@ ManifestFile manifest_file_from_text(const std::string& text);
 
 // Writes and syncs the manifest of `folder`.
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest, FileSystem& files = disk());
-// Reads it back and checks it against itself. Throws UserError naming the file.
+// Reads it back and checks it against itself. Throws Damaged naming the file where it is missing or not what was
+// written, UserError where a newer mpzero wrote it.
 Manifest read_manifest(const std::filesystem::path& folder);
 // The run that saved the checkpoint in `folder`, as its manifest says; nothing is known of DeepSpeed's own, which have
-// none. Throws UserError as read_manifest.
+// none. Throws as read_manifest.
 RunRecord run_of(const std::filesystem::path& folder);
-// Checks the sizes of the files. Throws UserError naming the first that has another.
+// Checks the sizes of the files. Throws Damaged naming the first that has another.
 void check_sizes(const std::filesystem::path& folder, const Manifest& manifest);
 
 // Checks that the files hold every element of every unit exactly once for each kind. Throws Failure naming the unit.
@@ -87,7 +89,13 @@ uint64_t structure_checksum(const File& file, std::span<const ShardDataset> data
 inline constexpr const char* kChooseAnother =
     "choose another checkpoint (--resume_from_checkpoint DIR, or -t TAG of zero_to_fp32)";
 
-// Throws UserError: "FILE is damaged: WHAT; choose an older checkpoint ...".
+// Throws Damaged: "FILE is damaged: WHAT; choose an older checkpoint ...".
 [[noreturn]] void throw_damaged(const std::filesystem::path& file, const std::string& what);
+
+// Throws Damaged in other words: of a checkpoint that is not complete, or holds files of two saves.
+template <typename... Args>
+[[noreturn]] void throw_not_whole(fmt::format_string<Args...> format, Args&&... args) {
+  throw Damaged(fmt::format(format, std::forward<Args>(args)...));
+}
 
 }  // namespace mpzero::io

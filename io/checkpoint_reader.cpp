@@ -126,7 +126,7 @@ struct CheckpointReader::Impl {
       }
     }
     if (states.units.empty()) {
-      throw_user_error("{} holds no {}: {}", folder.string(), kModelStatesName, kChooseAnother);
+      throw_not_whole("{} holds no {}: {}", folder.string(), kModelStatesName, kChooseAnother);
     }
     for (auto& [key, list] : locations) {
       std::sort(list.begin(), list.end(),
@@ -168,8 +168,8 @@ struct CheckpointReader::Impl {
       position = stop;
     }
     if (position < end) {
-      throw_user_error("{} is not complete: no file holds element {} of {} of unit {}; {}", folder.string(), position,
-                       name_of(kind), unit, kChooseAnother);
+      throw_not_whole("{} is not complete: no file holds element {} of {} of unit {}; {}", folder.string(), position,
+                      name_of(kind), unit, kChooseAnother);
     }
   }
 

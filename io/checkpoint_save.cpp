@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 
 #include <chrono>
+#include <iterator>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -67,36 +68,55 @@ std::vector<ManifestFile> finish_deepspeed(const SaveJob& job, const fs::path& s
   return entries;
 }
 
-// Where the former one's manifest cannot be read, it may be replaced.
-void check_same_run(const SaveJob& job) {
+fs::path staging_of(const SaveJob& job) { return staging_folder(job.checkpoint_dir, job.tag, job.run.id); }
+
+// Throws unless the job's checkpoint may replace that in `folder`: one of its own run, or one that is damaged, which is
+// of no use to anybody. What cannot be read, or is of a newer format, may be whole.
+void check_replaceable(const SaveJob& job, const fs::path& folder) {
+  if (job.check_owner) job.check_owner();
+  if (!is_there(folder)) return;
   RunRecord there;
   try {
-    there = run_of(job.checkpoint_dir / job.tag);
-  } catch (const Error&) {
+    there = run_of(folder);
+  } catch (const Damaged&) {
     return;
+  } catch (const Error& error) {
+    throw UserError(fmt::format("{} may be a checkpoint of another run and is not replaced: {}",
+                                (job.checkpoint_dir / job.tag).string(), error.what()),
+                    ErrorScope::kThisRank, error.system_error());
   }
   if (there.id.empty() || job.run.id.empty() || there.id == job.run.id) return;
   throw_user_error("{} is a checkpoint of another run ({}; this is {}), which is not replaced: move it elsewhere",
                    (job.checkpoint_dir / job.tag).string(), show_run(there.id), show_run(job.run.id));
 }
 
+void append(std::vector<Leftover>& to, std::vector<Leftover> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(to));
+}
+
 }  // namespace
 
-void begin_save(const SaveJob& job, ProcessGroup& group, FileSystem& files) {
+std::vector<Leftover> begin_save(const SaveJob& job, ProcessGroup& group, FileSystem& files) {
+  std::vector<Leftover> left;
   run_on_all_ranks(group, [&] {
     if (group.rank() != 0) return;
-    check_same_run(job);
+    check_replaceable(job, job.checkpoint_dir / job.tag);
     try {
-      begin_staging(job.checkpoint_dir, job.tag, files);
+      left = begin_staging(job.checkpoint_dir, job.tag, job.run.id, files);
     } catch (...) {
-      discard_staging(job.checkpoint_dir, job.tag, files);
+      discard_save(job, files);
       throw;
     }
   });
+  return left;
+}
+
+void discard_save(const SaveJob& job, FileSystem& files) noexcept {
+  discard_staging(job.checkpoint_dir, job.tag, job.run.id, files);
 }
 
 std::string write_shards(const SaveJob& job, int rank, const ShardValues& values, const WriteOptions& options) {
-  const fs::path staging = staging_folder(job.checkpoint_dir, job.tag);
+  const fs::path staging = staging_of(job);
   wait_until_visible(staging);
   if (job.deepspeed) {
     const DeepSpeedPlan plan(job.progress, units_of(job), *job.deepspeed);
@@ -108,19 +128,21 @@ std::string write_shards(const SaveJob& job, int rank, const ShardValues& values
 }
 
 Published publish_save(const SaveJob& job, const std::vector<std::string>& shard_files, FileSystem& files) {
-  const fs::path staging = staging_folder(job.checkpoint_dir, job.tag);
+  const fs::path staging = staging_of(job);
+  Published published;
   Manifest manifest;
-  manifest.generation = next_generation(job.checkpoint_dir);
+  manifest.generation = next_generation(job.checkpoint_dir, &published.unread);
   manifest.saved_at = now();
   manifest.run = job.run;
   manifest.files = job.deepspeed ? finish_deepspeed(job, staging, shard_files, files)
                                  : finish_hdf5(job, staging, shard_files, files);
   write_manifest(staging, manifest, files);
-  publish(job.checkpoint_dir, job.tag, files);
-  Published published;
+  const auto check = [&](const fs::path& folder) { check_replaceable(job, folder); };
+  if (job.check_owner) job.check_owner();
+  append(published.left, publish(job.checkpoint_dir, job.tag, job.run.id, check, files));
   for (const ManifestFile& file : manifest.files) published.bytes += file.size;
   try {
-    prune_checkpoints(job.checkpoint_dir, job.model_type, job.run.id, job.keep_last, files);
+    append(published.left, prune_checkpoints(job.checkpoint_dir, job.model_type, job.run.id, job.keep_last, files));
   } catch (const std::exception& error) {
     published.remark = fmt::format("older checkpoints stay for now: {}", error.what());
   }
@@ -129,7 +151,7 @@ Published publish_save(const SaveJob& job, const std::vector<std::string>& shard
 
 Published save_checkpoint(const SaveJob& job, const ShardValues& values, ProcessGroup& group, FileSystem& files) {
   const bool leader = group.rank() == 0;
-  begin_save(job, group, files);
+  std::vector<Leftover> left = begin_save(job, group, files);
   try {
     std::string shard_file;
     run_on_all_ranks(group, [&] { shard_file = write_shards(job, group.rank(), values, {.files = &files}); });
@@ -138,9 +160,10 @@ Published save_checkpoint(const SaveJob& job, const ShardValues& values, Process
     run_on_all_ranks(group, [&] {
       if (leader) published = publish_save(job, shard_files, files);
     });
+    append(published.left, std::move(left));
     return published;
   } catch (...) {
-    if (leader) discard_staging(job.checkpoint_dir, job.tag, files);
+    if (leader) discard_save(job, files);
     throw;
   }
 }

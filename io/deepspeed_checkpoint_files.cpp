@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <system_error>
+#include "io/atomic_file.hpp"
 
 namespace mpzero::io {
 
@@ -15,9 +15,7 @@ std::string deepspeed_optimizer_file(bool bf16, int rank) {
 }
 
 bool is_deepspeed_checkpoint(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  return std::filesystem::exists(folder / deepspeed_model_file(2, 0), ignored) ||
-         std::filesystem::exists(folder / deepspeed_model_file(3, 0), ignored);
+  return is_there(folder / deepspeed_model_file(2, 0)) || is_there(folder / deepspeed_model_file(3, 0));
 }
 
 }  // namespace mpzero::io

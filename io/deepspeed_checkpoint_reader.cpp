@@ -25,15 +25,15 @@ constexpr int64_t kMaxRanks = 1 << 20;
 
 // The one of two files that is there.
 fs::path only_one(const fs::path& first, const fs::path& second) {
-  const bool has_first = fs::exists(first);
-  const bool has_second = fs::exists(second);
+  const bool has_first = is_there(first);
+  const bool has_second = is_there(second);
   if (has_first && has_second) {
-    throw_user_error("{} and {} lie side by side, so the folder holds files of two runs: remove those of the older one",
-                     first.string(), second.filename().string());
+    throw_not_whole("{} and {} lie side by side, so the folder holds files of two runs: remove those of the older one",
+                    first.string(), second.filename().string());
   }
   if (!has_first && !has_second) {
-    throw_user_error("{} is missing, and so is {}: the checkpoint is not complete; {}", first.string(),
-                     second.filename().string(), kChooseAnother);
+    throw_not_whole("{} is missing, and so is {}: the checkpoint is not complete; {}", first.string(),
+                    second.filename().string(), kChooseAnother);
   }
   return has_first ? first : second;
 }
@@ -104,9 +104,8 @@ struct DeepSpeedCheckpoint::Impl {
       throw_damaged(first_optimizer_file, fmt::format("it says that there were {} ranks", partition.ranks));
     }
     if ((model.path().filename() == deepspeed_model_file(3, 0)) != (partition.stage == 3)) {
-      throw_user_error("{} is of ZeRO stage {}, {} is not: the folder holds files of two runs; {}",
-                       first_optimizer_file.string(), partition.stage, model.path().filename().string(),
-                       kChooseAnother);
+      throw_not_whole("{} is of ZeRO stage {}, {} is not: the folder holds files of two runs; {}",
+                      first_optimizer_file.string(), partition.stage, model.path().filename().string(), kChooseAnother);
     }
     if (const auto count = root.find("mp_world_size"); count && count->kind() == Kind::kInt && count->integer() != 1) {
       refuse(fmt::format("it was saved with tensor parallelism over {} ranks, which mpzero does not read",
@@ -156,13 +155,13 @@ struct DeepSpeedCheckpoint::Impl {
   void check_complete() const {
     for (int rank = 0; rank < layout->ranks(); ++rank) {
       const fs::path path = optimizer_file(rank);
-      if (fs::exists(path)) continue;
-      throw_user_error("{} is missing, one of the files of {} ranks: the checkpoint is not complete; {}", path.string(),
-                       layout->ranks(), kChooseAnother);
+      if (is_there(path)) continue;
+      throw_not_whole("{} is missing, one of the files of {} ranks: the checkpoint is not complete; {}", path.string(),
+                      layout->ranks(), kChooseAnother);
     }
-    if (fs::exists(optimizer_file(layout->ranks()))) {
-      throw_user_error("{} does not belong to this checkpoint of {} ranks: the folder holds files of two runs; {}",
-                       optimizer_file(layout->ranks()).string(), layout->ranks(), kChooseAnother);
+    if (is_there(optimizer_file(layout->ranks()))) {
+      throw_not_whole("{} does not belong to this checkpoint of {} ranks: the folder holds files of two runs; {}",
+                      optimizer_file(layout->ranks()).string(), layout->ranks(), kChooseAnother);
     }
   }
 

@@ -49,7 +49,7 @@ DeepSpeedRankFile::DeepSpeedRankFile(const std::filesystem::path& path, const De
     : archive_(path), layout_(layout), rank_(rank), groups_(layout.groups().size()) {
   const DeepSpeedPartition partition = read_deepspeed_partition(archive_);
   if (partition.stage != layout.stage() || partition.ranks != layout.ranks()) {
-    throw_user_error(
+    throw_not_whole(
         "{} is of ZeRO stage {} and {} ranks where the checkpoint has stage {} and {} ranks: it was left "
         "by another run; {}",
         path.string(), partition.stage, partition.ranks, layout.stage(), layout.ranks(), kChooseAnother);

@@ -36,7 +36,8 @@ std::optional<int64_t> number_of(std::string_view name) {
   return number;
 }
 
-bool is_there(const fs::path& path) {
+// A link counts as itself, wherever it points.
+bool has_entry(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(path, error);
   if (error && error != std::errc::no_such_file_or_directory) throw_system_error("look for", path, error.value());
@@ -70,10 +71,10 @@ bool holds_something(const fs::path& moving) {
 // Once the list is gone, all are there.
 fs::path finish(const fs::path& moving, FileSystem& files) {
   const fs::path checkpoint_dir = moving.parent_path();
-  if (const fs::path list = moving / kListName; is_there(list)) {
+  if (const fs::path list = moving / kListName; has_entry(list)) {
     for (const std::string& name : read_list(list)) {
-      if (!is_there(checkpoint_dir / name)) continue;
-      if (is_there(moving / name)) {
+      if (!has_entry(checkpoint_dir / name)) continue;
+      if (has_entry(moving / name)) {
         throw_user_error("both {} and {} are there: move one of them elsewhere", (checkpoint_dir / name).string(),
                          (moving / name).string());
       }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "io/atomic_file.hpp"
 #include "io/checkpoint_manifest.hpp"
 #include "io/deepspeed_checkpoint_files.hpp"
 #include "io/deepspeed_checkpoint_reader.hpp"
@@ -67,8 +68,7 @@ void StoredCheckpoint::read_unit(const UnitSpec& unit, StateKind kind, int64_t b
 }
 
 bool looks_like_checkpoint(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::exists(folder / kManifestName, ignored) || is_deepspeed_checkpoint(folder);
+  return is_there(folder / kManifestName) || is_deepspeed_checkpoint(folder);
 }
 
 std::unique_ptr<StoredCheckpoint> open_checkpoint(const fs::path& folder) {

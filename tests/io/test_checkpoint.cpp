@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "io/checkpoint_catalog.hpp"
 #include "io/checkpoint_manifest.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 
