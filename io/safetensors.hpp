@@ -38,6 +38,6 @@ class SafetensorsSource final : public ParameterSource {
 std::vector<std::string> write_safetensors(const std::filesystem::path& folder,
                                            std::span<const ParameterSpec> parameters, const ParameterSource& source,
                                            int64_t max_shard_bytes, const OnWritten& on_written = nullptr,
-                                           WeightType type = WeightType::kFloat32);
+                                           WeightType type = WeightType::kFloat32, FileSystem& file_system = disk());
 
 }  // namespace mpzero::io
