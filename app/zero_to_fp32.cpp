@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <boost/program_options.hpp>
@@ -102,14 +103,25 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   return options;
 }
 
+void print_warning(const std::string& warning) { fmt::print(stderr, "zero_to_fp32: warning: {}\n", warning); }
+
+// "config.json, model-00001-of-00030.safetensors, model-00002-of-00030.safetensors and 29 more"
+std::string show_names(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 6;
+  const size_t shown = names.size() > kShown ? kShown / 2 : names.size();
+  std::string text = fmt::to_string(fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
+}
+
 void convert(const Options& options) {
   using namespace mpzero;
   const std::unique_ptr<io::StoredCheckpoint> checkpoint =
       io::open_checkpoint(io::find_checkpoint(options.checkpoint_dir, options.tag));
-  for (const std::string& warning : checkpoint->warnings()) {
-    fmt::print(stderr, "zero_to_fp32: warning: {}\n", warning);
-  }
-  io::ExportOptions to_do{options.format, options.type, options.max_shard_bytes, "", nullptr};
+  for (const std::string& warning : checkpoint->warnings()) print_warning(warning);
+  io::ExportOptions to_do;
+  to_do.format = options.format;
+  to_do.type = options.type;
+  to_do.max_shard_bytes = options.max_shard_bytes;
   if (!options.model_config.empty())
     to_do.model_config_json = io::read_text_file(options.model_config, kMaxConfigBytes);
   const bool has_config = !io::exported_config(*checkpoint, to_do).empty();
@@ -117,15 +129,19 @@ void convert(const Options& options) {
   for (const ParameterSpec& parameter : checkpoint->parameters()) numel += parameter.numel();
   const int64_t bytes = numel * io::bytes_of(options.type);
   const char* dtype = options.type == WeightType::kFloat32 ? "fp32" : "bf16";
-  std::vector<std::string> names;
+  to_do.on_warning = print_warning;
+  io::Exported exported;
   {
     ProgressBar bar(fmt::format("Writing {} weights (MiB)", dtype), bytes / kMebibyte);
     to_do.on_written = [&](int64_t done, int64_t) { bar.update(done / kMebibyte); };
-    names = io::export_weights(*checkpoint, options.output_dir, to_do);
+    exported = io::export_weights(*checkpoint, options.output_dir, to_do);
   }
   fmt::print("Wrote step {} of {}: {} parameters, {:.3f} GB in {} files, to {}\n", checkpoint->progress().step,
              checkpoint->folder().string(), numel, static_cast<double>(bytes) / 1e9,
-             names.size() - (has_config ? 1 : 0), options.output_dir);
+             exported.files.size() - (has_config ? 1 : 0), options.output_dir);
+  if (!exported.replaced.empty()) {
+    fmt::print("That replaces the export that was there: {}\n", show_names(exported.replaced));
+  }
   if (!has_config) {
     fmt::print("There is no config.json: DeepSpeed's checkpoints do not hold it; --model_config FILE adds it.\n");
   } else if (options.format != WeightsFormat::kHdf5) {

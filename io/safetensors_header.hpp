@@ -24,8 +24,10 @@ struct StoredTensor {
 // Bytes of one element; 0 for a dtype that cannot be turned into fp32.
 int64_t element_bytes(const std::string& dtype);
 
-// Reads and checks the header: every length is bounded by the file's size before anything is allocated, tensors lie
-// within the file, do not overlap, and are as long as their shapes say. Throws UserError naming file and tensor.
+// Reads and checks the header: every length is bounded by the file's size before anything is allocated, and what the
+// safetensors library refuses is refused: types that the format does not have, tensors that are not as long as their
+// shapes say or overlap, bytes that belong to none. So is a name that stands there twice. Throws UserError naming file
+// and tensor.
 std::map<std::string, StoredTensor> read_safetensors_header(const File& file);
 
 // The 8 bytes and the header of a file that holds `parameters` as F32 or BF16, one behind another in this order. Its

@@ -20,7 +20,7 @@ std::string shard_name(size_t index, size_t count) {
 
 std::vector<std::string> write_safetensors(const fs::path& folder, std::span<const ParameterSpec> parameters,
                                            const ParameterSource& source, int64_t max_shard_bytes,
-                                           const OnWritten& on_written, WeightType type) {
+                                           const OnWritten& on_written, WeightType type, FileSystem& file_system) {
   const auto shards = split_into_shards(parameters, max_shard_bytes, type);
   std::vector<std::string> names;
   std::deque<File> files;
@@ -29,7 +29,7 @@ std::vector<std::string> write_safetensors(const fs::path& folder, std::span<con
   int64_t total_numel = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
     names.push_back(shard_name(i, shards.size()));
-    File& file = files.emplace_back(File::create(folder / names.back()));
+    File& file = files.emplace_back(File::create(folder / names.back(), file_system));
     const std::string header = safetensors_header(shards[i], type);
     file.write(0, std::as_bytes(std::span(header)));
     int64_t offset = static_cast<int64_t>(header.size());
@@ -48,7 +48,7 @@ std::vector<std::string> write_safetensors(const fs::path& folder, std::span<con
         {"metadata", {{"total_parameters", total_numel}, {"total_size", total_numel * bytes_of(type)}}},
         {"weight_map", std::move(weight_map)}};
     names.emplace_back("model.safetensors.index.json");
-    write_text_file(folder / names.back(), index.dump(2) + "\n");
+    write_text_file(folder / names.back(), index.dump(2) + "\n", file_system);
   }
   return names;
 }

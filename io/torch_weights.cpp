@@ -55,7 +55,7 @@ TorchZipLayout lay_out(const std::string& stem, std::span<const ParameterSpec> s
 std::vector<std::string> write_torch_weights(const fs::path& folder, std::span<const ParameterSpec> parameters,
                                              std::span<const StoredCheckpoint::Alias> aliases,
                                              const ParameterSource& source, int64_t max_shard_bytes, WeightType type,
-                                             const OnWritten& on_written) {
+                                             const OnWritten& on_written, FileSystem& file_system) {
   struct Shard {
     std::span<const ParameterSpec> parameters;
     TorchZipLayout layout;
@@ -74,7 +74,7 @@ std::vector<std::string> write_torch_weights(const fs::path& folder, std::span<c
     names.push_back(stem + ".bin");
     for (const auto& [name, index] : tensors) weight_map[name] = names.back();
     Shard& shard = shards.emplace_back(
-        Shard{split[s], lay_out(stem, split[s], tensors, type), File::create(folder / names.back()), {}});
+        Shard{split[s], lay_out(stem, split[s], tensors, type), File::create(folder / names.back(), file_system), {}});
     shard.file.resize(shard.layout.file_bytes());
     for (size_t i = 0; i < split[s].size(); ++i) {
       destinations.push_back(
@@ -96,7 +96,7 @@ std::vector<std::string> write_torch_weights(const fs::path& folder, std::span<c
   if (shards.size() > 1) {
     const nlohmann::json index = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", std::move(weight_map)}};
     names.emplace_back("pytorch_model.bin.index.json");
-    write_text_file(folder / names.back(), index.dump(2) + "\n");
+    write_text_file(folder / names.back(), index.dump(2) + "\n", file_system);
   }
   return names;
 }

@@ -19,6 +19,6 @@ std::vector<std::string> write_torch_weights(const std::filesystem::path& folder
                                              std::span<const ParameterSpec> parameters,
                                              std::span<const StoredCheckpoint::Alias> aliases,
                                              const ParameterSource& source, int64_t max_shard_bytes, WeightType type,
-                                             const OnWritten& on_written);
+                                             const OnWritten& on_written, FileSystem& file_system = disk());
 
 }  // namespace mpzero::io

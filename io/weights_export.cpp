@@ -1,12 +1,15 @@
 #include "io/weights_export.hpp"
 
+#include <sys/statvfs.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "io/atomic_file.hpp"
+#include "io/export_folder.hpp"
 #include "io/hdf5.hpp"
 #include "io/safetensors.hpp"
 #include "io/torch_weights.hpp"
@@ -18,12 +21,12 @@ namespace {
 
 constexpr const char* kConfigName = "config.json";
 constexpr const char* kHdf5Name = "model.h5";
-constexpr const char* kStagingName = ".zero_to_fp32.tmp";
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 constexpr const char* kHead = "lm_head.weight";
 
 std::vector<std::string> write_hdf5(const fs::path& folder, std::span<const ParameterSpec> parameters,
-                                    const ParameterSource& source, const OnWritten& on_written) {
+                                    const ParameterSource& source, const OnWritten& on_written,
+                                    FileSystem& file_system) {
   const fs::path path = folder / kHdf5Name;
   hdf5::File layout = hdf5::File::create(path);
   std::vector<Destination> destinations;
@@ -32,50 +35,33 @@ std::vector<std::string> write_hdf5(const fs::path& folder, std::span<const Para
     destinations.push_back({&parameter, nullptr, layout.reserve_dataset<float>(parameter.name, shape), nullptr});
   }
   layout.close();
-  File file = File::open_for_update(path);
+  File file = File::open_for_update(path, file_system);
   for (Destination& destination : destinations) destination.file = &file;
   stream_parameters(destinations, source, WeightType::kFloat32, on_written);
   file.sync();
   return {kHdf5Name};
 }
 
-// Whether an earlier export of this format left `name`.
-bool belongs_to(WeightsFormat format, std::string_view name) {
-  if (format == WeightsFormat::kHdf5) return name == kHdf5Name;
-  if (format == WeightsFormat::kTorch) {
-    return name.starts_with("pytorch_model") && (name.ends_with(".bin") || name.ends_with(".bin.index.json"));
-  }
-  return name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"));
+// Throws UserError unless the disk of `folder` has room for `bytes`. Where the file system does not say, it is left to
+// the writes themselves to fail.
+void check_room(const fs::path& folder, const fs::path& output, int64_t bytes) {
+  struct statvfs status {};
+  if (::statvfs(folder.c_str(), &status) != 0 || status.f_blocks == 0) return;
+  const auto blocks = ::geteuid() == 0 ? status.f_bfree : status.f_bavail;
+  const double room = static_cast<double>(blocks) * static_cast<double>(status.f_frsize);
+  if (room >= static_cast<double>(bytes)) return;
+  throw_user_error(
+      "cannot write {:.3f} GB of weights to {}: its disk has {:.3f} GB free, and what lies there is replaced only once "
+      "the "
+      "new weights are whole; free some space or choose a folder on another disk",
+      static_cast<double>(bytes) / 1e9, output.string(), room / 1e9);
 }
 
-void remove_former_export(const fs::path& output, WeightsFormat format) {
-  fs::remove(output / kConfigName);
-  std::vector<fs::path> former;
-  for (const auto& entry : fs::directory_iterator(output)) {
-    if (entry.is_regular_file() && belongs_to(format, entry.path().filename().string())) former.push_back(entry.path());
-  }
-  for (const fs::path& path : former) fs::remove(path);
+int64_t bytes_of_weights(const StoredCheckpoint& checkpoint, WeightType type) {
+  int64_t bytes = 0;
+  for (const ParameterSpec& parameter : checkpoint.parameters()) bytes += parameter.numel() * bytes_of(type);
+  return bytes;
 }
-
-// Removes what a failed export leaves: the staging folder, and `output` if that was made for it.
-class Staging {
- public:
-  explicit Staging(const fs::path& output) : output_(output), made_output_(!fs::exists(output)) {
-    make_folders(output);
-    remove_folder(path());
-    make_folders(path());
-  }
-  ~Staging() {
-    std::error_code ignored;
-    fs::remove_all(path(), ignored);
-    if (made_output_) fs::remove(output_, ignored);  // only if it is empty
-  }
-  fs::path path() const { return output_ / kStagingName; }
-
- private:
-  fs::path output_;
-  bool made_output_;
-};
 
 bool contains(std::span<const ParameterSpec> parameters, std::string_view name) {
   return std::any_of(parameters.begin(), parameters.end(),
@@ -91,17 +77,18 @@ std::vector<StoredCheckpoint::Alias> aliases_of(const StoredCheckpoint& checkpoi
 }
 
 std::vector<std::string> write_weights(const fs::path& folder, const StoredCheckpoint& checkpoint,
-                                       const ExportOptions& options) {
+                                       const ExportOptions& options, FileSystem& files) {
   const StoredWeights source(checkpoint);
   const auto parameters = checkpoint.parameters();
   switch (options.format) {
     case WeightsFormat::kSafetensors:
-      return write_safetensors(folder, parameters, source, options.max_shard_bytes, options.on_written, options.type);
+      return write_safetensors(folder, parameters, source, options.max_shard_bytes, options.on_written, options.type,
+                               files);
     case WeightsFormat::kTorch:
       return write_torch_weights(folder, parameters, aliases_of(checkpoint), source, options.max_shard_bytes,
-                                 options.type, options.on_written);
+                                 options.type, options.on_written, files);
     case WeightsFormat::kHdf5:
-      return write_hdf5(folder, parameters, source, options.on_written);
+      return write_hdf5(folder, parameters, source, options.on_written, files);
   }
   return {};
 }
@@ -134,28 +121,22 @@ std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOpti
   return config.dump(2) + "\n";
 }
 
-std::vector<std::string> export_weights(const StoredCheckpoint& checkpoint, const fs::path& output,
-                                        const ExportOptions& options) {
+Exported export_weights(const StoredCheckpoint& checkpoint, const fs::path& output, const ExportOptions& options,
+                        FileSystem& files) {
   const std::string config = exported_config(checkpoint, options);
-  const Staging staging(output);
-  std::vector<std::string> names = write_weights(staging.path(), checkpoint, options);
+  ExportFolder folder(output, files, [&](const std::string& warning) {
+    if (options.on_warning) options.on_warning(warning);
+  });
+  check_room(folder.staging(), output, bytes_of_weights(checkpoint, options.type));
+  Exported exported{.files = write_weights(folder.staging(), checkpoint, options, files), .replaced = {}};
   SingleProcess alone;
   checkpoint.verify_what_was_read(alone);
   if (!config.empty()) {
-    write_text_file(staging.path() / kConfigName, config);
-    names.emplace_back(kConfigName);
+    write_text_file(folder.staging() / kConfigName, config, files);
+    exported.files.emplace_back(kConfigName);
   }
-  try {
-    remove_former_export(output, options.format);
-  } catch (const fs::filesystem_error& error) {
-    throw_system_error("replace the export in", output, error.code().value());
-  }
-  for (const std::string& name : names) {
-    if (name == kConfigName) sync_folder(output);
-    rename_path(staging.path() / name, output / name);
-  }
-  sync_folder(output);
-  return names;
+  exported.replaced = folder.replace_former(exported.files);
+  return exported;
 }
 
 }  // namespace mpzero::io

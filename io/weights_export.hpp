@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,14 +23,20 @@ struct ExportOptions {
   int64_t max_shard_bytes = 5'000'000'000;  // not of kHdf5
   std::string model_config_json;            // instead of the checkpoint's own; empty: that
   OnWritten on_written;
+  std::function<void(const std::string&)> on_warning;  // of one sentence
+};
+
+struct Exported {
+  std::vector<std::string> files;     // the names of those that were written
+  std::vector<std::string> replaced;  // of those that a former export, of any format, had there
 };
 
 // Writes the fp32 master weights of a checkpoint and, where it is known, the model's config.json into `output`, which
-// is made if need be. An export of the same format that lies there already is replaced, other files stay. Everything is
-// written, verified and synced in a folder beside the final names first, and config.json, without which transformers
-// does not load the folder, is put in place last: what loads is whole. Returns the names of the files.
-std::vector<std::string> export_weights(const StoredCheckpoint& checkpoint, const std::filesystem::path& output,
-                                        const ExportOptions& options);
+// is made if need be. An export of any format that lies there already is replaced, other files stay: ExportFolder
+// (io/export_folder.hpp) says how, and what loads after a crash. Throws UserError where another conversion writes into
+// the folder or the disk has not the room.
+Exported export_weights(const StoredCheckpoint& checkpoint, const std::filesystem::path& output,
+                        const ExportOptions& options, FileSystem& files = disk());
 
 // config.json as it describes the exported weights: their type, the head tied or not and the vocabulary as long as in
 // the checkpoint, whatever the run's command line changed. Empty if neither the options nor the checkpoint have one.

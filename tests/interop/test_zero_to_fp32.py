@@ -165,14 +165,23 @@ def test_h5py_reads_the_checkpoint_itself(programs, model, tmp_path):
 
 
 def test_an_earlier_export_is_replaced_whole(programs, model, tmp_path):
+    """Also one of another format: transformers prefers model.safetensors, and would load the old weights."""
     made, folder = model
     programs.make_checkpoint(folder, tmp_path / "checkpoints")
     out = tmp_path / "out"
     out.mkdir()
     (out / "tokenizer.json").write_text("{}")
     programs.zero_to_fp32(tmp_path / "checkpoints", out, "--max_shard_size", "40KB")
-    programs.zero_to_fp32(tmp_path / "checkpoints", out)
+    former = {path.name for path in out.iterdir()} - {"tokenizer.json"}
+    done = programs.zero_to_fp32(tmp_path / "checkpoints", out)
     assert {path.name for path in out.iterdir()} == {"model.safetensors", "config.json", "tokenizer.json"}
+    assert_same_weights(made, loaded_by_transformers(out))
+    (said,) = [line for line in done.stdout.decode().splitlines() if line.startswith("That replaces")]
+    assert f"config.json, model-00001-of-000{len(former) - 2:02}.safetensors" in said
+
+    done = programs.zero_to_fp32(tmp_path / "checkpoints", out, "--format", "pt")
+    assert "That replaces the export that was there: config.json, model.safetensors\n" in done.stdout.decode()
+    assert {path.name for path in out.iterdir()} == {"pytorch_model.bin", "config.json", "tokenizer.json"}
     assert_same_weights(made, loaded_by_transformers(out))
 
 

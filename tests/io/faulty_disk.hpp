@@ -129,6 +129,7 @@ class FaultyDisk final : public FileSystem {
     if (const int error = next_call()) return error;
     if (const auto folder = open_folders_.find(descriptor); folder != open_folders_.end()) {
       Folder& synced = *folder->second;
+      for (const Change& change : synced.pending) note_survival(change);
       synced.durable = synced.entries;
       synced.pending.clear();
       return 0;
@@ -143,7 +144,14 @@ class FaultyDisk final : public FileSystem {
     if (const int error = next_call()) return error;
     const Entry moved = entry_at(from);
     if (const int error = disk().rename(from, to)) return error;
-    change(from.parent_path(), {from.filename(), std::nullopt, to.filename(), moved});
+    if (from.parent_path() == to.parent_path()) {
+      change(from.parent_path(), {from.filename(), std::nullopt, to.filename(), moved});
+      return 0;
+    }
+    // What goes from one folder to another is found in one of them at least.
+    const auto arrived = std::make_shared<bool>(false);
+    change(to.parent_path(), {.name = to.filename(), .entry = moved, .arrived = arrived});
+    change(from.parent_path(), {.name = from.filename(), .entry = std::nullopt, .only_if = arrived});
     return 0;
   }
   int exchange(const fs::path& a, const fs::path& b) override {
@@ -203,6 +211,8 @@ class FaultyDisk final : public FileSystem {
     std::optional<Entry> entry;
     std::string other_name{};
     std::optional<Entry> other{};
+    std::shared_ptr<bool> arrived{};  // set where the change has survived
+    std::shared_ptr<bool> only_if{};  // the change survives with that one alone
   };
   struct Folder {
     Entries entries;  // as programs see them
@@ -289,12 +299,24 @@ class FaultyDisk final : public FileSystem {
     folder.pending.push_back(std::move(change));
   }
 
+  static void note_survival(const Change& change) {
+    if (change.arrived) *change.arrived = true;
+  }
+  // Of a folder before those in it: what comes up from one of them has arrived by then, or is lost.
   static Entries surviving_entries(const Folder& folder, Fate& random) {
     Entries entries = folder.durable;
+    const auto keep = [&](const Change& change) {
+      if (change.only_if && !*change.only_if) return;
+      apply(change, entries);
+      note_survival(change);
+    };
     if (random.seed == 0 || folder.pending.empty()) return entries;
-    if (random.seed == 1) return folder.entries;
+    if (random.seed == 1) {
+      for (const Change& change : folder.pending) keep(change);
+      return entries;
+    }
     if (random.seed == 2) {
-      apply(folder.pending.back(), entries);
+      keep(folder.pending.back());
       return entries;
     }
     // Half of the time as a journal keeps them, a prefix in order; else any of them.
@@ -303,7 +325,7 @@ class FaultyDisk final : public FileSystem {
     for (const Change& change : folder.pending) {
       const bool survives = in_order ? kept-- > 0 : random() % 2 == 0;
       if (in_order && !survives) break;
-      if (survives) apply(change, entries);
+      if (survives) keep(change);
     }
     return entries;
   }

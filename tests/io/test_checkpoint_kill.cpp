@@ -12,7 +12,7 @@
 #include "io/checkpoint_background.hpp"
 #include "io/checkpoint_catalog.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
-#include "tests/io/faulty_disk.hpp"
+#include "tests/io/deadly_disk.hpp"
 
 namespace mpzero::io {
 using namespace testing;
@@ -60,74 +60,6 @@ class SocketPair final : public ProcessGroup {
 
   int rank_;
   int socket_;
-};
-
-// Kills its process, or the whole process group, at the call of this number, before or after the call takes effect; a
-// write only half.
-class DeadlyDisk final : public FileSystem {
- public:
-  enum class Moment { kBefore, kAfter };
-  DeadlyDisk(int call, Moment moment, bool all) : call_(call), moment_(moment), all_(all) {}
-
-  int open(const fs::path& path, int flags, int& descriptor) override {
-    return around([&] { return to_.open(path, flags, descriptor); });
-  }
-  void close(int descriptor) noexcept override { to_.close(descriptor); }
-  int write(int descriptor, int64_t offset, std::span<const std::byte> bytes, size_t& written) override {
-    return around([&] { return to_.write(descriptor, offset, bytes, written); },
-                  [&] { to_.write(descriptor, offset, bytes.first(bytes.size() / 2), written); });
-  }
-  int reserve(int descriptor, int64_t size) override {
-    return around([&] { return to_.reserve(descriptor, size); });
-  }
-  int resize(int descriptor, int64_t size) override {
-    return around([&] { return to_.resize(descriptor, size); });
-  }
-  int sync(int descriptor) override {
-    return around([&] { return to_.sync(descriptor); });
-  }
-  int rename(const fs::path& from, const fs::path& to) override {
-    return around([&] { return to_.rename(from, to); });
-  }
-  int exchange(const fs::path& a, const fs::path& b) override {
-    return around([&] { return to_.exchange(a, b); });
-  }
-  int make_folder(const fs::path& folder) override {
-    return around([&] { return to_.make_folder(folder); });
-  }
-  int remove_file(const fs::path& path) override {
-    return around([&] { return to_.remove_file(path); });
-  }
-  int remove_folder(const fs::path& folder) override {
-    return around([&] { return to_.remove_folder(folder); });
-  }
-
- private:
-  template <typename Call>
-  int around(const Call& call) {
-    return around(call, [] {});
-  }
-  template <typename Call, typename Half>
-  int around(const Call& call, const Half& half) {
-    const bool now = ++calls_ == call_;
-    if (now && moment_ == Moment::kBefore) {
-      half();
-      die();
-    }
-    const int error = call();
-    if (now) die();
-    return error;
-  }
-  [[noreturn]] void die() {
-    ::kill(all_ ? 0 : ::getpid(), SIGKILL);
-    ::_exit(1);
-  }
-
-  UnsyncedDisk to_;
-  std::atomic<int> calls_{0};
-  int call_;
-  Moment moment_;
-  bool all_;
 };
 
 // What a rank does from its start to its end.

@@ -140,9 +140,36 @@ TEST_CASE("a header that cannot be true is refused, naming file and tensor") {
       {{{"w", {{"dtype", "F32"}, {"shape", {4}}}}}, "lacks"},
       {{{"w", {{"dtype", 32}, {"shape", {4}}, {"data_offsets", {0, 16}}}}}, "lacks"},
       {{{"w", 3}}, "lacks"},
+      // What the safetensors library refuses, too.
+      {{{"w", tensor("F32", {1}, 0, 4)}, {"v", tensor("F32", {3}, 8, 20)}}, "bytes 4 to 8"},
+      {{{"w", tensor("F32", {4}, 4, 20)}}, "bytes 0 to 4"},
+      {{{"w", tensor("F32", {4}, 0, 16)}}, "bytes 16 to 20"},
+      {json::object(), "bytes 0 to 20"},
+      {{{"w", tensor("F13", {5}, 0, 20)}}, "type F13"},
+      {{{"w", tensor("I64", {2}, 0, 20)}}, "takes 20 bytes"},
+      {{{"w", tensor("F8_E4M3", {19}, 0, 20)}}, "takes 20 bytes"},
+      {{{"w", tensor("F4", {41}, 0, 20)}}, "takes 20 bytes"},
+      {{{"__metadata__", {{"format", 1}}}, {"w", tensor("F32", {5}, 0, 20)}}, "__metadata__"},
+      {{{"__metadata__", "pt"}, {"w", tensor("F32", {5}, 0, 20)}}, "__metadata__"},
   };
   for (const auto& [header, reason] : wrong) {
     CHECK_THAT(open_error(folder.path(), file_of(header, 20)), Contains(path.string()) && Contains(reason));
+  }
+}
+
+TEST_CASE("every type of the format is as long as the safetensors library has it") {
+  const std::vector<std::pair<const char*, int64_t>> bytes_of_eight = {
+      {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
+      {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
+      {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
+      {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64}};
+  const TemporaryFolder folder;
+  for (const auto& [dtype, bytes] : bytes_of_eight) {
+    CAPTURE(dtype);
+    write_file(folder / "model.safetensors",
+               file_of({{"w", tensor(dtype, {2, 4}, 0, bytes)}, {"z", tensor(dtype, {0}, bytes, bytes)}},
+                       static_cast<size_t>(bytes)));
+    CHECK(message_of([&] { SafetensorsSource source(folder.path()); }) == "");
   }
 }
 
@@ -158,6 +185,11 @@ TEST_CASE("a tensor that the model needs otherwise is named with file and shapes
              Contains("tensor x") && Contains(folder.path().string()));
   CHECK_THAT(message_of([&] { source.read({"i", {3}}, 0, std::span(out).first(3)); }), Contains("I64"));
   CHECK_THROWS_AS(source.read({"w", {2, 3}}, 1, out), Failure);
+  // Before anything is read.
+  CHECK_THAT(message_of([&] { source.check({"w", {3, 2}}); }), Contains("[2, 3]"));
+  CHECK_THAT(message_of([&] { source.check({"x", {6}}); }), Contains("tensor x"));
+  CHECK_THAT(message_of([&] { source.check({"i", {3}}); }), Contains("I64") && Contains("convert it to F32"));
+  CHECK(message_of([&] { source.check({"w", {2, 3}}); }) == "");
 }
 
 TEST_CASE("an index must agree with its shards") {
@@ -172,12 +204,46 @@ TEST_CASE("an index must agree with its shards") {
   CHECK_THAT(with_index(R"({"weight_map": {"w": "a.safetensors", "v": "a.safetensors"}})"),
              Contains("tensor v") && Contains("a.safetensors"));
   CHECK_THAT(with_index(R"({"weight_map": {"w": "b.safetensors"}})"), Contains("b.safetensors"));
+  // And the shards with it.
+  write_file(folder / "c.safetensors", file_of({{"v", tensor("F32", {1}, 0, 4)}, {"w", tensor("F32", {1}, 4, 8)}}, 8));
+  CHECK_THAT(with_index(R"({"weight_map": {"w": "c.safetensors"}})"),
+             Contains("tensor v") && Contains("c.safetensors") && Contains("model.safetensors.index.json"));
+  CHECK_THAT(with_index(R"({"weight_map": {"w": "a.safetensors", "v": "c.safetensors"}})"),
+             Contains("tensor w") && Contains("c.safetensors") && Contains("model.safetensors.index.json"));
   CHECK_THAT(with_index(R"({"weight_map": {"w": "../a.safetensors"}})"), Contains("no file of its folder"));
   CHECK_THAT(with_index(R"({"weight_map": 3})"), Contains("weight_map"));
   CHECK_THAT(with_index("{"), Contains("model.safetensors.index.json, line 1, column 2: not valid JSON"));
   CHECK_THAT(with_index(R"({"weight_map": {"w": "a.safetensors", "w": "b.safetensors"}})"),
              Contains("model.safetensors.index.json: key weight_map.w stands there twice"));
   CHECK_THAT(with_index(std::string(200'000, '[')), Contains("nested deeper than 64 levels"));
+}
+
+TEST_CASE("what contradicts itself in a folder of weights, and harms nobody, is a warning") {
+  const TemporaryFolder folder;
+  const std::string shard = file_of({{"w", tensor("F32", {1}, 0, 4)}}, 4);
+  write_file(folder / "a.safetensors", shard);
+  const auto warnings_of = [](const fs::path& path) {
+    const SafetensorsSource source(path);
+    return std::vector<std::string>(source.warnings().begin(), source.warnings().end());
+  };
+  const auto with_index = [&](const std::string& text) {
+    write_file(folder / "model.safetensors.index.json", text);
+    return warnings_of(folder.path());
+  };
+  CHECK(with_index(R"({"metadata": {"total_size": 4}, "weight_map": {"w": "a.safetensors"}})").empty());
+  CHECK(with_index(R"({"metadata": {"total_size": 4.0}, "weight_map": {"w": "a.safetensors"}})").empty());
+  CHECK(with_index(R"({"metadata": {}, "weight_map": {"w": "a.safetensors"}})").empty());
+  for (const std::string size : {"8", "-4", "\"4\"", "[]"}) {
+    const auto warnings =
+        with_index(R"({"metadata": {"total_size": )" + size + R"(}, "weight_map": {"w": "a.safetensors"}})");
+    REQUIRE(warnings.size() == 1);
+    CHECK_THAT(warnings[0],
+               Contains("model.safetensors.index.json") && Contains("total_size " + size) && Contains(" 4 "));
+  }
+  write_file(folder / "model.safetensors", shard);
+  const auto warnings = warnings_of(folder.path());
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings[0], Contains("model.safetensors.index.json") && Contains("is not read"));
 }
 
 }  // namespace mpzero::io

@@ -1,0 +1,318 @@
+#include "io/export_folder.hpp"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/host_name.hpp"
+#include "io/atomic_file.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kConfigName = "config.json";
+constexpr std::string_view kIndexSuffix = ".index.json";
+constexpr std::string_view kPrefix = ".zero_to_fp32.";
+constexpr std::string_view kStagingSuffix = ".tmp";
+constexpr const char* kReadyName = ".zero_to_fp32.ready";
+constexpr const char* kListName = ".files";  // in the ready folder: a name a line
+constexpr int64_t kMaxListBytes = int64_t{1} << 24;
+constexpr int64_t kMaxConfigBytes = int64_t{1} << 24;
+
+// Takes digits off the front of `text`, at least `least` of them.
+bool skip_digits(std::string_view& text, size_t least) {
+  const size_t count = std::min(text.find_first_not_of("0123456789"), text.size());
+  text.remove_prefix(count);
+  return count >= least;
+}
+
+bool skip(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+// "00001-of-00003"
+bool skip_shard_number(std::string_view& text) {
+  constexpr size_t kDigits = 5;
+  return skip_digits(text, kDigits) && skip(text, "-of-") && skip_digits(text, kDigits);
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(path, error);
+  if (error && error != std::errc::no_such_file_or_directory) throw_system_error("look for", path, error.value());
+  return fs::exists(status);
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  if (error) throw_system_error("list", folder, error.value());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// The files of an export, of any format.
+std::vector<std::string> exported_names_in(const fs::path& folder) {
+  std::vector<std::string> names = names_in(folder);
+  std::erase_if(names, [](const std::string& name) { return role_of(name) == ExportRole::kNone; });
+  return names;
+}
+
+bool contains(std::span<const std::string> names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// What the process can be told from others of its machine by: when it started, in clock ticks since the machine did
+// (proc(5), field 22 of stat); 0 where there is no such process or it is not known.
+int64_t start_of(int64_t process) {
+  std::ifstream in("/proc/" + std::to_string(process) + "/stat");
+  std::string line;
+  std::getline(in, line);
+  // The second field is a name in parentheses that may hold anything.
+  std::istringstream fields(line.substr(std::min(line.rfind(')') + 1, line.size())));
+  constexpr int kFieldsBehindName = 20;
+  std::string field;
+  for (int i = 0; i < kFieldsBehindName; ++i) fields >> field;
+  int64_t start = 0;
+  std::from_chars(field.data(), field.data() + field.size(), start);
+  return start;
+}
+
+// "<host>.<process>.<its start>", then a part that tells this conversion from others of the process.
+std::string own_staging_name() {
+  std::string host = host_name();
+  std::replace(host.begin(), host.end(), '/', '_');
+  std::random_device entropy;
+  return fmt::format("{}{}.{}.{}.{:08x}{}", kPrefix, host, ::getpid(), start_of(::getpid()), entropy(), kStagingSuffix);
+}
+
+// Whether the process that made a staging folder of this name is known not to run any more. One of another machine is
+// not.
+bool is_of_dead_process(std::string_view name) {
+  if (!skip(name, kPrefix)) return false;
+  std::string host = host_name();
+  std::replace(host.begin(), host.end(), '/', '_');
+  if (!skip(name, host) || !skip(name, ".")) return false;
+  std::istringstream fields{std::string(name)};
+  int64_t process = 0;
+  int64_t start = 0;
+  char dot = 0;
+  if (!(fields >> process >> dot >> start) || dot != '.' || process <= 0) return false;
+  if (::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return true;
+  const int64_t now = start_of(process);
+  return start != 0 && now != 0 && start != now;
+}
+
+void remove_if_there(const fs::path& path, FileSystem& files) {
+  if (const int error = files.remove_file(path); error != 0 && error != ENOENT) {
+    throw_system_error("remove", path, error);
+  }
+}
+
+std::vector<std::string> read_list(const fs::path& path) {
+  std::istringstream lines(read_text_file(path, kMaxListBytes));
+  std::vector<std::string> names;
+  for (std::string name; std::getline(lines, name);) {
+    if (role_of(name) == ExportRole::kNone) {
+      throw_user_error("{} is damaged: line {} is no file of an export; remove {} and convert once more", path.string(),
+                       names.size() + 1, path.parent_path().string());
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+// Brings the files of a ready folder to their places, from wherever a crash has stopped it.
+class Replacement {
+ public:
+  Replacement(fs::path folder, FileSystem& files)
+      : files_(files), folder_(std::move(folder)), ready_(folder_ / kReadyName), names_(read_list(ready_ / kListName)) {
+    for (const std::string& name : names_) {
+      if (is_there(ready_ / name)) waiting_.push_back(name);
+    }
+  }
+
+  void run() {
+    const bool weights_wait = std::any_of(waiting_.begin(), waiting_.end(),
+                                          [](const std::string& name) { return role_of(name) != ExportRole::kConfig; });
+    if (weights_wait) {
+      remove_former(ExportRole::kConfig);
+      remove_former(ExportRole::kEntry);
+    }
+    remove_former(ExportRole::kShard);
+    for (const ExportRole role : {ExportRole::kShard, ExportRole::kEntry, ExportRole::kConfig}) move_in(role);
+  }
+
+ private:
+  // All but what is in its place already, and weights that a new file replaces in one step.
+  void remove_former(ExportRole role) {
+    bool removed = false;
+    for (const std::string& name : exported_names_in(folder_)) {
+      if (role_of(name) != role) continue;
+      const bool is_weights = role != ExportRole::kConfig && !name.ends_with(kIndexSuffix);
+      if (contains(names_, name) && (is_weights || !contains(waiting_, name))) continue;
+      remove_if_there(folder_ / name, files_);
+      removed = true;
+    }
+    if (removed) sync_folder(folder_, files_);
+  }
+
+  void move_in(ExportRole role) {
+    bool moved = false;
+    for (const std::string& name : waiting_) {
+      if (role_of(name) != role) continue;
+      rename_path(ready_ / name, folder_ / name, files_);
+      moved = true;
+    }
+    if (!moved) return;
+    sync_folder(folder_, files_);
+    sync_folder(ready_, files_);
+  }
+
+  FileSystem& files_;
+  fs::path folder_;
+  fs::path ready_;
+  std::vector<std::string> names_;
+  std::vector<std::string> waiting_;
+};
+
+// Ends what a ready folder in `folder` is there for.
+void finish(const fs::path& folder, FileSystem& files) {
+  const fs::path ready = folder / kReadyName;
+  // The list goes last of all but the folder itself: without it everything is in its place.
+  if (is_there(ready / kListName)) {
+    Replacement(folder, files).run();
+    remove_if_there(ready / kListName, files);
+  }
+  remove_folder(ready, files);
+  sync_folder(folder, files);
+}
+
+}  // namespace
+
+ExportRole role_of(std::string_view file_name) {
+  if (file_name == kConfigName) return ExportRole::kConfig;
+  if (file_name == "model.h5") return ExportRole::kEntry;
+  std::string_view rest = file_name;
+  std::string_view extension = ".safetensors";
+  if (!skip(rest, "model")) {
+    if (!skip(rest, "pytorch_model")) return ExportRole::kNone;
+    extension = ".bin";
+  }
+  if (skip(rest, "-")) {
+    return skip_shard_number(rest) && rest == extension ? ExportRole::kShard : ExportRole::kNone;
+  }
+  return skip(rest, extension) && (rest.empty() || rest == kIndexSuffix) ? ExportRole::kEntry : ExportRole::kNone;
+}
+
+ExportFolder::ExportFolder(fs::path folder, FileSystem& files)
+    : files_(files), folder_(std::move(folder)), made_folder_(!is_there(folder_)) {
+  make_folders(folder_, files_);
+}
+
+ExportFolder::ExportFolder(fs::path folder, FileSystem& files, const OnWarning& warn)
+    : ExportFolder(std::move(folder), files) {
+  lock_.emplace(folder_, files_);
+  if (is_there(folder_ / kReadyName)) {
+    finish(folder_, files_);
+    warn(fmt::format("a conversion into {} was interrupted while it put its files in place: that is done now.",
+                     folder_.string()));
+  }
+  clean_up(warn);
+  const fs::path staging = folder_ / own_staging_name();
+  if (const int error = files_.make_folder(staging); error != 0) throw_system_error("create folder", staging, error);
+  staging_ = staging;
+}
+
+void ExportFolder::clean_up(const OnWarning& warn) {
+  for (const std::string& name : names_in(folder_)) {
+    if (!name.starts_with(kPrefix) || !name.ends_with(kStagingSuffix)) continue;
+    const std::string path = (folder_ / name).string();
+    if (!is_of_dead_process(name)) {
+      warn(fmt::format("{} was left by a conversion that may still run, on another machine: remove it if it does not.",
+                       path));
+      continue;
+    }
+    try {
+      remove_folder(path, files_);
+    } catch (const Error& error) {
+      warn(fmt::format("{}: what a conversion that was killed has left stays there.", error.what()));
+    }
+  }
+}
+
+std::string ExportFolder::only_change(std::span<const std::string> names, std::span<const std::string> former) const {
+  std::vector<std::string> changes;
+  for (const std::string& name : names) {
+    const bool same =
+        name == kConfigName && contains(former, name) &&
+        read_text_file(staging_ / name, kMaxConfigBytes) == read_text_file(folder_ / name, kMaxConfigBytes);
+    if (!same) changes.push_back(name);
+  }
+  const bool all_stay =
+      std::all_of(former.begin(), former.end(), [&](const std::string& name) { return contains(names, name); });
+  return all_stay && changes.size() == 1 ? changes.front() : "";
+}
+
+std::vector<std::string> ExportFolder::replace_former(std::span<const std::string> names) {
+  std::vector<std::string> former = exported_names_in(folder_);
+  for (const std::string& name : former) {
+    if (!fs::is_directory(fs::symlink_status(folder_ / name))) continue;
+    throw_user_error(
+        "{} is a folder, and has the name of an exported file: move it elsewhere, or give another OUTPUT_DIR",
+        (folder_ / name).string());
+  }
+  if (const std::string name = only_change(names, former); !name.empty()) {
+    rename_path(staging_ / name, folder_ / name, files_);
+    sync_folder(folder_, files_);
+    return former;
+  }
+  std::string list;
+  for (const std::string& name : names) list += name + '\n';
+  write_text_file(staging_ / kListName, list, files_);
+  sync_folder(staging_, files_);
+  const fs::path ready = folder_ / kReadyName;
+  rename_path(staging_, ready, files_);
+  staging_.clear();
+  const auto explain = [&](const Error& error) {
+    return fmt::format("{}; the new export is whole, and the next conversion into {} ends what this one has begun",
+                       error.what(), folder_.string());
+  };
+  try {
+    sync_folder(folder_, files_);
+    finish(folder_, files_);
+  } catch (const UserError& error) {
+    throw UserError(explain(error));
+  } catch (const Error& error) {
+    throw Failure(explain(error));
+  }
+  return former;
+}
+
+ExportFolder::~ExportFolder() {
+  try {
+    if (!staging_.empty()) remove_folder(staging_, files_);
+  } catch (const std::exception&) {
+    // The next conversion tries again, and says so.
+  }
+  lock_.reset();
+  if (made_folder_) files_.remove_folder(folder_);  // only if it is empty
+}
+
+}  // namespace mpzero::io
