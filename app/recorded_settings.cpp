@@ -56,6 +56,15 @@ bool is_adamw(const std::string& type) {
   return type == "AdamW" || type == "adamw" || type == "Adamw" || type == "Adam" || type == "adam";
 }
 
+// Whether the weight decay is part of the gradient, and so of the moments; type AdamW never does so.
+bool has_coupled_decay(const json& ds_config) {
+  const json& optimizer = ds_config["optimizer"];
+  if (optimizer["type"] != "Adam" && optimizer["type"] != "adam") return false;
+  const json params = optimizer.contains("params") && optimizer["params"].is_object() ? optimizer["params"] : json();
+  return params.contains("adam_w_mode") && params["adam_w_mode"] == false && params.contains("weight_decay") &&
+         params["weight_decay"] != 0;
+}
+
 // The settings that a ds_config.json gives; "auto" is none.
 json settings_in(const json& ds_config) {
   json settings = json::object();
@@ -66,7 +75,9 @@ json settings_in(const json& ds_config) {
   const auto number = [](const json& value) { return value.is_number(); };
   const auto text = [](const json& value) { return value.is_string() && value != "auto"; };
   take("/optimizer/type", "optimizer", text);
-  if (settings.contains("optimizer") && is_adamw(settings["optimizer"])) settings["optimizer"] = "AdamW";
+  if (settings.contains("optimizer") && is_adamw(settings["optimizer"].get<std::string>())) {
+    settings["optimizer"] = has_coupled_decay(ds_config) ? "Adam with adam_w_mode false" : "AdamW";
+  }
   take("/optimizer/params/lr", "lr", number);
   take("/optimizer/params/betas/0", "beta1", number);
   take("/optimizer/params/betas/1", "beta2", number);

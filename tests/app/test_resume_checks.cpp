@@ -261,6 +261,21 @@ TEST_CASE("states of another optimizer are refused") {
   }
 }
 
+TEST_CASE("moments with the weight decay in them are refused") {
+  Saved saved(setup_of());
+  saved.progress_made.settings_json.clear();
+  const auto refused = [&](const std::string& optimizer) {
+    saved.progress_made.run_config_json = R"({"optimizer": )" + optimizer + "}";
+    return refusal(saved, setup_of());
+  };
+  CHECK_THAT(refused(R"({"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0.1}})"),
+             Contains("with the optimizer \"Adam with adam_w_mode false\""));
+  CHECK(refused(R"({"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0}})") == "no error");
+  CHECK(refused(R"({"type": "Adam", "params": {"adam_w_mode": false}})") == "no error");
+  CHECK(refused(R"({"type": "AdamW", "params": {"adam_w_mode": false, "weight_decay": 0.1}})") == "no error");
+  CHECK(refused(R"({"type": "Adam", "params": null})") == "no error");
+}
+
 TEST_CASE("settings that are none are refused by name") {
   Saved saved(setup_of());
   saved.progress_made.settings_json = "[1]";
