@@ -96,6 +96,7 @@ struct CommandLine {
   std::optional<int64_t> keep_last;
   std::optional<std::string> checkpoint_format;  // "hdf5" or "deepspeed"
   std::optional<std::string> resume_from_checkpoint;
+  std::optional<std::string> allow_changed;  // keys with commas between them
   std::optional<bool> resume_strict;
   std::optional<bool> overwrite;
   std::optional<bool> save_final;

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -12,8 +11,9 @@
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 
-#include "app/run_folder.hpp"
+#include "app/resume_checks.hpp"
 #include "base/error.hpp"
 #include "io/checkpoint_catalog.hpp"
 #include "io/checkpoint_manifest.hpp"
@@ -26,49 +26,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Learning rates that differ by less, relatively, are the same.
-constexpr double kSameLr = 1e-9;
-
-RunPosition take_over(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
-                      std::vector<std::string>& warnings) {
+RunPosition position_of(const io::StoredCheckpoint& checkpoint, const RunConfig& config) {
   const io::TrainingProgress& progress = checkpoint.progress();
-  if (!progress.data_order.empty() && progress.data_order != setup.data_order) {
-    warnings.push_back(
-        fmt::format("the data is not that of {} ({}; now {}): it goes on at sequence {} of the new order, and what was "
-                    "seen before may come again.",
-                    checkpoint.folder().string(), progress.data_order, setup.data_order, progress.windows_seen));
-  }
-  const double lr = setup.config.schedule.lr(progress.step);
-  if (progress.step > 0 && std::abs(lr - progress.lr) > kSameLr * std::abs(progress.lr)) {
-    warnings.push_back(
-        fmt::format("the schedule is not that of {}: step {} was taken with learning rate {:.6g}, where this run's "
-                    "schedule has {:.6g}; to go on as before, give the same learning rate and total_num_steps (or "
-                    "--max_steps, where total_num_steps is left out).",
-                    checkpoint.folder().string(), progress.step, progress.lr, lr));
-  }
-  return {.step = progress.step, .windows_seen = progress.windows_seen, .tokens_seen = progress.tokens_seen};
-}
-
-// DeepSpeed knows how many windows were seen, but not which: the run goes on where its own order has as many behind it.
-RunPosition take_over_from_deepspeed(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
-                                     std::vector<std::string>& warnings) {
-  const io::TrainingProgress& progress = checkpoint.progress();
-  if (setup.config.shuffle) {
-    warnings.push_back(
-        fmt::format("{} is DeepSpeed's and does not say in which order it saw the data: the run goes on at sequence {} "
-                    "of its own order, and what was seen before may come again.",
-                    checkpoint.folder().string(), progress.windows_seen));
-  }
-  const double lr = setup.config.schedule.lr(progress.step + 1);
-  if (checkpoint.next_lr() && std::abs(lr - *checkpoint.next_lr()) > kSameLr * std::abs(*checkpoint.next_lr())) {
-    warnings.push_back(
-        fmt::format("the schedule is not that of {}: step {} would have had learning rate {:.6g}, where this run's "
-                    "schedule has {:.6g}; to go on as before, give the same scheduler and total_num_steps.",
-                    checkpoint.folder().string(), progress.step + 1, *checkpoint.next_lr(), lr));
-  }
-  return {.step = progress.step,
-          .windows_seen = progress.windows_seen,
-          .tokens_seen = progress.windows_seen * setup.config.seq_length};
+  return {
+      .step = progress.step,
+      .windows_seen = progress.windows_seen,
+      .tokens_seen = checkpoint.made_by_mpzero() ? progress.tokens_seen : progress.windows_seen * config.seq_length};
 }
 
 // A checkpoint that is damaged or unfinished; the message says which and why.
@@ -108,27 +71,6 @@ void check_one_run(const io::ResumeCandidates& candidates) {
   }
   throw_user_error("{}, so that its run is not known, and {} runs have checkpoints beside it: give {}",
                    without_remedy(candidates.problem_of_run), ways.size(), fmt::join(ways, " or "));
-}
-
-std::string describe_weights(const std::string& init_from) {
-  return init_from.empty() ? "random weights" : "the weights of " + init_from;
-}
-
-// Throws UserError where the checkpoint is of other weights, another model or another seed than the run.
-void check_same_run(const io::StoredCheckpoint& checkpoint, const io::RunRecord& run, const RunSetup& setup,
-                    const std::vector<UnitSpec>& units) {
-  io::check_same_parameters(checkpoint, units);
-  const std::string folder = checkpoint.folder().string();
-  if (checkpoint.made_by_mpzero() && checkpoint.progress().seed != setup.config.seed) {
-    throw_user_error(
-        "{} was trained with --seed {}, this run has --seed {}: the order of the data would change; give the same seed",
-        folder, checkpoint.progress().seed, setup.config.seed);
-  }
-  const std::string init_from = recorded_init_from(setup.config);
-  if (!run.id.empty() && !init_from.empty() && init_from != run.init_from) {
-    throw_user_error("{} is of a run that began with {}, not with those of --init_from {}: leave out --init_from",
-                     folder, describe_weights(run.init_from), setup.config.init_from);
-  }
 }
 
 // What is to be tried, as rank 0 found it.
@@ -211,12 +153,14 @@ Resumed restore(const fs::path& checkpoint, const io::RunRecord& of_candidates, 
                    group);
     stored->verify_what_was_read(group);
   });
+  ResumeNotes notes = compare_runs(*stored, setup);
   for (const std::string& warning : stored->warnings()) warnings.push_back(warning);
+  warnings.insert(warnings.end(), notes.warnings.begin(), notes.warnings.end());
   return {.checkpoint = checkpoint,
-          .position = stored->made_by_mpzero() ? take_over(*stored, setup, warnings)
-                                               : take_over_from_deepspeed(*stored, setup, warnings),
+          .position = position_of(*stored, setup.config),
           .run = run,
-          .checkpoint_has_id = has_id};
+          .checkpoint_has_id = has_id,
+          .changes = std::move(notes.changes)};
 }
 
 // The same, where the system may keep the checkpoint from being read: that is tried again, and in the end ends the run

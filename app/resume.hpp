@@ -20,13 +20,14 @@ namespace mpzero {
 // where there is no checkpoint. Collective: an error on one rank is thrown on all. Each rank reads its own shard. Adds
 // to `warnings` what the user may not have meant.
 //
-// Only checkpoints of one run are tried: see io::ResumeCandidates. A run of other weights, another model or another
-// seed than the checkpoint's throws UserError.
+// Only checkpoints of one run are tried: see io::ResumeCandidates. A run that must not go on from the checkpoint throws
+// UserError: see check_same_run.
 struct Resumed {
   std::filesystem::path checkpoint;
   RunPosition position;
-  io::RunRecord run;              // its id is empty where the run has none yet
-  bool checkpoint_has_id = true;  // false: saved by DeepSpeed or an older mpzero
+  io::RunRecord run;                 // its id is empty where the run has none yet
+  bool checkpoint_has_id = true;     // false: saved by DeepSpeed or an older mpzero
+  std::vector<std::string> changes;  // for the user, a line each: see ResumeNotes
 };
 std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitSpec>& units,
                                   parallel::ZeroEngine& engine, ProcessGroup& group,

@@ -7,6 +7,7 @@
 
 #include "app/config_merge.hpp"
 #include "app/deepspeed_format.hpp"
+#include "app/model_changes.hpp"
 #include "app/own_values.hpp"
 #include "app/prepare_data_command.hpp"
 #include "app/run_length.hpp"
@@ -78,19 +79,28 @@ void complete_batch(BatchSizes sizes, const DsConfig& file, int world_size, RunC
   config.gradient_accumulation_steps = *accumulation;
 }
 
-std::vector<std::string> parse_no_decay(const std::string& flag) {
-  std::vector<std::string> patterns;
-  std::istringstream words(flag + ",");
+// The words between commas. `remark` goes on with the sentence about an empty one.
+std::vector<std::string> parse_names(const char* flag, const std::string& value, const char* remark) {
+  std::vector<std::string> names;
+  std::istringstream words(value + ",");
   for (std::string word; std::getline(words, word, ',');) {
     word.erase(0, word.find_first_not_of(' '));
     word.erase(word.find_last_not_of(' ') + 1);
-    if (word.empty()) {
-      throw_user_error("--no_decay {} has an empty name, which would be part of every other; write it as norm,bias.",
-                       flag);
-    }
-    patterns.push_back(word);
+    if (word.empty()) throw_user_error("--{} {} has an empty name{}.", flag, value, remark);
+    names.push_back(word);
   }
-  return patterns;
+  return names;
+}
+
+std::vector<std::string> parse_allow_changed(const std::string& value) {
+  const std::vector<std::string> keys = parse_names("allow_changed", value, "; write it as rope_theta,rms_norm_eps");
+  for (const std::string& key : keys) {
+    if (std::find(kChangedOnPurpose.begin(), kChangedOnPurpose.end(), key) != kChangedOnPurpose.end()) continue;
+    throw_user_error(
+        "--allow_changed {}: the flag is for {}; other keys may change without it, or not at all (docs/runs.md).", key,
+        fmt::join(kChangedOnPurpose, ", "));
+  }
+  return keys;
 }
 
 void resolve_optimizer(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, RunConfig& config) {
@@ -118,7 +128,10 @@ void resolve_optimizer(const CommandLine& line, const DsConfig& file, ConfigMerg
   optimizer.weight_decay = resolve("weight_decay", line.weight_decay, "optimizer.params.weight_decay",
                                    section.weight_decay, own.weight_decay, origins.weight_decay);
   optimizer.bias_correction = section.bias_correction.value;
-  if (line.no_decay) optimizer.no_decay = parse_no_decay(*line.no_decay);
+  if (line.no_decay) {
+    optimizer.no_decay =
+        parse_names("no_decay", *line.no_decay, ", which would be part of every other; write it as norm,bias");
+  }
 }
 
 // The types of weights, of gradients under way and accumulated, and of AdamW's moments.
@@ -232,6 +245,7 @@ void take_flags(const CommandLine& line, RunConfig& config) {
   config.keep_last = line.keep_last.value_or(config.keep_last);
   config.async_save = line.async_save.value_or(config.async_save);
   config.deepspeed_format = line.checkpoint_format == "deepspeed";
+  if (line.allow_changed) config.allow_changed = parse_allow_changed(*line.allow_changed);
   config.resume_strict = line.resume_strict.value_or(config.resume_strict);
   config.overwrite = line.overwrite.value_or(config.overwrite);
   config.save_final = line.save_final.value_or(config.save_final);

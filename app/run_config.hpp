@@ -92,11 +92,12 @@ struct RunConfig {
   bool profile_all_ranks = false;          // else rank 0 alone
 
   // checkpoints
-  bool resume_strict = false;     // a damaged checkpoint ends the run
-  bool overwrite = false;         // another run's checkpoints in checkpoint_dir are moved aside
-  bool save_final = true;         // save the state after the last step
-  bool async_save = true;         // write beside training
-  bool deepspeed_format = false;  // DeepSpeed's files instead of HDF5's
+  std::vector<std::string> allow_changed;  // keys of kChangedOnPurpose that may differ from the checkpoint's
+  bool resume_strict = false;              // a damaged checkpoint ends the run
+  bool overwrite = false;                  // another run's checkpoints in checkpoint_dir are moved aside
+  bool save_final = true;                  // save the state after the last step
+  bool async_save = true;                  // write beside training
+  bool deepspeed_format = false;           // DeepSpeed's files instead of HDF5's
   std::string checkpoint_dir = "checkpoints";
   int64_t checkpoint_freq = 500;           // 0: only at the end
   bool saves_each_epoch = false;           // checkpoint_freq is the steps in a pass; see apply_epochs

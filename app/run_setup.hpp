@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "app/recorded_settings.hpp"
 #include "app/run_config.hpp"
 #include "io/run_record.hpp"
 #include "model/config.hpp"
@@ -15,6 +16,7 @@ struct RunSetup {
   RunConfig config;
   model::ModelConfig model;
   std::string data_order;             // io::TrainingProgress::data_order
+  DataIdentity data;                  // known once the run starts: see identify_data
   std::vector<std::string> warnings;  // for the user, one line each
   io::RunRecord run;                  // known once it is clear what the run goes on from
 };

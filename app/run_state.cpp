@@ -2,9 +2,11 @@
 
 #include <fmt/ranges.h>
 
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "app/deepspeed_format.hpp"
+#include "app/recorded_settings.hpp"
 #include "base/error.hpp"
 #include "io/safetensors.hpp"
 #include "model/initializer.hpp"
@@ -80,7 +82,8 @@ io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, c
                        .dtype = config.dtype,
                        .zero_stage = config.zero.stage,
                        .model_config_json = setup.model.to_json(),
-                       .run_config_json = config.ds_config_json},
+                       .run_config_json = config.ds_config_json,
+                       .settings_json = recorded_settings(config, setup.data).dump()},
           .shards = checkpoint_shards(config, units, engine, rank),
           .model_type = config.model_type,
           .keep_last = config.keep_last,

@@ -67,7 +67,7 @@ int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) 
     fmt::print("Training {} on {}: {} steps of {} sequences x {} tokens, ZeRO-{}, {}\n", config.model_type,
                describe_devices(device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
                config.zero.stage, config.dtype);
-    for (const std::string& line : settings_table(config, mpi.world_size())) fmt::print("{}\n", line);
+    for (const std::string& line : settings_table(config)) fmt::print("{}\n", line);
     std::fflush(stdout);
   }
   const StopRequest stop;

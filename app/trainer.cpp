@@ -194,6 +194,7 @@ void Trainer::start() {
   log_.say(fmt::format("Created model with total parameters: {}", model::num_parameters(setup_.model)));
   // Now rather than when the first checkpoint is due.
   folder_.open();
+  setup_.data = identify_data(config_, mpi_);
   std::vector<std::string> warnings;
   const std::optional<Resumed> resumed = resume_run(setup_, decoder_.units(), engine_, mpi_, warnings);
   for (const std::string& warning : warnings) log_.warn(warning);
@@ -205,7 +206,9 @@ void Trainer::start() {
     checkpointer_.resumed_from(position_.step);
     log_.say(fmt::format("Found existing checkpoint: {}", resumed->checkpoint.string()));
     log_.say(fmt::format("Resumed from checkpoint at step {}", position_.step));
+    for (const std::string& line : resumed->changes) log_.say(line);
   } else {
+    if (!config_.allow_changed.empty()) log_.warn("--allow_changed has no effect: the run goes on from no checkpoint.");
     initialize_run(setup_, decoder_.units(), engine_, mpi_);
   }
   plan_memory();

@@ -373,6 +373,10 @@ FlagGroup checkpoint_flags() {
            "a checkpoint folder, or none: start anew (default: go on from --checkpoint_dir if it holds a checkpoint, "
            "none with --overwrite)",
            text(&CommandLine::resume_from_checkpoint)},
+          {"allow_changed", "KEYS",
+           "keys of the model that may differ from the checkpoint's, of rope_theta, rope_scaling and rms_norm_eps, as "
+           "when a context is extended (default: none)",
+           text(&CommandLine::allow_changed)},
           {"overwrite", "BOOL",
            "move what another run has left in --checkpoint_dir into a folder old-<n> there; without it a new run does "
            "not "

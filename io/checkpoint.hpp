@@ -41,6 +41,9 @@ struct TrainingProgress {
   int zero_stage = 0;
   std::string model_config_json;  // the Hugging Face config.json
   std::string run_config_json;    // the ds_config in force, for the record
+  // A JSON object of what decided the run's numbers beside the model, as it was resolved from file, flags and defaults;
+  // empty: not recorded. Of DeepSpeed's own checkpoints it has what their optimizer says.
+  std::string settings_json;
 };
 
 // Writes `<checkpoint_dir>/<tag>/` from all ranks, then points `<checkpoint_dir>/latest` at it, atomically and last.

@@ -168,6 +168,7 @@ ManifestFile write_model_states(const fs::path& folder, const ModelStates& state
   out.set_attribute("zero_stage", static_cast<int64_t>(progress.zero_stage));
   out.set_attribute("model_config", progress.model_config_json);
   out.set_attribute("ds_config", progress.run_config_json);
+  if (!progress.settings_json.empty()) out.set_attribute("settings", progress.settings_json);
   out.set_attribute("param_shapes", to_json(states.units).dump());
   out.close();
 
@@ -198,6 +199,7 @@ ModelStates read_model_states(const fs::path& path) {
   progress.zero_stage = static_cast<int>(in.attribute<int64_t>("zero_stage"));
   progress.model_config_json = in.text_attribute("model_config");
   progress.run_config_json = in.text_attribute("ds_config");
+  if (in.has_attribute("settings")) progress.settings_json = in.text_attribute("settings");
   try {
     states.units = units_from_json(parse_json(in.text_attribute("param_shapes"), kManifestLimits));
   } catch (const JsonError& error) {

@@ -48,6 +48,25 @@ int64_t not_negative(const Value& value) {
   return value.integer();
 }
 
+// What torch's optimizer says of all parameters alike; see TrainingProgress::settings_json.
+std::string settings_of(const std::vector<DeepSpeedParamGroup>& groups) {
+  nlohmann::json settings = nlohmann::json::object();
+  const auto add = [&](const char* key, auto member) {
+    const auto& value = groups[0].*member;
+    const bool same = std::all_of(groups.begin(), groups.end(),
+                                  [&](const DeepSpeedParamGroup& group) { return group.*member == value; });
+    if (same && value) settings[key] = *value;
+  };
+  if (!groups.empty()) {
+    add("beta1", &DeepSpeedParamGroup::beta1);
+    add("beta2", &DeepSpeedParamGroup::beta2);
+    add("eps", &DeepSpeedParamGroup::eps);
+    add("weight_decay", &DeepSpeedParamGroup::weight_decay);
+    add("bias_correction", &DeepSpeedParamGroup::bias_correction);
+  }
+  return settings.dump();
+}
+
 std::vector<DeepSpeedLayout::Group> read_groups(const Value& model, const DeepSpeedPartition& partition,
                                                 const fs::path& file) {
   const Value shapes = model.at("param_shapes");
@@ -141,6 +160,7 @@ struct DeepSpeedCheckpoint::Impl {
                       folder.string(), *groups[0].weight_decay, group.weight_decay.value_or(0)));
       break;
     }
+    progress.settings_json = settings_of(groups);
     if (const auto own = root.find(kClientStateKey)) {
       read_client_state(*own, progress);
       made_by_mpzero = true;

@@ -18,6 +18,7 @@ void write_client_state(pickle::Writer& out, const TrainingProgress& progress) {
   write("lr", progress.lr, &pickle::Writer::number);
   write("model_config", progress.model_config_json, &pickle::Writer::text);
   write("ds_config", progress.run_config_json, &pickle::Writer::text);
+  if (!progress.settings_json.empty()) write("settings", progress.settings_json, &pickle::Writer::text);
   out.end_dict();
 }
 
@@ -32,6 +33,7 @@ void read_client_state(const pickle::Value& state, TrainingProgress& progress) {
   progress.lr = state.at("lr").number();
   progress.model_config_json = state.at("model_config").text();
   progress.run_config_json = state.at("ds_config").text();
+  if (const auto settings = state.find("settings")) progress.settings_json = settings->text();
 }
 
 }  // namespace mpzero::io

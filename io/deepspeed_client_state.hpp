@@ -11,7 +11,8 @@ namespace mpzero::io {
 inline constexpr const char* kClientStateKey = "mpzero";
 
 void write_client_state(pickle::Writer& out, const TrainingProgress& progress);
-// Fills what DeepSpeed has no place for: tokens, data position and order, seed, learning rate, configurations.
+// Fills what DeepSpeed has no place for: tokens, data position and order, seed, learning rate, configurations,
+// settings.
 void read_client_state(const pickle::Value& state, TrainingProgress& progress);
 
 }  // namespace mpzero::io

@@ -14,10 +14,31 @@ using pickle::Value;
 
 constexpr const char* kStates = "optimizer_state_dict";
 
+std::optional<double> number_of(const Value& value) {
+  if (value.kind() != Kind::kFloat && value.kind() != Kind::kInt) return std::nullopt;
+  return value.number();
+}
+
 std::optional<double> number_in(const Value& dict, std::string_view key) {
   const std::optional<Value> found = dict.find(key);
-  if (!found || (found->kind() != Kind::kFloat && found->kind() != Kind::kInt)) return std::nullopt;
-  return found->number();
+  return found ? number_of(*found) : std::nullopt;
+}
+
+DeepSpeedParamGroup read_param_group(const Value& dict) {
+  DeepSpeedParamGroup group;
+  group.lr = number_in(dict, "lr");
+  group.weight_decay = number_in(dict, "weight_decay");
+  if (const auto betas = dict.find("betas"); betas && (betas->kind() == Kind::kList || betas->kind() == Kind::kTuple)) {
+    if (const std::vector<Value> both = betas->elements(); both.size() == 2) {
+      group.beta1 = number_of(both[0]);
+      group.beta2 = number_of(both[1]);
+    }
+  }
+  group.eps = number_in(dict, "eps");
+  if (const auto correction = dict.find("bias_correction"); correction && correction->kind() == Kind::kBool) {
+    group.bias_correction = correction->boolean();
+  }
+  return group;
 }
 
 }  // namespace
@@ -84,7 +105,7 @@ void DeepSpeedRankFile::read_moments(const Value& states, size_t group) {
   } else {
     if (group == 0) {
       for (const Value& entry : optimizer.at("param_groups").elements()) {
-        param_groups_.push_back({number_in(entry, "lr"), number_in(entry, "weight_decay")});
+        param_groups_.push_back(read_param_group(entry));
         if (const auto step = entry.find("step")) read_step(*step);
       }
     }

@@ -12,10 +12,14 @@
 
 namespace mpzero::io {
 
-// The hyperparameters of one of torch's parameter groups.
+// The hyperparameters of one of torch's parameter groups, where the file has them.
 struct DeepSpeedParamGroup {
   std::optional<double> lr;
   std::optional<double> weight_decay;
+  std::optional<double> beta1;
+  std::optional<double> beta2;
+  std::optional<double> eps;
+  std::optional<bool> bias_correction;
 };
 
 // One rank's optimizer file. Its tensors have the lengths that the layout gives them.

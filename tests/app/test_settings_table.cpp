@@ -26,7 +26,7 @@ TEST_CASE("each setting has a line that says where it comes from") {
       "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.98], "weight_decay": "auto"}}})",
                             {"--learning_rate=2e-5", "--gradient_accumulation_steps=2", "--lr_scheduler_type=linear",
                              "--max_steps=50", "--warmup_ratio=0.1"});
-  const std::vector<std::string> table = settings_table(result.config, 2);
+  const std::vector<std::string> table = settings_table(result.config);
   CHECK(table.front() == "Settings (file: ds.json)");
   for (const auto& [name, line] : std::vector<std::pair<std::string, std::string>>{
            {"optimizer", "optimizer AdamW file: optimizer.type"},
@@ -54,12 +54,12 @@ TEST_CASE("each setting has a line that says where it comes from") {
 
 TEST_CASE("the columns of the settings stand below each other, and flags have the names that were given") {
   const std::vector<std::string> table =
-      settings_table(run("", {"--max_grad_norm=2", "--per_device_train_batch_size=3", "--adam_beta2=0.9"}).config, 2);
+      settings_table(run("", {"--max_grad_norm=2", "--per_device_train_batch_size=3", "--adam_beta2=0.9"}).config);
   CHECK(table.front() == "Settings");
   CHECK_THAT(line_of(table, "clipping"), Contains("flag: --max_grad_norm"));
   CHECK_THAT(line_of(table, "micro-batch"), Contains("flag: --per_device_train_batch_size"));
   CHECK_THAT(line_of(table, "beta2"), Contains("flag: --adam_beta2"));
-  CHECK_THAT(line_of(settings_table(run("", {"--no_decay=norm,bias"}).config, 2), "weight decay"),
+  CHECK_THAT(line_of(settings_table(run("", {"--no_decay=norm,bias"}).config), "weight decay"),
              Contains("weight decay 0.1, of all but norm, bias default"));
   CHECK_THAT(line_of(table, "schedule"), Contains("WarmupCosineLR (log), lr 0 to 5e-05 to 0 default"));
   CHECK_THAT(line_of(table, "warm-up steps"), Contains("100 default"));
@@ -77,7 +77,7 @@ TEST_CASE("a schedule of the file is shown with its rates and its end") {
       "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 4, "cos_min_ratio": 0.5,
       "total_num_steps": 20}}, "data_types": {"grad_accum_dtype": "bf16"}})",
                             {"--max_steps=20"});
-  const std::vector<std::string> table = settings_table(result.config, 2);
+  const std::vector<std::string> table = settings_table(result.config);
   CHECK(line_of(table, "schedule") == "schedule WarmupCosineLR (log), lr 0 to 0.001 to 0.0005 file: scheduler.type");
   CHECK(line_of(table, "schedule's end") == "schedule's end step 20 file: scheduler.params.total_num_steps");
   CHECK(line_of(table, "accumulation in") == "accumulation in bf16 file: data_types.grad_accum_dtype");
@@ -86,8 +86,8 @@ TEST_CASE("a schedule of the file is shown with its rates and its end") {
 
   Result epochs = run(trio(0, 4, 2), {"--num_train_epochs=2", "--lr_scheduler_type=cosine"});
   apply_epochs(epochs.config, 110, epochs.warnings);
-  CHECK(line_of(settings_table(epochs.config, 2), "steps") == "steps 12 flag: --num_train_epochs");
-  CHECK_THAT(line_of(settings_table(epochs.config, 2), "schedule's end"), Contains("step 12 flag: --num_train_epochs"));
+  CHECK(line_of(settings_table(epochs.config), "steps") == "steps 12 flag: --num_train_epochs");
+  CHECK_THAT(line_of(settings_table(epochs.config), "schedule's end"), Contains("step 12 flag: --num_train_epochs"));
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ class TinyRun:
     micro_batch: int = 2
     bf16: bool = False
     device: str = "cpu"
+    seq_length: int = 16
     config: dict = field(default_factory=dict)  # merged over the ds_config.json
 
     def __post_init__(self) -> None:
@@ -87,7 +88,7 @@ class TinyRun:
             f"--deepspeed_config={self.folder / 'ds_config.json'}",
             f"--model_config={self.folder / 'tiny.json'}",
             f"--train_data={self.data}",
-            "--seq_length=16",
+            f"--seq_length={self.seq_length}",
             f"--checkpoint_dir={self.checkpoints}",
             f"--metrics_file={self.folder / 'metrics.jsonl'}",
             f"--device={self.device}",

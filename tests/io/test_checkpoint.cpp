@@ -63,6 +63,7 @@ TEST_CASE("progress and configurations come back as they were") {
   TrainingProgress saved = progress_at(12, "fp32");
   saved.data_order = "12 sequences of 16 tokens";
   saved.run_config_json = std::string(100000, 'x');  // more than an HDF5 object header holds
+  saved.settings_json = R"({"beta2": 0.95, "no_decay": ["é"]})";
   REQUIRE(save(folder.path(), "tiny-12steps", saved, small_model(), 2) == std::vector<std::string>{"", ""});
   const TrainingProgress read = CheckpointReader(folder / "tiny-12steps").progress();
   CHECK(read.step == saved.step);
@@ -74,9 +75,16 @@ TEST_CASE("progress and configurations come back as they were") {
   CHECK(read.zero_stage == saved.zero_stage);
   CHECK(read.model_config_json == saved.model_config_json);
   CHECK(read.run_config_json == saved.run_config_json);
+  CHECK(read.settings_json == saved.settings_json);
   CHECK(names_in(folder / "tiny-12steps") == std::vector<std::string>{"manifest.json", "mp_rank_00_model_states.h5",
                                                                       "zero_pp_rank_0_mp_rank_00_optim_states.h5",
                                                                       "zero_pp_rank_1_mp_rank_00_optim_states.h5"});
+}
+
+TEST_CASE("a checkpoint without settings, as older ones are, says that it has none") {
+  const TemporaryFolder folder;
+  REQUIRE(save(folder.path(), "tiny-12steps", progress_at(12), small_model(), 1) == std::vector<std::string>{""});
+  CHECK(CheckpointReader(folder / "tiny-12steps").progress().settings_json.empty());
 }
 
 TEST_CASE("bf16 runs have DeepSpeed's prefix") {

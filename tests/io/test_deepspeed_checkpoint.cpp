@@ -43,6 +43,7 @@ struct Saved {
   int64_t sub_group_size = 1'000'000'000;
   std::string dtype = "fp32";
   int64_t width = 5;  // of the model
+  std::string settings = R"({"beta2": 0.5})";
 };
 
 // The disk as a rank sees it.
@@ -58,10 +59,13 @@ std::vector<std::string> save_as_deepspeed(
         .checkpoint_dir = dir, .tag = tag, .progress = progress_at(7, how.dtype), .shards = {}, .model_type = {}};
     job.progress.zero_stage = how.stage;
     job.progress.lr = 0.25;
+    job.progress.settings_json = how.settings;
     job.progress.model_config_json = R"({"model_type": "qwen3"})";
     job.progress.run_config_json = R"({"train_micro_batch_size_per_gpu": 2, "note": null})";
     job.deepspeed =
-        DeepSpeedSettings{.ranks = how.ranks, .optimizer = {.next_lr = 0.5}, .sub_group_size = how.sub_group_size};
+        DeepSpeedSettings{.ranks = how.ranks,
+                          .optimizer = {.next_lr = 0.5, .beta1 = 0.8, .beta2 = 0.98, .eps = 1e-6, .weight_decay = 0.2},
+                          .sub_group_size = how.sub_group_size};
     for (const UnitSpec& unit : units) job.shards.push_back(shard_of(unit, ranks.rank(), how.ranks, Split::kEven));
     std::vector<float> values;
     const auto fetch = [&](size_t i, StateKind kind) -> std::span<const float> {
@@ -135,6 +139,7 @@ TEST_CASE("progress and client state come back") {
   CHECK(found.dtype == "fp32");
   CHECK(found.zero_stage == 2);
   CHECK(found.model_config_json == R"({"model_type": "qwen3"})");
+  CHECK(found.settings_json == R"({"beta2": 0.5})");
   CHECK(checkpoint->next_lr() == 0.5);
   REQUIRE(checkpoint->aliases().size() == 1);
   CHECK(checkpoint->aliases()[0].name == "lm_head.weight");
@@ -144,6 +149,16 @@ TEST_CASE("progress and client state come back") {
   const std::string message = message_of([&] { check_same_parameters(*checkpoint, other); });
   CHECK(message.find("model.layers.0.self_attn.q_proj.weight is [7, 5], in this run it is [5, 7]") !=
         std::string::npos);
+}
+
+TEST_CASE("a checkpoint without settings has those of its optimizer") {
+  const TemporaryFolder folder;
+  for (const int stage : {1, 3}) {
+    require_saved(folder.path(), "tiny-7steps", {.stage = stage, .settings = ""});
+    CHECK(nlohmann::json::parse(open_checkpoint(folder / "tiny-7steps")->progress().settings_json) ==
+          nlohmann::json(
+              {{"beta1", 0.8}, {"beta2", 0.98}, {"eps", 1e-6}, {"weight_decay", 0.2}, {"bias_correction", true}}));
+  }
 }
 
 TEST_CASE("the model's weights are the rounded master weights, in transformers' order") {

@@ -1,0 +1,246 @@
+"""What differs between a checkpoint and the run that goes on from it is refused, or said in one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden_run import SAVED_ZERO2, saved_by_deepspeed, train_golden
+from tiny_run import MODEL, VOCAB_SIZE, TinyRun
+from trainer import train, write_tokens
+
+pytestmark = pytest.mark.e2e
+
+CHANGED = "Changed since the checkpoint: "
+FORMATS = ["hdf5", "deepspeed"]
+
+
+def tiny(folder: Path, **model: object) -> TinyRun:
+    """One rank; the tiny model with other values in its config.json."""
+    run = TinyRun(folder, ranks=1)
+    (folder / "tiny.json").write_text(json.dumps({**MODEL, **model}))
+    return run
+
+
+def changes(output: str) -> list[str]:
+    """The changes of the one line that lists them; empty: there is no such line."""
+    lines = [line.removeprefix(CHANGED) for line in output.splitlines() if line.startswith(CHANGED)]
+    assert len(lines) <= 1
+    return lines[0].split(", ") if lines else []
+
+
+def refusal(run: TinyRun, *flags: object) -> str:
+    steps = [line["step"] for line in run.metrics()]
+    result = run.train(*flags, check=False)
+    assert result.returncode == 2
+    assert "Resumed" not in result.stdout
+    assert [line["step"] for line in run.metrics()] == steps
+    return result.stderr
+
+
+# Llama's parameters have the same shapes whatever part of them is a head; Qwen3 has a norm of one head's size.
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+
+
+@pytest.mark.parametrize(("checkpoint_format", "ranks"), [("hdf5", 1), ("deepspeed", 2)])
+def test_other_heads_of_the_same_shapes_are_refused(tmp_path: Path, checkpoint_format: str, ranks: int) -> None:
+    run = tiny(tmp_path, **LLAMA)
+    run.ranks = ranks
+    run.train("--max_steps=2", f"--checkpoint_format={checkpoint_format}")
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 4}
+    (tmp_path / "tiny.json").write_text(json.dumps({**MODEL, **LLAMA, **heads}))
+    sentence = refusal(run, "--max_steps=4")
+    assert "tiny-2steps is a checkpoint of another model" in sentence
+    assert "num_attention_heads was 4 and is 8" in sentence
+    assert "num_key_value_heads was 2 and is 4" in sentence
+    assert "head_dim was 8 and is 4" in sentence
+    assert "--overwrite" in sentence
+    # No flag lets it go on.
+    assert "num_attention_heads" in refusal(run, "--max_steps=4", "--allow_changed=num_attention_heads")
+
+
+@pytest.mark.parametrize(
+    ("key", "flag", "shown"),
+    [
+        ("rope_theta", "--rope_theta=500000", "rope_theta 10000 -> 500000"),
+        ("rms_norm_eps", "--rms_norm_eps=1e-5", "rms_norm_eps 1e-06 -> 1e-05"),
+    ],
+)
+def test_rope_and_eps_change_on_purpose_only(tmp_path: Path, key: str, flag: str, shown: str) -> None:
+    run = tiny(tmp_path)
+    run.train("--max_steps=2")
+    sentence = refusal(run, "--max_steps=4", flag)
+    before, after = shown.removeprefix(key + " ").split(" -> ")
+    assert f"tiny-2steps was trained with {key} {before}, this run has {after}" in sentence
+    assert f"--allow_changed {key}" in sentence
+    result = run.train("--max_steps=4", flag, f"--allow_changed={key}")
+    assert f"{shown} (--allow_changed)" in changes(result.stdout)
+    # Its checkpoints have the new value: the same command goes on, and so does one without the flag.
+    again = run.train("--max_steps=5", flag, f"--allow_changed={key}")
+    assert changes(again.stdout) == ["max_steps 4 -> 5"]
+    assert again.stdout.count(f"--allow_changed {key}: it has not changed") == 1
+    assert changes(run.train("--max_steps=5", flag).stdout) == []
+    assert key in refusal(run, "--max_steps=6")
+
+
+def test_rope_scaling_changes_on_purpose_only(tmp_path: Path) -> None:
+    run = tiny(tmp_path)
+    run.train("--max_steps=2")
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaling["original_max_position_embeddings"] = 32
+    (tmp_path / "tiny.json").write_text(json.dumps({**MODEL, "rope_scaling": scaling}))
+    assert "with rope_scaling none, this run has llama3 (factor 8" in refusal(run, "--max_steps=4")
+    result = run.train("--max_steps=4", "--allow_changed=rope_theta,rope_scaling")
+    assert f"{CHANGED}rope_scaling none -> llama3 (factor 8" in result.stdout
+
+
+def test_only_what_needs_it_may_be_named(tmp_path: Path) -> None:
+    run = tiny(tmp_path)
+    result = run.train("--allow_changed=rope_theta,beta2", check=False)
+    assert result.returncode == 2
+    assert "--allow_changed beta2" in result.stderr
+    assert "rope_theta, rope_scaling, rms_norm_eps" in result.stderr
+
+
+@pytest.mark.parametrize("checkpoint_format", FORMATS)
+def test_all_that_may_change_stands_in_one_line(tmp_path: Path, checkpoint_format: str) -> None:
+    run = tiny(tmp_path)
+    saves = f"--checkpoint_format={checkpoint_format}"
+    run.train("--max_steps=2", saves)
+    run.config = {
+        "gradient_clipping": 0.5,
+        "gradient_accumulation_steps": 1,
+        "bf16": {"enabled": True},
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.02, "betas": [0.8, 0.999], "eps": 1e-6, "weight_decay": 0}},
+        "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 3, "total_num_steps": 40}},
+    }
+    run.seq_length = 8
+    result = run.train("--max_steps=4", "--max_position_embeddings=128", saves)
+    listed = changes(result.stdout)
+    for change in [
+        "max_position_embeddings 64 -> 128",
+        "lr 0.01 -> 0.02",
+        "beta1 0.9 -> 0.8",
+        "beta2 0.95 -> 0.999",
+        "eps 1e-08 -> 1e-06",
+        "weight_decay 0.1 -> 0",
+        "scheduler WarmupCosineLR -> WarmupDecayLR",
+        "cos_min_ratio 0.1 -> none",
+        "warmup_num_steps 2 -> 3",
+        "total_num_steps 20 -> 40",
+        "max_steps 2 -> 4",
+        "gradient_clipping 1 -> 0.5",
+        "train_batch_size 4 -> 2",
+        "seq_length 16 -> 8",
+        "dtype fp32 -> bf16",
+        "communication_data_type fp32 -> bf16",
+    ]:
+        assert listed.count(change) == 1, change
+    # Before the first step, and not again.
+    assert result.stdout.index(CHANGED) < result.stdout.index("Batch ")
+    assert changes(run.train("--max_steps=4", "--max_position_embeddings=128", saves).stdout) == []
+
+
+def test_no_decay_is_no_silent_change(tmp_path: Path) -> None:
+    run = tiny(tmp_path)
+    run.train("--max_steps=2", "--no_decay=norm,bias")
+    assert changes(run.train("--max_steps=2", "--no_decay=norm,bias").stdout) == []
+    assert changes(run.train("--max_steps=2").stdout) == ["no_decay norm,bias -> none"]
+
+
+@pytest.mark.parametrize("checkpoint_format", FORMATS)
+def test_the_same_command_is_silent(tmp_path: Path, checkpoint_format: str) -> None:
+    run = TinyRun(tmp_path)
+    # All that the first run's ds_config.json leaves to the program.
+    run.config = {
+        "gradient_clipping": "auto",
+        "train_batch_size": "auto",
+        "gradient_accumulation_steps": "auto",
+        "optimizer": {"type": "AdamW", "params": dict.fromkeys(["lr", "betas", "eps", "weight_decay"], "auto")},
+        "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": "auto", "total_num_steps": "auto"}},
+        "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "reduce_bucket_size": "auto"},
+    }
+    flags = ["--max_steps=6", f"--checkpoint_format={checkpoint_format}", "--checkpoint_freq=3"]
+    first = run.train(*flags)
+    (run.checkpoints / "latest").write_text("tiny-3steps\n")
+    again = run.train(*flags)
+    assert "Resumed from checkpoint at step 3" in again.stdout
+    assert changes(first.stdout) == changes(again.stdout) == []
+    assert "is not that of" not in again.stderr
+    # Nor does another way to the same global batch count, another stage, or another place of the states.
+    run.ranks, run.micro_batch, run.config = 1, 4, {**run.config, "zero_optimization": {"stage": 3}}
+    (run.checkpoints / "latest").write_text("tiny-3steps\n")
+    elsewhere = run.train(*flags)
+    assert "Resumed from checkpoint at step 3" in elsewhere.stdout
+    assert changes(elsewhere.stdout) == []
+
+
+def test_a_longer_run_is_one_line(tmp_path: Path) -> None:
+    run = tiny(tmp_path)
+    run.train("--max_steps=2")
+    result = run.train("--max_steps=4")
+    assert changes(result.stdout) == ["max_steps 2 -> 4"]
+    assert "is not that of" not in result.stderr
+
+
+def test_another_text_of_the_same_length_is_no_silent_change(tmp_path: Path) -> None:
+    run = tiny(tmp_path)
+    run.train("--max_steps=2")
+    tokens = np.arange(3001) % VOCAB_SIZE
+    run.data = write_tokens(tmp_path / "other.h5", tokens, VOCAB_SIZE)
+    result = run.train("--max_steps=3")
+    assert result.stderr.count("mpzero: warning: the data is not that of") == 1
+    assert "what was seen before may come again" in result.stderr
+    # One token of it is enough.
+    tokens[1234] = (tokens[1234] + 1) % VOCAB_SIZE
+    write_tokens(run.data, tokens, VOCAB_SIZE)
+    assert "the data is not that of" in run.train("--max_steps=4").stderr
+    assert "the data is not that of" not in run.train("--max_steps=5").stderr
+
+
+def test_a_copy_of_the_data_is_no_change(tmp_path: Path) -> None:
+    run = tiny(tmp_path)
+    run.train("--max_steps=2")
+    (tmp_path / "elsewhere").mkdir()
+    run.data = Path(shutil.copy(run.data, tmp_path / "elsewhere" / "renamed.h5"))
+    result = run.train("--max_steps=2")
+    assert "the data is not that of" not in result.stderr
+    assert changes(result.stdout) == []
+
+
+def test_other_validation_data_is_in_the_line(tmp_path: Path) -> None:
+    run = tiny(tmp_path)
+    flags = ["--max_steps=2", f"--validation_data={tmp_path / 'validation.h5'}"]
+    write_tokens(tmp_path / "validation.h5", np.arange(200) % VOCAB_SIZE, VOCAB_SIZE)
+    run.train(*flags)
+    assert changes(run.train(*flags).stdout) == []
+    write_tokens(tmp_path / "validation.h5", np.arange(1, 201) % VOCAB_SIZE, VOCAB_SIZE)
+    result = run.train(*flags)
+    assert len(changes(result.stdout)) == 1
+    assert re.search(rf"{CHANGED}validation_data 200 tokens \(\w{{8}}\) -> 200 tokens \(\w{{8}}\)\n", result.stdout)
+    assert "the data is not that of" not in result.stderr
+    assert re.search(rf"{CHANGED}validation_data 200 tokens \(\w{{8}}\) -> none\n", run.train("--max_steps=2").stdout)
+
+
+def test_what_deepspeed_saved_is_compared(tmp_path: Path) -> None:
+    saved = saved_by_deepspeed(SAVED_ZERO2)
+    resume = f"--resume_from_checkpoint={saved}"
+    _, result = train_golden(SAVED_ZERO2, tmp_path / "same", resume, ranks=2, stage=2)
+    assert changes(result.stdout) == []
+    assert "does not hold the configuration of its model" in result.stderr
+    ds_config = {"optimizer": {"type": "AdamW", "params": {"lr": 0.01, "betas": [0.9, 0.999], "eps": 1e-8}}}
+    run = tiny(tmp_path / "other")
+    golden = saved.parent
+    config = {**json.loads((golden / "ds_config.json").read_text()), **ds_config, "gradient_clipping": 1.0}
+    (tmp_path / "other.json").write_text(json.dumps({**config, "zero_optimization": {"stage": 2}}))
+    run.data = write_tokens(tmp_path / "golden.h5", np.load(golden / "tokens.npy"), 256)
+    flags = [flag for flag in run.flags() if "_config=" not in flag]
+    flags += [f"--deepspeed_config={tmp_path / 'other.json'}", f"--model_config={golden / 'init' / 'config.json'}"]
+    listed = changes(train(*flags, resume, "--max_steps=7").stdout)
+    assert listed.count("beta2 0.95 -> 0.999") == 1
+    assert listed.count("weight_decay 0.1 -> 0") == 1
+    assert listed.count("gradient_clipping 0.5 -> 1") == 1
