@@ -3,8 +3,8 @@
 //
 //   MPZERO_FAULT_FOLDER   the folder; calls elsewhere go through untouched
 //   MPZERO_FAULT          KIND:NUMBER:ACTION[:on], e.g. write:3:28, any:7:kill, lock:1:38:on (with `on` at every later
-//                         call, too); empty: only counts
-//   MPZERO_FAULT_PATH     only calls whose path holds this text
+//                         call, too), or several with commas between them; empty: only counts
+//   MPZERO_FAULT_PATH     only calls whose path holds this text count and fail
 //   MPZERO_FAULT_COUNTS   a file that gets the number of calls of each kind as kDiskCallNames orders them, also of a
 //   program that is killed
 //
@@ -30,6 +30,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tests/faults/disk_calls.hpp"
 
@@ -77,6 +78,12 @@ Fault parse_fault(std::string_view text) {
   return fault;
 }
 
+// What becomes of a call.
+struct Happening {
+  Action action = Action::kNone;
+  int error = 0;
+};
+
 class Disk {
  public:
   static Disk& get() {
@@ -85,30 +92,31 @@ class Disk {
   }
 
   // What is to happen at this call; counts it. Reading the state of a file does not count for `any`.
-  Action at(DiskCall call, const char* path) {
-    if (!concerns(path)) return Action::kNone;
+  Happening at(DiskCall call, const char* path) {
+    if (!concerns(path)) return {};
     const auto kind = static_cast<size_t>(call);
     const uint64_t number = ++counts_[kind];
     const uint64_t number_of_any = call == DiskCall::kStat ? 0 : ++counts_[kDiskCalls];
-    if (fault_.action == Action::kNone) return Action::kNone;
-    const bool is_any = fault_.call == static_cast<int>(kDiskCalls);
-    if (!is_any && fault_.call != static_cast<int>(kind)) return Action::kNone;
-    const uint64_t now = is_any ? number_of_any : number;
-    if (now != fault_.number && !(fault_.persists && now > fault_.number)) return Action::kNone;
-    if (fault_.action == Action::kStop) ::raise(SIGSTOP);
-    if (fault_.action == Action::kKillBefore && call != DiskCall::kWrite) die();
-    return fault_.action;
+    for (const Fault& fault : faults_) {
+      const bool is_any = fault.call == static_cast<int>(kDiskCalls);
+      if (!is_any && fault.call != static_cast<int>(kind)) continue;
+      const uint64_t now = is_any ? number_of_any : number;
+      if (now == 0 || (now != fault.number && !(fault.persists && now > fault.number))) continue;
+      if (fault.action == Action::kStop) ::raise(SIGSTOP);
+      if (fault.action == Action::kKillBefore && call != DiskCall::kWrite) die();
+      if (fault.action != Action::kStop) return {fault.action, fault.error};
+    }
+    return {};
   }
-  Action at(DiskCall call, int folder, const char* path) {
+  Happening at(DiskCall call, int folder, const char* path) {
     if (path[0] == '/' || folder == AT_FDCWD) return at(call, path);
     char whole[2 * PATH_MAX];
     const std::string parent = path_of(folder);
     std::snprintf(whole, sizeof whole, "%s/%s", parent.c_str(), path);
     return at(call, whole);
   }
-  Action at(DiskCall call, int descriptor) { return at(call, path_of(descriptor).c_str()); }
+  Happening at(DiskCall call, int descriptor) { return at(call, path_of(descriptor).c_str()); }
 
-  int error() const { return fault_.error; }
   [[noreturn]] static void die() {
     ::kill(::getpid(), SIGKILL);
     ::_exit(1);
@@ -116,7 +124,12 @@ class Disk {
 
  private:
   Disk() : folder_(environment("MPZERO_FAULT_FOLDER")), part_(environment("MPZERO_FAULT_PATH")) {
-    fault_ = parse_fault(environment("MPZERO_FAULT"));
+    std::string_view faults = environment("MPZERO_FAULT");
+    while (!faults.empty()) {
+      const size_t end = std::min(faults.find(','), faults.size());
+      faults_.push_back(parse_fault(faults.substr(0, end)));
+      faults.remove_prefix(std::min(end + 1, faults.size()));
+    }
     const char* counts = environment("MPZERO_FAULT_COUNTS");
     if (counts[0] == '\0') return;
     const auto open = reinterpret_cast<int (*)(const char*, int, ...)>(::dlsym(RTLD_NEXT, "open"));
@@ -142,7 +155,7 @@ class Disk {
   }
 
   std::string folder_, part_;
-  Fault fault_;
+  std::vector<Fault> faults_;
   std::atomic<uint64_t> own_[kDiskCalls + 1] = {};
   std::atomic<uint64_t>* counts_ = own_;
 };
@@ -155,20 +168,20 @@ Function* real(const char* name) {
 
 // Carries out a call that has all of its effect or none, unless it is the one that fails.
 template <typename Result, typename Call>
-Result through(Action action, Result failed, const Call& call) {
-  if (action == Action::kError) {
-    errno = Disk::get().error();
+Result through(Happening now, Result failed, const Call& call) {
+  if (now.action == Action::kError) {
+    errno = now.error;
     return failed;
   }
   const Result result = call();
-  if (action == Action::kKillAfter) Disk::die();
+  if (now.action == Action::kKillAfter) Disk::die();
   return result;
 }
 
 // The same of a transfer of `size` bytes; `call` takes how many.
 template <typename Call>
-ssize_t transfer(Action action, int descriptor, size_t size, const Call& call) {
-  if (action == Action::kShort || action == Action::kKillBefore) {
+ssize_t transfer(Happening now, int descriptor, size_t size, const Call& call) {
+  if (now.action == Action::kShort || now.action == Action::kKillBefore) {
     const int saved = errno;
     const bool direct = (::fcntl(descriptor, F_GETFL) & O_DIRECT) != 0;
     errno = saved;
@@ -177,10 +190,10 @@ ssize_t transfer(Action action, int descriptor, size_t size, const Call& call) {
     if (direct) half -= half % kSector;
     if (half == 0) half = size;
     const ssize_t result = call(half);
-    if (action == Action::kKillBefore) Disk::die();
+    if (now.action == Action::kKillBefore) Disk::die();
     return result;
   }
-  return through(action, ssize_t{-1}, [&] { return call(size); });
+  return through(now, ssize_t{-1}, [&] { return call(size); });
 }
 
 bool writes(int flags) { return (flags & (O_WRONLY | O_RDWR | O_CREAT)) != 0; }

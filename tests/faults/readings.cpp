@@ -15,7 +15,6 @@
 #include "io/stored_checkpoint.hpp"
 #include "io/token_dataset.hpp"
 #include "io/weights_export.hpp"
-#include "tests/faults/saves.hpp"
 
 namespace mpzero::faults {
 namespace fs = std::filesystem;
@@ -67,10 +66,31 @@ std::string read_as_run(const fs::path& checkpoint, int ranks) {
   return text;
 }
 
+bool holds(const fs::path& checkpoint, const Save& save) {
+  const auto stored = io::open_checkpoint(checkpoint);
+  const io::TrainingProgress& progress = stored->progress();
+  if (progress.step != save.step || progress.windows_seen != save.step * kWindowsOfStep) return false;
+  if (progress.dtype != save.dtype || io::run_of(checkpoint).id != save.run_id) return false;
+  for (size_t unit = 0; unit < tiny_model().size(); ++unit) {
+    for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+      std::vector<float> values(static_cast<size_t>(tiny_model()[unit].numel()));
+      stored->read_unit(tiny_model()[unit], kind, 0, values);
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (values[i] != value_of(save.values, unit, kind, static_cast<int64_t>(i))) return false;
+      }
+    }
+  }
+  SingleProcess alone;
+  stored->verify_what_was_read(alone);
+  return true;
+}
+
 void verify(const fs::path& checkpoint) { io::open_checkpoint(checkpoint)->verify(); }
 
-void export_as_fp32(const fs::path& checkpoint, const fs::path& output) {
-  io::export_weights(*io::open_checkpoint(checkpoint), output, {});
+void export_as_fp32(const fs::path& checkpoint, const fs::path& output, int64_t max_shard_bytes) {
+  io::ExportOptions options;
+  options.max_shard_bytes = max_shard_bytes;
+  io::export_weights(*io::open_checkpoint(checkpoint), output, options);
 }
 
 std::string read_weights(const fs::path& folder, std::span<const ParameterSpec> parameters) {

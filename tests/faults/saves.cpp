@@ -8,7 +8,10 @@
 
 #include "base/error.hpp"
 #include "base/process_group.hpp"
+#include "io/atomic_file.hpp"
 #include "io/checkpoint_folder.hpp"
+#include "io/folder_lock.hpp"
+#include "io/old_run.hpp"
 
 namespace mpzero::faults {
 namespace fs = std::filesystem;
@@ -34,7 +37,7 @@ io::SaveJob job_for(const fs::path& dir, const Save& save, int rank) {
   job.tag = save.tag();
   job.progress.step = save.step;
   job.progress.tokens_seen = save.step * 1000;
-  job.progress.windows_seen = save.step * 8;
+  job.progress.windows_seen = save.step * kWindowsOfStep;
   job.progress.seed = 17;
   job.progress.lr = 0.25;
   job.progress.dtype = save.dtype;
@@ -100,6 +103,14 @@ const std::vector<UnitSpec>& tiny_model() {
   return units;
 }
 
+std::vector<ParameterSpec> tiny_parameters() {
+  std::vector<ParameterSpec> parameters;
+  for (const UnitSpec& unit : tiny_model()) {
+    parameters.insert(parameters.end(), unit.parameters.begin(), unit.parameters.end());
+  }
+  return parameters;
+}
+
 float value_of(uint32_t save, size_t unit, StateKind kind, int64_t element) {
   uint64_t x = (static_cast<uint64_t>(element) + 1) * 0x9E3779B97F4A7C15ULL + unit * 0xD1B54A32D192ED03ULL +
                static_cast<uint64_t>(kind) * 0x8CB92BA72F3D8DD7ULL + save * 0xABC98388FB8FAC03ULL;
@@ -110,10 +121,10 @@ float value_of(uint32_t save, size_t unit, StateKind kind, int64_t element) {
   return kind == StateKind::kExpAvgSq ? fraction : 2 * fraction - 1;
 }
 
-void write_save(const fs::path& dir, const Save& save, io::FileSystem& files) {
+void write_save(const fs::path& dir, const Save& save) {
   SingleProcess leader;
   const io::SaveJob job = job_for(dir, save, 0);
-  io::begin_save(job, leader, files);
+  io::begin_save(job, leader);
   try {
     std::vector<std::string> written;
     for (int rank = 0; rank < save.ranks; ++rank) {
@@ -128,13 +139,20 @@ void write_save(const fs::path& dir, const Save& save, io::FileSystem& files) {
         }
         return out;
       };
-      written.push_back(io::write_shards(of_rank, rank, {.fetch = fetch}, {.files = &files}));
+      written.push_back(io::write_shards(of_rank, rank, {.fetch = fetch}));
     }
-    io::publish_save(job, written, files);
+    io::publish_save(job, written);
   } catch (...) {
-    io::discard_staging(dir, save.tag(), files);
+    io::discard_staging(dir, save.tag());
     throw;
   }
+}
+
+void save_as_run(const fs::path& dir, const Save& save) {
+  io::check_writable(dir);
+  const io::FolderLock lock(dir);
+  io::finish_moving(dir);
+  write_save(dir, save);
 }
 
 }  // namespace mpzero::faults

@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/parameter_spec.hpp"
 #include "io/checkpoint_save.hpp"
-#include "io/file_system.hpp"
 
 namespace mpzero::faults {
 
@@ -34,14 +34,22 @@ struct Save {
   std::string tag() const { return "tiny-" + std::to_string(step) + "steps"; }
 };
 
+inline constexpr int64_t kWindowsOfStep = 8;
+
 // Two layers with sizes that divide by no number of ranks.
 const std::vector<UnitSpec>& tiny_model();
+
+// All of its parameters.
+std::vector<ParameterSpec> tiny_parameters();
 
 // Finite values that tell save, unit, kind and element.
 float value_of(uint32_t save, size_t unit, StateKind kind, int64_t element);
 
 // Writes `dir/TAG` and `dir/latest` as the ranks of a run would, one behind the other, so that the calls come in the
 // same order each time.
-void write_save(const std::filesystem::path& dir, const Save& save, io::FileSystem& files = io::disk());
+void write_save(const std::filesystem::path& dir, const Save& save);
+
+// The same by a run that takes the folder for itself first.
+void save_as_run(const std::filesystem::path& dir, const Save& save);
 
 }  // namespace mpzero::faults

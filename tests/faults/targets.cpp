@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/process_group.hpp"
+#include "io/checkpoint_folder.hpp"
 #include "io/safetensors.hpp"
 #include "tests/faults/damaged_files.hpp"
+#include "tests/faults/disk_targets.hpp"
 #include "tests/faults/readings.hpp"
 #include "tests/faults/saves.hpp"
 
@@ -17,6 +20,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kReadingRanks = 2;
+constexpr const char* kH5pyTokens = "h5py_tokens.h5";
 
 using Targets = std::vector<std::unique_ptr<Target>>;
 
@@ -82,14 +86,6 @@ class TinyWeights final : public ParameterSource {
   }
 };
 
-std::vector<ParameterSpec> tiny_parameters() {
-  std::vector<ParameterSpec> parameters;
-  for (const UnitSpec& unit : tiny_model()) {
-    parameters.insert(parameters.end(), unit.parameters.begin(), unit.parameters.end());
-  }
-  return parameters;
-}
-
 void add_weights(Targets& targets, const std::string& name, int64_t max_shard_bytes, io::WeightType type,
                  const fs::path& scratch) {
   const fs::path folder = scratch / "weights";
@@ -111,6 +107,59 @@ void add_tokens(Targets& targets, const std::string& name, const fs::path& file,
                                                    Readers{.verify = nullptr, .readings = {reading}}, scratch));
 }
 
+constexpr const char* kStep3 = "tiny-3steps";
+
+// A run that saves the same step once more, and one that prunes it.
+std::map<std::string, ReadingProgram::Meanwhile> what_runs_do(const Save& save) {
+  Save again = save;
+  again.values = 3;
+  return {{"publish", [again](const fs::path& folder) { write_save(folder, again); }},
+          {"prune", [](const fs::path& folder) { io::remove_checkpoints({folder / kStep3}); }}};
+}
+
+void add_programs(Targets& targets, const TargetPlaces& places) {
+  const std::vector<std::pair<std::string, Save>> formats = {
+      {"hdf5", {}},
+      {"deepspeed-zero2", {.deepspeed = true}},
+      {"deepspeed-zero3", {.deepspeed = true, .zero_stage = 3, .dtype = "fp32"}}};
+  for (const auto& [format, save] : formats) {
+    const fs::path dir = places.scratch / "saves";
+    fs::remove_all(dir);
+    write_save(dir, save);
+    for (const char* command : {"read", "verify", "export"}) {
+      targets.push_back(std::make_unique<ReadingProgram>(fmt::format("{}-{}", command, format), command,
+                                                         read_files(dir), kStep3, what_runs_do(save), places.programs,
+                                                         places.scratch));
+    }
+  }
+  const fs::path stock = places.source / "tests" / "golden" / "tiny-qwen3-zero2-bf16" / "deepspeed";
+  targets.push_back(std::make_unique<ReadingProgram>("read-stock", "read", read_files(stock), "global_step6",
+                                                     std::map<std::string, ReadingProgram::Meanwhile>{},
+                                                     places.programs, places.scratch));
+  const fs::path weights = places.scratch / "weights";
+  targets.push_back(std::make_unique<ReadingProgram>("read-safetensors", "weights", read_files(weights), "",
+                                                     std::map<std::string, ReadingProgram::Meanwhile>{},
+                                                     places.programs, places.scratch));
+  const fs::path tokens = places.source / "tests" / "faults" / kH5pyTokens;
+  targets.push_back(std::make_unique<ReadingProgram>("read-tokens", "tokens", Files{{kH5pyTokens, read_bytes(tokens)}},
+                                                     kH5pyTokens, std::map<std::string, ReadingProgram::Meanwhile>{},
+                                                     places.programs, places.scratch));
+  for (const auto& [format, save] : formats) {
+    Save next = save, same = save, only = save;
+    next.step = 6;
+    only.step = 6;
+    only.keep_last = 1;
+    next.values = same.values = only.values = 2;
+    for (const SavingRun::Scene& scene : {SavingRun::Scene{fmt::format("save-{}", format), save, next},
+                                          SavingRun::Scene{fmt::format("save-same-{}", format), save, same},
+                                          SavingRun::Scene{fmt::format("save-renaming-{}", format), save, same, false},
+                                          SavingRun::Scene{fmt::format("save-pruning-{}", format), save, only}}) {
+      targets.push_back(std::make_unique<SavingRun>(scene, places.programs, places.scratch));
+    }
+  }
+  targets.push_back(std::make_unique<ExportingProgram>("export-over", places.programs, places.scratch));
+}
+
 }  // namespace
 
 std::vector<std::unique_ptr<Target>> make_targets(const TargetPlaces& places) {
@@ -125,7 +174,8 @@ std::vector<std::unique_ptr<Target>> make_targets(const TargetPlaces& places) {
   add_weights(targets, "safetensors", int64_t{1} << 30, io::WeightType::kFloat32, places.scratch);
   add_weights(targets, "safetensors-shards", 500, io::WeightType::kBFloat16, places.scratch);
   if (!places.tokens.empty()) add_tokens(targets, "tokens", places.tokens, places.scratch);
-  add_tokens(targets, "tokens-h5py", places.source / "tests" / "faults" / "h5py_tokens.h5", places.scratch);
+  add_tokens(targets, "tokens-h5py", places.source / "tests" / "faults" / kH5pyTokens, places.scratch);
+  add_programs(targets, places);
   return targets;
 }
 
