@@ -58,7 +58,8 @@ class ReadingProgram final : public Target {
 //
 //   disk      an error, or a write that is short
 //   kill      SIGKILL
-//   leftover  what crashed saves of other steps left cannot be removed
+//   leftover  what a crashed save of another step has left cannot be removed
+//   immutable the same, after chattr +i
 //   overlap   there is no flock, and another run saves here while this one is stopped: "same:any:7:stop" the same step,
 //             "other:any:7:stop" another
 //

@@ -12,6 +12,9 @@
 //   --source DIR      the repository (default: where this program was built)
 //   --scratch DIR     a folder for temporary files; /dev/shm is fast
 //   --list            prints the faults instead
+//   --nightly         does nothing unless NIGHTLY=1 is set
+//
+// Ends with 77 where nothing could be tried.
 #include <fmt/format.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -19,6 +22,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -32,6 +36,7 @@
 #include "tests/faults/report.hpp"
 #include "tests/faults/saves.hpp"
 #include "tests/faults/targets.hpp"
+#include "tests/skip.hpp"
 
 namespace mpzero::faults {
 namespace fs = std::filesystem;
@@ -47,6 +52,7 @@ struct Options {
   std::string json;
   size_t show = 3;
   bool list = false;
+  bool nightly = false;
   TargetPlaces places{.source = MPZERO_SOURCE_DIR, .programs = {}, .tokens = {}, .scratch = {}};
 };
 
@@ -64,8 +70,8 @@ Options parse(const std::vector<std::string>& words) {
   Options options;
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& flag = words[i];
-    if (flag == "--list") {
-      options.list = true;
+    if (flag == "--list" || flag == "--nightly") {
+      (flag == "--list" ? options.list : options.nightly) = true;
       continue;
     }
     if (i + 1 == words.size()) throw std::invalid_argument(flag + " needs a value");
@@ -143,7 +149,16 @@ void add_faults(std::vector<Fault>& faults, Target& target, const std::string& k
   for (std::string& what : target.faults(kind, options.count, random)) faults.push_back({&target, kind, what});
 }
 
+bool is_night() {
+  const char* nightly = std::getenv("NIGHTLY");
+  return nightly != nullptr && std::string_view(nightly) == "1";
+}
+
 int run(const Options& options) {
+  if (options.nightly && !is_night()) {
+    std::puts("skipped: NIGHTLY=1 is not set");
+    return kSkippedExitCode;
+  }
   const ScratchFolder scratch(options.places.scratch);
   TargetPlaces places = options.places;
   places.scratch = scratch.path();
@@ -168,7 +183,9 @@ int run(const Options& options) {
   if (!options.json.empty()) write_bytes(options.json, json_of(faults, verdicts, options.seed));
   const size_t bad = count_bad(verdicts);
   fmt::print("{} faults, {} ended badly; seed {}\n", faults.size(), bad, options.seed);
-  return bad == 0 ? 0 : 1;
+  const bool none_tried = std::all_of(verdicts.begin(), verdicts.end(),
+                                      [](const Verdict& verdict) { return verdict.outcome == Outcome::kNotTried; });
+  return none_tried ? kSkippedExitCode : bad == 0 ? 0 : 1;
 }
 
 }  // namespace

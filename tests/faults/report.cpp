@@ -38,7 +38,7 @@ size_t sum_of(const Counts& counts) {
 
 std::string line_of(const std::string& target, const std::string& kind, const Counts& counts) {
   std::string line = fmt::format("| {} | {} | {} |", target, kind, sum_of(counts));
-  for (size_t i = 1; i < kOutcomes; ++i) line += fmt::format(" {} |", counts[i]);
+  for (size_t i = 0; i < kOutcomes; ++i) line += fmt::format(" {} |", counts[i]);
   return line + "\n";
 }
 
@@ -46,7 +46,7 @@ std::string line_of(const std::string& target, const std::string& kind, const Co
 
 std::string table_of(const std::vector<Fault>& faults, const std::vector<Verdict>& verdicts) {
   std::string text = "| files | fault | tried |", rule = "|---|---|---|";
-  for (size_t i = 1; i < kOutcomes; ++i) {
+  for (size_t i = 0; i < kOutcomes; ++i) {
     text += fmt::format(" {} |", kOutcomeNames[i]);
     rule += "---|";
   }
@@ -75,7 +75,7 @@ std::string json_of(const std::vector<Fault>& faults, const std::vector<Verdict>
   nlohmann::json report = {{"seed", seed}, {"faults", faults.size()}, {"rows", nlohmann::json::array()}};
   for (const Row& row : rows_of(faults, verdicts)) {
     nlohmann::json entry = {{"files", row.target}, {"fault", row.kind}, {"tried", sum_of(row.counts)}};
-    for (size_t i = 1; i < kOutcomes; ++i) entry[std::string(kOutcomeNames[i])] = row.counts[i];
+    for (size_t i = 0; i < kOutcomes; ++i) entry[std::string(kOutcomeNames[i])] = row.counts[i];
     report["rows"].push_back(entry);
   }
   report["bad"] = nlohmann::json::array();

@@ -1,4 +1,8 @@
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -16,6 +20,37 @@ constexpr int64_t kStepOfNext = 99;
 constexpr const char* kLeftover = "tiny-77steps.tmp";
 constexpr const char* kNoLock = "lock:1:ENOSYS:on";
 
+void leave(const fs::path& file) {
+  fs::create_directories(file.parent_path());
+  write_bytes(file, "of a crashed save");
+}
+
+// What chattr +i makes of a file, for as long as this lives.
+class ImmutableFile {
+ public:
+  explicit ImmutableFile(const fs::path& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    is_so_ = set(FS_IMMUTABLE_FL);
+  }
+  ~ImmutableFile() {
+    if (is_so_) set(0);
+    ::close(descriptor_);
+  }
+  ImmutableFile(const ImmutableFile&) = delete;
+  ImmutableFile& operator=(const ImmutableFile&) = delete;
+  bool is_so() const { return is_so_; }
+
+ private:
+  bool set(int immutable) const {
+    int flags = 0;
+    if (::ioctl(descriptor_, FS_IOC_GETFLAGS, &flags) != 0) return false;
+    flags = (flags & ~FS_IMMUTABLE_FL) | immutable;
+    return ::ioctl(descriptor_, FS_IOC_SETFLAGS, &flags) == 0;
+  }
+
+  int descriptor_;
+  bool is_so_ = false;
+};
+
 }  // namespace
 
 SavingRun::SavingRun(Scene scene, fs::path programs, fs::path scratch)
@@ -28,7 +63,7 @@ SavingRun::SavingRun(Scene scene, fs::path programs, fs::path scratch)
   fs::remove_all(dir);
 }
 
-std::vector<std::string> SavingRun::kinds() const { return {"disk", "kill", "leftover", "overlap"}; }
+std::vector<std::string> SavingRun::kinds() const { return {"disk", "kill", "leftover", "immutable", "overlap"}; }
 
 std::vector<std::string> SavingRun::words(const fs::path& dir, const Save& save) const {
   const std::string format = !save.deepspeed ? "hdf5" : save.zero_stage == 3 ? "zero3" : "zero2";
@@ -42,6 +77,7 @@ std::string SavingRun::with_scene(const std::string& fault) const {
 
 std::vector<std::string> SavingRun::faults(const std::string& kind, size_t count, Random& random) {
   if (kind == "leftover") return {"remove:1:EACCES:on", "remove:1:EPERM:on", "remove:1:EIO:on"};
+  if (kind == "immutable") return {"file"};
   const fs::path dir = scratch_ / "files";
   write_files(dir, before_);
   SubjectProcess subject(programs_, words(dir, scene_.saved), {with_scene(""), dir, ""}, scratch_);
@@ -63,15 +99,18 @@ std::vector<std::string> SavingRun::faults(const std::string& kind, size_t count
 
 Verdict SavingRun::try_fault(const std::string& kind, const std::string& fault, const fs::path& scratch) {
   write_files(scratch / "files", before_);
-  return kind == "overlap" ? try_overlap(fault, scratch) : try_alone(kind, fault, scratch);
+  if (kind == "overlap") return try_overlap(fault, scratch);
+  if (kind != "immutable") return try_alone(kind, fault, scratch);
+  const fs::path file = scratch / "files" / kLeftover / "file";
+  leave(file);
+  const ImmutableFile immutable(file);
+  if (!immutable.is_so()) return {Outcome::kNotTried, "needs root and a file system that has immutable files"};
+  return try_alone("leftover", "", scratch);
 }
 
 Verdict SavingRun::try_alone(const std::string& kind, const std::string& fault, const fs::path& scratch) {
   const fs::path dir = scratch / "files";
-  if (kind == "leftover") {
-    fs::create_directories(dir / kLeftover);
-    write_bytes(dir / kLeftover / "file", "of a crashed save");
-  }
+  if (kind == "leftover" && !fault.empty()) leave(dir / kLeftover / "file");
   const DiskFault disk{with_scene(fault), dir, kind == "leftover" ? kLeftover : ""};
   SubjectProcess subject(programs_, words(dir, scene_.saved), disk, scratch);
   subject.wait();

@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kReadingRanks = 2;
+constexpr const char* kLatest = "latest";
 constexpr const char* kH5pyTokens = "h5py_tokens.h5";
 
 using Targets = std::vector<std::unique_ptr<Target>>;
@@ -66,6 +67,25 @@ void add_stock(Targets& targets, const std::string& run, const TargetPlaces& pla
   targets.push_back(std::make_unique<DamagedFiles>(
       fmt::format("stock-{}", run.substr(std::string_view("tiny-").size())), read_files(step6),
       std::vector<DamagedFiles::OtherSave>{{"later", read_files(step9)}}, checkpoint_readers(), places.scratch));
+}
+
+// `latest`, beside two checkpoints.
+void add_latest(Targets& targets, const fs::path& scratch) {
+  const fs::path dir = scratch / "saves";
+  fs::remove_all(dir);
+  write_save(dir, {.step = 6});
+  write_save(dir, {.step = 13, .values = 2});
+  Files latest, checkpoints;
+  for (auto& file : read_files(dir)) (file.first == kLatest ? latest : checkpoints).push_back(file);
+  const Reading reading = [checkpoints](const fs::path& folder, const fs::path&) {
+    for (const auto& [name, bytes] : checkpoints) {
+      fs::create_directories((folder / name).parent_path());
+      write_bytes(folder / name, bytes);
+    }
+    return read_as_run(io::find_checkpoint(folder), kReadingRanks);
+  };
+  targets.push_back(std::make_unique<DamagedFiles>(kLatest, latest, std::vector<DamagedFiles::OtherSave>{},
+                                                   Readers{.verify = nullptr, .readings = {reading}}, scratch));
 }
 
 // Weights as a model of Hugging Face has them, by what value_of() gives.
@@ -168,6 +188,7 @@ std::vector<std::unique_ptr<Target>> make_targets(const TargetPlaces& places) {
   add_saves(targets, "hdf5", {}, places.scratch);
   add_saves(targets, "deepspeed-zero2", {.deepspeed = true}, places.scratch);
   add_saves(targets, "deepspeed-zero3", zero3, places.scratch);
+  add_latest(targets, places.scratch);
   for (const char* run : {"tiny-qwen3-zero2-bf16", "tiny-qwen3-zero2-fp32", "tiny-llama-zero3-fp32"}) {
     add_stock(targets, run, places);
   }
