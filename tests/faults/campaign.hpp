@@ -1,0 +1,33 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/faults/target.hpp"
+
+namespace mpzero::faults {
+
+struct Fault {
+  Target* target = nullptr;
+  std::string kind;
+  std::string what;
+
+  std::string name() const { return target->name() + "/" + kind + "/" + what; }
+};
+
+struct CampaignOptions {
+  int workers = 1;
+  std::chrono::seconds limit{20};           // a fault that takes longer hangs
+  int64_t memory_bytes = int64_t{2} << 30;  // of address space beyond what a worker has at its start; 0: no limit
+  std::filesystem::path scratch;
+};
+
+// Tries all faults in worker processes, which are replaced where they crash or hang. Returns the verdicts in the same
+// order.
+std::vector<Verdict> try_faults(const std::vector<Fault>& faults, const CampaignOptions& options);
+
+}  // namespace mpzero::faults

@@ -1,0 +1,148 @@
+#include "tests/faults/readings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/process_group.hpp"
+#include "io/checkpoint_catalog.hpp"
+#include "io/checkpoint_manifest.hpp"
+#include "io/checksum.hpp"
+#include "io/safetensors.hpp"
+#include "io/stored_checkpoint.hpp"
+#include "io/token_dataset.hpp"
+#include "io/weights_export.hpp"
+
+namespace mpzero::faults {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int64_t kWindow = 8;
+
+std::string hash_of(std::span<const float> values) { return io::to_hex(io::checksum(std::as_bytes(values))); }
+
+std::string describe(const io::TrainingProgress& progress) {
+  return fmt::format("step {} tokens {} windows {} seed {} order '{}' lr {} dtype {} stage {} config {} run {}\n",
+                     progress.step, progress.tokens_seen, progress.windows_seen, progress.seed, progress.data_order,
+                     progress.lr, progress.dtype, progress.zero_stage, progress.model_config_json,
+                     progress.run_config_json);
+}
+
+// 0 where no manifest says it.
+int64_t generation_of(const fs::path& checkpoint) {
+  return fs::exists(checkpoint / io::kManifestName) ? io::read_manifest(checkpoint).generation : 0;
+}
+
+}  // namespace
+
+std::string read_as_run(const fs::path& checkpoint, int ranks) {
+  const auto stored = io::open_checkpoint(checkpoint);
+  const io::RunRecord run = io::run_of(checkpoint);
+  std::string text = describe(stored->progress());
+  text += fmt::format("run {} generation {}\n", run.id, generation_of(checkpoint));
+  if (stored->next_lr()) text += fmt::format("next lr {}\n", *stored->next_lr());
+  for (const std::string& warning : stored->warnings()) text += warning + "\n";
+  for (const auto& alias : stored->aliases()) text += alias.name + " = " + alias.parameter + "\n";
+  for (const ParameterSpec& parameter : stored->parameters()) {
+    text += parameter.name;
+    for (const int64_t extent : parameter.shape) text += fmt::format(" {}", extent);
+    for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+      std::vector<float> values(static_cast<size_t>(parameter.numel()));
+      const int64_t share = (parameter.numel() + ranks - 1) / ranks;
+      for (int64_t begin = 0; begin < parameter.numel(); begin += share) {
+        const int64_t count = std::min(share, parameter.numel() - begin);
+        stored->read(parameter.name, kind, begin,
+                     std::span(values).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
+      }
+      text += fmt::format(" {}", hash_of(values));
+    }
+    text += "\n";
+  }
+  SingleProcess alone;
+  stored->verify_what_was_read(alone);
+  return text;
+}
+
+bool holds(const fs::path& checkpoint, const Save& save) {
+  const auto stored = io::open_checkpoint(checkpoint);
+  const io::TrainingProgress& progress = stored->progress();
+  if (progress.step != save.step || progress.windows_seen != save.step * kWindowsOfStep) return false;
+  if (progress.dtype != save.dtype || io::run_of(checkpoint).id != save.run_id) return false;
+  for (size_t unit = 0; unit < tiny_model().size(); ++unit) {
+    for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+      std::vector<float> values(static_cast<size_t>(tiny_model()[unit].numel()));
+      stored->read_unit(tiny_model()[unit], kind, 0, values);
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (values[i] != value_of(save.values, unit, kind, static_cast<int64_t>(i))) return false;
+      }
+    }
+  }
+  SingleProcess alone;
+  stored->verify_what_was_read(alone);
+  return true;
+}
+
+void verify(const fs::path& checkpoint) { io::open_checkpoint(checkpoint)->verify(); }
+
+void export_as_fp32(const fs::path& checkpoint, const fs::path& output, int64_t max_shard_bytes) {
+  io::ExportOptions options;
+  options.max_shard_bytes = max_shard_bytes;
+  io::export_weights(*io::open_checkpoint(checkpoint), output, options);
+}
+
+std::string read_weights(const fs::path& folder, std::span<const ParameterSpec> parameters) {
+  const io::SafetensorsSource source(folder);
+  std::string text;
+  for (const ParameterSpec& parameter : source.parameters()) text += parameter.name + "\n";
+  for (const ParameterSpec& parameter : parameters) {
+    std::vector<float> values(static_cast<size_t>(parameter.numel()));
+    source.read(parameter, 0, values);
+    text += parameter.name + " " + hash_of(values) + "\n";
+  }
+  return text;
+}
+
+std::string read_export(const fs::path& output) {
+  const io::SafetensorsSource source(output);
+  std::string text = read_weights(output, source.parameters());
+  for (const ParameterSpec& parameter : source.parameters()) {
+    for (const int64_t extent : parameter.shape) text += fmt::format("{} ", extent);
+  }
+  return text + (fs::exists(output / "config.json") ? read_bytes(output / "config.json") : "no config.json");
+}
+
+std::string read_tokens(const fs::path& file) {
+  const io::TokenDataset data(file, kWindow);
+  std::string text =
+      fmt::format("tokens {} documents {} vocabulary {} end {} tokenizer {} source {}\n", data.num_tokens(),
+                  data.num_documents(), data.vocab_size(), data.eos_token_id(), data.tokenizer(), data.source());
+  std::vector<int64_t> window(static_cast<size_t>(kWindow + 1));
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < data.num_windows(); ++i) {
+    data.read_windows(std::span(&i, 1), data.vocab_size(), window);
+    all.insert(all.end(), window.begin(), window.end());
+  }
+  return text + io::to_hex(io::checksum(std::as_bytes(std::span(all))));
+}
+
+Verdict judge_exception(const fs::path& place, bool system_failed) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    if (text.empty() || text.find('\n') != std::string::npos) return {Outcome::kUnclear, text};
+    if (text.find(place.string()) == std::string::npos) return {Outcome::kUnclear, "names no file: " + text};
+    const bool damaged = text.find("damaged") != std::string::npos || text.find("truncated") != std::string::npos;
+    if (system_failed && damaged) return {Outcome::kWrong, "calls the system's error damage: " + text};
+    return {Outcome::kRefused, text};
+  } catch (const std::bad_alloc&) {
+    return {Outcome::kCrash, "memory beyond the limit"};
+  } catch (const std::exception& error) {
+    return {Outcome::kCrash, std::string("not an error of mpzero's: ") + error.what()};
+  }
+}
+
+}  // namespace mpzero::faults

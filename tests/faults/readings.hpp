@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/parameter_spec.hpp"
+#include "tests/faults/outcome.hpp"
+#include "tests/faults/saves.hpp"
+
+// What mpzero's programs read, each as a text that is the same exactly where all that was read is: values bit for bit,
+// and what else the reader takes from the files.
+namespace mpzero::faults {
+
+// As a run that resumes: progress, and all states in the slices of `ranks` ranks.
+std::string read_as_run(const std::filesystem::path& checkpoint, int ranks);
+// Whether a run that resumes finds what value_of() gives for `save`, bit for bit, and its step, position and run.
+bool holds(const std::filesystem::path& checkpoint, const Save& save);
+// As `mpzero checkpoint verify`; throws where something is wrong.
+void verify(const std::filesystem::path& checkpoint);
+// As zero_to_fp32: exports the weights into `output`.
+void export_as_fp32(const std::filesystem::path& checkpoint, const std::filesystem::path& output,
+                    int64_t max_shard_bytes = int64_t{1} << 30);
+// As --init_from: all weights of a Hugging Face folder, of which the model knows `parameters`.
+std::string read_weights(const std::filesystem::path& folder, std::span<const ParameterSpec> parameters);
+// The weights in a folder that zero_to_fp32 has written, and what transformers would load beside them.
+std::string read_export(const std::filesystem::path& output);
+// As a training run: all windows of a token file, and what it says of itself.
+std::string read_tokens(const std::filesystem::path& file);
+
+// Refused in order: one sentence that names something of `place`; a system's error is not called damage. `error` is the
+// exception that is being handled.
+Verdict judge_exception(const std::filesystem::path& place, bool system_failed = false);
+
+}  // namespace mpzero::faults

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/parameter_spec.hpp"
+#include "io/checkpoint_save.hpp"
+
+namespace mpzero::faults {
+
+// The files of a folder, by their paths in it, with their bytes.
+using Files = std::vector<std::pair<std::string, std::string>>;
+
+Files read_files(const std::filesystem::path& folder);
+// Makes `folder` hold these files and nothing else.
+void write_files(const std::filesystem::path& folder, const Files& files);
+std::string read_bytes(const std::filesystem::path& path);
+void write_bytes(const std::filesystem::path& path, const std::string& bytes);
+
+// A save of a tiny model, which a few numbers determine.
+struct Save {
+  int64_t step = 3;
+  uint32_t values = 1;  // another number, other weights and moments
+  std::string run_id = "00112233445566aa";
+  bool deepspeed = false;  // the format
+  int zero_stage = 2;
+  std::string dtype = "bf16";
+  int ranks = 3;
+  int64_t keep_last = 0;
+
+  std::string tag() const { return "tiny-" + std::to_string(step) + "steps"; }
+};
+
+inline constexpr int64_t kWindowsOfStep = 8;
+
+// Two layers with sizes that divide by no number of ranks.
+const std::vector<UnitSpec>& tiny_model();
+
+// All of its parameters.
+std::vector<ParameterSpec> tiny_parameters();
+
+// Finite values that tell save, unit, kind and element.
+float value_of(uint32_t save, size_t unit, StateKind kind, int64_t element);
+
+// Writes `dir/TAG` and `dir/latest` as the ranks of a run would, one behind the other, so that the calls come in the
+// same order each time.
+void write_save(const std::filesystem::path& dir, const Save& save);
+
+// The same by a run that takes the folder for itself first.
+void save_as_run(const std::filesystem::path& dir, const Save& save);
+
+}  // namespace mpzero::faults

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "io/pickle_reader.hpp"
+
+namespace mpzero::io {
+
+// Looks at all that a reader of checkpoints would look at.
+inline void walk(const pickle::Value& root) {
+  (void)root.to_json();
+  if (root.kind() != pickle::Kind::kDict) return;
+  for (const auto& [name, value] : root.entries()) {
+    try {
+      (void)value.tensor();
+    } catch (const Error&) {
+    }
+  }
+}
+
+}  // namespace mpzero::io
