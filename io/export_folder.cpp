@@ -49,13 +49,6 @@ bool skip_shard_number(std::string_view& text) {
   return skip_digits(text, kDigits) && skip(text, "-of-") && skip_digits(text, kDigits);
 }
 
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  const fs::file_status status = fs::symlink_status(path, error);
-  if (error && error != std::errc::no_such_file_or_directory) throw_system_error("look for", path, error.value());
-  return fs::exists(status);
-}
-
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
