@@ -237,7 +237,10 @@ int prune(const Words& words) {
   if (!words.keep_last || *words.keep_last < 1) {
     throw_user_error("mpzero checkpoint prune needs --keep_last N, how many good checkpoints shall stay, 1 or more");
   }
-  const io::FolderLock lock(words.folder);
+  const io::FolderLock lock(words.folder,
+                            {.purpose = io::FolderLock::Purpose::kPruning,
+                             .say = [](const std::string& line) { fmt::print("{}\n", line); },
+                             .warn = [](const std::string& line) { fmt::print(stderr, "warning: {}\n", line); }});
   std::vector<io::CatalogEntry> entries = io::list_checkpoints(words.folder);
   const std::string run = run_to_prune(words, entries);
   // What runs of several models have left in one folder is counted for each.

@@ -123,7 +123,8 @@ void Checkpointer::save(const RunPosition& position) {
     conclude();
   }
   blocked_by_save_ = 0;
-  const io::SaveJob job = checkpoint_job(setup_, position, units_, engine_, mpi_.rank());
+  io::SaveJob job = checkpoint_job(setup_, position, units_, engine_, mpi_.rank());
+  job.check_owner = [this] { folder_.check_owner(); };
   if (snapshot_) {
     start_in_background(job);
   } else {

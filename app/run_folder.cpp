@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -84,7 +85,11 @@ void RunFolder::open() {
   run_on_all_ranks(group_, [&] {
     if (group_.rank() != 0) return;
     io::check_writable(config_.checkpoint_dir);
-    lock_.emplace(config_.checkpoint_dir);
+    const char* job = std::getenv("SLURM_JOB_ID");
+    lock_.emplace(config_.checkpoint_dir,
+                  io::FolderLock::Options{.job = job == nullptr ? "" : job,
+                                          .say = [this](const std::string& line) { log_.say(line); },
+                                          .warn = [this](const std::string& line) { log_.warn(line); }});
     for (const fs::path& folder : io::finish_moving(config_.checkpoint_dir)) finished = folder.string();
     name_leftovers(io::clean_up(config_.checkpoint_dir).left);
   });
@@ -97,6 +102,7 @@ io::RunRecord RunFolder::identify(const std::optional<Resumed>& resumed) {
   io::RunRecord run = resumed ? resumed->run : io::RunRecord{};
   if (run.id.empty()) run = {.id = io::new_run_id(), .init_from = recorded_init_from(config_)};
   run.id = group_.all_gather(run.id).front();
+  if (lock_) lock_->set_run(run.id);
   return run;
 }
 

@@ -32,6 +32,8 @@ class RunFolder {
   // Moves what is in the way, once nothing else keeps the run from starting.
   void make_room();
 
+  // On rank 0, from any thread: throws where another process has taken the folder over.
+  void check_owner() { lock_->check(); }
   // Not collective: warns, once for each, of what could not be removed, and of checkpoints that could not be read.
   void name_leftovers(const std::vector<io::Leftover>& left);
   void name_unread(const std::vector<io::Leftover>& unread);

@@ -5,51 +5,107 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <string>
-#include <thread>
 
 #include "base/error.hpp"
-#include "base/host_name.hpp"
 #include "io/atomic_file.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
+using std::chrono::milliseconds;
+
 constexpr const char* kLockName = ".lock";
 constexpr int64_t kMaxOwnerBytes = 4096;
-constexpr std::chrono::milliseconds kPause(50);
+constexpr milliseconds kPause(50);
 
-std::string this_process() { return fmt::format("process {} on {}", ::getpid(), host_name()); }
+const char* remedy(FolderLock::Purpose purpose) {
+  switch (purpose) {
+    case FolderLock::Purpose::kTraining:
+      return ", or give this run another --checkpoint_dir";
+    case FolderLock::Purpose::kPruning:
+      return ", and prune then; a run prunes by itself with --keep_last";
+  }
+  return "";
+}
+
+int flock_at_once(int descriptor) { return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
 
 }  // namespace
 
-FolderLock::FolderLock(const fs::path& folder, std::chrono::milliseconds patience) {
+FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSystem& files) {
   const fs::path path = folder / kLockName;
   descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw_system_error("open", path, errno);
-  const auto start = std::chrono::steady_clock::now();
-  while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EINTR) continue;
-    if (errno != EWOULDBLOCK) return;
-    if (std::chrono::steady_clock::now() - start >= patience) {
-      ::close(descriptor_);
-      throw_user_error(
-          "another run ({}) is at work in {}: wait until it has ended or stop it, or give this run another "
-          "--checkpoint_dir",
-          read_text_file(path, kMaxOwnerBytes), folder.string());
+  try {
+    const bool locked = lock(path, options);
+    const LockReach reach = options.reach.value_or(lock_reach_of(folder));
+    if (locked && reach == LockReach::kThisHost && options.warn) {
+      options.warn(fmt::format(
+          "locks in {} do not reach other hosts (its file system is mounted without them): a run on another host is "
+          "kept out by the files .owner-* there alone; mount it with flock.",
+          folder.string()));
     }
-    std::this_thread::sleep_for(kPause);
+    owner_.emplace(folder, this_owner(options.job),
+                   FolderOwner::Options{.has_lock = locked && reach == LockReach::kAll,
+                                        .clock = options.clock,
+                                        .say = options.say,
+                                        .remedy = remedy(options.purpose)},
+                   files);
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
   }
-  // For the sentence above only: whoever cannot write it is locked all the same.
-  const std::string owner = this_process();
-  if (::ftruncate(descriptor_, 0) == 0) {
-    [[maybe_unused]] const ssize_t written = ::pwrite(descriptor_, owner.data(), owner.size(), 0);
-  }
+  if (options.renewal.count() == 0) return;
+  renewal_ =
+      std::jthread([this, renewal = options.renewal](const std::stop_token& stop) { renew_until(stop, renewal); });
 }
 
 FolderLock::~FolderLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  renewal_ = {};
+  owner_.reset();
+  ::close(descriptor_);
+}
+
+bool FolderLock::lock(const fs::path& path, const Options& options) {
+  const milliseconds start = options.clock.now();
+  for (;;) {
+    const int error = options.flock ? options.flock(descriptor_) : flock_at_once(descriptor_);
+    if (error == 0) break;
+    if (error == EINTR) continue;
+    if (error != EWOULDBLOCK) {
+      if (options.warn) {
+        options.warn(fmt::format(
+            "the file system of {} has no locks (flock: {}): another run is kept out by the files .owner-* there "
+            "alone.",
+            path.parent_path().string(), std::strerror(error)));
+      }
+      return false;
+    }
+    if (options.clock.now() - start >= options.patience) {
+      throw_user_error("another run ({}) is at work in {}: wait until it has ended or stop it{}",
+                       read_text_file(path, kMaxOwnerBytes), path.parent_path().string(), remedy(options.purpose));
+    }
+    options.clock.wait(kPause);
+  }
+  // For the sentence above only: whoever cannot write it is locked all the same.
+  const std::string owner = show_owner(this_owner(options.job));
+  if (::ftruncate(descriptor_, 0) == 0) {
+    [[maybe_unused]] const ssize_t written = ::pwrite(descriptor_, owner.data(), owner.size(), 0);
+  }
+  return true;
+}
+
+void FolderLock::renew_until(const std::stop_token& stop, milliseconds renewal) {
+  std::unique_lock guard(mutex_);
+  while (!wake_.wait_for(guard, stop, renewal, [&] { return stop.stop_requested(); })) {
+    try {
+      owner_->renew();
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): check() says it when something is to be saved
+    }
+  }
 }
 
 }  // namespace mpzero::io

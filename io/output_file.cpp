@@ -62,13 +62,20 @@ void OutputFile::write_all(int64_t offset, std::span<const std::byte> bytes) {
     bytes = bytes.subspan(written);
     offset += static_cast<int64_t>(written);
     if (direct_ && written % static_cast<size_t>(kAlignment) != 0) {
-      // A disk that is nearly full may end a direct write anywhere; the rest of the page is written again.
+      // A full disk, a limit or a signal may end a direct write anywhere; the rest of the page is written again.
       const int64_t again = static_cast<int64_t>(written) % kAlignment;
       bytes = {bytes.data() - again, bytes.size() + static_cast<size_t>(again)};
       offset -= again;
-      if (static_cast<int64_t>(written) < kAlignment) throw_system_error("write", path_, ENOSPC);
+      if (static_cast<int64_t>(written) < kAlignment) return write_through_cache(offset, bytes);
     }
   }
+}
+
+void OutputFile::write_through_cache(int64_t offset, std::span<const std::byte> bytes) {
+  File file = File::open_for_update(path_, files_);
+  file.write(offset, bytes);
+  // Other threads may write past the cache beside these pages.
+  file.sync();
 }
 
 struct OutputFile::Parts {

@@ -65,6 +65,8 @@ class OutputFile {
   void write_pages(const Parts& parts, int64_t from, int64_t to, bool in_place);
   void check_stop() const;
   void write_all(int64_t offset, std::span<const std::byte> bytes);
+  // What a direct write ended within a page of: either it is written, or the system says why it cannot be.
+  void write_through_cache(int64_t offset, std::span<const std::byte> bytes);
 
   std::filesystem::path path_;
   FileSystem& files_;

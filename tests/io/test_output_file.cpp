@@ -1,3 +1,6 @@
+#include <fcntl.h>
+
+#include <cerrno>
 #include <cstring>
 #include <mutex>
 #include <random>
@@ -169,6 +172,61 @@ TEST_CASE("a write that fails in any chunk, or a stop, is thrown; nothing is cla
   file.append(bytes);
   stop.request_stop();
   CHECK_THROWS_WITH(file.append(bytes), Contains("given up"));
+}
+
+namespace {
+
+// Ends direct writes behind `limit` within a page, once or, with an errno, as often as they are tried.
+class ShortDisk final : public UnsyncedDisk {
+ public:
+  ShortDisk(int64_t limit, int error) : limit_(limit), error_(error) {}
+  int open(const fs::path& path, int flags, int& descriptor) override {
+    const int error = UnsyncedDisk::open(path, flags, descriptor);
+    if (error == 0 && (flags & O_DIRECT) != 0) direct_ = descriptor;
+    return error;
+  }
+  int write(int descriptor, int64_t offset, std::span<const std::byte> bytes, size_t& written) override {
+    const int64_t end = offset + static_cast<int64_t>(bytes.size());
+    if (limit_ > 0 && offset <= limit_ && end > limit_) {
+      if (offset == limit_) return error_;
+      const bool passes = error_ == 0;
+      const int error =
+          UnsyncedDisk::write(descriptor, offset, bytes.first(static_cast<size_t>(limit_ - offset)), written);
+      if (passes) limit_ = 0;
+      return error;
+    }
+    through_cache += descriptor != direct_;
+    return UnsyncedDisk::write(descriptor, offset, bytes, written);
+  }
+  int through_cache = 0;
+
+ private:
+  int64_t limit_;
+  int error_;
+  int direct_ = -1;
+};
+
+}  // namespace
+
+TEST_CASE("a direct write that ends within its first page is tried again, and only the system says why it fails") {
+  const TemporaryFolder folder;
+  const std::vector<std::byte> bytes = random_bytes(3 * OutputFile::kChunkBytes, 1);
+  const auto write = [&](FileSystem& files) {
+    OutputFile file(folder / "file", {.threads = 1}, files);
+    file.append(bytes);
+    file.finish();
+  };
+  // Behind the second chunk's first 100 bytes.
+  const int64_t limit = OutputFile::kChunkBytes + 100;
+  ShortDisk interrupted(limit, 0);
+  write(interrupted);
+  CHECK(interrupted.through_cache > 0);
+  CHECK(read_file(folder / "file") == std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  for (const auto& [error, words] : std::vector<std::pair<int, std::string>>{
+           {EDQUOT, "Disk quota exceeded"}, {EFBIG, "File too large"}, {EIO, "Input/output error"}}) {
+    ShortDisk failing(limit, error);
+    CHECK_THAT(message_of([&] { write(failing); }), Contains("cannot write") && Contains(words));
+  }
 }
 
 TEST_CASE("ranges of any size and alignment are read as they were written, past the cache or through it") {
