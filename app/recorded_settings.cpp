@@ -149,6 +149,10 @@ std::vector<std::string> changed_settings(const json& known, const ordered_json&
     if (one && other ? io::same_tokens(*one, *other).value_or(true) : before == after) continue;
     changes.push_back(fmt::format("{} {} -> {}", key, show(before), show(after)));
   }
+  // Of a newer mpzero, which does not refuse to be gone on from by this one.
+  for (const auto& [key, value] : known.items()) {
+    if (!now.contains(key)) changes.push_back(fmt::format("{:.100} {} -> unknown to this mpzero", key, show(value)));
+  }
   return changes;
 }
 

@@ -32,7 +32,7 @@ nlohmann::ordered_json recorded_settings(const RunConfig& config, const DataIden
 nlohmann::json known_settings(const io::TrainingProgress& progress, const std::string& checkpoint);
 
 // One text for each setting that is known of the checkpoint's run and has another value now, in the order of `now`:
-// "beta2 0.95 -> 0.999". The training data is not among them.
+// "beta2 0.95 -> 0.999". Settings that `now` lacks come last. The training data is not among them.
 std::vector<std::string> changed_settings(const nlohmann::json& known, const nlohmann::ordered_json& now);
 
 // The training data of settings, where they know it.

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "app/resume_checks.hpp"
+#include "app/run_folder.hpp"
 #include "base/error.hpp"
 #include "io/checkpoint_catalog.hpp"
 #include "io/checkpoint_manifest.hpp"
@@ -71,6 +72,21 @@ void check_one_run(const io::ResumeCandidates& candidates) {
   }
   throw_user_error("{}, so that its run is not known, and {} runs have checkpoints beside it: give {}",
                    without_remedy(candidates.problem_of_run), ways.size(), fmt::join(ways, " or "));
+}
+
+std::string describe_weights(const std::string& init_from) {
+  return init_from.empty() ? "random weights" : "the weights of " + init_from;
+}
+
+// Throws UserError where the checkpoint is of other weights, another model or another seed than the run.
+void check_same_run(const io::StoredCheckpoint& checkpoint, const io::RunRecord& run, const RunSetup& setup,
+                    const std::vector<UnitSpec>& units) {
+  check_resumable(checkpoint, setup, units);
+  const std::string init_from = recorded_init_from(setup.config);
+  if (!run.id.empty() && !init_from.empty() && init_from != run.init_from) {
+    throw_user_error("{} is of a run that began with {}, not with those of --init_from {}: leave out --init_from",
+                     checkpoint.folder().string(), describe_weights(run.init_from), setup.config.init_from);
+  }
 }
 
 // What is to be tried, as rank 0 found it.

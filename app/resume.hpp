@@ -20,8 +20,8 @@ namespace mpzero {
 // where there is no checkpoint. Collective: an error on one rank is thrown on all. Each rank reads its own shard. Adds
 // to `warnings` what the user may not have meant.
 //
-// Only checkpoints of one run are tried: see io::ResumeCandidates. A run that must not go on from the checkpoint throws
-// UserError: see check_same_run.
+// Only checkpoints of one run are tried: see io::ResumeCandidates. A run of other weights, or one that check_resumable
+// refuses, throws UserError.
 struct Resumed {
   std::filesystem::path checkpoint;
   RunPosition position;

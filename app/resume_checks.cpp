@@ -9,7 +9,6 @@
 
 #include "app/model_changes.hpp"
 #include "app/recorded_settings.hpp"
-#include "app/run_folder.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
@@ -19,10 +18,6 @@ namespace {
 constexpr double kSameLr = 1e-9;
 
 bool same_lr(double a, double b) { return std::abs(a - b) <= kSameLr * std::abs(b); }
-
-std::string describe_weights(const std::string& init_from) {
-  return init_from.empty() ? "random weights" : "the weights of " + init_from;
-}
 
 bool is_allowed(const std::string& key, const RunConfig& config) {
   return std::find(config.allow_changed.begin(), config.allow_changed.end(), key) != config.allow_changed.end();
@@ -156,8 +151,8 @@ void note_unknown(const io::StoredCheckpoint& checkpoint, bool model_is_known, c
 
 }  // namespace
 
-void check_same_run(const io::StoredCheckpoint& checkpoint, const io::RunRecord& run, const RunSetup& setup,
-                    const std::vector<UnitSpec>& units) {
+void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
+                     const std::vector<UnitSpec>& units) {
   io::check_same_parameters(checkpoint, units);
   const std::string folder = checkpoint.folder().string();
   if (const auto changes = model_changes_since(checkpoint, setup)) {
@@ -169,11 +164,6 @@ void check_same_run(const io::StoredCheckpoint& checkpoint, const io::RunRecord&
     throw_user_error(
         "{} was trained with --seed {}, this run has --seed {}: the order of the data would change; give the same seed",
         folder, checkpoint.progress().seed, setup.config.seed);
-  }
-  const std::string init_from = recorded_init_from(setup.config);
-  if (!run.id.empty() && !init_from.empty() && init_from != run.init_from) {
-    throw_user_error("{} is of a run that began with {}, not with those of --init_from {}: leave out --init_from",
-                     folder, describe_weights(run.init_from), setup.config.init_from);
   }
 }
 

@@ -77,7 +77,7 @@ class Saved final : public io::StoredCheckpoint {
 };
 
 std::string refusal(const Saved& saved, const RunSetup& now) {
-  return error_from([&] { check_same_run(saved, {}, now, model::model_units(now.model)); });
+  return error_from([&] { check_resumable(saved, now, model::model_units(now.model)); });
 }
 
 // The line of changes without its beginning; empty: there is none.
@@ -285,7 +285,8 @@ TEST_CASE("settings that are none are refused by name") {
   CHECK_THAT(refusal(saved, setup_of()), Contains("the settings of checkpoints/tiny-5steps"));
   // Any value of a key is shown, and one that is too long is cut.
   saved.progress_made.settings_json = R"({"beta2": {"a": 1}, "lr": ")" + std::string(5000, 'x') + R"(", "later": 1})";
-  CHECK(changes(saved, setup_of()) == "lr " + std::string(100, 'x') + " -> 0.001, beta2 {\"a\":1} -> 0.95");
+  CHECK(changes(saved, setup_of()) ==
+        "lr " + std::string(100, 'x') + " -> 0.001, beta2 {\"a\":1} -> 0.95, later 1 -> unknown to this mpzero");
 }
 
 TEST_CASE("the training data is what its tokens are") {
