@@ -9,7 +9,9 @@ namespace mpzero::io::hdf5 {
 
 bool Node::has_attribute(const std::string& name) const {
   const Lock lock;
-  return H5Aexists(handle_.id(), name.c_str()) > 0;
+  const htri_t exists = H5Aexists(handle_.id(), name.c_str());
+  if (exists < 0) throw_user_error("cannot look for attribute '{}' on {}: {}", name, where(), reason());
+  return exists > 0;
 }
 
 size_t Node::attribute_size(const std::string& name) const {

@@ -53,6 +53,14 @@ std::string reason() {
   return error_number == 0 ? description : std::generic_category().message(error_number);
 }
 
+void throw_not_read(const std::string& what, const std::filesystem::path& file) {
+  const std::string description = last_description();
+  if (const int error_number = system_error_in(description); error_number != 0) {
+    throw_system_error("read", file, error_number);
+  }
+  throw_user_error("cannot read {}: {}", what, description);
+}
+
 void throw_not_written(const std::string& what, const std::filesystem::path& file) {
   const std::string description = last_description();
   if (const int error_number = system_error_in(description); error_number != 0) {

@@ -28,6 +28,10 @@ class Lock {
 // Why the last call failed, in the system's words or the library's.
 std::string reason();
 
+// Throws what the last failed call means for `file`, of which `what` was to be read: an error of the system is named as
+// such, anything else is taken for damage and thrown as UserError.
+[[noreturn]] void throw_not_read(const std::string& what, const std::filesystem::path& file);
+
 // Throws what the last failed call means for `file`, which was to be written: no space is the user's to mend.
 [[noreturn]] void throw_not_written(const std::string& what, const std::filesystem::path& file);
 
