@@ -170,6 +170,10 @@ Dataset Group::dataset(const std::string& name) const {
   const Lock lock;
   if (!contains(name))
     throw_user_error("{} has no {}: it is not a file of the expected kind", file_.string(), path_of(name));
+  if (is_read_only(handle_.id())) {
+    const std::string where = fmt::format("{} of {}", path_of(name), file_.string());
+    check_layout(place_of(handle_.id(), name, where), file_, path_of(name));
+  }
   Handle handle(H5Dopen2(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Dclose);
   if (!handle) throw_user_error("cannot open {} of {}: {}", path_of(name), file_.string(), reason());
   return Dataset(std::move(handle), file_, path_of(name));

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "io/hdf5.hpp"
+#include "io/hdf5_header.hpp"
 
 // What io/hdf5.cpp and io/hdf5_attributes.cpp share of the C library, which only they call.
 namespace mpzero::io::hdf5 {
@@ -36,5 +37,12 @@ std::string reason();
 [[noreturn]] void throw_not_written(const std::string& what, const std::filesystem::path& file);
 
 hid_t native(Type type);
+
+// Where the object `name` ("." for itself) of an open file or group lies. Throws UserError beginning with "cannot find
+// <where>" where there is none, or where it lies in another file.
+ObjectPlace place_of(hid_t node, const std::string& name, const std::string& where);
+
+// Whether the file of an open object was opened for reading alone, so that its bytes are those of the object.
+bool is_read_only(hid_t node);
 
 }  // namespace mpzero::io::hdf5
