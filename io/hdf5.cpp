@@ -97,14 +97,18 @@ Handle Dataset::select(std::span<const uint64_t> start, std::span<const uint64_t
 }
 
 void Dataset::read_slab(std::span<const uint64_t> start, std::span<const uint64_t> count, Type type, void* out,
-                        size_t size) const {
+                        size_t size, bool verify) const {
   const Lock lock;
   const Handle in_file = select(start, count, size);
   if (size == 0) return;
   const hsize_t extent = size;
   const Handle in_memory(H5Screate_simple(1, &extent, nullptr), &H5Sclose);
-  if (H5Dread(handle_.id(), native(type), in_memory.id(), in_file.id(), H5P_DEFAULT, out) < 0) {
-    throw_user_error("cannot read {}: {}", where(), reason());
+  const Handle transfer(H5Pcreate(H5P_DATASET_XFER), &H5Pclose);
+  if (!transfer || H5Pset_edc_check(transfer.id(), verify ? H5Z_ENABLE_EDC : H5Z_DISABLE_EDC) < 0) {
+    throw_failure("H5Pset_edc_check failed: {}", reason());
+  }
+  if (H5Dread(handle_.id(), native(type), in_memory.id(), in_file.id(), transfer.id(), out) < 0) {
+    throw_not_read(where(), file_);
   }
 }
 
@@ -144,7 +148,9 @@ std::string Group::path_of(const std::string& name) const { return name_ == "/" 
 
 bool Group::contains(const std::string& name) const {
   const Lock lock;
-  return H5Lexists(handle_.id(), name.c_str(), H5P_DEFAULT) > 0;
+  const htri_t exists = H5Lexists(handle_.id(), name.c_str(), H5P_DEFAULT);
+  if (exists < 0) throw_user_error("cannot look for {} in {}: {}", path_of(name), file_.string(), reason());
+  return exists > 0;
 }
 
 std::vector<std::string> Group::names() const {
@@ -164,6 +170,10 @@ Dataset Group::dataset(const std::string& name) const {
   const Lock lock;
   if (!contains(name))
     throw_user_error("{} has no {}: it is not a file of the expected kind", file_.string(), path_of(name));
+  if (is_read_only(handle_.id())) {
+    const std::string where = fmt::format("{} of {}", path_of(name), file_.string());
+    check_layout(place_of(handle_.id(), name, where), file_, path_of(name));
+  }
   Handle handle(H5Dopen2(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Dclose);
   if (!handle) throw_user_error("cannot open {} of {}: {}", path_of(name), file_.string(), reason());
   return Dataset(std::move(handle), file_, path_of(name));

@@ -75,7 +75,7 @@ class Node {
     read_attribute(name, type_of<T>(), &value, 1);
     return value;
   }
-  // Fixed and variable length, ASCII and UTF-8.
+  // Fixed and variable length, ASCII and UTF-8, up to 64 MiB. Of a file that was opened for reading.
   std::string text_attribute(const std::string& name) const;
   template <Number T>
   std::vector<T> array_attribute(const std::string& name) const {
@@ -127,12 +127,19 @@ class Dataset : public Node {
   template <Number T>
   void read(uint64_t begin, std::span<T> out) const {
     const uint64_t start[] = {begin}, count[] = {out.size()};
-    read_slab(start, count, type_of<T>(), out.data(), out.size());
+    read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/true);
+  }
+  // The same without the library's check of what it reads (fletcher32), where there is one: for values with a checksum
+  // that the caller compares. It takes a third of the time.
+  template <Number T>
+  void read_unverified(uint64_t begin, std::span<T> out) const {
+    const uint64_t start[] = {begin}, count[] = {out.size()};
+    read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/false);
   }
   // The hyperslab of `count` elements from `start` (both of the data set's rank), row-major.
   template <Number T>
   void read(std::span<const uint64_t> start, std::span<const uint64_t> count, std::span<T> out) const {
-    read_slab(start, count, type_of<T>(), out.data(), out.size());
+    read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/true);
   }
   // Throws UserError naming the first of the elements [begin, begin + count) of a one-dimensional data set that was
   // never written, which read() gives as zero. The price is a look into the index of the chunks.
@@ -152,8 +159,8 @@ class Dataset : public Node {
   Dataset(Handle handle, std::filesystem::path file, std::string name);
   bool holds(Type type) const;
   Handle select(std::span<const uint64_t> start, std::span<const uint64_t> count, size_t size) const;
-  void read_slab(std::span<const uint64_t> start, std::span<const uint64_t> count, Type type, void* out,
-                 size_t size) const;
+  void read_slab(std::span<const uint64_t> start, std::span<const uint64_t> count, Type type, void* out, size_t size,
+                 bool verify) const;
   void write_slab(std::span<const uint64_t> start, std::span<const uint64_t> count, Type type, const void* values,
                   size_t size);
 

@@ -1,15 +1,17 @@
 #include <algorithm>
-#include <memory>
 
 #include "base/error.hpp"
 #include "io/hdf5.hpp"
+#include "io/hdf5_header.hpp"
 #include "io/hdf5_library.hpp"
 
 namespace mpzero::io::hdf5 {
 
 bool Node::has_attribute(const std::string& name) const {
   const Lock lock;
-  return H5Aexists(handle_.id(), name.c_str()) > 0;
+  const htri_t exists = H5Aexists(handle_.id(), name.c_str());
+  if (exists < 0) throw_user_error("cannot look for attribute '{}' on {}: {}", name, where(), reason());
+  return exists > 0;
 }
 
 size_t Node::attribute_size(const std::string& name) const {
@@ -40,12 +42,11 @@ std::string Node::text_attribute(const std::string& name) const {
     throw_user_error("attribute '{}' on {} is not a text", name, where());
   }
   if (H5Tis_variable_str(stored.id()) > 0) {
-    char* text = nullptr;
-    if (H5Aread(attribute.id(), stored.id(), static_cast<void*>(&text)) < 0) {
-      throw_user_error("cannot read attribute '{}' on {}: {}", name, where(), reason());
-    }
-    const std::unique_ptr<char, herr_t (*)(void*)> owned(text, &H5free_memory);
-    return owned ? std::string(owned.get()) : std::string();
+    return read_variable_text(place_of(handle_.id(), ".", where()), file_, name);
+  }
+  constexpr size_t kMaxBytes = 64 << 20;
+  if (H5Tget_size(stored.id()) > kMaxBytes) {
+    throw_user_error("attribute '{}' on {} is too long: {} bytes", name, where(), H5Tget_size(stored.id()));
   }
   std::string text(H5Tget_size(stored.id()), '\0');
   if (H5Aread(attribute.id(), stored.id(), text.data()) < 0) {

@@ -53,6 +53,14 @@ std::string reason() {
   return error_number == 0 ? description : std::generic_category().message(error_number);
 }
 
+void throw_not_read(const std::string& what, const std::filesystem::path& file) {
+  const std::string description = last_description();
+  if (const int error_number = system_error_in(description); error_number != 0) {
+    throw_system_error("read", file, error_number);
+  }
+  throw_user_error("cannot read {}: {}", what, description);
+}
+
 void throw_not_written(const std::string& what, const std::filesystem::path& file) {
   const std::string description = last_description();
   if (const int error_number = system_error_in(description); error_number != 0) {
@@ -85,6 +93,35 @@ hid_t native(Type type) {
       return H5T_NATIVE_DOUBLE;
   }
   throw_failure("HDF5 element type {} is unknown", static_cast<int>(type));
+}
+
+ObjectPlace place_of(hid_t node, const std::string& name, const std::string& where) {
+  H5O_info_t self, object;
+  const Handle file(H5Iget_file_id(node), &H5Fclose);
+  const Handle creation(file ? H5Fget_create_plist(file.id()) : -1, &H5Pclose);
+  void* descriptor = nullptr;
+  size_t address_bytes = 0, size_bytes = 0;
+  hsize_t user_block = 0;
+  if (!creation || H5Oget_info2(node, &self, H5O_INFO_BASIC) < 0 ||
+      H5Oget_info_by_name2(node, name.c_str(), &object, H5O_INFO_BASIC, H5P_DEFAULT) < 0 ||
+      H5Fget_vfd_handle(file.id(), H5P_DEFAULT, &descriptor) < 0 ||
+      H5Pget_sizes(creation.id(), &address_bytes, &size_bytes) < 0 ||
+      H5Pget_userblock(creation.id(), &user_block) < 0) {
+    throw_user_error("cannot find {}: {}", where, reason());
+  }
+  if (object.fileno != self.fileno) throw_user_error("cannot find {}: it is a link to another file", where);
+  if (address_bytes != sizeof(uint64_t) || size_bytes != sizeof(uint64_t)) {
+    throw_user_error("cannot find {}: the file's addresses have {} bytes and its sizes {}, expected 8", where,
+                     address_bytes, size_bytes);
+  }
+  return {.descriptor = *static_cast<const int*>(descriptor), .base = user_block, .header = object.addr};
+}
+
+bool is_read_only(hid_t node) {
+  const Handle file(H5Iget_file_id(node), &H5Fclose);
+  unsigned intent = 0;
+  if (!file || H5Fget_intent(file.id(), &intent) < 0) throw_failure("H5Fget_intent failed: {}", reason());
+  return intent == H5F_ACC_RDONLY;
 }
 
 }  // namespace mpzero::io::hdf5

@@ -1,31 +1,39 @@
 #include "io/token_dataset.hpp"
 
+#include <limits>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
+#include "io/atomic_file.hpp"
 #include "io/file_watch.hpp"
 #include "io/hdf5.hpp"
+#include "io/token_blocks.hpp"
 
 namespace mpzero::io {
 
 struct TokenDataset::Impl {
   Impl(std::filesystem::path path, int64_t seq_length);
-  void check() const;
-  void read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out) const;
+  void check_shapes() const;
+  void check_ends();
+  void read(uint64_t begin, std::span<int64_t> out);
+  void read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out);
 
   std::filesystem::path path;
   int64_t seq_length;
   hdf5::File file;
   hdf5::Dataset tokens;
   hdf5::Dataset document_offsets;
+  std::optional<TokenBlocks> blocks;
   FileWatch watch;
   int64_t vocab_size = 0;
   int64_t eos_token_id = 0;
   std::optional<int64_t> max_token_id;
   std::string tokenizer;
   std::string source;
+  std::string content_hash;
 };
 
 TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length)
@@ -44,16 +52,25 @@ TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length)
   if (file.has_attribute("max_token_id")) max_token_id = file.attribute<int64_t>("max_token_id");
   tokenizer = file.text_attribute("tokenizer");
   source = file.text_attribute("source");
-  check();
+  check_shapes();
+  if (file.contains(TokenBlocks::kName)) blocks.emplace(tokens, file.dataset(TokenBlocks::kName));
+  if (tokens.has_attribute("xxh3_64")) content_hash = tokens.text_attribute("xxh3_64");
+  check_ends();
 }
 
-void TokenDataset::Impl::check() const {
+void TokenDataset::Impl::check_shapes() const {
   if (tokens.shape().size() != 1 || !(tokens.holds<uint16_t>() || tokens.holds<uint32_t>())) {
     throw_user_error("/tokens of {} is not one-dimensional uint16 or uint32", path.string());
   }
   if (document_offsets.shape().size() != 1 || !document_offsets.holds<uint64_t>() || document_offsets.size() == 0) {
     throw_user_error("/document_offsets of {} is not one-dimensional uint64 with at least one element", path.string());
   }
+  if (tokens.size() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    throw_user_error("{} claims to hold {} tokens", path.string(), tokens.size());
+  }
+}
+
+void TokenDataset::Impl::check_ends() {
   uint64_t first = 0, last = 0;
   document_offsets.read(0, std::span(&first, 1));
   document_offsets.read(document_offsets.size() - 1, std::span(&last, 1));
@@ -63,9 +80,8 @@ void TokenDataset::Impl::check() const {
   }
   if (tokens.size() == 0) throw_user_error("{} holds no tokens", path.string());
   // All of them would mean a walk through the file; the others are looked at when they are read.
-  uint32_t last_token = 0;
-  tokens.check_written(tokens.size() - 1, 1);
-  tokens.read(tokens.size() - 1, std::span(&last_token, 1));
+  int64_t last_token = 0;
+  read(tokens.size() - 1, std::span(&last_token, 1));
   if (tokens.size() < static_cast<uint64_t>(seq_length) + 1) {
     throw_user_error("{} holds {} tokens, fewer than the {} of one window (--seq_length {} and one more)",
                      path.string(), tokens.size(), seq_length + 1, seq_length);
@@ -74,6 +90,8 @@ void TokenDataset::Impl::check() const {
 
 TokenDataset::TokenDataset(std::filesystem::path path, int64_t seq_length) {
   if (seq_length < 1) throw_user_error("--seq_length must be at least 1, not {}", seq_length);
+  // An error of the system is named as such: preparing anew would not mend it.
+  if (std::error_code ignored; std::filesystem::is_regular_file(path, ignored)) File::open_for_reading(path);
   try {
     impl_ = std::make_unique<Impl>(std::move(path), seq_length);
   } catch (const UserError& error) {
@@ -93,6 +111,8 @@ int64_t TokenDataset::vocab_size() const { return impl_->vocab_size; }
 int64_t TokenDataset::eos_token_id() const { return impl_->eos_token_id; }
 const std::string& TokenDataset::tokenizer() const { return impl_->tokenizer; }
 const std::string& TokenDataset::source() const { return impl_->source; }
+bool TokenDataset::has_checksums() const { return impl_->blocks.has_value(); }
+const std::string& TokenDataset::content_hash() const { return impl_->content_hash; }
 int64_t TokenDataset::num_windows() const { return (num_tokens() - 1) / impl_->seq_length; }
 
 void TokenDataset::check_vocabulary(int64_t vocab_limit) const {
@@ -103,13 +123,21 @@ void TokenDataset::check_vocabulary(int64_t vocab_limit) const {
       impl_->path.string(), *impl_->max_token_id, vocab_limit - 1, impl_->tokenizer);
 }
 
-void TokenDataset::Impl::read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out) const {
-  const auto begin = static_cast<uint64_t>(window * seq_length);
-  try {
+void TokenDataset::Impl::read(uint64_t begin, std::span<int64_t> out) {
+  if (blocks) {
+    blocks->read(begin, out);
+  } else {
     tokens.check_written(begin, out.size());
     tokens.read(begin, out);
+  }
+}
+
+void TokenDataset::Impl::read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out) {
+  const auto begin = static_cast<uint64_t>(window * seq_length);
+  try {
+    read(begin, out);
   } catch (const UserError& error) {
-    throw_user_error("{}; make the file anew with app/prepare_data.py --overwrite", error.what());
+    throw_user_error("{}; prepare it again (app/prepare_data.py --overwrite)", error.what());
   }
   for (size_t i = 0; i < out.size(); ++i) {
     if (out[i] >= vocab_limit) {

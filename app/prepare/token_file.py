@@ -1,4 +1,10 @@
-"""The HDF5 token file that the trainer reads: /tokens, /document_offsets and attributes."""
+"""The HDF5 token file that the trainer reads: /tokens, /document_offsets, /tokens_xxh3 and attributes.
+
+No byte of it is without a checksum. HDF5's own cover the metadata (the format of version 1.10, and texts of fixed
+length, since those of variable length lie in a heap without one) and each chunk (fletcher32, which readers verify).
+/tokens_xxh3 holds the XXH3 of each block of tokens, which the trainer verifies: it is faster, and tells a block of
+zeros or of another place from the one that was written, which fletcher32 cannot.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +15,14 @@ import socket
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
 from . import PrepareError
 
 FORMAT_VERSION = 1
-CHUNK = 32_768  # elements
+LIBRARY_VERSION = "v110"  # the oldest HDF5 that reads it; before it the index of chunks had no checksums
+CHUNK = 32_768  # elements: what a window of the trainer reads whole
+CHECKSUMS_CHUNK = 512  # a window needs one checksum or two
 
 
 class _Sink(io.FileIO):
@@ -44,7 +53,7 @@ class _Sink(io.FileIO):
 class TokenFile:
     """Writes a token file beside its final place; `commit` moves it there, anything else leaves nothing behind."""
 
-    def __init__(self, path: Path, dtype: np.dtype):
+    def __init__(self, path: Path, dtype: np.dtype, chunk: int = CHUNK):
         import h5py
 
         self.path = path
@@ -58,23 +67,51 @@ class TokenFile:
             self._sink = _Sink(self._temporary)
         except OSError as error:
             raise PrepareError(f"{path} cannot be written: {error.strerror or error}.") from error
-        self._file = h5py.File(self._sink, "w")
-        grows = {"maxshape": (None,), "chunks": (CHUNK,)}
-        self._tokens = self._file.create_dataset("tokens", (0,), dtype, **grows)
-        self._offsets = self._file.create_dataset("document_offsets", (1,), np.uint64, **grows)
+        self._file = h5py.File(self._sink, "w", libver=(LIBRARY_VERSION, LIBRARY_VERSION))
+        self._dtype = np.dtype(dtype).newbyteorder("<")
+        self._tokens = self._create("tokens", 0, self._dtype, chunk)
+        self._offsets = self._create("document_offsets", 1, np.uint64, chunk)
+        self._checksums = self._create("tokens_xxh3", 0, np.uint64, CHECKSUMS_CHUNK)
+        self._blocks = _Blocks(chunk * self._dtype.itemsize)
+        self._content = xxhash.xxh3_64()
 
     def append(self, tokens: np.ndarray, document_ends: np.ndarray) -> None:
         """document_ends: where documents end within `tokens`, ascending."""
+        ends = document_ends + self.num_tokens
+        self.append_tokens(tokens)
+        self.append_ends(ends)
+
+    def append_tokens(self, tokens: np.ndarray) -> None:
+        tokens = np.ascontiguousarray(tokens, self._dtype)
         self._extend(self._tokens, tokens)
-        self.max_token_id = max(self.max_token_id, int(tokens.max(initial=0)))
-        self._extend(self._offsets, (document_ends + self.num_tokens).astype(np.uint64))
         self.num_tokens += len(tokens)
+        self.max_token_id = max(self.max_token_id, int(tokens.max(initial=0)))
+        stored = memoryview(tokens).cast("B")
+        self._content.update(stored)
+        self._blocks.add(stored)
+        if len(self._blocks.checksums) >= CHECKSUMS_CHUNK:
+            self._extend(self._checksums, self._blocks.take())
+        self._check_written()
+
+    def append_ends(self, document_ends: np.ndarray) -> None:
+        """document_ends: counted from the first token of the file, ascending."""
+        self._extend(self._offsets, document_ends.astype(np.uint64))
         self.num_documents += len(document_ends)
         self._check_written()
 
-    def commit(self, attributes: dict[str, int | str], arguments: dict) -> None:
+    def commit(self, attributes: dict[str, int | str], arguments: dict | None) -> None:
+        """arguments: what the file is made from; None where nobody knows."""
         facts = {"format_version": FORMAT_VERSION, "max_token_id": self.max_token_id}
-        self._file.attrs.update({**facts, **attributes, "arguments": json.dumps(arguments)})
+        self._blocks.finish()
+        self._extend(self._checksums, self._blocks.take())
+        self._checksums.attrs["block_size"] = np.uint64(self._tokens.chunks[0])
+        _set_text(self._tokens.attrs, "xxh3_64", self._content.hexdigest())
+        record = {} if arguments is None else {"arguments": json.dumps(arguments)}
+        for name, value in {**facts, **attributes, **record}.items():
+            if isinstance(value, str):
+                _set_text(self._file.attrs, name, value)
+            else:
+                self._file.attrs[name] = value
         self._file.close()
         self._check_written()
         self._sink.close()
@@ -87,6 +124,9 @@ class TokenFile:
         self._file.close()
         self._sink.close()
         self._temporary.unlink(missing_ok=True)
+
+    def _create(self, name: str, size: int, dtype: np.dtype, chunk: int):
+        return self._file.create_dataset(name, (size,), dtype, maxshape=(None,), chunks=(chunk,), fletcher32=True)
 
     def _check_written(self) -> None:
         if self._sink.error is not None:
@@ -104,6 +144,42 @@ class TokenFile:
         for leftover in self.path.parent.glob(f".{self.path.name}.{socket.gethostname()}.*.tmp"):
             if not Path("/proc", leftover.name.split(".")[-2]).exists():
                 leftover.unlink(missing_ok=True)
+
+
+class _Blocks:
+    """The XXH3 (64 bits) of each block of `size` bytes of a stream; the last one may be shorter."""
+
+    def __init__(self, size: int):
+        self.checksums: list[int] = []
+        self._size = size
+        self._hash = xxhash.xxh3_64()
+        self._left = size
+
+    def add(self, stored: memoryview) -> None:
+        while len(stored) > 0:
+            self._hash.update(stored[: self._left])
+            taken = min(self._left, len(stored))
+            stored, self._left = stored[taken:], self._left - taken
+            if self._left == 0:
+                self.finish()
+
+    def finish(self) -> None:
+        if self._left < self._size:
+            self.checksums.append(self._hash.intdigest())
+            self._hash.reset()
+            self._left = self._size
+
+    def take(self) -> np.ndarray:
+        taken, self.checksums = np.array(self.checksums, np.uint64), []
+        return taken
+
+
+def _set_text(attributes, name: str, text: str) -> None:
+    """Of fixed length."""
+    import h5py
+
+    stored = text.encode()
+    attributes.create(name, np.bytes_(stored), dtype=h5py.string_dtype("utf-8", max(len(stored), 1)))
 
 
 def _sync(path: Path) -> None:

@@ -31,7 +31,8 @@ class Tokens:
 
 def read_tokens(path: Path) -> Tokens:
     with h5py.File(path) as file:
-        tokens = Tokens(file["tokens"][:], file["document_offsets"][:], dict(file.attrs))
+        texts = {name: value.decode() for name, value in file.attrs.items() if isinstance(value, bytes)}
+        tokens = Tokens(file["tokens"][:], file["document_offsets"][:], {**file.attrs, **texts})
     assert tokens.offsets.dtype == np.uint64
     assert tokens.offsets[0] == 0
     assert tokens.offsets[-1] == len(tokens.tokens)

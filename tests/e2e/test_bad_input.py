@@ -14,7 +14,15 @@ import h5py
 import numpy as np
 import pytest
 from tiny_run import MODEL, TinyRun
-from trainer import BUILD, ENVIRONMENT, children_of, num_gpus, train, wait_until_gone, write_tokens
+from trainer import (
+    BUILD,
+    ENVIRONMENT,
+    children_of,
+    num_gpus,
+    train,
+    wait_until_gone,
+    write_tokens,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -115,13 +123,27 @@ def test_tokens_that_were_never_written(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     with h5py.File(run.data, "r+") as file:
         attributes = dict(file.attrs)
-        del file["tokens"]
+        del file["tokens"], file["tokens_xxh3"]
         file.create_dataset("tokens", (3001,), np.uint16, chunks=(500,))[:3000] = 1
         file.attrs.update(attributes)
     sentence = refuse(run)
     assert str(run.data) in sentence
     assert "never written" in sentence
     assert "prepare_data.py" in sentence
+
+
+def test_changed_byte_of_the_tokens(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    with h5py.File(run.data) as file:
+        place = file["tokens"].id.get_chunk_info(0).byte_offset
+    with open(run.data, "r+b") as file:
+        file.seek(place + 2 * 1500)
+        before = file.read(1)[0]
+        file.seek(place + 2 * 1500)
+        file.write(bytes([before ^ 1]))
+    sentence = refuse(run)
+    assert f"{run.data} is damaged: tokens 0 to 3,000 are not those that were written" in sentence
+    assert "prepare" in sentence
 
 
 def test_empty_data(tmp_path: Path) -> None:

@@ -6,13 +6,17 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
-import h5py
 import numpy as np
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "app"))
+
+from prepare.token_file import TokenFile  # noqa: E402
+
 BUILD = Path(os.environ.get("BUILD_DIR", REPOSITORY / "build"))
 GOLDEN = REPOSITORY / "tests" / "golden"
 
@@ -28,16 +32,19 @@ ENVIRONMENT = {
 
 
 def write_tokens(path: Path, tokens: np.ndarray, vocab_size: int) -> Path:
-    """Writes a token file as app/prepare_data.py does: one document."""
-    with h5py.File(path, "w") as file:
-        file.create_dataset("tokens", data=tokens.astype(np.uint16))
-        file.create_dataset("document_offsets", data=np.array([0, len(tokens)], dtype=np.uint64))
-        file.attrs["format_version"] = 1
-        file.attrs["vocab_size"] = vocab_size
-        file.attrs["max_token_id"] = int(tokens.max(initial=0))
-        file.attrs["eos_token_id"] = vocab_size - 1
-        file.attrs["tokenizer"] = "golden"
-        file.attrs["source"] = "golden"
+    """Writes a token file of one document with the writer of app/prepare_data.py."""
+    file = TokenFile(path, np.dtype(np.uint16))
+    try:
+        file.append(tokens, np.array([len(tokens)]))
+        attributes = {
+            "vocab_size": vocab_size,
+            "eos_token_id": vocab_size - 1,
+            "tokenizer": "golden",
+            "source": "golden",
+        }
+        file.commit(attributes, None)
+    finally:
+        file.discard()
     return path
 
 

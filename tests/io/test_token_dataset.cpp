@@ -1,8 +1,12 @@
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -149,6 +153,77 @@ TEST_CASE("Tokens that the file claims but nobody wrote are refused, never read 
   for (const int64_t window : {0, 4, 78}) CHECK_NOTHROW(window_of(dataset, window, 1000));
   const std::string message = message_of<UserError>([&] { window_of(dataset, 5, 1000); });
   CHECK(lacks(message, {"tokens.h5", "/tokens", "element 3000 was never written", "prepare_data.py"}) == "");
+}
+
+TEST_CASE("Tokens with checksums read as they were written, whatever the windows") {
+  const TemporaryFolder folder;
+  const auto path = folder / "tokens.h5";
+  const std::vector<uint32_t> tokens = counting_tokens(1000);
+  write_checked_file(path, tokens, tokens);
+  for (const int64_t seq_length : {1, 63, 64, 200, 999}) {
+    INFO(seq_length);
+    const TokenDataset dataset(path, seq_length);
+    CHECK(dataset.has_checksums());
+    for (int64_t window = dataset.num_windows() - 1; window >= 0; --window) {
+      std::vector<int64_t> expected(static_cast<size_t>(seq_length + 1));
+      std::iota(expected.begin(), expected.end(), window * seq_length);
+      REQUIRE(window_of(dataset, window, 1000) == expected);
+    }
+  }
+}
+
+TEST_CASE("Tokens that are not those that were written are named and refused") {
+  const TemporaryFolder folder;
+  const auto path = folder / "tokens.h5";
+  const std::vector<uint16_t> written = [] {
+    const std::vector<uint32_t> tokens = counting_tokens(1300);
+    return std::vector<uint16_t>(tokens.begin(), tokens.end());
+  }();
+  std::vector<uint16_t> tokens = written;
+  std::string range = "tokens 1,152 to 1,215 ";
+  SECTION("one bit") { tokens[1200] ^= 1; }
+  SECTION("zeros, for which fletcher32 is zero, too") { std::fill_n(tokens.begin() + 1152, 64, 0); }
+  SECTION("all bits of a word, which fletcher32 takes for none") {
+    range = "tokens 0 to 63 ";
+    tokens[0] = 0xffff;
+  }
+  SECTION("the block of another place") { std::copy_n(written.begin(), 64, tokens.begin() + 1152); }
+  SECTION("the last block, which is shorter") {
+    range = "tokens 1,280 to 1,299 ";
+    tokens[1299] ^= 1 << 15;
+  }
+  write_checked_file(path, tokens, written);
+  const std::string message = message_of<UserError>([&] {
+    const TokenDataset dataset(path, 10);
+    for (int64_t window = 0; window < dataset.num_windows(); ++window) window_of(dataset, window, 1 << 20);
+  });
+  CHECK(lacks(message, {path.string(), "is damaged", range, "prepare", "app/prepare_data.py"}) == "");
+}
+
+TEST_CASE("Checksums that do not fit the tokens are refused") {
+  const TemporaryFolder folder;
+  const auto path = folder / "tokens.h5";
+  const std::vector<uint32_t> tokens = counting_tokens(1000);
+  write_checked_file(path, tokens, counting_tokens(900));
+  CHECK(lacks(opening_error(path), {"tokens_xxh3", path.string(), "holds 15 checksums", "need 16"}) == "");
+  hdf5::File file = hdf5::File::create(path);
+  add_tokens(file, tokens, 1000, {0, 1000});
+  file.create_dataset<uint64_t>("tokens_xxh3", 1).set_attribute("block_size", uint64_t{0});
+  file.close();
+  CHECK(lacks(opening_error(path), {"tokens_xxh3", path.string(), "block_size"}) == "");
+}
+
+TEST_CASE("A file that the system does not open is not called damaged") {
+  const TemporaryFolder folder;
+  write_token_file(folder / "tokens.h5", counting_tokens(100), 100);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const std::string message = opening_error(folder / "tokens.h5");
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(lacks(message, {"cannot open", "tokens.h5", "Too many open files", "ulimit -n"}) == "");
+  CHECK(lacks(message, {"prepare_data.py"}) != "");
 }
 
 TEST_CASE("A header that claims more tokens than the file has bytes for is refused at once") {

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <vector>
 
+#include "io/checksum.hpp"
 #include "io/hdf5.hpp"
 
 namespace mpzero::io::testing {
@@ -36,12 +37,9 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// A token file of one document, as app/prepare_data.py would write it.
 template <typename Token>
-void write_token_file(const std::filesystem::path& path, const std::vector<Token>& tokens, int64_t vocab_size,
-                      std::vector<uint64_t> document_offsets = {}) {
-  if (document_offsets.empty()) document_offsets = {0, tokens.size()};
-  hdf5::File file = hdf5::File::create(path);
+void add_tokens(hdf5::File& file, const std::vector<Token>& tokens, int64_t vocab_size,
+                const std::vector<uint64_t>& document_offsets) {
   const uint64_t size[] = {tokens.size()}, chunk[] = {std::clamp<uint64_t>(size[0], 1, 64)};
   {
     hdf5::Dataset data =
@@ -55,6 +53,35 @@ void write_token_file(const std::filesystem::path& path, const std::vector<Token
   file.set_attribute("eos_token_id", vocab_size - 1);
   file.set_attribute("tokenizer", "counting");
   file.set_attribute("source", "a test");
+}
+
+// A token file of one document without checksums, as another program would write it.
+template <typename Token>
+void write_token_file(const std::filesystem::path& path, const std::vector<Token>& tokens, int64_t vocab_size,
+                      std::vector<uint64_t> document_offsets = {}) {
+  if (document_offsets.empty()) document_offsets = {0, tokens.size()};
+  hdf5::File file = hdf5::File::create(path);
+  add_tokens(file, tokens, vocab_size, document_offsets);
+  file.close();
+}
+
+// The same with checksums of blocks, which app/prepare_data.py computes of what it is given: `written` are the tokens
+// that were meant, `tokens` those that the file holds now.
+template <typename Token>
+void write_checked_file(const std::filesystem::path& path, const std::vector<Token>& tokens,
+                        const std::vector<Token>& written, uint64_t block_size = 64) {
+  hdf5::File file = hdf5::File::create(path);
+  add_tokens(file, tokens, 1 << 20, {0, tokens.size()});
+  std::vector<uint64_t> checksums;
+  for (size_t begin = 0; begin < written.size(); begin += block_size) {
+    const size_t size = std::min<size_t>(block_size, written.size() - begin);
+    checksums.push_back(checksum(std::as_bytes(std::span(written).subspan(begin, size))));
+  }
+  {
+    hdf5::Dataset table = file.create_dataset<uint64_t>("tokens_xxh3", checksums.size());
+    table.write(0, std::span<const uint64_t>(checksums));
+    table.set_attribute("block_size", block_size);
+  }
   file.close();
 }
 
