@@ -49,6 +49,16 @@ bool skip_shard_number(std::string_view& text) {
   return skip_digits(text, kDigits) && skip(text, "-of-") && skip_digits(text, kDigits);
 }
 
+// Of what has this name itself; a link is not followed.
+fs::file_type type_of(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(path, error);
+  if (error && error != std::errc::no_such_file_or_directory) throw_system_error("look for", path, error.value());
+  return status.type();
+}
+
+bool has_entry(const fs::path& path) { return type_of(path) != fs::file_type::not_found; }
+
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -137,7 +147,7 @@ class Replacement {
   Replacement(fs::path folder, FileSystem& files)
       : files_(files), folder_(std::move(folder)), ready_(folder_ / kReadyName), names_(read_list(ready_ / kListName)) {
     for (const std::string& name : names_) {
-      if (is_there(ready_ / name)) waiting_.push_back(name);
+      if (has_entry(ready_ / name)) waiting_.push_back(name);
     }
   }
 
@@ -188,8 +198,11 @@ class Replacement {
 // Ends what a ready folder in `folder` is there for.
 void finish(const fs::path& folder, FileSystem& files) {
   const fs::path ready = folder / kReadyName;
+  if (type_of(ready) != fs::file_type::directory) {
+    throw_user_error("{} is no folder that a conversion has made: remove it", ready.string());
+  }
   // The list goes last of all but the folder itself: without it everything is in its place.
-  if (is_there(ready / kListName)) {
+  if (has_entry(ready / kListName)) {
     Replacement(folder, files).run();
     remove_if_there(ready / kListName, files);
   }
@@ -215,14 +228,14 @@ ExportRole role_of(std::string_view file_name) {
 }
 
 ExportFolder::ExportFolder(fs::path folder, FileSystem& files)
-    : files_(files), folder_(std::move(folder)), made_folder_(!is_there(folder_)) {
+    : files_(files), folder_(std::move(folder)), made_folder_(!has_entry(folder_)) {
   make_folders(folder_, files_);
 }
 
 ExportFolder::ExportFolder(fs::path folder, FileSystem& files, const OnWarning& warn)
     : ExportFolder(std::move(folder), files) {
   lock_.emplace(folder_, files_);
-  if (is_there(folder_ / kReadyName)) {
+  if (has_entry(folder_ / kReadyName)) {
     finish(folder_, files_);
     warn(fmt::format("a conversion into {} was interrupted while it put its files in place: that is done now.",
                      folder_.string()));
@@ -237,6 +250,7 @@ void ExportFolder::clean_up(const OnWarning& warn) {
   for (const std::string& name : names_in(folder_)) {
     if (!name.starts_with(kPrefix) || !name.ends_with(kStagingSuffix)) continue;
     const std::string path = (folder_ / name).string();
+    if (type_of(path) != fs::file_type::directory) continue;
     if (!is_of_dead_process(name)) {
       warn(fmt::format("{} was left by a conversion that may still run, on another machine: remove it if it does not.",
                        path));
@@ -266,7 +280,7 @@ std::string ExportFolder::only_change(std::span<const std::string> names, std::s
 std::vector<std::string> ExportFolder::replace_former(std::span<const std::string> names) {
   std::vector<std::string> former = exported_names_in(folder_);
   for (const std::string& name : former) {
-    if (!fs::is_directory(fs::symlink_status(folder_ / name))) continue;
+    if (type_of(folder_ / name) != fs::file_type::directory) continue;
     throw_user_error(
         "{} is a folder, and has the name of an exported file: move it elsewhere, or give another OUTPUT_DIR",
         (folder_ / name).string());

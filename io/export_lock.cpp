@@ -49,9 +49,10 @@ ExportLock::ExportLock(const fs::path& folder, FileSystem& files, const LockCall
 }
 
 bool ExportLock::try_to_take(const fs::path& folder, const LockCall& lock) {
-  int error = files_.open(path_, O_RDWR | O_CREAT | O_EXCL, descriptor_);
+  // A link that somebody has put there is not followed: the file is written to.
+  int error = files_.open(path_, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, descriptor_);
   const bool made = error == 0;
-  if (error == EEXIST) error = files_.open(path_, O_RDWR, descriptor_);
+  if (error == EEXIST) error = files_.open(path_, O_RDWR | O_NOFOLLOW, descriptor_);
   if (error == ENOENT && fs::is_directory(folder)) return false;
   if (error != 0) throw_system_error("create", path_, error);
 

@@ -381,6 +381,22 @@ TEST_CASE("a folder with the name of an exported file is refused before anything
   CHECK(holds_exactly(folder.path(), {{"model.safetensors", "the former"}, {"pytorch_model.bin", "a folder"}}));
 }
 
+TEST_CASE("links that somebody has put into the folder lead a conversion nowhere") {
+  const TemporaryFolder folder, elsewhere;
+  write_file(elsewhere / "model.safetensors", "precious");
+  const std::string dead = fmt::format(".zero_to_fp32.{}.{}.1.00000000.tmp", host_name(), ::getpid());
+  fs::create_symlink(elsewhere.path(), folder / dead);
+  export_weights(MadeUpCheckpoint(1), folder.path(), Form{}.options());
+  for (const char* name : {".zero_to_fp32.ready", ".zero_to_fp32.lock"}) {
+    const fs::path target = GENERATE(true, false) ? elsewhere.path() : elsewhere / "model.safetensors";
+    fs::create_symlink(target, folder / name);
+    CHECK_THAT(message_of([&] { export_weights(MadeUpCheckpoint(2), folder.path(), Form{}.options()); }),
+               Contains((folder / name).string()));
+    fs::remove(folder / name);
+  }
+  CHECK(contents_of(elsewhere.path()) == Contents{{"model.safetensors", "precious"}});
+}
+
 TEST_CASE("a folder that a failed conversion has made is gone afterwards") {
   const TemporaryFolder folder;
   MadeUpCheckpoint damaged(1);
