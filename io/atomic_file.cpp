@@ -65,6 +65,16 @@ File::File(fs::path path, int flags, std::string_view action, FileSystem& files)
   if (error != 0) throw_system_error(action, path_, error);
 }
 
+File::File(fs::path path, int descriptor) : files_(&disk()), path_(std::move(path)), descriptor_(descriptor) {}
+
+File File::open_in(int folder, const std::string& name, const fs::path& path) {
+  int descriptor = -1;
+  do {
+    descriptor = ::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC);
+  } while (descriptor < 0 && errno == EINTR);
+  if (descriptor < 0) throw_system_error("open", path, errno);
+  return {path, descriptor};
+}
 File File::open_for_reading(const fs::path& path) { return File(path, O_RDONLY, "open", disk()); }
 File File::open_for_update(const fs::path& path, FileSystem& files) {
   return File(path, O_RDWR, "open for writing", files);
@@ -144,12 +154,15 @@ void sync_folder(const fs::path& folder, FileSystem& files) {
 }
 
 std::string read_text_file(const fs::path& path, int64_t max_size) {
-  const File file = File::open_for_reading(path);
+  return read_text_file(File::open_for_reading(path), max_size);
+}
+
+std::string read_text_file(const File& file, int64_t max_size) {
   const int64_t size = file.size();
   if (size > max_size) {
     throw Damaged(
         fmt::format("{} is {} bytes long, more than the {} that such a file can have: it is not what it should be",
-                    path.string(), size, max_size));
+                    file.path().string(), size, max_size));
   }
   std::string text(static_cast<size_t>(size), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));

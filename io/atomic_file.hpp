@@ -20,6 +20,8 @@ namespace mpzero::io {
 class File {
  public:
   static File open_for_reading(const std::filesystem::path& path);
+  // The file `name` of the folder that the descriptor is of; `path` is for messages.
+  static File open_in(int folder, const std::string& name, const std::filesystem::path& path);
   // Opens an existing file for writing in place, its contents kept.
   static File open_for_update(const std::filesystem::path& path, FileSystem& files = disk());
   // Opens the file for writing alone, in place, and makes it, empty, if it is not there.
@@ -32,6 +34,7 @@ class File {
   ~File();
 
   const std::filesystem::path& path() const { return path_; }
+  int descriptor() const { return descriptor_; }
   int64_t size() const;
   // Throws Damaged "truncated" where the file ends before offset + out.size().
   void read(int64_t offset, std::span<std::byte> out) const;
@@ -45,6 +48,7 @@ class File {
 
  private:
   File(std::filesystem::path path, int flags, std::string_view action, FileSystem& files);
+  File(std::filesystem::path path, int descriptor);
 
   FileSystem* files_;
   std::filesystem::path path_;
@@ -56,6 +60,7 @@ void sync_folder(const std::filesystem::path& folder, FileSystem& files = disk()
 
 // The whole file as text. Throws Damaged when it is larger than `max_size` bytes.
 std::string read_text_file(const std::filesystem::path& path, int64_t max_size);
+std::string read_text_file(const File& file, int64_t max_size);
 
 // Writes and syncs `path`; its folder is not synced.
 void write_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk());

@@ -20,6 +20,9 @@ namespace mpzero::io {
 
 using mpzero::StateKind;
 
+class OpenFolder;
+struct Manifest;
+
 // One rank's share of a flat unit: elements [begin, begin + count) of the unit's concatenated parameters. Padding at
 // the end of the flat buffer is not part of it: begin + count <= unit.numel(), and count may be 0.
 struct UnitShard {
@@ -68,13 +71,15 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& folder, const
 // cut short or changed throws UserError naming the file. May be used from several threads at once.
 class CheckpointReader {
  public:
-  // Opens `folder` (a tag folder) and checks its manifest, the sizes of all files and the model states. Values are
-  // verified against their checksums as they are read, in blocks of 4 MiB, each block once.
-  explicit CheckpointReader(std::filesystem::path folder);
+  // Opens `folder` (a tag folder) and checks its manifest, that the files it lists hold all values, their sizes and the
+  // model states. Values are verified against their checksums as they are read, in blocks of 4 MiB, each block once.
+  explicit CheckpointReader(const std::filesystem::path& folder);
+  explicit CheckpointReader(std::shared_ptr<const OpenFolder> folder);
   ~CheckpointReader();
   CheckpointReader(CheckpointReader&&) noexcept;
 
   const std::filesystem::path& folder() const;
+  const Manifest& manifest() const;
   const TrainingProgress& progress() const;
   const std::vector<UnitSpec>& units() const;
   // Elements [begin, begin + out.size()) of the named unit's concatenated parameters.

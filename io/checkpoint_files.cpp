@@ -178,11 +178,11 @@ ManifestFile write_model_states(const fs::path& folder, const ModelStates& state
   OutputFile file(folder / kModelStatesName, {.expected_size = laid_out.size()}, files);
   file.append(bytes);
   file.finish();
-  return {kModelStatesName, file.size(), checksum(bytes), {}};
+  return {.name = kModelStatesName, .size = file.size(), .structure_checksum = checksum(bytes), .datasets = {}};
 }
 
-ModelStates read_model_states(const fs::path& path) {
-  const hdf5::File in = hdf5::File::open(path);
+ModelStates read_model_states(const fs::path& path, std::span<const std::byte> bytes) {
+  const hdf5::File in = hdf5::File::open_image(path, bytes);
   if (const auto version = in.attribute<int64_t>("format_version"); version != kFormatVersion) {
     throw_user_error("{} has format version {}, this mpzero reads version {}: use the mpzero that wrote it",
                      path.string(), version, kFormatVersion);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <span>
@@ -52,6 +53,7 @@ struct ModelStates {
 
 ManifestFile write_model_states(const std::filesystem::path& folder, const ModelStates& states,
                                 FileSystem& files = disk());
-ModelStates read_model_states(const std::filesystem::path& file);
+// From the bytes of such a file; `file` is for messages.
+ModelStates read_model_states(const std::filesystem::path& file, std::span<const std::byte> bytes);
 
 }  // namespace mpzero::io

@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <tuple>
 
 #include "base/error.hpp"
@@ -39,7 +38,11 @@ json to_json(const ManifestFile& file) {
                         {"offset", dataset.offset},
                         {"xxh3_64", std::move(checksums)}});
   }
-  if (file.has_own_checksums) return {{"name", file.name}, {"size", file.size}, {"has_own_checksums", true}};
+  if (file.has_own_checksums) {
+    json entry = {{"name", file.name}, {"size", file.size}, {"has_own_checksums", true}};
+    if (file.directory_checksum) entry["directory_xxh3_64"] = to_hex(*file.directory_checksum);
+    return entry;
+  }
   return {{"name", file.name},
           {"size", file.size},
           {"structure_xxh3_64", to_hex(file.structure_checksum)},
@@ -57,7 +60,12 @@ ManifestFile file_from_json(const json& object) {
           "a name with a folder");
   file.size = object.at("size").get<int64_t>();
   file.has_own_checksums = object.value("has_own_checksums", false);
-  if (file.has_own_checksums) return file;
+  if (file.has_own_checksums) {
+    if (object.contains("directory_xxh3_64")) {
+      file.directory_checksum = from_hex(object["directory_xxh3_64"].get<std::string>());
+    }
+    return file;
+  }
   file.structure_checksum = from_hex(object.at("structure_xxh3_64").get<std::string>());
   int64_t end = 0;
   for (const json& entry : object.at("datasets")) {
@@ -137,21 +145,28 @@ void write_manifest(const fs::path& folder, const Manifest& manifest, FileSystem
   write_text_file(folder / kManifestName, text, file_system);
 }
 
-Manifest read_manifest(const fs::path& folder) {
-  const fs::path path = folder / kManifestName;
-  if (!is_folder(folder)) {
-    throw Damaged(fmt::format("{} is not a folder: name a checkpoint's folder, such as checkpoints/qwen3_0_6b-500steps",
-                              folder.string()));
-  }
-  if (!is_there(path)) {
-    throw Damaged(fmt::format("{} holds no {}, so it is not a complete checkpoint of mpzero: {}", folder.string(),
-                              kManifestName, kChooseAnother));
-  }
+const ManifestFile* Manifest::find(const std::string& name) const {
+  const auto found = std::find_if(files.begin(), files.end(), [&](const auto& file) { return file.name == name; });
+  return found == files.end() ? nullptr : &*found;
+}
+
+void throw_no_manifest(const fs::path& folder) {
+  throw_not_whole("{} holds no {}, so it is not a complete checkpoint of mpzero: {}", folder.string(), kManifestName,
+                  kChooseAnother);
+}
+
+Manifest read_manifest(const fs::path& folder) { return read_manifest(OpenFolder(folder)); }
+
+Manifest read_manifest(const OpenFolder& folder) {
+  const fs::path path = folder.path() / kManifestName;
+  if (!folder.holds(kManifestName)) throw_no_manifest(folder.path());
   Manifest manifest;
   json document;
   try {
-    document = parse_json(read_text_file(path, static_cast<int64_t>(kManifestLimits.bytes)), kManifestLimits);
-    if (document.at("content_xxh3_64").get<std::string>() != checksum_of_text(document.at("content").dump())) {
+    document = parse_json(read_text_file(folder.open(kManifestName), static_cast<int64_t>(kManifestLimits.bytes)),
+                          kManifestLimits);
+    manifest.checksum = checksum_of_text(document.at("content").dump());
+    if (document.at("content_xxh3_64").get<std::string>() != manifest.checksum) {
       throw_damaged(path, "its checksum does not match its content");
     }
     document = document.at("content");
@@ -177,26 +192,27 @@ Manifest read_manifest(const fs::path& folder) {
   return manifest;
 }
 
-RunRecord run_of(const fs::path& folder) {
-  if (!is_there(folder / kManifestName) && is_deepspeed_checkpoint(folder)) return {};
+RunRecord run_of(const fs::path& path) {
+  const OpenFolder folder(path);
+  if (!folder.holds(kManifestName) && is_deepspeed_checkpoint(folder)) return {};
   return read_manifest(folder).run;
 }
 
-void check_sizes(const fs::path& folder, const Manifest& manifest) {
+void check_sizes(const fs::path& folder, const Manifest& manifest) { check_sizes(OpenFolder(folder), manifest); }
+
+void check_sizes(const OpenFolder& folder, const Manifest& manifest) {
   for (const ManifestFile& file : manifest.files) {
-    std::error_code error;
-    const fs::path shard = folder / file.name;
-    const uintmax_t size = fs::file_size(shard, error);
-    if (error == std::errc::no_such_file_or_directory) throw_damaged(shard, "the file is missing");
-    if (error) throw_system_error("read the size of", shard, error.value());
-    if (size != static_cast<uintmax_t>(file.size)) {
-      throw_damaged(shard, fmt::format("it has {} bytes where {} were written, so it is {}", size, file.size,
-                                       size < static_cast<uintmax_t>(file.size) ? "truncated" : "another file"));
+    const fs::path shard = folder.path() / file.name;
+    const std::optional<FileIdentity> found = folder.find(file.name);
+    if (!found) throw_damaged(shard, "the file is missing");
+    if (found->size != file.size) {
+      throw_damaged(shard, fmt::format("it has {} bytes where {} were written, so it is {}", found->size, file.size,
+                                       found->size < file.size ? "truncated" : "another file"));
     }
   }
 }
 
-void check_complete(const Manifest& manifest, std::span<const UnitSpec> units) {
+std::string mistake_in_shards(const Manifest& manifest, std::span<const UnitSpec> units) {
   std::map<std::tuple<std::string, StateKind>, std::vector<std::pair<int64_t, int64_t>>> ranges;
   for (const ManifestFile& file : manifest.files) {
     for (const ShardDataset& dataset : file.datasets) {
@@ -213,14 +229,20 @@ void check_complete(const Manifest& manifest, std::span<const UnitSpec> units) {
         covered = end;
       }
       if (covered != unit.numel() || (!parts.empty() && parts.back().second != covered)) {
-        throw_failure("the ranks' shards of {} of unit {} do not add up to its {} elements: the first mistake is at {}",
-                      name_of(kind), unit.name, unit.numel(), covered);
+        return fmt::format(
+            "the ranks' shards of {} of unit {} do not add up to its {} elements: the first mistake is "
+            "at {}",
+            name_of(kind), unit.name, unit.numel(), covered);
       }
       ranges.erase({unit.name, kind});
     }
   }
-  if (!ranges.empty())
-    throw_failure("a rank holds a shard of unit {}, which rank 0 does not know", std::get<0>(ranges.begin()->first));
+  if (ranges.empty()) return "";
+  return fmt::format("a rank holds a shard of unit {}, which rank 0 does not know", std::get<0>(ranges.begin()->first));
+}
+
+void check_complete(const Manifest& manifest, std::span<const UnitSpec> units) {
+  if (const std::string mistake = mistake_in_shards(manifest, units); !mistake.empty()) throw_failure("{}", mistake);
 }
 
 uint64_t structure_checksum(const File& file, std::span<const ShardDataset> datasets, int64_t size) {

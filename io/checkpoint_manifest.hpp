@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/checksum.hpp"
+#include "io/open_folder.hpp"
 #include "io/run_record.hpp"
 
 // What `manifest.json` says of a checkpoint's files. It is written last: a folder without it is not a checkpoint.
@@ -45,9 +47,12 @@ struct ManifestFile {
   int64_t size = 0;
   uint64_t structure_checksum = 0;     // of all bytes that belong to no data set, in order
   std::vector<ShardDataset> datasets;  // by offset
-  // Of DeepSpeed's format: the file is an archive with checksums of its own, and the manifest has but its name and
-  // size.
+  // Of DeepSpeed's format: the file is an archive with checksums of its own.
   bool has_own_checksums = false;
+  // Of such an archive: see TorchZipReader::directory_checksum(), which all of the file hangs on. Nothing where an
+  // mpzero wrote it that knew of none.
+  // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
+  std::optional<uint64_t> directory_checksum{};
 };
 
 struct Manifest {
@@ -57,6 +62,10 @@ struct Manifest {
   std::string saved_at;  // UTC, "2026-11-21T03:14:15Z"; empty: not known
   RunRecord run;
   std::vector<ManifestFile> files;
+  std::string checksum;  // of all of this as it was read, which two saves never share; empty where it was not read
+
+  // Nothing where it lists no such file.
+  const ManifestFile* find(const std::string& name) const;
 };
 
 // "master", "exp_avg", "exp_avg_sq": the names of the data sets.
@@ -72,14 +81,20 @@ ManifestFile manifest_file_from_text(const std::string& text);
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest, FileSystem& files = disk());
 // Reads it back and checks it against itself. Throws Damaged naming the file where it is missing or not what was
 // written, UserError where a newer mpzero wrote it.
+Manifest read_manifest(const OpenFolder& folder);
 Manifest read_manifest(const std::filesystem::path& folder);
+// Throws what read_manifest does where there is none: the save was not finished.
+[[noreturn]] void throw_no_manifest(const std::filesystem::path& folder);
 // The run that saved the checkpoint in `folder`, as its manifest says; nothing is known of DeepSpeed's own, which have
 // none. Throws as read_manifest.
 RunRecord run_of(const std::filesystem::path& folder);
 // Checks the sizes of the files. Throws Damaged naming the first that has another.
+void check_sizes(const OpenFolder& folder, const Manifest& manifest);
 void check_sizes(const std::filesystem::path& folder, const Manifest& manifest);
 
-// Checks that the files hold every element of every unit exactly once for each kind. Throws Failure naming the unit.
+// What is wrong where the files do not hold every element of every unit exactly once for each kind; empty: nothing.
+std::string mistake_in_shards(const Manifest& manifest, std::span<const UnitSpec> units);
+// Throws Failure where there is one.
 void check_complete(const Manifest& manifest, std::span<const UnitSpec> units);
 
 // See ManifestFile::structure_checksum. `datasets` by offset, `size` the file's.

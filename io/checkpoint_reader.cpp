@@ -35,7 +35,8 @@ struct Piece {
 // One file of the checkpoint, opened and its structure verified when something of it is first read.
 class ShardFile {
  public:
-  ShardFile(const fs::path& folder, const ManifestFile& entry) : path_(folder / entry.name), entry_(entry) {
+  ShardFile(const OpenFolder& folder, const ManifestFile& entry)
+      : folder_(folder), path_(folder.path() / entry.name), entry_(entry) {
     for (const ShardDataset& dataset : entry.datasets) pieces_.emplace_back(dataset);
   }
 
@@ -43,6 +44,14 @@ class ShardFile {
   std::deque<Piece>& pieces() { return pieces_; }
 
   void verify_structure() { file(); }
+
+  // All of a file without data sets, verified.
+  std::vector<std::byte> contents() const {
+    std::vector<std::byte> bytes(static_cast<size_t>(entry_.size));
+    folder_.open(entry_.name).read(0, bytes);
+    if (!entry_.datasets.empty() || checksum(bytes) != entry_.structure_checksum) throw_other_structure();
+    return bytes;
+  }
 
   // Elements [begin, begin + out.size()) of the data set; every block they touch has been verified once.
   void read(Piece& piece, int64_t begin, std::span<float> out) {
@@ -77,13 +86,17 @@ class ShardFile {
   const InputFile& file() {
     const std::scoped_lock lock(opening_);
     if (!file_) {
-      InputFile opened(path_);
+      InputFile opened(folder_.open(entry_.name));
       if (structure_checksum(opened.file(), entry_.datasets, entry_.size) != entry_.structure_checksum) {
-        throw_damaged(path_, "the checksum of its structure does not match");
+        throw_other_structure();
       }
       file_.emplace(std::move(opened));
     }
     return *file_;
+  }
+
+  [[noreturn]] void throw_other_structure() const {
+    throw_damaged(path_, "the checksum of its structure does not match");
   }
 
   void check(const ShardDataset& dataset, int64_t block, std::span<const std::byte> bytes) const {
@@ -93,6 +106,7 @@ class ShardFile {
                                      begin + static_cast<int64_t>(bytes.size()), name_of(dataset.kind), dataset.unit));
   }
 
+  const OpenFolder& folder_;
   fs::path path_;
   const ManifestFile& entry_;
   std::deque<Piece> pieces_;
@@ -113,20 +127,24 @@ struct CheckpointReader::Impl {
     const ParameterSpec* spec;
   };
 
-  explicit Impl(fs::path path) : folder(std::move(path)), manifest(read_manifest(folder)) {
-    check_sizes(folder, manifest);
+  explicit Impl(std::shared_ptr<const OpenFolder> opened)
+      : open_folder(std::move(opened)), folder(open_folder->path()), manifest(read_manifest(*open_folder)) {
+    check_sizes(*open_folder, manifest);
     for (const ManifestFile& entry : manifest.files) {
-      ShardFile& file = files.emplace_back(folder, entry);
+      ShardFile& file = files.emplace_back(*open_folder, entry);
       for (Piece& piece : file.pieces()) {
         locations[{piece.dataset.unit, piece.dataset.kind}].push_back({&file, &piece});
       }
       if (entry.name == kModelStatesName) {
-        file.verify_structure();  // all of the file: HDF5 never sees a damaged one
-        states = read_model_states(file.path());
+        // HDF5 is given the very bytes that were verified: it never sees others.
+        states = read_model_states(file.path(), file.contents());
       }
     }
     if (states.units.empty()) {
       throw_not_whole("{} holds no {}: {}", folder.string(), kModelStatesName, kChooseAnother);
+    }
+    if (const std::string mistake = mistake_in_shards(manifest, states.units); !mistake.empty()) {
+      throw_damaged(folder / kManifestName, mistake);
     }
     for (auto& [key, list] : locations) {
       std::sort(list.begin(), list.end(),
@@ -173,6 +191,7 @@ struct CheckpointReader::Impl {
     }
   }
 
+  std::shared_ptr<const OpenFolder> open_folder;
   fs::path folder;
   Manifest manifest;
   ModelStates states;
@@ -182,11 +201,14 @@ struct CheckpointReader::Impl {
   std::map<std::string, ParameterLocation> parameters;
 };
 
-CheckpointReader::CheckpointReader(fs::path folder) : impl_(std::make_unique<Impl>(std::move(folder))) {}
+CheckpointReader::CheckpointReader(const fs::path& folder) : CheckpointReader(std::make_shared<OpenFolder>(folder)) {}
+CheckpointReader::CheckpointReader(std::shared_ptr<const OpenFolder> folder)
+    : impl_(std::make_unique<Impl>(std::move(folder))) {}
 CheckpointReader::~CheckpointReader() = default;
 CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
 
 const fs::path& CheckpointReader::folder() const { return impl_->folder; }
+const Manifest& CheckpointReader::manifest() const { return impl_->manifest; }
 const TrainingProgress& CheckpointReader::progress() const { return impl_->states.progress; }
 const std::vector<UnitSpec>& CheckpointReader::units() const { return impl_->states.units; }
 
@@ -212,7 +234,7 @@ void CheckpointReader::read_parameter(const std::string& parameter, StateKind ki
 void CheckpointReader::verify() const {
   std::vector<float> buffer;
   for (ShardFile& file : impl_->files) {
-    file.verify_structure();
+    if (!file.pieces().empty()) file.verify_structure();  // the model states were when they were read
     for (Piece& piece : file.pieces()) {
       constexpr int64_t kStride = 16 * kFloatsPerBlock;
       for (int64_t begin = 0; begin < piece.dataset.count; begin += kStride) {

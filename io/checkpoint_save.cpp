@@ -56,14 +56,15 @@ std::vector<ManifestFile> finish_hdf5(const SaveJob& job, const fs::path& stagin
 std::vector<ManifestFile> finish_deepspeed(const SaveJob& job, const fs::path& staging,
                                            const std::vector<std::string>& written, FileSystem& files) {
   const DeepSpeedPlan plan(job.progress, units_of(job), *job.deepspeed);
-  finish_deepspeed_files(staging, plan, written, files);
+  const std::vector<uint64_t> directory_checksums = finish_deepspeed_files(staging, plan, written, files);
   std::vector<ManifestFile> entries;
-  for (const DeepSpeedPlan::PlannedFile& planned : plan.files()) {
-    entries.push_back({.name = planned.name,
-                       .size = planned.layout.file_bytes(),
+  for (size_t i = 0; i < plan.files().size(); ++i) {
+    entries.push_back({.name = plan.files()[i].name,
+                       .size = plan.files()[i].layout.file_bytes(),
                        .structure_checksum = 0,
                        .datasets = {},
-                       .has_own_checksums = true});
+                       .has_own_checksums = true,
+                       .directory_checksum = directory_checksums[i]});
   }
   return entries;
 }

@@ -18,4 +18,8 @@ bool is_deepspeed_checkpoint(const std::filesystem::path& folder) {
   return is_there(folder / deepspeed_model_file(2, 0)) || is_there(folder / deepspeed_model_file(3, 0));
 }
 
+bool is_deepspeed_checkpoint(const OpenFolder& folder) {
+  return folder.holds(deepspeed_model_file(2, 0)) || folder.holds(deepspeed_model_file(3, 0));
+}
+
 }  // namespace mpzero::io

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <string>
 
+#include "io/open_folder.hpp"
+
 // The names of DeepSpeed's files, of runs without tensor or pipeline parallelism.
 namespace mpzero::io {
 
@@ -13,5 +15,6 @@ std::string deepspeed_optimizer_file(bool bf16, int rank);
 
 // Whether `folder` (a tag folder) holds model states under one of these names.
 bool is_deepspeed_checkpoint(const std::filesystem::path& folder);
+bool is_deepspeed_checkpoint(const OpenFolder& folder);
 
 }  // namespace mpzero::io

@@ -11,6 +11,7 @@
 #include "io/deepspeed_checkpoint_files.hpp"
 #include "io/deepspeed_checkpoint_layout.hpp"
 #include "io/deepspeed_client_state.hpp"
+#include "io/deepspeed_folder.hpp"
 #include "io/deepspeed_rank_file.hpp"
 
 namespace mpzero::io {
@@ -24,16 +25,16 @@ using pickle::Value;
 constexpr int64_t kMaxRanks = 1 << 20;
 
 // The one of two files that is there.
-fs::path only_one(const fs::path& first, const fs::path& second) {
-  const bool has_first = is_there(first);
-  const bool has_second = is_there(second);
+std::string only_one(const DeepSpeedFolder& files, const std::string& first, const std::string& second) {
+  const bool has_first = files.holds(first);
+  const bool has_second = files.holds(second);
   if (has_first && has_second) {
     throw_not_whole("{} and {} lie side by side, so the folder holds files of two runs: remove those of the older one",
-                    first.string(), second.filename().string());
+                    files.path_of(first).string(), second);
   }
   if (!has_first && !has_second) {
-    throw_not_whole("{} is missing, and so is {}: the checkpoint is not complete; {}", first.string(),
-                    second.filename().string(), kChooseAnother);
+    throw_not_whole("{} is missing, and so is {}: the checkpoint is not complete; {}", files.path_of(first).string(),
+                    second, kChooseAnother);
   }
   return has_first ? first : second;
 }
@@ -67,6 +68,22 @@ std::string settings_of(const std::vector<DeepSpeedParamGroup>& groups) {
   return settings.dump();
 }
 
+// The updates of the weights that model states are of.
+int64_t updates_of(const Value& model) {
+  const int64_t updates = not_negative(model.at("global_steps")) - not_negative(model.at("skipped_steps"));
+  if (updates < 0) model.at("skipped_steps").throw_unexpected("no more than global_steps");
+  return updates;
+}
+
+bool has_zenflow(const Value& model) {
+  const auto config = model.find("ds_config");
+  if (!config || config->kind() != Kind::kDict) return false;
+  const auto zero = config->find("zero_optimization");
+  if (!zero || zero->kind() != Kind::kDict) return false;
+  const auto zenflow = zero->find("zenflow");
+  return zenflow && !zenflow->is_none();
+}
+
 std::vector<DeepSpeedLayout::Group> read_groups(const Value& model, const DeepSpeedPartition& partition,
                                                 const fs::path& file) {
   const Value shapes = model.at("param_shapes");
@@ -95,13 +112,14 @@ std::vector<DeepSpeedLayout::Group> read_groups(const Value& model, const DeepSp
 }  // namespace
 
 struct DeepSpeedCheckpoint::Impl {
-  explicit Impl(const fs::path& path)
-      : folder(path),
-        model(only_one(folder / deepspeed_model_file(2, 0), folder / deepspeed_model_file(3, 0))),
-        first_optimizer_file(
-            only_one(folder / deepspeed_optimizer_file(true, 0), folder / deepspeed_optimizer_file(false, 0))),
-        bf16(first_optimizer_file.filename() == deepspeed_optimizer_file(true, 0)) {
-    const DeepSpeedPartition partition = read_deepspeed_partition(TorchZipReader(first_optimizer_file));
+  explicit Impl(std::shared_ptr<const OpenFolder> opened)
+      : files(std::move(opened)),
+        folder(files.folder().path()),
+        model_file(files.open(only_one(files, deepspeed_model_file(2, 0), deepspeed_model_file(3, 0)))),
+        model(*model_file),
+        first_optimizer_file(only_one(files, deepspeed_optimizer_file(true, 0), deepspeed_optimizer_file(false, 0))),
+        bf16(first_optimizer_file == deepspeed_optimizer_file(true, 0)) {
+    const DeepSpeedPartition partition = read_deepspeed_partition(*files.open(first_optimizer_file));
     const Value root = model.root();
     check_supported(root, partition);
     layout.emplace(read_groups(root, partition, model.path()), partition.stage, static_cast<int>(partition.ranks),
@@ -120,11 +138,13 @@ struct DeepSpeedCheckpoint::Impl {
                        model.path().string(), what);
     };
     if (partition.ranks < 1 || partition.ranks > kMaxRanks) {
-      throw_damaged(first_optimizer_file, fmt::format("it says that there were {} ranks", partition.ranks));
+      throw_damaged(files.path_of(first_optimizer_file),
+                    fmt::format("it says that there were {} ranks", partition.ranks));
     }
     if ((model.path().filename() == deepspeed_model_file(3, 0)) != (partition.stage == 3)) {
       throw_not_whole("{} is of ZeRO stage {}, {} is not: the folder holds files of two runs; {}",
-                      first_optimizer_file.string(), partition.stage, model.path().filename().string(), kChooseAnother);
+                      files.path_of(first_optimizer_file).string(), partition.stage, model.path().filename().string(),
+                      kChooseAnother);
     }
     if (const auto count = root.find("mp_world_size"); count && count->kind() == Kind::kInt && count->integer() != 1) {
       refuse(fmt::format("it was saved with tensor parallelism over {} ranks, which mpzero does not read",
@@ -136,9 +156,8 @@ struct DeepSpeedCheckpoint::Impl {
   }
 
   void read_progress(const Value& root) {
-    const int64_t skipped = not_negative(root.at("skipped_steps"));
-    progress.step = not_negative(root.at("global_steps")) - skipped;
-    if (progress.step < 0) root.at("skipped_steps").throw_unexpected("no more than global_steps");
+    progress.step = updates_of(root);
+    counts_otherwise = has_zenflow(root);
     if (const auto samples = root.find("global_samples")) progress.windows_seen = not_negative(*samples);
     progress.dtype = bf16 ? "bf16" : "fp32";
     progress.zero_stage = layout->stage();
@@ -161,36 +180,41 @@ struct DeepSpeedCheckpoint::Impl {
       break;
     }
     progress.settings_json = settings_of(groups);
-    if (const auto own = root.find(kClientStateKey)) {
-      read_client_state(*own, progress);
-      made_by_mpzero = true;
-    } else if (first.optimizer_step() && *first.optimizer_step() != progress.step) {
-      warnings.push_back(
-          fmt::format("{} has taken {} steps, but AdamW counts {} updates; the run goes on from step {}.",
-                      folder.string(), progress.step, *first.optimizer_step(), progress.step));
-    }
+    const auto own = root.find(kClientStateKey);
+    // What DeepSpeed writes never has a manifest, what mpzero writes has one from the moment that it is whole.
+    if (own && !files.manifest()) throw_no_manifest(folder);
+    if (own) read_client_state(*own, progress);
+    made_by_mpzero = own.has_value();
   }
 
   // That every rank's file is there is known before hours have gone by.
   void check_complete() const {
     for (int rank = 0; rank < layout->ranks(); ++rank) {
-      const fs::path path = optimizer_file(rank);
-      if (is_there(path)) continue;
-      throw_not_whole("{} is missing, one of the files of {} ranks: the checkpoint is not complete; {}", path.string(),
-                      layout->ranks(), kChooseAnother);
+      require_file(optimizer_file(rank));
+      if (layout->stage() == 3) require_file(deepspeed_model_file(3, rank));
     }
-    if (is_there(optimizer_file(layout->ranks()))) {
+    if (files.holds(optimizer_file(layout->ranks()))) {
       throw_not_whole("{} does not belong to this checkpoint of {} ranks: the folder holds files of two runs; {}",
-                      optimizer_file(layout->ranks()).string(), layout->ranks(), kChooseAnother);
+                      files.path_of(optimizer_file(layout->ranks())).string(), layout->ranks(), kChooseAnother);
     }
   }
 
-  fs::path optimizer_file(int rank) const { return folder / deepspeed_optimizer_file(bf16, rank); }
+  void require_file(const std::string& name) const {
+    if (!files.holds(name)) {
+      throw_not_whole("{} is missing, one of the files of {} ranks: the checkpoint is not complete; {}",
+                      files.path_of(name).string(), layout->ranks(), kChooseAnother);
+    }
+    if (!files.manifest() || files.manifest()->find(name) != nullptr) return;
+    throw_damaged(folder / kManifestName,
+                  fmt::format("it does not list {}, one of the files of {} ranks", name, layout->ranks()));
+  }
+
+  std::string optimizer_file(int rank) const { return deepspeed_optimizer_file(bf16, rank); }
 
   DeepSpeedRankFile& rank_file(int rank) {
     const std::scoped_lock lock(opening);
     auto& file = rank_files[static_cast<size_t>(rank)];
-    if (!file) file = std::make_unique<DeepSpeedRankFile>(optimizer_file(rank), *layout, rank);
+    if (!file) file = std::make_unique<DeepSpeedRankFile>(files.open(optimizer_file(rank)), *layout, rank);
     return *file;
   }
 
@@ -209,25 +233,74 @@ struct DeepSpeedCheckpoint::Impl {
     return lines;
   }
 
+  // Throws unless the rank's files count as many updates as rank 0's model states.
+  void check_steps_of(int rank) {
+    if (layout->stage() == 3 && rank > 0) check_steps(deepspeed_model_file(3, rank));
+    check_steps(rank_file(rank), optimizer_file(rank));
+  }
+
+  void check_steps(const std::string& name) const {
+    const std::unique_ptr<TorchZipReader> other = files.open(name);
+    const int64_t found = updates_of(other->root());
+    if (found == progress.step) return;
+    throw_damaged(files.path_of(name), fmt::format("it was saved after {} updates, {} after {}, so they are of "
+                                                   "different saves",
+                                                   found, model.path().filename().string(), progress.step));
+  }
+
+  void check_steps(const DeepSpeedRankFile& file, const std::string& name) const {
+    const int64_t found = file.optimizer_step().value_or(0);
+    if (found == progress.step || counts_otherwise) return;
+    // DeepSpeed can drop AdamW's states on loading, and counts its updates anew then, while its steps go on. Neither
+    // run nor converter can tell this from an older file.
+    throw_damaged(files.path_of(name),
+                  fmt::format("AdamW counts {} updates in it where {} has {}, so they are of different saves{}", found,
+                              model.path().filename().string(), progress.step,
+                              found < progress.step ? " (or DeepSpeed resumed with load_optimizer_states=False: then "
+                                                      "convert it with DeepSpeed's zero_to_fp32.py and give the result "
+                                                      "to --init_from)"
+                                                    : ""));
+  }
+
+  // DeepSpeed's files by what they say of the save; those of mpzero have a manifest, which says more.
+  void check_one_save(ProcessGroup& group) {
+    run_on_all_ranks(group, [&] {
+      for (int rank = group.rank(); rank < layout->ranks(); rank += group.world_size()) check_steps_of(rank);
+      for (size_t rank = 0; rank < rank_files.size(); ++rank) {
+        if (rank_files[rank]) check_steps(*rank_files[rank], optimizer_file(static_cast<int>(rank)));
+      }
+      files.check_unchanged();
+    });
+    check_same_files(folder, files.fingerprints(), group);
+  }
+
+  DeepSpeedFolder files;
   fs::path folder;
-  TorchZipReader model;
-  fs::path first_optimizer_file;
+  std::unique_ptr<TorchZipReader> model_file;
+  TorchZipReader& model;
+  std::string first_optimizer_file;
   bool bf16;
   std::optional<DeepSpeedLayout> layout;
   std::vector<ParameterSpec> parameters;
   std::vector<Alias> aliases;
   TrainingProgress progress;
   bool made_by_mpzero = false;
+  bool counts_otherwise = false;  // AdamW's updates are not the run's: ZenFlow's are of some columns at a time
   std::optional<double> next_lr;
   std::vector<std::string> warnings;
   std::mutex opening;
   std::vector<std::unique_ptr<DeepSpeedRankFile>> rank_files;
 };
 
-DeepSpeedCheckpoint::DeepSpeedCheckpoint(const fs::path& folder) : impl_(std::make_unique<Impl>(folder)) {}
+DeepSpeedCheckpoint::DeepSpeedCheckpoint(std::shared_ptr<const OpenFolder> folder)
+    : impl_(std::make_unique<Impl>(std::move(folder))) {}
 DeepSpeedCheckpoint::~DeepSpeedCheckpoint() = default;
 
 const fs::path& DeepSpeedCheckpoint::folder() const { return impl_->folder; }
+const RunRecord& DeepSpeedCheckpoint::run() const {
+  static const RunRecord kNotKnown;
+  return impl_->files.manifest() ? impl_->files.manifest()->run : kNotKnown;
+}
 const TrainingProgress& DeepSpeedCheckpoint::progress() const { return impl_->progress; }
 std::span<const ParameterSpec> DeepSpeedCheckpoint::parameters() const { return impl_->parameters; }
 std::span<const StoredCheckpoint::Alias> DeepSpeedCheckpoint::aliases() const { return impl_->aliases; }
@@ -255,6 +328,7 @@ void DeepSpeedCheckpoint::read(const std::string& parameter, StateKind kind, int
 }
 
 void DeepSpeedCheckpoint::verify_what_was_read(ProcessGroup& group) const {
+  impl_->check_one_save(group);
   const std::vector<std::string> texts = group.all_gather(impl_->checksums_of_what_was_read());
   run_on_all_ranks(group, [&] {
     std::vector<std::vector<std::string>> lines_of(impl_->rank_files.size());
@@ -281,8 +355,10 @@ void DeepSpeedCheckpoint::verify() const {
   impl_->model.verify();
   for (int rank = 0; rank < impl_->layout->ranks(); ++rank) {
     impl_->rank_file(rank).archive().verify();
-    if (impl_->layout->stage() == 3 && rank > 0) TorchZipReader(folder() / deepspeed_model_file(3, rank)).verify();
+    if (impl_->layout->stage() == 3 && rank > 0) impl_->files.open(deepspeed_model_file(3, rank))->verify();
   }
+  SingleProcess alone;
+  impl_->check_one_save(alone);
 }
 
 }  // namespace mpzero::io

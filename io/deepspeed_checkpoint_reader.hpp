@@ -12,14 +12,18 @@ namespace mpzero::io {
 // included. Opening it reads the descriptions of rank 0 alone; the other ranks' files are opened when something of them
 // is read.
 //
+// That all files are of one save is known by the manifest of mpzero's own, and of DeepSpeed's by the steps that each
+// file counts: verify_what_was_read() and verify() compare those of all ranks.
+//
 // The archives' own checksums are of whole storages: what is read is checksummed on the way, and
 // verify_what_was_read() compares.
 class DeepSpeedCheckpoint final : public StoredCheckpoint {
  public:
-  explicit DeepSpeedCheckpoint(const std::filesystem::path& folder);
+  explicit DeepSpeedCheckpoint(std::shared_ptr<const OpenFolder> folder);
   ~DeepSpeedCheckpoint() override;
 
   const std::filesystem::path& folder() const override;
+  const RunRecord& run() const override;
   const TrainingProgress& progress() const override;
   std::span<const ParameterSpec> parameters() const override;
   std::span<const Alias> aliases() const override;

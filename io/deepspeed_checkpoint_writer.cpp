@@ -206,8 +206,9 @@ std::vector<Answers> parse(const DeepSpeedPlan& plan, std::span<const std::strin
   return answers;
 }
 
-void write_rest(const fs::path& folder, const DeepSpeedPlan::PlannedFile& planned, const Answers& answers,
-                FileSystem& files) {
+// Returns the checksum of the directory.
+uint64_t write_rest(const fs::path& folder, const DeepSpeedPlan::PlannedFile& planned, const Answers& answers,
+                    FileSystem& files) {
   // Stage 3 has model files without a value in them: nobody has made them yet.
   File file = File::open_or_create(folder / planned.name, files);
   file.resize(planned.layout.file_bytes());
@@ -230,8 +231,9 @@ void write_rest(const fs::path& folder, const DeepSpeedPlan::PlannedFile& planne
   for (const PageRemainders::Section& section : answers.remainders) {
     PageRemainders::put_in_place(folder, section, file);
   }
-  planned.layout.write_rest(file, checksums);
+  const uint64_t directory_checksum = planned.layout.write_rest(file, checksums);
   file.sync();
+  return directory_checksum;
 }
 
 }  // namespace
@@ -259,12 +261,13 @@ std::string write_deepspeed_shards(const fs::path& folder, const DeepSpeedPlan& 
   return files.finish(fmt::format("remainders-of-rank-{}", rank));
 }
 
-void finish_deepspeed_files(const fs::path& folder, const DeepSpeedPlan& plan, std::span<const std::string> written,
-                            FileSystem& files) {
+std::vector<uint64_t> finish_deepspeed_files(const fs::path& folder, const DeepSpeedPlan& plan,
+                                             std::span<const std::string> written, FileSystem& files) {
   const std::vector<Answers> answers = parse(plan, written);
+  std::vector<uint64_t> directory_checksums;
   std::set<std::string> remainders;
   for (size_t i = 0; i < answers.size(); ++i) {
-    write_rest(folder, plan.files()[i], answers[i], files);
+    directory_checksums.push_back(write_rest(folder, plan.files()[i], answers[i], files));
     for (const PageRemainders::Section& section : answers[i].remainders) remainders.insert(section.name);
   }
   for (const std::string& name : remainders) {
@@ -272,6 +275,7 @@ void finish_deepspeed_files(const fs::path& folder, const DeepSpeedPlan& plan, s
       throw_system_error("remove", folder / name, error);
     }
   }
+  return directory_checksums;
 }
 
 }  // namespace mpzero::io

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -23,8 +24,9 @@ std::string write_deepspeed_shards(const std::filesystem::path& folder, const De
                                    const WriteOptions& options = {});
 
 // On one rank, when every rank's write_deepspeed_shards has returned; `written` are their answers. Makes the files
-// whole and syncs them. Throws Failure unless the ranks together have written every value exactly once.
-void finish_deepspeed_files(const std::filesystem::path& folder, const DeepSpeedPlan& plan,
-                            std::span<const std::string> written, FileSystem& files = disk());
+// whole and syncs them. Returns the directory's checksum of each (TorchZipLayout::write_rest), in the plan's order.
+// Throws Failure unless the ranks together have written every value exactly once.
+std::vector<uint64_t> finish_deepspeed_files(const std::filesystem::path& folder, const DeepSpeedPlan& plan,
+                                             std::span<const std::string> written, FileSystem& files = disk());
 
 }  // namespace mpzero::io

@@ -66,16 +66,16 @@ DeepSpeedPartition read_deepspeed_partition(const TorchZipReader& archive) {
   return partition;
 }
 
-DeepSpeedRankFile::DeepSpeedRankFile(const std::filesystem::path& path, const DeepSpeedLayout& layout, int rank)
-    : archive_(path), layout_(layout), rank_(rank), groups_(layout.groups().size()) {
-  const DeepSpeedPartition partition = read_deepspeed_partition(archive_);
+DeepSpeedRankFile::DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, const DeepSpeedLayout& layout, int rank)
+    : archive_(std::move(archive)), layout_(layout), rank_(rank), groups_(layout.groups().size()) {
+  const DeepSpeedPartition partition = read_deepspeed_partition(*archive_);
   if (partition.stage != layout.stage() || partition.ranks != layout.ranks()) {
     throw_not_whole(
         "{} is of ZeRO stage {} and {} ranks where the checkpoint has stage {} and {} ranks: it was left "
         "by another run; {}",
-        path.string(), partition.stage, partition.ranks, layout.stage(), layout.ranks(), kChooseAnother);
+        archive_->path().string(), partition.stage, partition.ranks, layout.stage(), layout.ranks(), kChooseAnother);
   }
-  read_groups(archive_.root().at(kStates));
+  read_groups(archive_->root().at(kStates));
 }
 
 void DeepSpeedRankFile::read_groups(const Value& states) {
@@ -94,43 +94,51 @@ void DeepSpeedRankFile::read_moments(const Value& states, size_t group) {
   const bool sharded = layout_.stage() == 3;
   const Value optimizer = states.at(sharded ? "optimizer_state_dict" : "base_optimizer_state");
   std::optional<Value> state;
+  std::optional<Value> step;  // of all parameters together, as older optimizers count; FusedAdam leaves it at 0
   if (optimizer.kind() == Kind::kList) {
     // zero_optimization.elastic_checkpoint: one dict for each group, without padding.
     const std::vector<Value> of_groups = optimizer.elements();
     if (group >= of_groups.size()) optimizer.throw_unexpected("a dict for each parameter group");
     state = of_groups[group];
-    if (group == 0) {
-      if (const auto step = states.find("base_optimizer_state_step")) read_step(*step);
-    }
+    step = states.find("base_optimizer_state_step");
   } else {
-    if (group == 0) {
-      for (const Value& entry : optimizer.at("param_groups").elements()) {
-        param_groups_.push_back(read_param_group(entry));
-        if (const auto step = entry.find("step")) read_step(*step);
-      }
+    for (const Value& entry : optimizer.at("param_groups").elements()) {
+      if (group == 0) param_groups_.push_back(read_param_group(entry));
+      if (!step) step = entry.find("step");
     }
     // torch numbers the flat tensors in the order of the groups.
     state = optimizer.at("state").find(static_cast<int64_t>(group));
   }
+  if (state) {
+    if (const auto own = state->find("step")) step = own;
+  }
+  // Without a state a 0 says nothing.
+  if (const int64_t count = step ? step_in(*step) : 0; step && (state || count != 0)) set_step(*step, count);
   if (!state) return;
-  if (const auto step = state->find("step"); step && group == 0) read_step(*step);
   const auto first = state->find("exp_avg");
   if (!first) return;
   groups_[group][static_cast<size_t>(StateKind::kExpAvg)] = checked(*first, group);
   groups_[group][static_cast<size_t>(StateKind::kExpAvgSq)] = checked(state->at("exp_avg_sq"), group);
 }
 
-void DeepSpeedRankFile::read_step(const Value& value) {
-  if (value.kind() == Kind::kTensor) {
-    const pickle::Tensor tensor = value.tensor();
-    if (tensor.numel != 1) value.throw_unexpected("a number of steps");
-    float step = 0;
-    archive_.read(tensor, 0, {&step, 1});
-    if (!(step >= 0 && step < 0x1p24F)) value.throw_unexpected("a number of steps");
-    step_ = std::llround(step);
-  } else {
-    step_ = value.integer();
+int64_t DeepSpeedRankFile::step_in(const Value& value) {
+  if (value.kind() != Kind::kTensor) return value.integer();
+  const pickle::Tensor tensor = value.tensor();
+  if (tensor.numel != 1) value.throw_unexpected("a number of steps");
+  float step = 0;
+  archive_->read(tensor, 0, {&step, 1});
+  if (!(step >= 0 && step < 0x1p24F)) value.throw_unexpected("a number of steps");
+  return std::llround(step);
+}
+
+void DeepSpeedRankFile::set_step(const Value& owner, int64_t step) {
+  if (step_ && *step_ != step) {
+    owner.throw_unexpected(
+        fmt::format("{}, the updates of the parameter groups before it: mpzero counts one number of "
+                    "updates for all parameters",
+                    *step_));
   }
+  step_ = step;
 }
 
 pickle::Tensor DeepSpeedRankFile::checked(const Value& value, size_t group) const {
@@ -141,21 +149,21 @@ pickle::Tensor DeepSpeedRankFile::checked(const Value& value, size_t group) cons
     value.throw_unexpected(
         fmt::format("a tensor of {} elements, which param_shapes and {} ranks make", padded, layout_.ranks()));
   }
-  archive_.check(tensor);
+  archive_->check(tensor);
   return tensor;
 }
 
 void DeepSpeedRankFile::read(size_t group, StateKind kind, int64_t offset, std::span<float> out) {
   const std::optional<pickle::Tensor>& tensor = groups_[group][static_cast<size_t>(kind)];
   if (tensor) {
-    archive_.read(*tensor, offset, out);
+    archive_->read(*tensor, offset, out);
     return;
   }
   if (step_.value_or(0) != 0) {
     throw_user_error(
         "{} holds no {} although {} updates were made: it was saved without the optimizer's states; "
         "convert it with zero_to_fp32 and give the result to --init_from",
-        archive_.path().string(), name_of(kind), *step_);
+        archive_->path().string(), name_of(kind), *step_);
   }
   std::fill(out.begin(), out.end(), 0.0F);
 }

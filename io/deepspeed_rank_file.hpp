@@ -1,7 +1,7 @@
 #pragma once
 
 #include <array>
-#include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -25,14 +25,14 @@ struct DeepSpeedParamGroup {
 // One rank's optimizer file. Its tensors have the lengths that the layout gives them.
 class DeepSpeedRankFile {
  public:
-  DeepSpeedRankFile(const std::filesystem::path& path, const DeepSpeedLayout& layout, int rank);
+  DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, const DeepSpeedLayout& layout, int rank);
 
   // Elements [offset, offset + out.size()) of this rank's part of a group.
   void read(size_t group, StateKind kind, int64_t offset, std::span<float> out);
 
-  TorchZipReader& archive() { return archive_; }
+  TorchZipReader& archive() { return *archive_; }
   const std::vector<DeepSpeedParamGroup>& param_groups() const { return param_groups_; }
-  // AdamW's count of updates, where the file has it.
+  // AdamW's count of updates, the same for all groups; nothing where the file holds no state of AdamW.
   std::optional<int64_t> optimizer_step() const { return step_; }
 
  private:
@@ -40,10 +40,11 @@ class DeepSpeedRankFile {
 
   void read_groups(const pickle::Value& states);
   void read_moments(const pickle::Value& states, size_t group);
-  void read_step(const pickle::Value& value);
+  int64_t step_in(const pickle::Value& value);
+  void set_step(const pickle::Value& owner, int64_t step);
   pickle::Tensor checked(const pickle::Value& value, size_t group) const;
 
-  TorchZipReader archive_;
+  std::unique_ptr<TorchZipReader> archive_;
   const DeepSpeedLayout& layout_;
   int rank_;
   std::vector<States> groups_;

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "io/checksum.hpp"
 #include "io/hdf5_library.hpp"
 
 namespace mpzero::io::hdf5 {
@@ -253,6 +254,26 @@ File File::open(const std::filesystem::path& path) {
   if (std::filesystem::file_size(path, error) == 0 && !error) throw_user_error("{} is empty", path.string());
   const Handle access = without_file_lock();
   Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()), &H5Fclose);
+  if (!file) throw_user_error("{} cannot be opened as an HDF5 file: {}", path.string(), reason());
+  Handle root(H5Gopen2(file.id(), "/", H5P_DEFAULT), &H5Gclose);
+  if (!root) throw_user_error("{} cannot be opened as an HDF5 file: {}", path.string(), reason());
+  return File(std::move(file), std::move(root), path);
+}
+
+File File::open_image(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  constexpr size_t kIncrement = 1 << 16;  // by which the library would grow what is not read-only
+  const Lock lock;
+  const Handle access(H5Pcreate(H5P_FILE_ACCESS), &H5Pclose);
+  // The library copies what it is told not to change.
+  void* image = const_cast<std::byte*>(bytes.data());
+  if (H5Pset_fapl_core(access.id(), kIncrement, /*backing_store=*/false) < 0 ||
+      H5Pset_file_image(access.id(), image, bytes.size()) < 0) {
+    throw_failure("cannot hand {} to HDF5: {}", path.string(), reason());
+  }
+  // The library wants a name that no file has, and takes two images of one name for one: this one is below a file and
+  // has the contents' checksum.
+  const std::string name = (path / to_hex(checksum(bytes))).string();
+  Handle file(H5Fopen(name.c_str(), H5F_ACC_RDONLY, access.id()), &H5Fclose);
   if (!file) throw_user_error("{} cannot be opened as an HDF5 file: {}", path.string(), reason());
   Handle root(H5Gopen2(file.id(), "/", H5P_DEFAULT), &H5Gclose);
   if (!root) throw_user_error("{} cannot be opened as an HDF5 file: {}", path.string(), reason());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -213,6 +214,9 @@ class File : public Group {
   static File create(const std::filesystem::path& path, uint64_t alignment = 1);
   // For reading; any number of processes may. No file lock is taken, which shared file systems often lack.
   static File open(const std::filesystem::path& path);
+
+  // For reading, from the bytes of a file, which are copied; `path` is for messages.
+  static File open_image(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
   // The library's own descriptor of the file, open as long as this object is.
   int descriptor() const;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <utility>
 
 namespace mpzero::io {
@@ -18,10 +19,11 @@ constexpr int64_t kBufferBytes = 8 << 20;
 
 }  // namespace
 
-InputFile::InputFile(const std::filesystem::path& path)
-    : file_(File::open_for_reading(path)), buffers_(std::make_unique<AlignedBuffers>(kBufferBytes)) {
-  // Refused where the file system knows no direct access; everything goes through the cache then.
-  direct_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+InputFile::InputFile(File file) : file_(std::move(file)), buffers_(std::make_unique<AlignedBuffers>(kBufferBytes)) {
+  // The very file that is open, whatever its name stands for by now. Refused where the file system knows no direct
+  // access, or without /proc; everything goes through the cache then.
+  const std::string same_file = "/proc/self/fd/" + std::to_string(file_.descriptor());
+  direct_ = ::open(same_file.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
 }
 
 InputFile::~InputFile() {

@@ -17,7 +17,8 @@ namespace mpzero::io {
 // allows that, which is several times as fast as through it.
 class InputFile {
  public:
-  explicit InputFile(const std::filesystem::path& path);
+  explicit InputFile(const std::filesystem::path& path) : InputFile(File::open_for_reading(path)) {}
+  explicit InputFile(File file);
   ~InputFile();
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&&) = delete;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <sstream>
 #include <utility>
 
 #include "base/error.hpp"
@@ -16,13 +17,14 @@ namespace {
 
 class Hdf5Checkpoint final : public StoredCheckpoint {
  public:
-  explicit Hdf5Checkpoint(const fs::path& folder) : reader_(folder) {
+  explicit Hdf5Checkpoint(std::shared_ptr<const OpenFolder> folder) : reader_(std::move(folder)) {
     for (const UnitSpec& unit : reader_.units()) {
       parameters_.insert(parameters_.end(), unit.parameters.begin(), unit.parameters.end());
     }
   }
 
   const fs::path& folder() const override { return reader_.folder(); }
+  const RunRecord& run() const override { return reader_.manifest().run; }
   const TrainingProgress& progress() const override { return reader_.progress(); }
   std::span<const ParameterSpec> parameters() const override { return parameters_; }
 
@@ -40,7 +42,10 @@ class Hdf5Checkpoint final : public StoredCheckpoint {
     }
   }
 
-  void verify_what_was_read(ProcessGroup&) const override {}
+  // Each block was checked when it was read.
+  void verify_what_was_read(ProcessGroup& group) const override {
+    check_same_files(folder(), fmt::format("{} {}\n", kManifestName, reader_.manifest().checksum), group);
+  }
   void verify() const override { reader_.verify(); }
 
  private:
@@ -72,8 +77,28 @@ bool looks_like_checkpoint(const fs::path& folder) {
 }
 
 std::unique_ptr<StoredCheckpoint> open_checkpoint(const fs::path& folder) {
-  if (is_deepspeed_checkpoint(folder)) return std::make_unique<DeepSpeedCheckpoint>(folder);
-  return std::make_unique<Hdf5Checkpoint>(folder);
+  return open_checkpoint(std::make_shared<OpenFolder>(folder));
+}
+
+std::unique_ptr<StoredCheckpoint> open_checkpoint(std::shared_ptr<const OpenFolder> folder) {
+  if (is_deepspeed_checkpoint(*folder)) return std::make_unique<DeepSpeedCheckpoint>(std::move(folder));
+  return std::make_unique<Hdf5Checkpoint>(std::move(folder));
+}
+
+void check_same_files(const fs::path& folder, const std::string& lines, ProcessGroup& group) {
+  const std::vector<std::string> of_ranks = group.all_gather(lines);
+  run_on_all_ranks(group, [&] {
+    std::map<std::string, std::string> checksums;
+    for (const std::string& of_rank : of_ranks) {
+      std::istringstream in(of_rank);
+      for (std::string name, checksum; in >> name >> checksum;) {
+        const auto [known, is_new] = checksums.try_emplace(name, checksum);
+        if (is_new || known->second == checksum) continue;
+        throw_failure("{} was replaced by another process while it was read: the ranks have read {} of different saves",
+                      folder.string(), name);
+      }
+    }
+  });
 }
 
 void check_same_parameters(const StoredCheckpoint& checkpoint, std::span<const UnitSpec> of_run) {

@@ -12,6 +12,8 @@
 #include "base/parameter_spec.hpp"
 #include "base/process_group.hpp"
 #include "io/checkpoint.hpp"
+#include "io/open_folder.hpp"
+#include "io/run_record.hpp"
 
 namespace mpzero::io {
 
@@ -23,6 +25,8 @@ class StoredCheckpoint {
   virtual ~StoredCheckpoint() = default;
 
   virtual const std::filesystem::path& folder() const = 0;
+  // Which run saved it; nothing is known of DeepSpeed's own.
+  virtual const RunRecord& run() const = 0;
   // What is not known stays as in a new TrainingProgress; see made_by_mpzero().
   virtual const TrainingProgress& progress() const = 0;
   // Every weight that was trained, once: a tied head is not among them.
@@ -46,18 +50,23 @@ class StoredCheckpoint {
   // The same of a unit's concatenated parameters, however the checkpoint groups them.
   virtual void read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const;
 
-  // Collective: throws on every rank unless all that any rank has read so far is what was written. Formats that check
-  // each block as they read it have nothing left to do here.
+  // Collective: throws on every rank unless all that any rank has read so far is what was written, in one save.
   virtual void verify_what_was_read(ProcessGroup& group) const = 0;
   // Reads and verifies all of it.
   virtual void verify() const = 0;
 };
 
-// Opens a checkpoint's folder (not the one that holds `latest`). Throws UserError if it holds neither format.
+// Opens a checkpoint's folder (not the one that holds `latest`). Throws UserError if it holds neither format. Where
+// others may replace it meanwhile: io/stable_read.hpp.
+std::unique_ptr<StoredCheckpoint> open_checkpoint(std::shared_ptr<const OpenFolder> folder);
 std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::filesystem::path& folder);
 
 // Whether `folder` holds what open_checkpoint() takes for a checkpoint, complete or not.
 bool looks_like_checkpoint(const std::filesystem::path& folder);
+
+// Collective: throws unless all ranks have read the same files. `lines`: "NAME CHECKSUM" of each that this rank has
+// read, among them at least one that every rank reads.
+void check_same_files(const std::filesystem::path& folder, const std::string& lines, ProcessGroup& group);
 
 // check_same_model for a checkpoint that may group its parameters in another way than the run.
 void check_same_parameters(const StoredCheckpoint& checkpoint, std::span<const UnitSpec> of_run);

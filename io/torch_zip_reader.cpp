@@ -67,17 +67,23 @@ void widen(const File& file, int64_t offset, std::span<float> out, float (*conve
 
 }  // namespace
 
-TorchZipReader::TorchZipReader(const std::filesystem::path& path)
-    : file_(File::open_for_reading(path)), records_(read_zip_directory(file_)), prefix_(prefix_of(file_, records_)) {
+// Braces: the first argument comes first.
+TorchZipReader::TorchZipReader(File file) : TorchZipReader{read_zip_directory(file), std::move(file)} {}
+
+TorchZipReader::TorchZipReader(ZipDirectory directory, File file)
+    : file_(std::move(file)),
+      directory_checksum_(directory.checksum),
+      records_(std::move(directory.records)),
+      prefix_(prefix_of(file_, records_)) {
   if (const auto order = records_.find(prefix_ + std::string(kByteOrderName)); order != records_.end()) {
     const std::vector<std::byte> text = read_verified(file_, order->second, kMaxByteOrderBytes);
     if (std::string(reinterpret_cast<const char*>(text.data()), text.size()) != "little") {
       throw_user_error("{} was written on a machine with another byte order: save it again on an x86 or Arm machine",
-                       path.string());
+                       path().string());
     }
   }
   const ZipRecord& record = records_.at(prefix_ + std::string(kPickleName));
-  document_ = pickle::read(read_verified(file_, record, pickle::kMaxPickleBytes), path.string());
+  document_ = pickle::read(read_verified(file_, record, pickle::kMaxPickleBytes), path().string());
 }
 
 const ZipRecord& TorchZipReader::storage_of(const pickle::Tensor& tensor) const {

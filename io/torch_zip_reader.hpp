@@ -22,18 +22,26 @@ struct ZipRecord {
   uint32_t crc32 = 0;
 };
 
-// The records of a ZIP archive without compression, ZIP64 included, by name; see APPNOTE.TXT 6.3.10. Every offset and
+// What a ZIP archive without compression holds, ZIP64 included, by name; see APPNOTE.TXT 6.3.10. Every offset and
 // length is checked against the file's size, names against the local headers, and records must not overlap. Throws
 // UserError naming the file.
-std::map<std::string, ZipRecord> read_zip_directory(const File& file);
+struct ZipDirectory {
+  std::map<std::string, ZipRecord> records;
+  uint64_t checksum = 0;  // XXH3-64 of all bytes from the directory's first to the file's last
+};
+ZipDirectory read_zip_directory(const File& file);
 
 // A file that torch.save wrote. Opening it reads and verifies its pickle; the storages' bytes stay on the disk. May be
 // read from several threads at once.
 class TorchZipReader {
  public:
-  explicit TorchZipReader(const std::filesystem::path& path);
+  explicit TorchZipReader(const std::filesystem::path& path) : TorchZipReader(File::open_for_reading(path)) {}
+  explicit TorchZipReader(File file);
 
   const std::filesystem::path& path() const { return file_.path(); }
+  // XXH3-64 of the archive's directory: of all bytes behind the last record. It holds the checksum of each record, so
+  // that two archives with the same one hold the same.
+  uint64_t directory_checksum() const { return directory_checksum_; }
   pickle::Value root() const { return pickle::root_of(document_); }
 
   // Elements [begin, begin + out.size()) of the tensor, which must be one of this archive, as fp32. Throws UserError if
@@ -53,7 +61,10 @@ class TorchZipReader {
  private:
   const ZipRecord& storage_of(const pickle::Tensor& tensor) const;
 
+  TorchZipReader(ZipDirectory directory, File file);
+
   File file_;
+  uint64_t directory_checksum_;
   std::map<std::string, ZipRecord> records_;
   std::string prefix_;  // of all names: "archive/"
   pickle::Document document_;

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "io/checksum.hpp"
 #include "io/range_checksums.hpp"
 #include "io/zip_format.hpp"
 
@@ -77,7 +78,7 @@ void TorchZipLayout::add(std::string name, std::string content, int64_t bytes) {
   records_.push_back(std::move(record));
 }
 
-void TorchZipLayout::write_rest(File& file, std::span<const uint32_t> checksums) const {
+uint64_t TorchZipLayout::write_rest(File& file, std::span<const uint32_t> checksums) const {
   std::string end;
   for (size_t i = 0; i < records_.size(); ++i) {
     const Record& record = records_[i];
@@ -121,6 +122,7 @@ void TorchZipLayout::write_rest(File& file, std::span<const uint32_t> checksums)
   last.directory_offset = in_32_bits(directory_offset_);
   append(end, last);
   file.write(directory_offset_, std::as_bytes(std::span(end)));
+  return checksum(std::as_bytes(std::span(end)));
 }
 
 }  // namespace mpzero::io

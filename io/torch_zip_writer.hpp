@@ -26,7 +26,8 @@ class TorchZipLayout {
   int64_t file_bytes() const { return file_bytes_; }
 
   // Writes what is not in a storage: headers, the pickle, the directory. `checksums`: the CRC-32 of each storage.
-  void write_rest(File& file, std::span<const uint32_t> checksums) const;
+  // Returns what TorchZipReader::directory_checksum() will find.
+  uint64_t write_rest(File& file, std::span<const uint32_t> checksums) const;
 
  private:
   struct Record {

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "base/error.hpp"
 #include "io/checkpoint_manifest.hpp"
+#include "io/checksum.hpp"
 #include "io/torch_zip_reader.hpp"
 #include "io/zip_format.hpp"
 
@@ -174,9 +176,20 @@ void locate(const File& file, const Directory& directory, Entry& entry) {
   entry.record.size = static_cast<int64_t>(entry.size);
 }
 
+uint64_t checksum_from(const File& file, int64_t begin) {
+  StreamingChecksum sum;
+  std::vector<std::byte> buffer;
+  for (const int64_t end = file.size(); begin < end; begin += static_cast<int64_t>(buffer.size())) {
+    buffer.resize(static_cast<size_t>(std::min(end - begin, kChecksumBlockBytes)));
+    file.read(begin, buffer);
+    sum.add(buffer);
+  }
+  return sum.value();
+}
+
 }  // namespace
 
-std::map<std::string, ZipRecord> read_zip_directory(const File& file) {
+ZipDirectory read_zip_directory(const File& file) {
   const Directory directory = find_directory(file);
   DirectoryParser parser(file, directory);
   std::map<std::string, ZipRecord> records;
@@ -194,7 +207,7 @@ std::map<std::string, ZipRecord> read_zip_directory(const File& file) {
   for (size_t i = 1; i < extents.size(); ++i) {
     if (extents[i - 1].second > extents[i].first) throw_damaged(file.path(), "two of its records overlap");
   }
-  return records;
+  return {std::move(records), checksum_from(file, directory.offset)};
 }
 
 }  // namespace mpzero::io

@@ -13,99 +13,12 @@
 #include "io/torch_zip_reader.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
+#include "tests/io/deepspeed_fixture.hpp"
 #include "tests/io/paged_client.hpp"
 
 using namespace mpzero;
 using namespace mpzero::io;
 using namespace mpzero::io::testing;
-
-namespace {
-
-// Sizes that divide by no number of ranks, parameters out of transformers' order, as mpzero's units have them.
-std::vector<UnitSpec> transformer(int64_t width = 5) {
-  std::vector<UnitSpec> units = {{"embedding", {{"model.embed_tokens.weight", {37, width}}}}};
-  for (int i = 0; i < 2; ++i) {
-    const std::string layer = "model.layers." + std::to_string(i) + ".";
-    units.push_back({"layers." + std::to_string(i),
-                     {{layer + "input_layernorm.weight", {width}},
-                      {layer + "self_attn.q_proj.weight", {7, width}},
-                      {layer + "self_attn.q_norm.weight", {7}},
-                      {layer + "self_attn.o_proj.weight", {width, 7}},
-                      {layer + "mlp.down_proj.weight", {width, 11}}}});
-  }
-  units.push_back({"head", {{"model.norm.weight", {1}}}});
-  return units;
-}
-
-struct Saved {
-  int stage = 2;
-  int ranks = 2;
-  int64_t sub_group_size = 1'000'000'000;
-  std::string dtype = "fp32";
-  int64_t width = 5;  // of the model
-  std::string settings = R"({"beta2": 0.5})";
-};
-
-// The disk as a rank sees it.
-using DiskOfRank = std::function<FileSystem&(int rank)>;
-
-std::vector<std::string> save_as_deepspeed(
-    const fs::path& dir, const std::string& tag, const Saved& how, const BeforeFetch& before = nullptr,
-    const DiskOfRank& disk_of = [](int) -> FileSystem& { return disk(); }) {
-  const std::vector<UnitSpec> units = transformer(how.width);
-  ThreadGroup group(how.ranks);
-  return group.run([&](ProcessGroup& ranks) {
-    SaveJob job{
-        .checkpoint_dir = dir, .tag = tag, .progress = progress_at(7, how.dtype), .shards = {}, .model_type = {}};
-    job.progress.zero_stage = how.stage;
-    job.progress.lr = 0.25;
-    job.progress.settings_json = how.settings;
-    job.progress.model_config_json = R"({"model_type": "qwen3"})";
-    job.progress.run_config_json = R"({"train_micro_batch_size_per_gpu": 2, "note": null})";
-    job.deepspeed =
-        DeepSpeedSettings{.ranks = how.ranks,
-                          .optimizer = {.next_lr = 0.5, .beta1 = 0.8, .beta2 = 0.98, .eps = 1e-6, .weight_decay = 0.2},
-                          .sub_group_size = how.sub_group_size};
-    for (const UnitSpec& unit : units) job.shards.push_back(shard_of(unit, ranks.rank(), how.ranks, Split::kEven));
-    std::vector<float> values;
-    const auto fetch = [&](size_t i, StateKind kind) -> std::span<const float> {
-      if (before) before(ranks.rank(), i, kind);
-      values.resize(static_cast<size_t>(job.shards[i].count));
-      for (size_t k = 0; k < values.size(); ++k) {
-        const uint32_t bits = bits_at(i, kind, job.shards[i].begin + static_cast<int64_t>(k), 0);
-        std::memcpy(&values[k], &bits, sizeof bits);
-      }
-      return values;
-    };
-    save_checkpoint(job, {.fetch = fetch}, ranks, disk_of(ranks.rank()));
-  });
-}
-
-void require_saved(const fs::path& dir, const std::string& tag, const Saved& how) {
-  for (const std::string& error : save_as_deepspeed(dir, tag, how)) REQUIRE(error.empty());
-}
-
-// Reads all states, in the slices of `ranks` ranks, and verifies them.
-bool holds_what_was_saved(const fs::path& folder, int ranks, int64_t width = 5) {
-  const std::vector<UnitSpec> units = transformer(width);
-  const auto checkpoint = open_checkpoint(folder);
-  bool same = true;
-  for (size_t i = 0; i < units.size(); ++i) {
-    for (const StateKind kind : kAllKinds) {
-      for (int rank = 0; rank < ranks; ++rank) {
-        const UnitShard shard = shard_of(units[i], rank, ranks, Split::kEven);
-        std::vector<float> out(static_cast<size_t>(shard.count));
-        checkpoint->read_unit(units[i], kind, shard.begin, out);
-        same = same && same_bits(out, i, kind, shard.begin);
-      }
-    }
-  }
-  SingleProcess alone;
-  checkpoint->verify_what_was_read(alone);
-  return same;
-}
-
-}  // namespace
 
 TEST_CASE("DeepSpeed's files hold every state, bit for bit, for any ranks and stages") {
   const TemporaryFolder folder;
@@ -209,7 +122,7 @@ TEST_CASE("ranks on several clients of a network file system do not undo what ot
            })) {
         REQUIRE(error.empty());
       }
-      CHECK(holds_what_was_saved(folder / tag, 1, how.width));
+      CHECK(holds_what_was_saved(folder / tag, 1, 0, how.width));
       CHECK(message_of([&] { open_checkpoint(folder / tag)->verify(); }).empty());
       for (const PagedClient& client : clients) {
         for (const std::string& name : client.opened_for_reading()) {
@@ -237,19 +150,19 @@ TEST_CASE("incomplete and mixed DeepSpeed folders are named") {
   const TemporaryFolder folder;
   const fs::path tag = folder / "tiny-7steps";
   const auto message_without = [&](const std::string& name) {
-    require_saved(folder.path(), "tiny-7steps", {.stage = 2, .ranks = 3});
+    require_stock(folder.path(), "tiny-7steps", {.stage = 2, .ranks = 3});
     fs::remove(tag / name);
     return message_of([&] { open_checkpoint(tag); });
   };
   CHECK(message_without("zero_pp_rank_0_mp_rank_00_optim_states.pt").find("is missing") != std::string::npos);
   CHECK(message_without("zero_pp_rank_2_mp_rank_00_optim_states.pt").find("one of the files of 3 ranks") !=
         std::string::npos);
-  require_saved(folder.path(), "tiny-7steps", {.stage = 2, .ranks = 3});
+  require_stock(folder.path(), "tiny-7steps", {.stage = 2, .ranks = 3});
   fs::copy_file(tag / "zero_pp_rank_0_mp_rank_00_optim_states.pt", tag / "zero_pp_rank_3_mp_rank_00_optim_states.pt");
   CHECK(message_of([&] { open_checkpoint(tag); }).find("does not belong to this checkpoint of 3 ranks") !=
         std::string::npos);
-  require_saved(folder.path(), "tiny-7steps", {.stage = 2, .ranks = 3});
-  require_saved(folder.path(), "other-7steps", {.stage = 3, .ranks = 3});
+  require_stock(folder.path(), "tiny-7steps", {.stage = 2, .ranks = 3});
+  require_stock(folder.path(), "other-7steps", {.stage = 3, .ranks = 3});
   const std::string shard = "zero_pp_rank_1_mp_rank_00_optim_states.pt";
   fs::copy_file(folder / "other-7steps" / shard, tag / shard, fs::copy_options::overwrite_existing);
   CHECK(message_of([&] { holds_what_was_saved(tag, 1); }).find("it was left by another run") != std::string::npos);
