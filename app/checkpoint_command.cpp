@@ -21,6 +21,7 @@
 #include "io/checkpoint_folder.hpp"
 #include "io/folder_lock.hpp"
 #include "io/run_record.hpp"
+#include "io/stable_read.hpp"
 #include "io/stored_checkpoint.hpp"
 
 namespace mpzero {
@@ -113,6 +114,42 @@ std::set<std::string> runs_of(const std::vector<io::CatalogEntry>& entries) {
   return runs;
 }
 
+struct Found {
+  std::string problem;            // one sentence; empty: none
+  bool is_damage = false;         // else the system, or a newer format, kept it from being read
+  const char* change = nullptr;   // what another process did to it, which is neither good nor damaged
+  std::vector<std::string> told;  // what else happened, a sentence each
+
+  bool good() const { return problem.empty() && change == nullptr; }
+};
+
+// What comes of opening a checkpoint and `read`ing it, while a run may save and prune beside it.
+Found look_at(const fs::path& folder, const std::function<void(const io::StoredCheckpoint&)>& read) {
+  Found found;
+  try {
+    io::read_checkpoint([&] { return folder; }, read, [&](const std::string& what) { found.told.push_back(what); });
+  } catch (const io::ReplacedWhileRead& replaced) {
+    found.told.clear();
+    if (replaced.fate() == io::OpenFolder::Fate::kRemoved) {
+      found.change = "removed meanwhile";
+    } else {
+      found.change = "replaced meanwhile";
+      found.problem = replaced.what();
+    }
+  } catch (const Damaged& error) {
+    found.problem = error.what();
+    found.is_damage = true;
+  } catch (const Error& error) {
+    found.problem = error.what();
+  }
+  return found;
+}
+
+// Reads every byte of the checkpoint.
+Found verify(const fs::path& folder) {
+  return look_at(folder, [](const io::StoredCheckpoint& stored) { stored.verify(); });
+}
+
 int list(const Words& words) {
   std::string problem_of_latest;
   const std::optional<fs::path> latest = latest_of(words.folder, problem_of_latest);
@@ -122,32 +159,25 @@ int list(const Words& words) {
   if (shows_run) rows.front().insert(rows.front().end() - 1, "run");
   std::vector<std::string> problems;
   for (const io::CatalogEntry& entry : entries) {
-    std::string problem = entry.problem;
-    bool may_be_whole = entry.may_be_whole;
     std::vector<std::string> row = {
         entry.tag, "?", entry.saved_at.empty() ? "?" : entry.saved_at, show_size(entry.bytes), "?", "?"};
-    if (problem.empty()) {
-      try {
-        const std::unique_ptr<io::StoredCheckpoint> stored = io::open_checkpoint(entry.folder);
-        row[1] = std::to_string(stored->progress().step);
-        row[4] = stored->progress().dtype;
-        row[5] = std::to_string(stored->progress().zero_stage);
-      } catch (const Damaged& error) {
-        problem = error.what();
-      } catch (const Error& error) {
-        problem = error.what();
-        may_be_whole = true;
-      }
+    // What the list found wrong is looked at again: a run may have replaced the files under it.
+    const Found found = look_at(entry.folder, [&](const io::StoredCheckpoint& stored) {
+      row[1] = std::to_string(stored.progress().step);
+      row[4] = stored.progress().dtype;
+      row[5] = std::to_string(stored.progress().zero_stage);
+    });
+    std::string state = "complete";
+    if (found.change) {
+      state = found.change;
+    } else if (!found.good()) {
+      state = !found.is_damage ? "cannot be read" : entry.has_manifest ? "damaged" : "unfinished or damaged";
     }
-    std::string state = problem.empty()      ? "complete"
-                        : may_be_whole       ? "cannot be read"
-                        : entry.has_manifest ? "damaged"
-                                             : "unfinished or damaged";
     if (entry.folder == latest) state += ", latest";
     if (shows_run) row.push_back(entry.run_id ? io::short_run_id(*entry.run_id) : "?");
     row.push_back(state);
     rows.push_back(row);
-    if (!problem.empty()) problems.push_back(problem);
+    if (!found.problem.empty()) problems.push_back(found.problem);
   }
   if (rows.size() == 1) {
     fmt::print("{} holds no checkpoints\n", words.folder.string());
@@ -159,17 +189,18 @@ int list(const Words& words) {
   return 0;
 }
 
-// Empty if every byte of the checkpoint is what was written.
-std::string problem_in(const fs::path& folder) {
-  try {
-    io::open_checkpoint(folder)->verify();
-    return "";
-  } catch (const Error& error) {
-    return error.what();
+int64_t bytes_in(const fs::path& folder) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator file(folder, error), end; !error && file != end; file.increment(error)) {
+    std::error_code gone;
+    const uintmax_t size = file->is_regular_file(gone) ? file->file_size(gone) : 0;
+    if (!gone) bytes += static_cast<int64_t>(size);
   }
+  return bytes;
 }
 
-int verify(const Words& words) {
+int verify_command(const Words& words) {
   struct Checked {
     std::string name;
     fs::path folder;
@@ -186,25 +217,28 @@ int verify(const Words& words) {
   if (to_check.empty()) throw_user_error("{} holds no checkpoints: check the path", words.folder.string());
   std::vector<std::vector<std::string>> rows = {{"checkpoint", "size", "read at", "state"}};
   std::vector<std::string> problems;
+  std::vector<std::string> told;
   {
     ProgressBar bar("Verifying", static_cast<int64_t>(to_check.size()));
     for (const auto& [name, folder] : to_check) {
       bar.update(static_cast<int64_t>(rows.size()) - 1, name);
-      int64_t bytes = 0;
-      for (const auto& file : fs::directory_iterator(folder)) {
-        if (file.is_regular_file()) bytes += static_cast<int64_t>(file.file_size());
-      }
+      const int64_t bytes = bytes_in(folder);
       const auto start = std::chrono::steady_clock::now();
-      const std::string problem = problem_in(folder);
+      const Found found = verify(folder);
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       rows.push_back({name, show_size(bytes),
-                      problem.empty() ? fmt::format("{:.2f} GB/s", static_cast<double>(bytes) / kGigabyte / seconds)
-                                      : std::string("-"),
-                      problem.empty() ? "good" : "damaged"});
-      if (!problem.empty()) problems.push_back(problem);
+                      found.good() ? fmt::format("{:.2f} GB/s", static_cast<double>(bytes) / kGigabyte / seconds)
+                                   : std::string("-"),
+                      found.good()      ? "good"
+                      : found.change    ? found.change
+                      : found.is_damage ? "damaged"
+                                        : "cannot be read"});
+      told.insert(told.end(), found.told.begin(), found.told.end());
+      if (!found.problem.empty()) problems.push_back(found.problem);
     }
   }
   print_table(rows);
+  for (const std::string& sentence : told) fmt::print("\n{}\n", sentence);
   for (const std::string& problem : problems) fmt::print("\n{}\n", problem);
   return problems.empty() ? 0 : kFailureExitCode;
 }
@@ -259,9 +293,9 @@ int prune(const Words& words) {
     }
     for (const fs::path& folder :
          io::checkpoints_to_prune(words.folder, entries, *words.keep_last, [](const io::CatalogEntry& entry) {
-           const std::string problem = problem_in(entry.folder);
-           if (!problem.empty()) fmt::print("not counted: {}\n", problem);
-           return problem.empty();
+           const Found found = verify(entry.folder);
+           if (!found.problem.empty()) fmt::print("not counted: {}\n", found.problem);
+           return found.good();
          })) {
       doomed.push_back(folder);
     }
@@ -313,7 +347,7 @@ int checkpoint_command(const std::vector<std::string>& words) {
     return 0;
   }
   const std::map<std::string, std::function<int(const Words&)>> commands = {
-      {"ls", list}, {"verify", verify}, {"prune", prune}};
+      {"ls", list}, {"verify", verify_command}, {"prune", prune}};
   const auto found = commands.find(command);
   if (found == commands.end()) {
     throw_user_error(

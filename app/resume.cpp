@@ -19,6 +19,7 @@
 #include "io/checkpoint_catalog.hpp"
 #include "io/checkpoint_manifest.hpp"
 #include "io/retry.hpp"
+#include "io/stable_read.hpp"
 #include "io/stored_checkpoint.hpp"
 
 namespace mpzero {
@@ -141,16 +142,18 @@ void read_or_give_up(const std::function<void()>& work) {
 }
 
 // Throws Unusable, on all ranks, where the checkpoint is damaged, and the errors of run_on_all_ranks where the run
-// cannot go on from it although it is not, or the system kept it from being read.
-Resumed restore(const fs::path& checkpoint, const io::RunRecord& of_candidates, const RunSetup& setup,
-                const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine, ProcessGroup& group,
-                std::vector<std::string>& warnings) {
+// cannot go on from it although it is not, or the system kept it from being read. `opened` is the folder that was read,
+// as far as it came.
+Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder>& opened,
+                const io::RunRecord& of_candidates, const RunSetup& setup, const std::vector<UnitSpec>& units,
+                parallel::ZeroEngine& engine, ProcessGroup& group, std::vector<std::string>& warnings) {
   std::unique_ptr<io::StoredCheckpoint> stored;
   io::RunRecord run;
   read_or_give_up([&] {
     run_on_all_ranks(group, [&] {
-      stored = io::open_checkpoint(checkpoint);
-      run = io::run_of(checkpoint);
+      opened = std::make_shared<io::OpenFolder>(checkpoint);
+      stored = io::open_checkpoint(opened);
+      run = stored->run();
     });
   });
   const bool has_id = !run.id.empty();
@@ -206,6 +209,25 @@ Resumed restore_patiently(const fs::path& checkpoint, const std::function<Resume
   return *resumed;
 }
 
+// restore(), again where another run has replaced the checkpoint while it was read.
+Resumed restore_stable(const fs::path& checkpoint, const io::RunRecord& of_candidates, const RunSetup& setup,
+                       const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine, ProcessGroup& group,
+                       std::vector<std::string>& warnings) {
+  for (int attempt = 1;; ++attempt) {
+    std::shared_ptr<const io::OpenFolder> opened;
+    const auto is_last = [&] { return !io::replaced_on_any_rank(opened.get(), group) || attempt == io::kMaxReads; };
+    try {
+      return restore(checkpoint, opened, of_candidates, setup, units, engine, group, warnings);
+    } catch (const Unusable&) {
+      if (is_last()) throw;
+    } catch (const Error& error) {
+      if (error.scope() != ErrorScope::kAllRanks || is_last()) throw;
+    }
+    warnings.push_back(
+        fmt::format("{} was replaced by another process while it was read; it is read again.", checkpoint.string()));
+  }
+}
+
 }  // namespace
 
 std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitSpec>& units,
@@ -221,7 +243,7 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
   for (const fs::path& folder : choices.folders) {
     try {
       Resumed resumed = restore_patiently(
-          folder, [&] { return restore(folder, choices.run, setup, units, engine, group, warnings); });
+          folder, [&] { return restore_stable(folder, choices.run, setup, units, engine, group, warnings); });
       if (!first_problem.empty()) {
         const std::string who = choices.problem_of_run.empty()
                                     ? ": the run"

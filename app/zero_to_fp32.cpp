@@ -15,6 +15,7 @@
 #include "base/progress.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
+#include "io/stable_read.hpp"
 #include "io/stored_checkpoint.hpp"
 #include "io/weights_export.hpp"
 
@@ -113,20 +114,18 @@ std::string show_names(const std::vector<std::string>& names) {
   return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
 }
 
-void convert(const Options& options) {
+void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
   using namespace mpzero;
-  const std::unique_ptr<io::StoredCheckpoint> checkpoint =
-      io::open_checkpoint(io::find_checkpoint(options.checkpoint_dir, options.tag));
-  for (const std::string& warning : checkpoint->warnings()) print_warning(warning);
+  for (const std::string& warning : checkpoint.warnings()) print_warning(warning);
   io::ExportOptions to_do;
   to_do.format = options.format;
   to_do.type = options.type;
   to_do.max_shard_bytes = options.max_shard_bytes;
   if (!options.model_config.empty())
     to_do.model_config_json = io::read_text_file(options.model_config, kMaxConfigBytes);
-  const bool has_config = !io::exported_config(*checkpoint, to_do).empty();
+  const bool has_config = !io::exported_config(checkpoint, to_do).empty();
   int64_t numel = 0;
-  for (const ParameterSpec& parameter : checkpoint->parameters()) numel += parameter.numel();
+  for (const ParameterSpec& parameter : checkpoint.parameters()) numel += parameter.numel();
   const int64_t bytes = numel * io::bytes_of(options.type);
   const char* dtype = options.type == WeightType::kFloat32 ? "fp32" : "bf16";
   to_do.on_warning = print_warning;
@@ -134,10 +133,10 @@ void convert(const Options& options) {
   {
     ProgressBar bar(fmt::format("Writing {} weights (MiB)", dtype), bytes / kMebibyte);
     to_do.on_written = [&](int64_t done, int64_t) { bar.update(done / kMebibyte); };
-    exported = io::export_weights(*checkpoint, options.output_dir, to_do);
+    exported = io::export_weights(checkpoint, options.output_dir, to_do);
   }
-  fmt::print("Wrote step {} of {}: {} parameters, {:.3f} GB in {} files, to {}\n", checkpoint->progress().step,
-             checkpoint->folder().string(), numel, static_cast<double>(bytes) / 1e9,
+  fmt::print("Wrote step {} of {}: {} parameters, {:.3f} GB in {} files, to {}\n", checkpoint.progress().step,
+             checkpoint.folder().string(), numel, static_cast<double>(bytes) / 1e9,
              exported.files.size() - (has_config ? 1 : 0), options.output_dir);
   if (!exported.replaced.empty()) {
     fmt::print("That replaces the export that was there: {}\n", show_names(exported.replaced));
@@ -173,7 +172,9 @@ int main(int argc, char** argv) {
           << visible;
       return 0;
     }
-    convert(options);
+    mpzero::io::read_checkpoint([&] { return mpzero::io::find_checkpoint(options.checkpoint_dir, options.tag); },
+                                [&](const mpzero::io::StoredCheckpoint& checkpoint) { convert(checkpoint, options); },
+                                [](const std::string& what) { fmt::print(stderr, "zero_to_fp32: {}\n", what); });
     return 0;
   } catch (const mpzero::UserError& error) {
     std::fprintf(stderr, "zero_to_fp32: %s\n", error.what());

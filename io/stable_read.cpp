@@ -17,13 +17,23 @@ OpenFolder::Fate fate_of(const OpenFolder* folder, const fs::path& path) {
   return is_there || error ? OpenFolder::Fate::kSame : OpenFolder::Fate::kRemoved;
 }
 
+// Where `removed` was found before, whatever keeps it from being found again is told so.
+fs::path find_again(const std::function<fs::path()>& find, const std::optional<fs::path>& removed) {
+  if (!removed) return find();
+  try {
+    return find();
+  } catch (const UserError&) {
+    throw ReplacedWhileRead(*removed, OpenFolder::Fate::kRemoved);
+  }
+}
+
 }  // namespace
 
 void read_checkpoint(const std::function<fs::path()>& find, const std::function<void(const StoredCheckpoint&)>& read,
                      const std::function<void(const std::string&)>& on_restart) {
   std::optional<fs::path> removed;
   for (int attempt = 1;; ++attempt) {
-    const fs::path path = find();
+    const fs::path path = find_again(find, removed);
     std::shared_ptr<const OpenFolder> folder;
     OpenFolder::Fate fate = OpenFolder::Fate::kSame;
     try {

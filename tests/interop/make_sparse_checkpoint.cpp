@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "io/atomic_file.hpp"
+#include "io/checkpoint_manifest.hpp"
 #include "io/deepspeed_checkpoint_plan.hpp"
 #include "io/range_checksums.hpp"
 
@@ -57,6 +58,7 @@ uint32_t crc_of_zeros(int64_t bytes) {
 void make(const std::filesystem::path& dir, const io::DeepSpeedPlan& plan) {
   const std::string tag = "llama-1steps";
   io::make_folders(dir / tag);
+  io::Manifest manifest;
   for (const io::DeepSpeedPlan::PlannedFile& planned : plan.files()) {
     io::File file = io::File::create(dir / tag / planned.name);
     file.resize(planned.layout.file_bytes());
@@ -64,8 +66,14 @@ void make(const std::filesystem::path& dir, const io::DeepSpeedPlan& plan) {
     for (size_t i = 0; i < planned.layout.num_storages(); ++i) {
       checksums.push_back(crc_of_zeros(planned.layout.storage_bytes(i)));
     }
-    planned.layout.write_rest(file, checksums);
+    manifest.files.push_back({.name = planned.name,
+                              .size = planned.layout.file_bytes(),
+                              .structure_checksum = 0,
+                              .datasets = {},
+                              .has_own_checksums = true,
+                              .directory_checksum = planned.layout.write_rest(file, checksums)});
   }
+  io::write_manifest(dir / tag, manifest);
   io::write_text_file(dir / "latest", tag + "\n");
 }
 

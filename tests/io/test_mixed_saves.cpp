@@ -213,4 +213,30 @@ TEST_CASE("DeepSpeed's own files of different steps are found by whoever reads t
   }
 }
 
+// Recorded runs of DeepSpeed 0.19.8, with its AdamW on the CPU.
+TEST_CASE("the files that DeepSpeed itself has written are of one save") {
+  for (const char* run : {"tiny-qwen3-zero2-fp32", "tiny-qwen3-zero2-bf16", "tiny-llama-zero3-fp32"}) {
+    INFO(run);
+    const fs::path folder = fs::path(MPZERO_SOURCE_DIR) / "tests/golden" / run / "deepspeed/global_step6";
+    const auto checkpoint = open_checkpoint(folder);
+    CHECK(checkpoint->progress().step == 6);
+    CHECK_FALSE(checkpoint->made_by_mpzero());
+    CHECK(checkpoint->run().id.empty());
+    checkpoint->verify();
+    const TemporaryFolder copy;
+    fs::copy(folder, copy.path(), fs::copy_options::recursive);
+    for (const std::string& name : names_in(copy.path())) {
+      if (!name.ends_with("model_states.pt")) continue;
+      // The pickle's key, its place in the memo, and BININT1 with the value.
+      const std::string bytes = read_file(copy / name);
+      const size_t at = bytes.find("global_steps");
+      const size_t value = bytes.find("K\6", at);
+      REQUIRE((at != std::string::npos && value < at + 20));
+      const std::string from = bytes.substr(at, value + 2 - at);
+      edit_pickle(copy / name, from, from.substr(0, from.size() - 1) + '\5');
+      CHECK_THAT(message_of([&] { open_checkpoint(copy.path())->verify(); }), Contains("of different saves"));
+    }
+  }
+}
+
 }  // namespace mpzero::io
