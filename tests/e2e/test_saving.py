@@ -148,6 +148,49 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> Non
         assert_same_bits(straight, run)
 
 
+def test_a_checkpoint_that_cannot_be_opened_is_not_passed_over(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=6", "--checkpoint_freq=2")
+    manifest = run.checkpoints / "tiny-6steps" / "manifest.json"
+    # An error of the system that root gets, too: the link leads to itself.
+    whole = manifest.read_bytes()
+    manifest.unlink()
+    manifest.symlink_to("manifest.json")
+    result = run.train("--max_steps=8", check=False)
+    assert result.returncode == 2
+    (line,) = [line for line in result.stderr.splitlines() if "cannot be read now" in line]
+    assert "tiny-6steps" in line
+    assert "Too many levels of symbolic links" in line
+    assert "--resume_from_checkpoint" in line
+    listed = checkpoint_command("ls", run.checkpoints)
+    assert "cannot be read, latest" in listed.stdout
+    assert "damaged" not in listed.stdout
+    # The older one that is named, and nothing happens to the newer one.
+    older = f"--resume_from_checkpoint={run.checkpoints / 'tiny-4steps'}"
+    result = run.train("--max_steps=5", older)
+    assert "Resumed from checkpoint at step 4" in result.stdout
+    assert "not known whether they are newer" in result.stderr
+    assert manifest.is_symlink()
+    manifest.unlink()
+    manifest.write_bytes(whole)
+    assert checkpoint_command("verify", run.checkpoints, "-t", "tiny-6steps").returncode == 0
+
+
+def test_a_leftover_that_stays_is_named_once(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    kept = run.checkpoints / "tiny-9steps.tmp" / "kept"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("x")
+    if subprocess.run(["chattr", "+i", kept], capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs root and a file system that keeps immutable files")
+    try:
+        result = run.train("--max_steps=3", "--checkpoint_freq=1")
+        assert result.stdout.count("Saved checkpoint: ") == 3
+        assert result.stderr.count("tiny-9steps.tmp/kept") == 1
+    finally:
+        subprocess.run(["chattr", "-i", kept], check=True)
+
+
 def test_nothing_whole_is_no_fresh_start(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     run.train("--max_steps=4", "--checkpoint_freq=2")

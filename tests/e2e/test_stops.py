@@ -158,4 +158,5 @@ def test_a_stop_before_the_first_step_ends_at_once(tmp_path: Path, rank: int) ->
         live.signal(signal.SIGTERM, rank)
         assert live.finish() == STOPPED
     assert live.errors.count("stopped before the first step, so that there is nothing to save") == 1
-    assert sorted(path.name for path in run.checkpoints.iterdir()) == [".lock", "latest"]
+    # It did not come to its end: the next start finds that the process of the record is no more.
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == [".lock", ".owner-1", "latest"]
