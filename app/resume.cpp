@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "app/resume_checks.hpp"
-#include "app/run_folder.hpp"
 #include "base/error.hpp"
 #include "io/checkpoint_catalog.hpp"
 #include "io/checkpoint_manifest.hpp"
@@ -75,21 +74,6 @@ void check_one_run(const io::ResumeCandidates& candidates) {
                    without_remedy(candidates.problem_of_run), ways.size(), fmt::join(ways, " or "));
 }
 
-std::string describe_weights(const std::string& init_from) {
-  return init_from.empty() ? "random weights" : "the weights of " + init_from;
-}
-
-// Throws UserError where the checkpoint is of other weights, another model or another seed than the run.
-void check_same_run(const io::StoredCheckpoint& checkpoint, const io::RunRecord& run, const RunSetup& setup,
-                    const std::vector<UnitSpec>& units) {
-  check_resumable(checkpoint, setup, units);
-  const std::string init_from = recorded_init_from(setup.config);
-  if (!run.id.empty() && !init_from.empty() && init_from != run.init_from) {
-    throw_user_error("{} is of a run that began with {}, not with those of --init_from {}: leave out --init_from",
-                     checkpoint.folder().string(), describe_weights(run.init_from), setup.config.init_from);
-  }
-}
-
 // What is to be tried, as rank 0 found it.
 struct Choices {
   std::vector<fs::path> folders;
@@ -116,15 +100,15 @@ Choices choose(const RunConfig& config, ProcessGroup& group) {
     const std::string left_out =
         candidates.left_out.empty() ? "" : fmt::format("not tried: {}", fmt::join(candidates.left_out, ", "));
     for (const std::string& text : {candidates.problem_of_latest, left_out, candidates.problem_of_run,
-                                    candidates.run.id, candidates.run.init_from}) {
+                                    candidates.run.id, candidates.run.init_from, candidates.run.init_from_hash}) {
       listed += text + kEnd;
     }
     for (const fs::path& folder : candidates.folders) listed += folder.string() + kEnd;
   });
   std::istringstream texts(group.all_gather(listed).front());
   Choices choices;
-  for (std::string* text :
-       {&choices.problem, &choices.left_out, &choices.problem_of_run, &choices.run.id, &choices.run.init_from}) {
+  for (std::string* text : {&choices.problem, &choices.left_out, &choices.problem_of_run, &choices.run.id,
+                            &choices.run.init_from, &choices.run.init_from_hash}) {
     std::getline(texts, *text, kEnd);
   }
   for (std::string folder; std::getline(texts, folder, kEnd);) choices.folders.emplace_back(folder);
@@ -160,7 +144,7 @@ Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder
   if (!has_id) run = of_candidates;
   run_on_all_ranks(group, [&] {
     try {
-      check_same_run(*stored, run, setup, units);
+      check_resumable(*stored, setup, units);
     } catch (const UserError& error) {
       if (!setup.config.resume_from_checkpoint.empty()) throw;
       throw UserError(error.what() + std::string(kStartAnew));
@@ -244,6 +228,11 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
     try {
       Resumed resumed = restore_patiently(
           folder, [&] { return restore_stable(folder, choices.run, setup, units, engine, group, warnings); });
+      const std::string other_weights = problem_of_initial_weights(setup, resumed.run, folder, units, group, warnings);
+      if (!other_weights.empty()) {
+        throw UserError(other_weights + (config.resume_from_checkpoint.empty() ? kStartAnew : ""),
+                        ErrorScope::kAllRanks);
+      }
       if (!first_problem.empty()) {
         const std::string who = choices.problem_of_run.empty()
                                     ? ": the run"

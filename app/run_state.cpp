@@ -7,7 +7,9 @@
 
 #include "app/deepspeed_format.hpp"
 #include "app/recorded_settings.hpp"
+#include "app/run_folder.hpp"
 #include "base/error.hpp"
+#include "io/initial_weights.hpp"
 #include "io/safetensors.hpp"
 #include "model/initializer.hpp"
 
@@ -36,24 +38,72 @@ void check_all_used(const io::SafetensorsSource& weights, const std::vector<Unit
   }
 }
 
+// The weights of --init_from, each with the shape that the model needs.
+io::SafetensorsSource open_weights(const std::string& folder, const std::vector<UnitSpec>& units) {
+  io::SafetensorsSource weights(folder);
+  check_all_used(weights, units, folder);
+  for (const UnitSpec& unit : units) {
+    for (const ParameterSpec& parameter : unit.parameters) weights.check(parameter);
+  }
+  return weights;
+}
+
+std::string describe_weights(const io::RunRecord& run) {
+  if (run.init_from.empty()) return "random weights";
+  const std::string hash = run.init_from_hash.empty() ? "" : fmt::format(" (xxh3 {})", run.init_from_hash);
+  return fmt::format("the weights of {}{}", run.init_from, hash);
+}
+
 }  // namespace
 
 std::string checkpoint_tag(const RunConfig& config, int64_t step) {
   return fmt::format("{}-{}steps", config.model_type, step);
 }
 
-void initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
-                    ProcessGroup& group) {
-  if (setup.config.init_from.empty()) {
-    engine.initialize(model::RandomInitializer(setup.config.seed, setup.model.initializer_range), group);
-    return;
+std::string initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
+                           ProcessGroup& group, std::vector<std::string>& warnings) {
+  const RunConfig& config = setup.config;
+  if (config.init_from.empty()) {
+    engine.initialize(model::RandomInitializer(config.seed, setup.model.initializer_range), group);
+    return "";
   }
-  std::optional<io::SafetensorsSource> weights;
-  run_on_all_ranks(group, [&] {
-    weights.emplace(setup.config.init_from);
-    check_all_used(*weights, units, setup.config.init_from);
-  });
-  engine.initialize(*weights, group);
+  std::optional<io::SafetensorsSource> source;
+  run_on_all_ranks(group, [&] { source.emplace(open_weights(config.init_from, units)); });
+  warnings.insert(warnings.end(), source->warnings().begin(), source->warnings().end());
+  const io::InitialWeights weights(*source,
+                                   config.dtype == "bf16" ? io::WeightType::kBFloat16 : io::WeightType::kFloat32);
+  engine.initialize(weights, group);
+  // Unsharded states are read by every rank.
+  return weights.hash(units, config.zero.stage > 0 || group.rank() == 0, group);
+}
+
+std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecord& run, const fs::path& checkpoint,
+                                       const std::vector<UnitSpec>& units, ProcessGroup& group,
+                                       std::vector<std::string>& warnings) {
+  const std::string& folder = setup.config.init_from;
+  if (run.id.empty() || folder.empty()) return "";
+  const auto others = [&](const std::string& hash) {
+    return fmt::format("{} is of a run that began with {}, not with those of --init_from {}{}: leave out --init_from",
+                       checkpoint.string(), describe_weights(run), folder, hash);
+  };
+  const bool same_path = recorded_init_from(setup.config) == run.init_from;
+  std::error_code error;
+  // Weights may be gone that a run began with; it goes on without them. All ranks take what rank 0 sees.
+  const bool is_there = group.all_gather(fs::is_directory(folder, error) ? "there" : "gone").front() == "there";
+  if (run.init_from_hash.empty() || !is_there) {
+    if (!same_path) return others("");
+    if (!is_there) {
+      warnings.push_back(
+          fmt::format("--init_from {} is not there any more, so that it is not known whether the run began with its "
+                      "weights; its path is the same.",
+                      folder));
+    }
+    return "";
+  }
+  std::optional<io::SafetensorsSource> source;
+  run_on_all_ranks(group, [&] { source.emplace(open_weights(folder, units)); });
+  const std::string hash = io::hash_of(*source, units, group);
+  return hash == run.init_from_hash ? "" : others(fmt::format(" (xxh3 {})", hash));
 }
 
 std::vector<io::UnitShard> checkpoint_shards(const RunConfig& config, const std::vector<UnitSpec>& units,

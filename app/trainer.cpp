@@ -209,7 +209,13 @@ void Trainer::start() {
     for (const std::string& line : resumed->changes) log_.say(line);
   } else {
     if (!config_.allow_changed.empty()) log_.warn("--allow_changed has no effect: the run goes on from no checkpoint.");
-    initialize_run(setup_, decoder_.units(), engine_, mpi_);
+    std::vector<std::string> of_weights;
+    setup_.run.init_from_hash = initialize_run(setup_, decoder_.units(), engine_, mpi_, of_weights);
+    for (const std::string& warning : of_weights) log_.warn(warning);
+    if (!config_.init_from.empty()) {
+      log_.say(fmt::format("Weights: {}, {} parameters, xxh3 {}", config_.init_from,
+                           model::num_parameters(setup_.model), setup_.run.init_from_hash));
+    }
   }
   plan_memory();
   run_on_all_ranks(mpi_, [&] {

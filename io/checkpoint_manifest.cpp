@@ -94,6 +94,9 @@ ManifestFile file_from_json(const json& object) {
 RunRecord run_from_json(const json& object) {
   RunRecord run{.id = object.at("id").get<std::string>(), .init_from = object.at("init_from").get<std::string>()};
   if (!is_run_id(run.id)) throw std::invalid_argument("a run's id that is none");
+  if (object.contains("init_from_xxh3_64")) {
+    run.init_from_hash = to_hex(from_hex(object.at("init_from_xxh3_64").get<std::string>()));
+  }
   return run;
 }
 
@@ -140,6 +143,7 @@ void write_manifest(const fs::path& folder, const Manifest& manifest, FileSystem
                   {"saved_at", manifest.saved_at},
                   {"files", std::move(files)}};
   if (!manifest.run.id.empty()) content["run"] = {{"id", manifest.run.id}, {"init_from", manifest.run.init_from}};
+  if (!manifest.run.init_from_hash.empty()) content["run"]["init_from_xxh3_64"] = manifest.run.init_from_hash;
   const std::string text = fmt::format("{{\"content\":{},\n\"content_xxh3_64\":\"{}\"}}\n", content.dump(),
                                        checksum_of_text(content.dump()));
   write_text_file(folder / kManifestName, text, file_system);

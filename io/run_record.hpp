@@ -10,6 +10,8 @@ namespace mpzero::io {
 struct RunRecord {
   std::string id;  // 16 hexadecimal digits; empty: saved by DeepSpeed, or by an mpzero from before there were ids
   std::string init_from;  // the folder that its first weights came from, absolute; empty: random weights
+  // Of those weights, 16 hexadecimal digits (io/initial_weights.hpp); empty: random ones, or it was not recorded then.
+  std::string init_from_hash{};
 };
 
 // Of a new run, at random.

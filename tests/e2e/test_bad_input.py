@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 from pathlib import Path
 
@@ -237,6 +238,22 @@ def test_weights_of_another_model(tmp_path: Path) -> None:
     assert str(weights) in sentence
     result = run.train("--max_steps=1", f"--init_from={weights}")
     assert "Batch 1 Loss" in result.stdout
+
+
+def test_weights_that_are_no_numbers(tmp_path: Path) -> None:
+    """Each rank reads its part; one of them meets the value, and all end with the sentence."""
+    donor = TinyRun(tmp_path / "donor")
+    donor.train("--max_steps=1")
+    weights = tmp_path / "weights"
+    subprocess.run([BUILD / "bin" / "zero_to_fp32", donor.checkpoints, weights], check=True, capture_output=True)
+    file = weights / "model.safetensors"
+    whole = file.read_bytes()
+    run = TinyRun(tmp_path / "run", bf16=True)
+    for value, what in ((float("nan"), "is NaN at ["), (float("-inf"), "is -inf at ["), (3.4e38, "infinite in bf16")):
+        file.write_bytes(whole[:-4] + struct.pack("<f", value))
+        sentence = refuse(run, f"--init_from={weights}")
+        assert str(file) in sentence
+        assert what in sentence
 
 
 def test_weights_that_were_not_downloaded(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -349,6 +350,36 @@ def test_a_checkpoint_without_an_id_is_known_under_every_name_of_it(tmp_path: Pa
     assert "holds tiny-4steps of another run" in sentence
 
 
+def recorded_hash(run: TinyRun) -> str:
+    tag = (run.checkpoints / "latest").read_text().strip()
+    return json.loads((run.checkpoints / tag / "manifest.json").read_text())["content"]["run"]["init_from_xxh3_64"]
+
+
+@pytest.mark.parametrize("checkpoint_format", ["hdf5", "deepspeed"])
+def test_log_and_checkpoint_have_the_hash_of_the_weights(tmp_path: Path, checkpoint_format: str) -> None:
+    donor = TinyRun(tmp_path / "donor")
+    donor.train("--max_steps=1")
+    hashes = set()
+    unsharded = 0 if checkpoint_format == "hdf5" else 1
+    for ranks, stage, flags in ((1, unsharded, []), (2, unsharded, ["--max_shard_size", "20KB"]), (2, 3, [])):
+        weights = tmp_path / f"weights-{ranks}-{stage}"
+        words = [BUILD / "bin" / "zero_to_fp32", donor.checkpoints, weights, *flags]
+        subprocess.run(words, check=True, capture_output=True)
+        run = TinyRun(tmp_path / f"run-{ranks}-{stage}", stage=stage, ranks=ranks)
+        made = f"--checkpoint_format={checkpoint_format}"
+        result = run.train("--max_steps=1", f"--init_from={weights}", made)
+        line = rf"Weights: {re.escape(str(weights))}, (\d+) parameters, xxh3 ([0-9a-f]{{16}})"
+        found = re.search(line, result.stdout)
+        assert found
+        assert f"total parameters: {found[1]}\n" in result.stdout
+        assert recorded_hash(run) == found[2]
+        hashes.add(found[2])
+        # The run keeps it without the flag.
+        run.train("--max_steps=2", made)
+        assert recorded_hash(run) == found[2]
+    assert len(hashes) == 1
+
+
 def test_another_model_seed_or_weights_are_no_silent_resume(tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "run")
     run.train("--max_steps=2")
@@ -365,10 +396,21 @@ def test_another_model_seed_or_weights_are_no_silent_resume(tmp_path: Path) -> N
     relative = os.path.relpath(weights)
     assert "Resumed" in tuned.train("--max_steps=3", f"--init_from={relative}/").stdout
     assert "Resumed" in tuned.train("--max_steps=4").stdout
+    # The same weights elsewhere are the same, others in their place are not.
     other = tmp_path / "other"
     shutil.copytree(weights, other)
-    assert f"began with the weights of {weights}" in assert_refused(tuned, f"--init_from={other}")
-    result = tuned.train("--max_steps=2", f"--init_from={other}", "--overwrite")
+    assert "Resumed" in tuned.train("--max_steps=5", f"--init_from={other}").stdout
+    run.train("--max_steps=3")
+    subprocess.run([BUILD / "bin" / "zero_to_fp32", run.checkpoints, weights], check=True, capture_output=True)
+    sentence = assert_refused(tuned, f"--init_from={weights}")
+    assert f"began with the weights of {weights} (xxh3 {recorded_hash(tuned)})" in sentence
+    assert f"not with those of --init_from {weights} (xxh3 " in sentence
+    shutil.rmtree(weights)
+    result = tuned.train("--max_steps=6", f"--init_from={weights}")
+    assert f"--init_from {weights} is not there any more" in result.stderr
+    assert "Resumed" in result.stdout
+    shutil.move(other, weights)
+    result = tuned.train("--max_steps=2", f"--init_from={weights}", "--overwrite")
     assert "Moved the checkpoints of another run" in result.stdout
 
 

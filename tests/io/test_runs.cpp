@@ -24,7 +24,7 @@ const std::string kNone;
 
 // Saves "tiny-<step>steps" as one rank of this run; returns the error.
 std::string save_as(const fs::path& dir, const std::string& run_id, int64_t step, int64_t keep_last = 0,
-                    const std::string& init_from = "") {
+                    const std::string& init_from = "", const std::string& init_from_hash = "") {
   const auto model = small_model();
   ThreadGroup group(1);
   return group
@@ -35,7 +35,7 @@ std::string save_as(const fs::path& dir, const std::string& run_id, int64_t step
                     .shards = {},
                     .model_type = "tiny",
                     .keep_last = keep_last,
-                    .run = {.id = run_id, .init_from = init_from}};
+                    .run = {.id = run_id, .init_from = init_from, .init_from_hash = init_from_hash}};
         for (const UnitSpec& unit : model) job.shards.push_back(shard_of(unit, 0, 1, Split::kEven));
         save_checkpoint(job, SnapshotValues(job, 1).get(), rank);
       })
@@ -94,6 +94,9 @@ TEST_CASE("a run's id is random, and a manifest says which run saved the checkpo
   REQUIRE(save_as(folder.path(), kOurs, 1, 0, "/weights") == "");
   CHECK(run_of(folder / "tiny-1steps").id == kOurs);
   CHECK(run_of(folder / "tiny-1steps").init_from == "/weights");
+  CHECK(run_of(folder / "tiny-1steps").init_from_hash == "");
+  REQUIRE(save_as(folder.path(), kOurs, 3, 0, "/weights", "00112233445566ff") == "");
+  CHECK(run_of(folder / "tiny-3steps").init_from_hash == "00112233445566ff");
   REQUIRE(save_as(folder.path(), kNone, 2) == "");
   CHECK(run_of(folder / "tiny-2steps").id == "");
   CHECK_THROWS_AS(run_of(folder / "absent"), UserError);
@@ -101,10 +104,17 @@ TEST_CASE("a run's id is random, and a manifest says which run saved the checkpo
   // Its name gets into sentences.
   const fs::path manifest = folder / "tiny-1steps/manifest.json";
   nlohmann::json content = nlohmann::json::parse(read_file(manifest))["content"];
+  const auto rewrite = [&] {
+    const std::string text = content.dump();
+    write_file(manifest, fmt::format("{{\"content\":{},\"content_xxh3_64\":\"{}\"}}", text,
+                                     to_hex(checksum(std::as_bytes(std::span(text))))));
+  };
   content["run"]["id"] = "../../etc";
-  const std::string text = content.dump();
-  write_file(manifest, fmt::format("{{\"content\":{},\"content_xxh3_64\":\"{}\"}}", text,
-                                   to_hex(checksum(std::as_bytes(std::span(text))))));
+  rewrite();
+  CHECK_THAT(message_of([&] { run_of(folder / "tiny-1steps"); }), Contains("manifest.json is damaged"));
+  content["run"]["id"] = kOurs;
+  content["run"]["init_from_xxh3_64"] = "../../etc";
+  rewrite();
   CHECK_THAT(message_of([&] { run_of(folder / "tiny-1steps"); }), Contains("manifest.json is damaged"));
 }
 
