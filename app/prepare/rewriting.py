@@ -10,6 +10,7 @@ import numpy as np
 
 from . import PrepareError, shown
 from .progress import Progress
+from .texts import text_of
 from .token_file import FORMAT_VERSION, TokenFile
 
 BLOCK = 4 << 20  # elements
@@ -38,7 +39,7 @@ def _rewrite(path: Path, file) -> None:
         print(f"{shown(path)}: has checksums already, and stays as it is.")
         return
     tokens, offsets, attributes = _tokens_of(file), _offsets_of(file), _attributes_of(file)
-    arguments = json.loads(file.attrs["arguments"]) if "arguments" in file.attrs else None
+    arguments = json.loads(text_of(file, "arguments")) if "arguments" in file.attrs else None
     written = TokenFile(path, tokens.dtype)
     progress = Progress("Writing", len(tokens) * tokens.dtype.itemsize)
     try:
@@ -85,8 +86,7 @@ def _whole(dataset):
 def _attributes_of(file) -> dict[str, int | str]:
     if (version := int(file.attrs["format_version"])) != FORMAT_VERSION:
         raise ValueError(f"it has format version {version}, this program knows {FORMAT_VERSION}")
-    texts = {name: file.attrs[name] for name in TEXTS}
-    texts = {name: text.decode() if isinstance(text, bytes) else str(text) for name, text in texts.items()}
+    texts = {name: text_of(file, name) for name in TEXTS}
     return {name: int(file.attrs[name]) for name in NUMBERS} | texts
 
 

@@ -134,3 +134,25 @@ def test_rewrite_takes_no_other_argument(tmp_path):
     process = run("--rewrite", "a.h5")
     assert process.returncode == 0, process.stderr
     check_checksums(tmp_path / "a.h5", 32_768)
+
+
+def damage_heap(path) -> None:
+    """A size of the heap of texts becomes one that HDF5 2.0 never comes to the end of."""
+    stored = bytearray(path.read_bytes())
+    first_object = stored.find(b"GCOL") + 16
+    size = slice(first_object + 8, first_object + 16)
+    stored[size] = (int.from_bytes(stored[size], "little") ^ 512).to_bytes(8, "little")
+    path.write_bytes(stored)
+
+
+def test_a_damaged_heap_of_texts_is_refused_where_hdf5_hangs(tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    write_older(tmp_path / "a.h5", arguments="{}")
+    damage_heap(tmp_path / "a.h5")
+    before = (tmp_path / "a.h5").read_bytes()
+    for arguments in (["a.txt", "a.h5", "--tokenizer", "bytes", "--if_missing"], ["--rewrite", "a.h5"]):
+        process = subprocess.run(command(*arguments), cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert process.returncode == 2, process.stderr
+        assert "a.h5 cannot be read" in process.stderr and "is damaged" in process.stderr
+        assert len(process.stderr.strip().splitlines()) == 1
+    assert (tmp_path / "a.h5").read_bytes() == before
