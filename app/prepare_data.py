@@ -3,6 +3,7 @@
 
     prepare_data.py assets/tiny_corpus/train.txt data/train.h5 --tokenizer bytes
     prepare_data.py allenai/c4 data/c4.h5 --dataset_config_name en --tokenizer Qwen/Qwen3-0.6B --max_documents 1000000
+    prepare_data.py --rewrite data/old.h5
 
 DATASET is a local file or folder (.txt, .jsonl, .csv, .tsv, .parquet, the first four also as .gz or .zst, or saved with
 save_to_disk), or the name of a Hugging Face data set, which is streamed. The ids of each document are followed by the
@@ -29,6 +30,7 @@ from prepare.plan import Job, drop_config_name, is_local, jobs_of, plan_of
 from prepare.progress import Progress
 from prepare.records import CONTENT, is_made_already, record_of
 from prepare.report import print_files_left_out, print_files_read
+from prepare.rewriting import rewrite
 from prepare.selection import some
 from prepare.separators import separator_of
 from prepare.sources import FileSource, Source
@@ -43,6 +45,9 @@ def main() -> int:
     arguments = parse_arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
+        if arguments.rewrite is not None:
+            rewrite(arguments.rewrite)
+            return 0
         arguments.document_separator = separator_of(arguments.document_separator)
         prepare(arguments)
     except PrepareError as error:
@@ -100,7 +105,6 @@ def parse_arguments() -> argparse.Namespace:
     group = parser.add_argument_group("tokenizer")
     group.add_argument(
         "--tokenizer",
-        required=True,
         help="'bytes', Hugging Face name, tokenizer.json, or folder with tokenizer.json or vocab.json and merges.txt",
     )
     group.add_argument("--eos_token", help="the token that ends a text, where the tokenizer does not say")
@@ -118,7 +122,20 @@ def parse_arguments() -> argparse.Namespace:
     existing = group.add_mutually_exclusive_group()
     existing.add_argument("--if_missing", action="store_true", help="keep an output that the same arguments made")
     existing.add_argument("--overwrite", action="store_true", help="replace the output")
+    existing.add_argument(
+        "--rewrite",
+        type=Path,
+        metavar="FILE",
+        help="give a token file without checksums, of an older version or another program, those that it would have "
+        "today: nothing is tokenized, and no other argument is needed",
+    )
     arguments = parser.parse_args()
+    if arguments.rewrite is not None:
+        if any(value != parser.get_default(name) for name, value in vars(arguments).items() if name != "rewrite"):
+            parser.error("--rewrite FILE takes no other argument")
+        return arguments
+    if arguments.tokenizer is None:
+        parser.error("the following arguments are required: --tokenizer")
     for name in ("dataset", "output"):
         positional, named = getattr(arguments, name), getattr(arguments, f"named_{name}")
         if (positional is None) == (named is None):

@@ -7,6 +7,8 @@
 namespace mpzero {
 namespace {
 
+constexpr const char* kProgram = "uv run --group data app/prepare_data.py";
+
 std::string shell_quoted(const std::string& word) {
   const std::string plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+=,";
   if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
@@ -20,7 +22,7 @@ std::string shell_quoted(const std::string& word) {
 std::string prepare_data_command(const CommandLine& line, const std::string& path) {
   const bool validation = line.validation_data == path && line.train_data != path;
   const bool local = line.local_dataset.value_or(line.dataset && std::filesystem::exists(*line.dataset));
-  std::string command = "uv run --group data app/prepare_data.py --dataset ";
+  std::string command = kProgram + std::string(" --dataset ");
   const bool other_text = validation && local;
   if (other_text) {
     command += "PATH_OF_VALIDATION_TEXT";
@@ -39,6 +41,10 @@ std::string prepare_data_command(const CommandLine& line, const std::string& pat
     command += " --validation_output " + shell_quoted(*line.validation_data);
   }
   return command;
+}
+
+std::string rewrite_data_command(const std::string& path) {
+  return kProgram + std::string(" --rewrite ") + shell_quoted(path);
 }
 
 }  // namespace mpzero

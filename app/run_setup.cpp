@@ -119,6 +119,14 @@ void check_no_decay(const RunConfig& config, const model::ModelConfig& model, st
   warnings.push_back(fmt::format("--no_decay {}: no parameter of the model has such a name.", fmt::join(unused, ",")));
 }
 
+void check_has_checksums(const io::TokenDataset& data, std::vector<std::string>& warnings) {
+  if (data.has_checksums()) return;
+  warnings.push_back(
+      fmt::format("{} was made by an older version or another program and holds no checksums of its tokens: a changed "
+                  "byte would go unnoticed. This adds them: {}",
+                  data.path().string(), rewrite_data_command(data.path().string())));
+}
+
 }  // namespace
 
 RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size) {
@@ -141,8 +149,11 @@ RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size) {
   if (!config.validation_data.empty()) check_data_file(config.validation_data, "--validation_data", command_line);
   const io::TokenDataset train_data(config.train_data, config.seq_length);
   train_data.check_vocabulary(setup.model.vocab_size);
+  check_has_checksums(train_data, setup.warnings);
   if (!config.validation_data.empty()) {
-    io::TokenDataset(config.validation_data, config.seq_length).check_vocabulary(setup.model.vocab_size);
+    const io::TokenDataset validation_data(config.validation_data, config.seq_length);
+    validation_data.check_vocabulary(setup.model.vocab_size);
+    check_has_checksums(validation_data, setup.warnings);
   }
   check_no_decay(config, setup.model, setup.warnings);
   apply_epochs(config, train_data.num_windows(), setup.warnings);

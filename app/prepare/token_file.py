@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from . import PrepareError
+from . import PrepareError, shown
+from .texts import DamagedText, text_of
 
 FORMAT_VERSION = 1
 LIBRARY_VERSION = "v110"  # the oldest HDF5 that reads it; before it the index of chunks had no checksums
@@ -196,6 +197,8 @@ def arguments_of(path: Path) -> dict | None:
 
     try:
         with h5py.File(path, "r", locking=False) as file:
-            return json.loads(file.attrs["arguments"])
+            return json.loads(text_of(file, "arguments"))
+    except DamagedText as error:
+        raise PrepareError(f"{shown(path)} cannot be read: {error}.") from error
     except (OSError, KeyError, ValueError):
         return None

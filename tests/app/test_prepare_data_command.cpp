@@ -31,4 +31,10 @@ TEST_CASE("the command that makes missing data has the user's own names in it") 
         program + "NAME_OR_PATH --tokenizer Qwen/Qwen3-0.6B --output t.h5");
 }
 
+TEST_CASE("the command that rewrites data takes any path") {
+  CHECK(rewrite_data_command("data/t.h5") == "uv run --group data app/prepare_data.py --rewrite data/t.h5");
+  CHECK(rewrite_data_command("my data/t's.h5") ==
+        "uv run --group data app/prepare_data.py --rewrite 'my data/t'\\''s.h5'");
+}
+
 }  // namespace mpzero

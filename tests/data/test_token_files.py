@@ -1,15 +1,20 @@
-"""A token file has checksums throughout."""
+"""A token file has checksums throughout, also one that is given them later."""
+
+import subprocess
 
 import h5py
 import numpy as np
 import pytest
 import xxhash
 
-from .conftest import prepare_module, read_tokens
+from .conftest import command, prepare_module, read_tokens
 
 TokenFile = prepare_module("token_file").TokenFile
+rewriting = prepare_module("rewriting")
+PrepareError = prepare_module("").PrepareError
 
 TOKENS = (np.arange(1000) * 7919 % 65536).astype(np.uint16)
+OFFSETS = np.array([0, 0, 10, 500, 500, 1000], np.uint64)
 ATTRIBUTES = {"vocab_size": 65536, "eos_token_id": 7, "tokenizer": "naïve", "source": "text train"}
 
 
@@ -51,3 +56,103 @@ def test_more_blocks_than_a_chunk_of_checksums(tmp_path):
     file.append(tokens[2500:], np.array([500]))
     file.commit(ATTRIBUTES, {"dataset": "x"})
     check_checksums(tmp_path / "a.h5", 2)
+
+
+def write_older(path, *, tokens=TOKENS, offsets=OFFSETS, **attributes) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("tokens", data=tokens, chunks=(128,), maxshape=(None,))
+        file["document_offsets"] = offsets
+        file.attrs.update({"format_version": 1, **ATTRIBUTES, **attributes})
+
+
+def test_rewriting_keeps_all_and_adds_checksums(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(rewriting, "BLOCK", 3)  # several blocks of both
+    path = tmp_path / "a.h5"
+    write_older(path, arguments='{"dataset": "books", "content": null}', note="mine")
+    rewriting.rewrite(path)
+    check_checksums(path, 32_768)
+    written = read_tokens(path)
+    assert np.array_equal(written.tokens, TOKENS) and written.tokens.dtype == TOKENS.dtype
+    assert np.array_equal(written.offsets, OFFSETS)
+    record = {"format_version": 1, "max_token_id": TOKENS.max(), "arguments": '{"dataset": "books", "content": null}'}
+    assert written.attributes == {**ATTRIBUTES, **record}
+    said = capsys.readouterr().out
+    assert "written anew with checksums, 1,000 tokens" in said
+    assert "not taken over, since no token file has them: note." in said
+    before = path.read_bytes()
+    rewriting.rewrite(path)
+    assert "has checksums already" in capsys.readouterr().out
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"offsets": np.array([0, 700, 600, 1000], np.uint64)}, "/document_offsets does not ascend"),
+        ({"offsets": np.array([0, 700], np.uint64)}, "its documents end at token 700, but it holds 1,000 tokens"),
+        ({"offsets": np.array([5, 1000], np.uint64)}, "/document_offsets is not"),
+        ({"tokens": TOKENS.astype(np.int64)}, "/tokens is not one-dimensional uint16 or uint32"),
+        ({"format_version": 2}, "it has format version 2"),
+    ],
+)
+def test_what_is_no_whole_token_file_is_left_as_it_is(tmp_path, change, words):
+    path = tmp_path / "a.h5"
+    write_older(path, **change)
+    before = path.read_bytes()
+    with pytest.raises(PrepareError, match=words) as error:
+        rewriting.rewrite(path)
+    assert str(path) in str(error.value)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+
+
+def test_tokens_that_were_never_written_get_no_checksums(tmp_path):
+    path = tmp_path / "a.h5"
+    write_older(path)
+    with h5py.File(path, "r+") as file:
+        file["tokens"].resize((5000,))
+        file["tokens"][4900:] = 1
+        del file["document_offsets"]
+        file["document_offsets"] = np.array([0, 5000], np.uint64)
+    with pytest.raises(PrepareError, match="/tokens is incomplete: some of it was never written"):
+        rewriting.rewrite(path)
+
+
+def test_rewrite_takes_no_other_argument(tmp_path):
+    write_older(tmp_path / "a.h5")
+
+    def run(*arguments):  # the fixture `prepare` adds a tokenizer
+        return subprocess.run(command(*arguments), cwd=tmp_path, capture_output=True, text=True, timeout=300)
+
+    for others in (["--tokenizer", "bytes"], ["b.txt"], ["--overwrite"]):
+        process = run("--rewrite=a.h5", *others)
+        assert process.returncode == 2
+        assert "takes no other argument" in process.stderr or "not allowed with argument" in process.stderr
+    process = run("--rewrite", "b.h5")
+    assert process.returncode == 2
+    assert process.stderr == "prepare_data.py: b.h5 is no file: give --rewrite the token file to write anew.\n"
+    process = run("--rewrite", "a.h5")
+    assert process.returncode == 0, process.stderr
+    check_checksums(tmp_path / "a.h5", 32_768)
+
+
+def damage_heap(path) -> None:
+    """A size of the heap of texts becomes one that HDF5 2.0 never comes to the end of."""
+    stored = bytearray(path.read_bytes())
+    first_object = stored.find(b"GCOL") + 16
+    size = slice(first_object + 8, first_object + 16)
+    stored[size] = (int.from_bytes(stored[size], "little") ^ 512).to_bytes(8, "little")
+    path.write_bytes(stored)
+
+
+def test_a_damaged_heap_of_texts_is_refused_where_hdf5_hangs(tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    write_older(tmp_path / "a.h5", arguments="{}")
+    damage_heap(tmp_path / "a.h5")
+    before = (tmp_path / "a.h5").read_bytes()
+    for arguments in (["a.txt", "a.h5", "--tokenizer", "bytes", "--if_missing"], ["--rewrite", "a.h5"]):
+        process = subprocess.run(command(*arguments), cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert process.returncode == 2, process.stderr
+        assert "a.h5 cannot be read" in process.stderr and "is damaged" in process.stderr
+        assert len(process.stderr.strip().splitlines()) == 1
+    assert (tmp_path / "a.h5").read_bytes() == before

@@ -9,6 +9,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -18,10 +19,12 @@ from tiny_run import MODEL, TinyRun
 from trainer import (
     BUILD,
     ENVIRONMENT,
+    REPOSITORY,
     children_of,
     num_gpus,
     train,
     wait_until_gone,
+    write_older_tokens,
     write_tokens,
 )
 
@@ -145,6 +148,27 @@ def test_changed_byte_of_the_tokens(tmp_path: Path) -> None:
     sentence = refuse(run)
     assert f"{run.data} is damaged: tokens 0 to 3,000 are not those that were written" in sentence
     assert "prepare" in sentence
+
+
+def test_data_without_checksums_gets_them(tmp_path: Path) -> None:
+    """One line says that they are missing and which command adds them, after which the run is the same."""
+    older, rewritten = TinyRun(tmp_path / "older"), TinyRun(tmp_path / "rewritten")
+    with h5py.File(older.data) as file:
+        tokens = file["tokens"][:]
+    for run in (older, rewritten):
+        write_older_tokens(run.data, tokens, MODEL["vocab_size"])
+    losses = []
+    for run, lines in ((older, 1), (rewritten, 0)):
+        if run is rewritten:
+            program = [sys.executable, REPOSITORY / "app/prepare_data.py", "--rewrite", run.data]
+            said = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+            assert f"{run.data}: written anew with checksums, 3,001 tokens." in said
+        result = run.train("--max_steps=3")
+        said = [line for line in result.stderr.splitlines() if "holds no checksums" in line]
+        assert len(said) == lines, result.stderr
+        assert all(f"app/prepare_data.py --rewrite {run.data}" in line for line in said)
+        losses.append([step["loss"] for step in run.metrics()])
+    assert losses[0] == losses[1]
 
 
 def test_empty_data(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import h5py
 import numpy as np
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -45,6 +46,16 @@ def write_tokens(path: Path, tokens: np.ndarray, vocab_size: int) -> Path:
         file.commit(attributes, None)
     finally:
         file.discard()
+    return path
+
+
+def write_older_tokens(path: Path, tokens: np.ndarray, vocab_size: int) -> Path:
+    """The same as versions before checksums did."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("tokens", data=tokens.astype(np.uint16), chunks=(32_768,), maxshape=(None,))
+        file.create_dataset("document_offsets", data=np.array([0, len(tokens)], dtype=np.uint64))
+        file.attrs.update({"format_version": 1, "max_token_id": int(tokens.max()), "vocab_size": vocab_size})
+        file.attrs.update({"eos_token_id": vocab_size - 1, "tokenizer": "golden", "source": "golden"})
     return path
 
 

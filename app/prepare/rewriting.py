@@ -1,0 +1,102 @@
+"""Gives a token file of an older version, or of another program, the checksums that TokenFile writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from . import PrepareError, shown
+from .progress import Progress
+from .texts import text_of
+from .token_file import FORMAT_VERSION, TokenFile
+
+BLOCK = 4 << 20  # elements
+NUMBERS, TEXTS = ("vocab_size", "eos_token_id"), ("tokenizer", "source")
+# These are made anew.
+OWN = ("format_version", "max_token_id", "arguments")
+
+
+def rewrite(path: Path) -> None:
+    """Replaces the file by one of the same tokens, documents and attributes."""
+    import h5py
+
+    if not path.is_file():
+        raise PrepareError(f"{shown(path)} is no file: give --rewrite the token file to write anew.")
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            _rewrite(path, file)
+    except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        raise PrepareError(f"{shown(path)} cannot be read as a token file: {shown(error)}.") from error
+
+
+def _rewrite(path: Path, file) -> None:
+    if "tokens_xxh3" in file:
+        print(f"{shown(path)}: has checksums already, and stays as it is.")
+        return
+    tokens, offsets, attributes = _tokens_of(file), _offsets_of(file), _attributes_of(file)
+    arguments = json.loads(text_of(file, "arguments")) if "arguments" in file.attrs else None
+    written = TokenFile(path, tokens.dtype)
+    progress = Progress("Writing", len(tokens) * tokens.dtype.itemsize)
+    try:
+        for begin in range(0, len(tokens), BLOCK):
+            written.append_tokens(tokens[begin : begin + BLOCK])
+            progress.update(written.num_tokens * tokens.dtype.itemsize, written.num_tokens)
+        _copy_offsets(offsets, len(tokens), written)
+        written.commit(attributes, arguments)
+    finally:
+        progress.close()
+        written.discard()
+    print(f"{shown(path)}: written anew with checksums, {written.num_tokens:,} tokens.")
+    known = (*OWN, *NUMBERS, *TEXTS)
+    if others := [shown(name) for name in (*file.attrs, *file) if name not in (*known, "tokens", "document_offsets")]:
+        print(f"{shown(path)}: not taken over, since no token file has them: {', '.join(others)}.")
+
+
+def _tokens_of(file):
+    tokens = file["tokens"]
+    if tokens.ndim != 1 or tokens.dtype not in (np.uint16, np.uint32) or len(tokens) == 0:
+        raise ValueError("/tokens is not one-dimensional uint16 or uint32 with at least one element")
+    return _whole(tokens)
+
+
+def _offsets_of(file):
+    offsets = file["document_offsets"]
+    if offsets.ndim != 1 or offsets.dtype != np.uint64 or len(offsets) == 0 or offsets[0] != 0:
+        raise ValueError("/document_offsets is not one-dimensional uint64 that begins with 0")
+    return _whole(offsets)
+
+
+def _whole(dataset):
+    """What was never written would be read as zeros, and get checksums as such."""
+    missing = (
+        dataset.id.get_num_chunks() < -(-len(dataset) // dataset.chunks[0])
+        if dataset.chunks
+        else dataset.id.get_storage_size() == 0
+    )
+    if missing:
+        raise ValueError(f"{dataset.name} is incomplete: some of it was never written")
+    return dataset
+
+
+def _attributes_of(file) -> dict[str, int | str]:
+    if (version := int(file.attrs["format_version"])) != FORMAT_VERSION:
+        raise ValueError(f"it has format version {version}, this program knows {FORMAT_VERSION}")
+    texts = {name: text_of(file, name) for name in TEXTS}
+    return {name: int(file.attrs[name]) for name in NUMBERS} | texts
+
+
+def _copy_offsets(offsets, num_tokens: int, written: TokenFile) -> None:
+    last = 0
+    for begin in range(1, len(offsets), BLOCK):
+        ends = offsets[begin : begin + BLOCK]
+        if (np.diff(ends.astype(np.int64), prepend=last) < 0).any():
+            raise ValueError("/document_offsets does not ascend")
+        last = int(ends[-1])
+        written.append_ends(ends)
+    if last != num_tokens:
+        raise ValueError(f"its documents end at token {last:,}, but it holds {num_tokens:,} tokens")
