@@ -143,7 +143,7 @@ void write_save(const fs::path& dir, const Save& save) {
     }
     io::publish_save(job, written);
   } catch (...) {
-    io::discard_staging(dir, save.tag());
+    io::discard_save(job);
     throw;
   }
 }
@@ -152,6 +152,7 @@ void save_as_run(const fs::path& dir, const Save& save) {
   io::check_writable(dir);
   const io::FolderLock lock(dir);
   io::finish_moving(dir);
+  io::clean_up(dir);
   write_save(dir, save);
 }
 
