@@ -128,6 +128,8 @@ std::string read_tokens(const fs::path& file) {
   return text + io::to_hex(io::checksum(std::as_bytes(std::span(all))));
 }
 
+bool lacks_checksums(const fs::path& file) { return !io::TokenDataset(file, kWindow).has_checksums(); }
+
 Verdict judge_exception(const fs::path& place, bool system_failed) {
   try {
     throw;

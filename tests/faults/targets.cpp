@@ -124,9 +124,10 @@ void add_tokens(Targets& targets, const std::string& name, const fs::path& file,
   const Reading reading = [file_name](const fs::path& folder, const fs::path&) {
     return read_tokens(folder / file_name);
   };
+  const auto tells = [file_name](const fs::path& folder) { return lacks_checksums(folder / file_name); };
   targets.push_back(
       std::make_unique<DamagedFiles>(name, Files{{file_name, read_bytes(file)}}, std::vector<DamagedFiles::OtherSave>{},
-                                     Readers{.verify = nullptr, .readings = {reading}, .tells = nullptr}, scratch));
+                                     Readers{.verify = nullptr, .readings = {reading}, .tells = tells}, scratch));
 }
 
 constexpr const char* kStep3 = "tiny-3steps";
