@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <string>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/host_name.hpp"
@@ -74,11 +75,17 @@ bool ExportLock::try_to_take(const fs::path& folder, const LockCall& lock) {
       owner, folder.string(), path_.string());
 }
 
-bool ExportLock::is_named() const {
+bool ExportLock::is_named() {
   struct stat open_file {};
   struct stat named {};
-  return ::fstat(descriptor_, &open_file) == 0 && ::stat(path_.c_str(), &named) == 0 &&
-         open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
+  if (::fstat(descriptor_, &open_file) != 0 || ::stat(path_.c_str(), &named) != 0) {
+    const int error = errno;
+    if (error == ENOENT) return false;
+    // Who cannot look must not look for ever.
+    files_.close(std::exchange(descriptor_, -1));
+    throw_system_error("look for", path_, error);
+  }
+  return open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
 }
 
 ExportLock::~ExportLock() {

@@ -27,8 +27,8 @@ class ExportLock {
  private:
   // False where the file went while it was being locked: its owner was about to leave.
   bool try_to_take(const std::filesystem::path& folder, const LockCall& lock);
-  // Whether the name still leads to the open file.
-  bool is_named() const;
+  // Whether the name still leads to the open file. Throws, the file closed, where the system does not tell.
+  bool is_named();
 
   FileSystem& files_;
   std::filesystem::path path_;

@@ -209,6 +209,11 @@ void FolderOwner::watch(const Found& found, const Options& options) const {
   }
 }
 
+bool FolderOwner::is_last(int64_t number) const {
+  const std::vector<int64_t> all = numbers();
+  return !all.empty() && all.back() == number;
+}
+
 bool FolderOwner::try_to_claim(const std::optional<Found>& heir_to) {
   const int64_t number = heir_to ? heir_to->number + 1 : 1;
   const fs::path path = path_of(number);
@@ -222,7 +227,7 @@ bool FolderOwner::try_to_claim(const std::optional<Found>& heir_to) {
   try {
     write();
     const bool heir = !heir_to || read(heir_to->number) == heir_to->text;
-    if (heir && numbers().back() == number) return true;
+    if (heir && is_last(number)) return true;
   } catch (...) {
     remove_own();
     throw;
@@ -260,7 +265,7 @@ void FolderOwner::renew() {
   if (owned) {
     ++self_.count;
     write();
-    owned = numbers().back() == number_;
+    owned = is_last(number_);
   }
   if (owned) return;
   const std::optional<Found> now = last();

@@ -98,6 +98,8 @@ class FolderOwner {
   };
   std::filesystem::path path_of(int64_t number) const;
   std::vector<int64_t> numbers() const;
+  // Whether there is such a file, and none with a larger number. An owner that took over removes those before it.
+  bool is_last(int64_t number) const;
   // The last record; nothing where there is none.
   std::optional<Found> last() const;
   std::optional<std::string> read(int64_t number) const;

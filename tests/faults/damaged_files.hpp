@@ -17,6 +17,8 @@ struct Readers {
   // Throws where something is wrong, and then only; may be empty.
   std::function<void(const std::filesystem::path& folder)> verify;
   std::vector<Reading> readings;
+  // Of a format without checksums of its values: whether the program tells that these may be others. May be empty.
+  std::function<bool(const std::filesystem::path& folder)> tells;
 };
 
 // Files whose bytes are changed, cut off, or taken from another save:

@@ -99,7 +99,9 @@ class SavingRun final : public Target {
 //   kill     SIGKILL
 //   overlap  another conversion into the same folder while this one is stopped
 //
-// The folder must hold the weights of one checkpoint, and of the one that the last program to end well has converted.
+// The folder must hold the weights of one checkpoint, and of the one that the last program to end well has converted;
+// or, after a failure, nothing that loads, with the new weights whole beside it, which the next conversion puts in
+// place.
 class ExportingProgram final : public Target {
  public:
   ExportingProgram(std::string name, std::filesystem::path programs, std::filesystem::path scratch);

@@ -9,7 +9,8 @@ namespace mpzero::faults {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kShardBytes = "700";  // several files
+constexpr const char* kReady = ".zero_to_fp32.ready";  // what was to be put in place when the program ended
+constexpr const char* kShardBytes = "700";             // several files
 
 Save old_save() { return {.step = 3, .values = 1}; }
 Save new_save() { return {.step = 6, .values = 2}; }
@@ -68,15 +69,20 @@ Verdict ExportingProgram::try_fault(const std::string& kind, const std::string& 
     if (subject.succeeded()) last = 1;
     if (!subject.succeeded() && !subject.was_killed()) verdict = worse_of(verdict, subject.judge(folder));
   }
-  std::string found;
+  // Without a config.json transformers loads nothing. Then the new weights must lie ready for the next conversion.
+  const bool loads = fs::exists(output / "config.json");
+  if (!loads && (last == 1 || !fs::exists(output / kReady))) {
+    return {Outcome::kLost, "neither the old weights nor the new ones are there"};
+  }
   try {
-    found = read_export(output);
+    // A program that failed may have failed behind the last step.
+    const std::string found = loads ? read_export(output) : right_[last];
+    if (found != right_[last] && !(last != 1 && found == right_[1])) {
+      return {Outcome::kWrong, "the weights are those of no checkpoint, or not of the one that was converted"};
+    }
   } catch (const std::exception& error) {
     return {Outcome::kLost, fmt::format("neither the old weights nor the new ones: {}", error.what())};
   }
-  // A program that failed may have failed behind the last step.
-  const bool right = found == right_[last] || (last != 1 && found == right_[1]);
-  if (!right) return {Outcome::kWrong, "the weights are those of no checkpoint, or not of the one that was converted"};
   try {
     export_as_fp32(folder / "checkpoints" / new_save().tag(), output, std::stoll(kShardBytes));
     if (read_export(output) != right_[1]) return {Outcome::kWrong, "the next conversion gives other weights"};

@@ -11,7 +11,7 @@ namespace mpzero::faults {
 enum class Outcome : unsigned char {
   kNotTried,
   kRight,    // the values that were written; of a save: the old checkpoint or the new one, whole
-  kTold,     // other values from a format without checksums, whose recorded hash tells so
+  kTold,     // other values from a format without checksums, as the program says it may
   kRefused,  // one sentence that names the file or the folder
   kUnclear,  // refused, but not so
   kWrong,    // other values, or a sentence that is not true

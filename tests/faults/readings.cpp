@@ -128,6 +128,8 @@ std::string read_tokens(const fs::path& file) {
   return text + io::to_hex(io::checksum(std::as_bytes(std::span(all))));
 }
 
+bool lacks_checksums(const fs::path& file) { return !io::TokenDataset(file, kWindow).has_checksums(); }
+
 Verdict judge_exception(const fs::path& place, bool system_failed) {
   try {
     throw;
@@ -136,7 +138,8 @@ Verdict judge_exception(const fs::path& place, bool system_failed) {
     if (text.empty() || text.find('\n') != std::string::npos) return {Outcome::kUnclear, text};
     if (text.find(place.string()) == std::string::npos) return {Outcome::kUnclear, "names no file: " + text};
     const bool damaged = text.find("damaged") != std::string::npos || text.find("truncated") != std::string::npos;
-    if (system_failed && damaged) return {Outcome::kWrong, "calls the system's error damage: " + text};
+    if (system_failed && (damaged || dynamic_cast<const Damaged*>(&error) != nullptr))
+      return {Outcome::kWrong, "calls the system's error damage: " + text};
     return {Outcome::kRefused, text};
   } catch (const std::bad_alloc&) {
     return {Outcome::kCrash, "memory beyond the limit"};

@@ -29,6 +29,8 @@ std::string read_weights(const std::filesystem::path& folder, std::span<const Pa
 std::string read_export(const std::filesystem::path& output);
 // As a training run: all windows of a token file, and what it says of itself.
 std::string read_tokens(const std::filesystem::path& file);
+// Whether a run says that it would not notice a changed token.
+bool lacks_checksums(const std::filesystem::path& file);
 
 // Refused in order: one sentence that names something of `place`; a system's error is not called damage. `error` is the
 // exception that is being handled.

@@ -1,9 +1,11 @@
 #include "tests/faults/saves.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "base/error.hpp"
@@ -54,6 +56,12 @@ io::SaveJob job_for(const fs::path& dir, const Save& save, int rank) {
         .optimizer = {.next_lr = 0.5, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1}};
   }
   return job;
+}
+
+// Waits for nothing.
+io::WaitingClock hasty_clock() {
+  const auto now = std::make_shared<std::chrono::milliseconds>(0);
+  return {.now = [now] { return *now; }, .wait = [now](std::chrono::milliseconds pause) { *now += pause; }};
 }
 
 }  // namespace
@@ -121,9 +129,10 @@ float value_of(uint32_t save, size_t unit, StateKind kind, int64_t element) {
   return kind == StateKind::kExpAvgSq ? fraction : 2 * fraction - 1;
 }
 
-void write_save(const fs::path& dir, const Save& save) {
+void write_save(const fs::path& dir, const Save& save, const std::function<void()>& check_owner) {
   SingleProcess leader;
-  const io::SaveJob job = job_for(dir, save, 0);
+  io::SaveJob job = job_for(dir, save, 0);
+  job.check_owner = check_owner;
   io::begin_save(job, leader);
   try {
     std::vector<std::string> written;
@@ -143,16 +152,21 @@ void write_save(const fs::path& dir, const Save& save) {
     }
     io::publish_save(job, written);
   } catch (...) {
-    io::discard_staging(dir, save.tag());
+    io::discard_save(job);
     throw;
   }
 }
 
 void save_as_run(const fs::path& dir, const Save& save) {
   io::check_writable(dir);
-  const io::FolderLock lock(dir);
+  io::FolderLock::Options options;
+  options.clock = hasty_clock();
+  options.renewal = std::chrono::milliseconds(0);
+  io::FolderLock lock(dir, options);
+  lock.set_run(save.run_id);
   io::finish_moving(dir);
-  write_save(dir, save);
+  io::clean_up(dir);
+  write_save(dir, save, [&] { lock.check(); });
 }
 
 }  // namespace mpzero::faults

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,9 +48,10 @@ float value_of(uint32_t save, size_t unit, StateKind kind, int64_t element);
 
 // Writes `dir/TAG` and `dir/latest` as the ranks of a run would, one behind the other, so that the calls come in the
 // same order each time.
-void write_save(const std::filesystem::path& dir, const Save& save);
+void write_save(const std::filesystem::path& dir, const Save& save, const std::function<void()>& check_owner = nullptr);
 
-// The same by a run that takes the folder for itself first.
+// The same by a run that takes the folder for itself first. Where it waits for another run, no time passes for others:
+// one that is stopped meanwhile counts as dead.
 void save_as_run(const std::filesystem::path& dir, const Save& save);
 
 }  // namespace mpzero::faults

@@ -1,5 +1,6 @@
 // fault_subject: one of mpzero's programs as the campaign runs it below the preloaded library, with a tiny model and no
-// ATen. Ends as mpzero does: 0, or 1 or 2 with one sentence on stderr; 3 where an exception is none of mpzero's.
+// ATen. Ends as mpzero does: 0, or 1 or 2 with one sentence on stderr; 3 where an exception is none of mpzero's, 4
+// instead of 2 where it is Damaged.
 //
 //   save DIR STEP VALUES RUN hdf5|zero2|zero3 KEEP_LAST   a training run that takes the folder and saves once
 //   read CHECKPOINT      a run that resumes; prints what it has read (readings.hpp), as do weights and tokens
@@ -16,11 +17,10 @@
 #include "base/error.hpp"
 #include "tests/faults/readings.hpp"
 #include "tests/faults/saves.hpp"
+#include "tests/faults/subject_process.hpp"
 
 namespace mpzero::faults {
 namespace {
-
-constexpr int kUnexpected = 3;
 
 void run(const std::vector<std::string>& words) {
   const std::string& what = words.at(0);
@@ -57,11 +57,14 @@ int main(int argc, char** argv) {
   try {
     mpzero::faults::run({argv + 1, argv + argc});
     return 0;
+  } catch (const mpzero::Damaged& error) {
+    std::fputs(error.what(), stderr);
+    return mpzero::faults::kDamagedExitCode;
   } catch (const mpzero::Error& error) {
     std::fputs(error.what(), stderr);
     return error.exit_code();
   } catch (const std::exception& error) {
     std::fputs(error.what(), stderr);
-    return mpzero::faults::kUnexpected;
+    return mpzero::faults::kUnexpectedExitCode;
   }
 }

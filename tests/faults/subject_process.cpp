@@ -124,6 +124,7 @@ Verdict SubjectProcess::judge(const fs::path& place) const {
   const std::string text = read_bytes(file("err"));
   if (WIFSIGNALED(status_)) return {Outcome::kCrash, fmt::format("{}: {}", ::strsignal(WTERMSIG(status_)), text)};
   try {
+    if (WEXITSTATUS(status_) == kDamagedExitCode) throw Damaged(text);
     if (WEXITSTATUS(status_) == kUserErrorExitCode) throw UserError(text);
     if (WEXITSTATUS(status_) == kFailureExitCode) throw Failure(text);
     throw std::runtime_error(text);

@@ -13,6 +13,10 @@
 
 namespace mpzero::faults {
 
+// Of fault_subject, beside mpzero's own.
+inline constexpr int kUnexpectedExitCode = 3;
+inline constexpr int kDamagedExitCode = 4;
+
 // A fault of the preloaded library; see disk_faults.cpp.
 struct DiskFault {
   std::string what;              // e.g. "write:3:ENOSPC", with the errno by its name; empty: none

@@ -33,7 +33,7 @@ Readers checkpoint_readers() {
     export_as_fp32(folder, output);
     return read_export(output);
   };
-  return {.verify = [](const fs::path& folder) { verify(folder); }, .readings = {as_run, as_export}};
+  return {.verify = [](const fs::path& folder) { verify(folder); }, .readings = {as_run, as_export}, .tells = nullptr};
 }
 
 Files files_of_save(const fs::path& dir, const Save& save) {
@@ -85,7 +85,8 @@ void add_latest(Targets& targets, const fs::path& scratch) {
     return read_as_run(io::find_checkpoint(folder), kReadingRanks);
   };
   targets.push_back(std::make_unique<DamagedFiles>(kLatest, latest, std::vector<DamagedFiles::OtherSave>{},
-                                                   Readers{.verify = nullptr, .readings = {reading}}, scratch));
+                                                   Readers{.verify = nullptr, .readings = {reading}, .tells = nullptr},
+                                                   scratch));
 }
 
 // Weights as a model of Hugging Face has them, by what value_of() gives.
@@ -114,7 +115,8 @@ void add_weights(Targets& targets, const std::string& name, int64_t max_shard_by
   io::write_safetensors(folder, tiny_parameters(), TinyWeights(), max_shard_bytes, nullptr, type);
   const Reading reading = [](const fs::path& path, const fs::path&) { return read_weights(path, tiny_parameters()); };
   targets.push_back(std::make_unique<DamagedFiles>(name, read_files(folder), std::vector<DamagedFiles::OtherSave>{},
-                                                   Readers{.verify = nullptr, .readings = {reading}}, scratch));
+                                                   Readers{.verify = nullptr, .readings = {reading}, .tells = nullptr},
+                                                   scratch));
 }
 
 void add_tokens(Targets& targets, const std::string& name, const fs::path& file, const fs::path& scratch) {
@@ -122,9 +124,10 @@ void add_tokens(Targets& targets, const std::string& name, const fs::path& file,
   const Reading reading = [file_name](const fs::path& folder, const fs::path&) {
     return read_tokens(folder / file_name);
   };
-  targets.push_back(std::make_unique<DamagedFiles>(name, Files{{file_name, read_bytes(file)}},
-                                                   std::vector<DamagedFiles::OtherSave>{},
-                                                   Readers{.verify = nullptr, .readings = {reading}}, scratch));
+  const auto tells = [file_name](const fs::path& folder) { return lacks_checksums(folder / file_name); };
+  targets.push_back(
+      std::make_unique<DamagedFiles>(name, Files{{file_name, read_bytes(file)}}, std::vector<DamagedFiles::OtherSave>{},
+                                     Readers{.verify = nullptr, .readings = {reading}, .tells = tells}, scratch));
 }
 
 constexpr const char* kStep3 = "tiny-3steps";

@@ -2,6 +2,7 @@
 // byte is the file's content, to which the checksum is added, without which nothing behind it would be reached.
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
