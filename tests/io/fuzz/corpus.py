@@ -106,6 +106,7 @@ def pack(parser: str, folder: Path) -> None:
     """The same inputs give the same bytes; what is too much is left out, the largest inputs first."""
     kept = sorted((path.read_bytes() for path in folder.iterdir()), key=lambda data: (len(data), data))
     total = 0
+    (HERE / "corpus").mkdir(exist_ok=True)
     with zipfile.ZipFile(HERE / "corpus" / f"{parser}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for data in kept:
             total += len(data)
