@@ -180,11 +180,16 @@ struct DeepSpeedCheckpoint::Impl {
       break;
     }
     progress.settings_json = settings_of(groups);
-    const auto own = root.find(kClientStateKey);
+    if (const auto own = root.find(kClientStateKey)) read_own_state(*own);
+  }
+
+  void read_own_state(const Value& own) {
     // What DeepSpeed writes never has a manifest, what mpzero writes has one from the moment that it is whole.
-    if (own && !files.manifest()) throw_no_manifest(folder);
-    if (own) read_client_state(*own, progress);
-    made_by_mpzero = own.has_value();
+    made_by_mpzero = files.manifest() || is_of_step(own, progress.step);
+    if (made_by_mpzero && !files.manifest()) throw_no_manifest(folder);
+    if (made_by_mpzero) return read_client_state(own, progress);
+    // DeepSpeed has gone on from a checkpoint of mpzero: the model is the same, the position is not.
+    progress.model_config_json = own.at("model_config").text();
   }
 
   // That every rank's file is there is known before hours have gone by.

@@ -10,6 +10,7 @@ void write_client_state(pickle::Writer& out, const TrainingProgress& progress) {
     (out.*method)(value);
   };
   out.begin_dict();
+  write("step", progress.step, &pickle::Writer::integer);
   write("tokens_seen", progress.tokens_seen, &pickle::Writer::integer);
   write("windows_seen", progress.windows_seen, &pickle::Writer::integer);
   // A text, because 64 bits without a sign need not fit those with one.
@@ -20,6 +21,11 @@ void write_client_state(pickle::Writer& out, const TrainingProgress& progress) {
   write("ds_config", progress.run_config_json, &pickle::Writer::text);
   if (!progress.settings_json.empty()) write("settings", progress.settings_json, &pickle::Writer::text);
   out.end_dict();
+}
+
+bool is_of_step(const pickle::Value& state, int64_t step) {
+  const auto saved = state.find("step");
+  return !saved || saved->integer() == step;
 }
 
 void read_client_state(const pickle::Value& state, TrainingProgress& progress) {

@@ -11,6 +11,9 @@ namespace mpzero::io {
 inline constexpr const char* kClientStateKey = "mpzero";
 
 void write_client_state(pickle::Writer& out, const TrainingProgress& progress);
+// Whether the state was saved at this step, as far as it says so: where a run of DeepSpeed goes on from mpzero's
+// checkpoint and saves what DeepSpeed has handed back, the state is of an earlier one.
+bool is_of_step(const pickle::Value& state, int64_t step);
 // Fills what DeepSpeed has no place for: tokens, data position and order, seed, learning rate, configurations,
 // settings.
 void read_client_state(const pickle::Value& state, TrainingProgress& progress);

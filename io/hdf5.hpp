@@ -131,7 +131,7 @@ class Dataset : public Node {
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/true);
   }
   // The same without the library's check of what it reads (fletcher32), where there is one: for values with a checksum
-  // that the caller compares. It takes a third of the time.
+  // that the caller compares.
   template <Number T>
   void read_unverified(uint64_t begin, std::span<T> out) const {
     const uint64_t start[] = {begin}, count[] = {out.size()};

@@ -112,3 +112,21 @@ def test_torch_reads_without_running_code(tmp_path: Path) -> None:
 def test_what_deepspeed_would_misread_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=r"zero_optimization\.round_robin_gradients lets DeepSpeed"):
         save("qwen3-zero2-fp32", tmp_path, ranks=1, stage=2, zero={"round_robin_gradients": True})
+
+
+def test_deepspeed_that_goes_on_and_hands_our_state_back(tmp_path: Path) -> None:
+    """A run of DeepSpeed that saves the client state it has loaded: its position is DeepSpeed's, not that state's."""
+    torch = pytest.importorskip("torch")
+    name = "qwen3-zero2-fp32"
+    checkpoints = save(name, tmp_path, ranks=2, stage=2)
+    tag = checkpoints / (checkpoints / "latest").read_text().strip()
+    path = tag / "mp_rank_00_model_states.pt"
+    model = torch.load(path, weights_only=True)
+    assert model["mpzero"]["step"] == SAVED_AFTER
+    model["mpzero"]["step"] = 2
+    model["mpzero"]["windows_seen"] = 1
+    torch.save(model, path)
+    (tag / "manifest.json").unlink()
+    steps, result = train_golden(name, tmp_path / "resumed", f"--resume_from_checkpoint={tag}", ranks=2, stage=2)
+    assert f"Resumed from checkpoint at step {SAVED_AFTER}" in result.stdout
+    assert_follows(name, steps, FP32_TOLERANCE, first=SAVED_AFTER + 1)
