@@ -117,7 +117,8 @@ void add_optimizer(const RunConfig& config, std::vector<Row>& rows) {
                   fmt::format("{}, of {}", optimizer.weight_decay, decayed),
                   describe(origins.weight_decay),
                   {{"weight_decay", optimizer.weight_decay},
-                   {"no_decay", all ? ordered_json() : ordered_json(std::set(optimizer.no_decay.begin(), optimizer.no_decay.end()))},
+                   {"no_decay", all ? ordered_json()
+                                    : ordered_json(std::set(optimizer.no_decay.begin(), optimizer.no_decay.end()))},
                    {"bias_correction", optimizer.bias_correction}}});
   if (!optimizer.bias_correction) rows.push_back({"bias correction", "off", "file: optimizer.params.bias_correction"});
 }
