@@ -60,6 +60,7 @@ class Saved final : public io::StoredCheckpoint {
   }
 
   const std::filesystem::path& folder() const override { return folder_; }
+  const io::RunRecord& run() const override { return record_; }
   const io::TrainingProgress& progress() const override { return progress_made; }
   std::span<const ParameterSpec> parameters() const override { return parameters_; }
   bool made_by_mpzero() const override { return by_mpzero; }
@@ -72,6 +73,7 @@ class Saved final : public io::StoredCheckpoint {
 
  private:
   std::filesystem::path folder_ = "checkpoints/tiny-5steps";
+  io::RunRecord record_;
   std::vector<UnitSpec> units_;
   std::vector<ParameterSpec> parameters_;
 };

@@ -34,6 +34,7 @@ class MadeUpCheckpoint final : public StoredCheckpoint {
     progress_.model_config_json = fmt::format("{{\"rope_theta\": {}}}", rope_theta);
   }
   const fs::path& folder() const override { return folder_; }
+  const RunRecord& run() const override { return run_; }
   const TrainingProgress& progress() const override { return progress_; }
   std::span<const ParameterSpec> parameters() const override { return parameters_; }
   void read(const std::string& parameter, StateKind, int64_t begin, std::span<float> out) const override {
@@ -53,6 +54,7 @@ class MadeUpCheckpoint final : public StoredCheckpoint {
  private:
   int generation_;
   fs::path folder_ = "checkpoints/tiny-1steps";
+  RunRecord run_;
   TrainingProgress progress_;
 };
 
