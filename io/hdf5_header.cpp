@@ -69,7 +69,11 @@ void read_block(Cursor cursor, const HeaderFormat& format, std::vector<Message>&
 }  // namespace
 
 FileBytes::FileBytes(const ObjectPlace& place, const std::filesystem::path& file)
-    : descriptor_(place.descriptor), base_(place.base), file_(file) {
+    : descriptor_(place.descriptor), image_(place.image), base_(place.base), file_(file) {
+  if (descriptor_ < 0) {
+    size_ = image_.size();
+    return;
+  }
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0) throw_system_error("read the size of", file, errno);
   size_ = static_cast<uint64_t>(status.st_size);
@@ -85,6 +89,10 @@ std::vector<std::byte> FileBytes::read(uint64_t offset, uint64_t size, std::stri
   constexpr uint64_t kMaxBytes = 64 << 20;
   if (size > left(offset) || size > kMaxBytes) throw Malformed{what};
   std::vector<std::byte> bytes(static_cast<size_t>(size));
+  if (descriptor_ < 0) {
+    std::copy_n(image_.begin() + static_cast<std::ptrdiff_t>(base_ + offset), bytes.size(), bytes.begin());
+    return bytes;
+  }
   for (size_t done = 0; done < bytes.size();) {
     const auto at = static_cast<off_t>(base_ + offset + done);
     const ssize_t count = ::pread(descriptor_, bytes.data() + done, bytes.size() - done, at);

@@ -16,8 +16,9 @@ namespace mpzero::io::hdf5 {
 
 // Where the library found an object: its header begins at byte `base + header` of the file.
 struct ObjectPlace {
-  int descriptor = -1;  // of the open file
-  uint64_t base = 0;    // bytes in front of the HDF5 file (its user block)
+  int descriptor = -1;                 // of the open file, or else
+  std::span<const std::byte> image{};  // all of the file
+  uint64_t base = 0;                   // bytes in front of the HDF5 file (its user block)
   uint64_t header = 0;
 };
 
@@ -79,6 +80,7 @@ class FileBytes {
 
  private:
   int descriptor_;
+  std::span<const std::byte> image_;
   uint64_t base_;
   std::filesystem::path file_;
   uint64_t size_ = 0;

@@ -99,12 +99,13 @@ ObjectPlace place_of(hid_t node, const std::string& name, const std::string& whe
   H5O_info_t self, object;
   const Handle file(H5Iget_file_id(node), &H5Fclose);
   const Handle creation(file ? H5Fget_create_plist(file.id()) : -1, &H5Pclose);
-  void* descriptor = nullptr;
+  const Handle access(file ? H5Fget_access_plist(file.id()) : -1, &H5Pclose);
+  void* handle = nullptr;
   size_t address_bytes = 0, size_bytes = 0;
-  hsize_t user_block = 0;
-  if (!creation || H5Oget_info2(node, &self, H5O_INFO_BASIC) < 0 ||
+  hsize_t user_block = 0, size = 0;
+  if (!creation || !access || H5Oget_info2(node, &self, H5O_INFO_BASIC) < 0 ||
       H5Oget_info_by_name2(node, name.c_str(), &object, H5O_INFO_BASIC, H5P_DEFAULT) < 0 ||
-      H5Fget_vfd_handle(file.id(), H5P_DEFAULT, &descriptor) < 0 ||
+      H5Fget_vfd_handle(file.id(), H5P_DEFAULT, &handle) < 0 || H5Fget_filesize(file.id(), &size) < 0 ||
       H5Pget_sizes(creation.id(), &address_bytes, &size_bytes) < 0 ||
       H5Pget_userblock(creation.id(), &user_block) < 0) {
     throw_user_error("cannot find {}: {}", where, reason());
@@ -114,7 +115,14 @@ ObjectPlace place_of(hid_t node, const std::string& name, const std::string& whe
     throw_user_error("cannot find {}: the file's addresses have {} bytes and its sizes {}, expected 8", where,
                      address_bytes, size_bytes);
   }
-  return {.descriptor = *static_cast<const int*>(descriptor), .base = user_block, .header = object.addr};
+  ObjectPlace place{.base = user_block, .header = object.addr};
+  // The driver decides what the handle points to: a descriptor, or where the image lies.
+  if (H5Pget_driver(access.id()) == H5FD_CORE) {
+    place.image = {*static_cast<const std::byte* const*>(handle), size};
+  } else {
+    place.descriptor = *static_cast<const int*>(handle);
+  }
+  return place;
 }
 
 bool is_read_only(hid_t node) {
