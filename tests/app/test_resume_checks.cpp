@@ -206,7 +206,7 @@ TEST_CASE("what a setting was and is stands in one line, in the table's order") 
   now.model.max_position_embeddings = 4096;
   CHECK(changes(saved, now) ==
         "max_position_embeddings 64 -> 4096, lr 0.001 -> 0.002, beta1 0.9 -> 0.8, beta2 0.95 -> 0.999, "
-        "eps 1e-08 -> 1e-06, weight_decay 0.1 -> 0, no_decay none -> norm,bias, bias_correction true -> false, "
+        "eps 1e-08 -> 1e-06, weight_decay 0.1 -> 0, no_decay none -> bias,norm, bias_correction true -> false, "
         "scheduler WarmupCosineLR -> constant, warmup_type log -> none, warmup_min_ratio 0 -> none, "
         "cos_min_ratio 0.1 -> none, warmup_num_steps 4 -> none, total_num_steps 20 -> none, max_steps 1000 -> 2000, "
         "gradient_clipping 1 -> 0, train_batch_size 8 -> 16, dtype bf16 -> fp32, "
