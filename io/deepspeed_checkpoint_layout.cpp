@@ -60,6 +60,13 @@ int64_t DeepSpeedLayout::used_numel(size_t group, int rank) const {
   return std::clamp<int64_t>(flat_numels_[group] - rank * partition, 0, partition);
 }
 
+bool DeepSpeedLayout::holds_weights(int rank) const {
+  return std::any_of(places_.begin(), places_.end(), [&](const auto& entry) {
+    const Place& place = entry.second;
+    return stage_ == 3 ? rank * divide_up(place.numel, ranks_) < place.numel : used_numel(place.group, rank) > 0;
+  });
+}
+
 bool DeepSpeedLayout::visit(const std::string& parameter, int64_t begin, int64_t end,
                             const std::function<void(const Slice&)>& visit) const {
   const auto found = places_.find(parameter);

@@ -46,6 +46,8 @@ class DeepSpeedLayout {
   // How many of them belong to the group's vector, the rest being padding at its end. Stage 3 counts the padding of its
   // pieces as used: it lies in between.
   int64_t used_numel(size_t group, int rank) const;
+  // Whether the rank's parts hold more than padding.
+  bool holds_weights(int rank) const;
   // Where stages 1 and 2 put a parameter in the whole flat group.
   int64_t flat_offset(const std::string& parameter) const { return places_.at(parameter).offset; }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -276,7 +277,21 @@ struct DeepSpeedCheckpoint::Impl {
       }
       files.check_unchanged();
     });
-    check_same_files(folder, files.fingerprints(), group);
+    const std::map<std::string, std::string> checksums = check_same_files(folder, files.fingerprints(), group);
+    run_on_all_ranks(group, [&] { check_no_twins(checksums); });
+  }
+
+  // DeepSpeed's files do not say of which rank they are, but no two ranks hold the same weights. `checksums` by name.
+  void check_no_twins(const std::map<std::string, std::string>& checksums) const {
+    std::map<std::string, std::string> names;  // by checksum
+    for (int rank = 0; rank < layout->ranks() && layout->holds_weights(rank); ++rank) {
+      const std::string name = optimizer_file(rank);
+      const auto [other, is_new] = names.emplace(checksums.at(name), name);
+      if (is_new) continue;
+      throw_damaged(
+          files.path_of(name),
+          fmt::format("it holds the very bytes of {}, so that one of the two ranks' files is missing", other->second));
+    }
   }
 
   DeepSpeedFolder files;

@@ -85,10 +85,11 @@ std::unique_ptr<StoredCheckpoint> open_checkpoint(std::shared_ptr<const OpenFold
   return std::make_unique<Hdf5Checkpoint>(std::move(folder));
 }
 
-void check_same_files(const fs::path& folder, const std::string& lines, ProcessGroup& group) {
+std::map<std::string, std::string> check_same_files(const fs::path& folder, const std::string& lines,
+                                                    ProcessGroup& group) {
   const std::vector<std::string> of_ranks = group.all_gather(lines);
+  std::map<std::string, std::string> checksums;
   run_on_all_ranks(group, [&] {
-    std::map<std::string, std::string> checksums;
     for (const std::string& of_rank : of_ranks) {
       std::istringstream in(of_rank);
       for (std::string name, checksum; in >> name >> checksum;) {
@@ -99,6 +100,7 @@ void check_same_files(const fs::path& folder, const std::string& lines, ProcessG
       }
     }
   });
+  return checksums;
 }
 
 void check_same_parameters(const StoredCheckpoint& checkpoint, std::span<const UnitSpec> of_run) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -65,8 +66,9 @@ std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::filesystem::path& f
 bool looks_like_checkpoint(const std::filesystem::path& folder);
 
 // Collective: throws unless all ranks have read the same files. `lines`: "NAME CHECKSUM" of each that this rank has
-// read, among them at least one that every rank reads.
-void check_same_files(const std::filesystem::path& folder, const std::string& lines, ProcessGroup& group);
+// read, among them at least one that every rank reads. Returns the checksums of all, by name.
+std::map<std::string, std::string> check_same_files(const std::filesystem::path& folder, const std::string& lines,
+                                                    ProcessGroup& group);
 
 // check_same_model for a checkpoint that may group its parameters in another way than the run.
 void check_same_parameters(const StoredCheckpoint& checkpoint, std::span<const UnitSpec> of_run);

@@ -21,7 +21,7 @@ struct Fault {
 
 struct CampaignOptions {
   int workers = 1;
-  std::chrono::seconds limit{20};           // a fault that takes longer hangs
+  std::chrono::seconds limit{60};           // a fault that takes longer hangs
   int64_t memory_bytes = int64_t{2} << 30;  // of address space beyond what a worker has at its start; 0: no limit
   std::filesystem::path scratch;
 };

@@ -1,17 +1,19 @@
 #include "tests/faults/readings.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <new>
-#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/process_group.hpp"
-#include "io/checkpoint_catalog.hpp"
 #include "io/checkpoint_manifest.hpp"
 #include "io/checksum.hpp"
+#include "io/initial_weights.hpp"
 #include "io/safetensors.hpp"
+#include "io/stable_read.hpp"
 #include "io/stored_checkpoint.hpp"
 #include "io/token_dataset.hpp"
 #include "io/weights_export.hpp"
@@ -25,28 +27,21 @@ constexpr int64_t kWindow = 8;
 std::string hash_of(std::span<const float> values) { return io::to_hex(io::checksum(std::as_bytes(values))); }
 
 std::string describe(const io::TrainingProgress& progress) {
-  return fmt::format("step {} tokens {} windows {} seed {} order '{}' lr {} dtype {} stage {} config {} run {}\n",
-                     progress.step, progress.tokens_seen, progress.windows_seen, progress.seed, progress.data_order,
-                     progress.lr, progress.dtype, progress.zero_stage, progress.model_config_json,
-                     progress.run_config_json);
+  return fmt::format(
+      "step {} tokens {} windows {} seed {} order '{}' lr {} dtype {} stage {} config {} run {} settings {}\n",
+      progress.step, progress.tokens_seen, progress.windows_seen, progress.seed, progress.data_order, progress.lr,
+      progress.dtype, progress.zero_stage, progress.model_config_json, progress.run_config_json,
+      progress.settings_json);
 }
 
-// 0 where no manifest says it.
-int64_t generation_of(const fs::path& checkpoint) {
-  return fs::exists(checkpoint / io::kManifestName) ? io::read_manifest(checkpoint).generation : 0;
-}
-
-}  // namespace
-
-std::string read_as_run(const fs::path& checkpoint, int ranks) {
-  const auto stored = io::open_checkpoint(checkpoint);
-  const io::RunRecord run = io::run_of(checkpoint);
-  std::string text = describe(stored->progress());
-  text += fmt::format("run {} generation {}\n", run.id, generation_of(checkpoint));
-  if (stored->next_lr()) text += fmt::format("next lr {}\n", *stored->next_lr());
-  for (const std::string& warning : stored->warnings()) text += warning + "\n";
-  for (const auto& alias : stored->aliases()) text += alias.name + " = " + alias.parameter + "\n";
-  for (const ParameterSpec& parameter : stored->parameters()) {
+// All that a run takes from it.
+std::string describe(const io::StoredCheckpoint& stored, int ranks) {
+  std::string text = describe(stored.progress());
+  text += fmt::format("run {}\n", stored.run().id);
+  if (stored.next_lr()) text += fmt::format("next lr {}\n", *stored.next_lr());
+  for (const std::string& warning : stored.warnings()) text += warning + "\n";
+  for (const auto& alias : stored.aliases()) text += alias.name + " = " + alias.parameter + "\n";
+  for (const ParameterSpec& parameter : stored.parameters()) {
     text += parameter.name;
     for (const int64_t extent : parameter.shape) text += fmt::format(" {}", extent);
     for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
@@ -54,15 +49,48 @@ std::string read_as_run(const fs::path& checkpoint, int ranks) {
       const int64_t share = (parameter.numel() + ranks - 1) / ranks;
       for (int64_t begin = 0; begin < parameter.numel(); begin += share) {
         const int64_t count = std::min(share, parameter.numel() - begin);
-        stored->read(parameter.name, kind, begin,
-                     std::span(values).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
+        stored.read(parameter.name, kind, begin,
+                    std::span(values).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
       }
       text += fmt::format(" {}", hash_of(values));
     }
     text += "\n";
   }
-  SingleProcess alone;
-  stored->verify_what_was_read(alone);
+  return text;
+}
+
+std::string names_of(const io::SafetensorsSource& source) {
+  std::string text;
+  for (const ParameterSpec& parameter : source.parameters()) {
+    text += fmt::format("{} [{}]\n", parameter.name, fmt::join(parameter.shape, ", "));
+  }
+  return text;
+}
+
+std::string hashes_of(const ParameterSource& source, std::span<const ParameterSpec> parameters) {
+  std::string text;
+  for (const ParameterSpec& parameter : parameters) {
+    std::vector<float> values(static_cast<size_t>(parameter.numel()));
+    source.read(parameter, 0, values);
+    text += parameter.name + " " + hash_of(values) + "\n";
+  }
+  return text;
+}
+
+// As the programs do while a run may save and prune beside them.
+void read_checkpoint(const fs::path& checkpoint, const std::function<void(const io::StoredCheckpoint&)>& read) {
+  io::read_checkpoint([&] { return checkpoint; }, read, [](const std::string&) {});
+}
+
+}  // namespace
+
+std::string read_as_run(const fs::path& checkpoint, int ranks) {
+  std::string text;
+  read_checkpoint(checkpoint, [&](const io::StoredCheckpoint& stored) {
+    text = describe(stored, ranks);
+    SingleProcess alone;
+    stored.verify_what_was_read(alone);
+  });
   return text;
 }
 
@@ -85,33 +113,31 @@ bool holds(const fs::path& checkpoint, const Save& save) {
   return true;
 }
 
-void verify(const fs::path& checkpoint) { io::open_checkpoint(checkpoint)->verify(); }
+void verify(const fs::path& checkpoint) {
+  read_checkpoint(checkpoint, [](const io::StoredCheckpoint& stored) { stored.verify(); });
+}
 
 void export_as_fp32(const fs::path& checkpoint, const fs::path& output, int64_t max_shard_bytes) {
   io::ExportOptions options;
   options.max_shard_bytes = max_shard_bytes;
-  io::export_weights(*io::open_checkpoint(checkpoint), output, options);
+  read_checkpoint(checkpoint, [&](const io::StoredCheckpoint& stored) { io::export_weights(stored, output, options); });
 }
 
-std::string read_weights(const fs::path& folder, std::span<const ParameterSpec> parameters) {
+std::string read_weights(const fs::path& folder) {
   const io::SafetensorsSource source(folder);
-  std::string text;
-  for (const ParameterSpec& parameter : source.parameters()) text += parameter.name + "\n";
-  for (const ParameterSpec& parameter : parameters) {
-    std::vector<float> values(static_cast<size_t>(parameter.numel()));
-    source.read(parameter, 0, values);
-    text += parameter.name + " " + hash_of(values) + "\n";
-  }
-  return text;
+  return names_of(source) + hashes_of(io::InitialWeights(source, io::WeightType::kFloat32), tiny_parameters());
+}
+
+std::string logged_hash(const fs::path& folder) {
+  SingleProcess alone;
+  return io::hash_of(io::SafetensorsSource(folder), tiny_model(), alone);
 }
 
 std::string read_export(const fs::path& output) {
   const io::SafetensorsSource source(output);
-  std::string text = read_weights(output, source.parameters());
-  for (const ParameterSpec& parameter : source.parameters()) {
-    for (const int64_t extent : parameter.shape) text += fmt::format("{} ", extent);
-  }
-  return text + (fs::exists(output / "config.json") ? read_bytes(output / "config.json") : "no config.json");
+  const std::vector<ParameterSpec> parameters = source.parameters();
+  return names_of(source) + hashes_of(source, parameters) +
+         (fs::exists(output / "config.json") ? read_bytes(output / "config.json") : "no config.json");
 }
 
 std::string read_tokens(const fs::path& file) {

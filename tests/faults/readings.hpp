@@ -2,11 +2,8 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <span>
 #include <string>
-#include <vector>
 
-#include "base/parameter_spec.hpp"
 #include "tests/faults/outcome.hpp"
 #include "tests/faults/saves.hpp"
 
@@ -23,8 +20,10 @@ void verify(const std::filesystem::path& checkpoint);
 // As zero_to_fp32: exports the weights into `output`.
 void export_as_fp32(const std::filesystem::path& checkpoint, const std::filesystem::path& output,
                     int64_t max_shard_bytes = int64_t{1} << 30);
-// As --init_from: all weights of a Hugging Face folder, of which the model knows `parameters`.
-std::string read_weights(const std::filesystem::path& folder, std::span<const ParameterSpec> parameters);
+// As --init_from: all weights of tiny_model() in a Hugging Face folder, and the names of what else is there.
+std::string read_weights(const std::filesystem::path& folder);
+// What the log says of those weights.
+std::string logged_hash(const std::filesystem::path& folder);
 // The weights in a folder that zero_to_fp32 has written, and what transformers would load beside them.
 std::string read_export(const std::filesystem::path& output);
 // As a training run: all windows of a token file, and what it says of itself.

@@ -41,7 +41,7 @@ void run(const std::vector<std::string>& words) {
   } else if (what == "export") {
     export_as_fp32(place, words.at(2), std::stoll(words.at(3)));
   } else if (what == "weights") {
-    text = read_weights(place, tiny_parameters());
+    text = read_weights(place);
   } else if (what == "tokens") {
     text = read_tokens(place);
   } else {

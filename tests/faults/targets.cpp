@@ -113,9 +113,10 @@ void add_weights(Targets& targets, const std::string& name, int64_t max_shard_by
   fs::remove_all(folder);
   fs::create_directories(folder);
   io::write_safetensors(folder, tiny_parameters(), TinyWeights(), max_shard_bytes, nullptr, type);
-  const Reading reading = [](const fs::path& path, const fs::path&) { return read_weights(path, tiny_parameters()); };
+  const Reading reading = [](const fs::path& path, const fs::path&) { return read_weights(path); };
+  const auto tells = [hash = logged_hash(folder)](const fs::path& path) { return logged_hash(path) != hash; };
   targets.push_back(std::make_unique<DamagedFiles>(name, read_files(folder), std::vector<DamagedFiles::OtherSave>{},
-                                                   Readers{.verify = nullptr, .readings = {reading}, .tells = nullptr},
+                                                   Readers{.verify = nullptr, .readings = {reading}, .tells = tells},
                                                    scratch));
 }
 

@@ -1,8 +1,11 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -99,6 +102,24 @@ TEST_CASE("Texts of any length are attributes; replacing one leaves the last") {
         "");
   CHECK(lacks(message_of<UserError>([&] { read.attribute<int>("json"); }), {"'json' on /run of", "texts.h5"}) == "");
   CHECK(lacks(message_of<UserError>([&] { read.attribute<int>("lr"); }), {"'lr' is missing on /run of"}) == "");
+}
+
+TEST_CASE("A file in memory gives what the file on the disk does") {
+  const TemporaryFolder folder;
+  const std::array<uint64_t, 1> shape = {4}, chunk = {2};
+  const std::vector<int32_t> numbers = {3, -1, 2, 7};
+  File file = File::create(folder / "a.h5");
+  file.set_attribute("json", "a text of variable length");
+  file.create_dataset<int32_t>("numbers", shape, chunk).write(0, std::span<const int32_t>(numbers));
+  file.close();
+
+  std::ifstream in(folder / "a.h5", std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  const File opened = File::open_image(folder / "not there.h5", std::as_bytes(std::span(bytes)));
+  CHECK(opened.text_attribute("json") == "a text of variable length");
+  std::vector<int32_t> read(numbers.size());
+  opened.dataset("numbers").read(0, std::span<int32_t>(read));
+  CHECK(read == numbers);
 }
 
 TEST_CASE("Groups list what they hold and name what they lack") {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -6,6 +7,7 @@
 #include "base/error.hpp"
 #include "io/checkpoint_manifest.hpp"
 #include "io/checksum.hpp"
+#include "io/deepspeed_checkpoint_files.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 #include "tests/io/deepspeed_fixture.hpp"
@@ -210,6 +212,30 @@ TEST_CASE("DeepSpeed's own files of different steps are found by whoever reads t
       }
       CHECK_THAT(problem_of(folder / kTag, 1), Contains(fmt::format("AdamW counts {} updates", other_step)));
     }
+  }
+}
+
+// DeepSpeed's files do not say of which rank they are.
+TEST_CASE("a rank's file does not pass for another rank's in a checkpoint of DeepSpeed") {
+  for (const int stage : {2, 3}) {
+    const TemporaryFolder folder;
+    const fs::path tag = folder / kTag;
+    // The last rank's file is left out: its part is shorter, by which it is told.
+    require_stock(folder.path(), kTag, {.stage = stage, .ranks = 4, .step = 6, .generation = 1});
+    REQUIRE(problem_of(tag, 1).empty());
+    for (int from = 0; from < 3; ++from) {
+      for (int to = 0; to < 3; ++to) {
+        if (from == to) continue;
+        const fs::path file = tag / deepspeed_optimizer_file(/*bf16=*/false, to);
+        const std::string own = read_file(file);
+        write_file(file, read_file(tag / deepspeed_optimizer_file(/*bf16=*/false, from)));
+        CHECK_THAT(problem_of(tag, 1), Contains(deepspeed_optimizer_file(false, std::max(from, to))) &&
+                                           Contains(deepspeed_optimizer_file(false, std::min(from, to))) &&
+                                           Contains("is damaged: it holds the very bytes of"));
+        write_file(file, own);
+      }
+    }
+    CHECK(problem_of(tag, 1).empty());
   }
 }
 
