@@ -181,6 +181,7 @@ void RunFolder::make_room() {
   std::string moved_to;
   run_on_all_ranks(group_, [&] {
     if (to_move_.empty()) return;
+    lock_->check();
     moved_to = io::move_aside(config_.checkpoint_dir, to_move_).string();
   });
   if (moved_to.empty()) return;

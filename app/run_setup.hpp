@@ -18,6 +18,7 @@ struct RunSetup {
   std::string data_order;             // io::TrainingProgress::data_order
   DataIdentity data;                  // known once the run starts: see identify_data
   std::vector<std::string> warnings;  // for the user, one line each
+  std::string start;                  // likewise; see io::SaveJob
   io::RunRecord run;                  // known once it is clear what the run goes on from
 };
 

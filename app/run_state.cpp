@@ -138,6 +138,7 @@ io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, c
           .model_type = config.model_type,
           .keep_last = config.keep_last,
           .run = setup.run,
+          .start = setup.start,
           .deepspeed = deepspeed_settings(config, position.step)};
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -81,6 +82,9 @@ File File::open_for_update(const fs::path& path, FileSystem& files) {
 }
 File File::open_or_create(const fs::path& path, FileSystem& files) {
   return File(path, O_WRONLY | O_CREAT, "create", files);
+}
+File File::create_new(const fs::path& path, FileSystem& files) {
+  return File(path, O_WRONLY | O_CREAT | O_EXCL, "create", files);
 }
 File File::create(const fs::path& path, FileSystem& files) {
   return File(path, O_RDWR | O_CREAT | O_TRUNC, "create", files);
@@ -176,9 +180,22 @@ void write_text_file(const fs::path& path, std::string_view text, FileSystem& fi
 }
 
 void replace_text_file(const fs::path& path, std::string_view text, FileSystem& files) {
-  const fs::path temporary = path.string() + ".tmp";
+  // A leftover that cannot be removed, or another process's file, is in nobody's way.
+  constexpr int kMaxLeftovers = 1000;
+  fs::path temporary = path.string() + ".tmp";
+  std::optional<File> file;
+  for (int n = 1; !file; ++n) {
+    try {
+      file.emplace(File::create_new(temporary, files));
+    } catch (const Error& error) {
+      if (error.system_error() != EEXIST || n == kMaxLeftovers) throw;
+      if (n > 1 || files.remove_file(temporary) != 0) temporary = fmt::format("{}.{}.tmp", path.string(), n);
+    }
+  }
   try {
-    write_text_file(temporary, text, files);
+    file->write(0, std::as_bytes(std::span(text)));
+    file->sync();
+    file.reset();
     rename_path(temporary, path, files);
   } catch (...) {
     files.remove_file(temporary);

@@ -26,6 +26,8 @@ class File {
   static File open_for_update(const std::filesystem::path& path, FileSystem& files = disk());
   // Opens the file for writing alone, in place, and makes it, empty, if it is not there.
   static File open_or_create(const std::filesystem::path& path, FileSystem& files = disk());
+  // Makes the file, for writing alone. Its system error is EEXIST where it is there.
+  static File create_new(const std::filesystem::path& path, FileSystem& files = disk());
   // Makes the file anew.
   static File create(const std::filesystem::path& path, FileSystem& files = disk());
 

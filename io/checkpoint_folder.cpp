@@ -146,18 +146,18 @@ std::optional<std::string> latest_tag(const fs::path& checkpoint_dir) {
   return tag;
 }
 
-fs::path staging_folder(const fs::path& checkpoint_dir, const std::string& tag, const std::string& run_id) {
-  if (run_id.empty()) return with_suffix(checkpoint_dir / tag, kStagingSuffix);
-  return checkpoint_dir / fmt::format("{}.{}{}", tag, short_run_id(run_id), kStagingSuffix);
+fs::path staging_folder(const fs::path& checkpoint_dir, const std::string& tag, const std::string& writer) {
+  if (writer.empty()) return with_suffix(checkpoint_dir / tag, kStagingSuffix);
+  return checkpoint_dir / fmt::format("{}.{}{}", tag, short_run_id(writer), kStagingSuffix);
 }
 
-CleanUp clean_up(const fs::path& checkpoint_dir, const std::optional<std::string>& run_id, FileSystem& files) {
+CleanUp clean_up(const fs::path& checkpoint_dir, const std::optional<std::string>& writer, FileSystem& files) {
   CleanUp result;
   for (const fs::path& folder : folders_in(checkpoint_dir)) {
     const std::string name = folder.filename().string();
     const std::optional<LeftoverName> leftover = leftover_name(name);
     if (!leftover) continue;
-    if (run_id && !leftover->digits.empty() && leftover->digits != short_run_id(*run_id)) continue;
+    if (writer && !leftover->digits.empty() && leftover->digits != short_run_id(*writer)) continue;
     attempt(folder, result.left, [&] {
       if (leftover->replaced && put_back(folder, checkpoint_dir / leftover->tag, files)) return;
       remove_folder(folder, files);
@@ -167,11 +167,11 @@ CleanUp clean_up(const fs::path& checkpoint_dir, const std::optional<std::string
   return result;
 }
 
-std::vector<Leftover> begin_staging(const fs::path& checkpoint_dir, const std::string& tag, const std::string& run_id,
+std::vector<Leftover> begin_staging(const fs::path& checkpoint_dir, const std::string& tag, const std::string& writer,
                                     FileSystem& files) {
   if (!is_plain_name(tag)) throw_user_error("'{}' cannot be a checkpoint's name: it must be a plain folder name", tag);
   make_folders(checkpoint_dir, files);
-  std::vector<Leftover> left = clean_up(checkpoint_dir, run_id, files).left;
+  std::vector<Leftover> left = clean_up(checkpoint_dir, writer, files).left;
   // clean_up() takes only tags of steps for its own.
   const fs::path replaced = with_suffix(checkpoint_dir / tag, kReplacedSuffix);
   if (!step_of_tag(tag, "") && is_there(replaced)) {
@@ -179,16 +179,16 @@ std::vector<Leftover> begin_staging(const fs::path& checkpoint_dir, const std::s
       if (!put_back(replaced, checkpoint_dir / tag, files)) remove_folder(replaced, files);
     });
   }
-  const fs::path staging = staging_folder(checkpoint_dir, tag, run_id);
+  const fs::path staging = staging_folder(checkpoint_dir, tag, writer);
   std::erase_if(left, [&](const Leftover& leftover) { return leftover.path == staging; });
   remove_folder(staging, files);
   make_folders(staging, files);
   return left;
 }
 
-std::vector<Leftover> publish(const fs::path& checkpoint_dir, const std::string& tag, const std::string& run_id,
+std::vector<Leftover> publish(const fs::path& checkpoint_dir, const std::string& tag, const std::string& writer,
                               const std::function<void(const fs::path&)>& check, FileSystem& files) {
-  const fs::path staging = staging_folder(checkpoint_dir, tag, run_id);
+  const fs::path staging = staging_folder(checkpoint_dir, tag, writer);
   const fs::path target = checkpoint_dir / tag;
   // Another run without a lock may have put its own there meanwhile: then the two change places again.
   const auto check_or = [&](const fs::path& folder, const std::function<void()>& undo) {
@@ -224,22 +224,22 @@ std::vector<Leftover> publish(const fs::path& checkpoint_dir, const std::string&
   return left;
 }
 
-void discard_staging(const fs::path& checkpoint_dir, const std::string& tag, const std::string& run_id,
+void discard_staging(const fs::path& checkpoint_dir, const std::string& tag, const std::string& writer,
                      FileSystem& files) noexcept {
   try {
-    remove_folder(staging_folder(checkpoint_dir, tag, run_id), files);
+    remove_folder(staging_folder(checkpoint_dir, tag, writer), files);
   } catch (const std::exception&) {
     // The next save tries again, and says so if it stays.
     return;
   }
 }
 
-std::vector<Leftover> remove_checkpoints(const std::vector<fs::path>& folders, const std::string& run_id,
+std::vector<Leftover> remove_checkpoints(const std::vector<fs::path>& folders, const std::string& writer,
                                          FileSystem& files) {
   std::vector<Leftover> left;
   std::vector<fs::path> doomed;
   for (const fs::path& folder : folders) {
-    const fs::path renamed = staging_folder(folder.parent_path(), folder.filename().string(), run_id);
+    const fs::path renamed = staging_folder(folder.parent_path(), folder.filename().string(), writer);
     if (attempt(folder, left, [&] { rename_path(folder, renamed, files); })) doomed.push_back(renamed);
   }
   if (!doomed.empty()) sync_folder(doomed.front().parent_path(), files);

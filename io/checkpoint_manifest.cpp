@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
@@ -23,6 +24,14 @@ StateKind kind_of(const std::string& name) {
     if (name == name_of(kind)) return kind;
   }
   throw std::invalid_argument("no such kind: " + name);
+}
+
+// Throws std::invalid_argument for a number that no int64_t holds, which get<int64_t>() would convert.
+int64_t integer(const json& value) {
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() || value.get<uint64_t>() <= std::numeric_limits<int64_t>::max());
+  if (!fits) throw std::invalid_argument(fmt::format("{:.40} where a whole number is due", value.dump()));
+  return value.get<int64_t>();
 }
 
 json to_json(const ManifestFile& file) {
@@ -58,7 +67,7 @@ ManifestFile file_from_json(const json& object) {
   file.name = object.at("name").get<std::string>();
   require(!file.name.empty() && file.name.find('/') == std::string::npos && file.name[0] != '.',
           "a name with a folder");
-  file.size = object.at("size").get<int64_t>();
+  file.size = integer(object.at("size"));
   file.has_own_checksums = object.value("has_own_checksums", false);
   if (file.has_own_checksums) {
     if (object.contains("directory_xxh3_64")) {
@@ -72,9 +81,9 @@ ManifestFile file_from_json(const json& object) {
     ShardDataset dataset;
     dataset.unit = entry.at("unit").get<std::string>();
     dataset.kind = kind_of(entry.at("kind").get<std::string>());
-    dataset.begin = entry.at("begin").get<int64_t>();
-    dataset.count = entry.at("count").get<int64_t>();
-    dataset.offset = entry.at("offset").get<int64_t>();
+    dataset.begin = integer(entry.at("begin"));
+    dataset.count = integer(entry.at("count"));
+    dataset.offset = integer(entry.at("offset"));
     require(dataset.begin >= 0 && dataset.count > 0 && dataset.offset >= end, "a data set out of order");
     require(dataset.offset <= file.size &&
                 dataset.count <= (file.size - dataset.offset) / static_cast<int64_t>(sizeof(float)),
@@ -181,10 +190,10 @@ Manifest read_manifest(const OpenFolder& folder) {
   }
   try {
     check_version(document.at("format_version"), path);
-    if (document.at("block_bytes").get<int64_t>() != kChecksumBlockBytes) {
+    if (integer(document.at("block_bytes")) != kChecksumBlockBytes) {
       throw std::invalid_argument("checksums of other blocks");
     }
-    manifest.generation = document.value("generation", int64_t{0});
+    if (document.contains("generation")) manifest.generation = integer(document["generation"]);
     manifest.saved_at = document.value("saved_at", std::string());
     if (document.contains("run")) manifest.run = run_from_json(document["run"]);
     for (const json& file : document.at("files")) manifest.files.push_back(file_from_json(file));

@@ -69,7 +69,9 @@ std::vector<ManifestFile> finish_deepspeed(const SaveJob& job, const fs::path& s
   return entries;
 }
 
-fs::path staging_of(const SaveJob& job) { return staging_folder(job.checkpoint_dir, job.tag, job.run.id); }
+const std::string& writer_of(const SaveJob& job) { return job.start.empty() ? job.run.id : job.start; }
+
+fs::path staging_of(const SaveJob& job) { return staging_folder(job.checkpoint_dir, job.tag, writer_of(job)); }
 
 // Throws unless the job's checkpoint may replace that in `folder`: one of its own run, or one that is damaged, which is
 // of no use to anybody. What cannot be read, or is of a newer format, may be whole.
@@ -103,7 +105,7 @@ std::vector<Leftover> begin_save(const SaveJob& job, ProcessGroup& group, FileSy
     if (group.rank() != 0) return;
     check_replaceable(job, job.checkpoint_dir / job.tag);
     try {
-      left = begin_staging(job.checkpoint_dir, job.tag, job.run.id, files);
+      left = begin_staging(job.checkpoint_dir, job.tag, writer_of(job), files);
     } catch (...) {
       discard_save(job, files);
       throw;
@@ -113,7 +115,7 @@ std::vector<Leftover> begin_save(const SaveJob& job, ProcessGroup& group, FileSy
 }
 
 void discard_save(const SaveJob& job, FileSystem& files) noexcept {
-  discard_staging(job.checkpoint_dir, job.tag, job.run.id, files);
+  discard_staging(job.checkpoint_dir, job.tag, writer_of(job), files);
 }
 
 std::string write_shards(const SaveJob& job, int rank, const ShardValues& values, const WriteOptions& options) {
@@ -140,9 +142,10 @@ Published publish_save(const SaveJob& job, const std::vector<std::string>& shard
   write_manifest(staging, manifest, files);
   const auto check = [&](const fs::path& folder) { check_replaceable(job, folder); };
   if (job.check_owner) job.check_owner();
-  append(published.left, publish(job.checkpoint_dir, job.tag, job.run.id, check, files));
+  append(published.left, publish(job.checkpoint_dir, job.tag, writer_of(job), check, files));
   for (const ManifestFile& file : manifest.files) published.bytes += file.size;
   try {
+    if (job.check_owner) job.check_owner();
     append(published.left, prune_checkpoints(job.checkpoint_dir, job.model_type, job.run.id, job.keep_last, files));
   } catch (const std::exception& error) {
     published.remark = fmt::format("older checkpoints stay for now: {}", error.what());

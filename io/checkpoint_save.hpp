@@ -26,6 +26,9 @@ struct SaveJob {
   std::string model_type;         // of the checkpoints that keep_last counts
   int64_t keep_last = 0;          // of the run's; 0: all
   RunRecord run{};
+  // 16 hexadecimal digits of this start of the run, the same on all ranks: its staging folder is no other start's.
+  // Empty: the run's id serves.
+  std::string start{};
   // Rank 0 calls it, from any thread, before it removes or replaces anything: throws where the folder is another run's
   // by now (FolderLock).
   std::function<void()> check_owner{};

@@ -52,16 +52,25 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  // From any thread: throws Failure, naming who, where another process has taken the folder over.
-  void check() { owner_->renew(); }
+  // From any thread: throws Failure, naming who, where another process has taken the folder over. Where the lock
+  // reaches all processes it alone decides; a folder or a file `.lock` that is gone is made and locked anew.
+  void check();
   // For those who are refused.
-  void set_run(const std::string& run) { owner_->set_run(run); }
+  void set_run(const std::string& run);
 
  private:
   // Whether there is a lock on the folder now, or locks are missing.
   bool lock(const std::filesystem::path& path, const Options& options);
+  // Throws what keeps the record from being written, but for a full disk where the lock decides: that is a warning.
+  void claim(const Options& options, FileSystem& files);
+  // Throws Failure where `.lock` is another's by now.
+  void hold_lock();
   void renew_until(const std::stop_token& stop, std::chrono::milliseconds renewal);
 
+  std::filesystem::path folder_;
+  std::function<int(int descriptor)> flock_;
+  bool decides_ = false;  // the lock, which reaches all processes
+  std::mutex holding_;
   int descriptor_ = -1;
   std::optional<FolderOwner> owner_;
   std::mutex mutex_;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "base/host_name.hpp"
 #include "base/json.hpp"
 #include "io/atomic_file.hpp"
+#include "io/retry.hpp"
 #include "io/run_record.hpp"
 
 namespace mpzero::io {
@@ -33,8 +35,10 @@ constexpr std::string_view kPrefix = ".owner-";
 constexpr size_t kRecordBytes = 1024;
 constexpr JsonLimits kRecordLimits{.bytes = kRecordBytes};
 constexpr milliseconds kLook(1000);
+// More takeovers than there can be: a larger number in a name is nobody's.
+constexpr int64_t kMaxNumber = 1'000'000'000'000;
 
-// The time at which a process began, in ticks since the boot; nothing where there is none with this pid.
+// The time at which a process began, in ticks since the boot; nothing where none with this pid is to be seen.
 std::optional<int64_t> start_of(int64_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;
@@ -47,7 +51,8 @@ std::optional<int64_t> start_of(int64_t pid) {
   std::string state, skipped;
   fields >> state;
   // One that is dead and waits for its parent to notice.
-  if (state == "Z" || state == "X") return std::nullopt;
+  constexpr int64_t kNever = -1;
+  if (state == "Z" || state == "X") return kNever;
   for (int i = 1; i < kFieldsBefore; ++i) fields >> skipped;
   int64_t start = 0;
   return fields >> start ? std::optional(start) : std::nullopt;
@@ -57,14 +62,21 @@ std::string this_kernel() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   std::error_code error;
-  return boot + " " + fs::read_symlink("/proc/self/ns/pid", error).string();
+  const std::string pids = fs::read_symlink("/proc/self/ns/pid", error).string();
+  return boot.empty() || pids.empty() ? "" : boot + " " + pids;
+}
+
+// Device and inode; empty where they are not known.
+std::string identity_of(const fs::path& folder) {
+  struct stat status {};
+  return ::stat(folder.c_str(), &status) == 0 ? fmt::format("{}:{}", status.st_dev, status.st_ino) : "";
 }
 
 std::string to_text(const OwnerRecord& owner) {
-  std::string text =
-      json{{"host", owner.host}, {"kernel", owner.kernel}, {"pid", owner.pid},     {"start", owner.start},
-           {"run", owner.run},   {"job", owner.job},       {"token", owner.token}, {"count", owner.count}}
-          .dump(-1, ' ', true, json::error_handler_t::replace);
+  std::string text = json{{"host", owner.host},     {"kernel", owner.kernel}, {"pid", owner.pid},
+                          {"start", owner.start},   {"run", owner.run},       {"job", owner.job},
+                          {"folder", owner.folder}, {"token", owner.token},   {"count", owner.count}}
+                         .dump(-1, ' ', true, json::error_handler_t::replace);
   text.resize(kRecordBytes - 1, ' ');
   return text + '\n';
 }
@@ -79,6 +91,7 @@ std::optional<OwnerRecord> parse(const std::string& text) {
                        .start = record.at("start").get<int64_t>(),
                        .run = record.at("run").get<std::string>(),
                        .job = record.at("job").get<std::string>(),
+                       .folder = record.value("folder", ""),
                        .token = record.at("token").get<std::string>(),
                        .count = record.at("count").get<int64_t>()};
   } catch (const std::exception&) {
@@ -88,9 +101,12 @@ std::optional<OwnerRecord> parse(const std::string& text) {
 
 enum class Life : uint8_t { kAlive, kDead, kUnknown };
 
-Life life_of(const std::optional<OwnerRecord>& owner) {
-  if (!owner || owner->kernel.size() < 2 || owner->kernel != this_kernel()) return Life::kUnknown;
-  return start_of(owner->pid) == owner->start ? Life::kAlive : Life::kDead;
+Life life_of(const std::optional<OwnerRecord>& owner, const fs::path& folder) {
+  if (!owner || owner->kernel.empty() || owner->kernel != this_kernel()) return Life::kUnknown;
+  if (!owner->folder.empty() && owner->folder != identity_of(folder)) return Life::kDead;
+  if (const auto start = start_of(owner->pid)) return *start == owner->start ? Life::kAlive : Life::kDead;
+  // Another user's process may be hidden in /proc.
+  return ::kill(static_cast<pid_t>(owner->pid), 0) != 0 && errno == ESRCH ? Life::kDead : Life::kUnknown;
 }
 
 std::string show(const std::optional<OwnerRecord>& owner) {
@@ -106,6 +122,7 @@ OwnerRecord this_owner(const std::string& job) {
           .start = start_of(::getpid()).value_or(0),
           .run = "",
           .job = job,
+          .folder = "",
           .token = new_run_id(),
           .count = 0};
 }
@@ -126,6 +143,7 @@ WaitingClock system_clock() {
 
 FolderOwner::FolderOwner(fs::path folder, OwnerRecord self, const Options& options, FileSystem& files)
     : folder_(std::move(folder)), files_(files), self_(std::move(self)) {
+  self_.folder = identity_of(folder_);
   for (;;) {
     const std::optional<Found> found = last();
     if (found && !options.has_lock) {
@@ -155,7 +173,7 @@ std::vector<int64_t> FolderOwner::numbers() const {
     int64_t number = 0;
     const char* last = name.data() + name.size();
     const auto [stop, failed] = std::from_chars(name.data() + kPrefix.size(), last, number);
-    if (failed == std::errc{} && stop == last && number > 0) numbers.push_back(number);
+    if (failed == std::errc{} && stop == last && number > 0 && number <= kMaxNumber) numbers.push_back(number);
   }
   if (error) throw_system_error("list", folder_, error.value());
   std::sort(numbers.begin(), numbers.end());
@@ -164,7 +182,9 @@ std::vector<int64_t> FolderOwner::numbers() const {
 
 std::optional<std::string> FolderOwner::read(int64_t number) const {
   try {
-    return read_text_file(path_of(number), kRecordBytes);
+    std::string text;
+    retry_reading([&] { text = read_text_file(path_of(number), kRecordBytes); });
+    return text;
   } catch (const Damaged&) {
     return "";  // cut short while it was read, or somebody else's
   } catch (const Error& error) {
@@ -184,7 +204,7 @@ std::optional<FolderOwner::Found> FolderOwner::last() const {
 
 void FolderOwner::watch(const Found& found, const Options& options) const {
   const std::optional<OwnerRecord> owner = parse(found.text);
-  const Life life = life_of(owner);
+  const Life life = life_of(owner, folder_);
   if (life == Life::kDead) return;
   const auto refuse = [&](const std::string& evidence) {
     throw_user_error("another run ({}) is at work in {}: {}; wait until it has ended or stop it{}", show(owner),

@@ -43,11 +43,12 @@ struct OwnerRecord {
   std::string host;
   std::string kernel;  // the host's boot and the process's PID namespace: pids mean the same where it is equal
   int64_t pid = 0;
-  int64_t start = 0;  // of the process, in the kernel's ticks: pids are used again
-  std::string run;    // the run's id; empty: not known yet
-  std::string job;    // the batch system's number; empty: none
-  std::string token;  // of this claim, at random
-  int64_t count = 0;  // of renewals
+  int64_t start = 0;   // of the process, in the kernel's ticks: pids are used again
+  std::string run;     // the run's id; empty: not known yet
+  std::string job;     // the batch system's number; empty: none
+  std::string folder;  // device and inode of the folder on this kernel: a copy of the folder is nobody's
+  std::string token;   // of this claim, at random
+  int64_t count = 0;   // of renewals
 };
 
 // Of this process, with a new token.

@@ -64,14 +64,15 @@ std::optional<Mount> find_mount(std::string_view mountinfo, const fs::path& path
 
 LockReach lock_reach(const Mount& mount) {
   // Of one host, or with locks of their own over all hosts.
-  constexpr std::array<std::string_view, 14> kComplete = {"ext2",     "ext3", "ext4",    "xfs",   "btrfs",
-                                                          "zfs",      "f2fs", "overlay", "tmpfs", "ramfs",
-                                                          "bcachefs", "gpfs", "ceph",    "jfs"};
+  constexpr std::array<std::string_view, 13> kComplete = {
+      "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs", "ramfs", "bcachefs", "ceph", "jfs"};
   if (std::find(kComplete.begin(), kComplete.end(), mount.type) != kComplete.end()) return LockReach::kAll;
   if (mount.type == "nfs" || mount.type == "nfs4") {
     const bool local = has(mount, "nolock") || has(mount, "local_lock=flock") || has(mount, "local_lock=all");
     return local ? LockReach::kThisHost : LockReach::kAll;
   }
+  // flock(2) succeeds there and is known to the node alone.
+  if (mount.type == "gpfs") return LockReach::kThisHost;
   if (mount.type == "lustre") return has(mount, "flock") ? LockReach::kAll : LockReach::kThisHost;
   return LockReach::kUnknown;
 }

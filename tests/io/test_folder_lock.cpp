@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "io/folder_lock.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
+#include "tests/io/faulty_disk.hpp"
 
 namespace mpzero::io {
 using namespace testing;
@@ -126,6 +127,49 @@ TEST_CASE("who prunes is told what helps him") {
   const std::string error = message_of([&] { FolderLock(folder.path(), options); });
   CHECK_THAT(error, Contains("is at work") && Contains("prune then"));
   CHECK(error.find("--checkpoint_dir") == std::string::npos);
+}
+
+FolderLock::Options reaching_all() { return {.reach = LockReach::kAll, .renewal = std::chrono::milliseconds(0)}; }
+
+TEST_CASE("where the lock reaches all, a record that is gone ends nothing") {
+  const TemporaryFolder folder;
+  FolderLock lock(folder.path(), reaching_all());
+  REQUIRE(fs::remove(folder / ".owner-1"));
+  CHECK_NOTHROW(lock.check());
+  CHECK_NOTHROW(lock.set_run("0123456789abcdef"));
+}
+
+TEST_CASE("a lock file that is gone is made and locked anew, unless another run has it") {
+  const TemporaryFolder parent;
+  const fs::path folder = parent / "checkpoints";
+  fs::create_directory(folder);
+  FolderLock lock(folder, reaching_all());
+  fs::rename(folder, parent / "moved");
+  CHECK_NOTHROW(lock.check());
+  CHECK_THROWS_WITH(FolderLock(folder, kAtOnce), Contains("another run"));
+  fs::remove(folder / ".lock");
+  {
+    const FolderLock other(folder, kAtOnce);
+    CHECK_THROWS_WITH(lock.check(), Contains("another run") && Contains("nothing more is saved there"));
+  }
+  CHECK_NOTHROW(lock.check());
+}
+
+TEST_CASE("a full disk keeps nobody from a folder whose lock decides") {
+  class FullDisk final : public UnsyncedDisk {
+   public:
+    int write(int, int64_t, std::span<const std::byte>, size_t&) override { return ENOSPC; }
+  };
+  const TemporaryFolder folder;
+  FullDisk full;
+  std::string warning;
+  FolderLock::Options options = reaching_all();
+  options.warn = [&](const std::string& text) { warning = text; };
+  FolderLock lock(folder.path(), options, full);
+  CHECK_THAT(warning, Contains("is not recorded") && Contains("No space left"));
+  CHECK_NOTHROW(lock.check());
+  CHECK_NOTHROW(lock.set_run("0123456789abcdef"));
+  CHECK_THROWS_WITH(FolderLock(folder / ".", without_locks(), full), Contains("No space left"));
 }
 
 }  // namespace

@@ -289,6 +289,7 @@ TEST_CASE("how far locks reach is what the mount says") {
   CHECK(reach("/fuse/x") == LockReach::kUnknown);
   CHECK(find_mount(table, "/fsx/x")->type == "tmpfs");
   CHECK(lock_reach({.type = "lustre", .options = ",rw,flock,"}) == LockReach::kAll);
+  CHECK(lock_reach({.type = "gpfs", .options = ",rw,"}) == LockReach::kThisHost);
   CHECK_FALSE(find_mount("", "/").has_value());
 }
 

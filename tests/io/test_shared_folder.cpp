@@ -84,6 +84,34 @@ TEST_CASE("a leftover that cannot be removed stops no save of another tag") {
   CHECK(fs::exists(folder / "tiny-7steps.tmp/stubborn"));
 }
 
+TEST_CASE("a stuck temporary file of `latest` stops no save") {
+  const TemporaryFolder folder;
+  // A folder cannot be removed as a file, nor opened for writing.
+  fs::create_directory(folder / "latest.tmp");
+  replace_text_file(folder / "latest", "tiny-1steps\n");
+  CHECK(read_file(folder / "latest") == "tiny-1steps\n");
+  replace_text_file(folder / "latest", "tiny-2steps\n");
+  CHECK(read_file(folder / "latest") == "tiny-2steps\n");
+  CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", "latest.tmp"});
+}
+
+TEST_CASE("two starts of one run write into folders of their own") {
+  const TemporaryFolder folder;
+  SingleProcess alone;
+  SaveJob first{.checkpoint_dir = folder.path(), .tag = "tiny-1steps", .progress = {}, .shards = {}, .model_type = {}};
+  first.run.id = "0123456789abcdef";
+  SaveJob second = first;
+  first.start = "1111111111111111";
+  second.start = "2222222222222222";
+  begin_save(first, alone);
+  write_file(folder / "tiny-1steps.11111111.tmp/shard", "first");
+  begin_save(second, alone);
+  CHECK(read_file(folder / "tiny-1steps.11111111.tmp/shard") == "first");
+  write_file(folder / "tiny-1steps.22222222.tmp/shard", "second");
+  discard_save(first);
+  CHECK(read_file(folder / "tiny-1steps.22222222.tmp/shard") == "second");
+}
+
 TEST_CASE("another run's leftover of the same tag stops no save, and the own one says what stops it") {
   const TemporaryFolder folder;
   WatchedDisk files;

@@ -79,6 +79,15 @@ TEST_CASE("a manifest of another format version is not damaged, whatever the num
   CHECK_THROWS_AS(read_manifest(folder / "tiny-1steps"), Damaged);
 }
 
+TEST_CASE("a manifest's number that is no whole number of 64 bits is damage") {
+  // Found by a fuzzer: the conversion to int64_t is undefined.
+  for (const char* number : {"4.1943066666666666e22", "18446744073709551615", "1.5", "true"}) {
+    const std::string text = fmt::format(R"({{"name": "a.pt", "size": {}, "has_own_checksums": true}})", number);
+    INFO(text);
+    CHECK_THROWS_AS(manifest_file_from_text(text), std::invalid_argument);
+  }
+}
+
 TEST_CASE("what may be whole although it cannot be read is not passed over, replaced or pruned") {
   const TemporaryFolder folder;
   for (const int step : {1, 2, 3}) REQUIRE(save_as(folder.path(), kOurs, step) == "");
