@@ -182,6 +182,17 @@ struct DeepSpeedCheckpoint::Impl {
     }
     progress.settings_json = settings_of(groups);
     if (const auto own = root.find(kClientStateKey)) read_own_state(*own);
+    adamw_updates = progress.step;
+    if (!made_by_mpzero && !counts_otherwise && first.optimizer_step() == progress.step + 1) count_one_more();
+  }
+
+  // DeepSpeed of before 0.13.5 lets AdamW take an update when it is set up, which stays in its count for good.
+  void count_one_more() {
+    adamw_updates = progress.step + 1;
+    warnings.push_back(fmt::format(
+        "{} has taken {} steps, but AdamW counts {} updates on every rank: a DeepSpeed of before 0.13.5 counts one "
+        "more, or else AdamW's states are of a save one step later; the run goes on from step {}.",
+        folder.string(), progress.step, adamw_updates, progress.step));
   }
 
   void read_own_state(const Value& own) {
@@ -239,7 +250,7 @@ struct DeepSpeedCheckpoint::Impl {
     return lines;
   }
 
-  // Throws unless the rank's files count as many updates as rank 0's model states.
+  // Throws unless the rank's model states count as many updates as rank 0's, and its AdamW as many as it should.
   void check_steps_of(int rank) {
     if (layout->stage() == 3 && rank > 0) check_steps(deepspeed_model_file(3, rank));
     check_steps(rank_file(rank), optimizer_file(rank));
@@ -256,7 +267,12 @@ struct DeepSpeedCheckpoint::Impl {
 
   void check_steps(const DeepSpeedRankFile& file, const std::string& name) const {
     const int64_t found = file.optimizer_step().value_or(0);
-    if (found == progress.step || counts_otherwise) return;
+    if (found == adamw_updates || counts_otherwise) return;
+    if (adamw_updates != progress.step) {
+      throw_damaged(files.path_of(name), fmt::format("AdamW counts {} updates in it where {} counts {}, so they are of "
+                                                     "different saves",
+                                                     found, first_optimizer_file, adamw_updates));
+    }
     // DeepSpeed can drop AdamW's states on loading, and counts its updates anew then, while its steps go on. Neither
     // run nor converter can tell this from an older file.
     throw_damaged(files.path_of(name),
@@ -306,6 +322,7 @@ struct DeepSpeedCheckpoint::Impl {
   std::vector<Alias> aliases;
   TrainingProgress progress;
   bool made_by_mpzero = false;
+  int64_t adamw_updates = 0;      // that every rank's AdamW counts
   bool counts_otherwise = false;  // AdamW's updates are not the run's: ZenFlow's are of some columns at a time
   std::optional<double> next_lr;
   std::vector<std::string> warnings;
