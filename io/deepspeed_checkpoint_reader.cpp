@@ -197,7 +197,7 @@ struct DeepSpeedCheckpoint::Impl {
 
   void read_own_state(const Value& own) {
     // What DeepSpeed writes never has a manifest, what mpzero writes has one from the moment that it is whole.
-    made_by_mpzero = files.manifest() || is_of_step(own, progress.step);
+    made_by_mpzero = files.manifest() || is_of_save(own, progress.windows_seen);
     if (made_by_mpzero && !files.manifest()) throw_no_manifest(folder);
     if (made_by_mpzero) return read_client_state(own, progress);
     // DeepSpeed has gone on from a checkpoint of mpzero: the model is the same, the position is not.

@@ -133,6 +133,34 @@ TEST_CASE("what mpzero saved in DeepSpeed's format is no checkpoint without its 
   }
 }
 
+TEST_CASE("a DeepSpeed that goes on from mpzero and saves what mpzero has left in it is no mpzero") {
+  for (const int stage : {2, 3}) {
+    const TemporaryFolder folder;
+    const fs::path tag = folder / kTag;
+    require_saved(folder.path(), kTag, {.stage = stage, .ranks = 2, .step = 6, .generation = 1});
+    fs::remove(tag / kManifestName);
+    // The pickle's key and BININT with the value: more samples than when mpzero saved its entry.
+    for (const std::string& name : names_in(tag)) {
+      if (!name.ends_with("model_states.pt")) continue;
+      const std::string bytes = read_file(tag / name);
+      const std::string before("J\x30\0\0\0", 5);
+      const size_t at = bytes.find("global_samples");
+      const size_t value = bytes.find(before, at);
+      REQUIRE((at != std::string::npos && value < at + 20));
+      std::string key_and_value = bytes.substr(at, value + before.size() - at);
+      const std::string from = key_and_value;
+      key_and_value[value + 1 - at] = '\x40';
+      edit_pickle(tag / name, from, key_and_value);
+    }
+    CHECK(problem_of(tag, 1).empty());
+    const auto checkpoint = open_checkpoint(tag);
+    CHECK_FALSE(checkpoint->made_by_mpzero());
+    CHECK(checkpoint->progress().step == 6);
+    CHECK(checkpoint->progress().windows_seen == 64);
+    CHECK(checkpoint->progress().model_config_json == R"({"model_type": "qwen3"})");
+  }
+}
+
 TEST_CASE("every file that the checkpoint needs is listed, and every listed file is there") {
   const TemporaryFolder folder;
   const fs::path tag = folder / kTag;
