@@ -76,6 +76,15 @@ int64_t updates_of(const Value& model) {
   return updates;
 }
 
+bool has_fp16(const Value& model) {
+  const auto config = model.find("ds_config");
+  if (!config || config->kind() != Kind::kDict) return false;
+  const auto fp16 = config->find("fp16");
+  if (!fp16 || fp16->kind() != Kind::kDict) return false;
+  const auto enabled = fp16->find("enabled");
+  return enabled && enabled->kind() == Kind::kBool && enabled->boolean();
+}
+
 bool has_zenflow(const Value& model) {
   const auto config = model.find("ds_config");
   if (!config || config->kind() != Kind::kDict) return false;
@@ -160,7 +169,7 @@ struct DeepSpeedCheckpoint::Impl {
     progress.step = updates_of(root);
     counts_otherwise = has_zenflow(root);
     if (const auto samples = root.find("global_samples")) progress.windows_seen = not_negative(*samples);
-    progress.dtype = bf16 ? "bf16" : "fp32";
+    progress.dtype = bf16 ? "bf16" : has_fp16(root) ? "fp16" : "fp32";
     progress.zero_stage = layout->stage();
     if (const auto config = root.find("ds_config"); config && config->kind() == Kind::kDict) {
       progress.run_config_json = config->to_json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
