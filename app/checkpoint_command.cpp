@@ -326,7 +326,9 @@ int prune(const Words& words) {
 std::string checkpoint_command_help() {
   return "Usage: mpzero checkpoint COMMAND DIR\n"
          "\n"
-         "  ls DIR                                the checkpoints of a folder, the newest first\n"
+         "  ls DIR                                the checkpoints of a folder, the newest first; complete: all files "
+         "are\n"
+         "                                        there with the sizes that the manifest says; verify reads them\n"
          "  verify DIR [-t TAG]                   reads and checks every byte of all of them, or of one; status 1 "
          "where\n"
          "                                        something is damaged\n"

@@ -156,6 +156,16 @@ std::vector<std::string> changed_settings(const json& known, const ordered_json&
   return changes;
 }
 
+std::vector<std::string> uncompared_data(const json& known, const ordered_json& now) {
+  std::vector<std::string> keys;
+  for (const char* key : {kTrainData, kValidationData}) {
+    const auto before = known.contains(key) ? to_identity(known[key]) : std::nullopt;
+    const auto after = now.contains(key) ? to_identity(now[key]) : std::nullopt;
+    if (before && after && !io::same_tokens(*before, *after)) keys.emplace_back(key);
+  }
+  return keys;
+}
+
 std::optional<io::TokenIdentity> train_data_of(const json& settings) {
   return settings.contains(kTrainData) ? to_identity(settings[kTrainData]) : std::nullopt;
 }

@@ -35,6 +35,10 @@ nlohmann::json known_settings(const io::TrainingProgress& progress, const std::s
 // "beta2 0.95 -> 0.999". Settings that `now` lacks come last. The training data is not among them.
 std::vector<std::string> changed_settings(const nlohmann::json& known, const nlohmann::ordered_json& now);
 
+// Which of the data, by key, both know, with as many tokens and without a checksum in common: whether they are the same
+// is not known.
+std::vector<std::string> uncompared_data(const nlohmann::json& known, const nlohmann::ordered_json& now);
+
 // The training data of settings, where they know it.
 std::optional<io::TokenIdentity> train_data_of(const nlohmann::json& settings);
 

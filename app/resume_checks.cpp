@@ -170,6 +170,7 @@ void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& set
 ResumeNotes compare_runs(const io::StoredCheckpoint& checkpoint, const RunSetup& setup) {
   const auto of_model = model_changes_since(checkpoint, setup);
   const nlohmann::json known = known_settings(checkpoint.progress(), checkpoint.folder().string());
+  const nlohmann::ordered_json now = recorded_settings(setup.config, setup.data);
   ResumeNotes notes;
   note_unknown(checkpoint, of_model.has_value(), known, notes);
   std::vector<std::string> changes;
@@ -177,11 +178,16 @@ ResumeNotes compare_runs(const io::StoredCheckpoint& checkpoint, const RunSetup&
     changes = shown_model_changes(*of_model);
     note_unchanged(*of_model, setup.config, notes);
   }
-  for (std::string& change : changed_settings(known, recorded_settings(setup.config, setup.data))) {
+  for (std::string& change : changed_settings(known, now)) {
     changes.push_back(std::move(change));
   }
   if (!changes.empty()) {
     notes.changes.push_back(fmt::format("Changed since the checkpoint: {}", fmt::join(changes, ", ")));
+  }
+  if (const auto keys = uncompared_data(known, now); !keys.empty()) {
+    notes.changes.push_back(
+        fmt::format("The tokens of {} could not be compared with those of {}: as many, but no checksum in common",
+                    fmt::join(keys, " and "), checkpoint.folder().string()));
   }
   if (checkpoint.made_by_mpzero()) {
     compare_data(checkpoint, known, setup, notes);

@@ -74,7 +74,10 @@ std::vector<std::string> files_of_run(const fs::path& folder, const std::string&
 std::string recorded_init_from(const RunConfig& config) {
   if (config.init_from.empty()) return "";
   std::error_code error;
-  const fs::path folder = fs::weakly_canonical(config.init_from, error);
+  // Of a relative path of which nothing is there, weakly_canonical alone makes no absolute one.
+  fs::path folder = fs::absolute(config.init_from, error);
+  if (!error) folder = fs::weakly_canonical(folder, error);
+  if (!folder.has_filename()) folder = folder.parent_path();  // "weights/"
   // The manifest is JSON, which holds no bytes that are not UTF-8.
   const nlohmann::json text = error ? config.init_from : folder.string();
   return nlohmann::json::parse(text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));

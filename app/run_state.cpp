@@ -48,6 +48,13 @@ io::SafetensorsSource open_weights(const std::string& folder, const std::vector<
   return weights;
 }
 
+// Whether nothing is left of the weights, in words; empty: something is.
+std::string what_is_gone(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return "is not there";
+  return io::has_safetensors(folder) ? "" : "holds no weights";
+}
+
 std::string describe_weights(const io::RunRecord& run) {
   if (run.init_from.empty()) return "random weights";
   const std::string hash = run.init_from_hash.empty() ? "" : fmt::format(" (xxh3 {})", run.init_from_hash);
@@ -87,16 +94,15 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
                        checkpoint.string(), describe_weights(run), folder, hash);
   };
   const bool same_path = recorded_init_from(setup.config) == run.init_from;
-  std::error_code error;
   // Weights may be gone that a run began with; it goes on without them. All ranks take what rank 0 sees.
-  const bool is_there = group.all_gather(fs::is_directory(folder, error) ? "there" : "gone").front() == "there";
-  if (run.init_from_hash.empty() || !is_there) {
+  const std::string gone = group.all_gather(what_is_gone(folder)).front();
+  if (run.init_from_hash.empty() || !gone.empty()) {
     if (!same_path) return others("");
-    if (!is_there) {
+    if (!gone.empty()) {
       warnings.push_back(
-          fmt::format("--init_from {} is not there any more, so that it is not known whether the run began with its "
-                      "weights; its path is the same.",
-                      folder));
+          fmt::format("--init_from {} {} any more, so that it is not known whether the run began with its weights; its "
+                      "path is the same.",
+                      folder, gone));
     }
     return "";
   }

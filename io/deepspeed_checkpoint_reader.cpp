@@ -76,6 +76,15 @@ int64_t updates_of(const Value& model) {
   return updates;
 }
 
+bool has_fp16(const Value& model) {
+  const auto config = model.find("ds_config");
+  if (!config || config->kind() != Kind::kDict) return false;
+  const auto fp16 = config->find("fp16");
+  if (!fp16 || fp16->kind() != Kind::kDict) return false;
+  const auto enabled = fp16->find("enabled");
+  return enabled && enabled->kind() == Kind::kBool && enabled->boolean();
+}
+
 bool has_zenflow(const Value& model) {
   const auto config = model.find("ds_config");
   if (!config || config->kind() != Kind::kDict) return false;
@@ -160,7 +169,7 @@ struct DeepSpeedCheckpoint::Impl {
     progress.step = updates_of(root);
     counts_otherwise = has_zenflow(root);
     if (const auto samples = root.find("global_samples")) progress.windows_seen = not_negative(*samples);
-    progress.dtype = bf16 ? "bf16" : "fp32";
+    progress.dtype = bf16 ? "bf16" : has_fp16(root) ? "fp16" : "fp32";
     progress.zero_stage = layout->stage();
     if (const auto config = root.find("ds_config"); config && config->kind() == Kind::kDict) {
       progress.run_config_json = config->to_json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -182,11 +191,22 @@ struct DeepSpeedCheckpoint::Impl {
     }
     progress.settings_json = settings_of(groups);
     if (const auto own = root.find(kClientStateKey)) read_own_state(*own);
+    adamw_updates = progress.step;
+    if (!made_by_mpzero && !counts_otherwise && first.optimizer_step() == progress.step + 1) count_one_more();
+  }
+
+  // DeepSpeed of before 0.13.5 lets AdamW take an update when it is set up, which stays in its count for good.
+  void count_one_more() {
+    adamw_updates = progress.step + 1;
+    warnings.push_back(fmt::format(
+        "{} has taken {} steps, but AdamW counts {} updates on every rank: a DeepSpeed of before 0.13.5 counts one "
+        "more, or else AdamW's states are of a save one step later; the run goes on from step {}.",
+        folder.string(), progress.step, adamw_updates, progress.step));
   }
 
   void read_own_state(const Value& own) {
     // What DeepSpeed writes never has a manifest, what mpzero writes has one from the moment that it is whole.
-    made_by_mpzero = files.manifest() || is_of_step(own, progress.step);
+    made_by_mpzero = files.manifest() || is_of_save(own, progress.windows_seen);
     if (made_by_mpzero && !files.manifest()) throw_no_manifest(folder);
     if (made_by_mpzero) return read_client_state(own, progress);
     // DeepSpeed has gone on from a checkpoint of mpzero: the model is the same, the position is not.
@@ -239,7 +259,7 @@ struct DeepSpeedCheckpoint::Impl {
     return lines;
   }
 
-  // Throws unless the rank's files count as many updates as rank 0's model states.
+  // Throws unless the rank's model states count as many updates as rank 0's, and its AdamW as many as it should.
   void check_steps_of(int rank) {
     if (layout->stage() == 3 && rank > 0) check_steps(deepspeed_model_file(3, rank));
     check_steps(rank_file(rank), optimizer_file(rank));
@@ -256,7 +276,12 @@ struct DeepSpeedCheckpoint::Impl {
 
   void check_steps(const DeepSpeedRankFile& file, const std::string& name) const {
     const int64_t found = file.optimizer_step().value_or(0);
-    if (found == progress.step || counts_otherwise) return;
+    if (found == adamw_updates || counts_otherwise) return;
+    if (adamw_updates != progress.step) {
+      throw_damaged(files.path_of(name), fmt::format("AdamW counts {} updates in it where {} counts {}, so they are of "
+                                                     "different saves",
+                                                     found, first_optimizer_file, adamw_updates));
+    }
     // DeepSpeed can drop AdamW's states on loading, and counts its updates anew then, while its steps go on. Neither
     // run nor converter can tell this from an older file.
     throw_damaged(files.path_of(name),
@@ -306,6 +331,7 @@ struct DeepSpeedCheckpoint::Impl {
   std::vector<Alias> aliases;
   TrainingProgress progress;
   bool made_by_mpzero = false;
+  int64_t adamw_updates = 0;      // that every rank's AdamW counts
   bool counts_otherwise = false;  // AdamW's updates are not the run's: ZenFlow's are of some columns at a time
   std::optional<double> next_lr;
   std::vector<std::string> warnings;

@@ -10,7 +10,6 @@ void write_client_state(pickle::Writer& out, const TrainingProgress& progress) {
     (out.*method)(value);
   };
   out.begin_dict();
-  write("step", progress.step, &pickle::Writer::integer);
   write("tokens_seen", progress.tokens_seen, &pickle::Writer::integer);
   write("windows_seen", progress.windows_seen, &pickle::Writer::integer);
   // A text, because 64 bits without a sign need not fit those with one.
@@ -23,9 +22,8 @@ void write_client_state(pickle::Writer& out, const TrainingProgress& progress) {
   out.end_dict();
 }
 
-bool is_of_step(const pickle::Value& state, int64_t step) {
-  const auto saved = state.find("step");
-  return !saved || saved->integer() == step;
+bool is_of_save(const pickle::Value& state, int64_t global_samples) {
+  return state.at("windows_seen").integer() == global_samples;
 }
 
 void read_client_state(const pickle::Value& state, TrainingProgress& progress) {

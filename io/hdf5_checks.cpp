@@ -97,7 +97,9 @@ std::string read_variable_text(const ObjectPlace& place, const std::filesystem::
       if (message.type != Message::kAttribute) continue;
       if (const auto found = heap_text(message, name)) return text_in_heap(bytes, *found);
     }
-    throw Malformed{"it lies in dense storage, where only texts of fixed length are read"};
+    throw Malformed{
+        "it lies in dense storage, where only texts of fixed length are read, as app/prepare_data.py --rewrite FILE "
+        "writes them"};
   } catch (const Malformed& malformed) {
     throw_user_error("cannot read attribute '{}' of {}: {}", name, file.string(), malformed.what);
   }

@@ -66,6 +66,15 @@ void read_16bit(const File& file, int64_t offset, std::span<float> out, float (*
 
 }  // namespace
 
+bool has_safetensors(const fs::path& folder) {
+  for (const char* name : {kWeightsName, kIndexName}) {
+    std::error_code error;
+    const fs::file_status status = fs::symlink_status(folder / name, error);
+    if (status.type() != fs::file_type::not_found) return true;
+  }
+  return false;
+}
+
 struct SafetensorsSource::Impl {
   struct Location {
     const File* file;

@@ -38,6 +38,9 @@ class SafetensorsSource final : public ParameterSource {
   std::unique_ptr<Impl> impl_;
 };
 
+// Whether the folder has a file by which SafetensorsSource begins; also where the system does not let one see.
+bool has_safetensors(const std::filesystem::path& folder);
+
 // Writes weights into the existing `folder` under the names that Hugging Face gives them: model.safetensors, or
 // model-00001-of-0000N.safetensors and model.safetensors.index.json when they exceed `max_shard_bytes` (a single larger
 // tensor gets a shard to itself). Streams: holds a few MiB for each thread, and reads `source` from several threads.

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
+#include "base/error.hpp"
 #include "io/checksum.hpp"
 #include "io/hdf5.hpp"
 
@@ -28,6 +30,17 @@ std::string hash_of(const hdf5::Dataset& dataset, uint64_t count) {
   return to_hex(sum.value());
 }
 
+std::string stored_hash(const hdf5::Dataset& tokens, const std::filesystem::path& path) {
+  try {
+    return to_hex(from_hex(tokens.text_attribute(kTokensHashName)));
+  } catch (const std::invalid_argument&) {
+    throw_user_error(
+        "{}: attribute '{}' of /tokens is not 16 hexadecimal digits: prepare the file again (app/prepare_data.py "
+        "--overwrite)",
+        path.string(), kTokensHashName);
+  }
+}
+
 }  // namespace
 
 TokenIdentity read_token_identity(const std::filesystem::path& path, int64_t max_bytes) {
@@ -36,7 +49,7 @@ TokenIdentity read_token_identity(const std::filesystem::path& path, int64_t max
   TokenIdentity identity{.num_tokens = static_cast<int64_t>(tokens.size()), .tokens_xxh3 = {}, .documents_xxh3 = {}};
   const auto limit = static_cast<uint64_t>(max_bytes);
   if (tokens.has_attribute(kTokensHashName)) {
-    identity.tokens_xxh3 = tokens.text_attribute(kTokensHashName);
+    identity.tokens_xxh3 = stored_hash(tokens, path);
   } else if (tokens.size() <= limit / tokens.element_size()) {
     identity.tokens_xxh3 =
         tokens.holds<uint16_t>() ? hash_of<uint16_t>(tokens, tokens.size()) : hash_of<uint32_t>(tokens, tokens.size());

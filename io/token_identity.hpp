@@ -26,7 +26,7 @@ inline constexpr const char* kTokensHashName = "xxh3_64";
 inline constexpr int64_t kMaxIdentityBytes = int64_t{1} << 30;
 
 // Of a file that TokenDataset has found in order. Takes the attribute where the file has it; otherwise reads at most
-// `max_bytes`. Throws UserError, naming the file, where it cannot be read.
+// `max_bytes`. Throws UserError, naming the file, where it cannot be read or the attribute is no such hash.
 TokenIdentity read_token_identity(const std::filesystem::path& path, int64_t max_bytes = kMaxIdentityBytes);
 
 // Whether the two hold the same tokens in the same order; nothing where they have as many, and no hash in common.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,13 @@ OWN = ("format_version", "max_token_id", "arguments")
 
 
 def rewrite(path: Path) -> None:
-    """Replaces the file by one of the same tokens, documents and attributes."""
+    """Replaces the file, or the one that a link names, by one of the same tokens, documents, attributes and mode."""
     import h5py
 
     if not path.is_file():
         raise PrepareError(f"{shown(path)} is no file: give --rewrite the token file to write anew.")
     try:
+        path = path.resolve()
         with h5py.File(path, "r", locking=False) as file:
             _rewrite(path, file)
     except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
@@ -40,7 +42,7 @@ def _rewrite(path: Path, file) -> None:
         return
     tokens, offsets, attributes = _tokens_of(file), _offsets_of(file), _attributes_of(file)
     arguments = json.loads(text_of(file, "arguments")) if "arguments" in file.attrs else None
-    written = TokenFile(path, tokens.dtype)
+    written = TokenFile(path, tokens.dtype, mode=stat.S_IMODE(path.stat().st_mode))
     progress = Progress("Writing", len(tokens) * tokens.dtype.itemsize)
     try:
         for begin in range(0, len(tokens), BLOCK):

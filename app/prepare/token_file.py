@@ -54,7 +54,8 @@ class _Sink(io.FileIO):
 class TokenFile:
     """Writes a token file beside its final place; `commit` moves it there, anything else leaves nothing behind."""
 
-    def __init__(self, path: Path, dtype: np.dtype, chunk: int = CHUNK):
+    def __init__(self, path: Path, dtype: np.dtype, chunk: int = CHUNK, mode: int | None = None):
+        """mode: the file's permissions; None: those of any new file."""
         import h5py
 
         self.path = path
@@ -66,6 +67,8 @@ class TokenFile:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._remove_leftovers()
             self._sink = _Sink(self._temporary)
+            if mode is not None:
+                os.fchmod(self._sink.fileno(), mode)
         except OSError as error:
             raise PrepareError(f"{path} cannot be written: {error.strerror or error}.") from error
         self._file = h5py.File(self._sink, "w", libver=(LIBRARY_VERSION, LIBRARY_VERSION))

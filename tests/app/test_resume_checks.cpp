@@ -220,6 +220,20 @@ TEST_CASE("what a setting was and is stands in one line, in the table's order") 
         "total_num_steps 20 -> 40, grad_accum_dtype fp32 -> bf16, optimizer_states_dtype fp32 -> bf16");
 }
 
+TEST_CASE("data without a checksum in common are said not to be compared") {
+  RunSetup before = setup_of();
+  before.data.train = {.num_tokens = 1000, .tokens_xxh3 = {}, .documents_xxh3 = "3333333344444444"};
+  const RunSetup now = setup_of();
+  const std::string end =
+      " could not be compared with those of checkpoints/tiny-5steps: as many, but no checksum in common";
+  CHECK(compare_runs(Saved(before), now).changes == Strings{"The tokens of train_data" + end});
+  CHECK(warnings(Saved(before), now).empty());
+  RunSetup both = now;
+  both.data.validation = before.data.train;
+  before.data.validation = now.data.train;
+  CHECK(compare_runs(Saved(before), both).changes == Strings{"The tokens of train_data and validation_data" + end});
+}
+
 TEST_CASE("what an older mpzero or DeepSpeed has not recorded is compared as far as it is known") {
   Saved saved(setup_of());
   saved.progress_made.settings_json.clear();

@@ -1,6 +1,8 @@
+#include <filesystem>
 #include <limits>
 
 #include "app/run_config.hpp"
+#include "app/run_folder.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
 
@@ -17,6 +19,19 @@ struct Batch {
 Batch batch_of(const std::string& json, const std::vector<std::string>& flags = {}, int world_size = 2) {
   const RunConfig config = run(json, flags, world_size).config;
   return {config.train_batch_size, config.micro_batch_size, config.gradient_accumulation_steps};
+}
+
+TEST_CASE("weights have one path, whether they are there or not") {
+  RunConfig config;
+  const std::string here = std::filesystem::canonical(".").string();
+  for (const char* path : {"gone/weights", "gone/weights/", "./gone/../gone/weights", "gone//weights"}) {
+    config.init_from = path;
+    CHECK(recorded_init_from(config) == here + "/gone/weights");
+    config.init_from = here + "/" + path;
+    CHECK(recorded_init_from(config) == here + "/gone/weights");
+  }
+  config.init_from = "./";
+  CHECK(recorded_init_from(config) == here);
 }
 
 // Oracle: the cases of DeepSpeed's own batch configuration test, and each subset of two and of one.

@@ -85,6 +85,21 @@ def test_rewriting_keeps_all_and_adds_checksums(tmp_path, capsys, monkeypatch):
     assert path.read_bytes() == before
 
 
+def test_rewriting_goes_through_links_and_keeps_the_mode(tmp_path):
+    path, link = tmp_path / "data" / "a.h5", tmp_path / "link.h5"
+    path.parent.mkdir()
+    link.symlink_to("data/a.h5")
+    for mode in (0o640, 0o444):
+        path.unlink(missing_ok=True)
+        write_older(path)
+        path.chmod(mode)
+        rewriting.rewrite(link)
+        assert link.is_symlink()
+        check_checksums(path, 32_768)
+        assert path.stat().st_mode & 0o7777 == mode
+    assert sorted(entry.name for entry in tmp_path.rglob("*")) == ["a.h5", "data", "link.h5"]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

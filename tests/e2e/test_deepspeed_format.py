@@ -122,8 +122,6 @@ def test_deepspeed_that_goes_on_and_hands_our_state_back(tmp_path: Path) -> None
     tag = checkpoints / (checkpoints / "latest").read_text().strip()
     path = tag / "mp_rank_00_model_states.pt"
     model = torch.load(path, weights_only=True)
-    assert model["mpzero"]["step"] == SAVED_AFTER
-    model["mpzero"]["step"] = 2
     model["mpzero"]["windows_seen"] = 1
     torch.save(model, path)
     (tag / "manifest.json").unlink()

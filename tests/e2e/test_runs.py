@@ -409,6 +409,16 @@ def test_another_model_seed_or_weights_are_no_silent_resume(tmp_path: Path) -> N
     result = tuned.train("--max_steps=6", f"--init_from={weights}")
     assert f"--init_from {weights} is not there any more" in result.stderr
     assert "Resumed" in result.stdout
+    weights.mkdir()
+    result = tuned.train("--max_steps=7", f"--init_from={weights}")
+    assert f"--init_from {weights} holds no weights any more" in result.stderr
+    assert "Resumed" in result.stdout
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert f"not with those of --init_from {empty}: leave out --init_from" in assert_refused(
+        tuned, f"--init_from={empty}"
+    )
+    weights.rmdir()
     shutil.move(other, weights)
     result = tuned.train("--max_steps=2", f"--init_from={weights}", "--overwrite")
     assert "Moved the checkpoints of another run" in result.stdout

@@ -42,6 +42,7 @@ struct Saved {
   int64_t step = 7;
   uint32_t generation = 0;  // of the values
   std::string settings = R"({"beta2": 0.5})";
+  std::string ds_config = R"({"train_micro_batch_size_per_gpu": 2, "note": null})";
 };
 
 // The disk as a rank sees it.
@@ -62,7 +63,7 @@ inline std::vector<std::string> save_as_deepspeed(
     job.progress.lr = 0.25;
     job.progress.settings_json = how.settings;
     job.progress.model_config_json = R"({"model_type": "qwen3"})";
-    job.progress.run_config_json = R"({"train_micro_batch_size_per_gpu": 2, "note": null})";
+    job.progress.run_config_json = how.ds_config;
     job.deepspeed =
         DeepSpeedSettings{.ranks = how.ranks,
                           .optimizer = {.next_lr = 0.5, .beta1 = 0.8, .beta2 = 0.98, .eps = 1e-6, .weight_decay = 0.2},

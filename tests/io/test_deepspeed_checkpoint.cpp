@@ -64,6 +64,15 @@ TEST_CASE("progress and client state come back") {
         std::string::npos);
 }
 
+TEST_CASE("DeepSpeed's checkpoint in fp16 is not taken for one in fp32") {
+  const TemporaryFolder folder;
+  for (const bool enabled : {true, false}) {
+    const std::string fp16 = enabled ? R"({"fp16": {"enabled": true}})" : R"({"fp16": {"enabled": false}})";
+    require_stock(folder.path(), "tiny-7steps", {.ds_config = fp16});
+    CHECK(open_checkpoint(folder / "tiny-7steps")->progress().dtype == (enabled ? "fp16" : "fp32"));
+  }
+}
+
 TEST_CASE("a checkpoint without settings has those of its optimizer") {
   const TemporaryFolder folder;
   for (const int stage : {1, 3}) {

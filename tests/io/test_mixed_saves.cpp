@@ -133,6 +133,34 @@ TEST_CASE("what mpzero saved in DeepSpeed's format is no checkpoint without its 
   }
 }
 
+TEST_CASE("a DeepSpeed that goes on from mpzero and saves what mpzero has left in it is no mpzero") {
+  for (const int stage : {2, 3}) {
+    const TemporaryFolder folder;
+    const fs::path tag = folder / kTag;
+    require_saved(folder.path(), kTag, {.stage = stage, .ranks = 2, .step = 6, .generation = 1});
+    fs::remove(tag / kManifestName);
+    // The pickle's key and BININT with the value: more samples than when mpzero saved its entry.
+    for (const std::string& name : names_in(tag)) {
+      if (!name.ends_with("model_states.pt")) continue;
+      const std::string bytes = read_file(tag / name);
+      const std::string before("J\x30\0\0\0", 5);
+      const size_t at = bytes.find("global_samples");
+      const size_t value = bytes.find(before, at);
+      REQUIRE((at != std::string::npos && value < at + 20));
+      std::string key_and_value = bytes.substr(at, value + before.size() - at);
+      const std::string from = key_and_value;
+      key_and_value[value + 1 - at] = '\x40';
+      edit_pickle(tag / name, from, key_and_value);
+    }
+    CHECK(problem_of(tag, 1).empty());
+    const auto checkpoint = open_checkpoint(tag);
+    CHECK_FALSE(checkpoint->made_by_mpzero());
+    CHECK(checkpoint->progress().step == 6);
+    CHECK(checkpoint->progress().windows_seen == 64);
+    CHECK(checkpoint->progress().model_config_json == R"({"model_type": "qwen3"})");
+  }
+}
+
 TEST_CASE("every file that the checkpoint needs is listed, and every listed file is there") {
   const TemporaryFolder folder;
   const fs::path tag = folder / kTag;
@@ -215,6 +243,40 @@ TEST_CASE("DeepSpeed's own files of different steps are found by whoever reads t
   }
 }
 
+// Of before 0.13.5; see DeepSpeed's pull request 5104.
+TEST_CASE("a DeepSpeed whose AdamW counts one update more than there were is read, and a line says so") {
+  for (const int stage : {2, 3}) {
+    for (const int64_t counted : {5, 7, 8}) {
+      INFO("stage " << stage << ", AdamW counts " << counted << " of 6 updates");
+      const TemporaryFolder folder;
+      const Saved how{.stage = stage, .ranks = 3, .step = 6, .generation = 1};
+      Saved other = how;
+      other.step = counted;
+      require_stock(folder.path(), "other-6steps", other);
+      require_stock(folder.path(), kTag, how);
+      std::vector<std::string> files = archives_in(folder / kTag);
+      std::erase_if(files, [](const std::string& name) { return !name.ends_with("optim_states.pt"); });
+      for (const std::string& name : files) {
+        const std::string own = read_file(folder / kTag / name);
+        take_over(folder / "other-6steps", folder / kTag, name);
+        CHECK_THAT(problem_of(folder / kTag, 1), Contains("so they are of different saves"));
+        write_file(folder / kTag / name, own);
+      }
+      for (const std::string& name : files) take_over(folder / "other-6steps", folder / kTag, name);
+      if (counted != 7) {
+        CHECK_THAT(problem_of(folder / kTag, 1), Contains(fmt::format("AdamW counts {} updates", counted)));
+        continue;
+      }
+      CHECK(problem_of(folder / kTag, 1).empty());
+      const auto checkpoint = open_checkpoint(folder / kTag);
+      CHECK(checkpoint->progress().step == 6);
+      REQUIRE(checkpoint->warnings().size() == 1);
+      CHECK_THAT(checkpoint->warnings()[0], Contains("has taken 6 steps, but AdamW counts 7 updates") &&
+                                                Contains("before 0.13.5 counts one more"));
+    }
+  }
+}
+
 // DeepSpeed's files do not say of which rank they are.
 TEST_CASE("a rank's file does not pass for another rank's in a checkpoint of DeepSpeed") {
   for (const int stage : {2, 3}) {
@@ -259,7 +321,7 @@ TEST_CASE("the files that DeepSpeed itself has written are of one save") {
       const size_t value = bytes.find("K\6", at);
       REQUIRE((at != std::string::npos && value < at + 20));
       const std::string from = bytes.substr(at, value + 2 - at);
-      edit_pickle(copy / name, from, from.substr(0, from.size() - 1) + '\5');
+      edit_pickle(copy / name, from, from.substr(0, from.size() - 1) + '\4');
       CHECK_THAT(message_of([&] { open_checkpoint(copy.path())->verify(); }), Contains("of different saves"));
     }
   }

@@ -106,6 +106,28 @@ TEST_CASE("a checkpoint that is pruned while it is read was removed, not damaged
   }
 }
 
+TEST_CASE("a folder that was removed is looked for once more, and not where it was") {
+  for (const bool another : {false, true}) {
+    const TemporaryFolder folder;
+    publish_values(folder.path(), Format::kHdf5, 1);
+    fs::copy(folder / kTag, folder / "other-6steps");
+    int opened = 0;
+    std::vector<std::string> restarts;
+    const std::string message = message_of([&] {
+      read_checkpoint([&] { return folder / (another && opened > 0 ? "other-6steps" : kTag); },
+                      [&](const StoredCheckpoint& checkpoint) {
+                        if (++opened == 1) remove_checkpoints({folder / kTag});
+                        checkpoint.verify();
+                      },
+                      [&](const std::string& why) { restarts.push_back(why); });
+    });
+    REQUIRE(restarts.size() == 1);
+    CHECK_THAT(restarts[0], Contains("was removed by another process while it was read; it is read again"));
+    CHECK(opened == (another ? 2 : 1));
+    CHECK(message.empty() == another);
+  }
+}
+
 TEST_CASE("a checkpoint that is replaced each time it is read is given up after a while") {
   for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
     const TemporaryFolder folder;

@@ -211,7 +211,7 @@ TEST_CASE("A token file that is cut off is refused, wherever it is") {
 
 TEST_CASE("A text of variable length in dense storage is refused with the reason") {
   const std::string message = message_of<UserError>([] { TokenDataset(made("dense.h5"), 20); });
-  CHECK(lacks(message, {"dense.h5", "'tokenizer'", "dense storage", "prepare_data.py"}) == "");
+  CHECK(lacks(message, {"dense.h5", "'tokenizer'", "dense storage", "app/prepare_data.py --rewrite FILE"}) == "");
 }
 
 TEST_CASE("A damaged heap of texts is refused, where the library crashes or hangs") {

@@ -72,6 +72,31 @@ TEST_CASE("a hash that the file holds is taken in place of reading the tokens") 
   CHECK(read_token_identity(folder / "marked.h5", /*max_bytes=*/0) == read);
 }
 
+TEST_CASE("a hash that is none is refused with the name of its file") {
+  const TemporaryFolder folder;
+  for (const std::string hash : {"", "12345678", "123456789abcdef0f", "xyz3456789abcdef",
+                                 "1234567\xff\xfe"
+                                 "9abcdef",
+                                 "123456789abcdef "}) {
+    INFO(hash);
+    hdf5::File file = hdf5::File::create(folder / "marked.h5");
+    {
+      hdf5::Dataset tokens = file.create_dataset<uint16_t>("tokens", 5000);
+      tokens.write(0, std::span<const uint16_t>(some_tokens()));
+      tokens.set_attribute(kTokensHashName, hash);
+    }
+    file.close();
+    std::string message;
+    try {
+      read_token_identity(folder / "marked.h5");
+    } catch (const UserError& error) {
+      message = error.what();
+    }
+    CHECK_THAT(message, Catch::Contains((folder / "marked.h5").string()) && Catch::Contains("xxh3_64") &&
+                            Catch::Contains("16 hexadecimal digits"));
+  }
+}
+
 TEST_CASE("a large file without a hash is told apart by its documents") {
   const TemporaryFolder folder;
   const std::vector<uint16_t> tokens = some_tokens();

@@ -61,8 +61,9 @@ void make_unreadable(const fs::path& checkpoint) {
 TEST_CASE("a manifest of another format version is not damaged, whatever the number") {
   const TemporaryFolder folder;
   REQUIRE(save_as(folder.path(), kOurs, 1) == "");
-  const nlohmann::json version = GENERATE(nlohmann::json(2), nlohmann::json(1.9), nlohmann::json(4294967297),
-                                          nlohmann::json(18446744073709551615ULL), nlohmann::json("1"));
+  const nlohmann::json version =
+      GENERATE(nlohmann::json(2), nlohmann::json(1.0), nlohmann::json(1.9), nlohmann::json(4294967297),
+               nlohmann::json(18446744073709551615ULL), nlohmann::json("1"));
   set_version(folder / "tiny-1steps", version);
   try {
     read_manifest(folder / "tiny-1steps");
