@@ -313,6 +313,22 @@ TEST_CASE("without locks the lock's file keeps others out, and its error says wh
   CHECK(!fs::exists(file));
 }
 
+TEST_CASE("where locks may not reach other hosts the lock's file keeps others out") {
+  // Each host has its own locks there: every one of them gets it.
+  const auto lock_of_this_host = [](int) { return 0; };
+  const LockReach reach = GENERATE(LockReach::kThisHost, LockReach::kUnknown);
+  const TemporaryFolder folder;
+  const fs::path file = folder / ".zero_to_fp32.lock";
+  {
+    const ExportLock first(folder.path(), disk(), lock_of_this_host, reach);
+    CHECK_THAT(message_of([&] { ExportLock(folder.path(), disk(), lock_of_this_host, reach); }),
+               Contains("process " + std::to_string(::getpid())) && Contains("remove " + file.string()));
+    CHECK(fs::exists(file));
+  }
+  CHECK_NOTHROW(ExportLock(folder.path(), disk(), lock_of_this_host, reach));
+  CHECK(!fs::exists(file));
+}
+
 TEST_CASE("what a killed conversion left is removed where it is known to be dead, and named where it is not") {
   const TemporaryFolder folder;
   const pid_t child = ::fork();
