@@ -271,10 +271,10 @@ int prune(const Words& words) {
   if (!words.keep_last || *words.keep_last < 1) {
     throw_user_error("mpzero checkpoint prune needs --keep_last N, how many good checkpoints shall stay, 1 or more");
   }
-  const io::FolderLock lock(words.folder,
-                            {.purpose = io::FolderLock::Purpose::kPruning,
-                             .say = [](const std::string& line) { fmt::print("{}\n", line); },
-                             .warn = [](const std::string& line) { fmt::print(stderr, "warning: {}\n", line); }});
+  io::FolderLock lock(words.folder,
+                      {.purpose = io::FolderLock::Purpose::kPruning,
+                       .say = [](const std::string& line) { fmt::print("{}\n", line); },
+                       .warn = [](const std::string& line) { fmt::print(stderr, "warning: {}\n", line); }});
   std::vector<io::CatalogEntry> entries = io::list_checkpoints(words.folder);
   const std::string run = run_to_prune(words, entries);
   // What runs of several models have left in one folder is counted for each.
@@ -302,12 +302,14 @@ int prune(const Words& words) {
   }
   std::vector<io::Leftover> left;
   for (const fs::path& folder : doomed) {
+    if (!words.dry_run) lock.check();
     const std::vector<io::Leftover> stays =
         words.dry_run ? std::vector<io::Leftover>{} : io::remove_checkpoints({folder}, run);
     if (stays.empty()) fmt::print("{} {}\n", words.dry_run ? "would remove" : "removed", folder.string());
     left.insert(left.end(), stays.begin(), stays.end());
   }
   if (!words.dry_run) {
+    lock.check();
     const io::CleanUp cleaned = io::clean_up(words.folder);
     for (const std::string& name : cleaned.removed) fmt::print("removed unfinished {}\n", name);
     left.insert(left.end(), cleaned.left.begin(), cleaned.left.end());

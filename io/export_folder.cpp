@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstdint>
 #include <fstream>
+#include <map>
 #include <random>
 #include <sstream>
 #include <system_error>
@@ -16,6 +17,8 @@
 #include "base/error.hpp"
 #include "base/host_name.hpp"
 #include "io/atomic_file.hpp"
+#include "io/inode.hpp"
+#include "io/open_folder.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -58,6 +61,23 @@ fs::file_type type_of(const fs::path& path) {
 }
 
 bool has_entry(const fs::path& path) { return type_of(path) != fs::file_type::not_found; }
+
+using Inodes = std::map<std::string, std::optional<Inode>>;
+
+Inodes inodes_of(std::span<const std::string> names, const fs::path& folder) {
+  Inodes inodes;
+  for (const std::string& name : names) inodes[name] = inode_of(folder / name);
+  return inodes;
+}
+
+// The lock has not kept another conversion out: somebody has removed its file, or hosts disagree on locks.
+class Disturbed final : public UserError {
+ public:
+  explicit Disturbed(const fs::path& folder)
+      : UserError(fmt::format("another conversion was at work in {0} at the same time: nothing is known of what lies "
+                              "there; wait until it has ended, then convert once more into {0}",
+                              folder.string())) {}
+};
 
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
@@ -144,8 +164,13 @@ std::vector<std::string> read_list(const fs::path& path) {
 // Brings the files of a ready folder to their places, from wherever a crash has stopped it.
 class Replacement {
  public:
-  Replacement(fs::path folder, FileSystem& files)
-      : files_(files), folder_(std::move(folder)), ready_(folder_ / kReadyName), names_(read_list(ready_ / kListName)) {
+  // `own` is the ready folder's.
+  Replacement(fs::path folder, const Inode& own, FileSystem& files)
+      : files_(files),
+        folder_(std::move(folder)),
+        ready_(folder_ / kReadyName),
+        own_(own),
+        names_(read_list(ready_ / kListName)) {
     for (const std::string& name : names_) {
       if (has_entry(ready_ / name)) waiting_.push_back(name);
     }
@@ -163,6 +188,11 @@ class Replacement {
   }
 
  private:
+  // Before each change: another conversion may end what this one is at.
+  void check_own() const {
+    if (inode_of(ready_) != own_) throw Disturbed(folder_);
+  }
+
   // All but what is in its place already, and weights that a new file replaces in one step.
   void remove_former(ExportRole role) {
     bool removed = false;
@@ -170,6 +200,7 @@ class Replacement {
       if (role_of(name) != role) continue;
       const bool is_weights = role != ExportRole::kConfig && !name.ends_with(kIndexSuffix);
       if (contains(names_, name) && (is_weights || !contains(waiting_, name))) continue;
+      check_own();
       remove_if_there(folder_ / name, files_);
       removed = true;
     }
@@ -180,6 +211,7 @@ class Replacement {
     bool moved = false;
     for (const std::string& name : waiting_) {
       if (role_of(name) != role) continue;
+      check_own();
       rename_path(ready_ / name, folder_ / name, files_);
       moved = true;
     }
@@ -191,23 +223,55 @@ class Replacement {
   FileSystem& files_;
   fs::path folder_;
   fs::path ready_;
+  Inode own_;
   std::vector<std::string> names_;
   std::vector<std::string> waiting_;
 };
 
-// Ends what a ready folder in `folder` is there for.
-void finish(const fs::path& folder, FileSystem& files) {
+// Under a name that no other conversion uses: what it puts in its place meanwhile is not removed.
+void remove_ready(const fs::path& folder, const Inode& own, FileSystem& files) {
   const fs::path ready = folder / kReadyName;
-  if (type_of(ready) != fs::file_type::directory) {
+  const fs::path removed = folder / own_staging_name();
+  if (inode_of(ready) != own) throw Disturbed(folder);
+  rename_path(ready, removed, files);
+  if (inode_of(removed) != own) {
+    files.rename(removed, ready);
+    throw Disturbed(folder);
+  }
+  remove_folder(removed, files);
+  sync_folder(folder, files);
+}
+
+// Ends what the ready folder `own` in `folder` is there for.
+void finish(const fs::path& folder, const Inode& own, FileSystem& files) {
+  const fs::path ready = folder / kReadyName;
+  try {
+    // The list goes last of all but the folder itself: without it everything is in its place.
+    if (has_entry(ready / kListName)) {
+      Replacement(folder, own, files).run();
+      remove_if_there(ready / kListName, files);
+    }
+  } catch (const Error&) {
+    if (inode_of(ready) != own) throw Disturbed(folder);
+    throw;
+  }
+  remove_ready(folder, own, files);
+}
+
+// Throws Disturbed unless the folder's export consists of these files.
+void check_result(const fs::path& folder, const Inodes& expected) {
+  if (inodes_of(exported_names_in(folder), folder) != expected) throw Disturbed(folder);
+}
+
+// Ends what a killed conversion has begun.
+void finish_former(const fs::path& folder, FileSystem& files) {
+  const fs::path ready = folder / kReadyName;
+  const std::optional<Inode> own = inode_of(ready);
+  if (!own || type_of(ready) != fs::file_type::directory) {
     throw_user_error("{} is no folder that a conversion has made: remove it", ready.string());
   }
-  // The list goes last of all but the folder itself: without it everything is in its place.
-  if (has_entry(ready / kListName)) {
-    Replacement(folder, files).run();
-    remove_if_there(ready / kListName, files);
-  }
-  remove_folder(ready, files);
-  sync_folder(folder, files);
+  const OpenFolder held(ready);  // so that no other one gets its inode
+  finish(folder, *own, files);
 }
 
 }  // namespace
@@ -236,7 +300,7 @@ ExportFolder::ExportFolder(fs::path folder, FileSystem& files, const OnWarning& 
     : ExportFolder(std::move(folder), files) {
   lock_.emplace(folder_, files_);
   if (has_entry(folder_ / kReadyName)) {
-    finish(folder_, files_);
+    finish_former(folder_, files_);
     warn(fmt::format("a conversion into {} was interrupted while it put its files in place: that is done now.",
                      folder_.string()));
   }
@@ -286,16 +350,22 @@ std::vector<std::string> ExportFolder::replace_former(std::span<const std::strin
         (folder_ / name).string());
   }
   if (const std::string name = only_change(names, former); !name.empty()) {
+    Inodes expected = inodes_of(former, folder_);
+    expected[name] = inode_of(staging_ / name);
     rename_path(staging_ / name, folder_ / name, files_);
     sync_folder(folder_, files_);
+    check_result(folder_, expected);
     return former;
   }
   std::string list;
   for (const std::string& name : names) list += name + '\n';
   write_text_file(staging_ / kListName, list, files_);
   sync_folder(staging_, files_);
-  const fs::path ready = folder_ / kReadyName;
-  rename_path(staging_, ready, files_);
+  const Inodes expected = inodes_of(names, staging_);
+  const std::optional<Inode> own = inode_of(staging_);
+  if (!own) throw Disturbed(folder_);
+  const OpenFolder held(staging_);  // so that no other one gets its inode
+  rename_path(staging_, folder_ / kReadyName, files_);
   staging_.clear();
   const auto explain = [&](const Error& error) {
     return fmt::format("{}; the new export is whole, and the next conversion into {} ends what this one has begun",
@@ -303,7 +373,10 @@ std::vector<std::string> ExportFolder::replace_former(std::span<const std::strin
   };
   try {
     sync_folder(folder_, files_);
-    finish(folder_, files_);
+    finish(folder_, *own, files_);
+    check_result(folder_, expected);
+  } catch (const Disturbed&) {
+    throw;
   } catch (const UserError& error) {
     throw UserError(explain(error));
   } catch (const Error& error) {

@@ -55,7 +55,8 @@ class ExportFolder {
   const std::filesystem::path& staging() const { return staging_; }
   // Makes the files of these names, all that are in the staging folder, whole and synced, the folder's export. Returns
   // the names of the former one's files, sorted. Throws UserError, before anything has changed, where a folder has the
-  // name of a file.
+  // name of a file, and where another conversion was at work in the folder in spite of the lock: then nothing is known
+  // of what lies there.
   std::vector<std::string> replace_former(std::span<const std::string> names);
 
  private:

@@ -39,9 +39,11 @@ int ExportLock::try_flock(int descriptor) {
   return 0;
 }
 
-ExportLock::ExportLock(const fs::path& folder, FileSystem& files, const LockCall& lock)
+ExportLock::ExportLock(const fs::path& folder, FileSystem& files, const LockCall& lock, std::optional<LockReach> reach)
     : files_(files), path_(folder / kLockName) {
-  while (!try_to_take(folder, lock)) {
+  const bool is_complete = reach.value_or(lock_reach_of(folder)) == LockReach::kAll;
+  const LockCall no_locks = [](int) { return ENOLCK; };
+  while (!try_to_take(folder, is_complete ? lock : no_locks)) {
   }
   // For the others' sentence only: whoever cannot write it has the lock all the same.
   const std::string owner = this_process();

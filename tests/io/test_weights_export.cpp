@@ -313,6 +313,138 @@ TEST_CASE("without locks the lock's file keeps others out, and its error says wh
   CHECK(!fs::exists(file));
 }
 
+TEST_CASE("where locks may not reach other hosts the lock's file keeps others out") {
+  // Each host has its own locks there: every one of them gets it.
+  const auto lock_of_this_host = [](int) { return 0; };
+  const LockReach reach = GENERATE(LockReach::kThisHost, LockReach::kUnknown);
+  const TemporaryFolder folder;
+  const fs::path file = folder / ".zero_to_fp32.lock";
+  {
+    const ExportLock first(folder.path(), disk(), lock_of_this_host, reach);
+    CHECK_THAT(message_of([&] { ExportLock(folder.path(), disk(), lock_of_this_host, reach); }),
+               Contains("process " + std::to_string(::getpid())) && Contains("remove " + file.string()));
+    CHECK(fs::exists(file));
+  }
+  CHECK_NOTHROW(ExportLock(folder.path(), disk(), lock_of_this_host, reach));
+  CHECK(!fs::exists(file));
+}
+
+namespace {
+
+// Calls `act` once, before or after the call on the path of this name, whose target it is if that is a renaming.
+class Interrupted final : public UnsyncedDisk {
+ public:
+  enum class Call { kBeforeRemovingFile, kAfterRemovingFile, kBeforeRenaming, kAfterRenaming };
+  Interrupted(Call call, std::string name, std::function<void()> act)
+      : call_(call), name_(std::move(name)), act_(std::move(act)) {}
+  int remove_file(const fs::path& path) override {
+    reach(Call::kBeforeRemovingFile, path);
+    const int error = UnsyncedDisk::remove_file(path);
+    reach(Call::kAfterRemovingFile, path);
+    return error;
+  }
+  int rename(const fs::path& from, const fs::path& to) override {
+    reach(Call::kBeforeRenaming, from);
+    const int error = UnsyncedDisk::rename(from, to);
+    reach(Call::kAfterRenaming, to);
+    return error;
+  }
+  bool has_acted() const { return !act_; }
+
+ private:
+  void reach(Call call, const fs::path& path) {
+    if (call == call_ && path.filename() == name_ && act_) std::exchange(act_, nullptr)();
+  }
+
+  Call call_;
+  std::string name_;
+  std::function<void()> act_;
+};
+using Call = Interrupted::Call;
+
+constexpr const char* kReady = ".zero_to_fp32.ready";
+
+// Somebody has removed the file of the lock, and a conversion of this checkpoint stops once its ready folder is there.
+void convert_until_ready(const fs::path& folder, const MadeUpCheckpoint& checkpoint, const Form& form) {
+  struct Stopped {};
+  fs::remove(folder / ".zero_to_fp32.lock");
+  Interrupted files(Call::kAfterRenaming, kReady, [] { throw Stopped(); });
+  CHECK_THROWS_AS(export_weights(checkpoint, folder, form.options(), files), Stopped);
+}
+
+}  // namespace
+
+TEST_CASE("what another conversion puts in place while one removes its ready folder stays, and the one says so") {
+  const Form form = kForms[1];
+  const TemporaryFolder folder;
+  const MadeUpCheckpoint first(1), second(2), third(3);
+  export_weights(first, folder.path(), form.options());
+  const auto other = [&] { convert_until_ready(folder.path(), third, form); };
+  const auto [call, name] =
+      GENERATE(table<Call, std::string>({{Call::kAfterRemovingFile, ".files"}, {Call::kBeforeRenaming, kReady}}));
+  Interrupted files(call, name, other);
+  const std::string error = message_of([&] { export_weights(second, folder.path(), form.options(), files); });
+  CHECK(files.has_acted());
+  CHECK_THAT(error, Contains("another conversion was at work in " + folder.path().string()));
+  CHECK_THAT(error, !Contains("is whole"));
+  // The next one ends what the other has begun.
+  MadeUpCheckpoint damaged(4);
+  damaged.damaged = true;
+  UnsyncedDisk unsynced;
+  CHECK_THROWS(export_weights(damaged, folder.path(), form.options(), unsynced));
+  CHECK(holds_exactly(folder.path(), expected_of(third, form)));
+}
+
+TEST_CASE("a conversion whose ready folder another one takes claims nothing") {
+  const Form form = kForms[1];
+  const TemporaryFolder folder;
+  const MadeUpCheckpoint first(1), second(2);
+  export_weights(first, folder.path(), form.options());
+  // As soon as it is there, and when the first file of it has gone to its place.
+  const auto [call, name] = GENERATE(table<Call, std::string>(
+      {{Call::kAfterRenaming, kReady}, {Call::kAfterRenaming, "model-00001-of-00003.safetensors"}}));
+  Interrupted files(call, name, [&, &ready = kReady] { fs::remove_all(folder / ready); });
+  const std::string error = message_of([&] { export_weights(second, folder.path(), form.options(), files); });
+  CHECK(files.has_acted());
+  CHECK_THAT(error, Contains("another conversion was at work in " + folder.path().string()));
+  CHECK_THAT(error, !Contains("is whole"));
+}
+
+TEST_CASE("a conversion that ends what another one has ended meanwhile stops at once and claims nothing") {
+  const Form form = kForms[1];
+  const TemporaryFolder folder;
+  const MadeUpCheckpoint first(1), second(2), third(3);
+  export_weights(first, folder.path(), form.options());
+  convert_until_ready(folder.path(), second, form);
+  UnsyncedDisk unsynced;
+  Interrupted files(Call::kAfterRemovingFile, "config.json", [&] {
+    fs::remove(folder / ".zero_to_fp32.lock");
+    export_weights(second, folder.path(), form.options(), unsynced);
+  });
+  const std::string error = message_of([&] { export_weights(third, folder.path(), form.options(), files); });
+  CHECK(files.has_acted());
+  CHECK_THAT(error, Contains("another conversion was at work in " + folder.path().string()));
+  CHECK(holds_exactly(folder.path(), expected_of(second, form)));
+}
+
+TEST_CASE("a conversion whose files another one replaces before its end claims nothing") {
+  const size_t form = GENERATE(0, 1);
+  CAPTURE(form);
+  const TemporaryFolder folder;
+  const MadeUpCheckpoint first(1), second(2), third(3);
+  export_weights(first, folder.path(), kForms[form].options());
+  UnsyncedDisk unsynced;
+  const auto other = [&] {
+    fs::remove(folder / ".zero_to_fp32.lock");
+    export_weights(third, folder.path(), kForms[form].options(), unsynced);
+  };
+  Interrupted files(Call::kAfterRenaming, form == 0 ? "model.safetensors" : "config.json", other);
+  const std::string error = message_of([&] { export_weights(second, folder.path(), kForms[form].options(), files); });
+  CHECK(files.has_acted());
+  CHECK_THAT(error, Contains("another conversion was at work in " + folder.path().string()));
+  CHECK(holds_exactly(folder.path(), expected_of(third, kForms[form])));
+}
+
 TEST_CASE("what a killed conversion left is removed where it is known to be dead, and named where it is not") {
   const TemporaryFolder folder;
   const pid_t child = ::fork();
