@@ -189,17 +189,6 @@ int list(const Words& words) {
   return 0;
 }
 
-int64_t bytes_in(const fs::path& folder) {
-  int64_t bytes = 0;
-  std::error_code error;
-  for (fs::directory_iterator file(folder, error), end; !error && file != end; file.increment(error)) {
-    std::error_code gone;
-    const uintmax_t size = file->is_regular_file(gone) ? file->file_size(gone) : 0;
-    if (!gone) bytes += static_cast<int64_t>(size);
-  }
-  return bytes;
-}
-
 int verify_command(const Words& words) {
   struct Checked {
     std::string name;
@@ -222,7 +211,7 @@ int verify_command(const Words& words) {
     ProgressBar bar("Verifying", static_cast<int64_t>(to_check.size()));
     for (const auto& [name, folder] : to_check) {
       bar.update(static_cast<int64_t>(rows.size()) - 1, name);
-      const int64_t bytes = bytes_in(folder);
+      const int64_t bytes = io::files_in(folder).bytes;
       const auto start = std::chrono::steady_clock::now();
       const Found found = verify(folder);
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

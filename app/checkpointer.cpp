@@ -228,7 +228,9 @@ void Checkpointer::abandon(const io::SaveJob& job, const std::string& reason) {
       "the checkpoint of step {} could not be saved: {}; {}", job.progress.step, sentence(reason),
       saved_step_ ? fmt::format("that of step {} stays", *saved_step_) : std::string("there is none before it"));
   // The last one's failure is for finish() to tell.
-  if (job.progress.step < last_step_) log_.warn(last_error_ + ", and training goes on.");
+  if (job.progress.step >= last_step_) return;
+  folder_.stop_where_taken();
+  log_.warn(last_error_ + ", and training goes on.");
 }
 
 void Checkpointer::save_last(const RunPosition& position) {

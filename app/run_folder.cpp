@@ -117,6 +117,18 @@ std::vector<std::string> RunFolder::new_problems(const std::vector<io::Leftover>
   return problems;
 }
 
+void RunFolder::stop_where_taken() {
+  run_on_all_ranks(group_, [this] {
+    if (group_.rank() != 0) return;
+    try {
+      check_owner();
+    } catch (const io::FolderTaken&) {
+      throw;
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): what the save failed for has been said
+    }
+  });
+}
+
 void RunFolder::name_leftovers(const std::vector<io::Leftover>& left) {
   const std::vector<std::string> problems = new_problems(left);
   if (problems.empty()) return;

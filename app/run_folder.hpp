@@ -34,14 +34,17 @@ class RunFolder {
 
   // On rank 0, from any thread: throws where another process has taken the folder over.
   void check_owner() { lock_->check(); }
+  // Collective: throws Failure on all ranks where another process has taken the folder over. What else keeps rank 0
+  // from finding that out is no reason to stop.
+  void stop_where_taken();
   // Not collective: warns, once for each, of what could not be removed, and of checkpoints that could not be read.
   void name_leftovers(const std::vector<io::Leftover>& left);
   void name_unread(const std::vector<io::Leftover>& unread);
 
  private:
-  // Of the folder's checkpoints those that are not the run's and that it would replace, or be mixed up with.
   // Of these those that have not been named; they are now.
   std::vector<std::string> new_problems(const std::vector<io::Leftover>& found);
+  // Of the folder's checkpoints those that are not the run's and that it would replace, or be mixed up with.
   std::vector<io::CatalogEntry> in_the_way(const io::RunRecord& run, const std::optional<Resumed>& resumed) const;
 
   const RunConfig& config_;

@@ -16,18 +16,6 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-int64_t size_of_files(const fs::path& folder, int64_t& files) {
-  int64_t bytes = 0;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code ignored;
-    if (!entry->is_regular_file(ignored)) continue;
-    bytes += static_cast<int64_t>(entry->file_size(ignored));
-    ++files;
-  }
-  return bytes;
-}
-
 // Of a folder whose name does not say it. One that cannot be looked into is not taken for a checkpoint.
 bool holds_checkpoint(const fs::path& folder) {
   try {
@@ -57,7 +45,9 @@ CatalogEntry describe(const fs::path& folder, const std::string& tag) {
   entry.folder = folder;
   entry.tag = tag;
   entry.step = step_of_tag(tag, "");
-  entry.bytes = size_of_files(folder, entry.files);
+  const FilesInFolder content = files_in(folder);
+  entry.bytes = content.bytes;
+  entry.files = content.count;
   entry.has_manifest = false;
   try {
     retry_reading([&] { read_entry(entry); });
@@ -130,6 +120,20 @@ void add_others(const std::optional<fs::path>& latest, const std::vector<Catalog
 }
 
 }  // namespace
+
+FilesInFolder files_in(const fs::path& folder) {
+  FilesInFolder found;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code gone;
+    if (!entry->is_regular_file(gone)) continue;
+    const uintmax_t size = entry->file_size(gone);
+    if (gone) continue;
+    found.bytes += static_cast<int64_t>(size);
+    ++found.count;
+  }
+  return found;
+}
 
 std::vector<CatalogEntry> list_checkpoints(const fs::path& checkpoint_dir, const std::string& model_type) {
   std::vector<CatalogEntry> entries;

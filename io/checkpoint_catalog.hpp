@@ -17,6 +17,13 @@
 // a run was started anew in the folder of a longer one.
 namespace mpzero::io {
 
+// The files that lie in a folder; those that others remove meanwhile are left out.
+struct FilesInFolder {
+  int64_t bytes = 0;
+  int64_t count = 0;
+};
+FilesInFolder files_in(const std::filesystem::path& folder);
+
 struct CatalogEntry {
   std::filesystem::path folder;
   std::string tag;

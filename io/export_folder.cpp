@@ -1,13 +1,10 @@
 #include "io/export_folder.hpp"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
-#include <fstream>
 #include <map>
 #include <random>
 #include <sstream>
@@ -19,6 +16,7 @@
 #include "io/atomic_file.hpp"
 #include "io/inode.hpp"
 #include "io/open_folder.hpp"
+#include "io/process_life.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -101,28 +99,13 @@ bool contains(std::span<const std::string> names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// What the process can be told from others of its machine by: when it started, in clock ticks since the machine did
-// (proc(5), field 22 of stat); 0 where there is no such process or it is not known.
-int64_t start_of(int64_t process) {
-  std::ifstream in("/proc/" + std::to_string(process) + "/stat");
-  std::string line;
-  std::getline(in, line);
-  // The second field is a name in parentheses that may hold anything.
-  std::istringstream fields(line.substr(std::min(line.rfind(')') + 1, line.size())));
-  constexpr int kFieldsBehindName = 20;
-  std::string field;
-  for (int i = 0; i < kFieldsBehindName; ++i) fields >> field;
-  int64_t start = 0;
-  std::from_chars(field.data(), field.data() + field.size(), start);
-  return start;
-}
-
 // "<host>.<process>.<its start>", then a part that tells this conversion from others of the process.
 std::string own_staging_name() {
   std::string host = host_name();
   std::replace(host.begin(), host.end(), '/', '_');
   std::random_device entropy;
-  return fmt::format("{}{}.{}.{}.{:08x}{}", kPrefix, host, ::getpid(), start_of(::getpid()), entropy(), kStagingSuffix);
+  return fmt::format("{}{}.{}.{}.{:08x}{}", kPrefix, host, ::getpid(), process_start(::getpid()), entropy(),
+                     kStagingSuffix);
 }
 
 // Whether the process that made a staging folder of this name is known not to run any more. One of another machine is
@@ -137,9 +120,7 @@ bool is_of_dead_process(std::string_view name) {
   int64_t start = 0;
   char dot = 0;
   if (!(fields >> process >> dot >> start) || dot != '.' || process <= 0) return false;
-  if (::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return true;
-  const int64_t now = start_of(process);
-  return start != 0 && now != 0 && start != now;
+  return life_of_process(process, start) == Life::kDead;
 }
 
 void remove_if_there(const fs::path& path, FileSystem& files) {

@@ -48,8 +48,7 @@ FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSyste
     if (locked && reach == LockReach::kThisHost && options.warn) {
       options.warn(
           fmt::format("locks in {} do not reach other hosts (its file system has none that do, or is mounted without "
-                      "them): a run on "
-                      "another host is kept out by the files .owner-* there alone.",
+                      "them): a run on another host is kept out by the files .owner-* there alone.",
                       folder.string()));
     }
     decides_ = locked && reach == LockReach::kAll;
@@ -109,8 +108,9 @@ void FolderLock::hold_lock() {
   if (const int error = flock_(descriptor); error != 0) {
     ::close(descriptor);
     if (error != EWOULDBLOCK) throw_system_error("lock", path, error);
-    throw_failure("another run ({}) has taken over {}: nothing more is saved there",
-                  read_text_file(path, kMaxOwnerBytes), folder_.string());
+    const std::string owner = read_text_file(path, kMaxOwnerBytes);
+    throw FolderTaken(fmt::format("another run{} has taken over {}: nothing more is saved there",
+                                  owner.empty() ? std::string() : fmt::format(" ({})", owner), folder_.string()));
   }
   ::close(std::exchange(descriptor_, descriptor));
 }

@@ -52,7 +52,7 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  // From any thread: throws Failure, naming who, where another process has taken the folder over. Where the lock
+  // From any thread: throws FolderTaken, naming who, where another process has taken the folder over. Where the lock
   // reaches all processes it alone decides; a folder or a file `.lock` that is gone is made and locked anew.
   void check();
   // For those who are refused.
@@ -63,7 +63,7 @@ class FolderLock {
   bool lock(const std::filesystem::path& path, const Options& options);
   // Throws what keeps the record from being written, but for a full disk where the lock decides: that is a warning.
   void claim(const Options& options, FileSystem& files);
-  // Throws Failure where `.lock` is another's by now.
+  // Throws FolderTaken where `.lock` is another's by now.
   void hold_lock();
   void renew_until(const std::stop_token& stop, std::chrono::milliseconds renewal);
 

@@ -1,7 +1,5 @@
 #include "io/folder_owner.hpp"
 
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,7 +9,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <sstream>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -21,6 +18,7 @@
 #include "base/host_name.hpp"
 #include "base/json.hpp"
 #include "io/atomic_file.hpp"
+#include "io/process_life.hpp"
 #include "io/retry.hpp"
 #include "io/run_record.hpp"
 
@@ -37,26 +35,6 @@ constexpr JsonLimits kRecordLimits{.bytes = kRecordBytes};
 constexpr milliseconds kLook(1000);
 // More takeovers than there can be: a larger number in a name is nobody's.
 constexpr int64_t kMaxNumber = 1'000'000'000'000;
-
-// The time at which a process began, in ticks since the boot; nothing where none with this pid is to be seen.
-std::optional<int64_t> start_of(int64_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  if (!std::getline(file, text)) return std::nullopt;
-  // The name, in parentheses, may hold anything; the start is the 20th field behind it (proc(5)).
-  constexpr int kFieldsBefore = 19;
-  const size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string state, skipped;
-  fields >> state;
-  // One that is dead and waits for its parent to notice.
-  constexpr int64_t kNever = -1;
-  if (state == "Z" || state == "X") return kNever;
-  for (int i = 1; i < kFieldsBefore; ++i) fields >> skipped;
-  int64_t start = 0;
-  return fields >> start ? std::optional(start) : std::nullopt;
-}
 
 std::string this_kernel() {
   std::string boot;
@@ -99,14 +77,10 @@ std::optional<OwnerRecord> parse(const std::string& text) {
   }
 }
 
-enum class Life : uint8_t { kAlive, kDead, kUnknown };
-
 Life life_of(const std::optional<OwnerRecord>& owner, const fs::path& folder) {
   if (!owner || owner->kernel.empty() || owner->kernel != this_kernel()) return Life::kUnknown;
   if (!owner->folder.empty() && owner->folder != identity_of(folder)) return Life::kDead;
-  if (const auto start = start_of(owner->pid)) return *start == owner->start ? Life::kAlive : Life::kDead;
-  // Another user's process may be hidden in /proc.
-  return ::kill(static_cast<pid_t>(owner->pid), 0) != 0 && errno == ESRCH ? Life::kDead : Life::kUnknown;
+  return life_of_process(owner->pid, owner->start);
 }
 
 std::string show(const std::optional<OwnerRecord>& owner) {
@@ -119,7 +93,7 @@ OwnerRecord this_owner(const std::string& job) {
   return {.host = host_name(),
           .kernel = this_kernel(),
           .pid = ::getpid(),
-          .start = start_of(::getpid()).value_or(0),
+          .start = process_start(::getpid()),
           .run = "",
           .job = job,
           .folder = "",
@@ -236,13 +210,12 @@ bool FolderOwner::is_last(int64_t number) const {
 
 bool FolderOwner::try_to_claim(const std::optional<Found>& heir_to) {
   const int64_t number = heir_to ? heir_to->number + 1 : 1;
-  const fs::path path = path_of(number);
-  int error = 0;
-  do {
-    error = files_.open(path, O_WRONLY | O_CREAT | O_EXCL, descriptor_);
-  } while (error == EINTR);
-  if (error == EEXIST) return false;
-  if (error != 0) throw_system_error("create", path, error);
+  try {
+    file_.emplace(File::create_new(path_of(number), files_));
+  } catch (const Error& error) {
+    if (error.system_error() == EEXIST) return false;
+    throw;
+  }
   number_ = number;
   try {
     write();
@@ -258,19 +231,8 @@ bool FolderOwner::try_to_claim(const std::optional<Found>& heir_to) {
 
 void FolderOwner::write() {
   const std::string text = to_text(self_);
-  std::span<const std::byte> bytes = std::as_bytes(std::span(text));
-  int64_t offset = 0;
-  while (!bytes.empty()) {
-    size_t written = 0;
-    const int error = files_.write(descriptor_, offset, bytes, written);
-    if (error == EINTR) continue;
-    if (error != 0) throw_system_error("write", path_of(number_), error);
-    bytes = bytes.subspan(written);
-    offset += static_cast<int64_t>(written);
-  }
-  if (const int error = files_.sync(descriptor_); error != 0) {
-    throw_system_error("write to disk", path_of(number_), error);
-  }
+  file_->write(0, std::as_bytes(std::span(text)));
+  file_->sync();
 }
 
 void FolderOwner::renew() {
@@ -290,11 +252,12 @@ void FolderOwner::renew() {
   if (owned) return;
   const std::optional<Found> now = last();
   if (!now || now->number == number_) {
-    throw_failure("{} was removed, so that another run may have been at work in {}: nothing more is saved there",
-                  own.string(), folder_.string());
+    throw FolderTaken(
+        fmt::format("{} was removed, so that another run may have been at work in {}: nothing more is saved there",
+                    own.string(), folder_.string()));
   }
-  throw_failure("another run ({}) has taken over {}, as {} says: nothing more is saved there", show(parse(now->text)),
-                folder_.string(), path_of(now->number).string());
+  throw FolderTaken(fmt::format("another run ({}) has taken over {}, as {} says: nothing more is saved there",
+                                show(parse(now->text)), folder_.string(), path_of(now->number).string()));
 }
 
 void FolderOwner::set_run(const std::string& run) {
@@ -313,7 +276,7 @@ void FolderOwner::remove_own() noexcept {
     if (text && (text->empty() || (record && record->token == self_.token))) (void)files_.remove_file(path_of(number_));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it stays as a record that nobody renews
   }
-  if (descriptor_ >= 0) files_.close(std::exchange(descriptor_, -1));
+  file_.reset();
 }
 
 }  // namespace mpzero::io

@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "io/file_system.hpp"
+#include "base/error.hpp"
+#include "io/atomic_file.hpp"
 
 // Keeps other processes out of a folder where no lock does: file systems without flock(2), or whose locks hold on one
 // host alone.
@@ -51,6 +52,13 @@ struct OwnerRecord {
   int64_t count = 0;   // of renewals
 };
 
+// Another process has the folder now, or may have had it: this one must not write there any more.
+class FolderTaken final : public Error {
+ public:
+  using Error::Error;
+  int exit_code() const override { return kFailureExitCode; }
+};
+
 // Of this process, with a new token.
 OwnerRecord this_owner(const std::string& job);
 // "process 12 on node3 (run 1a2b3c4d, job 77)".
@@ -87,7 +95,7 @@ class FolderOwner {
   FolderOwner(const FolderOwner&) = delete;
   FolderOwner& operator=(const FolderOwner&) = delete;
 
-  // From any thread. Renews the record; throws Failure where the folder is another's by now.
+  // From any thread. Renews the record; throws FolderTaken where the folder is another's by now.
   void renew();
   // Names the run in the record.
   void set_run(const std::string& run);
@@ -116,7 +124,7 @@ class FolderOwner {
   std::mutex mutex_;
   OwnerRecord self_;
   int64_t number_ = 0;
-  int descriptor_ = -1;  // stays with the own file when its name has come to be another's
+  std::optional<File> file_;  // stays the own one when its name has come to be another's
 };
 
 }  // namespace mpzero::io

@@ -11,6 +11,7 @@
 #include "io/file_watch.hpp"
 #include "io/hdf5.hpp"
 #include "io/token_blocks.hpp"
+#include "io/token_identity.hpp"
 
 namespace mpzero::io {
 
@@ -54,7 +55,7 @@ TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length)
   source = file.text_attribute("source");
   check_shapes();
   if (file.contains(TokenBlocks::kName)) blocks.emplace(tokens, file.dataset(TokenBlocks::kName));
-  if (tokens.has_attribute("xxh3_64")) content_hash = tokens.text_attribute("xxh3_64");
+  if (tokens.has_attribute(kTokensHashName)) content_hash = tokens.text_attribute(kTokensHashName);
   check_ends();
 }
 

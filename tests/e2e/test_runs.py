@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -156,6 +157,25 @@ def test_a_move_that_was_interrupted_is_ended_by_the_next_start(tmp_path: Path) 
     assert names_in(run.checkpoints) == ["latest", "old-1", "tiny-2steps"]
     assert names_in(run.checkpoints / "old-1") == ["latest", "tiny-2steps", "tiny-4steps"]
     assert run_id(run.checkpoints / "old-1" / "tiny-2steps") == old != run_id(run.latest)
+
+
+@pytest.mark.parametrize("format", ["hdf5", "deepspeed"])
+def test_a_run_whose_folder_another_one_has_taken_saves_nothing_more(tmp_path: Path, format: str) -> None:
+    run = TinyRun(tmp_path)
+    with run.running("--max_steps=1000000", "--checkpoint_freq=3", f"--checkpoint_format={format}") as process:
+        lock = run.checkpoints / ".lock"
+        other = run.checkpoints / ".lock.other"
+        with other.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            other.replace(lock)
+            before = files_in(run.checkpoints)
+            assert process.wait(timeout=120) != 0
+    # One save may have published between the two looks; none begins after the folder was taken.
+    assert "has taken over" in run.errors.read_text()
+    assert "nothing more is saved there" in run.errors.read_text()
+    after = files_in(run.checkpoints)
+    tags = {name.split("/")[0] for name in after} - {name.split("/")[0] for name in before}
+    assert len([tag for tag in tags if tag.startswith("tiny-")]) <= 1, tags
 
 
 def test_a_run_keeps_its_id(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -113,6 +114,23 @@ inline TrainingProgress progress_at(int64_t step, const std::string& dtype = "bf
   progress.model_config_json = "{\"hidden_size\": 5, \"note\": \"\u00e9\"}";
   progress.run_config_json = "{}";
   return progress;
+}
+
+// The ids of two runs.
+inline const std::string kOurs = "00000000aaaaaaaa";
+inline const std::string kTheirs = "11111111bbbbbbbb";
+
+// The save of small_model() by the only rank of a run, as "tiny-<step>steps". `model` is small_model() and outlives it.
+inline SaveJob job_of(const fs::path& dir, const std::string& run_id, int64_t step,
+                      const std::vector<UnitSpec>& model) {
+  SaveJob job{.checkpoint_dir = dir,
+              .tag = fmt::format("tiny-{}steps", step),
+              .progress = progress_at(step),
+              .shards = {},
+              .model_type = "tiny",
+              .run = {.id = run_id, .init_from = ""}};
+  for (const UnitSpec& unit : model) job.shards.push_back(shard_of(unit, 0, 1, Split::kEven));
+  return job;
 }
 
 using BeforeFetch = std::function<void(int rank, size_t shard, StateKind kind)>;

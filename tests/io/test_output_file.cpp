@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <random>
 #include <utility>
@@ -195,15 +196,26 @@ class ShortDisk final : public UnsyncedDisk {
       if (passes) limit_ = 0;
       return error;
     }
+    if (descriptor != direct_) ++unsynced_[descriptor];
     through_cache += descriptor != direct_;
     return UnsyncedDisk::write(descriptor, offset, bytes, written);
   }
+  int sync(int descriptor) override {
+    unsynced_.erase(descriptor);
+    return UnsyncedDisk::sync(descriptor);
+  }
+  void close(int descriptor) noexcept override {
+    closed_unsynced += static_cast<int>(unsynced_.erase(descriptor));
+    UnsyncedDisk::close(descriptor);
+  }
   int through_cache = 0;
+  int closed_unsynced = 0;  // descriptors, with writes through the cache that were not brought to the disk
 
  private:
   int64_t limit_;
   int error_;
   int direct_ = -1;
+  std::map<int, int> unsynced_;  // writes through the cache, by descriptor
 };
 
 }  // namespace
@@ -221,6 +233,7 @@ TEST_CASE("a direct write that ends within its first page is tried again, and on
   ShortDisk interrupted(limit, 0);
   write(interrupted);
   CHECK(interrupted.through_cache > 0);
+  CHECK(interrupted.closed_unsynced == 0);
   CHECK(read_file(folder / "file") == std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   for (const auto& [error, words] : std::vector<std::pair<int, std::string>>{
            {EDQUOT, "Disk quota exceeded"}, {EFBIG, "File too large"}, {EIO, "Input/output error"}}) {

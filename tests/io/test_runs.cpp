@@ -18,8 +18,6 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-const std::string kOurs = "00000000aaaaaaaa";
-const std::string kTheirs = "11111111bbbbbbbb";
 const std::string kNone;
 
 // Saves "tiny-<step>steps" as one rank of this run; returns the error.
@@ -29,14 +27,9 @@ std::string save_as(const fs::path& dir, const std::string& run_id, int64_t step
   ThreadGroup group(1);
   return group
       .run([&](ProcessGroup& rank) {
-        SaveJob job{.checkpoint_dir = dir,
-                    .tag = fmt::format("tiny-{}steps", step),
-                    .progress = progress_at(step),
-                    .shards = {},
-                    .model_type = "tiny",
-                    .keep_last = keep_last,
-                    .run = {.id = run_id, .init_from = init_from, .init_from_hash = init_from_hash}};
-        for (const UnitSpec& unit : model) job.shards.push_back(shard_of(unit, 0, 1, Split::kEven));
+        SaveJob job = job_of(dir, run_id, step, model);
+        job.keep_last = keep_last;
+        job.run = {.id = run_id, .init_from = init_from, .init_from_hash = init_from_hash};
         save_checkpoint(job, SnapshotValues(job, 1).get(), rank);
       })
       .front();

@@ -21,20 +21,6 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-const std::string kOurs = "00000000aaaaaaaa";
-const std::string kTheirs = "11111111bbbbbbbb";
-
-SaveJob job_of(const fs::path& dir, const std::string& run_id, int64_t step, const std::vector<UnitSpec>& model) {
-  SaveJob job{.checkpoint_dir = dir,
-              .tag = fmt::format("tiny-{}steps", step),
-              .progress = progress_at(step),
-              .shards = {},
-              .model_type = "tiny",
-              .run = {.id = run_id, .init_from = ""}};
-  for (const UnitSpec& unit : model) job.shards.push_back(shard_of(unit, 0, 1, Split::kEven));
-  return job;
-}
-
 // Lets a test do something at a call.
 class WatchedDisk : public UnsyncedDisk {
  public:

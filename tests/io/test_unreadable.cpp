@@ -19,19 +19,11 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-const std::string kOurs = "00000000aaaaaaaa";
-
 std::string save_as(const fs::path& dir, const std::string& run_id, int64_t step, int64_t keep_last = 0,
                     std::vector<Leftover>* unread = nullptr) {
   const auto model = small_model();
-  SaveJob job{.checkpoint_dir = dir,
-              .tag = fmt::format("tiny-{}steps", step),
-              .progress = progress_at(step),
-              .shards = {},
-              .model_type = "tiny",
-              .keep_last = keep_last,
-              .run = {.id = run_id, .init_from = ""}};
-  for (const UnitSpec& unit : model) job.shards.push_back(shard_of(unit, 0, 1, Split::kEven));
+  SaveJob job = job_of(dir, run_id, step, model);
+  job.keep_last = keep_last;
   UnsyncedDisk files;
   SingleProcess alone;
   return message_of([&] {
@@ -110,6 +102,23 @@ TEST_CASE("what may be whole although it cannot be read is not passed over, repl
   REQUIRE(unread.size() == 1);
   CHECK(unread.front().path == folder / "tiny-2steps");
   CHECK(names_in(folder.path()) == Names{"latest", "tiny-2steps", "tiny-4steps"});
+}
+
+TEST_CASE("a checkpoint whose manifest is readable and a file of which is not is never pruned") {
+  const TemporaryFolder folder;
+  for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kOurs, step) == "");
+  const fs::path file = folder / "tiny-1steps/mp_rank_00_model_states.h5";
+  SECTION("the system does not look at it") {
+    fs::remove(file);
+    fs::create_symlink(file.filename(), file);
+    CHECK(save_as(folder.path(), kOurs, 3, /*keep_last=*/1) == "");
+    CHECK(names_in(folder.path()) == Names{"latest", "tiny-1steps", "tiny-3steps"});
+  }
+  SECTION("it is missing, which is damage") {
+    fs::remove(file);
+    CHECK(save_as(folder.path(), kOurs, 3, /*keep_last=*/1) == "");
+    CHECK(names_in(folder.path()) == Names{"latest", "tiny-3steps"});
+  }
 }
 
 TEST_CASE("a damaged checkpoint is passed over and replaced, as before") {
