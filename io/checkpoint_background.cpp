@@ -15,11 +15,15 @@
 namespace mpzero::io {
 namespace {
 
-// What trains goes first; threads that this one starts inherit it.
+// More than what trains, which may have been started with nice(1); threads that this one starts inherit it.
 constexpr int kNiceness = 10;
 
 // Both are only wishes: where they are not granted the threads share the cores evenly.
-void lower_priority() { (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness); }
+void lower_priority() {
+  const auto self = static_cast<id_t>(::gettid());
+  (void)::setpriority(PRIO_PROCESS, self, ::getpriority(PRIO_PROCESS, self) + kNiceness);
+}
+
 void keep_to(const std::vector<int>& cores) {
   if (cores.empty()) return;
   cpu_set_t set;
