@@ -20,6 +20,8 @@
 #include "io/checkpoint_catalog.hpp"
 #include "io/checkpoint_folder.hpp"
 #include "io/folder_lock.hpp"
+#include "io/open_checkpoint.hpp"
+#include "io/replaced_while_read.hpp"
 #include "io/run_record.hpp"
 #include "io/stable_read.hpp"
 #include "io/stored_checkpoint.hpp"

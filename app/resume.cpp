@@ -17,6 +17,8 @@
 #include "base/error.hpp"
 #include "io/checkpoint_catalog.hpp"
 #include "io/checkpoint_manifest.hpp"
+#include "io/damaged.hpp"
+#include "io/open_checkpoint.hpp"
 #include "io/retry.hpp"
 #include "io/stable_read.hpp"
 #include "io/stored_checkpoint.hpp"

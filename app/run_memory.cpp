@@ -10,7 +10,7 @@
 #include "app/host_limits.hpp"
 #include "app/size_limits.hpp"
 #include "app/state_sizes.hpp"
-#include "app/training_pass.hpp"
+#include "app/unit_order.hpp"
 #include "app/zero_options.hpp"
 
 namespace mpzero {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "app/unit_order.hpp"
 #include "parallel/profile_range.hpp"
 
 namespace mpzero {
@@ -34,23 +35,6 @@ std::vector<model::Gradient> gradients_of(parallel::GradientStore& store, size_t
 }
 
 }  // namespace
-
-std::vector<size_t> order_of_validation(const model::Decoder& decoder) {
-  std::vector<size_t> order;
-  for (size_t unit = decoder.embedding_unit(); unit <= decoder.head_unit(); ++unit) order.push_back(unit);
-  if (decoder.tied_head()) order.push_back(decoder.embedding_unit());
-  return order;
-}
-
-std::vector<size_t> order_of_training(const model::Decoder& decoder, int64_t micro_batches) {
-  std::vector<size_t> order;
-  const std::vector<size_t> forward = order_of_validation(decoder);
-  for (int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
-    order.insert(order.end(), forward.begin(), forward.end());
-    for (int64_t layer = decoder.config().num_hidden_layers; layer-- > 0;) order.push_back(decoder.layer_unit(layer));
-  }
-  return order;
-}
 
 TrainingPass::TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer,
                            const Options& options)

@@ -12,10 +12,6 @@
 
 namespace mpzero {
 
-// The order in which one validation batch, or a whole step of micro-batches, uses the units.
-std::vector<size_t> order_of_validation(const model::Decoder& decoder);
-std::vector<size_t> order_of_training(const model::Decoder& decoder, int64_t micro_batches);
-
 // Takes micro-batches through the model, unit by unit: parameters are gathered ahead of each unit and let go behind it,
 // gradients are summed over the ranks as soon as a unit's backward is done.
 class TrainingPass {

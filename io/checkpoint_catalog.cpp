@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
+#include "io/checkpoint_folder.hpp"
 #include "io/checkpoint_manifest.hpp"
 #include "io/deepspeed_checkpoint_files.hpp"
 #include "io/retry.hpp"

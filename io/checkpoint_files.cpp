@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "io/checksum.hpp"
+#include "io/damaged.hpp"
 #include "io/hdf5.hpp"
 #include "io/output_file.hpp"
 #include "io/scratch_file.hpp"

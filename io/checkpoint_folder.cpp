@@ -276,4 +276,10 @@ fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
                    folder.string(), kManifestName);
 }
 
+RunRecord run_of(const fs::path& path) {
+  const OpenFolder folder(path);
+  if (!folder.holds(kManifestName) && is_deepspeed_checkpoint(folder)) return {};
+  return read_manifest(folder).run;
+}
+
 }  // namespace mpzero::io

@@ -70,4 +70,8 @@ std::vector<std::filesystem::path> folders_in(const std::filesystem::path& paren
 // The trimmed content of `latest`; nothing if there is no such file. Throws Damaged where it is no folder's name.
 std::optional<std::string> latest_tag(const std::filesystem::path& checkpoint_dir);
 
+// The run that saved the checkpoint in `folder`, as its manifest says; nothing is known of DeepSpeed's own, which have
+// none. Throws as read_manifest.
+RunRecord run_of(const std::filesystem::path& folder);
+
 }  // namespace mpzero::io

@@ -9,7 +9,7 @@
 
 #include "base/error.hpp"
 #include "io/checksum.hpp"
-#include "io/deepspeed_checkpoint_files.hpp"
+#include "io/damaged.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -205,12 +205,6 @@ Manifest read_manifest(const OpenFolder& folder) {
   return manifest;
 }
 
-RunRecord run_of(const fs::path& path) {
-  const OpenFolder folder(path);
-  if (!folder.holds(kManifestName) && is_deepspeed_checkpoint(folder)) return {};
-  return read_manifest(folder).run;
-}
-
 void check_sizes(const fs::path& folder, const Manifest& manifest) { check_sizes(OpenFolder(folder), manifest); }
 
 void check_sizes(const OpenFolder& folder, const Manifest& manifest) {
@@ -276,10 +270,6 @@ uint64_t structure_checksum(const File& file, std::span<const ShardDataset> data
   }
   add(position, size);
   return sum.value();
-}
-
-void throw_damaged(const fs::path& file, const std::string& what) {
-  throw Damaged(fmt::format("{} is damaged: {}; {}", file.string(), what, kChooseAnother));
 }
 
 }  // namespace mpzero::io

@@ -85,9 +85,6 @@ Manifest read_manifest(const OpenFolder& folder);
 Manifest read_manifest(const std::filesystem::path& folder);
 // Throws what read_manifest does where there is none: the save was not finished.
 [[noreturn]] void throw_no_manifest(const std::filesystem::path& folder);
-// The run that saved the checkpoint in `folder`, as its manifest says; nothing is known of DeepSpeed's own, which have
-// none. Throws as read_manifest.
-RunRecord run_of(const std::filesystem::path& folder);
 // Checks the sizes of the files. Throws Damaged naming the first that has another.
 void check_sizes(const OpenFolder& folder, const Manifest& manifest);
 void check_sizes(const std::filesystem::path& folder, const Manifest& manifest);
@@ -99,18 +96,5 @@ void check_complete(const Manifest& manifest, std::span<const UnitSpec> units);
 
 // See ManifestFile::structure_checksum. `datasets` by offset, `size` the file's.
 uint64_t structure_checksum(const File& file, std::span<const ShardDataset> datasets, int64_t size);
-
-// What a user does about a checkpoint that cannot be used.
-inline constexpr const char* kChooseAnother =
-    "choose another checkpoint (--resume_from_checkpoint DIR, or -t TAG of zero_to_fp32)";
-
-// Throws Damaged: "FILE is damaged: WHAT; choose an older checkpoint ...".
-[[noreturn]] void throw_damaged(const std::filesystem::path& file, const std::string& what);
-
-// Throws Damaged in other words: of a checkpoint that is not complete, or holds files of two saves.
-template <typename... Args>
-[[noreturn]] void throw_not_whole(fmt::format_string<Args...> format, Args&&... args) {
-  throw Damaged(fmt::format(format, std::forward<Args>(args)...));
-}
 
 }  // namespace mpzero::io

@@ -13,6 +13,7 @@
 #include "io/checkpoint_files.hpp"
 #include "io/checkpoint_manifest.hpp"
 #include "io/checksum.hpp"
+#include "io/damaged.hpp"
 #include "io/input_file.hpp"
 #include "io/parallel_blocks.hpp"
 

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "io/checkpoint_manifest.hpp"
+#include "io/damaged.hpp"
 #include "io/deepspeed_checkpoint_files.hpp"
 #include "io/deepspeed_checkpoint_layout.hpp"
 #include "io/deepspeed_client_state.hpp"

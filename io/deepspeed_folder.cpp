@@ -4,7 +4,8 @@
 
 #include "base/error.hpp"
 #include "io/checksum.hpp"
-#include "io/stable_read.hpp"
+#include "io/damaged.hpp"
+#include "io/replaced_while_read.hpp"
 
 namespace mpzero::io {
 

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "io/checkpoint_manifest.hpp"
+#include "io/damaged.hpp"
 
 namespace mpzero::io {
 namespace {

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "base/error.hpp"
-#include "io/checkpoint_manifest.hpp"
+#include "io/damaged.hpp"
 #include "io/pickle_constructors.hpp"
 #include "io/pickle_opcodes.hpp"
 

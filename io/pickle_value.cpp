@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "io/checkpoint_manifest.hpp"
+#include "io/damaged.hpp"
 
 namespace mpzero::io::pickle {
 namespace {

@@ -5,6 +5,8 @@
 #include <system_error>
 #include <vector>
 
+#include "io/open_checkpoint.hpp"
+
 namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {

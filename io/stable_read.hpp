@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "base/error.hpp"
 #include "base/process_group.hpp"
 #include "io/open_folder.hpp"
+#include "io/replaced_while_read.hpp"
 #include "io/stored_checkpoint.hpp"
 
 // Reading a checkpoint while others save and prune. A reader holds the folder open, so that whatever it could read is
@@ -17,19 +17,6 @@ namespace mpzero::io {
 
 // How often a checkpoint is read before a reader gives up.
 inline constexpr int kMaxReads = 10;
-
-// The checkpoint was replaced, removed or rewritten by another process before it was read in full.
-class ReplacedWhileRead final : public Error {
- public:
-  ReplacedWhileRead(const std::filesystem::path& folder, OpenFolder::Fate fate)
-      : Error(fmt::format("{} {} by another process while it was read: begin again", folder.string(), name_of(fate))),
-        fate_(fate) {}
-  OpenFolder::Fate fate() const { return fate_; }
-  int exit_code() const override { return kFailureExitCode; }
-
- private:
-  OpenFolder::Fate fate_;
-};
 
 // Opens the checkpoint whose folder `find` names and hands it to `read`, which verifies what it reads. Where either
 // fails and the folder is not what it was when it was opened, both begin again, up to kMaxReads times in all, with what

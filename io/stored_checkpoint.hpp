@@ -57,14 +57,6 @@ class StoredCheckpoint {
   virtual void verify() const = 0;
 };
 
-// Opens a checkpoint's folder (not the one that holds `latest`). Throws UserError if it holds neither format. Where
-// others may replace it meanwhile: io/stable_read.hpp.
-std::unique_ptr<StoredCheckpoint> open_checkpoint(std::shared_ptr<const OpenFolder> folder);
-std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::filesystem::path& folder);
-
-// Whether `folder` holds what open_checkpoint() takes for a checkpoint, complete or not.
-bool looks_like_checkpoint(const std::filesystem::path& folder);
-
 // Collective: throws unless all ranks have read the same files. `lines`: "NAME CHECKSUM" of each that this rank has
 // read, among them at least one that every rank reads. Returns the checksums of all, by name.
 std::map<std::string, std::string> check_same_files(const std::filesystem::path& folder, const std::string& lines,

@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "base/error.hpp"
-#include "io/checkpoint_manifest.hpp"
+#include "io/damaged.hpp"
 #include "io/float_formats.hpp"
 #include "io/pickle_reader.hpp"
 

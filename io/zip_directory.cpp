@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "io/checkpoint_manifest.hpp"
 #include "io/checksum.hpp"
+#include "io/damaged.hpp"
 #include "io/torch_zip_reader.hpp"
 #include "io/zip_format.hpp"
 

@@ -9,9 +9,11 @@
 
 #include "base/error.hpp"
 #include "base/process_group.hpp"
+#include "io/checkpoint_folder.hpp"
 #include "io/checkpoint_manifest.hpp"
 #include "io/checksum.hpp"
 #include "io/initial_weights.hpp"
+#include "io/open_checkpoint.hpp"
 #include "io/safetensors.hpp"
 #include "io/stable_read.hpp"
 #include "io/stored_checkpoint.hpp"

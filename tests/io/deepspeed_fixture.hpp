@@ -8,6 +8,7 @@
 #include "io/checkpoint_manifest.hpp"
 #include "io/checkpoint_save.hpp"
 #include "io/deepspeed_checkpoint_plan.hpp"
+#include "io/open_checkpoint.hpp"
 #include "io/range_checksums.hpp"
 #include "io/stored_checkpoint.hpp"
 #include "io/torch_zip_reader.hpp"

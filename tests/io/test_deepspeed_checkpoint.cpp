@@ -9,6 +9,7 @@
 #include "io/checkpoint_save.hpp"
 #include "io/deepspeed_checkpoint_layout.hpp"
 #include "io/float_formats.hpp"
+#include "io/open_checkpoint.hpp"
 #include "io/stored_checkpoint.hpp"
 #include "io/torch_zip_reader.hpp"
 #include "tests/catch.hpp"

@@ -8,6 +8,7 @@
 #include "io/checkpoint_manifest.hpp"
 #include "io/checksum.hpp"
 #include "io/deepspeed_checkpoint_files.hpp"
+#include "io/open_checkpoint.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 #include "tests/io/deepspeed_fixture.hpp"

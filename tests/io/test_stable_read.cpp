@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "io/checkpoint_folder.hpp"
+#include "io/open_checkpoint.hpp"
 #include "io/stable_read.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
