@@ -16,15 +16,15 @@
 
 #include "base/error.hpp"
 #include "base/progress.hpp"
-#include "io/checkpoint.hpp"
-#include "io/checkpoint_catalog.hpp"
-#include "io/checkpoint_folder.hpp"
-#include "io/folder_lock.hpp"
-#include "io/open_checkpoint.hpp"
-#include "io/replaced_while_read.hpp"
-#include "io/run_record.hpp"
-#include "io/stable_read.hpp"
-#include "io/stored_checkpoint.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/replaced_while_read.hpp"
+#include "io/checkpoint/run_record.hpp"
+#include "io/checkpoint/stored_checkpoint.hpp"
+#include "io/checkpoint_dir/catalog.hpp"
+#include "io/checkpoint_dir/folder.hpp"
+#include "io/checkpoint_dir/open_checkpoint.hpp"
+#include "io/checkpoint_dir/stable_read.hpp"
+#include "io/locks/folder_lock.hpp"
 
 namespace mpzero {
 

@@ -16,13 +16,13 @@
 #include "app/checkpoint_command.hpp"
 #include "app/doctor/doctor.hpp"
 #include "app/doctor/doctor_options.hpp"
-#include "app/gpu_memory.hpp"
-#include "app/options.hpp"
-#include "app/train.hpp"
+#include "app/flags/options.hpp"
+#include "app/memory/gpu_memory.hpp"
+#include "app/train/train.hpp"
 #include "base/error.hpp"
-#include "parallel/launch_check.hpp"
-#include "parallel/library_versions.hpp"
-#include "parallel/mpi_runtime.hpp"
+#include "parallel/comm/library_versions.hpp"
+#include "parallel/mpi/launch_check.hpp"
+#include "parallel/mpi/mpi_runtime.hpp"
 
 namespace mpzero {
 namespace {

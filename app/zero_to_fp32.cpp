@@ -13,11 +13,11 @@
 
 #include "base/error.hpp"
 #include "base/progress.hpp"
-#include "io/atomic_file.hpp"
-#include "io/checkpoint.hpp"
-#include "io/stable_read.hpp"
-#include "io/stored_checkpoint.hpp"
-#include "io/weights_export.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/stored_checkpoint.hpp"
+#include "io/checkpoint_dir/stable_read.hpp"
+#include "io/files/atomic_file.hpp"
+#include "io/weights/weights_export.hpp"
 
 namespace {
 

@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "io/atomic_file.hpp"
-#include "io/checkpoint.hpp"
-#include "io/checkpoint_save.hpp"
-#include "io/output_file.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint_dir/save.hpp"
+#include "io/files/atomic_file.hpp"
+#include "io/files/output_file.hpp"
 
 namespace mpzero::io {
 namespace {

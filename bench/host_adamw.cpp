@@ -11,9 +11,9 @@
 #include <functional>
 
 #include "bench/bare_adamw.hpp"
-#include "parallel/adamw_kernels.hpp"
-#include "parallel/host_memory.hpp"
-#include "parallel/thread_team.hpp"
+#include "parallel/host/host_memory.hpp"
+#include "parallel/host/thread_team.hpp"
+#include "parallel/optimizer/adamw_kernels.hpp"
 
 namespace mpzero::parallel {
 namespace {

@@ -29,13 +29,13 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "io/atomic_file.hpp"
-#include "io/checkpoint_background.hpp"
-#include "io/checkpoint_save.hpp"
-#include "io/save_throttle.hpp"
-#include "parallel/core_share.hpp"
-#include "parallel/host_memory.hpp"
-#include "parallel/host_optimizer.hpp"
+#include "io/checkpoint_dir/background_save.hpp"
+#include "io/checkpoint_dir/save.hpp"
+#include "io/checkpoint_dir/save_throttle.hpp"
+#include "io/files/atomic_file.hpp"
+#include "parallel/host/core_share.hpp"
+#include "parallel/host/host_memory.hpp"
+#include "parallel/optimizer/host_optimizer.hpp"
 
 namespace mpzero::parallel {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "model/decoder.hpp"
-#include "parallel/adamw.hpp"
+#include "parallel/optimizer/adamw.hpp"
 
 namespace mpzero::bench {
 

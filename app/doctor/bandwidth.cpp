@@ -8,7 +8,7 @@
 #include <chrono>
 #include <functional>
 
-#include "app/doctor/system.hpp"
+#include "app/machine/system.hpp"
 
 namespace mpzero::doctor {
 namespace {

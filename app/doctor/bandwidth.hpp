@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "app/doctor/finding.hpp"
-#include "app/doctor/instances.hpp"
-#include "parallel/communicator.hpp"
-#include "parallel/mpi_runtime.hpp"
+#include "app/machine/finding.hpp"
+#include "app/machine/instances.hpp"
+#include "parallel/comm/communicator.hpp"
+#include "parallel/mpi/mpi_runtime.hpp"
 
 namespace mpzero::doctor {
 

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "app/doctor/finding.hpp"
-#include "parallel/environment.hpp"
-#include "parallel/mpi_runtime.hpp"
+#include "app/machine/finding.hpp"
+#include "base/environment.hpp"
+#include "parallel/mpi/mpi_runtime.hpp"
 
 namespace mpzero {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "app/doctor/system.hpp"
-#include "parallel/network.hpp"
+#include "app/machine/system.hpp"
+#include "parallel/network/network.hpp"
 
 namespace mpzero::doctor {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "parallel/gpu_address.hpp"
+#include "parallel/comm/gpu_address.hpp"
 
 namespace mpzero::doctor {
 namespace {

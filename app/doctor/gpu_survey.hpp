@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "app/doctor/nvml.hpp"
+#include "app/machine/nvml.hpp"
 
 namespace mpzero::doctor {
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "app/doctor/instances.hpp"
+#include "app/machine/instances.hpp"
 
 namespace mpzero::doctor {
 namespace {

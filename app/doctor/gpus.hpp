@@ -2,9 +2,9 @@
 
 #include <vector>
 
-#include "app/doctor/finding.hpp"
-#include "app/doctor/nvml.hpp"
-#include "app/doctor/system.hpp"
+#include "app/machine/finding.hpp"
+#include "app/machine/nvml.hpp"
+#include "app/machine/system.hpp"
 
 namespace mpzero::doctor {
 

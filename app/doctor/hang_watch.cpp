@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "app/doctor/report.hpp"
-#include "io/atomic_file.hpp"
+#include "io/files/atomic_file.hpp"
 
 namespace mpzero::doctor {
 namespace {

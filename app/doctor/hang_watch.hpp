@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "parallel/deadline.hpp"
+#include "parallel/mpi/deadline.hpp"
 
 namespace mpzero::doctor {
 

@@ -15,7 +15,7 @@
 #include <sstream>
 #include <thread>
 
-#include "app/host_limits.hpp"
+#include "app/machine/host_limits.hpp"
 
 namespace mpzero::doctor {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "app/doctor/finding.hpp"
-#include "app/doctor/system.hpp"
+#include "app/machine/finding.hpp"
+#include "app/machine/system.hpp"
 
 namespace mpzero::doctor {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "app/doctor/finding.hpp"
+#include "app/machine/finding.hpp"
 
 namespace mpzero::doctor {
 

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <string>
 
-#include "app/doctor/system.hpp"
+#include "app/machine/system.hpp"
 
 namespace mpzero::doctor {
 namespace {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "app/doctor/finding.hpp"
+#include "app/machine/finding.hpp"
 
 namespace mpzero::doctor {
 

@@ -9,12 +9,12 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "io/atomic_file.hpp"
-#include "io/checksum.hpp"
-#include "parallel/adamw_kernels.hpp"
-#include "parallel/library_versions.hpp"
-#include "parallel/network_plugin.hpp"
-#include "parallel/rdma_devices.hpp"
+#include "io/bytes/checksum.hpp"
+#include "io/files/atomic_file.hpp"
+#include "parallel/comm/library_versions.hpp"
+#include "parallel/network/network_plugin.hpp"
+#include "parallel/network/rdma_devices.hpp"
+#include "parallel/optimizer/adamw_kernels.hpp"
 
 namespace mpzero::doctor {
 namespace {

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "app/doctor/fabric.hpp"
-#include "app/doctor/finding.hpp"
-#include "app/doctor/nvml.hpp"
-#include "app/doctor/system.hpp"
+#include "app/machine/fabric.hpp"
+#include "app/machine/finding.hpp"
+#include "app/machine/nvml.hpp"
+#include "app/machine/system.hpp"
 
 namespace mpzero::doctor {
 

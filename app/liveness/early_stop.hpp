@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "app/liveness/clock.hpp"
+#include "app/liveness/link/clock.hpp"
 
 namespace mpzero {
 

@@ -13,13 +13,13 @@
 #include <string>
 #include <utility>
 
+#include "app/health/nccl_ras.hpp"
 #include "app/liveness/failure_report.hpp"
 #include "app/liveness/failure_verdict.hpp"
-#include "app/nccl_ras.hpp"
+#include "base/environment.hpp"
 #include "base/error.hpp"
-#include "io/atomic_file.hpp"
-#include "parallel/deadline.hpp"
-#include "parallel/environment.hpp"
+#include "io/files/atomic_file.hpp"
+#include "parallel/mpi/deadline.hpp"
 
 namespace mpzero {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "app/liveness/last_words.hpp"
 #include "base/error.hpp"
-#include "parallel/deadline.hpp"
+#include "parallel/mpi/deadline.hpp"
 
 namespace mpzero {
 namespace {

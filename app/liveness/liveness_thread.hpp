@@ -7,16 +7,16 @@
 #include <thread>
 #include <vector>
 
-#include "app/liveness.hpp"
-#include "app/liveness/clock.hpp"
 #include "app/liveness/early_stop.hpp"
 #include "app/liveness/last_words.hpp"
+#include "app/liveness/link/clock.hpp"
+#include "app/liveness/link/rank_meeting.hpp"
+#include "app/liveness/link/rank_peers.hpp"
+#include "app/liveness/link/rank_roster.hpp"
+#include "app/liveness/liveness.hpp"
 #include "app/liveness/monitor_link.hpp"
 #include "app/liveness/rank_activity.hpp"
-#include "app/liveness/rank_meeting.hpp"
 #include "app/liveness/rank_monitor.hpp"
-#include "app/liveness/rank_peers.hpp"
-#include "app/liveness/rank_roster.hpp"
 
 namespace mpzero {
 

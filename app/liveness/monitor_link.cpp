@@ -7,7 +7,7 @@
 #include <utility>
 #include <variant>
 
-#include "app/liveness/strangers.hpp"
+#include "app/liveness/link/strangers.hpp"
 
 namespace mpzero {
 namespace {

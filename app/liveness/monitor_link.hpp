@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "app/liveness/clock.hpp"
-#include "app/liveness/rank_connection.hpp"
-#include "app/liveness/rank_message.hpp"
+#include "app/liveness/link/clock.hpp"
+#include "app/liveness/link/rank_connection.hpp"
+#include "app/liveness/link/rank_message.hpp"
+#include "app/liveness/link/rank_roster.hpp"
+#include "app/liveness/link/rank_status.hpp"
 #include "app/liveness/rank_monitor.hpp"
-#include "app/liveness/rank_roster.hpp"
-#include "app/liveness/rank_status.hpp"
 
 namespace mpzero {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "app/liveness/clock.hpp"
-#include "app/liveness/rank_status.hpp"
-#include "parallel/communicator.hpp"
-#include "parallel/flight_recorder.hpp"
+#include "app/liveness/link/clock.hpp"
+#include "app/liveness/link/rank_status.hpp"
+#include "parallel/comm/communicator.hpp"
+#include "parallel/trace/flight_recorder.hpp"
 
 namespace mpzero {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "app/liveness/clock.hpp"
+#include "app/liveness/link/clock.hpp"
 #include "app/liveness/rank_record.hpp"
 
 namespace mpzero {

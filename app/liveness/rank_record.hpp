@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "app/liveness/rank_identity.hpp"
-#include "app/liveness/rank_status.hpp"
+#include "app/liveness/link/rank_identity.hpp"
+#include "app/liveness/link/rank_status.hpp"
 
 namespace mpzero {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "app/run_config.hpp"
+#include "app/config/run_config.hpp"
 #include "tests/app/error_from.hpp"
 
 // A run's settings from a ds_config.json and a command line, for the tests.

@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "app/state_snapshot.hpp"
-#include "io/aligned_buffers.hpp"
-#include "parallel/zero_engine.hpp"
+#include "app/checkpoint/state_snapshot.hpp"
+#include "io/bytes/aligned_buffers.hpp"
+#include "parallel/zero/zero_engine.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {

@@ -128,7 +128,7 @@ def test_a_rank_that_hangs_while_it_answers_is_named(tmp_path: Path) -> None:
 def start_failing_rank(
     what: str, rank: int, folder: Path, *, ranks: int = 3, stuck_after: float
 ) -> subprocess.Popen[str]:
-    """Ranks of which one fails, see tests/app/failing_rank.cpp."""
+    """Ranks of which one fails, see tests/app/liveness/failing_rank.cpp."""
     program = [str(BUILD / "tests" / "failing_rank"), what, str(rank), str(stuck_after), str(folder)]
     return subprocess.Popen(
         ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *program],

@@ -9,16 +9,16 @@
 
 #include "base/error.hpp"
 #include "base/process_group.hpp"
-#include "io/checkpoint_folder.hpp"
-#include "io/checkpoint_manifest.hpp"
-#include "io/checksum.hpp"
-#include "io/initial_weights.hpp"
-#include "io/open_checkpoint.hpp"
-#include "io/safetensors.hpp"
-#include "io/stable_read.hpp"
-#include "io/stored_checkpoint.hpp"
-#include "io/token_dataset.hpp"
-#include "io/weights_export.hpp"
+#include "io/bytes/checksum.hpp"
+#include "io/checkpoint/manifest.hpp"
+#include "io/checkpoint/stored_checkpoint.hpp"
+#include "io/checkpoint_dir/folder.hpp"
+#include "io/checkpoint_dir/open_checkpoint.hpp"
+#include "io/checkpoint_dir/stable_read.hpp"
+#include "io/data/token_dataset.hpp"
+#include "io/weights/initial_weights.hpp"
+#include "io/weights/safetensors.hpp"
+#include "io/weights/weights_export.hpp"
 
 namespace mpzero::faults {
 namespace fs = std::filesystem;

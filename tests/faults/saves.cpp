@@ -10,10 +10,10 @@
 
 #include "base/error.hpp"
 #include "base/process_group.hpp"
-#include "io/atomic_file.hpp"
-#include "io/checkpoint_folder.hpp"
-#include "io/folder_lock.hpp"
-#include "io/old_run.hpp"
+#include "io/checkpoint_dir/folder.hpp"
+#include "io/checkpoint_dir/old_run.hpp"
+#include "io/files/atomic_file.hpp"
+#include "io/locks/folder_lock.hpp"
 
 namespace mpzero::faults {
 namespace fs = std::filesystem;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/parameter_spec.hpp"
-#include "io/checkpoint_save.hpp"
+#include "io/checkpoint_dir/save.hpp"
 
 namespace mpzero::faults {
 

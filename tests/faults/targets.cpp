@@ -8,8 +8,8 @@
 
 #include "base/error.hpp"
 #include "base/process_group.hpp"
-#include "io/checkpoint_folder.hpp"
-#include "io/safetensors.hpp"
+#include "io/checkpoint_dir/folder.hpp"
+#include "io/weights/safetensors.hpp"
 #include "tests/faults/damaged_files.hpp"
 #include "tests/faults/disk_targets.hpp"
 #include "tests/faults/readings.hpp"

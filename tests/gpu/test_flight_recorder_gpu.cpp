@@ -9,10 +9,10 @@
 #include <optional>
 #include <thread>
 
-#include "app/gpu_condition.hpp"
-#include "parallel/measured_communicator.hpp"
-#include "parallel/nccl_communicator.hpp"
-#include "parallel/recorded_communicator.hpp"
+#include "app/health/gpu_condition.hpp"
+#include "parallel/comm/measured_communicator.hpp"
+#include "parallel/comm/nccl_communicator.hpp"
+#include "parallel/comm/recorded_communicator.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"

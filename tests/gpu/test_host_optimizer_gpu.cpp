@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "parallel/host_memory.hpp"
+#include "parallel/host/host_memory.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/random_interleaving.hpp"
 

@@ -1,8 +1,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
-#include "app/device.hpp"
-#include "app/gpu_memory.hpp"
+#include "app/machine/device.hpp"
+#include "app/memory/gpu_memory.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
 

@@ -2,9 +2,9 @@
 
 #include <cstdlib>
 
+#include "base/environment.hpp"
 #include "base/error.hpp"
-#include "parallel/environment.hpp"
-#include "parallel/network_start.hpp"
+#include "parallel/network/network_start.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"

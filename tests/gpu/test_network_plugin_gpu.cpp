@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "parallel/nccl_log.hpp"
-#include "parallel/network_start.hpp"
+#include "parallel/network/nccl_log.hpp"
+#include "parallel/network/network_start.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"

@@ -11,10 +11,10 @@
 
 #include <cmath>
 
-#include "parallel/adamw.hpp"
-#include "parallel/local_communicator.hpp"
-#include "parallel/nccl_communicator.hpp"
-#include "parallel/optimizer_shard.hpp"
+#include "parallel/comm/local_communicator.hpp"
+#include "parallel/comm/nccl_communicator.hpp"
+#include "parallel/optimizer/adamw.hpp"
+#include "parallel/optimizer/optimizer_shard.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/adamw_checks.hpp"
 #include "tests/parallel/collective_checks.hpp"

@@ -1,6 +1,6 @@
 #include <c10/cuda/CUDAFunctions.h>
 
-#include "parallel/nccl_communicator.hpp"
+#include "parallel/comm/nccl_communicator.hpp"
 #include "tests/app/snapshot_checks.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"

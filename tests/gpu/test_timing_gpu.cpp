@@ -3,8 +3,8 @@
 #include <ATen/ops/ones.h>
 #include <c10/cuda/CUDAGuard.h>
 
-#include "app/step_timer.hpp"
-#include "parallel/measured_communicator.hpp"
+#include "app/log/step_timer.hpp"
+#include "parallel/comm/measured_communicator.hpp"
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/process_group.hpp"
-#include "io/atomic_file.hpp"
-#include "io/checkpoint.hpp"
-#include "io/safetensors.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/files/atomic_file.hpp"
+#include "io/weights/safetensors.hpp"
 #include "tests/io/thread_group.hpp"
 
 // make_checkpoint WEIGHTS_DIR CHECKPOINT_DIR TAG RANKS: a checkpoint whose master weights are those of a Hugging Face

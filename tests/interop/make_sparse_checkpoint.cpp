@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "io/atomic_file.hpp"
-#include "io/checkpoint_manifest.hpp"
-#include "io/deepspeed_checkpoint_plan.hpp"
-#include "io/range_checksums.hpp"
+#include "io/bytes/range_checksums.hpp"
+#include "io/checkpoint/manifest.hpp"
+#include "io/deepspeed/plan.hpp"
+#include "io/files/atomic_file.hpp"
 
 // make_sparse_checkpoint DIR LAYERS HIDDEN VOCABULARY RANKS STAGE: a checkpoint in DeepSpeed's format with a Llama's
 // shapes, whose numbers are all zero and take no room on the disk: to see what reading many GB takes. For the tests of

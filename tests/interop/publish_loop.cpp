@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "io/checkpoint_save.hpp"
+#include "io/checkpoint_dir/save.hpp"
 #include "tests/io/thread_group.hpp"
 
 // publish_loop DIR hdf5|deepspeed replace|prune: saves one checkpoint after another, as three ranks, until its input

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "io/safetensors.hpp"
+#include "io/weights/safetensors.hpp"
 
 // read_safetensors DIR: every tensor of the folder as raw fp32 on stdout, by name. For the interop tests.
 int main(int argc, char** argv) {

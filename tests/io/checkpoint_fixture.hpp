@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "io/checkpoint.hpp"
-#include "io/checkpoint_save.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint_dir/save.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/thread_group.hpp"
 

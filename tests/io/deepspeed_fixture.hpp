@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "io/checkpoint_manifest.hpp"
-#include "io/checkpoint_save.hpp"
-#include "io/deepspeed_checkpoint_plan.hpp"
-#include "io/open_checkpoint.hpp"
-#include "io/range_checksums.hpp"
-#include "io/stored_checkpoint.hpp"
-#include "io/torch_zip_reader.hpp"
+#include "io/bytes/range_checksums.hpp"
+#include "io/checkpoint/manifest.hpp"
+#include "io/checkpoint/stored_checkpoint.hpp"
+#include "io/checkpoint_dir/open_checkpoint.hpp"
+#include "io/checkpoint_dir/save.hpp"
+#include "io/deepspeed/plan.hpp"
+#include "io/torch_save/zip_reader.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 

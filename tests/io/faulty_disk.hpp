@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "io/file_system.hpp"
+#include "io/files/file_system.hpp"
 
 namespace mpzero::io::testing {
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "io/file_system.hpp"
+#include "io/files/file_system.hpp"
 
 namespace mpzero::io::testing {
 

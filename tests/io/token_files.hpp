@@ -12,8 +12,8 @@
 #include <system_error>
 #include <vector>
 
-#include "io/checksum.hpp"
-#include "io/hdf5.hpp"
+#include "io/bytes/checksum.hpp"
+#include "io/hdf5/file.hpp"
 
 namespace mpzero::io::testing {
 

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "parallel/adamw.hpp"
+#include "parallel/optimizer/adamw.hpp"
 
 namespace mpzero::parallel {
 

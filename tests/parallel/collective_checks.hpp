@@ -5,7 +5,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
-#include "parallel/communicator.hpp"
+#include "parallel/comm/communicator.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero::parallel {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/decay_ranges.hpp"
+#include "parallel/optimizer/decay_ranges.hpp"
 #include "tests/parallel/engine_checks.hpp"
 
 namespace mpzero::parallel {

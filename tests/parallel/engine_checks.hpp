@@ -17,8 +17,8 @@
 #include <random>
 #include <thread>
 
-#include "parallel/mpi_runtime.hpp"
-#include "parallel/zero_engine.hpp"
+#include "parallel/mpi/mpi_runtime.hpp"
+#include "parallel/zero/zero_engine.hpp"
 #include "tests/catch.hpp"
 #include "tests/parallel/adamw_oracle.hpp"
 #include "tests/parallel/same_bits.hpp"

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "parallel/adamw_kernels.hpp"
-#include "parallel/host_optimizer.hpp"
+#include "parallel/optimizer/adamw_kernels.hpp"
+#include "parallel/optimizer/host_optimizer.hpp"
 #include "tests/catch.hpp"
 #include "tests/parallel/same_bits.hpp"
 

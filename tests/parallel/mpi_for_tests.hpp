@@ -1,6 +1,6 @@
 #pragma once
 
-#include "parallel/mpi_runtime.hpp"
+#include "parallel/mpi/mpi_runtime.hpp"
 
 namespace mpzero::parallel {
 

@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "app/liveness/control_channel.hpp"
-#include "app/liveness/listener.hpp"
-#include "app/liveness/rank_connection.hpp"
-#include "app/liveness/rank_message.hpp"
-#include "app/liveness/rank_peers.hpp"
-#include "app/liveness/rank_roster.hpp"
+#include "app/liveness/link/control_channel.hpp"
+#include "app/liveness/link/listener.hpp"
+#include "app/liveness/link/rank_connection.hpp"
+#include "app/liveness/link/rank_message.hpp"
+#include "app/liveness/link/rank_peers.hpp"
+#include "app/liveness/link/rank_roster.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "app/liveness/control_channel.hpp"
+#include "app/liveness/link/control_channel.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {

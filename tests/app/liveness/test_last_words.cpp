@@ -14,7 +14,7 @@
 
 #include "app/liveness/last_words.hpp"
 #include "base/error.hpp"
-#include "parallel/deadline.hpp"
+#include "parallel/mpi/deadline.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 

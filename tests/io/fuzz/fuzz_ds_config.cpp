@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "io/ds_config.hpp"
+#include "io/ds_config/ds_config.hpp"
 #include "tests/io/fuzz/fuzz_folder.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -10,8 +10,8 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "io/checkpoint_manifest.hpp"
-#include "io/checksum.hpp"
+#include "io/bytes/checksum.hpp"
+#include "io/checkpoint/manifest.hpp"
 #include "tests/io/fuzz/fuzz_folder.hpp"
 
 namespace {

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "io/pickle_reader.hpp"
+#include "io/torch_save/pickle_reader.hpp"
 
 namespace mpzero::io {
 

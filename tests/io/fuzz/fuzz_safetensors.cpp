@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "io/safetensors.hpp"
+#include "io/weights/safetensors.hpp"
 #include "tests/io/fuzz/fuzz_folder.hpp"
 
 namespace {

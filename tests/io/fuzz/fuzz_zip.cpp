@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "io/torch_zip_reader.hpp"
+#include "io/torch_save/zip_reader.hpp"
 #include "tests/io/fuzz/fuzz_pickle.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,0 +1,267 @@
+#include "app/checkpoint/checkpointer.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+#include "app/machine/host_limits.hpp"
+#include "app/machine/host_threads.hpp"
+#include "base/error.hpp"
+
+namespace mpzero {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kGibibyte = 1 << 30;
+constexpr double kGigabyte = 1e9;
+// How many times as long a save takes that is said to be held back.
+constexpr double kNoticeable = 1.05;
+// What a snapshot leaves of the host memory that is free: for what the run allocates later, and for other processes.
+constexpr double kShareForSnapshots = 0.8;
+
+// Adds to its targets how long it lives.
+class Stopwatch {
+ public:
+  Stopwatch(double& one, double& other) : one_(one), other_(other) {}
+  ~Stopwatch() {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    one_ += seconds;
+    other_ += seconds;
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& one_;
+  double& other_;
+  Clock::time_point start_ = Clock::now();
+};
+
+int64_t bytes_of(const io::SaveJob& job) {
+  constexpr int64_t kBytesOfStates = 3 * sizeof(float);
+  return std::accumulate(job.shards.begin(), job.shards.end(), int64_t{0},
+                         [](int64_t sum, const io::UnitShard& shard) { return sum + shard.count * kBytesOfStates; });
+}
+
+std::string sentence(std::string text) {
+  if (text.ends_with('.')) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
+                           at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder)
+    : setup_(setup),
+      config_(setup.config),
+      units_(units),
+      engine_(engine),
+      mpi_(mpi),
+      log_(log),
+      folder_(folder),
+      device_(device),
+      last_step_(setup.config.max_steps) {}
+
+bool Checkpointer::will_save_before_the_end(int64_t steps_done) const {
+  const int64_t frequency = config_.checkpoint_freq;
+  return frequency > 0 && (steps_done / frequency + 1) * frequency < config_.max_steps;
+}
+
+int64_t Checkpointer::steps_until_next_save(int64_t step) const {
+  const int64_t frequency = config_.checkpoint_freq;
+  const int64_t left = config_.max_steps - step;
+  return frequency > 0 ? std::min(frequency - step % frequency, left) : left;
+}
+
+void Checkpointer::prepare(int64_t steps_done) {
+  // The last checkpoint's training has ended: nothing is gained by a copy for it alone.
+  if (!config_.async_save || !will_save_before_the_end(steps_done)) return;
+  const std::vector<io::UnitShard> shards = checkpoint_shards(config_, units_, engine_, mpi_.rank());
+  std::vector<bool> writes;
+  writes.reserve(shards.size());
+  for (const io::UnitShard& shard : shards) writes.push_back(shard.count > 0);
+  auto snapshot = std::make_unique<StateSnapshot>(engine_, std::move(writes), device_, at::get_num_threads());
+  // Ranks of one machine share its memory; all must come to the same answer.
+  struct Need {
+    int64_t wanted = 0;
+    int64_t left = 0;
+  };
+  Need tightest;
+  for (const std::string& text :
+       mpi_.all_gather(fmt::format("{} {}", snapshot->bytes() * mpi_.local_size(), available_host_bytes()))) {
+    const size_t blank = text.find(' ');
+    const Need need{std::stoll(text), std::stoll(text.substr(blank))};
+    const auto excess = [](const Need& n) {
+      return static_cast<double>(n.wanted) - kShareForSnapshots * static_cast<double>(n.left);
+    };
+    if (excess(need) > excess(tightest)) tightest = need;
+  }
+  if (static_cast<double>(tightest.wanted) > kShareForSnapshots * static_cast<double>(tightest.left)) {
+    log_.warn(fmt::format(
+        "training will stand still while checkpoints are written: a copy of the states would take {:.1f} GiB of host "
+        "memory on a machine that has {:.1f} GiB left; more machines, or a smaller model, make room for it.",
+        static_cast<double>(tightest.wanted) / kGibibyte, static_cast<double>(tightest.left) / kGibibyte));
+    return;
+  }
+  snapshot_ = std::move(snapshot);
+  snapshot_->allocate();
+  if (config_.zero.offload_optimizer) writers_cores_ = cores_beside_updates(device_, mpi_);
+}
+
+double Checkpointer::take_blocked_seconds() { return std::exchange(blocked_seconds_, 0.0); }
+
+void Checkpointer::save(const RunPosition& position) {
+  if (save_) {
+    log_.say(fmt::format("Step {} is to be saved, but the checkpoint of step {} is still being written: waiting for it",
+                         position.step, save_->job().progress.step));
+    const Stopwatch blocked(blocked_seconds_, blocked_by_save_);
+    save_->wait();
+    conclude();
+  }
+  blocked_by_save_ = 0;
+  io::SaveJob job = checkpoint_job(setup_, position, units_, engine_, mpi_.rank());
+  job.check_owner = [this] { folder_.check_owner(); };
+  if (snapshot_) {
+    start_in_background(job);
+  } else {
+    save_while_training_waits(job);
+  }
+}
+
+void Checkpointer::start_in_background(const io::SaveJob& job) {
+  const Stopwatch blocked(blocked_seconds_, blocked_by_save_);
+  snapshot_->begin();
+  const auto fetch = [this](size_t shard, StateKind kind) {
+    snapshot_->wait();
+    return snapshot_->values(shard, kind);
+  };
+  // By the thread that writes: an update that waits for the end of a hold must not wait for what comes after the step.
+  const auto done = [this] { snapshot_->release(); };
+  try {
+    save_ = std::make_unique<io::BackgroundSave>(job, io::ShardValues{.fetch = fetch, .all_stay = true, .done = done},
+                                                 mpi_, io::disk(), writers_cores_);
+    throttle_.begin(bytes_of(job), steps_until_next_save(job.progress.step));
+  } catch (const Error& error) {
+    snapshot_->wait();
+    snapshot_->release();
+    abandon(job, error.what());
+  }
+}
+
+void Checkpointer::save_while_training_waits(const io::SaveJob& job) {
+  const auto fetch = [&](size_t shard, StateKind kind) {
+    return engine_.read_state(shard, kind).first(static_cast<size_t>(job.shards[shard].count));
+  };
+  io::Published published;
+  try {
+    const Stopwatch blocked(blocked_seconds_, blocked_by_save_);
+    published = io::save_checkpoint(job, {.fetch = fetch}, mpi_);
+  } catch (const Error& error) {
+    abandon(job, error.what());
+    return;
+  }
+  saved_step_ = job.progress.step;
+  save_seconds_ = blocked_by_save_;
+  last_error_.clear();
+  log_.say(fmt::format("Saved checkpoint: {} ({:.1f} s, {:.2f} GB/s)", (job.checkpoint_dir / job.tag).string(),
+                       blocked_by_save_, static_cast<double>(published.bytes) / kGigabyte / blocked_by_save_));
+  remark_on(published);
+}
+
+void Checkpointer::remark_on(const io::Published& published) {
+  if (!published.remark.empty()) log_.warn(published.remark);
+  folder_.name_leftovers(published.left);
+  folder_.name_unread(published.unread);
+}
+
+void Checkpointer::before_update() {
+  if (!save_) return;
+  const Stopwatch blocked(blocked_seconds_, blocked_by_save_);
+  snapshot_->before_update();
+}
+
+void Checkpointer::after_step(double seconds) {
+  if (!save_) return throttle_.step_alone(seconds);
+  save_->poll();
+  if (save_->in_flight()) {
+    save_->pace().set_rate(throttle_.step_beside(seconds, save_->pace().bytes()));
+  } else {
+    conclude();
+  }
+}
+
+void Checkpointer::no_step_for_now() {
+  if (save_) save_->pace().set_rate(io::WritePace::kUnlimited);
+}
+
+void Checkpointer::conclude() {
+  const std::unique_ptr<io::BackgroundSave> save = std::move(save_);
+  const double gpu_waited = snapshot_->gpu_seconds_waited();
+  blocked_seconds_ += gpu_waited;
+  blocked_by_save_ += gpu_waited;
+  const io::SaveJob& job = save->job();
+  if (!save->error().empty()) {
+    abandon(job, save->error());
+    return;
+  }
+  saved_step_ = job.progress.step;
+  save_seconds_ = save->unhindered_seconds();
+  last_error_.clear();
+  const io::Published& published = save->published();
+  const double seconds = save->writing_seconds();
+  const bool held_back = seconds > kNoticeable * save->unhindered_seconds();
+  log_.say(fmt::format(
+      "Saved checkpoint: {} (written in {:.1f} s beside training, {:.2f} GB/s{}; training stood still for {:.3f} s)",
+      (job.checkpoint_dir / job.tag).string(), seconds, static_cast<double>(published.bytes) / kGigabyte / seconds,
+      held_back ? fmt::format(", held back to spare the steps: {:.1f} s at full speed", save->unhindered_seconds())
+                : std::string(),
+      blocked_by_save_));
+  remark_on(published);
+}
+
+void Checkpointer::abandon(const io::SaveJob& job, const std::string& reason) {
+  last_error_ = fmt::format(
+      "the checkpoint of step {} could not be saved: {}; {}", job.progress.step, sentence(reason),
+      saved_step_ ? fmt::format("that of step {} stays", *saved_step_) : std::string("there is none before it"));
+  // The last one's failure is for finish() to tell.
+  if (job.progress.step >= last_step_) return;
+  folder_.stop_where_taken();
+  log_.warn(last_error_ + ", and training goes on.");
+}
+
+void Checkpointer::save_last(const RunPosition& position) {
+  last_step_ = position.step;
+  const bool under_way = save_ && save_->job().progress.step == position.step;
+  if (saved_step_ != position.step && !under_way) save(position);
+  finish(position.step);
+}
+
+double Checkpointer::expected_save_seconds() const { return save_ ? 2 * save_seconds_ : save_seconds_; }
+
+void Checkpointer::finish(int64_t last_step) {
+  if (save_) {
+    const Stopwatch blocked(blocked_seconds_, blocked_by_save_);
+    save_->wait();
+    conclude();
+  }
+  if (!last_error_.empty() && saved_step_ != last_step) throw Failure(last_error_, ErrorScope::kAllRanks);
+}
+
+void Checkpointer::finish_after_error() {
+  try {
+    if (!save_) return;
+    log_.say(
+        fmt::format("The checkpoint of step {} is still being written: waiting for it", save_->job().progress.step));
+    save_->wait();
+    conclude();
+  } catch (const std::exception& error) {
+    // The error that ended training is the one to throw.
+    log_.warn(error.what());
+  }
+}
+
+}  // namespace mpzero

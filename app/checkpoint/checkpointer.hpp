@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/checkpoint/run_folder.hpp"
+#include "app/checkpoint/run_state.hpp"
+#include "app/checkpoint/state_snapshot.hpp"
+#include "app/config/run_setup.hpp"
+#include "app/log/step_log.hpp"
+#include "io/checkpoint_dir/background_save.hpp"
+#include "io/checkpoint_dir/save_throttle.hpp"
+#include "parallel/mpi/mpi_runtime.hpp"
+#include "parallel/zero/zero_engine.hpp"
+
+namespace mpzero {
+
+// Saves a run's checkpoints while it trains on. Training stands still for no longer than it takes to copy the states
+// to host memory, less what of that runs beside the next forward and backward pass; threads write the copy. Where
+// memory for a copy is short, training waits until the checkpoint is written instead.
+//
+// A checkpoint that cannot be written is given up with a warning, the former ones stay, and training goes on; only the
+// last one's failure ends the run.
+class Checkpointer {
+ public:
+  // All arguments outlive it.
+  Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
+               at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder);
+
+  // Before the first step, when the training state has its memory: finds out whether there is room for a copy, and
+  // takes it in the background. `steps_done`: see RunPosition. Collective.
+  void prepare(int64_t steps_done);
+
+  // Collective, as all that follow. One checkpoint is written at a time: another waits for the one before.
+  void save(const RunPosition& position);
+  // Before the engine's update.
+  void before_update();
+  // After each step, which took `seconds`: sees how far the checkpoint under way is, and lets it go on at a pace that
+  // keeps steps from taking longer.
+  void after_step(double seconds);
+  // Until after the next step there is nothing that a save could slow down.
+  void no_step_for_now();
+  // Saves the run's last checkpoint, where it is not there yet, and waits for it. Throws on all ranks if it could not
+  // be saved.
+  void save_last(const RunPosition& position);
+  // Waits for it. Throws on all ranks if the checkpoint of step `last_step` could not be saved.
+  void finish(int64_t last_step);
+  // Waits for it while another error ends the run on all ranks; what goes wrong is a warning.
+  void finish_after_error();
+
+  // The step of the newest checkpoint: that the run came from or that it has saved.
+  std::optional<int64_t> saved_step() const { return saved_step_; }
+  void resumed_from(int64_t step) { saved_step_ = step; }
+  // How long saving now would take until all is written, by the last checkpoint that this run has saved and the one
+  // that is under way; 0: it has not saved any. Nothing holds back a save that training waits for, so that this is the
+  // time that they would have taken at full speed; what the pace added is left out where the disk's own speed is known.
+  double expected_save_seconds() const;
+  // How long training has stood still for checkpoints since the last call.
+  double take_blocked_seconds();
+
+ private:
+  bool will_save_before_the_end(int64_t steps_done) const;
+  int64_t steps_until_next_save(int64_t step) const;
+  void save_while_training_waits(const io::SaveJob& job);
+  void start_in_background(const io::SaveJob& job);
+  void conclude();
+  void remark_on(const io::Published& published);
+  void abandon(const io::SaveJob& job, const std::string& reason);
+
+  const RunSetup& setup_;
+  const RunConfig& config_;
+  const std::vector<UnitSpec>& units_;
+  parallel::ZeroEngine& engine_;
+  parallel::MpiRuntime& mpi_;
+  StepLog& log_;
+  RunFolder& folder_;
+  at::Device device_;
+  std::unique_ptr<StateSnapshot> snapshot_;  // none: training waits
+  std::unique_ptr<io::BackgroundSave> save_;
+  std::optional<int64_t> saved_step_;
+  std::vector<int> writers_cores_;  // see io::BackgroundTask
+  io::SaveThrottle throttle_;
+  double save_seconds_ = 0;     // that the last checkpoint took in all, or would have at full speed
+  int64_t last_step_ = 0;       // the step whose checkpoint is the last one
+  std::string last_error_;      // of the last checkpoint that was abandoned; empty: the last one was saved
+  double blocked_seconds_ = 0;  // since take_blocked_seconds()
+  double blocked_by_save_ = 0;  // of it and of what was taken, by the checkpoint under way
+};
+
+}  // namespace mpzero

@@ -1,0 +1,265 @@
+#include "app/checkpoint/resume.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "app/checkpoint/resume_checks.hpp"
+#include "base/error.hpp"
+#include "io/checkpoint/manifest.hpp"
+#include "io/checkpoint/stored_checkpoint.hpp"
+#include "io/checkpoint_dir/catalog.hpp"
+#include "io/checkpoint_dir/open_checkpoint.hpp"
+#include "io/checkpoint_dir/stable_read.hpp"
+#include "io/files/damaged.hpp"
+#include "io/files/retry.hpp"
+
+namespace mpzero {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+RunPosition position_of(const io::StoredCheckpoint& checkpoint, const RunConfig& config) {
+  const io::TrainingProgress& progress = checkpoint.progress();
+  return {
+      .step = progress.step,
+      .windows_seen = progress.windows_seen,
+      .tokens_seen = checkpoint.made_by_mpzero() ? progress.tokens_seen : progress.windows_seen * config.seq_length};
+}
+
+// A checkpoint that is damaged or unfinished; the message says which and why.
+class Unusable : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Nothing else keeps the run from starting anew.
+constexpr const char* kStartAnew =
+    ", or start anew: in another --checkpoint_dir, or here with --overwrite, which moves the old run aside";
+
+// A sentence about a checkpoint without what a user would have to do about it, where the run does it itself.
+std::string without_remedy(std::string text) {
+  for (const std::string_view remedy : {std::string_view(io::kChooseAnother), std::string_view("write the name of")}) {
+    text.erase(std::min(text.find(remedy), text.size()));
+  }
+  while (text.ends_with(' ') || text.ends_with(':') || text.ends_with(';')) text.pop_back();
+  return text;
+}
+
+io::ResumeCandidates candidates_of(const RunConfig& config) {
+  if (config.resume_from_checkpoint.empty()) return io::resume_candidates(config.checkpoint_dir, config.model_type);
+  const fs::path folder = config.resume_from_checkpoint;
+  // A folder of checkpoints, or the checkpoint that the user wants and no other.
+  io::ResumeCandidates candidates;
+  if (!io::looks_like_checkpoint(folder)) candidates = io::resume_candidates(folder, config.model_type);
+  if (candidates.folders.empty()) candidates.folders.push_back(io::find_checkpoint(folder));
+  return candidates;
+}
+
+// Throws UserError where more than one run may be meant.
+void check_one_run(const io::ResumeCandidates& candidates) {
+  if (candidates.newest_of_runs.size() < 2) return;
+  std::vector<std::string> ways;
+  for (const io::CatalogEntry& entry : candidates.newest_of_runs) {
+    ways.push_back(fmt::format("--resume_from_checkpoint {} ({})", entry.folder.string(), io::show_run(*entry.run_id)));
+  }
+  throw_user_error("{}, so that its run is not known, and {} runs have checkpoints beside it: give {}",
+                   without_remedy(candidates.problem_of_run), ways.size(), fmt::join(ways, " or "));
+}
+
+// What is to be tried, as rank 0 found it.
+struct Choices {
+  std::vector<fs::path> folders;
+  io::RunRecord run;     // see io::ResumeCandidates
+  std::string problem;   // likewise
+  std::string left_out;  // a sentence's part; empty: nothing is
+  std::string problem_of_run;
+};
+
+Choices choose(const RunConfig& config, ProcessGroup& group) {
+  // No path holds it.
+  constexpr char kEnd = '\0';
+  std::string listed;
+  run_on_all_ranks(group, [&] {
+    if (group.rank() != 0) return;
+    io::ResumeCandidates candidates;
+    io::retry_reading([&] { candidates = candidates_of(config); });
+    if (!candidates.problem_of_latest.empty() && config.resume_strict) {
+      throw_user_error("{}; name a checkpoint with --resume_from_checkpoint, or leave out --resume_strict",
+                       candidates.problem_of_latest);
+    }
+    // With --resume_strict no other than the damaged one is tried.
+    if (!config.resume_strict) check_one_run(candidates);
+    const std::string left_out =
+        candidates.left_out.empty() ? "" : fmt::format("not tried: {}", fmt::join(candidates.left_out, ", "));
+    for (const std::string& text : {candidates.problem_of_latest, left_out, candidates.problem_of_run,
+                                    candidates.run.id, candidates.run.init_from, candidates.run.init_from_hash}) {
+      listed += text + kEnd;
+    }
+    for (const fs::path& folder : candidates.folders) listed += folder.string() + kEnd;
+  });
+  std::istringstream texts(group.all_gather(listed).front());
+  Choices choices;
+  for (std::string* text : {&choices.problem, &choices.left_out, &choices.problem_of_run, &choices.run.id,
+                            &choices.run.init_from, &choices.run.init_from_hash}) {
+    std::getline(texts, *text, kEnd);
+  }
+  for (std::string folder; std::getline(texts, folder, kEnd);) choices.folders.emplace_back(folder);
+  return choices;
+}
+
+// Runs what reads a checkpoint. Damage that all ranks know of becomes Unusable.
+void read_or_give_up(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Damaged& error) {
+    if (error.scope() != ErrorScope::kAllRanks) throw;
+    throw Unusable(error.what());
+  }
+}
+
+// Throws Unusable, on all ranks, where the checkpoint is damaged, and the errors of run_on_all_ranks where the run
+// cannot go on from it although it is not, or the system kept it from being read. `opened` is the folder that was read,
+// as far as it came.
+Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder>& opened,
+                const io::RunRecord& of_candidates, const RunSetup& setup, const std::vector<UnitSpec>& units,
+                parallel::ZeroEngine& engine, ProcessGroup& group, std::vector<std::string>& warnings) {
+  std::unique_ptr<io::StoredCheckpoint> stored;
+  io::RunRecord run;
+  read_or_give_up([&] {
+    run_on_all_ranks(group, [&] {
+      opened = std::make_shared<io::OpenFolder>(checkpoint);
+      stored = io::open_checkpoint(opened);
+      run = stored->run();
+    });
+  });
+  const bool has_id = !run.id.empty();
+  if (!has_id) run = of_candidates;
+  run_on_all_ranks(group, [&] {
+    try {
+      check_resumable(*stored, setup, units);
+    } catch (const UserError& error) {
+      if (!setup.config.resume_from_checkpoint.empty()) throw;
+      throw UserError(error.what() + std::string(kStartAnew));
+    }
+  });
+  read_or_give_up([&] {
+    engine.restore([&](size_t unit, StateKind kind, int64_t begin,
+                       std::span<float> out) { stored->read_unit(units[unit], kind, begin, out); },
+                   group);
+    stored->verify_what_was_read(group);
+  });
+  ResumeNotes notes = compare_runs(*stored, setup);
+  for (const std::string& warning : stored->warnings()) warnings.push_back(warning);
+  warnings.insert(warnings.end(), notes.warnings.begin(), notes.warnings.end());
+  return {.checkpoint = checkpoint,
+          .position = position_of(*stored, setup.config),
+          .run = run,
+          .checkpoint_has_id = has_id,
+          .changes = std::move(notes.changes)};
+}
+
+// The same, where the system may keep the checkpoint from being read: that is tried again, and in the end ends the run
+// rather than let it go on from an older checkpoint. All ranks do the same, as they know of the same error.
+Resumed restore_patiently(const fs::path& checkpoint, const std::function<Resumed()>& restore_it) {
+  std::optional<Resumed> resumed;
+  std::exception_ptr of_this_rank;
+  try {
+    io::retry_reading([&] {
+      try {
+        resumed = restore_it();
+      } catch (const Error& error) {
+        if (error.scope() == ErrorScope::kAllRanks) throw;
+        of_this_rank = std::current_exception();
+      }
+    });
+  } catch (const Error& error) {
+    if (error.system_error() == 0) throw;
+    const std::string sentence = fmt::format(
+        "{} cannot be read now, which does not mean that it is damaged: {}; mend that and start again, or name an "
+        "older checkpoint with --resume_from_checkpoint DIR",
+        checkpoint.string(), error.what());
+    if (error.exit_code() == kUserErrorExitCode) throw UserError(sentence, error.scope(), error.system_error());
+    throw Failure(sentence, error.scope(), error.system_error());
+  }
+  if (of_this_rank) std::rethrow_exception(of_this_rank);
+  return *resumed;
+}
+
+// restore(), again where another run has replaced the checkpoint while it was read.
+Resumed restore_stable(const fs::path& checkpoint, const io::RunRecord& of_candidates, const RunSetup& setup,
+                       const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine, ProcessGroup& group,
+                       std::vector<std::string>& warnings) {
+  for (int attempt = 1;; ++attempt) {
+    std::shared_ptr<const io::OpenFolder> opened;
+    const auto is_last = [&] { return !io::replaced_on_any_rank(opened.get(), group) || attempt == io::kMaxReads; };
+    try {
+      return restore(checkpoint, opened, of_candidates, setup, units, engine, group, warnings);
+    } catch (const Unusable&) {
+      if (is_last()) throw;
+    } catch (const Error& error) {
+      if (error.scope() != ErrorScope::kAllRanks || is_last()) throw;
+    }
+    warnings.push_back(
+        fmt::format("{} was replaced by another process while it was read; it is read again.", checkpoint.string()));
+  }
+}
+
+}  // namespace
+
+std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitSpec>& units,
+                                  parallel::ZeroEngine& engine, ProcessGroup& group,
+                                  std::vector<std::string>& warnings) {
+  const RunConfig& config = setup.config;
+  if (config.resume_from_checkpoint == "none") return std::nullopt;
+  const Choices choices = choose(config, group);
+  if (choices.folders.empty() && !choices.problem.empty()) throw UserError(choices.problem, ErrorScope::kAllRanks);
+
+  const std::string left_out = choices.left_out.empty() ? "" : " (" + choices.left_out + ")";
+  std::string first_problem = without_remedy(choices.problem);
+  for (const fs::path& folder : choices.folders) {
+    try {
+      Resumed resumed = restore_patiently(
+          folder, [&] { return restore_stable(folder, choices.run, setup, units, engine, group, warnings); });
+      const std::string other_weights = problem_of_initial_weights(setup, resumed.run, folder, units, group, warnings);
+      if (!other_weights.empty()) {
+        throw UserError(other_weights + (config.resume_from_checkpoint.empty() ? kStartAnew : ""),
+                        ErrorScope::kAllRanks);
+      }
+      if (!first_problem.empty()) {
+        const std::string who = choices.problem_of_run.empty()
+                                    ? ": the run"
+                                    : ", so that its run is not known: " + io::show_run(resumed.run.id);
+        warnings.push_back(fmt::format("{}{} goes on from {}, the newest checkpoint that is whole{}.", first_problem,
+                                       who, folder.string(), left_out));
+      }
+      return resumed;
+    } catch (const Unusable& error) {
+      if (config.resume_strict || (choices.folders.size() == 1 && left_out.empty())) {
+        throw UserError(error.what(), ErrorScope::kAllRanks);
+      }
+      if (first_problem.empty()) {
+        first_problem = without_remedy(error.what());
+      } else {
+        warnings.push_back(without_remedy(error.what()) + ".");
+      }
+    }
+  }
+  if (first_problem.empty()) return std::nullopt;
+  throw UserError(
+      fmt::format("{}; no other checkpoint of the run is whole{}, so give --resume_from_checkpoint another one, or "
+                  "--overwrite to start anew",
+                  first_problem, left_out),
+      ErrorScope::kAllRanks);
+}
+
+}  // namespace mpzero

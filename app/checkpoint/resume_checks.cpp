@@ -1,0 +1,201 @@
+#include "app/checkpoint/resume_checks.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "app/config/model_changes.hpp"
+#include "app/config/recorded_settings.hpp"
+#include "base/error.hpp"
+
+namespace mpzero {
+namespace {
+
+// Learning rates that differ by less, relatively, are the same.
+constexpr double kSameLr = 1e-9;
+
+bool same_lr(double a, double b) { return std::abs(a - b) <= kSameLr * std::abs(b); }
+
+bool is_allowed(const std::string& key, const RunConfig& config) {
+  return std::find(config.allow_changed.begin(), config.allow_changed.end(), key) != config.allow_changed.end();
+}
+
+// Nothing where the checkpoint holds no config.json.
+std::optional<std::vector<ModelChange>> model_changes_since(const io::StoredCheckpoint& checkpoint,
+                                                            const RunSetup& setup) {
+  const std::string& text = checkpoint.progress().model_config_json;
+  if (text.empty()) return std::nullopt;
+  const std::string source = "the model configuration of " + checkpoint.folder().string();
+  return model_changes(model::ModelConfig::from_json(text, source), setup.model);
+}
+
+void check_same_model(const std::string& folder, const std::vector<ModelChange>& changes) {
+  std::vector<std::string> words;
+  for (const ModelChange& change : changes) {
+    if (change.rule != ChangeRule::kRefused) continue;
+    words.push_back(fmt::format("{} was {} and is {}", change.key, change.before, change.now));
+  }
+  if (words.empty()) return;
+  throw_user_error(
+      "{} is a checkpoint of another model: {}; give the --model_type or --model_config that it was trained with",
+      folder, fmt::join(words, ", "));
+}
+
+void check_meant(const std::string& folder, const std::vector<ModelChange>& changes, const RunConfig& config) {
+  std::vector<std::string> keys, before, now;
+  for (const ModelChange& change : changes) {
+    if (change.rule != ChangeRule::kOnPurpose || is_allowed(change.key, config)) continue;
+    keys.push_back(change.key);
+    before.push_back(change.key + " " + change.before);
+    now.push_back(change.now);
+  }
+  if (keys.empty()) return;
+  throw_user_error("{} was trained with {}, this run has {}: give the same, or --allow_changed {} if it is meant",
+                   folder, fmt::join(before, " and "), fmt::join(now, " and "), fmt::join(keys, ","));
+}
+
+void check_optimizer(const std::string& folder, const nlohmann::json& known) {
+  if (!known.contains("optimizer") || known["optimizer"] == "AdamW") return;
+  throw_user_error(
+      "{} was trained with the optimizer {:.100}, whose states AdamW cannot go on from: convert it with zero_to_fp32 "
+      "and give the result to --init_from",
+      folder, known["optimizer"].dump());
+}
+
+std::vector<std::string> shown_model_changes(const std::vector<ModelChange>& changes) {
+  std::vector<std::string> words;
+  for (const ModelChange& change : changes) {
+    const char* how = change.rule == ChangeRule::kOnPurpose ? " (--allow_changed)" : "";
+    words.push_back(fmt::format("{} {} -> {}{}", change.key, change.before, change.now, how));
+  }
+  return words;
+}
+
+// --allow_changed for what is as it was, as in each later start of the same command.
+void note_unchanged(const std::vector<ModelChange>& changes, const RunConfig& config, ResumeNotes& notes) {
+  for (const std::string& key : config.allow_changed) {
+    const auto is_key = [&](const ModelChange& change) { return change.key == key; };
+    if (std::any_of(changes.begin(), changes.end(), is_key)) continue;
+    notes.changes.push_back(fmt::format("--allow_changed {}: it has not changed since the checkpoint", key));
+  }
+}
+
+// The order and, where it is known, the content.
+std::string show_data(const std::string& order, const std::optional<io::TokenIdentity>& identity) {
+  return identity ? fmt::format("{}, {}", order, io::show(*identity)) : order;
+}
+
+void compare_data(const io::StoredCheckpoint& checkpoint, const nlohmann::json& known, const RunSetup& setup,
+                  ResumeNotes& notes) {
+  const io::TrainingProgress& progress = checkpoint.progress();
+  const std::optional<io::TokenIdentity> before = train_data_of(known);
+  const std::optional<bool> same = before ? io::same_tokens(*before, setup.data.train) : std::nullopt;
+  const auto was = [&](const char* key, const nlohmann::json& now) { return known.contains(key) && known[key] == now; };
+  if (same == true && was("seq_length", setup.config.seq_length) && was("shuffle", setup.config.shuffle)) return;
+  const bool same_order = progress.data_order.empty() || progress.data_order == setup.data_order;
+  if (same_order && same.value_or(true)) return;
+  notes.warnings.push_back(
+      fmt::format("the data is not that of {} ({}; now {}): it goes on at sequence {} of the new order, and what was "
+                  "seen before may come again.",
+                  checkpoint.folder().string(), show_data(progress.data_order, before),
+                  show_data(setup.data_order, setup.data.train), progress.windows_seen));
+}
+
+void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& config, ResumeNotes& notes) {
+  const io::TrainingProgress& progress = checkpoint.progress();
+  const double lr = config.schedule.lr(progress.step);
+  if (progress.step == 0 || std::isnan(progress.lr) || same_lr(lr, progress.lr)) return;
+  notes.warnings.push_back(
+      fmt::format("the schedule is not that of {}: step {} was taken with learning rate {:.6g}, where this run's "
+                  "schedule has {:.6g}; to go on as before, give the same learning rate and total_num_steps (or "
+                  "--max_steps, where total_num_steps is left out).",
+                  checkpoint.folder().string(), progress.step, progress.lr, lr));
+}
+
+// DeepSpeed knows how many windows were seen, but not which: the run goes on where its own order has as many behind it.
+void compare_with_deepspeed(const io::StoredCheckpoint& checkpoint, const RunConfig& config, ResumeNotes& notes) {
+  const io::TrainingProgress& progress = checkpoint.progress();
+  if (config.shuffle) {
+    notes.warnings.push_back(
+        fmt::format("{} is DeepSpeed's and does not say in which order it saw the data: the run goes on at sequence {} "
+                    "of its own order, and what was seen before may come again.",
+                    checkpoint.folder().string(), progress.windows_seen));
+  }
+  const double lr = config.schedule.lr(progress.step + 1);
+  if (!checkpoint.next_lr() || same_lr(lr, *checkpoint.next_lr())) return;
+  notes.warnings.push_back(
+      fmt::format("the schedule is not that of {}: step {} would have had learning rate {:.6g}, where this run's "
+                  "schedule has {:.6g}; to go on as before, give the same scheduler and total_num_steps.",
+                  checkpoint.folder().string(), progress.step + 1, *checkpoint.next_lr(), lr));
+}
+
+void note_unknown(const io::StoredCheckpoint& checkpoint, bool model_is_known, const nlohmann::json& known,
+                  ResumeNotes& notes) {
+  const std::string folder = checkpoint.folder().string();
+  if (!model_is_known) {
+    notes.warnings.push_back(
+        fmt::format("{} does not hold the configuration of its model: whether it had this run's heads, rope_theta, "
+                    "rope_scaling and rms_norm_eps could not be compared.",
+                    folder));
+  }
+  if (checkpoint.made_by_mpzero() && !train_data_of(known)) {
+    notes.changes.push_back(
+        fmt::format("{} does not record its run's settings, as an older mpzero saved it: only what its ds_config.json "
+                    "gives was compared",
+                    folder));
+  }
+}
+
+}  // namespace
+
+void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
+                     const std::vector<UnitSpec>& units) {
+  io::check_same_parameters(checkpoint, units);
+  const std::string folder = checkpoint.folder().string();
+  if (const auto changes = model_changes_since(checkpoint, setup)) {
+    check_same_model(folder, *changes);
+    check_meant(folder, *changes, setup.config);
+  }
+  check_optimizer(folder, known_settings(checkpoint.progress(), folder));
+  if (checkpoint.made_by_mpzero() && checkpoint.progress().seed != setup.config.seed) {
+    throw_user_error(
+        "{} was trained with --seed {}, this run has --seed {}: the order of the data would change; give the same seed",
+        folder, checkpoint.progress().seed, setup.config.seed);
+  }
+}
+
+ResumeNotes compare_runs(const io::StoredCheckpoint& checkpoint, const RunSetup& setup) {
+  const auto of_model = model_changes_since(checkpoint, setup);
+  const nlohmann::json known = known_settings(checkpoint.progress(), checkpoint.folder().string());
+  const nlohmann::ordered_json now = recorded_settings(setup.config, setup.data);
+  ResumeNotes notes;
+  note_unknown(checkpoint, of_model.has_value(), known, notes);
+  std::vector<std::string> changes;
+  if (of_model) {
+    changes = shown_model_changes(*of_model);
+    note_unchanged(*of_model, setup.config, notes);
+  }
+  for (std::string& change : changed_settings(known, now)) {
+    changes.push_back(std::move(change));
+  }
+  if (!changes.empty()) {
+    notes.changes.push_back(fmt::format("Changed since the checkpoint: {}", fmt::join(changes, ", ")));
+  }
+  if (const auto keys = uncompared_data(known, now); !keys.empty()) {
+    notes.changes.push_back(
+        fmt::format("The tokens of {} could not be compared with those of {}: as many, but no checksum in common",
+                    fmt::join(keys, " and "), checkpoint.folder().string()));
+  }
+  if (checkpoint.made_by_mpzero()) {
+    compare_data(checkpoint, known, setup, notes);
+    compare_schedule(checkpoint, setup.config, notes);
+  } else {
+    compare_with_deepspeed(checkpoint, setup.config, notes);
+  }
+  return notes;
+}
+
+}  // namespace mpzero

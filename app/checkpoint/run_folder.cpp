@@ -1,0 +1,207 @@
+#include "app/checkpoint/run_folder.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <system_error>
+
+#include "base/error.hpp"
+#include "io/checkpoint_dir/folder.hpp"
+#include "io/checkpoint_dir/old_run.hpp"
+#include "io/files/atomic_file.hpp"
+
+namespace mpzero {
+namespace fs = std::filesystem;
+namespace {
+
+bool same_folder(const fs::path& a, const fs::path& b) {
+  std::error_code error;
+  return fs::equivalent(a.empty() ? "." : a, b.empty() ? "." : b, error) && !error;
+}
+
+// Whether `folder` holds `checkpoint`, as a user may have spelled it: "tiny-4steps/", a link to it, one to elsewhere
+// that `entries`, the folder's checkpoints, has.
+bool lies_in(const fs::path& checkpoint, const fs::path& folder, const std::vector<io::CatalogEntry>& entries) {
+  std::error_code error;
+  const fs::path path = fs::weakly_canonical(checkpoint, error);
+  const fs::path last = path.has_filename() ? path : path.parent_path();
+  return (!error && same_folder(last.parent_path(), folder)) ||
+         std::any_of(entries.begin(), entries.end(),
+                     [&](const io::CatalogEntry& entry) { return same_folder(entry.folder, checkpoint); });
+}
+
+// Whether a file beside the checkpoints tells of the run that has saved them.
+bool belongs_to_run(const fs::path& file, const std::string& metrics_file) {
+  const std::string name = file.filename().string();
+  const std::string extension = file.extension().string();
+  return name == fs::path(metrics_file).filename() || name == "metrics.jsonl" || name == "failure.json" ||
+         extension == ".png" || extension == ".svg" || extension == ".pdf" ||
+         (name.starts_with("trace-rank") && extension == ".json");
+}
+
+// "tiny-9steps", "tiny-9steps and 2 more".
+std::string show_tags(const std::vector<io::CatalogEntry>& entries) {
+  const std::string& first = entries.front().tag;
+  return entries.size() == 1 ? first : fmt::format("{} and {} more", first, entries.size() - 1);
+}
+
+std::string show_runs(const std::vector<io::CatalogEntry>& entries) {
+  std::set<std::string> runs;
+  for (const io::CatalogEntry& entry : entries) {
+    runs.insert(entry.run_id ? io::show_run(*entry.run_id) : "a run that is not known");
+  }
+  return fmt::to_string(fmt::join(runs, ", "));
+}
+
+// What else goes with all checkpoints of the folder.
+std::vector<std::string> files_of_run(const fs::path& folder, const std::string& metrics_file) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.is_regular_file() && belongs_to_run(entry.path(), metrics_file)) {
+      names.push_back(entry.path().filename().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+std::string recorded_init_from(const RunConfig& config) {
+  if (config.init_from.empty()) return "";
+  std::error_code error;
+  // Of a relative path of which nothing is there, weakly_canonical alone makes no absolute one.
+  fs::path folder = fs::absolute(config.init_from, error);
+  if (!error) folder = fs::weakly_canonical(folder, error);
+  if (!folder.has_filename()) folder = folder.parent_path();  // "weights/"
+  // The manifest is JSON, which holds no bytes that are not UTF-8.
+  const nlohmann::json text = error ? config.init_from : folder.string();
+  return nlohmann::json::parse(text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void RunFolder::open() {
+  std::string finished;
+  run_on_all_ranks(group_, [&] {
+    if (group_.rank() != 0) return;
+    io::check_writable(config_.checkpoint_dir);
+    const char* job = std::getenv("SLURM_JOB_ID");
+    lock_.emplace(config_.checkpoint_dir,
+                  io::FolderLock::Options{.job = job == nullptr ? "" : job,
+                                          .say = [this](const std::string& line) { log_.say(line); },
+                                          .warn = [this](const std::string& line) { log_.warn(line); }});
+    for (const fs::path& folder : io::finish_moving(config_.checkpoint_dir)) finished = folder.string();
+    name_leftovers(io::clean_up(config_.checkpoint_dir).left);
+  });
+  if (!finished.empty()) {
+    log_.warn(fmt::format("a start with --overwrite was interrupted: what it was moving is in {} now.", finished));
+  }
+}
+
+io::RunRecord RunFolder::identify(const std::optional<Resumed>& resumed) {
+  io::RunRecord run = resumed ? resumed->run : io::RunRecord{};
+  if (run.id.empty()) run = {.id = io::new_run_id(), .init_from = recorded_init_from(config_)};
+  run.id = group_.all_gather(run.id).front();
+  if (lock_) lock_->set_run(run.id);
+  return run;
+}
+
+std::vector<std::string> RunFolder::new_problems(const std::vector<io::Leftover>& found) {
+  std::vector<std::string> problems;
+  for (const io::Leftover& leftover : found) {
+    if (named_.insert(leftover.path.string()).second) problems.push_back(leftover.problem);
+  }
+  return problems;
+}
+
+void RunFolder::stop_where_taken() {
+  run_on_all_ranks(group_, [this] {
+    if (group_.rank() != 0) return;
+    try {
+      check_owner();
+    } catch (const io::FolderTaken&) {
+      throw;
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): what the save failed for has been said
+    }
+  });
+}
+
+void RunFolder::name_leftovers(const std::vector<io::Leftover>& left) {
+  const std::vector<std::string> problems = new_problems(left);
+  if (problems.empty()) return;
+  log_.warn(fmt::format(
+      "what earlier saves have left stays in {}: {}. It takes up space and does no other harm: remove it by hand.",
+      config_.checkpoint_dir, fmt::join(problems, "; ")));
+}
+
+void RunFolder::name_unread(const std::vector<io::Leftover>& unread) {
+  const std::vector<std::string> problems = new_problems(unread);
+  if (problems.empty()) return;
+  log_.warn(fmt::format(
+      "checkpoints in {} cannot be read, so that it is not known whether they are newer than what this run saves: {}.",
+      config_.checkpoint_dir, fmt::join(problems, "; ")));
+}
+
+std::vector<io::CatalogEntry> RunFolder::in_the_way(const io::RunRecord& run,
+                                                    const std::optional<Resumed>& resumed) const {
+  std::vector<io::CatalogEntry> entries = io::list_checkpoints(config_.checkpoint_dir);
+  if (!resumed) return entries;
+  const bool from_here = lies_in(resumed->checkpoint, config_.checkpoint_dir, entries);
+  std::erase_if(entries, [&](const io::CatalogEntry& entry) {
+    if (entry.run_id == run.id) return true;
+    if (!from_here) return false;
+    // One without an id is where the run comes from; one that is damaged may be, and can be of no other use.
+    if (!entry.run_id || entry.run_id->empty()) return true;
+    return io::step_of_tag(entry.tag, config_.model_type).value_or(0) <= resumed->position.step;
+  });
+  return entries;
+}
+
+void RunFolder::check(const io::RunRecord& run, const std::optional<Resumed>& resumed) {
+  run_on_all_ranks(group_, [&] {
+    if (group_.rank() != 0) return;
+    const std::vector<io::CatalogEntry> others = in_the_way(run, resumed);
+    if (others.empty()) return;
+    const fs::path folder = config_.checkpoint_dir;
+    if (!config_.overwrite) {
+      throw_user_error(
+          "{} holds {} of another run ({}), and {}: give another --checkpoint_dir, or --overwrite, which moves what "
+          "the "
+          "other run has left to {}",
+          folder.string(), show_tags(others), show_runs(others),
+          resumed ? fmt::format("this one ({}) goes on from {}", io::show_run(run.id), resumed->checkpoint.string())
+                  : std::string("this one begins anew"),
+          (folder / io::next_old_name(folder)).string());
+    }
+    const bool all = others.size() == io::list_checkpoints(folder).size();
+    std::optional<std::string> latest;
+    if (!all) latest = io::latest_tag(folder);
+    std::vector<std::string> tags;
+    for (const io::CatalogEntry& entry : others) {
+      tags.push_back(entry.folder.filename().string());
+      if (entry.tag == latest) to_move_.emplace_back("latest");
+    }
+    if (all && fs::exists(fs::symlink_status(folder / "latest"))) to_move_.emplace_back("latest");
+    // `latest` first: it names nothing that is no longer there.
+    to_move_.insert(to_move_.end(), tags.begin(), tags.end());
+    if (!all) return;
+    for (const std::string& name : files_of_run(folder, config_.metrics_file)) to_move_.push_back(name);
+  });
+}
+
+void RunFolder::make_room() {
+  std::string moved_to;
+  run_on_all_ranks(group_, [&] {
+    if (to_move_.empty()) return;
+    lock_->check();
+    moved_to = io::move_aside(config_.checkpoint_dir, to_move_).string();
+  });
+  if (moved_to.empty()) return;
+  log_.say(fmt::format("Moved the checkpoints of another run to {}; --checkpoint_dir {} goes on with it", moved_to,
+                       moved_to));
+}
+
+}  // namespace mpzero

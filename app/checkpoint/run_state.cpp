@@ -1,0 +1,151 @@
+#include "app/checkpoint/run_state.hpp"
+
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "app/checkpoint/run_folder.hpp"
+#include "app/config/deepspeed_format.hpp"
+#include "app/config/recorded_settings.hpp"
+#include "base/error.hpp"
+#include "io/weights/initial_weights.hpp"
+#include "io/weights/safetensors.hpp"
+#include "model/initializer.hpp"
+
+namespace mpzero {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Weights that the model has no place for are a sign of another model: one with biases, more layers, an untied head.
+void check_all_used(const io::SafetensorsSource& weights, const std::vector<UnitSpec>& units,
+                    const std::string& folder) {
+  std::set<std::string> used;
+  for (const UnitSpec& unit : units) {
+    for (const ParameterSpec& parameter : unit.parameters) used.insert(parameter.name);
+  }
+  // A tied head is often saved beside the embedding, and old Llama checkpoints hold their table of rotations.
+  const auto is_copy = [](const std::string& name) {
+    return name == "lm_head.weight" || name.ends_with(".rotary_emb.inv_freq");
+  };
+  for (const ParameterSpec& stored : weights.parameters()) {
+    if (used.contains(stored.name) || is_copy(stored.name)) continue;
+    throw_user_error(
+        "--init_from {}: the model has no place for tensor {} [{}]; give the config.json that belongs to these weights",
+        folder, stored.name, fmt::join(stored.shape, ", "));
+  }
+}
+
+// The weights of --init_from, each with the shape that the model needs.
+io::SafetensorsSource open_weights(const std::string& folder, const std::vector<UnitSpec>& units) {
+  io::SafetensorsSource weights(folder);
+  check_all_used(weights, units, folder);
+  for (const UnitSpec& unit : units) {
+    for (const ParameterSpec& parameter : unit.parameters) weights.check(parameter);
+  }
+  return weights;
+}
+
+// Whether nothing is left of the weights, in words; empty: something is.
+std::string what_is_gone(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return "is not there";
+  return io::has_safetensors(folder) ? "" : "holds no weights";
+}
+
+std::string describe_weights(const io::RunRecord& run) {
+  if (run.init_from.empty()) return "random weights";
+  const std::string hash = run.init_from_hash.empty() ? "" : fmt::format(" (xxh3 {})", run.init_from_hash);
+  return fmt::format("the weights of {}{}", run.init_from, hash);
+}
+
+}  // namespace
+
+std::string checkpoint_tag(const RunConfig& config, int64_t step) {
+  return fmt::format("{}-{}steps", config.model_type, step);
+}
+
+std::string initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
+                           ProcessGroup& group, std::vector<std::string>& warnings) {
+  const RunConfig& config = setup.config;
+  if (config.init_from.empty()) {
+    engine.initialize(model::RandomInitializer(config.seed, setup.model.initializer_range), group);
+    return "";
+  }
+  std::optional<io::SafetensorsSource> source;
+  run_on_all_ranks(group, [&] { source.emplace(open_weights(config.init_from, units)); });
+  warnings.insert(warnings.end(), source->warnings().begin(), source->warnings().end());
+  const io::InitialWeights weights(*source,
+                                   config.dtype == "bf16" ? io::WeightType::kBFloat16 : io::WeightType::kFloat32);
+  engine.initialize(weights, group);
+  // Unsharded states are read by every rank.
+  return weights.hash(units, config.zero.stage > 0 || group.rank() == 0, group);
+}
+
+std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecord& run, const fs::path& checkpoint,
+                                       const std::vector<UnitSpec>& units, ProcessGroup& group,
+                                       std::vector<std::string>& warnings) {
+  const std::string& folder = setup.config.init_from;
+  if (run.id.empty() || folder.empty()) return "";
+  const auto others = [&](const std::string& hash) {
+    return fmt::format("{} is of a run that began with {}, not with those of --init_from {}{}: leave out --init_from",
+                       checkpoint.string(), describe_weights(run), folder, hash);
+  };
+  const bool same_path = recorded_init_from(setup.config) == run.init_from;
+  // Weights may be gone that a run began with; it goes on without them. All ranks take what rank 0 sees.
+  const std::string gone = group.all_gather(what_is_gone(folder)).front();
+  if (run.init_from_hash.empty() || !gone.empty()) {
+    if (!same_path) return others("");
+    if (!gone.empty()) {
+      warnings.push_back(
+          fmt::format("--init_from {} {} any more, so that it is not known whether the run began with its weights; its "
+                      "path is the same.",
+                      folder, gone));
+    }
+    return "";
+  }
+  std::optional<io::SafetensorsSource> source;
+  run_on_all_ranks(group, [&] { source.emplace(open_weights(folder, units)); });
+  const std::string hash = io::hash_of(*source, units, group);
+  return hash == run.init_from_hash ? "" : others(fmt::format(" (xxh3 {})", hash));
+}
+
+std::vector<io::UnitShard> checkpoint_shards(const RunConfig& config, const std::vector<UnitSpec>& units,
+                                             const parallel::ZeroEngine& engine, int rank) {
+  std::vector<io::UnitShard> shards;
+  shards.reserve(units.size());
+  const bool writes = config.zero.stage > 0 || rank == 0;
+  for (size_t u = 0; u < units.size(); ++u) {
+    const parallel::ZeroEngine::Shard mine = engine.shard(u);
+    shards.push_back({.unit = &units[u], .begin = mine.begin, .count = writes ? mine.count : 0});
+  }
+  return shards;
+}
+
+io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, const std::vector<UnitSpec>& units,
+                           const parallel::ZeroEngine& engine, int rank) {
+  const RunConfig& config = setup.config;
+  return {.checkpoint_dir = config.checkpoint_dir,
+          .tag = checkpoint_tag(config, position.step),
+          .progress = {.step = position.step,
+                       .tokens_seen = position.tokens_seen,
+                       .windows_seen = position.windows_seen,
+                       .seed = config.seed,
+                       .data_order = setup.data_order,
+                       .lr = config.schedule.lr(position.step),
+                       .dtype = config.dtype,
+                       .zero_stage = config.zero.stage,
+                       .model_config_json = setup.model.to_json(),
+                       .run_config_json = config.ds_config_json,
+                       .settings_json = recorded_settings(config, setup.data).dump()},
+          .shards = checkpoint_shards(config, units, engine, rank),
+          .model_type = config.model_type,
+          .keep_last = config.keep_last,
+          .run = setup.run,
+          .start = setup.start,
+          .deepspeed = deepspeed_settings(config, position.step)};
+}
+
+}  // namespace mpzero

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "app/config/run_setup.hpp"
+#include "base/process_group.hpp"
+#include "io/checkpoint/run_record.hpp"
+#include "io/checkpoint_dir/save.hpp"
+#include "parallel/zero/zero_engine.hpp"
+
+namespace mpzero {
+
+// How far a run is.
+struct RunPosition {
+  int64_t step = 0;          // optimizer steps done
+  int64_t windows_seen = 0;  // training windows that all ranks together have consumed
+  int64_t tokens_seen = 0;
+};
+
+// Fills the engine with --init_from's weights, or with random ones. Returns the hash of the former
+// (io/weights/initial_weights.hpp), and nothing for the latter. Adds to `warnings` what should be known of the folder.
+// Collective.
+std::string initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
+                           ProcessGroup& group, std::vector<std::string>& warnings);
+
+// A sentence where --init_from names other weights than those that `run`, which saved `checkpoint`, began with, the
+// same on all ranks: by their hash, for which they are read, or by their path where the run has recorded none or they
+// are gone. Empty where they are the same, or the flag is not given. Collective.
+std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecord& run,
+                                       const std::filesystem::path& checkpoint, const std::vector<UnitSpec>& units,
+                                       ProcessGroup& group, std::vector<std::string>& warnings);
+
+// What this rank writes of a checkpoint, unit by unit. Unsharded states are the same on every rank; rank 0 writes them.
+std::vector<io::UnitShard> checkpoint_shards(const RunConfig& config, const std::vector<UnitSpec>& units,
+                                             const parallel::ZeroEngine& engine, int rank);
+
+// The checkpoint of this position. `units` outlive it.
+io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, const std::vector<UnitSpec>& units,
+                           const parallel::ZeroEngine& engine, int rank);
+
+// The tag of step `step`: "<model_type>-<step>steps".
+std::string checkpoint_tag(const RunConfig& config, int64_t step);
+
+}  // namespace mpzero

@@ -1,0 +1,59 @@
+#include "app/config/deepspeed_format.hpp"
+
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+
+namespace mpzero {
+
+void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& warnings) {
+  const nlohmann::json json =
+      config.ds_config_json.empty()
+          ? nlohmann::json::object()
+          : parse_user_json(config.ds_config_json, "the ds_config.json of the run", kConfigurationLimits);
+  for (const char* key : {"round_robin_gradients", "parameter_alignment"}) {
+    const nlohmann::json::json_pointer place("/zero_optimization/" + std::string(key));
+    if (!json.contains(place) || json[place] != true) continue;
+    throw_user_error(
+        "zero_optimization.{} lets DeepSpeed lay out its files in a way that --checkpoint_format deepspeed does not "
+        "write: set it to false or leave the flag out.",
+        key);
+  }
+  if (!config.optimizer.no_decay.empty()) {
+    throw_user_error(
+        "--checkpoint_format deepspeed writes one group of parameters with one weight decay, so that DeepSpeed would "
+        "go on without --no_decay {}; leave one of the two flags out.",
+        fmt::join(config.optimizer.no_decay, ","));
+  }
+  if (std::holds_alternative<parallel::TrainerLr>(config.schedule.variant())) {
+    warnings.emplace_back(
+        "--checkpoint_format deepspeed keeps no state of --lr_scheduler_type's schedule: DeepSpeed goes on from the "
+        "files "
+        "with load_lr_scheduler_states=False.");
+  }
+  if (config.zero.stage == 0) {
+    warnings.emplace_back(
+        "--checkpoint_format deepspeed writes the files of ZeRO stage 1: give DeepSpeed stage 1 or 2 to go on from "
+        "them.");
+  }
+}
+
+std::optional<io::DeepSpeedSettings> deepspeed_settings(const RunConfig& config, int64_t step) {
+  if (!config.deepspeed_format) return std::nullopt;
+  const int64_t ranks = config.train_batch_size / (config.micro_batch_size * config.gradient_accumulation_steps);
+  const OptimizerConfig& optimizer = config.optimizer;
+  return io::DeepSpeedSettings{.ranks = static_cast<int>(ranks),
+                               .optimizer = {.next_lr = config.schedule.lr(step + 1),
+                                             .beta1 = optimizer.beta1,
+                                             .beta2 = optimizer.beta2,
+                                             .eps = optimizer.eps,
+                                             .weight_decay = optimizer.weight_decay,
+                                             .bias_correction = optimizer.bias_correction,
+                                             .gradient_clipping = config.gradient_clipping},
+                               .sub_group_size = config.sub_group_size};
+}
+
+}  // namespace mpzero

@@ -1,0 +1,55 @@
+#include "app/config/model_changes.hpp"
+
+#include <fmt/ranges.h>
+
+#include <optional>
+
+namespace mpzero {
+namespace {
+
+using model::Llama3RopeScaling;
+using model::ModelConfig;
+
+std::string show(const std::string& text) { return text; }
+std::string show(bool value) { return value ? "true" : "false"; }
+std::string show(int64_t value) { return fmt::to_string(value); }
+std::string show(double value) { return fmt::to_string(value); }
+std::string show(const std::optional<int64_t>& value) { return value ? fmt::to_string(*value) : "none"; }
+std::string show(const std::vector<int64_t>& values) {
+  return values.empty() ? "none" : fmt::to_string(fmt::join(values, " "));
+}
+std::string show(const std::optional<Llama3RopeScaling>& scaling) {
+  if (!scaling) return "none";
+  return fmt::format("llama3 (factor {}; low_freq_factor {}; high_freq_factor {}; original_max_position_embeddings {})",
+                     scaling->factor, scaling->low_freq_factor, scaling->high_freq_factor,
+                     scaling->original_max_position_embeddings);
+}
+
+}  // namespace
+
+std::vector<ModelChange> model_changes(const ModelConfig& before, const ModelConfig& now) {
+  std::vector<ModelChange> changes;
+  const auto compare = [&](const char* key, auto member, ChangeRule rule) {
+    if (before.*member == now.*member) return;
+    changes.push_back({key, show(before.*member), show(now.*member), rule});
+  };
+  compare("model_type", &ModelConfig::model_type, ChangeRule::kRefused);
+  compare("vocab_size", &ModelConfig::vocab_size, ChangeRule::kRefused);
+  compare("hidden_size", &ModelConfig::hidden_size, ChangeRule::kRefused);
+  compare("intermediate_size", &ModelConfig::intermediate_size, ChangeRule::kRefused);
+  compare("num_hidden_layers", &ModelConfig::num_hidden_layers, ChangeRule::kRefused);
+  compare("num_attention_heads", &ModelConfig::num_attention_heads, ChangeRule::kRefused);
+  compare("num_key_value_heads", &ModelConfig::num_key_value_heads, ChangeRule::kRefused);
+  compare("head_dim", &ModelConfig::head_dim, ChangeRule::kRefused);
+  compare("tie_word_embeddings", &ModelConfig::tie_word_embeddings, ChangeRule::kRefused);
+  compare("rms_norm_eps", &ModelConfig::rms_norm_eps, ChangeRule::kOnPurpose);
+  compare("rope_theta", &ModelConfig::rope_theta, ChangeRule::kOnPurpose);
+  compare("rope_scaling", &ModelConfig::rope_scaling, ChangeRule::kOnPurpose);
+  compare("max_position_embeddings", &ModelConfig::max_position_embeddings, ChangeRule::kFree);
+  compare("initializer_range", &ModelConfig::initializer_range, ChangeRule::kFree);
+  compare("bos_token_id", &ModelConfig::bos_token_id, ChangeRule::kFree);
+  compare("eos_token_id", &ModelConfig::eos_token_ids, ChangeRule::kFree);
+  return changes;
+}
+
+}  // namespace mpzero

@@ -1,0 +1,50 @@
+#include "app/config/prepare_data_command.hpp"
+
+#include <filesystem>
+
+#include "app/config/run_config.hpp"
+
+namespace mpzero {
+namespace {
+
+constexpr const char* kProgram = "uv run --group data app/prepare_data.py";
+
+std::string shell_quoted(const std::string& word) {
+  const std::string plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+=,";
+  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace
+
+std::string prepare_data_command(const CommandLine& line, const std::string& path) {
+  const bool validation = line.validation_data == path && line.train_data != path;
+  const bool local = line.local_dataset.value_or(line.dataset && std::filesystem::exists(*line.dataset));
+  std::string command = kProgram + std::string(" --dataset ");
+  const bool other_text = validation && local;
+  if (other_text) {
+    command += "PATH_OF_VALIDATION_TEXT";
+  } else {
+    command += line.dataset ? shell_quoted(*line.dataset) : "NAME_OR_PATH";
+  }
+  // A configuration is that data set's own.
+  if (line.dataset_config_name && !other_text)
+    command += " --dataset_config_name " + shell_quoted(*line.dataset_config_name);
+  if (line.local_dataset) command += std::string(" --local_dataset ") + (*line.local_dataset ? "true" : "false");
+  if (validation && !local) command += " --split validation";
+  const bool default_model = model_name(line) == RunConfig{}.model_type;
+  command += " --tokenizer " + shell_quoted(line.tokenizer.value_or(default_model ? "Qwen/Qwen3-0.6B" : "TOKENIZER"));
+  command += " --output " + shell_quoted(path);
+  if (!validation && line.validation_data && !std::filesystem::exists(*line.validation_data)) {
+    command += " --validation_output " + shell_quoted(*line.validation_data);
+  }
+  return command;
+}
+
+std::string rewrite_data_command(const std::string& path) {
+  return kProgram + std::string(" --rewrite ") + shell_quoted(path);
+}
+
+}  // namespace mpzero

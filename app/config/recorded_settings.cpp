@@ -1,0 +1,173 @@
+#include "app/config/recorded_settings.hpp"
+
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "app/config/settings_table.hpp"
+#include "base/error.hpp"
+#include "base/json.hpp"
+
+namespace mpzero {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr const char* kTrainData = "train_data";
+constexpr const char* kValidationData = "validation_data";
+
+ordered_json to_json(const io::TokenIdentity& identity) {
+  ordered_json object = {{"num_tokens", identity.num_tokens}};
+  if (!identity.tokens_xxh3.empty()) object["tokens_xxh3"] = identity.tokens_xxh3;
+  if (!identity.documents_xxh3.empty()) object["documents_xxh3"] = identity.documents_xxh3;
+  return object;
+}
+
+// Nothing where `value` is none.
+std::optional<io::TokenIdentity> to_identity(const json& value) {
+  if (!value.is_object() || !value.contains("num_tokens") || !value["num_tokens"].is_number_integer()) {
+    return std::nullopt;
+  }
+  const auto hash = [&](const char* key) {
+    return value.contains(key) && value[key].is_string() ? value[key].get<std::string>() : std::string();
+  };
+  return io::TokenIdentity{.num_tokens = value["num_tokens"].get<int64_t>(),
+                           .tokens_xxh3 = hash("tokens_xxh3"),
+                           .documents_xxh3 = hash("documents_xxh3")};
+}
+
+// For a user; `value` may come from any file.
+std::string show(const json& value) {
+  if (value.is_null()) return "none";
+  if (value.is_string()) return fmt::format("{:.100}", value.get<std::string>());
+  if (value.is_number_float()) return fmt::to_string(value.get<double>());
+  if (const auto identity = to_identity(value)) return io::show(*identity);
+  if (value.is_array()) {
+    std::vector<std::string> elements;
+    for (const json& element : value) elements.push_back(show(element));
+    return fmt::to_string(fmt::join(elements, ","));
+  }
+  return fmt::format("{:.100}", value.dump());
+}
+
+// DeepSpeed's names for what mpzero takes for AdamW; see io::OptimizerSection.
+bool is_adamw(const std::string& type) {
+  return type == "AdamW" || type == "adamw" || type == "Adamw" || type == "Adam" || type == "adam";
+}
+
+// Whether the weight decay is part of the gradient, and so of the moments; type AdamW never does so.
+bool has_coupled_decay(const json& ds_config) {
+  const json& optimizer = ds_config["optimizer"];
+  if (optimizer["type"] != "Adam" && optimizer["type"] != "adam") return false;
+  const json params = optimizer.contains("params") && optimizer["params"].is_object() ? optimizer["params"] : json();
+  return params.contains("adam_w_mode") && params["adam_w_mode"] == false && params.contains("weight_decay") &&
+         params["weight_decay"] != 0;
+}
+
+// The settings that a ds_config.json gives; "auto" is none.
+json settings_in(const json& ds_config) {
+  json settings = json::object();
+  const auto take = [&](const char* place, const char* key, auto has_type) {
+    const json::json_pointer pointer(place);
+    if (ds_config.contains(pointer) && has_type(ds_config[pointer])) settings[key] = ds_config[pointer];
+  };
+  const auto number = [](const json& value) { return value.is_number(); };
+  const auto text = [](const json& value) { return value.is_string() && value != "auto"; };
+  take("/optimizer/type", "optimizer", text);
+  if (settings.contains("optimizer") && is_adamw(settings["optimizer"].get<std::string>())) {
+    settings["optimizer"] = has_coupled_decay(ds_config) ? "Adam with adam_w_mode false" : "AdamW";
+  }
+  take("/optimizer/params/lr", "lr", number);
+  take("/optimizer/params/betas/0", "beta1", number);
+  take("/optimizer/params/betas/1", "beta2", number);
+  take("/optimizer/params/eps", "eps", number);
+  take("/optimizer/params/weight_decay", "weight_decay", number);
+  take("/scheduler/type", "scheduler", text);
+  for (const std::string key :
+       {"warmup_min_lr", "warmup_max_lr", "warmup_min_ratio", "cos_min_ratio", "warmup_num_steps", "total_num_steps"}) {
+    take(("/scheduler/params/" + key).c_str(), key.c_str(), number);
+  }
+  take("/gradient_clipping", "gradient_clipping", number);
+  take("/train_batch_size", "train_batch_size", number);
+  return settings;
+}
+
+// As an object; `what` names it where it is none.
+json parse_object(const std::string& text, const std::string& what) {
+  json object = parse_user_json(text, what, kConfigurationLimits);
+  if (!object.is_object()) throw_user_error("{}: holds no JSON object; choose another checkpoint.", what);
+  return object;
+}
+
+ordered_json to_json(const DataIdentity& data) {
+  return {{kTrainData, to_json(data.train)},
+          {kValidationData, data.validation ? to_json(*data.validation) : ordered_json()}};
+}
+
+}  // namespace
+
+DataIdentity identify_data(const RunConfig& config, ProcessGroup& group) {
+  DataIdentity found;
+  run_on_all_ranks(group, [&] {
+    if (group.rank() != 0) return;
+    found.train = io::read_token_identity(config.train_data);
+    if (!config.validation_data.empty()) found.validation = io::read_token_identity(config.validation_data);
+  });
+  const json of_rank_0 = json::parse(group.all_gather(to_json(found).dump()).front());
+  return {.train = to_identity(of_rank_0[kTrainData]).value(), .validation = to_identity(of_rank_0[kValidationData])};
+}
+
+ordered_json recorded_settings(const RunConfig& config, const DataIdentity& data) {
+  ordered_json settings = settings_record(config);
+  settings["seq_length"] = config.seq_length;
+  settings["shuffle"] = config.shuffle;
+  settings.update(to_json(data));
+  // A text from the command line may hold bytes that are not UTF-8; what is compared is what a checkpoint can hold.
+  return ordered_json::parse(settings.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+}
+
+json known_settings(const io::TrainingProgress& progress, const std::string& checkpoint) {
+  json settings = json::object();
+  if (!progress.run_config_json.empty()) {
+    settings = settings_in(parse_object(progress.run_config_json, "the ds_config of " + checkpoint));
+  }
+  if (!progress.dtype.empty()) settings["dtype"] = progress.dtype;
+  if (!progress.settings_json.empty()) {
+    settings.update(parse_object(progress.settings_json, "the settings of " + checkpoint));
+  }
+  return settings;
+}
+
+std::vector<std::string> changed_settings(const json& known, const ordered_json& now) {
+  std::vector<std::string> changes;
+  for (const auto& [key, value] : now.items()) {
+    if (key == kTrainData || !known.contains(key)) continue;
+    const json& before = known[key];
+    const json after = value;
+    const auto one = to_identity(before), other = to_identity(after);
+    if (one && other ? io::same_tokens(*one, *other).value_or(true) : before == after) continue;
+    changes.push_back(fmt::format("{} {} -> {}", key, show(before), show(after)));
+  }
+  // Of a newer mpzero, which does not refuse to be gone on from by this one.
+  for (const auto& [key, value] : known.items()) {
+    if (!now.contains(key)) changes.push_back(fmt::format("{:.100} {} -> unknown to this mpzero", key, show(value)));
+  }
+  return changes;
+}
+
+std::vector<std::string> uncompared_data(const json& known, const ordered_json& now) {
+  std::vector<std::string> keys;
+  for (const char* key : {kTrainData, kValidationData}) {
+    const auto before = known.contains(key) ? to_identity(known[key]) : std::nullopt;
+    const auto after = now.contains(key) ? to_identity(now[key]) : std::nullopt;
+    if (before && after && !io::same_tokens(*before, *after)) keys.emplace_back(key);
+  }
+  return keys;
+}
+
+std::optional<io::TokenIdentity> train_data_of(const json& settings) {
+  return settings.contains(kTrainData) ? to_identity(settings[kTrainData]) : std::nullopt;
+}
+
+}  // namespace mpzero

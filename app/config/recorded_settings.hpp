@@ -1,0 +1,45 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/config/run_config.hpp"
+#include "base/process_group.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/data/token_identity.hpp"
+
+// What a checkpoint records of the settings of its run (io::TrainingProgress::settings_json), and what a run that goes
+// on from it has changed. Beside the model, whose config.json is recorded by itself: see model_changes.hpp.
+namespace mpzero {
+
+// The tokens that a run trains and validates on.
+struct DataIdentity {
+  io::TokenIdentity train;
+  std::optional<io::TokenIdentity> validation;
+};
+
+// Of the run's token files, read by rank 0. Collective: an error is thrown on all ranks.
+DataIdentity identify_data(const RunConfig& config, ProcessGroup& group);
+
+// The settings of the table and those of the data, by key.
+nlohmann::ordered_json recorded_settings(const RunConfig& config, const DataIdentity& data);
+
+// What is known of the settings of a checkpoint's run; a key that is missing is not known. Where they were not
+// recorded, as by DeepSpeed, that is what the checkpoint's ds_config.json says. Throws UserError, naming `checkpoint`,
+// where they are no JSON.
+nlohmann::json known_settings(const io::TrainingProgress& progress, const std::string& checkpoint);
+
+// One text for each setting that is known of the checkpoint's run and has another value now, in the order of `now`:
+// "beta2 0.95 -> 0.999". Settings that `now` lacks come last. The training data is not among them.
+std::vector<std::string> changed_settings(const nlohmann::json& known, const nlohmann::ordered_json& now);
+
+// Which of the data, by key, both know, with as many tokens and without a checksum in common: whether they are the same
+// is not known.
+std::vector<std::string> uncompared_data(const nlohmann::json& known, const nlohmann::ordered_json& now);
+
+// The training data of settings, where they know it.
+std::optional<io::TokenIdentity> train_data_of(const nlohmann::json& settings);
+
+}  // namespace mpzero

@@ -1,0 +1,171 @@
+#include "app/config/run_setup.hpp"
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "app/config/prepare_data_command.hpp"
+#include "app/config/size_limits.hpp"
+#include "app/flags/options.hpp"
+#include "base/error.hpp"
+#include "io/data/token_dataset.hpp"
+#include "io/ds_config/ds_config.hpp"
+#include "parallel/optimizer/decay_ranges.hpp"
+
+namespace mpzero {
+namespace {
+
+namespace fs = std::filesystem;
+
+// configs/models of the checkout that this program was built in, or of the folder it was started from.
+std::vector<fs::path> preset_folders() {
+  std::vector<fs::path> folders{fs::current_path() / "configs" / "models"};
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  // build/bin/mpzero
+  if (!error) folders.push_back(program.parent_path().parent_path().parent_path() / "configs" / "models");
+  return folders;
+}
+
+fs::path preset_path(const std::string& model_type) {
+  std::vector<std::string> known, folders;
+  for (const fs::path& folder : preset_folders()) {
+    if (fs::exists(folder / (model_type + ".json"))) return folder / (model_type + ".json");
+    if (folders.empty() || folders.front() != folder.string()) folders.push_back(folder.string());
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(folder, error)) known.push_back(entry.path().stem().string());
+  }
+  if (known.empty()) {
+    throw_user_error(
+        "--model_type {}: there are no presets in {}, where mpzero looks for them; start it in its checkout, or give a "
+        "Hugging Face config.json with --model_config",
+        model_type, fmt::join(folders, " or "));
+  }
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  throw_user_error(
+      "--model_type {}: there is no such preset in configs/models (there are {}); or give a Hugging Face config.json "
+      "with --model_config",
+      model_type, fmt::join(known, ", "));
+}
+
+template <typename T>
+void override_with(T& field, const std::optional<T>& value) {
+  if (value) field = *value;
+}
+
+model::ModelConfig read_model(const CommandLine& command_line) {
+  fs::path path;
+  if (command_line.model_config) {
+    path = *command_line.model_config;
+  } else if (command_line.init_from && !command_line.model_type) {
+    if (!fs::is_directory(*command_line.init_from)) {
+      throw_user_error(
+          "--init_from {}: there is no such folder; download the weights first, e.g. with `.venv/bin/hf download NAME "
+          "--local-dir FOLDER`",
+          *command_line.init_from);
+    }
+    path = fs::path(*command_line.init_from) / "config.json";
+  } else {
+    path = preset_path(command_line.model_type.value_or(RunConfig{}.model_type));
+  }
+  model::ModelConfig model = model::ModelConfig::from_file(path);
+  const ModelOverrides& overrides = command_line.model_overrides;
+  override_with(model.vocab_size, overrides.vocab_size);
+  override_with(model.hidden_size, overrides.hidden_size);
+  override_with(model.intermediate_size, overrides.intermediate_size);
+  override_with(model.num_hidden_layers, overrides.num_hidden_layers);
+  override_with(model.num_attention_heads, overrides.num_attention_heads);
+  override_with(model.num_key_value_heads, overrides.num_key_value_heads);
+  override_with(model.head_dim, overrides.head_dim);
+  override_with(model.max_position_embeddings, overrides.max_position_embeddings);
+  override_with(model.rms_norm_eps, overrides.rms_norm_eps);
+  override_with(model.rope_theta, overrides.rope_theta);
+  model.validate(path.string());
+  return model;
+}
+
+void check_data_file(const std::string& path, const char* flag, const CommandLine& command_line) {
+  if (path.empty()) throw_user_error("{} is missing: name a token file that app/prepare_data.py made", flag);
+  if (!fs::exists(path)) {
+    throw_user_error("{} {}: there is no such file; make it with: {}", flag, path,
+                     prepare_data_command(command_line, path));
+  }
+}
+
+// Refuses names that no parameter has. One of several may: norm,bias is right for models without biases, too.
+void check_no_decay(const RunConfig& config, const model::ModelConfig& model, std::vector<std::string>& warnings) {
+  const std::vector<std::string>& patterns = config.optimizer.no_decay;
+  if (patterns.empty()) return;
+  const std::vector<UnitSpec> units = model::model_units(model);
+  std::vector<std::string> unused;
+  for (const std::string& pattern : patterns) {
+    const auto is_in_unit = [&](const UnitSpec& unit) {
+      return std::any_of(unit.parameters.begin(), unit.parameters.end(), [&](const ParameterSpec& parameter) {
+        return parallel::matches_any(parameter.name, {pattern});
+      });
+    };
+    if (std::none_of(units.begin(), units.end(), is_in_unit)) unused.push_back(pattern);
+  }
+  if (unused.empty()) return;
+  if (unused.size() == patterns.size()) {
+    throw_user_error(
+        "--no_decay {}: no parameter of the model has such a name; write parts of Hugging Face's names, as in "
+        "norm,bias.",
+        fmt::join(patterns, ","));
+  }
+  warnings.push_back(fmt::format("--no_decay {}: no parameter of the model has such a name.", fmt::join(unused, ",")));
+}
+
+void check_has_checksums(const io::TokenDataset& data, std::vector<std::string>& warnings) {
+  if (data.has_checksums()) return;
+  warnings.push_back(
+      fmt::format("{} was made by an older version or another program and holds no checksums of its tokens: a changed "
+                  "byte would go unnoticed. This adds them: {}",
+                  data.path().string(), rewrite_data_command(data.path().string())));
+}
+
+}  // namespace
+
+RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size) {
+  const CommandLine command_line = parse_command_line(arguments);
+  const io::DsConfig ds_config =
+      command_line.deepspeed_config ? io::read_ds_config(*command_line.deepspeed_config) : io::DsConfig{};
+  RunSetup setup;
+  setup.model = read_model(command_line);
+  setup.config =
+      resolve(command_line, ds_config, world_size, ModelDims{.hidden_size = setup.model.hidden_size}, setup.warnings);
+  RunConfig& config = setup.config;
+  check_sizes(config, setup.model, ds_config.given() ? ds_config.path : "the command line");
+  if (config.seq_length > setup.model.max_position_embeddings) {
+    throw_user_error(
+        "--seq_length {} is longer than the model's max_position_embeddings {}: shorten it or raise "
+        "--max_position_embeddings",
+        config.seq_length, setup.model.max_position_embeddings);
+  }
+  check_data_file(config.train_data, "--train_data", command_line);
+  if (!config.validation_data.empty()) check_data_file(config.validation_data, "--validation_data", command_line);
+  const io::TokenDataset train_data(config.train_data, config.seq_length);
+  train_data.check_vocabulary(setup.model.vocab_size);
+  check_has_checksums(train_data, setup.warnings);
+  if (!config.validation_data.empty()) {
+    const io::TokenDataset validation_data(config.validation_data, config.seq_length);
+    validation_data.check_vocabulary(setup.model.vocab_size);
+    check_has_checksums(validation_data, setup.warnings);
+  }
+  check_no_decay(config, setup.model, setup.warnings);
+  apply_epochs(config, train_data.num_windows(), setup.warnings);
+  if (config.train_batch_size > train_data.num_windows()) {
+    setup.warnings.push_back(
+        fmt::format("train_batch_size {} is more than the {} sequences of {}, so that every step repeats some of them.",
+                    config.train_batch_size, train_data.num_windows(), config.train_data));
+  }
+  setup.data_order =
+      fmt::format("{} sequences of {} tokens, tokenizer {}, {}", train_data.num_windows(), config.seq_length,
+                  train_data.tokenizer(), config.shuffle ? "shuffled" : "in the file's order");
+  return setup;
+}
+
+}  // namespace mpzero

@@ -1,0 +1,221 @@
+#include "app/config/schedule_settings.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <variant>
+
+#include "base/error.hpp"
+
+namespace mpzero {
+namespace {
+
+using io::DsConfig;
+using io::SchedulerType;
+using parallel::TrainerDecay;
+
+constexpr int64_t kDefaultWarmupSteps = 100;
+
+const char* name_of(SchedulerType type) {
+  switch (type) {
+    case SchedulerType::kNone:
+      return "missing";
+    case SchedulerType::kWarmupLR:
+      return "WarmupLR";
+    case SchedulerType::kWarmupDecayLR:
+      return "WarmupDecayLR";
+    case SchedulerType::kWarmupCosineLR:
+      return "WarmupCosineLR";
+  }
+  return "";
+}
+
+// Whether the command line asks for a warm-up, and in whose name.
+std::optional<Origin> warmup_flag(const CommandLine& line) {
+  if (line.warmup_ratio.value_or(0.0) > 0) return Origin{Origin::Kind::kFlag, line.name_of("warmup_ratio")};
+  if (line.warmup_steps) return Origin{Origin::Kind::kFlag, line.name_of("warmup_steps")};
+  return std::nullopt;
+}
+
+// A warm-up that is a share of the run is put in by fit_schedule.
+void take_warmup_ratio(const CommandLine& line, RunConfig& config) {
+  if (line.warmup_ratio.value_or(0.0) > 0) config.warmup_ratio = line.warmup_ratio;
+}
+
+void use_trainer_schedule(const CommandLine& line, RunConfig& config) {
+  const std::string& type = *line.lr_scheduler_type;
+  const TrainerDecay decay = type == "linear"   ? TrainerDecay::kLinear
+                             : type == "cosine" ? TrainerDecay::kCosine
+                                                : TrainerDecay::kConstant;
+  config.schedule = parallel::TrainerLr{.decay = decay,
+                                        .peak_lr = config.optimizer.lr,
+                                        .warmup_num_steps = line.warmup_steps.value_or(0),
+                                        .total_num_steps = config.max_steps};
+  config.schedule_ends_at_max_steps = true;
+  take_warmup_ratio(line, config);
+  config.origins.schedule = {Origin::Kind::kFlag, line.name_of("lr_scheduler_type")};
+  config.origins.warmup = warmup_flag(line).value_or(Origin{Origin::Kind::kDefault, "as the Trainer's"});
+}
+
+void use_own_schedule(const CommandLine& line, RunConfig& config) {
+  config.schedule = parallel::WarmupCosineLr{.peak_lr = config.optimizer.lr,
+                                             .warmup_min_ratio = 0.0,
+                                             .cos_min_ratio = 0.0,
+                                             .warmup_num_steps = line.warmup_steps.value_or(kDefaultWarmupSteps),
+                                             .total_num_steps = config.max_steps,
+                                             .warmup_type = parallel::WarmupType::kLog};
+  config.schedule_ends_at_max_steps = true;
+  take_warmup_ratio(line, config);
+  config.origins.warmup = warmup_flag(line).value_or(Origin{});
+}
+
+void use_constant_rate(const CommandLine& line, ConfigMerge& merge, RunConfig& config) {
+  if (line.warmup_steps.value_or(0) > 0) merge.disagree("warmup_steps", *line.warmup_steps, "scheduler", "is missing");
+  if (line.warmup_ratio.value_or(0.0) > 0) {
+    merge.disagree("warmup_ratio", *line.warmup_ratio, "scheduler", "is missing");
+  }
+  config.schedule = parallel::ConstantLr{config.optimizer.lr};
+  config.origins.schedule.name = "scheduler is missing";
+}
+
+// DeepSpeed's schedules warm up for a step or more; the Trainer fills an "auto" accordingly.
+int64_t resolve_warmup(const CommandLine& line, const io::SchedulerSection& section, ConfigMerge& merge,
+                       RunConfig& config) {
+  take_warmup_ratio(line, config);
+  const int64_t warmup =
+      merge.value("warmup_steps", line.warmup_steps, "scheduler.params.warmup_num_steps", section.warmup_num_steps,
+                  /*section_present=*/true, kDefaultWarmupSteps, config.origins.warmup);
+  if (config.warmup_ratio && !section.warmup_num_steps.given()) config.origins.warmup = *warmup_flag(line);
+  return section.warmup_num_steps.is_auto() ? std::max<int64_t>(1, warmup) : warmup;
+}
+
+// WarmupLR and WarmupDecayLR have a peak of their own beside the optimizer's.
+double resolve_max_lr(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, const RunConfig& config,
+                      std::vector<std::string>& warnings) {
+  const io::SchedulerSection& section = file.scheduler;
+  const double peak = config.optimizer.lr;
+  if (section.warmup_max_lr.given()) {
+    const double max_lr = section.warmup_max_lr.value;
+    if (line.learning_rate && *line.learning_rate != max_lr) {
+      merge.disagree("learning_rate", *line.learning_rate, "scheduler.params.warmup_max_lr", max_lr);
+    }
+    return max_lr;
+  }
+  if (!section.warmup_max_lr.missing() || section.type != SchedulerType::kWarmupDecayLR) return peak;
+  const double max_lr = section.warmup_max_lr.value;
+  if (max_lr != peak) {
+    warnings.push_back(
+        fmt::format("{}: scheduler.params.warmup_max_lr is missing, so that the learning rate rises to DeepSpeed's "
+                    "default {} and not to the optimizer's {}.",
+                    file.path, max_lr, peak));
+  }
+  return max_lr;
+}
+
+// The schedule with the total_num_steps of the file, or, where there is none, max_steps.
+void use_section(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, RunConfig& config,
+                 std::vector<std::string>& warnings) {
+  const io::SchedulerSection& section = file.scheduler;
+  const int64_t warmup = resolve_warmup(line, section, merge, config);
+  const auto type = section.warmup_type.value == "linear" ? parallel::WarmupType::kLinear : parallel::WarmupType::kLog;
+  const bool has_end = section.type != SchedulerType::kWarmupLR;
+  const bool end_is_given = has_end && section.total_num_steps.given();
+  config.schedule_ends_at_max_steps = has_end && !end_is_given;
+  const int64_t total = end_is_given ? section.total_num_steps.value : config.max_steps;
+  if (end_is_given && !config.counts_epochs() && total != config.max_steps) {
+    warnings.push_back(
+        fmt::format("{}: the schedule ends at scheduler.params.total_num_steps {}, the run at --max_steps {}.",
+                    file.path, total, config.max_steps));
+  }
+  config.origins.schedule = {Origin::Kind::kFile, "scheduler.type"};
+  if (end_is_given) config.origins.schedule_end = {Origin::Kind::kFile, "scheduler.params.total_num_steps"};
+
+  if (section.type == SchedulerType::kWarmupCosineLR) {
+    config.schedule = parallel::WarmupCosineLr{
+        config.optimizer.lr, section.warmup_min_ratio.value, section.cos_min_ratio.value, warmup, total, type};
+    return;
+  }
+  const double max_lr = resolve_max_lr(line, file, merge, config, warnings);
+  const double min_lr = section.warmup_min_lr.value;
+  if (has_end) {
+    config.schedule = parallel::WarmupDecayLr{min_lr, max_lr, warmup, total, type};
+  } else {
+    config.schedule = parallel::WarmupLr{min_lr, max_lr, warmup, type};
+  }
+}
+
+void warn_of_long_warmup(const RunConfig& config, std::vector<std::string>& warnings) {
+  std::visit(
+      [&](const auto& schedule) {
+        if constexpr (requires { schedule.total_num_steps; }) {
+          if (schedule.total_num_steps < schedule.warmup_num_steps) {
+            warnings.push_back(
+                fmt::format("the schedule's {} warm-up steps are more than its {} steps in all, so that the "
+                            "learning rate never reaches its peak.",
+                            schedule.warmup_num_steps, schedule.total_num_steps));
+          }
+        }
+      },
+      config.schedule.variant());
+}
+
+bool is_trainers(const parallel::LrSchedule& schedule) {
+  return std::holds_alternative<parallel::TrainerLr>(schedule.variant());
+}
+
+// Refuses what DeepSpeed's schedules cannot do.
+void check_warmup(const RunConfig& config) {
+  const bool may_have_none =
+      is_trainers(config.schedule) || std::holds_alternative<parallel::ConstantLr>(config.schedule.variant());
+  if (may_have_none || config.schedule.warmup_num_steps() >= 1) return;
+  const Origin& origin = config.origins.warmup;
+  throw_user_error(
+      "{}{} 0: DeepSpeed's schedules warm up for at least one step; give more steps, or choose "
+      "--lr_scheduler_type linear, cosine or constant.",
+      origin.kind == Origin::Kind::kFlag ? "--" : "", origin.name);
+}
+
+// The warm-up as a share of max_steps.
+void fit_warmup(RunConfig& config) {
+  auto steps = static_cast<int64_t>(std::ceil(static_cast<double>(config.max_steps) * *config.warmup_ratio));
+  if (!is_trainers(config.schedule)) steps = std::max<int64_t>(1, steps);
+  const Origin& origin = config.origins.warmup;
+  if (origin.kind == Origin::Kind::kFile && config.schedule.warmup_num_steps() != steps) {
+    throw_user_error(
+        "the command line and {} contradict each other: --warmup_ratio {} of {} steps is {} but {} {}; change or "
+        "remove one of the two.",
+        config.ds_config_path, *config.warmup_ratio, config.max_steps, steps, origin.name,
+        config.schedule.warmup_num_steps());
+  }
+  config.schedule = config.schedule.with_warmup_num_steps(steps);
+}
+
+}  // namespace
+
+void resolve_schedule(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, RunConfig& config,
+                      std::vector<std::string>& warnings) {
+  config.origins.schedule_end = config.origins.max_steps;
+  if (line.lr_scheduler_type) {
+    if (file.scheduler.type != SchedulerType::kNone) {
+      merge.disagree("lr_scheduler_type", *line.lr_scheduler_type, "scheduler.type", name_of(file.scheduler.type));
+    }
+    use_trainer_schedule(line, config);
+  } else if (!file.given()) {
+    use_own_schedule(line, config);
+  } else if (file.scheduler.type == SchedulerType::kNone) {
+    use_constant_rate(line, merge, config);
+  } else {
+    use_section(line, file, merge, config, warnings);
+  }
+  if (!config.warmup_ratio) check_warmup(config);
+}
+
+void fit_schedule(RunConfig& config, std::vector<std::string>& warnings) {
+  if (config.warmup_ratio) fit_warmup(config);
+  if (config.schedule_ends_at_max_steps) {
+    config.schedule = config.schedule.with_total_num_steps(config.max_steps);
+    config.origins.schedule_end = config.origins.max_steps;
+  }
+  warn_of_long_warmup(config, warnings);
+}
+
+}  // namespace mpzero

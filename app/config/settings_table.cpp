@@ -1,0 +1,207 @@
+#include "app/config/settings_table.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <variant>
+
+namespace mpzero {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Row {
+  std::string name;
+  std::string value;
+  std::string origin;
+  ordered_json record = ordered_json::object();  // see settings_record
+};
+
+std::string describe(const Origin& origin) {
+  switch (origin.kind) {
+    case Origin::Kind::kDefault:
+      return origin.name.empty() ? "default" : fmt::format("default ({})", origin.name);
+    case Origin::Kind::kDeepSpeedDefault:
+      return fmt::format("DeepSpeed's default ({})", origin.name);
+    case Origin::Kind::kFile:
+      return "file: " + origin.name;
+    case Origin::Kind::kFlag:
+      return "flag: --" + origin.name;
+    case Origin::Kind::kComputed:
+      return "from " + origin.name;
+  }
+  return "";
+}
+
+const char* name_of(parallel::WarmupType type) { return type == parallel::WarmupType::kLinear ? "linear" : "log"; }
+
+const char* type_of(const parallel::ConstantLr&) { return "constant"; }
+const char* type_of(const parallel::WarmupLr&) { return "WarmupLR"; }
+const char* type_of(const parallel::WarmupDecayLr&) { return "WarmupDecayLR"; }
+const char* type_of(const parallel::WarmupCosineLr&) { return "WarmupCosineLR"; }
+
+const char* type_of(const parallel::TrainerLr& schedule) {
+  switch (schedule.decay) {
+    case parallel::TrainerDecay::kLinear:
+      return "linear";
+    case parallel::TrainerDecay::kCosine:
+      return "cosine";
+    case parallel::TrainerDecay::kConstant:
+      return schedule.warmup_num_steps > 0 ? "constant_with_warmup" : "constant";
+  }
+  return "";
+}
+
+// The kind of the schedule and the rates that it runs through.
+std::string kind_of(const parallel::ConstantLr& schedule) {
+  return fmt::format("{}, lr {}", type_of(schedule), schedule.value);
+}
+
+std::string kind_of(const parallel::WarmupLr& schedule) {
+  return fmt::format("{} ({}), lr {} to {}", type_of(schedule), name_of(schedule.warmup_type), schedule.min_lr,
+                     schedule.max_lr);
+}
+
+std::string kind_of(const parallel::WarmupDecayLr& schedule) {
+  return fmt::format("{} ({}), lr {} to {} to {}", type_of(schedule), name_of(schedule.warmup_type), schedule.min_lr,
+                     schedule.max_lr, schedule.min_lr);
+}
+
+std::string kind_of(const parallel::WarmupCosineLr& schedule) {
+  return fmt::format("{} ({}), lr {} to {} to {}", type_of(schedule), name_of(schedule.warmup_type),
+                     schedule.peak_lr * schedule.warmup_min_ratio, schedule.peak_lr,
+                     schedule.peak_lr * schedule.cos_min_ratio);
+}
+
+std::string kind_of(const parallel::TrainerLr& schedule) {
+  const std::string warmup = schedule.warmup_num_steps > 0 ? "0 to " : "";
+  const char* end = schedule.decay == parallel::TrainerDecay::kConstant ? "" : " to 0";
+  return fmt::format("{}, lr {}{}{}", type_of(schedule), warmup, schedule.peak_lr, end);
+}
+
+template <typename Schedule>
+ordered_json record_of(const Schedule& schedule) {
+  ordered_json record = {{"scheduler", type_of(schedule)}, {"warmup_type", nullptr},      {"warmup_min_lr", nullptr},
+                         {"warmup_max_lr", nullptr},       {"warmup_min_ratio", nullptr}, {"cos_min_ratio", nullptr},
+                         {"warmup_num_steps", nullptr},    {"total_num_steps", nullptr}};
+  if constexpr (requires { schedule.warmup_type; }) record["warmup_type"] = name_of(schedule.warmup_type);
+  if constexpr (requires { schedule.min_lr; }) {
+    record["warmup_min_lr"] = schedule.min_lr;
+    record["warmup_max_lr"] = schedule.max_lr;
+  }
+  if constexpr (requires { schedule.cos_min_ratio; }) {
+    record["warmup_min_ratio"] = schedule.warmup_min_ratio;
+    record["cos_min_ratio"] = schedule.cos_min_ratio;
+  }
+  if constexpr (requires { schedule.warmup_num_steps; }) record["warmup_num_steps"] = schedule.warmup_num_steps;
+  if constexpr (requires { schedule.total_num_steps; }) record["total_num_steps"] = schedule.total_num_steps;
+  return record;
+}
+
+void add_optimizer(const RunConfig& config, std::vector<Row>& rows) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  const Origins& origins = config.origins;
+  const auto add = [&](const char* name, const char* key, double value, const Origin& origin) {
+    rows.push_back({name, fmt::format("{}", value), describe(origin), {{key, value}}});
+  };
+  rows.push_back({"optimizer", "AdamW", describe(origins.optimizer), {{"optimizer", "AdamW"}}});
+  add("learning rate", "lr", optimizer.lr, origins.lr);
+  add("beta1", "beta1", optimizer.beta1, origins.beta1);
+  add("beta2", "beta2", optimizer.beta2, origins.beta2);
+  add("eps", "eps", optimizer.eps, origins.eps);
+  const bool all = optimizer.no_decay.empty();
+  const std::string decayed = all ? "all parameters" : fmt::format("all but {}", fmt::join(optimizer.no_decay, ", "));
+  rows.push_back({"weight decay",
+                  fmt::format("{}, of {}", optimizer.weight_decay, decayed),
+                  describe(origins.weight_decay),
+                  {{"weight_decay", optimizer.weight_decay},
+                   {"no_decay", all ? ordered_json()
+                                    : ordered_json(std::set(optimizer.no_decay.begin(), optimizer.no_decay.end()))},
+                   {"bias_correction", optimizer.bias_correction}}});
+  if (!optimizer.bias_correction) rows.push_back({"bias correction", "off", "file: optimizer.params.bias_correction"});
+}
+
+void add_schedule(const RunConfig& config, std::vector<Row>& rows) {
+  const Origins& origins = config.origins;
+  std::visit(
+      [&](const auto& schedule) {
+        rows.push_back({"schedule", kind_of(schedule), describe(origins.schedule), record_of(schedule)});
+        if constexpr (requires { schedule.warmup_num_steps; }) {
+          rows.push_back({"warm-up steps", fmt::format("{}", schedule.warmup_num_steps), describe(origins.warmup)});
+        }
+        if constexpr (requires { schedule.total_num_steps; }) {
+          rows.push_back(
+              {"schedule's end", fmt::format("step {}", schedule.total_num_steps), describe(origins.schedule_end)});
+        }
+      },
+      config.schedule.variant());
+  rows.push_back(
+      {"steps", fmt::format("{}", config.max_steps), describe(origins.max_steps), {{"max_steps", config.max_steps}}});
+}
+
+void add_batch(const RunConfig& config, std::vector<Row>& rows) {
+  const Origins& origins = config.origins;
+  const std::string clipping =
+      config.gradient_clipping > 0 ? fmt::format("norm {}", config.gradient_clipping) : std::string("off");
+  rows.push_back(
+      {"clipping", clipping, describe(origins.gradient_clipping), {{"gradient_clipping", config.gradient_clipping}}});
+  rows.push_back({"micro-batch", fmt::format("{}", config.micro_batch_size), describe(origins.micro_batch)});
+  rows.push_back(
+      {"accumulation", fmt::format("{}", config.gradient_accumulation_steps), describe(origins.accumulation)});
+  const int64_t of_a_rank = config.micro_batch_size * config.gradient_accumulation_steps;
+  rows.push_back({"global batch",
+                  fmt::format("{} = {} x {} x {} ranks", config.train_batch_size, config.micro_batch_size,
+                              config.gradient_accumulation_steps, config.train_batch_size / of_a_rank),
+                  describe(origins.train_batch),
+                  {{"train_batch_size", config.train_batch_size}}});
+}
+
+void add_types(const RunConfig& config, std::vector<Row>& rows) {
+  const Origins& origins = config.origins;
+  rows.push_back({"weights",
+                  config.dtype + (config.dtype == "fp32" ? "" : ", master copy in fp32"),
+                  describe(origins.dtype),
+                  {{"dtype", config.dtype}}});
+  const auto add = [&](const char* name, const char* key, const std::string& type, const Origin& origin) {
+    rows.push_back({name, type, describe(origin), {{key, type}}});
+  };
+  add("communication", "communication_data_type", config.communication_dtype, origins.communication_dtype);
+  add("accumulation in", "grad_accum_dtype", config.accumulation_dtype, origins.accumulation_dtype);
+  add("AdamW's moments", "optimizer_states_dtype", config.moment_dtype, origins.moment_dtype);
+}
+
+std::vector<Row> rows_of(const RunConfig& config) {
+  std::vector<Row> rows;
+  add_optimizer(config, rows);
+  add_schedule(config, rows);
+  add_batch(config, rows);
+  add_types(config, rows);
+  return rows;
+}
+
+}  // namespace
+
+std::vector<std::string> settings_table(const RunConfig& config) {
+  const std::vector<Row> rows = rows_of(config);
+  size_t name_width = 0, value_width = 0;
+  for (const Row& row : rows) {
+    name_width = std::max(name_width, row.name.size());
+    value_width = std::max(value_width, row.value.size());
+  }
+  std::vector<std::string> lines{
+      "Settings" + (config.ds_config_path.empty() ? std::string() : fmt::format(" (file: {})", config.ds_config_path))};
+  for (const Row& row : rows) {
+    lines.push_back(fmt::format("  {:<{}}  {:<{}}  {}", row.name, name_width, row.value, value_width, row.origin));
+  }
+  return lines;
+}
+
+nlohmann::ordered_json settings_record(const RunConfig& config) {
+  ordered_json record = ordered_json::object();
+  for (const Row& row : rows_of(config)) record.update(row.record);
+  return record;
+}
+
+}  // namespace mpzero

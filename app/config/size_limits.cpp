@@ -1,0 +1,57 @@
+#include "app/config/size_limits.hpp"
+
+#include <limits>
+
+#include "base/error.hpp"
+#include "io/data/data_loader.hpp"
+
+namespace mpzero {
+namespace {
+
+// Rows of a matrix: cuBLAS and cuDNN count them in 32 bits.
+constexpr int64_t kMaxMicroBatchTokens = std::numeric_limits<int32_t>::max();
+// What a JSON number holds exactly.
+constexpr int64_t kMaxStepTokens = int64_t{1} << 53;
+// Uses of a unit in an optimizer step, which the gathers are planned from: 128 MiB of them.
+constexpr int64_t kMaxPlannedUses = int64_t{1} << 24;
+
+}  // namespace
+
+void check_sizes(const RunConfig& config, const model::ModelConfig& model, const std::string& where) {
+  if (config.micro_batch_size > kMaxMicroBatchTokens / config.seq_length) {
+    throw_user_error(
+        "{}: train_micro_batch_size_per_gpu {} x --seq_length {} is more than the {} tokens that a micro-batch can "
+        "have; make one of them smaller.",
+        where, config.micro_batch_size, config.seq_length, kMaxMicroBatchTokens);
+  }
+  const int64_t uses = 2 * model.num_hidden_layers + 3;
+  if (config.gradient_accumulation_steps > kMaxPlannedUses / uses) {
+    throw_user_error(
+        "{}: gradient_accumulation_steps {} is more than the {} micro-batches that a step of a model of {} layers can "
+        "have; make it smaller.",
+        where, config.gradient_accumulation_steps, kMaxPlannedUses / uses, model.num_hidden_layers);
+  }
+  if (config.train_batch_size > kMaxStepTokens / config.seq_length) {
+    throw_user_error(
+        "{}: train_batch_size {} x --seq_length {} is more than the 2^53 tokens that a step can have; make one of them "
+        "smaller.",
+        where, config.train_batch_size, config.seq_length);
+  }
+}
+
+double least_activation_bytes(const RunConfig& config, const model::ModelConfig& model) {
+  const double tokens = static_cast<double>(config.micro_batch_size) * static_cast<double>(config.seq_length);
+  const double inputs = static_cast<double>(model.num_hidden_layers) * static_cast<double>(model.hidden_size);
+  const double projections = static_cast<double>(model.query_size()) +
+                             2.0 * static_cast<double>(model.key_value_size()) +
+                             2.0 * static_cast<double>(model.intermediate_size);
+  return tokens * (inputs + projections) * (config.dtype == "bf16" ? 2.0 : 4.0);
+}
+
+double loader_bytes(const RunConfig& config) {
+  const double tokens = static_cast<double>(config.micro_batch_size) * static_cast<double>(config.seq_length);
+  constexpr double kBytesPerToken = 16;  // an input and a target, int64 each
+  return tokens * kBytesPerToken * static_cast<double>(io::LoaderOptions{}.read_ahead + 1);
+}
+
+}  // namespace mpzero

@@ -1,0 +1,63 @@
+#include "app/health/gpu_condition.hpp"
+
+#include <fmt/ranges.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "app/machine/nvml.hpp"
+#include "app/machine/system.hpp"
+#include "parallel/comm/gpu_address.hpp"
+
+namespace mpzero {
+namespace {
+
+// nvmlClocksThrottleReasons and nvidia-smi's names for them: https://docs.nvidia.com/deploy/nvml-api
+struct Reason {
+  uint64_t bit;
+  const char* name;
+};
+constexpr Reason kReasons[] = {{0x02, "Applications Clocks Setting"},
+                               {0x04, "SW Power Cap"},
+                               {0x08, "HW Slowdown"},
+                               {0x10, "Sync Boost"},
+                               {0x20, "SW Thermal Slowdown"},
+                               {0x40, "HW Thermal Slowdown"},
+                               {0x80, "HW Power Brake Slowdown"}};
+
+// The management library counts all GPUs, CUDA those that CUDA_VISIBLE_DEVICES names: only a GPU's place on the bus
+// means the same to both.
+std::optional<size_t> find(const std::vector<doctor::GpuState>& gpus, const std::string& pci_address) {
+  for (size_t index = 0; index < gpus.size(); ++index) {
+    if (parallel::same_gpu(gpus[index].pci_address, pci_address)) return index;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string gpu_condition(at::Device device) {
+  return device.is_cuda() ? gpu_condition(parallel::gpu_address(device.index()), doctor::System{}.nvml) : "";
+}
+
+std::string gpu_condition(const std::string& pci_address, const std::vector<std::string>& libraries) {
+  const doctor::GpuSurvey survey = doctor::survey_gpus(libraries);
+  const std::optional<size_t> index = find(survey.gpus, pci_address);
+  if (!index) return "";
+  const doctor::GpuState& gpu = survey.gpus[*index];
+  std::vector<std::string> words;
+  if (gpu.sm_clock && gpu.max_sm_clock) words.push_back(fmt::format("{} of {} MHz", *gpu.sm_clock, *gpu.max_sm_clock));
+  if (gpu.temperature) words.push_back(fmt::format("{} °C", *gpu.temperature));
+  if (gpu.throttle_reasons) {
+    bool slowed = false;
+    for (const Reason& reason : kReasons) {
+      if ((*gpu.throttle_reasons & reason.bit) == 0) continue;
+      words.emplace_back(reason.name);
+      slowed = true;
+    }
+    if (!slowed) words.emplace_back("not throttled");
+  }
+  return words.empty() ? "" : fmt::format("GPU {}: {}", *index, fmt::join(words, ", "));
+}
+
+}  // namespace mpzero

@@ -1,0 +1,102 @@
+#include "app/health/stop_request.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+
+#include "base/error.hpp"
+
+namespace mpzero {
+namespace {
+
+constexpr std::array kSignals = {SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGINT};
+constexpr int64_t kNanoseconds = 1'000'000'000;
+
+// What a signal handler can reach: it has no other way to its object. Written by handlers, read by any thread.
+struct Received {
+  std::atomic<int> signal{0};
+  std::atomic<int64_t> at{0};  // on the monotonic clock, in nanoseconds
+  std::atomic<int> interrupts{0};
+  std::atomic<int> wake{-1};  // the pipe's writing end
+};
+static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+Received received;
+
+int64_t now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * kNanoseconds + time.tv_nsec;
+}
+
+// Only calls that are safe in a signal handler.
+void handle(int signal) {
+  const int saved_errno = errno;
+  int none = 0;
+  if (received.signal.compare_exchange_strong(none, signal)) received.at = now();
+  if (signal == SIGINT && received.interrupts.fetch_add(1) == 0) {
+    constexpr char kText[] =
+        "\nmpzero: interrupted: the run saves its state and stops; interrupt it again to stop at once, without a "
+        "save.\n";
+    (void)!write(STDERR_FILENO, kText, sizeof kText - 1);
+  }
+  const char byte = 1;
+  (void)!write(received.wake, &byte, 1);
+  errno = saved_errno;
+}
+
+}  // namespace
+
+StopRequest::StopRequest() {
+  if (pipe2(pipe_, O_CLOEXEC | O_NONBLOCK) != 0) throw_failure("pipe2 failed: {}", std::strerror(errno));
+  received.signal = 0;
+  received.at = 0;
+  received.interrupts = 0;
+  received.wake = pipe_[1];
+  struct sigaction action {};
+  action.sa_handler = handle;
+  action.sa_flags = SA_RESTART;
+  sigfillset(&action.sa_mask);
+  for (const int signal : kSignals) {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler == SIG_IGN) continue;
+    sigaction(signal, &action, nullptr);
+    before_.emplace_back(signal, before);
+  }
+}
+
+StopRequest::~StopRequest() {
+  for (const auto& [signal, before] : before_) sigaction(signal, &before, nullptr);
+  received.wake = -1;
+  close(pipe_[0]);
+  close(pipe_[1]);
+}
+
+int StopRequest::signal() const { return received.signal; }
+
+double StopRequest::seconds_since() const {
+  const int64_t at = received.at;
+  return at == 0 ? 0 : static_cast<double>(now() - at) / static_cast<double>(kNanoseconds);
+}
+
+bool StopRequest::at_once() const { return received.interrupts > 1; }
+
+void StopRequest::drain() const {
+  std::array<char, 64> bytes{};
+  while (read(pipe_[0], bytes.data(), bytes.size()) > 0) continue;
+}
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name == nullptr ? fmt::format("signal {}", signal) : fmt::format("SIG{}", name);
+}
+
+}  // namespace mpzero

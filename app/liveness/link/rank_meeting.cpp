@@ -1,0 +1,166 @@
+#include "app/liveness/link/rank_meeting.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <stop_token>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "app/liveness/link/strangers.hpp"
+#include "base/error.hpp"
+#include "base/json.hpp"
+
+namespace mpzero {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+
+// For one address to answer, and for rank 0 to be reached at all.
+constexpr milliseconds kConnectLimit(3000);
+constexpr milliseconds kMeetingLimit(10'000);
+constexpr milliseconds kRetryAfter(50);
+constexpr milliseconds kTurn(10);
+
+// So that neither the ranks, of which any may come to hear all others, nor the strangers who are heard until they are
+// found to be such, nor NCCL's connections take what a save needs. The system's limit for one process is often 1,024
+// at first, and may be raised to another, which is left where it is higher than anything here.
+void allow_connections(int world_size) {
+  constexpr rlim_t kEnough = 65'536;
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  const rlim_t wanted = std::min(std::max(kEnough, static_cast<rlim_t>(world_size) * 4), files.rlim_max);
+  if (files.rlim_cur >= wanted) return;
+  files.rlim_cur = wanted;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
+// Where others reach this rank; alone, nobody needs to. Throws Failure.
+Listener open_listener(const RankIdentity& self, int world_size) {
+  return Listener(world_size == 1 ? std::vector<std::string>{} : told_addresses(self, /*from_same_machine=*/true));
+}
+
+// The secret travels with the ranks' own messages: who can read those can read all that is trained, too.
+RankRoster introduce(ProcessGroup& group, const RankIdentity& self) {
+  json words = self;
+  if (group.rank() == 0) words["secret"] = to_hex(random_bytes());
+  const std::vector<std::string> introductions =
+      group.all_gather(words.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace));
+  RankRoster roster{.own = group.rank(), .ranks = {}, .secret = {}};
+  for (const std::string& text : introductions) {
+    roster.ranks.push_back(parse_json(text, kLineLimits).get<RankIdentity>());
+  }
+  const json first = parse_json(introductions.front(), kLineLimits);
+  roster.secret = from_hex(first.at("secret").get<std::string>()).value();
+  return roster;
+}
+
+// Until the other side is identified, or is not who it should be.
+void identify(RankConnection& connection) {
+  while (connection.state() == RankConnection::State::kUnidentified) {
+    pollfd wanted{.fd = connection.descriptor(), .events = POLLIN, .revents = 0};
+    poll(&wanted, 1, static_cast<int>(kTurn.count()));
+    connection.look_at_clock(LivenessClock::now());
+    connection.receive();
+  }
+}
+
+// Leads to rank 0; or nothing, and `why` says it in words behind "does not reach rank 0, because".
+std::optional<RankConnection> reach_monitor(const RankRoster& roster, std::string& why) {
+  const RankIdentity& to = roster.identity(0);
+  size_t others = told_addresses(to, to.machine == roster.identity(roster.own).machine).size();
+  why = others == 0 ? "rank 0 has told no address that leads to another machine" : "nothing answers there";
+  const LivenessTime start = LivenessClock::now();
+  for (size_t attempt = 0; others > 0 && LivenessClock::now() - start < kMeetingLimit; ++attempt) {
+    std::optional<RankConnection> connection = connect_to_rank(roster, 0, kConnectLimit, LivenessClock::now(), attempt);
+    if (!connection) {
+      why = "nothing answers there";
+      break;
+    }
+    identify(*connection);
+    if (connection->is_identified()) return connection;
+    const Handshake::Refusal refusal = connection->refusal();
+    why = describe(refusal);
+    if (refusal == Handshake::Refusal::kWrongSecret || refusal == Handshake::Refusal::kNotOurs) {
+      --others;  // who answers there is not rank 0
+    } else {
+      // Where many connect at once, it may have had no room.
+      std::this_thread::sleep_for(kRetryAfter);
+    }
+  }
+  return std::nullopt;
+}
+
+// Hears the others while this rank waits for them.
+class Reception {
+ public:
+  explicit Reception(RankPeers& peers) : thread_([&peers](const std::stop_token& stop) { run(peers, stop); }) {}
+
+ private:
+  static void run(RankPeers& peers, const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      pollfd wanted{.fd = peers.descriptor(), .events = POLLIN, .revents = 0};
+      poll(&wanted, 1, static_cast<int>(kTurn.count()));
+      peers.take_in(LivenessClock::now());
+    }
+  }
+  std::jthread thread_;
+};
+
+// Why this rank does not reach rank 0, in one sentence; empty: it does, and keeps the connection.
+std::string reach_monitor(RankMeeting& meeting) {
+  const RankRoster& roster = meeting.roster;
+  std::string why;
+  meeting.monitor = reach_monitor(roster, why);
+  if (meeting.monitor) return {};
+  const RankIdentity& to = roster.identity(0);
+  return fmt::format(
+      "rank {} on {} does not reach rank 0 on {} over TCP (port {}), because {}; let the nodes of a job connect to "
+      "each other on every port",
+      roster.own, roster.identity(roster.own).host, to.host, to.port, why);
+}
+
+}  // namespace
+
+RankMeeting meet(ProcessGroup& group) {
+  allow_connections(group.world_size());
+  RankMeeting meeting;
+  std::string problem;
+  std::optional<Listener> listener;
+  RankIdentity self = this_process(group.rank(), 0);
+  try {
+    listener = open_listener(self, group.world_size());
+    self.port = listener->port();
+  } catch (const Error& error) {
+    problem = fmt::format("rank {} on {}: {}", self.rank, self.host, error.what());
+  }
+  meeting.roster = introduce(group, self);
+  std::optional<Reception> reception;
+  if (problem.empty()) {
+    meeting.peers.emplace(std::move(*listener), meeting.roster.credentials());
+    if (group.rank() == 0) {
+      reception.emplace(*meeting.peers);
+    } else {
+      problem = reach_monitor(meeting);
+    }
+  }
+  const std::vector<std::string> problems = group.all_gather(problem);
+  reception.reset();
+  for (const std::string& text : problems) {
+    if (text.empty()) continue;
+    meeting.warning =
+        fmt::format("the ranks do not watch each other, so that a rank that hangs is not noticed: {}.", text);
+    meeting.monitor.reset();
+    meeting.peers.reset();
+    break;
+  }
+  return meeting;
+}
+
+}  // namespace mpzero

@@ -1,0 +1,75 @@
+#include "app/liveness/link/rank_message.hpp"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <type_traits>
+
+#include "base/json.hpp"
+
+namespace mpzero::message {
+namespace {
+
+using nlohmann::json;
+
+// Where a line has its message's name.
+constexpr const char* kName = "t";
+
+// By the order of the alternatives of Any.
+constexpr std::array<std::string_view, std::variant_size_v<Any>> kNames = {"status", "failed", "stop", "pulse",
+                                                                           "ask",    "end",    "bye"};
+
+json fields(const Status& status) { return status.status; }
+json fields(const Failed& failed) { return {{"error", failed.error}, {"culprits", failed.culprits}}; }
+json fields(const Stop& stop) { return {{"code", stop.exit_code}}; }
+json fields(const Pulse&) { return json::object(); }
+json fields(const Ask&) { return json::object(); }
+json fields(const End& end) { return {{"code", end.exit_code}, {"kill", end.kill}}; }
+json fields(const Bye& bye) { return {{"error", bye.with_error}}; }
+
+void read(const json& words, Status& status) { words.get_to(status.status); }
+void read(const json& words, Failed& failed) {
+  words.at("error").get_to(failed.error);
+  words.at("culprits").get_to(failed.culprits);
+}
+void read(const json& words, Stop& stop) { words.at("code").get_to(stop.exit_code); }
+void read(const json&, Pulse&) {}
+void read(const json&, Ask&) {}
+void read(const json& words, End& end) {
+  words.at("code").get_to(end.exit_code);
+  words.at("kill").get_to(end.kill);
+}
+void read(const json& words, Bye& bye) { words.at("error").get_to(bye.with_error); }
+
+template <size_t kIndex = 0>
+std::optional<Any> parse_named(std::string_view name, const json& words) {
+  if constexpr (kIndex < kNames.size()) {
+    if (name != kNames[kIndex]) return parse_named<kIndex + 1>(name, words);
+    std::variant_alternative_t<kIndex, Any> message;
+    read(words, message);
+    return message;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string to_line(const Any& message) {
+  json words = std::visit([](const auto& one) { return fields(one); }, message);
+  words[kName] = kNames[message.index()];
+  // An error's words may be of any encoding.
+  return words.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+}
+
+std::optional<Any> parse(const std::string& line) {
+  try {
+    const json words = parse_json(line, kLineLimits);
+    return parse_named(words.at(kName).get_ref<const std::string&>(), words);
+  } catch (const json::exception&) {
+    return std::nullopt;
+  } catch (const JsonError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace mpzero::message

@@ -1,0 +1,192 @@
+#include "app/liveness/link/rank_peers.hpp"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace mpzero {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Beside one for each rank.
+constexpr int kStrangers = 16;
+constexpr int kAcceptedAtOnce = 256;
+constexpr milliseconds kRest(10);
+// Where there is no descriptor, not even to turn somebody away.
+constexpr milliseconds kLongRest(100);
+
+}  // namespace
+
+RankPeers::RankPeers(Listener listener, const RankCredentials& credentials)
+    : credentials_(credentials), listener_(std::move(listener)), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_ || !watch_listener()) throw_failure("epoll failed: {}", std::strerror(errno));
+}
+
+bool RankPeers::watch(int descriptor) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = descriptor;
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0 || errno == EEXIST;
+}
+
+bool RankPeers::watch_listener() {
+  const std::vector<int> sockets = listener_.descriptors();
+  return std::all_of(sockets.begin(), sockets.end(), [this](int socket) { return watch(socket); });
+}
+
+std::vector<RankPeers::News> RankPeers::hear(LivenessTime now) {
+  take_in(now);
+  return std::exchange(news_, {});
+}
+
+void RankPeers::take_in(LivenessTime now) {
+  for (auto& [descriptor, peer] : peers_) peer.connection.flush();
+  end_rest(now);
+  // What those say who are connected may identify them, so that they need not make room.
+  if (hear_ready()) admit(now);
+  drop_overdue(now);
+}
+
+bool RankPeers::hear_ready() {
+  const std::vector<int> sockets = listener_.descriptors();
+  std::vector<epoll_event> events(peers_.size() + sockets.size() + 1);
+  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  bool somebody_waits = false;
+  for (int i = 0; i < count; ++i) {
+    const int descriptor = events[static_cast<size_t>(i)].data.fd;
+    if (const auto peer = peers_.find(descriptor); peer != peers_.end()) {
+      hear(peer);
+    } else {
+      somebody_waits = true;
+    }
+  }
+  return somebody_waits;
+}
+
+void RankPeers::admit(LivenessTime now) {
+  for (int i = 0; i < kAcceptedAtOnce; ++i) {
+    Listener::Visit visit = listener_.accept();
+    switch (visit.outcome) {
+      case Listener::Outcome::kNobody:
+        return;
+      case Listener::Outcome::kAccepted:
+        take(std::move(visit), now);
+        break;
+      case Listener::Outcome::kTurnedAway:
+        strangers_.turned_away(visit.from, "this process can open no more files (see `ulimit -n`)");
+        break;
+      case Listener::Outcome::kFailed:
+        return rest_until(now + kLongRest);
+    }
+  }
+  rest_until(now + kRest);
+}
+
+void RankPeers::take(Listener::Visit visit, LivenessTime now) {
+  const int descriptor = visit.connection->descriptor();
+  Peer peer{.connection = RankConnection::from(std::move(*visit.connection), credentials_, now),
+            .from = std::move(visit.from),
+            .arrival = num_arrived_++};
+  if (!watch(descriptor)) return strangers_.turned_away(peer.from, "this machine watches too many connections already");
+  hear(peers_.emplace(descriptor, std::move(peer)).first);
+  if (num_unidentified() > credentials_.world_size + kStrangers) make_room(descriptor);
+}
+
+void RankPeers::make_room(int newcomer) {
+  std::map<int, int> claims;  // of each rank
+  for (const auto& [descriptor, peer] : peers_) ++claims[peer.connection.rank()];
+  // By state: who has said no hello, who was challenged, who is identified.
+  const auto order_of = [&](const Peers::value_type& one) {
+    const RankConnection& connection = one.second.connection;
+    const bool is_challenged = connection.state() == RankConnection::State::kChallenged;
+    return std::tuple(one.first == newcomer, connection.state(), is_challenged && claims.at(connection.rank()) == 1,
+                      one.second.arrival);
+  };
+  drop(std::min_element(peers_.begin(), peers_.end(),
+                        [&](const auto& one, const auto& other) { return order_of(one) < order_of(other); }),
+       Handshake::Refusal::kNoRoom);
+}
+
+void RankPeers::drop_overdue(LivenessTime now) {
+  for (auto peer = peers_.begin(); peer != peers_.end();) {
+    const auto next = std::next(peer);
+    peer->second.connection.look_at_clock(now);
+    if (peer->second.connection.state() == RankConnection::State::kGone) drop(peer, Handshake::Refusal::kTooLate);
+    peer = next;
+  }
+}
+
+void RankPeers::drop(Peers::iterator peer, Handshake::Refusal why) {
+  strangers_.turned_away(peer->second.from, describe(why));
+  peers_.erase(peer);
+}
+
+void RankPeers::rest_until(LivenessTime when) {
+  rests_until_ = when;
+  for (const int socket : listener_.descriptors()) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket, nullptr);
+}
+
+void RankPeers::end_rest(LivenessTime now) {
+  if (!rests_until_ || now < *rests_until_) return;
+  rests_until_.reset();
+  if (!watch_listener()) rest_until(now + kLongRest);
+}
+
+void RankPeers::hear(Peers::iterator peer) {
+  RankConnection& connection = peer->second.connection;
+  const auto lines = connection.receive();
+  if (connection.was_identified()) introduced_.insert(connection.rank());
+  if (lines && !std::all_of(lines->begin(), lines->end(),
+                            [&](const std::string& line) { return take(connection.rank(), line); })) {
+    peers_.erase(peer);
+    return;
+  }
+  if (connection.state() != RankConnection::State::kGone) return;
+  if (connection.was_identified()) news_.push_back({.rank = connection.rank(), .words = std::nullopt});
+  if (connection.refusal() == Handshake::Refusal::kClosed) {
+    peers_.erase(peer);
+  } else {
+    drop(peer, connection.refusal());
+  }
+}
+
+bool RankPeers::take(int rank, const std::string& line) {
+  std::optional<message::Any> words = message::parse(line);
+  if (!words) return true;
+  const bool stays = !std::holds_alternative<message::Bye>(*words);
+  news_.push_back({.rank = rank, .words = std::move(words)});
+  return stays;
+}
+
+void RankPeers::broadcast(const message::Any& words) {
+  const std::string line = message::to_line(words);
+  for (auto& [descriptor, peer] : peers_) {
+    if (peer.connection.is_identified()) peer.connection.send(line);
+  }
+}
+
+void RankPeers::finish_sending(milliseconds limit) {
+  const auto all_sent = [&] {
+    return std::none_of(peers_.begin(), peers_.end(),
+                        [](const auto& one) { return one.second.connection.has_unsent(); });
+  };
+  for (const LivenessTime start = LivenessClock::now(); !all_sent() && LivenessClock::now() - start < limit;) {
+    for (auto& [descriptor, peer] : peers_) peer.connection.flush();
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+}
+
+int RankPeers::num_unidentified() const {
+  return static_cast<int>(std::count_if(peers_.begin(), peers_.end(),
+                                        [](const auto& one) { return !one.second.connection.is_identified(); }));
+}
+
+}  // namespace mpzero

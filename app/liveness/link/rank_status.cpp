@@ -1,0 +1,85 @@
+#include "app/liveness/link/rank_status.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace mpzero::parallel {
+
+static void to_json(nlohmann::json& json, const ChannelRecord& record) {
+  nlohmann::json last = nlohmann::json::array();
+  for (const CollectiveRecord& one : record.last) {
+    last.push_back({one.sequence, one.operation, one.bytes, static_cast<int>(one.state), one.seconds});
+  }
+  json = {{"name", record.name},
+          {"queued", record.queued},
+          {"started", record.started},
+          {"completed", record.completed},
+          {"last", std::move(last)}};
+}
+
+static void from_json(const nlohmann::json& json, ChannelRecord& record) {
+  json.at("name").get_to(record.name);
+  json.at("queued").get_to(record.queued);
+  json.at("started").get_to(record.started);
+  json.at("completed").get_to(record.completed);
+  for (const nlohmann::json& one : json.at("last")) {
+    record.last.push_back({.sequence = one.at(0).get<int64_t>(),
+                           .operation = one.at(1).get<std::string>(),
+                           .bytes = one.at(2).get<int64_t>(),
+                           .state = static_cast<CollectiveState>(std::clamp(one.at(3).get<int>(), 0, 2)),
+                           .seconds = one.at(4).get<double>()});
+  }
+}
+
+}  // namespace mpzero::parallel
+
+namespace mpzero {
+
+std::string describe(RunPhase phase, int64_t step) {
+  switch (phase) {
+    case RunPhase::kNetwork:
+      return "while the nodes were being connected";
+    case RunPhase::kSetUp:
+      return "while the run was set up";
+    case RunPhase::kFirstStep:
+      return fmt::format("in step {}, the run's first", step);
+    case RunPhase::kTraining:
+      return fmt::format("in step {}", step);
+    case RunPhase::kValidation:
+      return fmt::format("in the validation behind step {}", step);
+    case RunPhase::kCheckpoint:
+      return fmt::format("in the checkpoint behind step {}", step);
+    default:
+      return fmt::format("at the end, behind step {}", step);
+  }
+}
+
+std::string show_bytes(int64_t bytes) {
+  constexpr double kKibi = 1024;
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes) / kKibi;
+  for (const char* unit : {"KiB", "MiB"}) {
+    if (value < kKibi) return fmt::format("{:.1f} {}", value, unit);
+    value /= kKibi;
+  }
+  return fmt::format("{:.1f} GiB", value);
+}
+
+void to_json(nlohmann::json& json, const RankStatus& status) {
+  json = {{"step", status.step},         {"phase", static_cast<int>(status.phase)},
+          {"idle", status.idle},         {"allowed", status.allowed},
+          {"channels", status.channels}, {"complaint", status.complaint}};
+}
+
+void from_json(const nlohmann::json& json, RankStatus& status) {
+  json.at("step").get_to(status.step);
+  status.phase = static_cast<RunPhase>(std::clamp(json.at("phase").get<int>(), 0, static_cast<int>(RunPhase::kEnding)));
+  json.at("idle").get_to(status.idle);
+  json.at("allowed").get_to(status.allowed);
+  json.at("channels").get_to(status.channels);
+  json.at("complaint").get_to(status.complaint);
+}
+
+}  // namespace mpzero

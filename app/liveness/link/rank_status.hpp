@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/trace/flight_recorder.hpp"
+
+namespace mpzero {
+
+// What a run does, for who waits for it.
+enum class RunPhase : uint8_t { kNetwork, kSetUp, kFirstStep, kTraining, kValidation, kCheckpoint, kEnding };
+
+// "in step 12", "while a checkpoint is written", …
+std::string describe(RunPhase phase, int64_t step);
+// "1.5 MiB"
+std::string show_bytes(int64_t bytes);
+
+// What one rank says of itself, each second.
+struct RankStatus {
+  int64_t step = 0;
+  RunPhase phase = RunPhase::kSetUp;
+  double idle = 0;     // seconds since anything moved on
+  double allowed = 0;  // seconds that it may stand still in this phase; 0: for ever
+  std::vector<parallel::ChannelRecord> channels;
+  std::string complaint;  // what has taken the rank too long, in its own words; empty: nothing
+};
+
+// The same with what went wrong.
+struct RankReport {
+  RankStatus status;
+  std::optional<std::string> error;  // that the rank has met, or its device
+  std::vector<int> culprits;         // ranks that are known to be the cause of the error; empty: not known
+};
+
+void to_json(nlohmann::json& json, const RankStatus& status);
+void from_json(const nlohmann::json& json, RankStatus& status);
+
+}  // namespace mpzero

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace mpzero {
+
+// One optimizer step. A value that is not finite is written as null.
+struct StepMetrics {
+  int64_t step = 0;              // from 1
+  double loss = 0;               // mean over the global batch, nats a token
+  double lr = 0;                 // applied in this step
+  double grad_norm = 0;          // L2 over all parameters, before clipping
+  int64_t tokens = 0;            // trained on since step 1, by all ranks together
+  double tokens_per_second = 0;  // of all ranks together
+  double step_seconds = 0;
+  std::vector<std::pair<std::string, double>> extra;  // e.g. {"validation_loss", 3.2}
+};
+
+// The run that writes metrics.
+struct MetricsOwner {
+  std::string run_id;  // see RunRecord
+  // Whether it goes on from a checkpoint without an id, so that lines without one are its own. So they are where the
+  // file has lines of its own, too.
+  bool began_without_id = false;
+};
+
+// A JSON Lines file with one object a step, each handed to the system as soon as it is written. One process writes it.
+class MetricsLog {
+ public:
+  // Opens `path`, making its folder; keeps the lines of steps 1 .. `steps_done` that `owner` has written before and
+  // drops its later ones, so that the file holds each step once. The old file stays as it is until its successor is
+  // complete. A file with lines of another run is not cut: it stays beside the new one, see kept_at(). Throws UserError
+  // where the file holds anything but metrics, rather than lose it.
+  MetricsLog(std::filesystem::path path, int64_t steps_done, MetricsOwner owner);
+  ~MetricsLog();
+  MetricsLog(MetricsLog&& other) noexcept;
+  MetricsLog& operator=(MetricsLog&&) = delete;
+
+  void write(const StepMetrics& metrics);
+
+  // Where a file with another run's lines is now, "metrics.old-1.jsonl"; empty: there was none.
+  const std::filesystem::path& kept_at() const { return kept_at_; }
+
+ private:
+  std::filesystem::path path_;
+  MetricsOwner owner_;
+  std::filesystem::path kept_at_;
+  int descriptor_ = -1;
+};
+
+}  // namespace mpzero

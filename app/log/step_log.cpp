@@ -1,0 +1,137 @@
+#include "app/log/step_log.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+namespace mpzero {
+namespace {
+
+constexpr double kGibibyte = 1 << 30;
+
+std::string show_time(double seconds) {
+  return seconds < 1 ? fmt::format("{:.1f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
+}
+
+std::string show_share(double share) { return fmt::format("{:.{}f}%", share * 100, share < 0.0995 ? 1 : 0); }
+
+// Where the time of a step of `seconds` went, in seconds a step. `exposed_shares`: of each rank's step, by rank.
+std::string describe(const StepSplit& split, double seconds, const std::vector<double>& exposed_shares) {
+  const auto part = [&](const char* name, double time, const std::string& remark = {}) {
+    return fmt::format("{} {} ({}{})", name, show_time(time), show_share(time / seconds), remark);
+  };
+  const auto most = std::max_element(exposed_shares.begin(), exposed_shares.end());
+  std::string most_exposed;
+  if (show_share(*most) != show_share(exposed_shares.front())) {
+    most_exposed = fmt::format("; rank {}: {}", most - exposed_shares.begin(), show_share(*most));
+  }
+  return fmt::format("  time: {}, {}, {}, {}, {}", part("forward", split.forward), part("backward", split.backward),
+                     part("communication exposed", split.exposed_communication(), most_exposed),
+                     part("optimizer", split.optimizer), part("data", split.data));
+}
+
+std::vector<double> gather(ProcessGroup& group, double value) {
+  std::vector<double> values;
+  for (const std::string& text : group.all_gather(fmt::format("{}", value))) values.push_back(std::stod(text));
+  return values;
+}
+
+}  // namespace
+
+StepLog::StepLog(const RunConfig& config, ProcessGroup& group, std::optional<double> peak_step_seconds)
+    : config_(config), group_(group), speaks_(group.rank() == 0), peak_step_seconds_(peak_step_seconds) {}
+
+void StepLog::begin(int64_t steps_done, const MetricsOwner& run) {
+  if (!speaks_) return;
+  if (!config_.metrics_file.empty()) {
+    metrics_.emplace(config_.metrics_file, steps_done, run);
+    if (!metrics_->kept_at().empty()) {
+      warn(fmt::format("{} held steps of another run: it is {} now.", config_.metrics_file,
+                       metrics_->kept_at().string()));
+    }
+  }
+  bar_.emplace("Training", config_.max_steps);
+  bar_->update(steps_done);
+}
+
+void StepLog::say(const std::string& line) {
+  if (!speaks_) return;
+  if (bar_) bar_->clear();
+  std::puts(line.c_str());
+  std::fflush(stdout);
+}
+
+void StepLog::warn(const std::string& line) {
+  if (!speaks_) return;
+  if (bar_) bar_->clear();
+  fmt::print(stderr, "mpzero: warning: {}\n", line);
+}
+
+void StepLog::step(const StepReport& report) {
+  ++steps_;
+  seconds_ += report.seconds;
+  split_ += report.split;
+  const bool last = report.step == config_.max_steps;
+  if ((config_.logging_freq > 0 && report.step % config_.logging_freq == 0) || last) log_line(report);
+  if (!speaks_) return;
+  if (report.validation_loss)
+    say(fmt::format("Batch {} Validation loss: {:.5f}", report.step, *report.validation_loss));
+  if (metrics_) write_metrics(report);
+  bar_->update(report.step, fmt::format("loss {:.4f}", report.loss));
+}
+
+void StepLog::log_line(const StepReport& report) {
+  const std::vector<double> exposed_shares = gather(group_, split_.exposed_communication() / seconds_);
+  const double steps = static_cast<double>(std::exchange(steps_, 0));
+  const double step_seconds = std::exchange(seconds_, 0) / steps;
+  const StepSplit split = std::exchange(split_, {}).divided_by(steps);
+  if (!speaks_) return;
+  const auto samples_per_step = static_cast<double>(config_.train_batch_size);
+  const double tokens_per_step = samples_per_step * static_cast<double>(config_.seq_length);
+  say(
+      fmt::format("Batch {} Loss: {:.5f}, Speed: {:.2f} samples/sec, lr: {:.6f}, Grad norm: {:.4f}, Tokens/sec: "
+                  "{:.0f}, Memory: {:.2f} GiB",
+                  report.step, report.loss, samples_per_step / step_seconds, report.lr, report.grad_norm,
+                  tokens_per_step / step_seconds, static_cast<double>(report.peak_memory.total) / kGibibyte));
+  std::string time = describe(split, step_seconds, exposed_shares);
+  if (peak_step_seconds_) time += fmt::format("; MFU {:.1f}%", *peak_step_seconds_ / step_seconds * 100);
+  say(time);
+}
+
+void StepLog::write_metrics(const StepReport& report) {
+  const double tokens = static_cast<double>(config_.train_batch_size) * static_cast<double>(config_.seq_length);
+  const StepSplit& split = report.split;
+  StepMetrics metrics{.step = report.step,
+                      .loss = report.loss,
+                      .lr = report.lr,
+                      .grad_norm = report.grad_norm,
+                      .tokens = report.tokens_seen,
+                      .tokens_per_second = tokens / report.seconds,
+                      .step_seconds = report.seconds,
+                      .extra = {{"forward_seconds", split.forward},
+                                {"backward_seconds", split.backward},
+                                {"exposed_communication_seconds", split.exposed_communication()},
+                                {"exposed_parameters_seconds", split.exposed_parameters},
+                                {"exposed_gradients_seconds", split.exposed_gradients},
+                                {"optimizer_seconds", split.optimizer},
+                                {"data_seconds", split.data},
+                                {"peak_memory_bytes", static_cast<double>(report.peak_memory.total)}}};
+  if (report.peak_memory.allocated) {
+    metrics.extra.emplace_back("peak_allocated_bytes", static_cast<double>(*report.peak_memory.allocated));
+  }
+  if (peak_step_seconds_) metrics.extra.emplace_back("mfu", *peak_step_seconds_ / report.seconds);
+  if (report.slowest) {
+    metrics.extra.emplace_back("slowest_rank", report.slowest->rank);
+    metrics.extra.emplace_back("slowest_rank_share", report.slowest->share);
+  }
+  if (report.checkpoint_blocked_seconds > 0) {
+    metrics.extra.emplace_back("checkpoint_blocked_seconds", report.checkpoint_blocked_seconds);
+  }
+  if (report.validation_loss) metrics.extra.emplace_back("validation_loss", *report.validation_loss);
+  metrics_->write(metrics);
+}
+
+}  // namespace mpzero

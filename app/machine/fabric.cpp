@@ -1,0 +1,307 @@
+#include "app/machine/fabric.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <strings.h>
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include "app/machine/instances.hpp"
+#include "app/machine/shared_library.hpp"
+#include "parallel/network/network_plugin.hpp"
+#include "parallel/network/rdma_devices.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+using parallel::RdmaDevice;
+
+// Declarations of libfabric's stable interface (fi_getinfo(3)), which its releases since 1.0 only append to: a machine
+// that runs jobs need not have its headers. Of the structures that libfabric allocates itself only the beginnings.
+struct FabricAttributes {
+  void* fabric;
+  char* name;
+  char* provider;
+};
+
+struct EndpointAttributes {
+  int type;
+};
+
+struct DomainAttributes {
+  void* domain;
+  char* name;
+  int threading, control_progress, data_progress, resource_management, address_vector;
+  int memory_registration;
+};
+
+struct Info {
+  Info* next;
+  uint64_t capabilities;
+  uint64_t mode;
+  uint32_t address_format;
+  size_t source_length, destination_length;
+  void *source, *destination, *handle;
+  void *transmit, *receive;
+  EndpointAttributes* endpoint;
+  DomainAttributes* domain;
+  FabricAttributes* fabric;
+  void* card;
+};
+
+using GetInfo = int(uint32_t version, const char* node, const char* service, uint64_t flags, const Info* hints,
+                    Info** result);
+using FreeInfo = void(Info*);
+using DuplicateInfo = Info*(const Info*);
+using GetVersion = uint32_t();
+using ToString = char*(const void* data, int type);
+
+constexpr uint32_t kInterface = (1U << 16) | 18;  // what NCCL's plugin asks for at least where it wants GPU memory
+constexpr uint64_t kMessages = uint64_t{1} << 1, kGpuMemory = uint64_t{1} << 47;  // FI_MSG, FI_HMEM
+constexpr int kReliableDatagrams = 3;                                             // FI_EP_RDM
+constexpr int kAnyRegistration = ~3;                                              // but for two retired kinds
+constexpr int kVersion = 18;                                                      // FI_TYPE_VERSION
+
+struct FreeWith {
+  FreeInfo* free;
+  void operator()(Info* info) const { free(info); }
+};
+using Infos = std::unique_ptr<Info, FreeWith>;
+
+bool is_efa(const Info& info) {
+  if (info.fabric == nullptr || info.fabric->provider == nullptr) return false;
+  // Layered providers are called "efa;ofi_rxd", and are not what NCCL's plugin takes.
+  const std::string_view provider = info.fabric->provider;
+  return provider == "efa" || provider == "efa-direct";
+}
+
+// libfabric offers GPU memory only to those who ask for it.
+bool efa_takes_gpu_memory(const SharedLibrary& library, GetInfo* get_info, FreeInfo* free_info, uint32_t version) {
+  auto* duplicate = library.function<DuplicateInfo>("fi_dupinfo");
+  if (duplicate == nullptr) return false;
+  const Infos hints(duplicate(nullptr), {free_info});
+  if (!hints) return false;
+  hints->capabilities = kMessages | kGpuMemory;
+  hints->mode = ~uint64_t{0};
+  hints->endpoint->type = kReliableDatagrams;
+  hints->domain->memory_registration = kAnyRegistration;
+  Info* found = nullptr;
+  if (get_info(version, nullptr, nullptr, 0, hints.get(), &found) != 0) return false;
+  const Infos infos(found, {free_info});
+  for (const Info* info = infos.get(); info != nullptr; info = info->next) {
+    if (is_efa(*info) && (info->capabilities & kGpuMemory) != 0) return true;
+  }
+  return false;
+}
+
+constexpr const char* kNo[] = {"0", "false", "no", "off"};  // as libfabric reads them
+
+std::string names(const std::vector<RdmaDevice>& devices) {
+  std::vector<std::string> list;
+  list.reserve(devices.size());
+  for (const RdmaDevice& device : devices) list.push_back(device.name);
+  return fmt::format("{}", fmt::join(list, ", "));
+}
+
+// "ok" or what is wrong with the instance's EFA devices.
+Finding check_devices(const System& system, const Job& job, const std::vector<RdmaDevice>& devices) {
+  const std::string type = instance_type(system);
+  const auto instance = find_instance(type);
+  const int efa = parallel::count_efa(devices);
+  if (instance && efa < instance->efa_devices) {
+    const std::string seen =
+        fmt::format("{} EFA device{} where a {} can have {}", efa, efa == 1 ? "" : "s", type, instance->efa_devices);
+    const std::string remedy = fmt::format(
+        "start it with {} and the EFA driver (docs/ec2.md); containers need /dev/infiniband", instance->efa);
+    // Among several nodes none means TCP; some mean less bandwidth.
+    return efa == 0 && job.hosts > 1 ? failure("efa_devices", seen, remedy) : warning("efa_devices", seen, remedy);
+  }
+  if (devices.empty()) return ok("efa_devices", "neither EFA nor InfiniBand");
+  if (efa == 0) return ok("efa_devices", fmt::format("none; InfiniBand or RoCE: {}", names(devices)));
+  return ok("efa_devices", fmt::format("{} EFA device{}", efa, efa == 1 ? "" : "s"));
+}
+
+// Ports that do not carry data. The kernel writes "4: ACTIVE". InfiniBand's are not all meant to be cabled.
+Finding check_ports(const fs::path& root, const std::vector<RdmaDevice>& devices) {
+  std::string down;
+  size_t active = 0;
+  for (const RdmaDevice& device : devices) {
+    const auto state = read_line(root / "sys/class/infiniband" / device.name / "ports/1/state");
+    if (!state || state->find("ACTIVE") != std::string::npos) {
+      ++active;
+      continue;
+    }
+    down += fmt::format("{}{} is {}", down.empty() ? "" : ", ", device.name, state->substr(state->rfind(' ') + 1));
+  }
+  if (down.empty()) return ok("efa_ports", "active");
+  constexpr const char* kRemedy = "reboot or replace the node; `dmesg` names the reason";
+  if (active == 0 || devices.front().efa) return failure("efa_ports", down, kRemedy);
+  return warning("efa_ports", down, "if it should be cabled: " + std::string(kRemedy));
+}
+
+Finding check_counters(const fs::path& root, const std::vector<RdmaDevice>& devices) {
+  std::string closed;
+  int counters = 0;
+  for (const RdmaDevice& device : devices) {
+    int readable = 0;
+    for (const char* folder : {"hw_counters", "counters"}) {
+      std::error_code error;
+      const fs::path counters_of = root / "sys/class/infiniband" / device.name / "ports/1" / folder;
+      for (const fs::directory_entry& entry : fs::directory_iterator(counters_of, error)) {
+        if (read_integer(entry.path())) ++readable;
+      }
+    }
+    if (readable == 0) closed += (closed.empty() ? "" : ", ") + device.name;
+    counters += readable;
+  }
+  if (!closed.empty()) {
+    return warning("efa_counters", fmt::format("{} has none that can be read", closed),
+                   "let the container see the host's /sys, so that lost packets show");
+  }
+  return ok("efa_counters", fmt::format("{} can be read", counters));
+}
+
+bool forbids_device_rdma(const parallel::Environment& environment) {
+  const auto value = environment("FI_EFA_USE_DEVICE_RDMA");
+  if (!value) return false;
+  return std::any_of(std::begin(kNo), std::end(kNo),
+                     [&](const char* no) { return strcasecmp(value->c_str(), no) == 0; });
+}
+
+Finding check_provider(const System& system, const FabricSurvey& survey, int efa, bool gpus) {
+  constexpr const char* kCheck = "libfabric";
+  if (efa == 0) {
+    return ok(kCheck, survey.library
+                          ? fmt::format("{} ({}): {}", survey.version, survey.file, fmt::join(survey.providers, ", "))
+                          : std::string("not there, and without EFA not needed"));
+  }
+  constexpr const char* kInstall = "install Amazon's EFA software (its libfabric is in /opt/amazon/efa)";
+  if (!survey.library) return failure(kCheck, fmt::format("cannot be used: {}", survey.problem), kInstall);
+  const std::string which = fmt::format("{} ({})", survey.version, survey.file);
+  if (!survey.efa) {
+    return failure(kCheck,
+                   fmt::format("{} lists no provider efa for the {} devices (it lists {})", which, efa,
+                               survey.providers.empty() ? std::string("none")
+                                                        : fmt::format("{}", fmt::join(survey.providers, ", "))),
+                   "`fi_info -p efa` must list them: libfabric has to be Amazon's (/opt/amazon/efa), memory has to be "
+                   "lockable, and "
+                   "containers need /dev/infiniband");
+  }
+  const auto instance = find_instance(instance_type(system));
+  if (gpus && instance && instance->gpu_direct && !survey.efa_gpu_memory) {
+    return failure(
+        "gpudirect", fmt::format("libfabric {} takes no GPU memory, so that NCCL's plugin will not start here", which),
+        "it looks for libcudart.so and libcuda.so.1 by these names: put CUDA's folder with libcudart.so (not "
+        "only libcudart.so.13) into LD_LIBRARY_PATH; and it has to be Amazon's libfabric (/opt/amazon/efa)");
+  }
+  if (gpus && instance && instance->gpu_direct && forbids_device_rdma(parallel::process_environment)) {
+    return failure("gpudirect", "FI_EFA_USE_DEVICE_RDMA forbids it, so that NCCL's plugin will not start here",
+                   "unset FI_EFA_USE_DEVICE_RDMA: EFA's default is right for every type");
+  }
+  const char* memory = !gpus ? "" : survey.efa_gpu_memory ? ", takes GPU memory" : ", takes host memory only";
+  return ok(kCheck, fmt::format("{}, provider efa{}", which, memory));
+}
+
+Finding check_plugin(const parallel::PluginSearch& search, int efa) {
+  if (search.plugin) {
+    const std::string version = parallel::plugin_version(search.plugin->file);
+    return ok("nccl_plugin",
+              fmt::format("aws-ofi-nccl {} ({}), network \"{}\"", version.empty() ? "of unknown version" : version,
+                          search.plugin->file, search.plugin->net_name));
+  }
+  if (efa == 0) return ok("nccl_plugin", "none, and without EFA not needed");
+  return failure("nccl_plugin", search.problem,
+                 "install aws-ofi-nccl (it comes with the EFA software) or put its folder into LD_LIBRARY_PATH");
+}
+
+// The first of `libraries` that has fi_getinfo(); none: `problem` says why.
+std::optional<SharedLibrary> open_fabric(const std::vector<std::string>& libraries, std::string& problem) {
+  for (const std::string& name : libraries) {
+    SharedLibrary library({name});
+    if (library.function<GetInfo>("fi_getinfo") != nullptr) return library;
+    if (!library && problem.empty()) problem = library.reason();
+  }
+  if (problem.empty()) problem = "no library has fi_getinfo";
+  return std::nullopt;
+}
+
+// "2.1.0amzn3.0", of which fi_version() has the first two numbers alone.
+std::string version_text(const SharedLibrary& library, uint32_t version) {
+  auto* to_string = library.function<ToString>("fi_tostr");
+  const char* text = to_string == nullptr ? nullptr : to_string(&version, kVersion);
+  if (text != nullptr && *text != '\0') return text;
+  return fmt::format("{}.{}", version >> 16, version & 0xffff);
+}
+
+// The file that holds `function`.
+std::string file_of(GetInfo* function) {
+  Dl_info place{};
+  if (dladdr(reinterpret_cast<void*>(function), &place) == 0 || place.dli_fname == nullptr) return {};
+  return place.dli_fname;
+}
+
+}  // namespace
+
+std::vector<std::string> libfabric_files(const System& system, const parallel::PluginSearch& plugin) {
+  std::vector<std::string> files;
+  if (plugin.plugin) files.push_back(plugin.plugin->library);
+  files.insert(files.end(), system.libfabric.begin(), system.libfabric.end());
+  return files;
+}
+
+FabricSurvey survey_fabric(const std::vector<std::string>& libraries) {
+  FabricSurvey survey;
+  const std::optional<SharedLibrary> library = open_fabric(libraries, survey.problem);
+  if (!library) return survey;
+  auto* get_version = library->function<GetVersion>("fi_version");
+  auto* get_info = library->function<GetInfo>("fi_getinfo");
+  auto* free_info = library->function<FreeInfo>("fi_freeinfo");
+  if (get_version == nullptr || free_info == nullptr) {
+    survey.problem = file_of(get_info) + " is no libfabric";
+    return survey;
+  }
+  survey.library = true;
+  survey.problem.clear();
+  survey.version = version_text(*library, get_version());
+  survey.file = file_of(get_info);
+  // An older library refuses a newer interface than its own.
+  const uint32_t interface = std::min(get_version(), kInterface);
+  Info* found = nullptr;
+  if (get_info(interface, nullptr, nullptr, 0, nullptr, &found) != 0) return survey;
+  const Infos infos(found, {free_info});
+  std::set<std::string> providers;
+  for (const Info* info = infos.get(); info != nullptr; info = info->next) {
+    if (info->fabric != nullptr && info->fabric->provider != nullptr) providers.insert(info->fabric->provider);
+    survey.efa = survey.efa || is_efa(*info);
+  }
+  survey.providers.assign(providers.begin(), providers.end());
+  survey.efa_gpu_memory = survey.efa && efa_takes_gpu_memory(*library, get_info, free_info, interface);
+  return survey;
+}
+
+std::vector<Finding> check_fabric(const System& system, const Job& job, bool gpus, const FabricSurvey& survey,
+                                  const parallel::PluginSearch& plugin) {
+  const std::vector<RdmaDevice> devices = parallel::rdma_devices(system.root);
+  const int efa = parallel::count_efa(devices);
+  std::vector<Finding> findings = {check_devices(system, job, devices)};
+  // Beside EFA, others carry none of NCCL's data: boards with NVSwitch have InfiniBand devices for its management.
+  std::vector<RdmaDevice> used;
+  std::copy_if(devices.begin(), devices.end(), std::back_inserter(used),
+               [&](const RdmaDevice& device) { return efa == 0 || device.efa; });
+  if (!used.empty()) {
+    findings.push_back(check_ports(system.root, used));
+    findings.push_back(check_counters(system.root, used));
+  }
+  findings.push_back(check_provider(system, survey, efa, gpus));
+  findings.push_back(check_plugin(plugin, efa));
+  return findings;
+}
+
+}  // namespace mpzero::doctor

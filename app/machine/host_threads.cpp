@@ -1,0 +1,102 @@
+#include "app/machine/host_threads.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "app/machine/host_limits.hpp"
+#include "base/host_name.hpp"
+#include "parallel/comm/gpu_address.hpp"
+#include "parallel/host/core_share.hpp"
+
+namespace mpzero {
+namespace {
+
+// Whether the ranks of this machine may use different cores each.
+bool ranks_are_bound(const std::vector<int>& cores, parallel::MpiRuntime& mpi) {
+  const std::string mine = host_name();
+  const std::string my_cores = fmt::format("{}", fmt::join(cores, ","));
+  bool bound = false;
+  for (const std::string& other : mpi.all_gather(mine + " " + my_cores)) {
+    const size_t space = other.find(' ');
+    bound = bound || (other.substr(0, space) == mine && other.substr(space + 1) != my_cores);
+  }
+  return bound;
+}
+
+std::vector<int> share_of_cores(const parallel::CpuTopology& machine, at::Device device, parallel::MpiRuntime& mpi) {
+  if (ranks_are_bound(machine.cores(), mpi)) return machine.cores();
+  std::vector<std::vector<int>> near;
+  for (const std::string& gpu : mpi.this_machine()->all_gather(parallel::gpu_address(device.index()))) {
+    near.push_back(machine.cores_near(gpu));
+  }
+  return parallel::divide_cores(machine.cores(), near)[static_cast<size_t>(mpi.local_rank())];
+}
+
+// 2, 3, 4, 7 as "2-4,7".
+std::string ranges(std::vector<int> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    parts.push_back(last == i ? fmt::format("{}", numbers[i]) : fmt::format("{}-{}", numbers[i], numbers[last]));
+    i = last + 1;
+  }
+  return fmt::format("{}", fmt::join(parts, ","));
+}
+
+}  // namespace
+
+parallel::HostUpdateOptions host_update_options(at::Device device, parallel::MpiRuntime& mpi) {
+  if (device.is_cpu()) return {};
+  parallel::HostUpdateOptions options;
+  const auto machine = parallel::CpuTopology::of_this_machine();
+  options.cores = machine.hardware_threads(parallel::cores_for_updates(share_of_cores(machine, device, mpi)));
+  options.threads = std::max(1, static_cast<int>(options.cores.size()));
+  if (const int allowed = allowed_cores(); allowed > 0) {
+    options.threads = std::clamp(allowed / mpi.local_size(), 1, options.threads);
+  }
+  if (const char* wanted = std::getenv("OMP_NUM_THREADS")) {
+    const int threads = std::atoi(wanted);
+    if (threads > 0) options.threads = threads;
+  }
+  // More threads than cores are the system's to place.
+  if (static_cast<size_t>(options.threads) > options.cores.size()) {
+    options.cores.clear();
+  } else {
+    options.cores.resize(static_cast<size_t>(options.threads));
+  }
+  return options;
+}
+
+std::vector<int> cores_beside_updates(at::Device device, parallel::MpiRuntime& mpi) {
+  if (device.is_cpu()) return {};
+  const std::vector<int> updates = host_update_options(device, mpi).cores;
+  const auto machine = parallel::CpuTopology::of_this_machine();
+  const std::vector<int> share = machine.hardware_threads(share_of_cores(machine, device, mpi));
+  return updates.empty() ? updates : parallel::left_over(share, updates);
+}
+
+std::string describe(const parallel::HostUpdateOptions& options) {
+  std::string text = fmt::format("{} thread{} a rank", options.threads, options.threads == 1 ? "" : "s");
+  if (!options.cores.empty()) text += fmt::format(", on rank 0 on hardware threads {}", ranges(options.cores));
+  return text;
+}
+
+std::optional<std::string> slower_update(parallel::HostKernel kernel) {
+  switch (kernel) {
+    case parallel::HostKernel::kAvx512:
+      return std::nullopt;
+    case parallel::HostKernel::kAvx2:
+      return "AdamW on the host uses AVX2, since rank 0's CPU has no AVX-512";
+    case parallel::HostKernel::kPortable:
+      return "AdamW on the host uses no vector instructions and is slow, since rank 0's CPU has neither AVX-512 nor "
+             "AVX2 with FMA";
+  }
+  return std::nullopt;
+}
+
+}  // namespace mpzero

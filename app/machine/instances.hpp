@@ -1,0 +1,30 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/machine/finding.hpp"
+#include "app/machine/system.hpp"
+
+namespace mpzero::doctor {
+
+// What EC2 promises of an instance type with NVIDIA GPUs.
+struct Instance {
+  const char* type;
+  int gpus;
+  int efa_devices;          // with which it reaches its bandwidth
+  double gigabits;          // of EFA, per second, in each direction; all cards together
+  double nvlink_gigabytes;  // of one GPU to the others, per second, in each direction; 0: they have PCIe alone
+  bool gpu_direct;          // the GPUs have to reach EFA past host memory
+  const char* efa;          // what an instance is started with to have them
+};
+
+// None for a type that is not in the table.
+std::optional<Instance> find_instance(const std::string& type);
+const std::vector<Instance>& all_instances();
+
+// Whether the instance type is known.
+Finding check_instance(const System& system);
+
+}  // namespace mpzero::doctor

@@ -1,0 +1,128 @@
+#include "app/machine/nvml.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "app/machine/shared_library.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+// Declarations of NVML's stable C interface, version 2 of the calls that have versions: the header comes with neither
+// the wheels nor the driver. https://docs.nvidia.com/deploy/nvml-api
+using Result = int;
+using Device = void*;
+constexpr Result kSuccess = 0;
+constexpr int kTemperatureOfGpu = 0;
+constexpr int kSlowdownThreshold = 1;
+constexpr int kSmClock = 1;
+constexpr int kUncorrected = 1;
+constexpr int kVolatile = 0;
+
+struct Memory {
+  unsigned long long total, free, used;
+};
+
+struct PciInfo {  // version 3
+  char legacy_address[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char address[32];
+};
+
+// Calls `name` of the library, if it is there, with `arguments`.
+template <typename... Arguments>
+bool call(const SharedLibrary& library, const char* name, Arguments... arguments) {
+  auto* function = library.function<Result(Arguments...)>(name);
+  return function != nullptr && function(arguments...) == kSuccess;
+}
+
+// The number that `name` writes behind `arguments`.
+template <typename Number, typename... Arguments>
+std::optional<Number> ask(const SharedLibrary& library, const char* name, Arguments... arguments) {
+  Number number{};
+  if (!call(library, name, arguments..., &number)) return std::nullopt;
+  return number;
+}
+
+std::string text_of(const SharedLibrary& library, const char* name) {
+  std::array<char, 96> text{};
+  if (!call(library, name, text.data(), static_cast<unsigned>(text.size()))) return {};
+  return text.data();
+}
+
+GpuState look(const SharedLibrary& library, Device device) {
+  GpuState gpu;
+  std::array<char, 96> text{};
+  if (call(library, "nvmlDeviceGetName", device, text.data(), static_cast<unsigned>(text.size())))
+    gpu.name = text.data();
+  if (const auto place = ask<PciInfo>(library, "nvmlDeviceGetPciInfo_v3", device)) gpu.pci_address = place->address;
+  gpu.temperature = ask<unsigned>(library, "nvmlDeviceGetTemperature", device, kTemperatureOfGpu);
+  gpu.slowdown_temperature = ask<unsigned>(library, "nvmlDeviceGetTemperatureThreshold", device, kSlowdownThreshold);
+  gpu.sm_clock = ask<unsigned>(library, "nvmlDeviceGetClockInfo", device, kSmClock);
+  gpu.max_sm_clock = ask<unsigned>(library, "nvmlDeviceGetMaxClockInfo", device, kSmClock);
+  gpu.throttle_reasons = ask<unsigned long long>(library, "nvmlDeviceGetCurrentClocksThrottleReasons", device);
+  int current = 0, pending = 0;
+  if (call(library, "nvmlDeviceGetEccMode", device, &current, &pending)) gpu.ecc = current != 0;
+  gpu.uncorrected_errors =
+      ask<unsigned long long>(library, "nvmlDeviceGetTotalEccErrors", device, kUncorrected, kVolatile);
+  unsigned corrected_rows = 0, uncorrected_rows = 0, waits = 0, failed = 0;
+  if (call(library, "nvmlDeviceGetRemappedRows", device, &corrected_rows, &uncorrected_rows, &waits, &failed)) {
+    gpu.rows_pending = waits != 0;
+    gpu.rows_failed = failed != 0;
+  }
+  gpu.pcie_width = ask<unsigned>(library, "nvmlDeviceGetCurrPcieLinkWidth", device);
+  gpu.max_pcie_width = ask<unsigned>(library, "nvmlDeviceGetMaxPcieLinkWidth", device);
+  gpu.pcie_generation = ask<unsigned>(library, "nvmlDeviceGetCurrPcieLinkGeneration", device);
+  gpu.max_pcie_generation = ask<unsigned>(library, "nvmlDeviceGetMaxPcieLinkGeneration", device);
+  if (const auto memory = ask<Memory>(library, "nvmlDeviceGetMemoryInfo", device)) gpu.used_memory = memory->used;
+  return gpu;
+}
+
+// Ends NVML's session with the driver.
+class Session {
+ public:
+  explicit Session(const SharedLibrary& library) : library_(library) {}
+  ~Session() { call(library_, "nvmlShutdown"); }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+ private:
+  const SharedLibrary& library_;
+};
+
+}  // namespace
+
+GpuSurvey survey_gpus(const std::vector<std::string>& libraries) {
+  GpuSurvey survey;
+  const SharedLibrary library(libraries);
+  if (!library) return survey;
+  auto* initialize = library.function<Result()>("nvmlInit_v2");
+  if (initialize == nullptr) {
+    survey.problem = "NVIDIA's management library lacks nvmlInit_v2";
+    return survey;
+  }
+  if (const Result result = initialize(); result != kSuccess) {
+    auto* words = library.function<const char*(Result)>("nvmlErrorString");
+    survey.problem = fmt::format("NVIDIA's management library does not start: {}",
+                                 words == nullptr ? fmt::format("error {}", result) : std::string(words(result)));
+    return survey;
+  }
+  const Session session(library);
+  survey.library = true;
+  survey.driver = text_of(library, "nvmlSystemGetDriverVersion");
+  survey.cuda_version = ask<int>(library, "nvmlSystemGetCudaDriverVersion_v2").value_or(0);
+  const unsigned count = ask<unsigned>(library, "nvmlDeviceGetCount_v2").value_or(0);
+  for (unsigned index = 0; index < count; ++index) {
+    const auto device = ask<Device>(library, "nvmlDeviceGetHandleByIndex_v2", index);
+    // A GPU that has fallen off the bus is counted, but has no handle.
+    if (!device) {
+      survey.problem = fmt::format("GPU {} does not answer the driver", index);
+      continue;
+    }
+    survey.gpus.push_back(look(library, *device));
+  }
+  return survey;
+}
+
+}  // namespace mpzero::doctor

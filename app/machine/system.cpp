@@ -1,0 +1,49 @@
+#include "app/machine/system.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+
+namespace mpzero::doctor {
+
+std::optional<std::string> read_line(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  if (!std::getline(stream, line)) return std::nullopt;
+  const size_t first = line.find_first_not_of(" \t\r");
+  if (first == std::string::npos) return std::nullopt;
+  return line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
+}
+
+std::optional<int64_t> read_integer(const std::filesystem::path& file) {
+  const std::optional<std::string> line = read_line(file);
+  if (!line) return std::nullopt;
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(line->data(), line->data() + line->size(), number);
+  return error == std::errc() && end != line->data() ? std::optional<int64_t>(number) : std::nullopt;
+}
+
+std::string host_name(const System& system) {
+  if (const char* node = std::getenv("SLURMD_NODENAME"); node != nullptr && *node != '\0') return node;
+  return read_line(system.root / "proc/sys/kernel/hostname").value_or("unknown");
+}
+
+std::string instance_type(const System& system) {
+  const std::filesystem::path firmware = system.root / "sys/devices/virtual/dmi/id";
+  const char* forced = std::getenv("OFI_NCCL_FORCE_PRODUCT_NAME");
+  if (forced != nullptr && *forced != '\0') return forced;
+  if (read_line(firmware / "sys_vendor").value_or("") != "Amazon EC2") return {};
+  return read_line(firmware / "product_name").value_or("");
+}
+
+std::string bytes_text(int64_t bytes) {
+  constexpr int64_t kKibi = 1024, kMebi = kKibi * 1024, kGibi = kMebi * 1024;
+  const auto in = [&](int64_t unit) { return static_cast<double>(bytes) / static_cast<double>(unit); };
+  if (bytes >= kGibi) return fmt::format("{:.1f} GiB", in(kGibi));
+  if (bytes >= kMebi) return fmt::format("{:.0f} MiB", in(kMebi));
+  return fmt::format("{:.0f} KiB", in(kKibi));
+}
+
+}  // namespace mpzero::doctor

@@ -1,0 +1,37 @@
+#include "app/memory/gpu_peak.hpp"
+
+#include <array>
+
+namespace mpzero {
+namespace {
+
+struct Peak {
+  std::string_view name;  // part of the GPU's name
+  double teraflops;
+};
+
+// NVIDIA's data sheets of each product, "BFLOAT16 Tensor Core"; where they give the rate with sparsity, half of it. The
+// first match holds, so that variants stand before the name that they contain.
+constexpr std::array kPeaks = {
+    Peak{"B200", 2250},      // Blackwell architecture brief: HGX B200, an eighth
+    Peak{"H200 NVL", 835},   // H200 data sheet
+    Peak{"H200", 989},       // the same, SXM
+    Peak{"H100 PCIe", 756},  // H100 data sheet
+    Peak{"H100 NVL", 835},   // the same
+    Peak{"H100", 989},       // the same, SXM
+    Peak{"A100", 312},       // A100 data sheet, SXM and PCIe
+    Peak{"L40S", 362},       // L40S data sheet
+    Peak{"L40", 181},        // L40 data sheet
+    Peak{"L4", 121},         // L4 data sheet
+};
+
+}  // namespace
+
+std::optional<double> dense_bf16_flops(std::string_view gpu_name) {
+  for (const Peak& peak : kPeaks) {
+    if (gpu_name.find(peak.name) != std::string_view::npos) return peak.teraflops * 1e12;
+  }
+  return std::nullopt;
+}
+
+}  // namespace mpzero

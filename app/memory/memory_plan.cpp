@@ -1,0 +1,180 @@
+#include "app/memory/memory_plan.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+
+namespace mpzero {
+namespace {
+
+// One aspect of a scenario, with the values that would need less memory, the closest first.
+struct Aspect {
+  std::vector<std::function<void(MemoryScenario&)>> values;
+};
+
+// The largest first.
+std::vector<int64_t> smaller_divisors(int64_t number) {
+  std::vector<int64_t> divisors;
+  for (int64_t small = 1; small <= number / small; ++small) {
+    if (number % small != 0) continue;
+    for (const int64_t divisor : {small, number / small}) {
+      if (divisor < number) divisors.push_back(divisor);
+    }
+  }
+  std::sort(divisors.begin(), divisors.end(), std::greater<>());
+  divisors.erase(std::unique(divisors.begin(), divisors.end()), divisors.end());
+  return divisors;
+}
+
+std::vector<Aspect> aspects(const MemoryScenario& now, int world_size) {
+  Aspect recompute, batch, stage, optimizer, parameters;
+  if (now.recompute == Recomputation::kNone) {
+    recompute.values.emplace_back([](MemoryScenario& s) { s.recompute = Recomputation::kSelective; });
+  }
+  if (now.recompute == Recomputation::kNone || now.recompute == Recomputation::kSelective) {
+    recompute.values.emplace_back([](MemoryScenario& s) { s.recompute = Recomputation::kFull; });
+  }
+  for (const int64_t size : smaller_divisors(now.micro_batch_size)) {
+    batch.values.emplace_back([size](MemoryScenario& s) {
+      s.gradient_accumulation_steps *= s.micro_batch_size / size;
+      s.micro_batch_size = size;
+    });
+  }
+  for (int level = std::max(now.zero_stage + 1, 2); level <= 3 && world_size > 1; ++level) {
+    stage.values.emplace_back([level](MemoryScenario& s) { s.zero_stage = level; });
+  }
+  if (!now.offload_optimizer) {
+    optimizer.values.emplace_back([](MemoryScenario& s) { s.offload_optimizer = true; });
+  }
+  if (!now.offload_param) {
+    parameters.values.emplace_back([](MemoryScenario& s) {
+      s.offload_param = true;
+      s.zero_stage = 3;
+    });
+  }
+  return {recompute, batch, stage, optimizer, parameters};
+}
+
+std::string describe(const MemoryScenario& now, const MemoryScenario& then, int64_t host_bytes) {
+  std::vector<std::string> parts;
+  if (then.recompute != now.recompute) {
+    parts.emplace_back(then.recompute == Recomputation::kFull ? "--recompute full" : "--recompute selective");
+  }
+  if (then.micro_batch_size != now.micro_batch_size) {
+    parts.push_back(fmt::format("train_micro_batch_size_per_gpu {} with gradient_accumulation_steps {}",
+                                then.micro_batch_size, then.gradient_accumulation_steps));
+  }
+  if (then.zero_stage != now.zero_stage) parts.push_back(fmt::format("zero_optimization.stage {}", then.zero_stage));
+  if (then.offload_optimizer != now.offload_optimizer) parts.emplace_back("offload_optimizer to cpu");
+  if (then.offload_param != now.offload_param) parts.emplace_back("offload_param to cpu");
+  std::string text = fmt::format("{}", fmt::join(parts, " and "));
+  if (host_bytes > 0) text += fmt::format(", with {} of host memory a rank", gibibytes(host_bytes));
+  return text;
+}
+
+}  // namespace
+
+std::string gibibytes(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); }
+
+int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes) {
+  return levels.full * sizes.full.kept + levels.selective * sizes.selective.kept + levels.none * sizes.none.kept;
+}
+
+int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes) {
+  int64_t held = 0, peak = 0;
+  const auto add = [&](int64_t layers, const ActivationSizes::Level& level) {
+    if (layers == 0) return;
+    held += layers * level.kept;
+    // Going back, the last of these layers has those before it beside it. Going forward, it has made everything before
+    // it lets go of what it does not keep.
+    peak = std::max({peak, held + level.workspace, held - level.kept + sizes.none.kept});
+  };
+  add(levels.full, sizes.full);
+  add(levels.selective, sizes.selective);
+  add(levels.none, sizes.none);
+  return peak;
+}
+
+std::optional<LayerLevels> cheapest_levels(int64_t layers, const ActivationSizes& sizes, int64_t budget) {
+  for (int64_t full = 0; full <= layers; ++full) {
+    for (int64_t selective = 0; full + selective <= layers; ++selective) {
+      const LayerLevels levels{.full = full, .selective = selective, .none = layers - full - selective};
+      if (activation_peak(levels, sizes) <= budget) return levels;
+    }
+  }
+  return std::nullopt;
+}
+
+LayerLevels leanest_levels(int64_t layers, const ActivationSizes& sizes, Recomputation recompute) {
+  switch (recompute) {
+    case Recomputation::kNone:
+      return {.none = layers};
+    case Recomputation::kSelective:
+      return {.selective = layers};
+    case Recomputation::kFull:
+      return {.full = layers};
+    case Recomputation::kAuto:
+      break;
+  }
+  LayerLevels leanest{.none = layers};
+  for (int64_t full = 0; full <= layers; ++full) {
+    for (int64_t selective = 0; full + selective <= layers; ++selective) {
+      const LayerLevels levels{.full = full, .selective = selective, .none = layers - full - selective};
+      if (activation_peak(levels, sizes) < activation_peak(leanest, sizes)) leanest = levels;
+    }
+  }
+  return leanest;
+}
+
+std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_size, const MemoryNeed& limit,
+                                           const std::function<MemoryNeed(const MemoryScenario&)>& need, size_t most) {
+  const std::vector<Aspect> all = aspects(now, world_size);
+  const MemoryNeed today = need(now);
+  std::vector<unsigned> found_aspects;
+  std::vector<MemoryChange> found;
+  std::vector<unsigned> subsets;
+  for (unsigned subset = 1; subset < 1U << all.size(); ++subset) subsets.push_back(subset);
+  std::stable_sort(subsets.begin(), subsets.end(),
+                   [](unsigned a, unsigned b) { return std::popcount(a) < std::popcount(b); });
+
+  // Tries the values of the aspects of `subset` from number `index` on; true once one set of them fits.
+  const std::function<bool(unsigned, size_t, const MemoryScenario&)> search = [&](unsigned subset, size_t index,
+                                                                                  const MemoryScenario& scenario) {
+    if (index < all.size()) {
+      if ((subset >> index & 1U) == 0) return search(subset, index + 1, scenario);
+      return std::any_of(all[index].values.begin(), all[index].values.end(), [&](const auto& apply) {
+        MemoryScenario changed = scenario;
+        apply(changed);
+        return search(subset, index + 1, changed);
+      });
+    }
+    const MemoryNeed then = need(scenario);
+    if (then.device > limit.device || then.host > std::max(limit.host, today.host)) return false;
+    found_aspects.push_back(subset);
+    found.push_back({.scenario = scenario,
+                     .text = describe(now, scenario, then.host - today.host),
+                     .saves = today.device - then.device});
+    return true;
+  };
+  for (const unsigned subset : subsets) {
+    if (found.size() >= most) break;
+    // What already fits by itself need not be combined with more.
+    const bool redundant = std::any_of(found_aspects.begin(), found_aspects.end(),
+                                       [&](unsigned earlier) { return (earlier & subset) == earlier; });
+    if (!redundant) search(subset, 0, now);
+  }
+  return found;
+}
+
+std::string describe_changes(const std::vector<MemoryChange>& changes) {
+  if (changes.empty()) return "nothing that could be changed here fits: take more or larger GPUs, or a smaller model";
+  std::vector<std::string> parts;
+  for (const MemoryChange& change : changes) {
+    parts.push_back(fmt::format("{} (saves {})", change.text, gibibytes(change.saves)));
+  }
+  return fmt::format("what would fit: {}", fmt::join(parts, ", or "));
+}
+
+}  // namespace mpzero

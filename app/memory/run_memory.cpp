@@ -1,0 +1,302 @@
+#include "app/memory/run_memory.hpp"
+
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/util/Exception.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "app/config/size_limits.hpp"
+#include "app/config/zero_options.hpp"
+#include "app/machine/device.hpp"
+#include "app/machine/host_limits.hpp"
+#include "app/memory/state_sizes.hpp"
+#include "app/memory/unit_order.hpp"
+
+namespace mpzero {
+namespace {
+
+// What a plan leaves free: kernels that CUDA loads and channels that NCCL opens in the first steps, rests between
+// blocks, and what the estimate of temporaries misses.
+int64_t margin(int64_t available) { return std::max(int64_t{512} << 20, available / 25); }
+
+// Host memory that a run leaves free: the system, the data loader's pages, other buffers of the process.
+constexpr int64_t kHostMargin = int64_t{1} << 30;
+
+int64_t smallest(ProcessGroup& group, int64_t bytes) {
+  int64_t least = bytes;
+  for (const std::string& other : group.all_gather(std::to_string(bytes))) {
+    least = std::min<int64_t>(least, std::stoll(other));
+  }
+  return least;
+}
+
+// e.g. "none x 20, selective x 8".
+std::string describe(const LayerLevels& levels) {
+  std::vector<std::string> parts;
+  const auto add = [&](const char* name, int64_t layers) {
+    if (layers > 0) parts.push_back(fmt::format("{} x {}", name, layers));
+  };
+  add("none", levels.none);
+  add("selective", levels.selective);
+  add("full", levels.full);
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+struct Part {
+  std::string name;
+  int64_t bytes;
+  std::string note;
+};
+
+std::vector<Part> device_parts(const parallel::MemoryUse& states, const LayerLevels& levels,
+                               const ActivationSizes& sizes, int64_t context) {
+  const int64_t kept = kept_activations(levels, sizes);
+  std::vector<Part> parts{{"parameters", states.parameters, ""},
+                          {"gradients", states.gradients, ""},
+                          {"optimizer states", states.optimizer_states, ""},
+                          {"units in flight", states.units_in_flight, ""},
+                          {"activations", kept, fmt::format("recompute {}", describe(levels))},
+                          {"workspace", activation_peak(levels, sizes) - kept, ""},
+                          {"CUDA and NCCL", context, ""}};
+  std::erase_if(parts, [](const Part& part) { return part.bytes == 0; });
+  return parts;
+}
+
+std::string first_line(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  const std::string words = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  return words.substr(0, words.find('\n'));
+}
+
+}  // namespace
+
+RunMemory::RunMemory(const RunSetup& setup, at::Device device, const parallel::MpiRuntime& mpi)
+    : config_(setup.config),
+      device_(device),
+      world_size_(mpi.world_size()),
+      decoder_(setup.model),
+      local_size_(mpi.local_size()),
+      host_available_(available_host_bytes() / mpi.local_size()) {
+  if (device.is_cpu()) return;
+  at_start_ = gpu_memory(device);
+  refused_.emplace(device);
+}
+
+void RunMemory::check_micro_batch(ProcessGroup& group) const {
+  const int64_t host = smallest(group, host_available_);
+  const int64_t device = device_.is_cpu() ? host : smallest(group, at_start_.total);
+  const double activations = least_activation_bytes(config_, decoder_.config());
+  const double tokens = loader_bytes(config_);
+  const double on_host = tokens + (device_.is_cpu() ? activations : 0.0);
+  const auto refuse = [&](const char* memory, double needed, int64_t available) {
+    throw UserError(
+        fmt::format(
+            "the run does not fit into {} memory: a micro-batch of {} sequences x {} tokens takes {:.2f} GiB of "
+            "it at least, and a rank can take {}; make train_micro_batch_size_per_gpu or --seq_length smaller",
+            memory, config_.micro_batch_size, config_.seq_length, needed / (1 << 30), gibibytes(available)),
+        ErrorScope::kAllRanks);
+  };
+  if (on_host > static_cast<double>(host)) refuse("host", on_host, host);
+  if (activations > static_cast<double>(device)) refuse("GPU", activations, device);
+}
+
+MemoryScenario RunMemory::scenario() const {
+  return {.recompute = config_.recompute,
+          .micro_batch_size = config_.micro_batch_size,
+          .gradient_accumulation_steps = config_.gradient_accumulation_steps,
+          .zero_stage = config_.zero.stage,
+          .offload_optimizer = config_.zero.offload_optimizer,
+          .offload_param = config_.zero.offload_param};
+}
+
+ActivationSizes RunMemory::activation_sizes(int64_t micro_batch_size) const {
+  const at::ScalarType type = zero_options(config_, device_).dtype;
+  const auto level = [&](model::Recompute recompute) {
+    return ActivationSizes::Level{
+        .kept = decoder_.activation_bytes(recompute, micro_batch_size, config_.seq_length, device_, type),
+        .workspace = decoder_.workspace_bytes(micro_batch_size, config_.seq_length, device_, type, recompute)};
+  };
+  return {.full = level(model::Recompute::kFull),
+          .selective = level(model::Recompute::kSelective),
+          .none = level(model::Recompute::kNone)};
+}
+
+parallel::MemoryUse RunMemory::states_of(const MemoryScenario& scenario,
+                                         std::optional<int64_t> host_extra_bytes) const {
+  RunConfig config = config_;
+  config.micro_batch_size = scenario.micro_batch_size;
+  config.gradient_accumulation_steps = scenario.gradient_accumulation_steps;
+  config.zero.stage = scenario.zero_stage;
+  config.zero.offload_optimizer = scenario.offload_optimizer;
+  config.zero.offload_param = scenario.offload_param;
+  parallel::ZeroOptions options = zero_options(config, device_);
+  options.host_update.extra_bytes = host_extra_bytes;
+  return state_sizes(decoder_.units(), options, world_size_,
+                     order_of_training(decoder_, std::min<int64_t>(config.gradient_accumulation_steps, 2)));
+}
+
+MemoryNeed RunMemory::need(const MemoryScenario& scenario) const {
+  const ActivationSizes sizes = activation_sizes(scenario.micro_batch_size);
+  const bool as_planned = plan_ && scenario.recompute == config_.recompute;
+  const LayerLevels levels =
+      as_planned ? plan_->levels : leanest_levels(decoder_.config().num_hidden_layers, sizes, scenario.recompute);
+  const parallel::MemoryUse use = states_of(scenario);
+  return {.device = device_bytes(use) + activation_peak(levels, sizes), .host = host_bytes(use)};
+}
+
+std::vector<MemoryChange> RunMemory::changes(int64_t device_limit) const {
+  return changes_that_fit(scenario(), world_size_, {.device = device_limit, .host = host_available_},
+                          [this](const MemoryScenario& changed) { return need(changed); });
+}
+
+parallel::MemoryUse RunMemory::states() const { return plan_ ? plan_->states : states_of(scenario()); }
+
+LayerLevels RunMemory::levels() const {
+  if (plan_) return plan_->levels;
+  return leanest_levels(decoder_.config().num_hidden_layers, activation_sizes(config_.micro_batch_size),
+                        config_.recompute);
+}
+
+int64_t RunMemory::planned_bytes() const {
+  return device_bytes(states()) + activation_peak(levels(), activation_sizes(config_.micro_batch_size));
+}
+
+std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states, ProcessGroup& group) {
+  const int64_t layers = decoder_.config().num_hidden_layers;
+  const ActivationSizes sizes = activation_sizes(config_.micro_batch_size);
+  const bool automatic = config_.recompute == Recomputation::kAuto;
+  Plan plan{.states = states, .levels = leanest_levels(layers, sizes, config_.recompute)};
+  if (device_.is_cpu()) {
+    if (automatic) plan.levels = {.none = layers};
+  } else {
+    const GpuMemory now = gpu_memory(device_);
+    plan.registered = std::max<int64_t>(0, device_bytes(states) - now.allocated);
+    plan.context = std::max<int64_t>(0, now.outside_allocator() - plan.registered);
+    plan.available = smallest(group, now.total - plan.context);
+    const int64_t room = plan.available - device_bytes(states);
+    if (automatic && activation_peak(plan.levels, sizes) > room) {
+      throw UserError(
+          fmt::format("the run does not fit: with --recompute full it needs {} of GPU memory by plan and a GPU has {} "
+                      "for it; {}",
+                      gibibytes(planned_bytes()), gibibytes(plan.available),
+                      describe_changes(changes(plan.available - margin(plan.available)))),
+          ErrorScope::kAllRanks);
+    }
+    if (automatic) plan.levels = cheapest_levels(layers, sizes, room - margin(plan.available)).value_or(plan.levels);
+  }
+  plan_ = plan;
+  std::vector<model::Recompute> by_layer;
+  by_layer.insert(by_layer.end(), static_cast<size_t>(plan.levels.full), model::Recompute::kFull);
+  by_layer.insert(by_layer.end(), static_cast<size_t>(plan.levels.selective), model::Recompute::kSelective);
+  by_layer.insert(by_layer.end(), static_cast<size_t>(plan.levels.none), model::Recompute::kNone);
+  return by_layer;
+}
+
+std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
+  if (device_.is_cpu()) return std::nullopt;
+  const parallel::MemoryUse use = states_of(scenario(), 0);
+  const int64_t needed = host_bytes(use);
+  if (needed == 0) return std::nullopt;
+  const int64_t left = smallest(group, host_available_ - kHostMargin / local_size_) - needed;
+  run_on_all_ranks(group, [&] {
+    if (left >= 0) return;
+    throw_user_error(
+        "the run does not fit into host memory: a rank needs {} (optimizer states {}, parameters {}, gradients and "
+        "parameters on their way {}), the {} on a machine {}, and {} can be taken there; use more machines or ranks "
+        "that share the states, give the GPUs a share with \"ratio\" in offload_optimizer, or raise the limit of the "
+        "job's or container's memory",
+        gibibytes(needed), gibibytes(use.host_optimizer_states), gibibytes(use.host_parameters),
+        gibibytes(use.host_staging), local_size_, gibibytes(needed * local_size_),
+        gibibytes(std::max<int64_t>(0, (left + needed) * local_size_)));
+  });
+  if (host_bytes(states_of(scenario())) - needed <= left) return std::nullopt;
+  return left;
+}
+
+int64_t RunMemory::measured_spare(ProcessGroup& group) const {
+  const int64_t left = plan_->available - margin(plan_->available) - peak().total;
+  return std::max<int64_t>(0, smallest(group, left));
+}
+
+int64_t RunMemory::spare() const {
+  return std::max<int64_t>(0, plan_->available - margin(plan_->available) - planned_bytes());
+}
+
+void RunMemory::states_have_grown(const parallel::MemoryUse& states) {
+  if (world_size_ > 1) plan_->registered += device_bytes(states) - device_bytes(plan_->states);
+  plan_->states = states;
+}
+
+std::vector<std::string> RunMemory::breakdown() const {
+  if (device_.is_cpu() || !plan_) return {};
+  const ActivationSizes sizes = activation_sizes(config_.micro_batch_size);
+  std::vector<std::string> lines{fmt::format("GPU memory by plan, each of {} x {}:", world_size_,
+                                             at::cuda::getDeviceProperties(device_.index())->name)};
+  for (const Part& part : device_parts(plan_->states, plan_->levels, sizes, plan_->context)) {
+    lines.push_back(fmt::format("  {:<18}{:>12}{}", part.name, gibibytes(part.bytes),
+                                part.note.empty() ? "" : fmt::format("  ({})", part.note)));
+  }
+  lines.push_back(fmt::format("  {:<18}{:>12}  of {}", "total", gibibytes(planned_bytes() + plan_->context),
+                              gibibytes(at_start_.total)));
+  const parallel::MemoryUse& states = plan_->states;
+  if (host_bytes(states) > 0) {
+    lines.push_back(fmt::format(
+        "Host memory, each rank: optimizer states {}, spare states to update ahead of the norm {}; {}parameters {}, "
+        "gradients and parameters on their way {}",
+        gibibytes(states.host_optimizer_states), gibibytes(states.host_spares),
+        config_.zero.pin_memory ? "pinned: " : "", gibibytes(states.host_parameters), gibibytes(states.host_staging)));
+  }
+  return lines;
+}
+
+std::optional<std::string> RunMemory::warning() const {
+  if (device_.is_cpu() || !plan_ || planned_bytes() <= plan_->available) return std::nullopt;
+  return fmt::format("by plan the run needs {} of GPU memory and a GPU has {} for it; {}", gibibytes(planned_bytes()),
+                     gibibytes(plan_->available),
+                     describe_changes(changes(plan_->available - margin(plan_->available))));
+}
+
+PeakMemory RunMemory::peak() const {
+  PeakMemory peak{.total = peak_memory_bytes(device_), .allocated = std::nullopt};
+  if (device_.is_cpu()) return peak;
+  const int64_t registered = plan_ ? plan_->registered : 0;
+  peak.total += registered;
+  peak.allocated = peak_allocated_bytes(device_) + registered;
+  return peak;
+}
+
+std::optional<std::string> RunMemory::comparison() const {
+  if (device_.is_cpu() || !plan_) return std::nullopt;
+  const PeakMemory measured = peak();
+  const double fragmentation = 1 - static_cast<double>(measured.allocated.value_or(0)) /
+                                       static_cast<double>(std::max<int64_t>(1, measured.total));
+  return fmt::format("Peak memory: planned {}, measured {} (allocated; reserved {}, fragmentation {:.1f}%)",
+                     gibibytes(planned_bytes()), gibibytes(measured.allocated.value_or(0)), gibibytes(measured.total),
+                     100 * fragmentation);
+}
+
+std::string RunMemory::explain_out_of_memory(const std::exception& error) const {
+  const int64_t context = plan_ ? plan_->context : at_start_.outside_allocator();
+  const int64_t planned = planned_bytes();
+  const int64_t available = plan_ ? plan_->available : at_start_.total - context;
+  int64_t limit = available - margin(available);
+  std::string what = first_line(error);
+  if (refused_ && refused_->last()) {
+    const RefusedAllocation& refused = *refused_->last();
+    what = fmt::format("{} were asked for while {} of {} are free and tensors hold {}", gibibytes(refused.asked),
+                       gibibytes(refused.free), gibibytes(refused.total), gibibytes(refused.allocated));
+    // Whatever the plan says: what helps must save at least what was missing.
+    limit = std::min(limit, planned - refused.asked);
+  }
+  std::vector<std::string> parts;
+  for (const Part& part : device_parts(states(), levels(), activation_sizes(config_.micro_batch_size), context)) {
+    parts.push_back(fmt::format("{} {}{}", part.name, gibibytes(part.bytes),
+                                part.note.empty() ? "" : fmt::format(" ({})", part.note)));
+  }
+  return fmt::format("out of GPU memory while {}: {}; by plan the run takes {}, in all {}; {}",
+                     plan_ ? "training" : "the training state was made", what, fmt::join(parts, ", "),
+                     gibibytes(planned + context), describe_changes(changes(limit)));
+}
+
+}  // namespace mpzero

@@ -1,0 +1,51 @@
+#include "app/train/network.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "base/error.hpp"
+#include "parallel/comm/local_communicator.hpp"
+#include "parallel/comm/mpi_communicator.hpp"
+#include "parallel/comm/nccl_communicator.hpp"
+
+namespace mpzero {
+
+Network::Network(const std::string& requested, const at::Device& device, parallel::MpiRuntime& mpi,
+                 const parallel::StartPatience& patience)
+    : mpi_(mpi), device_(device) {
+  const parallel::NetworkChoice choice = parallel::parse_network_choice("network", requested);
+  if (device.is_cpu()) {
+    if (choice != parallel::NetworkChoice::kEfa) return;
+    throw UserError("--network efa chooses how GPUs reach each other, but this run uses the CPU: leave it out",
+                    ErrorScope::kAllRanks);
+  }
+  const parallel::NetworkPlan plan = parallel::choose_network(choice, mpi);
+  if (!plan.several_nodes) return;
+  parallel::ProvenNetwork network = parallel::prove_network(plan, mpi, patience);
+  proven_ = std::move(network.communicator);
+  if (mpi.rank() != 0) return;
+  fmt::print("{}\n", parallel::describe_network(network.proofs));
+  std::fflush(stdout);
+  for (const std::string& warning : parallel::network_warnings(plan, network.proofs)) {
+    fmt::print(stderr, "mpzero: warning: {}\n", warning);
+  }
+}
+
+std::unique_ptr<parallel::Communicator> Network::open_communicator() {
+  if (proven_) return warned_of_hazard(std::move(proven_));
+  if (mpi_.world_size() == 1) return std::make_unique<parallel::LocalCommunicator>();
+  if (device_.is_cpu()) return std::make_unique<parallel::MpiCommunicator>(mpi_);
+  return warned_of_hazard(std::make_unique<parallel::NcclCommunicator>(mpi_));
+}
+
+std::unique_ptr<parallel::Communicator> Network::warned_of_hazard(
+    std::unique_ptr<parallel::NcclCommunicator> communicator) {
+  if (communicator->hazard() && mpi_.rank() == 0 && !std::exchange(warned_, true)) {
+    fmt::print(stderr, "mpzero: warning: {}\n", *communicator->hazard());
+  }
+  return communicator;
+}
+
+}  // namespace mpzero

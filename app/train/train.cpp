@@ -1,0 +1,99 @@
+#include "app/train/train.hpp"
+
+#include <ATen/Context.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "app/config/run_setup.hpp"
+#include "app/config/settings_table.hpp"
+#include "app/health/stop_request.hpp"
+#include "app/liveness/liveness.hpp"
+#include "app/machine/device.hpp"
+#include "app/memory/gpu_memory.hpp"
+#include "app/memory/run_memory.hpp"
+#include "app/train/network.hpp"
+#include "app/train/trainer.hpp"
+#include "app/train/watched_run.hpp"
+#include "base/error.hpp"
+
+namespace mpzero {
+
+namespace {
+
+// What breaks for lack of GPU memory is the user's to mend, who learns what takes how much.
+int explain_out_of_memory(const RunMemory& memory, at::Device device, const std::function<int()>& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (device.is_cpu() || !is_out_of_gpu_memory(error)) throw;
+    throw UserError(memory.explain_out_of_memory(error), error.scope());
+  } catch (const std::exception& error) {
+    if (device.is_cpu() || !is_out_of_gpu_memory(error)) throw;
+    throw UserError(memory.explain_out_of_memory(error));
+  }
+}
+
+// How long the nodes may take to be connected, and who is told.
+parallel::StartPatience start_patience(double stuck_after, Liveness& liveness) {
+  return {.limit = std::chrono::milliseconds(std::llround(stuck_after * 1e3)),
+          .overdue = [&liveness](const std::string& words) {
+            if (!liveness.overdue(words)) parallel::end_unconnected(words);
+          }};
+}
+
+}  // namespace
+
+int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) {
+  RunSetup setup;
+  run_on_all_ranks(mpi, [&] { setup = set_up_run(arguments, mpi.world_size()); });
+  configure_gpu_allocator();
+  const DeviceChoice choice = choose_device(setup.config.device, mpi);
+  const at::Device device = choice.device;
+  if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);
+  share_cores(mpi);
+  at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
+  // Nothing here reads memory that it has not written, so that filling all of it would only cost time.
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  if (mpi.rank() == 0) {
+    for (const std::string& warning : setup.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
+    const RunConfig& config = setup.config;
+    fmt::print("Training {} on {}: {} steps of {} sequences x {} tokens, ZeRO-{}, {}\n", config.model_type,
+               describe_devices(device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
+               config.zero.stage, config.dtype);
+    for (const std::string& line : settings_table(config)) fmt::print("{}\n", line);
+    std::fflush(stdout);
+  }
+  const StopRequest stop;
+  Liveness liveness(
+      mpi, stop,
+      {.checkpoint_dir = setup.config.checkpoint_dir, .stuck_after = setup.config.stuck_after, .device = device});
+  if (mpi.rank() == 0 && !liveness.warning().empty()) {
+    fmt::print(stderr, "mpzero: warning: {}\n", liveness.warning());
+  }
+  RunControl control{.stop = stop, .liveness = liveness};
+  // These go only once what breaks the run has been told: the report shows their collectives as they were, and their
+  // going may have to wait for what never ends.
+  std::optional<Network> network;
+  std::optional<RunMemory> memory;
+  std::optional<Trainer> trainer;
+  return run_watched(liveness, [&] {
+    liveness.enter(RunPhase::kNetwork, /*step=*/0);
+    network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, liveness));
+    liveness.enter(RunPhase::kSetUp, /*step=*/0);
+    memory.emplace(setup, device, mpi);
+    memory->check_micro_batch(mpi);
+    return explain_out_of_memory(*memory, device, [&] {
+      trainer.emplace(mpi, *network, std::move(setup), device, *memory, control);
+      return trainer->run() == TrainingEnd::kStopped ? kStoppedExitCode : EXIT_SUCCESS;
+    });
+  });
+}
+
+}  // namespace mpzero

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "parallel/mpi/mpi_runtime.hpp"
+
+namespace mpzero {
+
+// `mpzero train`: `arguments` are the flags behind it. Collective over all ranks of `mpi`. Returns the exit code:
+// EXIT_SUCCESS, or kStoppedExitCode where the run was asked to stop and its state is saved.
+int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi);
+
+}  // namespace mpzero

@@ -1,0 +1,366 @@
+#include "app/train/trainer.hpp"
+
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "app/checkpoint/resume.hpp"
+#include "app/config/zero_options.hpp"
+#include "app/health/gpu_condition.hpp"
+#include "app/liveness/link/rank_identity.hpp"
+#include "app/machine/device.hpp"
+#include "app/machine/host_threads.hpp"
+#include "app/memory/gpu_peak.hpp"
+#include "app/memory/state_sizes.hpp"
+#include "base/error.hpp"
+#include "parallel/comm/recorded_communicator.hpp"
+#include "parallel/mpi/late_sum.hpp"
+#include "parallel/trace/profile_range.hpp"
+
+namespace mpzero {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Of a number that is not finite.
+const char* describe(double value) { return std::isnan(value) ? "NaN" : "infinite"; }
+
+// How long this rank's part of a step would take at its GPU's dense bf16 rate; nothing where that is not known.
+std::optional<double> peak_step_seconds(const RunSetup& setup, at::Device device, int world_size) {
+  const RunConfig& config = setup.config;
+  if (device.is_cpu() || config.dtype != "bf16") return std::nullopt;
+  const std::optional<double> peak = dense_bf16_flops(at::cuda::getDeviceProperties(device.index())->name);
+  if (!peak) return std::nullopt;
+  const double tokens = static_cast<double>(config.train_batch_size) * static_cast<double>(config.seq_length);
+  return tokens * model::flops_per_token(setup.model, config.seq_length) / world_size / *peak;
+}
+
+parallel::ZeroOptions engine_options(const RunConfig& config, at::Device device, const RunMemory& memory,
+                                     parallel::MpiRuntime& mpi) {
+  parallel::ZeroOptions options = zero_options(config, device);
+  if (device.is_cpu() || !config.zero.offload_optimizer) return options;
+  options.host_update = host_update_options(device, mpi);
+  options.host_update.extra_bytes = memory.host_extra_bytes(mpi);
+  return options;
+}
+
+io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& group, const RunPosition& position) {
+  return {.micro_batch_size = setup.config.micro_batch_size,
+          .gradient_accumulation_steps = setup.config.gradient_accumulation_steps,
+          .rank = group.rank(),
+          .world_size = group.world_size(),
+          .seed = setup.config.seed,
+          .shuffle = setup.config.shuffle,
+          .vocab_limit = setup.model.vocab_size,
+          .first_window = position.windows_seen};
+}
+
+// For one use of the network, whose collectives the flight recorder remembers by its name.
+std::unique_ptr<parallel::Communicator> open_communicator(Network& network, Liveness& liveness,
+                                                          const std::string& name) {
+  return std::make_unique<parallel::RecordedCommunicator>(network.open_communicator(),
+                                                          liveness.recorder().channel(name));
+}
+
+}  // namespace
+
+Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at::Device device, RunMemory& memory,
+                 RunControl control)
+    : mpi_(mpi),
+      memory_(memory),
+      control_(control),
+      setup_(std::move(setup)),
+      config_(setup_.config),
+      device_(device),
+      zero_options_(engine_options(config_, device, memory, mpi)),
+      decoder_(setup_.model),
+      timeline_(parallel::make_timeline(device)),
+      parameter_communicator_(open_communicator(network, control.liveness, "parameters"), *timeline_),
+      gradient_communicator_(open_communicator(network, control.liveness, "gradients"), *timeline_),
+      timer_(*timeline_, parameter_communicator_, gradient_communicator_),
+      engine_(decoder_.units(), zero_options_, parameter_communicator_, gradient_communicator_),
+      pass_(decoder_, engine_, timer_,
+            {.loss_scale = 1.0 / static_cast<double>(config_.gradient_accumulation_steps * mpi.world_size()),
+             .micro_batches = config_.gradient_accumulation_steps}),
+      profiler_(config_, mpi.rank(), device),
+      log_(config_, mpi, peak_step_seconds(setup_, device, mpi.world_size())),
+      folder_(config_, mpi, log_),
+      checkpointer_(setup_, decoder_.units(), engine_, device, mpi, log_, folder_),
+      stop_(control.stop, config_, mpi, log_),
+      watch_(control.liveness, {&parameter_communicator_, &gradient_communicator_}) {
+  engine_.parameters().measure_waits(*timeline_);
+}
+
+TrainingEnd Trainer::run() {
+  start();
+  if (at_end()) {
+    log_.say(fmt::format("Training finished already: step {} of {} is saved; raise --max_steps to go on",
+                         position_.step, config_.max_steps));
+    return TrainingEnd::kFinished;
+  }
+  run_on_all_ranks(mpi_, [&] { log_.begin(position_.step, metrics_owner_); });
+  if (const auto& steps = config_.profile_steps; steps && steps->last <= position_.step) {
+    log_.warn(fmt::format("--profile_steps {}-{} has no effect: the run goes on behind step {}", steps->first,
+                          steps->last, position_.step));
+  }
+  try {
+    return train_to_the_end();
+  } catch (const Error& error) {
+    if (error.scope() == ErrorScope::kAllRanks) checkpointer_.finish_after_error();
+    throw;
+  }
+}
+
+TrainingEnd Trainer::train_to_the_end() {
+  // Not before the states are where they stay.
+  if (!chooses_host_ratio()) checkpointer_.prepare(position_.step);
+  first_step_ = position_.step + 1;
+  while (!at_end()) {
+    control_.liveness.enter(position_.step + 1 == first_step_ ? RunPhase::kFirstStep : RunPhase::kTraining,
+                            position_.step + 1);
+    profiler_.begin_step(position_.step + 1);
+    StepReport report = train_step();
+    const Profiler::Outcome trace = profiler_.end_step(report.step);
+    if (validation_is_due()) report.validation_loss = validate();
+    report.checkpoint_blocked_seconds = checkpointer_.take_blocked_seconds();
+    log_.step(report);
+    if (report.step == first_step_ && chooses_host_ratio()) choose_host_ratio();
+    comment_on(report.step, trace);
+    control_.liveness.enter(RunPhase::kCheckpoint, position_.step);
+    checkpointer_.after_step(report.seconds);
+    if (stops_ && !at_end()) {
+      stop_.save_and_stop(position_, checkpointer_);
+      return TrainingEnd::kStopped;
+    }
+    if (at_end() ? config_.save_final : due(config_.checkpoint_freq)) checkpointer_.save(position_);
+  }
+  checkpointer_.finish(position_.step);
+  if (!config_.save_final) log_.say(unsaved_end());
+  return TrainingEnd::kFinished;
+}
+
+std::string Trainer::unsaved_end() const {
+  const std::optional<int64_t> saved = checkpointer_.saved_step();
+  return fmt::format(
+      "Training finished after step {}, which is not saved (--save_final=false); {}", position_.step,
+      saved ? fmt::format("the newest checkpoint is that of step {}", *saved) : std::string("there is no checkpoint"));
+}
+
+bool Trainer::at_end() const { return position_.step >= config_.max_steps; }
+
+bool Trainer::due(int64_t frequency) const { return frequency > 0 && position_.step % frequency == 0; }
+
+bool Trainer::validation_is_due() const {
+  if (!validation_data_ || config_.validation_freq == 0) return false;
+  return at_end() || (due(config_.validation_freq) && !stops_);
+}
+
+void Trainer::comment_on(int64_t step, const Profiler::Outcome& trace) {
+  // The second step is the first that makes nothing new.
+  if (step == first_step_ + 1) {
+    if (const std::optional<std::string> line = memory_.comparison()) log_.say(*line);
+  }
+  name_straggler();
+  if (!trace.message.empty()) log_.say(trace.message);
+  if (!trace.warning.empty()) log_.warn(trace.warning);
+}
+
+std::vector<double> Trainer::figures() const {
+  std::vector<double> figures(1 + static_cast<size_t>(mpi_.world_size()), 0.0);
+  figures.front() = stop_.vote();
+  figures[1 + static_cast<size_t>(mpi_.rank())] = own_seconds_;
+  return figures;
+}
+
+void Trainer::name_straggler() {
+  const std::optional<Straggler> late = stragglers_.take_straggler();
+  if (!late) return;
+  // All ranks have come to the same, and only that one knows its machine.
+  const std::string mine =
+      mpi_.rank() == late->rank ? this_process(mpi_.rank(), 0).host + "\n" + gpu_condition(device_) : std::string();
+  const std::string words = mpi_.all_gather(mine)[static_cast<size_t>(late->rank)];
+  const std::string host = words.substr(0, words.find('\n'));
+  const std::string gpu = words.substr(words.find('\n') + 1);
+  log_.warn(describe(*late, host, gpu));
+}
+
+void Trainer::start() {
+  log_.say(fmt::format("Created model with total parameters: {}", model::num_parameters(setup_.model)));
+  // Now rather than when the first checkpoint is due.
+  folder_.open();
+  setup_.data = identify_data(config_, mpi_);
+  std::vector<std::string> warnings;
+  const std::optional<Resumed> resumed = resume_run(setup_, decoder_.units(), engine_, mpi_, warnings);
+  for (const std::string& warning : warnings) log_.warn(warning);
+  setup_.run = folder_.identify(resumed);
+  setup_.start = mpi_.all_gather(io::new_run_id()).front();
+  folder_.check(setup_.run, resumed);
+  metrics_owner_ = {.run_id = setup_.run.id, .began_without_id = resumed && !resumed->checkpoint_has_id};
+  if (resumed) {
+    position_ = resumed->position;
+    checkpointer_.resumed_from(position_.step);
+    log_.say(fmt::format("Found existing checkpoint: {}", resumed->checkpoint.string()));
+    log_.say(fmt::format("Resumed from checkpoint at step {}", position_.step));
+    for (const std::string& line : resumed->changes) log_.say(line);
+  } else {
+    if (!config_.allow_changed.empty()) log_.warn("--allow_changed has no effect: the run goes on from no checkpoint.");
+    std::vector<std::string> of_weights;
+    setup_.run.init_from_hash = initialize_run(setup_, decoder_.units(), engine_, mpi_, of_weights);
+    for (const std::string& warning : of_weights) log_.warn(warning);
+    if (!config_.init_from.empty()) {
+      log_.say(fmt::format("Weights: {}, {} parameters, xxh3 {}", config_.init_from,
+                           model::num_parameters(setup_.model), setup_.run.init_from_hash));
+    }
+  }
+  plan_memory();
+  run_on_all_ranks(mpi_, [&] {
+    const io::LoaderOptions options = loader_options(setup_, mpi_, position_);
+    train_data_.emplace(io::TokenDataset(config_.train_data, config_.seq_length), options, position_.step);
+    if (!config_.validation_data.empty()) {
+      validation_data_.emplace(io::TokenDataset(config_.validation_data, config_.seq_length), options,
+                               config_.validation_batches);
+    }
+  });
+  folder_.make_room();
+}
+
+void Trainer::plan_memory() {
+  pass_.recompute(memory_.plan(engine_.memory_use(), mpi_));
+  // An open share of states on the GPU is worth more than parameters that stay there.
+  if (!chooses_host_ratio()) use_memory_for_parameters(memory_.spare());
+  for (const std::string& line : memory_.breakdown()) log_.say(line);
+  if (const std::optional<std::string> warning = memory_.warning()) log_.warn(*warning);
+  if (zero_options_.host_update.threads > 0) {
+    log_.say(fmt::format("AdamW on the host: {}", describe(zero_options_.host_update)));
+  }
+  if (zero_options_.host_update.threads > 0 || device_.is_cpu()) {
+    if (const auto line = slower_update(parallel::fastest_host_kernel())) log_.say(*line);
+  }
+}
+
+void Trainer::use_memory_for_parameters(int64_t bytes) {
+  if (device_.is_cpu()) return;
+  bytes -= engine_.parameters().move_to_device(bytes);
+  if (config_.zero.gather_limits_automatic) engine_.parameters().use_memory(bytes);
+  memory_.states_have_grown(engine_.memory_use());
+}
+
+bool Trainer::chooses_host_ratio() const { return config_.zero.offload_ratio_automatic && device_.is_cuda(); }
+
+void Trainer::choose_host_ratio() {
+  const int64_t spare = memory_.measured_spare(mpi_);
+  const double ratio = smallest_host_ratio(engine_.memory_use(), spare);
+  const int64_t before = engine_.memory_use().optimizer_states;
+  engine_.set_host_ratio(ratio);
+  const int64_t taken = engine_.memory_use().optimizer_states - before;
+  memory_.states_have_moved(engine_.memory_use());
+  use_memory_for_parameters(std::max<int64_t>(0, spare - taken));
+  log_.say(
+      fmt::format("offload_optimizer.ratio auto: {:.4f} of the parameters are updated on the host, the others on the "
+                  "GPUs, which takes {} of each; \"ratio\": {:.4f} does the same in another run",
+                  ratio, gibibytes(taken), ratio));
+  checkpointer_.prepare(position_.step);
+}
+
+StepReport Trainer::train_step() {
+  const Clock::time_point start = Clock::now();
+  const parallel::ProfileRange range("step", std::to_string(position_.step + 1));
+  timer_.enter(Phase::kData);
+  const int64_t micro_batches = config_.gradient_accumulation_steps;
+  at::Tensor loss_sum = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device_));
+  const int64_t update = position_.step + 1;
+  const double lr = config_.schedule.lr(update);
+  engine_.begin_step(lr, update);
+  for (int64_t a = 0; a < micro_batches; ++a) {
+    timer_.enter(Phase::kData);
+    const io::MicroBatch batch = train_data_->next();
+    const at::Tensor inputs = to_device(batch.inputs, config_.micro_batch_size);
+    const at::Tensor targets = to_device(batch.targets, config_.micro_batch_size);
+    loss_sum.add_(pass_.train(inputs, targets, /*last_of_step=*/a + 1 == micro_batches));
+  }
+  timer_.enter(Phase::kOptimizer);
+  // Before measure(): the figures that it copies from the GPU would queue behind a snapshot that is still coming down.
+  checkpointer_.before_update();
+  engine_.measure(loss_sum, micro_batches * mpi_.world_size(), figures());
+  engine_.update(lr, update);
+  // While the GPU still updates; an update on figures that are not finite has changed nothing.
+  const parallel::StepSummary summary = engine_.summary();
+  timer_.caught_up();
+  timer_.held_up_by_updates(engine_.parameters().take_stalls());
+  check_finite(summary, loss_sum);
+
+  stops_ = summary.figures.front() > 0;
+  const std::optional<SlowestRank> slowest = stragglers_.add(summary.figures.subspan(1));
+  const StepSplit split = timer_.finish_step();
+  own_seconds_ = split.total() - split.exposed_communication();
+  position_.step = update;
+  position_.windows_seen += config_.train_batch_size;
+  position_.tokens_seen += config_.train_batch_size * config_.seq_length;
+  return {.step = update,
+          .loss = summary.loss,
+          .lr = lr,
+          .grad_norm = summary.grad_norm,
+          .seconds = seconds_since(start),
+          .split = split,
+          .tokens_seen = position_.tokens_seen,
+          .peak_memory = memory_.peak(),
+          .validation_loss = std::nullopt,
+          .slowest = slowest,
+          .checkpoint_blocked_seconds = 0};
+}
+
+void Trainer::check_finite(const parallel::StepSummary& summary, const at::Tensor& loss_sum) {
+  if (std::isfinite(summary.loss) && std::isfinite(summary.grad_norm)) return;
+  const int64_t step = position_.step + 1;
+  const std::optional<int64_t> saved_step = checkpointer_.saved_step();
+  const std::string saved = saved_step ? fmt::format("the checkpoint of step {} is intact", *saved_step)
+                                       : std::string("no checkpoint was saved yet");
+  run_on_all_ranks(mpi_, [&] {
+    const double loss = loss_sum.item<double>() / static_cast<double>(config_.gradient_accumulation_steps);
+    if (std::isfinite(loss)) return;
+    throw_failure("the loss is {} at step {}: {}; lower the learning rate, warm up longer or look at the data",
+                  describe(loss), step, saved);
+  });
+  throw Failure(
+      fmt::format("the gradient norm is {} at step {} while the loss is finite: {}; lower the learning rate or warm "
+                  "up longer",
+                  describe(summary.grad_norm), step, saved),
+      ErrorScope::kAllRanks);
+}
+
+std::optional<double> Trainer::validate() {
+  control_.liveness.enter(RunPhase::kValidation, position_.step);
+  checkpointer_.no_step_for_now();
+  const parallel::ProfileRange range("validation");
+  // Losses weighted with the windows they are the mean of, so that the result does not depend on the number of ranks.
+  const auto options = at::TensorOptions().dtype(at::kDouble).device(device_);
+  const at::Tensor weighted_sum = at::zeros({}, options);
+  parallel::LateSum votes;
+  for (int64_t b = 0; b < validation_data_->num_batches(); ++b) {
+    if (votes.next(stop_.vote()) > 0) {
+      stops_ = true;
+      return std::nullopt;
+    }
+    const io::ValidationBatch batch = validation_data_->read(b);
+    const auto windows = static_cast<int64_t>(batch.tokens.inputs.size()) / config_.seq_length;
+    const at::Tensor loss =
+        pass_.validate(to_device(batch.tokens.inputs, windows), to_device(batch.tokens.targets, windows));
+    weighted_sum.add_(loss.to(at::kDouble), static_cast<double>(batch.num_windows));
+  }
+  if (mpi_.world_size() > 1) gradient_communicator_.all_reduce_sum(weighted_sum)->wait();
+  return weighted_sum.item<double>() / static_cast<double>(validation_data_->num_windows());
+}
+
+at::Tensor Trainer::to_device(const std::vector<int64_t>& tokens, int64_t windows) const {
+  // from_blob wants a mutable pointer; the copy that to() makes is the only reader.
+  const at::Tensor view = at::from_blob(const_cast<int64_t*>(tokens.data()), {windows, config_.seq_length}, at::kLong);
+  return view.to(device_, /*non_blocking=*/false, /*copy=*/true);
+}
+
+}  // namespace mpzero

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "app/checkpoint/checkpointer.hpp"
+#include "app/checkpoint/run_folder.hpp"
+#include "app/checkpoint/run_state.hpp"
+#include "app/config/run_setup.hpp"
+#include "app/health/stop_request.hpp"
+#include "app/health/stragglers.hpp"
+#include "app/liveness/liveness.hpp"
+#include "app/log/metrics_log.hpp"
+#include "app/log/step_log.hpp"
+#include "app/log/step_timer.hpp"
+#include "app/memory/run_memory.hpp"
+#include "app/train/network.hpp"
+#include "app/train/profiler.hpp"
+#include "app/train/stop_agreement.hpp"
+#include "app/train/training_pass.hpp"
+#include "io/data/data_loader.hpp"
+#include "model/decoder.hpp"
+#include "parallel/comm/measured_communicator.hpp"
+#include "parallel/mpi/mpi_runtime.hpp"
+#include "parallel/trace/timeline.hpp"
+#include "parallel/zero/zero_engine.hpp"
+
+namespace mpzero {
+
+// How a run ended.
+enum class TrainingEnd : uint8_t { kFinished, kStopped };
+
+// What watches over a run from beside it.
+struct RunControl {
+  const StopRequest& stop;
+  Liveness& liveness;
+};
+
+// One training run on this rank: from a checkpoint or fresh weights to the last step's checkpoint.
+class Trainer {
+ public:
+  // Collective. `mpi`, `memory` and what `control` refers to outlive the trainer.
+  Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at::Device device, RunMemory& memory,
+          RunControl control);
+
+  // Trains until max_steps, or until a rank is asked to stop, and saves. Collective; an error that all ranks learn of
+  // is thrown on all.
+  TrainingEnd run();
+
+ private:
+  void start();
+  TrainingEnd train_to_the_end();
+  bool at_end() const;
+  // The last line of a run without a last checkpoint.
+  std::string unsaved_end() const;
+  // Whether the step that has just ended is one of every `frequency`; 0: none is.
+  bool due(int64_t frequency) const;
+  bool validation_is_due() const;
+  // Chooses what is recomputed, and says what takes how much memory.
+  void plan_memory();
+  // Has no more parameters come to the GPU than must, for as much of its memory more.
+  void use_memory_for_parameters(int64_t bytes);
+  // Gives GPU memory that no step has asked for to states on the host, where ds_config.json leaves their share open.
+  bool chooses_host_ratio() const;
+  void choose_host_ratio();
+  // One optimizer step over the global batch.
+  StepReport train_step();
+  // The loss; nothing where a rank was asked to stop meanwhile.
+  std::optional<double> validate();
+  // What rides on the step's all-reduce: votes for a stop, then each rank's own time in the step before.
+  std::vector<double> figures() const;
+  void name_straggler();
+  // What a step has shown beside its figures.
+  void comment_on(int64_t step, const Profiler::Outcome& trace);
+  void check_finite(const parallel::StepSummary& summary, const at::Tensor& loss_sum);
+  at::Tensor to_device(const std::vector<int64_t>& tokens, int64_t windows) const;
+
+  parallel::MpiRuntime& mpi_;
+  RunMemory& memory_;
+  RunControl control_;
+  RunSetup setup_;
+  const RunConfig& config_;
+  at::Device device_;
+  parallel::ZeroOptions zero_options_;
+  model::Decoder decoder_;
+  std::unique_ptr<parallel::Timeline> timeline_;
+  parallel::MeasuredCommunicator parameter_communicator_;
+  parallel::MeasuredCommunicator gradient_communicator_;
+  StepTimer timer_;
+  parallel::ZeroEngine engine_;
+  TrainingPass pass_;
+  RunPosition position_;
+  int64_t first_step_ = 0;  // of this process
+  MetricsOwner metrics_owner_;
+  std::optional<io::DataLoader> train_data_;
+  std::optional<io::ValidationSet> validation_data_;
+  Profiler profiler_;
+  StepLog log_;
+  RunFolder folder_;
+  Checkpointer checkpointer_;
+  StopAgreement stop_;
+  bool stops_ = false;  // as all ranks have agreed
+  Stragglers stragglers_;
+  double own_seconds_ = 0;  // of the last step, without what the rank waited for others
+  Liveness::Watch watch_;
+};
+
+}  // namespace mpzero

@@ -1,0 +1,131 @@
+#include "app/train/training_pass.hpp"
+
+#include <utility>
+
+#include "app/memory/unit_order.hpp"
+#include "parallel/trace/profile_range.hpp"
+
+namespace mpzero {
+namespace {
+
+using parallel::ProfileRange;
+
+// A unit's parameters for as long as this lives.
+class Gathered {
+ public:
+  Gathered(parallel::ParameterStore& store, size_t unit) : store_(store), unit_(unit), weights_(store.gather(unit)) {}
+  ~Gathered() { store_.release(unit_); }
+  Gathered(const Gathered&) = delete;
+  Gathered& operator=(const Gathered&) = delete;
+
+  model::Weights weights() const { return weights_; }
+
+ private:
+  parallel::ParameterStore& store_;
+  size_t unit_;
+  model::Weights weights_;
+};
+
+std::vector<model::Gradient> gradients_of(parallel::GradientStore& store, size_t unit) {
+  const parallel::GradientViews destination = store.gradients(unit);
+  std::vector<model::Gradient> gradients;
+  gradients.reserve(destination.views.size());
+  for (const at::Tensor& view : destination.views) gradients.emplace_back(view, /*empty=*/!destination.accumulate);
+  return gradients;
+}
+
+}  // namespace
+
+TrainingPass::TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer,
+                           const Options& options)
+    : decoder_(decoder),
+      parameters_(engine.parameters()),
+      gradients_(engine.gradients()),
+      timer_(timer),
+      options_(options),
+      recompute_(static_cast<size_t>(decoder.config().num_hidden_layers), model::Recompute::kNone),
+      activations_(static_cast<size_t>(decoder.config().num_hidden_layers)) {
+  parameters_.plan(order_of_training(decoder_, options_.micro_batches));
+}
+
+at::Tensor TrainingPass::forward_layers(const at::Tensor& inputs, Mode mode) {
+  const int64_t layers = decoder_.config().num_hidden_layers;
+  at::Tensor x;
+  {
+    const Gathered embedding(parameters_, decoder_.embedding_unit());
+    const ProfileRange range("forward", name(decoder_.embedding_unit()));
+    x = decoder_.embed_forward(embedding.weights(), inputs);
+  }
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const Gathered weights(parameters_, decoder_.layer_unit(layer));
+    const ProfileRange range("forward", name(decoder_.layer_unit(layer)));
+    model::LayerActivations* saved = mode == Mode::kTrain ? &activations_[static_cast<size_t>(layer)] : nullptr;
+    x = decoder_.layer_forward(weights.weights(), x, saved, recompute_[static_cast<size_t>(layer)]);
+  }
+  return x;
+}
+
+at::Tensor TrainingPass::train(const at::Tensor& inputs, const at::Tensor& targets, bool last_of_step) {
+  const size_t embedding_unit = decoder_.embedding_unit();
+  const size_t head_unit = decoder_.head_unit();
+  gradients_.begin_micro_batch(last_of_step);
+  timer_.enter(Phase::kForward);
+  const at::Tensor x = forward_layers(inputs, Mode::kTrain);
+  timer_.enter(Phase::kBackward);
+
+  std::vector<model::Gradient> embedding_gradients = gradients_of(gradients_, embedding_unit);
+  model::Decoder::HeadResult head;
+  {
+    const Gathered head_weights(parameters_, head_unit);
+    std::vector<model::Gradient> head_gradients = gradients_of(gradients_, head_unit);
+    if (decoder_.tied_head()) {
+      const Gathered embedding(parameters_, embedding_unit);
+      const ProfileRange range("forward and backward", name(head_unit));
+      head = decoder_.head_forward_backward(head_weights.weights(), embedding.weights().front(), x, targets,
+                                            options_.loss_scale, head_gradients, embedding_gradients.front());
+    } else {
+      const ProfileRange range("forward and backward", name(head_unit));
+      head = decoder_.head_forward_backward(head_weights.weights(), head_weights.weights().back(), x, targets,
+                                            options_.loss_scale, head_gradients, head_gradients.back());
+    }
+  }
+  gradients_.reduce(head_unit);
+
+  at::Tensor dy = std::move(head.dx);
+  for (int64_t layer = decoder_.config().num_hidden_layers - 1; layer >= 0; --layer) {
+    const size_t unit = decoder_.layer_unit(layer);
+    {
+      const Gathered weights(parameters_, unit);
+      std::vector<model::Gradient> layer_gradients = gradients_of(gradients_, unit);
+      const ProfileRange range("backward", name(unit));
+      dy = decoder_.layer_backward(weights.weights(), dy, activations_[static_cast<size_t>(layer)], layer_gradients);
+    }
+    gradients_.reduce(unit);
+  }
+  {
+    const ProfileRange range("backward", name(embedding_unit));
+    decoder_.embed_backward(dy, inputs, embedding_gradients);
+  }
+  gradients_.reduce(embedding_unit);
+  if (last_of_step) parameters_.plan(order_of_training(decoder_, options_.micro_batches));
+  return head.loss;
+}
+
+at::Tensor TrainingPass::validate(const at::Tensor& inputs, const at::Tensor& targets) {
+  parameters_.plan(order_of_validation(decoder_));
+  const at::Tensor x = forward_layers(inputs, Mode::kValidate);
+  at::Tensor loss;
+  {
+    const Gathered head(parameters_, decoder_.head_unit());
+    if (decoder_.tied_head()) {
+      const Gathered embedding(parameters_, decoder_.embedding_unit());
+      loss = decoder_.head_loss(head.weights(), embedding.weights().front(), x, targets);
+    } else {
+      loss = decoder_.head_loss(head.weights(), head.weights().back(), x, targets);
+    }
+  }
+  parameters_.plan(order_of_training(decoder_, options_.micro_batches));
+  return loss;
+}
+
+}  // namespace mpzero

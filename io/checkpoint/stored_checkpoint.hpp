@@ -1,0 +1,80 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/optimizer_state.hpp"
+#include "base/parameter_source.hpp"
+#include "base/parameter_spec.hpp"
+#include "base/process_group.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/run_record.hpp"
+#include "io/files/open_folder.hpp"
+
+namespace mpzero::io {
+
+// A checkpoint of either format, HDF5 or DeepSpeed's, written by any number of ranks and any ZeRO stage: every rank
+// reads the slices that it needs, and none holds the whole. What is missing, cut short or changed throws UserError
+// naming the file. May be used from several threads at once.
+class StoredCheckpoint {
+ public:
+  virtual ~StoredCheckpoint() = default;
+
+  virtual const std::filesystem::path& folder() const = 0;
+  // Which run saved it; nothing is known of DeepSpeed's own.
+  virtual const RunRecord& run() const = 0;
+  // What is not known stays as in a new TrainingProgress; see made_by_mpzero().
+  virtual const TrainingProgress& progress() const = 0;
+  // Every weight that was trained, once: a tied head is not among them.
+  virtual std::span<const ParameterSpec> parameters() const = 0;
+  // Weights under two names: the one that is not stored, and the parameter that holds it.
+  struct Alias {
+    std::string name;
+    std::string parameter;
+  };
+  virtual std::span<const Alias> aliases() const { return {}; }
+  // False where a run of DeepSpeed itself wrote it: such a checkpoint knows no seed, no order of the data and no
+  // config.json of the model.
+  virtual bool made_by_mpzero() const { return true; }
+  // The rate that the next update would have had, where the checkpoint knows it.
+  virtual std::optional<double> next_lr() const { return std::nullopt; }
+  // What whoever goes on from it should know, one sentence each.
+  virtual std::span<const std::string> warnings() const { return {}; }
+
+  // Elements [begin, begin + out.size()) of the row-major parameter.
+  virtual void read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const = 0;
+  // The same of a unit's concatenated parameters, however the checkpoint groups them.
+  virtual void read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const;
+
+  // Collective: throws on every rank unless all that any rank has read so far is what was written, in one save.
+  virtual void verify_what_was_read(ProcessGroup& group) const = 0;
+  // Reads and verifies all of it.
+  virtual void verify() const = 0;
+};
+
+// Collective: throws unless all ranks have read the same files. `lines`: "NAME CHECKSUM" of each that this rank has
+// read, among them at least one that every rank reads. Returns the checksums of all, by name.
+std::map<std::string, std::string> check_same_files(const std::filesystem::path& folder, const std::string& lines,
+                                                    ProcessGroup& group);
+
+// check_same_model for a checkpoint that may group its parameters in another way than the run.
+void check_same_parameters(const StoredCheckpoint& checkpoint, std::span<const UnitSpec> of_run);
+
+// The fp32 master weights of a checkpoint. `checkpoint` must outlive it.
+class StoredWeights final : public ParameterSource {
+ public:
+  explicit StoredWeights(const StoredCheckpoint& checkpoint) : checkpoint_(&checkpoint) {}
+  void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
+    checkpoint_->read(parameter.name, StateKind::kMaster, begin, out);
+  }
+
+ private:
+  const StoredCheckpoint* checkpoint_;
+};
+
+}  // namespace mpzero::io

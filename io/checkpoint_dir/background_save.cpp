@@ -1,0 +1,162 @@
+#include "io/checkpoint_dir/background_save.hpp"
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <iterator>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace mpzero::io {
+namespace {
+
+// More than what trains, which may have been started with nice(1); threads that this one starts inherit it.
+constexpr int kNiceness = 10;
+
+// Both are only wishes: where they are not granted the threads share the cores evenly.
+void lower_priority() {
+  const auto self = static_cast<id_t>(::gettid());
+  (void)::setpriority(PRIO_PROCESS, self, ::getpriority(PRIO_PROCESS, self) + kNiceness);
+}
+
+void keep_to(const std::vector<int>& cores) {
+  if (cores.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(static_cast<size_t>(core), &set);
+  (void)::sched_setaffinity(0, sizeof set, &set);
+}
+
+// One character for how a rank's part of the work is; behind it how long it took, or its error.
+constexpr char kAtWork = 'w';
+constexpr char kDone = 'd';
+constexpr char kFailed = 'f';
+
+std::string report(const BackgroundTask* task) {
+  if (task == nullptr) return {kDone};
+  if (!task->ended()) return {kAtWork};
+  return task->error().empty() ? fmt::format("{}{}", kDone, task->seconds()) : kFailed + task->error();
+}
+
+// Calls `what`, where set, at the end of a scope.
+class AtExit {
+ public:
+  explicit AtExit(const std::function<void()>& what) : what_(what) {}
+  ~AtExit() {
+    if (what_) what_();
+  }
+  AtExit(const AtExit&) = delete;
+  AtExit& operator=(const AtExit&) = delete;
+
+ private:
+  const std::function<void()>& what_;
+};
+
+bool any(const std::vector<std::string>& reports, char status) {
+  return std::any_of(reports.begin(), reports.end(), [&](const std::string& text) { return text[0] == status; });
+}
+
+}  // namespace
+
+BackgroundTask::BackgroundTask(std::function<void(std::stop_token)> work, std::vector<int> cores)
+    : thread_([this, work = std::move(work), cores = std::move(cores)](const std::stop_token& stop) {
+        lower_priority();
+        keep_to(cores);
+        const auto start = std::chrono::steady_clock::now();
+        try {
+          work(stop);
+        } catch (const std::bad_alloc&) {
+          error_ = "out of host memory while a checkpoint was written";
+        } catch (const std::exception& error) {
+          error_ = error.what();
+        }
+        seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        ended_.store(true, std::memory_order_release);
+      }) {}
+
+BackgroundSave::BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& group, FileSystem& files,
+                               std::vector<int> cores)
+    : job_(std::move(job)), values_(std::move(values)), group_(group), files_(files), cores_(std::move(cores)) {
+  left_ = begin_save(job_, group_, files_);
+  const auto write = [this](std::stop_token stop) {
+    const AtExit let_go(values_.done);
+    shard_file_ =
+        write_shards(job_, group_.rank(), values_, {.files = &files_, .stop = std::move(stop), .pace = &pace_});
+  };
+  writing_ = std::make_unique<BackgroundTask>(write, cores_);
+}
+
+BackgroundSave::~BackgroundSave() = default;
+
+void BackgroundSave::give_up(const std::vector<std::string>& reports) {
+  const auto first = std::find_if(reports.begin(), reports.end(), [](const auto& text) { return text[0] == kFailed; });
+  const bool unanimous = std::all_of(reports.begin(), reports.end(), [&](const auto& text) { return text == *first; });
+  error_ = first->substr(1);
+  if (!unanimous) error_ = fmt::format("rank {}: {}", first - reports.begin(), error_);
+  state_ = State::kGivingUp;
+  writing_->request_stop();
+}
+
+BackgroundSave::State BackgroundSave::poll() {
+  switch (state_) {
+    case State::kWriting: {
+      const std::vector<std::string> reports = group_.all_gather(report(writing_.get()));
+      if (any(reports, kFailed)) {
+        give_up(reports);
+      } else if (!any(reports, kAtWork)) {
+        for (const std::string& text : reports)
+          writing_seconds_ = std::max(writing_seconds_, std::stod(text.substr(1)));
+        const double mine = pace_.without_limit(writing_->seconds());
+        for (const std::string& text : group_.all_gather(fmt::format("{}", mine)))
+          unhindered_seconds_ = std::max(unhindered_seconds_, std::stod(text));
+        shard_files_ = group_.all_gather(shard_file_);
+        if (group_.rank() == 0) {
+          finishing_ = std::make_unique<BackgroundTask>(
+              [this](const std::stop_token&) { published_ = publish_save(job_, shard_files_, files_); }, cores_);
+        }
+        state_ = State::kPublishing;
+      }
+      break;
+    }
+    case State::kPublishing: {
+      const std::vector<std::string> reports = group_.all_gather(report(finishing_.get()));
+      if (any(reports, kFailed)) {
+        finishing_.reset();
+        give_up(reports);
+      } else if (!any(reports, kAtWork)) {
+        std::move(left_.begin(), left_.end(), std::back_inserter(published_.left));
+        state_ = State::kSaved;
+      }
+      break;
+    }
+    case State::kGivingUp: {
+      // The folder goes when nobody writes into it any more.
+      const std::vector<std::string> writing = group_.all_gather(writing_->ended() ? "d" : "w");
+      if (any(writing, kAtWork)) break;
+      if (group_.rank() == 0 && !finishing_) {
+        finishing_ =
+            std::make_unique<BackgroundTask>([this](const std::stop_token&) { discard_save(job_, files_); }, cores_);
+      }
+      if (!any(group_.all_gather(finishing_ && !finishing_->ended() ? "w" : "d"), kAtWork)) state_ = State::kAbandoned;
+      break;
+    }
+    case State::kSaved:
+    case State::kAbandoned:
+      break;
+  }
+  return state_;
+}
+
+BackgroundSave::State BackgroundSave::wait() {
+  constexpr auto kPause = std::chrono::milliseconds(2);
+  pace_.set_rate(WritePace::kUnlimited);
+  while (poll(), in_flight()) std::this_thread::sleep_for(kPause);
+  return state_;
+}
+
+}  // namespace mpzero::io

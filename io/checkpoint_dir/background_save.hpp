@@ -1,0 +1,101 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/process_group.hpp"
+#include "io/checkpoint_dir/save.hpp"
+#include "io/files/write_pace.hpp"
+
+namespace mpzero::io {
+
+// Work on a thread of its own, of low priority.
+class BackgroundTask {
+ public:
+  // `cores`: the hardware threads that it and the threads it starts keep to; none: where the system likes.
+  explicit BackgroundTask(std::function<void(std::stop_token)> work, std::vector<int> cores = {});
+  // Asks it to stop and waits for it.
+  ~BackgroundTask() = default;
+  BackgroundTask(const BackgroundTask&) = delete;
+  BackgroundTask& operator=(const BackgroundTask&) = delete;
+
+  bool ended() const { return ended_.load(std::memory_order_acquire); }
+  void request_stop() { thread_.request_stop(); }
+  // Once it has ended: what it threw, empty: nothing; and how long it took.
+  const std::string& error() const { return error_; }
+  double seconds() const { return seconds_; }
+
+ private:
+  std::string error_;
+  double seconds_ = 0;
+  std::atomic<bool> ended_{false};
+  std::jthread thread_;
+};
+
+// A checkpoint that is written behind the caller's back. Threads of each rank write, rank 0's publishes; what the ranks
+// must tell each other they tell in poll(), so that only the caller's thread communicates.
+//
+//   kWriting ──> kPublishing ──> kSaved
+//      └──> kGivingUp <─┘ ──> kAbandoned
+class BackgroundSave {
+ public:
+  enum class State : uint8_t { kWriting, kPublishing, kGivingUp, kSaved, kAbandoned };
+
+  // Collective: makes the folder, throws on all ranks where rank 0 cannot. All spans of `values` stay valid until
+  // `values.done` is called, or as long as this lives; both functions are called from another thread. `cores`: see
+  // BackgroundTask.
+  BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& group, FileSystem& files = disk(),
+                 std::vector<int> cores = {});
+  // Gives up what has not come to its end, on this rank; not collective.
+  ~BackgroundSave();
+  BackgroundSave(const BackgroundSave&) = delete;
+  BackgroundSave& operator=(const BackgroundSave&) = delete;
+
+  // Sees how far the ranks are and starts what comes next. Collective and quick; all ranks get the same answer.
+  State poll();
+  // Polls until the checkpoint is saved or abandoned, which comes as fast as it can. Collective.
+  State wait();
+
+  // Of this rank's part.
+  WritePace& pace() { return pace_; }
+
+  bool in_flight() const { return state_ != State::kSaved && state_ != State::kAbandoned; }
+  const SaveJob& job() const { return job_; }
+  // Why it was abandoned: one sentence, the same on all ranks.
+  const std::string& error() const { return error_; }
+  // Rank 0 alone knows, once it is saved.
+  const Published& published() const { return published_; }
+  // How long the slowest rank wrote, once all have; the time until somebody polled is not counted.
+  double writing_seconds() const { return writing_seconds_; }
+  // How long it would have written, had no pace held it back, as far as that is known; see WritePace.
+  double unhindered_seconds() const { return unhindered_seconds_; }
+
+ private:
+  void give_up(const std::vector<std::string>& reports);
+
+  SaveJob job_;
+  ShardValues values_;
+  ProcessGroup& group_;
+  FileSystem& files_;
+  State state_ = State::kWriting;
+  std::string shard_file_;
+  std::vector<std::string> shard_files_;
+  std::vector<Leftover> left_;
+  Published published_;
+  std::string error_;
+  double writing_seconds_ = 0;
+  double unhindered_seconds_ = 0;
+  WritePace pace_;
+  std::vector<int> cores_;
+  // Destroyed, that is waited for, before what they use.
+  std::unique_ptr<BackgroundTask> writing_;
+  std::unique_ptr<BackgroundTask> finishing_;  // rank 0: publishes, or removes what was written in vain
+};
+
+}  // namespace mpzero::io

@@ -1,0 +1,216 @@
+#include "io/checkpoint_dir/catalog.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <system_error>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/manifest.hpp"
+#include "io/checkpoint_dir/folder.hpp"
+#include "io/deepspeed/file_names.hpp"
+#include "io/files/atomic_file.hpp"
+#include "io/files/retry.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+namespace {
+
+// Of a folder whose name does not say it. One that cannot be looked into is not taken for a checkpoint.
+bool holds_checkpoint(const fs::path& folder) {
+  try {
+    return is_there(folder / kManifestName) || is_deepspeed_checkpoint(folder);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Reads what it can into `entry`; throws Error on the first thing that it cannot.
+void read_entry(CatalogEntry& entry) {
+  // DeepSpeed's own have no manifest.
+  if (!is_there(entry.folder / kManifestName) && is_deepspeed_checkpoint(entry.folder)) {
+    entry.run_id = "";
+    return;
+  }
+  const Manifest manifest = read_manifest(entry.folder);
+  entry.generation = manifest.generation;
+  entry.saved_at = manifest.saved_at;
+  entry.run_id = manifest.run.id;
+  entry.has_manifest = true;
+  check_sizes(entry.folder, manifest);
+}
+
+CatalogEntry describe(const fs::path& folder, const std::string& tag) {
+  CatalogEntry entry;
+  entry.folder = folder;
+  entry.tag = tag;
+  entry.step = step_of_tag(tag, "");
+  const FilesInFolder content = files_in(folder);
+  entry.bytes = content.bytes;
+  entry.files = content.count;
+  entry.has_manifest = false;
+  try {
+    retry_reading([&] { read_entry(entry); });
+  } catch (const Damaged& error) {
+    entry.problem = error.what();
+  } catch (const Error& error) {
+    entry.problem = error.what();
+    entry.may_be_whole = true;
+  }
+  return entry;
+}
+
+// Those without an id that are older than another's count as its own: see ResumeCandidates.
+std::vector<CatalogEntry> newest_of_runs(const std::vector<CatalogEntry>& newest_first) {
+  std::vector<CatalogEntry> newest;
+  for (const CatalogEntry& entry : newest_first) {
+    if (!entry.run_id || (entry.run_id->empty() && !newest.empty())) continue;
+    const bool is_known = std::any_of(newest.begin(), newest.end(),
+                                      [&](const CatalogEntry& other) { return other.run_id == entry.run_id; });
+    if (!is_known) newest.push_back(entry);
+  }
+  return newest;
+}
+
+// The run whose checkpoints count: that of what `latest` names, or of the newest that says it.
+RunRecord run_to_go_on(const std::optional<fs::path>& latest, const std::vector<CatalogEntry>& newest_first,
+                       std::string& problem) {
+  if (latest) {
+    try {
+      return run_of(*latest);
+    } catch (const Damaged& error) {
+      problem = error.what();
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): whoever goes on from it, the first to be tried, says it
+    }
+  }
+  for (const CatalogEntry& entry : newest_first) {
+    if (entry.run_id) return run_of(entry.folder);
+  }
+  return {};
+}
+
+// Sorts what is beside `latest` into candidates and others.
+void add_others(const std::optional<fs::path>& latest, const std::vector<CatalogEntry>& newest_first,
+                ResumeCandidates& candidates) {
+  for (const CatalogEntry& entry : newest_first) {
+    if (entry.may_be_whole && entry.folder != latest) candidates.folders.push_back(entry.folder);
+  }
+  int64_t next_step = std::numeric_limits<int64_t>::max();
+  bool began = candidates.run.id.empty();  // whether older ones without an id can be the run's
+  for (const CatalogEntry& entry : newest_first) {
+    if (entry.may_be_whole) continue;
+    const bool own = entry.run_id == candidates.run.id;
+    began = began || own;
+    if (entry.run_id && !own && !(entry.run_id->empty() && began)) {
+      candidates.left_out.push_back(fmt::format("{} ({})", entry.tag, show_run(*entry.run_id)));
+      continue;
+    }
+    // Where no manifest can be read, no age is known.
+    if (entry.run_id && entry.step) {
+      if (*entry.step >= next_step) {
+        if (entry.folder != latest) {
+          candidates.left_out.push_back(fmt::format("{} (the run has gone back behind it)", entry.tag));
+        }
+        continue;
+      }
+      next_step = *entry.step;
+    }
+    if (entry.folder != latest) candidates.folders.push_back(entry.folder);
+  }
+}
+
+}  // namespace
+
+FilesInFolder files_in(const fs::path& folder) {
+  FilesInFolder found;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code gone;
+    if (!entry->is_regular_file(gone)) continue;
+    const uintmax_t size = entry->file_size(gone);
+    if (gone) continue;
+    found.bytes += static_cast<int64_t>(size);
+    ++found.count;
+  }
+  return found;
+}
+
+std::vector<CatalogEntry> list_checkpoints(const fs::path& checkpoint_dir, const std::string& model_type) {
+  std::vector<CatalogEntry> entries;
+  for (const fs::path& folder : folders_in(checkpoint_dir)) {
+    const std::string name = folder.filename().string();
+    // A crash can leave a checkpoint under this name alone.
+    const std::optional<std::string> replaced = replaced_tag(name);
+    const std::string tag = replaced.value_or(name);
+    if (replaced && is_there(checkpoint_dir / tag)) continue;
+    if (step_of_tag(tag, model_type) || (model_type.empty() && !name.ends_with(".tmp") && holds_checkpoint(folder))) {
+      entries.push_back(describe(folder, tag));
+    }
+  }
+  std::sort(entries.begin(), entries.end(), [](const CatalogEntry& a, const CatalogEntry& b) {
+    return std::tuple(a.generation, a.step.value_or(-1), a.tag) > std::tuple(b.generation, b.step.value_or(-1), b.tag);
+  });
+  return entries;
+}
+
+int64_t next_generation(const fs::path& checkpoint_dir, std::vector<Leftover>* not_known) {
+  int64_t newest = 0;
+  for (const CatalogEntry& entry : list_checkpoints(checkpoint_dir)) {
+    newest = std::max(newest, entry.generation);
+    if (entry.may_be_whole && !entry.has_manifest && not_known != nullptr) {
+      not_known->push_back({entry.folder, entry.problem});
+    }
+  }
+  return newest + 1;
+}
+
+std::vector<fs::path> checkpoints_to_prune(const fs::path& checkpoint_dir,
+                                           const std::vector<CatalogEntry>& newest_first, int64_t keep_last,
+                                           const std::function<bool(const CatalogEntry&)>& is_good) {
+  if (keep_last <= 0) return {};
+  const std::optional<std::string> latest = latest_tag(checkpoint_dir);
+  std::vector<fs::path> doomed;
+  int64_t good = 0;
+  for (const CatalogEntry& entry : newest_first) {
+    if (good >= keep_last) {
+      if (entry.has_manifest && !entry.may_be_whole && entry.tag != latest) doomed.push_back(entry.folder);
+    } else if (entry.problem.empty() && is_good(entry)) {
+      ++good;
+    }
+  }
+  return doomed;
+}
+
+std::vector<Leftover> prune_checkpoints(const fs::path& checkpoint_dir, const std::string& model_type,
+                                        const std::string& run_id, int64_t keep_last, FileSystem& files) {
+  if (keep_last <= 0) return {};
+  const auto sizes_are_right = [](const CatalogEntry&) { return true; };
+  std::vector<CatalogEntry> own = list_checkpoints(checkpoint_dir, model_type);
+  std::erase_if(own, [&](const CatalogEntry& entry) { return entry.run_id != run_id; });
+  return remove_checkpoints(checkpoints_to_prune(checkpoint_dir, own, keep_last, sizes_are_right), run_id, files);
+}
+
+ResumeCandidates resume_candidates(const fs::path& checkpoint_dir, const std::string& model_type) {
+  ResumeCandidates candidates;
+  std::optional<fs::path> first;
+  bool named = true;
+  try {
+    first = latest_checkpoint(checkpoint_dir);
+    named = first.has_value();
+  } catch (const Damaged& error) {
+    candidates.problem_of_latest = error.what();
+  }
+  const std::vector<CatalogEntry> newest_first = list_checkpoints(checkpoint_dir, model_type);
+  candidates.run = run_to_go_on(first, newest_first, candidates.problem_of_run);
+  if (!candidates.problem_of_run.empty()) candidates.newest_of_runs = newest_of_runs(newest_first);
+  if (first) candidates.folders.push_back(*first);
+  add_others(first, newest_first, candidates);
+  if (!named && !candidates.folders.empty()) {
+    candidates.problem_of_latest = fmt::format(
+        "there are checkpoints in {}, but no file 'latest' that names one of them", checkpoint_dir.string());
+  }
+  return candidates;
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,285 @@
+#include "io/checkpoint_dir/folder.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <optional>
+#include <system_error>
+#include <vector>
+
+#include "base/error.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/manifest.hpp"
+#include "io/checkpoint/run_record.hpp"
+#include "io/deepspeed/file_names.hpp"
+#include "io/files/atomic_file.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kLatestName = "latest";
+constexpr std::string_view kStagingSuffix = ".tmp";
+constexpr std::string_view kReplacedSuffix = ".replaced";
+constexpr int64_t kMaxLatestBytes = 4096;
+
+fs::path with_suffix(const fs::path& folder, std::string_view suffix) { return folder.string() + std::string(suffix); }
+
+// A folder that saving or pruning leaves behind: "<tag>.replaced", "<tag>.tmp" or "<tag>.<digits>.tmp".
+struct LeftoverName {
+  std::string tag;
+  std::string digits;  // of the run's id; empty: none are named
+  bool replaced = false;
+};
+
+bool is_short_run_id(std::string_view text) {
+  return text.size() == short_run_id(std::string(16, '0')).size() &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// Nothing for any other name: only tags of steps count, so that no folder of somebody else's is taken for one.
+std::optional<LeftoverName> leftover_name(std::string name) {
+  LeftoverName leftover;
+  const auto take_suffix = [&name](std::string_view suffix) {
+    if (!name.ends_with(suffix)) return false;
+    name.resize(name.size() - suffix.size());
+    return true;
+  };
+  leftover.replaced = take_suffix(kReplacedSuffix);
+  if (!leftover.replaced && !take_suffix(kStagingSuffix)) return std::nullopt;
+  if (const size_t dot = name.rfind('.');
+      !leftover.replaced && dot != std::string::npos && is_short_run_id(std::string_view(name).substr(dot + 1))) {
+    leftover.digits = name.substr(dot + 1);
+    name.resize(dot);
+  }
+  if (!step_of_tag(name, "")) return std::nullopt;
+  leftover.tag = std::move(name);
+  return leftover;
+}
+
+bool is_plain_name(const std::string& tag) {
+  const bool printable = std::all_of(tag.begin(), tag.end(), [](unsigned char c) { return c >= ' ' && c != 0x7F; });
+  return printable && !tag.empty() && tag[0] != '.' && tag.find('/') == std::string::npos && tag != kLatestName;
+}
+
+// What a damaged file holds, fit for a sentence.
+std::string printable(const std::string& text) {
+  constexpr size_t kLongest = 60;
+  std::string shown;
+  for (const char c : text.substr(0, kLongest)) shown += c >= ' ' && c <= '~' ? c : '?';
+  return text.size() > kLongest ? shown + "..." : shown;
+}
+
+// Runs `work`; what it throws is noted as the reason why `path` stays.
+bool attempt(const fs::path& path, std::vector<Leftover>& left, const std::function<void()>& work) {
+  try {
+    work();
+    return true;
+  } catch (const std::exception& error) {
+    left.push_back({path, error.what()});
+    return false;
+  }
+}
+
+// Puts the former checkpoint back where a crash has left no other. Returns whether it has.
+bool put_back(const fs::path& replaced, const fs::path& target, FileSystem& files) {
+  if (is_there(target)) return false;
+  rename_path(replaced, target, files);
+  return true;
+}
+
+// Swaps two folders in one step; false where the file system cannot.
+bool exchange(const fs::path& a, const fs::path& b, FileSystem& files) {
+  const int error = files.exchange(a, b);
+  if (error == 0) return true;
+  if (error == EINVAL || error == ENOSYS || error == ENOTSUP) return false;
+  throw_system_error("replace", b, error);
+}
+
+}  // namespace
+
+std::optional<int64_t> step_of_tag(std::string_view tag, std::string_view prefix) {
+  constexpr std::string_view kEnd = "steps";
+  const size_t dash = tag.rfind('-');
+  if (dash == std::string_view::npos || !tag.ends_with(kEnd)) return std::nullopt;
+  if (dash == 0 || (!prefix.empty() && tag.substr(0, dash) != prefix)) return std::nullopt;
+  tag.remove_prefix(dash + 1);
+  tag.remove_suffix(std::min(kEnd.size(), tag.size()));
+  int64_t step = 0;
+  const auto [end, error] = std::from_chars(tag.data(), tag.data() + tag.size(), step);
+  if (tag.empty() || error != std::errc{} || end != tag.data() + tag.size() || step < 0) return std::nullopt;
+  return step;
+}
+
+std::optional<std::string> replaced_tag(const std::string& folder_name) {
+  const std::optional<LeftoverName> leftover = leftover_name(folder_name);
+  return leftover && leftover->replaced ? std::optional(leftover->tag) : std::nullopt;
+}
+
+std::vector<fs::path> folders_in(const fs::path& parent) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code unknown;
+    const fs::file_status status = entry->symlink_status(unknown);
+    // What cannot be looked at may be a folder: whoever opens it says why it cannot.
+    const bool gone = status.type() == fs::file_type::not_found;
+    if (!gone && (unknown || fs::is_directory(status))) found.push_back(entry->path());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) throw_system_error("list", parent, error.value());
+  return found;
+}
+
+std::optional<std::string> latest_tag(const fs::path& checkpoint_dir) {
+  const fs::path path = checkpoint_dir / kLatestName;
+  if (!is_there(path)) return std::nullopt;
+  std::string tag = read_text_file(path, kMaxLatestBytes);
+  constexpr const char* kBlank = " \t\r\n";
+  tag.erase(std::min(tag.find_last_not_of(kBlank) + 1, tag.size()));
+  tag.erase(0, std::min(tag.find_first_not_of(kBlank), tag.size()));
+  if (!is_plain_name(tag)) {
+    throw Damaged(
+        fmt::format("{} names '{}', which is no checkpoint of {}: write the name of one of its folders into it, or "
+                    "choose a checkpoint with --resume_from_checkpoint DIR",
+                    path.string(), printable(tag), checkpoint_dir.string()));
+  }
+  return tag;
+}
+
+fs::path staging_folder(const fs::path& checkpoint_dir, const std::string& tag, const std::string& writer) {
+  if (writer.empty()) return with_suffix(checkpoint_dir / tag, kStagingSuffix);
+  return checkpoint_dir / fmt::format("{}.{}{}", tag, short_run_id(writer), kStagingSuffix);
+}
+
+CleanUp clean_up(const fs::path& checkpoint_dir, const std::optional<std::string>& writer, FileSystem& files) {
+  CleanUp result;
+  for (const fs::path& folder : folders_in(checkpoint_dir)) {
+    const std::string name = folder.filename().string();
+    const std::optional<LeftoverName> leftover = leftover_name(name);
+    if (!leftover) continue;
+    if (writer && !leftover->digits.empty() && leftover->digits != short_run_id(*writer)) continue;
+    attempt(folder, result.left, [&] {
+      if (leftover->replaced && put_back(folder, checkpoint_dir / leftover->tag, files)) return;
+      remove_folder(folder, files);
+      result.removed.push_back(name);
+    });
+  }
+  return result;
+}
+
+std::vector<Leftover> begin_staging(const fs::path& checkpoint_dir, const std::string& tag, const std::string& writer,
+                                    FileSystem& files) {
+  if (!is_plain_name(tag)) throw_user_error("'{}' cannot be a checkpoint's name: it must be a plain folder name", tag);
+  make_folders(checkpoint_dir, files);
+  std::vector<Leftover> left = clean_up(checkpoint_dir, writer, files).left;
+  // clean_up() takes only tags of steps for its own.
+  const fs::path replaced = with_suffix(checkpoint_dir / tag, kReplacedSuffix);
+  if (!step_of_tag(tag, "") && is_there(replaced)) {
+    attempt(replaced, left, [&] {
+      if (!put_back(replaced, checkpoint_dir / tag, files)) remove_folder(replaced, files);
+    });
+  }
+  const fs::path staging = staging_folder(checkpoint_dir, tag, writer);
+  std::erase_if(left, [&](const Leftover& leftover) { return leftover.path == staging; });
+  remove_folder(staging, files);
+  make_folders(staging, files);
+  return left;
+}
+
+std::vector<Leftover> publish(const fs::path& checkpoint_dir, const std::string& tag, const std::string& writer,
+                              const std::function<void(const fs::path&)>& check, FileSystem& files) {
+  const fs::path staging = staging_folder(checkpoint_dir, tag, writer);
+  const fs::path target = checkpoint_dir / tag;
+  // Another run without a lock may have put its own there meanwhile: then the two change places again.
+  const auto check_or = [&](const fs::path& folder, const std::function<void()>& undo) {
+    try {
+      if (check) check(folder);
+    } catch (...) {
+      undo();
+      throw;
+    }
+  };
+  sync_folder(staging, files);
+  fs::path outdated;
+  if (!is_there(target)) {
+    rename_path(staging, target, files);
+  } else {
+    check_or(target, [] {});
+    if (exchange(staging, target, files)) {
+      outdated = staging;
+      check_or(outdated, [&] { exchange(staging, target, files); });
+    } else {
+      outdated = with_suffix(target, kReplacedSuffix);
+      remove_folder(outdated, files);
+      rename_path(target, outdated, files);
+      check_or(outdated, [&] { rename_path(outdated, target, files); });
+      rename_path(staging, target, files);
+    }
+  }
+  sync_folder(checkpoint_dir, files);
+  replace_text_file(checkpoint_dir / kLatestName, tag + "\n", files);
+  // The checkpoint is whole and named: if what it replaced stays, the next save tries again to remove it.
+  std::vector<Leftover> left;
+  if (!outdated.empty()) attempt(outdated, left, [&] { remove_folder(outdated, files); });
+  return left;
+}
+
+void discard_staging(const fs::path& checkpoint_dir, const std::string& tag, const std::string& writer,
+                     FileSystem& files) noexcept {
+  try {
+    remove_folder(staging_folder(checkpoint_dir, tag, writer), files);
+  } catch (const std::exception&) {
+    // The next save tries again, and says so if it stays.
+    return;
+  }
+}
+
+std::vector<Leftover> remove_checkpoints(const std::vector<fs::path>& folders, const std::string& writer,
+                                         FileSystem& files) {
+  std::vector<Leftover> left;
+  std::vector<fs::path> doomed;
+  for (const fs::path& folder : folders) {
+    const fs::path renamed = staging_folder(folder.parent_path(), folder.filename().string(), writer);
+    if (attempt(folder, left, [&] { rename_path(folder, renamed, files); })) doomed.push_back(renamed);
+  }
+  if (!doomed.empty()) sync_folder(doomed.front().parent_path(), files);
+  for (const fs::path& folder : doomed) attempt(folder, left, [&] { remove_folder(folder, files); });
+  return left;
+}
+
+std::optional<fs::path> latest_checkpoint(const fs::path& checkpoint_dir) {
+  const std::optional<std::string> tag = latest_tag(checkpoint_dir);
+  if (!tag) return std::nullopt;
+  fs::path folder = checkpoint_dir / *tag;
+  if (is_folder(folder)) return folder;
+  if (fs::path replaced = with_suffix(folder, kReplacedSuffix); is_folder(replaced)) return replaced;
+  throw Damaged(
+      fmt::format("{} names {}, but there is no folder {}: write the name of an existing checkpoint into it, or give "
+                  "--overwrite to start anew",
+                  (checkpoint_dir / kLatestName).string(), *tag, folder.string()));
+}
+
+fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
+  if (!is_folder(folder)) {
+    if (is_there(folder)) throw_user_error("{} is a file: name the folder that holds it", folder.string());
+    throw_user_error("there is no checkpoint folder {}: check the path", folder.string());
+  }
+  if (!tag.empty()) {
+    if (!is_plain_name(tag) || !is_folder(folder / tag)) {
+      throw_user_error("there is no checkpoint '{}' in {}: check the tag", tag, folder.string());
+    }
+    return folder / tag;
+  }
+  if (is_there(folder / kManifestName) || is_deepspeed_checkpoint(folder)) return folder;
+  if (const auto latest = latest_checkpoint(folder)) return *latest;
+  throw_user_error("{} holds neither a file 'latest' nor a {}: name a folder of checkpoints or a checkpoint itself",
+                   folder.string(), kManifestName);
+}
+
+RunRecord run_of(const fs::path& path) {
+  const OpenFolder folder(path);
+  if (!folder.holds(kManifestName) && is_deepspeed_checkpoint(folder)) return {};
+  return read_manifest(folder).run;
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,185 @@
+#include "io/checkpoint_dir/save.hpp"
+
+#include <fmt/chrono.h>
+
+#include <chrono>
+#include <iterator>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/error.hpp"
+#include "io/checkpoint/manifest.hpp"
+#include "io/checkpoint_dir/catalog.hpp"
+#include "io/checkpoint_dir/folder.hpp"
+#include "io/deepspeed/writer.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+namespace {
+
+// A network file system may show this node a little later what rank 0 made on another.
+void wait_until_visible(const fs::path& folder) {
+  constexpr auto kPatience = std::chrono::seconds(10);
+  constexpr auto kPause = std::chrono::milliseconds(20);
+  const auto start = std::chrono::steady_clock::now();
+  std::error_code error;
+  while (!fs::is_directory(folder, error) && std::chrono::steady_clock::now() - start < kPatience) {
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+std::string now() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
+}
+
+std::vector<UnitSpec> units_of(const SaveJob& job) {
+  std::vector<UnitSpec> units;
+  units.reserve(job.shards.size());
+  for (const UnitShard& shard : job.shards) units.push_back(*shard.unit);
+  return units;
+}
+
+std::vector<ManifestFile> finish_hdf5(const SaveJob& job, const fs::path& staging,
+                                      const std::vector<std::string>& shard_files, FileSystem& files) {
+  const ModelStates states{job.progress, units_of(job)};
+  Manifest manifest;
+  manifest.files.push_back(write_model_states(staging, states, files));
+  for (const std::string& text : shard_files) {
+    if (!text.empty()) manifest.files.push_back(manifest_file_from_text(text));
+  }
+  check_complete(manifest, states.units);
+  return std::move(manifest.files);
+}
+
+std::vector<ManifestFile> finish_deepspeed(const SaveJob& job, const fs::path& staging,
+                                           const std::vector<std::string>& written, FileSystem& files) {
+  const DeepSpeedPlan plan(job.progress, units_of(job), *job.deepspeed);
+  const std::vector<uint64_t> directory_checksums = finish_deepspeed_files(staging, plan, written, files);
+  std::vector<ManifestFile> entries;
+  for (size_t i = 0; i < plan.files().size(); ++i) {
+    entries.push_back({.name = plan.files()[i].name,
+                       .size = plan.files()[i].layout.file_bytes(),
+                       .structure_checksum = 0,
+                       .datasets = {},
+                       .has_own_checksums = true,
+                       .directory_checksum = directory_checksums[i]});
+  }
+  return entries;
+}
+
+const std::string& writer_of(const SaveJob& job) { return job.start.empty() ? job.run.id : job.start; }
+
+fs::path staging_of(const SaveJob& job) { return staging_folder(job.checkpoint_dir, job.tag, writer_of(job)); }
+
+// Throws unless the job's checkpoint may replace that in `folder`: one of its own run, or one that is damaged, which is
+// of no use to anybody. What cannot be read, or is of a newer format, may be whole.
+void check_replaceable(const SaveJob& job, const fs::path& folder) {
+  if (job.check_owner) job.check_owner();
+  if (!is_there(folder)) return;
+  RunRecord there;
+  try {
+    there = run_of(folder);
+  } catch (const Damaged&) {
+    return;
+  } catch (const Error& error) {
+    throw UserError(fmt::format("{} may be a checkpoint of another run and is not replaced: {}",
+                                (job.checkpoint_dir / job.tag).string(), error.what()),
+                    ErrorScope::kThisRank, error.system_error());
+  }
+  if (there.id.empty() || job.run.id.empty() || there.id == job.run.id) return;
+  throw_user_error("{} is a checkpoint of another run ({}; this is {}), which is not replaced: move it elsewhere",
+                   (job.checkpoint_dir / job.tag).string(), show_run(there.id), show_run(job.run.id));
+}
+
+void append(std::vector<Leftover>& to, std::vector<Leftover> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(to));
+}
+
+}  // namespace
+
+std::vector<Leftover> begin_save(const SaveJob& job, ProcessGroup& group, FileSystem& files) {
+  std::vector<Leftover> left;
+  run_on_all_ranks(group, [&] {
+    if (group.rank() != 0) return;
+    check_replaceable(job, job.checkpoint_dir / job.tag);
+    try {
+      left = begin_staging(job.checkpoint_dir, job.tag, writer_of(job), files);
+    } catch (...) {
+      discard_save(job, files);
+      throw;
+    }
+  });
+  return left;
+}
+
+void discard_save(const SaveJob& job, FileSystem& files) noexcept {
+  discard_staging(job.checkpoint_dir, job.tag, writer_of(job), files);
+}
+
+std::string write_shards(const SaveJob& job, int rank, const ShardValues& values, const WriteOptions& options) {
+  const fs::path staging = staging_of(job);
+  wait_until_visible(staging);
+  if (job.deepspeed) {
+    const DeepSpeedPlan plan(job.progress, units_of(job), *job.deepspeed);
+    return write_deepspeed_shards(staging, plan, rank, job.shards, values, options);
+  }
+  const ManifestFile file =
+      write_optimizer_file(staging, optimizer_file_name(job.progress.dtype, rank), job.shards, values, options);
+  return file.name.empty() ? "" : to_text(file);
+}
+
+Published publish_save(const SaveJob& job, const std::vector<std::string>& shard_files, FileSystem& files) {
+  const fs::path staging = staging_of(job);
+  Published published;
+  Manifest manifest;
+  manifest.generation = next_generation(job.checkpoint_dir, &published.unread);
+  manifest.saved_at = now();
+  manifest.run = job.run;
+  manifest.files = job.deepspeed ? finish_deepspeed(job, staging, shard_files, files)
+                                 : finish_hdf5(job, staging, shard_files, files);
+  write_manifest(staging, manifest, files);
+  const auto check = [&](const fs::path& folder) { check_replaceable(job, folder); };
+  if (job.check_owner) job.check_owner();
+  append(published.left, publish(job.checkpoint_dir, job.tag, writer_of(job), check, files));
+  for (const ManifestFile& file : manifest.files) published.bytes += file.size;
+  try {
+    if (job.check_owner) job.check_owner();
+    append(published.left, prune_checkpoints(job.checkpoint_dir, job.model_type, job.run.id, job.keep_last, files));
+  } catch (const std::exception& error) {
+    published.remark = fmt::format("older checkpoints stay for now: {}", error.what());
+  }
+  return published;
+}
+
+Published save_checkpoint(const SaveJob& job, const ShardValues& values, ProcessGroup& group, FileSystem& files) {
+  const bool leader = group.rank() == 0;
+  std::vector<Leftover> left = begin_save(job, group, files);
+  try {
+    std::string shard_file;
+    run_on_all_ranks(group, [&] { shard_file = write_shards(job, group.rank(), values, {.files = &files}); });
+    const std::vector<std::string> shard_files = group.all_gather(shard_file);
+    Published published;
+    run_on_all_ranks(group, [&] {
+      if (leader) published = publish_save(job, shard_files, files);
+    });
+    append(published.left, std::move(left));
+    return published;
+  } catch (...) {
+    if (leader) discard_save(job, files);
+    throw;
+  }
+}
+
+void save_checkpoint(const fs::path& checkpoint_dir, const std::string& tag, const TrainingProgress& progress,
+                     std::span<const UnitShard> shards, const FetchShard& fetch, ProcessGroup& group) {
+  save_checkpoint(SaveJob{.checkpoint_dir = checkpoint_dir,
+                          .tag = tag,
+                          .progress = progress,
+                          .shards = {shards.begin(), shards.end()},
+                          .model_type = {}},
+                  {.fetch = fetch}, group, disk());
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,72 @@
+#include "io/checkpoint_dir/stable_read.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <system_error>
+#include <vector>
+
+#include "io/checkpoint_dir/open_checkpoint.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+namespace {
+
+// What keeps the errors of a read from meaning anything; nothing where the folder is what it was.
+OpenFolder::Fate fate_of(const OpenFolder* folder, const fs::path& path) {
+  if (folder != nullptr) return folder->fate();
+  std::error_code error;
+  const bool is_there = fs::exists(path, error);
+  return is_there || error ? OpenFolder::Fate::kSame : OpenFolder::Fate::kRemoved;
+}
+
+// Where `removed` was found before, whatever keeps it from being found again is told so.
+fs::path find_again(const std::function<fs::path()>& find, const std::optional<fs::path>& removed) {
+  if (!removed) return find();
+  try {
+    return find();
+  } catch (const UserError&) {
+    throw ReplacedWhileRead(*removed, OpenFolder::Fate::kRemoved);
+  }
+}
+
+}  // namespace
+
+void read_checkpoint(const std::function<fs::path()>& find, const std::function<void(const StoredCheckpoint&)>& read,
+                     const std::function<void(const std::string&)>& on_restart) {
+  std::optional<fs::path> removed;
+  for (int attempt = 1;; ++attempt) {
+    const fs::path path = find_again(find, removed);
+    std::shared_ptr<const OpenFolder> folder;
+    OpenFolder::Fate fate = OpenFolder::Fate::kSame;
+    try {
+      folder = std::make_shared<OpenFolder>(path);
+      const std::unique_ptr<StoredCheckpoint> checkpoint = open_checkpoint(folder);
+      read(*checkpoint);
+      return;
+    } catch (const ReplacedWhileRead& replaced) {
+      fate = replaced.fate();
+    } catch (const Error&) {
+      fate = fate_of(folder.get(), path);
+      if (fate == OpenFolder::Fate::kSame) throw;
+    }
+    if (attempt == kMaxReads || (fate == OpenFolder::Fate::kRemoved && removed == path)) {
+      throw ReplacedWhileRead(path, fate);
+    }
+    if (fate == OpenFolder::Fate::kRemoved) removed = path;
+    on_restart(
+        fmt::format("{} {} by another process while it was read; it is read again", path.string(), name_of(fate)));
+  }
+}
+
+bool replaced_on_any_rank(const OpenFolder* folder, ProcessGroup& group) {
+  std::string replaced;
+  try {
+    if (folder != nullptr && folder->fate() != OpenFolder::Fate::kSame) replaced = "replaced";
+  } catch (const Error&) {
+    // Nothing is known; the error that made one ask is told.
+  }
+  const std::vector<std::string> all = group.all_gather(replaced);
+  return std::any_of(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,167 @@
+#include "io/data/data_loader.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <span>
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/saturating_product.hpp"
+#include "io/data/shuffle.hpp"
+
+namespace mpzero::io {
+namespace {
+
+void check(const LoaderOptions& options) {
+  if (options.micro_batch_size < 1 || options.gradient_accumulation_steps < 1 || options.read_ahead < 1) {
+    throw_failure("micro-batch {}, accumulation {} and read-ahead {} must be at least 1", options.micro_batch_size,
+                  options.gradient_accumulation_steps, options.read_ahead);
+  }
+  if (options.rank < 0 || options.rank >= options.world_size) {
+    throw_failure("rank {} lies outside a world of {}", options.rank, options.world_size);
+  }
+}
+
+MicroBatch read_batch(const TokenDataset& dataset, std::span<const int64_t> windows, int64_t vocab_limit) {
+  const int64_t seq_length = dataset.seq_length();
+  const auto num_windows = static_cast<int64_t>(windows.size());
+  std::vector<int64_t> tokens(static_cast<size_t>(num_windows * (seq_length + 1)));
+  dataset.read_windows(windows, vocab_limit, tokens);
+  MicroBatch batch;
+  batch.inputs.reserve(static_cast<size_t>(num_windows * seq_length));
+  batch.targets.reserve(static_cast<size_t>(num_windows * seq_length));
+  for (auto begin = tokens.begin(); begin != tokens.end(); begin += seq_length + 1) {
+    batch.inputs.insert(batch.inputs.end(), begin, begin + seq_length);
+    batch.targets.insert(batch.targets.end(), begin + 1, begin + seq_length + 1);
+  }
+  return batch;
+}
+
+}  // namespace
+
+int64_t windows_per_step(const LoaderOptions& options) {
+  return options.gradient_accumulation_steps * options.world_size * options.micro_batch_size;
+}
+
+int64_t steps_for_epochs(int64_t num_windows, const LoaderOptions& options, int64_t epochs) {
+  const int64_t per_step = windows_per_step(options);
+  return (num_windows * epochs + per_step - 1) / per_step;
+}
+
+// The reading thread owns `dataset` and everything above the line; the two threads share what is below it.
+struct DataLoader::Impl {
+  Impl(TokenDataset tokens, LoaderOptions loader_options, int64_t first_step);
+  int64_t window_at(int64_t position);
+  MicroBatch read();
+  void read_ahead(const std::stop_token& stop);
+
+  TokenDataset dataset;
+  const LoaderOptions options;
+  const int64_t num_windows;
+  int64_t position;  // of this rank's next micro-batch in the order over all epochs
+  int64_t order_epoch = -1;
+  std::optional<Permutation> order;
+  // ---
+  std::mutex mutex;
+  std::condition_variable_any changed;
+  std::deque<MicroBatch> ready;
+  std::exception_ptr failure;
+  std::jthread thread;  // last: it stops before anything it uses is gone
+};
+
+DataLoader::Impl::Impl(TokenDataset tokens, LoaderOptions loader_options, int64_t first_step)
+    : dataset(std::move(tokens)), options(loader_options), num_windows(dataset.num_windows()) {
+  check(options);
+  const int64_t first_window = options.first_window.value_or(first_step * windows_per_step(options));
+  if (first_window < 0) throw_failure("a data loader cannot start at window {}", first_window);
+  position = first_window + options.rank * options.micro_batch_size;
+  thread = std::jthread([this](const std::stop_token& stop) { read_ahead(stop); });
+}
+
+int64_t DataLoader::Impl::window_at(int64_t at) {
+  const int64_t epoch = at / num_windows;
+  const int64_t index = at % num_windows;
+  if (!options.shuffle) return index;
+  if (!order || epoch != order_epoch) {
+    order.emplace(static_cast<uint64_t>(num_windows), options.seed, static_cast<uint64_t>(epoch));
+    order_epoch = epoch;
+  }
+  return static_cast<int64_t>((*order)(static_cast<uint64_t>(index)));
+}
+
+MicroBatch DataLoader::Impl::read() {
+  std::vector<int64_t> windows;
+  for (int64_t b = 0; b < options.micro_batch_size; ++b) windows.push_back(window_at(position + b));
+  MicroBatch batch = read_batch(dataset, windows, options.vocab_limit);
+  batch.epoch = position / num_windows;
+  position += options.world_size * options.micro_batch_size;
+  return batch;
+}
+
+void DataLoader::Impl::read_ahead(const std::stop_token& stop) {
+  try {
+    while (!stop.stop_requested()) {
+      MicroBatch batch = read();
+      std::unique_lock lock(mutex);
+      const auto has_room = [this] { return static_cast<int64_t>(ready.size()) < options.read_ahead; };
+      if (!changed.wait(lock, stop, has_room)) return;
+      ready.push_back(std::move(batch));
+      changed.notify_all();
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex);
+    failure = std::current_exception();
+    changed.notify_all();
+  }
+}
+
+DataLoader::DataLoader(TokenDataset dataset, LoaderOptions options, int64_t first_step)
+    : impl_(std::make_unique<Impl>(std::move(dataset), options, first_step)) {}
+DataLoader::~DataLoader() = default;
+DataLoader::DataLoader(DataLoader&&) noexcept = default;
+
+MicroBatch DataLoader::next() {
+  std::unique_lock lock(impl_->mutex);
+  impl_->changed.wait(lock, [this] { return !impl_->ready.empty() || impl_->failure; });
+  // What was read before the failure still counts: the run stops at the step that the bad window belongs to.
+  if (impl_->ready.empty()) std::rethrow_exception(impl_->failure);
+  MicroBatch batch = std::move(impl_->ready.front());
+  impl_->ready.pop_front();
+  impl_->changed.notify_all();
+  return batch;
+}
+
+int64_t DataLoader::num_windows() const { return impl_->num_windows; }
+
+ValidationSet::ValidationSet(TokenDataset dataset, const LoaderOptions& options, int64_t batches)
+    : dataset_(std::move(dataset)),
+      options_(options),
+      num_windows_asked_(saturating_product(batches, options.world_size, options.micro_batch_size)),
+      num_windows_(std::min(num_windows_asked_, dataset_.num_windows())) {
+  check(options_);
+  if (batches < 1) throw_failure("a validation pass of {} micro-batches was asked for", batches);
+}
+
+int64_t ValidationSet::num_batches() const {
+  const int64_t per_batch = options_.world_size * options_.micro_batch_size;
+  return (num_windows_ + per_batch - 1) / per_batch;
+}
+
+ValidationBatch ValidationSet::read(int64_t batch) const {
+  const int64_t begin = (batch * options_.world_size + options_.rank) * options_.micro_batch_size;
+  ValidationBatch result;
+  result.num_windows = std::clamp<int64_t>(num_windows_ - begin, 0, options_.micro_batch_size);
+  std::vector<int64_t> windows(static_cast<size_t>(result.num_windows));
+  std::iota(windows.begin(), windows.end(), begin);
+  if (windows.empty()) windows.push_back(0);
+  result.tokens = read_batch(dataset_, windows, options_.vocab_limit);
+  return result;
+}
+
+}  // namespace mpzero::io

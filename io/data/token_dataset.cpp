@@ -1,0 +1,175 @@
+#include "io/data/token_dataset.hpp"
+
+#include <limits>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "io/data/file_watch.hpp"
+#include "io/data/token_blocks.hpp"
+#include "io/data/token_identity.hpp"
+#include "io/files/atomic_file.hpp"
+#include "io/hdf5/file.hpp"
+
+namespace mpzero::io {
+
+struct TokenDataset::Impl {
+  Impl(std::filesystem::path path, int64_t seq_length);
+  void check_shapes() const;
+  void check_ends();
+  void read(uint64_t begin, std::span<int64_t> out);
+  void read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out);
+
+  std::filesystem::path path;
+  int64_t seq_length;
+  hdf5::File file;
+  hdf5::Dataset tokens;
+  hdf5::Dataset document_offsets;
+  std::optional<TokenBlocks> blocks;
+  FileWatch watch;
+  int64_t vocab_size = 0;
+  int64_t eos_token_id = 0;
+  std::optional<int64_t> max_token_id;
+  std::string tokenizer;
+  std::string source;
+  std::string content_hash;
+};
+
+TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length)
+    : path(std::move(file_path)),
+      seq_length(length),
+      file(hdf5::File::open(path)),
+      tokens(file.dataset("tokens")),
+      document_offsets(file.dataset("document_offsets")),
+      watch(path, file.descriptor()) {
+  const auto version = file.attribute<int64_t>("format_version");
+  if (version != kFormatVersion) {
+    throw_user_error("{} has format version {}, this program reads version {}", path.string(), version, kFormatVersion);
+  }
+  vocab_size = file.attribute<int64_t>("vocab_size");
+  eos_token_id = file.attribute<int64_t>("eos_token_id");
+  if (file.has_attribute("max_token_id")) max_token_id = file.attribute<int64_t>("max_token_id");
+  tokenizer = file.text_attribute("tokenizer");
+  source = file.text_attribute("source");
+  check_shapes();
+  if (file.contains(TokenBlocks::kName)) blocks.emplace(tokens, file.dataset(TokenBlocks::kName));
+  if (tokens.has_attribute(kTokensHashName)) content_hash = tokens.text_attribute(kTokensHashName);
+  check_ends();
+}
+
+void TokenDataset::Impl::check_shapes() const {
+  if (tokens.shape().size() != 1 || !(tokens.holds<uint16_t>() || tokens.holds<uint32_t>())) {
+    throw_user_error("/tokens of {} is not one-dimensional uint16 or uint32", path.string());
+  }
+  if (document_offsets.shape().size() != 1 || !document_offsets.holds<uint64_t>() || document_offsets.size() == 0) {
+    throw_user_error("/document_offsets of {} is not one-dimensional uint64 with at least one element", path.string());
+  }
+  if (tokens.size() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    throw_user_error("{} claims to hold {} tokens", path.string(), tokens.size());
+  }
+}
+
+void TokenDataset::Impl::check_ends() {
+  uint64_t first = 0, last = 0;
+  document_offsets.read(0, std::span(&first, 1));
+  document_offsets.read(document_offsets.size() - 1, std::span(&last, 1));
+  if (first != 0 || last != tokens.size()) {
+    throw_user_error("{} is incomplete: its documents span tokens {} to {}, but it holds {} tokens", path.string(),
+                     first, last, tokens.size());
+  }
+  if (tokens.size() == 0) throw_user_error("{} holds no tokens", path.string());
+  // All of them would mean a walk through the file; the others are looked at when they are read.
+  int64_t last_token = 0;
+  read(tokens.size() - 1, std::span(&last_token, 1));
+  if (tokens.size() < static_cast<uint64_t>(seq_length) + 1) {
+    throw_user_error("{} holds {} tokens, fewer than the {} of one window (--seq_length {} and one more)",
+                     path.string(), tokens.size(), seq_length + 1, seq_length);
+  }
+}
+
+TokenDataset::TokenDataset(std::filesystem::path path, int64_t seq_length) {
+  if (seq_length < 1) throw_user_error("--seq_length must be at least 1, not {}", seq_length);
+  // An error of the system is named as such: preparing anew would not mend it.
+  if (std::error_code ignored; std::filesystem::is_regular_file(path, ignored)) File::open_for_reading(path);
+  try {
+    impl_ = std::make_unique<Impl>(std::move(path), seq_length);
+  } catch (const UserError& error) {
+    throw_user_error("token data set: {}; make it with app/prepare_data.py", error.what());
+  }
+}
+
+TokenDataset::~TokenDataset() = default;
+TokenDataset::TokenDataset(TokenDataset&&) noexcept = default;
+TokenDataset& TokenDataset::operator=(TokenDataset&&) noexcept = default;
+
+const std::filesystem::path& TokenDataset::path() const { return impl_->path; }
+int64_t TokenDataset::seq_length() const { return impl_->seq_length; }
+int64_t TokenDataset::num_tokens() const { return static_cast<int64_t>(impl_->tokens.size()); }
+int64_t TokenDataset::num_documents() const { return static_cast<int64_t>(impl_->document_offsets.size()) - 1; }
+int64_t TokenDataset::vocab_size() const { return impl_->vocab_size; }
+int64_t TokenDataset::eos_token_id() const { return impl_->eos_token_id; }
+const std::string& TokenDataset::tokenizer() const { return impl_->tokenizer; }
+const std::string& TokenDataset::source() const { return impl_->source; }
+bool TokenDataset::has_checksums() const { return impl_->blocks.has_value(); }
+const std::string& TokenDataset::content_hash() const { return impl_->content_hash; }
+int64_t TokenDataset::num_windows() const { return (num_tokens() - 1) / impl_->seq_length; }
+
+void TokenDataset::check_vocabulary(int64_t vocab_limit) const {
+  if (!impl_->max_token_id || *impl_->max_token_id < vocab_limit) return;
+  throw_user_error(
+      "{} holds token ids up to {}, but the model's vocabulary ends at {}: prepare the data with the model's tokenizer "
+      "('{}' made this file) or raise --vocab_size",
+      impl_->path.string(), *impl_->max_token_id, vocab_limit - 1, impl_->tokenizer);
+}
+
+void TokenDataset::Impl::read(uint64_t begin, std::span<int64_t> out) {
+  if (blocks) {
+    blocks->read(begin, out);
+  } else {
+    tokens.check_written(begin, out.size());
+    tokens.read(begin, out);
+  }
+}
+
+void TokenDataset::Impl::read_window(int64_t window, int64_t vocab_limit, std::span<int64_t> out) {
+  const auto begin = static_cast<uint64_t>(window * seq_length);
+  try {
+    read(begin, out);
+  } catch (const UserError& error) {
+    throw_user_error("{}; prepare it again (app/prepare_data.py --overwrite)", error.what());
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (out[i] >= vocab_limit) {
+      throw_user_error(
+          "{} holds token id {} at position {}, but the model's vocabulary ends at {}: prepare the data with the "
+          "model's tokenizer ('{}' made this file) or raise --vocab_size",
+          path.string(), out[i], begin + i, vocab_limit - 1, tokenizer);
+    }
+  }
+}
+
+void TokenDataset::read_windows(std::span<const int64_t> windows, int64_t vocab_limit, std::span<int64_t> out) const {
+  const auto length = static_cast<size_t>(impl_->seq_length + 1);
+  if (out.size() != windows.size() * length) {
+    throw_failure("{} windows of {} tokens were given a buffer of {}", windows.size(), length, out.size());
+  }
+  for (const int64_t window : windows) {
+    if (window < 0 || window >= num_windows()) {
+      throw_failure("window {} was asked of {}, which holds {}", window, impl_->path.string(), num_windows());
+    }
+  }
+  try {
+    for (size_t i = 0; i < windows.size(); ++i) {
+      impl_->read_window(windows[i], vocab_limit, out.subspan(i * length, length));
+    }
+  } catch (const UserError&) {
+    // What is wrong with the tokens is then only a consequence.
+    impl_->watch.check();
+    throw;
+  }
+  impl_->watch.check();
+}
+
+}  // namespace mpzero::io

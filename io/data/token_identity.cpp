@@ -1,0 +1,75 @@
+#include "io/data/token_identity.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "base/error.hpp"
+#include "io/bytes/checksum.hpp"
+#include "io/hdf5/file.hpp"
+
+namespace mpzero::io {
+namespace {
+
+constexpr uint64_t kBlock = uint64_t{1} << 20;  // elements
+constexpr size_t kShownDigits = 8;
+
+// Of the first `count` elements as they are stored, little-endian.
+template <hdf5::Number T>
+std::string hash_of(const hdf5::Dataset& dataset, uint64_t count) {
+  std::vector<T> values;
+  StreamingChecksum sum;
+  for (uint64_t begin = 0; begin < count; begin += values.size()) {
+    values.resize(static_cast<size_t>(std::min(kBlock, count - begin)));
+    dataset.read(begin, std::span(values));
+    sum.add(std::as_bytes(std::span(values)));
+  }
+  return to_hex(sum.value());
+}
+
+std::string stored_hash(const hdf5::Dataset& tokens, const std::filesystem::path& path) {
+  try {
+    return to_hex(from_hex(tokens.text_attribute(kTokensHashName)));
+  } catch (const std::invalid_argument&) {
+    throw_user_error(
+        "{}: attribute '{}' of /tokens is not 16 hexadecimal digits: prepare the file again (app/prepare_data.py "
+        "--overwrite)",
+        path.string(), kTokensHashName);
+  }
+}
+
+}  // namespace
+
+TokenIdentity read_token_identity(const std::filesystem::path& path, int64_t max_bytes) {
+  const hdf5::File file = hdf5::File::open(path);
+  const hdf5::Dataset tokens = file.dataset("tokens");
+  TokenIdentity identity{.num_tokens = static_cast<int64_t>(tokens.size()), .tokens_xxh3 = {}, .documents_xxh3 = {}};
+  const auto limit = static_cast<uint64_t>(max_bytes);
+  if (tokens.has_attribute(kTokensHashName)) {
+    identity.tokens_xxh3 = stored_hash(tokens, path);
+  } else if (tokens.size() <= limit / tokens.element_size()) {
+    identity.tokens_xxh3 =
+        tokens.holds<uint16_t>() ? hash_of<uint16_t>(tokens, tokens.size()) : hash_of<uint32_t>(tokens, tokens.size());
+  } else {
+    const hdf5::Dataset offsets = file.dataset("document_offsets");
+    identity.documents_xxh3 = hash_of<uint64_t>(offsets, std::min(offsets.size(), limit / sizeof(uint64_t)));
+  }
+  return identity;
+}
+
+std::optional<bool> same_tokens(const TokenIdentity& a, const TokenIdentity& b) {
+  if (a.num_tokens != b.num_tokens) return false;
+  if (!a.tokens_xxh3.empty() && !b.tokens_xxh3.empty()) return a.tokens_xxh3 == b.tokens_xxh3;
+  if (!a.documents_xxh3.empty() && !b.documents_xxh3.empty()) return a.documents_xxh3 == b.documents_xxh3;
+  return std::nullopt;
+}
+
+std::string show(const TokenIdentity& identity) {
+  const std::string& hash = identity.tokens_xxh3.empty() ? identity.documents_xxh3 : identity.tokens_xxh3;
+  return fmt::format("{} tokens ({:.{}})", identity.num_tokens, hash, kShownDigits);
+}
+
+}  // namespace mpzero::io

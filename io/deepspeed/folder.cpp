@@ -1,0 +1,62 @@
+#include "io/deepspeed/folder.hpp"
+
+#include <utility>
+
+#include "base/error.hpp"
+#include "io/bytes/checksum.hpp"
+#include "io/checkpoint/replaced_while_read.hpp"
+#include "io/files/damaged.hpp"
+
+namespace mpzero::io {
+
+DeepSpeedFolder::DeepSpeedFolder(std::shared_ptr<const OpenFolder> folder) : folder_(std::move(folder)) {
+  if (!folder_->holds(kManifestName)) return;
+  manifest_ = read_manifest(*folder_);
+  check_sizes(*folder_, *manifest_);
+}
+
+std::unique_ptr<TorchZipReader> DeepSpeedFolder::open(const std::string& name) const {
+  const ManifestFile* entry = manifest_ ? manifest_->find(name) : nullptr;
+  if (manifest_ && entry == nullptr) {
+    throw_damaged(path_of(name), fmt::format("{} does not list it, so it is not of this save", kManifestName));
+  }
+  auto archive = std::make_unique<TorchZipReader>(folder_->open(name));
+  const uint64_t checksum = archive->directory_checksum();
+  if (entry != nullptr && entry->directory_checksum && *entry->directory_checksum != checksum) {
+    throw_damaged(path_of(name),
+                  fmt::format("it is another file than {} lists, so it is of another save", kManifestName));
+  }
+  const std::scoped_lock lock(mutex_);
+  if (const auto [known, is_new] = checksums_.emplace(name, checksum); !is_new && known->second != checksum) {
+    throw ReplacedWhileRead(folder_->path(), OpenFolder::Fate::kRewritten);
+  }
+  return archive;
+}
+
+std::string DeepSpeedFolder::fingerprints() const {
+  std::string lines;
+  if (manifest_) lines += fmt::format("{} {}\n", kManifestName, manifest_->checksum);
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [name, checksum] : checksums_) lines += fmt::format("{} {}\n", name, to_hex(checksum));
+  return lines;
+}
+
+void DeepSpeedFolder::check_unchanged() const {
+  if (manifest_) return;
+  const auto fail = [&] { throw ReplacedWhileRead(folder_->path(), OpenFolder::Fate::kRewritten); };
+  const OpenFolder::Fate fate = folder_->fate();
+  if (fate == OpenFolder::Fate::kRewritten) fail();
+  if (fate != OpenFolder::Fate::kSame) return;
+  const std::scoped_lock lock(mutex_);
+  // The time of a file need not tell: it moves on in steps.
+  for (const auto& [name, checksum] : checksums_) {
+    try {
+      if (read_zip_directory(folder_->open(name)).checksum == checksum) continue;
+    } catch (const Error&) {
+      if (folder_->fate() == OpenFolder::Fate::kSame) throw;
+    }
+    fail();
+  }
+}
+
+}  // namespace mpzero::io

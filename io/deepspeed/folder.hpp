@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "io/checkpoint/manifest.hpp"
+#include "io/files/open_folder.hpp"
+#include "io/torch_save/zip_reader.hpp"
+
+namespace mpzero::io {
+
+// The files of one checkpoint in DeepSpeed's format, all opened in the same folder. mpzero's own have a manifest, with
+// which each file is compared: then no file of another save passes for one of this. May be used from several threads at
+// once.
+class DeepSpeedFolder {
+ public:
+  // Reads the manifest, where there is one, and checks the sizes of the files. Throws UserError naming the file.
+  explicit DeepSpeedFolder(std::shared_ptr<const OpenFolder> folder);
+
+  const OpenFolder& folder() const { return *folder_; }
+  const std::optional<Manifest>& manifest() const { return manifest_; }
+  std::filesystem::path path_of(const std::string& name) const { return folder_->path() / name; }
+  bool holds(const std::string& name) const { return folder_->holds(name); }
+  // Throws UserError where the manifest lacks the file, or lists another of this name.
+  std::unique_ptr<TorchZipReader> open(const std::string& name) const;
+
+  // "NAME CHECKSUM" lines of the manifest and of the directories of all files that were opened.
+  std::string fingerprints() const;
+  // For a folder without a manifest, whose files can be rewritten one by one: throws ReplacedWhileRead unless every
+  // file that was opened still is what it was.
+  void check_unchanged() const;
+
+ private:
+  std::shared_ptr<const OpenFolder> folder_;
+  std::optional<Manifest> manifest_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, uint64_t> checksums_;  // of the directories of all files that were opened
+};
+
+}  // namespace mpzero::io

@@ -1,0 +1,127 @@
+#include "io/deepspeed/plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "base/error.hpp"
+#include "io/deepspeed/descriptions.hpp"
+#include "io/deepspeed/file_names.hpp"
+
+namespace mpzero::io {
+namespace {
+
+// The order in which a layer of transformers' Llama, Qwen2 and Qwen3 yields its parameters, which is that of
+// DeepSpeed's flat groups.
+constexpr std::array<std::string_view, 14> kLayerOrder = {
+    "self_attn.q_proj.weight", "self_attn.q_proj.bias",          "self_attn.k_proj.weight", "self_attn.k_proj.bias",
+    "self_attn.v_proj.weight", "self_attn.v_proj.bias",          "self_attn.o_proj.weight", "self_attn.q_norm.weight",
+    "self_attn.k_norm.weight", "mlp.gate_proj.weight",           "mlp.up_proj.weight",      "mlp.down_proj.weight",
+    "input_layernorm.weight",  "post_attention_layernorm.weight"};
+
+// Within a unit; the embedding, the layers and the head follow each other as the units do.
+size_t place_in_unit(const std::string& name) {
+  for (size_t i = 0; i < kLayerOrder.size(); ++i) {
+    if (name.ends_with(kLayerOrder[i])) return i;
+  }
+  if (name == "model.embed_tokens.weight" || name == "model.norm.weight") return 0;
+  if (name == "lm_head.weight") return 1;
+  throw_failure("the place of parameter {} among DeepSpeed's is not known", name);
+}
+
+std::vector<ParameterSpec> in_the_order_of_transformers(std::span<const UnitSpec> units) {
+  std::vector<ParameterSpec> all;
+  for (const UnitSpec& unit : units) {
+    std::vector<ParameterSpec> of_unit = unit.parameters;
+    std::stable_sort(of_unit.begin(), of_unit.end(), [](const ParameterSpec& a, const ParameterSpec& b) {
+      return place_in_unit(a.name) < place_in_unit(b.name);
+    });
+    all.insert(all.end(), of_unit.begin(), of_unit.end());
+  }
+  return all;
+}
+
+// Stage 3 closes a group once it has sub_group_size elements on a rank (stage3.py, _create_fp16_sub_groups).
+std::vector<DeepSpeedLayout::Group> sub_groups(const std::vector<ParameterSpec>& parameters,
+                                               const DeepSpeedSettings& settings) {
+  std::vector<DeepSpeedLayout::Group> groups;
+  int64_t size = 0;
+  for (const ParameterSpec& parameter : parameters) {
+    if (groups.empty() || size >= settings.sub_group_size) {
+      groups.emplace_back();
+      size = 0;
+    }
+    groups.back().parameters.push_back(parameter);
+    size += (parameter.numel() + settings.ranks - 1) / settings.ranks;
+  }
+  return groups;
+}
+
+DeepSpeedLayout lay_out(int stage, std::span<const UnitSpec> units, const DeepSpeedSettings& settings) {
+  std::vector<ParameterSpec> parameters = in_the_order_of_transformers(units);
+  if (stage == 3) return {sub_groups(parameters, settings), stage, settings.ranks, "this run"};
+  std::vector<DeepSpeedLayout::Group> groups;
+  groups.push_back({std::move(parameters), {}});
+  return {std::move(groups), stage, settings.ranks, "this run"};
+}
+
+std::string stem_of(const std::string& name) { return name.substr(0, name.rfind('.')); }
+
+}  // namespace
+
+DeepSpeedPlan::DeepSpeedPlan(const TrainingProgress& progress, std::span<const UnitSpec> units,
+                             const DeepSpeedSettings& settings)
+    : bf16_(progress.dtype == "bf16"), layout_(lay_out(std::max(progress.zero_stage, 1), units, settings)) {
+  add_model_files(progress, settings);
+  num_model_files_ = files_.size();
+  for (int rank = 0; rank < settings.ranks; ++rank) add_optimizer_file(rank, progress, settings);
+}
+
+void DeepSpeedPlan::add_model_files(const TrainingProgress& progress, const DeepSpeedSettings& settings) {
+  int64_t total = 0;
+  for (const ParameterSpec& parameter : layout_.parameters()) total += parameter.numel();
+  const int64_t storage = has_module() ? total * module_element_bytes() : 0;
+  const std::string description = describe_model(layout_, progress, settings);
+  const int count = has_module() ? 1 : settings.ranks;
+  for (int rank = 0; rank < count; ++rank) {
+    const std::string name = deepspeed_model_file(layout_.stage(), rank);
+    files_.push_back({name, TorchZipLayout(stem_of(name), description, {&storage, 1}), {0}});
+  }
+}
+
+void DeepSpeedPlan::add_optimizer_file(int rank, const TrainingProgress& progress, const DeepSpeedSettings& settings) {
+  std::vector<int64_t> filled(layout_.groups().size());
+  for (size_t g = 0; g < filled.size(); ++g) {
+    for (const ParameterSpec& parameter : layout_.groups()[g].parameters) {
+      layout_.visit(parameter.name, 0, parameter.numel(), [&](const DeepSpeedLayout::Slice& slice) {
+        if (slice.rank == rank) filled[g] += slice.count;
+      });
+    }
+  }
+  std::vector<int64_t> storages;
+  std::vector<int64_t> padding;
+  for (size_t g = 0; g < filled.size(); ++g) {
+    for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+      const int64_t numel = state_numel(layout_, g, rank, kind);
+      storages.push_back(numel * static_cast<int64_t>(sizeof(float)));
+      padding.push_back((numel - filled[g]) * static_cast<int64_t>(sizeof(float)));
+    }
+  }
+  const std::string name = deepspeed_optimizer_file(bf16_, rank);
+  files_.push_back({name,
+                    TorchZipLayout(stem_of(name), describe_optimizer(layout_, rank, progress, settings), storages),
+                    std::move(padding)});
+}
+
+DeepSpeedPlan::Place DeepSpeedPlan::place(const DeepSpeedLayout::Slice& slice, StateKind kind) const {
+  return {.file = num_model_files_ + static_cast<size_t>(slice.rank),
+          .storage = 3 * slice.group + static_cast<size_t>(kind),
+          .offset = slice.offset * static_cast<int64_t>(sizeof(float))};
+}
+
+DeepSpeedPlan::Place DeepSpeedPlan::module_place(const std::string& parameter, int64_t begin) const {
+  return {.file = 0, .storage = 0, .offset = (layout_.flat_offset(parameter) + begin) * module_element_bytes()};
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,172 @@
+#include "io/deepspeed/rank_file.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "io/checkpoint/manifest.hpp"
+#include "io/files/damaged.hpp"
+
+namespace mpzero::io {
+namespace {
+
+using pickle::Kind;
+using pickle::Value;
+
+constexpr const char* kStates = "optimizer_state_dict";
+
+std::optional<double> number_of(const Value& value) {
+  if (value.kind() != Kind::kFloat && value.kind() != Kind::kInt) return std::nullopt;
+  return value.number();
+}
+
+std::optional<double> number_in(const Value& dict, std::string_view key) {
+  const std::optional<Value> found = dict.find(key);
+  return found ? number_of(*found) : std::nullopt;
+}
+
+DeepSpeedParamGroup read_param_group(const Value& dict) {
+  DeepSpeedParamGroup group;
+  group.lr = number_in(dict, "lr");
+  group.weight_decay = number_in(dict, "weight_decay");
+  if (const auto betas = dict.find("betas"); betas && (betas->kind() == Kind::kList || betas->kind() == Kind::kTuple)) {
+    if (const std::vector<Value> both = betas->elements(); both.size() == 2) {
+      group.beta1 = number_of(both[0]);
+      group.beta2 = number_of(both[1]);
+    }
+  }
+  group.eps = number_in(dict, "eps");
+  if (const auto correction = dict.find("bias_correction"); correction && correction->kind() == Kind::kBool) {
+    group.bias_correction = correction->boolean();
+  }
+  return group;
+}
+
+}  // namespace
+
+DeepSpeedPartition read_deepspeed_partition(const TorchZipReader& archive) {
+  const Value states = archive.root().at(kStates);
+  DeepSpeedPartition partition;
+  const Value stage = states.at("zero_stage");
+  if (stage.integer() < 1 || stage.integer() > 3) stage.throw_unexpected("a ZeRO stage from 1 to 3");
+  partition.stage = static_cast<int>(stage.integer());
+  const Value count = states.at("partition_count");
+  if (count.kind() == Kind::kInt) {
+    partition.ranks = count.integer();
+  } else {
+    const std::vector<int64_t> of_groups = count.integers();
+    if (of_groups.empty() ||
+        std::adjacent_find(of_groups.begin(), of_groups.end(), std::not_equal_to<>()) != of_groups.end()) {
+      count.throw_unexpected("the same number of ranks for every group (no mixture of experts)");
+    }
+    partition.ranks = of_groups[0];
+  }
+  if (const std::optional<Value> paddings = states.find("param_alignment_paddings"); paddings && !paddings->is_none()) {
+    for (const Value& group : paddings->elements()) partition.paddings.push_back(group.integers());
+  }
+  return partition;
+}
+
+DeepSpeedRankFile::DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, const DeepSpeedLayout& layout, int rank)
+    : archive_(std::move(archive)), layout_(layout), rank_(rank), groups_(layout.groups().size()) {
+  const DeepSpeedPartition partition = read_deepspeed_partition(*archive_);
+  if (partition.stage != layout.stage() || partition.ranks != layout.ranks()) {
+    throw_not_whole(
+        "{} is of ZeRO stage {} and {} ranks where the checkpoint has stage {} and {} ranks: it was left "
+        "by another run; {}",
+        archive_->path().string(), partition.stage, partition.ranks, layout.stage(), layout.ranks(), kChooseAnother);
+  }
+  read_groups(archive_->root().at(kStates));
+}
+
+void DeepSpeedRankFile::read_groups(const Value& states) {
+  const Value masters = states.at(layout_.stage() == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups");
+  const std::vector<Value> flat = masters.elements();
+  if (flat.size() != groups_.size()) {
+    masters.throw_unexpected(fmt::format("a list of {} tensors, one for each of param_shapes", groups_.size()));
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    groups_[g][static_cast<size_t>(StateKind::kMaster)] = checked(flat[g], g);
+    read_moments(states, g);
+  }
+}
+
+void DeepSpeedRankFile::read_moments(const Value& states, size_t group) {
+  const bool sharded = layout_.stage() == 3;
+  const Value optimizer = states.at(sharded ? "optimizer_state_dict" : "base_optimizer_state");
+  std::optional<Value> state;
+  std::optional<Value> step;  // of all parameters together, as older optimizers count; FusedAdam leaves it at 0
+  if (optimizer.kind() == Kind::kList) {
+    // zero_optimization.elastic_checkpoint: one dict for each group, without padding.
+    const std::vector<Value> of_groups = optimizer.elements();
+    if (group >= of_groups.size()) optimizer.throw_unexpected("a dict for each parameter group");
+    state = of_groups[group];
+    step = states.find("base_optimizer_state_step");
+  } else {
+    for (const Value& entry : optimizer.at("param_groups").elements()) {
+      if (group == 0) param_groups_.push_back(read_param_group(entry));
+      if (!step) step = entry.find("step");
+    }
+    // torch numbers the flat tensors in the order of the groups.
+    state = optimizer.at("state").find(static_cast<int64_t>(group));
+  }
+  if (state) {
+    if (const auto own = state->find("step")) step = own;
+  }
+  // Without a state a 0 says nothing.
+  if (const int64_t count = step ? step_in(*step) : 0; step && (state || count != 0)) set_step(*step, count);
+  if (!state) return;
+  const auto first = state->find("exp_avg");
+  if (!first) return;
+  groups_[group][static_cast<size_t>(StateKind::kExpAvg)] = checked(*first, group);
+  groups_[group][static_cast<size_t>(StateKind::kExpAvgSq)] = checked(state->at("exp_avg_sq"), group);
+}
+
+int64_t DeepSpeedRankFile::step_in(const Value& value) {
+  if (value.kind() != Kind::kTensor) return value.integer();
+  const pickle::Tensor tensor = value.tensor();
+  if (tensor.numel != 1) value.throw_unexpected("a number of steps");
+  float step = 0;
+  archive_->read(tensor, 0, {&step, 1});
+  if (!(step >= 0 && step < 0x1p24F)) value.throw_unexpected("a number of steps");
+  return std::llround(step);
+}
+
+void DeepSpeedRankFile::set_step(const Value& owner, int64_t step) {
+  if (step_ && *step_ != step) {
+    owner.throw_unexpected(
+        fmt::format("{}, the updates of the parameter groups before it: mpzero counts one number of "
+                    "updates for all parameters",
+                    *step_));
+  }
+  step_ = step;
+}
+
+pickle::Tensor DeepSpeedRankFile::checked(const Value& value, size_t group) const {
+  pickle::Tensor tensor = value.tensor();
+  const int64_t padded = layout_.partition_numel(group);
+  const int64_t used = layout_.used_numel(group, rank_);
+  if (tensor.shape.size() != 1 || (tensor.numel != padded && tensor.numel != used)) {
+    value.throw_unexpected(
+        fmt::format("a tensor of {} elements, which param_shapes and {} ranks make", padded, layout_.ranks()));
+  }
+  archive_->check(tensor);
+  return tensor;
+}
+
+void DeepSpeedRankFile::read(size_t group, StateKind kind, int64_t offset, std::span<float> out) {
+  const std::optional<pickle::Tensor>& tensor = groups_[group][static_cast<size_t>(kind)];
+  if (tensor) {
+    archive_->read(*tensor, offset, out);
+    return;
+  }
+  if (step_.value_or(0) != 0) {
+    throw_user_error(
+        "{} holds no {} although {} updates were made: it was saved without the optimizer's states; "
+        "convert it with zero_to_fp32 and give the result to --init_from",
+        archive_->path().string(), name_of(kind), *step_);
+  }
+  std::fill(out.begin(), out.end(), 0.0F);
+}
+
+}  // namespace mpzero::io

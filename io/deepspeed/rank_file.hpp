@@ -1,0 +1,63 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/optimizer_state.hpp"
+#include "io/deepspeed/layout.hpp"
+#include "io/torch_save/zip_reader.hpp"
+
+namespace mpzero::io {
+
+// The hyperparameters of one of torch's parameter groups, where the file has them.
+struct DeepSpeedParamGroup {
+  std::optional<double> lr;
+  std::optional<double> weight_decay;
+  std::optional<double> beta1;
+  std::optional<double> beta2;
+  std::optional<double> eps;
+  std::optional<bool> bias_correction;
+};
+
+// One rank's optimizer file. Its tensors have the lengths that the layout gives them.
+class DeepSpeedRankFile {
+ public:
+  DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, const DeepSpeedLayout& layout, int rank);
+
+  // Elements [offset, offset + out.size()) of this rank's part of a group.
+  void read(size_t group, StateKind kind, int64_t offset, std::span<float> out);
+
+  TorchZipReader& archive() { return *archive_; }
+  const std::vector<DeepSpeedParamGroup>& param_groups() const { return param_groups_; }
+  // AdamW's count of updates, the same for all groups; nothing where the file holds no state of AdamW.
+  std::optional<int64_t> optimizer_step() const { return step_; }
+
+ private:
+  using States = std::array<std::optional<pickle::Tensor>, 3>;  // by StateKind; no moments before the first update
+
+  void read_groups(const pickle::Value& states);
+  void read_moments(const pickle::Value& states, size_t group);
+  int64_t step_in(const pickle::Value& value);
+  void set_step(const pickle::Value& owner, int64_t step);
+  pickle::Tensor checked(const pickle::Value& value, size_t group) const;
+
+  std::unique_ptr<TorchZipReader> archive_;
+  const DeepSpeedLayout& layout_;
+  int rank_;
+  std::vector<States> groups_;
+  std::vector<DeepSpeedParamGroup> param_groups_;
+  std::optional<int64_t> step_;
+};
+
+// What an optimizer file says of the whole checkpoint.
+struct DeepSpeedPartition {
+  int stage = 0;
+  int64_t ranks = 0;
+  std::vector<std::vector<int64_t>> paddings;  // DeepSpeedLayout::Group::paddings of each group; may be empty
+};
+DeepSpeedPartition read_deepspeed_partition(const TorchZipReader& archive);
+
+}  // namespace mpzero::io

@@ -1,0 +1,302 @@
+#include "io/ds_config/ds_config.hpp"
+
+#include <limits>
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+#include "io/ds_config/reader.hpp"
+#include "io/ds_config/remedies.hpp"
+#include "io/ds_config/zero.hpp"
+
+namespace mpzero::io {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+const std::string kMonitors = "steps are recorded by --metrics_file and in the log";
+const std::string kTimings = "speed and memory are in the log lines and in --metrics_file";
+const std::string kNoPython = "it concerns DeepSpeed's Python process only";
+
+void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
+  auto section = root.section("optimizer");
+  if (!section) return;
+  optimizer.present = true;
+  const auto type = section->read_text("type");
+  if (!type) section->fail("type", "is missing; write \"type\": \"AdamW\"");
+  const bool adamw = *type == "AdamW" || *type == "adamw" || *type == "Adamw";
+  if (!adamw && *type != "Adam" && *type != "adam") {
+    section->fail("type", fmt::format("is {}, which mpzero does not support; use AdamW", json(*type).dump()));
+  }
+  section->harmless({"legacy_fusion"});
+  if (auto params = section->section("params")) {
+    params->read("lr", optimizer.lr, Auto::kAllowed, 0.0, kInfinity);
+    params->read("betas", optimizer.betas, Auto::kAllowed, 0.0, 1.0);
+    const auto& [beta1, beta2] = optimizer.betas.value;
+    if (beta1 == 1.0 || beta2 == 1.0) {
+      params->fail("betas", fmt::format("is [{}, {}]; both must be less than 1", beta1, beta2));
+    }
+    params->read("eps", optimizer.eps, Auto::kAllowed, 0.0, kInfinity);
+    params->read("weight_decay", optimizer.weight_decay, Auto::kAllowed, 0.0, kInfinity);
+    params->read("bias_correction", optimizer.bias_correction, Auto::kRefused);
+    // Type AdamW decouples the weight decay whatever adam_w_mode says.
+    if (adamw) {
+      params->harmless({"adam_w_mode"});
+    } else {
+      params->only("adam_w_mode", true, "set it to true, or use the type AdamW");
+    }
+    params->only("fp32_optimizer_states", true, "set it to true: the moments are kept in fp32");
+    params->only("amsgrad", false, "set it to false");
+    params->harmless({"torch_adam", "fused", "foreach", "set_grad_none"});
+    params->not_acted_on({"max_grad_norm"}, 0, "gradients are clipped to gradient_clipping");
+    params->finish();
+  }
+  section->finish();
+}
+
+void read_warmup(ObjectReader& params, SchedulerSection& scheduler) {
+  params.read("warmup_num_steps", scheduler.warmup_num_steps, Auto::kAllowed, 1);
+  params.read("warmup_type", scheduler.warmup_type, Auto::kRefused, {"log", "linear"});
+  params.only("last_batch_iteration", -1, "remove it: a resumed run finds its place by itself");
+}
+
+// `cosine_min_ratio` is how many guides spell DeepSpeed's cos_min_ratio.
+void read_cos_min_ratio(ObjectReader& params, SchedulerSection& scheduler) {
+  Setting<double> other_spelling;
+  params.read("cos_min_ratio", scheduler.cos_min_ratio, Auto::kRefused, 0.0, 1.0);
+  params.read("cosine_min_ratio", other_spelling, Auto::kRefused, 0.0, 1.0);
+  if (!other_spelling.given()) return;
+  if (scheduler.cos_min_ratio.given() && scheduler.cos_min_ratio.value != other_spelling.value) {
+    params.fail("cosine_min_ratio", fmt::format("is {} but cos_min_ratio, another name of it, is {}; keep one of them",
+                                                other_spelling.value, scheduler.cos_min_ratio.value));
+  }
+  scheduler.cos_min_ratio = other_spelling;
+}
+
+void read_scheduler(ObjectReader& root, SchedulerSection& scheduler) {
+  auto section = root.section("scheduler");
+  if (!section) return;
+  Setting<std::string> type;
+  section->read("type", type, Auto::kRefused,
+                {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "OneCycle", "LRRangeTest"});
+  if (!type.given()) section->fail("type", "is missing; use WarmupLR, WarmupDecayLR or WarmupCosineLR");
+  if (type.value == "OneCycle" || type.value == "LRRangeTest") {
+    section->fail("type", fmt::format("is \"{}\", which mpzero does not support; use WarmupLR, WarmupDecayLR or "
+                                      "WarmupCosineLR",
+                                      type.value));
+  }
+  const bool cosine = type.value == "WarmupCosineLR";
+  const bool constant_end = type.value == "WarmupLR";
+  scheduler.type = cosine         ? SchedulerType::kWarmupCosineLR
+                   : constant_end ? SchedulerType::kWarmupLR
+                                  : SchedulerType::kWarmupDecayLR;
+  if (auto params = section->section("params")) {
+    read_warmup(*params, scheduler);
+    if (cosine) {
+      params->read("warmup_min_ratio", scheduler.warmup_min_ratio, Auto::kRefused, 0.0, 1.0);
+      read_cos_min_ratio(*params, scheduler);
+    } else {
+      params->read("warmup_min_lr", scheduler.warmup_min_lr, Auto::kAllowed, 0.0, kInfinity);
+      params->read("warmup_max_lr", scheduler.warmup_max_lr, Auto::kAllowed, 0.0, kInfinity);
+    }
+    if (!constant_end) params->read("total_num_steps", scheduler.total_num_steps, Auto::kAllowed, 1);
+    params->finish();
+  }
+  section->finish();
+}
+
+void read_precision(ObjectReader& root, DsConfig& config, NotActedOn& not_acted_on) {
+  const bool has_bf16 = root.has("bf16");
+  if (has_bf16 && root.has("bfloat16")) {
+    root.fail("bfloat16", "is the old name of bf16, which is there too; remove bfloat16");
+  }
+  auto bf16 = root.section("bf16");
+  if (!bf16) bf16 = root.section("bfloat16");
+  if (bf16) {
+    bf16->read("enabled", config.bf16_enabled, Auto::kAllowed);
+    bf16->read("bf16_optimizer_states", config.bf16_optimizer_states, Auto::kRefused);
+    Setting<bool> master_and_gradients{false};
+    bf16->read("bf16_master_weights_and_grads", master_and_gradients, Auto::kRefused);
+    if (master_and_gradients.value) {
+      config.grad_accum_dtype.value = "bf16";
+      not_acted_on.add(bf16->path_of("bf16_master_weights_and_grads"),
+                       "gradients are accumulated in bf16, but master weights are kept in fp32, which is more exact");
+    }
+    bf16->harmless({"immediate_grad_update"});
+    bf16->not_acted_on({"check_grad_overflow", "check_overflow"}, "auto",
+                       "a loss or gradient that is not finite stops the run");
+    bf16->finish();
+  }
+  if (auto fp16 = root.section("fp16")) {
+    fp16->only("enabled", false, "use \"bf16\": {\"enabled\": true}");
+    fp16->harmless({"auto_cast", "loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis",
+                    "consecutive_hysteresis", "min_loss_scale", "fp16_master_weights_and_grads"});
+    fp16->finish();
+  }
+  root.refuse_enabled("amp", "use \"bf16\": {\"enabled\": true}");
+  root.refuse_enabled("torch_autocast", "use \"bf16\": {\"enabled\": true}");
+}
+
+// The compute type that one of torch's names stands for.
+std::string compute_type(const std::string& name) {
+  if (name.find("bf") != std::string::npos) return "bf16";
+  return name == "half" || name.find("16") != std::string::npos ? "fp16" : "fp32";
+}
+
+void read_data_types(ObjectReader& root, DsConfig& config) {
+  auto section = root.section("data_types");
+  if (!section) return;
+  const std::vector<std::string> names = {"fp32",           "float32", "float",   "torch.float32", "bf16", "bfloat16",
+                                          "torch.bfloat16", "fp16",    "float16", "torch.float16", "half"};
+  Setting<std::string> accumulation;
+  Setting<std::string> parameters;
+  section->read("grad_accum_dtype", accumulation, Auto::kAllowed, names);
+  section->read("param_dtype", parameters, Auto::kAllowed, names);
+  if (accumulation.given()) {
+    const std::string type = compute_type(accumulation.value);
+    if (type == "fp16") section->fail("grad_accum_dtype", "is fp16, which mpzero does not support; use fp32 or bf16");
+    config.grad_accum_dtype.value = type;
+    config.grad_accum_dtype.source = SettingSource::kGiven;
+  }
+  const std::string dtype = config.bf16_enabled.value ? "bf16" : "fp32";
+  if (parameters.given() && compute_type(parameters.value) != dtype) {
+    section->fail("param_dtype",
+                  fmt::format("is {}, but bf16.enabled makes it {}; remove param_dtype", parameters.value, dtype));
+  }
+  section->not_acted_on({"buffer_dtype", "keep_in_fp32_modules"}, "auto",
+                        "rotary tables are computed in fp32 and all parameters have one type");
+  section->finish();
+}
+
+void read_communication(ObjectReader& root, DsConfig& config) {
+  root.read("communication_data_type", config.communication_data_type, Auto::kRefused, {"fp32", "bf16", "fp16"});
+  if (config.communication_data_type.given() && config.communication_data_type.value == "fp16") {
+    root.fail("communication_data_type", "is \"fp16\", which mpzero does not support; use \"bf16\" or \"fp32\"");
+  }
+  root.only("prescale_gradients", false, "set it to false");
+  root.only("gradient_predivide_factor", 1.0, "set it to 1");
+  root.only("gradient_allreduce_op", "mean", "set it to \"mean\"");
+  root.only("managed_gradient_accumulation", true, "set it to true");
+  root.only("sparse_gradients", false, kRemoveIt);
+  root.not_acted_on({"disable_allgather"}, false, kOneLayerAtATime);
+  root.not_acted_on({"seq_parallel_communication_data_type"}, "auto", "there is no sequence parallelism");
+}
+
+void refuse_other_methods(ObjectReader& root) {
+  root.only("sequence_parallel_size", 1, "set it to 1");
+  root.only("data_parallel_size", nullptr, "remove it: every rank is data parallel");
+  root.only("expert_parallel", nullptr, kRemoveIt);
+  root.only("sparse_attention", nullptr, kRemoveIt);
+  root.only("compression_training", nullptr, kRemoveIt);
+  root.only("weight_quantization", nullptr, kRemoveIt);
+  root.only("graph_harvesting", false, kRemoveIt);
+  root.only("tensor_parallel", nullptr, kRemoveIt);
+  for (const char* method : {"elasticity", "data_efficiency", "curriculum_learning", "progressive_layer_drop",
+                             "eigenvalue", "quantize_training", "hybrid_engine", "autotuning"}) {
+    root.refuse_enabled(method, kRemoveIt);
+  }
+}
+
+// Monitors and profilers: off, or named in a warning.
+void read_observers(ObjectReader& root, NotActedOn& not_acted_on) {
+  struct Observer {
+    const char* section;
+    const std::string& what_happens_instead;
+  };
+  for (const Observer& observer :
+       {Observer{"tensorboard", kMonitors}, Observer{"csv_monitor", kMonitors}, Observer{"wandb", kMonitors},
+        Observer{"comet", kMonitors}, Observer{"flops_profiler", kTimings}, Observer{"comms_logger", kTimings}}) {
+    auto section = root.section(observer.section);
+    if (!section) continue;
+    Setting<bool> enabled{false};
+    section->read("enabled", enabled, Auto::kAllowed);
+    if (enabled.value) not_acted_on.add(root.path_of(observer.section), observer.what_happens_instead);
+    section->harmless({"output_path",
+                       "job_name",
+                       "group",
+                       "team",
+                       "project",
+                       "samples_log_interval",
+                       "workspace",
+                       "api_key",
+                       "experiment_name",
+                       "experiment_key",
+                       "online",
+                       "mode",
+                       "recompute_fwd_factor",
+                       "profile_step",
+                       "module_depth",
+                       "top_modules",
+                       "detailed",
+                       "output_file",
+                       "prof_all",
+                       "prof_ops",
+                       "verbose",
+                       "debug"});
+    section->finish();
+  }
+  root.harmless({"timers"});
+  root.not_acted_on({"wall_clock_breakdown", "memory_breakdown"}, false, kTimings);
+  root.not_acted_on({"dump_state", "disable_python_gc", "compile"}, false, kNoPython);
+  root.not_acted_on({"log_level"}, "auto", kNoPython);
+}
+
+void read_checkpoint_and_memory(ObjectReader& root) {
+  if (auto section = root.section("checkpoint")) {
+    section->harmless({"tag_validation", "checkpoint_serialization"});
+    section->not_acted_on({"load_universal", "use_node_local_storage"}, false, kCheckpoints);
+    section->not_acted_on({"writer", "parallel_write"}, json::object(), kCheckpoints);
+    section->finish();
+  }
+  root.not_acted_on({"nebula", "datastates_ckpt"}, false, kCheckpoints);
+  if (auto section = root.section("activation_checkpointing")) {
+    section->not_acted_on({"partition_activations", "contiguous_memory_optimization", "synchronize_checkpoint_boundary",
+                           "profile", "cpu_checkpointing", "number_checkpoints"},
+                          false, "--recompute says which activations are computed again");
+    section->finish();
+  }
+  root.not_acted_on({"aio"}, json::object(), "it concerns NVMe only");
+  root.not_acted_on({"pipeline"}, json::object(), "there is no pipeline parallelism");
+  root.not_acted_on({"dataloader_drop_last"}, true, "windows that do not fill an optimizer step go to the next epoch");
+  root.harmless({"vocabulary_size", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",
+                 "use_data_before_expert_parallelism"});
+}
+
+}  // namespace
+
+DsConfig parse_ds_config(const std::string& text, const std::string& path) {
+  const json document = parse_user_json(text, path, kConfigurationLimits);
+  if (!document.is_object())
+    throw_user_error("{} must hold a JSON object {{...}}, not {}.", path, document.type_name());
+  DsConfig config;
+  config.path = path;
+  config.json = text;
+  NotActedOn not_acted_on;
+  ObjectReader root(document, "", path, not_acted_on);
+  root.read("train_batch_size", config.train_batch_size, Auto::kAllowed, 1);
+  root.read("train_micro_batch_size_per_gpu", config.train_micro_batch_size_per_gpu, Auto::kAllowed, 1);
+  root.read("gradient_accumulation_steps", config.gradient_accumulation_steps, Auto::kAllowed, 1);
+  root.read("gradient_clipping", config.gradient_clipping, Auto::kAllowed, 0.0, kInfinity);
+  root.read("steps_per_print", config.steps_per_print, Auto::kRefused, 1);
+  read_communication(root, config);
+  read_precision(root, config, not_acted_on);
+  read_data_types(root, config);
+  read_optimizer(root, config.optimizer);
+  read_scheduler(root, config.scheduler);
+  read_zero(root, config.zero);
+  refuse_other_methods(root);
+  read_observers(root, not_acted_on);
+  read_checkpoint_and_memory(root);
+  root.finish();
+  config.warnings = not_acted_on.lines(path);
+  return config;
+}
+
+DsConfig read_ds_config(const std::filesystem::path& path) {
+  const std::optional<std::string> text = read_json_text(path, kConfigurationLimits);
+  if (!text) throw_user_error("{} cannot be read; --deepspeed_config must name a ds_config.json.", path.string());
+  return parse_ds_config(*text, path.string());
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,208 @@
+#include "io/ds_config/reader.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "base/nearest_name.hpp"
+
+namespace mpzero::io {
+namespace {
+
+using nlohmann::json;
+
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+std::string join(const std::vector<std::string>& words) {
+  std::string joined;
+  for (const std::string& word : words) joined += (joined.empty() ? "" : ", ") + word;
+  return joined;
+}
+
+}  // namespace
+
+void NotActedOn::add(const std::string& key_path, const std::string& what_happens_instead) {
+  for (auto& [reason, keys] : keys_by_reason_) {
+    if (reason == what_happens_instead) {
+      keys.push_back(key_path);
+      return;
+    }
+  }
+  keys_by_reason_.push_back({what_happens_instead, {key_path}});
+}
+
+std::vector<std::string> NotActedOn::lines(const std::string& file) const {
+  std::vector<std::string> lines;
+  lines.reserve(keys_by_reason_.size());
+  for (const auto& [reason, keys] : keys_by_reason_) {
+    lines.push_back(fmt::format("{}: mpzero does not act on {}: {}.", file, join(keys), reason));
+  }
+  return lines;
+}
+
+ObjectReader::ObjectReader(const json& object, std::string path, const std::string& file, NotActedOn& not_acted_on)
+    : object_(&object), path_(std::move(path)), file_(file), not_acted_on_(&not_acted_on) {}
+
+std::string ObjectReader::path_of(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
+
+void ObjectReader::fail(const std::string& key, const std::string& message) const {
+  throw_user_error("{}: {} {}.", file_, path_of(key), message);
+}
+
+const json* ObjectReader::find(const std::string& key) {
+  known_.push_back(key);
+  const auto found = object_->find(key);
+  return found == object_->end() || found->is_null() ? nullptr : &*found;
+}
+
+bool ObjectReader::has(const std::string& key) { return find(key) != nullptr; }
+
+template <typename T>
+const json* ObjectReader::find_value(const std::string& key, Setting<T>& setting, Auto allow_auto,
+                                     const char* wanted_type) {
+  const json* value = find(key);
+  if (value == nullptr) return nullptr;
+  if (value->is_string() && value->get_ref<const std::string&>() == "auto") {
+    if (allow_auto == Auto::kRefused) fail(key, fmt::format("cannot be \"auto\"; it must be {}", wanted_type));
+    setting.source = SettingSource::kAuto;
+    return nullptr;
+  }
+  setting.source = SettingSource::kGiven;
+  return value;
+}
+
+void ObjectReader::read(const std::string& key, Setting<int64_t>& setting, Auto allow_auto, int64_t minimum,
+                        int64_t maximum) {
+  const json* value = find_value(key, setting, allow_auto, "a whole number");
+  if (value == nullptr) return;
+  constexpr double kWholeLimit = 9.2e18;  // just below 2^63
+  if (value->is_number_unsigned()) {
+    const auto wide = value->get<uint64_t>();
+    if (wide > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      fail(key, fmt::format("is {}; that is too large", wide));
+    }
+    setting.value = static_cast<int64_t>(wide);
+  } else if (value->is_number_integer()) {
+    setting.value = value->get<int64_t>();
+  } else if (value->is_number_float() && std::abs(value->get<double>()) < kWholeLimit &&
+             value->get<double>() == std::floor(value->get<double>())) {
+    setting.value = static_cast<int64_t>(value->get<double>());
+  } else {
+    fail(key, fmt::format("is {}; it must be a whole number", value->dump()));
+  }
+  if (setting.value < minimum) fail(key, fmt::format("is {}; it must be {} or more", value->dump(), minimum));
+  if (setting.value > maximum) fail(key, fmt::format("is {}; it must be {} or less", value->dump(), maximum));
+}
+
+double ObjectReader::number(const std::string& key, const json& value, double minimum, double maximum) const {
+  if (!value.is_number()) fail(key, fmt::format("is {}; it must be a number", value.dump()));
+  const auto number = value.get<double>();
+  if (!(number >= minimum && number <= maximum)) {
+    fail(key, std::isinf(maximum)
+                  ? fmt::format("is {}; it must be {} or more", value.dump(), minimum)
+                  : fmt::format("is {}; it must lie between {} and {}", value.dump(), minimum, maximum));
+  }
+  if (!std::isfinite(number)) fail(key, fmt::format("is {}; it must be finite", value.dump()));
+  return number;
+}
+
+void ObjectReader::read(const std::string& key, Setting<double>& setting, Auto allow_auto, double minimum,
+                        double maximum) {
+  const json* value = find_value(key, setting, allow_auto, "a number");
+  if (value != nullptr) setting.value = number(key, *value, minimum, maximum);
+}
+
+void ObjectReader::read(const std::string& key, Setting<bool>& setting, Auto allow_auto) {
+  const json* value = find_value(key, setting, allow_auto, "true or false");
+  if (value == nullptr) return;
+  if (!value->is_boolean()) fail(key, fmt::format("is {}; it must be true or false", value->dump()));
+  setting.value = value->get<bool>();
+}
+
+void ObjectReader::read(const std::string& key, Setting<std::string>& setting, Auto allow_auto,
+                        const std::vector<std::string>& choices) {
+  const json* value = find_value(key, setting, allow_auto, "a text");
+  if (value == nullptr) return;
+  if (value->is_string()) {
+    for (const std::string& choice : choices) {
+      if (lower_case(choice) == lower_case(value->get<std::string>())) {
+        setting.value = choice;
+        return;
+      }
+    }
+  }
+  fail(key, fmt::format("is {}; it must be one of {}", value->dump(), join(choices)));
+}
+
+void ObjectReader::read(const std::string& key, Setting<std::pair<double, double>>& setting, Auto allow_auto,
+                        double minimum, double maximum) {
+  const json* value = find_value(key, setting, allow_auto, "a pair of numbers");
+  if (value == nullptr) return;
+  if (!value->is_array() || value->size() != 2) {
+    fail(key, fmt::format("is {}; it must be a pair of numbers such as [0.9, 0.95]", value->dump()));
+  }
+  setting.value = {number(key, (*value)[0], minimum, maximum), number(key, (*value)[1], minimum, maximum)};
+}
+
+std::optional<std::string> ObjectReader::read_text(const std::string& key) {
+  const json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) fail(key, fmt::format("is {}; it must be a text", value->dump()));
+  return value->get<std::string>();
+}
+
+std::optional<ObjectReader> ObjectReader::section(const std::string& key) {
+  const json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) fail(key, fmt::format("is {}; it must be an object {{...}}", value->dump()));
+  return ObjectReader(*value, path_of(key), file_, *not_acted_on_);
+}
+
+void ObjectReader::harmless(std::initializer_list<const char*> keys) {
+  for (const char* key : keys) find(key);
+}
+
+void ObjectReader::not_acted_on(std::initializer_list<const char*> keys, const json& quiet_value,
+                                const std::string& what_happens_instead) {
+  for (const char* key : keys) {
+    const json* value = find(key);
+    if (value != nullptr && *value != quiet_value) not_acted_on_->add(path_of(key), what_happens_instead);
+  }
+}
+
+void ObjectReader::only(const std::string& key, const json& accepted, const std::string& remedy) {
+  const json* value = find(key);
+  if (value != nullptr && *value != "auto" && *value != accepted) {
+    fail(key,
+         fmt::format("is {}, which mpzero does not support and which changes the training; {}", value->dump(), remedy));
+  }
+}
+
+void ObjectReader::refuse_enabled(const std::string& key, const std::string& remedy) {
+  const json* value = find(key);
+  if (value == nullptr || *value == false) return;
+  if (value->is_object()) {
+    const auto enabled = value->find("enabled");
+    if (value->empty() ||
+        (enabled != value->end() && (*enabled == false || enabled->is_null() || *enabled == "auto"))) {
+      return;
+    }
+  }
+  fail(key, "asks for something that mpzero does not support and that changes the training; " + remedy);
+}
+
+void ObjectReader::finish() const {
+  for (const auto& [key, value] : object_->items()) {
+    if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+    if (const auto nearest = nearest_name(key, known_)) {
+      throw_user_error("{}: unknown key {}; did you mean {}?", file_, path_of(key), path_of(*nearest));
+    }
+    throw_user_error("{}: unknown key {}; remove it, or correct its name.", file_, path_of(key));
+  }
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,123 @@
+#include "io/ds_config/zero.hpp"
+
+#include <string>
+
+#include "io/ds_config/remedies.hpp"
+
+namespace mpzero::io {
+namespace {
+
+void read_offload_device(ObjectReader& section, Setting<OffloadDevice>& device) {
+  Setting<std::string> name;
+  section.read("device", name, Auto::kAllowed, {"none", "cpu", "nvme"});
+  if (!name.given()) return;
+  if (name.value == "nvme") section.fail("device", "is \"nvme\", which mpzero does not support; use \"cpu\"");
+  device.source = SettingSource::kGiven;
+  device.value = name.value == "cpu" ? OffloadDevice::kCpu : OffloadDevice::kNone;
+}
+
+void read_offload_optimizer(ObjectReader& zero, OffloadOptimizerSection& offload) {
+  auto section = zero.section("offload_optimizer");
+  if (!section) return;
+  read_offload_device(*section, offload.device);
+  section->read("pin_memory", offload.pin_memory, Auto::kAllowed);
+  section->read("ratio", offload.ratio, Auto::kAllowed, 0.0, 1.0);
+  section->harmless({"nvme_path", "buffer_count", "fast_init"});
+  section->not_acted_on({"pipeline_read", "pipeline_write"}, false, "they concern NVMe only");
+  section->not_acted_on({"super_offload", "cpuadam_cores_perc"}, false,
+                        "the host optimizer uses the cores that the rank was given");
+  section->finish();
+}
+
+void read_offload_param(ObjectReader& zero, OffloadParamSection& offload) {
+  auto section = zero.section("offload_param");
+  if (!section) return;
+  read_offload_device(*section, offload.device);
+  section->read("pin_memory", offload.pin_memory, Auto::kAllowed);
+  section->harmless({"nvme_path", "buffer_count", "buffer_size", "max_in_cpu"});
+  section->finish();
+}
+
+// The flags that DeepSpeed replaced by offload_optimizer and offload_param and still reads.
+void read_deprecated_offload(ObjectReader& section, ZeroSection& zero) {
+  Setting<bool> cpu_offload;
+  Setting<bool> cpu_offload_param;
+  section.read("cpu_offload", cpu_offload, Auto::kAllowed);
+  section.read("cpu_offload_param", cpu_offload_param, Auto::kAllowed);
+  section.harmless({"cpu_offload_use_pin_memory"});
+  if (cpu_offload.given()) {
+    if (section.has("offload_optimizer")) {
+      section.fail("cpu_offload", "is the old name of offload_optimizer, which is there too; remove cpu_offload");
+    }
+    zero.offload_optimizer.device.source = SettingSource::kGiven;
+    zero.offload_optimizer.device.value = cpu_offload.value ? OffloadDevice::kCpu : OffloadDevice::kNone;
+  }
+  if (cpu_offload_param.given()) {
+    if (section.has("offload_param")) {
+      section.fail("cpu_offload_param",
+                   "is the old name of offload_param, which is there too; remove cpu_offload_param");
+    }
+    zero.offload_param.device.source = SettingSource::kGiven;
+    zero.offload_param.device.value = cpu_offload_param.value ? OffloadDevice::kCpu : OffloadDevice::kNone;
+  }
+}
+
+// DeepSpeed knows most stage 3 keys with and without the prefix `stage3_`.
+void read_stage3_size(ObjectReader& section, const std::string& key, Setting<int64_t>& setting) {
+  Setting<int64_t> unprefixed = setting;
+  section.read("stage3_" + key, setting, Auto::kAllowed, 0);
+  section.read(key, unprefixed, Auto::kAllowed, 0);
+  if (unprefixed.missing()) return;
+  if (!setting.missing()) section.fail(key, "is another name of stage3_" + key + ", which is there too; keep one");
+  setting = unprefixed;
+}
+
+void refuse_other_sharding(ObjectReader& section) {
+  section.only("zero_hpz_partition_size", 1, "set it to 1");
+  section.only("zero_quantized_weights", false, "set it to false");
+  section.only("zero_quantized_nontrainable_weights", false, "set it to false");
+  section.only("zero_quantized_gradients", false, "set it to false");
+  section.only("mics_shard_size", -1, kRemoveIt);
+  section.only("mics_hierarchical_params_gather", false, kRemoveIt);
+  section.only("zeropp_loco_param", nullptr, kRemoveIt);
+  section.only("zenflow", nullptr, kRemoveIt);
+}
+
+}  // namespace
+
+void read_zero(ObjectReader& root, ZeroSection& zero) {
+  auto section = root.section("zero_optimization");
+  if (!section) return;
+  section->read("stage", zero.stage, Auto::kRefused, 0, 3);
+  read_offload_optimizer(*section, zero.offload_optimizer);
+  read_offload_param(*section, zero.offload_param);
+  read_deprecated_offload(*section, zero);
+  section->read("overlap_comm", zero.overlap_comm, Auto::kAllowed);
+  section->read("reduce_bucket_size", zero.reduce_bucket_size, Auto::kAllowed, 1);
+  section->read("allgather_bucket_size", zero.allgather_bucket_size, Auto::kAllowed, 0);
+  section->read("sub_group_size", zero.sub_group_size, Auto::kAllowed, 0);
+  read_stage3_size(*section, "prefetch_bucket_size", zero.prefetch_bucket_size);
+  read_stage3_size(*section, "param_persistence_threshold", zero.param_persistence_threshold);
+  read_stage3_size(*section, "max_live_parameters", zero.max_live_parameters);
+  read_stage3_size(*section, "max_reuse_distance", zero.max_reuse_distance);
+  refuse_other_sharding(*section);
+  section->not_acted_on(
+      {"contiguous_gradients", "reduce_scatter", "allgather_partitions", "use_multi_rank_bucket_allreduce",
+       "round_robin_gradients", "parameter_alignment", "legacy_stage1", "allgather_bucket_size", "sub_group_size",
+       "stage3_model_persistence_threshold", "model_persistence_threshold", "stage3_module_granularity_threshold",
+       "module_granularity_threshold", "stage3_use_all_reduce_for_fetch_params", "use_all_reduce_for_fetch_params",
+       "stage3_allgather_sequential", "allgather_sequential", "leaf_module"},
+      "auto", kOneLayerAtATime);
+  section->not_acted_on({"stage3_gather_16bit_weights_on_model_save", "gather_16bit_weights_on_model_save",
+                         "stage3_gather_fp16_weights_on_model_save"},
+                        false, "zero_to_fp32 turns a checkpoint into whole weights");
+  section->not_acted_on({"elastic_checkpoint"}, false, kCheckpoints);
+  section->not_acted_on({"load_from_fp32_weights"}, true, "the fp32 master weights are always restored");
+  section->not_acted_on({"compute_grad_norm"}, true, "the gradient norm is always computed and logged");
+  section->harmless({"ignore_unused_parameters", "memory_efficient_linear", "pipeline_loading_checkpoint",
+                     "override_module_apply", "log_trace_cache_warnings", "enable_sanity_checks",
+                     "save_muon_momentum_buffer_in_memory"});
+  section->finish();
+}
+
+}  // namespace mpzero::io

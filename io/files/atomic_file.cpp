@@ -1,0 +1,269 @@
+#include "io/files/atomic_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+namespace {
+
+// Linux moves at most 2 GiB in one call; smaller pieces keep each call's copy within the page cache's stride.
+constexpr size_t kMaxTransfer = size_t{1} << 30;
+
+// What the user can do about `error_number`; empty where it is not theirs to mend.
+std::string_view remedy(int error_number) {
+  switch (error_number) {
+    case ENOSPC:
+    case EDQUOT:
+      return "free some space or choose a folder on another disk";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "choose a folder that you may write and read, or change its permissions";
+    case ENOENT:
+    case ENOTDIR:
+    case EEXIST:
+    case EISDIR:
+    case ENAMETOOLONG:
+    case ELOOP:
+      return "check the path";
+    case EMFILE:
+    case ENFILE:
+      return "raise the limit on open files (ulimit -n)";
+    default:
+      return "";
+  }
+}
+
+const char* message_of(int error_number) { return std::strerror(error_number); }
+
+}  // namespace
+
+void throw_system_error(std::string_view action, const fs::path& path, int error_number) {
+  const std::string_view what_to_do = remedy(error_number);
+  const std::string sentence = fmt::format("cannot {} {}: {}", action, path.string(), message_of(error_number));
+  if (what_to_do.empty()) throw Failure(sentence, ErrorScope::kThisRank, error_number);
+  throw UserError(fmt::format("{}; {}", sentence, what_to_do), ErrorScope::kThisRank, error_number);
+}
+
+File::File(fs::path path, int flags, std::string_view action, FileSystem& files)
+    : files_(&files), path_(std::move(path)) {
+  int error = 0;
+  do {
+    error = files.open(path_, flags, descriptor_);
+  } while (error == EINTR);
+  if (error != 0) throw_system_error(action, path_, error);
+}
+
+File::File(fs::path path, int descriptor) : files_(&disk()), path_(std::move(path)), descriptor_(descriptor) {}
+
+File File::open_in(int folder, const std::string& name, const fs::path& path) {
+  int descriptor = -1;
+  do {
+    descriptor = ::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC);
+  } while (descriptor < 0 && errno == EINTR);
+  if (descriptor < 0) throw_system_error("open", path, errno);
+  return {path, descriptor};
+}
+File File::open_for_reading(const fs::path& path) { return File(path, O_RDONLY, "open", disk()); }
+File File::open_for_update(const fs::path& path, FileSystem& files) {
+  return File(path, O_RDWR, "open for writing", files);
+}
+File File::open_or_create(const fs::path& path, FileSystem& files) {
+  return File(path, O_WRONLY | O_CREAT, "create", files);
+}
+File File::create_new(const fs::path& path, FileSystem& files) {
+  return File(path, O_WRONLY | O_CREAT | O_EXCL, "create", files);
+}
+File File::create(const fs::path& path, FileSystem& files) {
+  return File(path, O_RDWR | O_CREAT | O_TRUNC, "create", files);
+}
+
+File::File(File&& other) noexcept
+    : files_(other.files_), path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+File::~File() {
+  if (descriptor_ >= 0) files_->close(descriptor_);
+}
+
+int64_t File::size() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) throw_system_error("read the size of", path_, errno);
+  return status.st_size;
+}
+
+void File::read(int64_t offset, std::span<std::byte> out) const {
+  size_t done = 0;
+  while (done < out.size()) {
+    const size_t wanted = std::min(out.size() - done, kMaxTransfer);
+    const ssize_t n = ::pread(descriptor_, out.data() + done, wanted, offset + static_cast<int64_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw_system_error("read", path_, errno);
+    if (n == 0) {
+      throw Damaged(fmt::format("{} is truncated: it ends at byte {}, but bytes up to {} are needed", path_.string(),
+                                offset + static_cast<int64_t>(done), offset + static_cast<int64_t>(out.size())));
+    }
+    done += static_cast<size_t>(n);
+  }
+}
+
+void File::write(int64_t offset, std::span<const std::byte> bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const size_t wanted = std::min(bytes.size() - done, kMaxTransfer);
+    size_t written = 0;
+    const int error =
+        files_->write(descriptor_, offset + static_cast<int64_t>(done), bytes.subspan(done, wanted), written);
+    if (error == EINTR) continue;
+    if (error != 0) throw_system_error("write", path_, error);
+    done += written;
+  }
+}
+
+void File::resize(int64_t size) {
+  if (const int error = files_->resize(descriptor_, size); error != 0) {
+    throw_system_error("set the size of", path_, error);
+  }
+}
+
+void File::start_writeback(int64_t offset, int64_t size) noexcept {
+  // Only a hint: file systems without it lose nothing but time.
+  (void)::sync_file_range(descriptor_, offset, size, SYNC_FILE_RANGE_WRITE);
+}
+
+void File::sync() {
+  if (const int error = files_->sync(descriptor_); error != 0) throw_system_error("write to disk", path_, error);
+}
+
+void sync_folder(const fs::path& folder, FileSystem& files) {
+  int descriptor = -1;
+  if (const int error = files.open(folder, O_RDONLY | O_DIRECTORY, descriptor); error != 0) {
+    throw_system_error("open folder", folder, error);
+  }
+  const int error = files.sync(descriptor);
+  files.close(descriptor);
+  // Some network file systems have no fsync for folders and say EINVAL: their renames are on the server already.
+  if (error != 0 && error != EINVAL) throw_system_error("write to disk the folder", folder, error);
+}
+
+std::string read_text_file(const fs::path& path, int64_t max_size) {
+  return read_text_file(File::open_for_reading(path), max_size);
+}
+
+std::string read_text_file(const File& file, int64_t max_size) {
+  const int64_t size = file.size();
+  if (size > max_size) {
+    throw Damaged(
+        fmt::format("{} is {} bytes long, more than the {} that such a file can have: it is not what it should be",
+                    file.path().string(), size, max_size));
+  }
+  std::string text(static_cast<size_t>(size), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+void write_text_file(const fs::path& path, std::string_view text, FileSystem& files) {
+  File file = File::create(path, files);
+  file.write(0, std::as_bytes(std::span(text)));
+  file.sync();
+}
+
+void replace_text_file(const fs::path& path, std::string_view text, FileSystem& files) {
+  // A leftover that cannot be removed, or another process's file, is in nobody's way.
+  constexpr int kMaxLeftovers = 1000;
+  fs::path temporary = path.string() + ".tmp";
+  std::optional<File> file;
+  for (int n = 1; !file; ++n) {
+    try {
+      file.emplace(File::create_new(temporary, files));
+    } catch (const Error& error) {
+      if (error.system_error() != EEXIST || n == kMaxLeftovers) throw;
+      if (n > 1 || files.remove_file(temporary) != 0) temporary = fmt::format("{}.{}.tmp", path.string(), n);
+    }
+  }
+  try {
+    file->write(0, std::as_bytes(std::span(text)));
+    file->sync();
+    file.reset();
+    rename_path(temporary, path, files);
+  } catch (...) {
+    files.remove_file(temporary);
+    throw;
+  }
+  sync_folder(path.has_parent_path() ? path.parent_path() : fs::path("."), files);
+}
+
+namespace {
+
+fs::file_status status_of(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return status;
+  if (error) throw_system_error("look at", path, error.value());
+  return status;
+}
+
+}  // namespace
+
+bool is_there(const fs::path& path) { return fs::exists(status_of(path)); }
+bool is_folder(const fs::path& path) { return fs::is_directory(status_of(path)); }
+
+void rename_path(const fs::path& from, const fs::path& to, FileSystem& files) {
+  if (const int error = files.rename(from, to); error != 0) {
+    throw_system_error("rename to " + to.string() + " the file", from, error);
+  }
+}
+
+void make_folders(const fs::path& folder, FileSystem& files) {
+  std::error_code ignored;
+  if (fs::is_directory(folder, ignored)) return;
+  const fs::path parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
+  // "a/" is the folder "a".
+  if (!folder.has_filename()) return make_folders(parent, files);
+  make_folders(parent, files);
+  const int error = files.make_folder(folder);
+  if (error == EEXIST && fs::is_directory(folder, ignored)) return;  // somebody else was faster
+  if (error != 0) throw_system_error("create folder", folder, error == EEXIST ? ENOTDIR : error);
+  sync_folder(parent, files);
+}
+
+void check_writable(const fs::path& folder) {
+  make_folders(folder);
+  const fs::path probe = folder / fmt::format(".mpzero-probe-{}", getpid());
+  File::create(probe);
+  std::error_code ignored;
+  fs::remove(probe, ignored);
+}
+
+void remove_folder(const fs::path& folder, FileSystem& files) {
+  std::error_code error;
+  std::vector<fs::path> inside;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    inside.push_back(entry->path());
+  }
+  if (error == std::errc::no_such_file_or_directory) return;
+  if (error) throw_system_error("list", folder, error.value());
+  for (const fs::path& path : inside) {
+    if (fs::is_directory(fs::symlink_status(path, error))) {
+      remove_folder(path, files);
+    } else if (const int failed = files.remove_file(path); failed != 0 && failed != ENOENT) {
+      throw_system_error("remove", path, failed);
+    }
+  }
+  if (const int failed = files.remove_folder(folder); failed != 0 && failed != ENOENT) {
+    throw_system_error("remove", folder, failed);
+  }
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "io/bytes/aligned_buffers.hpp"
+#include "io/files/atomic_file.hpp"
+
+namespace mpzero::io {
+
+// A large file that is read once, in large pieces, from several threads: past the system's cache where the file system
+// allows that, which is several times as fast as through it.
+class InputFile {
+ public:
+  explicit InputFile(const std::filesystem::path& path) : InputFile(File::open_for_reading(path)) {}
+  explicit InputFile(File file);
+  ~InputFile();
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&&) = delete;
+
+  // For what is small, and for its size and path.
+  const File& file() const { return file_; }
+  // As File::read.
+  void read(int64_t offset, std::span<std::byte> out) const;
+
+ private:
+  bool read_direct(int64_t offset, std::span<std::byte> out) const;
+
+  File file_;
+  int direct_ = -1;
+  std::unique_ptr<AlignedBuffers> buffers_;
+};
+
+}  // namespace mpzero::io

@@ -1,0 +1,93 @@
+#include "io/files/open_folder.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace mpzero::io {
+namespace {
+
+constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
+
+bool is_absent(int error_number) { return error_number == ENOENT || error_number == ENOTDIR; }
+
+FileIdentity identity_of(const struct stat& status) {
+  return {.device = status.st_dev,
+          .inode = status.st_ino,
+          .size = status.st_size,
+          .modified_ns = status.st_mtim.tv_sec * kNanosecondsPerSecond + status.st_mtim.tv_nsec};
+}
+
+}  // namespace
+
+OpenFolder::OpenFolder(std::filesystem::path path) : path_(std::move(path)) {
+  do {
+    descriptor_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  } while (descriptor_ < 0 && errno == EINTR);
+  if (descriptor_ >= 0) return;
+  if (is_absent(errno)) {
+    throw Damaged(fmt::format("{} is not a folder: name a checkpoint's folder, such as checkpoints/qwen3_0_6b-500steps",
+                              path_.string()));
+  }
+  throw_system_error("open folder", path_, errno);
+}
+
+OpenFolder::~OpenFolder() { ::close(descriptor_); }
+
+std::optional<FileIdentity> OpenFolder::find(const std::string& name) const {
+  struct stat status {};
+  if (::fstatat(descriptor_, name.c_str(), &status, 0) == 0) return identity_of(status);
+  if (is_absent(errno)) return std::nullopt;
+  throw_system_error("look for", path_ / name, errno);
+}
+
+File OpenFolder::open(const std::string& name) const {
+  File file = File::open_in(descriptor_, name, path_ / name);
+  struct stat status {};
+  if (::fstat(file.descriptor(), &status) != 0) throw_system_error("look for", file.path(), errno);
+  const std::scoped_lock lock(mutex_);
+  opened_.emplace(name, identity_of(status));
+  return file;
+}
+
+OpenFolder::Fate OpenFolder::fate() const {
+  const std::scoped_lock lock(mutex_);
+  bool all_there = true;
+  for (const auto& [name, identity] : opened_) {
+    struct stat status {};
+    const bool is_there = ::fstatat(descriptor_, name.c_str(), &status, 0) == 0;
+    if (is_there && identity_of(status) != identity) return Fate::kRewritten;
+    all_there = all_there && is_there;
+  }
+  struct stat named {};
+  struct stat held {};
+  if (::stat(path_.c_str(), &named) != 0) {
+    if (is_absent(errno)) return Fate::kRemoved;
+    throw_system_error("look for", path_, errno);
+  }
+  // Of a folder that is gone from its server not even this is known.
+  if (::fstat(descriptor_, &held) != 0) return Fate::kReplaced;
+  if (named.st_dev != held.st_dev || named.st_ino != held.st_ino) return Fate::kReplaced;
+  return all_there ? Fate::kSame : Fate::kRewritten;
+}
+
+const char* name_of(OpenFolder::Fate fate) {
+  switch (fate) {
+    case OpenFolder::Fate::kSame:
+      return "";
+    case OpenFolder::Fate::kReplaced:
+      return "was replaced";
+    case OpenFolder::Fate::kRemoved:
+      return "was removed";
+    case OpenFolder::Fate::kRewritten:
+      return "was rewritten";
+  }
+  throw_failure("a folder's fate {} is unknown", static_cast<int>(fate));
+}
+
+}  // namespace mpzero::io

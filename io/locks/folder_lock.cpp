@@ -1,0 +1,163 @@
+#include "io/locks/folder_lock.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/error.hpp"
+#include "io/files/atomic_file.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kLockName = ".lock";
+constexpr int64_t kMaxOwnerBytes = 4096;
+constexpr milliseconds kPause(50);
+
+const char* remedy(FolderLock::Purpose purpose) {
+  switch (purpose) {
+    case FolderLock::Purpose::kTraining:
+      return ", or give this run another --checkpoint_dir";
+    case FolderLock::Purpose::kPruning:
+      return ", and prune then; a run prunes by itself with --keep_last";
+  }
+  return "";
+}
+
+int flock_at_once(int descriptor) { return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
+
+}  // namespace
+
+FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSystem& files)
+    : folder_(folder), flock_(options.flock ? options.flock : &flock_at_once) {
+  const fs::path path = folder / kLockName;
+  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) throw_system_error("open", path, errno);
+  try {
+    const bool locked = lock(path, options);
+    const LockReach reach = options.reach.value_or(lock_reach_of(folder));
+    if (locked && reach == LockReach::kThisHost && options.warn) {
+      options.warn(
+          fmt::format("locks in {} do not reach other hosts (its file system has none that do, or is mounted without "
+                      "them): a run on another host is kept out by the files .owner-* there alone.",
+                      folder.string()));
+    }
+    decides_ = locked && reach == LockReach::kAll;
+    claim(options, files);
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
+  }
+  if (options.renewal.count() == 0 || !owner_) return;
+  renewal_ =
+      std::jthread([this, renewal = options.renewal](const std::stop_token& stop) { renew_until(stop, renewal); });
+}
+
+void FolderLock::claim(const Options& options, FileSystem& files) {
+  try {
+    owner_.emplace(
+        folder_, this_owner(options.job),
+        FolderOwner::Options{
+            .has_lock = decides_, .clock = options.clock, .say = options.say, .remedy = remedy(options.purpose)},
+        files);
+  } catch (const Error& error) {
+    const bool is_full = error.system_error() == ENOSPC || error.system_error() == EDQUOT;
+    if (!decides_ || !is_full) throw;
+    if (options.warn)
+      options.warn(fmt::format("who is at work in {} is not recorded: {}.", folder_.string(), error.what()));
+  }
+}
+
+void FolderLock::check() {
+  if (!decides_) return owner_->renew();
+  hold_lock();
+}
+
+void FolderLock::set_run(const std::string& run) {
+  try {
+    if (owner_) owner_->set_run(run);
+  } catch (const Error&) {
+    // For a sentence to others, where the lock decides.
+    if (!decides_) throw;
+  }
+}
+
+void FolderLock::hold_lock() {
+  const std::scoped_lock guard(holding_);
+  const fs::path path = folder_ / kLockName;
+  struct stat held {};
+  struct stat named {};
+  if (::fstat(descriptor_, &held) != 0) throw_system_error("look at", path, errno);
+  if (::stat(path.c_str(), &named) == 0) {
+    if (held.st_dev == named.st_dev && held.st_ino == named.st_ino) return;
+  } else if (errno != ENOENT) {
+    throw_system_error("look at", path, errno);
+  }
+  make_folders(folder_);
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) throw_system_error("open", path, errno);
+  if (const int error = flock_(descriptor); error != 0) {
+    ::close(descriptor);
+    if (error != EWOULDBLOCK) throw_system_error("lock", path, error);
+    const std::string owner = read_text_file(path, kMaxOwnerBytes);
+    throw FolderTaken(fmt::format("another run{} has taken over {}: nothing more is saved there",
+                                  owner.empty() ? std::string() : fmt::format(" ({})", owner), folder_.string()));
+  }
+  ::close(std::exchange(descriptor_, descriptor));
+}
+
+FolderLock::~FolderLock() {
+  renewal_ = {};
+  owner_.reset();
+  ::close(descriptor_);
+}
+
+bool FolderLock::lock(const fs::path& path, const Options& options) {
+  const milliseconds start = options.clock.now();
+  for (;;) {
+    const int error = flock_(descriptor_);
+    if (error == 0) break;
+    if (error == EINTR) continue;
+    if (error != EWOULDBLOCK) {
+      if (options.warn) {
+        options.warn(fmt::format(
+            "the file system of {} has no locks (flock: {}): another run is kept out by the files .owner-* there "
+            "alone.",
+            path.parent_path().string(), std::strerror(error)));
+      }
+      return false;
+    }
+    if (options.clock.now() - start >= options.patience) {
+      throw_user_error("another run ({}) is at work in {}: wait until it has ended or stop it{}",
+                       read_text_file(path, kMaxOwnerBytes), path.parent_path().string(), remedy(options.purpose));
+    }
+    options.clock.wait(kPause);
+  }
+  // For the sentence above only: whoever cannot write it is locked all the same.
+  const std::string owner = show_owner(this_owner(options.job));
+  if (::ftruncate(descriptor_, 0) == 0) {
+    [[maybe_unused]] const ssize_t written = ::pwrite(descriptor_, owner.data(), owner.size(), 0);
+  }
+  return true;
+}
+
+void FolderLock::renew_until(const std::stop_token& stop, milliseconds renewal) {
+  std::unique_lock guard(mutex_);
+  while (!wake_.wait_for(guard, stop, renewal, [&] { return stop.stop_requested(); })) {
+    try {
+      owner_->renew();
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): check() says it when something is to be saved
+    }
+  }
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,282 @@
+#include "io/locks/folder_owner.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/host_name.hpp"
+#include "base/json.hpp"
+#include "io/checkpoint/run_record.hpp"
+#include "io/files/atomic_file.hpp"
+#include "io/files/retry.hpp"
+#include "io/locks/process_life.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+using nlohmann::json;
+using std::chrono::milliseconds;
+namespace {
+
+constexpr std::string_view kPrefix = ".owner-";
+// Every record is as long, so that a reader beside a writer finds no shorter one's end.
+constexpr size_t kRecordBytes = 1024;
+constexpr JsonLimits kRecordLimits{.bytes = kRecordBytes};
+constexpr milliseconds kLook(1000);
+// More takeovers than there can be: a larger number in a name is nobody's.
+constexpr int64_t kMaxNumber = 1'000'000'000'000;
+
+std::string this_kernel() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code error;
+  const std::string pids = fs::read_symlink("/proc/self/ns/pid", error).string();
+  return boot.empty() || pids.empty() ? "" : boot + " " + pids;
+}
+
+// Device and inode; empty where they are not known.
+std::string identity_of(const fs::path& folder) {
+  struct stat status {};
+  return ::stat(folder.c_str(), &status) == 0 ? fmt::format("{}:{}", status.st_dev, status.st_ino) : "";
+}
+
+std::string to_text(const OwnerRecord& owner) {
+  std::string text = json{{"host", owner.host},     {"kernel", owner.kernel}, {"pid", owner.pid},
+                          {"start", owner.start},   {"run", owner.run},       {"job", owner.job},
+                          {"folder", owner.folder}, {"token", owner.token},   {"count", owner.count}}
+                         .dump(-1, ' ', true, json::error_handler_t::replace);
+  text.resize(kRecordBytes - 1, ' ');
+  return text + '\n';
+}
+
+// Nothing of what is not, or not yet, a record.
+std::optional<OwnerRecord> parse(const std::string& text) {
+  try {
+    const json record = parse_json(text, kRecordLimits);
+    return OwnerRecord{.host = record.at("host").get<std::string>(),
+                       .kernel = record.at("kernel").get<std::string>(),
+                       .pid = record.at("pid").get<int64_t>(),
+                       .start = record.at("start").get<int64_t>(),
+                       .run = record.at("run").get<std::string>(),
+                       .job = record.at("job").get<std::string>(),
+                       .folder = record.value("folder", ""),
+                       .token = record.at("token").get<std::string>(),
+                       .count = record.at("count").get<int64_t>()};
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+Life life_of(const std::optional<OwnerRecord>& owner, const fs::path& folder) {
+  if (!owner || owner->kernel.empty() || owner->kernel != this_kernel()) return Life::kUnknown;
+  if (!owner->folder.empty() && owner->folder != identity_of(folder)) return Life::kDead;
+  return life_of_process(owner->pid, owner->start);
+}
+
+std::string show(const std::optional<OwnerRecord>& owner) {
+  return owner ? show_owner(*owner) : "a process that is not known";
+}
+
+}  // namespace
+
+OwnerRecord this_owner(const std::string& job) {
+  return {.host = host_name(),
+          .kernel = this_kernel(),
+          .pid = ::getpid(),
+          .start = process_start(::getpid()),
+          .run = "",
+          .job = job,
+          .folder = "",
+          .token = new_run_id(),
+          .count = 0};
+}
+
+std::string show_owner(const OwnerRecord& owner) {
+  std::string details;
+  if (!owner.run.empty()) details += show_run(owner.run);
+  if (!owner.job.empty()) details += (details.empty() ? "job " : ", job ") + owner.job;
+  return fmt::format("process {} on {}{}", owner.pid, owner.host, details.empty() ? "" : fmt::format(" ({})", details));
+}
+
+WaitingClock system_clock() {
+  return {
+      .now =
+          [] { return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now().time_since_epoch()); },
+      .wait = [](milliseconds time) { std::this_thread::sleep_for(time); }};
+}
+
+FolderOwner::FolderOwner(fs::path folder, OwnerRecord self, const Options& options, FileSystem& files)
+    : folder_(std::move(folder)), files_(files), self_(std::move(self)) {
+  self_.folder = identity_of(folder_);
+  for (;;) {
+    const std::optional<Found> found = last();
+    if (found && !options.has_lock) {
+      watch(*found, options);
+      // Another may have been faster meanwhile.
+      const std::optional<Found> now = last();
+      if (!now || now->number != found->number || now->text != found->text) continue;
+    }
+    if (try_to_claim(found)) break;
+  }
+  for (const int64_t number : numbers()) {
+    // One that cannot be removed is a dead owner's, with a smaller number.
+    if (number < number_) (void)files_.remove_file(path_of(number));
+  }
+}
+
+FolderOwner::~FolderOwner() { remove_own(); }
+
+fs::path FolderOwner::path_of(int64_t number) const { return folder_ / fmt::format("{}{}", kPrefix, number); }
+
+std::vector<int64_t> FolderOwner::numbers() const {
+  std::vector<int64_t> numbers;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    int64_t number = 0;
+    const char* last = name.data() + name.size();
+    const auto [stop, failed] = std::from_chars(name.data() + kPrefix.size(), last, number);
+    if (failed == std::errc{} && stop == last && number > 0 && number <= kMaxNumber) numbers.push_back(number);
+  }
+  if (error) throw_system_error("list", folder_, error.value());
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+std::optional<std::string> FolderOwner::read(int64_t number) const {
+  try {
+    std::string text;
+    retry_reading([&] { text = read_text_file(path_of(number), kRecordBytes); });
+    return text;
+  } catch (const Damaged&) {
+    return "";  // cut short while it was read, or somebody else's
+  } catch (const Error& error) {
+    if (error.system_error() == ENOENT) return std::nullopt;
+    if (error.system_error() == ESTALE) return "";
+    throw;
+  }
+}
+
+std::optional<FolderOwner::Found> FolderOwner::last() const {
+  for (;;) {
+    const std::vector<int64_t> all = numbers();
+    if (all.empty()) return std::nullopt;
+    if (std::optional<std::string> text = read(all.back())) return Found{all.back(), std::move(*text)};
+  }
+}
+
+void FolderOwner::watch(const Found& found, const Options& options) const {
+  const std::optional<OwnerRecord> owner = parse(found.text);
+  const Life life = life_of(owner, folder_);
+  if (life == Life::kDead) return;
+  const auto refuse = [&](const std::string& evidence) {
+    throw_user_error("another run ({}) is at work in {}: {}; wait until it has ended or stop it{}", show(owner),
+                     folder_.string(), evidence, options.remedy);
+  };
+  if (life == Life::kAlive) refuse(fmt::format("{} names it", path_of(found.number).string()));
+  if (options.say) {
+    options.say(fmt::format("{} was left by {}: watching for {} s whether it is still at work",
+                            path_of(found.number).string(), show(owner), kWatch.count() / 1000));
+  }
+  const milliseconds start = options.clock.now();
+  while (options.clock.now() - start < kWatch) {
+    options.clock.wait(kLook);
+    const std::optional<std::string> text = read(found.number);
+    if (!text) return;
+    if (*text == found.text) continue;
+    const std::optional<OwnerRecord> now = parse(*text);
+    // Another claim, or a record that was not yet written.
+    if (!owner || !now || now->token != owner->token) return;
+    refuse(fmt::format("it has renewed {} within the {} s that the file was watched", path_of(found.number).string(),
+                       (options.clock.now() - start).count() / 1000));
+  }
+}
+
+bool FolderOwner::is_last(int64_t number) const {
+  const std::vector<int64_t> all = numbers();
+  return !all.empty() && all.back() == number;
+}
+
+bool FolderOwner::try_to_claim(const std::optional<Found>& heir_to) {
+  const int64_t number = heir_to ? heir_to->number + 1 : 1;
+  try {
+    file_.emplace(File::create_new(path_of(number), files_));
+  } catch (const Error& error) {
+    if (error.system_error() == EEXIST) return false;
+    throw;
+  }
+  number_ = number;
+  try {
+    write();
+    const bool heir = !heir_to || read(heir_to->number) == heir_to->text;
+    if (heir && is_last(number)) return true;
+  } catch (...) {
+    remove_own();
+    throw;
+  }
+  remove_own();
+  return false;
+}
+
+void FolderOwner::write() {
+  const std::string text = to_text(self_);
+  file_->write(0, std::as_bytes(std::span(text)));
+  file_->sync();
+}
+
+void FolderOwner::renew() {
+  const std::scoped_lock lock(mutex_);
+  const fs::path own = path_of(number_);
+  const auto is_own = [&] {
+    const std::optional<std::string> text = number_ > 0 ? read(number_) : std::nullopt;
+    const std::optional<OwnerRecord> record = text ? parse(*text) : std::nullopt;
+    return record && record->token == self_.token;
+  };
+  bool owned = is_own();
+  if (owned) {
+    ++self_.count;
+    write();
+    owned = is_last(number_);
+  }
+  if (owned) return;
+  const std::optional<Found> now = last();
+  if (!now || now->number == number_) {
+    throw FolderTaken(
+        fmt::format("{} was removed, so that another run may have been at work in {}: nothing more is saved there",
+                    own.string(), folder_.string()));
+  }
+  throw FolderTaken(fmt::format("another run ({}) has taken over {}, as {} says: nothing more is saved there",
+                                show(parse(now->text)), folder_.string(), path_of(now->number).string()));
+}
+
+void FolderOwner::set_run(const std::string& run) {
+  {
+    const std::scoped_lock lock(mutex_);
+    self_.run = run;
+  }
+  renew();
+}
+
+void FolderOwner::remove_own() noexcept {
+  try {
+    const std::optional<std::string> text = number_ > 0 ? read(number_) : std::nullopt;
+    const std::optional<OwnerRecord> record = text ? parse(*text) : std::nullopt;
+    // While it is claimed it may be empty.
+    if (text && (text->empty() || (record && record->token == self_.token))) (void)files_.remove_file(path_of(number_));
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it stays as a record that nobody renews
+  }
+  file_.reset();
+}
+
+}  // namespace mpzero::io

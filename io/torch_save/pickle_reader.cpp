@@ -1,0 +1,388 @@
+#include "io/torch_save/pickle_reader.hpp"
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <unordered_map>
+
+#include "base/error.hpp"
+#include "io/files/damaged.hpp"
+#include "io/torch_save/pickle_constructors.hpp"
+#include "io/torch_save/pickle_opcodes.hpp"
+
+namespace mpzero::io::pickle {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "pickles are little-endian");
+
+constexpr size_t kMaxNodes = size_t{1} << 22;
+constexpr size_t kMaxStack = size_t{1} << 22;
+constexpr int kMaxProtocol = 5;
+constexpr size_t kMaxNameLength = 1024;
+// What calls copy from their arguments, which a small pickle could name again and again.
+constexpr size_t kMaxCopiedBytes = size_t{128} << 20;
+
+class Reader {
+ public:
+  Reader(std::span<const std::byte> bytes, std::string file) : bytes_(bytes) { document_.name = std::move(file); }
+
+  Document run() {
+    while (step()) {
+    }
+    document_.root = pop();
+    return std::move(document_);
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view what) const {
+    throw_not_whole("{} is damaged: its pickle {} at byte {}; {}", document_.name, what, position_, kChooseAnother);
+  }
+
+  std::span<const std::byte> take(uint64_t count) {
+    if (count > bytes_.size() - position_) fail("ends too early");
+    const auto part = bytes_.subspan(position_, static_cast<size_t>(count));
+    position_ += static_cast<size_t>(count);
+    return part;
+  }
+
+  template <typename T>
+  T number() {
+    T value;
+    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
+    return value;
+  }
+
+  std::string characters(uint64_t count) {
+    const auto part = take(count);
+    return {reinterpret_cast<const char*>(part.data()), part.size()};
+  }
+
+  // Up to the end of the line, which is left out.
+  std::string line() {
+    const size_t begin = position_;
+    while (position_ < bytes_.size() && bytes_[position_] != std::byte{'\n'}) ++position_;
+    if (position_ == bytes_.size()) fail("ends too early");
+    std::string text(reinterpret_cast<const char*>(bytes_.data()) + begin, position_ - begin);
+    ++position_;
+    return text;
+  }
+
+  Node* make(Kind kind) {
+    if (document_.nodes.size() >= kMaxNodes) fail("holds more objects than a checkpoint has");
+    Node& node = document_.nodes.emplace_back();
+    node.kind = kind;
+    return &node;
+  }
+
+  void push(Node* node) {
+    if (stack_.size() >= kMaxStack) fail("stacks more objects than a checkpoint has");
+    stack_.push_back(node);
+  }
+
+  Node* top() {
+    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) fail("takes from an empty stack");
+    return stack_.back();
+  }
+
+  Node* pop() {
+    Node* node = top();
+    stack_.pop_back();
+    return node;
+  }
+
+  std::vector<const Node*> pop_to_mark() {
+    if (marks_.empty()) fail("lacks a mark");
+    std::vector<const Node*> items(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
+    stack_.resize(marks_.back());
+    marks_.pop_back();
+    return items;
+  }
+
+  void push_integer(int64_t value) {
+    push(make(Kind::kInt));
+    stack_.back()->integer = value;
+  }
+
+  void push_text(Kind kind, std::string text) {
+    push(make(kind));
+    stack_.back()->text = std::move(text);
+  }
+
+  void push_items(Kind kind, std::vector<const Node*> items) {
+    push(make(kind));
+    stack_.back()->items = std::move(items);
+  }
+
+  void push_tuple_of(size_t count) {
+    std::vector<const Node*> items(count);
+    for (size_t i = count; i > 0; --i) items[i - 1] = pop();
+    push_items(Kind::kTuple, std::move(items));
+  }
+
+  // Little-endian two's complement; one that does not fit stays a name.
+  void push_long(uint64_t count) {
+    const auto part = take(count);
+    if (part.size() > sizeof(int64_t)) {
+      push_text(Kind::kObject, "builtins int");
+      return;
+    }
+    uint64_t value = 0;
+    std::memcpy(&value, part.data(), part.size());
+    if (!part.empty() && part.size() < sizeof value && (std::to_integer<uint8_t>(part.back()) & 0x80U) != 0) {
+      value |= ~uint64_t{0} << (8 * part.size());
+    }
+    push_integer(static_cast<int64_t>(value));
+  }
+
+  void push_double() {
+    const auto bits = __builtin_bswap64(number<uint64_t>());
+    push(make(Kind::kFloat));
+    stack_.back()->number = std::bit_cast<double>(bits);
+  }
+
+  void remember(uint64_t index) {
+    if (memo_.size() >= kMaxNodes) fail("remembers more objects than a checkpoint has");
+    memo_[index] = top();
+  }
+
+  void recall(uint64_t index) {
+    const auto found = memo_.find(index);
+    if (found == memo_.end()) fail("recalls what it has not stored");
+    push(found->second);
+  }
+
+  // What is neither a list nor a dict here takes part in nothing: items put into an unknown object are dropped.
+  void append(std::span<const Node* const> items) {
+    Node* target = top();
+    if (target->kind == Kind::kList)
+      target->items.insert(target->items.end(), items.begin(), items.end());
+    else if (target->kind != Kind::kObject)
+      fail("appends to what is no list");
+  }
+
+  void set_items(std::span<const Node* const> items) {
+    Node* target = top();
+    if (items.size() % 2 != 0) fail("sets a key without a value");
+    if (target->kind == Kind::kDict)
+      target->items.insert(target->items.end(), items.begin(), items.end());
+    else if (target->kind != Kind::kObject)
+      fail("sets a key of what is no dict");
+  }
+
+  void call(const Node& callable, const Node& arguments) {
+    if (callable.kind != Kind::kGlobal) fail("calls what is no name");
+    if (arguments.kind != Kind::kTuple) fail("calls without a tuple of arguments");
+    Node* made = make(Kind::kNone);
+    if (const char* wrong = construct(callable.text, arguments.items, *made)) fail(wrong);
+    copied_bytes_ += made->items.size() * sizeof(void*) + made->text.size();
+    if (copied_bytes_ > kMaxCopiedBytes) fail("calls more functions than a checkpoint does");
+    push(made);
+  }
+
+  void push_name(const std::string& module, const std::string& name) {
+    if (module.size() + name.size() > kMaxNameLength) fail("names a class with more letters than any has");
+    push_text(Kind::kGlobal, module + " " + name);
+  }
+
+  void build() {
+    const Node* state = pop();
+    Node* target = top();
+    if (target->kind == Kind::kObject) target->state = state;
+  }
+
+  void push_storage() {
+    const Node* id = pop();
+    Node* storage = make(Kind::kStorage);
+    if (const char* wrong = fill_storage(*id, *storage)) fail(wrong);
+    push(storage);
+  }
+
+  // One opcode; false after the last.
+  bool step();
+
+  std::span<const std::byte> bytes_;
+  size_t position_ = 0;
+  Document document_;
+  std::vector<Node*> stack_;
+  std::vector<size_t> marks_;
+  std::unordered_map<uint64_t, Node*> memo_;
+  size_t copied_bytes_ = 0;
+};
+
+bool Reader::step() {
+  switch (static_cast<Opcode>(number<uint8_t>())) {
+    case Opcode::kProto:
+      if (number<uint8_t>() > kMaxProtocol) fail("has an unknown protocol");
+      return true;
+    case Opcode::kFrame:
+      take(sizeof(uint64_t));
+      return true;
+    case Opcode::kStop:
+      return false;
+    case Opcode::kMark:
+      if (marks_.size() >= kMaxStack) fail("stacks more marks than a checkpoint has");
+      marks_.push_back(stack_.size());
+      return true;
+    case Opcode::kPop:
+      if (!marks_.empty() && stack_.size() == marks_.back())
+        marks_.pop_back();
+      else
+        pop();
+      return true;
+    case Opcode::kPopMark:
+      pop_to_mark();
+      return true;
+    case Opcode::kNone:
+      push(make(Kind::kNone));
+      return true;
+    case Opcode::kNewTrue:
+    case Opcode::kNewFalse:
+      push(make(Kind::kBool));
+      stack_.back()->integer = bytes_[position_ - 1] == std::byte{static_cast<uint8_t>(Opcode::kNewTrue)} ? 1 : 0;
+      return true;
+    case Opcode::kBinInt:
+      push_integer(number<int32_t>());
+      return true;
+    case Opcode::kBinInt1:
+      push_integer(number<uint8_t>());
+      return true;
+    case Opcode::kBinInt2:
+      push_integer(number<uint16_t>());
+      return true;
+    case Opcode::kLong1:
+      push_long(number<uint8_t>());
+      return true;
+    case Opcode::kLong4:
+      push_long(number<uint32_t>());
+      return true;
+    case Opcode::kBinFloat:
+      push_double();
+      return true;
+    case Opcode::kShortBinUnicode:
+      push_text(Kind::kText, characters(number<uint8_t>()));
+      return true;
+    case Opcode::kBinUnicode:
+      push_text(Kind::kText, characters(number<uint32_t>()));
+      return true;
+    case Opcode::kBinUnicode8:
+      push_text(Kind::kText, characters(number<uint64_t>()));
+      return true;
+    case Opcode::kShortBinString:
+    case Opcode::kShortBinBytes:
+      push_text(Kind::kBytes, characters(number<uint8_t>()));
+      return true;
+    case Opcode::kBinString:
+    case Opcode::kBinBytes:
+      push_text(Kind::kBytes, characters(number<uint32_t>()));
+      return true;
+    case Opcode::kBinBytes8:
+    case Opcode::kByteArray8:
+      push_text(Kind::kBytes, characters(number<uint64_t>()));
+      return true;
+    case Opcode::kEmptyDict:
+      push(make(Kind::kDict));
+      return true;
+    case Opcode::kEmptyList:
+    case Opcode::kEmptySet:
+      push(make(Kind::kList));
+      return true;
+    case Opcode::kEmptyTuple:
+      push(make(Kind::kTuple));
+      return true;
+    case Opcode::kTuple1:
+      push_tuple_of(1);
+      return true;
+    case Opcode::kTuple2:
+      push_tuple_of(2);
+      return true;
+    case Opcode::kTuple3:
+      push_tuple_of(3);
+      return true;
+    case Opcode::kTuple:
+      push_items(Kind::kTuple, pop_to_mark());
+      return true;
+    case Opcode::kList:
+    case Opcode::kFrozenSet:
+      push_items(Kind::kList, pop_to_mark());
+      return true;
+    case Opcode::kDict: {
+      std::vector<const Node*> items = pop_to_mark();
+      if (items.size() % 2 != 0) fail("sets a key without a value");
+      push_items(Kind::kDict, std::move(items));
+      return true;
+    }
+    case Opcode::kAppend: {
+      const Node* item = pop();
+      append({&item, 1});
+      return true;
+    }
+    case Opcode::kAppends:
+    case Opcode::kAddItems:
+      append(pop_to_mark());
+      return true;
+    case Opcode::kSetItem: {
+      const Node* value = pop();
+      const Node* key = pop();
+      const std::array<const Node*, 2> items = {key, value};
+      set_items(items);
+      return true;
+    }
+    case Opcode::kSetItems:
+      set_items(pop_to_mark());
+      return true;
+    case Opcode::kBinGet:
+      recall(number<uint8_t>());
+      return true;
+    case Opcode::kLongBinGet:
+      recall(number<uint32_t>());
+      return true;
+    case Opcode::kBinPut:
+      remember(number<uint8_t>());
+      return true;
+    case Opcode::kLongBinPut:
+      remember(number<uint32_t>());
+      return true;
+    case Opcode::kMemoize:
+      remember(memo_.size());
+      return true;
+    case Opcode::kGlobal: {
+      const std::string module = line();
+      push_name(module, line());
+      return true;
+    }
+    case Opcode::kStackGlobal: {
+      const Node* name = pop();
+      const Node* module = pop();
+      if (name->kind != Kind::kText || module->kind != Kind::kText) fail("names a class without text");
+      push_name(module->text, name->text);
+      return true;
+    }
+    case Opcode::kReduce:
+    case Opcode::kNewObj: {
+      const Node* arguments = pop();
+      const Node* callable = pop();
+      call(*callable, *arguments);
+      return true;
+    }
+    case Opcode::kBuild:
+      build();
+      return true;
+    case Opcode::kBinPersId:
+      push_storage();
+      return true;
+  }
+  --position_;
+  fail(fmt::format("has the unknown opcode {:#04x}", std::to_integer<uint8_t>(bytes_[position_])));
+}
+
+}  // namespace
+
+Document read(std::span<const std::byte> bytes, std::string file) {
+  if (static_cast<int64_t>(bytes.size()) > kMaxPickleBytes) {
+    throw_not_whole("the pickle in {} has {} bytes, more than the {} that are read; {}", file, bytes.size(),
+                    kMaxPickleBytes, kChooseAnother);
+  }
+  return Reader(bytes, std::move(file)).run();
+}
+
+}  // namespace mpzero::io::pickle

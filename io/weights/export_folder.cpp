@@ -1,0 +1,379 @@
+#include "io/weights/export_folder.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/host_name.hpp"
+#include "io/files/atomic_file.hpp"
+#include "io/files/inode.hpp"
+#include "io/files/open_folder.hpp"
+#include "io/locks/process_life.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kConfigName = "config.json";
+constexpr std::string_view kIndexSuffix = ".index.json";
+constexpr std::string_view kPrefix = ".zero_to_fp32.";
+constexpr std::string_view kStagingSuffix = ".tmp";
+constexpr const char* kReadyName = ".zero_to_fp32.ready";
+constexpr const char* kListName = ".files";  // in the ready folder: a name a line
+constexpr int64_t kMaxListBytes = int64_t{1} << 24;
+constexpr int64_t kMaxConfigBytes = int64_t{1} << 24;
+
+// Takes digits off the front of `text`, at least `least` of them.
+bool skip_digits(std::string_view& text, size_t least) {
+  const size_t count = std::min(text.find_first_not_of("0123456789"), text.size());
+  text.remove_prefix(count);
+  return count >= least;
+}
+
+bool skip(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+// "00001-of-00003"
+bool skip_shard_number(std::string_view& text) {
+  constexpr size_t kDigits = 5;
+  return skip_digits(text, kDigits) && skip(text, "-of-") && skip_digits(text, kDigits);
+}
+
+// Of what has this name itself; a link is not followed.
+fs::file_type type_of(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(path, error);
+  if (error && error != std::errc::no_such_file_or_directory) throw_system_error("look for", path, error.value());
+  return status.type();
+}
+
+bool has_entry(const fs::path& path) { return type_of(path) != fs::file_type::not_found; }
+
+using Inodes = std::map<std::string, std::optional<Inode>>;
+
+Inodes inodes_of(std::span<const std::string> names, const fs::path& folder) {
+  Inodes inodes;
+  for (const std::string& name : names) inodes[name] = inode_of(folder / name);
+  return inodes;
+}
+
+// The lock has not kept another conversion out: somebody has removed its file, or hosts disagree on locks.
+class Disturbed final : public UserError {
+ public:
+  explicit Disturbed(const fs::path& folder)
+      : UserError(fmt::format("another conversion was at work in {0} at the same time: nothing is known of what lies "
+                              "there; wait until it has ended, then convert once more into {0}",
+                              folder.string())) {}
+};
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  if (error) throw_system_error("list", folder, error.value());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// The files of an export, of any format.
+std::vector<std::string> exported_names_in(const fs::path& folder) {
+  std::vector<std::string> names = names_in(folder);
+  std::erase_if(names, [](const std::string& name) { return role_of(name) == ExportRole::kNone; });
+  return names;
+}
+
+bool contains(std::span<const std::string> names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// "<host>.<process>.<its start>", then a part that tells this conversion from others of the process.
+std::string own_staging_name() {
+  std::string host = host_name();
+  std::replace(host.begin(), host.end(), '/', '_');
+  std::random_device entropy;
+  return fmt::format("{}{}.{}.{}.{:08x}{}", kPrefix, host, ::getpid(), process_start(::getpid()), entropy(),
+                     kStagingSuffix);
+}
+
+// Whether the process that made a staging folder of this name is known not to run any more. One of another machine is
+// not.
+bool is_of_dead_process(std::string_view name) {
+  if (!skip(name, kPrefix)) return false;
+  std::string host = host_name();
+  std::replace(host.begin(), host.end(), '/', '_');
+  if (!skip(name, host) || !skip(name, ".")) return false;
+  std::istringstream fields{std::string(name)};
+  int64_t process = 0;
+  int64_t start = 0;
+  char dot = 0;
+  if (!(fields >> process >> dot >> start) || dot != '.' || process <= 0) return false;
+  return life_of_process(process, start) == Life::kDead;
+}
+
+void remove_if_there(const fs::path& path, FileSystem& files) {
+  if (const int error = files.remove_file(path); error != 0 && error != ENOENT) {
+    throw_system_error("remove", path, error);
+  }
+}
+
+std::vector<std::string> read_list(const fs::path& path) {
+  std::istringstream lines(read_text_file(path, kMaxListBytes));
+  std::vector<std::string> names;
+  for (std::string name; std::getline(lines, name);) {
+    if (role_of(name) == ExportRole::kNone) {
+      throw_user_error("{} is damaged: line {} is no file of an export; remove {} and convert once more", path.string(),
+                       names.size() + 1, path.parent_path().string());
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+// Brings the files of a ready folder to their places, from wherever a crash has stopped it.
+class Replacement {
+ public:
+  // `own` is the ready folder's.
+  Replacement(fs::path folder, const Inode& own, FileSystem& files)
+      : files_(files),
+        folder_(std::move(folder)),
+        ready_(folder_ / kReadyName),
+        own_(own),
+        names_(read_list(ready_ / kListName)) {
+    for (const std::string& name : names_) {
+      if (has_entry(ready_ / name)) waiting_.push_back(name);
+    }
+  }
+
+  void run() {
+    const bool weights_wait = std::any_of(waiting_.begin(), waiting_.end(),
+                                          [](const std::string& name) { return role_of(name) != ExportRole::kConfig; });
+    if (weights_wait) {
+      remove_former(ExportRole::kConfig);
+      remove_former(ExportRole::kEntry);
+    }
+    remove_former(ExportRole::kShard);
+    for (const ExportRole role : {ExportRole::kShard, ExportRole::kEntry, ExportRole::kConfig}) move_in(role);
+  }
+
+ private:
+  // Before each change: another conversion may end what this one is at.
+  void check_own() const {
+    if (inode_of(ready_) != own_) throw Disturbed(folder_);
+  }
+
+  // All but what is in its place already, and weights that a new file replaces in one step.
+  void remove_former(ExportRole role) {
+    bool removed = false;
+    for (const std::string& name : exported_names_in(folder_)) {
+      if (role_of(name) != role) continue;
+      const bool is_weights = role != ExportRole::kConfig && !name.ends_with(kIndexSuffix);
+      if (contains(names_, name) && (is_weights || !contains(waiting_, name))) continue;
+      check_own();
+      remove_if_there(folder_ / name, files_);
+      removed = true;
+    }
+    if (removed) sync_folder(folder_, files_);
+  }
+
+  void move_in(ExportRole role) {
+    bool moved = false;
+    for (const std::string& name : waiting_) {
+      if (role_of(name) != role) continue;
+      check_own();
+      rename_path(ready_ / name, folder_ / name, files_);
+      moved = true;
+    }
+    if (!moved) return;
+    sync_folder(folder_, files_);
+    sync_folder(ready_, files_);
+  }
+
+  FileSystem& files_;
+  fs::path folder_;
+  fs::path ready_;
+  Inode own_;
+  std::vector<std::string> names_;
+  std::vector<std::string> waiting_;
+};
+
+// Under a name that no other conversion uses: what it puts in its place meanwhile is not removed.
+void remove_ready(const fs::path& folder, const Inode& own, FileSystem& files) {
+  const fs::path ready = folder / kReadyName;
+  const fs::path removed = folder / own_staging_name();
+  if (inode_of(ready) != own) throw Disturbed(folder);
+  rename_path(ready, removed, files);
+  if (inode_of(removed) != own) {
+    files.rename(removed, ready);
+    throw Disturbed(folder);
+  }
+  remove_folder(removed, files);
+  sync_folder(folder, files);
+}
+
+// Ends what the ready folder `own` in `folder` is there for.
+void finish(const fs::path& folder, const Inode& own, FileSystem& files) {
+  const fs::path ready = folder / kReadyName;
+  try {
+    // The list goes last of all but the folder itself: without it everything is in its place.
+    if (has_entry(ready / kListName)) {
+      Replacement(folder, own, files).run();
+      remove_if_there(ready / kListName, files);
+    }
+  } catch (const Error&) {
+    if (inode_of(ready) != own) throw Disturbed(folder);
+    throw;
+  }
+  remove_ready(folder, own, files);
+}
+
+// Throws Disturbed unless the folder's export consists of these files.
+void check_result(const fs::path& folder, const Inodes& expected) {
+  if (inodes_of(exported_names_in(folder), folder) != expected) throw Disturbed(folder);
+}
+
+// Ends what a killed conversion has begun.
+void finish_former(const fs::path& folder, FileSystem& files) {
+  const fs::path ready = folder / kReadyName;
+  const std::optional<Inode> own = inode_of(ready);
+  if (!own || type_of(ready) != fs::file_type::directory) {
+    throw_user_error("{} is no folder that a conversion has made: remove it", ready.string());
+  }
+  const OpenFolder held(ready);  // so that no other one gets its inode
+  finish(folder, *own, files);
+}
+
+}  // namespace
+
+ExportRole role_of(std::string_view file_name) {
+  if (file_name == kConfigName) return ExportRole::kConfig;
+  if (file_name == "model.h5") return ExportRole::kEntry;
+  std::string_view rest = file_name;
+  std::string_view extension = ".safetensors";
+  if (!skip(rest, "model")) {
+    if (!skip(rest, "pytorch_model")) return ExportRole::kNone;
+    extension = ".bin";
+  }
+  if (skip(rest, "-")) {
+    return skip_shard_number(rest) && rest == extension ? ExportRole::kShard : ExportRole::kNone;
+  }
+  return skip(rest, extension) && (rest.empty() || rest == kIndexSuffix) ? ExportRole::kEntry : ExportRole::kNone;
+}
+
+ExportFolder::ExportFolder(fs::path folder, FileSystem& files)
+    : files_(files), folder_(std::move(folder)), made_folder_(!has_entry(folder_)) {
+  make_folders(folder_, files_);
+}
+
+ExportFolder::ExportFolder(fs::path folder, FileSystem& files, const OnWarning& warn)
+    : ExportFolder(std::move(folder), files) {
+  lock_.emplace(folder_, files_);
+  if (has_entry(folder_ / kReadyName)) {
+    finish_former(folder_, files_);
+    warn(fmt::format("a conversion into {} was interrupted while it put its files in place: that is done now.",
+                     folder_.string()));
+  }
+  clean_up(warn);
+  const fs::path staging = folder_ / own_staging_name();
+  if (const int error = files_.make_folder(staging); error != 0) throw_system_error("create folder", staging, error);
+  staging_ = staging;
+}
+
+void ExportFolder::clean_up(const OnWarning& warn) {
+  for (const std::string& name : names_in(folder_)) {
+    if (!name.starts_with(kPrefix) || !name.ends_with(kStagingSuffix)) continue;
+    const std::string path = (folder_ / name).string();
+    if (type_of(path) != fs::file_type::directory) continue;
+    if (!is_of_dead_process(name)) {
+      warn(fmt::format("{} was left by a conversion that may still run, on another machine: remove it if it does not.",
+                       path));
+      continue;
+    }
+    try {
+      remove_folder(path, files_);
+    } catch (const Error& error) {
+      warn(fmt::format("{}: what a conversion that was killed has left stays there.", error.what()));
+    }
+  }
+}
+
+std::string ExportFolder::only_change(std::span<const std::string> names, std::span<const std::string> former) const {
+  std::vector<std::string> changes;
+  for (const std::string& name : names) {
+    const bool same =
+        name == kConfigName && contains(former, name) &&
+        read_text_file(staging_ / name, kMaxConfigBytes) == read_text_file(folder_ / name, kMaxConfigBytes);
+    if (!same) changes.push_back(name);
+  }
+  const bool all_stay =
+      std::all_of(former.begin(), former.end(), [&](const std::string& name) { return contains(names, name); });
+  return all_stay && changes.size() == 1 ? changes.front() : "";
+}
+
+std::vector<std::string> ExportFolder::replace_former(std::span<const std::string> names) {
+  std::vector<std::string> former = exported_names_in(folder_);
+  for (const std::string& name : former) {
+    if (type_of(folder_ / name) != fs::file_type::directory) continue;
+    throw_user_error(
+        "{} is a folder, and has the name of an exported file: move it elsewhere, or give another OUTPUT_DIR",
+        (folder_ / name).string());
+  }
+  if (const std::string name = only_change(names, former); !name.empty()) {
+    Inodes expected = inodes_of(former, folder_);
+    expected[name] = inode_of(staging_ / name);
+    rename_path(staging_ / name, folder_ / name, files_);
+    sync_folder(folder_, files_);
+    check_result(folder_, expected);
+    return former;
+  }
+  std::string list;
+  for (const std::string& name : names) list += name + '\n';
+  write_text_file(staging_ / kListName, list, files_);
+  sync_folder(staging_, files_);
+  const Inodes expected = inodes_of(names, staging_);
+  const std::optional<Inode> own = inode_of(staging_);
+  if (!own) throw Disturbed(folder_);
+  const OpenFolder held(staging_);  // so that no other one gets its inode
+  rename_path(staging_, folder_ / kReadyName, files_);
+  staging_.clear();
+  const auto explain = [&](const Error& error) {
+    return fmt::format("{}; the new export is whole, and the next conversion into {} ends what this one has begun",
+                       error.what(), folder_.string());
+  };
+  try {
+    sync_folder(folder_, files_);
+    finish(folder_, *own, files_);
+    check_result(folder_, expected);
+  } catch (const Disturbed&) {
+    throw;
+  } catch (const UserError& error) {
+    throw UserError(explain(error));
+  } catch (const Error& error) {
+    throw Failure(explain(error));
+  }
+  return former;
+}
+
+ExportFolder::~ExportFolder() {
+  try {
+    if (!staging_.empty()) remove_folder(staging_, files_);
+  } catch (const std::exception&) {
+    // The next conversion tries again, and says so.
+  }
+  lock_.reset();
+  if (made_folder_) files_.remove_folder(folder_);  // only if it is empty
+}
+
+}  // namespace mpzero::io

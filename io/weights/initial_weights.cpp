@@ -1,0 +1,149 @@
+#include "io/weights/initial_weights.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <vector>
+
+#include "base/error.hpp"
+#include "io/bytes/checksum.hpp"
+#include "io/bytes/parallel_blocks.hpp"
+
+namespace mpzero::io {
+namespace {
+
+constexpr int64_t kBlockElements = int64_t{1} << 18;  // 1 MiB: stays in the cache from the file to the hash
+
+int64_t blocks_of(const ParameterSpec& parameter) { return (parameter.numel() + kBlockElements - 1) / kBlockElements; }
+
+int64_t blocks_of(std::span<const UnitSpec> units) {
+  int64_t blocks = 0;
+  for (const UnitSpec& unit : units) {
+    for (const ParameterSpec& parameter : unit.parameters) blocks += blocks_of(parameter);
+  }
+  return blocks;
+}
+
+// The bits of a magnitude from which on `type` has no number for it. For bf16 that is halfway between its largest and
+// 2^128, where rounding to the nearest, ties to even, goes up.
+uint32_t limit_of(WeightType type) {
+  constexpr uint32_t kInfinity = 0x7F800000U;
+  constexpr uint32_t kInfinityOfBFloat16 = 0x7F7F8000U;
+  return type == WeightType::kBFloat16 ? kInfinityOfBFloat16 : kInfinity;
+}
+
+uint32_t magnitude_of(float value) { return std::bit_cast<uint32_t>(value) & 0x7FFFFFFFU; }
+
+uint32_t largest_magnitude(std::span<const float> values) {
+  uint32_t largest = 0;
+  for (const float value : values) largest = std::max(largest, magnitude_of(value));
+  return largest;
+}
+
+// Where element `index` of the row-major parameter is: "[3, 17]".
+std::string place_of(const ParameterSpec& parameter, int64_t index) {
+  std::vector<int64_t> place(parameter.shape.size());
+  for (size_t i = place.size(); i-- > 0;) {
+    place[i] = index % parameter.shape[i];
+    index /= parameter.shape[i];
+  }
+  return fmt::format("[{}]", fmt::join(place, ", "));
+}
+
+void check_values(const SafetensorsSource& weights, const ParameterSpec& parameter, int64_t begin,
+                  std::span<const float> values, WeightType type) {
+  const uint32_t limit = limit_of(type);
+  if (largest_magnitude(values) < limit) return;
+  const auto bad =
+      std::find_if(values.begin(), values.end(), [&](float value) { return magnitude_of(value) >= limit; });
+  const std::string what =
+      fmt::format("tensor {} of {} is {} at {}", parameter.name, weights.file_of(parameter).string(),
+                  std::isnan(*bad) ? "NaN" : fmt::to_string(*bad), place_of(parameter, begin + (bad - values.begin())));
+  if (std::isfinite(*bad)) {
+    throw_user_error("{}, which is infinite in bf16: give --bf16=false to train in fp32, or start from other weights",
+                     what);
+  }
+  throw_user_error("{}: copy or download the weights again, or start from others", what);
+}
+
+}  // namespace
+
+void InitialWeights::read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const {
+  const int64_t end = begin + static_cast<int64_t>(out.size());
+  std::vector<float> whole;
+  for (int64_t first = begin; first < end;) {
+    const int64_t block = first / kBlockElements;
+    const int64_t block_end = std::min((block + 1) * kBlockElements, parameter.numel());
+    const int64_t last = std::min(block_end, end);
+    const std::span<float> values = out.subspan(static_cast<size_t>(first - begin), static_cast<size_t>(last - first));
+    weights_.read(parameter, first, values);
+    check_values(weights_, parameter, first, values, type_);
+    if (first == block * kBlockElements) {
+      if (last == block_end) {
+        add_block(parameter, block, values);
+      } else {
+        whole.resize(static_cast<size_t>(block_end - first));
+        std::copy(values.begin(), values.end(), whole.begin());
+        weights_.read(parameter, last, std::span(whole).subspan(values.size()));
+        add_block(parameter, block, whole);
+      }
+    }
+    first = last;
+  }
+}
+
+void InitialWeights::add_block(const ParameterSpec& parameter, int64_t block, std::span<const float> values) const {
+  const std::string text = fmt::format("{} [{}] {} {}", parameter.name, fmt::join(parameter.shape, ", "), block,
+                                       to_hex(checksum(std::as_bytes(values))));
+  sum_ += checksum(std::as_bytes(std::span(text)));
+  ++blocks_;
+}
+
+std::string InitialWeights::hash(std::span<const UnitSpec> units, bool counts, ProcessGroup& group) const {
+  const std::string mine = counts ? fmt::format("{} {}", to_hex(sum_), blocks_.load()) : to_hex(0) + " 0";
+  constexpr size_t kDigits = 16;
+  uint64_t sum = 0;
+  int64_t blocks = 0;
+  for (const std::string& text : group.all_gather(mine)) {
+    sum += from_hex(std::string_view(text).substr(0, kDigits));
+    int64_t read = 0;
+    std::from_chars(text.data() + kDigits + 1, text.data() + text.size(), read);
+    blocks += read;
+  }
+  if (blocks != blocks_of(units)) {
+    throw Failure(fmt::format("{} blocks of the initial weights were hashed, of {}", blocks, blocks_of(units)),
+                  ErrorScope::kAllRanks);
+  }
+  return to_hex(sum);
+}
+
+std::string hash_of(const SafetensorsSource& weights, std::span<const UnitSpec> units, ProcessGroup& group) {
+  struct Block {
+    const ParameterSpec* parameter;
+    int64_t begin;
+  };
+  std::vector<Block> blocks;
+  for (const UnitSpec& unit : units) {
+    for (const ParameterSpec& parameter : unit.parameters) {
+      for (int64_t i = 0; i < blocks_of(parameter); ++i) blocks.push_back({&parameter, i * kBlockElements});
+    }
+  }
+  const auto count = static_cast<int64_t>(blocks.size());
+  const int64_t begin = count * group.rank() / group.world_size();
+  const int64_t end = count * (group.rank() + 1) / group.world_size();
+  const InitialWeights hashed(weights, WeightType::kFloat32);
+  run_on_all_ranks(group, [&] {
+    parallel_for(end - begin, io_threads(), [&](int64_t i) {
+      const Block& block = blocks[static_cast<size_t>(begin + i)];
+      std::vector<float> values(static_cast<size_t>(std::min(kBlockElements, block.parameter->numel() - block.begin)));
+      hashed.read(*block.parameter, block.begin, values);
+    });
+  });
+  return hashed.hash(units, /*counts=*/true, group);
+}
+
+}  // namespace mpzero::io

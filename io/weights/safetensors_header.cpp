@@ -1,0 +1,178 @@
+#include "io/weights/safetensors_header.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+
+namespace mpzero::io {
+using nlohmann::json;
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+constexpr int64_t kLengthBytes = 8;
+constexpr JsonLimits kHeaderLimits{.bytes = 100'000'000};  // the format's own limit
+constexpr const char* kMetadata = "__metadata__";
+constexpr const char* kRemedy = "copy or download it again";
+
+[[noreturn]] void throw_bad_tensor(const File& file, const std::string& name, const std::string& what) {
+  throw_user_error("tensor {} of {} {}: {}", name, file.path().string(), what, kRemedy);
+}
+
+// Bits of an element of every type of the format, as version 0.8 of the safetensors library has them.
+std::optional<int64_t> element_bits(const std::string& dtype) {
+  constexpr std::array<std::pair<std::string_view, int64_t>, 22> kTypes = {
+      {{"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
+       {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
+       {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
+       {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64}}};
+  const auto* found = std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& type) { return type.first == dtype; });
+  if (found == kTypes.end()) return std::nullopt;
+  return found->second;
+}
+
+// Whether a tensor takes just these bytes; not where an extent is negative or the product overflows.
+bool takes_bytes(const std::vector<int64_t>& shape, int64_t bits_of_element, int64_t bytes) {
+  constexpr int64_t kBitsOfByte = 8;
+  int64_t bits = bits_of_element;
+  for (const int64_t extent : shape) {
+    if (extent < 0 || __builtin_mul_overflow(bits, extent, &bits)) return false;
+  }
+  return bits % kBitsOfByte == 0 && bits / kBitsOfByte == bytes;
+}
+
+StoredTensor tensor_from_json(const File& file, const std::string& name, const json& entry, int64_t data_begin) {
+  StoredTensor tensor;
+  int64_t begin = 0;
+  int64_t end = 0;
+  try {
+    tensor.dtype = entry.at("dtype").get<std::string>();
+    // get<int64_t> would wrap what does not fit.
+    for (const json& extent : entry.at("shape")) {
+      tensor.shape.push_back(extent.is_number_unsigned() ? extent.get<int64_t>() : -1);
+    }
+    const json& offsets = entry.at("data_offsets");
+    if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+        !offsets[1].is_number_unsigned()) {
+      throw_bad_tensor(file, name, "has data_offsets that are not two numbers");
+    }
+    begin = offsets[0].get<int64_t>();
+    end = offsets[1].get<int64_t>();
+  } catch (const json::exception&) {
+    throw_bad_tensor(file, name, "lacks a dtype, shape or data_offsets in the header");
+  }
+  const int64_t data_bytes = file.size() - data_begin;
+  if (begin < 0 || end < begin)
+    throw_bad_tensor(file, name, fmt::format("has impossible offsets {} to {}", begin, end));
+  if (end > data_bytes) {
+    throw_bad_tensor(file, name,
+                     fmt::format("ends at byte {} of the data, but the file has {}: it is truncated", end, data_bytes));
+  }
+  const std::optional<int64_t> bits = element_bits(tensor.dtype);
+  if (!bits) throw_bad_tensor(file, name, fmt::format("has type {}, which the format does not have", tensor.dtype));
+  if (!takes_bytes(tensor.shape, *bits, end - begin)) {
+    throw_bad_tensor(file, name,
+                     fmt::format("of shape [{}] and type {} takes {} bytes", fmt::join(tensor.shape, ", "),
+                                 tensor.dtype, end - begin));
+  }
+  tensor.offset = data_begin + begin;
+  tensor.bytes = end - begin;
+  return tensor;
+}
+
+using Tensors = std::map<std::string, StoredTensor>;
+
+// Throws UserError unless each byte of the data belongs to just one tensor.
+void check_cover(const File& file, const Tensors& tensors, int64_t data_begin) {
+  std::vector<Tensors::const_iterator> by_offset;
+  for (auto it = tensors.cbegin(); it != tensors.cend(); ++it) by_offset.push_back(it);
+  std::sort(by_offset.begin(), by_offset.end(), [](const auto& a, const auto& b) {
+    return std::pair(a->second.offset, a->second.bytes) < std::pair(b->second.offset, b->second.bytes);
+  });
+  const auto throw_hole = [&](int64_t begin, int64_t end) {
+    throw_user_error("bytes {} to {} of the data of {} belong to no tensor: {}", begin - data_begin, end - data_begin,
+                     file.path().string(), kRemedy);
+  };
+  int64_t covered = data_begin;
+  for (size_t i = 0; i < by_offset.size(); ++i) {
+    const auto& [name, tensor] = *by_offset[i];
+    if (tensor.offset < covered) throw_bad_tensor(file, name, "overlaps tensor " + by_offset[i - 1]->first);
+    if (tensor.offset > covered) throw_hole(covered, tensor.offset);
+    covered = tensor.offset + tensor.bytes;
+  }
+  if (covered < file.size()) throw_hole(covered, file.size());
+}
+
+void check_metadata(const File& file, const json& metadata) {
+  const bool is_text = metadata.is_object() && std::all_of(metadata.begin(), metadata.end(),
+                                                           [](const json& value) { return value.is_string(); });
+  if (!is_text) {
+    throw_user_error("{} of {} is not an object of texts: {}", kMetadata, file.path().string(), kRemedy);
+  }
+}
+
+}  // namespace
+
+int64_t element_bytes(const std::string& dtype) {
+  if (dtype == "F32") return 4;
+  if (dtype == "BF16" || dtype == "F16") return 2;
+  return 0;
+}
+
+std::map<std::string, StoredTensor> read_safetensors_header(const File& file) {
+  const std::string path = file.path().string();
+  const int64_t size = file.size();
+  if (size < kLengthBytes) throw_user_error("{} has {} bytes, too few for a safetensors file: {}", path, size, kRemedy);
+  uint64_t length = 0;
+  file.read(0, std::as_writable_bytes(std::span(&length, 1)));
+  if (length > static_cast<uint64_t>(std::min(size - kLengthBytes, static_cast<int64_t>(kHeaderLimits.bytes)))) {
+    throw_user_error(
+        "{} says that its header has {} bytes, but the file has {}: it is truncated or no safetensors file; {}", path,
+        length, size, kRemedy);
+  }
+  std::string text(length, '\0');
+  file.read(kLengthBytes, std::as_writable_bytes(std::span(text)));
+  const json header = parse_user_json(text, fmt::format("the header of {}", path), kHeaderLimits);
+  if (!header.is_object()) throw_user_error("the header of {} is not a JSON object: {}", path, kRemedy);
+
+  Tensors tensors;
+  const int64_t data_begin = kLengthBytes + static_cast<int64_t>(length);
+  for (const auto& [name, entry] : header.items()) {
+    if (name == kMetadata) {
+      check_metadata(file, entry);
+    } else {
+      tensors.emplace(name, tensor_from_json(file, name, entry, data_begin));
+    }
+  }
+  check_cover(file, tensors, data_begin);
+  return tensors;
+}
+
+std::string safetensors_header(std::span<const ParameterSpec> parameters, WeightType type) {
+  const char* dtype = type == WeightType::kFloat32 ? "F32" : "BF16";
+  json header;
+  header[kMetadata] = {{"format", "pt"}};
+  int64_t offset = 0;
+  for (const ParameterSpec& parameter : parameters) {
+    const int64_t end = offset + parameter.numel() * bytes_of(type);
+    header[parameter.name] = {{"dtype", dtype}, {"shape", parameter.shape}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const uint64_t length = text.size();
+  std::string bytes(sizeof length, '\0');
+  std::memcpy(bytes.data(), &length, sizeof length);
+  return bytes + text;
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,142 @@
+#include "io/weights/weights_export.hpp"
+
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+#include "io/files/atomic_file.hpp"
+#include "io/hdf5/file.hpp"
+#include "io/weights/export_folder.hpp"
+#include "io/weights/safetensors.hpp"
+#include "io/weights/torch_weights.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+using nlohmann::json;
+namespace {
+
+constexpr const char* kConfigName = "config.json";
+constexpr const char* kHdf5Name = "model.h5";
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+constexpr const char* kHead = "lm_head.weight";
+
+std::vector<std::string> write_hdf5(const fs::path& folder, std::span<const ParameterSpec> parameters,
+                                    const ParameterSource& source, const OnWritten& on_written,
+                                    FileSystem& file_system) {
+  const fs::path path = folder / kHdf5Name;
+  hdf5::File layout = hdf5::File::create(path);
+  std::vector<Destination> destinations;
+  for (const ParameterSpec& parameter : parameters) {
+    const std::vector<uint64_t> shape(parameter.shape.begin(), parameter.shape.end());
+    destinations.push_back({&parameter, nullptr, layout.reserve_dataset<float>(parameter.name, shape), nullptr});
+  }
+  layout.close();
+  File file = File::open_for_update(path, file_system);
+  for (Destination& destination : destinations) destination.file = &file;
+  stream_parameters(destinations, source, WeightType::kFloat32, on_written);
+  file.sync();
+  return {kHdf5Name};
+}
+
+// Throws UserError unless the disk of `folder` has room for `bytes`. Where the file system does not say, it is left to
+// the writes themselves to fail.
+void check_room(const fs::path& folder, const fs::path& output, int64_t bytes) {
+  struct statvfs status {};
+  if (::statvfs(folder.c_str(), &status) != 0 || status.f_blocks == 0) return;
+  const auto blocks = ::geteuid() == 0 ? status.f_bfree : status.f_bavail;
+  const double room = static_cast<double>(blocks) * static_cast<double>(status.f_frsize);
+  if (room >= static_cast<double>(bytes)) return;
+  throw_user_error(
+      "cannot write {:.3f} GB of weights to {}: its disk has {:.3f} GB free, and what lies there is replaced only once "
+      "the "
+      "new weights are whole; free some space or choose a folder on another disk",
+      static_cast<double>(bytes) / 1e9, output.string(), room / 1e9);
+}
+
+int64_t bytes_of_weights(const StoredCheckpoint& checkpoint, WeightType type) {
+  int64_t bytes = 0;
+  for (const ParameterSpec& parameter : checkpoint.parameters()) bytes += parameter.numel() * bytes_of(type);
+  return bytes;
+}
+
+bool contains(std::span<const ParameterSpec> parameters, std::string_view name) {
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [&](const ParameterSpec& parameter) { return parameter.name == name; });
+}
+
+// Weights under two names. An HDF5 checkpoint does not list them: the head is the only one that can be tied.
+std::vector<StoredCheckpoint::Alias> aliases_of(const StoredCheckpoint& checkpoint) {
+  const auto listed = checkpoint.aliases();
+  if (!listed.empty()) return {listed.begin(), listed.end()};
+  if (contains(checkpoint.parameters(), kHead) || !contains(checkpoint.parameters(), kEmbedding)) return {};
+  return {{kHead, kEmbedding}};
+}
+
+std::vector<std::string> write_weights(const fs::path& folder, const StoredCheckpoint& checkpoint,
+                                       const ExportOptions& options, FileSystem& files) {
+  const StoredWeights source(checkpoint);
+  const auto parameters = checkpoint.parameters();
+  switch (options.format) {
+    case WeightsFormat::kSafetensors:
+      return write_safetensors(folder, parameters, source, options.max_shard_bytes, options.on_written, options.type,
+                               files);
+    case WeightsFormat::kTorch:
+      return write_torch_weights(folder, parameters, aliases_of(checkpoint), source, options.max_shard_bytes,
+                                 options.type, options.on_written, files);
+    case WeightsFormat::kHdf5:
+      return write_hdf5(folder, parameters, source, options.on_written, files);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOptions& options) {
+  const bool given = !options.model_config_json.empty();
+  const std::string& text = given ? options.model_config_json : checkpoint.progress().model_config_json;
+  if (text.empty()) return "";
+  const std::string source = given ? "--model_config" : checkpoint.folder().string();
+  json config = parse_user_json(text, fmt::format("{}, config.json", source), kConfigurationLimits);
+  if (!config.is_object()) {
+    throw_user_error("{} is no config.json of a model: {}", source,
+                     given ? "give the file of transformers" : "use a checkpoint that mpzero train wrote");
+  }
+  const char* dtype = options.type == WeightType::kFloat32 ? "float32" : "bfloat16";
+  config["dtype"] = dtype;
+  config["torch_dtype"] = dtype;
+  config["tie_word_embeddings"] = !contains(checkpoint.parameters(), kHead);
+  for (const ParameterSpec& parameter : checkpoint.parameters()) {
+    if (parameter.name == kEmbedding) config["vocab_size"] = parameter.shape.at(0);
+  }
+  if (!config.contains("architectures")) {
+    const std::string model_type = config.value("model_type", "");
+    if (model_type == "llama") config["architectures"] = {"LlamaForCausalLM"};
+    if (model_type == "qwen3") config["architectures"] = {"Qwen3ForCausalLM"};
+    if (model_type == "qwen2") config["architectures"] = {"Qwen2ForCausalLM"};
+  }
+  return config.dump(2) + "\n";
+}
+
+Exported export_weights(const StoredCheckpoint& checkpoint, const fs::path& output, const ExportOptions& options,
+                        FileSystem& files) {
+  const std::string config = exported_config(checkpoint, options);
+  ExportFolder folder(output, files, [&](const std::string& warning) {
+    if (options.on_warning) options.on_warning(warning);
+  });
+  check_room(folder.staging(), output, bytes_of_weights(checkpoint, options.type));
+  Exported exported{.files = write_weights(folder.staging(), checkpoint, options, files), .replaced = {}};
+  SingleProcess alone;
+  checkpoint.verify_what_was_read(alone);
+  if (!config.empty()) {
+    write_text_file(folder.staging() / kConfigName, config, files);
+    exported.files.emplace_back(kConfigName);
+  }
+  exported.replaced = folder.replace_former(exported.files);
+  return exported;
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,41 @@
+#include "parallel/comm/gpu_address.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+namespace mpzero::parallel {
+namespace {
+
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  return text;
+}
+
+// Without the leading zeros of the domain.
+std::string canonical(const std::string& address) {
+  return lower_case(address.substr(std::min(address.find_first_not_of('0'), address.size())));
+}
+
+}  // namespace
+
+std::string gpu_address(int device) {
+  std::array<char, 32> address{};
+  if (cudaDeviceGetPCIBusId(address.data(), static_cast<int>(address.size()), device) != cudaSuccess) return "";
+  return lower_case(address.data());
+}
+
+std::vector<std::string> visible_gpus() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) return {};
+  std::vector<std::string> addresses;
+  addresses.reserve(static_cast<size_t>(count));
+  for (int device = 0; device < count; ++device) addresses.push_back(gpu_address(device));
+  return addresses;
+}
+
+bool same_gpu(const std::string& a, const std::string& b) { return !a.empty() && canonical(a) == canonical(b); }
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,60 @@
+#include "parallel/comm/measured_communicator.hpp"
+
+#include <utility>
+
+#include "parallel/trace/profile_range.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+// Calls `work` and records how long the timeline stands still meanwhile.
+template <typename Work>
+void record_stall(Timeline& timeline, std::vector<Stall>& stalls, const Work& work) {
+  const Timeline::Mark begin = timeline.mark();
+  work();
+  stalls.push_back({begin, timeline.mark()});
+}
+
+}  // namespace
+
+class MeasuredCommunicator::Pending final : public PendingCollective {
+ public:
+  Pending(std::unique_ptr<PendingCollective> collective, MeasuredCommunicator& owner)
+      : collective_(std::move(collective)), owner_(owner) {}
+
+  void wait() override {
+    if (!owner_.timeline_.running() || !owner_.timeline_.is_current()) return collective_->wait();
+    record_stall(owner_.timeline_, owner_.stalls_, [&] { collective_->wait(); });
+  }
+
+ private:
+  std::unique_ptr<PendingCollective> collective_;
+  MeasuredCommunicator& owner_;
+};
+
+template <typename Start>
+std::unique_ptr<PendingCollective> MeasuredCommunicator::measure(const char* name, const Start& start) {
+  const ProfileRange range(name);
+  std::unique_ptr<PendingCollective> collective;
+  if (timeline_.running() && timeline_.is_host()) {
+    record_stall(timeline_, stalls_, [&] { collective = start(); });
+  } else {
+    collective = start();
+  }
+  return std::make_unique<Pending>(std::move(collective), *this);
+}
+
+std::unique_ptr<PendingCollective> MeasuredCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& whole) {
+  return measure("all_gather", [&] { return communicator().all_gather(shard, whole); });
+}
+
+std::unique_ptr<PendingCollective> MeasuredCommunicator::reduce_scatter_sum(const at::Tensor& whole,
+                                                                            const at::Tensor& shard, SumMode mode) {
+  return measure("reduce_scatter", [&] { return communicator().reduce_scatter_sum(whole, shard, mode); });
+}
+
+std::unique_ptr<PendingCollective> MeasuredCommunicator::all_reduce_sum(const at::Tensor& tensor) {
+  return measure("all_reduce", [&] { return communicator().all_reduce_sum(tensor); });
+}
+
+}  // namespace mpzero::parallel

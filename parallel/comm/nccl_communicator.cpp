@@ -1,0 +1,235 @@
+#include "parallel/comm/nccl_communicator.hpp"
+
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "parallel/comm/copy_engines.hpp"
+#include "parallel/comm/gpu_address.hpp"
+#include "parallel/comm/library_versions.hpp"
+#include "parallel/comm/slice_sum.hpp"
+
+// Throws Failure naming the NCCL call, the rank and NCCL's last words; an out-of-memory error where that is the cause.
+#define MPZERO_NCCL_CHECK(call)                                                                      \
+  do {                                                                                               \
+    const ncclResult_t nccl_result_ = (call);                                                        \
+    if (nccl_result_ != ncclSuccess) {                                                               \
+      if (nccl_result_ == ncclUnhandledCudaError) check_memory_left(#call);                          \
+      throw_failure("{} failed on rank {}: {} ({})", #call, rank_, ncclGetErrorString(nccl_result_), \
+                    ncclGetLastError(comm_));                                                        \
+    }                                                                                                \
+  } while (false)
+
+namespace mpzero::parallel {
+namespace {
+
+// NCCL says no more than "CUDA error" when the GPU has nothing left for a communicator of its own.
+void check_memory_left(const char* call) {
+  constexpr size_t kCommunicator = size_t{512} << 20;
+  size_t free = 0, total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) return;
+  TORCH_CHECK_WITH(OutOfMemoryError, free > kCommunicator, "CUDA out of memory: ", call, " found ", free,
+                   " bytes free, where a communicator takes up to ", kCommunicator);
+}
+
+// Two moments of a collective's stream. Asking an event how far it is neither waits nor changes it.
+class NcclWork final : public DeviceWork {
+ public:
+  NcclWork(at::cuda::CUDAEvent inputs_ready, at::cuda::CUDAEvent done)
+      : inputs_ready_(std::move(inputs_ready)), done_(std::move(done)) {}
+  CollectiveState state() const override {
+    if (done_.query()) return CollectiveState::kCompleted;
+    return inputs_ready_.query() ? CollectiveState::kStarted : CollectiveState::kQueued;
+  }
+  void block(const c10::cuda::CUDAStream& stream) { done_.block(stream); }
+
+ private:
+  at::cuda::CUDAEvent inputs_ready_;
+  at::cuda::CUDAEvent done_;
+};
+
+class NcclCollective final : public PendingCollective {
+ public:
+  explicit NcclCollective(std::shared_ptr<NcclWork> work) : work_(std::move(work)) {}
+  void wait() override { work_->block(c10::cuda::getCurrentCUDAStream()); }
+  std::shared_ptr<const DeviceWork> device_work() const override { return work_; }
+
+ private:
+  std::shared_ptr<NcclWork> work_;  // shared with a flight recorder
+};
+
+ncclDataType_t nccl_type(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kBFloat16:
+      return ncclBfloat16;
+    case at::kFloat:
+      return ncclFloat32;
+    case at::kDouble:
+      return ncclFloat64;
+    default:
+      throw_failure("no NCCL collective is defined for tensors of type {}", c10::toString(tensor.scalar_type()));
+  }
+}
+
+// Whether copy engines reach from this rank's GPU to those at the other addresses. A GPU that this process does not
+// see, as where Slurm shows each rank its own alone, cannot be asked for by CUDA, although NCCL itself may reach it.
+bool reaches_all(const std::vector<std::string>& addresses, int own) {
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  for (size_t rank = 0; rank < addresses.size(); ++rank) {
+    if (static_cast<int>(rank) == own) continue;
+    int peer = 0;
+    int reaches = 0;
+    if (cudaDeviceGetByPCIBusId(&peer, addresses[rank].c_str()) != cudaSuccess ||
+        cudaDeviceCanAccessPeer(&reaches, device, peer) != cudaSuccess) {
+      // Not for the next call to find.
+      cudaGetLastError();
+      return false;
+    }
+    if (reaches == 0) return false;
+  }
+  return true;
+}
+
+// Whether copy engines reach from each rank's GPU to each other's: all ranks on this machine, and their GPUs peers. The
+// same on all ranks, which would wait for each other in different collectives otherwise. Collective.
+bool all_peers(MpiRuntime& mpi) {
+  if (mpi.local_size() != mpi.world_size()) return false;
+  int device = 0;
+  const bool known = cudaGetDevice(&device) == cudaSuccess;
+  const std::vector<std::string> addresses = mpi.all_gather(known ? gpu_address(device) : std::string());
+  const std::vector<std::string> answers = mpi.all_gather(reaches_all(addresses, mpi.rank()) ? "yes" : "no");
+  return std::all_of(answers.begin(), answers.end(), [](const std::string& answer) { return answer == "yes"; });
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine)
+    : rank_(mpi.rank()),
+      world_size_(mpi.world_size()),
+      stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)),
+      copy_engines_(engine == NcclEngine::kCopyEngines && world_size_ > 1 && all_peers(mpi)) {
+  if (std::optional<std::string> hazard = copy_engine_hazard(nccl_version_code(), world_size_)) {
+    // With windows NCCL may choose copy engines by itself (on Blackwell).
+    windows_ = false;
+    if (std::exchange(copy_engines_, false)) hazard_ = std::move(hazard);
+  }
+  ncclUniqueId id{};
+  if (rank_ == 0) MPZERO_NCCL_CHECK(ncclGetUniqueId(&id));
+  mpi.broadcast(&id, sizeof id);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  if (copy_engines_) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+  MPZERO_NCCL_CHECK(ncclCommInitRankConfig(&comm_, world_size_, id, rank_, &config));
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  if (comm_ == nullptr || aborted_) return;
+  // Destroying waits for what is under way, which never ends where a peer is gone or the GPU has failed. Aborting may
+  // wait too, and shows the peers an error that is not theirs before anybody has told what went wrong. Whoever ends the
+  // process gives the memory back.
+  if (unwinding_.now()) return;
+  cudaStreamSynchronize(stream_);
+  for (const Buffer& buffer : buffers_) {
+    if (buffer.window != nullptr) ncclCommWindowDeregister(comm_, buffer.window);
+  }
+  ncclCommDestroy(comm_);
+  for (const Buffer& buffer : buffers_) ncclMemFree(buffer.memory);
+}
+
+at::Tensor NcclCommunicator::buffer(int64_t numel, const at::TensorOptions& options) {
+  if (world_size_ == 1 || numel == 0) return Communicator::buffer(numel, options);
+  const size_t bytes = static_cast<size_t>(numel) * options.dtype().itemsize();
+  // What PyTorch's allocator holds in reserve is of no use to NCCL's.
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  size_t free = 0, total = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  TORCH_CHECK_WITH(OutOfMemoryError, bytes <= free, "CUDA out of memory: a buffer for NCCL of ", bytes,
+                   " bytes was asked for, ", free, " bytes are free");
+  Buffer& buffer = buffers_.emplace_back();
+  MPZERO_NCCL_CHECK(ncclMemAlloc(&buffer.memory, bytes));
+  C10_CUDA_CHECK(cudaMemset(buffer.memory, 0, bytes));
+  if (windows_) {
+    MPZERO_NCCL_CHECK(ncclCommWindowRegister(comm_, buffer.memory, bytes, &buffer.window, NCCL_WIN_COLL_SYMMETRIC));
+  }
+  return at::from_blob(buffer.memory, {numel}, options);
+}
+
+void NcclCommunicator::abort() {
+  if (!aborted_.exchange(true)) ncclCommAbort(comm_);
+}
+
+std::optional<std::string> NcclCommunicator::asynchronous_error() {
+  if (aborted_) return std::nullopt;
+  ncclResult_t error = ncclSuccess;
+  if (ncclCommGetAsyncError(comm_, &error) != ncclSuccess || error == ncclSuccess || error == ncclInProgress) {
+    return std::nullopt;
+  }
+  return fmt::format("NCCL failed on rank {}: {} ({})", rank_, ncclGetErrorString(error), ncclGetLastError(comm_));
+}
+
+c10::cuda::CUDAStream& NcclCommunicator::start() {
+  inputs_ready_ = at::cuda::CUDAEvent();
+  inputs_ready_.record(c10::cuda::getCurrentCUDAStream());
+  inputs_ready_.block(stream_);
+  return stream_;
+}
+
+std::unique_ptr<PendingCollective> NcclCommunicator::finish() {
+  at::cuda::CUDAEvent done;
+  done.record(stream_);
+  return std::make_unique<NcclCollective>(std::make_shared<NcclWork>(std::move(inputs_ready_), std::move(done)));
+}
+
+std::unique_ptr<PendingCollective> NcclCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& whole) {
+  MPZERO_NCCL_CHECK(ncclAllGather(shard.data_ptr(), whole.data_ptr(), static_cast<size_t>(shard.numel()),
+                                  nccl_type(shard), comm_, start()));
+  return finish();
+}
+
+int64_t NcclCommunicator::reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) {
+  if (!copy_engines_ || options.dtype() == at::kDouble) return 0;
+  if (!arrived_.defined() || arrived_.numel() < numel || arrived_.dtype() != options.dtype()) {
+    arrived_ = buffer(numel, options);
+  }
+  return static_cast<int64_t>(arrived_.nbytes());
+}
+
+void NcclCommunicator::exchange_and_sum(const at::Tensor& whole, const at::Tensor& shard, SumMode mode) {
+  reserve_reduce_scatter(whole.numel(), whole.options());
+  const at::Tensor slices = arrived_.narrow(0, 0, whole.numel()).view({world_size_, shard.numel()});
+  MPZERO_NCCL_CHECK(ncclAlltoAll(whole.data_ptr(), slices.data_ptr(), static_cast<size_t>(shard.numel()),
+                                 nccl_type(whole), comm_, start()));
+  const c10::StreamGuard on_stream(stream_);
+  sum_slices(slices, shard, mode);
+}
+
+std::unique_ptr<PendingCollective> NcclCommunicator::reduce_scatter_sum(const at::Tensor& whole,
+                                                                        const at::Tensor& shard, SumMode mode) {
+  if (copy_engines_ && whole.scalar_type() != at::kDouble) {
+    exchange_and_sum(whole, shard, mode);
+    return finish();
+  }
+  const bool direct = mode == SumMode::kOverwrite && shard.scalar_type() == whole.scalar_type();
+  const at::Tensor sum = direct ? shard : whole.narrow(0, rank_ * shard.numel(), shard.numel());
+  MPZERO_NCCL_CHECK(ncclReduceScatter(whole.data_ptr(), sum.data_ptr(), static_cast<size_t>(shard.numel()),
+                                      nccl_type(whole), ncclSum, comm_, start()));
+  if (!direct) {
+    const c10::StreamGuard on_stream(stream_);
+    mode == SumMode::kAdd ? shard.add_(sum) : shard.copy_(sum);
+  }
+  return finish();
+}
+
+std::unique_ptr<PendingCollective> NcclCommunicator::all_reduce_sum(const at::Tensor& tensor) {
+  MPZERO_NCCL_CHECK(ncclAllReduce(tensor.data_ptr(), tensor.data_ptr(), static_cast<size_t>(tensor.numel()),
+                                  nccl_type(tensor), ncclSum, comm_, start()));
+  return finish();
+}
+
+}  // namespace mpzero::parallel

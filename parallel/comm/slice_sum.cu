@@ -1,0 +1,83 @@
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_bf16.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "parallel/comm/slice_sum.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kPack = 8;  // elements a thread
+// Two a multiprocessor of the largest GPUs, which loop: enough bytes under way, and room for the compute beside it.
+constexpr int64_t kMostBlocks = 264;
+
+template <typename T>
+struct alignas(16) Pack {
+  T v[kPack];
+};
+
+__device__ inline float widen(float x) { return x; }
+__device__ inline float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ inline void round_to(float* p, float value) { *p = value; }
+__device__ inline void round_to(__nv_bfloat16* p, float value) { *p = __float2bfloat16_rn(value); }
+
+template <typename In, typename Out>
+__global__ void __launch_bounds__(kThreads)
+    sum_kernel(const In* __restrict__ slices, int num_slices, int64_t n, bool add, Out* __restrict__ sum) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kPack;
+  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack; i < n; i += stride) {
+    if (n % kPack == 0) {
+      float total[kPack] = {};
+      if (add) {
+        const auto before = *reinterpret_cast<const Pack<Out>*>(sum + i);
+        for (int j = 0; j < kPack; ++j) total[j] = widen(before.v[j]);
+      }
+#pragma unroll 4
+      for (int r = 0; r < num_slices; ++r) {
+        const auto slice = *reinterpret_cast<const Pack<In>*>(slices + r * n + i);
+        for (int j = 0; j < kPack; ++j) total[j] += widen(slice.v[j]);
+      }
+      Pack<Out> rounded;
+      for (int j = 0; j < kPack; ++j) round_to(&rounded.v[j], total[j]);
+      *reinterpret_cast<Pack<Out>*>(sum + i) = rounded;
+      continue;
+    }
+    for (int64_t k = i; k < min(i + kPack, n); ++k) {
+      float total = add ? widen(sum[k]) : 0.0F;
+      for (int r = 0; r < num_slices; ++r) total += widen(slices[r * n + k]);
+      round_to(sum + k, total);
+    }
+  }
+}
+
+template <typename In, typename Out>
+void launch(const at::Tensor& slices, const at::Tensor& sum, SumMode mode) {
+  const int64_t n = sum.numel();
+  const int64_t per_block = static_cast<int64_t>(kThreads) * kPack;
+  const auto blocks = static_cast<unsigned>(std::min((n + per_block - 1) / per_block, kMostBlocks));
+  if (blocks == 0) return;
+  sum_kernel<<<blocks, kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
+      static_cast<const In*>(slices.const_data_ptr()), static_cast<int>(slices.size(0)), n, mode == SumMode::kAdd,
+      static_cast<Out*>(sum.data_ptr()));
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+}  // namespace
+
+void sum_slices(const at::Tensor& slices, const at::Tensor& sum, SumMode mode) {
+  TORCH_CHECK(slices.is_contiguous() && slices.size(1) == sum.numel(), "sum_slices: slices and sum do not fit");
+  if (slices.scalar_type() == at::kFloat) {
+    TORCH_CHECK(sum.scalar_type() == at::kFloat, "sum_slices: the sum of fp32 is fp32");
+    launch<float, float>(slices, sum, mode);
+  } else {
+    TORCH_CHECK(slices.scalar_type() == at::kBFloat16, "sum_slices: of fp32 or bf16");
+    sum.scalar_type() == at::kFloat ? launch<__nv_bfloat16, float>(slices, sum, mode)
+                                    : launch<__nv_bfloat16, __nv_bfloat16>(slices, sum, mode);
+  }
+}
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,50 @@
+#include "parallel/mpi/deadline.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace mpzero::parallel {
+
+void end_process(const std::string& sentence) {
+  fmt::print(stderr, "mpzero: error: {}\n", sentence);
+  std::fflush(stderr);
+  std::_Exit(kFailureExitCode);
+}
+
+bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work) {
+  const auto done = std::make_shared<std::atomic<bool>>(false);
+  std::thread([done, work = std::move(work)] {
+    work();
+    *done = true;
+  }).detach();
+  for (const auto start = std::chrono::steady_clock::now();
+       !*done && std::chrono::steady_clock::now() - start < limit;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return *done;
+}
+
+Deadline::Deadline(std::chrono::milliseconds patience, std::function<std::string()> sentence,
+                   std::function<void(const std::string&)> end)
+    : thread_([this, patience, sentence = std::move(sentence), end = std::move(end)] {
+        std::unique_lock lock(mutex_);
+        if (!changed_.wait_for(lock, patience, [this] { return met_; })) end(sentence());
+      }) {}
+
+Deadline::~Deadline() {
+  {
+    const std::lock_guard lock(mutex_);
+    met_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,39 @@
+#include "parallel/mpi/late_sum.hpp"
+
+#include "base/unwinding.hpp"
+#include "parallel/mpi/mpi_check.hpp"
+
+namespace mpzero::parallel {
+
+struct LateSum::Round {
+  int mine = 0;
+  int sum = 0;
+  MPI_Request request = MPI_REQUEST_NULL;
+  Unwinding unwinding;
+};
+
+LateSum::LateSum() : round_(std::make_unique<Round>()) {}
+
+LateSum::~LateSum() {
+  if (round_->request == MPI_REQUEST_NULL) return;
+  // A rank that fails in between has left the loop alone.
+  if (round_->unwinding.now()) {
+    // NOLINTNEXTLINE(bugprone-unused-return-value): MPI may still write into it
+    (void)round_.release();
+    return;
+  }
+  // The round was begun in another call, which the checker does not see.
+  MPI_Wait(&round_->request, MPI_STATUS_IGNORE);  // NOLINT(clang-analyzer-optin.mpi.MPI-Checker)
+}
+
+int LateSum::next(int value) {
+  // NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker)
+  MPZERO_MPI_CHECK(MPI_Wait(&round_->request, MPI_STATUS_IGNORE));
+  const int before = round_->sum;
+  round_->mine = value;
+  round_->sum = 0;
+  MPZERO_MPI_CHECK(MPI_Iallreduce(&round_->mine, &round_->sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &round_->request));
+  return before;
+}
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,103 @@
+#include "parallel/mpi/launch_check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "base/error.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+// What started this process, and how many with it; a shell starts one.
+struct Launch {
+  enum class Program { kShell, kSrun, kMpirun, kTorchrun } program = Program::kShell;
+  int tasks = 1;
+  std::string task = "0";  // this one's number
+};
+
+std::optional<Launch> started_by(Launch::Program program, const Environment& environment, const char* tasks,
+                                 const char* task) {
+  const auto count = environment(tasks);
+  if (!count) return std::nullopt;
+  return Launch{.program = program, .tasks = std::atoi(count->c_str()), .task = environment(task).value_or("0")};
+}
+
+// Whether a launcher that speaks PMI or PMIx has started this process, or one that it descends from.
+bool has_joining_variable(const Environment& environment) {
+  constexpr std::array<const char*, 3> kJoining = {"PMIX_RANK", "PMI_RANK", "PMI_FD"};
+  return std::any_of(kJoining.begin(), kJoining.end(), [&](const char* name) { return environment(name).has_value(); });
+}
+
+// torchrun, `deepspeed`, `accelerate launch` and Kubernetes' PyTorchJob tell their processes by RANK and WORLD_SIZE.
+// Scripts export these, too, for what srun starts: there Slurm's own variables count, unless torchrun itself stands
+// between.
+std::optional<Launch> started_by_torchrun(const Environment& environment) {
+  if (!environment("RANK")) return std::nullopt;
+  if (has_joining_variable(environment) && !environment("TORCHELASTIC_RUN_ID")) return std::nullopt;
+  // One process of each machine speaks: their outputs are apart.
+  auto launch = started_by(Launch::Program::kTorchrun, environment, "WORLD_SIZE", "LOCAL_RANK");
+  if (launch && launch->tasks <= 1) return std::nullopt;
+  return launch;
+}
+
+Launch find_launch(const Environment& environment) {
+  using Program = Launch::Program;
+  // An mpirun inside a Slurm job starts its ranks from a step, the variables of which they see as well.
+  auto launch = started_by(Program::kMpirun, environment, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK");
+  // MPICH's and Intel MPI's; srun --mpi=pmi2 sets the other two variables, too.
+  if (!launch && environment("MPI_LOCALNRANKS")) {
+    launch = started_by(Program::kMpirun, environment, "PMI_SIZE", "PMI_RANK");
+  }
+  if (!launch) launch = started_by_torchrun(environment);
+  if (!launch) launch = started_by(Program::kSrun, environment, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID");
+  return launch.value_or(Launch{});
+}
+
+constexpr const char* kSrunRemedy =
+    "start it with `srun --mpi=pmix` (`srun --mpi=list` shows what this Slurm can), or with mpirun inside the "
+    "allocation";
+
+}  // namespace
+
+void require_launcher(const Environment& environment) {
+  const Launch launch = find_launch(environment);
+  if (launch.program == Launch::Program::kTorchrun) {
+    throw_user_error(
+        "torchrun, deepspeed or a launcher like them started {0} processes (RANK={1}, WORLD_SIZE={0}), but mpzero's "
+        "ranks "
+        "are MPI's, and each of them would train alone: start them with `mpirun -n {0} build/bin/mpzero train …` or "
+        "`srun "
+        "--mpi=pmix`, or unset WORLD_SIZE where this process is to be alone",
+        launch.tasks, environment("RANK").value_or(""));
+  }
+  if (launch.program == Launch::Program::kSrun && launch.tasks > 1 && !has_joining_variable(environment)) {
+    throw_user_error("srun started {} tasks without telling MPI that they belong together: {}", launch.tasks,
+                     kSrunRemedy);
+  }
+}
+
+std::optional<LaunchProblem> find_launch_problem(const Environment& environment, int world_size,
+                                                 const std::string& mpi) {
+  const Launch launch = find_launch(environment);
+  if (world_size > 1 || launch.tasks <= 1) return std::nullopt;
+  if (launch.program == Launch::Program::kSrun) {
+    return LaunchProblem{.message = fmt::format("srun started {} tasks, but each of them finds itself alone (this MPI "
+                                                "knows no such --mpi)",
+                                                launch.tasks),
+                         .remedy = kSrunRemedy};
+  }
+  return LaunchProblem{
+      .message = fmt::format("mpirun started {} ranks, but each of them finds itself alone: this mpirun "
+                             "is not that of {}, with which mpzero is built",
+                             launch.tasks, mpi),
+      .remedy =
+          "take that one's (`which -a mpirun` lists what PATH has), or build mpzero with the MPI "
+          "of this one"};
+}
+
+bool speaks_for_tasks(const Environment& environment) { return find_launch(environment).task == "0"; }
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,97 @@
+#include "parallel/mpi/mpi_runtime.hpp"
+
+#include <cstdlib>
+#include <numeric>
+
+#include "base/unwinding.hpp"
+#include "parallel/mpi/mpi_check.hpp"
+#include "parallel/mpi/mpi_group.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+// Notes a call for as long as it lives. One that throws is not noted as completed.
+class Recorded {
+ public:
+  Recorded(FlightRecorder::Channel* channel, const char* operation, size_t bytes)
+      : channel_(channel), sequence_(channel == nullptr ? 0 : channel->begin(operation, static_cast<int64_t>(bytes))) {}
+  ~Recorded() {
+    if (channel_ != nullptr && !unwinding_.now()) channel_->complete(sequence_);
+  }
+  Recorded(const Recorded&) = delete;
+  Recorded& operator=(const Recorded&) = delete;
+
+ private:
+  FlightRecorder::Channel* channel_;
+  int64_t sequence_;
+  Unwinding unwinding_;
+};
+
+}  // namespace
+
+MpiRuntime::MpiRuntime(int* argc, char*** argv) {
+  int provided = 0;
+  MPZERO_MPI_CHECK(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
+  MPZERO_MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  group_ = std::make_unique<MpiGroup>(MPI_COMM_WORLD);
+  MPZERO_MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
+  MPZERO_MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &world_size_));
+  MPI_Comm local = MPI_COMM_NULL;
+  MPZERO_MPI_CHECK(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &local));
+  MPZERO_MPI_CHECK(MPI_Comm_rank(local, &local_rank_));
+  MPZERO_MPI_CHECK(MPI_Comm_size(local, &local_size_));
+  MPZERO_MPI_CHECK(MPI_Comm_free(&local));
+}
+
+MpiRuntime::MpiRuntime(std::unique_ptr<MpiGroup> group) : group_(std::move(group)) {
+  MPZERO_MPI_CHECK(MPI_Comm_rank(group_->handle, &rank_));
+  MPZERO_MPI_CHECK(MPI_Comm_size(group_->handle, &world_size_));
+  local_rank_ = rank_;
+  local_size_ = world_size_;
+}
+
+MpiRuntime::~MpiRuntime() {
+  if (group_->handle == MPI_COMM_WORLD) MPI_Finalize();
+}
+
+std::unique_ptr<MpiRuntime> MpiRuntime::this_machine() const {
+  auto group = std::make_unique<MpiGroup>(MPI_COMM_NULL);
+  MPZERO_MPI_CHECK(MPI_Comm_split_type(group_->handle, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &group->handle));
+  // The constructor is not for std::make_unique to call.
+  return std::unique_ptr<MpiRuntime>(new MpiRuntime(std::move(group)));
+}
+
+void MpiRuntime::barrier() {
+  const Recorded recorded(channel_, "barrier", 0);
+  MPZERO_MPI_CHECK(MPI_Barrier(group_->handle));
+}
+
+std::vector<std::string> MpiRuntime::all_gather(const std::string& text) {
+  const Recorded recorded(channel_, "all_gather", text.size());
+  const auto length = static_cast<int>(text.size());
+  std::vector<int> lengths(static_cast<size_t>(world_size_));
+  MPZERO_MPI_CHECK(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, group_->handle));
+  std::vector<int> offsets(lengths.size(), 0);
+  std::partial_sum(lengths.begin(), lengths.end() - 1, offsets.begin() + 1);
+  std::string joined(static_cast<size_t>(offsets.back()) + static_cast<size_t>(lengths.back()), '\0');
+  MPZERO_MPI_CHECK(MPI_Allgatherv(text.data(), length, MPI_CHAR, joined.data(), lengths.data(), offsets.data(),
+                                  MPI_CHAR, group_->handle));
+  std::vector<std::string> texts;
+  texts.reserve(lengths.size());
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    texts.push_back(joined.substr(static_cast<size_t>(offsets[i]), static_cast<size_t>(lengths[i])));
+  }
+  return texts;
+}
+
+void MpiRuntime::broadcast(void* bytes, int count) {
+  const Recorded recorded(channel_, "broadcast", static_cast<size_t>(count));
+  MPZERO_MPI_CHECK(MPI_Bcast(bytes, count, MPI_BYTE, 0, group_->handle));
+}
+
+void MpiRuntime::abort(int exit_code) {
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
+}
+
+}  // namespace mpzero::parallel

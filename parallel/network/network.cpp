@@ -1,0 +1,143 @@
+#include "parallel/network/network.hpp"
+
+#include <strings.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "base/error.hpp"
+#include "base/host_name.hpp"
+#include "parallel/network/rdma_devices.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+bool same_word(const std::string& a, const std::string& b) { return strcasecmp(a.c_str(), b.c_str()) == 0; }
+
+// The word behind "--network ": the flag as the user gave it or could have given it.
+const char* as_given(NetworkChoice choice) { return choice == NetworkChoice::kEfa ? "efa" : "auto"; }
+
+NetworkPlan plan_efa(NetworkChoice choice, const NodeNetwork& own, const Environment& environment,
+                     const std::vector<std::string>& plugin_files) {
+  NetworkPlan plan{.several_nodes = true, .proof = NetworkPlan::Proof::kEfa, .settings = {}};
+  const auto net = environment("NCCL_NET");
+  if (net && !is_libfabric_net(*net)) {
+    throw_user_error(
+        "NCCL_NET={} contradicts --network {} on {}, which has EFA: unset NCCL_NET, or give --network socket if TCP is "
+        "really wanted",
+        *net, as_given(choice), own.host);
+  }
+  const auto provider = environment("FI_PROVIDER");
+  // libfabric takes a list, and "^" in front of what it must not use.
+  if (provider && !provider->empty() && (provider->front() == '^') == (provider->find("efa") != std::string::npos)) {
+    throw_user_error("FI_PROVIDER={} keeps libfabric from EFA, which --network {} uses on {}: unset it", *provider,
+                     as_given(choice), own.host);
+  }
+  const PluginSearch search = find_libfabric_plugin(environment, plugin_files);
+  if (!search.plugin) {
+    throw_user_error(
+        "{} has EFA, but NCCL cannot use it there: {}; install aws-ofi-nccl (it comes with the EFA installer) or put "
+        "its folder into LD_LIBRARY_PATH, or give --network socket for TCP at less than half the speed",
+        own.host, search.problem);
+  }
+  if (net && !same_word(*net, search.plugin->net_name)) {
+    throw_user_error("NCCL_NET={} is not what {} calls its network, which is \"{}\": unset NCCL_NET", *net,
+                     search.plugin->library, search.plugin->net_name);
+  }
+  // NCCL considers networks of this name alone, and fails where there is none.
+  plan.settings.emplace_back("NCCL_NET", search.plugin->net_name);
+  if (!search.plugin->by_default) plan.settings.emplace_back("NCCL_NET_PLUGIN", search.plugin->library);
+  // libfabric, too, has a TCP provider to fall back to; and the plugin takes the protocol that it has for the instance
+  // type only where this, if it is there at all, is "efa" and no longer list.
+  if (provider.value_or("") != "efa") plan.settings.emplace_back("FI_PROVIDER", "efa");
+  return plan;
+}
+
+// NCCL starts the network that NCCL_NET names on one node, too.
+void check_one_node(const Environment& environment, const std::vector<std::string>& plugin_files) {
+  const auto net = environment("NCCL_NET");
+  if (!net || !is_libfabric_net(*net)) return;
+  const PluginSearch search = find_libfabric_plugin(environment, plugin_files);
+  if (search.plugin && search.plugin->by_default) return;
+  throw_user_error(
+      "NCCL_NET={} asks NCCL for a plugin that it will not find ({}): unset NCCL_NET, which nothing on one "
+      "node needs",
+      *net, search.plugin ? search.plugin->library + " is not in LD_LIBRARY_PATH" : search.problem);
+}
+
+NetworkPlan plan_socket(const Environment& environment) {
+  if (const auto net = environment("NCCL_NET"); net && !same_word(*net, "Socket")) {
+    throw_user_error("NCCL_NET={} contradicts --network socket: unset the one or leave out the other", *net);
+  }
+  return {.several_nodes = true, .proof = NetworkPlan::Proof::kSocket, .settings = {{"NCCL_NET", "Socket"}}};
+}
+
+std::string join(const std::set<std::string>& words) {
+  std::string joined;
+  for (const std::string& word : words) joined += (joined.empty() ? "" : ", ") + word;
+  return joined;
+}
+
+const char* has(const std::set<std::string>& subjects) { return subjects.size() > 1 ? "have" : "has"; }
+
+}  // namespace
+
+NetworkChoice parse_network_choice(const std::string& flag, const std::string& word) {
+  if (word == "auto") return NetworkChoice::kAuto;
+  if (word == "efa") return NetworkChoice::kEfa;
+  if (word == "socket") return NetworkChoice::kSocket;
+  throw_user_error("--{} must be auto, efa or socket, not \"{}\".", flag, word);
+}
+
+NodeNetwork look_at_network(const Environment& environment, const std::string& root) {
+  NodeNetwork own{.host = host_name(), .node = {}, .efa_devices = count_efa(rdma_devices(root))};
+  // NCCL takes ranks with different NCCL_HOSTIDs for ranks of different nodes.
+  own.node = environment("NCCL_HOSTID").value_or(own.host);
+  return own;
+}
+
+NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& nodes, const NodeNetwork& own,
+                         const Environment& environment, const std::vector<std::string>& plugin_files) {
+  const bool several =
+      std::any_of(nodes.begin(), nodes.end(), [&](const NodeNetwork& node) { return node.node != nodes.front().node; });
+  if (!several) {
+    check_one_node(environment, plugin_files);
+    return {};
+  }
+  if (choice == NetworkChoice::kSocket) return plan_socket(environment);
+  std::set<std::string> with, without;
+  for (const NodeNetwork& node : nodes) (node.efa_devices > 0 ? with : without).insert(node.host);
+  if (with.empty() && choice == NetworkChoice::kAuto) {
+    return {.several_nodes = true, .proof = NetworkPlan::Proof::kAnything, .settings = {}};
+  }
+  if (with.empty()) {
+    throw_user_error(
+        "--network efa: {} {} no EFA device; start instances with EFA interfaces and the EFA driver (fi_info -p efa "
+        "lists them), or give --network socket",
+        join(without), has(without));
+  }
+  if (!without.empty()) {
+    throw_user_error(
+        "{} {} EFA and {} {} not, so that NCCL would use TCP on all nodes: leave {} out (sbatch --exclude), attach "
+        "EFA interfaces there, or give --network socket",
+        join(with), has(with), join(without), has(without), join(without));
+  }
+  return plan_efa(choice, own, environment, plugin_files);
+}
+
+NetworkPlan choose_network(NetworkChoice choice, ProcessGroup& group) {
+  const NodeNetwork own = look_at_network(process_environment);
+  std::vector<NodeNetwork> nodes(static_cast<size_t>(group.world_size()));
+  const std::vector<std::string> hosts = group.all_gather(own.host), names = group.all_gather(own.node),
+                                 devices = group.all_gather(std::to_string(own.efa_devices));
+  for (size_t rank = 0; rank < nodes.size(); ++rank) {
+    nodes[rank] = {.host = hosts[rank], .node = names[rank], .efa_devices = std::stoi(devices[rank])};
+  }
+  NetworkPlan plan;
+  run_on_all_ranks(group, [&] { plan = plan_network(choice, nodes, own, process_environment); });
+  for (const auto& [name, value] : plan.settings) setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
+  return plan;
+}
+
+}  // namespace mpzero::parallel

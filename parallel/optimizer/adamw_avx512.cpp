@@ -1,0 +1,119 @@
+#include "parallel/optimizer/adamw_avx512.hpp"
+
+#include <immintrin.h>
+
+#include "parallel/optimizer/bf16_bits.hpp"
+
+// What follows, and nothing of the headers above, is compiled for AVX-512.
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl")
+
+namespace mpzero::parallel {
+namespace {
+
+constexpr int64_t kLanes = 16;
+
+__m512 load(const float* p) { return _mm512_loadu_ps(p); }
+__m512 load(const Bf16Bits* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
+// Rounds as round_to<Bf16Bits> does.
+__m256i rounded(__m512 value) {
+  const __m512i bits = _mm512_castps_si512(value);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i upper = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd), 16);
+  const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(upper, nan, _mm512_set1_epi32(kBf16Nan)));
+}
+
+void store_parameter(float* p, __m512 value, bool /*past_caches*/) { _mm512_storeu_ps(p, value); }
+void store_parameter(Bf16Bits* p, __m512 value, bool past_caches) {
+  auto* destination = reinterpret_cast<__m256i*>(p);
+  if (past_caches) {
+    _mm256_stream_si256(destination, rounded(value));
+  } else {
+    _mm256_storeu_si256(destination, rounded(value));
+  }
+}
+
+// Where new states go: over the old ones, which are in the cache by then, or past the caches to memory of their own.
+enum class Destination { kInPlace, kStreamed };
+
+template <Destination destination>
+void store_state(float* p, __m512 value) {
+  if constexpr (destination == Destination::kStreamed) {
+    _mm512_stream_ps(p, value);
+  } else {
+    _mm512_storeu_ps(p, value);
+  }
+}
+
+template <typename Gradient, typename Parameter, Destination destination>
+int64_t update_range(const AdamWSpans& spans, const AdamWUpdate& u, int64_t begin, int64_t end) {
+  const auto* gradient = static_cast<const Gradient*>(spans.gradient);
+  auto* parameter = static_cast<Parameter*>(spans.parameter);
+  const auto* exp_avg = static_cast<const float*>(spans.exp_avg);
+  const auto* exp_avg_sq = static_cast<const float*>(spans.exp_avg_sq);
+  const bool in_place = spans.next_master == nullptr;
+  float* const next_master = in_place ? spans.master : spans.next_master;
+  float* const next_exp_avg = in_place ? static_cast<float*>(spans.exp_avg) : spans.next_exp_avg;
+  float* const next_exp_avg_sq = in_place ? static_cast<float*>(spans.exp_avg_sq) : spans.next_exp_avg_sq;
+  const __m512 beta1 = _mm512_set1_ps(u.beta1), one_minus_beta1 = _mm512_set1_ps(1.0F - u.beta1);
+  const __m512 beta2 = _mm512_set1_ps(u.beta2), one_minus_beta2 = _mm512_set1_ps(1.0F - u.beta2);
+  const __m512 scale = _mm512_set1_ps(u.gradient_scale), decay = _mm512_set1_ps(u.decay);
+  const __m512 step_size = _mm512_set1_ps(u.step_size), eps = _mm512_set1_ps(u.eps);
+  const __m512 inverse_sqrt_bias2 = _mm512_set1_ps(u.inverse_sqrt_bias2);
+  const bool past_caches =
+      !spans.parameter_stays_cached && reinterpret_cast<uintptr_t>(parameter + begin) % sizeof(__m256i) == 0;
+  int64_t i = begin;
+  // Each product that is fused is so in adamw_host.cpp too.
+  for (; i + kLanes <= end; i += kLanes) {
+    const __m512 g = _mm512_mul_ps(load(gradient + i), scale);
+    const __m512 m = _mm512_fmadd_ps(beta1, load(exp_avg + i), _mm512_mul_ps(one_minus_beta1, g));
+    const __m512 v = _mm512_fmadd_ps(beta2, load(exp_avg_sq + i), _mm512_mul_ps(_mm512_mul_ps(one_minus_beta2, g), g));
+    const __m512 denominator = _mm512_fmadd_ps(_mm512_sqrt_ps(v), inverse_sqrt_bias2, eps);
+    const __m512 decayed = _mm512_mul_ps(load(spans.master + i), decay);
+    const __m512 w = _mm512_fnmadd_ps(step_size, _mm512_div_ps(m, denominator), decayed);
+    store_state<destination>(next_exp_avg + i, m);
+    store_state<destination>(next_exp_avg_sq + i, v);
+    store_state<destination>(next_master + i, w);
+    store_parameter(parameter + i, w, past_caches);
+  }
+  _mm_sfence();
+  return i;
+}
+
+bool can_stream(const float* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(__m512) == 0; }
+
+template <Destination destination>
+int64_t update_types(const AdamWSpans& spans, const AdamWUpdate& update, int64_t begin, int64_t end) {
+  if (spans.gradient_is_bf16) {
+    return spans.parameter_is_bf16 ? update_range<Bf16Bits, Bf16Bits, destination>(spans, update, begin, end)
+                                   : update_range<Bf16Bits, float, destination>(spans, update, begin, end);
+  }
+  return spans.parameter_is_bf16 ? update_range<float, Bf16Bits, destination>(spans, update, begin, end)
+                                 : update_range<float, float, destination>(spans, update, begin, end);
+}
+
+}  // namespace
+
+int64_t adamw_avx512(const AdamWSpans& spans, const AdamWUpdate& update, int64_t begin, int64_t end) {
+  const bool streamed = spans.next_master != nullptr && begin % kLanes == 0 && can_stream(spans.next_master) &&
+                        can_stream(spans.next_exp_avg) && can_stream(spans.next_exp_avg_sq);
+  return streamed ? update_types<Destination::kStreamed>(spans, update, begin, end)
+                  : update_types<Destination::kInPlace>(spans, update, begin, end);
+}
+
+}  // namespace mpzero::parallel
+
+#pragma GCC pop_options
+
+namespace mpzero::parallel {
+
+bool cpu_has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+}
+
+}  // namespace mpzero::parallel

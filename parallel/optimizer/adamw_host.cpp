@@ -1,0 +1,207 @@
+#include <ATen/Parallel.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "parallel/optimizer/adamw_avx512.hpp"
+#include "parallel/optimizer/adamw_kernels.hpp"
+#include "parallel/optimizer/bf16_bits.hpp"
+
+// The compiler makes a version for each instruction set; the loader picks one. They all give the same bits: nothing is
+// rounded but to bf16, and squares of fp32 numbers are exact in fp64.
+#define MPZERO_FOR_EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
+
+namespace mpzero::parallel {
+namespace {
+
+// Elements a task of a sum: large enough to hide the cost of handing it out, small enough to balance.
+constexpr int64_t kGrain = int64_t{1} << 16;
+
+// Old and new states, which may be the same memory.
+struct States {
+  const float* master;
+  const float* exp_avg;
+  const float* exp_avg_sq;
+  float* next_master;
+  float* next_exp_avg;
+  float* next_exp_avg_sq;
+};
+
+// Fused where adamw_avx512 fuses, and nowhere else (-ffp-contract=off), so that each element has the same bits on every
+// CPU. Without FMA the C library computes the fused products, which is slow.
+template <typename Gradient, typename Parameter>
+__attribute__((always_inline)) inline void adamw_range(const Gradient* gradient, const States& states,
+                                                       Parameter* parameter, int64_t count, const AdamWUpdate& update) {
+  const AdamWUpdate u = update;
+  const States s = states;
+  const float one_minus_beta1 = 1.0F - u.beta1;
+  const float one_minus_beta2 = 1.0F - u.beta2;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = to_float(gradient[i]) * u.gradient_scale;
+    const float m = __builtin_fmaf(u.beta1, s.exp_avg[i], one_minus_beta1 * g);
+    const float v = __builtin_fmaf(u.beta2, s.exp_avg_sq[i], one_minus_beta2 * g * g);
+    const float denominator = __builtin_fmaf(std::sqrt(v), u.inverse_sqrt_bias2, u.eps);
+    const float w = __builtin_fmaf(-u.step_size, m / denominator, s.master[i] * u.decay);
+    s.next_exp_avg[i] = m;
+    s.next_exp_avg_sq[i] = v;
+    s.next_master[i] = w;
+    parameter[i] = round_to<Parameter>(w);
+  }
+}
+
+using Kernel = void (*)(const void* gradient, const States& states, void* parameter, int64_t count,
+                        const AdamWUpdate& update);
+
+template <typename Gradient, typename Parameter>
+__attribute__((target("avx2,fma"))) void adamw_avx2(const void* gradient, const States& states, void* parameter,
+                                                    int64_t count, const AdamWUpdate& update) {
+  adamw_range(static_cast<const Gradient*>(gradient), states, static_cast<Parameter*>(parameter), count, update);
+}
+
+template <typename Gradient, typename Parameter>
+void adamw_portable(const void* gradient, const States& states, void* parameter, int64_t count,
+                    const AdamWUpdate& update) {
+  adamw_range(static_cast<const Gradient*>(gradient), states, static_cast<Parameter*>(parameter), count, update);
+}
+
+template <typename Gradient, typename Parameter>
+Kernel choose_kernel(HostKernel instructions) {
+  return instructions == HostKernel::kPortable ? adamw_portable<Gradient, Parameter> : adamw_avx2<Gradient, Parameter>;
+}
+
+Kernel choose_kernel(const AdamWSpans& s, HostKernel instructions) {
+  if (s.gradient_is_bf16) {
+    return s.parameter_is_bf16 ? choose_kernel<Bf16Bits, Bf16Bits>(instructions)
+                               : choose_kernel<Bf16Bits, float>(instructions);
+  }
+  return s.parameter_is_bf16 ? choose_kernel<float, Bf16Bits>(instructions) : choose_kernel<float, float>(instructions);
+}
+
+MPZERO_FOR_EACH_CPU void round_to_bf16(const float* master, Bf16Bits* parameter, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) parameter[i] = round_to<Bf16Bits>(master[i]);
+}
+
+template <typename T>
+__attribute__((always_inline)) inline double sum_of_squares_range(const T* values, int64_t count) {
+  // Independent partial sums that vectorise, added in a fixed order.
+  constexpr int64_t kLanes = 16;
+  double lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      const double value = to_float(values[i + lane]);
+      lanes[lane] += value * value;
+    }
+  }
+  double sum = 0;
+  for (; i < count; ++i) sum += static_cast<double>(to_float(values[i])) * to_float(values[i]);
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+MPZERO_FOR_EACH_CPU double sum_of_squares_f32(const void* values, int64_t count) {
+  return sum_of_squares_range(static_cast<const float*>(values), count);
+}
+MPZERO_FOR_EACH_CPU double sum_of_squares_bf16(const void* values, int64_t count) {
+  return sum_of_squares_range(static_cast<const Bf16Bits*>(values), count);
+}
+
+double sum_of_squares_host(const at::Tensor& tensor) {
+  const int64_t count = tensor.numel();
+  const bool bf16 = tensor.scalar_type() == at::kBFloat16;
+  const char* bytes = static_cast<const char*>(tensor.const_data_ptr());
+  // One partial sum a block of fixed size: the result does not depend on the number of threads.
+  std::vector<double> partial(static_cast<size_t>((count + kGrain - 1) / kGrain));
+  at::parallel_for(0, static_cast<int64_t>(partial.size()), 1, [&](int64_t first, int64_t last) {
+    for (int64_t block = first; block < last; ++block) {
+      const int64_t begin = block * kGrain;
+      const int64_t length = std::min(kGrain, count - begin);
+      const char* values = bytes + begin * tensor.element_size();
+      partial[static_cast<size_t>(block)] =
+          bf16 ? sum_of_squares_bf16(values, length) : sum_of_squares_f32(values, length);
+    }
+  });
+  double sum = 0;
+  for (const double value : partial) sum += value;
+  return sum;
+}
+
+}  // namespace
+
+void partial_sums_of_squares(const at::Tensor& tensor, const at::Tensor& partial) {
+  if (tensor.is_cuda()) {
+    partial_sums_of_squares_cuda(tensor, partial);
+  } else {
+    *partial.data_ptr<double>() = sum_of_squares_host(tensor);
+  }
+}
+
+bool cpu_runs(HostKernel kernel) {
+  switch (kernel) {
+    case HostKernel::kAvx512:
+      // Which fuses without the FMA extension; the elements that it leaves over are AVX2's.
+      return cpu_has_avx512() && cpu_runs(HostKernel::kAvx2);
+    case HostKernel::kAvx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case HostKernel::kPortable:
+      return true;
+  }
+  return false;
+}
+
+HostKernel fastest_host_kernel() {
+  static const HostKernel fastest = cpu_runs(HostKernel::kAvx512) ? HostKernel::kAvx512
+                                    : cpu_runs(HostKernel::kAvx2) ? HostKernel::kAvx2
+                                                                  : HostKernel::kPortable;
+  return fastest;
+}
+
+const char* name(HostKernel kernel) {
+  switch (kernel) {
+    case HostKernel::kAvx512:
+      return "AVX-512";
+    case HostKernel::kAvx2:
+      return "AVX2";
+    case HostKernel::kPortable:
+      return "no vector instructions";
+  }
+  return "";
+}
+
+void adamw_host_range(const AdamWSpans& s, const AdamWUpdate& update, int64_t begin, int64_t end,
+                      HostKernel instructions) {
+  if (instructions == HostKernel::kAvx512) begin = adamw_avx512(s, update, begin, end);
+  if (begin == end) return;
+  const Kernel kernel = choose_kernel(s, instructions);
+  auto* const exp_avg = static_cast<float*>(s.exp_avg);
+  auto* const exp_avg_sq = static_cast<float*>(s.exp_avg_sq);
+  const bool in_place = s.next_master == nullptr;
+  const States states{.master = s.master + begin,
+                      .exp_avg = exp_avg + begin,
+                      .exp_avg_sq = exp_avg_sq + begin,
+                      .next_master = (in_place ? s.master : s.next_master) + begin,
+                      .next_exp_avg = (in_place ? exp_avg : s.next_exp_avg) + begin,
+                      .next_exp_avg_sq = (in_place ? exp_avg_sq : s.next_exp_avg_sq) + begin};
+  kernel(static_cast<const char*>(s.gradient) + begin * (s.gradient_is_bf16 ? 2 : 4), states,
+         static_cast<char*>(s.parameter) + begin * (s.parameter_is_bf16 ? 2 : 4), end - begin, update);
+}
+
+void adamw_host(const AdamWSpans& spans, const AdamWUpdate& update) {
+  const int64_t blocks = (spans.count + kHostBlock - 1) / kHostBlock;
+  at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t last) {
+    adamw_host_range(spans, update, first * kHostBlock, std::min(last * kHostBlock, spans.count));
+  });
+}
+
+void round_host_range(const float* master, void* parameter, bool parameter_is_bf16, int64_t begin, int64_t end) {
+  if (parameter_is_bf16) {
+    round_to_bf16(master + begin, static_cast<Bf16Bits*>(parameter) + begin, end - begin);
+  } else {
+    std::copy(master + begin, master + end, static_cast<float*>(parameter) + begin);
+  }
+}
+
+}  // namespace mpzero::parallel

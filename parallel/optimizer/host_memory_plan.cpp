@@ -1,0 +1,62 @@
+#include "parallel/optimizer/host_memory_plan.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "parallel/optimizer/adamw_kernels.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+constexpr int64_t kStateBytes = 12;
+constexpr int64_t kHostBytes = 18;  // a parameter, at the most
+
+// A piece is long enough for a copy to run at the bus's full rate and for threads to share. As many as keep both
+// directions of the bus and the threads at work, and few enough for all of them to stay in the last level of cache:
+// then neither gradients nor parameters go through the host's memory on their way, which is what the update waits for.
+constexpr int64_t kPieceNumel = int64_t{1} << 20;
+constexpr int64_t kPieces = 8;
+
+HostMemoryPlan plan_pieces(const HostMemoryDemand& demand) {
+  if (demand.lengths.empty()) return {};
+  const int64_t longest = *std::max_element(demand.lengths.begin(), demand.lengths.end());
+  const int64_t blocks = (longest + kHostBlock - 1) / kHostBlock;
+  HostMemoryPlan plan;
+  plan.piece_numel = std::min(kPieceNumel, blocks * kHostBlock);
+  if (!demand.staged) return plan;
+  plan.pieces = kPieces;
+  const auto bytes = [&](c10::ScalarType type) {
+    return plan.piece_numel * static_cast<int64_t>(c10::elementSize(type));
+  };
+  plan.piece_bytes = bytes(demand.gradient_dtype) + bytes(demand.parameter_dtype);
+  return plan;
+}
+
+}  // namespace
+
+int64_t HostMemoryPlan::spare_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [length, count] : spares) bytes += length * count * kStateBytes;
+  return bytes;
+}
+
+int64_t default_extra_bytes(const HostMemoryDemand& demand) {
+  const int64_t numel = std::accumulate(demand.lengths.begin(), demand.lengths.end(), int64_t{0});
+  const int64_t parameter_bytes =
+      demand.parameters_stay ? static_cast<int64_t>(c10::elementSize(demand.parameter_dtype)) : 0;
+  return std::max<int64_t>(0,
+                           numel * (kHostBytes - kStateBytes - parameter_bytes) - plan_pieces(demand).staging_bytes());
+}
+
+HostMemoryPlan plan_host_memory(const HostMemoryDemand& demand, int64_t extra_bytes) {
+  HostMemoryPlan plan = plan_pieces(demand);
+  int64_t left = extra_bytes;
+  for (auto length = demand.lengths.rbegin(); length != demand.lengths.rend(); ++length) {
+    left -= *length * kStateBytes;
+    if (left < 0) break;
+    ++plan.spares[*length];
+  }
+  return plan;
+}
+
+}  // namespace mpzero::parallel

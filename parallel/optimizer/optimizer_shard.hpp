@@ -1,0 +1,76 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "base/optimizer_state.hpp"
+#include "parallel/host/memory_use.hpp"
+#include "parallel/optimizer/adamw.hpp"
+#include "parallel/optimizer/decay_ranges.hpp"
+
+namespace mpzero::parallel {
+
+class ThreadTeam;
+
+enum class Placement { kDevice, kHost };
+
+// fp32 master weights and AdamW's moments of one length.
+struct OptimizerStates {
+  at::Tensor master, exp_avg, exp_avg_sq;
+
+  const at::Tensor& operator[](StateKind kind) const {
+    return kind == StateKind::kMaster ? master : kind == StateKind::kExpAvg ? exp_avg : exp_avg_sq;
+  }
+  int64_t nbytes() const { return static_cast<int64_t>(master.nbytes() + exp_avg.nbytes() + exp_avg_sq.nbytes()); }
+};
+
+// In host memory, touched by the threads of `team` (none: those of the process).
+OptimizerStates make_host_states(int64_t numel, ThreadTeam* team);
+
+// This rank's share of one unit: fp32 master weights and AdamW's moments, on the device that trains or in host memory.
+// Moments on a GPU can be bf16.
+class OptimizerShard {
+ public:
+  struct Options {
+    Placement placement = Placement::kDevice;
+    at::Device device = at::kCPU;  // that trains
+    at::ScalarType moment_dtype = at::kFloat;
+    int64_t first = 0;           // place of the share's first element in the whole model
+    ThreadTeam* team = nullptr;  // see make_host_states
+    DecayRanges decay = {};      // of the share; none: all of it
+  };
+  OptimizerShard(int64_t numel, const Options& options);
+
+  // AdamW with a gradient [numel] where the states are. Writes the rounded master weights to `parameter` [numel], which
+  // may be in host memory while the states are on a GPU. A gradient whose scale on the GPU is not finite changes
+  // neither.
+  void update(const AdamWUpdate& update, const at::Tensor& gradient, const at::Tensor& parameter);
+
+  // The first `count` elements of a state, where they are, in their own type: to be read only.
+  at::Tensor state(StateKind kind, int64_t count) const { return first(kind, count); }
+  // Copies the first values.numel() of a state to or from `values`, fp32 in host memory.
+  void read(StateKind kind, const at::Tensor& values) const { values.copy_(first(kind, values.numel())); }
+  void write(StateKind kind, const at::Tensor& values) { first(kind, values.numel()).copy_(values); }
+  // The master weights, rounded, to `parameter` [numel].
+  void publish(const at::Tensor& parameter) const { parameter.copy_(states_.master); }
+
+  OptimizerStates& states() { return states_; }
+  const OptimizerStates& states() const { return states_; }
+  int64_t numel() const { return states_.master.numel(); }
+  int64_t first() const { return first_; }
+  const DecayRanges& decay() const { return decay_; }
+  // The update happens on the host while a GPU trains.
+  bool on_host() const { return on_host_; }
+  // Moves the states to `device`, where the updates are from now on.
+  void move_to(at::Device device);
+  MemoryUse memory_use() const;
+
+ private:
+  at::Tensor first(StateKind kind, int64_t count) const;
+
+  bool on_host_;
+  int64_t first_;
+  DecayRanges decay_;
+  OptimizerStates states_;
+};
+
+}  // namespace mpzero::parallel

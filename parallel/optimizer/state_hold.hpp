@@ -1,0 +1,43 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "parallel/optimizer/optimizer_shard.hpp"
+
+namespace mpzero::parallel {
+
+// Which of an optimizer's states are held, and the lock under which that changes. The optimizer and the holds share it.
+struct HoldRegistry {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<const void*, int64_t> holds;  // how many, by the address of the master weights
+
+  // The mutex is locked.
+  bool is_held(const OptimizerStates& states) const { return holds.contains(states.master.const_data_ptr()); }
+};
+
+// Keeps the states of one unit as they are: as long as it lives nobody writes to them. Any thread may release it. It
+// may outlive the optimizer that it comes from.
+class StateHold {
+ public:
+  StateHold() = default;
+  // The registry's mutex is locked.
+  StateHold(std::shared_ptr<HoldRegistry> registry, OptimizerStates states);
+  StateHold(StateHold&& other) noexcept = default;
+  StateHold& operator=(StateHold&& other) noexcept;
+  ~StateHold() { release(); }
+
+  // To be read only. Empty after release().
+  const OptimizerStates& states() const { return states_; }
+  void release();
+
+ private:
+  std::shared_ptr<HoldRegistry> registry_;  // null: holds nothing
+  OptimizerStates states_;
+};
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <vector>
+
+#include "base/error.hpp"
+#include "parallel/comm/communicator.hpp"
+
+namespace mpzero::parallel {
+
+// Flat buffers for a communicator's collectives that are used again and again, kept by length. Memory is handed back in
+// the order of the current stream, so a buffer may be put back as soon as its last use has been queued there. All are
+// made by reserve(), since making one is collective, takes time and is part of the plan of the memory.
+class BufferPool {
+ public:
+  // `communicator` outlives the pool.
+  BufferPool(Communicator& communicator, at::TensorOptions options) : communicator_(communicator), options_(options) {}
+
+  // Makes buffers until there are `count` of this length, in use or free. All ranks do so in the same order.
+  void reserve(int64_t numel, int64_t count) {
+    Buffers& buffers = buffers_[numel];
+    for (; buffers.made < count; ++buffers.made) buffers.free.push_back(communicator_.buffer(numel, options_));
+  }
+  bool has_free(int64_t numel) const {
+    const auto found = buffers_.find(numel);
+    return found != buffers_.end() && !found->second.free.empty();
+  }
+  // Throws Failure where none is free: its user has reserved too few.
+  at::Tensor take(int64_t numel) {
+    Buffers& buffers = buffers_[numel];
+    if (buffers.free.empty()) throw_failure("all {} buffers of {} elements are in use", buffers.made, numel);
+    at::Tensor buffer = std::move(buffers.free.back());
+    buffers.free.pop_back();
+    return buffer;
+  }
+  void put_back(at::Tensor buffer) { buffers_[buffer.numel()].free.push_back(std::move(buffer)); }
+
+  const at::TensorOptions& options() const { return options_; }
+  // Of all buffers that were made.
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const auto& [numel, buffers] : buffers_) sum += numel * buffers.made;
+    return sum * static_cast<int64_t>(options_.dtype().itemsize());
+  }
+
+ private:
+  struct Buffers {
+    std::vector<at::Tensor> free;
+    int64_t made = 0;
+  };
+
+  Communicator& communicator_;
+  at::TensorOptions options_;
+  std::map<int64_t, Buffers> buffers_;  // by length
+};
+
+}  // namespace mpzero::parallel

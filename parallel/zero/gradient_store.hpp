@@ -1,0 +1,105 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <deque>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "parallel/comm/communicator.hpp"
+#include "parallel/host/memory_use.hpp"
+#include "parallel/zero/buffer_pool.hpp"
+#include "parallel/zero/flat_unit.hpp"
+
+namespace mpzero::parallel {
+
+// Where a unit's gradients of this micro-batch go.
+struct GradientViews {
+  std::span<const at::Tensor> views;  // in the order and shapes of the unit's parameters
+  bool accumulate = false;            // add to what is there (earlier micro-batches), instead of overwriting it
+};
+
+// The units' gradients: accumulated in fp32 unless asked otherwise, summed over the ranks in the communication dtype.
+// ZeRO 0 and 1 keep whole gradients and sum once a step; ZeRO 2 and 3 keep this rank's shard and sum at every
+// micro-batch.
+class GradientStore {
+ public:
+  struct Options {
+    bool partitioned = false;  // ZeRO 2 and 3
+    bool overlap = true;       // sum while backward goes on; else nothing runs beside a sum
+    int64_t reduce_bucket_size =
+        std::numeric_limits<int64_t>::max();  // elements being summed at a time, as far as one unit leaves a choice
+    int64_t gradient_accumulation_steps = 1;
+    at::Device device = at::kCPU;
+    at::ScalarType communication_dtype = at::kFloat;
+    at::ScalarType accumulation_dtype = at::kFloat;  // over micro-batches
+  };
+  GradientStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
+                Communicator& communicator, const Options& options);
+
+  at::ScalarType shard_dtype() const { return shard_dtype_; }
+
+  // Called for each unit as soon as this rank's part of its gradient is whole, in the order in which that happens; what
+  // it queues on the current stream runs after the sum.
+  using OnSummed = std::function<void(size_t unit)>;
+  void on_summed(OnSummed callback) { on_summed_ = std::move(callback); }
+
+  // Forgets the last step's gradients.
+  void begin_step();
+  void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
+  // Valid until reduce(unit). Asked for twice in one micro-batch, the answer is the same.
+  GradientViews gradients(size_t unit);
+  // All of this micro-batch's gradients of the unit have been queued: starts to sum them over the ranks.
+  void reduce(size_t unit);
+  // Waits for the sums of the step.
+  void finish_step();
+  // This rank's part of the summed gradient [part_numel], after finish_step().
+  const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
+
+  MemoryUse memory_use() const;
+
+ private:
+  struct UnitState {
+    at::Tensor whole;  // of this micro-batch (partitioned) or of the step
+    std::vector<at::Tensor> views;
+    at::Tensor shard;   // summed over ranks and micro-batches
+    bool empty = true;  // nothing of this step is in what is kept: the shard if partitioned, else the whole
+  };
+  struct Reduction {
+    size_t unit = 0;
+    bool last_of_step = true;
+    at::Tensor addends;  // in the communication dtype
+    bool pooled = true;  // the addends are a buffer of the pool, not the unit's own
+    std::unique_ptr<PendingCollective> pending;
+  };
+
+  void reduce_partitioned(size_t unit);
+  void reduce_whole(size_t unit);
+  // Takes note of a reduction that has been started, and completes the oldest ones beyond those that may be under way.
+  void follow(Reduction reduction);
+  void complete_oldest();
+  // A free buffer [numel]; completes reductions until there is one.
+  at::Tensor take_buffer(int64_t numel);
+  bool too_many_under_way() const;
+  void reserve_buffers();
+
+  const std::vector<UnitSpec>& units_;
+  const std::vector<FlatLayout>& layouts_;
+  Communicator& communicator_;
+  int part_;
+  bool partitioned_;
+  bool overlap_;
+  int64_t reduce_bucket_size_;
+  bool last_micro_batch_ = true;
+  OnSummed on_summed_;
+  at::ScalarType shard_dtype_;
+  BufferPool pool_;  // in the communication dtype
+  int64_t reduce_scatter_bytes_ = 0;
+  std::vector<UnitState> states_;
+  std::deque<Reduction> under_way_;
+};
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,343 @@
+#include "parallel/zero/zero_engine.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/StreamGuard.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "parallel/host/host_memory.hpp"
+#include "parallel/trace/profile_range.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+// The squares and the loss.
+constexpr size_t kOwnTotals = 2;
+
+std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, int parts) {
+  std::vector<FlatLayout> layouts;
+  layouts.reserve(units.size());
+  for (const UnitSpec& unit : units) layouts.emplace_back(unit.numel(), parts);
+  return layouts;
+}
+
+int num_parts(const ZeroOptions& options, const Communicator& communicator) {
+  return options.stage == 0 ? 1 : communicator.world_size();
+}
+
+}  // namespace
+
+// The first units of the forward pass have their gradients last and are needed first, so the device keeps those.
+std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio) {
+  int64_t total = 0;
+  for (const UnitSpec& unit : units) total += unit.numel();
+  int64_t left = std::llround(static_cast<double>(total) * (1 - host_ratio));
+  std::vector<bool> on_host;
+  for (const UnitSpec& unit : units) {
+    on_host.push_back(unit.numel() > left);
+    if (!on_host.back()) left -= unit.numel();
+  }
+  return on_host;
+}
+
+HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vector<FlatLayout>& layouts,
+                                    const std::vector<bool>& on_host, at::ScalarType gradient_dtype) {
+  const bool staged = options.device.is_cuda();
+  HostMemoryDemand demand{.lengths = {},
+                          .staged = staged,
+                          .parameters_stay = staged && options.parameter_placement == Placement::kHost,
+                          .gradient_dtype = gradient_dtype,
+                          .parameter_dtype = options.dtype};
+  for (size_t u = 0; u < layouts.size(); ++u) {
+    if (on_host[u]) demand.lengths.push_back(layouts[u].part_numel());
+  }
+  return demand;
+}
+
+HostMemoryPlan host_memory_plan(const ZeroOptions& options, const HostMemoryDemand& demand) {
+  // Nothing goes ahead of the norm without overlap.
+  if (!options.overlap) return plan_host_memory(demand, 0);
+  return plan_host_memory(demand, options.host_update.extra_bytes.value_or(default_extra_bytes(demand)));
+}
+
+ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options,
+                       Communicator& parameter_communicator, Communicator& gradient_communicator)
+    : units_(units),
+      options_(options),
+      communicator_(gradient_communicator),
+      part_(options.stage == 0 ? 0 : gradient_communicator.rank()),
+      layouts_(make_layouts(units, num_parts(options, gradient_communicator))),
+      parameters_(units_, layouts_, part_, parameter_communicator,
+                  {.sharded = options.stage == 3,
+                   .placement = options.parameter_placement,
+                   .pinned = options.pin_memory,
+                   .overlap = options.overlap,
+                   .limits = options.gather_limits,
+                   .device = options.device,
+                   .dtype = options.dtype}),
+      gradients_(units_, layouts_, part_, gradient_communicator,
+                 {.partitioned = options.stage >= 2,
+                  .overlap = options.overlap,
+                  .reduce_bucket_size = options.reduce_bucket_size,
+                  .gradient_accumulation_steps = options.gradient_accumulation_steps,
+                  .device = options.device,
+                  .communication_dtype = options.communication_dtype,
+                  .accumulation_dtype = options.accumulation_dtype}) {
+  gradients_.on_summed([this](size_t unit) { take_gradient(unit); });
+  const bool offload = options.optimizer_placement == Placement::kHost;
+  const std::vector<bool> host_units = units_on_host(units_, offload ? options.optimizer_host_ratio : 0.0);
+  if (options.moment_dtype != at::kFloat && (offload || options.device.is_cpu())) {
+    throw_user_error(
+        "bf16.bf16_optimizer_states keeps AdamW's moments in bf16, which only the update on a GPU can: set it to "
+        "false, or "
+        "{}",
+        offload ? "remove offload_optimizer" : "train on a GPU");
+  }
+  if (offload && (options.device.is_cuda() || options.host_update.threads > 0)) {
+    const int threads = options.host_update.threads > 0 ? options.host_update.threads : at::get_num_threads();
+    team_ = std::make_unique<ThreadTeam>(threads, options.host_update.cores);
+  }
+  shards_.reserve(units_.size());
+  int64_t first = 0;
+  for (size_t u = 0; u < units_.size(); ++u) {
+    const int64_t begin = layouts_[u].part_begin(part_), numel = layouts_[u].part_numel();
+    shards_.emplace_back(numel,
+                         OptimizerShard::Options{.placement = host_units[u] ? Placement::kHost : Placement::kDevice,
+                                                 .device = options.device,
+                                                 .moment_dtype = options.moment_dtype,
+                                                 .first = first + begin,
+                                                 .team = team_.get(),
+                                                 .decay = DecayRanges(units_[u], begin, numel, options.no_decay)});
+    first += units_[u].numel();
+  }
+  if (team_) make_host_optimizer(host_units);
+  partial_squares_ = at::zeros({static_cast<int64_t>(units_.size()), num_square_partials(options.device)},
+                               at::TensorOptions().dtype(at::kDouble).device(options.device));
+  totals_ = at::zeros({kOwnTotals}, at::TensorOptions().dtype(at::kDouble).pinned_memory(options.device.is_cuda()));
+  if (options.device.is_cuda()) {
+    gradient_scale_ = at::zeros({}, at::TensorOptions().device(options.device));
+    measuring_stream_ = c10::cuda::getStreamFromPool();
+  }
+}
+
+void ZeroEngine::make_host_optimizer(const std::vector<bool>& host_units) {
+  const HostMemoryDemand demand = host_memory_demand(options_, layouts_, host_units, gradients_.shard_dtype());
+  if (demand.lengths.empty()) return;
+  std::vector<OptimizerShard*> shards;
+  for (size_t u = 0; u < units_.size(); ++u) shards.push_back(host_units[u] ? &shards_[u] : nullptr);
+  host_ =
+      std::make_unique<HostOptimizer>(*team_, std::move(shards),
+                                      HostOptimizer::Options{.device = options_.device,
+                                                             .pinned = options_.pin_memory && options_.device.is_cuda(),
+                                                             .gradient_dtype = demand.gradient_dtype,
+                                                             .parameter_dtype = demand.parameter_dtype,
+                                                             .memory = host_memory_plan(options_, demand)});
+  parameters_.set_writer(host_writer_);
+}
+
+ZeroEngine::Shard ZeroEngine::shard(size_t unit) const {
+  return {.begin = std::min(layouts_[unit].part_begin(part_), layouts_[unit].numel()),
+          .count = layouts_[unit].part_used(part_)};
+}
+
+void ZeroEngine::initialize(const ParameterSource& source, ProcessGroup& group) {
+  const auto read = [&](size_t u, StateKind kind, int64_t begin, std::span<float> out) {
+    if (kind != StateKind::kMaster) {
+      std::fill(out.begin(), out.end(), 0.0F);
+      return;
+    }
+    // The part of each parameter that lies in [begin, end).
+    const int64_t end = begin + static_cast<int64_t>(out.size());
+    int64_t offset = 0;
+    for (const ParameterSpec& parameter : units_[u].parameters) {
+      const int64_t first = std::max(begin, offset);
+      const int64_t last = std::min(end, offset + parameter.numel());
+      if (first < last) {
+        source.read(parameter, first - offset,
+                    out.subspan(static_cast<size_t>(first - begin), static_cast<size_t>(last - first)));
+      }
+      offset += parameter.numel();
+    }
+  };
+  restore(read, group);
+}
+
+void ZeroEngine::restore(const StateReader& read, ProcessGroup& group) {
+  if (host_) {
+    host_->discard();
+    host_->wait_for_all();
+  }
+  last_was_clipped_ = true;
+  run_on_all_ranks(group, [&] {
+    for (size_t u = 0; u < units_.size(); ++u) {
+      const Shard mine = shard(u);
+      const at::Tensor values = staging(mine.count);
+      if (on_host(u)) host_->wait_for_holds(u);
+      for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+        read(u, kind, mine.begin, {values.data_ptr<float>(), static_cast<size_t>(mine.count)});
+        shards_[u].write(kind, values);
+      }
+    }
+  });
+  publish_all();
+}
+
+void ZeroEngine::publish(size_t unit) {
+  parameters_.publish(unit, on_host(unit) && options_.overlap ? Written::kLater : Written::kNow);
+}
+
+void ZeroEngine::publish_all() {
+  parameters_.invalidate();
+  for (size_t u = 0; u < units_.size(); ++u) {
+    if (on_host(u)) {
+      host_->publish(u, parameters_.shard(u));
+      if (!options_.overlap) host_->wait(u);
+    } else {
+      shards_[u].publish(parameters_.shard(u));
+    }
+    publish(u);
+  }
+}
+
+at::Tensor ZeroEngine::staging(int64_t count) {
+  if (!staging_.defined()) {
+    int64_t largest = 0;
+    for (const FlatLayout& layout : layouts_) largest = std::max(largest, layout.part_numel());
+    staging_ = host_tensor(largest, at::kFloat, options_.pin_memory && options_.device.is_cuda());
+  }
+  return staging_.narrow(0, 0, count);
+}
+
+std::span<const float> ZeroEngine::read_state(size_t unit, StateKind kind) {
+  if (on_host(unit)) host_->wait(unit);
+  const at::Tensor values = staging(shard(unit).count);
+  shards_[unit].read(kind, values);
+  return {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())};
+}
+
+at::Tensor ZeroEngine::state(size_t unit, StateKind kind) const {
+  if (on_host(unit)) host_->wait_for_states(unit);
+  return shards_[unit].state(kind, shard(unit).count);
+}
+
+void ZeroEngine::begin_step() { gradients_.begin_step(); }
+
+void ZeroEngine::begin_step(double lr, int64_t update) {
+  begin_step();
+  if (!host_ || !options_.overlap) return;
+  if (options_.gradient_clipping > 0 && last_was_clipped_) return;
+  host_->expect(scalars(lr, update));
+}
+
+AdamWUpdate ZeroEngine::scalars(double lr, int64_t update) const {
+  AdamWUpdate scalars = adamw_update(options_.adamw, lr, update, 1.0);
+  scalars.rounding_seed = static_cast<uint32_t>(update);
+  return scalars;
+}
+
+void ZeroEngine::take_gradient(size_t unit) {
+  const at::Tensor& gradient = gradients_.shard(unit);
+  const at::Tensor partial = partial_squares_[static_cast<int64_t>(unit)];
+  if (measuring_stream_) {
+    at::cuda::CUDAEvent gradient_ready;
+    gradient_ready.record(c10::cuda::getCurrentCUDAStream());
+    gradient_ready.block(*measuring_stream_);
+    const c10::StreamGuard on_measuring_stream(*measuring_stream_);
+    partial_sums_of_squares(gradient, partial);
+  } else {
+    partial_sums_of_squares(gradient, partial);
+  }
+  if (on_host(unit)) host_->take_gradient(unit, gradient, parameters_.shard(unit));
+}
+
+void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count, std::span<const double> figures) {
+  gradients_.finish_step();
+  num_losses_ = count;
+  if (measuring_stream_) {
+    at::cuda::CUDAEvent measured;
+    measured.record(*measuring_stream_);
+    measured.block(c10::cuda::getCurrentCUDAStream());
+  }
+  at::Tensor squares = partial_squares_.sum();
+  // With unsharded states every rank has counted the whole gradient.
+  if (layouts_.front().parts() == 1) squares.div_(communicator_.world_size());
+  const auto length = static_cast<int64_t>(kOwnTotals + figures.size());
+  const auto pinned = at::TensorOptions().dtype(at::kDouble).pinned_memory(options_.device.is_cuda());
+  at::Tensor totals = at::stack({squares, loss_sum.to(at::kDouble)});
+  if (!figures.empty()) {
+    // From memory of its own at each step: the copy runs later.
+    const at::Tensor sent = at::empty({static_cast<int64_t>(figures.size())}, pinned);
+    std::copy(figures.begin(), figures.end(), sent.data_ptr<double>());
+    totals = at::cat({totals, sent.to(options_.device, /*non_blocking=*/true)});
+  }
+  if (totals_.numel() != length) totals_ = at::zeros({length}, pinned);
+  if (communicator_.world_size() > 1) communicator_.all_reduce_sum(totals)->wait();
+  totals_.copy_(totals, /*non_blocking=*/true);
+  if (!options_.device.is_cuda()) return;
+  totals_arrived_.record(c10::cuda::getCurrentCUDAStream());
+  clipping_scale_out(gradient_scale_, totals, options_.gradient_clipping);
+}
+
+StepSummary ZeroEngine::summary() {
+  if (options_.device.is_cuda()) totals_arrived_.synchronize();
+  const double* values = totals_.const_data_ptr<double>();
+  return {.loss = values[1] / static_cast<double>(num_losses_),
+          .grad_norm = std::sqrt(values[0]),
+          .figures = {values + kOwnTotals, static_cast<size_t>(totals_.numel()) - kOwnTotals}};
+}
+
+void ZeroEngine::update(double lr, int64_t update) {
+  AdamWUpdate step = scalars(lr, update);
+  if (options_.device.is_cuda()) step.device_gradient_scale = gradient_scale_.const_data_ptr<float>();
+  if (host_ || options_.device.is_cpu()) {
+    const StepSummary measured = summary();
+    if (!std::isfinite(measured.loss) || !std::isfinite(measured.grad_norm)) {
+      if (host_) host_->discard();
+      return;
+    }
+    const double squares = totals_.const_data_ptr<double>()[0];
+    step.gradient_scale = static_cast<float>(clipping_scale(squares, options_.gradient_clipping));
+    last_was_clipped_ = step.gradient_scale != 1.0F;
+  }
+  parameters_.invalidate();
+  if (host_) {
+    host_->finish(step);
+    if (!options_.overlap) host_->wait_for_all();
+  }
+  for (size_t u = 0; u < units_.size(); ++u) {
+    if (!on_host(u)) {
+      const ProfileRange range("optimizer", units_[u].name);
+      shards_[u].update(step, gradients_.shard(u), parameters_.shard(u));
+    }
+    publish(u);
+  }
+}
+
+void ZeroEngine::set_host_ratio(double ratio) {
+  if (!host_) return;
+  host_->wait_for_all();
+  const std::vector<bool> stays = units_on_host(units_, ratio);
+  for (size_t u = 0; u < units_.size(); ++u) {
+    if (!on_host(u) || stays[u]) continue;
+    host_->let_go(u);
+    shards_[u].move_to(options_.device);
+  }
+  if (std::none_of(stays.begin(), stays.end(), [](bool unit_stays) { return unit_stays; })) host_.reset();
+}
+
+MemoryUse ZeroEngine::memory_use() const {
+  MemoryUse use = parameters_.memory_use();
+  use += gradients_.memory_use();
+  for (const OptimizerShard& shard : shards_) use += shard.memory_use();
+  if (host_) use += host_->memory_use();
+  return use;
+}
+
+}  // namespace mpzero::parallel

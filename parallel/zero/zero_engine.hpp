@@ -1,0 +1,193 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAEvent.h>
+
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/optimizer_state.hpp"
+#include "base/parameter_source.hpp"
+#include "base/process_group.hpp"
+#include "parallel/comm/communicator.hpp"
+#include "parallel/host/memory_use.hpp"
+#include "parallel/host/thread_team.hpp"
+#include "parallel/optimizer/adamw.hpp"
+#include "parallel/optimizer/host_optimizer.hpp"
+#include "parallel/optimizer/optimizer_shard.hpp"
+#include "parallel/zero/gradient_store.hpp"
+#include "parallel/zero/parameter_store.hpp"
+
+namespace mpzero::parallel {
+
+// How states in host memory are updated.
+struct HostUpdateOptions {
+  // Threads that do nothing else, beside what the engine's caller does. 0: on the CPU the process's threads in
+  // update(), while a GPU trains as many as the process would use.
+  int threads = 0;
+  std::vector<int> cores;              // what ThreadTeam binds them to, hardware threads; none: nothing
+  std::optional<int64_t> extra_bytes;  // for what can be done ahead of the norm; none: see default_extra_bytes
+};
+
+struct ZeroOptions {
+  int stage = 2;  // 0: nothing sharded; 1: optimizer states; 2: gradients too; 3: parameters too
+  at::Device device = at::kCPU;
+  at::ScalarType dtype = at::kBFloat16;                // of parameters and activations
+  at::ScalarType communication_dtype = at::kBFloat16;  // of gradients under way
+  at::ScalarType accumulation_dtype = at::kFloat;      // of gradients over micro-batches
+  at::ScalarType moment_dtype = at::kFloat;            // AdamW's; bf16 where they are on a GPU
+  int64_t gradient_accumulation_steps = 1;
+  Placement optimizer_placement = Placement::kDevice;  // offload_optimizer
+  double optimizer_host_ratio = 1.0;                   // the share of the parameters whose states are on the host
+  HostUpdateOptions host_update = {};
+  Placement parameter_placement = Placement::kDevice;  // offload_param, stage 3 only
+  bool pin_memory = true;
+  bool overlap = true;  // collectives and updates on the host run beside compute
+  GatherLimits gather_limits;
+  int64_t reduce_bucket_size = std::numeric_limits<int64_t>::max();  // elements of gradients being summed at a time
+  AdamWOptions adamw;
+  std::vector<std::string> no_decay = {};  // parameters without weight decay: see matches_any
+  double gradient_clipping = 0.0;          // 0: off
+};
+
+// Global figures of one step, the same on every rank.
+struct StepSummary {
+  double loss = 0.0;                // mean over micro-batches and ranks
+  double grad_norm = 0.0;           // L2 over all parameters, before clipping
+  std::span<const double> figures;  // measure()'s, summed over the ranks; valid until the next measure()
+};
+
+// The units whose states are on the host, by unit, where it takes this share of the parameters.
+std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio);
+// What these units' updates ask of the host's memory. `gradient_dtype`: GradientStore::shard_dtype().
+HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vector<FlatLayout>& layouts,
+                                    const std::vector<bool>& on_host, at::ScalarType gradient_dtype);
+HostMemoryPlan host_memory_plan(const ZeroOptions& options, const HostMemoryDemand& demand);
+
+// ZeRO (Rajbhandari et al. 2020) over flat units: shards what the stage shards, gathers units for the pass, sums
+// gradients over the ranks, clips, and updates this rank's shard. It knows units by index and nothing of what they
+// compute.
+class ZeroEngine {
+ public:
+  // Two communicators, so that gathering parameters and summing gradients can overlap. All arguments but the options
+  // outlive the engine.
+  ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options, Communicator& parameter_communicator,
+             Communicator& gradient_communicator);
+  ZeroEngine(const ZeroEngine&) = delete;
+  ZeroEngine& operator=(const ZeroEngine&) = delete;
+
+  // Sets the weights from `source` and the moments to zero. Collective over `group`: an error on one rank is thrown on
+  // all.
+  void initialize(const ParameterSource& source, ProcessGroup& group);
+
+  ParameterStore& parameters() { return parameters_; }
+  GradientStore& gradients() { return gradients_; }
+
+  // Before the first micro-batch of a step. With what update() will be called with, states on the host are updated as
+  // soon as their gradients are whole, as long as the last norms needed no clipping; a unit's parameters are then not
+  // to be used any more once its last gradient of the step is being summed. The result has the same bits either way.
+  void begin_step();
+  void begin_step(double lr, int64_t update);
+  // After the last micro-batch: measures the step's gradients. `loss_sum`: this rank's losses added up, a scalar on the
+  // device; `count`: how many there are over all ranks. `figures`: as many on each rank, summed along the way.
+  void measure(const at::Tensor& loss_sum, int64_t count, std::span<const double> figures = {});
+  // Clips and applies AdamW with this learning rate; `update` counts from 1. Changes nothing if the measured loss or
+  // norm is not finite. The new parameters are on their way when it returns: on a GPU the work is queued, and what the
+  // host updates is waited for in ParameterStore::gather() unit by unit, so that the next forward pass begins with the
+  // first units while later ones are updated. Without overlap the host's work is done when it returns.
+  void update(double lr, int64_t update);
+  // What measure() found; waits for the GPU, but for no update.
+  StepSummary summary();
+
+  // Leaves no more than this share of the parameters to the host, and moves the states of the others to the device that
+  // trains: units are placed as in an engine that was made with this optimizer_host_ratio, which is no larger than this
+  // one's. All ranks give the same.
+  void set_host_ratio(double ratio);
+
+  MemoryUse memory_use() const;
+
+  // This rank's share of a unit's state, without padding: elements [begin, begin + count) of the unit's parameters.
+  // With stage 0 every rank holds all of it.
+  struct Shard {
+    int64_t begin = 0;
+    int64_t count = 0;
+  };
+  Shard shard(size_t unit) const;
+  // The span stays valid until the next call.
+  std::span<const float> read_state(size_t unit, StateKind kind);
+  // The same values where they are, on the device or in host memory, in their own type; to be read only. They are those
+  // of the last update() for work queued on the current stream and, in host memory, at once, and change with the next.
+  // Waits for the host's update of the unit; may be called from any thread that the next update() waits for.
+  at::Tensor state(size_t unit, StateKind kind) const;
+  // Whether a unit's states are in host memory.
+  bool state_on_host(size_t unit) const { return on_host(unit) || options_.device.is_cpu(); }
+  // Whether the unit's states can be held.
+  bool can_hold(size_t unit) const { return on_host(unit); }
+  // All three states of such a unit with the padding behind shard(), as state() would give them, which stay as they are
+  // until the hold's end: updates write beside them. From any thread that the next update() waits for.
+  StateHold hold(size_t unit) { return host_->hold(unit); }
+  // Makes room, so that updates need not wait for the end of a hold as long as each unit is held once. Takes as much
+  // memory as the states of all units that can be held. From any thread, once.
+  void make_room_for_holds() {
+    if (host_) host_->add_spares_for_holds();
+  }
+  // Restores all states: `read` fills elements [begin, begin + out.size()) of a unit. Collective like initialize().
+  using StateReader = std::function<void(size_t unit, StateKind kind, int64_t begin, std::span<float> out)>;
+  void restore(const StateReader& read, ProcessGroup& group);
+
+ private:
+  // Lets the parameter store wait for the host's updates.
+  class HostWriter final : public ShardWriter {
+   public:
+    explicit HostWriter(ZeroEngine& engine) : engine_(engine) {}
+    // The CPU's collectives block, so that ranks which began them at moments of their own would wait for each other:
+    // there a gather begins where it would without a writer, and waits.
+    bool written(size_t unit) override {
+      return !engine_.host_ || engine_.options_.device.is_cpu() || engine_.host_->ready(unit);
+    }
+    void wait(size_t unit) override {
+      if (engine_.host_) engine_.host_->wait(unit);
+    }
+
+   private:
+    ZeroEngine& engine_;
+  };
+
+  void make_host_optimizer(const std::vector<bool>& host_units);
+  bool on_host(size_t unit) const { return host_ && host_->updates(unit); }
+  AdamWUpdate scalars(double lr, int64_t update) const;
+  // Makes the shard's new values known, which whoever updates the unit has written or will.
+  void publish(size_t unit);
+  void publish_all();
+  // Measures this rank's part of a unit's gradient and sends it to where its optimizer is, while backward goes on.
+  void take_gradient(size_t unit);
+  // Host memory of `count` fp32 values, the same at each call.
+  at::Tensor staging(int64_t count);
+
+  const std::vector<UnitSpec>& units_;
+  ZeroOptions options_;
+  Communicator& communicator_;
+  int part_;  // of each unit, that this rank updates
+  std::vector<FlatLayout> layouts_;
+  ParameterStore parameters_;
+  GradientStore gradients_;
+  std::unique_ptr<ThreadTeam> team_;
+  std::vector<OptimizerShard> shards_;
+  HostWriter host_writer_{*this};
+  std::unique_ptr<HostOptimizer> host_;                    // of the shards that it updates, if any
+  bool last_was_clipped_ = true;                           // or there was none yet
+  std::optional<c10::cuda::CUDAStream> measuring_stream_;  // sums squares beside backward
+  at::Tensor partial_squares_;  // of this rank's gradients of this step, fp64 [units, partial sums] on the device
+  at::Tensor totals_;           // squares, loss and figures over all ranks, fp64 in host memory
+  at::Tensor gradient_scale_;   // fp32 scalar on the GPU
+  at::cuda::CUDAEvent totals_arrived_;
+  int64_t num_losses_ = 1;
+  at::Tensor staging_;
+};
+
+}  // namespace mpzero::parallel

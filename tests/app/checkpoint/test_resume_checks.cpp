@@ -1,0 +1,363 @@
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "app/checkpoint/resume_checks.hpp"
+#include "app/config/model_changes.hpp"
+#include "app/config/recorded_settings.hpp"
+#include "model/config.hpp"
+#include "tests/app/resolved_run.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+using Catch::Contains;
+using nlohmann::json;
+using Strings = std::vector<std::string>;
+
+constexpr const char* kDsConfig = R"({"train_batch_size": 8, "gradient_clipping": 1.0, "bf16": {"enabled": true},
+  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}},
+  "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 4, "cos_min_ratio": 0.1,
+  "total_num_steps": 20}}})";
+
+model::ModelConfig llama() {
+  return model::ModelConfig::from_json(
+      R"({"model_type": "llama", "vocab_size": 64, "hidden_size": 96, "intermediate_size": 48, "num_hidden_layers": 2,
+          "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 64,
+          "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": true})",
+      "a test");
+}
+
+DataIdentity some_data() {
+  return {.train = {.num_tokens = 1000, .tokens_xxh3 = "1111111122222222", .documents_xxh3 = {}}, .validation = {}};
+}
+
+RunSetup setup_of(const std::string& json = kDsConfig, const Strings& flags = {}) {
+  RunSetup setup;
+  setup.config = run(json, flags).config;
+  setup.model = llama();
+  setup.data_order = "62 sequences of 16 tokens, tokenizer bytes, shuffled";
+  setup.data = some_data();
+  return setup;
+}
+
+// What a run of this setup saves after step 5; only its progress and parameters are there.
+class Saved final : public io::StoredCheckpoint {
+ public:
+  explicit Saved(const RunSetup& setup) : units_(model::model_units(setup.model)) {
+    for (const UnitSpec& unit : units_) {
+      parameters_.insert(parameters_.end(), unit.parameters.begin(), unit.parameters.end());
+    }
+    progress_made.step = 5;
+    progress_made.seed = setup.config.seed;
+    progress_made.data_order = setup.data_order;
+    progress_made.lr = setup.config.schedule.lr(5);
+    progress_made.dtype = setup.config.dtype;
+    progress_made.model_config_json = setup.model.to_json();
+    progress_made.run_config_json = kDsConfig;
+    progress_made.settings_json = recorded_settings(setup.config, setup.data).dump();
+  }
+
+  const std::filesystem::path& folder() const override { return folder_; }
+  const io::RunRecord& run() const override { return record_; }
+  const io::TrainingProgress& progress() const override { return progress_made; }
+  std::span<const ParameterSpec> parameters() const override { return parameters_; }
+  bool made_by_mpzero() const override { return by_mpzero; }
+  void read(const std::string&, StateKind, int64_t, std::span<float>) const override {}
+  void verify_what_was_read(ProcessGroup&) const override {}
+  void verify() const override {}
+
+  io::TrainingProgress progress_made;
+  bool by_mpzero = true;
+
+ private:
+  std::filesystem::path folder_ = "checkpoints/tiny-5steps";
+  io::RunRecord record_;
+  std::vector<UnitSpec> units_;
+  std::vector<ParameterSpec> parameters_;
+};
+
+std::string refusal(const Saved& saved, const RunSetup& now) {
+  return error_from([&] { check_resumable(saved, now, model::model_units(now.model)); });
+}
+
+// The line of changes without its beginning; empty: there is none.
+std::string changes(const Saved& saved, const RunSetup& now) {
+  CHECK(refusal(saved, now) == "no error");
+  const ResumeNotes notes = compare_runs(saved, now);
+  const std::string beginning = "Changed since the checkpoint: ";
+  for (const std::string& line : notes.changes) {
+    if (line.starts_with(beginning)) return line.substr(beginning.size());
+  }
+  return "";
+}
+
+Strings warnings(const Saved& saved, const RunSetup& now) { return compare_runs(saved, now).warnings; }
+
+TEST_CASE("the same run has nothing to say") {
+  for (const Strings& flags : {Strings{}, {"--max_steps=20"}, {"--no_decay=norm,bias"}, {"--seq_length=16"}}) {
+    const RunSetup setup = setup_of(kDsConfig, flags);
+    const Saved saved(setup);
+    CHECK(refusal(saved, setup) == "no error");
+    CHECK(compare_runs(saved, setup).changes.empty());
+    CHECK(compare_runs(saved, setup).warnings.empty());
+  }
+  // Without a file, with all that it would say by default.
+  const RunSetup plain = setup_of("");
+  CHECK(compare_runs(Saved(plain), plain).changes.empty());
+  // The same global batch on another number of ranks.
+  RunSetup elsewhere = setup_of();
+  elsewhere.config = run(kDsConfig, {"--gradient_accumulation_steps=2"}, 4).config;
+  CHECK(changes(Saved(setup_of()), elsewhere).empty());
+}
+
+TEST_CASE("each key of a model has its rule") {
+  using model::ModelConfig;
+  const ModelConfig before = llama();
+  const auto change = [&](auto&& edit) {
+    ModelConfig now = before;
+    edit(now);
+    return model_changes(before, now);
+  };
+  using List = std::vector<ModelChange>;
+  CHECK(model_changes(before, before).empty());
+  CHECK(change([](ModelConfig& now) { now.model_type = "qwen2"; }) == List{{"model_type", "llama", "qwen2"}});
+  CHECK(change([](ModelConfig& now) { now.vocab_size = 65; }) == List{{"vocab_size", "64", "65"}});
+  CHECK(change([](ModelConfig& now) { now.hidden_size = 32; }) == List{{"hidden_size", "96", "32"}});
+  CHECK(change([](ModelConfig& now) { now.intermediate_size = 32; }) == List{{"intermediate_size", "48", "32"}});
+  CHECK(change([](ModelConfig& now) { now.num_hidden_layers = 3; }) == List{{"num_hidden_layers", "2", "3"}});
+  CHECK(change([](ModelConfig& now) { now.num_attention_heads = 12; }) == List{{"num_attention_heads", "6", "12"}});
+  CHECK(change([](ModelConfig& now) { now.num_key_value_heads = 4; }) == List{{"num_key_value_heads", "2", "4"}});
+  CHECK(change([](ModelConfig& now) { now.head_dim = 8; }) == List{{"head_dim", "16", "8"}});
+  CHECK(change([](ModelConfig& now) { now.tie_word_embeddings = false; }) ==
+        List{{"tie_word_embeddings", "true", "false"}});
+  CHECK(change([](ModelConfig& now) { now.rms_norm_eps = 1e-5; }) ==
+        List{{"rms_norm_eps", "1e-06", "1e-05", ChangeRule::kOnPurpose}});
+  CHECK(change([](ModelConfig& now) { now.rope_theta = 5e5; }) ==
+        List{{"rope_theta", "10000", "500000", ChangeRule::kOnPurpose}});
+  CHECK(change([](ModelConfig& now) { now.rope_scaling = model::Llama3RopeScaling{}; }) ==
+        List{{"rope_scaling", "none",
+              "llama3 (factor 8; low_freq_factor 1; high_freq_factor 4; original_max_position_embeddings 8192)",
+              ChangeRule::kOnPurpose}});
+  CHECK(change([](ModelConfig& now) { now.max_position_embeddings = 128; }) ==
+        List{{"max_position_embeddings", "64", "128", ChangeRule::kFree}});
+  CHECK(change([](ModelConfig& now) { now.initializer_range = 0.01; }) ==
+        List{{"initializer_range", "0.02", "0.01", ChangeRule::kFree}});
+  CHECK(change([](ModelConfig& now) { now.bos_token_id = 1; }) ==
+        List{{"bos_token_id", "none", "1", ChangeRule::kFree}});
+  CHECK(change([](ModelConfig& now) { now.eos_token_ids = {1, 2}; }) ==
+        List{{"eos_token_id", "none", "1 2", ChangeRule::kFree}});
+  // What a checkpoint holds is what the run had.
+  CHECK(model_changes(ModelConfig::from_json(before.to_json(), "a test"), before).empty());
+}
+
+TEST_CASE("other heads of the same shapes are another model") {
+  const Saved saved(setup_of());
+  RunSetup now = setup_of();
+  now.model.num_attention_heads = 12;
+  now.model.num_key_value_heads = 4;
+  now.model.head_dim = 8;
+  const std::string sentence =
+      "checkpoints/tiny-5steps is a checkpoint of another model: num_attention_heads was 6 and is 12, "
+      "num_key_value_heads was 2 and is 4, head_dim was 16 and is 8; give the --model_type or --model_config that it "
+      "was trained with";
+  CHECK(refusal(saved, now) == sentence);
+  now.config.allow_changed = {"rope_theta", "rope_scaling", "rms_norm_eps"};
+  CHECK(refusal(saved, now) == sentence);
+}
+
+TEST_CASE("rope and eps change where the user says so") {
+  const Saved saved(setup_of());
+  RunSetup now = setup_of();
+  now.model.rope_theta = 5e5;
+  now.model.rms_norm_eps = 1e-5;
+  CHECK(refusal(saved, now) ==
+        "checkpoints/tiny-5steps was trained with rms_norm_eps 1e-06 and rope_theta 10000, this run has 1e-05 and "
+        "500000: give the same, or --allow_changed rms_norm_eps,rope_theta if it is meant");
+  now.config.allow_changed = {"rope_theta"};
+  CHECK_THAT(refusal(saved, now), Contains("with rms_norm_eps 1e-06, this run has 1e-05"));
+  now.config.allow_changed = {"rope_theta", "rms_norm_eps"};
+  CHECK(changes(saved, now) ==
+        "rms_norm_eps 1e-06 -> 1e-05 (--allow_changed), rope_theta 10000 -> 500000 (--allow_changed)");
+  // Once there is a checkpoint of it, the flag has nothing left to allow.
+  CHECK(compare_runs(Saved(now), now).changes ==
+        Strings{"--allow_changed rope_theta: it has not changed since the checkpoint",
+                "--allow_changed rms_norm_eps: it has not changed since the checkpoint"});
+}
+
+TEST_CASE("--allow_changed takes the keys that need it") {
+  CHECK(run("", {"--allow_changed=rope_theta, rms_norm_eps"}).config.allow_changed ==
+        Strings{"rope_theta", "rms_norm_eps"});
+  CHECK(error_of("", {"--allow_changed=rope_theta,head_dim"}) ==
+        "--allow_changed head_dim: the flag is for rope_theta, rope_scaling, rms_norm_eps; other keys may change "
+        "without it, or not at all (docs/runs.md).");
+  CHECK_THAT(error_of("", {"--allow_changed=rope_theta,"}), Contains("has an empty name"));
+}
+
+TEST_CASE("what a setting was and is stands in one line, in the table's order") {
+  const Saved saved(setup_of());
+  RunSetup now =
+      setup_of(R"({"train_batch_size": 16, "gradient_clipping": 0, "data_types": {"grad_accum_dtype": "bf16"},
+    "optimizer": {"type": "AdamW", "params": {"lr": 2e-3, "betas": [0.8, 0.999], "eps": 1e-6, "weight_decay": 0,
+    "bias_correction": false}}})",
+               {"--no_decay=norm,bias", "--max_steps=2000", "--seq_length=512", "--shuffle=false"});
+  now.data.validation = io::TokenIdentity{.num_tokens = 5, .tokens_xxh3 = "abcdef0123456789", .documents_xxh3 = {}};
+  now.model.max_position_embeddings = 4096;
+  CHECK(changes(saved, now) ==
+        "max_position_embeddings 64 -> 4096, lr 0.001 -> 0.002, beta1 0.9 -> 0.8, beta2 0.95 -> 0.999, "
+        "eps 1e-08 -> 1e-06, weight_decay 0.1 -> 0, no_decay none -> bias,norm, bias_correction true -> false, "
+        "scheduler WarmupCosineLR -> constant, warmup_type log -> none, warmup_min_ratio 0 -> none, "
+        "cos_min_ratio 0.1 -> none, warmup_num_steps 4 -> none, total_num_steps 20 -> none, max_steps 1000 -> 2000, "
+        "gradient_clipping 1 -> 0, train_batch_size 8 -> 16, dtype bf16 -> fp32, "
+        "communication_data_type bf16 -> fp32, grad_accum_dtype fp32 -> bf16, seq_length 2048 -> 512, "
+        "shuffle true -> false, validation_data none -> 5 tokens (abcdef01)");
+  CHECK(changes(saved, setup_of(R"({"train_batch_size": 8, "gradient_clipping": 1.0, "bf16": {"enabled": true,
+    "bf16_optimizer_states": true, "bf16_master_weights_and_grads": true},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+    "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 4, "cos_min_ratio": 0.1,
+    "total_num_steps": 40}}, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})")) ==
+        "total_num_steps 20 -> 40, grad_accum_dtype fp32 -> bf16, optimizer_states_dtype fp32 -> bf16");
+}
+
+TEST_CASE("data without a checksum in common are said not to be compared") {
+  RunSetup before = setup_of();
+  before.data.train = {.num_tokens = 1000, .tokens_xxh3 = {}, .documents_xxh3 = "3333333344444444"};
+  const RunSetup now = setup_of();
+  const std::string end =
+      " could not be compared with those of checkpoints/tiny-5steps: as many, but no checksum in common";
+  CHECK(compare_runs(Saved(before), now).changes == Strings{"The tokens of train_data" + end});
+  CHECK(warnings(Saved(before), now).empty());
+  RunSetup both = now;
+  both.data.validation = before.data.train;
+  before.data.validation = now.data.train;
+  CHECK(compare_runs(Saved(before), both).changes == Strings{"The tokens of train_data and validation_data" + end});
+}
+
+TEST_CASE("what an older mpzero or DeepSpeed has not recorded is compared as far as it is known") {
+  Saved saved(setup_of());
+  saved.progress_made.settings_json.clear();
+  RunSetup now = setup_of(kDsConfig, {"--max_steps=2000", "--no_decay=norm"});
+  CHECK(changes(saved, now).empty());
+  CHECK(compare_runs(saved, now).changes ==
+        Strings{"checkpoints/tiny-5steps does not record its run's settings, as an older mpzero saved it: only what "
+                "its ds_config.json gives was compared"});
+  now.config.optimizer.beta2 = 0.999;
+  now.config.dtype = "fp32";
+  CHECK(changes(saved, now) == "beta2 0.95 -> 0.999, dtype bf16 -> fp32");
+  // "auto" is no value, and no file says nothing.
+  saved.progress_made.run_config_json =
+      R"({"optimizer": {"type": "Adam", "params": {"lr": "auto", "betas": "auto"}}, "gradient_clipping": "auto",
+          "scheduler": {"type": "auto", "params": 3}})";
+  CHECK(changes(saved, now) == "dtype bf16 -> fp32");
+  saved.progress_made.run_config_json.clear();
+  CHECK(changes(saved, now) == "dtype bf16 -> fp32");
+
+  // DeepSpeed's optimizer knows better than its file.
+  saved.by_mpzero = false;
+  saved.progress_made.model_config_json.clear();
+  saved.progress_made.run_config_json = kDsConfig;
+  saved.progress_made.settings_json = R"({"beta2": 0.98})";
+  CHECK(changes(saved, now) == "beta2 0.98 -> 0.999, dtype bf16 -> fp32");
+  CHECK(compare_runs(saved, now).changes.size() == 1);
+  CHECK_THAT(warnings(saved, now).front(),
+             Contains("does not hold the configuration of its model") && Contains("heads, rope_theta, rope_scaling"));
+}
+
+TEST_CASE("states of another optimizer are refused") {
+  Saved saved(setup_of());
+  saved.progress_made.settings_json.clear();
+  saved.progress_made.run_config_json = R"({"optimizer": {"type": "Lamb", "params": {}}})";
+  CHECK(refusal(saved, setup_of()) ==
+        "checkpoints/tiny-5steps was trained with the optimizer \"Lamb\", whose states AdamW cannot go on from: "
+        "convert it with zero_to_fp32 and give the result to --init_from");
+  for (const char* type : {"Adam", "adam", "AdamW", "adamw"}) {
+    saved.progress_made.run_config_json = fmt::format(R"({{"optimizer": {{"type": "{}"}}}})", type);
+    CHECK(refusal(saved, setup_of()) == "no error");
+  }
+}
+
+TEST_CASE("moments with the weight decay in them are refused") {
+  Saved saved(setup_of());
+  saved.progress_made.settings_json.clear();
+  const auto refused = [&](const std::string& optimizer) {
+    saved.progress_made.run_config_json = R"({"optimizer": )" + optimizer + "}";
+    return refusal(saved, setup_of());
+  };
+  CHECK_THAT(refused(R"({"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0.1}})"),
+             Contains("with the optimizer \"Adam with adam_w_mode false\""));
+  CHECK(refused(R"({"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0}})") == "no error");
+  CHECK(refused(R"({"type": "Adam", "params": {"adam_w_mode": false}})") == "no error");
+  CHECK(refused(R"({"type": "AdamW", "params": {"adam_w_mode": false, "weight_decay": 0.1}})") == "no error");
+  CHECK(refused(R"({"type": "Adam", "params": null})") == "no error");
+}
+
+TEST_CASE("settings that are none are refused by name") {
+  Saved saved(setup_of());
+  saved.progress_made.settings_json = "[1]";
+  CHECK(refusal(saved, setup_of()) ==
+        "the settings of checkpoints/tiny-5steps: holds no JSON object; choose another checkpoint.");
+  saved.progress_made.settings_json = "{";
+  CHECK_THAT(refusal(saved, setup_of()), Contains("the settings of checkpoints/tiny-5steps"));
+  // Any value of a key is shown, and one that is too long is cut.
+  saved.progress_made.settings_json = R"({"beta2": {"a": 1}, "lr": ")" + std::string(5000, 'x') + R"(", "later": 1})";
+  CHECK(changes(saved, setup_of()) ==
+        "lr " + std::string(100, 'x') + " -> 0.001, beta2 {\"a\":1} -> 0.95, later 1 -> unknown to this mpzero");
+}
+
+TEST_CASE("the training data is what its tokens are") {
+  const Saved saved(setup_of());
+  RunSetup now = setup_of();
+  now.data_order = "62 sequences of 16 tokens, tokenizer /elsewhere/bytes, shuffled";
+  CHECK(warnings(saved, now).empty());
+  CHECK(changes(saved, now).empty());
+
+  now.data.train.tokens_xxh3 = "3333333344444444";
+  CHECK(changes(saved, now).empty());
+  CHECK(
+      warnings(saved, now) ==
+      Strings{"the data is not that of checkpoints/tiny-5steps (62 sequences of 16 tokens, tokenizer bytes, shuffled, "
+              "1000 tokens (11111111); now 62 sequences of 16 tokens, tokenizer /elsewhere/bytes, shuffled, 1000 "
+              "tokens (33333333)): it goes on at sequence 0 of the new order, and what was seen before may come "
+              "again."});
+  // Nothing is known of the tokens but how many there are: the order in words decides.
+  now.data.train = {.num_tokens = 1000, .tokens_xxh3 = {}, .documents_xxh3 = "5555555566666666"};
+  CHECK(warnings(saved, now).size() == 1);
+  now.data_order = saved.progress().data_order;
+  CHECK(warnings(saved, now).empty());
+
+  RunSetup in_order = setup_of(kDsConfig, {"--shuffle=false"});
+  in_order.data_order = "62 sequences of 16 tokens, tokenizer bytes, in the file's order";
+  CHECK(warnings(saved, in_order).size() == 1);
+  Saved older = saved;
+  older.progress_made.settings_json.clear();
+  CHECK(warnings(older, setup_of()).empty());
+  CHECK(warnings(older, in_order).size() == 1);
+}
+
+TEST_CASE("a jump of the learning rate is a warning") {
+  Saved saved(setup_of());
+  RunSetup now = setup_of();
+  saved.progress_made.step = 15;
+  saved.progress_made.lr = now.config.schedule.lr(15);
+  now.config.schedule = now.config.schedule.with_total_num_steps(40);
+  REQUIRE(warnings(saved, now).size() == 1);
+  CHECK_THAT(warnings(saved, now).front(), Contains("the schedule is not that of") && Contains("step 15 was taken"));
+  CHECK(changes(saved, now) == "total_num_steps 20 -> 40");
+}
+
+TEST_CASE("settings are plain values by key") {
+  const json settings = json::parse(recorded_settings(setup_of().config, some_data()).dump());
+  CHECK(settings["lr"] == 1e-3);
+  CHECK(settings["scheduler"] == "WarmupCosineLR");
+  CHECK(settings["total_num_steps"] == 20);
+  CHECK(settings["no_decay"].is_null());
+  CHECK(settings["train_data"] == json({{"num_tokens", 1000}, {"tokens_xxh3", "1111111122222222"}}));
+  // Bytes that JSON does not hold are the same in the checkpoint and in the next start.
+  RunSetup odd = setup_of();
+  odd.config.optimizer.no_decay = {"norm\xff"};
+  CHECK(changes(Saved(odd), odd).empty());
+}
+
+}  // namespace
+}  // namespace mpzero

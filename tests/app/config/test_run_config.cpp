@@ -1,0 +1,364 @@
+#include <filesystem>
+#include <limits>
+
+#include "app/checkpoint/run_folder.hpp"
+#include "app/config/run_config.hpp"
+#include "tests/app/resolved_run.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+using Catch::Contains;
+
+struct Batch {
+  int64_t total, micro, accumulation;
+  bool operator==(const Batch&) const = default;
+};
+
+Batch batch_of(const std::string& json, const std::vector<std::string>& flags = {}, int world_size = 2) {
+  const RunConfig config = run(json, flags, world_size).config;
+  return {config.train_batch_size, config.micro_batch_size, config.gradient_accumulation_steps};
+}
+
+TEST_CASE("weights have one path, whether they are there or not") {
+  RunConfig config;
+  const std::string here = std::filesystem::canonical(".").string();
+  for (const char* path : {"gone/weights", "gone/weights/", "./gone/../gone/weights", "gone//weights"}) {
+    config.init_from = path;
+    CHECK(recorded_init_from(config) == here + "/gone/weights");
+    config.init_from = here + "/" + path;
+    CHECK(recorded_init_from(config) == here + "/gone/weights");
+  }
+  config.init_from = "./";
+  CHECK(recorded_init_from(config) == here);
+}
+
+// Oracle: the cases of DeepSpeed's own batch configuration test, and each subset of two and of one.
+TEST_CASE("the batch trio follows DeepSpeed's table") {
+  for (const Batch& batch : {Batch{32, 16, 1}, Batch{32, 8, 2}}) {
+    CHECK(batch_of(trio(batch.total, batch.micro, batch.accumulation)) == batch);
+    CHECK(batch_of(trio(batch.total, batch.micro, 0)) == batch);
+    CHECK(batch_of(trio(batch.total, 0, batch.accumulation)) == batch);
+    CHECK(batch_of(trio(0, batch.micro, batch.accumulation)) == batch);
+  }
+  CHECK(batch_of(trio(32, 0, 0)) == Batch{32, 16, 1});
+  CHECK(batch_of(trio(0, 16, 0)) == Batch{32, 16, 1});
+  CHECK(error_of(trio(33, 17, 2)) ==
+        "ds.json: train_batch_size 33 is not train_micro_batch_size_per_gpu 17 x gradient_accumulation_steps 2 x 2 "
+        "ranks; "
+        "change one of them or the number of ranks.");
+  CHECK_THAT(error_of(trio(32, 18, 1)), Contains("train_batch_size 32 is not"));
+  CHECK_THAT(error_of(trio(32, 18, 0)), Contains("train_batch_size 32 is not"));
+  CHECK_THAT(error_of(trio(32, 0, 3)), Contains("train_batch_size 32 is not"));
+  CHECK_THAT(error_of(trio(1, 0, 0)), Contains("train_batch_size 1 is not"));
+  CHECK_THAT(error_of(trio(0, 0, 2)), Contains("gives neither train_micro_batch_size_per_gpu nor train_batch_size"));
+  CHECK_THAT(error_of("{}"), Contains("gives neither"));
+  CHECK_THAT(error_of(trio(0, int64_t{1} << 40, int64_t{1} << 40)), Contains("the batch is too large"));
+}
+
+TEST_CASE("the batch trio may be shared between file and flags, and auto is filled") {
+  CHECK(batch_of(trio(0, 4, 0), {"--gradient_accumulation_steps=3"}) == Batch{24, 4, 3});
+  CHECK(batch_of(trio(0, 4, 0), {"--train_batch_size=24"}) == Batch{24, 4, 3});
+  const std::string all_auto =
+      R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"})";
+  CHECK(batch_of(all_auto) == Batch{2, 1, 1});
+  CHECK(batch_of(all_auto, {"--train_micro_batch_size_per_gpu=4", "--gradient_accumulation_steps=4"}, 16) ==
+        Batch{256, 4, 4});
+  CHECK(batch_of(all_auto, {"--train_batch_size=8"}) == Batch{8, 4, 1});
+  CHECK(batch_of("") == Batch{2, 1, 1});
+  CHECK(batch_of("", {"--gradient_accumulation_steps=5"}) == Batch{10, 1, 5});
+  CHECK_THAT(error_of("", {"--train_batch_size=3"}), Contains("the command line: train_batch_size 3 is not"));
+}
+
+TEST_CASE("every contradiction of flags and file is named in one message") {
+  const std::string json = R"({
+    "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "gradient_clipping": 0.5,
+    "bf16": {"enabled": true},
+    "optimizer": {"type": "AdamW", "params": {"lr": 5e-5, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+    "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 10, "cosine_min_ratio": 0}}})";
+  CHECK(error_of(json) == "no error");
+  CHECK(error_of(json, {"--learning_rate=5e-5", "--beta1=0.9", "--beta2=0.95", "--weight_decay=0.1", "--grad_clip=0.5",
+                        "--warmup_steps=10", "--bf16", "--train_batch_size=2"}) == "no error");
+  const std::string error = error_of(json, {"--learning_rate=1e-4", "--beta1=0.8", "--beta2=0.99", "--weight_decay=0.2",
+                                            "--grad_clip=1", "--warmup_steps=100", "--bf16=false",
+                                            "--train_micro_batch_size_per_gpu=2", "--gradient_accumulation_steps=8"});
+  for (const char* part :
+       {"the command line and ds.json contradict each other", "--learning_rate 0.0001 but optimizer.params.lr 5e-05",
+        "--beta1 0.8 but optimizer.params.betas[0] 0.9", "--beta2 0.99 but optimizer.params.betas[1] 0.95",
+        "--weight_decay 0.2 but optimizer.params.weight_decay 0.1", "--grad_clip 1 but gradient_clipping 0.5",
+        "--warmup_steps 100 but scheduler.params.warmup_num_steps 10", "--bf16 false but bf16.enabled true",
+        "--train_micro_batch_size_per_gpu 2 but train_micro_batch_size_per_gpu 1",
+        "--gradient_accumulation_steps 8 but gradient_accumulation_steps 1"}) {
+    CHECK_THAT(error, Contains(part));
+  }
+  CHECK_THAT(error_of(trio(0, 1, 0), {"--warmup_steps=5"}), Contains("--warmup_steps 5 but scheduler is missing"));
+  CHECK_THAT(
+      error_of(R"({"train_batch_size": 2, "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1e-3}}})",
+               {"--learning_rate=1e-4"}),
+      Contains("--learning_rate 0.0001 but scheduler.params.warmup_max_lr 0.001"));
+}
+
+TEST_CASE("without a file the defaults of --help hold") {
+  const auto [config, warnings] = run("");
+  CHECK(warnings.empty());
+  CHECK(config.optimizer.lr == 5e-5);
+  CHECK(config.optimizer.beta1 == 0.9);
+  CHECK(config.optimizer.beta2 == 0.95);
+  CHECK(config.optimizer.eps == 1e-8);
+  CHECK(config.optimizer.weight_decay == 0.1);
+  CHECK(config.gradient_clipping == 1.0);
+  CHECK(config.dtype == "bf16");
+  CHECK(config.communication_dtype == "bf16");
+  CHECK(config.zero.stage == 2);
+  CHECK(config.zero.offload_optimizer);
+  CHECK(config.max_steps == 1000);
+  CHECK(config.schedule.lr(101) == Approx(5e-5));
+  CHECK(config.schedule.lr(1001) == Approx(0.0).margin(1e-18));
+  CHECK(config.schedule.lr(900) > 0.0);
+}
+
+TEST_CASE("a missing key has DeepSpeed's default, a missing section or auto the program's, a flag beats both") {
+  const auto optimizer = [](const std::string& section, const std::vector<std::string>& flags = {}) {
+    return run(R"({"train_batch_size": 2)" + section + "}", flags).config.optimizer;
+  };
+  const std::string missing_key = R"(, "optimizer": {"type": "AdamW"})";
+  const std::string is_auto =
+      R"(, "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}})";
+  CHECK(optimizer(missing_key).lr == 1e-3);
+  CHECK(optimizer(missing_key).beta2 == 0.999);
+  CHECK(optimizer(missing_key).weight_decay == 0.0);
+  CHECK(optimizer("").lr == 5e-5);
+  CHECK(optimizer("").beta2 == 0.95);
+  CHECK(optimizer(is_auto).lr == 5e-5);
+  CHECK(optimizer(is_auto).beta2 == 0.95);
+  CHECK(optimizer(is_auto).weight_decay == 0.1);
+  for (const std::string& section : {missing_key, is_auto, std::string()}) {
+    const OptimizerConfig chosen = optimizer(section, {"--learning_rate=3e-4", "--beta2=0.98", "--weight_decay=0.01"});
+    CHECK(chosen.lr == 3e-4);
+    CHECK(chosen.beta1 == 0.9);
+    CHECK(chosen.beta2 == 0.98);
+    CHECK(chosen.weight_decay == 0.01);
+  }
+}
+
+TEST_CASE("the type of the weights comes from the file, else from --bf16") {
+  const auto dtype = [](const std::string& section, const std::vector<std::string>& flags = {}) {
+    return run(R"({"train_batch_size": 2)" + section + "}", flags).config.dtype;
+  };
+  CHECK(dtype("") == "fp32");
+  CHECK(dtype("", {"--bf16"}) == "bf16");
+  CHECK(dtype(R"(, "bf16": {"enabled": true})") == "bf16");
+  CHECK(dtype(R"(, "bf16": {"enabled": "auto"})") == "bf16");
+  CHECK(dtype(R"(, "bf16": {"enabled": "auto"})", {"--bf16=false"}) == "fp32");
+  CHECK(run("", {"--bf16=false"}).config.dtype == "fp32");
+  CHECK(run("", {"--bf16=false"}).config.communication_dtype == "fp32");
+  CHECK(run(R"({"train_batch_size": 2, "bf16": {"enabled": true}, "communication_data_type": "fp32"})")
+            .config.communication_dtype == "fp32");
+}
+
+TEST_CASE("--recompute says what is computed again, and auto where it is not given") {
+  CHECK(run("").config.recompute == Recomputation::kAuto);
+  CHECK(run("", {"--recompute=auto"}).config.recompute == Recomputation::kAuto);
+  CHECK(run("", {"--recompute=none"}).config.recompute == Recomputation::kNone);
+  CHECK(run("", {"--recompute=selective"}).config.recompute == Recomputation::kSelective);
+  CHECK(run("", {"--recompute=full"}).config.recompute == Recomputation::kFull);
+}
+
+TEST_CASE("overlap and the types of moments and accumulation follow the file") {
+  const auto of = [](const std::string& keys) { return run(R"({"train_batch_size": 2, )" + keys + "}").config; };
+  CHECK(of(R"("zero_optimization": {"stage": 2})").zero.overlap_comm);
+  CHECK(of(R"("zero_optimization": {"overlap_comm": "auto"})").zero.overlap_comm);
+  CHECK_FALSE(of(R"("zero_optimization": {"overlap_comm": false})").zero.overlap_comm);
+  const RunConfig exact = of(R"("bf16": {"enabled": true})");
+  CHECK(exact.moment_dtype == "fp32");
+  CHECK(exact.accumulation_dtype == "fp32");
+  CHECK(of(R"("bf16": {"enabled": true, "bf16_optimizer_states": true})").moment_dtype == "bf16");
+  CHECK(of(R"("data_types": {"grad_accum_dtype": "bfloat16"})").accumulation_dtype == "bf16");
+  CHECK(of(R"("bf16": {"bf16_master_weights_and_grads": true})").accumulation_dtype == "bf16");
+}
+
+TEST_CASE("sizes left to auto follow the model's width as the Trainer fills them") {
+  const ZeroConfig zero = run(R"({"train_batch_size": 2, "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto",
+      "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto",
+      "stage3_max_live_parameters": 5e8, "offload_param": {"device": "cpu", "pin_memory": false},
+      "offload_optimizer": {"device": "cpu", "ratio": 0.5}}})")
+                              .config.zero;
+  CHECK(zero.stage == 3);
+  CHECK(zero.reduce_bucket_size == 1024 * 1024);
+  CHECK(zero.gather_limits.prefetch_bucket_size == 943718);  // int(0.9 * 1024 * 1024)
+  CHECK(zero.gather_limits.param_persistence_threshold == 10240);
+  CHECK(zero.gather_limits.max_live_parameters == 500'000'000);
+  CHECK_FALSE(zero.gather_limits_automatic);
+  CHECK(run(R"({"train_batch_size": 2, "zero_optimization": {"stage": 3}})").config.zero.gather_limits_automatic);
+  CHECK(zero.offload_param);
+  CHECK(zero.offload_optimizer);
+  CHECK(zero.offload_optimizer_ratio == 0.5);
+  CHECK_FALSE(zero.pin_memory);
+
+  CHECK_FALSE(zero.offload_ratio_automatic);
+
+  const auto with_ratio = [](int stage, const std::string& ratio) {
+    return run(fmt::format(R"({{"train_batch_size": 2, "zero_optimization": {{"stage": {},
+        "offload_optimizer": {{"device": "cpu", "ratio": {}}}}}}})",
+                           stage, ratio));
+  };
+  CHECK(with_ratio(3, R"("auto")").config.zero.offload_ratio_automatic);
+  CHECK(with_ratio(3, R"("auto")").config.zero.offload_optimizer_ratio == 1);
+  const std::string words = "ratio works at stage 3 only in DeepSpeed";
+  CHECK(warnings_with(with_ratio(3, "0.5"), words).empty());
+  CHECK(warnings_with(with_ratio(2, "1"), words).empty());
+  for (const std::string ratio : {"0.5", R"("auto")"}) CHECK(warnings_with(with_ratio(2, ratio), words).size() == 1);
+  CHECK(with_ratio(2, "0.5").config.zero.offload_optimizer_ratio == 0.5);
+
+  const Result stage2 =
+      run(R"({"train_batch_size": 2, "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})");
+  CHECK_FALSE(stage2.config.zero.offload_param);
+  CHECK(warnings_with(stage2, "zero_optimization.offload_param").size() == 1);
+}
+
+TEST_CASE("the schedule ends at total_num_steps, or else at --max_steps") {
+  const auto scheduled = [](const std::string& type, const std::string& params, const std::vector<std::string>& flags) {
+    return run(
+        R"({"train_batch_size": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "scheduler": {"type": ")" +
+            type + R"(", "params": {)" + params + "}}}",
+        flags);
+  };
+  const std::string cosine = R"("warmup_num_steps": 4, "cos_min_ratio": 0.1)";
+  const Result from_flag = scheduled("WarmupCosineLR", cosine, {"--max_steps=20"});
+  const Result from_file = scheduled("WarmupCosineLR", cosine + R"(, "total_num_steps": 20)", {"--max_steps=12"});
+  CHECK(from_flag.warnings.empty());
+  CHECK(from_flag.config.schedule_ends_at_max_steps);
+  CHECK(from_file.config.max_steps == 12);
+  CHECK_FALSE(from_file.config.schedule_ends_at_max_steps);
+  REQUIRE(from_file.warnings.size() == 1);
+  CHECK_THAT(from_file.warnings[0], Contains("total_num_steps 20") && Contains("--max_steps 12"));
+  const parallel::LrSchedule expected = parallel::WarmupCosineLr{1e-3, 0.0, 0.1, 4, 20, parallel::WarmupType::kLog};
+  for (int64_t update = 1; update <= 22; ++update) {
+    CHECK(from_flag.config.schedule.lr(update) == expected.lr(update));
+    CHECK(from_file.config.schedule.lr(update) == expected.lr(update));
+  }
+  CHECK(scheduled("WarmupCosineLR", R"("warmup_num_steps": "auto", "total_num_steps": "auto")",
+                  {"--max_steps=300", "--warmup_steps=7"})
+            .config.schedule.lr(8) == Approx(1e-3));
+
+  // WarmupLR rises to the optimizer's rate, WarmupDecayLR to a default of its own, of which the user hears.
+  const Result warmup = scheduled("WarmupLR", R"("warmup_num_steps": 4)", {});
+  CHECK(warmup.config.schedule.lr(500) == 1e-3);
+  CHECK(warmup.warnings.empty());
+  const Result decay = run(R"({"train_batch_size": 2, "optimizer": {"type": "AdamW", "params": {"lr": 2e-5}},
+      "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 4, "warmup_type": "linear"}}})",
+                           {"--max_steps=20"});
+  CHECK(decay.config.schedule.lr(6) == Approx(1e-3));
+  CHECK_THAT(decay.warnings.at(0), Contains("warmup_max_lr is missing") && Contains("0.001"));
+  CHECK(run(R"({"train_batch_size": 2, "optimizer": {"type": "AdamW", "params": {"lr": 2e-5}}, "scheduler": {"type":
+      "WarmupDecayLR", "params": {"warmup_num_steps": 4, "warmup_max_lr": "auto"}}})",
+            {"--max_steps=20"})
+            .config.schedule.lr(6) == Approx(2e-5));
+
+  CHECK(
+      run(R"({"train_batch_size": 2, "optimizer": {"type": "AdamW", "params": {"lr": 2e-5}}})").config.schedule.lr(1) ==
+      2e-5);
+  CHECK_THAT(run("", {"--max_steps=50"}).warnings.at(0), Contains("100 warm-up steps are more than its 50 steps"));
+}
+
+TEST_CASE("epochs become whole steps; the smaller of epochs and steps ends the run") {
+  Result result = run(trio(0, 4, 2), {"--epochs=3"});  // 16 sequences a step
+  CHECK(result.config.max_steps == std::numeric_limits<int64_t>::max());
+  apply_epochs(result.config, 100, result.warnings);
+  CHECK(result.config.max_steps == 18);  // 300 sequences
+  CHECK(warnings_with(result, "--epochs").empty());
+
+  result = run("", {"--epochs=2", "--warmup_steps=3"}, 1);
+  apply_epochs(result.config, 10, result.warnings);
+  CHECK(result.config.max_steps == 20);
+  CHECK(result.config.schedule.lr(21) == Approx(0.0).margin(1e-18));
+  CHECK(result.config.schedule.lr(18) > 1e-7);
+
+  for (const auto& [max_steps, end] : {std::pair<int64_t, int64_t>{15, 15}, {30, 20}}) {
+    result = run("", {"--epochs=2", "--warmup_steps=3", fmt::format("--max_steps={}", max_steps)}, 1);
+    apply_epochs(result.config, 10, result.warnings);
+    CHECK(result.config.max_steps == end);
+    CHECK_THAT(result.warnings.at(0),
+               Contains(fmt::format("the run ends at the smaller, {}", end == 20 ? "--epochs" : "--max_steps")));
+  }
+
+  result = run("", {"--epochs=1"}, 8);
+  CHECK_THROWS_WITH(apply_epochs(result.config, 7, result.warnings), Contains("do not fill one optimizer step of 8"));
+  result = run("", {"--max_steps=5", "--warmup_steps=2"});
+  apply_epochs(result.config, 7, result.warnings);
+  CHECK(result.config.max_steps == 5);
+}
+
+TEST_CASE("the configurations that users start from become the runs they describe") {
+  const std::string folder = std::string(MPZERO_SOURCE_DIR) + "/configs/";
+  std::vector<std::string> warnings;
+  const auto from_file = [&](const char* name, int world_size, std::vector<std::string> flags = {}) {
+    flags.emplace_back("--train_data=t.h5");
+    warnings.clear();
+    return resolve(parse_command_line(flags), io::read_ds_config(folder + name), world_size, kModel, warnings);
+  };
+  const RunConfig qwen = from_file("ds_config.json", 16, {"--max_steps=200", "--bf16", "--learning_rate=5e-5"});
+  CHECK(warnings.empty());
+  CHECK(qwen.train_batch_size == 16);
+  CHECK(qwen.zero.stage == 2);
+  CHECK(qwen.zero.offload_optimizer);
+  CHECK(qwen.dtype == "bf16");
+  CHECK(qwen.gradient_clipping == 1.0);
+  CHECK(qwen.schedule.lr(11) == Approx(5e-5));
+  CHECK(qwen.schedule.lr(201) == Approx(0.0).margin(1e-18));
+
+  const RunConfig llama = from_file("ds_config_llama3_8b_zero3_offload.json", 16, {"--max_steps=50"});
+  CHECK(llama.train_batch_size == 256);
+  CHECK(llama.micro_batch_size == 4);
+  CHECK(llama.gradient_accumulation_steps == 4);
+  CHECK(llama.zero.stage == 3);
+  CHECK(llama.zero.offload_param);
+  CHECK(llama.gradient_clipping == 1.0);
+  CHECK(llama.logging_freq == 10);
+  CHECK(llama.schedule.lr(1) == 2e-5);
+
+  const RunConfig tiny = from_file("ds_config_tiny.json", 2, {"--max_steps=200"});
+  CHECK(warnings.empty());
+  CHECK(tiny.dtype == "fp32");
+  CHECK(tiny.zero.stage == 2);
+  CHECK_FALSE(tiny.zero.offload_optimizer);
+  CHECK(tiny.optimizer.lr == 1e-3);
+}
+
+TEST_CASE("log lines follow --logging_freq, else the file's steps_per_print") {
+  const std::string json = R"({"train_batch_size": 2, "steps_per_print": 25})";
+  CHECK(run(json).config.logging_freq == 25);
+  CHECK(run(json, {"--logging_freq=5"}).config.logging_freq == 5);
+  CHECK(run(trio(2, 0, 0)).config.logging_freq == 10);
+}
+
+TEST_CASE("a run without data says how to make some") {
+  std::vector<std::string> warnings;
+  const CommandLine line = parse_command_line(
+      {"--dataset", "my texts/it's", "--dataset_config_name=en", "--tokenizer=bytes", "--max_steps=3"});
+  CHECK_THROWS_WITH(
+      resolve(line, io::DsConfig{}, 1, kModel, warnings),
+      Contains("--train_data is missing") &&
+          Contains("app/prepare_data.py --dataset 'my texts/it'\\''s' --dataset_config_name en --tokenizer bytes"));
+  CHECK_THAT(run("", {"--validation_freq=5"}).warnings.at(0), Contains("--validation_freq 5 has no effect"));
+}
+
+TEST_CASE("a model's name is its preset's, or that of the folder its config.json lies in") {
+  CHECK(run("").config.model_type == "qwen3_0_6b");
+  CHECK(run("", {"--model_config=some/where/Llama-3/config.json"}).config.model_type == "Llama-3");
+  CHECK(run("", {"--init_from=weights/Qwen3-0.6B/"}).config.model_type == "Qwen3-0.6B");
+  CHECK(run("", {"--model_config=models/small.json"}).config.model_type == "small");
+  CHECK(run("", {"--model_config=models/small.json", "--model_type=mine"}).config.model_type == "mine");
+}
+
+// Otherwise the first checkpoint would be refused, hours later.
+TEST_CASE("a model's name that can be no folder's is refused at once") {
+  for (const char* name : {"meta-llama/Llama-3", ".hidden"}) {
+    CHECK_THAT(error_of("", {"--model_config=small.json", std::string("--model_type=") + name}),
+               Contains(std::string("--model_type ") + name) && Contains("give a plain name"));
+  }
+}
+
+}  // namespace
+}  // namespace mpzero

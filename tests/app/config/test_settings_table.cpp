@@ -1,0 +1,94 @@
+#include "app/config/settings_table.hpp"
+#include "tests/app/resolved_run.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+using Catch::Contains;
+
+// The line of one setting, with single blanks.
+std::string line_of(const std::vector<std::string>& table, const std::string& name) {
+  for (const std::string& line : table) {
+    if (!line.starts_with("  " + name + " ")) continue;
+    std::string words;
+    for (const char c : line.substr(2)) {
+      if (c != ' ' || words.back() != ' ') words += c;
+    }
+    return words;
+  }
+  return "no line of " + name;
+}
+
+TEST_CASE("each setting has a line that says where it comes from") {
+  const Result result = run(R"({"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": "auto",
+      "gradient_clipping": 0.5, "bf16": {"enabled": true}, "communication_data_type": "fp32",
+      "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.98], "weight_decay": "auto"}}})",
+                            {"--learning_rate=2e-5", "--gradient_accumulation_steps=2", "--lr_scheduler_type=linear",
+                             "--max_steps=50", "--warmup_ratio=0.1"});
+  const std::vector<std::string> table = settings_table(result.config);
+  CHECK(table.front() == "Settings (file: ds.json)");
+  for (const auto& [name, line] : std::vector<std::pair<std::string, std::string>>{
+           {"optimizer", "optimizer AdamW file: optimizer.type"},
+           {"learning rate", "learning rate 2e-05 flag: --learning_rate"},
+           {"beta1", "beta1 0.9 file: optimizer.params.betas[0]"},
+           {"beta2", "beta2 0.98 file: optimizer.params.betas[1]"},
+           {"eps", "eps 1e-08 DeepSpeed's default (optimizer.params.eps is missing)"},
+           {"weight decay", "weight decay 0.1, of all parameters default (optimizer.params.weight_decay is \"auto\")"},
+           {"schedule", "schedule linear, lr 0 to 2e-05 to 0 flag: --lr_scheduler_type"},
+           {"warm-up steps", "warm-up steps 5 flag: --warmup_ratio"},
+           {"schedule's end", "schedule's end step 50 flag: --max_steps"},
+           {"steps", "steps 50 flag: --max_steps"},
+           {"clipping", "clipping norm 0.5 file: gradient_clipping"},
+           {"micro-batch", "micro-batch 4 file: train_micro_batch_size_per_gpu"},
+           {"accumulation", "accumulation 2 flag: --gradient_accumulation_steps"},
+           {"global batch", "global batch 16 = 4 x 2 x 2 ranks from micro-batch x accumulation x ranks"},
+           {"weights", "weights bf16, master copy in fp32 file: bf16.enabled"},
+           {"communication", "communication fp32 file: communication_data_type"},
+           {"accumulation in", "accumulation in fp32 default"},
+           {"AdamW's moments", "AdamW's moments fp32 default"},
+       }) {
+    CHECK(line_of(table, name).starts_with(line));
+  }
+}
+
+TEST_CASE("the columns of the settings stand below each other, and flags have the names that were given") {
+  const std::vector<std::string> table =
+      settings_table(run("", {"--max_grad_norm=2", "--per_device_train_batch_size=3", "--adam_beta2=0.9"}).config);
+  CHECK(table.front() == "Settings");
+  CHECK_THAT(line_of(table, "clipping"), Contains("flag: --max_grad_norm"));
+  CHECK_THAT(line_of(table, "micro-batch"), Contains("flag: --per_device_train_batch_size"));
+  CHECK_THAT(line_of(table, "beta2"), Contains("flag: --adam_beta2"));
+  CHECK_THAT(line_of(settings_table(run("", {"--no_decay=norm,bias"}).config), "weight decay"),
+             Contains("weight decay 0.1, of all but norm, bias default"));
+  CHECK_THAT(line_of(table, "schedule"), Contains("WarmupCosineLR (log), lr 0 to 5e-05 to 0 default"));
+  CHECK_THAT(line_of(table, "warm-up steps"), Contains("100 default"));
+  size_t column = std::string::npos;
+  for (const std::string& line : table) {
+    if (const size_t at = line.find("flag: "); at != std::string::npos) {
+      if (column == std::string::npos) column = at;
+      CHECK(at == column);
+    }
+  }
+}
+
+TEST_CASE("a schedule of the file is shown with its rates and its end") {
+  const Result result = run(R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+      "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 4, "cos_min_ratio": 0.5,
+      "total_num_steps": 20}}, "data_types": {"grad_accum_dtype": "bf16"}})",
+                            {"--max_steps=20"});
+  const std::vector<std::string> table = settings_table(result.config);
+  CHECK(line_of(table, "schedule") == "schedule WarmupCosineLR (log), lr 0 to 0.001 to 0.0005 file: scheduler.type");
+  CHECK(line_of(table, "schedule's end") == "schedule's end step 20 file: scheduler.params.total_num_steps");
+  CHECK(line_of(table, "accumulation in") == "accumulation in bf16 file: data_types.grad_accum_dtype");
+  CHECK_THAT(line_of(table, "micro-batch"), Contains("4 from the global batch"));
+  CHECK(line_of(table, "weights") == "weights fp32 DeepSpeed's default (bf16.enabled is missing)");
+
+  Result epochs = run(trio(0, 4, 2), {"--num_train_epochs=2", "--lr_scheduler_type=cosine"});
+  apply_epochs(epochs.config, 110, epochs.warnings);
+  CHECK(line_of(settings_table(epochs.config), "steps") == "steps 12 flag: --num_train_epochs");
+  CHECK_THAT(line_of(settings_table(epochs.config), "schedule's end"), Contains("step 12 flag: --num_train_epochs"));
+}
+
+}  // namespace
+}  // namespace mpzero

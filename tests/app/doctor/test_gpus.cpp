@@ -1,0 +1,179 @@
+#include "app/doctor/gpu_survey.hpp"
+#include "app/doctor/gpus.hpp"
+#include "app/health/gpu_condition.hpp"
+#include "app/health/stragglers.hpp"
+#include "tests/app/doctor/doctor_checks.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+constexpr int kCuda = 13000;
+
+std::vector<Finding> look(const FakeRoot& root, const std::string& nvml, const Job& job = {}) {
+  const Setting setting("MPZERO_FAKE_NVML", nvml);
+  const System system = root.system();
+  return check_gpus(system, job, survey_gpus(system.nvml), kCuda);
+}
+
+GpuSurvey survey(const FakeRoot& root, const std::string& nvml) {
+  const Setting setting("MPZERO_FAKE_NVML", nvml);
+  return survey_gpus(root.system().nvml);
+}
+
+}  // namespace
+
+TEST_CASE("healthy GPUs pass every check") {
+  const FakeRoot root;
+  root.make_instance("p5.48xlarge");
+  const std::vector<Finding> findings = look(root, "", {.local_ranks = 8, .world_size = 16, .hosts = 2});
+  CHECK(findings.size() == 7);
+  CHECK(worst(findings) == Status::kOk);
+  CHECK(find(findings, "gpus").message == "8 x NVIDIA-H100");
+  CHECK(find(findings, "driver").message == "580.95.05, up to CUDA 13.0");
+  CHECK(find(findings, "pcie").message == "x16, generation 1 now (an idle link rests), 5 at most");
+}
+
+TEST_CASE("a machine without GPUs trains on the CPU; one with GPUs and no driver does not") {
+  const FakeRoot root;
+  System system = root.system();
+  system.nvml = {"libno-such-nvml.so.1"};
+  CHECK(worst(check_gpus(system, {}, survey_gpus(system.nvml), kCuda)) == Status::kOk);
+  root.write("sys/bus/pci/devices/0000:00:1e.0/class", "0x030200\n");
+  root.write("sys/bus/pci/devices/0000:00:1e.0/vendor", "0x10de\n");
+  const Finding finding = find(check_gpus(system, {}, survey_gpus(system.nvml), kCuda), "gpus");
+  CHECK(finding.status == Status::kFailure);
+  CHECK_THAT(finding.message, Catch::Contains("libnvidia-ml.so.1"));
+}
+
+TEST_CASE("what the run is to train on says whether GPUs are looked at, and whether there may be none") {
+  const FakeRoot root;
+  root.make_instance("p5.48xlarge");
+  CHECK(find(look(root, "gpus=7", {.device = "cpu"}), "gpus").message ==
+        "not looked at: the run is to train on the CPU (--device cpu)");
+  CHECK(worst(look(root, "gpus=7", {.device = "cpu"})) == Status::kOk);
+
+  const FakeRoot bare;
+  System system = bare.system();
+  system.nvml = {"libno-such-nvml.so.1"};
+  const auto without = [&](const char* device) {
+    return find(check_gpus(system, {.device = device}, survey_gpus(system.nvml), kCuda), "gpus");
+  };
+  CHECK(without("auto").status == Status::kOk);
+  CHECK(without("cuda").status == Status::kFailure);
+  CHECK(without("cuda").message == "none, and the run is to train on GPUs (--device cuda)");
+}
+
+TEST_CASE("a missing GPU is found against the instance type and against the PCI bus") {
+  const FakeRoot root;
+  root.make_instance("p5.48xlarge");
+  CHECK(find(look(root, "gpus=7"), "gpus").message == "7 GPUs where a p5.48xlarge has 8");
+  CHECK(find(look(root, "gpus=7"), "gpus").status == Status::kFailure);
+  CHECK(find(look(root, "lost=3"), "gpus").message == "GPU 3 does not answer the driver");
+
+  const FakeRoot bus;
+  for (const char* slot : {"1e", "1f"}) {
+    bus.write(std::string("sys/bus/pci/devices/0000:00:") + slot + ".0/class", "0x030200\n");
+    bus.write(std::string("sys/bus/pci/devices/0000:00:") + slot + ".0/vendor", "0x10de\n");
+  }
+  CHECK(find(look(bus, "gpus=1"), "gpus").message == "the driver shows 1 GPUs, the PCI bus 2");
+  CHECK(find(look(bus, "gpus=1"), "gpus").status == Status::kWarning);
+  CHECK(find(look(bus, "gpus=2"), "gpus").status == Status::kOk);
+  CHECK(find(look(bus, "gpus=2", {.local_ranks = 4}), "gpus").message == "4 ranks share 2 GPUs");
+
+  // What Slurm gave to the job counts, be it less than the machine has.
+  CHECK(find(look(root, "gpus=4", {.allotted_gpus = 4}), "gpus").status == Status::kOk);
+  CHECK(find(look(bus, "gpus=1", {.allotted_gpus = 1}), "gpus").status == Status::kOk);
+  CHECK(find(look(root, "gpus=3", {.allotted_gpus = 4}), "gpus").message == "3 GPUs where Slurm gave 4 to the job");
+}
+
+TEST_CASE("ranks that each see their own GPU alone see all of the host's together") {
+  const FakeRoot root;
+  root.make_instance("p5.48xlarge");
+  std::vector<GpuSurvey> surveys;
+  for (const char* nvml : {"gpus=1 first=2", "gpus=1 first=0 throttle=64", "gpus=1 first=1", "gpus=1 first=1"}) {
+    surveys.push_back(read_survey(write_survey(survey(root, nvml))));
+  }
+  const GpuSurvey all = merge_surveys(surveys);
+  REQUIRE(all.gpus.size() == 3);
+  CHECK(all.gpus[0].throttle_reasons == 64);
+  CHECK(all.gpus[2].pci_address == "00000000:1C:00.0");
+  const Job job{.local_ranks = 3, .allotted_gpus = 3};
+  CHECK(find(check_gpus(root.system(), job, all, kCuda), "gpus").status == Status::kOk);
+  CHECK(find(check_gpus(root.system(), job, all, kCuda), "throttling").message ==
+        "GPU 0: HW Thermal Slowdown (1980 of 1980 MHz)");
+  CHECK(merge_surveys({survey(root, ""), survey(root, "")}).gpus.size() == 8);
+  CHECK(merge_surveys({survey(root, ""), survey(root, "lost=3")}).problem == "GPU 3 does not answer the driver");
+}
+
+TEST_CASE("a survey of GPUs survives its way to another rank") {
+  const FakeRoot root;
+  const GpuSurvey told = survey(root, "throttle=72 sick=2 clock=345 ecc=0 rows_pending=1 used_gib=7");
+  const GpuSurvey heard = read_survey(write_survey(told));
+  CHECK(write_survey(heard) == write_survey(told));
+  CHECK((heard.library && heard.driver == "580.95.05" && heard.cuda_version == kCuda && heard.gpus.size() == 8));
+  const GpuState& sick = heard.gpus[2];
+  CHECK((sick.throttle_reasons == 72 && sick.sm_clock == 345 && sick.ecc == false && sick.rows_pending == true));
+  CHECK(sick.used_memory == uint64_t{7} << 30);
+  GpuSurvey odd;
+  odd.gpus.emplace_back().name = "odd \xe9";
+  CHECK_FALSE(read_survey(write_survey(odd)).gpus.front().temperature);
+  CHECK_THROWS_WITH(read_survey("{}"), Catch::Contains("a survey of GPUs cannot be read"));
+}
+
+TEST_CASE("a late rank's GPU is found by its place on the bus, and the log's line names why it is slow") {
+  const FakeRoot root;
+  const auto condition = [&](const std::string& nvml, const std::string& address) {
+    const Setting setting("MPZERO_FAKE_NVML", nvml);
+    return gpu_condition(address, root.system().nvml);
+  };
+  const std::string slow = condition("throttle=72 sick=2 clock=345 temperature=88", "0000:1c:00.0");
+  CHECK(slow == "GPU 2: 345 of 1980 MHz, 88 °C, HW Slowdown, HW Thermal Slowdown");
+  CHECK(condition("throttle=72 sick=2", "0000:1d:00.0") == "GPU 3: 1980 of 1980 MHz, 35 °C, not throttled");
+  CHECK_THAT(condition("gpus=1 first=2 throttle=4", "0000:1c:00.0"),
+             Catch::StartsWith("GPU 0: ") && Catch::EndsWith("SW Power Cap"));
+  CHECK(condition("", "0000:99:00.0").empty());
+  CHECK(gpu_condition("0000:1c:00.0", {"libno-such-nvml.so.1"}).empty());
+  CHECK(gpu_condition(at::kCPU).empty());
+  const Straggler late{.rank = 3, .share = 0.3, .steps = 19, .of = 20, .seconds = 0.3, .median_seconds = 0.2};
+  CHECK(
+      describe(late, "node7", slow) ==
+      "rank 3 on node7 is steadily late: it needs 300.0 ms a step for its own part, the others 200.0 ms, and was later "
+      "in 19 of the last 20 steps; the others wait for it (GPU 2: 345 of 1980 MHz, 88 °C, HW Slowdown, HW Thermal "
+      "Slowdown).");
+  CHECK_THAT(describe(late, "node7", ""), Catch::EndsWith("; the others wait for it."));
+}
+
+TEST_CASE("a driver that does not start, or is too old, is a failure") {
+  const FakeRoot root;
+  CHECK_THAT(find(look(root, "init=18"), "gpus").message, Catch::Contains("Driver/library version mismatch"));
+  const Finding old = find(look(root, "cuda=12080 driver=570.1"), "driver");
+  CHECK(old.status == Status::kFailure);
+  CHECK(old.message == "570.1, up to CUDA 12.8; mpzero is built with CUDA 13.0");
+  CHECK(find(look(root, "cuda=13010"), "driver").status == Status::kOk);
+}
+
+TEST_CASE("throttled GPUs are named with the reason and their clock") {
+  const FakeRoot root;
+  const Finding hot = find(look(root, "throttle=72 sick=2 clock=345"), "throttling");
+  CHECK(hot.status == Status::kFailure);
+  CHECK(hot.message == "GPU 2: HW Slowdown + HW Thermal Slowdown (345 of 1980 MHz)");
+  CHECK(find(look(root, "throttle=32 sick=0"), "throttling").status == Status::kWarning);
+  CHECK(find(look(root, "throttle=128 sick=0"), "throttling").status == Status::kFailure);
+  // Idle, and a power cap under load.
+  CHECK(find(look(root, "throttle=5"), "throttling").status == Status::kOk);
+}
+
+TEST_CASE("memory errors, heat, narrow links and other users are found") {
+  const FakeRoot root;
+  CHECK(find(look(root, "uncorrected=3 sick=5"), "gpu_memory_errors").message == "GPU 5: 3 uncorrected errors");
+  CHECK(find(look(root, "uncorrected=3"), "gpu_memory_errors").status == Status::kFailure);
+  CHECK(find(look(root, "rows_failed=1"), "gpu_memory_errors").status == Status::kFailure);
+  CHECK(find(look(root, "rows_pending=1"), "gpu_memory_errors").status == Status::kWarning);
+  CHECK(find(look(root, "ecc=0"), "gpu_memory_errors").status == Status::kWarning);
+  CHECK(find(look(root, "temperature=83 sick=1"), "temperature").message == "GPU 1: 83 C, slows down at 87 C");
+  CHECK(find(look(root, "temperature=81"), "temperature").status == Status::kOk);
+  CHECK(find(look(root, "pcie=8 sick=1"), "pcie").message == "GPU 1: x8 of x16");
+  CHECK(find(look(root, "used_gib=7 sick=1"), "gpu_memory").message == "GPU 1: 7.0 GiB in use already");
+}
+
+}  // namespace mpzero::doctor

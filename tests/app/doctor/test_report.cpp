@@ -1,0 +1,174 @@
+#include <nlohmann/json.hpp>
+
+#include "app/doctor/bandwidth.hpp"
+#include "app/doctor/doctor_options.hpp"
+#include "app/doctor/report.hpp"
+#include "app/doctor/versions.hpp"
+#include "app/machine/instances.hpp"
+#include "base/error.hpp"
+#include "tests/app/doctor/doctor_checks.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+const HostReport kReport = {
+    .host = "node1",
+    .findings = {ok("gpus", "8 x NVIDIA \"H100\""), warning("pcie", "GPU 1: x8 of x16", "reboot"),
+                 failure("memlock", "64 KiB\nmay be locked", "ulimit -l unlimited")}};
+
+std::vector<Fact> facts(const std::string& nccl, const std::string& kernel) {
+  return {{.what = "mpzero", .value = "f00"},
+          {.what = "NCCL", .value = nccl},
+          {.what = "kernel", .value = kernel, .decisive = false}};
+}
+
+}  // namespace
+
+TEST_CASE("a report is the same after it has travelled, and as JSON") {
+  const HostReport read = read_report(write_report(kReport));
+  CHECK(read.host == "node1");
+  REQUIRE(read.findings.size() == 3);
+  CHECK(read.findings[2].message == kReport.findings[2].message);
+  CHECK(read.findings[2].status == Status::kFailure);
+
+  const auto json = nlohmann::json::parse(to_json({kReport, {.host = "node2", .findings = {ok("gpus", "8")}}}));
+  CHECK(json["hosts"].size() == 2);
+  CHECK(json["hosts"][0]["status"] == "failure");
+  CHECK(json["hosts"][1]["status"] == "ok");
+  CHECK(json["hosts"][0]["findings"][1]["remedy"] == "reboot");
+  CHECK_THROWS_AS(read_report("{"), Failure);
+}
+
+TEST_CASE("a table begins with the worst and sums up") {
+  const std::string table = to_table({kReport}, false);
+  CHECK(table.rfind("node1: failure\n", 0) == 0);
+  CHECK(table.find("memlock") < table.find("pcie"));
+  CHECK(table.find("pcie") < table.find("gpus"));
+  CHECK_THAT(table, Catch::Contains("-> ulimit -l unlimited\n"));
+  CHECK_THAT(table, Catch::Contains("1 host: 1 failure, 1 warning\n"));
+}
+
+TEST_CASE("what all hosts share is the job's fault, and what one host has is its own") {
+  const auto reports = [](std::vector<Finding> a, std::vector<Finding> b) {
+    std::vector<HostReport> both = {{.host = "a", .findings = std::move(a)}, {.host = "b", .findings = std::move(b)}};
+    tell_job_from_hosts(both);
+    return both;
+  };
+  const Finding disk = failure("checkpoint_space", "full", "make room"), gpu = failure("gpus", "7", "replace");
+  const Finding network = failure("network", "NCCL_NET=Socket", "unset it");
+  CHECK(exit_code(reports({ok("gpus", "8")}, {warning("pcie", "x8", "reboot")})) == 0);
+  CHECK(exit_code(reports({ok("gpus", "8")}, {gpu})) == kFailureExitCode);
+  CHECK(exit_code(reports({gpu}, {gpu})) == kUserErrorExitCode);
+  CHECK(exit_code(reports({disk}, {disk})) == kUserErrorExitCode);
+  CHECK(exit_code(reports({disk}, {ok("checkpoint_space", "free")})) == kFailureExitCode);
+  CHECK(exit_code(reports({network}, {ok("network", "EFA")})) == kUserErrorExitCode);
+  const std::vector<HostReport> mixed = reports({disk}, {disk, gpu});
+  CHECK(exit_code(mixed) == kFailureExitCode);
+  const auto json = nlohmann::json::parse(to_json(mixed));
+  CHECK(json["hosts"][1]["findings"][0]["blame"] == "job");
+  CHECK(json["hosts"][1]["findings"][1]["blame"] == "host");
+  CHECK(read_report(write_report(mixed[1])).findings[0].of_job);
+
+  std::vector<HostReport> alone = {{.host = "a", .findings = {disk}}};
+  tell_job_from_hosts(alone);
+  CHECK(exit_code(alone) == kUserErrorExitCode);
+  alone = {{.host = "a", .findings = {gpu}}};
+  tell_job_from_hosts(alone);
+  CHECK(exit_code(alone) == kFailureExitCode);
+}
+
+TEST_CASE("versions are compared with what most hosts have") {
+  const std::vector<std::string> hosts = {"a", "b", "c"};
+  const std::vector<std::vector<Fact>> all = {facts("2.27.3", "6.1"), facts("2.28.9", "6.1"), facts("2.28.9", "6.2")};
+  CHECK(compare_facts(0, hosts, all).status == Status::kFailure);
+  CHECK(compare_facts(0, hosts, all).message == "NCCL 2.27.3 here, 2.28.9 on b and 1 more");
+  CHECK(compare_facts(1, hosts, all).status == Status::kOk);
+  CHECK(compare_facts(2, hosts, all).status == Status::kWarning);
+  // Of two, nobody knows which is the odd one.
+  const std::vector<std::vector<Fact>> two = {facts("2.28.9", ""), facts("", "")};
+  CHECK(compare_facts(0, {"a", "b"}, two).message == "NCCL 2.28.9 here, none on b");
+  CHECK(compare_facts(1, {"a", "b"}, two).message == "NCCL none here, 2.28.9 on a");
+
+  const std::vector<Fact> read = read_facts(write_facts(all[2]));
+  CHECK(read[2].value == "6.2");
+  CHECK_FALSE(read[2].decisive);
+}
+
+TEST_CASE("this process's own versions are known") {
+  const FakeRoot root;
+  root.write("proc/sys/kernel/osrelease", "6.1.0\n");
+  const std::vector<Fact> own = collect_facts(root.system(), {}, {}, {});
+  CHECK(own[0].value.size() == 16);
+  CHECK(own[2].what == "NCCL");
+  CHECK(own[2].value.find('.') != std::string::npos);
+  CHECK(own[3].value.find("MPI") != std::string::npos);
+}
+
+TEST_CASE("NCCL's plugin and libfabric are compared by version, and decide where there is EFA") {
+  const FakeRoot root;
+  const auto fact = [&](const std::string& what, const std::string& plugin) {
+    System system = root.system();
+    system.plugin_files = {stand_in(plugin)};
+    const auto search =
+        parallel::find_libfabric_plugin([](const std::string&) { return std::nullopt; }, {stand_in(plugin)});
+    const FabricSurvey fabric = {
+        .library = true, .problem = {}, .version = "2.1.0amzn3.0", .file = {}, .providers = {}};
+    for (const Fact& one : collect_facts(system, {}, fabric, search)) {
+      if (one.what == what) return one;
+    }
+    return Fact{};
+  };
+  CHECK(fact("NCCL's plugin", "fake_plugin").value == "aws-ofi-nccl 1.16.2");
+  CHECK_FALSE(fact("NCCL's plugin", "fake_plugin").decisive);
+  root.make_efa(1);
+  CHECK(fact("NCCL's plugin", "fake_old_plugin").value == "aws-ofi-nccl 1.7.4-aws");
+  CHECK(fact("NCCL's plugin", "fake_old_plugin").decisive);
+  CHECK(fact("libfabric", "fake_plugin").value == "2.1.0amzn3.0");
+  CHECK(fact("libfabric", "fake_plugin").decisive);
+  CHECK(fact("NCCL's plugin", "fake_absent").value.empty());
+
+  const auto compared = [&](const std::string& plugin) {
+    return compare_facts(1, {"a", "b"}, {{fact("NCCL's plugin", "fake_plugin")}, {fact("NCCL's plugin", plugin)}});
+  };
+  CHECK(compared("fake_plugin").status == Status::kOk);
+  CHECK(compared("fake_old_plugin").status == Status::kFailure);
+  CHECK(compared("fake_old_plugin").message == "NCCL's plugin aws-ofi-nccl 1.7.4-aws here, aws-ofi-nccl 1.16.2 on a");
+}
+
+TEST_CASE("bandwidth is compared with what the instance type promises") {
+  const auto measured = [](double rate) {
+    return std::vector<Measurement>{{"all-gather", 1 << 20, 1e9},
+                                    {"reduce-scatter", 1 << 20, 1e9},
+                                    {"all-gather", 64 << 20, 2 * rate},
+                                    {"reduce-scatter", 64 << 20, rate}};
+  };
+  const double promised = find_instance("p4d.24xlarge")->gigabits / 8 * 1e9;
+  CHECK(promised == 50e9);
+  CHECK(judge_bandwidth("b", measured(40e9), promised, "p4d").status == Status::kOk);
+  CHECK(judge_bandwidth("b", measured(20e9), promised, "p4d").status == Status::kWarning);
+  CHECK(judge_bandwidth("b", measured(4e9), promised, "p4d").status == Status::kFailure);
+  CHECK(judge_bandwidth("b", measured(4e9), 0, "").status == Status::kOk);
+  CHECK_THAT(judge_bandwidth("b", measured(4e9), promised, "a p4d").message,
+             Catch::Contains("all-gather 1 MiB 1.00 GB/s, 64 MiB 8.00 GB/s; reduce-scatter") &&
+                 Catch::Contains("(8% of the 50 GB/s of a p4d)"));
+}
+
+TEST_CASE("the doctor's flags") {
+  const Options options =
+      parse_options({"--quick", "--json=out.json", "--checkpoint_dir", "/fsx/c", "--network", "efa"});
+  CHECK(options.quick);
+  CHECK(options.json == "out.json");
+  CHECK(options.checkpoint_dir == "/fsx/c");
+  CHECK(options.network == parallel::NetworkChoice::kEfa);
+  CHECK(options.device == "auto");
+  CHECK(parse_options({"--device=cpu"}).device == "cpu");
+  CHECK_THROWS_WITH(parse_options({"--device", "gpu"}), Catch::Contains("auto, cuda or cpu, not \"gpu\""));
+  CHECK_THROWS_WITH(parse_options({"--quik"}), Catch::Contains("did you mean --quick?"));
+  CHECK_THROWS_WITH(parse_options({"--json"}), Catch::Contains("--json needs a value"));
+  CHECK_THROWS_WITH(parse_options({"--network", "tcp"}), Catch::Contains("auto, efa or socket"));
+  CHECK_THROWS_WITH(parse_options({"quick"}), Catch::Contains("is not a flag"));
+  CHECK_THROWS_WITH(parse_options({"--quick=1"}), Catch::Contains("takes no value"));
+  CHECK_THROWS_AS(parse_options({"--quick", "--bandwidth"}), UserError);
+}
+
+}  // namespace mpzero::doctor

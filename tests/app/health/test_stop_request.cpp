@@ -1,0 +1,77 @@
+#include <poll.h>
+
+#include <csignal>
+
+#include "app/health/stop_request.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+bool readable(int descriptor) {
+  pollfd wanted{.fd = descriptor, .events = POLLIN, .revents = 0};
+  return poll(&wanted, 1, 0) == 1;
+}
+
+}  // namespace
+
+TEST_CASE("The first signal is the one that stops, and when it came is known") {
+  const StopRequest stop;
+  CHECK_FALSE(stop.requested());
+  CHECK(stop.seconds_since() == 0);
+  CHECK_FALSE(readable(stop.descriptor()));
+  raise(SIGUSR1);
+  raise(SIGTERM);
+  CHECK(stop.requested());
+  CHECK(stop.signal() == SIGUSR1);
+  CHECK(stop.seconds_since() > 0);
+  CHECK_FALSE(stop.at_once());
+  CHECK(readable(stop.descriptor()));
+  stop.drain();
+  CHECK_FALSE(readable(stop.descriptor()));
+}
+
+TEST_CASE("Two interruptions, and no two other signals, mean at once") {
+  const StopRequest stop;
+  raise(SIGTERM);
+  raise(SIGTERM);
+  raise(SIGINT);
+  CHECK_FALSE(stop.at_once());
+  raise(SIGINT);
+  CHECK(stop.at_once());
+  CHECK(stop.signal() == SIGTERM);
+}
+
+TEST_CASE("A new request knows nothing of an old one, and what was ignored stays ignored") {
+  struct sigaction terminate {};
+  sigaction(SIGTERM, nullptr, &terminate);
+  {
+    const StopRequest stop;
+    raise(SIGTERM);
+    CHECK(stop.requested());
+  }
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  struct sigaction before {};
+  sigaction(SIGHUP, &ignore, &before);
+  {
+    const StopRequest stop;
+    CHECK_FALSE(stop.requested());
+    raise(SIGHUP);
+    CHECK_FALSE(stop.requested());
+    raise(SIGUSR2);
+    CHECK(stop.signal() == SIGUSR2);
+  }
+  struct sigaction after {};
+  sigaction(SIGHUP, &before, &after);
+  CHECK(after.sa_handler == SIG_IGN);
+  sigaction(SIGTERM, nullptr, &after);
+  CHECK(after.sa_handler == terminate.sa_handler);
+}
+
+TEST_CASE("Signals have their names") {
+  CHECK(signal_name(SIGTERM) == "SIGTERM");
+  CHECK(signal_name(SIGUSR1) == "SIGUSR1");
+}
+
+}  // namespace mpzero

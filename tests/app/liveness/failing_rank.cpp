@@ -1,0 +1,104 @@
+// failing_rank error|gpu_error|hang|leave|mistake|no_efa|other_network|unconnected|alone RANK SECONDS FOLDER: ranks
+// that sum numbers again and again, watched as in training. At the tenth sum RANK meets an error, or sleeps for ever
+// while its heartbeat goes on, or all leave in order; with a mistake it ends before the first sum as a user's mistake
+// does. Before that the nodes are connected: with no_efa RANK's network does not start, which its peers only see as an
+// error of theirs; with other_network all ranks learn that RANK has another network; unconnected, none is ever
+// answered; alone, RANK is not. gpu_error is error with sums on the ranks' GPUs. For tests/e2e/test_failures.py.
+
+#include <ATen/ops/ones.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "app/health/stop_request.hpp"
+#include "app/liveness/liveness.hpp"
+#include "app/train/watched_run.hpp"
+#include "base/error.hpp"
+#include "parallel/comm/mpi_communicator.hpp"
+#include "parallel/comm/nccl_communicator.hpp"
+#include "parallel/comm/recorded_communicator.hpp"
+#include "parallel/network/network_start.hpp"
+
+namespace mpzero {
+namespace {
+
+// As parallel::prove_network() fails, which needs GPUs.
+void connect(parallel::MpiRuntime& mpi, Liveness& liveness, const std::string& what, int which) {
+  liveness.enter(RunPhase::kNetwork, 0);
+  const bool here = mpi.rank() == which;
+  if (what == "no_efa") {
+    if (here) throw parallel::NetworkFailure("NCCL could not start EFA here", ErrorScope::kThisRank, {which});
+    throw Failure("ncclCommInitRankConfig failed: a remote process has exited");
+  }
+  if (what == "other_network") {
+    throw parallel::NetworkFailure("NCCL runs over \"Socket\" instead of EFA", ErrorScope::kAllRanks, {which});
+  }
+  if (what == "unconnected" || (what == "alone" && here)) {
+    liveness.overdue("NCCL has had no answer over \"Libfabric\"");
+    std::puts("connects");
+    std::fflush(stdout);
+    std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+  if (what == "alone") mpi.barrier();
+  liveness.enter(RunPhase::kSetUp, 0);
+}
+
+std::unique_ptr<parallel::Communicator> open_communicator(parallel::MpiRuntime& mpi, at::Device device) {
+  if (device.is_cuda()) return std::make_unique<parallel::NcclCommunicator>(mpi);
+  return std::make_unique<parallel::MpiCommunicator>(mpi);
+}
+
+int sum(parallel::MpiRuntime& mpi, Liveness& liveness, const std::string& what, int which, at::Device device) {
+  constexpr int kSums = 10;
+  parallel::RecordedCommunicator sums(open_communicator(mpi, device), liveness.recorder().channel("sums"));
+  const Liveness::Watch watch(liveness, {&sums});
+  const at::Tensor numbers = at::ones({1000}, device);
+  if (what == "mistake") {
+    if (mpi.rank() == which) throw UserError("a mistake of the user's");
+    sums.all_reduce_sum(numbers)->wait();
+  }
+  for (int step = 1; step < kSums; ++step) {
+    liveness.enter(RunPhase::kTraining, step);
+    sums.all_reduce_sum(numbers)->wait();
+  }
+  liveness.enter(RunPhase::kTraining, kSums);
+  if (what == "leave") return EXIT_SUCCESS;
+  if (mpi.rank() == which) {
+    if (what == "error" || what == "gpu_error") throw Failure("the disk has said something odd.");
+    std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+  sums.all_reduce_sum(numbers)->wait();
+  if (device.is_cuda()) c10::cuda::device_synchronize();
+  return EXIT_SUCCESS;
+}
+
+int run(parallel::MpiRuntime& mpi, const std::string& what, int which, double stuck_after, const char* folder) {
+  at::Device device(at::kCPU);
+  if (what == "gpu_error") {
+    device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(mpi.local_rank()));
+    c10::cuda::set_device(device.index());
+  }
+  const StopRequest stop;
+  Liveness liveness(mpi, stop, {.checkpoint_dir = folder, .stuck_after = stuck_after, .device = device});
+  return run_watched(liveness, [&] {
+    connect(mpi, liveness, what, which);
+    return sum(mpi, liveness, what, which, device);
+  });
+}
+
+}  // namespace
+}  // namespace mpzero
+
+int main(int argc, char** argv) {
+  mpzero::parallel::MpiRuntime mpi(&argc, &argv);
+  if (argc != 5) return EXIT_FAILURE;
+  try {
+    return mpzero::run(mpi, argv[1], std::atoi(argv[2]), std::atof(argv[3]), argv[4]);
+  } catch (const mpzero::Error& error) {
+    mpi.abort(error.exit_code());
+  }
+}

@@ -1,0 +1,154 @@
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "app/liveness/link/rank_meeting.hpp"
+#include "loopback_ranks.hpp"
+#include "tests/catch.hpp"
+#include "tests/io/thread_group.hpp"
+
+namespace mpzero {
+namespace {
+
+using Change = std::function<void(nlohmann::json& words)>;
+
+// What a group does with the words in which rank 0 introduces itself, before its ranks hear of them.
+class Changed : public ProcessGroup {
+ public:
+  Changed(ProcessGroup& group, Change change) : group_(group), change_(std::move(change)) {}
+  int rank() const override { return group_.rank(); }
+  int world_size() const override { return group_.world_size(); }
+  void barrier() override { group_.barrier(); }
+  std::vector<std::string> all_gather(const std::string& text) override {
+    std::vector<std::string> all = group_.all_gather(text);
+    if (all.front().find("\"port\"") != std::string::npos) {
+      nlohmann::json words = nlohmann::json::parse(all.front());
+      change_(words);
+      all.front() = words.dump();
+    }
+    return all;
+  }
+
+ private:
+  ProcessGroup& group_;
+  Change change_;
+};
+
+constexpr int kAllRanks = -1;
+
+// Meets as ranks of which `which` is told something else of rank 0.
+std::vector<RankMeeting> meet_all(int count, int which, const Change& change) {
+  std::vector<RankMeeting> meetings(static_cast<size_t>(count));
+  ThreadGroup group(count);
+  const auto errors = group.run([&](ProcessGroup& member) {
+    Changed changed(member, change);
+    const bool is_told = which == kAllRanks || member.rank() == which;
+    ProcessGroup& seen = is_told ? static_cast<ProcessGroup&>(changed) : member;
+    meetings[static_cast<size_t>(member.rank())] = meet(seen);
+  });
+  CHECK(errors == std::vector<std::string>(static_cast<size_t>(count)));
+  return meetings;
+}
+
+}  // namespace
+
+TEST_CASE("Ranks that have met know each other, share a secret, and are connected to rank 0") {
+  constexpr int kRanks = 4;
+  std::vector<RankMeeting> meetings(kRanks);
+  ThreadGroup group(kRanks);
+  const auto errors =
+      group.run([&](ProcessGroup& member) { meetings[static_cast<size_t>(member.rank())] = meet(member); });
+  CHECK(errors == std::vector<std::string>(kRanks));
+  for (int rank = 0; rank < kRanks; ++rank) {
+    CAPTURE(rank);
+    const RankMeeting& one = meetings[static_cast<size_t>(rank)];
+    CHECK(one.warning.empty());
+    CHECK(one.roster.own == rank);
+    CHECK(one.roster.size() == kRanks);
+    CHECK(one.roster.secret == meetings.front().roster.secret);
+    CHECK(one.roster.secret != HashBytes{});
+    CHECK(one.roster.identity(rank).rank == rank);
+    REQUIRE(one.peers);
+    CHECK(one.roster.identity(rank).port == one.peers->port());
+    REQUIRE(one.monitor.has_value() == (rank != 0));
+    if (one.monitor) CHECK((one.monitor->is_identified() && one.monitor->rank() == 0));
+  }
+  RankPeers& peers = *meetings.front().peers;
+  wait_until([&] { return peers.hear(kNow).empty() && peers.num_connected() == kRanks - 1; });
+  CHECK(peers.num_unidentified() == 0);
+}
+
+TEST_CASE("Each run has another secret") {
+  std::set<HashBytes> secrets;
+  for (int i = 0; i < 3; ++i) {
+    SingleProcess alone;
+    secrets.insert(meet(alone).roster.secret);
+  }
+  CHECK(secrets.size() == 3);
+}
+
+TEST_CASE("Where one rank does not reach rank 0, all say so in the same words and watch nobody") {
+  const std::vector<RankMeeting> meetings = meet_all(3, 1, [](auto& words) { words["port"] = 1; });
+  const std::string warning = meetings.front().warning;
+  for (const RankMeeting& one : meetings) {
+    CHECK(one.warning == warning);
+    CHECK_FALSE((one.peers || one.monitor));
+  }
+  CHECK_THAT(warning, Catch::Contains("rank 1 on ") && Catch::Contains(" does not reach rank 0 on ") &&
+                          Catch::Contains("the ranks do not watch each other") &&
+                          Catch::Contains("because nothing answers there; let the nodes"));
+}
+
+TEST_CASE("Where rank 0 has no address for other machines, all say so in the same words and watch nobody") {
+  const int which = GENERATE(1, kAllRanks);
+  const std::vector<RankMeeting> meetings = meet_all(3, which, [](auto& words) {
+    words["machine"] = "another-machine";
+    words["addresses"] = nlohmann::json::array();
+  });
+  const std::string warning = meetings.front().warning;
+  for (const RankMeeting& one : meetings) {
+    CHECK(one.warning == warning);
+    CHECK_FALSE((one.peers || one.monitor));
+  }
+  CHECK_THAT(warning, Catch::StartsWith("the ranks do not watch each other") && Catch::Contains("rank 1 on ") &&
+                          Catch::Contains(" does not reach rank 0 on ") &&
+                          Catch::Contains("because rank 0 has told no address that leads to another machine; let"));
+}
+
+TEST_CASE("What does not know the secret is not taken for rank 0") {
+  Listener listener({kLoopback});
+  std::jthread stranger([&](const std::stop_token& stop) {
+    std::vector<LineConnection> kept;
+    while (!stop.stop_requested()) {
+      if (!is_readable(listener.descriptors().front(), 10)) continue;
+      kept.push_back(listener.accept().connection.value());
+      kept.back().send("220 mail.example.com");
+    }
+  });
+  const std::vector<RankMeeting> meetings = meet_all(2, 1, [&](auto& words) { words["port"] = listener.port(); });
+  for (const RankMeeting& one : meetings) {
+    CHECK_FALSE((one.peers || one.monitor));
+    CHECK_THAT(one.warning, Catch::Contains("rank 1 on ") && Catch::Contains(" does not reach rank 0 on ") &&
+                                Catch::Contains("because what it says is nothing that ranks say"));
+  }
+}
+
+TEST_CASE("Ranks meet while strangers flood rank 0's port") {
+  std::vector<LineConnection> flood;
+  const std::vector<RankMeeting> meetings = meet_all(3, 1, [&](const auto& words) {
+    for (int i = 0; i < 400; ++i) {
+      auto one = connect_to(kLoopback, words.at("port").template get<int>(), std::chrono::milliseconds(5000));
+      if (one) flood.push_back(std::move(*one));
+    }
+  });
+  CHECK(flood.size() == 400);
+  for (const RankMeeting& one : meetings) {
+    CHECK(one.warning.empty());
+    CHECK(one.monitor.has_value() == (one.roster.own != 0));
+  }
+  CHECK(meetings.front().peers->num_introduced() == 2);
+  CHECK(meetings.front().peers->num_unidentified() <= 3 + 16);
+}
+
+}  // namespace mpzero

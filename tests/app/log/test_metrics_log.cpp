@@ -1,0 +1,196 @@
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "app/log/metrics_log.hpp"
+#include "base/error.hpp"
+#include "tests/catch.hpp"
+#include "tests/io/token_files.hpp"
+
+using mpzero::UserError;
+using namespace mpzero::io;
+using namespace mpzero::io::testing;
+
+namespace {
+
+const MetricsOwner owner{.run_id = "00000000aaaaaaaa"};
+
+StepMetrics metrics_of(int64_t step) {
+  StepMetrics metrics;
+  metrics.step = step;
+  metrics.loss = 5.0 / static_cast<double>(step);
+  metrics.lr = 1e-3;
+  metrics.grad_norm = 0.5;
+  metrics.tokens = step * 1024;
+  metrics.tokens_per_second = 2048;
+  metrics.step_seconds = 0.5;
+  return metrics;
+}
+
+std::vector<nlohmann::json> lines_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+std::vector<int64_t> steps_of(const std::filesystem::path& path) {
+  std::vector<int64_t> steps;
+  for (const auto& line : lines_of(path)) steps.push_back(line["step"]);
+  return steps;
+}
+
+// Returns where another run's file went.
+std::string write_steps(const std::filesystem::path& path, int64_t steps_done, int64_t last,
+                        const MetricsOwner& run = owner) {
+  MetricsLog log(path, steps_done, run);
+  for (int64_t step = steps_done + 1; step <= last; ++step) log.write(metrics_of(step));
+  return log.kept_at().filename();
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("Each step is one JSON object with all fields, readable at once") {
+  const TemporaryFolder folder;
+  MetricsLog log(folder / "runs/a/metrics.jsonl", 0, owner);  // makes the folders
+  StepMetrics metrics = metrics_of(1);
+  metrics.loss = 0.1 + 0.2;  // must come back bit for bit
+  metrics.extra = {{"validation_loss", 3.25}, {"gpu_memory_bytes", 8e10}};
+  log.write(metrics);
+  const auto lines = lines_of(folder / "runs/a/metrics.jsonl");
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0] == nlohmann::json{{"step", 1},
+                                   {"loss", 0.1 + 0.2},
+                                   {"lr", 1e-3},
+                                   {"grad_norm", 0.5},
+                                   {"tokens", 1024},
+                                   {"tokens_per_second", 2048.0},
+                                   {"step_seconds", 0.5},
+                                   {"run", "00000000aaaaaaaa"},
+                                   {"validation_loss", 3.25},
+                                   {"gpu_memory_bytes", 8e10}});
+}
+
+TEST_CASE("What is not finite becomes null, so that the line stays JSON") {
+  const TemporaryFolder folder;
+  MetricsLog log(folder / "metrics.jsonl", 0, owner);
+  StepMetrics metrics = metrics_of(1);
+  metrics.loss = std::nan("");
+  metrics.grad_norm = std::numeric_limits<double>::infinity();
+  log.write(metrics);
+  const auto line = lines_of(folder / "metrics.jsonl").at(0);
+  CHECK(line["loss"].is_null());
+  CHECK(line["grad_norm"].is_null());
+}
+
+TEST_CASE("A resumed run drops the steps that it does again and keeps those before") {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  write_steps(path, 0, 10);
+  write_steps(path, 6, 8);
+  CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8});
+  write_steps(path, 8, 9);
+  CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9});
+  write_steps(path, 0, 2);
+  CHECK(steps_of(path) == std::vector<int64_t>{1, 2});
+  CHECK(!std::filesystem::exists(folder / "metrics.jsonl.tmp"));
+}
+
+TEST_CASE("Another run's lines are never cut") {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  CHECK(write_steps(path, 0, 5) == "");
+  const std::string before = text_of(path);
+  const MetricsOwner other{.run_id = "11111111bbbbbbbb"};
+  CHECK(write_steps(path, 2, 4, other) == "metrics.old-1.jsonl");
+  CHECK(text_of(folder / "metrics.old-1.jsonl") == before);
+  CHECK(steps_of(path) == std::vector<int64_t>{3, 4});
+  CHECK(lines_of(path).front()["run"] == other.run_id);
+  CHECK(write_steps(path, 3, 4, other) == "");
+  CHECK(steps_of(path) == std::vector<int64_t>{3, 4});
+  // Of a file of both, the run keeps its own.
+  std::ofstream(path, std::ios::app) << before;
+  const std::string both = text_of(path);
+  CHECK(write_steps(path, 3, 3, other) == "metrics.old-2.jsonl");
+  CHECK(text_of(folder / "metrics.old-2.jsonl") == both);
+  CHECK(text_of(folder / "metrics.old-1.jsonl") == before);
+  CHECK(steps_of(path) == std::vector<int64_t>{3});
+}
+
+TEST_CASE("Lines without an id are a run's own where it began with a checkpoint without one") {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  const MetricsOwner continued{.run_id = owner.run_id, .began_without_id = true};
+  CHECK(write_steps(path, 0, 5, {}) == "");
+  CHECK(!lines_of(path).front().contains("run"));
+  CHECK(write_steps(path, 3, 6, continued) == "");
+  CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3, 4, 5, 6});
+  CHECK(lines_of(path)[3]["run"] == owner.run_id);
+  // From now on the file says whose they are, also where the run goes back to what had no id.
+  CHECK(write_steps(path, 5, 6) == "");
+  CHECK(write_steps(path, 2, 3, continued) == "");
+  CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3});
+  // To a new run they are another's.
+  CHECK(write_steps(path, 0, 1, {.run_id = "11111111bbbbbbbb"}) == "metrics.old-1.jsonl");
+  CHECK(steps_of(folder / "metrics.old-1.jsonl") == std::vector<int64_t>{1, 2, 3});
+  CHECK(write_steps(folder / "unnamed.jsonl", 0, 2, {}) == "");
+  CHECK(write_steps(folder / "unnamed.jsonl", 0, 1) == "unnamed.old-1.jsonl");
+}
+
+TEST_CASE("A line that a killed run left half written is dropped") {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  write_steps(path, 0, 4);
+  for (const std::string half : {"{\"step\":5,\"loss\":1.", "{\"step\":5,\"loss\":1.5}"}) {
+    std::ofstream(path, std::ios::app) << half;
+    write_steps(path, 4, 5);
+    CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3, 4, 5});
+    write_steps(path, 4, 4);
+  }
+}
+
+TEST_CASE("A file that holds something else is refused and left as it is") {
+  const TemporaryFolder folder;
+  const auto path = folder / "notes.txt";
+  std::ofstream(path) << "{\"step\":1}\nDo not lose this.\nNor this.\n";
+  const std::string message = message_of<UserError>([&] { MetricsLog(path, 5, owner); });
+  CHECK(lacks(message, {"notes.txt", "line 2", "--metrics_file"}) == "");
+  std::ifstream file(path);
+  CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "{\"step\":1}\nDo not lose this.\nNor this.\n");
+}
+
+TEST_CASE("A last line without an end is dropped only where it may be half a step") {
+  const TemporaryFolder folder;
+  const auto path = folder / "notes.txt";
+  std::ofstream(path) << "Do not lose this";
+  CHECK(lacks(message_of<UserError>([&] { MetricsLog(path, 5, owner); }), {"notes.txt", "line 1"}) == "");
+  std::ifstream file(path);
+  CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "Do not lose this");
+}
+
+TEST_CASE("A place that cannot be written is a user's mistake") {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "folder");
+  CHECK(lacks(message_of<UserError>([&] { MetricsLog(folder / "folder", 0, owner); }),
+              {"is a folder", "name a file"}) == "");
+  std::ofstream(folder / "file") << "";
+  CHECK(lacks(message_of<UserError>([&] { MetricsLog(folder / "file/metrics.jsonl", 0, owner); }),
+              {"file/metrics.jsonl", "Not a directory", "check the path"}) == "");
+  CHECK(lacks(message_of<UserError>([&] { MetricsLog("/proc/metrics.jsonl", 0, owner); }),
+              {"/proc/metrics.jsonl", "No such file", "check the path"}) == "");
+}
+
+TEST_CASE("A full disk is reported with the file's name") {
+  // A write to this device always meets a full disk.
+  MetricsLog log("/dev/full", 0, owner);
+  CHECK(lacks(message_of<UserError>([&] { log.write(metrics_of(1)); }), {"/dev/full", "No space"}) == "");
+}

@@ -1,0 +1,184 @@
+#include "app/machine/fabric.hpp"
+#include "app/machine/instances.hpp"
+#include "base/environment.hpp"
+#include "parallel/network/rdma_devices.hpp"
+#include "tests/app/doctor/doctor_checks.hpp"
+#include "tests/skip.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+const Job kTwoNodes = {.local_ranks = 8, .world_size = 16, .hosts = 2};
+
+parallel::PluginSearch plugin_of(const System& system) {
+  return parallel::find_libfabric_plugin(parallel::process_environment, system.plugin_files);
+}
+
+std::vector<Finding> look(const System& system, const std::string& providers, bool gpus = true) {
+  const Setting setting("MPZERO_FAKE_FABRIC", providers);
+  return check_fabric(system, kTwoNodes, gpus, survey_fabric(system.libfabric), plugin_of(system));
+}
+
+const std::string kFabric = "2.1.0amzn3.0 (" + stand_in("fake_fabric") + ")";
+
+}  // namespace
+
+TEST_CASE("EFA devices are told by their driver or their name") {
+  const FakeRoot root;
+  CHECK(parallel::rdma_devices(root.path()).empty());
+  root.make_efa(2);
+  root.write("sys/class/infiniband/efa_9/ports/1/state", "4: ACTIVE\n");
+  root.write("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
+  const auto devices = parallel::rdma_devices(root.path());
+  CHECK(devices.size() == 4);
+  CHECK(parallel::count_efa(devices) == 3);
+  CHECK(devices[1].name == "mlx5_0");
+  CHECK_FALSE(devices[1].efa);
+}
+
+TEST_CASE("a healthy p5 passes, and a machine without EFA needs none") {
+  const FakeRoot root;
+  CHECK(worst(look(root.system(), "tcp")) == Status::kOk);
+  root.make_instance("p5.48xlarge");
+  root.make_efa(32);
+  const std::vector<Finding> findings = look(root.system(), "efa+gpu efa+gpu tcp");
+  CHECK(worst(findings) == Status::kOk);
+  CHECK(find(findings, "libfabric").message == kFabric + ", provider efa, takes GPU memory");
+  CHECK(find(findings, "nccl_plugin").message ==
+        "aws-ofi-nccl 1.16.2 (" + stand_in("fake_plugin") + "), network \"Libfabric\"");
+  CHECK(find(findings, "efa_counters").message == "32 can be read");
+}
+
+TEST_CASE("fewer EFA devices than the instance type has") {
+  const FakeRoot root;
+  root.make_instance("p4d.24xlarge");
+  const Finding none = find(look(root.system(), "tcp"), "efa_devices");
+  CHECK(none.status == Status::kFailure);
+  CHECK(none.message == "0 EFA devices where a p4d.24xlarge can have 4");
+  root.make_efa(3);
+  CHECK(find(look(root.system(), "efa+gpu"), "efa_devices").status == Status::kWarning);
+}
+
+TEST_CASE("a missing provider, library, GPU memory or plugin is a failure where there is EFA") {
+  const FakeRoot root;
+  root.make_instance("p4d.24xlarge");
+  root.make_efa(4);
+  const Finding missing = find(look(root.system(), "tcp udp"), "libfabric");
+  CHECK(missing.status == Status::kFailure);
+  CHECK(missing.message == kFabric + " lists no provider efa for the 4 devices (it lists tcp, udp)");
+  CHECK(find(look(root.system(), ""), "libfabric").status == Status::kFailure);
+  // What runs over EFA in layers is not what NCCL's plugin takes.
+  CHECK(find(look(root.system(), "efa;ofi_rxd"), "libfabric").status == Status::kFailure);
+  CHECK(find(look(root.system(), "efa"), "gpudirect").status == Status::kFailure);
+  // What the GPUs' own check finds missing is not said twice.
+  CHECK(find(look(root.system(), "efa", /*gpus=*/false), "libfabric").status == Status::kOk);
+  {
+    const Setting forbidden("FI_EFA_USE_DEVICE_RDMA", "No");
+    CHECK(find(look(root.system(), "efa+gpu"), "gpudirect").status == Status::kFailure);
+  }
+  const Setting allowed("FI_EFA_USE_DEVICE_RDMA", "1");
+  CHECK(find(look(root.system(), "efa+gpu"), "libfabric").status == Status::kOk);
+
+  System system = root.system();
+  system.libfabric = {"libno-such-fabric.so.1"};
+  CHECK(find(look(system, "efa"), "libfabric").status == Status::kFailure);
+  system = root.system();
+  system.plugin_files = {};
+  const Finding plugin = find(look(system, "efa+gpu"), "nccl_plugin");
+  CHECK(plugin.status == Status::kFailure);
+  CHECK(plugin.message == "no libnccl-net.so was found");
+}
+
+TEST_CASE("the libfabric that NCCL's plugin brings with it is the one that counts") {
+  const FakeRoot root;
+  const Setting setting("MPZERO_FAKE_FABRIC", "efa");
+  System system = root.system();
+  CHECK(survey_fabric(libfabric_files(system, plugin_of(system))).file == stand_in("fake_fabric"));
+  system.plugin_files = {stand_in("fake_whole_plugin")};
+  const FabricSurvey survey = survey_fabric(libfabric_files(system, plugin_of(system)));
+  CHECK(survey.file == stand_in("fake_whole_plugin"));
+  CHECK(survey.efa);
+  CHECK_FALSE(survey.efa_gpu_memory);
+  CHECK(survey.problem.empty());
+
+  CHECK_THAT(survey_fabric({stand_in("no_plugin"), "libno-such-fabric.so.1"}).problem,
+             Catch::Contains("libno-such-fabric.so.1"));
+  CHECK(survey_fabric({stand_in("no_plugin")}).problem == "no library has fi_getinfo");
+}
+
+TEST_CASE("a libfabric of the system, where there is one, is asked as its manual has it", "[libfabric]") {
+  const FabricSurvey survey = survey_fabric({"libfabric.so.1"});
+  if (!survey.library) {
+    skip_test("libfabric.so.1");
+    return;
+  }
+  CHECK_FALSE(survey.version.empty());
+  CHECK_THAT(survey.file, Catch::Contains("libfabric.so"));
+  CHECK_FALSE(survey.providers.empty());
+}
+
+TEST_CASE("the instance type is what the firmware says, or what NCCL's plugin is told") {
+  const FakeRoot root;
+  const System system = root.system();
+  CHECK(check_instance(system).message == "not in EC2");
+  root.write("sys/devices/virtual/dmi/id/sys_vendor", "Some Maker\n");
+  root.write("sys/devices/virtual/dmi/id/product_name", "p5.48xlarge\n");
+  CHECK(instance_type(system).empty());
+  root.make_instance("p5.48xlarge");
+  CHECK(instance_type(system) == "p5.48xlarge");
+  CHECK(check_instance(system).message == "p5.48xlarge");
+  root.make_instance("p9.48xlarge");
+  CHECK(check_instance(system).status == Status::kOk);
+  CHECK_THAT(check_instance(system).message, Catch::Contains("no figures"));
+
+  // A container that hides the firmware's tables hides them from NCCL's plugin, too.
+  std::filesystem::remove_all(root.path() / "sys/devices/virtual/dmi");
+  root.write("sys/bus/pci/devices/0000:00:05.0/vendor", "0x1d0f\n");
+  const Finding hidden = check_instance(system);
+  CHECK(hidden.status == Status::kWarning);
+  CHECK_THAT(hidden.remedy, Catch::Contains("OFI_NCCL_FORCE_PRODUCT_NAME"));
+  const Setting forced("OFI_NCCL_FORCE_PRODUCT_NAME", "p4d.24xlarge");
+  CHECK(check_instance(system).message == "p4d.24xlarge");
+}
+
+TEST_CASE("what instances promise agrees with itself") {
+  for (const Instance& instance : all_instances()) {
+    INFO(instance.type);
+    CHECK(instance.gpus > 0);
+    CHECK(instance.efa_devices > 0);
+    // No card of EFA has more than 400 Gb/s.
+    CHECK(instance.gigabits <= 400 * instance.efa_devices);
+    CHECK((instance.gpus > 1 || instance.nvlink_gigabytes == 0));
+    CHECK((instance.type[0] == 'p' || instance.nvlink_gigabytes == 0));
+  }
+  REQUIRE(find_instance("p6-b300.48xlarge"));
+  CHECK(find_instance("p6-b300.48xlarge")->efa_devices == 16);
+  CHECK_FALSE(find_instance("g4dn.metal"));
+}
+
+TEST_CASE("a port that is down and counters that cannot be read are found") {
+  const FakeRoot root;
+  root.make_efa(1);
+  root.write("sys/class/infiniband/efa_1/ports/1/state", "1: DOWN\n");
+  const std::vector<Finding> findings = look(root.system(), "efa+gpu");
+  CHECK(find(findings, "efa_ports").message == "efa_1 is DOWN");
+  CHECK(find(findings, "efa_ports").status == Status::kFailure);
+  CHECK(find(findings, "efa_counters").message == "efa_1 has none that can be read");
+  CHECK(find(findings, "efa_counters").status == Status::kWarning);
+}
+
+TEST_CASE("InfiniBand devices beside EFA do not matter, and without EFA one that is down is no failure") {
+  const FakeRoot root;
+  root.write("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
+  CHECK(find(look(root.system(), "tcp"), "efa_ports").status == Status::kFailure);
+  root.write("sys/class/infiniband/mlx5_1/ports/1/state", "4: ACTIVE\n");
+  const Finding some = find(look(root.system(), "tcp"), "efa_ports");
+  CHECK(some.status == Status::kWarning);
+  CHECK(some.message == "mlx5_0 is DOWN");
+  root.make_efa(2);
+  const std::vector<Finding> findings = look(root.system(), "efa+gpu");
+  CHECK(find(findings, "efa_ports").message == "active");
+  CHECK(find(findings, "efa_counters").message == "2 can be read");
+}
+
+}  // namespace mpzero::doctor

@@ -1,0 +1,172 @@
+#include <algorithm>
+#include <utility>
+
+#include "app/memory/memory_plan.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+using Catch::Contains;
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+// Sizes like those of a wide layer: 17 parts kept whole, 11 without what is cheap, 1 for the input.
+constexpr ActivationSizes kSizes{.full = {.kept = kGiB, .workspace = 36 * kGiB},
+                                 .selective = {.kept = 11 * kGiB, .workspace = 21 * kGiB},
+                                 .none = {.kept = 17 * kGiB, .workspace = 20 * kGiB}};
+
+// Walks through a micro-batch and notes the most that is held at any moment: the oracle of activation_peak.
+int64_t simulated_peak(const LayerLevels& levels, const ActivationSizes& sizes) {
+  std::vector<ActivationSizes::Level> layers;
+  layers.insert(layers.end(), static_cast<size_t>(levels.full), sizes.full);
+  layers.insert(layers.end(), static_cast<size_t>(levels.selective), sizes.selective);
+  layers.insert(layers.end(), static_cast<size_t>(levels.none), sizes.none);
+  int64_t held = 0, peak = 0;
+  for (const ActivationSizes::Level& layer : layers) {
+    peak = std::max(peak, held + sizes.none.kept);
+    held += layer.kept;
+  }
+  for (size_t i = layers.size(); i-- > 0; held -= layers[i].kept) peak = std::max(peak, held + layers[i].workspace);
+  return peak;
+}
+
+template <typename Check>
+void for_all_mixes(int64_t layers, const Check& check) {
+  for (int64_t full = 0; full <= layers; ++full) {
+    for (int64_t selective = 0; full + selective <= layers; ++selective) {
+      check(LayerLevels{.full = full, .selective = selective, .none = layers - full - selective});
+    }
+  }
+}
+
+TEST_CASE("the peak of activations is that of a walk through the micro-batch") {
+  for (const int64_t workspace : {int64_t{0}, kGiB, 20 * kGiB}) {
+    ActivationSizes sizes = kSizes;
+    sizes.none.workspace = workspace;
+    sizes.selective.workspace = workspace + kGiB;
+    for_all_mixes(4, [&](const LayerLevels& levels) {
+      CAPTURE(workspace, levels.full, levels.selective);
+      CHECK(activation_peak(levels, sizes) == simulated_peak(levels, sizes));
+    });
+  }
+}
+
+TEST_CASE("recomputation is the least that fits") {
+  const int64_t all = 4 * 17 * kGiB + 20 * kGiB;
+  CHECK(cheapest_levels(4, kSizes, all) == LayerLevels{.none = 4});
+  CHECK(cheapest_levels(4, kSizes, all - 1) == LayerLevels{.selective = 1, .none = 3});
+  CHECK(cheapest_levels(4, kSizes, (4 * 11 + 21) * kGiB) == LayerLevels{.selective = 4});
+  // A layer at full makes more room than is missing, so that others can keep all.
+  CHECK(cheapest_levels(4, kSizes, (4 * 11 + 21) * kGiB - 1) == LayerLevels{.full = 1, .selective = 2, .none = 1});
+  // The last layer keeps all: at full it would make the same again at once.
+  CHECK(cheapest_levels(4, kSizes, 40 * kGiB) == LayerLevels{.full = 3, .none = 1});
+  CHECK_FALSE(cheapest_levels(4, kSizes, 38 * kGiB).has_value());
+}
+
+TEST_CASE("no mix that recomputes less than the one chosen would fit") {
+  for (int64_t budget = 0; budget <= 90 * kGiB; budget += kGiB) {
+    const std::optional<LayerLevels> chosen = cheapest_levels(4, kSizes, budget);
+    for_all_mixes(4, [&](const LayerLevels& other) {
+      const bool fits = simulated_peak(other, kSizes) <= budget;
+      const bool less = !chosen || std::pair(other.full, other.selective) < std::pair(chosen->full, chosen->selective);
+      CHECK_FALSE((fits && less));
+    });
+    if (chosen) {
+      CHECK(simulated_peak(*chosen, kSizes) <= budget);
+      CHECK(chosen->count() == 4);
+    }
+  }
+}
+
+TEST_CASE("what --recompute names holds for all layers, and auto goes as low as any mix") {
+  CHECK(leanest_levels(3, kSizes, Recomputation::kNone) == LayerLevels{.none = 3});
+  CHECK(leanest_levels(3, kSizes, Recomputation::kSelective) == LayerLevels{.selective = 3});
+  CHECK(leanest_levels(3, kSizes, Recomputation::kFull) == LayerLevels{.full = 3});
+  const LayerLevels leanest = leanest_levels(4, kSizes, Recomputation::kAuto);
+  for_all_mixes(
+      4, [&](const LayerLevels& other) { CHECK(simulated_peak(leanest, kSizes) <= simulated_peak(other, kSizes)); });
+  CHECK(cheapest_levels(4, kSizes, simulated_peak(leanest, kSizes)).has_value());
+  CHECK_FALSE(cheapest_levels(4, kSizes, simulated_peak(leanest, kSizes) - 1).has_value());
+}
+
+// A run whose parts save round numbers, in GiB: activations 8 a sequence (6 and 2 when recomputed), parameters 16,
+// sharded over two ranks from stage 3 on, states 48.
+MemoryNeed need(const MemoryScenario& s) {
+  const int64_t per_sequence = s.recompute == Recomputation::kNone        ? 8
+                               : s.recompute == Recomputation::kSelective ? 6
+                                                                          : 2;
+  const int64_t parameters = s.offload_param ? 1 : s.zero_stage == 3 ? 8 : 16;
+  const int64_t states = s.offload_optimizer ? 0 : 48;
+  return {.device = (per_sequence * s.micro_batch_size + parameters + states) * kGiB,
+          .host = (48 - states + (s.offload_param ? 8 : 0)) * kGiB};
+}
+
+constexpr MemoryScenario kRun{
+    .recompute = Recomputation::kNone, .micro_batch_size = 4, .gradient_accumulation_steps = 3, .zero_stage = 2};
+constexpr int64_t kHost = 500 * kGiB;
+
+std::vector<MemoryChange> changes(int64_t device_gib, const MemoryScenario& now = kRun, int64_t host = kHost,
+                                  int world_size = 2, size_t most = 2) {
+  return changes_that_fit(now, world_size, {.device = device_gib * kGiB, .host = host}, need, most);
+}
+
+TEST_CASE("the two changes named are the least intrusive that fit") {
+  REQUIRE(need(kRun).device == 96 * kGiB);
+  const std::vector<MemoryChange> little = changes(95);
+  REQUIRE(little.size() == 2);
+  CHECK(little[0].text == "--recompute selective");
+  CHECK(little[0].saves == 8 * kGiB);
+  CHECK(little[1].text == "train_micro_batch_size_per_gpu 2 with gradient_accumulation_steps 6");
+  CHECK(little[1].saves == 16 * kGiB);
+
+  const std::vector<MemoryChange> more = changes(74);
+  REQUIRE(more.size() == 2);
+  CHECK(more[0].text == "--recompute full");
+  CHECK(more[1].text == "train_micro_batch_size_per_gpu 1 with gradient_accumulation_steps 12");
+
+  const std::vector<MemoryChange> all = changes(88, kRun, kHost, 2, 10);
+  REQUIRE(all.size() == 5);
+  CHECK(all[2].text == "zero_optimization.stage 3");
+  CHECK(all[3].text == "offload_optimizer to cpu, with 48.00 GiB of host memory a rank");
+  CHECK(all[4].text == "zero_optimization.stage 3 and offload_param to cpu, with 8.00 GiB of host memory a rank");
+  CHECK(describe_changes(little) ==
+        "what would fit: --recompute selective (saves 8.00 GiB), or train_micro_batch_size_per_gpu 2 with "
+        "gradient_accumulation_steps 6 (saves 16.00 GiB)");
+}
+
+TEST_CASE("changes that fit only together are named together") {
+  const std::vector<MemoryChange> pairs = changes(20);
+  REQUIRE(pairs.size() == 2);
+  for (const MemoryChange& change : pairs) {
+    CHECK(need(change.scenario).device <= 20 * kGiB);
+    CHECK_THAT(change.text, Contains(" and "));
+    CHECK(change.saves == need(kRun).device - need(change.scenario).device);
+  }
+  CHECK(changes(2).empty());
+  CHECK_THAT(describe_changes(changes(2)), Contains("more or larger GPUs"));
+}
+
+TEST_CASE("a change that is no choice is not named") {
+  for (const MemoryChange& change : changes(60, kRun, kHost, 1, 10)) {
+    CHECK((change.scenario.zero_stage == 2 || change.scenario.offload_param));
+  }
+  for (const MemoryChange& change : changes(60, kRun, /*host=*/4 * kGiB, 2, 10)) {
+    CHECK_FALSE(change.scenario.offload_optimizer);
+  }
+  MemoryScenario automatic = kRun;
+  automatic.recompute = Recomputation::kAuto;
+  automatic.micro_batch_size = 1;
+  for (const MemoryChange& change : changes(60, automatic, kHost, 2, 10)) {
+    CHECK(change.scenario.recompute == Recomputation::kAuto);
+    CHECK(change.scenario.micro_batch_size == 1);
+  }
+}
+
+TEST_CASE("the global batch stays as it is") {
+  for (const MemoryChange& change : changes(70, kRun, kHost, 2, 10)) {
+    CHECK(change.scenario.micro_batch_size * change.scenario.gradient_accumulation_steps == 12);
+  }
+}
+
+}  // namespace
+}  // namespace mpzero

@@ -1,0 +1,75 @@
+#include <optional>
+#include <stdexcept>
+
+#include "base/unwinding.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+// Tells what it knows when it goes.
+class Witness {
+ public:
+  explicit Witness(std::optional<bool>& seen) : seen_(seen) {}
+  ~Witness() { seen_ = unwinding_.now(); }
+  Witness(const Witness&) = delete;
+  Witness& operator=(const Witness&) = delete;
+
+ private:
+  Unwinding unwinding_;
+  std::optional<bool>& seen_;
+};
+
+// Makes use of a witness while it goes itself.
+class Last {
+ public:
+  explicit Last(std::optional<bool>& seen) : seen_(seen) {}
+  ~Last() { const Witness witness(seen_); }
+  Last(const Last&) = delete;
+  Last& operator=(const Last&) = delete;
+
+ private:
+  std::optional<bool>& seen_;
+};
+
+}  // namespace
+
+TEST_CASE("an object knows whether it goes because of an exception") {
+  std::optional<bool> seen;
+  { const Witness witness(seen); }
+  CHECK(seen == false);
+  try {
+    const Witness witness(seen);
+    throw std::runtime_error("passing by");
+  } catch (const std::runtime_error&) {
+    CHECK(seen == true);
+    const Witness witness(seen);  // the exception has arrived
+  }
+  CHECK(seen == false);
+}
+
+TEST_CASE("an object that comes and goes beside an exception is not in its way") {
+  std::optional<bool> seen;
+  try {
+    const Last last(seen);
+    throw std::runtime_error("passing by");
+  } catch (const std::runtime_error&) {
+    CHECK(seen == false);
+  }
+}
+
+TEST_CASE("an object that is kept outside of where an exception is caught goes in order") {
+  std::optional<bool> seen;
+  {
+    std::optional<Witness> kept;
+    try {
+      kept.emplace(seen);
+      throw std::runtime_error("told before the object goes");
+    } catch (const std::runtime_error&) {
+      CHECK(!seen.has_value());
+    }
+  }
+  CHECK(seen == false);
+}
+
+}  // namespace mpzero::parallel

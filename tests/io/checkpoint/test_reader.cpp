@@ -1,0 +1,191 @@
+#include <cstring>
+
+#include "base/error.hpp"
+#include "io/checkpoint/manifest.hpp"
+#include "io/checkpoint_dir/catalog.hpp"
+#include "tests/io/checkpoint_fixture.hpp"
+
+namespace mpzero::io {
+using namespace testing;
+using Catch::Contains;
+
+TEST_CASE("a checkpoint of any number of ranks is read bit for bit by any other number") {
+  const auto model = small_model();
+  const int writers = GENERATE(1, 2, 3, 4);
+  const Split split = GENERATE(Split::kEven, Split::kRankZeroHoldsAll);
+  const TemporaryFolder folder;
+  for (const std::string& error : save(folder.path(), "tiny-7steps", progress_at(7), model, writers, split)) {
+    REQUIRE(error == "");
+  }
+  REQUIRE(latest_checkpoint(folder.path()) == folder / "tiny-7steps");
+  const CheckpointReader reader(folder / "tiny-7steps");
+  CHECK(reader.units() == model);
+  for (const int readers : {1, 2, 3, 4, 7}) {
+    for (int rank = 0; rank < readers; ++rank) {
+      for (size_t i = 0; i < model.size(); ++i) {
+        const UnitShard wanted = shard_of(model[i], rank, readers, Split::kEven);
+        for (const StateKind kind : kAllKinds) {
+          std::vector<float> out(static_cast<size_t>(wanted.count));
+          reader.read(model[i].name, kind, wanted.begin, out);
+          CAPTURE(writers, readers, rank, i);
+          REQUIRE(same_bits(out, i, kind, wanted.begin));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("shards of many checksum blocks are read whole, in part and from threads at once") {
+  // The first rank's share ends inside a block; reads begin and end inside blocks.
+  const int64_t block = kChecksumBlockBytes / 4;
+  const std::vector<UnitSpec> model = {{"big", {{"w", {11 * block + 12345}}}}};
+  const TemporaryFolder folder;
+  REQUIRE(save(folder.path(), "big-1steps", progress_at(1), model, 2) == std::vector<std::string>{"", ""});
+  const CheckpointReader reader(folder / "big-1steps");
+  std::vector<float> all(static_cast<size_t>(model[0].numel()));
+  reader.read("big", StateKind::kExpAvg, 0, all);
+  CHECK(same_bits(all, 0, StateKind::kExpAvg, 0));
+  const CheckpointReader fresh(folder / "big-1steps");
+  ThreadGroup threads(4);
+  const auto errors = threads.run([&](ProcessGroup& rank) {
+    const int64_t begin = rank.rank() * 2 * block + block / 2;
+    std::vector<float> out(static_cast<size_t>(4 * block));
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      fresh.read("big", StateKind::kMaster, begin, out);
+      if (!same_bits(out, 0, StateKind::kMaster, begin)) throw Failure("other bits");
+    }
+  });
+  CHECK(errors == std::vector<std::string>(4));
+}
+
+TEST_CASE("progress and configurations come back as they were") {
+  const TemporaryFolder folder;
+  TrainingProgress saved = progress_at(12, "fp32");
+  saved.data_order = "12 sequences of 16 tokens";
+  saved.run_config_json = std::string(100000, 'x');  // more than an HDF5 object header holds
+  saved.settings_json = R"({"beta2": 0.95, "no_decay": ["é"]})";
+  REQUIRE(save(folder.path(), "tiny-12steps", saved, small_model(), 2) == std::vector<std::string>{"", ""});
+  const TrainingProgress read = CheckpointReader(folder / "tiny-12steps").progress();
+  CHECK(read.step == saved.step);
+  CHECK(read.tokens_seen == saved.tokens_seen);
+  CHECK(read.windows_seen == saved.windows_seen);
+  CHECK(read.seed == saved.seed);
+  CHECK(read.data_order == saved.data_order);
+  CHECK(read.dtype == saved.dtype);
+  CHECK(read.zero_stage == saved.zero_stage);
+  CHECK(read.model_config_json == saved.model_config_json);
+  CHECK(read.run_config_json == saved.run_config_json);
+  CHECK(read.settings_json == saved.settings_json);
+  CHECK(names_in(folder / "tiny-12steps") == std::vector<std::string>{"manifest.json", "mp_rank_00_model_states.h5",
+                                                                      "zero_pp_rank_0_mp_rank_00_optim_states.h5",
+                                                                      "zero_pp_rank_1_mp_rank_00_optim_states.h5"});
+}
+
+TEST_CASE("a checkpoint without settings, as older ones are, says that it has none") {
+  const TemporaryFolder folder;
+  REQUIRE(save(folder.path(), "tiny-12steps", progress_at(12), small_model(), 1) == std::vector<std::string>{""});
+  CHECK(CheckpointReader(folder / "tiny-12steps").progress().settings_json.empty());
+}
+
+TEST_CASE("bf16 runs have DeepSpeed's prefix") {
+  CHECK(optimizer_file_name("bf16", 12) == "bf16_zero_pp_rank_12_mp_rank_00_optim_states.h5");
+  CHECK(optimizer_file_name("fp32", 3) == "zero_pp_rank_3_mp_rank_00_optim_states.h5");
+}
+
+TEST_CASE("parameters are found in their units") {
+  const auto model = small_model();
+  const TemporaryFolder folder;
+  save(folder.path(), "tiny-1steps", progress_at(1), model, 3);
+  const CheckpointReader reader(folder / "tiny-1steps");
+  std::vector<float> norm(13);
+  reader.read_parameter("model.layers.0.norm.weight", StateKind::kExpAvgSq, 0, norm);
+  CHECK(same_bits(norm, 1, StateKind::kExpAvgSq, 77));
+  std::vector<float> part(4);
+  CheckpointSource(reader).read(model[1].parameters[1], 9, part);
+  CHECK(same_bits(part, 1, StateKind::kMaster, 86));
+  CHECK_THAT(message_of([&] { reader.read_parameter("model.layers.0.norm.weight", StateKind::kMaster, 10, part); }),
+             Contains("another model") && Contains("13 elements"));
+  CHECK_THAT(message_of([&] { reader.read_parameter("lm_head.weight", StateKind::kMaster, 0, part); }),
+             Contains("lm_head.weight"));
+  CHECK_THAT(message_of([&] { reader.read("layers.1", StateKind::kMaster, 0, part); }), Contains("layers.1"));
+  CHECK_THROWS_AS(reader.read("head", StateKind::kMaster, 0, part), UserError);
+}
+
+TEST_CASE("latest may end in blanks, and what it names must be there") {
+  const TemporaryFolder folder;
+  CHECK(latest_checkpoint(folder.path()) == std::nullopt);
+  CHECK(latest_checkpoint(folder / "absent") == std::nullopt);
+  save(folder.path(), "tiny-1steps", progress_at(1), small_model(), 1);
+  CHECK(read_file(folder / "latest") == "tiny-1steps\n");
+  write_file(folder / "latest", "tiny-1steps \r\n\n");
+  CHECK(latest_checkpoint(folder.path()) == folder / "tiny-1steps");
+  CHECK(find_checkpoint(folder.path()) == folder / "tiny-1steps");
+  CHECK(find_checkpoint(folder / "tiny-1steps") == folder / "tiny-1steps");
+  CHECK(find_checkpoint(folder.path(), "tiny-1steps") == folder / "tiny-1steps");
+  CHECK_THROWS_AS(find_checkpoint(folder.path(), "tiny-2steps"), UserError);
+  CHECK_THROWS_AS(find_checkpoint(folder / "absent"), UserError);
+  CHECK_THROWS_WITH(find_checkpoint(folder / "latest"), Contains("latest is a file: name the folder"));
+
+  write_file(folder / "latest", "tiny-9steps\n");
+  CHECK_THAT(message_of([&] { latest_checkpoint(folder.path()); }),
+             Contains((folder / "latest").string()) && Contains((folder / "tiny-9steps").string()));
+  for (const std::string& wrong :
+       {std::string(), std::string("\n"), std::string("../tiny-1steps"), std::string(9000, 'a')}) {
+    write_file(folder / "latest", wrong);
+    CHECK_THROWS_AS(latest_checkpoint(folder.path()), UserError);
+  }
+}
+
+TEST_CASE("pruning keeps what was saved last, whatever its step, and never removes what latest names") {
+  const TemporaryFolder folder;
+  // A run of 100 steps, then another, started anew in the same folder.
+  for (const int step : {10, 100, 2, 9}) {
+    save(folder.path(), "tiny-" + std::to_string(step) + "steps", progress_at(step), small_model(), 1);
+  }
+  fs::create_directory(folder / "tiny-bigger-1steps");  // another model's
+  fs::create_directory(folder / "tiny-1steps-mine");
+  fs::create_directory(folder / "tiny-77steps");  // no manifest, so of no known age
+  write_file(folder / "latest", "tiny-10steps\n");
+  prune_checkpoints(folder.path(), "tiny", "", 0);
+  CHECK(names_in(folder.path()).size() == 8);
+  prune_checkpoints(folder.path(), "tiny", "", 2);
+  CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", "tiny-10steps", "tiny-1steps-mine", "tiny-2steps",
+                                                            "tiny-77steps", "tiny-9steps", "tiny-bigger-1steps"});
+}
+
+TEST_CASE("a checkpoint of another model is told apart by one parameter") {
+  const auto model = small_model();
+  check_same_model(model, model, "c");
+  auto other = model;
+  other[1].parameters[0].shape = {7, 12};
+  CHECK_THAT(message_of([&] { check_same_model(model, other, "c"); }),
+             Contains("model.layers.0.q.weight is [7, 11], in this run it is [7, 12]"));
+  other = model;
+  other.push_back({"layers.1", {{"model.layers.1.q.weight", {2}}}});
+  CHECK_THAT(message_of([&] { check_same_model(model, other, "c"); }), Contains("has no model.layers.1.q.weight"));
+  CHECK_THAT(message_of([&] { check_same_model(other, model, "c"); }),
+             Contains("model.layers.1.q.weight [2] does not"));
+  other = model;
+  std::swap(other[1].parameters[0], other[1].parameters[1]);
+  CHECK_THROWS_AS(check_same_model(model, other, "c"), UserError);
+}
+
+TEST_CASE("shards that do not add up to the model are refused on every rank") {
+  const auto model = small_model();
+  const TemporaryFolder folder;
+  const int64_t begin = GENERATE(0, 60);  // rank 1 leaves a hole, or repeats what rank 0 holds
+  ThreadGroup group(2);
+  const auto errors = group.run([&](ProcessGroup& rank) {
+    std::vector<UnitShard> shards;
+    for (const UnitSpec& unit : model) shards.push_back(shard_of(unit, rank.rank(), 2, Split::kEven));
+    if (rank.rank() == 1) shards[1] = {&model[1], begin, model[1].numel() - begin};
+    const std::vector<float> zeros(1000);
+    save_checkpoint(
+        folder.path(), "tiny-1steps", progress_at(1), shards,
+        [&](size_t i, StateKind) { return std::span(zeros).first(static_cast<size_t>(shards[i].count)); }, rank);
+  });
+  for (const std::string& error : errors) CHECK_THAT(error, Contains("layers.0"));
+  CHECK(names_in(folder.path()).empty());
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,211 @@
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "io/checkpoint_dir/folder.hpp"
+#include "io/checkpoint_dir/open_checkpoint.hpp"
+#include "io/checkpoint_dir/stable_read.hpp"
+#include "tests/catch.hpp"
+#include "tests/io/checkpoint_fixture.hpp"
+#include "tests/io/deepspeed_fixture.hpp"
+
+// Checkpoints that others replace, remove and rewrite while they are read. Each event happens at a chosen moment of the
+// read, in the reader's own thread.
+namespace mpzero::io {
+using namespace testing;
+using Catch::Contains;
+namespace {
+
+constexpr const char* kTag = "tiny-6steps";
+
+enum class Format { kHdf5, kDeepSpeed };
+
+void publish_values(const fs::path& dir, Format format, uint32_t generation) {
+  if (format == Format::kDeepSpeed) {
+    require_saved(dir, kTag, {.stage = 2, .ranks = 3, .step = 6, .generation = generation});
+    return;
+  }
+  for (const std::string& error : save(dir, kTag, progress_at(6), transformer(), 3, Split::kEven, generation)) {
+    REQUIRE(error.empty());
+  }
+}
+
+// The values that the checkpoint has, all of one generation; 0 where they are mixed.
+uint32_t generation_in(const StoredCheckpoint& checkpoint) {
+  for (const uint32_t generation : {1U, 2U}) {
+    if (same_states(checkpoint, 2, generation)) return generation;
+  }
+  return 0;
+}
+
+// Reads one value, which opens some of the files.
+void read_first(const StoredCheckpoint& checkpoint) {
+  std::vector<float> out(1);
+  checkpoint.read_unit(transformer()[0], StateKind::kMaster, 0, out);
+}
+
+struct Outcome {
+  uint32_t generation = 0;
+  std::vector<std::string> restarts;
+};
+
+// Reads with `event` between the opening and the first value, or (`late`) between the first value and the others.
+Outcome read_with(const fs::path& dir, bool late, const std::function<void()>& event) {
+  Outcome outcome;
+  SingleProcess alone;
+  bool happened = false;
+  read_checkpoint([&] { return dir / kTag; },
+                  [&](const StoredCheckpoint& checkpoint) {
+                    if (late) read_first(checkpoint);
+                    if (!std::exchange(happened, true)) event();
+                    outcome.generation = generation_in(checkpoint);
+                    checkpoint.verify_what_was_read(alone);
+                  },
+                  [&](const std::string& why) { outcome.restarts.push_back(why); });
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("what is published while a checkpoint is read is read as a whole, or not at all") {
+  for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
+    for (const bool late : {false, true}) {
+      const TemporaryFolder folder;
+      publish_values(folder.path(), format, 1);
+      const Outcome outcome = read_with(folder.path(), late, [&] { publish_values(folder.path(), format, 2); });
+      // The files that were not open yet went with the former folder.
+      CHECK(outcome.generation == 2);
+      REQUIRE(outcome.restarts.size() == 1);
+      CHECK_THAT(outcome.restarts[0], Contains("was replaced by another process while it was read; it is read again"));
+    }
+  }
+}
+
+TEST_CASE("a checkpoint that was opened is read to its end while another takes its name") {
+  for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
+    const TemporaryFolder folder;
+    publish_values(folder.path(), format, 1);
+    // The former one is still there, under another name.
+    const Outcome outcome = read_with(folder.path(), false, [&] {
+      fs::rename(folder / kTag, folder / "elsewhere");
+      publish_values(folder.path(), format, 2);
+    });
+    CHECK(outcome.generation == 1);
+    CHECK(outcome.restarts.empty());
+  }
+}
+
+TEST_CASE("a checkpoint that is pruned while it is read was removed, not damaged") {
+  for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
+    for (const bool late : {false, true}) {
+      const TemporaryFolder folder;
+      publish_values(folder.path(), format, 1);
+      const std::string message =
+          message_of([&] { read_with(folder.path(), late, [&] { remove_checkpoints({folder / kTag}); }); });
+      CHECK(message == (folder / kTag).string() + " was removed by another process while it was read: begin again");
+    }
+  }
+}
+
+TEST_CASE("a folder that was removed is looked for once more, and not where it was") {
+  for (const bool another : {false, true}) {
+    const TemporaryFolder folder;
+    publish_values(folder.path(), Format::kHdf5, 1);
+    fs::copy(folder / kTag, folder / "other-6steps");
+    int opened = 0;
+    std::vector<std::string> restarts;
+    const std::string message = message_of([&] {
+      read_checkpoint([&] { return folder / (another && opened > 0 ? "other-6steps" : kTag); },
+                      [&](const StoredCheckpoint& checkpoint) {
+                        if (++opened == 1) remove_checkpoints({folder / kTag});
+                        checkpoint.verify();
+                      },
+                      [&](const std::string& why) { restarts.push_back(why); });
+    });
+    REQUIRE(restarts.size() == 1);
+    CHECK_THAT(restarts[0], Contains("was removed by another process while it was read; it is read again"));
+    CHECK(opened == (another ? 2 : 1));
+    CHECK(message.empty() == another);
+  }
+}
+
+TEST_CASE("a checkpoint that is replaced each time it is read is given up after a while") {
+  for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
+    const TemporaryFolder folder;
+    publish_values(folder.path(), format, 1);
+    size_t restarts = 0;
+    const std::string message = message_of([&] {
+      read_checkpoint([&] { return folder / kTag; },
+                      [&](const StoredCheckpoint& checkpoint) {
+                        publish_values(folder.path(), format, 2);
+                        checkpoint.verify();
+                      },
+                      [&](const std::string&) { ++restarts; });
+    });
+    CHECK_THAT(message, Contains("was replaced by another process while it was read: begin again"));
+    CHECK(restarts + 1 == static_cast<size_t>(kMaxReads));
+  }
+}
+
+TEST_CASE("damage is damage where nobody has replaced the folder") {
+  for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
+    const TemporaryFolder folder;
+    publish_values(folder.path(), format, 1);
+    for (const std::string& name : names_in(folder / kTag)) {
+      if (!name.starts_with("bf16_zero_pp_rank_1") && !name.starts_with("zero_pp_rank_1")) continue;
+      std::string bytes = read_file(folder / kTag / name);
+      bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+      write_file(folder / kTag / name, bytes);
+    }
+    CHECK_THAT(message_of([&] { read_with(folder.path(), false, [] {}); }), Contains("is damaged"));
+  }
+}
+
+// DeepSpeed writes into the folder of that name, file by file.
+TEST_CASE("a folder that DeepSpeed rewrites while it is read is read again") {
+  for (const bool in_place : {true, false}) {
+    for (const bool late : {false, true}) {
+      const TemporaryFolder folder;
+      const Saved how{.stage = 2, .ranks = 3, .step = 6, .generation = 1};
+      Saved next = how;
+      next.generation = 2;
+      require_stock(folder.path(), kTag, how);
+      require_stock(folder.path(), "next-6steps", next);
+      const Outcome outcome = read_with(folder.path(), late, [&] {
+        for (const std::string& name : names_in(folder / "next-6steps")) {
+          if (in_place) {
+            write_file(folder / kTag / name, read_file(folder / "next-6steps" / name));
+          } else {
+            fs::rename(folder / "next-6steps" / name, folder / kTag / name);
+          }
+        }
+      });
+      CHECK(outcome.generation == 2);
+      REQUIRE(outcome.restarts.size() == 1);
+      CHECK_THAT(outcome.restarts[0], Contains("was rewritten by another process while it was read"));
+    }
+  }
+}
+
+TEST_CASE("ranks that have opened different saves of one folder find out") {
+  for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
+    const TemporaryFolder folder;
+    publish_values(folder.path(), format, 1);
+    const auto keep = std::make_shared<OpenFolder>(folder / kTag);
+    fs::rename(folder / kTag, folder / "elsewhere");
+    publish_values(folder.path(), format, 2);
+    ThreadGroup group(2);
+    const std::vector<std::string> errors = group.run([&](ProcessGroup& ranks) {
+      std::shared_ptr<const OpenFolder> opened = keep;
+      if (ranks.rank() == 1) opened = std::make_shared<OpenFolder>(folder / kTag);
+      const auto checkpoint = open_checkpoint(opened);
+      read_first(*checkpoint);
+      const std::string message = message_of([&] { checkpoint->verify_what_was_read(ranks); });
+      CHECK(replaced_on_any_rank(opened.get(), ranks));
+      if (!message.empty()) throw Failure(message);
+    });
+    for (const std::string& error : errors) CHECK_THAT(error, Contains("have read") && Contains("of different saves"));
+  }
+}
+
+}  // namespace mpzero::io

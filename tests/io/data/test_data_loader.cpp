@@ -1,0 +1,259 @@
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "io/data/data_loader.hpp"
+#include "io/data/shuffle.hpp"
+#include "tests/catch.hpp"
+#include "tests/io/token_files.hpp"
+
+using namespace mpzero::io;
+using namespace mpzero::io::testing;
+
+namespace {
+
+constexpr int64_t kSeqLength = 8;
+constexpr int64_t kVocabulary = 1 << 20;
+
+// A data set of so many windows, in which each token is its own position.
+class Windows {
+ public:
+  explicit Windows(int64_t count) : count_(count) {
+    write_token_file(path(), counting_tokens(count * kSeqLength + 1), kVocabulary);
+  }
+  std::filesystem::path path() const { return folder_ / "tokens.h5"; }
+  TokenDataset open() const { return {path(), kSeqLength}; }
+  int64_t count() const { return count_; }
+
+ private:
+  TemporaryFolder folder_;
+  int64_t count_;
+};
+
+LoaderOptions options_of(int rank, int world_size, int64_t micro_batch, int64_t accumulation, bool shuffle) {
+  LoaderOptions options;
+  options.rank = rank;
+  options.world_size = world_size;
+  options.micro_batch_size = micro_batch;
+  options.gradient_accumulation_steps = accumulation;
+  options.shuffle = shuffle;
+  options.seed = 42;
+  options.vocab_limit = kVocabulary;
+  return options;
+}
+
+// The windows of a micro-batch, after checking that inputs and targets are those windows throughout.
+std::vector<int64_t> windows_of(const MicroBatch& batch) {
+  std::vector<int64_t> windows;
+  REQUIRE(batch.inputs.size() == batch.targets.size());
+  REQUIRE(batch.inputs.size() % kSeqLength == 0);
+  for (size_t i = 0; i < batch.inputs.size(); ++i) {
+    if (i % kSeqLength == 0) windows.push_back(batch.inputs[i] / kSeqLength);
+    REQUIRE(batch.inputs[i] == windows.back() * kSeqLength + static_cast<int64_t>(i % kSeqLength));
+    REQUIRE(batch.targets[i] == batch.inputs[i] + 1);
+  }
+  return windows;
+}
+
+// The windows of `steps` global batches in the order [step][micro-batch][rank][sample].
+std::vector<int64_t> consumed(const Windows& data, int world_size, int64_t micro_batch, int64_t accumulation,
+                              bool shuffle, int64_t first_step, int64_t steps) {
+  std::vector<DataLoader> loaders;
+  for (int rank = 0; rank < world_size; ++rank) {
+    loaders.emplace_back(data.open(), options_of(rank, world_size, micro_batch, accumulation, shuffle), first_step);
+  }
+  std::vector<int64_t> windows;
+  for (int64_t i = 0; i < steps * accumulation; ++i) {
+    for (DataLoader& loader : loaders) {
+      const auto batch = windows_of(loader.next());
+      windows.insert(windows.end(), batch.begin(), batch.end());
+    }
+  }
+  return windows;
+}
+
+}  // namespace
+
+TEST_CASE("Without shuffle the windows come in the file's order, epoch after epoch") {
+  const Windows data(10);
+  for (int world_size = 1; world_size <= 4; ++world_size) {
+    const auto windows = consumed(data, world_size, 2, 3, false, 0, 4);
+    REQUIRE(windows.size() == static_cast<size_t>(world_size) * 2 * 3 * 4);
+    for (size_t p = 0; p < windows.size(); ++p) REQUIRE(windows[p] == static_cast<int64_t>(p % 10));
+  }
+}
+
+TEST_CASE("Every window is read once an epoch, disjoint over 1 to 4 ranks, shuffled or not") {
+  const Windows data(48);
+  for (const bool shuffle : {false, true}) {
+    for (int world_size = 1; world_size <= 4; ++world_size) {
+      const int64_t steps = 48 / (world_size * 2 * 2);
+      const auto windows = consumed(data, world_size, 2, 2, shuffle, 0, 3 * steps);
+      for (int64_t epoch = 0; epoch < 3; ++epoch) {
+        INFO("ranks " << world_size << ", epoch " << epoch << ", shuffle " << shuffle);
+        const std::set<int64_t> once(windows.begin() + epoch * 48, windows.begin() + (epoch + 1) * 48);
+        CHECK(once.size() == 48);
+      }
+    }
+  }
+}
+
+TEST_CASE("A global batch holds the same windows however it is spread over ranks, micro-batches and accumulation") {
+  const Windows data(37);  // not a multiple of the batch: epochs end within a step
+  const auto alone = consumed(data, 1, 12, 1, true, 0, 10);
+  CHECK(consumed(data, 1, 1, 12, true, 0, 10) == alone);
+  CHECK(consumed(data, 2, 3, 2, true, 0, 10) == alone);
+  CHECK(consumed(data, 3, 2, 2, true, 0, 10) == alone);
+  CHECK(consumed(data, 4, 3, 1, true, 0, 10) == alone);
+}
+
+TEST_CASE("Each epoch has an order of its own, the one that Permutation gives") {
+  const Windows data(16);
+  const auto windows = consumed(data, 2, 4, 1, true, 0, 4);
+  for (uint64_t p = 0; p < 32; ++p) {
+    CHECK(windows[p] == static_cast<int64_t>(Permutation(16, 42, p / 16)(p % 16)));
+  }
+  CHECK(!std::equal(windows.begin(), windows.begin() + 16, windows.begin() + 16));
+}
+
+TEST_CASE("A loader that starts at step k yields what one that never stopped yields") {
+  const Windows data(23);
+  const auto whole = consumed(data, 2, 2, 3, true, 0, 12);
+  for (int64_t first_step = 0; first_step < 12; ++first_step) {
+    INFO("from step " << first_step);
+    const std::vector<int64_t> rest(whole.begin() + first_step * 12, whole.end());
+    CHECK(consumed(data, 2, 2, 3, true, first_step, 12 - first_step) == rest);
+  }
+}
+
+TEST_CASE("first_window goes on where runs with another batch size stopped") {
+  const Windows data(23);
+  const auto whole = consumed(data, 1, 1, 1, true, 0, 60);
+  LoaderOptions options = options_of(0, 1, 5, 1, true);
+  options.first_window = 17;
+  DataLoader loader(data.open(), options, 999);
+  CHECK(windows_of(loader.next()) == std::vector<int64_t>(whole.begin() + 17, whole.begin() + 22));
+  CHECK(windows_of(loader.next()) == std::vector<int64_t>(whole.begin() + 22, whole.begin() + 27));
+}
+
+TEST_CASE("A micro-batch tells its epoch; epochs and steps convert") {
+  const Windows data(10);
+  DataLoader loader(data.open(), options_of(0, 1, 4, 1, true), 0);
+  CHECK(loader.num_windows() == 10);
+  for (const int64_t epoch : {0, 0, 0, 1, 1, 2}) CHECK(loader.next().epoch == epoch);
+
+  const LoaderOptions options = options_of(0, 2, 3, 4, true);
+  CHECK(windows_per_step(options) == 24);
+  CHECK(steps_for_epochs(24, options, 1) == 1);
+  CHECK(steps_for_epochs(25, options, 1) == 2);
+  CHECK(steps_for_epochs(25, options, 24) == 25);
+}
+
+TEST_CASE("An id outside the vocabulary stops the loader at the batch that holds it, and keeps it stopped") {
+  const Windows data(6);
+  LoaderOptions options = options_of(0, 1, 1, 1, false);
+  options.vocab_limit = 2 * kSeqLength + 1;  // window 2 is the first with a larger id
+  DataLoader loader(data.open(), options, 0);
+  CHECK(windows_of(loader.next()) == std::vector<int64_t>{0});
+  CHECK(windows_of(loader.next()) == std::vector<int64_t>{1});
+  for (int i = 0; i < 2; ++i) {
+    const std::string message = message_of<mpzero::UserError>([&] { loader.next(); });
+    CHECK(lacks(message, {"tokens.h5", "id 17 at position 17"}) == "");
+  }
+}
+
+TEST_CASE("A file that is cut off under a loader stops it, after batches that are as they should be") {
+  const Windows data(5000);
+  DataLoader loader(data.open(), options_of(0, 1, 2, 1, false), 0);
+  int64_t read = 0;
+  for (; read < 10; ++read) CHECK(windows_of(loader.next()) == std::vector<int64_t>{2 * read, 2 * read + 1});
+  std::filesystem::resize_file(data.path(), std::filesystem::file_size(data.path()) / 2);
+  // What waited was read before, so that it is right; then there is no more, however often one asks.
+  std::string message;
+  for (; message.empty() && read < 100; ++read) {
+    MicroBatch batch;
+    message = message_of<mpzero::UserError>([&] { batch = loader.next(); });
+    if (message.empty()) CHECK(windows_of(batch) == std::vector<int64_t>{2 * read, 2 * read + 1});
+  }
+  CHECK(lacks(message, {data.path().string(), "while it was being read", "start the run again"}) == "");
+  CHECK(message_of<mpzero::UserError>([&] { loader.next(); }) == message);
+}
+
+TEST_CASE("A file that is cut off between two validation passes stops the second") {
+  const Windows data(500);
+  const ValidationSet set(data.open(), options_of(0, 1, 2, 1, false), 3);
+  for (int64_t a = 0; a < set.num_batches(); ++a) CHECK(windows_of(set.read(a).tokens).size() == 2);
+  std::filesystem::resize_file(data.path(), std::filesystem::file_size(data.path()) - 1);
+  const std::string message = message_of<mpzero::UserError>([&] { set.read(0); });
+  CHECK(lacks(message, {data.path().string(), "while it was being read"}) == "");
+}
+
+TEST_CASE("A loader can be dropped at any time, with batches waiting or being read") {
+  const Windows data(50);
+  for (int taken = 0; taken < 20; ++taken) {
+    DataLoader loader(data.open(), options_of(0, 1, 2, 1, true), 0);
+    for (int i = 0; i < taken; ++i) loader.next();
+  }
+  SUCCEED();
+}
+
+TEST_CASE("Options that make no sense are refused") {
+  const Windows data(5);
+  CHECK_THROWS_AS(DataLoader(data.open(), options_of(2, 2, 1, 1, true), 0), mpzero::Failure);
+  CHECK_THROWS_AS(DataLoader(data.open(), options_of(0, 1, 0, 1, true), 0), mpzero::Failure);
+  CHECK_THROWS_AS(DataLoader(data.open(), options_of(0, 1, 1, 1, true), -1), mpzero::Failure);
+}
+
+TEST_CASE("A validation pass reads the first windows in order, disjoint over ranks, each time alike") {
+  const Windows data(40);
+  for (int world_size = 1; world_size <= 4; ++world_size) {
+    std::vector<int64_t> windows;
+    const int64_t batches = 3;
+    for (int pass = 0; pass < 2; ++pass) {
+      std::vector<int64_t> found;
+      for (int64_t a = 0; a < batches; ++a) {
+        for (int rank = 0; rank < world_size; ++rank) {
+          const ValidationSet set(data.open(), options_of(rank, world_size, 2, 1, true), batches);
+          REQUIRE(set.num_batches() == batches);
+          REQUIRE(set.num_windows() == batches * world_size * 2);
+          const ValidationBatch batch = set.read(a);
+          CHECK(batch.num_windows == 2);
+          for (const int64_t window : windows_of(batch.tokens)) found.push_back(window);
+        }
+      }
+      if (pass > 0) CHECK(found == windows);
+      windows = found;
+    }
+    for (size_t i = 0; i < windows.size(); ++i) CHECK(windows[i] == static_cast<int64_t>(i));
+  }
+}
+
+TEST_CASE("A validation set that is too small counts each of its windows once, on any number of ranks") {
+  const Windows data(7);
+  for (int world_size = 1; world_size <= 4; ++world_size) {
+    for (const int64_t micro_batch : {1, 2, 3, 8}) {
+      INFO("ranks " << world_size << ", micro-batch " << micro_batch);
+      std::vector<int64_t> counted;
+      for (int rank = 0; rank < world_size; ++rank) {
+        const ValidationSet set(data.open(), options_of(rank, world_size, micro_batch, 1, true), 100);
+        CHECK(set.num_windows() == 7);
+        CHECK(set.num_windows_asked() == 100 * world_size * micro_batch);
+        const int64_t per_batch = world_size * micro_batch;
+        CHECK(set.num_batches() == (7 + per_batch - 1) / per_batch);
+        for (int64_t a = 0; a < set.num_batches(); ++a) {
+          const ValidationBatch batch = set.read(a);
+          auto windows = windows_of(batch.tokens);
+          // A rank with nothing left still takes part, with one window that counts for nothing.
+          REQUIRE(static_cast<int64_t>(windows.size()) == std::max<int64_t>(batch.num_windows, 1));
+          counted.insert(counted.end(), windows.begin(), windows.begin() + batch.num_windows);
+        }
+      }
+      std::sort(counted.begin(), counted.end());
+      CHECK(counted == std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6});
+    }
+  }
+}

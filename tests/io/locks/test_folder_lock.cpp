@@ -1,0 +1,176 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.hpp"
+#include "io/locks/folder_lock.hpp"
+#include "tests/io/checkpoint_fixture.hpp"
+#include "tests/io/faulty_disk.hpp"
+
+namespace mpzero::io {
+using namespace testing;
+using Catch::Contains;
+namespace {
+
+const FolderLock::Options kAtOnce{.patience = std::chrono::milliseconds(0)};
+
+TEST_CASE("a folder in use is refused with who uses it, and free again afterwards") {
+  const TemporaryFolder folder;
+  {
+    const FolderLock first(folder.path());
+    CHECK_THROWS_WITH(FolderLock(folder.path(), kAtOnce), Contains("process " + std::to_string(::getpid())) &&
+                                                              Contains(folder.path().string()) &&
+                                                              Contains("--checkpoint_dir"));
+    CHECK_THROWS_AS(FolderLock(folder.path(), kAtOnce), UserError);
+  }
+  CHECK_NOTHROW(FolderLock(folder.path(), kAtOnce));
+}
+
+TEST_CASE("a killed owner leaves the folder free, and one that is about to leave is waited for") {
+  const TemporaryFolder folder;
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const FolderLock lock(folder.path());
+    if (::write(ready[1], "x", 1) == 1) ::pause();
+    ::_exit(0);
+  }
+  char byte = 0;
+  REQUIRE(::read(ready[0], &byte, 1) == 1);
+  CHECK_THROWS_WITH(FolderLock(folder.path(), kAtOnce), Contains("process " + std::to_string(child)));
+  REQUIRE(::kill(child, SIGKILL) == 0);
+  CHECK_NOTHROW(FolderLock(folder.path()));
+  CHECK(::waitpid(child, nullptr, 0) == child);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+// What FolderLock asks of a file system without locks, or whose locks other hosts take no notice of.
+FolderLock::Options without_locks(int error = ENOSYS) {
+  return {.flock = [error](int) { return error; }, .renewal = std::chrono::milliseconds(0)};
+}
+
+TEST_CASE("without locks the second of two runs is refused, and both are warned") {
+  const TemporaryFolder folder;
+  const int error = GENERATE(ENOSYS, ENOLCK, EOPNOTSUPP);
+  std::vector<std::string> warnings;
+  FolderLock::Options options = without_locks(error);
+  options.warn = [&](const std::string& line) { warnings.push_back(line); };
+  {
+    const FolderLock first(folder.path(), options);
+    CHECK_THROWS_WITH(FolderLock(folder.path(), options), Contains("process " + std::to_string(::getpid())) &&
+                                                              Contains(folder.path().string()) &&
+                                                              Contains("--checkpoint_dir"));
+    REQUIRE(warnings.size() == 2);
+    CHECK_THAT(warnings.front(), Contains("has no locks") && Contains(folder.path().string()));
+  }
+  CHECK_NOTHROW(FolderLock(folder.path(), options));
+  CHECK(names_in(folder.path()) == std::vector<std::string>{".lock"});
+}
+
+TEST_CASE("a lock that reaches this host alone is taken for no proof") {
+  const TemporaryFolder folder;
+  // A run on another host: here its lock is not seen.
+  OwnerRecord elsewhere = this_owner("77");
+  elsewhere.kernel = "of another host";
+  elsewhere.host = "node9";
+  FolderOwner other(folder.path(), elsewhere, {});
+  std::chrono::milliseconds now{0};
+  int renewals = 0;
+  FolderLock::Options options{.reach = LockReach::kThisHost,
+                              .clock = {.now = [&] { return now; },
+                                        .wait =
+                                            [&](std::chrono::milliseconds time) {
+                                              now += time;
+                                              other.renew();
+                                              ++renewals;
+                                            }},
+                              .renewal = std::chrono::milliseconds(0)};
+  std::vector<std::string> warnings;
+  options.warn = [&](const std::string& line) { warnings.push_back(line); };
+  CHECK_THROWS_WITH(FolderLock(folder.path(), options), Contains("on node9 (job 77)"));
+  CHECK(renewals > 0);
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings.front(), Contains("do not reach other hosts"));
+  // A lock that reaches all proves that the other is gone.
+  options.reach = LockReach::kAll;
+  renewals = 0;
+  FolderLock mine(folder.path(), options);
+  CHECK(renewals == 0);
+  CHECK_NOTHROW(mine.check());
+  CHECK_THROWS_WITH(other.renew(), Contains("has taken over") && Contains("nothing more is saved"));
+}
+
+TEST_CASE("a thread renews the record") {
+  const TemporaryFolder folder;
+  FolderLock::Options options = without_locks();
+  options.renewal = std::chrono::milliseconds(1);
+  const FolderLock lock(folder.path(), options);
+  const std::string before = read_file(folder / ".owner-1");
+  while (read_file(folder / ".owner-1") == before) std::this_thread::yield();
+  SUCCEED();
+}
+
+TEST_CASE("who prunes is told what helps him") {
+  const TemporaryFolder folder;
+  const FolderLock run(folder.path());
+  FolderLock::Options options = kAtOnce;
+  options.purpose = FolderLock::Purpose::kPruning;
+  const std::string error = message_of([&] { FolderLock(folder.path(), options); });
+  CHECK_THAT(error, Contains("is at work") && Contains("prune then"));
+  CHECK(error.find("--checkpoint_dir") == std::string::npos);
+}
+
+FolderLock::Options reaching_all() { return {.reach = LockReach::kAll, .renewal = std::chrono::milliseconds(0)}; }
+
+TEST_CASE("where the lock reaches all, a record that is gone ends nothing") {
+  const TemporaryFolder folder;
+  FolderLock lock(folder.path(), reaching_all());
+  REQUIRE(fs::remove(folder / ".owner-1"));
+  CHECK_NOTHROW(lock.check());
+  CHECK_NOTHROW(lock.set_run("0123456789abcdef"));
+}
+
+TEST_CASE("a lock file that is gone is made and locked anew, unless another run has it") {
+  const TemporaryFolder parent;
+  const fs::path folder = parent / "checkpoints";
+  fs::create_directory(folder);
+  FolderLock lock(folder, reaching_all());
+  fs::rename(folder, parent / "moved");
+  CHECK_NOTHROW(lock.check());
+  CHECK_THROWS_WITH(FolderLock(folder, kAtOnce), Contains("another run"));
+  fs::remove(folder / ".lock");
+  {
+    const FolderLock other(folder, kAtOnce);
+    CHECK_THROWS_WITH(lock.check(), Contains("another run") && Contains("nothing more is saved there"));
+  }
+  CHECK_NOTHROW(lock.check());
+}
+
+TEST_CASE("a full disk keeps nobody from a folder whose lock decides") {
+  class FullDisk final : public UnsyncedDisk {
+   public:
+    int write(int, int64_t, std::span<const std::byte>, size_t&) override { return ENOSPC; }
+  };
+  const TemporaryFolder folder;
+  FullDisk full;
+  std::string warning;
+  FolderLock::Options options = reaching_all();
+  options.warn = [&](const std::string& text) { warning = text; };
+  FolderLock lock(folder.path(), options, full);
+  CHECK_THAT(warning, Contains("is not recorded") && Contains("No space left"));
+  CHECK_NOTHROW(lock.check());
+  CHECK_NOTHROW(lock.set_run("0123456789abcdef"));
+  CHECK_THROWS_WITH(FolderLock(folder / ".", without_locks(), full), Contains("No space left"));
+}
+
+}  // namespace
+}  // namespace mpzero::io

@@ -1,0 +1,45 @@
+#include "base/error.hpp"
+#include "parallel/comm/mpi_communicator.hpp"
+#include "tests/parallel/collective_checks.hpp"
+#include "tests/parallel/mpi_for_tests.hpp"
+
+namespace mpzero::parallel {
+
+TEST_CASE("MPI collectives") {
+  MpiCommunicator communicator(mpi());
+  check_collectives(communicator, at::kCPU);
+}
+
+TEST_CASE("the ranks of a machine are a group of their own") {
+  const std::unique_ptr<MpiRuntime> machine = mpi().this_machine();
+  CHECK(machine->rank() == mpi().local_rank());
+  CHECK(machine->world_size() == mpi().local_size());
+  MpiCommunicator communicator(*machine);
+  check_collectives(communicator, at::kCPU);
+  int value = machine->rank() + 17;
+  machine->broadcast(&value, sizeof value);
+  CHECK(value == 17);
+}
+
+TEST_CASE("texts of different lengths are gathered by rank") {
+  const std::vector<std::string> texts = mpi().all_gather(std::string(static_cast<size_t>(mpi().rank()) * 3, 'x'));
+  REQUIRE(texts.size() == static_cast<size_t>(mpi().world_size()));
+  for (size_t rank = 0; rank < texts.size(); ++rank) REQUIRE(texts[rank] == std::string(rank * 3, 'x'));
+}
+
+TEST_CASE("a broadcast carries rank 0's bytes") {
+  int value = mpi().rank() + 17;
+  mpi().broadcast(&value, sizeof value);
+  REQUIRE(value == 17);
+}
+
+TEST_CASE("an error on the last rank is thrown on all") {
+  const bool last = mpi().rank() == mpi().world_size() - 1;
+  REQUIRE_THROWS_AS(run_on_all_ranks(mpi(),
+                                     [&] {
+                                       if (last) throw UserError("the last rank's file is missing");
+                                     }),
+                    UserError);
+}
+
+}  // namespace mpzero::parallel

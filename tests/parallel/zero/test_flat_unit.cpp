@@ -1,0 +1,43 @@
+#include <ATen/ops/arange.h>
+
+#include "parallel/zero/flat_unit.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero::parallel {
+
+TEST_CASE("parts are equal, aligned, and cover the unit once") {
+  for (const int64_t numel : {1, 63, 64, 65, 1000, 4096}) {
+    for (const int parts : {1, 2, 3, 4, 7, 16}) {
+      const FlatLayout layout(numel, parts);
+      REQUIRE(layout.padded_numel() == layout.part_numel() * parts);
+      REQUIRE(layout.padded_numel() >= numel);
+      REQUIRE(layout.part_numel() % 64 == 0);
+      int64_t used = 0;
+      for (int part = 0; part < parts; ++part) {
+        REQUIRE(layout.part_used(part) >= 0);
+        REQUIRE(layout.part_used(part) <= layout.part_numel());
+        // A part is used from its start, and only if those before it are full.
+        if (layout.part_used(part) > 0) REQUIRE(layout.part_begin(part) == used);
+        used += layout.part_used(part);
+      }
+      REQUIRE(used == numel);
+    }
+  }
+}
+
+TEST_CASE("parameter views lie one behind another in the flat buffer") {
+  const UnitSpec unit{.name = "u", .parameters = {{"a", {2, 3}}, {"b", {4}}, {"c", {1, 1, 5}}}};
+  const at::Tensor flat = at::arange(20, at::kFloat);
+  const std::vector<at::Tensor> views = parameter_views(flat, unit);
+  REQUIRE(views.size() == 3);
+  REQUIRE(views[0].sizes() == at::IntArrayRef({2, 3}));
+  REQUIRE(views[2].sizes() == at::IntArrayRef({1, 1, 5}));
+  REQUIRE(views[0][1][2].item<float>() == 5);
+  REQUIRE(views[1][0].item<float>() == 6);
+  REQUIRE(views[2].flatten()[4].item<float>() == 14);
+  views[1].fill_(-1);
+  REQUIRE(flat[9].item<float>() == -1);
+  REQUIRE(flat[10].item<float>() == 10);
+}
+
+}  // namespace mpzero::parallel

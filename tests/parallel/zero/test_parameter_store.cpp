@@ -1,0 +1,191 @@
+// The buffers of ParameterStore and GradientStore: all are made where the stores say so, and none is given out twice.
+
+#include <ATen/ops/eq.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/zeros.h>
+
+#include <array>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "parallel/zero/gradient_store.hpp"
+#include "parallel/zero/parameter_store.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero::parallel {
+namespace {
+
+// Two ranks that hold the same; the other one is not there.
+class TwinRanks final : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int world_size() const override { return 2; }
+  at::Tensor buffer(int64_t numel, const at::TensorOptions& options) override {
+    ++buffers_made;
+    return at::zeros({numel}, options);
+  }
+  std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) override {
+    whole.narrow(0, 0, shard.numel()).copy_(shard);
+    whole.narrow(0, shard.numel(), shard.numel()).copy_(shard);
+    return std::make_unique<CompletedCollective>();
+  }
+  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
+                                                        SumMode mode) override {
+    // Once it is waited for, as on a GPU.
+    return std::make_unique<PendingSum>(whole, shard, mode);
+  }
+  std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override {
+    tensor.mul_(2);
+    return std::make_unique<CompletedCollective>();
+  }
+
+  int buffers_made = 0;
+
+ private:
+  class PendingSum final : public PendingCollective {
+   public:
+    PendingSum(at::Tensor whole, at::Tensor shard, SumMode mode)
+        : whole_(std::move(whole)), shard_(std::move(shard)), mode_(mode) {}
+    void wait() override {
+      const at::Tensor sum = whole_.narrow(0, 0, shard_.numel()).mul(2);
+      mode_ == SumMode::kAdd ? shard_.add_(sum) : shard_.copy_(sum);
+    }
+
+   private:
+    at::Tensor whole_, shard_;
+    SumMode mode_;
+  };
+};
+
+// Units of these lengths.
+struct Units {
+  explicit Units(const std::vector<int64_t>& lengths) {
+    for (const int64_t length : lengths) {
+      specs.push_back({.name = "unit " + std::to_string(specs.size()), .parameters = {{"weight", {length}}}});
+      layouts.emplace_back(length, 2);
+    }
+  }
+  std::vector<UnitSpec> specs;
+  std::vector<FlatLayout> layouts;
+};
+
+bool holds(std::span<const at::Tensor> views, size_t unit) {
+  return views.size() == 1 && views.front().eq(static_cast<double>(unit + 1)).all().item<bool>();
+}
+
+}  // namespace
+
+TEST_CASE("gathers make no buffers beyond those of the plan, and share none") {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    std::vector<int64_t> lengths(2 + random() % 7);
+    for (int64_t& length : lengths) length = std::array<int64_t, 3>{100, 200, 500}[random() % 3];
+    const Units units(lengths);
+    TwinRanks communicator;
+    ParameterStore store(units.specs, units.layouts, /*part=*/0, communicator,
+                         {.sharded = true,
+                          .limits = {.prefetch_bucket_size = static_cast<int64_t>(random() % 10 * 100),
+                                     .param_persistence_threshold = static_cast<int64_t>(random() % 3 * 100),
+                                     .max_live_parameters = static_cast<int64_t>(random() % 20 * 100),
+                                     .max_reuse_distance = static_cast<int64_t>(random() % 20 * 100)}});
+    for (size_t u = 0; u < lengths.size(); ++u) store.shard(u).fill_(static_cast<double>(u + 1));
+    for (int step = 0; step < 4; ++step) {
+      std::vector<size_t> uses(1 + random() % 20);
+      for (size_t& unit : uses) unit = random() % lengths.size();
+      store.plan(uses);
+      if (random() % 3 == 0) store.use_memory(static_cast<int64_t>(random() % 20 * 400));
+      const int planned = communicator.buffers_made;
+      if (random() % 2 == 0) {
+        store.invalidate();
+        for (size_t u = 0; u < lengths.size(); ++u) store.publish(u);
+      }
+      std::optional<std::pair<size_t, std::span<const at::Tensor>>> before;
+      for (const size_t unit : uses) {
+        const std::span<const at::Tensor> views = store.gather(unit);
+        REQUIRE(holds(views, unit));
+        if (before) {
+          REQUIRE(holds(before->second, before->first));
+          store.release(before->first);
+          before.reset();
+        }
+        if (random() % 4 == 0) {
+          before.emplace(unit, views);
+        } else {
+          store.release(unit);
+        }
+      }
+      if (before) store.release(before->first);
+      REQUIRE(communicator.buffers_made == planned);
+    }
+  }
+}
+
+TEST_CASE("what stays gathered takes no more memory than it was given") {
+  // An embedding and a head as large as ten layers, which are never gathered at the same time.
+  std::vector<int64_t> lengths(22, 100);
+  lengths.front() = 1000;
+  lengths.back() = 1200;
+  const Units units(lengths);
+  std::vector<size_t> uses;
+  for (size_t u = 0; u < lengths.size(); ++u) uses.push_back(u);
+  for (size_t u = lengths.size() - 1; u-- > 1;) uses.push_back(u);
+  for (const int64_t bytes : {0, 1, 399, 400, 4'000, 8'000}) {
+    TwinRanks communicator;
+    ParameterStore store(units.specs, units.layouts, 0, communicator,
+                         {.sharded = true,
+                          .limits = {.prefetch_bucket_size = 100,
+                                     .param_persistence_threshold = 0,
+                                     .max_live_parameters = 1500,
+                                     .max_reuse_distance = 0}});
+    store.plan(uses);
+    const int64_t before = store.memory_use().units_in_flight;
+    store.use_memory(bytes);
+    const int64_t taken = store.memory_use().units_in_flight - before;
+    CAPTURE(bytes, taken);
+    CHECK(taken <= bytes);
+    // What the limit had to be lowered by is not all of use again; much of it is.
+    if (bytes >= 4'000) CHECK(taken > bytes / 2 - 2'000);
+  }
+}
+
+TEST_CASE("a gradient that is still being summed delays its unit's next one, instead of another buffer") {
+  // The embedding's gradient is summed last in a micro-batch and begun first in the next.
+  const Units units({5000, 100, 100, 100, 100, 100});
+  for (const int64_t bucket : {int64_t{1}, int64_t{1'000'000}}) {
+    TwinRanks communicator;
+    GradientStore store(units.specs, units.layouts, 0, communicator,
+                        {.partitioned = true, .reduce_bucket_size = bucket, .gradient_accumulation_steps = 3});
+    std::vector<size_t> summed;
+    store.on_summed([&](size_t unit) { summed.push_back(unit); });
+    const int planned = communicator.buffers_made;
+    const int64_t bytes = store.memory_use().units_in_flight;
+    store.begin_step();
+    const auto add = [&](size_t unit, double value) {
+      const GradientViews destination = store.gradients(unit);
+      REQUIRE(!destination.accumulate);
+      destination.views.front().fill_(value);
+    };
+    for (int micro_batch = 0; micro_batch < 3; ++micro_batch) {
+      store.begin_micro_batch(micro_batch == 2);
+      const double value = 1 << (3 * micro_batch);
+      add(0, value);
+      for (size_t unit = units.specs.size(); unit-- > 1;) {
+        add(unit, value * static_cast<double>(unit));
+        store.reduce(unit);
+      }
+      store.reduce(0);
+    }
+    store.finish_step();
+    CHECK(communicator.buffers_made == planned);
+    CHECK(store.memory_use().units_in_flight == bytes);
+    CHECK(summed == std::vector<size_t>{5, 4, 3, 2, 1, 0});
+    for (size_t unit = 0; unit < units.specs.size(); ++unit) {
+      const double factor = unit == 0 ? 1 : static_cast<double>(unit);
+      CHECK(store.shard(unit).eq(2 * 73 * factor).all().item<bool>());
+    }
+  }
+}
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,76 @@
+#include "parallel/comm/local_communicator.hpp"
+#include "parallel/comm/mpi_communicator.hpp"
+#include "tests/parallel/collective_checks.hpp"
+#include "tests/parallel/engine_checks.hpp"
+#include "tests/parallel/mpi_for_tests.hpp"
+
+namespace mpzero::parallel {
+
+TEST_CASE("every ZeRO stage trains as a serial fp64 run does") {
+  MpiCommunicator parameters(mpi());
+  MpiCommunicator gradients(mpi());
+  check_engine(at::kCPU, parameters, gradients, mpi());
+}
+
+TEST_CASE("updates on the host beside the run and ahead of the norm change no bit") {
+  MpiCommunicator parameters(mpi());
+  MpiCommunicator gradients(mpi());
+  check_host_overlap(at::kCPU, parameters, gradients, mpi());
+}
+
+TEST_CASE("states move from the host to the device between two steps") {
+  MpiCommunicator parameters(mpi());
+  MpiCommunicator gradients(mpi());
+  for (const double ratio : {0.9, 0.5, 0.0}) {
+    for (const int stage : {0, 2, 3}) {
+      INFO("ratio " << ratio << ", stage " << stage);
+      ToyRun run{.stage = stage, .samples = mpi().world_size(), .optimizer = Placement::kHost};
+      run.host_threads = 2;
+      ZeroEngine straight = make_toy_engine(run, at::kCPU, parameters, gradients);
+      straight.initialize(ToyWeights(), mpi());
+      train_toy(straight, run, at::kCPU, mpi().rank(), mpi().world_size());
+
+      ZeroEngine moved = make_toy_engine(run, at::kCPU, parameters, gradients);
+      moved.initialize(ToyWeights(), mpi());
+      ToyRun beginning = run;
+      beginning.steps = 1;
+      train_toy(moved, beginning, at::kCPU, mpi().rank(), mpi().world_size());
+      moved.set_host_ratio(ratio);
+      train_toy(moved, run, at::kCPU, mpi().rank(), mpi().world_size(), /*first_step=*/1);
+      for (size_t u = 0; u < toy_units().size(); ++u) {
+        for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+          const std::span<const float> one = straight.read_state(u, kind);
+          const std::span<const float> other = moved.read_state(u, kind);
+          REQUIRE(std::equal(one.begin(), one.end(), other.begin(), other.end()));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the host keeps the units that do not fit into the device's share") {
+  // 48, 1001 and 90 parameters.
+  CHECK(units_on_host(toy_units(), 1.0) == std::vector<bool>{true, true, true});
+  CHECK(units_on_host(toy_units(), 0.0) == std::vector<bool>{false, false, false});
+  CHECK(units_on_host(toy_units(), 0.95) == std::vector<bool>{false, true, true});
+  CHECK(units_on_host(toy_units(), 0.87) == std::vector<bool>{false, true, false});
+  CHECK(units_on_host(toy_units(), 0.05) == std::vector<bool>{false, false, true});
+}
+
+TEST_CASE("a world of one rank needs no MPI") {
+  if (mpi().world_size() > 1) return;
+  LocalCommunicator parameters;
+  LocalCommunicator gradients;
+  check_collectives(gradients, at::kCPU);
+  check_engine(at::kCPU, parameters, gradients, mpi());
+}
+
+TEST_CASE("clipping off leaves gradients alone") {
+  MpiCommunicator parameters(mpi());
+  MpiCommunicator gradients(mpi());
+  ToyRun run{.samples = 2 * mpi().world_size()};
+  run.clip = 1e9;  // what the oracle understands as off
+  check_toy_run(run, at::kCPU, parameters, gradients, mpi());
+}
+
+}  // namespace mpzero::parallel
