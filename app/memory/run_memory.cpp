@@ -10,7 +10,7 @@
 #include "app/config/zero_options.hpp"
 #include "app/machine/device.hpp"
 #include "app/machine/host_limits.hpp"
-#include "app/memory/state_sizes.hpp"
+#include "app/memory/host_ratio.hpp"
 #include "app/memory/unit_order.hpp"
 
 namespace mpzero {
@@ -132,8 +132,9 @@ parallel::MemoryUse RunMemory::states_of(const MemoryScenario& scenario,
   config.zero.offload_param = scenario.offload_param;
   parallel::ZeroOptions options = zero_options(config, device_);
   options.host_update.extra_bytes = host_extra_bytes;
-  return state_sizes(decoder_.units(), options, world_size_,
-                     order_of_training(decoder_, std::min<int64_t>(config.gradient_accumulation_steps, 2)));
+  return parallel::ZeroEngine::memory_use(
+      decoder_.units(), options, world_size_,
+      order_of_training(decoder_, std::min<int64_t>(config.gradient_accumulation_steps, 2)));
 }
 
 MemoryNeed RunMemory::need(const MemoryScenario& scenario) const {

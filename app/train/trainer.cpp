@@ -15,7 +15,7 @@
 #include "app/machine/device.hpp"
 #include "app/machine/host_threads.hpp"
 #include "app/memory/gpu_peak.hpp"
-#include "app/memory/state_sizes.hpp"
+#include "app/memory/host_ratio.hpp"
 #include "base/error.hpp"
 #include "parallel/comm/recorded_communicator.hpp"
 #include "parallel/mpi/late_sum.hpp"

@@ -30,4 +30,12 @@ struct MemoryUse {
   }
 };
 
+// The sum of what is on the device, and of what is in host memory.
+inline int64_t device_bytes(const MemoryUse& use) {
+  return use.parameters + use.gradients + use.optimizer_states + use.units_in_flight;
+}
+inline int64_t host_bytes(const MemoryUse& use) {
+  return use.host_optimizer_states + use.host_parameters + use.host_staging + use.host_spares;
+}
+
 }  // namespace mpzero::parallel

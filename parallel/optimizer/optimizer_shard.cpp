@@ -7,13 +7,26 @@
 
 namespace mpzero::parallel {
 
+namespace {
+
+bool is_on_host(const OptimizerShard::Options& options) {
+  return options.placement == Placement::kHost && options.device.is_cuda();
+}
+
+// On the host the moments are fp32.
+at::ScalarType type_of_moments(const OptimizerShard::Options& options) {
+  return is_on_host(options) ? at::kFloat : options.moment_dtype;
+}
+
+}  // namespace
+
 OptimizerStates make_host_states(int64_t numel, ThreadTeam* team) {
   const auto make = [&] { return host_tensor(numel, at::kFloat, /*pinned=*/false, team); };
   return {.master = make(), .exp_avg = make(), .exp_avg_sq = make()};
 }
 
 OptimizerShard::OptimizerShard(int64_t numel, const Options& options)
-    : on_host_(options.placement == Placement::kHost && options.device.is_cuda()),
+    : on_host_(is_on_host(options)),
       first_(options.first),
       decay_(options.decay.runs().empty() ? DecayRanges(numel) : options.decay) {
   if (on_host_) {
@@ -23,8 +36,8 @@ OptimizerShard::OptimizerShard(int64_t numel, const Options& options)
   const auto make = [&](at::ScalarType dtype) {
     return at::zeros({numel}, at::TensorOptions().dtype(dtype).device(options.device));
   };
-  states_ = {
-      .master = make(at::kFloat), .exp_avg = make(options.moment_dtype), .exp_avg_sq = make(options.moment_dtype)};
+  const at::ScalarType moments = type_of_moments(options);
+  states_ = {.master = make(at::kFloat), .exp_avg = make(moments), .exp_avg_sq = make(moments)};
 }
 
 void OptimizerShard::update(const AdamWUpdate& update, const at::Tensor& gradient, const at::Tensor& parameter) {
@@ -51,6 +64,13 @@ at::Tensor OptimizerShard::first(StateKind kind, int64_t count) const { return s
 void OptimizerShard::move_to(at::Device device) {
   for (at::Tensor* state : {&states_.master, &states_.exp_avg, &states_.exp_avg_sq}) *state = state->to(device);
   on_host_ = false;
+}
+
+MemoryUse OptimizerShard::memory_use(int64_t numel, const Options& options) {
+  const size_t bytes = c10::elementSize(at::kFloat) + 2 * c10::elementSize(type_of_moments(options));
+  const int64_t states = numel * static_cast<int64_t>(bytes);
+  if (is_on_host(options)) return {.host_optimizer_states = states};
+  return {.optimizer_states = states};
 }
 
 MemoryUse OptimizerShard::memory_use() const {

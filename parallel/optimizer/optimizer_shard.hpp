@@ -39,6 +39,8 @@ class OptimizerShard {
     DecayRanges decay = {};      // of the share; none: all of it
   };
   OptimizerShard(int64_t numel, const Options& options);
+  // What memory_use() of such a shard says.
+  static MemoryUse memory_use(int64_t numel, const Options& options);
 
   // AdamW with a gradient [numel] where the states are. Writes the rounded master weights to `parameter` [numel], which
   // may be in host memory while the states are on a GPU. A gradient whose scale on the GPU is not finite changes

@@ -3,7 +3,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <map>
+#include <numeric>
+#include <utility>
 
 #include "parallel/trace/profile_range.hpp"
 
@@ -12,59 +13,74 @@ namespace {
 
 // Reductions that may be under way while backward goes on; each holds a buffer of a whole unit. More than this gains
 // nothing: they follow each other on one stream.
-constexpr size_t kReductionsUnderWay = 3;
+constexpr int64_t kReductionsUnderWay = 3;
 
 }  // namespace
+
+GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts, int world_size,
+                                          const Options& options) {
+  Sizes sizes{
+      .partitioned = options.partitioned && layouts.front().parts() > 1,
+      // One micro-batch needs no accumulation, and its gradient is not more exact than its dtype.
+      .kept_dtype = options.gradient_accumulation_steps > 1 ? options.accumulation_dtype : options.communication_dtype};
+  std::map<int64_t, int64_t> units;
+  int64_t largest = 0;
+  for (const FlatLayout& layout : layouts) {
+    sizes.kept.push_back(sizes.partitioned ? layout.part_numel() : layout.padded_numel());
+    largest = std::max(largest, layout.padded_numel());
+    ++units[layout.padded_numel()];
+  }
+  if (layouts.front().parts() > 1) sizes.reduce_scatter = largest;
+  if (!sizes.partitioned && (world_size == 1 || sizes.kept_dtype == options.communication_dtype)) return sizes;
+  // As many as the units of each length can hold at a time: the one at work, and those that are being summed. (With two
+  // at work, an embedding and a layer, or one that is still being summed since the last micro-batch, take_buffer()
+  // waits for sums.)
+  for (const auto& [numel, count] : units) {
+    const int64_t fit = std::max<int64_t>(1, options.reduce_bucket_size / numel);
+    sizes.buffers[numel] = std::min({count, fit + 1, kReductionsUnderWay + 1});
+  }
+  return sizes;
+}
+
+MemoryUse GradientStore::Sizes::memory_use(at::ScalarType communication_dtype, int64_t reduce_scatter_bytes) const {
+  MemoryUse use{.units_in_flight = reduce_scatter_bytes};
+  for (const int64_t numel : kept) use.gradients += numel * static_cast<int64_t>(c10::elementSize(kept_dtype));
+  for (const auto& [numel, count] : buffers) {
+    use.units_in_flight += numel * count * static_cast<int64_t>(c10::elementSize(communication_dtype));
+  }
+  return use;
+}
 
 GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
                              Communicator& communicator, const Options& options)
     : units_(units),
       layouts_(layouts),
       communicator_(communicator),
-      part_(part),
-      partitioned_(options.partitioned && layouts.front().parts() > 1),
+      sizes_(sizes(layouts, communicator.world_size(), options)),
       overlap_(options.overlap),
       reduce_bucket_size_(options.reduce_bucket_size),
-      // One micro-batch needs no accumulation, and its gradient is not more exact than its dtype.
-      shard_dtype_(options.gradient_accumulation_steps > 1 ? options.accumulation_dtype : options.communication_dtype),
       pool_(communicator, at::TensorOptions().dtype(options.communication_dtype).device(options.device)) {
-  const auto kept = at::TensorOptions().dtype(shard_dtype_).device(options.device);
+  const auto kept = at::TensorOptions().dtype(sizes_.kept_dtype).device(options.device);
   // One buffer for all units, where collectives read or write it.
-  int64_t total = 0;
-  for (const FlatLayout& layout : layouts) total += partitioned_ ? layout.part_numel() : layout.padded_numel();
-  const bool communicated = shard_dtype_ == options.communication_dtype;
+  const int64_t total = std::accumulate(sizes_.kept.begin(), sizes_.kept.end(), int64_t{0});
+  const bool communicated = sizes_.kept_dtype == options.communication_dtype;
   const at::Tensor all = communicated ? communicator.buffer(total, kept) : at::zeros({total}, kept);
   int64_t offset = 0;
-  const auto next = [&](int64_t numel) { return all.narrow(0, std::exchange(offset, offset + numel), numel); };
   states_.resize(units.size());
   for (size_t u = 0; u < units.size(); ++u) {
     UnitState& state = states_[u];
-    const FlatLayout& layout = layouts[u];
-    if (partitioned_) {
-      state.shard = next(layout.part_numel());
+    const at::Tensor own = all.narrow(0, std::exchange(offset, offset + sizes_.kept[u]), sizes_.kept[u]);
+    if (sizes_.partitioned) {
+      state.shard = own;
     } else {
-      state.whole = next(layout.padded_numel());
+      state.whole = own;
       state.views = parameter_views(state.whole, units[u]);
-      state.shard = state.whole.narrow(0, layout.part_begin(part), layout.part_numel());
+      state.shard = state.whole.narrow(0, layouts[u].part_begin(part), layouts[u].part_numel());
     }
   }
-  if (partitioned_ || (communicator.world_size() > 1 && !communicated)) reserve_buffers();
-  if (layouts.front().parts() > 1) {
-    int64_t largest = 0;
-    for (const FlatLayout& layout : layouts) largest = std::max(largest, layout.padded_numel());
-    reduce_scatter_bytes_ = communicator.reserve_reduce_scatter(largest, pool_.options());
-  }
-}
-
-// As many as the units of each length can hold at a time: the one at work, and those that are being summed. (With two
-// at work, as an embedding beside a layer, or one that is still being summed since the last micro-batch, take_buffer()
-// waits for sums.)
-void GradientStore::reserve_buffers() {
-  std::map<int64_t, int64_t> units;
-  for (const FlatLayout& layout : layouts_) ++units[layout.padded_numel()];
-  for (const auto& [numel, count] : units) {
-    const int64_t fit = std::max<int64_t>(1, reduce_bucket_size_ / numel);
-    pool_.reserve(numel, std::min({count, fit + 1, static_cast<int64_t>(kReductionsUnderWay) + 1}));
+  for (const auto& [numel, count] : sizes_.buffers) pool_.reserve(numel, count);
+  if (sizes_.reduce_scatter > 0) {
+    reduce_scatter_bytes_ = communicator.reserve_reduce_scatter(sizes_.reduce_scatter, pool_.options());
   }
 }
 
@@ -74,7 +90,7 @@ void GradientStore::begin_step() {
 
 GradientViews GradientStore::gradients(size_t unit) {
   UnitState& state = states_[unit];
-  if (!partitioned_) return {state.views, !state.empty};
+  if (!sizes_.partitioned) return {state.views, !state.empty};
   if (!state.whole.defined()) {
     const FlatLayout& layout = layouts_[unit];
     state.whole = take_buffer(layout.padded_numel());
@@ -91,7 +107,7 @@ at::Tensor GradientStore::take_buffer(int64_t numel) {
 
 void GradientStore::reduce(size_t unit) {
   const ProfileRange range("reduce", units_[unit].name);
-  partitioned_ ? reduce_partitioned(unit) : reduce_whole(unit);
+  sizes_.partitioned ? reduce_partitioned(unit) : reduce_whole(unit);
 }
 
 void GradientStore::reduce_partitioned(size_t unit) {
@@ -133,7 +149,7 @@ void GradientStore::follow(Reduction reduction) {
 
 bool GradientStore::too_many_under_way() const {
   if (under_way_.empty()) return false;
-  if (!overlap_ || under_way_.size() > kReductionsUnderWay) return true;
+  if (!overlap_ || static_cast<int64_t>(under_way_.size()) > kReductionsUnderWay) return true;
   int64_t elements = 0;
   for (const Reduction& reduction : under_way_) elements += reduction.addends.numel();
   return under_way_.size() > 1 && elements > reduce_bucket_size_;
@@ -153,12 +169,6 @@ void GradientStore::complete_oldest() {
 
 void GradientStore::finish_step() {
   while (!under_way_.empty()) complete_oldest();
-}
-
-MemoryUse GradientStore::memory_use() const {
-  MemoryUse use{.units_in_flight = pool_.bytes() + reduce_scatter_bytes_};
-  for (const UnitState& state : states_) use.gradients += (partitioned_ ? state.shard : state.whole).nbytes();
-  return use;
 }
 
 }  // namespace mpzero::parallel

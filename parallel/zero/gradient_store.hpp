@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -37,10 +38,23 @@ class GradientStore {
     at::ScalarType communication_dtype = at::kFloat;
     at::ScalarType accumulation_dtype = at::kFloat;  // over micro-batches
   };
+  // What a store makes.
+  struct Sizes {
+    bool partitioned = false;
+    at::ScalarType kept_dtype = at::kFloat;
+    std::vector<int64_t> kept;           // elements of each unit: its shard, or all of it
+    std::map<int64_t, int64_t> buffers;  // in the communication dtype: how many of each length
+    int64_t reduce_scatter = 0;          // elements that the communicator makes room for, where it needs room
+
+    // `reduce_scatter_bytes`: of the communicator's room.
+    MemoryUse memory_use(at::ScalarType communication_dtype, int64_t reduce_scatter_bytes) const;
+  };
+  static Sizes sizes(const std::vector<FlatLayout>& layouts, int world_size, const Options& options);
+
   GradientStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
                 Communicator& communicator, const Options& options);
 
-  at::ScalarType shard_dtype() const { return shard_dtype_; }
+  at::ScalarType shard_dtype() const { return sizes_.kept_dtype; }
 
   // Called for each unit as soon as this rank's part of its gradient is whole, in the order in which that happens; what
   // it queues on the current stream runs after the sum.
@@ -59,7 +73,9 @@ class GradientStore {
   // This rank's part of the summed gradient [part_numel], after finish_step().
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
 
-  MemoryUse memory_use() const;
+  MemoryUse memory_use() const {
+    return sizes_.memory_use(c10::typeMetaToScalarType(pool_.options().dtype()), reduce_scatter_bytes_);
+  }
 
  private:
   struct UnitState {
@@ -84,18 +100,15 @@ class GradientStore {
   // A free buffer [numel]; completes reductions until there is one.
   at::Tensor take_buffer(int64_t numel);
   bool too_many_under_way() const;
-  void reserve_buffers();
 
   const std::vector<UnitSpec>& units_;
   const std::vector<FlatLayout>& layouts_;
   Communicator& communicator_;
-  int part_;
-  bool partitioned_;
+  Sizes sizes_;
   bool overlap_;
   int64_t reduce_bucket_size_;
   bool last_micro_batch_ = true;
   OnSummed on_summed_;
-  at::ScalarType shard_dtype_;
   BufferPool pool_;  // in the communication dtype
   int64_t reduce_scatter_bytes_ = 0;
   std::vector<UnitState> states_;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <utility>
 
 #include "parallel/host/host_memory.hpp"
 #include "parallel/trace/profile_range.hpp"
@@ -31,43 +33,59 @@ std::vector<int64_t> padded_sizes(const std::vector<FlatLayout>& layouts) {
 
 }  // namespace
 
+ParameterStore::Sizes ParameterStore::sizes(const std::vector<FlatLayout>& layouts, const Options& options) {
+  Sizes sizes{.offloaded = options.placement == Placement::kHost && options.device.is_cuda()};
+  sizes.transient = sizes.offloaded || (options.sharded && layouts.front().parts() > 1);
+  for (const FlatLayout& layout : layouts) {
+    sizes.kept.push_back(sizes.transient ? layout.part_numel() : layout.padded_numel());
+  }
+  return sizes;
+}
+
+MemoryUse ParameterStore::memory_use(const std::vector<FlatLayout>& layouts, const Options& options,
+                                     const std::vector<size_t>& uses) {
+  const Sizes made = sizes(layouts, options);
+  const auto item = static_cast<int64_t>(c10::elementSize(options.dtype));
+  MemoryUse use;
+  for (const int64_t numel : made.kept) (made.offloaded ? use.host_parameters : use.parameters) += numel * item;
+  if (!made.transient) return use;
+  GatherSchedule schedule(padded_sizes(layouts), options.limits);
+  schedule.plan(uses);
+  for (const auto& [numel, count] : schedule.buffers()) use.units_in_flight += numel * count * item;
+  return use;
+}
+
 ParameterStore::ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
                                Communicator& communicator, const Options& options)
     : units_(units),
       layouts_(layouts),
       communicator_(communicator),
       part_(part),
-      offloaded_(options.placement == Placement::kHost && options.device.is_cuda()),
       overlap_(options.overlap),
       pool_(communicator, at::TensorOptions().dtype(options.dtype).device(options.device)),
       schedule_(padded_sizes(layouts), options.limits) {
-  transient_ = offloaded_ || (options.sharded && layouts.front().parts() > 1);
-  if (offloaded_) copy_stream_ = c10::cuda::getStreamFromPool();
+  const Sizes made = sizes(layouts, options);
+  transient_ = made.transient;
+  offloaded_ = made.offloaded;
   states_.resize(units.size());
-  // One buffer for all units, since registering one costs time and address space.
-  int64_t total = 0;
-  for (const FlatLayout& layout : layouts) total += transient_ ? layout.part_numel() : layout.padded_numel();
-  at::Tensor all;
-  std::vector<at::Tensor> host_shards;
   if (offloaded_) {
-    std::vector<int64_t> sizes;
-    for (const FlatLayout& layout : layouts) sizes.push_back(layout.part_numel());
-    host_shards = host_tensors(sizes, options.dtype, options.pinned);
-  } else {
-    all = communicator.buffer(total, pool_.options());
+    copy_stream_ = c10::cuda::getStreamFromPool();
+    const std::vector<at::Tensor> shards = host_tensors(made.kept, options.dtype, options.pinned);
+    for (size_t u = 0; u < units.size(); ++u) states_[u].shard = shards[u];
+    return;
   }
+  // One buffer for all units, since registering one costs time and address space.
+  const at::Tensor all =
+      communicator.buffer(std::accumulate(made.kept.begin(), made.kept.end(), int64_t{0}), pool_.options());
   int64_t offset = 0;
-  const auto next = [&](int64_t numel) { return all.narrow(0, std::exchange(offset, offset + numel), numel); };
   for (size_t u = 0; u < units.size(); ++u) {
     UnitState& state = states_[u];
-    const FlatLayout& layout = layouts[u];
-    if (offloaded_) {
-      state.shard = host_shards[u];
-    } else if (transient_) {
-      state.shard = next(layout.part_numel());
+    const at::Tensor own = all.narrow(0, std::exchange(offset, offset + made.kept[u]), made.kept[u]);
+    if (transient_) {
+      state.shard = own;
     } else {
-      state.whole = next(layout.padded_numel());
-      state.shard = state.whole.narrow(0, layout.part_begin(part), layout.part_numel());
+      state.whole = own;
+      state.shard = state.whole.narrow(0, layouts[u].part_begin(part), layouts[u].part_numel());
       state.views = parameter_views(state.whole, units[u]);
     }
   }

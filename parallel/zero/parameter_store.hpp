@@ -45,6 +45,17 @@ class ParameterStore {
     at::Device device = at::kCPU;
     at::ScalarType dtype = at::kFloat;
   };
+  // What a store makes.
+  struct Sizes {
+    bool transient = false;     // units are gathered on demand and freed
+    bool offloaded = false;     // shards are in host memory while a GPU trains
+    std::vector<int64_t> kept;  // elements of each unit: its shard, or all of it
+  };
+  static Sizes sizes(const std::vector<FlatLayout>& layouts, const Options& options);
+  // What memory_use() of such a store says after plan(uses).
+  static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, const Options& options,
+                              const std::vector<size_t>& uses);
+
   // `units`, `layouts` and `communicator` outlive the store.
   ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
                  Communicator& communicator, const Options& options);
@@ -113,8 +124,8 @@ class ParameterStore {
   const std::vector<FlatLayout>& layouts_;
   Communicator& communicator_;
   int part_;
-  bool transient_;  // units are gathered on demand and freed
-  bool offloaded_;  // as far as shards have not moved to the device
+  bool transient_ = false;  // see Sizes
+  bool offloaded_ = false;  // as far as shards have not moved to the device
   bool overlap_;
   BufferPool pool_;
   GatherSchedule schedule_;                           // of transient units

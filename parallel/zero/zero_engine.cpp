@@ -28,25 +28,39 @@ std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, int par
   return layouts;
 }
 
-int num_parts(const ZeroOptions& options, const Communicator& communicator) {
-  return options.stage == 0 ? 1 : communicator.world_size();
+int num_parts(const ZeroOptions& options, int world_size) { return options.stage == 0 ? 1 : world_size; }
+
+ParameterStore::Options parameter_options(const ZeroOptions& options) {
+  return {.sharded = options.stage == 3,
+          .placement = options.parameter_placement,
+          .pinned = options.pin_memory,
+          .overlap = options.overlap,
+          .limits = options.gather_limits,
+          .device = options.device,
+          .dtype = options.dtype};
 }
 
-}  // namespace
-
-// The first units of the forward pass have their gradients last and are needed first, so the device keeps those.
-std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio) {
-  int64_t total = 0;
-  for (const UnitSpec& unit : units) total += unit.numel();
-  int64_t left = std::llround(static_cast<double>(total) * (1 - host_ratio));
-  std::vector<bool> on_host;
-  for (const UnitSpec& unit : units) {
-    on_host.push_back(unit.numel() > left);
-    if (!on_host.back()) left -= unit.numel();
-  }
-  return on_host;
+GradientStore::Options gradient_options(const ZeroOptions& options) {
+  return {.partitioned = options.stage >= 2,
+          .overlap = options.overlap,
+          .reduce_bucket_size = options.reduce_bucket_size,
+          .gradient_accumulation_steps = options.gradient_accumulation_steps,
+          .device = options.device,
+          .communication_dtype = options.communication_dtype,
+          .accumulation_dtype = options.accumulation_dtype};
 }
 
+std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, const ZeroOptions& options) {
+  return units_on_host(units, options.optimizer_placement == Placement::kHost ? options.optimizer_host_ratio : 0.0);
+}
+
+// Whether threads of the engine's own update states on the host; else those of the process do, in update().
+bool has_host_threads(const ZeroOptions& options) {
+  return options.optimizer_placement == Placement::kHost &&
+         (options.device.is_cuda() || options.host_update.threads > 0);
+}
+
+// What these units' updates ask of the host's memory. `gradient_dtype`: GradientStore::shard_dtype().
 HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vector<FlatLayout>& layouts,
                                     const std::vector<bool>& on_host, at::ScalarType gradient_dtype) {
   const bool staged = options.device.is_cuda();
@@ -67,32 +81,33 @@ HostMemoryPlan host_memory_plan(const ZeroOptions& options, const HostMemoryDema
   return plan_host_memory(demand, options.host_update.extra_bytes.value_or(default_extra_bytes(demand)));
 }
 
+}  // namespace
+
+// The first units of the forward pass have their gradients last and are needed first, so the device keeps those.
+std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio) {
+  int64_t total = 0;
+  for (const UnitSpec& unit : units) total += unit.numel();
+  int64_t left = std::llround(static_cast<double>(total) * (1 - host_ratio));
+  std::vector<bool> on_host;
+  for (const UnitSpec& unit : units) {
+    on_host.push_back(unit.numel() > left);
+    if (!on_host.back()) left -= unit.numel();
+  }
+  return on_host;
+}
+
 ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options,
                        Communicator& parameter_communicator, Communicator& gradient_communicator)
     : units_(units),
       options_(options),
       communicator_(gradient_communicator),
       part_(options.stage == 0 ? 0 : gradient_communicator.rank()),
-      layouts_(make_layouts(units, num_parts(options, gradient_communicator))),
-      parameters_(units_, layouts_, part_, parameter_communicator,
-                  {.sharded = options.stage == 3,
-                   .placement = options.parameter_placement,
-                   .pinned = options.pin_memory,
-                   .overlap = options.overlap,
-                   .limits = options.gather_limits,
-                   .device = options.device,
-                   .dtype = options.dtype}),
-      gradients_(units_, layouts_, part_, gradient_communicator,
-                 {.partitioned = options.stage >= 2,
-                  .overlap = options.overlap,
-                  .reduce_bucket_size = options.reduce_bucket_size,
-                  .gradient_accumulation_steps = options.gradient_accumulation_steps,
-                  .device = options.device,
-                  .communication_dtype = options.communication_dtype,
-                  .accumulation_dtype = options.accumulation_dtype}) {
+      layouts_(make_layouts(units, num_parts(options, gradient_communicator.world_size()))),
+      parameters_(units_, layouts_, part_, parameter_communicator, parameter_options(options)),
+      gradients_(units_, layouts_, part_, gradient_communicator, gradient_options(options)) {
   gradients_.on_summed([this](size_t unit) { take_gradient(unit); });
   const bool offload = options.optimizer_placement == Placement::kHost;
-  const std::vector<bool> host_units = units_on_host(units_, offload ? options.optimizer_host_ratio : 0.0);
+  const std::vector<bool> host_units = units_on_host(units_, options);
   if (options.moment_dtype != at::kFloat && (offload || options.device.is_cpu())) {
     throw_user_error(
         "bf16.bf16_optimizer_states keeps AdamW's moments in bf16, which only the update on a GPU can: set it to "
@@ -100,7 +115,7 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
         "{}",
         offload ? "remove offload_optimizer" : "train on a GPU");
   }
-  if (offload && (options.device.is_cuda() || options.host_update.threads > 0)) {
+  if (has_host_threads(options)) {
     const int threads = options.host_update.threads > 0 ? options.host_update.threads : at::get_num_threads();
     team_ = std::make_unique<ThreadTeam>(threads, options.host_update.cores);
   }
@@ -330,6 +345,30 @@ void ZeroEngine::set_host_ratio(double ratio) {
     shards_[u].move_to(options_.device);
   }
   if (std::none_of(stays.begin(), stays.end(), [](bool unit_stays) { return unit_stays; })) host_.reset();
+}
+
+MemoryUse ZeroEngine::memory_use(const std::vector<UnitSpec>& units, const ZeroOptions& options, int world_size,
+                                 const std::vector<size_t>& uses) {
+  const std::vector<FlatLayout> layouts = make_layouts(units, num_parts(options, world_size));
+  const GradientStore::Sizes gradients = GradientStore::sizes(layouts, world_size, gradient_options(options));
+  // Where NCCL sums by copy engines, which it does on GPUs that reach each other, the others' slices need room.
+  const int64_t room = options.device.is_cuda() ? gradients.reduce_scatter : 0;
+  MemoryUse use = ParameterStore::memory_use(layouts, parameter_options(options), uses);
+  use += gradients.memory_use(options.communication_dtype,
+                              room * static_cast<int64_t>(c10::elementSize(options.communication_dtype)));
+  const std::vector<bool> on_host = units_on_host(units, options);
+  for (size_t u = 0; u < units.size(); ++u) {
+    use += OptimizerShard::memory_use(layouts[u].part_numel(),
+                                      {.placement = on_host[u] ? Placement::kHost : Placement::kDevice,
+                                       .device = options.device,
+                                       .moment_dtype = options.moment_dtype});
+  }
+  if (!has_host_threads(options)) return use;
+  const HostMemoryPlan host =
+      host_memory_plan(options, host_memory_demand(options, layouts, on_host, gradients.kept_dtype));
+  use.host_staging = host.staging_bytes();
+  use.host_spares = host.spare_bytes();
+  return use;
 }
 
 MemoryUse ZeroEngine::memory_use() const {

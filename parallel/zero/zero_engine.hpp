@@ -64,10 +64,6 @@ struct StepSummary {
 
 // The units whose states are on the host, by unit, where it takes this share of the parameters.
 std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio);
-// What these units' updates ask of the host's memory. `gradient_dtype`: GradientStore::shard_dtype().
-HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vector<FlatLayout>& layouts,
-                                    const std::vector<bool>& on_host, at::ScalarType gradient_dtype);
-HostMemoryPlan host_memory_plan(const ZeroOptions& options, const HostMemoryDemand& demand);
 
 // ZeRO (Rajbhandari et al. 2020) over flat units: shards what the stage shards, gathers units for the pass, sums
 // gradients over the ranks, clips, and updates this rank's shard. It knows units by index and nothing of what they
@@ -110,6 +106,10 @@ class ZeroEngine {
   void set_host_ratio(double ratio);
 
   MemoryUse memory_use() const;
+  // What it says on each of `world_size` ranks once a step that gathers the units in the order `uses` was planned,
+  // without making the engine: for runs that do not fit, or that are only thought about.
+  static MemoryUse memory_use(const std::vector<UnitSpec>& units, const ZeroOptions& options, int world_size,
+                              const std::vector<size_t>& uses);
 
   // This rank's share of a unit's state, without padding: elements [begin, begin + count) of the unit's parameters.
   // With stage 0 every rank holds all of it.

@@ -1,32 +1,27 @@
 #include <numeric>
 
-#include "app/memory/state_sizes.hpp"
 #include "parallel/optimizer/adamw_kernels.hpp"
 #include "parallel/zero/flat_unit.hpp"
+#include "parallel/zero/zero_engine.hpp"
 #include "tests/catch.hpp"
 
-namespace mpzero {
+namespace mpzero::parallel {
 namespace {
 
-using parallel::MemoryUse;
-using parallel::ZeroEngine;
-using parallel::ZeroOptions;
-
 // One of several ranks, whose others are not there: an engine can be made with it, not run.
-class LoneRank final : public parallel::Communicator {
+class LoneRank final : public Communicator {
  public:
   explicit LoneRank(int world_size) : world_size_(world_size) {}
   int rank() const override { return 0; }
   int world_size() const override { return world_size_; }
-  std::unique_ptr<parallel::PendingCollective> all_gather(const at::Tensor&, const at::Tensor&) override {
-    return std::make_unique<parallel::CompletedCollective>();
+  std::unique_ptr<PendingCollective> all_gather(const at::Tensor&, const at::Tensor&) override {
+    return std::make_unique<CompletedCollective>();
   }
-  std::unique_ptr<parallel::PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&,
-                                                                  parallel::SumMode) override {
-    return std::make_unique<parallel::CompletedCollective>();
+  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor&, const at::Tensor&, SumMode) override {
+    return std::make_unique<CompletedCollective>();
   }
-  std::unique_ptr<parallel::PendingCollective> all_reduce_sum(const at::Tensor&) override {
-    return std::make_unique<parallel::CompletedCollective>();
+  std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor&) override {
+    return std::make_unique<CompletedCollective>();
   }
 
  private:
@@ -59,7 +54,7 @@ void check_against_engine(const ZeroOptions& options, int world_size) {
   ZeroEngine engine(units, options, communicator, communicator);
   engine.parameters().plan(uses);
   const MemoryUse actual = engine.memory_use();
-  const MemoryUse computed = state_sizes(units, options, world_size, uses);
+  const MemoryUse computed = ZeroEngine::memory_use(units, options, world_size, uses);
   CAPTURE(options.stage, world_size, options.gradient_accumulation_steps, options.reduce_bucket_size);
   CHECK(computed.parameters == actual.parameters);
   CHECK(computed.gradients == actual.gradients);
@@ -99,7 +94,7 @@ TEST_CASE("types change the sizes of states") {
 
 TEST_CASE("sizes of spare states are those that the engine has") {
   ZeroOptions options;
-  options.optimizer_placement = parallel::Placement::kHost;
+  options.optimizer_placement = Placement::kHost;
   options.host_update.threads = 2;
   check_against_engine(options, 2);
   options.host_update.extra_bytes = 100'000;
@@ -108,54 +103,43 @@ TEST_CASE("sizes of spare states are those that the engine has") {
   check_against_engine(options, 1);
 }
 
-TEST_CASE("the smallest share of states on the host leaves no more to the GPU than fits") {
-  const MemoryUse use{.host_optimizer_states = 12'000'000'000};
-  CHECK(smallest_host_ratio(use, 0) == 1);
-  CHECK(smallest_host_ratio(use, 3'000'000'000) == 0.75);
-  CHECK(smallest_host_ratio(use, 3'000'000'001) == 0.75);
-  CHECK(smallest_host_ratio(use, 2'999'999'999) == 0.7501);
-  CHECK(smallest_host_ratio(use, 12'000'000'000) == 0);
-  CHECK(smallest_host_ratio(use, 99'000'000'000) == 0);
-  CHECK(smallest_host_ratio({}, 5) == 0);
-}
-
 TEST_CASE("what is offloaded from a GPU moves to the host") {
   const std::vector<UnitSpec> units = make_units();
   const std::vector<size_t> uses = make_uses(units.size());
   ZeroOptions options;
   options.stage = 3;
-  const MemoryUse on_cpu = state_sizes(units, options, 2, uses);
+  const MemoryUse on_cpu = ZeroEngine::memory_use(units, options, 2, uses);
   options.device = at::Device(at::kCUDA, 0);
-  const MemoryUse kept = state_sizes(units, options, 2, uses);
+  const MemoryUse kept = ZeroEngine::memory_use(units, options, 2, uses);
   CHECK(kept.parameters == on_cpu.parameters);
   // One buffer more, for the slices that the other rank sends of the largest unit, the head.
-  CHECK(kept.units_in_flight - on_cpu.units_in_flight == parallel::FlatLayout(101 * 33 + 33, 2).padded_numel() * 2);
+  CHECK(kept.units_in_flight - on_cpu.units_in_flight == FlatLayout(101 * 33 + 33, 2).padded_numel() * 2);
   CHECK(host_bytes(kept) == 0);
-  options.optimizer_placement = parallel::Placement::kHost;
-  const MemoryUse offloaded = state_sizes(units, options, 2, uses);
+  options.optimizer_placement = Placement::kHost;
+  const MemoryUse offloaded = ZeroEngine::memory_use(units, options, 2, uses);
   CHECK(offloaded.optimizer_states == 0);
   CHECK(offloaded.host_optimizer_states == kept.optimizer_states);
   CHECK(offloaded.parameters == kept.parameters);
   // Buffers of one block for bf16 gradients that come down and bf16 parameters that go up.
-  CHECK(offloaded.host_staging % (parallel::kHostBlock * 4) == 0);
+  CHECK(offloaded.host_staging % (kHostBlock * 4) == 0);
   CHECK(offloaded.host_staging > 0);
   CHECK(offloaded.host_spares == 0);
-  options.parameter_placement = parallel::Placement::kHost;
-  const MemoryUse all = state_sizes(units, options, 2, uses);
+  options.parameter_placement = Placement::kHost;
+  const MemoryUse all = ZeroEngine::memory_use(units, options, 2, uses);
   CHECK(all.parameters == 0);
   CHECK(all.host_parameters == kept.parameters);
   CHECK(all.host_staging == offloaded.host_staging);
   options.optimizer_host_ratio = 0.5;
-  const MemoryUse half = state_sizes(units, options, 2, uses);
+  const MemoryUse half = ZeroEngine::memory_use(units, options, 2, uses);
   CHECK(half.optimizer_states + half.host_optimizer_states == kept.optimizer_states);
   CHECK(half.optimizer_states > 0);
   CHECK(half.host_optimizer_states > 0);
   // Spare states for the units that the host updates, as far as asked for.
   options.host_update.extra_bytes = 1 << 30;
-  CHECK(state_sizes(units, options, 2, uses).host_spares == half.host_optimizer_states);
+  CHECK(ZeroEngine::memory_use(units, options, 2, uses).host_spares == half.host_optimizer_states);
   options.overlap = false;
-  CHECK(state_sizes(units, options, 2, uses).host_spares == 0);
+  CHECK(ZeroEngine::memory_use(units, options, 2, uses).host_spares == 0);
 }
 
 }  // namespace
-}  // namespace mpzero
+}  // namespace mpzero::parallel
