@@ -2,7 +2,7 @@
 
 #include <ATen/ops/embedding.h>
 
-#include "model/architectures.hpp"
+#include "model/architecture/architectures.hpp"
 #include "model/matmuls.hpp"
 #include "model/rope_table.hpp"
 

@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "base/parameter_spec.hpp"
-#include "model/config.hpp"
+#include "model/architecture/config.hpp"
+#include "model/architecture/layer_layout.hpp"
 #include "model/gradient.hpp"
-#include "model/layer_layout.hpp"
+#include "model/layer_activations.hpp"
 #include "model/recompute.hpp"
 
 namespace mpzero::model {
@@ -24,11 +25,6 @@ using Weights = std::span<const at::Tensor>;
 // Where the gradients of a unit's weights go, in the same order. Views that are adjacent like the weights get the
 // weight gradients of such a group from one matrix product; others work, with one product for each.
 using Gradients = std::span<Gradient>;
-
-// What layer_backward needs of layer_forward; how much that is, Recompute says.
-struct LayerActivations {
-  std::vector<at::Tensor> saved;
-};
 
 struct DecoderOptions {
   // The most logits that head_loss and head_forward_backward hold at a time, over all tokens of a chunk; 0: 5 * 2^28

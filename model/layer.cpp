@@ -1,4 +1,6 @@
 // One decoder layer, forward and backward: x + attention(norm(x)), then h + mlp(norm(h)).
+#include <utility>
+
 #include "model/decoder.hpp"
 #include "model/kernels/attention.hpp"
 #include "model/kernels/column_sum.hpp"
@@ -11,37 +13,6 @@
 
 namespace mpzero::model {
 namespace {
-
-// The activations of a layer. N = B * T tokens; I: intermediate size. Undefined are those that Recompute::kSelective
-// drops: what one pass over its neighbours makes again.
-struct Saved {
-  at::Tensor x;              // [B, T, H], the layer's input
-  at::Tensor normed;         // [N, H], x after its norm; dropped
-  at::Tensor rstd;           // [N]
-  at::Tensor qkv;            // [B, T, heads + 2 * kv_heads, D], before norms and rotation
-  at::Tensor qk;             // [B, T, heads + kv_heads, D], after them; dropped, but without norms a view of qkv
-  AttentionOutput attended;  // out [B, T, heads, D]
-  at::Tensor h;              // [N, H], x plus attention
-  at::Tensor h_normed;       // [N, H]; dropped
-  at::Tensor h_rstd;         // [N]
-  at::Tensor gate_up;        // [N, 2I]
-  at::Tensor activated;      // [N, I]; dropped
-
-  void drop() {
-    if (!qk.is_alias_of(qkv)) qk.reset();
-    normed.reset();
-    h_normed.reset();
-    activated.reset();
-  }
-  std::vector<at::Tensor> pack() const {
-    std::vector<at::Tensor> packed{x, normed, rstd, qkv, qk, attended.out, h, h_normed, h_rstd, gate_up, activated};
-    packed.insert(packed.end(), attended.saved.begin(), attended.saved.end());
-    return packed;
-  }
-  static Saved unpack(std::vector<at::Tensor> p) {
-    return {p[0], p[1], p[2], p[3], p[4], {p[5], {p.begin() + 11, p.end()}}, p[6], p[7], p[8], p[9], p[10]};
-  }
-};
 
 // A layer's weights by what they do.
 struct LayerWeights {
@@ -73,7 +44,7 @@ struct Layer {
   HeadCounts heads{config.num_attention_heads, config.num_key_value_heads};
 };
 
-at::Tensor forward(const Layer& layer, const at::Tensor& x, Saved& s) {
+at::Tensor forward(const Layer& layer, const at::Tensor& x, LayerActivations& s) {
   const auto& [config, layout, matmuls, w, rope, heads] = layer;
   const int64_t batch = x.size(0), length = x.size(1), hidden = x.size(2);
   s.x = x;
@@ -100,7 +71,8 @@ at::Tensor forward(const Layer& layer, const at::Tensor& x, Saved& s) {
 // input again.
 
 // dy [N, H] -> dh [N, H], through the MLP and around it.
-at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, Saved& s, Gradients gradients, RowSums& sums) {
+at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivations& s, Gradients gradients,
+                        RowSums& sums) {
   const auto& [config, layout, matmuls, w, rope, heads] = layer;
   at::Tensor d_activated = matmuls.data_gradient(dy, w.down), d_gate_up;
   if (s.activated.defined()) {
@@ -126,7 +98,8 @@ at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, Saved& s, Grad
 }
 
 // d_attended [N, heads * D] -> the gradient of the packed projection [N, (heads + 2 * kv_heads) * D].
-at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, Saved& s, Gradients gradients, RowSums& sums) {
+at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActivations& s, Gradients gradients,
+                          RowSums& sums) {
   const auto& [config, layout, matmuls, w, rope, heads] = layer;
   if (!s.qk.defined()) s.qk = qk_rope_forward(s.qkv, heads, w.qk_norm, rope);
   const at::Tensor q = s.qk.narrow(2, 0, heads.query);
@@ -147,7 +120,7 @@ at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, Saved& s, G
 }
 
 // dh [N, H] -> dx [N, H], through attention and around it.
-at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Saved& s, Gradients gradients,
+at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, LayerActivations& s, Gradients gradients,
                                    RowSums& sums) {
   const auto& [config, layout, matmuls, w, rope, heads] = layer;
   gradients[layout[LayerRole::kOutput]].add_matmul(dh, s.attended.out.reshape({-1, config.query_size()}), &matmuls);
@@ -167,13 +140,13 @@ at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, Sav
 
 at::Tensor Decoder::layer_forward(Weights layer, const at::Tensor& x, LayerActivations* activations,
                                   Recompute recompute) const {
-  Saved saved;
+  LayerActivations saved;
   at::Tensor y = forward(
       {config_, layout_, *matmuls_, by_role(layer, layout_, config_.rms_norm_eps), rope_->get(x.size(1), x.options())},
       x, saved);
   if (activations == nullptr) return y;
-  if (recompute == Recompute::kSelective) saved.drop();
-  activations->saved = recompute == Recompute::kFull ? std::vector<at::Tensor>{x} : saved.pack();
+  saved.drop(recompute);
+  *activations = std::move(saved);
   return y;
 }
 
@@ -181,13 +154,9 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
                                    Gradients gradients) const {
   const Layer layer{config_, layout_, *matmuls_, by_role(weights, layout_, config_.rms_norm_eps),
                     rope_->get(dy.size(1), dy.options())};
-  Saved saved;
-  if (activations.saved.size() == 1) {
-    forward(layer, activations.saved[0], saved);
-  } else {
-    saved = Saved::unpack(std::move(activations.saved));
-  }
-  activations.saved.clear();
+  LayerActivations saved = std::exchange(activations, {});
+  // The gate of the MLP is dropped where the whole forward runs again.
+  if (!saved.gate_up.defined()) forward(layer, at::Tensor(saved.x), saved);
   RowSums sums;
   const at::Tensor dh = mlp_backward(layer, dy.reshape({-1, config_.hidden_size}), saved, gradients, sums);
   at::Tensor dx = attention_part_backward(layer, dh, saved, gradients, sums).view(dy.sizes());

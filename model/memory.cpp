@@ -1,4 +1,4 @@
-// How much memory the passes of decoder.hpp take: the tensors of layer.cpp and head.cpp, counted.
+// How much memory the passes of decoder.hpp take: the temporaries of layer.cpp and lm_head.cpp, counted.
 #include <ATen/Context.h>
 
 #include <algorithm>
@@ -114,18 +114,15 @@ void attention_backward(Live& live, const Sizes& s, int64_t kernel_bytes, bool d
 
 }  // namespace
 
-// Counts the tensors of Saved (layer.cpp).
 int64_t Decoder::activation_bytes(Recompute recompute, int64_t batch, int64_t length, at::Device device,
                                   at::ScalarType type) const {
-  const Sizes s(config_, batch, length, device, type);
-  if (recompute == Recompute::kFull) return s.hidden;
+  int64_t sum = 0;
+  for (const LayerActivation& activation : layer_activations()) {
+    if (is_kept(activation, recompute)) sum += bytes(activation, config_, layout_, batch * length, type);
+  }
+  if (recompute == Recompute::kFull) return sum;
   const AttentionKernel kernel = choose_attention_kernel(device, type, config_.head_dim);
-  // x, h and their rstd; the packed projection; attention's output; gate and up.
-  int64_t sum = 2 * (s.hidden + s.tokens * s.wide) + s.packed() + s.query + 2 * s.inner +
-                attention_saved_bytes(kernel, batch, config_.num_attention_heads, length);
-  if (recompute == Recompute::kSelective) return sum;
-  if (layout_.has(LayerRole::kQueryNorm)) sum += s.query + s.key;
-  return sum + 2 * s.hidden + s.inner;  // normed, h_normed; activated
+  return sum + attention_saved_bytes(kernel, batch, config_.num_attention_heads, length);
 }
 
 int64_t Decoder::workspace_bytes(int64_t batch, int64_t length, at::Device device, at::ScalarType type,

@@ -4,7 +4,7 @@
 
 #include <mutex>
 
-#include "model/config.hpp"
+#include "model/architecture/config.hpp"
 #include "model/kernels/qk_rope.hpp"
 
 namespace mpzero::model {

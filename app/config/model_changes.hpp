@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/config.hpp"
+#include "model/architecture/config.hpp"
 
 namespace mpzero {
 

@@ -7,7 +7,7 @@
 #include "app/config/recorded_settings.hpp"
 #include "app/config/run_config.hpp"
 #include "io/checkpoint/run_record.hpp"
-#include "model/config.hpp"
+#include "model/architecture/config.hpp"
 
 namespace mpzero {
 

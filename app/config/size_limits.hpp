@@ -3,7 +3,7 @@
 #include <string>
 
 #include "app/config/run_config.hpp"
-#include "model/config.hpp"
+#include "model/architecture/config.hpp"
 
 namespace mpzero {
 

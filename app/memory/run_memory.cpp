@@ -12,6 +12,7 @@
 #include "app/machine/host_limits.hpp"
 #include "app/memory/host_ratio.hpp"
 #include "app/memory/unit_order.hpp"
+#include "parallel/zero/zero_engine.hpp"
 
 namespace mpzero {
 namespace {

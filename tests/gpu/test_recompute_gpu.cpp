@@ -132,7 +132,7 @@ TEST_CASE("a layer keeps as many bytes on the GPU as activation_bytes says") {
             decoder.layer_forward(model.weights[1], random({2, length, config.hidden_size}, type), &kept, recompute);
             const int64_t bytes = decoder.activation_bytes(recompute, 2, length, at::kCUDA, type);
             // The state of attention's random numbers differs from kernel to kernel.
-            CHECK(std::abs(storage_bytes(kept.saved) - bytes) <= 64);
+            CHECK(std::abs(storage_bytes(kept.tensors()) - bytes) <= 64);
           }
         }
       }
@@ -160,7 +160,7 @@ TEST_CASE("a micro-batch takes about as much on the GPU beside the kept activati
         const auto run = [&](Recompute recompute) {
           LayerActivations kept;
           const at::Tensor x = decoder.layer_forward(model.weights[1], in, &kept, recompute);
-          const int64_t kept_bytes = storage_bytes(kept.saved) - storage_bytes({in});  // `in` is among the states
+          const int64_t kept_bytes = storage_bytes(kept.tensors()) - storage_bytes({in});  // `in` is among the states
           c10::cuda::CUDACachingAllocator::resetPeakStats(0);
           at::Tensor dy = decoder
                               .head_forward_backward(

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "model/config.hpp"
+#include "model/architecture/config.hpp"
 #include "model/rope_table.hpp"
 
 int main(int argc, char** argv) {

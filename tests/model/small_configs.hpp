@@ -1,6 +1,6 @@
 #pragma once
 
-#include "model/config.hpp"
+#include "model/architecture/config.hpp"
 
 namespace mpzero::model {
 

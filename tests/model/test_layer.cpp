@@ -32,9 +32,9 @@ void check_layer(const ModelConfig& config, Recompute recompute) {
 
   LayerActivations activations;
   const at::Tensor y = decoder.layer_forward(model.weights[1], x, &activations, recompute);
-  CHECK((activations.saved.size() == 1) == (recompute == Recompute::kFull));
+  CHECK((activations.tensors().size() == 1) == (recompute == Recompute::kFull));
   const at::Tensor dx = decoder.layer_backward(model.weights[1], dy, activations, model.gradients[1]);
-  CHECK(activations.saved.empty());
+  CHECK(activations.tensors().empty());
   CHECK(relative_error(y, expected.detach()) < 1e-11);
   CHECK(relative_error(dx, expected_gradients.back()) < 1e-10);
   for (size_t i = 0; i + 1 < inputs.size(); ++i) {

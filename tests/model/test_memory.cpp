@@ -51,7 +51,7 @@ int64_t measured_workspace(const Decoder& decoder, FlatModel& model, at::ScalarT
   LayerActivations kept;
   const at::Tensor x = decoder.layer_forward(model.weights[1], at::randn({batch, length, config.hidden_size}).to(type),
                                              &kept, recompute);
-  const int64_t kept_bytes = storage_bytes(kept.saved);
+  const int64_t kept_bytes = storage_bytes(kept.tensors());
   CHECK(watch.now() == kept_bytes + storage_bytes({x}));
   watch.peak();
   at::Tensor dy =
@@ -103,7 +103,7 @@ TEST_CASE("a layer keeps as many bytes as activation_bytes says") {
           decoder.layer_forward(model.weights[1], at::randn({batch, length, config.hidden_size}).to(type), &kept,
                                 recompute);
           const int64_t bytes = decoder.activation_bytes(recompute, batch, length, at::kCPU, type);
-          CHECK(storage_bytes(kept.saved) == bytes);
+          CHECK(storage_bytes(kept.tensors()) == bytes);
           CHECK(bytes > more);
           more = bytes;
         }

@@ -5,7 +5,7 @@
 #include "app/checkpoint/resume_checks.hpp"
 #include "app/config/model_changes.hpp"
 #include "app/config/recorded_settings.hpp"
-#include "model/config.hpp"
+#include "model/architecture/config.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "model/config_reader.hpp"
+#include "model/architecture/config_reader.hpp"
 
 namespace mpzero::model {
 

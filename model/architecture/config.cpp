@@ -1,14 +1,14 @@
-#include "model/config.hpp"
+#include "model/architecture/config.hpp"
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "model/architectures.hpp"
-#include "model/config_options.hpp"
-#include "model/config_reader.hpp"
-#include "model/config_rope.hpp"
+#include "model/architecture/architectures.hpp"
+#include "model/architecture/config_options.hpp"
+#include "model/architecture/config_reader.hpp"
+#include "model/architecture/config_rope.hpp"
 
 namespace mpzero::model {
 namespace {

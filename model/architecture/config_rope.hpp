@@ -1,8 +1,8 @@
 #pragma once
 
-#include "model/architectures.hpp"
-#include "model/config.hpp"
-#include "model/config_reader.hpp"
+#include "model/architecture/architectures.hpp"
+#include "model/architecture/config.hpp"
+#include "model/architecture/config_reader.hpp"
 
 namespace mpzero::model {
 

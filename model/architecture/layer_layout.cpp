@@ -1,4 +1,4 @@
-#include "model/layer_layout.hpp"
+#include "model/architecture/layer_layout.hpp"
 
 #include "base/error.hpp"
 

@@ -1,4 +1,4 @@
-#include "model/config_options.hpp"
+#include "model/architecture/config_options.hpp"
 
 #include "base/error.hpp"
 

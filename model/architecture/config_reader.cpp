@@ -1,4 +1,4 @@
-#include "model/config_reader.hpp"
+#include "model/architecture/config_reader.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "model/config.hpp"
-#include "model/layer_layout.hpp"
+#include "model/architecture/config.hpp"
+#include "model/architecture/layer_layout.hpp"
 
 namespace mpzero::model {
 

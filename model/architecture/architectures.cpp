@@ -1,9 +1,9 @@
-#include "model/architectures.hpp"
+#include "model/architecture/architectures.hpp"
 
 #include <array>
 
 #include "base/error.hpp"
-#include "model/config_reader.hpp"
+#include "model/architecture/config_reader.hpp"
 
 namespace mpzero::model {
 

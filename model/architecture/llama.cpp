@@ -1,7 +1,7 @@
 #include <nlohmann/json.hpp>
 
-#include "model/architectures.hpp"
-#include "model/config_reader.hpp"
+#include "model/architecture/architectures.hpp"
+#include "model/architecture/config_reader.hpp"
 
 namespace mpzero::model {
 namespace {

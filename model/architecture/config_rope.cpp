@@ -1,4 +1,4 @@
-#include "model/config_rope.hpp"
+#include "model/architecture/config_rope.hpp"
 
 #include <algorithm>
 #include <utility>

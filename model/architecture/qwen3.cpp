@@ -1,20 +1,19 @@
 #include <nlohmann/json.hpp>
 
-#include "model/architectures.hpp"
-#include "model/config_reader.hpp"
+#include "model/architecture/architectures.hpp"
+#include "model/architecture/config_reader.hpp"
 
 namespace mpzero::model {
 namespace {
 
-int64_t default_head_dim(const ModelConfig& config) { return config.hidden_size / config.num_attention_heads; }
+int64_t default_head_dim(const ModelConfig&) { return 128; }
 
 void check_options(ConfigReader& reader) {
-  reader.only("attention_bias", true, "the queries, keys and values of a qwen2 always have biases: remove the key");
+  refuse_attention_bias(reader);
   refuse_sliding_window(reader);
 }
 
 void write_options(const ModelConfig& config, nlohmann::json& json) {
-  json.erase("attention_bias");
   json["use_sliding_window"] = false;
   json["sliding_window"] = nullptr;
   json["max_window_layers"] = config.num_hidden_layers;
@@ -26,9 +25,8 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& c) {
           {LayerRole::kQuery, "self_attn.q_proj.weight", {q, hidden}},
           {LayerRole::kKey, "self_attn.k_proj.weight", {kv, hidden}},
           {LayerRole::kValue, "self_attn.v_proj.weight", {kv, hidden}},
-          {LayerRole::kQueryBias, "self_attn.q_proj.bias", {q}},
-          {LayerRole::kKeyBias, "self_attn.k_proj.bias", {kv}},
-          {LayerRole::kValueBias, "self_attn.v_proj.bias", {kv}},
+          {LayerRole::kQueryNorm, "self_attn.q_norm.weight", {c.head_dim}},
+          {LayerRole::kKeyNorm, "self_attn.k_norm.weight", {c.head_dim}},
           {LayerRole::kOutput, "self_attn.o_proj.weight", {hidden, q}},
           {LayerRole::kPostAttentionNorm, "post_attention_layernorm.weight", {hidden}},
           {LayerRole::kGate, "mlp.gate_proj.weight", {inner, hidden}},
@@ -38,9 +36,9 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& c) {
 
 }  // namespace
 
-// Qwen2 and Qwen2.5 (dense): a Llama whose queries, keys and values have biases.
-const Architecture kQwen2{.model_type = "qwen2",
-                          .causal_lm_class = "Qwen2ForCausalLM",
+// Qwen3 (dense): an RMS norm over each head of the queries and keys, and a head size of its own.
+const Architecture kQwen3{.model_type = "qwen3",
+                          .causal_lm_class = "Qwen3ForCausalLM",
                           .tied_by_default = false,
                           .default_rms_norm_eps = 1e-6,
                           .default_rope_theta = 10000.0,

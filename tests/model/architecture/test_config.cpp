@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "model/config.hpp"
+#include "model/architecture/config.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero::model {
