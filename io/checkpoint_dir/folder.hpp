@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/checkpoint/run_record.hpp"
 #include "io/files/file_system.hpp"
 
 // Names and moves whole checkpoint folders. All of it is for rank 0 alone, except staging_folder.
