@@ -42,9 +42,9 @@ class GradientStore {
   struct Sizes {
     bool partitioned = false;
     at::ScalarType kept_dtype = at::kFloat;
-    std::vector<int64_t> kept;           // elements of each unit: its shard, or all of it
-    std::map<int64_t, int64_t> buffers;  // in the communication dtype: how many of each length
-    int64_t reduce_scatter = 0;          // elements that the communicator makes room for, where it needs room
+    std::vector<int64_t> kept{};           // elements of each unit: its shard, or all of it
+    std::map<int64_t, int64_t> buffers{};  // in the communication dtype: how many of each length
+    int64_t reduce_scatter = 0;            // elements that the communicator makes room for, where it needs room
 
     // `reduce_scatter_bytes`: of the communicator's room.
     MemoryUse memory_use(at::ScalarType communication_dtype, int64_t reduce_scatter_bytes) const;

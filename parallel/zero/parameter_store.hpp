@@ -47,9 +47,9 @@ class ParameterStore {
   };
   // What a store makes.
   struct Sizes {
-    bool transient = false;     // units are gathered on demand and freed
-    bool offloaded = false;     // shards are in host memory while a GPU trains
-    std::vector<int64_t> kept;  // elements of each unit: its shard, or all of it
+    bool transient = false;       // units are gathered on demand and freed
+    bool offloaded = false;       // shards are in host memory while a GPU trains
+    std::vector<int64_t> kept{};  // elements of each unit: its shard, or all of it
   };
   static Sizes sizes(const std::vector<FlatLayout>& layouts, const Options& options);
   // What memory_use() of such a store says after plan(uses).

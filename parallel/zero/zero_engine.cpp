@@ -50,7 +50,7 @@ GradientStore::Options gradient_options(const ZeroOptions& options) {
           .accumulation_dtype = options.accumulation_dtype};
 }
 
-std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, const ZeroOptions& options) {
+std::vector<bool> placed_on_host(const std::vector<UnitSpec>& units, const ZeroOptions& options) {
   return units_on_host(units, options.optimizer_placement == Placement::kHost ? options.optimizer_host_ratio : 0.0);
 }
 
@@ -107,7 +107,7 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
       gradients_(units_, layouts_, part_, gradient_communicator, gradient_options(options)) {
   gradients_.on_summed([this](size_t unit) { take_gradient(unit); });
   const bool offload = options.optimizer_placement == Placement::kHost;
-  const std::vector<bool> host_units = units_on_host(units_, options);
+  const std::vector<bool> host_units = placed_on_host(units_, options);
   if (options.moment_dtype != at::kFloat && (offload || options.device.is_cpu())) {
     throw_user_error(
         "bf16.bf16_optimizer_states keeps AdamW's moments in bf16, which only the update on a GPU can: set it to "
@@ -356,7 +356,7 @@ MemoryUse ZeroEngine::memory_use(const std::vector<UnitSpec>& units, const ZeroO
   MemoryUse use = ParameterStore::memory_use(layouts, parameter_options(options), uses);
   use += gradients.memory_use(options.communication_dtype,
                               room * static_cast<int64_t>(c10::elementSize(options.communication_dtype)));
-  const std::vector<bool> on_host = units_on_host(units, options);
+  const std::vector<bool> on_host = placed_on_host(units, options);
   for (size_t u = 0; u < units.size(); ++u) {
     use += OptimizerShard::memory_use(layouts[u].part_numel(),
                                       {.placement = on_host[u] ? Placement::kHost : Placement::kDevice,
