@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "app/liveness/monitor_link.hpp"
-#include "loopback_ranks.hpp"
+#include "tests/app/liveness/link/loopback_ranks.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {

@@ -11,8 +11,7 @@
 #include "tests/catch.hpp"
 #include "tests/io/token_files.hpp"
 
-using mpzero::UserError;
-using namespace mpzero::io;
+using namespace mpzero;
 using namespace mpzero::io::testing;
 
 namespace {

@@ -3,7 +3,7 @@
 #include <set>
 
 #include "app/liveness/link/handshake.hpp"
-#include "loopback_ranks.hpp"
+#include "tests/app/liveness/link/loopback_ranks.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "app/liveness/link/listener.hpp"
-#include "loopback_ranks.hpp"
-#include "no_descriptors.hpp"
+#include "tests/app/liveness/link/loopback_ranks.hpp"
+#include "tests/app/liveness/link/no_descriptors.hpp"
 #include "tests/catch.hpp"
 #include "tests/skip.hpp"
 

@@ -1,7 +1,7 @@
 #include <sys/socket.h>
 
 #include "app/liveness/link/rank_connection.hpp"
-#include "loopback_ranks.hpp"
+#include "tests/app/liveness/link/loopback_ranks.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {

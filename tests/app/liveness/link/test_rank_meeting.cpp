@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "app/liveness/link/rank_meeting.hpp"
-#include "loopback_ranks.hpp"
+#include "tests/app/liveness/link/loopback_ranks.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/thread_group.hpp"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "app/liveness/link/rank_peers.hpp"
-#include "loopback_ranks.hpp"
-#include "no_descriptors.hpp"
+#include "tests/app/liveness/link/loopback_ranks.hpp"
+#include "tests/app/liveness/link/no_descriptors.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {

@@ -1,7 +1,7 @@
 #include <set>
 
 #include "app/liveness/link/strangers.hpp"
-#include "loopback_ranks.hpp"
+#include "tests/app/liveness/link/loopback_ranks.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
