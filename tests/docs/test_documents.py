@@ -17,7 +17,7 @@ from documents import ROOT, anchors, code_blocks, documents, in_backticks, links
 
 sys.path.insert(0, str(ROOT / "docs"))
 
-import flag_table  # noqa: E402
+import flag_table
 
 BUILD = Path(os.environ.get("BUILD_DIR", ROOT / "build"))
 PROGRAMS = {
