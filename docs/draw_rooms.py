@@ -16,7 +16,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "rooms.svg"
 FOLDERS = ("app", "io", "model", "parallel", "base")
-WHOLE = ("model", "base")  # folders that are one room
 BOX_HEIGHT, GAP, ROW, MARGIN, TITLE = 26, 14, 62, 14, 26
 LETTER = 7.2  # width of a letter
 COLORS = {"app": "#e8f0fb", "io": "#eaf6ea", "model": "#fdf1e2", "parallel": "#f4ecf8", "base": "#efefef"}
@@ -65,13 +64,16 @@ def short(room: str) -> str:
 
 def read_uses() -> dict[str, set[str]]:
     """Each room's folder, and the folders of the rooms that it uses."""
-    uses: dict[str, set[str]] = {name: {"base"} - {name} for name in WHOLE}
+    uses: dict[str, set[str]] = {}
     for top in FOLDERS:
         for path in sorted((ROOT / top).rglob("CMakeLists.txt")):
             call = re.search(r"^mpzero_add_room\(.*?\)", path.read_text(), re.DOTALL | re.MULTILINE)
             if call:
                 words = re.search(r"\bUSES\b([^)]*?)(?=\b(?:SOURCES|PUBLIC|PRIVATE)\b|\))", call.group(0))
                 uses[str(path.parent.relative_to(ROOT))] = set(words.group(1).split()) if words else set()
+        # A folder without rooms is one.
+        if not any(room.split("/")[0] == top for room in uses):
+            uses[top] = {"base"} - {top}
     return uses
 
 
@@ -131,7 +133,7 @@ def draw_frame(frame: Frame, width: float) -> list[str]:
         x2, y2, width2 = frame.places[used]
         lines.append(arrow(x1 + width1 / 2, y1 + BOX_HEIGHT, x2 + width2 / 2, y2 - 3, "thin"))
     for room, (x, y, box) in sorted(frame.places.items()):
-        if room in WHOLE:
+        if len(frame.places) == 1 and room == frame.folder:
             continue
         lines.append(f'<rect x="{x:.0f}" y="{y:.0f}" width="{box:.0f}" height="{BOX_HEIGHT}" rx="4" class="room"/>')
         lines.append(f'<text x="{x + box / 2:.0f}" y="{y + 17:.0f}" class="name">{short(room)}</text>')

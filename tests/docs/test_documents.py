@@ -17,6 +17,7 @@ from documents import ROOT, anchors, code_blocks, documents, in_backticks, links
 
 sys.path.insert(0, str(ROOT / "docs"))
 
+import draw_rooms
 import flag_table
 
 BUILD = Path(os.environ.get("BUILD_DIR", ROOT / "build"))
@@ -181,3 +182,7 @@ def passed_over_as_a_whole() -> set[str]:
     lists += re.findall(r"section->not_acted_on\(\{(\"partition_activations\".*?)\}", source, re.DOTALL)
     assert len(lists) == 3
     return {key for one in lists for key in re.findall(r'"(\w+)"', one)} | {"enabled"}
+
+
+def test_the_picture_of_the_rooms_is_up_to_date() -> None:
+    assert (ROOT / "docs/rooms.svg").read_text() == draw_rooms.picture(), "run docs/draw_rooms.py"
