@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from documents import ROOT, anchors, code_blocks, documents, in_backticks, links, section, text_of, tracked_files
+from documents import ROOT, anchors, code_blocks, documents, in_backticks, links, prose, section, text_of, tracked_files
 
 sys.path.insert(0, str(ROOT / "docs"))
 
@@ -186,3 +186,25 @@ def passed_over_as_a_whole() -> set[str]:
 
 def test_the_picture_of_the_rooms_is_up_to_date() -> None:
     assert (ROOT / "docs/rooms.svg").read_text() == draw_rooms.picture(), "run docs/draw_rooms.py"
+
+
+def test_every_room_is_described() -> None:
+    described = set(in_backticks(text_of("docs/architecture.md")))
+    rooms = {room for room in draw_rooms.read_uses() if room != "app/liveness/link"}
+    assert sorted(room for room in rooms if room not in described and f"{room}/" not in described) == []
+
+
+def test_the_korean_walk_through_has_the_same_commands() -> None:
+    """But for the remarks behind #, which are translated; links and numbers, too, are those of the README."""
+    english, korean = text_of("README.md"), text_of("docs/README.ko.md")
+
+    def commands(text: str) -> list[str]:
+        return [line.split("#")[0].rstrip() for block in code_blocks(text) for line in block.splitlines()]
+
+    def numbers(text: str) -> list[str]:
+        return re.findall(r"\d[\d,.]*\d", prose(text).split("H200")[1].split("RESULTS.md")[0])
+
+    assert commands(korean) == commands(english)
+    assert numbers(korean) == numbers(english)
+    pages = {Path(os.path.normpath(Path("docs") / link.target)) for link in links(korean)} - {Path("README.md")}
+    assert pages == {Path(link.target) for link in links(english)} - {Path("docs/README.ko.md")}
