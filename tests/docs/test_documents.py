@@ -208,3 +208,11 @@ def test_the_korean_walk_through_has_the_same_commands() -> None:
     assert numbers(korean) == numbers(english)
     pages = {Path(os.path.normpath(Path("docs") / link.target)) for link in links(korean)} - {Path("README.md")}
     assert pages == {Path(link.target) for link in links(english)} - {Path("docs/README.ko.md")}
+
+
+def test_the_numbers_of_the_readme_are_measured_ones() -> None:
+    measured = set(re.findall(r"\d[\d,.]*", text_of("bench/RESULTS.md")))
+    rows = [row for row in section(text_of("README.md"), "How fast it is").splitlines() if row.startswith("|")][2:]
+    numbers = {number for row in rows for cell in row.split("|")[3:] for number in re.findall(r"\d[\d,.]*\d", cell)}
+    assert len(numbers) >= 14
+    assert sorted(numbers - measured) == []
