@@ -216,3 +216,12 @@ def test_the_numbers_of_the_readme_are_measured_ones() -> None:
     numbers = {number for row in rows for cell in row.split("|")[3:] for number in re.findall(r"\d[\d,.]*\d", cell)}
     assert len(numbers) >= 14
     assert sorted(numbers - measured) == []
+
+
+@pytest.mark.parametrize("script", ["sbatch/train.sbatch", "singlenode/train-singlenode.sh"])
+def test_every_variable_of_the_scripts_is_documented(script: str) -> None:
+    rows = section(text_of("docs/slurm.md"), "Variables").splitlines()
+    documented = {name for row in rows for name in re.findall(r"`([A-Z_]+)`", row.split("|")[1] if "|" in row else "")}
+    variables = set(re.findall(r"^([A-Z_]+)=\$\{\1:-", (ROOT / script).read_text(), re.MULTILINE))
+    assert len(variables) >= 13
+    assert sorted(variables - documented) == []
