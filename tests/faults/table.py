@@ -23,7 +23,7 @@ GROUPS = {
     "stock DeepSpeed files": ["stock-qwen3-zero2-bf16", "stock-qwen3-zero2-fp32", "stock-llama-zero3-fp32"],
     "safetensors": ["safetensors", "safetensors-shards"],
     "token files": ["tokens", "tokens-h5py"],
-    "readers on a failing disk, beside a run": [
+    "readers on a failing disk, during a run": [
         *(f"{command}-{form}" for form in FORMATS for command in ("read", "verify", "export")),
         *("read-stock", "read-safetensors", "read-tokens"),
     ],

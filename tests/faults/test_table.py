@@ -39,7 +39,7 @@ def test_targets_of_a_group_are_added_up_and_what_was_not_tried_is_left_out(tmp_
     text = (tmp_path / "document.md").read_text()
     assert text.startswith("before\n<!-- table -->\n| files | fault | tried | right |")
     assert "| DeepSpeed-format checkpoints | flip | 14 | 1 | 0 | 11 | 0 | 2 | 0 | 0 | 0 |\n" in text
-    assert "| readers on a failing disk, beside a run | disk | 7 | 0 | 0 | 7 | 0 | 0 | 0 | 0 | 0 |\n" in text
+    assert "| readers on a failing disk, during a run | disk | 7 | 0 | 0 | 7 | 0 | 0 | 0 | 0 | 0 |\n" in text
     assert "| saves | immutable | 0 | 0 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |\n" in text
     assert text.endswith("| all | | 21 | 1 | 0 | 18 | 0 | 2 | 0 | 0 | 0 |\n<!-- end of table -->\nbehind\n")
 

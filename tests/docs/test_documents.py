@@ -1,0 +1,227 @@
+"""What the documents name exists: linked files and headings, paths, flags, keys of ds_config.json."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from documents import ROOT, anchors, code_blocks, documents, in_backticks, links, prose, section, text_of, tracked_files
+
+sys.path.insert(0, str(ROOT / "docs"))
+
+import draw_rooms
+import flag_table
+
+BUILD = Path(os.environ.get("BUILD_DIR", ROOT / "build"))
+PROGRAMS = {
+    "mpzero train": [str(BUILD / "bin/mpzero"), "train"],
+    "mpzero checkpoint": [str(BUILD / "bin/mpzero"), "checkpoint"],
+    "mpzero doctor": [str(BUILD / "bin/mpzero"), "doctor"],
+    "zero_to_fp32": [str(BUILD / "bin/zero_to_fp32")],
+}
+needs_programs = pytest.mark.skipif(
+    not all(Path(words[0]).exists() for words in PROGRAMS.values()), reason="mpzero and zero_to_fp32 are not built"
+)
+# Flags of our own whose programs have no --help that lists them, by the files that read them.
+SOURCES_OF_FLAGS = [
+    *ROOT.glob("app/*.py"),
+    *ROOT.glob("bench/*.py"),
+    ROOT / "tests/faults/main.cpp",
+    ROOT / "test.sh",
+    ROOT / "singlenode/train-singlenode.sh",
+]
+# Of other people's programs.
+FOREIGN_FLAGS = {
+    "sbatch, srun, scancel": "auto-resume batch chdir exclusive gpu-bind gpus gpus-per-node gpus-per-task gres mpi "
+    "no-requeue nodes ntasks partition signal switches",
+    "docker": "device ipc privileged shm-size",
+    "cmake, ctest": "build preset target test-dir",
+    "uv, aws": "group instance-ids output query",
+    "deepspeed": "hostfile",
+}
+
+
+def known_flags() -> set[str]:
+    flags = set(re.findall(r"--([a-z][\w-]*)", "".join(help_of(name) for name in PROGRAMS)))
+    for path in SOURCES_OF_FLAGS:
+        flags |= set(re.findall(r"--([a-z][\w-]*)", path.read_text()))
+    return flags | {name for names in FOREIGN_FLAGS.values() for name in names.split()}
+
+
+@cache
+def help_of(name: str) -> str:
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    command = [*PROGRAMS[name], "--help"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+
+
+def top_folders() -> set[str]:
+    return {path.split("/")[0] for path in tracked_files() if "/" in path}
+
+
+def missing_path(word: str) -> bool:
+    """Whether a word in backticks names a file of the repository that is not there."""
+    word = word.rstrip("/")
+    if not re.fullmatch(r"[\w.*/-]+", word):
+        return False
+    if built := re.fullmatch(r"build/(?:bin|tests)/(\w+)", word):
+        return built.group(1) not in executables()
+    if "/" in word and word.split("/")[0] in top_folders():
+        return not any(True for _ in ROOT.glob(word)) if "*" in word else word not in tracked_files()
+    if "/" not in word and re.search(r"\w\.(cpp|hpp|cu|cuh|cmake|sh|sbatch|py)$", word) and "*" not in word:
+        return word not in {Path(path).name for path in tracked_files()} | {"train.py", "zero_to_fp32.py"}
+    return False
+
+
+@cache
+def executables() -> set[str]:
+    """Names of the programs and tests that CMake builds."""
+    call = re.compile(r"(?:add_executable|mpzero_add_tests|mpzero_add_bench\w*)\(\s*(\w+)")
+    lists = [ROOT / path for path in tracked_files() if path.endswith("CMakeLists.txt")]
+    return {name for path in lists for name in call.findall(path.read_text())}
+
+
+def ds_config_sources() -> str:
+    return "".join(path.read_text() for path in sorted((ROOT / "io/ds_config").glob("*.cpp")))
+
+
+def keys_that_are_read() -> set[str]:
+    """Keys of ds_config.json, from the calls of ObjectReader that ask for them."""
+    call = re.compile(
+        r"(?:->|\.)(?:read|read_text|section|only|harmless|not_acted_on|refuse_enabled)\(\s*(\{[^}]*\}|\"\w+\")"
+    )
+    source = ds_config_sources()
+    keys = {key for found in call.findall(source) for key in re.findall(r'"(\w+)"', found)}
+    loops = re.findall(r"for \(const (?:char\*|Observer&) \w+ :\s*\{(.*?)\}\) \{", source, re.DOTALL)
+    return keys | {key for loop in loops for key in re.findall(r'"(\w+)"', loop)}
+
+
+@pytest.mark.parametrize("document", documents())
+def test_links_lead_to_files_and_headings(document: str) -> None:
+    for link in links(text_of(document)):
+        target = os.path.normpath(Path(document).parent / link.target) if link.target else document
+        assert target in tracked_files(), f"{document} links to {link.target}, which does not exist"
+        if link.anchor:
+            assert link.anchor in anchors(text_of(target)), f"{document}: {target} has no heading #{link.anchor}"
+
+
+@pytest.mark.parametrize("document", documents())
+def test_paths_in_backticks_exist(document: str) -> None:
+    missing = [word for word in in_backticks(text_of(document)) if missing_path(word)]
+    assert missing == [], f"{document} names files that do not exist"
+
+
+def test_documents_in_messages_of_the_programs_exist() -> None:
+    """Sentences for users and comments point to pages."""
+    sources = [path for path in tracked_files() if path.endswith((".cpp", ".hpp", ".py", ".sh", ".sbatch", ".txt"))]
+    for path in sorted(sources):
+        for page in re.findall(r"\b(?:docs|bench)/\w+\.md\b", (ROOT / path).read_text(errors="replace")):
+            assert page in tracked_files(), f"{path} names {page}"
+
+
+@needs_programs
+@pytest.mark.parametrize("document", documents())
+def test_flags_exist(document: str) -> None:
+    words = " ".join([*in_backticks(text_of(document)), *code_blocks(text_of(document))])
+    flags = set(re.findall(r"(?<![\w-])--([a-z][\w-]*)", words))
+    assert sorted(flags - known_flags()) == [], f"{document} names flags that no program has"
+
+
+@needs_programs
+def test_the_table_of_flags_is_the_programs() -> None:
+    page = text_of("docs/configuration.md")
+    table = page.split(flag_table.BEGIN)[1].split(flag_table.END)[0]
+    expected = flag_table.tables(help_of("mpzero train"))
+    assert table.strip() == expected.strip(), "run docs/flag_table.py"
+
+
+@needs_programs
+def test_every_flag_of_the_help_is_in_the_table() -> None:
+    text = help_of("mpzero train")
+    flags = {flag.name for group in flag_table.read_groups(text).values() for flag in group}
+    assert flags >= set(re.findall(r"^  --(\w+)", text, re.MULTILINE))
+    assert len(flags) > 60
+
+
+def test_every_key_of_ds_config_is_documented() -> None:
+    # What a tool of monitoring is told, of which the page says "all of their keys".
+    page = section(text_of("docs/configuration.md"), "ds_config.json")
+    documented = {part for word in in_backticks(page) for part in re.split(r"[.:\s]", word)}
+    documented |= {key.removeprefix("stage3_") for key in documented if key.startswith("stage3_")}
+    keys = keys_that_are_read()
+    assert len(keys) > 100
+    undocumented = keys - documented - passed_over_as_a_whole()
+    assert sorted(undocumented) == []
+
+
+def test_every_documented_key_of_ds_config_is_known() -> None:
+    page = section(text_of("docs/configuration.md"), "ds_config.json")
+    source = ds_config_sources()
+    rows = [line for line in page.splitlines() if line.startswith("| `") and "---" not in line]
+    keys = [key for row in rows for key in re.findall(r"`([\w.]+)`", row.split("|")[1])]
+    assert len(keys) > 40
+    for key in keys:
+        for part in key.split("."):
+            name = part.removeprefix("stage3_")
+            assert f'"{part}"' in source or f'"{name}"' in source, f"{key} is no key that mpzero reads"
+
+
+def passed_over_as_a_whole() -> set[str]:
+    """Keys of sections of which the page says that none has an effect: monitors, fp16 and activation checkpointing."""
+    source = ds_config_sources()
+    lists = re.findall(r'section->harmless\(\{("output_path".*?)\}\)', source, re.DOTALL)
+    lists += re.findall(r"fp16->harmless\(\{(.*?)\}\)", source, re.DOTALL)
+    lists += re.findall(r"section->not_acted_on\(\{(\"partition_activations\".*?)\}", source, re.DOTALL)
+    assert len(lists) == 3
+    return {key for one in lists for key in re.findall(r'"(\w+)"', one)} | {"enabled"}
+
+
+def test_the_picture_of_the_rooms_is_up_to_date() -> None:
+    assert (ROOT / "docs/rooms.svg").read_text() == draw_rooms.picture(), "run docs/draw_rooms.py"
+
+
+def test_every_room_is_described() -> None:
+    described = set(in_backticks(text_of("docs/architecture.md")))
+    rooms = {room for room in draw_rooms.read_uses() if room != "app/liveness/link"}
+    assert sorted(room for room in rooms if room not in described and f"{room}/" not in described) == []
+
+
+def test_the_korean_walk_through_has_the_same_commands() -> None:
+    """But for the remarks behind #, which are translated; links and numbers, too, are those of the README."""
+    english, korean = text_of("README.md"), text_of("docs/README.ko.md")
+
+    def commands(text: str) -> list[str]:
+        return [line.split("#")[0].rstrip() for block in code_blocks(text) for line in block.splitlines()]
+
+    def numbers(text: str) -> list[str]:
+        return re.findall(r"\d[\d,.]*\d", prose(text).split("H200")[1].split("RESULTS.md")[0])
+
+    assert commands(korean) == commands(english)
+    assert numbers(korean) == numbers(english)
+    pages = {Path(os.path.normpath(Path("docs") / link.target)) for link in links(korean)} - {Path("README.md")}
+    assert pages == {Path(link.target) for link in links(english)} - {Path("docs/README.ko.md")}
+
+
+def test_the_numbers_of_the_readme_are_measured_ones() -> None:
+    measured = set(re.findall(r"\d[\d,.]*", text_of("bench/RESULTS.md")))
+    rows = [row for row in section(text_of("README.md"), "How fast it is").splitlines() if row.startswith("|")][2:]
+    numbers = {number for row in rows for cell in row.split("|")[3:] for number in re.findall(r"\d[\d,.]*\d", cell)}
+    assert len(numbers) >= 14
+    assert sorted(numbers - measured) == []
+
+
+@pytest.mark.parametrize("script", ["sbatch/train.sbatch", "singlenode/train-singlenode.sh"])
+def test_every_variable_of_the_scripts_is_documented(script: str) -> None:
+    rows = section(text_of("docs/slurm.md"), "Variables").splitlines()
+    documented = {name for row in rows for name in re.findall(r"`([A-Z_]+)`", row.split("|")[1] if "|" in row else "")}
+    variables = set(re.findall(r"^([A-Z_]+)=\$\{\1:-", (ROOT / script).read_text(), re.MULTILINE))
+    assert len(variables) >= 13
+    assert sorted(variables - documented) == []

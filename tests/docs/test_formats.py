@@ -1,0 +1,58 @@
+"""docs/formats.md names every field that the writers of the files write."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from documents import ROOT, in_backticks, section, text_of
+
+PAIR = r'\{"(\w+)",'
+ATTRIBUTE = r'set_attribute\("(\w+)"'
+# A section of the page, a file that writes, what its fields look like there, and the least number of them.
+WRITERS = [
+    ("metrics.jsonl", "app/log/metrics_log.cpp", PAIR, 7),
+    ("metrics.jsonl", "app/log/metrics_log.cpp", r'kRunKey = "(\w+)"', 1),
+    ("metrics.jsonl", "app/log/step_log.cpp", PAIR, 8),
+    ("metrics.jsonl", "app/log/step_log.cpp", r'emplace_back\("(\w+)"', 6),
+    ("failure.json", "app/liveness/failure_report.cpp", PAIR, 7),
+    ("Checkpoint", "io/checkpoint/manifest.cpp", PAIR, 15),
+    ("Checkpoint", "io/checkpoint/manifest.cpp", r'(?:entry|content)(?:\["run"\])?\["(\w+)"\] =', 3),
+    ("Checkpoint", "io/checkpoint/shard_files.cpp", ATTRIBUTE, 14),
+    ("Checkpoint", "io/deepspeed/descriptions.cpp", r'(?:text|write_integer|write_per_group)\(\s*"(\w+)"', 30),
+    ("Checkpoint", "io/deepspeed/client_state.cpp", r'write\("(\w+)"', 8),
+    ("Token file", "app/prepare/token_file.py", r'_create\("(\w+)"', 3),
+    ("Token file", "app/prepare/token_file.py", r'attrs\["(\w+)"\]|"(format_version|max_token_id|arguments)":', 4),
+]
+# Parts of torch's optimizer state and of DeepSpeed's helper objects, which the page names by the field that holds them.
+INNER = {
+    *(
+        "state",
+        "step",
+        "exp_avg",
+        "exp_avg_sq",
+        "param_groups",
+        "lr",
+        "betas",
+        "eps",
+        "weight_decay",
+        "bias_correction",
+    ),
+    *("amsgrad", "params", "cur_scale", "dynamic", "numel", "start", "last_batch_iteration"),
+}
+
+
+@pytest.mark.parametrize(("title", "source", "pattern", "least"), WRITERS)
+def test_every_field_is_documented(title: str, source: str, pattern: str, least: int) -> None:
+    documented = {
+        part for word in in_backticks(section(text_of("docs/formats.md"), title)) for part in re.findall(r"\w+", word)
+    }
+    found = re.findall(pattern, (ROOT / source).read_text())
+    fields = {name for match in found for name in ([match] if isinstance(match, str) else match) if name}
+    assert len(fields) >= least, f"{source} is written in another way: adapt the pattern"
+    assert sorted(fields - documented - INNER) == []
