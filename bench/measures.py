@@ -34,8 +34,8 @@ def read_model(name: str, vocab_size: int | None = None) -> dict:
 
 
 def flops_per_token(config: dict, seq_length: int) -> float:
-    """Forward and backward, as flops_per_token in model/architecture/config.hpp counts: 6 for each weight of a matrix product (a
-    tied head counts, the input embedding does not), and causal attention once."""
+    """Forward and backward, as flops_per_token in model/architecture/config.hpp counts: 6 for each weight of a matrix
+    product (a tied head counts, the input embedding does not), and causal attention once."""
     hidden, layers, heads = config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
     head_dim = config.get("head_dim") or hidden // heads
     kv_heads = config.get("num_key_value_heads") or heads

@@ -179,7 +179,7 @@ def picture() -> str:
 
 
 def main() -> None:
-    if len(sys.argv) > 2:
+    if len(sys.argv) > 2 or sys.argv[1:2] in (["-h"], ["--help"]):
         sys.exit(__doc__)
     (Path(sys.argv[1]) if len(sys.argv) == 2 else PICTURE).write_text(picture())
 

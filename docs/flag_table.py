@@ -67,7 +67,7 @@ def tables(text: str) -> str:
 
 
 def main() -> None:
-    if len(sys.argv) > 2:
+    if len(sys.argv) > 2 or sys.argv[1:2] in (["-h"], ["--help"]):
         sys.exit(__doc__)
     text = Path(sys.argv[1]).read_text() if len(sys.argv) == 2 else program_help()
     before, rest = DOCUMENT.read_text().split(BEGIN)
