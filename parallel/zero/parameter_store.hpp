@@ -3,27 +3,29 @@
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "base/parameter_spec.hpp"
 #include "parallel/comm/communicator.hpp"
 #include "parallel/host/memory_use.hpp"
 #include "parallel/optimizer/optimizer_shard.hpp"
 #include "parallel/trace/timeline.hpp"
-#include "parallel/zero/buffer_pool.hpp"
 #include "parallel/zero/flat_unit.hpp"
 #include "parallel/zero/gather_schedule.hpp"
 
 namespace mpzero::parallel {
 
-// Whoever writes shards beside the thread that uses the store.
+// Writes shards while the thread that uses the store does something else.
 class ShardWriter {
  public:
   virtual ~ShardWriter() = default;
-  // Whether wait() would return at once.
+  // Whether wait() would return immediately.
   virtual bool written(size_t unit) = 0;
   // Until the unit's shard has its new values, for work queued on the current stream from now on.
   virtual void wait(size_t unit) = 0;
@@ -32,53 +34,48 @@ class ShardWriter {
 // When a shard has its new values: for work queued on the current stream from now on, or once its writer says so.
 enum class Written { kNow, kLater };
 
-// The units' parameters in the compute dtype: whole on every rank (ZeRO 0-2), or only this rank's shard, on the device
-// or in host memory, gathered for as long as a unit runs (ZeRO-3).
+struct ParameterStoreOptions {
+  bool sharded = false;                      // ZeRO-3
+  Placement placement = Placement::kDevice;  // of the shards; kHost is offload_param
+  bool pinned = false;
+  bool overlap = true;  // gather while earlier work runs; else nothing runs during a gather
+  GatherLimits limits;
+  at::Device device = at::kCPU;
+  at::ScalarType dtype = at::kFloat;
+};
+
+// The units' parameters in the compute dtype: this rank's shard of each, and the full parameters for as long as a unit
+// runs. ReplicatedParameters keeps all of them full on every rank (ZeRO 0 to 2); ShardedParameters gathers each unit
+// when it is needed (ZeRO-3 and offloaded parameters). Both start their gathers in one order on every rank, each as
+// soon as the shard that it sends has been written.
+//
+//   publish (the optimizer)  ->  due  ->  started (pending)  ->  gather() waits  ->  views are valid  ->  release()
 class ParameterStore {
  public:
-  struct Options {
-    bool sharded = false;                      // ZeRO-3
-    Placement placement = Placement::kDevice;  // of the shards; kHost is offload_param
-    bool pinned = false;
-    bool overlap = true;  // gather while earlier work runs; else nothing runs beside a gather
-    GatherLimits limits;
-    at::Device device = at::kCPU;
-    at::ScalarType dtype = at::kFloat;
-  };
-  // What a store makes.
-  struct Sizes {
-    bool transient = false;       // units are gathered on demand and freed
-    bool offloaded = false;       // shards are in host memory while a GPU trains
-    std::vector<int64_t> kept{};  // elements of each unit: its shard, or all of it
-  };
-  static Sizes sizes(const std::vector<FlatLayout>& layouts, const Options& options);
-  // What memory_use() of such a store says after plan(uses).
-  static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, const Options& options,
-                              const std::vector<size_t>& uses);
+  virtual ~ParameterStore() = default;
+  ParameterStore(const ParameterStore&) = delete;
+  ParameterStore& operator=(const ParameterStore&) = delete;
 
-  // `units`, `layouts` and `communicator` outlive the store.
-  ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
-                 Communicator& communicator, const Options& options);
-
-  // Keeps as much gathered as `bytes` of device memory more allow, in place of the limits given. Behind plan(), between
+  // The units that gather() will be called with from now on, in this order, the same on every rank: what is gathered
+  // ahead and what is kept follows from it. Makes the buffers that it needs in addition to those of earlier plans:
+  // gather() makes none. Collective.
+  virtual void plan(std::vector<size_t> /*uses*/) {}
+  // Keeps as much gathered as `bytes` more of device memory allow, in place of the limits given. After plan(), between
   // two steps; collective, all ranks give the same.
-  void use_memory(int64_t bytes);
-  // Offloaded shards move to the device for good, those of as many units as `bytes` of its memory have room for: what
-  // is updated on the host then goes straight there, and neither waits in host memory nor crosses the bus at each use.
+  virtual void use_memory(int64_t /*bytes*/) {}
+  // Offloaded shards move to the device for good, those of as many units as fit into `bytes` of its memory: what is
+  // updated on the host then goes straight there, and neither waits in host memory nor crosses the bus at each use.
   // Returns the bytes taken. Between two steps, when no unit is in use: waits for gathers that have been started.
   // Collective, all ranks give the same.
-  int64_t move_to_device(int64_t bytes);
-  // The units that gather() will be called with from now on, in this order, the same on every rank: what is gathered
-  // ahead and what is kept follows from it. Makes the buffers that it needs beyond those of earlier plans: none are
-  // made by gather(). Collective.
-  void plan(std::vector<size_t> uses);
-  // The unit's parameters, whole, for work queued on the current stream until the matching release().
-  std::span<const at::Tensor> gather(size_t unit);
-  void release(size_t unit);
+  virtual int64_t move_to_device(int64_t /*bytes*/) { return 0; }
 
-  // Before the first publish() of an update: what is gathered is of no more use.
+  // The unit's full parameters, for work queued on the current stream until the matching release().
+  std::span<const at::Tensor> gather(size_t unit);
+  virtual void release(size_t /*unit*/) {}
+
+  // Before the first publish() of an update: what is gathered is out of date.
   void invalidate();
-  // This rank's part: written by the optimizer, then made known to the other ranks by publish(). In host memory if
+  // This rank's shard: written by the optimizer, then made known to the other ranks by publish(). In host memory if
   // offloaded and not moved.
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
   // A shard written later is waited for in gather(); all ranks say the same. The units become known to the other ranks
@@ -87,55 +84,76 @@ class ParameterStore {
   // Outlives the store; needed before the first shard that is written later.
   void set_writer(ShardWriter& writer);
 
-  // Takes note on `timeline`, which outlives the store, of when it stands still for shards that are written later.
+  // Records on `timeline`, which outlives the store, when it waits for shards that are written later.
   void measure_waits(Timeline& timeline) { timeline_ = &timeline; }
   // Since the last call, in the timeline's order.
   std::vector<Stall> take_stalls() { return std::exchange(stalls_, {}); }
 
-  MemoryUse memory_use() const;
+  virtual MemoryUse memory_use() const = 0;
 
- private:
+ protected:
   struct UnitState {
     at::Tensor shard;
-    at::Tensor whole;  // defined while gathered, or always
+    at::Tensor full;  // [padded_numel]; defined while gathered, or always
     std::vector<at::Tensor> views;
     std::unique_ptr<PendingCollective> pending;
     Written written = Written::kNow;
     bool due = false;  // in due_
   };
 
-  // Takes note of what is to be gathered, and begins with what needs no waiting for on any rank.
+  ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int rank,
+                 Communicator& communicator, const ParameterStoreOptions& options);
+
+  // Before gather() waits for the unit.
+  virtual void about_to_use(size_t /*unit*/) {}
+  // Gathers the unit's shards, whose own has been written or is waited for.
+  virtual void start(size_t unit) = 0;
+  // What becomes due once a unit's shard has been published.
+  virtual std::vector<size_t> due_after_publishing(size_t unit, Written written) = 0;
+  // Waits for gathers of the old parameters, and drops what they gathered.
+  virtual void drop_gathered() = 0;
+
+  // Notes what is to be gathered, and starts what needs no waiting for on any rank.
   void gather_next(const std::vector<size_t>& units);
-  void start_certain();
-  void start_written();
   void start_until(size_t unit);
-  void start_oldest();
-  void start_to_gather(size_t unit);
-  void start_whole(size_t unit);
-  // Work that copy_stream_ gets from now on comes behind what the current stream has.
-  void follow_current_stream();
-  void let_go(size_t unit);
-  void reserve_buffers();
-  // All buffers together, were these the schedule's limits.
-  int64_t elements_of_buffers(const GatherLimits& limits) const;
+  void start_all();
   void follow(UnitState& state, std::unique_ptr<PendingCollective> pending);
+  // Waits for the shard's writer if it is written later.
+  void wait_for_writer(size_t unit);
+  // Work that copy_stream_ gets from now on follows what the current stream has.
+  void follow_current_stream();
 
   const std::vector<UnitSpec>& units_;
   const std::vector<FlatLayout>& layouts_;
   Communicator& communicator_;
-  int part_;
-  bool transient_ = false;  // see Sizes
-  bool offloaded_ = false;  // as far as shards have not moved to the device
-  bool overlap_;
-  BufferPool pool_;
-  GatherSchedule schedule_;                           // of transient units
-  std::optional<c10::cuda::CUDAStream> copy_stream_;  // host to device, beside compute
+  const int rank_;
+  const at::TensorOptions tensor_options_;
   std::vector<UnitState> states_;
+  std::optional<c10::cuda::CUDAStream> copy_stream_;  // of shards that wait for the host, while the device computes
+
+ private:
+  void start_certain();
+  void start_written();
+  void start_oldest();
+
+  const bool overlap_;
   // What is to be gathered and has not been started: all ranks start it in this order, each as soon as it can.
   std::deque<size_t> due_;
   ShardWriter* writer_ = nullptr;
   Timeline* timeline_ = nullptr;
   std::vector<Stall> stalls_;
 };
+
+// Whether a store of these options gathers units on demand.
+bool gathers_on_demand(const std::vector<FlatLayout>& layouts, const ParameterStoreOptions& options);
+
+// `units`, `layouts` and `communicator` outlive the store. `rank`: of the shards.
+std::unique_ptr<ParameterStore> make_parameter_store(const std::vector<UnitSpec>& units,
+                                                     const std::vector<FlatLayout>& layouts, int rank,
+                                                     Communicator& communicator, const ParameterStoreOptions& options);
+
+// What memory_use() of such a store says after plan(uses), by the sizes that the store itself makes.
+MemoryUse memory_of_parameters(const std::vector<FlatLayout>& layouts, const ParameterStoreOptions& options,
+                               const std::vector<size_t>& uses);
 
 }  // namespace mpzero::parallel

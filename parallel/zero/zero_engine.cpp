@@ -30,7 +30,7 @@ std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, int par
 
 int num_parts(const ZeroOptions& options, int world_size) { return options.stage == 0 ? 1 : world_size; }
 
-ParameterStore::Options parameter_options(const ZeroOptions& options) {
+ParameterStoreOptions parameter_options(const ZeroOptions& options) {
   return {.sharded = options.stage == 3,
           .placement = options.parameter_placement,
           .pinned = options.pin_memory,
@@ -103,7 +103,7 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
       communicator_(gradient_communicator),
       part_(options.stage == 0 ? 0 : gradient_communicator.rank()),
       layouts_(make_layouts(units, num_parts(options, gradient_communicator.world_size()))),
-      parameters_(units_, layouts_, part_, parameter_communicator, parameter_options(options)),
+      parameters_(make_parameter_store(units_, layouts_, part_, parameter_communicator, parameter_options(options))),
       gradients_(units_, layouts_, part_, gradient_communicator, gradient_options(options)) {
   gradients_.on_summed([this](size_t unit) { take_gradient(unit); });
   const bool offload = options.optimizer_placement == Placement::kHost;
@@ -154,7 +154,7 @@ void ZeroEngine::make_host_optimizer(const std::vector<bool>& host_units) {
                                                              .gradient_dtype = demand.gradient_dtype,
                                                              .parameter_dtype = demand.parameter_dtype,
                                                              .memory = host_memory_plan(options_, demand)});
-  parameters_.set_writer(host_writer_);
+  parameters_->set_writer(host_writer_);
 }
 
 ZeroEngine::Shard ZeroEngine::shard(size_t unit) const {
@@ -205,17 +205,17 @@ void ZeroEngine::restore(const StateReader& read, ProcessGroup& group) {
 }
 
 void ZeroEngine::publish(size_t unit) {
-  parameters_.publish(unit, on_host(unit) && options_.overlap ? Written::kLater : Written::kNow);
+  parameters_->publish(unit, on_host(unit) && options_.overlap ? Written::kLater : Written::kNow);
 }
 
 void ZeroEngine::publish_all() {
-  parameters_.invalidate();
+  parameters_->invalidate();
   for (size_t u = 0; u < units_.size(); ++u) {
     if (on_host(u)) {
-      host_->publish(u, parameters_.shard(u));
+      host_->publish(u, parameters_->shard(u));
       if (!options_.overlap) host_->wait(u);
     } else {
-      shards_[u].publish(parameters_.shard(u));
+      shards_[u].publish(parameters_->shard(u));
     }
     publish(u);
   }
@@ -269,7 +269,7 @@ void ZeroEngine::take_gradient(size_t unit) {
   } else {
     partial_sums_of_squares(gradient, partial);
   }
-  if (on_host(unit)) host_->take_gradient(unit, gradient, parameters_.shard(unit));
+  if (on_host(unit)) host_->take_gradient(unit, gradient, parameters_->shard(unit));
 }
 
 void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count, std::span<const double> figures) {
@@ -321,7 +321,7 @@ void ZeroEngine::update(double lr, int64_t update) {
     step.gradient_scale = static_cast<float>(clipping_scale(squares, options_.gradient_clipping));
     last_was_clipped_ = step.gradient_scale != 1.0F;
   }
-  parameters_.invalidate();
+  parameters_->invalidate();
   if (host_) {
     host_->finish(step);
     if (!options_.overlap) host_->wait_for_all();
@@ -329,7 +329,7 @@ void ZeroEngine::update(double lr, int64_t update) {
   for (size_t u = 0; u < units_.size(); ++u) {
     if (!on_host(u)) {
       const ProfileRange range("optimizer", units_[u].name);
-      shards_[u].update(step, gradients_.shard(u), parameters_.shard(u));
+      shards_[u].update(step, gradients_.shard(u), parameters_->shard(u));
     }
     publish(u);
   }
@@ -353,7 +353,7 @@ MemoryUse ZeroEngine::memory_use(const std::vector<UnitSpec>& units, const ZeroO
   const GradientStore::Sizes gradients = GradientStore::sizes(layouts, world_size, gradient_options(options));
   // Where NCCL sums by copy engines, which it does on GPUs that reach each other, the others' slices need room.
   const int64_t room = options.device.is_cuda() ? gradients.reduce_scatter : 0;
-  MemoryUse use = ParameterStore::memory_use(layouts, parameter_options(options), uses);
+  MemoryUse use = memory_of_parameters(layouts, parameter_options(options), uses);
   use += gradients.memory_use(options.communication_dtype,
                               room * static_cast<int64_t>(c10::elementSize(options.communication_dtype)));
   const std::vector<bool> on_host = placed_on_host(units, options);
@@ -372,7 +372,7 @@ MemoryUse ZeroEngine::memory_use(const std::vector<UnitSpec>& units, const ZeroO
 }
 
 MemoryUse ZeroEngine::memory_use() const {
-  MemoryUse use = parameters_.memory_use();
+  MemoryUse use = parameters_->memory_use();
   use += gradients_.memory_use();
   for (const OptimizerShard& shard : shards_) use += shard.memory_use();
   if (host_) use += host_->memory_use();

@@ -81,7 +81,7 @@ class ZeroEngine {
   // all.
   void initialize(const ParameterSource& source, ProcessGroup& group);
 
-  ParameterStore& parameters() { return parameters_; }
+  ParameterStore& parameters() { return *parameters_; }
   GradientStore& gradients() { return gradients_; }
 
   // Before the first micro-batch of a step. With what update() will be called with, states on the host are updated as
@@ -174,7 +174,7 @@ class ZeroEngine {
   Communicator& communicator_;
   int part_;  // of each unit, that this rank updates
   std::vector<FlatLayout> layouts_;
-  ParameterStore parameters_;
+  std::unique_ptr<ParameterStore> parameters_;
   GradientStore gradients_;
   std::unique_ptr<ThreadTeam> team_;
   std::vector<OptimizerShard> shards_;

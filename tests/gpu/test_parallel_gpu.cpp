@@ -15,6 +15,7 @@
 #include "parallel/comm/nccl_communicator.hpp"
 #include "parallel/optimizer/adamw.hpp"
 #include "parallel/optimizer/optimizer_shard.hpp"
+#include "parallel/zero/sharded_parameters.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/adamw_checks.hpp"
 #include "tests/parallel/collective_checks.hpp"
@@ -213,7 +214,7 @@ TEST_CASE("shards that move to the GPU wait for gathers that still read the host
   const std::vector<FlatLayout> layouts{FlatLayout(1 << 22, 1), FlatLayout(1 << 22, 1)};
   LocalCommunicator communicator;
   for (const bool pinned : {true, false}) {
-    ParameterStore store(
+    ShardedParameters store(
         units, layouts, 0, communicator,
         {.sharded = true, .placement = Placement::kHost, .pinned = pinned, .limits = {}, .device = *device});
     for (size_t u = 0; u < units.size(); ++u) store.shard(u).fill_(static_cast<double>(u + 1));

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "parallel/zero/gradient_store.hpp"
-#include "parallel/zero/parameter_store.hpp"
+#include "parallel/zero/sharded_parameters.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero::parallel {
@@ -84,12 +84,12 @@ TEST_CASE("gathers make no buffers beyond those of the plan, and share none") {
     for (int64_t& length : lengths) length = std::array<int64_t, 3>{100, 200, 500}[random() % 3];
     const Units units(lengths);
     TwinRanks communicator;
-    ParameterStore store(units.specs, units.layouts, /*part=*/0, communicator,
-                         {.sharded = true,
-                          .limits = {.prefetch_bucket_size = static_cast<int64_t>(random() % 10 * 100),
-                                     .param_persistence_threshold = static_cast<int64_t>(random() % 3 * 100),
-                                     .max_live_parameters = static_cast<int64_t>(random() % 20 * 100),
-                                     .max_reuse_distance = static_cast<int64_t>(random() % 20 * 100)}});
+    ShardedParameters store(units.specs, units.layouts, /*part=*/0, communicator,
+                            {.sharded = true,
+                             .limits = {.prefetch_bucket_size = static_cast<int64_t>(random() % 10 * 100),
+                                        .param_persistence_threshold = static_cast<int64_t>(random() % 3 * 100),
+                                        .max_live_parameters = static_cast<int64_t>(random() % 20 * 100),
+                                        .max_reuse_distance = static_cast<int64_t>(random() % 20 * 100)}});
     for (size_t u = 0; u < lengths.size(); ++u) store.shard(u).fill_(static_cast<double>(u + 1));
     for (int step = 0; step < 4; ++step) {
       std::vector<size_t> uses(1 + random() % 20);
@@ -133,12 +133,12 @@ TEST_CASE("what stays gathered takes no more memory than it was given") {
   for (size_t u = lengths.size() - 1; u-- > 1;) uses.push_back(u);
   for (const int64_t bytes : {0, 1, 399, 400, 4'000, 8'000}) {
     TwinRanks communicator;
-    ParameterStore store(units.specs, units.layouts, 0, communicator,
-                         {.sharded = true,
-                          .limits = {.prefetch_bucket_size = 100,
-                                     .param_persistence_threshold = 0,
-                                     .max_live_parameters = 1500,
-                                     .max_reuse_distance = 0}});
+    ShardedParameters store(units.specs, units.layouts, 0, communicator,
+                            {.sharded = true,
+                             .limits = {.prefetch_bucket_size = 100,
+                                        .param_persistence_threshold = 0,
+                                        .max_live_parameters = 1500,
+                                        .max_reuse_distance = 0}});
     store.plan(uses);
     const int64_t before = store.memory_use().units_in_flight;
     store.use_memory(bytes);

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <vector>
+
+#include "parallel/zero/parameter_store.hpp"
+
+namespace mpzero::parallel {
+
+// Full parameters on every rank: ZeRO 0 to 2. publish() starts the gather of a unit's shards; gather() waits for it.
+class ReplicatedParameters final : public ParameterStore {
+ public:
+  ReplicatedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int rank,
+                       Communicator& communicator, const ParameterStoreOptions& options);
+
+  static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, const ParameterStoreOptions& options);
+  MemoryUse memory_use() const override;
+
+ private:
+  void start(size_t unit) override;
+  std::vector<size_t> due_after_publishing(size_t unit, Written written) override;
+  void drop_gathered() override;
+};
+
+}  // namespace mpzero::parallel

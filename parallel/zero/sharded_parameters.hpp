@@ -1,0 +1,49 @@
+#pragma once
+
+#include <vector>
+
+#include "parallel/zero/buffer_pool.hpp"
+#include "parallel/zero/gather_schedule.hpp"
+#include "parallel/zero/parameter_store.hpp"
+
+namespace mpzero::parallel {
+
+// Whether shards are in host memory while a GPU trains.
+bool is_offloaded(const ParameterStoreOptions& options);
+
+// This rank's shard of each unit, on the device or in host memory; full units are gathered on demand into buffers that
+// are used again, as a GatherSchedule says: ZeRO-3, and offloaded parameters.
+class ShardedParameters final : public ParameterStore {
+ public:
+  ShardedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int rank,
+                    Communicator& communicator, const ParameterStoreOptions& options);
+
+  void plan(std::vector<size_t> uses) override;
+  void use_memory(int64_t bytes) override;
+  int64_t move_to_device(int64_t bytes) override;
+  void release(size_t unit) override;
+
+  // After plan(uses).
+  static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, const ParameterStoreOptions& options,
+                              const std::vector<size_t>& uses);
+  MemoryUse memory_use() const override;
+
+ private:
+  void about_to_use(size_t unit) override;
+  void start(size_t unit) override;
+  std::vector<size_t> due_after_publishing(size_t unit, Written written) override;
+  void drop_gathered() override;
+
+  // Gathers on copy_stream_ what it copies there first.
+  void start_on_copy_stream(size_t unit);
+  void free_full(size_t unit);
+  void reserve_buffers();
+  // All buffers together, were these the schedule's limits.
+  int64_t elements_of_buffers(const GatherLimits& limits) const;
+
+  const bool offloaded_;  // as far as shards have not moved to the device
+  BufferPool pool_;
+  GatherSchedule schedule_;
+};
+
+}  // namespace mpzero::parallel
