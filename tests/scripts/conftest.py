@@ -65,29 +65,39 @@ RECORDING = """#!/bin/bash
 printf '%s %s\\n' "$(basename "$0")" "$*" >>"$RECORD/calls"
 """
 
-# What a job's shell has when its run begins. A test's functions replace these; each call is recorded.
+# What a job's shell has when its run begins.
 JOB = """
-SLURM_JOB_ID=7 SLURM_JOB_NODELIST="node[0-1]" SLURM_JOB_PARTITION=all
-CHECKPOINT_DIR=$PWD/checkpoints MAX_RESTARTS=3 GRACE_PERIOD=300 MPZERO_RETRY_SECONDS=0 state=RUNNING preempted=None
+export SLURM_JOB_ID=7 SLURM_JOB_NODELIST="node[0-1]" SLURM_JOB_PARTITION=all MPZERO_RETRY_SECONDS=0 JOB_SHELL=$$
+CHECKPOINT_DIR=$PWD/checkpoints MAX_RESTARTS=3 GRACE_PERIOD=300
+# What Slurm says of the job: a test sets these.
+export state=RUNNING preempted=None requeue=1 out="(null)" nodelist="(null)" ends_at=N/A smallest=2
+export version=22.05.8 type=partition_prio mode=REQUEUE
 mkdir -p "$CHECKPOINT_DIR"
 called() { printf '%s\\n' "$*" >>"$RECORD/calls"; }
-scontrol() {
-  called scontrol "$@"
-  case "$1 $2" in
-    "show job")
-      echo "JobId=7 JobState=$state Requeue=${requeue:-1} ReqNodeList=(null)"
-      echo "ExcNodeList=(null) PreemptTime=$preempted" ;;
-    "show node") printf 'NodeName=node%s X=1 NodeHostName=ip-10-0-0-%s X=1\\n' 0 0 1 1 ;;
-    "show config") echo "SLURM_VERSION = ${version:-22.05.8}"; echo "PreemptType = preempt/${type:-partition_prio}" ;;
-    "show partition") echo "PartitionName=all PreemptMode=${mode:-REQUEUE} State=UP" ;;
-    "show hostnames") if [[ $3 == *"["* ]]; then printf 'node0\\nnode1\\n'; else tr , '\\n' <<<"$3"; fi ;;
-  esac
-}
-squeue() { called squeue "$@"; if [[ $* == *%e* ]]; then echo "${ends_at:-N/A}"; else echo 2; fi; }
-sinfo() { called sinfo "$@"; printf 'node%s\\n' 0 1 2 3; }
 save() { echo "qwen3_tiny-$1steps" >"$CHECKPOINT_DIR/latest"; }
 source scripts/requeue.sh
 """
+
+CALLED = """#!/bin/bash
+called() { printf '%s\\n' "$*" >>"$RECORD/calls"; }
+"""
+
+# Slurm's commands: each call is recorded, and answered from the variables of JOB.
+SLURM = {
+    "scontrol": """called scontrol "$@"
+case "$1 $2" in
+  "show job")
+    echo "JobId=7 JobState=$state Requeue=$requeue"
+    echo "   ReqNodeList=$nodelist ExcNodeList=$out PreemptTime=$preempted" ;;
+  "show node") printf 'NodeName=node%s X=1 NodeHostName=ip-10-0-0-%s X=1\\n' 0 0 1 1 ;;
+  "show config") echo "SLURM_VERSION = $version"; echo "PreemptType = preempt/$type" ;;
+  "show partition") echo "PartitionName=all PreemptMode=$mode State=UP" ;;
+  "show hostnames") if [[ $3 == *"["* ]]; then printf 'node0\\nnode1\\n'; else tr , '\\n' <<<"$3"; fi ;;
+esac
+""",
+    "squeue": """called squeue "$@"; if [[ $* == *%e* ]]; then echo "$ends_at"; else echo "$smallest"; fi\n""",
+    "sinfo": """called sinfo "$@"; printf 'node%s\\n' 0 1 2 3\n""",
+}
 
 
 class Checkout:
@@ -157,6 +167,8 @@ class Checkout:
             capture_output=True,
             text=True,
             timeout=60,
+            # A bash that ends by SIGHUP hands it on to its process group, which must not be that of the tests.
+            start_new_session=True,
         )
 
     def flags(self) -> dict[str, str]:
@@ -179,6 +191,34 @@ class Checkout:
         return path.read_text().splitlines() if path.exists() else []
 
 
+class Job:
+    """A checkout whose scripts run as a job of a Slurm that answers by stand-ins."""
+
+    def __init__(self, checkout: Checkout):
+        self.checkout = checkout
+        self.checkpoints = checkout.root / "checkpoints"
+        self.checkpoints.mkdir()
+        self.slurm = checkout.root.parent / "slurm"
+        checkout.program(checkout.root / ".venv/bin/python", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
+        for name, text in SLURM.items():
+            checkout.program(self.slurm / name, CALLED + text)
+            self.replace(name, "")
+
+    def replace(self, name: str, first: str) -> None:
+        """Has a command of Slurm's run this piece of bash before it answers; where the piece exits, instead."""
+        self.checkout.program(self.checkout.bin / name, f'{CALLED}{first}\nexec "{self.slurm / name}" "$@"\n')
+
+    def __call__(self, command: str, **variables: str) -> subprocess.CompletedProcess:
+        return self.checkout.shell(JOB + command, **variables)
+
+    def requeued(self) -> bool:
+        return "scontrol requeue 7\n" in self.checkout.calls()
+
+    def state(self) -> dict[str, str]:
+        """What the job has kept for its next start."""
+        return dict(word.split("=", 1) for word in (self.checkpoints / "restarts.txt").read_text().split())
+
+
 @pytest.fixture
 def checkout(tmp_path):
     return Checkout(tmp_path)
@@ -186,13 +226,4 @@ def checkout(tmp_path):
 
 @pytest.fixture
 def job(checkout):
-    checkout.program(checkout.root / ".venv/bin/python", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
-    (checkout.root / "checkpoints").mkdir()
-
-    def run(command: str, **variables: str) -> subprocess.CompletedProcess:
-        return checkout.shell(JOB + command, **variables)
-
-    run.checkpoints = checkout.root / "checkpoints"
-    run.checkout = checkout
-    run.requeued = lambda: "scontrol requeue 7\n" in checkout.calls()
-    return run
+    return Job(checkout)

@@ -49,10 +49,6 @@ def assert_harmless(checkout, *results: subprocess.CompletedProcess) -> None:
         assert not re.search(r"(bash|\.sh|\.sbatch): line \d|Traceback", result.stderr), result.stderr
 
 
-def restarts(job) -> dict[str, str]:
-    return dict(word.split("=", 1) for word in (job.checkpoints / "restarts.txt").read_text().split())
-
-
 @pytest.mark.parametrize("value", HOSTILE)
 @pytest.mark.parametrize("key", KEPT)
 def test_restarts_txt_has_values_of_one_form(key, value):
@@ -80,7 +76,7 @@ def test_what_restarts_txt_holds_is_data(job, text):
     assert_harmless(job.checkout, begun)
     assert begun.returncode == 1 and job.requeued(), begun.stderr
     assert begun.stderr.count("\n") == 1 and "restarts.txt is not as a job leaves it" in begun.stderr
-    assert (restarts(job)["failures"], set(restarts(job))) == ("1", set(KEPT))
+    assert (job.state()["failures"], set(job.state())) == ("1", set(KEPT))
 
 
 def endless(path):
@@ -124,7 +120,7 @@ def test_what_is_kept_is_not_written_through_a_link(job, tmp_path):
     result = job("begin_run; end_run 1")
     assert_harmless(job.checkout, result)
     assert job.requeued() and mine.read_text() == "mine\n"
-    assert restarts(job)["failures"] == "1"
+    assert job.state()["failures"] == "1"
 
 
 def test_a_folder_that_cannot_be_written_does_not_requeue_for_ever(job):
@@ -223,9 +219,8 @@ def test_without_an_answer_no_job_goes_back_to_where_it_began(job):
 @pytest.mark.parametrize("command", ["squeue", "sinfo", "scontrol"])
 def test_what_slurm_prints_is_data(job, command, value):
     (job.checkpoints / "failure.json").write_text(json.dumps({"job": "7", "restart": 0, "hosts": ["node1"]}))
-    result = job(
-        f'{command}() {{ called {command} "$@"; printf \'%s\\n\' "$VALUE"; }}; begin_run; end_run 138', VALUE=value
-    )
+    job.replace(command, f'called {command} "$@"; printf \'%s\\n\' "$VALUE"; exit')
+    result = job("begin_run; end_run 138", VALUE=value)
     assert_harmless(job.checkout, result)
     assert result.returncode == 138
 

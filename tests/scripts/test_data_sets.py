@@ -1,0 +1,68 @@
+"""The data set that train-singlenode.sh has prepared before it trains."""
+
+import shutil
+
+import pytest
+
+pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
+
+
+def test_data_given_as_a_flag_is_not_prepared(checkout):
+    assert checkout.run("--train_data", "mine.h5").returncode == 0
+    assert checkout.prepared() == []
+    assert "validation_data" not in checkout.flags()
+
+
+def test_a_data_set_by_name_is_prepared_with_the_models_tokenizer(checkout):
+    result = checkout.run(
+        DATASET="allenai/c4", DATASET_CONFIG_NAME="en", LOCAL_DATASET="false", MODEL_TYPE="qwen3_0_6b"
+    )
+    assert result.returncode == 0, result.stderr
+    prepared = checkout.prepared()
+    assert prepared[prepared.index("--tokenizer") + 1] == "Qwen/Qwen3-0.6B"
+    assert prepared[prepared.index("--dataset_config_name") + 1] == "en"
+    assert "allenai/c4" in prepared
+    assert checkout.flags()["train_data"].startswith("data/c4-en-Qwen3-0.6B-")
+
+
+def test_a_configuration_of_a_folder_is_not_dropped(checkout):
+    (checkout.root / "corpus").mkdir()
+    result = checkout.run(DATASET="corpus", DATASET_CONFIG_NAME="en", LOCAL_DATASET="true")
+    assert result.returncode == 0, result.stderr
+    prepared = checkout.prepared()
+    assert prepared[prepared.index("--dataset_config_name") + 1] == "en"
+
+
+def test_variables_of_a_data_set_without_one_are_answered(checkout):
+    result = checkout.run(DATASET_CONFIG_NAME="en", LOCAL_DATASET="true", MAX_DOCUMENTS="7", PREPARE_ARGS="--files *")
+    assert result.returncode == 0, result.stderr
+    for variable in ("DATASET_CONFIG_NAME=en", "LOCAL_DATASET=true", "MAX_DOCUMENTS=7", "PREPARE_ARGS=--files *"):
+        assert f"{variable} says nothing, since no DATASET is set" in result.stderr
+
+
+def test_flags_for_the_preparation_reach_it_and_make_another_data_set(checkout):
+    (checkout.root / "corpus").mkdir()
+    files = set()
+    for arguments in ("", "--text_column body --files *.csv"):
+        assert checkout.run(DATASET="corpus", PREPARE_ARGS=arguments).returncode == 0
+        files.add(checkout.flags()["train_data"])
+    assert len(files) == 2
+    prepared = checkout.prepared()
+    assert prepared[prepared.index("--text_column") + 1] == "body"
+    assert prepared[prepared.index("--files") + 1] == "*.csv"
+
+
+def test_two_data_sets_of_the_same_name_are_kept_apart(checkout):
+    files = set()
+    for folder in ("a", "b"):
+        (checkout.root / folder / "text").mkdir(parents=True)
+        assert checkout.run(DATASET=f"{folder}/text", LOCAL_DATASET="true").returncode == 0
+        files.add(checkout.flags()["train_data"])
+    assert len(files) == 2
+
+
+def test_data_that_cannot_be_prepared_ends_the_run_before_it_starts(checkout):
+    result = checkout.run(FAKE_PYTHON_FAILS="prepare_data.py")
+    assert result.returncode == 2
+    assert result.stderr.strip() == "error: no such data set"
+    assert not (checkout.record / "mpzero.flags").exists()

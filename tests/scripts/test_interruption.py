@@ -1,0 +1,124 @@
+"""Signals to train-singlenode.sh, and two of it at once."""
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def running(checkout) -> list[int]:
+    path = checkout.record / "mpzero.pids"
+    pids = [int(line) for line in path.read_text().split()] if path.exists() else []
+    return [pid for pid in pids if is_alive(pid)]
+
+
+def wait_until(condition, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def start(checkout, **variables: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [checkout.root / "train-singlenode.sh"],
+        env=checkout.environment({"NPROC": "2", **variables}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(checkout, process: subprocess.Popen) -> str:
+    try:
+        output, _ = process.communicate(timeout=60)
+    finally:
+        for pid in running(checkout):
+            os.kill(pid, signal.SIGKILL)
+        process.kill()
+    return output
+
+
+SIGNALS = [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, False), (signal.SIGUSR1, False)]
+
+
+@pytest.mark.parametrize(("number", "to_group"), SIGNALS)
+def test_an_interruption_ends_ranks_that_cannot_save(checkout, number, to_group):
+    process = start(checkout, FAKE_SLEEP="300")
+    wait_until(lambda: len(running(checkout)) == 2)
+    (os.killpg if to_group else os.kill)(process.pid, number)
+    output = finish(checkout, process)
+    assert process.returncode == 128 + signal.SIGUSR1
+    assert "Interrupted before the first checkpoint" in output
+    assert running(checkout) == []
+
+
+def ready(checkout) -> bool:
+    return len(list(checkout.record.glob("ready.*"))) == 2
+
+
+@pytest.mark.parametrize(("number", "to_group"), SIGNALS)
+def test_an_interrupted_run_saves_and_says_where_it_goes_on(checkout, number, to_group):
+    process = start(checkout, FAKE_SAVES="at_once")
+    wait_until(lambda: ready(checkout))
+    (os.killpg if to_group else os.kill)(process.pid, number)
+    output = finish(checkout, process)
+    assert process.returncode == 75
+    assert "goes on from checkpoints/first_run/qwen3_tiny-2steps" in output
+    assert "Loss plot" not in output
+
+
+def test_a_second_interruption_ends_a_run_that_is_still_saving(checkout):
+    process = start(checkout, FAKE_SAVES="slowly")
+    wait_until(lambda: ready(checkout))
+    os.killpg(process.pid, signal.SIGINT)
+    assert "once more to stop at once" in next(line for line in process.stdout if "Saving" in line)
+    assert len(running(checkout)) == 2
+    os.killpg(process.pid, signal.SIGINT)
+    output = finish(checkout, process)
+    assert process.returncode == 130
+    assert "Interrupted before the first checkpoint" in output
+    assert running(checkout) == []
+
+
+def test_a_second_start_waits_for_the_build_of_the_first(checkout):
+    lock = checkout.root / "logs/setup.lock"
+    lock.write_text("process 7 on node9\n")
+    with open(lock, "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        process = start(checkout)
+        line = next(line for line in process.stdout if "Waiting" in line)
+        assert "process 7 on node9" in line and "logs/setup.lock" in line
+        assert checkout.calls() == ""
+    finish(checkout, process)
+    assert process.returncode == 0
+    assert checkout.calls().startswith("ninja ")
+
+
+def test_a_second_start_waits_for_the_data_of_the_first(checkout):
+    folder = checkout.root / "data/tiny_corpus-bytes"
+    folder.mkdir(parents=True)
+    with open(folder / "prepare.lock", "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        process = start(checkout)
+        assert "prepare its data" in next(line for line in process.stdout if "Waiting" in line)
+        assert checkout.prepared() == []
+    finish(checkout, process)
+    assert process.returncode == 0
+    assert checkout.prepared() != []

@@ -1,0 +1,180 @@
+"""What a job asks of Slurm when its run has ended, with stand-ins for Slurm."""
+
+import json
+import sys
+
+import pytest
+
+NO_ANSWER = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+
+
+@pytest.mark.parametrize(
+    ("status", "record", "failures"),
+    [
+        (75, "true", "0"),
+        (1, "MPZERO_STOP=USR1", "0"),
+        (143, "MPZERO_STOP=TERM", "0"),
+        (143, "true", "1"),
+        (138, "true", "1"),
+        (143, "preempted=2026-11-21T12:43:58", "0"),
+        (1, "preempted=2026-11-21T12:43:58", "1"),
+        (138, 'ends_at=$(date --date="+340 seconds" +%Y-%m-%dT%H:%M:%S)', "0"),
+        (138, 'ends_at=$(date --date="+900 seconds" +%Y-%m-%dT%H:%M:%S)', "1"),
+    ],
+)
+def test_a_signal_is_a_stop_only_where_someone_asked_for_one(job, status, record, failures):
+    result = job(f"begin_run; {record}; end_run {status}")
+    assert result.returncode == status
+    assert ("The run was stopped" in result.stdout) == (failures == "0"), result.stdout
+    assert job.requeued() and job.state()["failures"] == failures
+
+
+@pytest.mark.parametrize(
+    ("slurm", "asked"),
+    [
+        ("version=24.05.0", False),
+        ("version=25.11.7", False),
+        ("version=23.11.11", True),
+        ("version=25.11.7 preempted=None", True),
+        ("version=25.11.7 requeue=0", True),
+        ("version=25.11.7 mode=CANCEL", True),
+        ("version=25.11.7 type=qos", True),
+    ],
+)
+def test_slurm_is_not_asked_for_the_requeue_that_it_makes_itself(job, slurm, asked):
+    result = job(f"preempted=2026-11-21T12:43:58; {slurm}; begin_run; end_run 75")
+    assert (result.returncode, job.requeued()) == (75, asked), result.stderr
+    assert ("Slurm puts it back into the queue" in result.stdout) != asked
+
+
+def test_a_job_that_slurm_is_ending_is_left_to_slurm(job):
+    result = job("begin_run; state=COMPLETING; end_run 143")
+    assert "Slurm is ending this job" in result.stdout
+    assert not job.requeued()
+
+
+SILENT = f'echo "{NO_ANSWER}" >&2; exit 1'
+
+
+def test_a_controller_that_is_silent_for_a_while_does_not_lose_the_job(job):
+    job.replace("scontrol", f'echo try >>"$RECORD/tries"; (($(wc -l <"$RECORD/tries") % 4 == 0)) || {{ {SILENT}; }}')
+    result = job("begin_run; end_run 1")
+    assert job.requeued() and "ending this job" not in result.stdout, result.stdout + result.stderr
+
+
+def test_a_job_of_unknown_state_is_requeued_all_the_same(job):
+    job.replace("scontrol", f'[[ $1 == requeue ]] || {{ called scontrol "$@"; {SILENT}; }}')
+    result = job("begin_run; end_run 1")
+    assert job.requeued() and "ending this job" not in result.stdout, result.stdout + result.stderr
+    # Asked ten times for its state.
+    assert job.checkout.calls().count("scontrol show job 7\n") == 10
+
+
+def blame(job, *hosts: str) -> None:
+    report = {"job": "7", "restart": 0, "hosts": hosts, "reason": "rank 2 did not answer"}
+    (job.checkpoints / "failure.json").write_text(json.dumps(report))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "calls"),
+    [
+        ("Unexpected message received for job 7", "Job is pending execution for job 7", 2),
+        ("Job requeue is disabled", "", 1),
+    ],
+)
+def test_what_slurm_answers_to_a_requeue(job, first, second, calls):
+    blame(job, "node1")
+    job.replace(
+        "scontrol",
+        f"""[[ $1 == requeue ]] || exec "{job.slurm}/scontrol" "$@"
+called scontrol "$@"
+if (($(grep -c requeue "$RECORD/calls") == 1)); then echo "{first}" >&2; else echo "{second}" >&2; fi
+exit 1""",
+    )
+    result = job("begin_run; end_run 1")
+    assert job.checkout.calls().count("scontrol requeue 7\n") == calls
+    assert ("Slurm did not requeue the job (Job requeue is disabled)" in result.stderr) == (calls == 1)
+    assert ("Left out from now on: node1." in result.stdout) == (calls == 2), result.stdout + result.stderr
+
+
+def test_hosts_are_found_by_name_where_slurm_does_not_answer(job):
+    blame(job, "node1.ec2.internal")
+    job.replace("scontrol", f'[[ "$1 $2" != "show node" ]] || {{ {SILENT}; }}')
+    result = job("begin_run; end_run 1")
+    assert "Left out from now on: node1." in result.stdout, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("slurm", "command", "excluded", "sentence"),
+    [
+        ("out=node3", "", "node3,node1", "Left out from now on: node3,node1."),
+        ("nodelist=node1", "", None, "node1 should be left out, but the job asks for node1 (--nodelist)"),
+        ("nodelist=node2", "", "node1", "Left out from now on: node1."),
+        (
+            "out=node2,node3", "", None,
+            "node1 should be left out, but only 1 other nodes of partition all are there for a job of 2: it may start "
+            "there again. More nodes, or 'sbatch --nodes=1-2', would let it.",
+        ),
+        ("smallest=3", "", "node1", "Left out from now on: node1."),
+        ("smallest=4", "", None, "only 3 other nodes"),
+        ("smallest=many", "", None, "but Slurm does not answer; the job may start there again."),
+        ("", "sinfo", None, "node1 should be left out, but Slurm does not answer"),
+        ("", "squeue", None, "node1 should be left out, but Slurm does not answer"),
+        ("", "scontrol update", "node1", "Slurm did not exclude node1; the job may start there again."),
+    ],
+)  # fmt: skip
+def test_a_blamed_node_is_left_out_where_enough_others_are_there(job, slurm, command, excluded, sentence):
+    blame(job, "node1")
+    if command:
+        name, *words = command.split()
+        job.replace(name, f'[[ $1 != "{"".join(words)}"* ]] || {{ called {name} "$@"; echo "not today" >&2; exit 1; }}')
+    result = job(f"{slurm}\nbegin_run; end_run 1")
+    assert sentence in result.stdout + result.stderr
+    assert result.returncode == 1 and job.requeued()
+    asked = [line for line in job.checkout.calls().splitlines() if line.startswith("scontrol update")]
+    assert asked == ([] if excluded is None else [f"scontrol update JobId=7 ExcNodeList={excluded}"])
+
+
+def test_a_job_that_leaves_a_node_out_is_requeued_by_itself(job):
+    # Slurm would put it back as soon as it has ended, but on any node.
+    blame(job, "node1")
+    result = job("preempted=2026-11-21T12:43:58; version=25.11.7; begin_run; end_run 1")
+    assert job.requeued() and "Left out from now on: node1." in result.stdout, result.stderr
+
+
+def test_the_signals_that_come_with_a_requeue_do_not_end_what_follows_it(job):
+    # Slurm sends them to all processes of the batch step as soon as the job is pending again.
+    blame(job, "node1")
+    job.replace(
+        "scontrol",
+        """if [[ $1 == requeue ]]; then
+  pids=() pid=$$
+  while [[ $pid != "$JOB_SHELL" ]]; do
+    pid=$(sed 's/.*) . \\([0-9]*\\) .*/\\1/' "/proc/$pid/stat")
+    pids+=("$pid")
+    ((pid > 1)) || exit 1
+  done
+  for signal in CONT HUP USR1 TERM INT; do kill "-$signal" "${pids[@]}"; done
+fi""",
+    )
+    result = job("catch_stops; begin_run; end_run 1")
+    assert "Left out from now on: node1." in result.stdout, result.stderr
+    assert (result.returncode, result.stderr) == (1, "")
+
+
+def test_a_run_fails_with_a_word_where_no_python_runs(job):
+    python = job.checkout.root / ".venv/bin/python"
+    (job.checkpoints / "failure.json").write_text(
+        json.dumps({"job": "7", "restart": 0, "hosts": ["node1"], "reason": "rank 2 did not answer"})
+    )
+    python.write_text("#!/no/such/interpreter\n")
+    # Any other Python will do.
+    job.checkout.program(job.checkout.bin / "python3", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
+    result = job("begin_run; end_run 1")
+    assert "rank 2 did not answer" in result.stdout and result.stderr == "", result.stderr
+    (job.checkpoints / "restarts.txt").unlink()
+    job.checkout.program(job.checkout.bin / "python3", "#!/bin/bash\nexit 127\n")
+    result = job("begin_run; end_run 1")
+    assert result.returncode == 1 and "The run failed with status 1\n" in result.stdout
+    assert result.stderr.count("\n") == 1 and "no reason is known" in result.stderr
+    assert job.checkout.calls().count("scontrol requeue 7\n") == 2

@@ -1,0 +1,145 @@
+"""What train-singlenode.sh makes of variables and flags: what mpzero is started with."""
+
+import os
+import shutil
+
+import pytest
+
+pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
+
+
+GPUS = "#!/bin/bash\n" + "".join(f"echo 'GPU {i}: NVIDIA H100 (UUID: GPU-{i})'\n" for i in range(3))
+
+
+def test_one_rank_for_each_gpu_and_the_users_configuration(checkout):
+    checkout.program(checkout.bin / "nvidia-smi", GPUS)
+    result = checkout.run()
+    assert result.returncode == 0, result.stderr
+    assert checkout.rank_environment()["OMPI_COMM_WORLD_SIZE"] == "3"
+    flags = checkout.flags()
+    assert flags["model_type"] == "qwen3_0_6b"
+    assert flags["deepspeed_config"] == "configs/ds_config.json"
+    assert flags["seq_length"] == "2048"
+    assert flags["checkpoint_dir"] == "checkpoints"
+    assert "No DATASET is set" in result.stdout
+
+
+@pytest.mark.parametrize(("devices", "count"), [("0,2", "2"), ("1", "1")])
+def test_visible_devices_limit_the_ranks(checkout, devices, count):
+    checkout.program(checkout.bin / "nvidia-smi", GPUS)
+    assert checkout.run(CUDA_VISIBLE_DEVICES=devices).returncode == 0
+    assert checkout.rank_environment()["OMPI_COMM_WORLD_SIZE"] == count
+
+
+@pytest.mark.parametrize("devices", ["", "-1"])
+def test_no_visible_device_means_the_cpu(checkout, devices):
+    checkout.program(checkout.bin / "nvidia-smi", GPUS)
+    assert checkout.run(CUDA_VISIBLE_DEVICES=devices).returncode == 0
+    assert checkout.flags()["model_type"] == "qwen3_tiny"
+
+
+def test_variables_of_the_environment_win(checkout):
+    result = checkout.run(
+        MAX_STEPS="7", CHECKPOINT_FREQ="3", SEQ_LENGTH="64", MODEL_TYPE="llama_3_8b", NPROC="5",
+        DS_CONFIG="configs/ds_config_tiny.json", CHECKPOINT_DIR="elsewhere",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    flags = checkout.flags()
+    assert (flags["max_steps"], flags["checkpoint_freq"], flags["seq_length"]) == ("7", "3", "64")
+    assert flags["model_type"] == "llama_3_8b"
+    assert flags["checkpoint_dir"] == "elsewhere"
+    assert flags["metrics_file"] == "elsewhere/metrics.jsonl"
+    assert checkout.rank_environment()["OMPI_COMM_WORLD_SIZE"] == "5"
+
+
+@pytest.mark.parametrize("extra", [["--"], []])
+def test_extra_flags_pass_through_and_replace_the_variables(checkout, extra):
+    result = checkout.run(*extra, "--max_steps", "9", "--checkpoint_dir=other", "--seed", "7", MAX_STEPS="3")
+    assert result.returncode == 0, result.stderr
+    words = (checkout.record / "mpzero.flags").read_text().splitlines()
+    assert words[words.index("--max_steps") + 1] == "9"
+    assert words.count("--max_steps") == 1
+    assert "--checkpoint_dir=other" in words and "--checkpoint_dir" not in words
+    assert words[words.index("--seed") + 1] == "7"
+    assert words[words.index("--metrics_file") + 1] == "other/metrics.jsonl"
+
+
+@pytest.mark.parametrize("flag", ["epochs", "num_train_epochs"])
+def test_epochs_replace_the_default_number_of_steps(checkout, flag):
+    assert checkout.run(f"--{flag}", "2").returncode == 0
+    assert "max_steps" not in checkout.flags()
+
+
+@pytest.mark.parametrize(("flag", "value"), [("save_steps", "7"), ("save_strategy", "epoch"), ("save_strategy", "no")])
+def test_the_trainers_flags_replace_the_default_between_checkpoints(checkout, flag, value):
+    assert checkout.run(f"--{flag}", value).returncode == 0
+    assert "checkpoint_freq" not in checkout.flags()
+
+
+def test_saving_by_steps_keeps_the_default_between_checkpoints(checkout):
+    assert checkout.run("--save_strategy", "steps", CHECKPOINT_FREQ="3").returncode == 0
+    assert checkout.flags()["checkpoint_freq"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("variable", "flag"),
+    [
+        ("MAX_STEPS=50", "--num_train_epochs 2"),
+        ("MAX_STEPS=50", "--epochs=2"),
+        ("CHECKPOINT_FREQ=100", "--save_strategy no"),
+        ("CHECKPOINT_FREQ=100", "--save_strategy=epoch"),
+        ("CHECKPOINT_FREQ=100", "--save_steps 7"),
+    ],
+)
+def test_variables_that_a_flag_of_another_name_replaces_are_answered(checkout, variable, flag):
+    name, value = variable.split("=")
+    result = checkout.run(*flag.split(), **{name: value})
+    assert result.returncode == 0, result.stderr
+    given = flag.replace("=", " ")
+    assert result.stderr.count(f"{variable} says nothing, since {given} is given") == 1, result.stderr
+    # What the user did not set is a default, and nothing to be warned of.
+    assert "says nothing" not in checkout.run(*flag.split()).stderr
+
+
+ERRORS = [
+    ({"CUDA_VERSION": "99.9"}, ["CUDA_VERSION=99.9", "cuda-99.9", "does not exist"]),
+    ({"MAX_STEPS": "many"}, ["MAX_STEPS=many"]),
+    ({"CHECKPOINT_DIR": "/proc/mine"}, ["CHECKPOINT_DIR=/proc/mine", "No such file or directory", "choose another"]),
+    ({"CHECKPOINT_FREQ": "-1"}, ["CHECKPOINT_FREQ=-1"]),
+    ({"NPROC": "0"}, ["NPROC=0"]),
+    ({"LOCAL_DATASET": "yes"}, ["LOCAL_DATASET=yes", "true", "false"]),
+    ({"DATASET": "/nowhere/wikitext-2", "LOCAL_DATASET": "true"}, ["/nowhere/wikitext-2", "LOCAL_DATASET"]),
+    ({"DS_CONFIG": "missing.json"}, ["missing.json"]),
+    ({"MODEL_TYPE": "unheard_of", "DATASET": "some/name"}, ["unheard_of", "TOKENIZER"]),
+]
+
+
+@pytest.mark.parametrize(("variables", "words"), ERRORS, ids=[next(iter(v)) for v, _ in ERRORS])
+def test_a_mistake_gets_one_sentence_and_status_2(checkout, variables, words):
+    result = checkout.run(**variables)
+    assert result.returncode == 2
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("mpzero: error: ")
+    assert all(word in lines[0] for word in words), lines[0]
+    assert not (checkout.record / "mpzero.flags").exists()
+
+
+def test_an_installed_cuda_version_is_used(checkout, tmp_path):
+    (tmp_path / "cuda-12.9/bin").mkdir(parents=True)
+    result = checkout.run(CUDA_VERSION="12.9", CUDA_PARENT=str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    environment = checkout.rank_environment()
+    assert environment["CUDA_HOME"] == str(tmp_path / "cuda-12.9")
+    assert environment["PATH"].startswith(f"{tmp_path}/cuda-12.9/bin:")
+
+
+@pytest.mark.parametrize(("flags", "device"), [((), "cuda"), (("--device", "cpu"), "cpu"), (("--device=auto",), None)])
+def test_gpus_that_are_there_are_used_or_the_run_ends(checkout, flags, device):
+    checkout.program(checkout.bin / "nvidia-smi", GPUS)
+    assert checkout.run(*flags).returncode == 0
+    words = (checkout.record / "mpzero.flags").read_text().splitlines()
+    assert len([word for word in words if word.startswith("--device")]) == 1
+    assert device is None or words[words.index("--device") + 1] == device
+    on_cpu = "2" if os.cpu_count() > 1 else "1"
+    assert checkout.rank_environment()["OMPI_COMM_WORLD_SIZE"] == (on_cpu if device == "cpu" else "3")
