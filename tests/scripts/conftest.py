@@ -5,6 +5,7 @@ exactly what a user's machine would run, without a compiler, a GPU or a network.
 """
 
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -214,9 +215,9 @@ class Job:
     def requeued(self) -> bool:
         return "scontrol requeue 7\n" in self.checkout.calls()
 
-    def state(self) -> dict[str, str]:
+    def state(self) -> dict[str, object]:
         """What the job has kept for its next start."""
-        return dict(word.split("=", 1) for word in (self.checkpoints / "restarts.txt").read_text().split())
+        return json.loads((self.checkpoints / "restarts.txt").read_text())
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ def test_hosts_on_which_the_doctor_hangs_are_left_out(job):
     assert "ip-10-0-0-1.ec2.internal is refused: the GPU driver has not answered" in result.stderr
     assert "Left out from now on: node1." in result.stdout, result.stderr
     assert job.requeued()
-    assert (job.state()["refusals"], job.state()["failures"]) == ("1", "0")
+    assert (job.state()["refusals"], job.state()["failures"]) == (1, 0)
 
 
 def test_a_doctor_that_wrote_its_report_is_believed_and_old_reports_are_removed(job):
@@ -39,4 +39,4 @@ def test_a_doctor_that_wrote_its_report_is_believed_and_old_reports_are_removed(
 def test_a_doctor_that_left_no_report_is_a_failure_that_says_so(job, status, words):
     result = job(f"begin_run; refuse_hosts {status}")
     assert f"{words} no report came from any of node[0-1]" in result.stdout, result.stderr
-    assert job.requeued() and job.state()["failures"] == "1"
+    assert job.requeued() and job.state()["failures"] == 1

@@ -5,12 +5,13 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-import requeue
+from requeue.state import State
 
 # Each would leave a file "canary" in the folder that the scripts run in, were it ever taken for more than text. (PATH,
 # since bash looks at the index of a variable that is set.)
@@ -30,14 +31,15 @@ ODD = [
 HOSTILE = COMMANDS + ODD
 ESCAPES = "\x1b]0;title\x07\x1b[2J\x9b2J\u202e"
 
-KEPT = {
+# restarts.txt as versions of mpzero before JSON wrote it.
+WORDS = {
     "job": "7", "failures": "0", "refusals": "0", "barren": "0", "failed_before": "false", "blamed_before": "",
     "open": "true", "step": "0", "time": "0", "saved": "false",
 }  # fmt: skip
 
 
 def words(**values: str) -> str:
-    return " ".join(f"{key}={value}" for key, value in {**KEPT, **values}.items()) + "\n"
+    return " ".join(f"{key}={value}" for key, value in {**WORDS, **values}.items()) + "\n"
 
 
 def assert_harmless(checkout, *results: subprocess.CompletedProcess) -> None:
@@ -49,22 +51,17 @@ def assert_harmless(checkout, *results: subprocess.CompletedProcess) -> None:
         assert not re.search(r"(bash|\.sh|\.sbatch): line \d|Traceback", result.stderr), result.stderr
 
 
-@pytest.mark.parametrize("value", HOSTILE)
-@pytest.mark.parametrize("key", KEPT)
-def test_restarts_txt_has_values_of_one_form(key, value):
-    assert requeue.parse_state(words()).job == "7"
-    # Such a word is a name of a node; a time may begin with zeros, as 0.5 does.
-    if (key == "blamed_before" and value.isascii() and value.isalnum()) or (key, value) == ("time", "08"):
-        assert f"{key}={value} " in requeue.format_state(requeue.parse_state(words(**{key: value})))
-        return
-    with pytest.raises(requeue.Damaged, match=r"^[^\x00-\x1f]*$"):
-        requeue.parse_state(words(**{key: value}))
+def an_object(**values: object) -> str:
+    return json.dumps({"version": 1, **asdict(State(job="7")), **values})
 
 
 DAMAGED = [
-    *(words(**{key: COMMANDS[0]}) for key in KEPT),
+    *(words(**{key: COMMANDS[0]}) for key in WORDS),
     *(words(**{"failures": value}) for value in HOSTILE),
     *(words() + word for word in ("failures[$(id>canary)]=1", "$(id>canary)=1", "f*=1", "failures=1", "PATH=/canary")),
+    *(an_object(**{key: COMMANDS[0]}) for key in asdict(State(job="7"))),
+    *(an_object(**{"failures": value}) for value in HOSTILE),
+    *(an_object(**{key: 1}) for key in ("failures[$(id>canary)]", "$(id>canary)", "f*", "PATH")),
 ]
 
 
@@ -76,7 +73,7 @@ def test_what_restarts_txt_holds_is_data(job, text):
     assert_harmless(job.checkout, begun)
     assert begun.returncode == 1 and job.requeued(), begun.stderr
     assert begun.stderr.count("\n") == 1 and "restarts.txt is not as a job leaves it" in begun.stderr
-    assert (job.state()["failures"], set(job.state())) == ("1", set(KEPT))
+    assert (job.state()["failures"], set(job.state())) == (1, {"version", *asdict(State(job="7"))})
 
 
 def endless(path):
@@ -120,7 +117,7 @@ def test_what_is_kept_is_not_written_through_a_link(job, tmp_path):
     result = job("begin_run; end_run 1")
     assert_harmless(job.checkout, result)
     assert job.requeued() and mine.read_text() == "mine\n"
-    assert job.state()["failures"] == "1"
+    assert job.state()["failures"] == 1
 
 
 def test_a_folder_that_cannot_be_written_does_not_requeue_for_ever(job):
@@ -176,17 +173,17 @@ def test_a_report_that_is_none_blames_nobody(job, text):
 
 
 ANSWERS = [
-    "", "requeue 1", "requeue 1 Because.\nexclude node1", "requeue 1 Because.\nfinish 0", "finish PATH[$(id>canary)]",
-    "requeue $(id>canary) Because.", "exclude PATH[$(id>canary)]\nfinish 1", "exclude -x\nfinish 1",
-    "eval id>canary\nfinish 1",
-    "say \x1b[2J\nfinish 1", "go_on\n", "go_on $(id>canary)", " finish 0", "finish 0 ", "FINISH 0", "say x",
+    "", "exit", "exit $(id>canary)", "exit PATH[$(id>canary)]", "exit 1000", "exit -1", " exit 0", "exit 0 ", "EXIT 0",
+    "exit 0\nexit 0", "start", "start \nasked", "start own; id>canary", "start $(id>canary)", "eval id>canary",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_an_answer_that_is_not_to_the_letter_is_not_acted_on(job, answer):
     (job.checkout.root / "answer").write_text(answer)
-    (job.checkout.root / "scripts/requeue.py").write_text("print(open('answer').read())\n")
+    (job.checkout.root / "scripts/requeue/__main__.py").write_text(
+        "import os; os.write(3, open('answer', 'rb').read())\n"
+    )
     result = job("begin_run; end_run 9")
     assert_harmless(job.checkout, result)
     assert result.returncode == 9 and job.requeued(), result.stdout + result.stderr
@@ -201,13 +198,13 @@ def test_an_answer_that_is_not_to_the_letter_is_not_acted_on(job, answer):
     [(2, "0", 2, False), (125, "0", 2, False), (75, "3", 1, False), (75, "2", 75, True), (1, "x", 1, True)],
 )
 def test_without_an_answer_the_safe_way_is_taken(job, status, starts, ends, requeued):
-    (job.checkout.root / "scripts/requeue.py").unlink()
+    (job.checkout.root / "scripts/requeue/command.py").unlink()
     result = job(f"begin_run; end_run {status}", SLURM_RESTART_COUNT=starts)
     assert (result.returncode, job.requeued()) == (ends, requeued), result.stderr
 
 
 def test_without_an_answer_no_job_goes_back_to_where_it_began(job):
-    (job.checkout.root / "scripts/requeue.py").unlink()
+    (job.checkout.root / "scripts/requeue/command.py").unlink()
     flags = "MPZERO_EXTRA_FLAGS=(--resume_from_checkpoint none); "
     assert "began" in job(flags + "begin_run; echo began").stdout
     again = job(flags + "begin_run; echo began", SLURM_RESTART_COUNT="1")

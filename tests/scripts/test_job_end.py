@@ -26,7 +26,7 @@ def test_a_signal_is_a_stop_only_where_someone_asked_for_one(job, status, record
     result = job(f"begin_run; {record}; end_run {status}")
     assert result.returncode == status
     assert ("The run was stopped" in result.stdout) == (failures == "0"), result.stdout
-    assert job.requeued() and job.state()["failures"] == failures
+    assert job.requeued() and job.state()["failures"] == int(failures)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +142,15 @@ def test_a_job_that_leaves_a_node_out_is_requeued_by_itself(job):
     assert job.requeued() and "Left out from now on: node1." in result.stdout, result.stderr
 
 
+def test_a_program_that_fails_after_the_requeue_does_not_ask_for_another(job):
+    blame(job, "node1")
+    with open(job.checkout.root / "scripts/requeue/return_to_queue.py", "a") as module:
+        module.write("\n\ndef exclude(slurm, nodes):\n    raise KeyError(nodes)\n")
+    result = job("begin_run; end_run 9")
+    assert (result.returncode, job.checkout.calls().count("scontrol requeue")) == (9, 1)
+    assert result.stderr.count("\n") == 1 and "KeyError" in result.stderr, result.stderr
+
+
 def test_the_signals_that_come_with_a_requeue_do_not_end_what_follows_it(job):
     # Slurm sends them to all processes of the batch step as soon as the job is pending again.
     blame(job, "node1")
@@ -160,6 +169,12 @@ fi""",
     result = job("catch_stops; begin_run; end_run 1")
     assert "Left out from now on: node1." in result.stdout, result.stderr
     assert (result.returncode, result.stderr) == (1, "")
+
+
+def test_a_log_that_is_full_loses_no_job(job):
+    (job.checkout.root / "run.sh").write_text("begin_run; exec >/dev/full; end_run 1")
+    result = job("source run.sh")
+    assert result.returncode == 1 and job.requeued(), result.stderr
 
 
 def test_a_run_fails_with_a_word_where_no_python_runs(job):

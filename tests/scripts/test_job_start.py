@@ -13,18 +13,18 @@ def test_a_requeued_job_goes_on_from_its_own_checkpoint(job, flag, end):
     # What another job has left here is not this one's.
     (job.checkpoints / "latest").write_text("qwen3_tiny-500steps\n")
     flags = f"MPZERO_EXTRA_FLAGS=(--seed 3 {flag} --bf16); "
-    base = "0" if flag.endswith("none") else "90"
-    step = "95" if base == "90" else "2"
+    base = 0 if flag.endswith("none") else 90
+    step = 95 if base == 90 else 2
     first = job(flags + BEGIN + end.replace("save 2", f"save {step}"))
-    assert (f"flags --seed 3 {flag} --bf16\n" in first.stdout, job.state()["step"]) == (True, base), first.stderr
+    assert (f"flags --seed 3 {flag} --bf16\n" in first.stdout, job.state()["start_step"]) == (True, base), first.stderr
     second = job(flags + BEGIN, SLURM_RESTART_COUNT="1")
-    assert ("flags --seed 3 --bf16\n" in second.stdout, job.state()["step"]) == (True, step), second.stderr
+    assert ("flags --seed 3 --bf16\n" in second.stdout, job.state()["start_step"]) == (True, step), second.stderr
     assert second.stdout.count("--resume_from_checkpoint") == 1
-    assert job.state()["barren"] == "0"
+    assert job.state()["unsaved_starts"] == 0
     # The record of an open start that did not save more says so, and the flag stays dropped.
     third = job(flags + BEGIN, SLURM_RESTART_COUNT="2")
-    assert ("flags --seed 3 --bf16\n" in third.stdout, job.state()["step"]) == (True, step), third.stderr
-    assert job.state()["barren"] == "1"
+    assert ("flags --seed 3 --bf16\n" in third.stdout, job.state()["start_step"]) == (True, step), third.stderr
+    assert job.state()["unsaved_starts"] == 1
 
 
 @pytest.mark.parametrize(
@@ -42,19 +42,21 @@ def test_a_requeued_job_goes_on_from_its_own_checkpoint(job, flag, end):
 def test_a_requeued_job_does_not_move_its_own_run_aside(job, flag):
     (job.checkpoints / "latest").write_text("qwen3_tiny-500steps\n")
     flags = f"MPZERO_EXTRA_FLAGS=(--seed 3 {flag} --bf16); "
-    base = "1" if "other" in flag else "0"
+    base = 1 if "other" in flag else 0
     # The first start moves the 500 steps of another run aside and ends before it has saved; the second saves fewer.
     first = job(flags + BEGIN + 'rm "$CHECKPOINT_DIR/latest"; end_run 75')
-    assert (f"flags --seed 3 {flag} --bf16\n" in first.stdout, job.state()["step"]) == (True, base), first.stderr
+    assert (f"flags --seed 3 {flag} --bf16\n" in first.stdout, job.state()["start_step"]) == (True, base), first.stderr
     second = job(flags + BEGIN + "save 2; end_run 75", SLURM_RESTART_COUNT="1")
-    assert (f"flags --seed 3 {flag} --bf16\n" in second.stdout, job.state()["step"]) == (True, base), second.stderr
-    assert job.state()["barren"] == "0"
+    assert (f"flags --seed 3 {flag} --bf16\n" in second.stdout, job.state()["start_step"]) == (True, base), (
+        second.stderr
+    )
+    assert job.state()["unsaved_starts"] == 0
     third = job(flags + BEGIN, SLURM_RESTART_COUNT="2")
-    assert ("flags --seed 3 --bf16\n" in third.stdout, job.state()["step"]) == (True, "2"), third.stderr
+    assert ("flags --seed 3 --bf16\n" in third.stdout, job.state()["start_step"]) == (True, 2), third.stderr
     assert "--overwrite, which is left out" in third.stdout
     # A new job of the same command begins anew.
     new = job(flags + "SLURM_JOB_ID=8; " + BEGIN)
-    assert (f"flags --seed 3 {flag} --bf16\n" in new.stdout, job.state()["step"]) == (True, base), new.stderr
+    assert (f"flags --seed 3 {flag} --bf16\n" in new.stdout, job.state()["start_step"]) == (True, base), new.stderr
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_a_requeued_job_does_not_move_its_own_run_aside(job, flag):
 def test_a_switch_that_is_off_is_none(job, flag):
     (job.checkpoints / "latest").write_text("qwen3_tiny-500steps\n")
     result = job(f"MPZERO_EXTRA_FLAGS=({flag} --bf16); " + BEGIN)
-    assert (f"flags {flag} --bf16\n" in result.stdout, job.state()["step"]) == (True, "500"), result.stderr
+    assert (f"flags {flag} --bf16\n" in result.stdout, job.state()["start_step"]) == (True, 500), result.stderr
 
 
 def test_a_job_that_has_saved_nothing_keeps_where_it_begins(job):
@@ -71,12 +73,14 @@ def test_a_job_that_has_saved_nothing_keeps_where_it_begins(job):
     flags = "MPZERO_EXTRA_FLAGS=(--resume_from_checkpoint none); "
     job(flags + BEGIN + "end_run 75")
     again = job(flags + BEGIN, SLURM_RESTART_COUNT="1")
-    assert ("flags --resume_from_checkpoint none\n" in again.stdout, job.state()["step"]) == (True, "0"), again.stderr
-    assert job.state()["barren"] == "1"
+    assert ("flags --resume_from_checkpoint none\n" in again.stdout, job.state()["start_step"]) == (True, 0), (
+        again.stderr
+    )
+    assert job.state()["unsaved_starts"] == 1
     # So does the first start of a new job in the folder of one that has.
     job(flags + BEGIN + "save 4; end_run 75")
     new = job(flags + "SLURM_JOB_ID=8; " + BEGIN)
-    assert ("flags --resume_from_checkpoint none\n" in new.stdout, job.state()["step"]) == (True, "0"), new.stderr
+    assert ("flags --resume_from_checkpoint none\n" in new.stdout, job.state()["start_step"]) == (True, 0), new.stderr
 
 
 NOT_KNOWN = "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known"
@@ -86,7 +90,7 @@ NOT_KNOWN = "Whether this job has saved since it began with --resume_from_checkp
 LOSSES = {
     "missing": lambda path: path.unlink(),
     "damaged": lambda path: path.write_text("job=7 failures=1\n"),
-    "another job's": lambda path: path.write_text(path.read_text().replace("job=7", "job=6")),
+    "another job's": lambda path: path.write_text(path.read_text().replace('"job": "7"', '"job": "6"')),
     "folder": lambda path: (path.unlink(), path.mkdir()),
     "pipe": lambda path: (path.unlink(), os.mkfifo(path)),
     "endless": lambda path: (path.unlink(), path.symlink_to("/dev/zero")),

@@ -1,8 +1,13 @@
 """How a job starts its ranks, and how long it lets them run, with stand-ins for Slurm."""
 
+import sys
 import time
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+from requeue.slurm import NO_ANSWER
 
 
 def test_ranks_that_outlive_their_time_are_told_from_those_that_a_signal_ended(job):
@@ -32,7 +37,7 @@ def test_a_step_that_slurm_does_not_create_is_tried_three_times(job, refusals):
     assert ("trained" in result.stdout) == (refusals == 2)
     if refusals == 9:
         assert result.returncode == 2 and "no rank has run" in result.stderr
-        assert not job.requeued() and job.state()["failures"] == "0"
+        assert not job.requeued() and job.state()["failures"] == 0
 
 
 def test_ask_slurm_keeps_answers_and_errors_apart(job):
@@ -40,6 +45,10 @@ def test_ask_slurm_keeps_answers_and_errors_apart(job):
     assert (result.stdout, result.stderr) == ("[4]\n", "a warning\n")
     result = job('scontrol() { echo "Invalid job id specified" >&2; called once; return 3; }; ask_slurm scontrol')
     assert (result.returncode, result.stderr, job.checkout.calls()) == (3, "Invalid job id specified\n", "once\n")
+
+
+def test_bash_and_python_take_the_same_messages_for_a_silent_controller(job):
+    assert job('echo "$MPZERO_NO_ANSWER"').stdout == f"{NO_ANSWER.pattern}\n"
 
 
 def in_seconds(seconds: int) -> str:

@@ -1,4 +1,4 @@
-"""scripts/requeue_decisions.py: what a job does, by state and event."""
+"""scripts/requeue/decision.py: what a job does, by state and event."""
 
 import itertools
 import random
@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-import requeue
-from requeue_decisions import TABLE, Checkpoint, Event, Kind, State, Verb, case_of, decide, kind_of_end, row_of
+from requeue.checkpoint import Checkpoint
+from requeue.decision import TABLE, Event, Kind, Verb, case_of, decide, kind_of_end, may_be_stop, row_of
+from requeue.state import State
 
 NONE = Checkpoint()
 FOUR = Checkpoint(step=4, time="14.0", name="tiny-4steps")
 FIVE = Checkpoint(step=5, time="15.0", name="tiny-5steps")
 # A start that went on from step 4, of a job that may restart three times.
-OPEN = State(job="7", open=True, step=4, time="14.0")
+OPEN = State(job="7", running=True, start_step=4, checkpoint_time="14.0")
 
 
 def event(kind: Kind, newest: Checkpoint = FOUR, **facts) -> Event:
@@ -25,94 +26,107 @@ def event(kind: Kind, newest: Checkpoint = FOUR, **facts) -> Event:
 
 # state, event -> verb, status, what differs in the state that is kept (None: nothing is kept), words of the sentence
 CASES = {
-    "a first start": (State(job="6"), event(Kind.BEGUN), Verb.GO_ON, 0, {"open": True, "step": 4, "time": "14.0"}, ""),
-    "a start with nothing saved": (State(job="7"), event(Kind.BEGUN, NONE), Verb.GO_ON, 0, {"open": True}, ""),
+    "a first start": (
+        State(job="6"), event(Kind.STARTED), Verb.START, 0,
+        {"running": True, "start_step": 4, "checkpoint_time": "14.0"}, "",
+    ),
+    "a start with nothing saved": (State(job="7"), event(Kind.STARTED, NONE), Verb.START, 0, {"running": True}, ""),
     "a start that goes back": (
-        State(job="7"), event(Kind.BEGUN, asked="none"), Verb.GO_ON, 0, {"open": True, "step": 0, "time": "14.0"}, "",
+        State(job="7"), event(Kind.STARTED, resume_from="none"), Verb.START, 0,
+        {"running": True, "start_step": 0, "checkpoint_time": "14.0"}, "",
     ),
     "Slurm ended the last start": (
-        OPEN, event(Kind.BEGUN), Verb.GO_ON, 0, {"barren": 1}, "",
+        OPEN, event(Kind.STARTED), Verb.START, 0, {"unsaved_starts": 1}, "",
     ),
     "Slurm ended the last start, which had saved": (
-        replace(OPEN, barren=3, failed_before=True), event(Kind.BEGUN, FIVE), Verb.GO_ON, 0,
-        {"barren": 0, "failed_before": False, "saved": True, "step": 5, "time": "15.0"}, "",
+        replace(OPEN, unsaved_starts=3, last_run_failed=True), event(Kind.STARTED, FIVE), Verb.START, 0,
+        {"unsaved_starts": 0, "last_run_failed": False, "has_saved": True, "start_step": 5, "checkpoint_time": "15.0"},
+        "",
     ),
     "Slurm ends every start": (
-        replace(OPEN, barren=3), event(Kind.BEGUN), Verb.FINISH, 1, {"barren": 4, "open": False},
+        replace(OPEN, unsaved_starts=3), event(Kind.STARTED), Verb.FINISH, 1, {"unsaved_starts": 4, "running": False},
         "ended this job 4 times in a row",
     ),
     "a requeue that does not know whether it has saved": (
-        State(job=""), replace(event(Kind.BEGUN, overwrite=True), restart=1), Verb.FINISH, 1, None,
+        State(job=""), replace(event(Kind.STARTED, overwrite=True), restart=1), Verb.FINISH, 1, None,
         "is not known, and beginning so again could undo it",
     ),
     "a requeue that knows nothing, and begins with no such flag": (
-        State(job=""), replace(event(Kind.BEGUN), restart=1), Verb.GO_ON, 0,
-        {"open": True, "step": 4, "time": "14.0"}, "",
+        State(job=""), replace(event(Kind.STARTED), restart=1), Verb.START, 0,
+        {"running": True, "start_step": 4, "checkpoint_time": "14.0"}, "",
     ),
     "a requeue that knows nothing, and there is nothing to undo": (
-        State(job=""), replace(event(Kind.BEGUN, NONE, overwrite=True), restart=1), Verb.GO_ON, 0, {"open": True}, "",
+        State(job=""), replace(event(Kind.STARTED, NONE, overwrite=True), restart=1), Verb.START, 0,
+        {"running": True}, "",
     ),
     "a first start with a flag, whatever lies there": (
-        State(job=""), event(Kind.BEGUN, overwrite=True), Verb.GO_ON, 0, {"open": True, "time": "14.0"}, "",
+        State(job=""), event(Kind.STARTED, overwrite=True), Verb.START, 0,
+        {"running": True, "checkpoint_time": "14.0"}, "",
     ),
-    "a mistake": (OPEN, event(Kind.MISTAKE, status=2), Verb.FINISH, 2, {"open": False}, ""),
+    "a user error": (OPEN, event(Kind.USER_ERROR, status=2), Verb.FINISH, 2, {"running": False}, ""),
     "a stop that saved": (
-        replace(OPEN, barren=2, failed_before=True), event(Kind.STOPPED, FIVE, status=75), Verb.REQUEUE, 75,
-        {"open": False, "barren": 0, "failed_before": False, "saved": True}, "goes on from step 5, ck/tiny-5steps",
+        replace(OPEN, unsaved_starts=2, last_run_failed=True), event(Kind.STOPPED, FIVE, status=75), Verb.REQUEUE, 75,
+        {"running": False, "unsaved_starts": 0, "last_run_failed": False, "has_saved": True},
+        "goes on from step 5, ck/tiny-5steps",
     ),
     "a stop that saved nothing": (
-        OPEN, event(Kind.STOPPED, status=143), Verb.REQUEUE, 143, {"open": False, "barren": 1}, "goes on from step 4",
+        OPEN, event(Kind.STOPPED, status=143), Verb.REQUEUE, 143, {"running": False, "unsaved_starts": 1},
+        "goes on from step 4",
     ),
     "a checkpoint of the same step is no progress": (
         OPEN, event(Kind.STOPPED, replace(FOUR, time="16.0"), status=75), Verb.REQUEUE, 75,
-        {"open": False, "barren": 1}, "",
+        {"running": False, "unsaved_starts": 1}, "",
     ),
     "the last of the stops that save nothing": (
-        replace(OPEN, barren=3), event(Kind.STOPPED, status=75), Verb.FINISH, 1, {"open": False, "barren": 4},
-        "stopped 4 times in a row",
+        replace(OPEN, unsaved_starts=3), event(Kind.STOPPED, status=75), Verb.FINISH, 1,
+        {"running": False, "unsaved_starts": 4}, "stopped 4 times in a row",
     ),
     "a stop that cannot be counted": (
-        OPEN, replace(event(Kind.STOPPED, FIVE, status=75, counted=False), restart=3), Verb.FINISH, 1,
-        {"open": False, "saved": True}, "started this job 4 times",
+        OPEN, replace(event(Kind.STOPPED, FIVE, status=75, kept=False), restart=3), Verb.FINISH, 1,
+        {"running": False, "has_saved": True}, "started this job 4 times",
     ),
-    "no step": (OPEN, event(Kind.NO_STEP, status=125), Verb.FINISH, 2, {"open": False, "barren": 1}, "no rank has run"),
+    "no step": (
+        OPEN, event(Kind.NO_STEP, status=125), Verb.FINISH, 2, {"running": False, "unsaved_starts": 1},
+        "no rank has run",
+    ),
     "a failure": (
         OPEN, event(Kind.FAILED, status=1, nodes=("n1",)), Verb.REQUEUE, 1,
-        {"open": False, "failures": 1, "barren": 1, "failed_before": True, "blamed_before": ("n1",)}, "Requeue 1 of at",
+        {"running": False, "failures": 1, "unsaved_starts": 1, "last_run_failed": True, "blamed_nodes": ("n1",)},
+        "Requeue 1 of at",
     ),
     "a failure of another host": (
-        replace(OPEN, failures=1, failed_before=True, blamed_before=("n1",)),
+        replace(OPEN, failures=1, last_run_failed=True, blamed_nodes=("n1",)),
         event(Kind.FAILED, status=1, nodes=("n1", "n2")), Verb.REQUEUE, 1,
-        {"open": False, "failures": 2, "barren": 1, "blamed_before": ("n1", "n2")}, "Requeue 2 of at most 3",
+        {"running": False, "failures": 2, "unsaved_starts": 1, "blamed_nodes": ("n1", "n2")}, "Requeue 2 of at most 3",
     ),
     "a failure of the same host": (
-        replace(OPEN, failures=1, failed_before=True, blamed_before=("n1",)),
+        replace(OPEN, failures=1, last_run_failed=True, blamed_nodes=("n1",)),
         event(Kind.FAILED, status=9, nodes=("n1",)), Verb.FINISH, 9,
-        {"open": False, "failures": 2, "barren": 1}, "no other host is to blame",
+        {"running": False, "failures": 2, "unsaved_starts": 1}, "no other host is to blame",
     ),
     "a failure behind a new checkpoint": (
-        replace(OPEN, failures=1, failed_before=True), event(Kind.FAILED, FIVE, status=1), Verb.REQUEUE, 1,
-        {"open": False, "failures": 2, "saved": True}, "Requeue 2",
+        replace(OPEN, failures=1, last_run_failed=True), event(Kind.FAILED, FIVE, status=1), Verb.REQUEUE, 1,
+        {"running": False, "failures": 2, "has_saved": True}, "Requeue 2",
     ),
     "one failure too many": (
         replace(OPEN, failures=3), event(Kind.FAILED, FIVE, status=137), Verb.FINISH, 137,
-        {"open": False, "failures": 4, "saved": True, "failed_before": True}, "failure 4 of this job",
+        {"running": False, "failures": 4, "has_saved": True, "last_run_failed": True}, "failure 4 of this job",
     ),
     "a failure that cannot be counted": (
-        OPEN, replace(event(Kind.FAILED, FIVE, status=1, counted=False), restart=3), Verb.FINISH, 1,
-        {"open": False, "failures": 1, "saved": True, "failed_before": True}, "started this job 4 times",
+        OPEN, replace(event(Kind.FAILED, FIVE, status=1, kept=False), restart=3), Verb.FINISH, 1,
+        {"running": False, "failures": 1, "has_saved": True, "last_run_failed": True}, "started this job 4 times",
     ),
     "refused hosts": (
-        OPEN, event(Kind.REFUSED, status=1, nodes=("n2",)), Verb.REQUEUE, 1, {"open": False, "refusals": 1},
+        OPEN, event(Kind.REFUSED, status=1, nodes=("n2",)), Verb.REQUEUE, 1, {"running": False, "refusals": 1},
         "Requeue 1 of at most 3 for refused hosts",
     ),
     "one refusal too many": (
         replace(OPEN, refusals=3), event(Kind.REFUSED, status=1, nodes=("n2",)), Verb.FINISH, 1,
-        {"open": False, "refusals": 4}, "refused 4 times",
+        {"running": False, "refusals": 4}, "refused 4 times",
     ),
     "a refusal that cannot be counted": (
-        OPEN, replace(event(Kind.REFUSED, status=1, counted=False), restart=3), Verb.FINISH, 1,
-        {"open": False, "refusals": 1}, "started this job 4 times",
+        OPEN, replace(event(Kind.REFUSED, status=1, kept=False), restart=3), Verb.FINISH, 1,
+        {"running": False, "refusals": 1}, "started this job 4 times",
     ),
 }  # fmt: skip
 
@@ -134,7 +148,7 @@ def test_every_row_of_the_table_is_reached_by_a_case():
 @pytest.mark.parametrize(
     ("status", "stopped", "kind"),
     [
-        (2, False, Kind.MISTAKE), (2, True, Kind.MISTAKE), (75, False, Kind.STOPPED), (1, True, Kind.STOPPED),
+        (2, False, Kind.USER_ERROR), (2, True, Kind.USER_ERROR), (75, False, Kind.STOPPED), (1, True, Kind.STOPPED),
         (125, True, Kind.STOPPED), (125, False, Kind.NO_STEP), (1, False, Kind.FAILED), (143, False, Kind.FAILED),
     ],
 )  # fmt: skip
@@ -142,38 +156,34 @@ def test_how_a_run_ended(status, stopped, kind):
     assert kind_of_end(status, stopped) is kind
 
 
+def test_slurm_is_asked_about_ranks_that_a_signal_of_a_stop_ended_or_that_it_did_not_start():
+    assert [status for status in range(256) if may_be_stop(status)] == [125, 138, 143]
+
+
 @pytest.mark.parametrize(("restart", "saved", "own"), [(1, True, True), (1, False, False), (0, True, False)])
 def test_a_requeued_job_that_has_saved_goes_on_from_its_own(restart, saved, own):
-    begun = replace(event(Kind.BEGUN, asked="/fsx/other-90steps", asked_step=90), restart=restart)
-    action = decide(State(job="7", saved=saved), begun)
-    assert (action.own, action.state.step) == (own, 4 if own else 90)
+    started = replace(event(Kind.STARTED, resume_from="/fsx/other-90steps", resume_step=90), restart=restart)
+    action = decide(State(job="7", has_saved=saved), started)
+    assert (action.own, action.state.start_step) == (own, 4 if own else 90)
     assert ("--resume_from_checkpoint /fsx/other-90steps, which is left out" in "".join(action.notes)) == own
 
 
 def test_every_state_and_event_has_an_action_and_a_job_that_saves_nothing_ends():
-    kinds = [kind for kind in Kind if kind is not Kind.BEGUN]
+    kinds = [kind for kind in Kind if kind is not Kind.STARTED]
     for limit, first in itertools.product(range(4), kinds):
         for seed in range(20):
             choose = random.Random(seed)
             state, starts = State(job="7"), 0
             while True:
-                begun = decide(state, replace(event(Kind.BEGUN), max_restarts=limit, restart=starts))
-                if begun.verb is Verb.FINISH:
+                started = decide(state, replace(event(Kind.STARTED), max_restarts=limit, restart=starts))
+                if started.verb is Verb.FINISH:
                     break
                 starts += 1
                 kind = first if starts == 1 else choose.choice(kinds)
                 # Other hosts each time, so that only the counts can end it; some ends are never told.
                 nodes = (f"n{starts}",)
-                ended = decide(begun.state, replace(event(kind, status=1, nodes=nodes), max_restarts=limit))
+                ended = decide(started.state, replace(event(kind, status=1, nodes=nodes), max_restarts=limit))
                 if ended.verb is Verb.FINISH:
                     break
-                state = choose.choice((begun.state, ended.state))
+                state = choose.choice((started.state, ended.state))
                 assert starts <= 2 * (limit + 1)
-
-
-def test_the_state_survives_its_file(tmp_path):
-    state = State("7", 1, 2, 3, True, ("n1", "ip-10-0-0-1.ec2"), True, 500, "1763778530.123456789", True)
-    for each in (state, State(job="8")):
-        requeue.save_state(tmp_path / "restarts.txt", each)
-        assert requeue.load_state(tmp_path / "restarts.txt", []) == each
-    assert [path.name for path in tmp_path.iterdir()] == ["restarts.txt"]

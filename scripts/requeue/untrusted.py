@@ -1,10 +1,8 @@
-"""Bytes that others may have written: files of a shared checkpoint folder, and text from them that is printed.
-
-Standard library only, and any Python from 3.8 on: a job's node may have no other.
-"""
+"""Bytes that others may have written: files of a shared checkpoint folder, and text from them that is printed."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -41,6 +39,31 @@ def read(path: Path) -> str | None:
         raise NotReadable(f"{path} is not UTF-8") from error
     finally:
         os.close(descriptor)
+
+
+def parse_json(text: str) -> object:
+    """Raises ValueError where this is no JSON, where an object has a key twice, or where it is nested too deeply."""
+    try:
+        return json.loads(text, object_pairs_hook=distinct, parse_int=short_integer, parse_constant=no_number)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a key is there twice")
+    return values
+
+
+def short_integer(digits: str) -> int:
+    if len(digits) > 20:
+        raise ValueError("a number is too long")
+    return int(digits)
+
+
+def no_number(word: str) -> object:
+    raise ValueError(f"{word} is no number")
 
 
 def printable(text: object, most: int = MOST_CHARACTERS) -> str:

@@ -1,0 +1,15 @@
+"""Decides what happens to a Slurm job when it starts and when its run ends, and asks Slurm for it.
+
+    command.py     the program: reads what happened, decides, acts; scripts/requeue.sh starts it
+    decision.py    decide(state, event) -> action, a table without input or output
+    state.py       what a job keeps from one start to the next, in CHECKPOINT_DIR/restarts.txt
+    checkpoint.py  the newest checkpoint of a folder
+    reports.py     failure.json and doctor.json, which mpzero writes
+    nodes.py       from host names to Slurm's nodes, and which of them a job can be kept off
+    return_to_queue.py   puts the job back into the queue, without the nodes that are to blame
+    slurm.py       scontrol, squeue and sinfo
+    untrusted.py   reading files and text that others may have written
+    log.py         the job's log
+
+Standard library only, and any Python from 3.8 on: a node of the cluster may have no other.
+"""

@@ -1,0 +1,49 @@
+"""The newest checkpoint of a folder, as the file `latest` names it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from requeue.log import warn
+from requeue.untrusted import NotReadable, printable, read
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Step 0: there is none. The time (seconds since 1970, of the file `latest`) tells two of the same step apart."""
+
+    step: int = 0
+    time: str = "0"
+    name: str = ""
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint:
+    latest = folder / "latest"
+    try:
+        name = (read(latest) or "").strip()
+        step = step_of(name)
+        if step == 0:
+            return Checkpoint()
+        seconds, nanoseconds = divmod(latest.stat().st_mtime_ns, 10**9)
+    except (NotReadable, OSError) as error:
+        warn(f"{error}: no checkpoint is known.")
+        return Checkpoint()
+    return Checkpoint(step=step, time=f"{max(seconds, 0)}.{nanoseconds:09d}", name=printable(name, 300))
+
+
+def step_of(name: str) -> int:
+    """The step in a checkpoint's name or in its folder's path; 0: none."""
+    match = re.fullmatch(r".*-([0-9]{1,15})steps/*", name.strip())
+    return int(match.group(1)) if match else 0
+
+
+def requested_step(folder: str | None) -> int:
+    """The step of the checkpoint that --resume_from_checkpoint names, as far as names tell it; 0: none."""
+    if folder is None or folder == "none":
+        return 0
+    with contextlib.suppress(NotReadable, OSError):
+        return step_of(read(Path(folder) / "latest") or folder)
+    return step_of(folder)

@@ -1,0 +1,195 @@
+"""The program that scripts/requeue.sh starts when a job starts and when its run ends.
+
+    requeue start  --checkpoint_dir DIR --max_restarts N [--resume_from_checkpoint DIR] [--overwrite]
+    requeue end    --checkpoint_dir DIR --max_restarts N --status N [--signalled] [--grace_period SECONDS]
+    requeue doctor as end, for `mpzero doctor`, with --minutes: how long it may take
+
+What it says goes to stdout and stderr, and its answer, one line, to file descriptor 3:
+
+    start asked    the run starts as the flags of the job say
+    start own      it resumes from the job's own last checkpoint, without the flags of the job's first start
+    exit STATUS    the job's shell ends with this status; Slurm has been asked for what is to follow
+
+Without an answer this program has failed, and scripts/requeue.sh does what can be done without it. Slurm's variables
+(SLURM_JOB_ID, SLURM_RESTART_COUNT, SLURM_JOB_NODELIST, SLURM_JOB_PARTITION) tell which job it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from requeue.checkpoint import newest_checkpoint, requested_step
+from requeue.decision import Action, Event, Kind, Verb, decide, kind_of_end, may_be_stop
+from requeue.log import say, warn
+from requeue.nodes import nodes_of_hosts
+from requeue.reports import failure_of, refusals_of
+from requeue.return_to_queue import return_to_queue, wants_the_nodes
+from requeue.slurm import Slurm
+from requeue.state import load_state, save_state
+from requeue.untrusted import printable
+
+NUMBER = re.compile("0|[1-9][0-9]{0,14}")
+ANSWER = 3  # a file descriptor
+TIMED_OUT = 124  # `mpzero doctor` was still running when its time was up, as in scripts/launch.sh
+
+
+@dataclass(frozen=True)
+class Job:
+    arguments: argparse.Namespace
+    slurm: Slurm
+    restart: int
+
+    @property
+    def folder(self) -> Path:
+        return self.arguments.checkpoint_dir
+
+    def event(self, kind: Kind, **facts) -> Event:
+        return Event(
+            kind=kind,
+            job=self.slurm.job,
+            restart=self.restart,
+            max_restarts=self.arguments.max_restarts,
+            newest=newest_checkpoint(self.folder),
+            folder=str(self.folder),
+            **facts,
+        )
+
+    def nodes(self, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        return nodes_of_hosts(hosts, self.slurm.nodes()) if hosts else ()
+
+
+def start(job: Job) -> None:
+    resume_from = job.arguments.resume_from_checkpoint
+    facts = {"resume_from": resume_from, "resume_step": requested_step(resume_from)}
+    carry_out(job, job.event(Kind.STARTED, overwrite=job.arguments.overwrite, **facts))
+
+
+def end(job: Job) -> None:
+    carry_out_end(job, kind_of(job))
+
+
+def doctor(job: Job) -> None:
+    kind = kind_of(job)
+    if kind in (Kind.USER_ERROR, Kind.STOPPED):
+        carry_out_end(job, kind)
+        return
+    refusals = refusals_of(job.folder / "doctor.json")
+    for refusal in refusals:
+        warn(f"{refusal.host} is refused: {refusal.message}")
+    if refusals:
+        nodes = job.nodes(tuple(refusal.host for refusal in refusals))
+        carry_out(job, job.event(Kind.REFUSED, status=job.arguments.status, nodes=nodes))
+        return
+    # Not the state of a host is at fault, but the start of the ranks.
+    timed_out = job.arguments.status == TIMED_OUT
+    took = f"was still running after {job.arguments.minutes} minutes" if timed_out else "ended"
+    nodelist = job.slurm.nodelist
+    reason = f"mpzero doctor {took}, and no report came from any of {nodelist} that names a host to leave out"
+    carry_out_end(job, kind, reason)
+
+
+def kind_of(job: Job) -> Kind:
+    arguments = job.arguments
+    stopped = arguments.signalled or (
+        may_be_stop(arguments.status) and wants_the_nodes(job.slurm, arguments.grace_period)
+    )
+    return kind_of_end(arguments.status, stopped)
+
+
+def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
+    """`reason`: of a failure that leaves no report."""
+    nodes: tuple[str, ...] = ()
+    failure = failure_of(job.folder / "failure.json", job.slurm.job, job.restart) if kind is Kind.FAILED else None
+    if failure is not None:
+        reason, nodes = failure.reason, job.nodes(failure.hosts)
+    carry_out(job, job.event(kind, status=job.arguments.status, reason=reason, nodes=nodes))
+
+
+def carry_out(job: Job, event: Event) -> None:
+    action = decide_and_keep(job.folder / "restarts.txt", event)
+    for note in action.notes:
+        say(note)
+    if action.verb is Verb.START:
+        answer("start own" if action.own else "start asked")
+    elif action.verb is Verb.FINISH:
+        if action.why:
+            warn(action.why)
+        answer(f"exit {action.status}")
+    else:
+        return_to_queue(job.slurm, action, lambda: answer(f"exit {action.status}"))
+
+
+def decide_and_keep(path: Path, event: Event) -> Action:
+    state = load_state(path)
+    action = decide(state, event)
+    try:
+        if action.state is not None:
+            save_state(path, action.state)
+    except OSError as error:
+        warn(f"{path} cannot be written ({error.strerror}): only Slurm counts the restarts of this job.")
+        if action.verb is Verb.START:
+            # It is of an earlier start, and would say later that this one has saved nothing.
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        return decide(state, replace(event, kept=False))
+    return action
+
+
+def answer(line: str) -> None:
+    os.write(ANSWER, f"{line}\n".encode())
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:
+        raise ValueError(message)
+
+
+def number(text: str) -> int:
+    if not NUMBER.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"'{printable(text, 60)}' is no number")
+    return int(text)
+
+
+def seconds(text: str) -> int:
+    """Whole seconds of GRACE_PERIOD, which may have a fraction; 0 for any other text."""
+    whole = text.partition(".")[0]
+    return int(whole) if NUMBER.fullmatch(whole) else 0
+
+
+def parse_arguments(words: list[str]) -> argparse.Namespace:
+    parser = Parser(prog="requeue", allow_abbrev=False)
+    parser.add_argument("event", choices=("start", "end", "doctor"))
+    parser.add_argument("--checkpoint_dir", type=Path, required=True)
+    parser.add_argument("--max_restarts", type=number, required=True)
+    parser.add_argument("--resume_from_checkpoint")
+    parser.add_argument("--overwrite", action="store_true")
+    parser.add_argument("--status", type=number, default=0, help="exit status of mpzero, or of what ended in its place")
+    parser.add_argument("--signalled", action="store_true", help="the job's shell was asked to end the run")
+    parser.add_argument("--grace_period", type=seconds, default=0)
+    parser.add_argument("--minutes", type=number, default=0)
+    return parser.parse_args(words)
+
+
+def job_of(words: list[str]) -> Job:
+    variables = os.environ
+    slurm = Slurm(
+        job=str(number(variables["SLURM_JOB_ID"])),
+        nodelist=variables.get("SLURM_JOB_NODELIST", ""),
+        partition=variables.get("SLURM_JOB_PARTITION", ""),
+    )
+    return Job(parse_arguments(words), slurm, restart=number(variables.get("SLURM_RESTART_COUNT") or "0"))
+
+
+def main(words: list[str]) -> int:
+    try:
+        job = job_of(words)
+        {"start": start, "end": end, "doctor": doctor}[job.arguments.event](job)
+    except Exception as error:
+        warn(f"scripts/requeue: {type(error).__name__}: {error}")
+        return 1
+    return 0

@@ -1,0 +1,25 @@
+"""Lines in the job's log. One that cannot be written (a full disk) changes nothing about what the job does."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from requeue.untrusted import printable
+
+# A sentence may hold the longest reason and a path.
+MOST_CHARACTERS = 8000
+
+
+def say(text: str) -> None:
+    write(sys.stdout, f"mpzero: {text}")
+
+
+def warn(text: str) -> None:
+    write(sys.stderr, f"mpzero: warning: {text}")
+
+
+def write(stream, line: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        line = printable(line, MOST_CHARACTERS)
+        print(line.encode(stream.encoding, "replace").decode(stream.encoding), file=stream, flush=True)

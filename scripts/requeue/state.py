@@ -1,0 +1,177 @@
+"""What a Slurm job keeps from one start to the next: CHECKPOINT_DIR/restarts.txt, one JSON object.
+
+The file is in a folder that others may write to: each value is checked for its type, its form and its size, and a file
+with anything else in it counts as damaged. Files of earlier versions of mpzero, key=value words on one line, are read
+as well, so that a job that is requeued across an upgrade keeps its history.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from requeue.log import warn
+from requeue.untrusted import NAME, NotReadable, parse_json, printable, read
+
+# Of the JSON object. A change that an older reader would misunderstand gets the next number.
+VERSION = 1
+LARGEST = 10**15
+MOST_NODES = 10_000
+JOB = re.compile(r"0|[1-9][0-9]{0,14}")
+TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
+
+
+@dataclass(frozen=True)
+class State:
+    """Of the newest start in this folder. Another job in the same folder begins with an empty one."""
+
+    job: str  # Slurm's number; empty: not known
+    failures: int = 0  # runs of this job that failed
+    refusals: int = 0  # starts that ended because `mpzero doctor` refused a host
+    unsaved_starts: int = 0  # starts in a row that saved no checkpoint
+    last_run_failed: bool = False  # the last run that ended
+    blamed_nodes: tuple[str, ...] = ()  # nodes to which failures were attributed
+    running: bool = False  # the last start has not said how it ended: it runs, or Slurm ended it without a signal
+    start_step: int = 0  # the step from which the last start resumed
+    checkpoint_time: str = "0"  # Checkpoint.time of the newest checkpoint at that start
+    has_saved: bool = False  # a checkpoint, since the job was submitted
+
+
+class Damaged(Exception):
+    """What is wrong with restarts.txt, without a full stop."""
+
+
+def parse_state(text: str) -> State:
+    """Raises Damaged."""
+    values = parse_object(text) if text.lstrip().startswith("{") else parse_words(text)
+    for field in fields(State):
+        if field.name not in values:
+            raise Damaged(f"it has no {field.name}")
+        if not CHECKS[field.name](values[field.name]):
+            raise Damaged(f"its {field.name} is '{printable(values[field.name], 60)}'")
+    values["blamed_nodes"] = tuple(values["blamed_nodes"])
+    return State(**values)
+
+
+def format_state(state: State) -> str:
+    return json.dumps({"version": VERSION, **asdict(state)}) + "\n"
+
+
+def is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value < LARGEST
+
+
+def is_truth(value: object) -> bool:
+    return type(value) is bool
+
+
+def is_list_of_nodes(value: object) -> bool:
+    return isinstance(value, list) and len(value) <= MOST_NODES and all(matches(NAME)(name) for name in value)
+
+
+def matches(form: re.Pattern):
+    return lambda value: isinstance(value, str) and form.fullmatch(value) is not None
+
+
+CHECKS = {
+    "job": matches(JOB),
+    "failures": is_number,
+    "refusals": is_number,
+    "unsaved_starts": is_number,
+    "last_run_failed": is_truth,
+    "blamed_nodes": is_list_of_nodes,
+    "running": is_truth,
+    "start_step": is_number,
+    "checkpoint_time": matches(TIME),
+    "has_saved": is_truth,
+}
+
+
+def parse_object(text: str) -> dict[str, object]:
+    try:
+        values = parse_json(text)
+    except ValueError as error:
+        raise Damaged(f"it is no JSON: {printable(error, 60)}") from error
+    if not isinstance(values, dict):
+        raise Damaged("it is no JSON object")
+    version = values.pop("version", None)
+    if version != VERSION or isinstance(version, bool):
+        raise Damaged(f"its version is '{printable(version, 60)}', and this mpzero reads version {VERSION}")
+    for key in values:
+        if key not in CHECKS:
+            raise Damaged(f"'{printable(key, 60)}' is none of its keys")
+    return values
+
+
+# The keys of the form before JSON, and what they are called now.
+WORDS = {
+    "job": "job",
+    "failures": "failures",
+    "refusals": "refusals",
+    "barren": "unsaved_starts",
+    "failed_before": "last_run_failed",
+    "blamed_before": "blamed_nodes",
+    "open": "running",
+    "step": "start_step",
+    "time": "checkpoint_time",
+    "saved": "has_saved",
+}
+DIGITS = re.compile(r"0|[1-9][0-9]{0,14}")
+
+
+def parse_words(text: str) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for word in text.split():
+        key, equals, value = word.partition("=")
+        name = WORDS.get(key)
+        if name is None or not equals or name in values:
+            raise Damaged(f"'{printable(word, 60)}' is none of its words")
+        values[name] = value_of_word(name, value)
+    return values
+
+
+def value_of_word(name: str, value: str) -> object:
+    """The value as JSON has it; where it has not the form, the text itself, which no check lets pass."""
+    check = CHECKS[name]
+    if check is is_number:
+        return int(value) if DIGITS.fullmatch(value) else value
+    if check is is_truth:
+        return {"true": True, "false": False}.get(value, value)
+    if check is is_list_of_nodes:
+        return value.split(",") if value else []
+    return value
+
+
+def load_state(path: Path) -> State:
+    """Of the newest start, of whatever job it was; of no job where there is no file or it is damaged."""
+    try:
+        text = read(path)
+        return State(job="") if text is None else parse_state(text)
+    except NotReadable as error:
+        warn(f"{error}: the restarts of this job are counted anew.")
+    except Damaged as error:
+        warn(
+            f"{path} is not as a job leaves it ({error}): its restarts are counted anew. Look at who else writes to "
+            "this folder."
+        )
+    return State(job="")
+
+
+def save_state(path: Path, state: State) -> None:
+    """Replaces the file in one step, and never writes through a link that another has put there. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+    try:
+        with open(descriptor, "w") as file:
+            file.write(format_state(state))
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(name, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
