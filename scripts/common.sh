@@ -46,11 +46,9 @@ require_number() {
 # A path as the user will want to read and type it: relative to the checkout where it lies inside.
 shown_path() { printf '%s\n' "${1#"$MPZERO_ROOT"/}"; }
 
-# run_long COMMAND...: what may take minutes. A job of Slurm replaces it by one that can be interrupted (scripts/stops.sh).
-run_long() { "$@"; }
-
-# end_with STATUS: a step failed and has said why. A job of Slurm decides here whether it is requeued (scripts/requeue.sh).
-end_with() { exit "$1"; }
+# A program that uses lock or prepare_data defines two functions:
+#   run_long COMMAND...   runs what may take minutes; a Slurm job can be stopped meanwhile (scripts/stops.sh)
+#   end_with STATUS       ends it: a step failed and has said why; a Slurm job decides here whether it is requeued (scripts/requeue.sh)
 
 # lock FILE WHAT: waits until no other process holds the lock of that file, on any machine that shares the folder; the kernel
 # releases it when this process ends. A script holds one lock at a time. Where the file system has no locks (Lustre mounted

@@ -39,6 +39,9 @@ for part in common install environment training allocation; do
   source "scripts/$part.sh"
 done
 
+run_long() { "$@"; }
+end_with() { exit "$1"; }
+
 # run_on_host HOST FLAG...: this script again, on that node. Slurm gives it the whole node, but of the node's GPUs only those that
 # srun asks for.
 run_on_host() {
