@@ -108,8 +108,8 @@ default_tokenizer() {
   esac
 }
 
-# choose_settings GPUS: fills in what the user left open. Without a GPU the defaults are the first run's: a small Qwen3 that
-# learns something within two minutes.
+# choose_settings GPUS: fills in what the scripts decide where the user left it open: the model, the files, and the first run, a small
+# Qwen3 that learns something within two minutes on a CPU. What stays empty is not given to mpzero, whose own default holds.
 choose_settings() {
   local gpus=$1 variable
   for variable in MAX_STEPS SEQ_LENGTH MAX_DOCUMENTS; do require_number "$variable" 1; done
@@ -139,10 +139,10 @@ choose_settings() {
     setting CHECKPOINT_DIR checkpoint_dir checkpoints/first_run
   else
     setting DS_CONFIG deepspeed_config configs/ds_config.json
-    setting SEQ_LENGTH seq_length 2048
-    setting MAX_STEPS max_steps 1000
-    setting CHECKPOINT_FREQ checkpoint_freq 500
-    setting VALIDATION_FREQ validation_freq 100
+    setting SEQ_LENGTH seq_length ""
+    setting MAX_STEPS max_steps ""
+    setting CHECKPOINT_FREQ checkpoint_freq ""
+    setting VALIDATION_FREQ validation_freq ""
     setting CHECKPOINT_DIR checkpoint_dir checkpoints
   fi
   setting METRICS_FILE metrics_file "$CHECKPOINT_DIR/metrics.jsonl"
