@@ -1,6 +1,8 @@
 """The scripts as text: what each program sources."""
 
+import ast
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -27,3 +29,12 @@ def test_a_function_is_defined_once_in_whatever_order_the_scripts_are_sourced(pr
 @pytest.mark.parametrize("program", PROGRAMS[:2])
 def test_what_the_common_scripts_leave_to_a_program_is_there(program):
     assert {"run_long", "end_with"} <= set(functions(program))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "scripts/requeue").glob("*.py")), ids=lambda path: path.name)
+def test_the_requeue_program_runs_with_a_nodes_own_python(path):
+    # Python 3.8, and nothing of .venv: a node may lack both.
+    tree = ast.parse(path.read_text(), feature_version=(3, 8))
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    imported |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    assert {name.split(".")[0] for name in imported} <= {*sys.stdlib_module_names, "requeue"}
