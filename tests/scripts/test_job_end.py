@@ -151,6 +151,14 @@ def test_a_program_that_fails_after_the_requeue_does_not_ask_for_another(job):
     assert result.stderr.count("\n") == 1 and "KeyError" in result.stderr, result.stderr
 
 
+def test_a_program_that_fails_before_the_requeue_loses_no_job(job):
+    with open(job.checkout.root / "scripts/requeue/slurm.py", "a") as module:
+        module.write("\n\ndef fail(slurm):\n    raise KeyError(slurm)\n\n\nSlurm.requeue = fail\n")
+    result = job("begin_run; end_run 9", SLURM_RESTART_COUNT="2")
+    assert (result.returncode, job.checkout.calls().count("scontrol requeue")) == (9, 1)
+    assert "KeyError" in result.stderr and "every start counts against MAX_RESTARTS=3" in result.stderr
+
+
 def test_the_signals_that_come_with_a_requeue_do_not_end_what_follows_it(job):
     # Slurm sends them to all processes of the batch step as soon as the job is pending again.
     blame(job, "node1")
