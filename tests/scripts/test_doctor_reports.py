@@ -40,3 +40,15 @@ def test_a_doctor_that_left_no_report_is_a_failure_that_says_so(job, status, wor
     result = job(f"begin_run; refuse_hosts {status}")
     assert f"{words} no report came from any of node[0-1]" in result.stdout, result.stderr
     assert job.requeued() and job.state()["failures"] == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "blame", "refused"), [("failure", "host", True), ("warning", "host", False), ("failure", "job", False)]
+)
+def test_only_a_failure_of_the_host_itself_refuses_it(job, status, blame, refused):
+    finding = {"check": "disk", "status": status, "message": "it is full", "blame": blame}
+    hosts = [{"host": "node1", "status": status, "findings": [finding]}]
+    (job.checkpoints / "doctor.json").write_text(json.dumps({"hosts": hosts}))
+    result = job("begin_run; refuse_hosts 1")
+    assert ("node1 is refused: it is full" in result.stderr) == refused
+    assert job.state()["refusals"] == int(refused) and job.state()["failures"] == int(not refused)

@@ -135,6 +135,15 @@ def test_a_blamed_node_is_left_out_where_enough_others_are_there(job, slurm, com
     assert asked == ([] if excluded is None else [f"scontrol update JobId=7 ExcNodeList={excluded}"])
 
 
+@pytest.mark.parametrize(("started", "restart", "blamed"), [("7", 1, True), ("7", 0, False), ("6", 1, False)])
+def test_only_the_report_of_this_start_blames_a_host(job, started, restart, blamed):
+    report = {"job": started, "restart": restart, "hosts": ["node1"], "reason": "rank 2 did not answer"}
+    (job.checkpoints / "failure.json").write_text(json.dumps(report))
+    result = job("begin_run; end_run 1", SLURM_RESTART_COUNT="1")
+    assert ("The run failed with status 1: rank 2 did not answer" in result.stdout) == blamed
+    assert ("Left out from now on: node1." in result.stdout) == blamed and job.requeued()
+
+
 def test_a_job_that_leaves_a_node_out_is_requeued_by_itself(job):
     # Slurm would put it back as soon as it has ended, but on any node.
     blame(job, "node1")
