@@ -37,16 +37,16 @@ TEST_CASE("a JSON value is what stands in the text") {
 }
 
 TEST_CASE("a key that stands twice in one object is refused with its path") {
-  CHECK(problem(R"({"a": 1, "a": 1})") == "key a stands there twice; remove one of the two");
+  CHECK(problem(R"({"a": 1, "a": 1})") == "key a appears twice; remove one of the two");
   CHECK(problem(R"({"a": [{"b": 1}, {"c": {"d": 1, "d": 2}}]})") ==
-        "key a.c.d stands there twice; remove one of the two");
+        "key a.c.d appears twice; remove one of the two");
   CHECK(problem(R"({"a": {"b": 1}, "c": {"b": 1}, "b": [{"b": 1}, {"b": 1}]})") == "no error");
-  CHECK(problem(R"({"\u0061": 1, "a": 1})") == "key a stands there twice; remove one of the two");
+  CHECK(problem(R"({"\u0061": 1, "a": 1})") == "key a appears twice; remove one of the two");
 }
 
 TEST_CASE("a key cannot break the sentence that names it") {
-  CHECK(problem("{\"a\\nb\": 1, \"a\\nb\": 1}") == "key \"a\\nb\" stands there twice; remove one of the two");
-  CHECK(problem("{\"\": 1, \"\": 1}") == "key \"\" stands there twice; remove one of the two");
+  CHECK(problem("{\"a\\nb\": 1, \"a\\nb\": 1}") == "key \"a\\nb\" appears twice; remove one of the two");
+  CHECK(problem("{\"\": 1, \"\": 1}") == "key \"\" appears twice; remove one of the two");
   const std::string longest(300, 'k');
   CHECK(problem(fmt::format("{{\"{0}\": 1, \"{0}\": 1}}", longest)).size() < 150);
 }
@@ -54,16 +54,16 @@ TEST_CASE("a key cannot break the sentence that names it") {
 TEST_CASE("text that is nested too deep or too long is refused") {
   CHECK(problem("[[[[]]]]") == "no error");
   CHECK(problem(R"({"a": {"b": [{}]}})") == "no error");
-  CHECK(problem("[[[[[]]]]]") == "it is nested deeper than 4 levels; mend the file");
-  CHECK(problem(R"({"a": {"b": [{"c": {}}]}})") == "it is nested deeper than 4 levels; mend the file");
+  CHECK(problem("[[[[[]]]]]") == "it is nested deeper than 4 levels; fix the file");
+  CHECK(problem(R"({"a": {"b": [{"c": {}}]}})") == "it is nested deeper than 4 levels; fix the file");
   CHECK(problem(fmt::format("[{:998}]", "")) == "no error");
   CHECK(problem(fmt::format("[{:999}]", "")).find("longer than 1000 bytes") != std::string::npos);
   // As deep as a stack: whatever walks through the value, to begin with its destructor, would end the process.
   constexpr int kDeep = 200'000;
   CHECK(problem(repeated("[", kDeep) + repeated("]", kDeep), kConfigurationLimits) ==
-        "it is nested deeper than 64 levels; mend the file");
+        "it is nested deeper than 64 levels; fix the file");
   CHECK(problem(repeated("{\"a\":", kDeep) + "1" + repeated("}", kDeep), kConfigurationLimits) ==
-        "it is nested deeper than 64 levels; mend the file");
+        "it is nested deeper than 64 levels; fix the file");
 }
 
 TEST_CASE("bad JSON is said with its place") {

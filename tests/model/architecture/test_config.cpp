@@ -203,7 +203,7 @@ TEST_CASE("a file that says a key twice, or lies too deep, is refused") {
   };
   std::string twice = preset_json("qwen3_0_6b").dump();
   twice.insert(1, "\"rope_theta\":10000.0,");
-  CHECK(problem(twice) == "x/config.json: key rope_theta stands there twice; remove one of the two.");
+  CHECK(problem(twice) == "x/config.json: key rope_theta appears twice; remove one of the two.");
   CHECK(
       contains(problem(fmt::format(R"({{"model_type": {}{}}})", std::string(200'000, '['), std::string(200'000, ']'))),
                {"x/config.json: it is nested deeper than 64 levels"}));
