@@ -214,7 +214,7 @@ TEST_CASE("a plugin that is missing, no plugin, or another one is told apart") {
   };
   CHECK(problem({}) == "no libnccl-net.so was found");
   CHECK(problem({stand_in("fake_absent")}) == "no libnccl-net.so was found");
-  CHECK_THAT(problem({stand_in("no_plugin")}), Catch::Contains("is no network plugin of NCCL"));
+  CHECK_THAT(problem({stand_in("no_plugin")}), Catch::Contains("is not a network plugin of NCCL"));
   CHECK_THAT(problem({stand_in("fake_other_plugin")}), Catch::Contains("offers the network \"FastSocket\""));
   CHECK_THAT(problem({}, {{"NCCL_NET_PLUGIN", "absent"}}), Catch::Contains("NCCL_NET_PLUGIN=absent"));
   CHECK(plugin_version(stand_in("fake_plugin")) == "1.16.2");
