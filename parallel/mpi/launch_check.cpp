@@ -68,8 +68,7 @@ void require_launcher(const Environment& environment) {
     throw_user_error(
         "torchrun, deepspeed or a similar launcher started {0} processes (RANK={1}, WORLD_SIZE={0}), but mpzero's "
         "ranks are MPI ranks, and each process would train alone: start them with `mpirun -n {0} build/bin/mpzero "
-        "train "
-        "…` or `srun --mpi=pmix`, or unset WORLD_SIZE if this process is meant to run alone",
+        "train …` or `srun --mpi=pmix`, or unset WORLD_SIZE if this process is meant to run alone",
         launch.tasks, environment("RANK").value_or(""));
   }
   if (launch.program == Launch::Program::kSrun && launch.tasks > 1 && !has_joining_variable(environment)) {

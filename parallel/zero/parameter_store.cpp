@@ -15,7 +15,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// A copy to the device, queued on a stream of its own.
+// A copy to the device, queued on a separate stream.
 class PendingCopy final : public PendingCollective {
  public:
   explicit PendingCopy(const c10::cuda::CUDAStream& stream) { done_.record(stream); }
@@ -109,14 +109,14 @@ int64_t ParameterStore::elements_of_buffers(const GatherLimits& limits) const {
 
 void ParameterStore::use_memory(int64_t bytes) {
   if (!transient_) return;
-  // Buffers that exist already count too.
+  // Existing buffers count too.
   const int64_t elements = (pool_.bytes() + bytes) / static_cast<int64_t>(pool_.options().dtype().itemsize());
-  // How far ahead stays as it is: gathers that run beside the optimizer's update slow it down by more than they gain.
+  // The prefetch size stays the same: gathers during the optimizer's update slow it down by more than they gain.
   GatherLimits limits{.prefetch_bucket_size = schedule_.limits().prefetch_bucket_size,
                       .param_persistence_threshold = 0,
                       .max_live_parameters = elements,
                       .max_reuse_distance = std::numeric_limits<int64_t>::max()};
-  // Buffers of one length cannot serve another, so that all together may be more than what is gathered at a time.
+  // Buffers of one length cannot serve another, so their total may exceed the amount gathered at a time.
   while (limits.max_live_parameters > 0) {
     const int64_t excess = elements_of_buffers(limits) - elements;
     if (excess <= 0) break;
@@ -138,7 +138,7 @@ int64_t ParameterStore::move_to_device(int64_t bytes) {
     total += numel;
   }
   if (moved.empty()) return 0;
-  // Gathers may be under way that read the memory which is about to be unmapped.
+  // Gathers in flight may read the memory that is about to be unmapped.
   copy_stream_->synchronize();
   const at::Tensor all = communicator_.buffer(total, pool_.options());
   int64_t offset = 0;
@@ -201,7 +201,7 @@ void ParameterStore::start_to_gather(size_t unit) {
     follow(state, communicator_.all_gather(state.shard, state.whole));
     return;
   }
-  // The buffer's former user may still be at work on the current stream.
+  // The buffer's previous user may still run on the current stream.
   follow_current_stream();
   {
     const c10::StreamGuard on_copy_stream(*copy_stream_);
@@ -273,7 +273,8 @@ void ParameterStore::release(size_t unit) {
 
 void ParameterStore::let_go(size_t unit) {
   UnitState& state = states_[unit];
-  // Gathered ahead for a use that did not come. A rank that has started it cannot take it back, so all do.
+  // Gathered ahead for a use that did not happen. A rank that has started it cannot cancel it, so all ranks complete
+  // it.
   start_until(unit);
   if (state.pending) state.pending->wait();
   state.pending.reset();

@@ -19,40 +19,40 @@
 
 namespace mpzero::parallel {
 
-// Whoever writes shards beside the thread that uses the store.
+// Writes shards concurrently with the thread that uses the store.
 class ShardWriter {
  public:
   virtual ~ShardWriter() = default;
-  // Whether wait() would return at once.
+  // Whether wait() would return immediately.
   virtual bool written(size_t unit) = 0;
-  // Until the unit's shard has its new values, for work queued on the current stream from now on.
+  // Waits until the unit's shard has its new values, for work queued on the current stream from now on.
   virtual void wait(size_t unit) = 0;
 };
 
-// When a shard has its new values: for work queued on the current stream from now on, or once its writer says so.
+// When a shard has its new values: for work queued on the current stream from now on, or once its writer reports it.
 enum class Written { kNow, kLater };
 
-// The units' parameters in the compute dtype: whole on every rank (ZeRO 0-2), or only this rank's shard, on the device
-// or in host memory, gathered for as long as a unit runs (ZeRO-3).
+// The units' parameters in the compute dtype: the full unit on every rank (ZeRO 0-2), or only this rank's shard, on the
+// device or in host memory, gathered while a unit runs (ZeRO-3).
 class ParameterStore {
  public:
   struct Options {
     bool sharded = false;                      // ZeRO-3
     Placement placement = Placement::kDevice;  // of the shards; kHost is offload_param
     bool pinned = false;
-    bool overlap = true;  // gather while earlier work runs; else nothing runs beside a gather
+    bool overlap = true;  // gather while earlier work runs; otherwise nothing runs during a gather
     GatherLimits limits;
     at::Device device = at::kCPU;
     at::ScalarType dtype = at::kFloat;
   };
-  // What a store makes.
+  // What a store allocates.
   struct Sizes {
     bool transient = false;       // units are gathered on demand and freed
     bool offloaded = false;       // shards are in host memory while a GPU trains
     std::vector<int64_t> kept{};  // elements of each unit: its shard, or all of it
   };
   static Sizes sizes(const std::vector<FlatLayout>& layouts, const Options& options);
-  // What memory_use() of such a store says after plan(uses).
+  // memory_use() of such a store after plan(uses).
   static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, const Options& options,
                               const std::vector<size_t>& uses);
 
@@ -60,34 +60,34 @@ class ParameterStore {
   ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
                  Communicator& communicator, const Options& options);
 
-  // Keeps as much gathered as `bytes` of device memory more allow, in place of the limits given. Behind plan(), between
-  // two steps; collective, all ranks give the same.
+  // Keeps as much gathered as `bytes` of additional device memory allow, instead of the given limits. After plan(),
+  // between two steps; collective, with the same value on all ranks.
   void use_memory(int64_t bytes);
-  // Offloaded shards move to the device for good, those of as many units as `bytes` of its memory have room for: what
-  // is updated on the host then goes straight there, and neither waits in host memory nor crosses the bus at each use.
-  // Returns the bytes taken. Between two steps, when no unit is in use: waits for gathers that have been started.
-  // Collective, all ranks give the same.
+  // Offloaded shards move to the device permanently, for as many units as fit into `bytes`: parameters updated on the
+  // host are then written directly to the device; they neither wait in host memory nor cross the bus at each use.
+  // Returns the bytes used. Between two steps, when no unit is in use: waits for started gathers. Collective, with the
+  // same value on all ranks.
   int64_t move_to_device(int64_t bytes);
-  // The units that gather() will be called with from now on, in this order, the same on every rank: what is gathered
-  // ahead and what is kept follows from it. Makes the buffers that it needs beyond those of earlier plans: none are
-  // made by gather(). Collective.
+  // The units that gather() will be called with from now on, in this order, the same on every rank: it determines what
+  // is gathered ahead and what is kept. Creates the buffers that it needs in addition to those of earlier plans;
+  // gather() creates none. Collective.
   void plan(std::vector<size_t> uses);
-  // The unit's parameters, whole, for work queued on the current stream until the matching release().
+  // The unit's full parameters, for work queued on the current stream until the matching release().
   std::span<const at::Tensor> gather(size_t unit);
   void release(size_t unit);
 
-  // Before the first publish() of an update: what is gathered is of no more use.
+  // Before the first publish() of an update: the gathered parameters become outdated.
   void invalidate();
-  // This rank's part: written by the optimizer, then made known to the other ranks by publish(). In host memory if
+  // This rank's shard: written by the optimizer, then published to the other ranks by publish(). In host memory if
   // offloaded and not moved.
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
-  // A shard written later is waited for in gather(); all ranks say the same. The units become known to the other ranks
-  // in the order of these calls, or, if sharded, in that of the plan.
+  // gather() waits for a shard that is written later; all ranks pass the same value. The units become known to the
+  // other ranks in the order of these calls or, if sharded, in that of the plan.
   void publish(size_t unit, Written written = Written::kNow);
-  // Outlives the store; needed before the first shard that is written later.
+  // The writer outlives the store and must be set before the first shard that is written later.
   void set_writer(ShardWriter& writer);
 
-  // Takes note on `timeline`, which outlives the store, of when it stands still for shards that are written later.
+  // Records on `timeline`, which outlives the store, when it is stalled by shards that are written later.
   void measure_waits(Timeline& timeline) { timeline_ = &timeline; }
   // Since the last call, in the timeline's order.
   std::vector<Stall> take_stalls() { return std::exchange(stalls_, {}); }
@@ -104,7 +104,7 @@ class ParameterStore {
     bool due = false;  // in due_
   };
 
-  // Takes note of what is to be gathered, and begins with what needs no waiting for on any rank.
+  // Records what to gather, and starts the gathers that need not wait on any rank.
   void gather_next(const std::vector<size_t>& units);
   void start_certain();
   void start_written();
@@ -112,11 +112,11 @@ class ParameterStore {
   void start_oldest();
   void start_to_gather(size_t unit);
   void start_whole(size_t unit);
-  // Work that copy_stream_ gets from now on comes behind what the current stream has.
+  // Makes later work of copy_stream_ run after the work queued on the current stream.
   void follow_current_stream();
   void let_go(size_t unit);
   void reserve_buffers();
-  // All buffers together, were these the schedule's limits.
+  // The total of all buffers, with these limits of the schedule.
   int64_t elements_of_buffers(const GatherLimits& limits) const;
   void follow(UnitState& state, std::unique_ptr<PendingCollective> pending);
 
@@ -129,9 +129,9 @@ class ParameterStore {
   bool overlap_;
   BufferPool pool_;
   GatherSchedule schedule_;                           // of transient units
-  std::optional<c10::cuda::CUDAStream> copy_stream_;  // host to device, beside compute
+  std::optional<c10::cuda::CUDAStream> copy_stream_;  // host to device, concurrent with compute
   std::vector<UnitState> states_;
-  // What is to be gathered and has not been started: all ranks start it in this order, each as soon as it can.
+  // Units to be gathered that have not been started: all ranks start them in this order, each as soon as it can.
   std::deque<size_t> due_;
   ShardWriter* writer_ = nullptr;
   Timeline* timeline_ = nullptr;
