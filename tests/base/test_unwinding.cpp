@@ -64,7 +64,7 @@ TEST_CASE("an object that outlives a caught exception is destroyed normally") {
     std::optional<Witness> kept;
     try {
       kept.emplace(seen);
-      throw std::runtime_error("told before the object goes");
+      throw std::runtime_error("caught before the object is destroyed");
     } catch (const std::runtime_error&) {
       CHECK(!seen.has_value());
     }
