@@ -7,7 +7,7 @@
 
 namespace mpzero::parallel {
 
-// Reads an environment variable; none where it is not set. Tests pass one of their own.
+// Reads an environment variable; std::nullopt if it is not set. Tests pass their own function.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 inline std::optional<std::string> process_environment(const std::string& name) {

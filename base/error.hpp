@@ -8,22 +8,22 @@
 
 namespace mpzero {
 
-// Exit code of a run that ends because of something its user can change: a file, a flag, a key.
+// Exit code of a run that ends because of a user error: a wrong file, flag or key.
 inline constexpr int kUserErrorExitCode = 2;
-// Exit code of a run that ends because something broke: a device, a peer, a disk.
+// Exit code of a run that ends because of a failure: a device, a peer or a disk.
 inline constexpr int kFailureExitCode = 1;
-// Exit code of a run that stopped because it was asked to, with its state saved: the same command goes on (EX_TEMPFAIL
-// of sysexits.h).
+// Exit code of a run that stopped on request with its state saved. The same command resumes it (EX_TEMPFAIL of
+// sysexits.h).
 inline constexpr int kStoppedExitCode = 75;
-// Exit code of a run whose user interrupted it twice: it has saved nothing.
+// Exit code of a run that the user interrupted twice: it saved nothing.
 inline constexpr int kInterruptedExitCode = 130;
 
-// Whether an error is known on the rank that met it alone, or every rank throws the same one (run_on_all_ranks).
+// Whether only the rank that met an error knows of it, or every rank throws the same error (run_on_all_ranks).
 enum class ErrorScope { kThisRank, kAllRanks };
 
 class Error : public std::runtime_error {
  public:
-  // `system_error`: the errno of the system call that failed; 0: none did.
+  // `system_error`: the errno of the failed system call; 0 if no system call failed.
   explicit Error(const std::string& message, ErrorScope scope = ErrorScope::kThisRank, int system_error = 0)
       : std::runtime_error(message), scope_(scope), system_error_(system_error) {}
   ErrorScope scope() const { return scope_; }
@@ -35,24 +35,23 @@ class Error : public std::runtime_error {
   int system_error_;
 };
 
-// A mistake the user can mend. The message is one sentence that says what is wrong, where (file, key, rank) and what to
-// do. Ends the run on every rank with kUserErrorExitCode and no stack trace.
+// A user error. The message is one sentence that says what is wrong, where (file, key, rank) and what to do. Ends the
+// run on every rank with kUserErrorExitCode and no stack trace.
 class UserError : public Error {
  public:
   using Error::Error;
   int exit_code() const override { return kUserErrorExitCode; }
 };
 
-// What was read is not what was written, or was never written to its end: another checksum, size or structure, a file
-// that is missing. A failed system call is never damage, and neither is a format of a newer mpzero: what lies on the
-// disk may be whole.
+// Damaged data: its checksum, size or structure is wrong, it was not written completely, or a file is missing. A failed
+// system call is never damage, and neither is the format of a newer mpzero: the data on disk may be intact.
 class Damaged final : public UserError {
  public:
   using UserError::UserError;
 };
 
-// A failed call of a library or the system. The message names the call, the file or peer it concerned and the reason.
-// Ends the run on every rank with kFailureExitCode.
+// A failed call of a library or the system. The message names the call, its file or peer, and the reason. Ends the run
+// on every rank with kFailureExitCode.
 class Failure final : public Error {
  public:
   using Error::Error;

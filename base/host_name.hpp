@@ -4,7 +4,7 @@
 
 namespace mpzero {
 
-// The name of this machine, as the kernel has it.
+// The name of this machine, as the kernel reports it.
 std::string host_name();
 
 }  // namespace mpzero

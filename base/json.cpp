@@ -18,7 +18,9 @@ using nlohmann::json;
 
 constexpr size_t kLongestName = 80;
 
-// A key as it can stand in a sentence: in quotes and escaped where it has more than letters of ASCII, and not endless.
+// A key as a sentence shows it: quoted and escaped unless all its characters are printable ASCII, and shortened if
+// long.
+// length.
 std::string shown(const std::string& key) {
   const bool plain =
       !key.empty() && std::all_of(key.begin(), key.end(), [](unsigned char c) { return std::isgraph(c); });
@@ -26,8 +28,8 @@ std::string shown(const std::string& key) {
   return text.size() > kLongestName ? text.substr(0, kLongestName) + "..." : text;
 }
 
-// Follows the parser through the containers it is in. Refuses one that lies too deep and a key that its object already
-// has. The parser itself does not recurse, but whatever walks through its result does, to begin with its destructor.
+// Follows the parser through the containers it is in. Refuses containers nested too deep and keys that appear twice in
+// one object. The parser itself does not recurse, but code that walks through its result does, such as its destructor.
 class Watch {
  public:
   explicit Watch(int max_depth) : max_depth_(static_cast<size_t>(max_depth)) {}
@@ -38,7 +40,7 @@ class Watch {
       case json::parse_event_t::array_start:
         containers_.push_back({.is_object = event == json::parse_event_t::object_start, .keys = {}, .current_key = {}});
         if (containers_.size() > max_depth_) {
-          throw JsonError(fmt::format("it is nested deeper than {} levels; mend the file", max_depth_));
+          throw JsonError(fmt::format("it is nested deeper than {} levels; fix the file", max_depth_));
         }
         break;
       case json::parse_event_t::object_end:
@@ -69,21 +71,21 @@ class Watch {
     for (const Container& outer : containers_) {
       if (outer.is_object) path.push_back(shown(outer.current_key));
     }
-    throw JsonError(fmt::format("key {} stands there twice; remove one of the two", fmt::join(path, ".")));
+    throw JsonError(fmt::format("key {} appears twice; remove one of the two", fmt::join(path, ".")));
   }
 
   size_t max_depth_;
   std::vector<Container> containers_;
 };
 
-// The library's text behind its own position, e.g. "syntax error while parsing value - unexpected '}'".
+// The library's text without its position, e.g. "syntax error while parsing value - unexpected '}'".
 std::string syntax_error_detail(const std::string& what) {
   const std::string marker = "syntax error while parsing ";
   const size_t begin = what.find(marker);
   return begin == std::string::npos ? "not readable as JSON" : what.substr(begin + marker.size());
 }
 
-// "[json.exception.out_of_range.406] number overflow parsing '1e400'" without the library's name for it.
+// "[json.exception.out_of_range.406] number overflow parsing '1e400'" without the library's name for the error.
 std::string without_library_tag(const std::string& what) {
   const size_t end = what.find("] ");
   return end == std::string::npos ? what : what.substr(end + 2);
@@ -115,7 +117,7 @@ std::string JsonError::about(std::string_view source) const {
 json parse_json(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.bytes) {
     throw JsonError(
-        fmt::format("it is longer than {} bytes, the most that such a file has; name another", limits.bytes));
+        fmt::format("it is longer than {} bytes, the limit for such a file; give another file", limits.bytes));
   }
   if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isspace(c); })) {
     throw JsonError("it is empty; it must hold a JSON object {...}");

@@ -10,8 +10,8 @@
 
 namespace mpzero {
 
-// What is wrong with a JSON text. what() is a clause without the text's name, such as "key a.b stands there twice;
-// remove one of the two" or "line 2, column 3: not valid JSON, …".
+// What is wrong with a JSON text. what() is a clause without the text's name, such as "key a.b appears twice; remove
+// one of the two" or "line 2, column 3: not valid JSON, …".
 class JsonError final : public std::runtime_error {
  public:
   explicit JsonError(const std::string& problem, const std::string& place = "");
@@ -21,29 +21,29 @@ class JsonError final : public std::runtime_error {
 
  private:
   std::string problem_;
-  std::string place_;  // in the text; empty: all of it
+  std::string place_;  // in the text; empty: the full text
 };
 
-// A text that is longer or nested deeper than this was not meant for mpzero.
+// Limits for a JSON text. mpzero does not read longer or more deeply nested texts.
 struct JsonLimits {
   size_t bytes;
   int depth = 64;  // objects and arrays inside each other
 };
 
-// What a person or transformers writes: config.json, ds_config.json.
+// For files that a person or transformers writes: config.json, ds_config.json.
 inline constexpr JsonLimits kConfigurationLimits{.bytes = size_t{16} << 20};
-// One line of a file or of a connection, which mpzero wrote.
+// For one line, written by mpzero, of a file or a connection.
 inline constexpr JsonLimits kLineLimits{.bytes = size_t{4} << 20};
 
-// Reads one JSON value (RFC 8259, no comments) that is all of `text`. Throws JsonError for text beyond `limits`, bad
-// syntax (with line and column), a number that no double holds, and a key that stands twice in one object, of which
-// other readers would take either.
+// Parses all of `text` as one JSON value (RFC 8259, no comments). Throws JsonError for text beyond `limits`, bad syntax
+// (with line and column), a number that does not fit into a double, and a key that appears twice in one object, because
+// readers disagree on which of the two counts.
 nlohmann::json parse_json(std::string_view text, const JsonLimits& limits);
 
-// The same for a file that its user writes. Throws UserError with JsonError::about(source).
+// The same for a file that the user writes. Throws UserError with JsonError::about(source).
 nlohmann::json parse_user_json(std::string_view text, const std::string& source, const JsonLimits& limits);
 
-// The file as text for parse_user_json, cut one byte behind the limit where it is longer; nothing where it cannot be
+// The file as text for parse_user_json, cut one byte after the limit if it is longer; std::nullopt if it cannot be
 // read.
 std::optional<std::string> read_json_text(const std::filesystem::path& path, const JsonLimits& limits);
 

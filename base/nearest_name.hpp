@@ -6,9 +6,9 @@
 
 namespace mpzero {
 
-// Of `known`, the word that `word` was probably meant to be: one or two edits away (insert, delete, replace, swap of
-// neighbours), else one that contains it (micro_batch_size in train_micro_batch_size_per_gpu), else one that a third of
-// its letters as edits turns it into; none if nothing is as near as that.
+// The word of `known` that `word` was probably meant to be: one at a distance of one or two edits (insert, delete,
+// replace, swap of neighbours), else one that contains `word` (micro_batch_size in train_micro_batch_size_per_gpu),
+// else one whose distance in edits is at most a third of its length. std::nullopt if none is that near.
 std::optional<std::string> nearest_name(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace mpzero

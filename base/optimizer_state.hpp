@@ -2,7 +2,7 @@
 
 namespace mpzero {
 
-// The three fp32 values that AdamW keeps for each parameter.
+// The three fp32 values that AdamW stores for each parameter.
 enum class StateKind { kMaster, kExpAvg, kExpAvgSq };
 
 }  // namespace mpzero

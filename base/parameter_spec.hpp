@@ -6,7 +6,7 @@
 
 namespace mpzero {
 
-// One weight of the model under its Hugging Face name.
+// One weight of the model, with its Hugging Face name.
 struct ParameterSpec {
   std::string name;            // e.g. "model.layers.0.self_attn.q_proj.weight"
   std::vector<int64_t> shape;  // e.g. {out_features, in_features}
@@ -19,8 +19,8 @@ struct ParameterSpec {
   bool operator==(const ParameterSpec&) const = default;
 };
 
-// The embedding, one decoder layer, or the head: what is gathered, run, reduced, updated and saved together. Its
-// parameters lie one behind another, in this order and without gaps, in one flat buffer.
+// The embedding, one decoder layer or the head: the unit of gathering, running, reducing, updating and saving. Its
+// parameters are contiguous in one flat buffer, in this order.
 struct UnitSpec {
   std::string name;  // e.g. "layers.0"
   std::vector<ParameterSpec> parameters;

@@ -4,8 +4,8 @@
 
 namespace mpzero::parallel {
 
-// For a member of a class whose destructor must know whether its object goes because an exception is on its way to
-// somebody behind it. (An object that is made and goes within such a destructor is not in its way.)
+// For a member of a class whose destructor must know whether an exception that propagates to the caller destroys the
+// object. For an object that is created and destroyed within such a destructor, now() is false.
 class Unwinding {
  public:
   bool now() const { return std::uncaught_exceptions() > before_; }

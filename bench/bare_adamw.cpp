@@ -2,7 +2,7 @@
 
 #include <immintrin.h>
 
-// gcc 12 takes the undefined operands in its own intrinsics for a mistake (GCC bug 105593).
+// gcc 12 reports the undefined operands in its own intrinsics as errors (GCC bug 105593).
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC push_options

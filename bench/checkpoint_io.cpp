@@ -1,10 +1,10 @@
-// Writes and reads a checkpoint as one rank does, and beside it plain direct sequential transfers of the same bytes on
-// the same disk, in one run: how much of what the disk gives a checkpoint gets.
+// Writes and reads a checkpoint as one rank does and, for comparison, makes plain direct sequential transfers of the
+// same bytes on the same disk in the same run: how much of the disk's throughput a checkpoint achieves.
 //
 //   bench_checkpoint_io FOLDER [GIBIBYTES=4] [REPEATS=3]
 //
-// FOLDER must be on the disk that is measured. Each figure is the median over the repeats, which alternate between the
-// two, fsync included. Before something is read the system's cache of it is dropped.
+// FOLDER must be on the disk to measure. Each figure is the median over the repeats, which alternate between the two,
+// fsync included. Before each read, the system's cache of the file is dropped.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ constexpr double kGigabyte = 1e9;
 constexpr int64_t kGibibyte = 1 << 30;
 constexpr int64_t kPlainBlock = 16 << 20;
 constexpr const char* kTag = "bench-1steps";
-// A decoder layer of Qwen3-0.6B: the sizes of what is written one behind another.
+// A decoder layer of Qwen3-0.6B: the sizes of consecutive writes.
 constexpr int64_t kUnitElements = 15'730'176;
 
 struct FreeAligned {
@@ -131,7 +131,7 @@ void run(const fs::path& parent, int64_t gibibytes, int repeats) {
   job.model_type = "bench";
   job.progress.dtype = "bf16";
   for (const UnitSpec& unit : units) job.shards.push_back({&unit, 0, kUnitElements});
-  // Each data set at a page, as a snapshot has it.
+  // Each data set starts at a page, as in a snapshot.
   constexpr int64_t kStride = (kUnitElements + 1023) / 1024 * 1024;
   const Values values = random_values(3 * num_units * kStride);
   const auto slice = [&](size_t unit, StateKind kind) {

@@ -32,7 +32,7 @@ GraphTiming measure_graph(int sets, int repeats, const Body& body) {
   const auto round = [&] {
     for (int set = 0; set < sets; ++set) kept[static_cast<size_t>(set)] = body(set);
   };
-  round();  // what is done once only, such as tuning, is not captured
+  round();  // one-time work, such as tuning, is not captured
   for (auto& tensors : kept) tensors.clear();
   c10::cuda::device_synchronize();
   at::cuda::CUDAGraph graph(/*keep_graph=*/true);

@@ -1,7 +1,7 @@
-// How fast AdamW in host memory runs by itself, beside a bare AVX-512 loop over the same arrays in the same run: bf16
-// gradient in, fp32 master and moments in and out, bf16 parameter out, 28 bytes a parameter.
+// The speed of AdamW in host memory, compared with a bare AVX-512 loop over the same arrays in the same run: bf16
+// gradient in, fp32 master and moments in and out, bf16 parameter out, 28 bytes per parameter.
 //
-//   build/bin/bench_host_adamw [PARAMETERS] [THREADS]     the best and the median of some rounds that take turns
+//   build/bin/bench_host_adamw [PARAMETERS] [THREADS]     prints the best and the median of alternating rounds
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
@@ -79,7 +79,7 @@ void measure(int64_t parameters, int threads) {
     });
     return true;
   };
-  // One contiguous part for each thread, as a static OpenMP loop divides it.
+  // One contiguous range per thread, as a static OpenMP loop divides it.
   const auto bare = [&] {
     const int64_t part = (parameters / threads + kLanes - 1) / kLanes * kLanes;
     std::atomic<bool> done{true};

@@ -1,11 +1,11 @@
-// The roofline: every kernel, matrix product and attention of a training step on one GPU, the bytes or operations a
-// second it reaches, and the share of a ceiling measured in the same run; then layers, head and the whole step beside
-// the sums of their parts, so that gaps show.
+// The roofline: for every kernel, matrix product and attention of a training step on one GPU, the bytes or operations
+// per second and their ratio to a ceiling measured in the same run; then layers, head and the full step compared with
+// the sums of their operations, so that gaps show.
 //
 //   build/bin/bench_kernels CONFIG_DIR OUTPUT.json [WORD ...]
 //
 // CONFIG_DIR: configs/models. Only workloads whose name contains one of the words run. The tables in Markdown are
-// written beside OUTPUT.json, as OUTPUT.md; bench/plot_roofline.py draws them.
+// written next to OUTPUT.json, as OUTPUT.md; bench/plot_roofline.py draws them.
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -42,8 +42,8 @@ const std::vector<Workload> kWorkloads{{"Qwen3-0.6B 8x2048", "qwen3_0_6b.json", 
                                        {"Llama-3-8B 1x8192", "llama_3_8b.json", 1, 8192, false},
                                        {"Llama-3-8B 4x512", "llama_3_8b.json", 4, 512, false}};
 
-// The head with more and with fewer tokens at a time: small chunks would stay in the cache, but read the whole output
-// weight and add to its whole gradient more often.
+// The head with more and with fewer tokens at a time: small chunks would stay in the cache, but read the full output
+// weight and add to its full gradient more often.
 void measure_chunks(const Workload& workload, WholeStep& step, Roofline& roofline) {
   const model::ModelConfig& config = step.decoder().config();
   const int64_t tokens = workload.micro_batch * workload.length;
@@ -74,7 +74,7 @@ void measure_graphs(const Workload& workload, double layers, int sets, const Bod
   }
 }
 
-// A layer, the head and the step as they run, beside the sums of their operations.
+// A layer, the head and the full step, compared with the sums of their operations.
 void measure_wholes(const Workload& workload, WholeStep& step, Roofline& roofline) {
   const model::Decoder& decoder = step.decoder();
   const model::ModelConfig& config = decoder.config();
@@ -116,7 +116,7 @@ void measure_wholes(const Workload& workload, WholeStep& step, Roofline& rooflin
   fmt::print("{}: {:.0f} tokens/s, loss {:.3f}\n", workload.name,
              static_cast<double>(workload.micro_batch * workload.length) / all.seconds, loss);
   measure_graphs(workload, layers, sets, forward, backward);
-  // Products of NaN take less power and so less time: such a measurement says nothing.
+  // Products of NaN use less power and so less time: such a measurement is meaningless.
   if (!std::isfinite(loss)) throw_failure("bench_kernels: the loss of {} is {}", workload.name, loss);
 }
 

@@ -93,7 +93,7 @@ void Operations::ends(WholeStep& step) {
                    [&](int) { return Tensors{step.decoder().embed_forward(step.weights(0), tokens)}; });
   Rotating dy(sets_for(bytes), {batch_, length_, hidden_});
   roofline_.memory("embedding", "backward (accumulating)", 1, 3 * bytes, sets_for(bytes), [&](int set) {
-    // An earlier contribution: what is measured is the sort and the sums, not the clearing.
+    // An earlier contribution exists: the benchmark measures the sort and the sums, not zeroing.
     std::vector<Gradient> gradients{Gradient(step.gradients(0)[0].view(), /*empty=*/false)};
     step.decoder().embed_backward(dy[set], tokens, gradients);
     return Tensors{};
@@ -146,7 +146,7 @@ void Operations::weight_gradient(const std::string& part, const std::string& nam
   const int64_t rows = dy[0].size(1), columns = x[0].size(1);
   Tensors gradients;
   for (int set = 0; set < sets; ++set) gradients.push_back(at::zeros({rows, columns}, dy[0].options().dtype(type)));
-  // What accumulates is tuned when a gradient is overwritten after it was met.
+  // A product that accumulates is tuned when a gradient is overwritten after its first use.
   for (const bool accumulate : {accumulates, false}) {
     matmuls_.weight_gradient_out(gradients[0], dy[0], x[0], accumulate);
   }
@@ -198,7 +198,7 @@ void Operations::rotation(const std::string& part, bool backward) {
   const double head_bytes = kBf16 * count(tokens_, config_.head_dim);
   model::QkNormWeights norm;
   if (has_qk_norm()) norm = {random({config_.head_dim}), random({config_.head_dim}), 1e-6};
-  // Backward reads the gradients and, behind a norm, its inputs; it writes the gradient of the packed projection.
+  // Backward reads the gradients and, after a norm, its inputs; it writes the gradient of the packed projection.
   const double packed = rotated + static_cast<double>(heads_.key_value);
   const double bytes = head_bytes * (backward ? 2 * packed + (norm.defined() ? rotated : 0) : 2 * rotated);
   const int sets = sets_for(bytes);
@@ -231,7 +231,7 @@ void Operations::small_weights(const std::string& part) {
       model::rms_norm_backward(x, x, weight, model::rms_norm_forward(x, weight, 1e-6).rstd, {}).dweight_rows;
   std::vector<at::Tensor> all{rows, rows};
   if (has_bias()) all.push_back(model::column_sum_rows(dy));
-  // Head norms: as many parts as there are blocks, and a narrow sum whatever they hold.
+  // Head norms: as many partial sums as there are blocks, and a narrow sum over them.
   if (has_qk_norm()) all.insert(all.end(), 2, rows.narrow(1, 0, config_.head_dim));
   double bytes = 0;
   std::vector<Gradient> gradients;

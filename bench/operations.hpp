@@ -17,7 +17,7 @@ using Tensors = std::vector<at::Tensor>;
 // bf16 on the GPU.
 at::Tensor random(at::IntArrayRef shape);
 
-// Rotating inputs: as many tensors of a shape as there are sets.
+// Rotating inputs: one tensor of a shape per set.
 class Rotating {
  public:
   Rotating(int sets, at::IntArrayRef shape) {
@@ -30,19 +30,19 @@ class Rotating {
   Tensors tensors_;
 };
 
-// Measures the operations of a training step one by one, as the step runs them.
+// Measures the operations of a training step one by one, as they run in the step.
 class Operations {
  public:
   Operations(const model::ModelConfig& config, int64_t micro_batch, int64_t length, Roofline& roofline);
 
   void forward_layer();
   void backward_layer();
-  // `chunk`: how many tokens the head takes at a time.
+  // `chunk`: the number of tokens that the head processes at a time.
   void head(int64_t chunk);
   // The weight gradients of a run that accumulates micro-batches, whose gradients are fp32.
   void fp32_gradients(int64_t chunk);
   void ends(WholeStep& step);
-  // What tuning chose for the products measured so far.
+  // The results of tuning for the products measured so far.
   std::vector<model::TunedMatmul> tuned() const { return matmuls_.tuned(); }
 
  private:

@@ -10,39 +10,39 @@
 
 namespace mpzero::bench {
 
-// What this GPU does at best, measured.
+// The measured peak rates of this GPU.
 struct Ceilings {
   double bytes_per_second = 0;  // device copy, read and written bytes counted
   double flops = 0;             // bf16 matrix product of 8192^3
 };
 Ceilings measure_ceilings();
 
-// The seconds of the fastest of the algorithms that cuBLASLt proposes for a matrix product; `accumulates`: one that
-// adds to what is in its result.
+// The seconds of the fastest algorithm that cuBLASLt proposes for a matrix product; `accumulates`: one that adds to the
+// existing result.
 double best_matmul_seconds(const model::MatmulShape& shape, bool accumulates, int sets);
 
-// The operations of one part of a step, and how close each comes to the ceiling.
+// The operations of one part of a step, and how close each comes to its ceiling.
 class Roofline {
  public:
   Roofline(std::string workload, const Ceilings& ceilings) : workload_(std::move(workload)), ceilings_(ceilings) {}
 
-  // `part`: what the operation belongs to, "layer forward" say. `calls`: how often a step runs it; 0: another way to do
-  // it. `bytes`: the fewest that it must move, a call.
+  // `part`: the part that the operation belongs to, e.g. "layer forward". `calls`: the number of calls per step; 0: an
+  // alternative implementation. `bytes`: the minimum number of bytes to move per call.
   void memory(const std::string& part, const std::string& name, double calls, double bytes, int sets, const Body& body);
-  // `flops` a call. The ceiling is that of the large matrix product.
+  // `flops` per call. The ceiling is the rate of the large matrix product.
   void compute(const std::string& part, const std::string& name, double calls, double flops, int sets,
                const Body& body);
-  // The ceiling is the best cuBLASLt time of the same product; `adds`: a matrix to it.
+  // The ceiling is the best cuBLASLt time of the same product; `adds`: with the addition of a matrix.
   void matmul(const std::string& part, const std::string& name, double calls, const model::MatmulShape& shape,
               bool adds, int sets, const Body& body);
-  // A whole that was measured, beside the sum of the parts whose names begin with `parts`; an empty name: of all.
+  // A measured whole, compared with the sum of the operations whose part begins with `parts`; an empty name: of all.
   void whole(const std::string& name, double calls, const std::string& parts, const Timing& timing,
              double flops_per_call = 0);
 
-  // What tuning chose for the products, beside ATen's and cuBLASLt's own first choice.
+  // The results of tuning for the products, next to ATen's product and cuBLASLt's own first choice.
   void tuned(const std::vector<model::TunedMatmul>& matmuls);
 
-  // A table of the operations, with their shares of the whole called "step".
+  // A table of the operations, with their fractions of the whole called "step".
   std::string to_markdown() const;
   nlohmann::json to_json() const {
     return {{"workload", workload_}, {"operations", rows_}, {"wholes", wholes_}, {"tuned", tuned_}};

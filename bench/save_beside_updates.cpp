@@ -1,15 +1,15 @@
-// How much longer AdamW's updates in host memory take while a checkpoint of the same states is written behind them, and
-// how fast that is written, beside a save with nothing else running and a plain direct sequential write of as many
-// bytes: all in one run, in rounds that take turns. Beside updates a checkpoint is written in three ways: by threads
-// that run where the system likes, by threads that keep to the cores that the updates leave over, and by the same at
-// the pace that training sets.
+// How much slower AdamW's updates in host memory are while a checkpoint of the same states is written concurrently, and
+// how fast the checkpoint is written, compared with a save without updates and a plain direct sequential write of as
+// many bytes: all in one run, in alternating rounds. During updates a checkpoint is written in three ways: by threads
+// without binding, by threads bound to the cores that the updates leave free, and by the bound threads at the pace that
+// training sets.
 //
 //   bench_save_beside_updates FOLDER [PARAMETERS=300000000] [ROUNDS=3] [THREADS=0] [GAP=0.25]
 //
-// FOLDER is on the disk that is measured. THREADS update; 0: as many as a rank that has this machine alone would take,
-// bound to the same cores, and the writers get what a rank's would. GAP is how long after each update the host rests,
-// as it does while a GPU is at its forward and backward pass, as a share of the update's own time. Host memory: 28
-// bytes a parameter. Prints one JSON object.
+// FOLDER is on the disk to measure. THREADS update; 0: as many as for a rank that has this machine to itself, bound to
+// the same cores, and the writers get the cores that a rank's writers would get. GAP is how long the host rests after
+// each update, as it does during a GPU's forward and backward pass, as a fraction of the update's time. Host memory: 28
+// bytes per parameter. Prints one JSON object.
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 #include <fcntl.h>
@@ -43,7 +43,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-// A decoder layer of Qwen3-0.6B: the sizes of what is updated and written one behind another.
+// A decoder layer of Qwen3-0.6B: the sizes of consecutive updates and writes.
 constexpr int64_t kUnitElements = 15'730'176;
 constexpr double kBytesOfStates = 12;
 constexpr const char* kTag = "bench-1steps";
@@ -54,7 +54,7 @@ constexpr StateKind kKinds[] = {StateKind::kMaster, StateKind::kExpAvg, StateKin
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Of all threads so far, in the program and in the system.
+// CPU time of all threads so far, user and system.
 double cpu_seconds() {
   rusage use{};
   ::getrusage(RUSAGE_SELF, &use);
@@ -80,7 +80,7 @@ struct Settings {
   double gap = 0.25;
 };
 
-// The optimizer of a rank that has the machine alone, and the states that it updates.
+// The optimizer of a rank that has the machine to itself, and the states that it updates.
 class Updates {
  public:
   Updates(int64_t units, int threads, const std::vector<int>& cores) : team_(threads, cores) {
@@ -104,7 +104,7 @@ class Updates {
     optimizer_->add_spares_for_holds();
   }
 
-  // Returns its seconds.
+  // Returns the seconds taken.
   double step() {
     const auto start = Clock::now();
     for (size_t u = 0; u < shards_.size(); ++u) optimizer_->take_gradient(u, gradients_[u], parameters_[u]);
@@ -135,7 +135,7 @@ class Updates {
   int64_t steps_ = 0;
 };
 
-// What a snapshot holds of them.
+// The part of the states in a snapshot.
 class Held {
  public:
   explicit Held(Updates& updates) {
@@ -241,10 +241,10 @@ class Bench {
   }
 
  private:
-  // How a checkpoint is written beside steps, and what came of it.
+  // How a checkpoint is written during steps, and the results.
   struct Way {
     std::string name;
-    bool bound = false;  // to the cores that the updates leave over
+    bool bound = false;  // to the cores that the updates leave free
     bool paced = false;
     std::vector<double> steps{}, steps_beside{}, slowdowns{}, seconds{}, blocked{};
   };
@@ -267,8 +267,8 @@ class Bench {
     way.steps_beside.insert(way.steps_beside.end(), during.begin(), during.end());
   }
 
-  // The step beside which states are held moves them to the spare memory, which need not be as fast. So that the steps
-  // of a save run where those before it did, they move once more before.
+  // The step during which states are held moves them to the spare memory, which may be slower. They are moved once more
+  // before the save, so that the steps of a save run in the same memory as those before it.
   void change_memory() {
     const Held held(*updates_);
     step();
@@ -286,7 +286,7 @@ class Bench {
             {"blocked_seconds", median(way.blocked)}};
   }
 
-  // Seconds, with the rest.
+  // Seconds, including the rest.
   double step() {
     const auto start = Clock::now();
     updates_->step();
@@ -294,7 +294,7 @@ class Bench {
     return seconds_since(start);
   }
 
-  // Writes a checkpoint and calls `meanwhile` again and again; the seconds until all is written.
+  // Writes a checkpoint and calls `meanwhile` repeatedly; returns the seconds until everything is written.
   template <typename Meanwhile>
   double save(const Way& way, const Meanwhile& meanwhile) {
     fs::remove_all(folder_ / kTag);

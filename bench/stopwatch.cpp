@@ -11,7 +11,7 @@
 namespace mpzero::bench {
 namespace {
 
-constexpr double kCyclesPerSecond = 2e9;     // no GPU runs faster than this by much
+constexpr double kCyclesPerSecond = 2e9;     // no GPU is much faster than this
 constexpr double kRotatedBytes = 256 << 20;  // several times the L2 cache of an H200
 
 using Clock = std::chrono::steady_clock;

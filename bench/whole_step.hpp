@@ -9,17 +9,18 @@
 
 namespace mpzero::bench {
 
-// A model with random weights and its training step on one GPU: what mpzero train runs, without data and communication.
+// A model with random weights and its training step on one GPU: the work of mpzero train without data and
+// communication.
 class WholeStep {
  public:
-  // B: micro-batch, T: sequence length. `with_optimizer`: holds AdamW's states too, 12 bytes a parameter.
+  // B: micro-batch, T: sequence length. `with_optimizer`: also holds AdamW's states, 12 bytes per parameter.
   WholeStep(const model::ModelConfig& config, int64_t micro_batch, int64_t length, bool with_optimizer);
 
   const model::Decoder& decoder() const { return decoder_; }
   const at::Tensor& tokens() const { return tokens_; }
   const std::vector<at::Tensor>& weights(size_t unit) const { return units_[unit].weights; }
 
-  // Empty gradients of a unit, over its buffer.
+  // Empty gradients of a unit, in its buffer.
   std::vector<model::Gradient> gradients(size_t unit) const;
   // Returns the loss.
   at::Tensor forward_backward();

@@ -1,7 +1,7 @@
-# LibTorch, the CUDA runtime and NCCL out of the wheels that `uv sync` installs.
+# LibTorch, the CUDA runtime and NCCL from the wheels that `uv sync` installs.
 #
-# find_package(Torch) is not used: it insists on a complete CUDA toolkit of its own finding, where the wheels already hold
-# the compiler, the headers and the libraries that match this torch. Defines the targets
+# find_package(Torch) is not used: it requires a complete CUDA toolkit, but the wheels already contain the compiler, the
+# headers and the libraries that match this torch. Defines the targets
 #   LibTorch::cpu    ATen on the CPU, with every header (CUDA's too)
 #   LibTorch::cuda   the above, the CUDA half of ATen and the CUDA runtime
 #   NCCL::nccl       the one NCCL of the process: header and library of the wheel
@@ -27,12 +27,12 @@ function(mpzero_define_torch_targets)
   add_library(LibTorch::cpu INTERFACE IMPORTED GLOBAL)
   target_include_directories(LibTorch::cpu SYSTEM INTERFACE "${MPZERO_TORCH_ROOT}/include" "${MPZERO_CUDA_ROOT}/include")
   target_link_libraries(LibTorch::cpu INTERFACE "${torch_lib}/libtorch_cpu.so" "${torch_lib}/libc10.so"
-    # The OpenMP runtime of at::parallel_for: torch's, so that there is one pool of threads.
+    # The OpenMP runtime of at::parallel_for: torch's, so that the process has one thread pool.
     "${torch_lib}/libgomp.so.1")
   # The torch libraries find their own dependencies by rpath; the linker need not.
   target_link_options(LibTorch::cpu INTERFACE "LINKER:--allow-shlib-undefined")
 
-  # ATen reaches its CUDA half through a registry, not through symbols, so the linker must be told to keep it.
+  # ATen reaches its CUDA half through a registry, not through symbols, so the linker needs a flag to keep it.
   add_library(LibTorch::cuda INTERFACE IMPORTED GLOBAL)
   target_link_libraries(LibTorch::cuda INTERFACE LibTorch::cpu
     "-Wl,--push-state,--no-as-needed" "${torch_lib}/libtorch_cuda.so" "-Wl,--pop-state"

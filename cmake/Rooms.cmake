@@ -1,7 +1,7 @@
-# mpzero_add_room(SOURCES files... [USES rooms...] [PUBLIC libraries...] [PRIVATE libraries...]): the files of one folder
-# as a static library, mpzero_<folder with _ for />. USES names the folders whose headers its files include, all of them;
-# each must have been added before, so that the arrows between rooms form no circle. tests/structure compares USES with
-# the #include lines.
+# mpzero_add_room(SOURCES files... [USES rooms...] [PUBLIC libraries...] [PRIVATE libraries...]): the files of one
+# folder as a static library, mpzero_<folder with _ for />. USES names every folder whose headers the files include.
+# Each must have been added before, so that rooms have no circular dependency. tests/structure compares USES with the
+# #include lines.
 function(mpzero_add_room)
   cmake_parse_arguments(arg "" "" "SOURCES;USES;PUBLIC;PRIVATE" ${ARGN})
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.." OUTPUT_VARIABLE folder)

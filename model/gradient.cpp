@@ -32,7 +32,7 @@ void Gradient::add_rows(const at::Tensor& rows, const at::Tensor& values) {
   embedding_backward(view_, rows, values);
 }
 
-// One view over a group of gradients that lie one behind another and are all empty, or all not; else undefined.
+// One view over a group of contiguous gradients that are all empty or all non-empty; otherwise undefined.
 at::Tensor Gradient::join(std::span<const Gradient> gradients) {
   std::vector<at::Tensor> views;
   for (const Gradient& gradient : gradients) {

@@ -13,22 +13,22 @@ namespace mpzero::model {
 class Matmuls;
 
 // Where the gradient of one weight is written: a contiguous view into a flat buffer, of the weights' dtype or fp32. The
-// first contribution after reset() overwrites what is there, later ones are added, so that nobody need clear the buffer
-// first. (A tied head contributes before the embedding does.) All contributions repeat bit for bit.
+// first contribution after reset() overwrites the buffer and later ones are added, so the buffer need not be zeroed. (A
+// tied head contributes before the embedding does.) The bits of all contributions are reproducible.
 class Gradient {
  public:
   Gradient() = default;
-  // `empty`: the view holds nothing yet, so that the first contribution overwrites it.
+  // `empty`: the view holds no gradient yet, so the first contribution overwrites it.
   explicit Gradient(at::Tensor view, bool empty = true) : view_(std::move(view)), empty_(empty) {}
 
-  // The next contribution overwrites again.
+  // The next contribution overwrites the view again.
   void reset() { empty_ = true; }
 
   // += gradient, of the weight's shape, any floating type.
   void add(const at::Tensor& gradient);
   // += the sum over the rows of `rows`: [R, H] fp32 or fp64, the weight [H].
   void add_row_sum(const at::Tensor& rows);
-  // += a^T b: a [N, out], b [N, in], the weight [out, in]. `matmuls`, where given, tunes the product.
+  // += a^T b: a [N, out], b [N, in], the weight [out, in]. `matmuls`, if given, tunes the product.
   void add_matmul(const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls = nullptr);
   // weight[rows[i]] += values[i]: rows [N] int64, values [N, in].
   void add_rows(const at::Tensor& rows, const at::Tensor& values);
@@ -40,7 +40,7 @@ class Gradient {
   friend class RowSums;
   friend void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls);
   static at::Tensor join(std::span<const Gradient> gradients);
-  // Calls add_whole(Gradient&) with one gradient over the views of the group where they can be joined, else
+  // Calls add_whole(Gradient&) with one gradient over the views of the group if they can be joined, otherwise
   // add_part(Gradient&, first row, number of rows) for each.
   template <typename Whole, typename Part>
   static void add_group(std::span<Gradient> gradients, const Whole& add_whole, const Part& add_part);
@@ -49,13 +49,13 @@ class Gradient {
   bool empty_ = true;
 };
 
-// Sums over rows for the gradients of different weights, made all at once by run(): each is so small that a kernel of
-// its own would cost more than its work. Nobody may read or add to the gradients in between.
+// Collects sums over rows for the gradients of different weights; run() computes all of them together, because a
+// separate kernel for each would cost more than its work. The gradients must not be read or added to before run().
 class RowSums {
  public:
   // gradient += the sum over the rows of `rows`: [R, H] fp32 or fp64, the weight [H].
   void add(Gradient& gradient, const at::Tensor& rows);
-  // The same for several weights [n_i] and `rows` [R, sum of n_i], one sum where their views are adjacent.
+  // The same for several weights [n_i] and `rows` [R, sum of n_i], in one sum if their views are adjacent.
   void add(std::span<Gradient> gradients, const at::Tensor& rows);
   void run();
 
@@ -64,7 +64,7 @@ class RowSums {
 };
 
 // += a^T b for several weights [out_i, in] that share their input: a [N, sum of out_i], b [N, in]. One matrix product
-// where the views lie one behind another in one buffer, as those of a unit do; else one for each.
+// if the views are contiguous in one buffer, as those of a unit are; otherwise one product for each.
 void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls = nullptr);
 
 }  // namespace mpzero::model

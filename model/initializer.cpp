@@ -8,9 +8,8 @@
 #include <thread>
 #include <vector>
 
-// The same arithmetic for several instruction sets, chosen when the program starts. The results are equal, since this
-// file is compiled without fusing multiplications and additions and calls no library function but the exactly rounded
-// square root.
+// The same arithmetic for several instruction sets, chosen at program start. The results are equal because this file is
+// compiled without fused multiply-add and calls no library function except the exactly rounded square root.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
 #define MPZERO_CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
 #else
@@ -20,7 +19,7 @@
 namespace mpzero::model {
 namespace {
 
-constexpr int64_t kBlock = 1024;  // elements made at a time: half as many pairs
+constexpr int64_t kBlock = 1024;  // elements generated at a time: half as many pairs
 
 // The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): a bijection that mixes all bits.
 constexpr uint64_t mix(uint64_t z) {
@@ -37,7 +36,8 @@ uint64_t parameter_key(uint64_t seed, const std::string& name) {
   return hash;
 }
 
-// ln(u) for 0 < u <= 1, normal numbers: exponent apart, and 2 artanh((m - 1) / (m + 1)) for m in [sqrt(1/2), sqrt(2)).
+// ln(u) for 0 < u <= 1, normal numbers: the exponent separately, and 2 artanh((m - 1) / (m + 1)) for m in [sqrt(1/2),
+// sqrt(2)).
 inline float logarithm(float u) {
   const int32_t bits = std::bit_cast<int32_t>(u);
   const int32_t exponent = (bits - 0x3f3504f3) >> 23;  // 0x3f3504f3: sqrt(1/2)
@@ -58,10 +58,10 @@ MPZERO_CLONES void normal_block(uint64_t key, uint64_t first, float deviation, f
     angle_bits[i] = static_cast<uint32_t>(z) & 0xffffff;
   }
   for (int64_t i = 0; i < kBlock / 2; ++i) {
-    // 23 bits and a half step: never 0 or 1, and exact in fp32.
+    // 23 bits plus half a step: never 0 or 1, and exact in fp32.
     const float u = (static_cast<float>(static_cast<int32_t>(radius_bits[i])) + 0.5f) * 0x1p-23f;
     const float radius = std::sqrt(-2.0f * logarithm(u)) * deviation;
-    // Two bits choose a quarter turn, the others an angle in [-pi/4, pi/4).
+    // Two bits choose a quadrant, the others an angle in [-pi/4, pi/4).
     const uint32_t quarter = angle_bits[i] >> 22;
     const float fraction = static_cast<float>(static_cast<int32_t>(angle_bits[i] & 0x3fffff)) * 0x1p-22f;
     const float a = (fraction - 0.5f) * 1.57079632679490f;
@@ -69,8 +69,8 @@ MPZERO_CLONES void normal_block(uint64_t key, uint64_t first, float deviation, f
     const float sine = a * (1.0f + a2 * (-1.0f / 6 + a2 * (1.0f / 120 + a2 * (-1.0f / 5040 + a2 * (1.0f / 362880)))));
     const float cosine =
         1.0f + a2 * (-0.5f + a2 * (1.0f / 24 + a2 * (-1.0f / 720 + a2 * (1.0f / 40320 + a2 * (-1.0f / 3628800)))));
-    // Odd quarters swap sine and cosine; the signs follow the quarter. Bits rather than branches, so that the loop is
-    // vectorized.
+    // Odd quadrants swap sine and cosine; the signs follow from the quadrant. Bit operations instead of branches, so
+    // that the loop is vectorized.
     const uint32_t swap = 0u - (quarter & 1u);
     const uint32_t sine_bits = std::bit_cast<uint32_t>(sine * radius);
     const uint32_t cosine_bits = std::bit_cast<uint32_t>(cosine * radius);

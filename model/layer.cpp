@@ -14,7 +14,7 @@
 namespace mpzero::model {
 namespace {
 
-// A layer's weights by what they do.
+// A layer's weights by their role.
 struct LayerWeights {
   at::Tensor input_norm, qkv, output, post_attention_norm, gate_up, down;
   at::Tensor qkv_bias;  // undefined where the model has none
@@ -34,7 +34,7 @@ LayerWeights by_role(Weights layer, const LayerLayout& layout, double eps) {
           .qk_norm = {optional(LayerRole::kQueryNorm), optional(LayerRole::kKeyNorm), eps}};
 }
 
-// What forward and backward of a layer work with.
+// Inputs and settings of a layer's forward and backward.
 struct Layer {
   const ModelConfig& config;
   const LayerLayout& layout;
@@ -67,10 +67,10 @@ at::Tensor forward(const Layer& layer, const at::Tensor& x, LayerActivations& s)
   return matmuls.forward_add(s.activated, w.down, s.h).view(x.sizes());
 }
 
-// Backward lets go of each activation after its last use. Weight gradients come after the pass that may make their
-// input again.
+// Backward releases each activation after its last use. A weight gradient comes after the pass that may recompute its
+// input.
 
-// dy [N, H] -> dh [N, H], through the MLP and around it.
+// dy [N, H] -> dh [N, H], through the MLP and its residual connection.
 at::Tensor mlp_backward(const Layer& layer, const at::Tensor& dy, LayerActivations& s, Gradients gradients,
                         RowSums& sums) {
   const auto& [config, layout, matmuls, w, rope, heads] = layer;
@@ -119,7 +119,7 @@ at::Tensor heads_backward(const Layer& layer, at::Tensor d_attended, LayerActiva
   return qk.dqkv.view({-1, config.query_size() + 2 * config.key_value_size()});
 }
 
-// dh [N, H] -> dx [N, H], through attention and around it.
+// dh [N, H] -> dx [N, H], through attention and its residual connection.
 at::Tensor attention_part_backward(const Layer& layer, const at::Tensor& dh, LayerActivations& s, Gradients gradients,
                                    RowSums& sums) {
   const auto& [config, layout, matmuls, w, rope, heads] = layer;
@@ -155,7 +155,7 @@ at::Tensor Decoder::layer_backward(Weights weights, const at::Tensor& dy, LayerA
   const Layer layer{config_, layout_, *matmuls_, by_role(weights, layout_, config_.rms_norm_eps),
                     rope_->get(dy.size(1), dy.options())};
   LayerActivations saved = std::exchange(activations, {});
-  // The gate of the MLP is dropped where the whole forward runs again.
+  // gate_up is missing only if the whole forward has to run again.
   if (!saved.gate_up.defined()) forward(layer, at::Tensor(saved.x), saved);
   RowSums sums;
   const at::Tensor dh = mlp_backward(layer, dy.reshape({-1, config_.hidden_size}), saved, gradients, sums);

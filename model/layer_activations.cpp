@@ -68,7 +68,7 @@ void LayerActivations::drop(Recompute recompute) {
   for (const LayerActivation& activation : kActivations) {
     if (!is_kept(activation, recompute)) activation.of(*this).reset();
   }
-  // A view of what is kept costs nothing.
+  // A view of a saved tensor costs nothing.
   if (qk_is_view && qkv.defined()) qk = std::move(view);
   if (recompute == Recompute::kFull) attended.saved.clear();
 }

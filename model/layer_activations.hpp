@@ -15,8 +15,8 @@
 
 namespace mpzero::model {
 
-// What a decoder layer's forward keeps for its backward, which frees each tensor after its last use. N = B * T tokens;
-// I: intermediate size. How long each is kept: layer_activations().
+// The tensors that a decoder layer's forward saves for its backward, which frees each tensor after its last use. N = B
+// * T tokens; I: intermediate size. layer_activations() tells how long each is kept.
 struct LayerActivations {
   at::Tensor x;              // [B, T, H], the layer's input
   at::Tensor normed;         // [N, H], x after its norm
@@ -30,9 +30,9 @@ struct LayerActivations {
   at::Tensor gate_up;        // [N, 2I]
   at::Tensor activated;      // [N, I]
 
-  // Frees what this level computes again in backward.
+  // Frees the tensors that backward recomputes at this level.
   void drop(Recompute recompute);
-  // Those that are there.
+  // The tensors that exist.
   std::vector<at::Tensor> tensors() const;
 };
 
@@ -40,17 +40,17 @@ struct LayerActivations {
 struct LayerActivation {
   std::string_view name;
   at::Tensor& (*of)(LayerActivations&);
-  // Elements for each token; 0 where it is a view of another.
+  // Elements per token; 0 if it is a view of another tensor.
   int64_t (*elements)(const ModelConfig&, const LayerLayout&);
   // In accumulate_type() of the activations' type.
   bool wide = false;
-  // The first level that drops it; none: always kept.
+  // The first level that drops it; std::nullopt: always kept.
   std::optional<Recompute> dropped_from = Recompute::kFull;
 };
 
-// Each of them, but for AttentionOutput::saved, of which the attention kernel decides, and which kFull drops.
+// All tensors except AttentionOutput::saved, whose size depends on the attention kernel and which kFull drops.
 std::span<const LayerActivation> layer_activations();
-// Bytes of one of them; N = `tokens`.
+// Bytes of one tensor; N = `tokens`.
 int64_t bytes(const LayerActivation& activation, const ModelConfig& config, const LayerLayout& layout, int64_t tokens,
               at::ScalarType type);
 bool is_kept(const LayerActivation& activation, Recompute recompute);

@@ -25,7 +25,7 @@ namespace mpzero::model {
 namespace {
 
 constexpr int kCandidates = 24;
-// Enough for the host to queue the first of a series of runs behind: about 100 us.
+// Long enough for the host to queue the first of a series of runs meanwhile: about 100 us.
 constexpr int64_t kHeadStartCycles = 200'000;
 
 bool fits_cublas_lt(const at::Tensor& x) {
@@ -41,9 +41,9 @@ uint32_t common_alignment(std::initializer_list<std::reference_wrapper<const at:
   return static_cast<uint32_t>(bits & -bits);
 }
 
-// Times runs with events on the current stream. Before each, as many bytes are read as a product works in: in a step,
-// too, a part of the operands has left the cache, and a part was written just before. That takes no more memory than a
-// product does.
+// Times runs with events on the current stream. Before each run, as many bytes are read as a product's workspace has:
+// in a training step, too, some of the operands have left the cache and some were just written. Uses no more memory
+// than a product.
 class RunTimer {
  public:
   // run(candidate) queues one run, or throws c10::Error.
@@ -99,7 +99,7 @@ class RunTimer {
 
 }  // namespace
 
-// Where the result is wider than the operands, CUDA's matrix product writes the wider type itself.
+// If the result is wider than the operands, CUDA's matrix product writes the wider type directly.
 void Matmuls::aten_multiply(const Operands& operands) {
   const auto& [layout, out, a, b, addend] = operands;
   const at::Tensor first = layout == Layout::kATransposedB ? a.t() : a;

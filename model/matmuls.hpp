@@ -14,26 +14,26 @@
 
 namespace mpzero::model {
 
-// What tuning chose for one product, for reports. Seconds of one run, on a GPU that did nothing else.
+// The result of tuning one product, for reports. Seconds of one run, on an otherwise idle GPU.
 struct TunedMatmul {
   MatmulShape shape;
-  bool adds = false;      // out = product + a matrix: an addend, or what was in `out`
+  bool adds = false;      // out = product + a matrix: an addend, or the previous content of `out`
   std::string algorithm;  // LtMatmul::describe, or "ATen"
   double seconds = 0, aten_seconds = 0;
-  double first_seconds = 0;  // of the one that cuBLASLt thinks fastest; infinite where it has none that runs
+  double first_seconds = 0;  // of the one that cuBLASLt predicts to be fastest; infinite if none of its proposals runs
   size_t tried = 0;
-  double tuning_seconds = 0;  // that the choice took
+  double tuning_seconds = 0;  // spent on the choice
 };
 
-// Matrix products of activations with weights. In bf16 on a GPU each shape is tuned when it is first met: the device is
-// let finish what it does, then ATen's product and those that cuBLASLt proposes are timed on the operands at hand, and
-// the fastest is kept. Products that accumulate are tuned when their gradient is overwritten the next time, since
-// timing spoils what was in it; until then they run as those that overwrite do. So tuning takes no more memory than
-// the product itself.
-// What is fastest may differ from run to run, and so may the last bits: under
-// at::globalContext().deterministicAlgorithms nothing is timed, and what is taken is cuBLASLt's first proposal that
-// repeats bit for bit. For other types and devices, and operands that are not aligned as cuBLASLt wants them, ATen's
-// product is taken. Safe to use from several threads.
+// Matrix products of activations with weights. In bf16 on a GPU each shape is tuned when it is first used: tuning waits
+// for the device, times ATen's product and cuBLASLt's proposals on the actual operands, and keeps the fastest. Products
+// that accumulate are tuned the next time their gradient is overwritten, because timing destroys the previous content;
+// until then they run with the choice for products that overwrite. So tuning uses no more memory than the product
+// itself.
+// The fastest algorithm, and so the last bits, may differ from run to run. Under
+// at::globalContext().deterministicAlgorithms nothing is timed: the first of cuBLASLt's proposals with reproducible
+// bits is used. Other types and devices, and operands without the alignment that cuBLASLt requires, use ATen's product.
+// Safe to use from several threads.
 class Matmuls {
  public:
   // a weight^T: a [N, in], weight [out, in] -> [N, out].
@@ -43,20 +43,20 @@ class Matmuls {
   at::Tensor forward_add(const at::Tensor& a, const at::Tensor& weight, const at::Tensor& addend);
   // dy weight: dy [N, out], weight [out, in] -> [N, in].
   at::Tensor data_gradient(const at::Tensor& dy, const at::Tensor& weight);
-  // The same into a tensor.
+  // The same, written to a given tensor.
   void data_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& weight);
   // out = dy^T x, or out += dy^T x: dy [N, out], x [N, in] of one type, -> [out, in] of that type or a wider one.
   void weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate = false);
-  // The same as ATen does it.
+  // The same with ATen's product.
   static void aten_weight_gradient_out(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate);
 
-  // All that was tuned so far, in no particular order, and how long that took.
+  // All results of tuning so far, in no particular order, and the time spent.
   std::vector<TunedMatmul> tuned() const;
   double tuning_seconds() const;
 
  private:
   enum class Layout : uint8_t { kAB, kABTransposed, kATransposedB };
-  // out = a b with one of them transposed or none, plus the addend (a matrix, possibly `out`, or a vector for each row)
+  // out = a b with at most one of them transposed, plus the addend (a matrix, possibly `out`, or a vector for each row)
   // if it is defined.
   struct Operands {
     Layout layout;
@@ -66,12 +66,12 @@ class Matmuls {
     bool adds() const { return addend.defined() && addend.dim() == 2; }
   };
   struct Choice {
-    std::optional<size_t> algorithm;  // of the product; none: ATen's
+    std::optional<size_t> algorithm;  // of the product; std::nullopt: ATen's
   };
   struct Product {
     LtMatmul matmul;
-    std::array<std::optional<Choice>, 2> tuned;  // without and with a matrix that is added
-    bool accumulates = false;                    // somebody accumulates into such a result
+    std::array<std::optional<Choice>, 2> tuned;  // without and with an added matrix
+    bool accumulates = false;                    // some caller accumulates into such a result
     Choice first() const { return {matmul.algorithms() > 0 ? std::optional<size_t>(0) : std::nullopt}; }
   };
   struct Key {
@@ -83,7 +83,7 @@ class Matmuls {
   static void aten_multiply(const Operands& operands);
   void multiply(Layout layout, at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                 const at::Tensor& addend = {});
-  // Needs the lock.
+  // The caller holds the lock.
   Choice choose(Product& product, const Key& key, const Operands& operands);
   Choice tune(const LtMatmul& matmul, const MatmulShape& shape, const Operands& operands);
 

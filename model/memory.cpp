@@ -1,4 +1,4 @@
-// How much memory the passes of decoder.hpp take: the temporaries of layer.cpp and lm_head.cpp, counted.
+// The memory that the passes of decoder.hpp use: counts the temporaries of layer.cpp and lm_head.cpp.
 #include <ATen/Context.h>
 
 #include <algorithm>
@@ -13,10 +13,10 @@ namespace {
 
 int64_t bytes_of(at::ScalarType type) { return static_cast<int64_t>(c10::elementSize(type)); }
 
-// What cuBLAS keeps on Hopper from the moment that ATen hands out its handle, which cuBLASLt's products ask for too.
+// Memory that cuBLAS keeps on Hopper once ATen has created its handle, which cuBLASLt's products request too.
 constexpr int64_t kCublasBytes = 32 << 20;
 
-// The bytes that are alive while a pass runs, and the most they were.
+// The bytes that are live while a pass runs, and their peak.
 class Live {
  public:
   void make(int64_t bytes) {
@@ -24,7 +24,7 @@ class Live {
     peak_ = std::max(peak_, now_);
   }
   void free(int64_t bytes) { now_ -= bytes; }
-  // What a kernel takes and gives back.
+  // Bytes that a kernel allocates and frees.
   void borrow(int64_t bytes) {
     make(bytes);
     free(bytes);
@@ -35,12 +35,12 @@ class Live {
   int64_t now_ = 0, peak_ = 0;
 };
 
-// Bytes of the tensors of a micro-batch by their width, and of what runs on them.
+// Bytes of a micro-batch's tensors by their width, and the implementation in use.
 struct Sizes {
   int64_t tokens, element, wide;
   int64_t hidden, query, key, inner;
   bool fused;      // the CUDA kernels run, not the references
-  bool cublas_lt;  // its products, not ATen's
+  bool cublas_lt;  // cuBLASLt's products, not ATen's
 
   Sizes(const ModelConfig& config, int64_t batch, int64_t length, at::Device device, at::ScalarType type)
       : tokens(batch * length),
@@ -55,8 +55,8 @@ struct Sizes {
 
   int64_t packed() const { return query + 2 * key; }
   int64_t product() const { return cublas_lt ? LtMatmul::kWorkspaceBytes : 0; }
-  // What the reference of a norm's backward takes beside its result, for rows of `bytes`: wide copies of its input and
-  // of the gradient where the type is narrow, the normalized rows, and three steps of the result.
+  // Bytes that the reference of a norm's backward uses in addition to its result, for rows of `bytes`: wide copies of
+  // its input and of the gradient if the type is narrow, the normalized rows, and three steps of the result.
   int64_t norm_backward(int64_t bytes) const {
     if (fused) return 0;
     const int64_t widened = bytes / element * wide;
@@ -79,7 +79,7 @@ void mlp_backward(Live& live, const Sizes& s, bool drops) {
   if (drops) live.make(s.inner);
   live.free(s.inner + 2 * s.inner);  // d_activated; gate_up
   live.borrow(s.product());
-  live.free(s.inner);  // activated, kept or made again
+  live.free(s.inner);  // activated, kept or recomputed
   live.make(s.hidden);
   live.borrow(s.product());
   live.make(s.hidden);  // dh
@@ -143,9 +143,9 @@ int64_t Decoder::workspace_bytes(int64_t batch, int64_t length, at::Device devic
   const AttentionKernel kernel = choose_attention_kernel(device, type, config_.head_dim);
   const bool drops = recompute == Recompute::kSelective;
   Live layer;
-  layer.make(2 * s.hidden);  // the last layer's output until the step is over; the gradient of this one's
+  layer.make(2 * s.hidden);  // the last layer's output until the step ends; the gradient of this layer's output
   if (recompute == Recompute::kFull) {
-    // All that the layer did not keep, and, until it is dropped, the output that its forward makes again.
+    // Everything that the layer did not keep, and, until it is dropped, the output that its forward recomputes.
     layer.make(activation_bytes(Recompute::kNone, batch, length, device, type) -
                activation_bytes(Recompute::kFull, batch, length, device, type));
     layer.borrow(s.hidden);

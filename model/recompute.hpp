@@ -6,12 +6,12 @@
 
 namespace mpzero::model {
 
-// What a decoder layer keeps from its forward for its backward. The gradients have the same bits whichever is chosen,
-// as long as matrix products and attention repeat theirs.
+// Which activations a decoder layer keeps from its forward for its backward. The gradients have the same bits at every
+// level, as long as the bits of matrix products and attention are reproducible.
 enum class Recompute : uint8_t {
   kNone,       // everything
-  kSelective,  // what matrix products and attention made; the rest is made again on the way through backward
-  kFull,       // its input only; the whole forward runs again
+  kSelective,  // the results of matrix products and attention; backward recomputes the rest
+  kFull,       // its input only; backward runs the whole forward again
 };
 
 // "none", "selective", "full".
@@ -27,7 +27,7 @@ constexpr std::string_view name(Recompute recompute) {
   return "full";
 }
 
-// The level of a name; nothing for other words.
+// The level of a name; std::nullopt for other names.
 constexpr std::optional<Recompute> recompute_of(std::string_view text) {
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
     if (name(recompute) == text) return recompute;

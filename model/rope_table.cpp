@@ -20,7 +20,7 @@ at::Tensor rope_frequencies(const ModelConfig& config) {
   const double low_wavelength = original / scaling.low_freq_factor;
   const double high_wavelength = original / scaling.high_freq_factor;
   const at::Tensor wavelengths = frequencies.reciprocal().mul_(2.0 * std::numbers::pi);
-  // 0 at the low frequencies' end of the band between the two wavelengths, 1 at the other.
+  // 0 at the low-frequency end of the band between the two wavelengths, 1 at the other.
   const at::Tensor blend = wavelengths.reciprocal()
                                .mul_(original)
                                .sub_(scaling.low_freq_factor)

@@ -9,16 +9,15 @@
 
 namespace mpzero::model {
 
-// The frequencies [D/2] in radians per position, fp32 on the CPU: rope_theta^(-2i/D), stretched where the model says
-// so.
+// The frequencies [D/2] in radians per position, fp32 on the CPU: rope_theta^(-2i/D), scaled if the model says so.
 at::Tensor rope_frequencies(const ModelConfig& config);
 
-// Keeps the rotary tables of the length, type and device that were asked for last. Safe to use from several threads.
+// Caches the rotary tables of the last requested length, type and device. Safe to use from several threads.
 class RopeTable {
  public:
   explicit RopeTable(const ModelConfig& config) : frequencies_(rope_frequencies(config)) {}
 
-  // cos and sin of position * frequency for positions 0 … length - 1, computed in fp32 and then rounded to the type in
+  // cos and sin of position * frequency for positions 0 … length - 1, computed in fp32, then rounded to the type in
   // `options`.
   RopeTables get(int64_t length, const at::TensorOptions& options);
 

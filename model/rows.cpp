@@ -20,7 +20,7 @@ bool rows_adjacent(std::span<const at::Tensor> matrices) {
 
 at::Tensor join_rows(std::span<const at::Tensor> matrices) {
   if (!rows_adjacent(matrices)) {
-    throw_failure("join_rows: the weights of a unit must lie one behind another in one buffer");
+    throw_failure("join_rows: the weights of a unit must be contiguous in one buffer");
   }
   int64_t rows = 0;
   for (const at::Tensor& matrix : matrices) rows += matrix.size(0);

@@ -6,10 +6,10 @@
 
 namespace mpzero::model {
 
-// True where the matrices [rows_i, columns], or the vectors [rows_i], lie one behind another in one buffer.
+// True if the matrices [rows_i, columns], or the vectors [rows_i], are contiguous in one buffer, one after another.
 bool rows_adjacent(std::span<const at::Tensor> matrices);
 
-// One view [sum of rows_i, columns], or [sum of rows_i], of them. Throws Failure where they are not adjacent.
+// One view [sum of rows_i, columns], or [sum of rows_i], over them. Throws Failure if they are not adjacent.
 at::Tensor join_rows(std::span<const at::Tensor> matrices);
 
 }  // namespace mpzero::model

@@ -28,7 +28,7 @@ void refuse_attention_bias(ConfigReader& reader) {
 
 void refuse_sliding_window(ConfigReader& reader) {
   reader.only("use_sliding_window", false, "set it to false to attend to the whole sequence");
-  // Without the switch they act on nothing.
+  // No effect without use_sliding_window.
   reader.harmless({"sliding_window", "max_window_layers"});
 }
 

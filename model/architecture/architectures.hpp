@@ -13,24 +13,24 @@ namespace mpzero::model {
 
 class ConfigReader;
 
-// What tells one family of models from another. A new one is a file that defines an Architecture, a line in
-// architectures.cpp and a test. The decoder wants kQuery, kKey, kValue next to each other, their biases likewise, and
-// kGate next to kUp, because it works with each group at once.
+// The properties of a family of models. A new family needs a file that defines an Architecture, a line in
+// architectures.cpp and a test. The decoder requires kQuery, kKey, kValue next to each other, their biases likewise,
+// and kGate next to kUp, because it processes each group in one matrix product.
 struct Architecture {
   std::string_view model_type;       // "model_type" of config.json
   std::string_view causal_lm_class;  // "architectures" of config.json
-  bool tied_by_default;              // tie_word_embeddings where config.json leaves it out
+  bool tied_by_default;              // tie_word_embeddings if config.json omits it
   double default_rms_norm_eps;
   double default_rope_theta;
-  // The head size where config.json names none.
+  // The head size if config.json omits it.
   int64_t (*default_head_dim)(const ModelConfig& config);
-  // num_key_value_heads where config.json leaves it out; nothing: as many as there are queries' heads.
+  // num_key_value_heads if config.json omits it; std::nullopt: the number of query heads.
   std::optional<int64_t> default_key_value_heads;
-  // Refuses options of this family that mpzero does not compute, and makes its others known to `reader`.
+  // Refuses options of this family that mpzero does not support and registers its other keys with `reader`.
   void (*check_options)(ConfigReader& reader);
-  // Adds the keys of this family that to_json writes beside the common ones.
+  // Adds this family's own keys to the common ones in to_json.
   void (*write_options)(const ModelConfig& config, nlohmann::json& json);
-  // A layer's weights in the order in which they lie in the unit.
+  // A layer's weights in the order of the unit.
   std::vector<LayerParameter> (*layer_parameters)(const ModelConfig& config);
 };
 
@@ -39,7 +39,7 @@ std::span<const Architecture* const> architectures();
 // Throws UserError, naming `source` and the supported types, if there is none.
 const Architecture& find_architecture(std::string_view model_type, std::string_view source);
 
-// For check_options: throw UserError, naming file, key and value, where the option is on.
+// For check_options: throw UserError, naming file, key and value, if the option is on.
 void refuse_attention_bias(ConfigReader& reader);
 void refuse_sliding_window(ConfigReader& reader);
 

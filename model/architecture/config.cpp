@@ -29,8 +29,8 @@ void read_token_ids(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-// Far beyond any model. Bytes of its states, and what is planned layer by layer, stay within what a 64-bit number holds
-// and a second allows.
+// Far beyond any model. Within this limit, byte counts of the states fit into 64 bits and per-layer planning takes less
+// than a second.
 constexpr double kMaxParameters = 1e16;
 constexpr int64_t kMaxLayers = 10'000;
 
@@ -44,7 +44,7 @@ double roughly_num_parameters(const ModelConfig& c) {
   return static_cast<double>(c.vocab_size) * hidden + static_cast<double>(c.num_hidden_layers) * layer;
 }
 
-// transformers takes a null for as many as there are queries' heads, and its own default where the key is missing.
+// transformers reads null as the number of query heads, and uses its own default if the key is missing.
 int64_t read_key_value_heads(ConfigReader& reader, const Architecture& architecture, int64_t num_attention_heads) {
   constexpr const char* kKey = "num_key_value_heads";
   if (reader.object().contains(kKey)) return reader.integer(kKey, num_attention_heads);
@@ -123,7 +123,7 @@ void ModelConfig::validate(const std::string& source) const {
                      source, num_attention_heads, num_key_value_heads);
   }
   if (head_dim % 2 != 0) {
-    throw_user_error("{}: head_dim {} is odd, but rotary embeddings turn pairs; use an even one.", source, head_dim);
+    throw_user_error("{}: head_dim {} is odd, but rotary embeddings rotate pairs; use an even one.", source, head_dim);
   }
   const std::pair<const char*, double> positives[] = {{"rms_norm_eps", rms_norm_eps}, {"rope_theta", rope_theta}};
   for (const auto& [key, value] : positives) {
@@ -148,7 +148,7 @@ void ModelConfig::validate(const std::string& source) const {
 std::string ModelConfig::to_json(std::string_view dtype) const {
   const Architecture& architecture = find_architecture(model_type, "model configuration");
   json rope = {{"rope_theta", rope_theta}, {"rope_type", "default"}};
-  // The old spelling stands beside the new one, for transformers before version 5.
+  // For transformers before version 5, the old keys are written next to the new ones.
   json old_rope_scaling = nullptr;
   if (rope_scaling) {
     rope["rope_type"] = "llama3";

@@ -11,9 +11,9 @@
 
 namespace mpzero::model {
 
-// Llama 3.1's stretching of the rotary frequencies: wavelengths above original_max_position_embeddings /
-// low_freq_factor are multiplied by `factor`, those below original_max_position_embeddings / high_freq_factor stay,
-// those between are blended.
+// Llama 3.1's scaling of the rotary frequencies: wavelengths above original_max_position_embeddings / low_freq_factor
+// are multiplied by `factor`, those below original_max_position_embeddings / high_freq_factor are unchanged, those
+// between are interpolated.
 struct Llama3RopeScaling {
   double factor = 8.0;
   double low_freq_factor = 1.0;
@@ -22,7 +22,7 @@ struct Llama3RopeScaling {
   bool operator==(const Llama3RopeScaling&) const = default;
 };
 
-// The shape of a model under the names of a Hugging Face config.json. Fields may be changed after reading (an override
+// The shape of a model, with the names of a Hugging Face config.json. Fields may be changed after reading (an override
 // on the command line); call validate() afterwards.
 struct ModelConfig {
   std::string model_type;  // "llama", "qwen2" or "qwen3"
@@ -43,15 +43,15 @@ struct ModelConfig {
   std::vector<int64_t> eos_token_ids;
 
   // Reads a Hugging Face config.json. Throws UserError, naming `source`, key and value, for anything that mpzero would
-  // compute differently from transformers: another model_type, biases that the family has not, sliding windows, another
-  // activation or rope type.
+  // compute differently from transformers: another model_type, biases that the family does not have, sliding windows,
+  // another activation or rope type.
   static ModelConfig from_json(std::string_view text, const std::string& source);
   static ModelConfig from_file(const std::filesystem::path& path);
 
-  // Throws UserError, naming `source`, key and value, unless the sizes are positive and fit each other.
+  // Throws UserError, naming `source`, key and value, unless the sizes are positive and consistent.
   void validate(const std::string& source) const;
 
-  // A config.json that transformers loads. `dtype`: how the weights beside it are stored.
+  // A config.json that transformers loads. `dtype`: the dtype of the weights stored with it.
   std::string to_json(std::string_view dtype = "float32") const;
 
   int64_t query_size() const { return num_attention_heads * head_dim; }
@@ -63,12 +63,12 @@ struct ModelConfig {
 // The units of the model in the order of the forward pass: "embedding", "layers.0" …, "head".
 std::vector<UnitSpec> model_units(const ModelConfig& config);
 
-// Trainable parameters; a tied head counts once.
+// Number of trainable parameters; a tied head counts once.
 int64_t num_parameters(const ModelConfig& config);
 
 // Floating-point operations of forward and backward for one token of a sequence of `seq_length`, without recomputation:
-// 6 for each weight that takes part in a matrix product (the matrices but the input embedding; a tied head counts) and
-// 6 * layers * heads * head_dim * seq_length for causal attention counted once (the masked half is not counted).
+// 6 for each weight in a matrix product (all matrices except the input embedding; a tied head counts) plus 6 * layers *
+// heads * head_dim * seq_length for causal attention (the masked half is not counted).
 double flops_per_token(const ModelConfig& config, int64_t seq_length);
 
 }  // namespace mpzero::model

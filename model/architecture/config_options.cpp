@@ -9,8 +9,8 @@ using nlohmann::json;
 
 constexpr const char* kUseAnother = "use a model without it";
 
-// Options of other families, or of code that comes with a model, and the value with which they change nothing; null:
-// there is none.
+// Options of other families, or of code that comes with a model, with the value that has no effect; null: there is no
+// such value.
 void check_computation(ConfigReader& reader) {
   reader.only("hidden_act", "silu", "only \"silu\" is");
   for (const char* key : {"attention_dropout", "hidden_dropout", "embd_pdrop", "resid_pdrop", "residual_dropout"}) {
@@ -34,7 +34,7 @@ void check_computation(ConfigReader& reader) {
                           "query_pre_attn_scalar", "scale_depth"}) {
     reader.only(key, nullptr, kUseAnother);
   }
-  reader.only("quantization_config", nullptr, "use the weights that were quantized, in bf16 or fp32");
+  reader.only("quantization_config", nullptr, "use the unquantized weights, in bf16 or fp32");
   reader.only("auto_map", nullptr, "remove it if the model is the same without the code that comes with it");
 }
 
@@ -53,8 +53,8 @@ void check_layer_types(ConfigReader& reader) {
   }
 }
 
-// What transformers, and those who publish models, keep in a config.json beside the model: its origin, how it was
-// stored, how text is generated from it, how its kernels are chosen.
+// Other keys that transformers and publishers of models write to config.json: the model's origin, how it was stored,
+// how text is generated, how its kernels are chosen.
 void pass_over(ConfigReader& reader) {
   reader.harmless({"_attn_implementation",
                    "_attn_implementation_autoset",

@@ -4,8 +4,8 @@
 
 namespace mpzero::model {
 
-// The keys of a config.json, of any family, that ModelConfig has no field for: throws UserError where one of them asks
-// for something that mpzero does not compute; the others are made known to `reader` as harmless.
+// Handles the keys of a config.json, of any family, that have no field in ModelConfig. Throws UserError if one of them
+// asks for something that mpzero does not support; registers the others with `reader` as harmless.
 void check_common_options(ConfigReader& reader);
 
 }  // namespace mpzero::model

@@ -26,7 +26,7 @@ int64_t ConfigReader::integer(const std::string& key, std::optional<int64_t> fal
     if (fallback) return *fallback;
     missing(key);
   }
-  // get<int64_t>() would wrap what is larger.
+  // get<int64_t>() would wrap larger values.
   const bool too_large =
       value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
   if (value->is_number_integer() && !too_large) return value->get<int64_t>();
@@ -87,9 +87,9 @@ void ConfigReader::finish() const {
   for (const auto& [key, value] : object_->items()) {
     if (value.is_null() || std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     const std::optional<std::string> nearest = nearest_name(key, known_);
-    throw_user_error("{}: key {} is not known, so that the model may not be what it says; {}", source_, path_of(key),
+    throw_user_error("{}: key {} is not known, so the model may not be what the file says; {}", source_, path_of(key),
                      nearest ? fmt::format("did you mean {}?", path_of(*nearest))
-                             : "remove it if it changes nothing of what the model computes.");
+                             : "remove it if it does not change what the model computes.");
   }
 }
 

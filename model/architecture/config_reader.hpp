@@ -9,12 +9,12 @@
 
 namespace mpzero::model {
 
-// Reads one JSON object of a Hugging Face config.json key by key. Each key that is asked for counts as known; finish()
-// refuses the rest. A key whose value is null counts as missing, as in transformers. Errors are UserErrors that name
+// Reads one JSON object of a Hugging Face config.json key by key. Each key that is read counts as known; finish()
+// refuses all others. A key whose value is null counts as missing, as in transformers. Errors are UserErrors that name
 // the file and the key's full path.
 class ConfigReader {
  public:
-  // `path`: of the object in its file, empty for the file's own. `object` must outlive the reader.
+  // `path`: the object's path in the file, empty for the top level. `object` must outlive the reader.
   ConfigReader(const nlohmann::json& object, std::string source, std::string path = "");
 
   const nlohmann::json* find(const std::string& key);
@@ -23,14 +23,14 @@ class ConfigReader {
   double number(const std::string& key, std::optional<double> fallback = {});
   bool boolean(const std::string& key, bool fallback);
   std::string text(const std::string& key, std::optional<std::string> fallback = {});
-  // The object under `key`; none where it is missing.
+  // The object under `key`; std::nullopt if it is missing.
   std::optional<ConfigReader> section(const std::string& key);
 
-  // Keys that change nothing of what the model computes.
+  // Keys that do not change what the model computes.
   void harmless(std::initializer_list<const char*> keys);
-  // An option that must be missing or `accepted`: with another value the model computes something else.
+  // An option that must be missing or `accepted`: other values change what the model computes.
   void only(const std::string& key, const nlohmann::json& accepted, const std::string& remedy);
-  // Throws for the first key that nobody asked for.
+  // Throws for the first key that was not read.
   void finish() const;
 
   const nlohmann::json& object() const { return *object_; }

@@ -12,7 +12,7 @@ using nlohmann::json;
 
 constexpr const char* kFullAttention = "full_attention";
 
-// rope_theta where the file says it, and where.
+// rope_theta and the path of its key, if the file has it.
 struct Theta {
   double value;
   std::string place;
@@ -40,10 +40,10 @@ std::string read_type(ConfigReader& reader) {
 
 Rope read_flat(ConfigReader reader) {
   Rope rope{.theta = read_theta(reader), .scaling = {}};
-  reader.only("partial_rotary_factor", 1.0, "use a model that turns all of each head");
+  reader.only("partial_rotary_factor", 1.0, "use a model that rotates all of each head");
   const std::string type = read_type(reader);
   if (type == "default") {
-    reader.only("factor", 1.0, "remove it, or say with rope_type how the frequencies are stretched");
+    reader.only("factor", 1.0, "remove it, or set rope_type to say how the frequencies are scaled");
   } else if (type == "llama3") {
     rope.scaling =
         Llama3RopeScaling{.factor = reader.number("factor"),
@@ -58,14 +58,14 @@ Rope read_flat(ConfigReader reader) {
   return rope;
 }
 
-// One entry for each type of layer. All layers of the models here are of one type (layer_types), so that what is said
-// of the others changes nothing.
+// One entry for each type of layer. All layers of the supported models have one type (layer_types), so entries for
+// other types have no effect.
 Rope read_by_layer_type(ConfigReader reader) {
   reader.harmless({"sliding_attention", "chunked_attention", "linear_attention"});
   std::optional<ConfigReader> own = reader.section(kFullAttention);
   reader.finish();
   if (!own) {
-    throw_user_error("{}: {} is missing, the entry for the layers that the model has; add it.", reader.source(),
+    throw_user_error("{}: {} is missing, which is the entry for the model's layers; add it.", reader.source(),
                      reader.path_of(kFullAttention));
   }
   return read_flat(*own);
@@ -82,7 +82,7 @@ std::optional<Rope> read_section(ConfigReader& reader, const char* key) {
 }  // namespace
 
 void read_rope(ConfigReader& reader, const Architecture& architecture, ModelConfig& config) {
-  reader.only("partial_rotary_factor", 1.0, "use a model that turns all of each head");
+  reader.only("partial_rotary_factor", 1.0, "use a model that rotates all of each head");
   std::vector<Theta> thetas;
   const auto add = [&](const std::optional<Theta>& theta) {
     if (theta) thetas.push_back(*theta);
@@ -93,7 +93,7 @@ void read_rope(ConfigReader& reader, const Architecture& architecture, ModelConf
   if (rope) add(rope->theta);
   if (old_spelling) add(old_spelling->theta);
   if (rope && old_spelling && rope->scaling != old_spelling->scaling) {
-    throw_user_error("{}: rope_parameters and rope_scaling stretch the frequencies differently; remove one of them.",
+    throw_user_error("{}: rope_parameters and rope_scaling scale the frequencies differently; remove one of them.",
                      reader.source());
   }
   for (const Theta& theta : thetas) {

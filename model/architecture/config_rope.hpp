@@ -6,10 +6,10 @@
 
 namespace mpzero::model {
 
-// Reads rope_theta and rope_scaling out of a config.json: transformers 5 writes rope_parameters with rope_theta in it,
-// flat or one entry for each type of layer, of which "full_attention" is the one in use; earlier versions write
-// rope_scaling beside rope_theta. Where several of them stand there they must agree. Throws UserError for a type of
-// scaling that mpzero does not compute, and for keys that it does not know.
+// Reads rope_theta and rope_scaling from a config.json. transformers 5 writes rope_parameters, which contains
+// rope_theta, flat or with one entry for each type of layer, of which only "full_attention" is used. Earlier versions
+// write rope_scaling next to rope_theta. If several of these keys exist, they must agree. Throws UserError for an
+// unsupported type of scaling and for unknown keys.
 void read_rope(ConfigReader& reader, const Architecture& architecture, ModelConfig& config);
 
 }  // namespace mpzero::model

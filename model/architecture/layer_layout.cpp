@@ -14,12 +14,12 @@ LayerLayout::LayerLayout(std::span<const LayerParameter> parameters) {
   const auto follows = [&](LayerRole first, LayerRole second) { return (*this)[second] == (*this)[first] + 1; };
   if (!follows(LayerRole::kQuery, LayerRole::kKey) || !follows(LayerRole::kKey, LayerRole::kValue) ||
       !follows(LayerRole::kGate, LayerRole::kUp)) {
-    throw_failure("LayerLayout: queries, keys and values, and gate and up, must follow each other in a layer's unit");
+    throw_failure("LayerLayout: queries, keys and values, and gate and up, must be contiguous in a layer's unit");
   }
   const bool biased = has(LayerRole::kQueryBias) || has(LayerRole::kKeyBias) || has(LayerRole::kValueBias);
   if (biased && (!follows(LayerRole::kQueryBias, LayerRole::kKeyBias) ||
                  !follows(LayerRole::kKeyBias, LayerRole::kValueBias) || !has(LayerRole::kQueryBias))) {
-    throw_failure("LayerLayout: the biases of queries, keys and values must follow each other in a layer's unit");
+    throw_failure("LayerLayout: the biases of queries, keys and values must be contiguous in a layer's unit");
   }
   if (has(LayerRole::kQueryNorm) != has(LayerRole::kKeyNorm)) {
     throw_failure("LayerLayout: queries and keys must both be normalized, or neither");

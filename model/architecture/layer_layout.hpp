@@ -9,7 +9,7 @@
 
 namespace mpzero::model {
 
-// What a weight of a decoder layer does.
+// The role of a weight in a decoder layer.
 enum class LayerRole : uint8_t {
   kInputNorm,
   kQuery,
@@ -30,15 +30,15 @@ enum class LayerRole : uint8_t {
 
 struct LayerParameter {
   LayerRole role;
-  std::string_view name;  // below "model.layers.<i>."
+  std::string_view name;  // after "model.layers.<i>."
   std::vector<int64_t> shape;
 };
 
-// Where the weight of each role lies in a layer's unit.
+// The position of each role's weight in a layer's unit.
 class LayerLayout {
  public:
-  // Throws Failure unless kQuery, kKey, kValue follow each other, their biases (all or none) do, and kGate, kUp do: the
-  // decoder works with each of these groups at once.
+  // Throws Failure unless kQuery, kKey, kValue are next to each other, their biases (all or none) too, and kGate, kUp
+  // too: the decoder processes each of these groups in one matrix product.
   explicit LayerLayout(std::span<const LayerParameter> parameters);
 
   bool has(LayerRole role) const { return (*this)[role] != kAbsent; }

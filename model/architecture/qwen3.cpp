@@ -36,7 +36,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& c) {
 
 }  // namespace
 
-// Qwen3 (dense): an RMS norm over each head of the queries and keys, and a head size of its own.
+// Qwen3 (dense): with an RMS norm over each query and key head, and its own default head size.
 const Architecture kQwen3{.model_type = "qwen3",
                           .causal_lm_class = "Qwen3ForCausalLM",
                           .tied_by_default = false,

@@ -4,7 +4,7 @@
 
 namespace mpzero::model {
 
-// What sums over `type` are taken in.
+// The dtype in which sums over `type` are accumulated.
 inline at::ScalarType accumulate_type(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
 
 }  // namespace mpzero::model

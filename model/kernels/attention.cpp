@@ -23,7 +23,7 @@
 namespace mpzero::model {
 namespace {
 
-// The kernels want [B, heads, T, D].
+// The kernels expect [B, heads, T, D].
 at::Tensor heads_first(const at::Tensor& x) { return x.transpose(1, 2); }
 
 // Head h of the result is head h / group of x [B, kv_heads, T, D].
@@ -90,9 +90,9 @@ AttentionKernel choose_attention_kernel(at::Device device, at::ScalarType type, 
 }
 
 int64_t attention_saved_bytes(AttentionKernel kernel, int64_t batch, int64_t heads, int64_t length) {
-  constexpr int64_t kEfficientRows = 32;  // that kernel fills up the rows of a sequence
+  constexpr int64_t kEfficientRows = 32;  // this kernel pads the rows of a sequence to a multiple of this
   const auto log_sums = [&](int64_t rows) { return batch * heads * rows * static_cast<int64_t>(sizeof(float)); };
-  // The state of a random number generator that nothing is drawn from lies beside the sums: a seed and an offset.
+  // The state of an unused random number generator is stored with the sums: a seed and an offset.
   constexpr int64_t kRandomState = 16;
   switch (kernel) {
     case AttentionKernel::kMath:
@@ -116,13 +116,14 @@ int64_t attention_backward_bytes(AttentionKernel kernel, int64_t batch, int64_t 
   const int64_t query = rows * head_dim * element, row_sums = rows * static_cast<int64_t>(sizeof(float));
   const int64_t query_sums = row_sums * head_dim;
   const bool grouped = heads != key_value_heads;
-  // Gradients of keys and values for each query head before a group's are added up, and what the addition is taken in.
+  // Gradients of keys and values for each query head before they are summed over a group, and the wide buffer of that
+  // sum.
   const int64_t grouped_gradients =
       grouped ? 2 * query + (wide > element ? batch * key_value_heads * length * head_dim * wide : 0) : 0;
   switch (kernel) {
     case AttentionKernel::kMath: {
-      // Before there are results: probabilities, their gradient, and three steps from it to that of the scores; then
-      // the first two and the last.
+      // Before the results exist: probabilities, their gradient, and three steps from it to the gradient of the scores;
+      // then the first two and the last.
       const int64_t scores = rows * length * wide, results = query + 2 * query / heads * key_value_heads;
       const int64_t copies = (wide > element ? 4 * query / element * wide : 0) + (grouped ? 2 * query : 0);
       return copies + std::max(5 * scores - results, 3 * scores + grouped_gradients);

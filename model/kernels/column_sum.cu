@@ -7,13 +7,13 @@ namespace mpzero::model::cuda {
 namespace {
 
 constexpr int kMaxThreads = 512;
-constexpr int kRowsInFlight = 4;  // that a thread reads before it adds
-constexpr int kRowsAThread = 16;  // at least: each block adds a row to the parts
+constexpr int kRowsInFlight = 4;  // rows that a thread reads before it adds them
+constexpr int kRowsAThread = 16;  // at least: each block adds a row to the partial sums
 constexpr int kBlocksAMultiprocessor = 4;
 
-// A block covers blockDim.x packs of columns and, at a time, blockDim.y neighbouring rows; it takes every gridDim.x-th
-// such group of rows. Each thread sums its own columns, then the block its blockDim.y threads of a column: no atomics,
-// a fixed order. partial [gridDim.x, columns].
+// A block covers blockDim.x packs of columns and, at a time, blockDim.y neighbouring rows; it processes every
+// gridDim.x-th such group of rows. Each thread sums its own columns, then the block sums the blockDim.y threads of each
+// column: no atomics, a fixed order. partial [gridDim.x, columns].
 template <typename T, int kPack>
 __global__ void __launch_bounds__(kMaxThreads) kernel(const T* x, float* partial, int64_t rows, int64_t columns) {
   __shared__ float shares[kMaxThreads * kPack];  // [blockDim.y, blockDim.x * kPack]
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kMaxThreads) kernel(const T* x, float* partial
 
 at::Tensor column_sum_rows(const at::Tensor& x) {
   const c10::cuda::CUDAGuard guard(x.device());
-  TORCH_CHECK(x.is_contiguous() && x.dim() == 2, "column_sum_rows wants a contiguous matrix");
+  TORCH_CHECK(x.is_contiguous() && x.dim() == 2, "column_sum_rows expects a contiguous matrix");
   const int64_t rows = x.size(0), columns = x.size(1);
   at::Tensor partial;
   if (x.numel() == 0) return at::empty({0, columns}, x.options().dtype(at::kFloat));

@@ -10,11 +10,11 @@ namespace mpzero::model::cuda {
 namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
-constexpr int kMaxThreads = 1024;  // a block
-constexpr int kUnroll = 4;         // packs that a thread has in flight
-// A cluster that works on a row: blocks, and threads of each.
+constexpr int kMaxThreads = 1024;  // per block
+constexpr int kUnroll = 4;         // packs in flight per thread
+// The cluster that processes a row: number of blocks, and threads per block.
 constexpr int kCluster = 8, kClusterThreads = 256;
-// Shorter rows leave a cluster's threads without work.
+// Shorter rows would leave threads of a cluster idle.
 constexpr int64_t kClusterColumns = 16384;
 
 // A running maximum and the sum of exp(x - maximum) (Milakov and Gimelshein, 2018, arXiv:1805.02867).
@@ -52,7 +52,7 @@ __device__ SoftmaxSum warp_merge(SoftmaxSum x) {
   return x;
 }
 
-// The largest element of packs given as their bits.
+// The largest element of packs, given as their bits.
 template <typename T, int kPacks>
 __device__ float largest(const uint4 (&packs)[kPacks]) {
   if constexpr (std::is_same_v<T, c10::BFloat16>) {
@@ -70,15 +70,15 @@ __device__ float largest(const uint4 (&packs)[kPacks]) {
   }
 }
 
-// Keeps the compiler from holding what it computed out of `bits` before: the registers are needed.
+// Prevents the compiler from keeping values computed from `bits` before this point: the registers are needed.
 [[maybe_unused]] __device__ void forget(uint4& bits) {
   asm volatile("" : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w));
 }
 
-// One cluster of kCluster blocks a row: together they hold it in registers, kPacks packs a thread, so that it is read
-// once and written once. Several clusters share a multiprocessor: while one waits for memory, another computes the
-// exponentials, which take half as long as the memory does. (The same in the shared memory of one block a
-// multiprocessor does one after the other and is no faster than reading twice.) Same results as `kernel`.
+// One cluster of kCluster blocks per row holds the row in registers, kPacks packs per thread, so that it is read once
+// and written once. Several clusters share a multiprocessor: while one waits for memory, another computes the
+// exponentials, which take half as long as the memory accesses. (With the row in the shared memory of one block, a
+// multiprocessor does these one after the other and is no faster than reading twice.) Same results as `kernel`.
 template <typename T, int kPacks>
 __global__ void __launch_bounds__(kClusterThreads, kMaxThreads / kClusterThreads)
     cluster_kernel(T* logits, const int64_t* targets, float* losses, int columns, float gradient_scale) {
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kClusterThreads, kMaxThreads / kClusterThreads
   }
   total = warp_merge(total);
   const int lane = threadIdx.x % kWarp;
-  cluster.barrier_wait(std::move(started));  // the other blocks' shared memory is there
+  cluster.barrier_wait(std::move(started));  // the other blocks' shared memory is available
   if (lane < kCluster) {
     cluster.map_shared_rank(shares, lane)[rank * kWarps + threadIdx.x / kWarp] = {total.maximum, total.sum};
   }
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kClusterThreads, kMaxThreads / kClusterThreads
 #endif
 }
 
-// Whether the running GPU has clusters and the program holds `kernel` for it.
+// Whether the current GPU supports clusters and the program contains `kernel` for it.
 template <typename Kernel>
 bool compiled_for_clusters(Kernel* kernel) {
   cudaFuncAttributes attributes;
@@ -167,7 +167,7 @@ bool launch_clusters(T* logits, const int64_t* targets, float* losses, int64_t r
   return true;
 }
 
-// Launches cluster_kernel where a row is long enough to need it and short enough to fit. Returns whether it did.
+// Launches cluster_kernel if a row is long enough to need it and short enough to fit. Returns whether it did.
 template <typename T, int kPacks, int... kMore>
 bool launch_fitting_clusters(std::integer_sequence<int, kPacks, kMore...>, T* logits, const int64_t* targets,
                              float* losses, int64_t rows, int columns, float scale) {
@@ -183,8 +183,8 @@ bool launch_fitting_clusters(std::integer_sequence<int, kPacks, kMore...>, T* lo
   }
 }
 
-// One block a row. A target outside [0, columns) makes the loss NaN. The second pass goes through the row backwards:
-// what the first one read last is still in the cache.
+// One block per row. A target outside [0, columns) makes the loss NaN. The second pass reads the row backwards, because
+// the data that the first pass read last is still in the cache.
 template <typename T, int kPack, bool kBackward>
 __global__ void __launch_bounds__(kMaxThreads)
     kernel(T* logits, const int64_t* targets, float* losses, int64_t columns, float gradient_scale) {
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(kMaxThreads)
       gradient(pack);
       store<T, kPack>(x + i, pack);
     }
-    __syncthreads();  // the target's gradient is written over
+    __syncthreads();  // the target's gradient is overwritten next
     if (threadIdx.x == 0 && in_range) {
       x[target] = static_cast<T>(gradient_scale * (__expf(target_logit - log_sum) - 1.0f));
     }
@@ -247,9 +247,9 @@ __global__ void __launch_bounds__(kMaxThreads)
 template <bool kBackward>
 at::Tensor run(at::Tensor logits, const at::Tensor& targets, double gradient_scale) {
   const c10::cuda::CUDAGuard guard(logits.device());
-  TORCH_CHECK(logits.is_contiguous() && targets.is_contiguous(), "cross entropy wants contiguous logits and targets");
+  TORCH_CHECK(logits.is_contiguous() && targets.is_contiguous(), "cross entropy expects contiguous logits and targets");
   const int64_t rows = logits.size(0), columns = logits.size(1);
-  TORCH_CHECK(columns < (int64_t{1} << 30), "cross entropy takes rows of fewer than 2^30 logits");
+  TORCH_CHECK(columns < (int64_t{1} << 30), "cross entropy supports rows of fewer than 2^30 logits");
   at::Tensor losses = at::empty({rows}, logits.options().dtype(at::kFloat));
   if (rows == 0) return losses;
   with_type(logits.scalar_type(), [&](auto type) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kWorkspaceBytes = LtMatmul::kWorkspaceBytes;
 
-// Adding to the result in turns: which part comes first depends on which block finishes first.
+// Adding to the result in turns: the order of the parts depends on which block finishes first.
 constexpr uint32_t kUnordered = CUBLASLT_REDUCTION_SCHEME_INPLACE;
 
 void check(cublasStatus_t status, const char* call) {
@@ -21,13 +21,13 @@ void check(cublasStatus_t status, const char* call) {
 }
 
 cudaDataType_t data_type(at::ScalarType type) {
-  TORCH_CHECK(type == at::kBFloat16 || type == at::kFloat, "LtMatmul takes fp32 and bf16, not ", type);
+  TORCH_CHECK(type == at::kBFloat16 || type == at::kFloat, "LtMatmul supports fp32 and bf16, not ", type);
   return type == at::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
 }  // namespace
 
-// cuBLASLt counts by columns, where a row-major matrix is its own transpose.
+// cuBLASLt is column-major: a row-major matrix is its transpose.
 LtMatmul::Layout LtMatmul::layout(at::ScalarType type, int64_t rows, int64_t columns) {
   cublasLtMatrixLayout_t made = nullptr;
   check(cublasLtMatrixLayoutCreate(&made, data_type(type), static_cast<uint64_t>(columns), static_cast<uint64_t>(rows),
@@ -57,7 +57,7 @@ LtMatmul::LtMatmul(const MatmulShape& s, int most, Candidates candidates)
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)),
           "cublasLtMatmulDescSetAttribute");
-    // Nobody reads it: the heuristic wants an address, and to see how it is aligned. run() sets the vector's.
+    // Nobody reads this vector: the heuristic needs an address to determine the alignment. run() sets the real address.
     const uintptr_t aligned = s.alignment;
     check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned, sizeof(aligned)),
           "cublasLtMatmulDescSetAttribute");
@@ -66,7 +66,8 @@ LtMatmul::LtMatmul(const MatmulShape& s, int most, Candidates candidates)
     propose(most, CUBLASLT_REDUCTION_SCHEME_MASK & ~kUnordered, s.alignment);
     return;
   }
-  // A share for those that do not split: where the heuristic believes in splitting, it proposes little else.
+  // Reserves some proposals for algorithms that do not split: if the heuristic prefers splitting, it proposes little
+  // else.
   propose(most - most / 3, CUBLASLT_REDUCTION_SCHEME_MASK, s.alignment);
   propose(most - static_cast<int>(algorithms()), CUBLASLT_REDUCTION_SCHEME_NONE, s.alignment);
 }
@@ -87,7 +88,7 @@ void LtMatmul::propose(int most, uint32_t reductions, uint32_t alignment) {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     prefer(attribute, alignment);
   }
-  // As many as are there already may come again.
+  // Up to as many proposals as already exist may be repeated.
   const auto asked = static_cast<size_t>(most) + algorithms();
   std::vector<cublasLtMatmulHeuristicResult_t> found(asked);
   int count = 0;
@@ -128,14 +129,14 @@ void LtMatmul::run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& a
   const bool adds = addend.defined() && !bias_;
   const float alpha = 1.0F, beta = adds ? 1.0F : 0.0F;
   const at::Tensor& c = adds ? addend : out;
-  // A copy, since several threads may run one product with vectors of their own.
+  // A copy, because several threads may run one product with different vectors.
   cublasLtMatmulDescOpaque_t description = *description_;
   if (bias_) {
     const auto vector = reinterpret_cast<uintptr_t>(addend.const_data_ptr());
     check(cublasLtMatmulDescSetAttribute(&description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof(vector)),
           "cublasLtMatmulDescSetAttribute");
   }
-  // Not a tensor: deterministic algorithms would fill it first.
+  // Not a tensor: under deterministic algorithms, ATen would fill it first.
   const c10::DataPtr workspace = c10::cuda::CUDACachingAllocator::get()->allocate(kWorkspaceBytes);
   check(cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), &description, &alpha, b.const_data_ptr(), b_.get(),
                        a.const_data_ptr(), a_.get(), &beta, c.const_data_ptr(), out_.get(), out.mutable_data_ptr(),

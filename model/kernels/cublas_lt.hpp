@@ -11,44 +11,44 @@
 namespace mpzero::model {
 
 // A product of two row-major matrices as cuBLASLt runs it: out = op(a) op(b), or that plus an addend of out's shape and
-// type or, with `bias`, plus a vector [columns] that is added to each row; with fp32 sums rounded once. out [rows,
-// columns]; a is stored [rows, inner], b [inner, columns], each the other way round where it is transposed. The
-// matrices have one type, bf16 or fp32, and dense rows; the result and the vector have that type, too, or the result is
-// fp32 and there is no vector.
+// type or, with `bias`, plus a vector [columns] that is added to each row; summed in fp32 and rounded once. out [rows,
+// columns]; a is stored as [rows, inner], b as [inner, columns], or the other way round if transposed. The matrices
+// have one type, bf16 or fp32, and dense rows. The result and the vector have the same type; alternatively the result
+// is fp32 and there is no vector.
 struct MatmulShape {
   int64_t rows = 0, columns = 0, inner = 0;
   bool a_transposed = false, b_transposed = false;
   at::ScalarType type = at::kBFloat16;
   bool bias = false;
   at::ScalarType out_type = at::kBFloat16;
-  // Bytes, a power of two from LtMatmul::kAlignment to kFullAlignment, that all addresses are multiples of. Some
-  // algorithms want more than others.
+  // All addresses are multiples of this power of two, in bytes, from LtMatmul::kAlignment to kFullAlignment. Some
+  // algorithms require more alignment than others.
   uint32_t alignment = 256;
   auto operator<=>(const MatmulShape&) const = default;
 };
 
 class LtMatmul {
  public:
-  // Bytes that the addresses and rows of all matrices must be multiples of; more than kFullAlignment gain nothing.
+  // Required alignment in bytes of the addresses and rows of all matrices; more than kFullAlignment gains nothing.
   static constexpr uint32_t kAlignment = 16, kFullAlignment = 256;
-  // What a product works in while it runs: what cuBLAS recommends for Hopper.
+  // The size of a product's workspace: what cuBLAS recommends for Hopper.
   static constexpr int64_t kWorkspaceBytes = 32 << 20;
 
   enum class Candidates : uint8_t {
-    kAll,         // those that split the inner dimension, however they add the parts, and those that do not
-    kRepeatable,  // only those that add the parts in one order, whatever finishes first
+    kAll,         // with and without splits of the inner dimension, whatever the order of additions
+    kRepeatable,  // only those that add the parts in a fixed order
   };
 
-  // The algorithms that cuBLASLt proposes, the one it thinks fastest first; at most `most`, and none where it has none.
-  // The same in each process on the same kind of device. For the current device.
+  // The algorithms that cuBLASLt proposes, the one it predicts to be fastest first; at most `most`, possibly none. The
+  // same in every process on the same kind of device. For the current device.
   LtMatmul(const MatmulShape& shape, int most, Candidates candidates = Candidates::kAll);
 
   size_t algorithms() const { return algorithms_.size(); }
-  // out = op(a) op(b) + addend, on the current stream; with `bias` the vector, else undefined or of out's shape, then
-  // possibly `out` itself. Throws c10::Error where cuBLASLt does.
+  // out = op(a) op(b) + addend, on the current stream. `addend`: with `bias` the vector, otherwise undefined or of
+  // out's shape, possibly `out` itself. Throws c10::Error where cuBLASLt does.
   void run(const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend, at::Tensor& out,
            size_t algorithm = 0) const;
-  // In cuBLASLt's numbers: the algorithm, its tile and stages, and how often the inner dimension is split.
+  // In cuBLASLt's numbers: the algorithm, its tile and stages, and the number of splits of the inner dimension.
   std::string describe(size_t algorithm) const;
 
  private:
@@ -60,8 +60,8 @@ class LtMatmul {
   using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<Handle, kDestroy>>;
   using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
   static Layout layout(at::ScalarType type, int64_t rows, int64_t columns);
-  // Appends at most `most` proposals that are not there yet. `reductions`: how parts of the inner dimension may be
-  // added, as cublasLtReductionScheme_t.
+  // Appends at most `most` proposals that are not yet in the list. `reductions`: the allowed ways to add parts of the
+  // inner dimension, as cublasLtReductionScheme_t.
   void propose(int most, uint32_t reductions, uint32_t alignment);
 
   bool bias_;

@@ -7,14 +7,14 @@
 #include "model/kernels/row_sum.hpp"
 #include "model/kernels/swiglu.hpp"
 
-// The fused CUDA kernels behind the functions of the same names in model/kernels/*.hpp, which say what they compute.
-// They run on the current stream of the tensors' device.
+// The fused CUDA kernels that implement the functions of the same names in model/kernels/*.hpp, which document the
+// results. They run on the current stream of the tensors' device.
 namespace mpzero::model::cuda {
 
-// fp32 and bf16 tensors on a GPU; everything else takes the reference.
+// fp32 and bf16 tensors on a GPU; everything else uses the reference.
 bool has_kernels(const at::Tensor& tensor);
 
-// Of the current device.
+// Number of multiprocessors of the current device.
 int multiprocessor_count();
 
 RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the CUDA kernels of this folder share: types, packs of 16 bytes, sums over warps and blocks.
+// Shared by the CUDA kernels of this folder: types, packs of 16 bytes, sums over warps and blocks.
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -19,13 +19,13 @@ namespace mpzero::model::cuda {
 
 constexpr int kWarp = 32;
 
-// kPack neighbouring elements that are read or written at once.
+// kPack neighbouring elements that are read or written in one access.
 template <typename T, int kPack>
 struct alignas(sizeof(T) * kPack) Pack {
   T v[kPack];
 };
 
-// The word that holds 16, 8 or 4 bytes; the compiler keeps such packs in whole registers.
+// The machine type that holds 16, 8 or 4 bytes; the compiler keeps such packs in full registers.
 template <int kBytes>
 using Word = std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, unsigned>>;
 template <typename T, int kPack>
@@ -51,7 +51,7 @@ __device__ void store(T* at, const Pack<T, kPack>& pack) {
   }
 }
 
-// For data that is read once: it is the first to leave the caches.
+// For data that is read once: it is evicted from the caches first.
 template <typename T, int kPack>
 __device__ Pack<T, kPack> load_once(const T* at) {
   if constexpr (sizeof(T) * kPack == 16) {
@@ -62,7 +62,7 @@ __device__ Pack<T, kPack> load_once(const T* at) {
   }
 }
 
-// Rounds to nearest; bf16 two at a time, in one instruction.
+// Rounds to nearest; two bf16 values at a time, in one instruction.
 template <typename T, int kPack>
 __device__ Pack<T, kPack> rounded(const float (&x)[kPack]) {
   Pack<T, kPack> pack;
@@ -75,7 +75,7 @@ __device__ Pack<T, kPack> rounded(const float (&x)[kPack]) {
   return pack;
 }
 
-// Pairs of bf16 are taken apart by their bits: one instruction an element.
+// Pairs of bf16 are unpacked by bit operations: one instruction per element.
 template <typename T, int kPack>
 __device__ void widen(const Pack<T, kPack>& pack, float (&x)[kPack]) {
   if constexpr (std::is_same_v<T, c10::BFloat16> && kPack % 2 == 0) {
@@ -89,7 +89,7 @@ __device__ void widen(const Pack<T, kPack>& pack, float (&x)[kPack]) {
   }
 }
 
-// Each x as T holds it.
+// Each x rounded to T.
 template <typename T, int kPack>
 __device__ void round_to(float (&x)[kPack]) {
   if constexpr (!std::is_same_v<T, float>) widen(rounded<T>(x), x);
@@ -112,19 +112,19 @@ __device__ inline float block_sum(float x) {
   __shared__ float partial[kWarp];
   const int warps = (blockDim.x + kWarp - 1) / kWarp;
   x = warp_sum(x);
-  __syncthreads();  // an earlier call's readers are done
+  __syncthreads();  // wait for the readers of an earlier call
   if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = x;
   __syncthreads();
   return warp_sum(static_cast<int>(threadIdx.x) % kWarp < warps ? partial[threadIdx.x % kWarp] : 0.0f);
 }
 
-// Starts a copy of a pack to shared memory. It has arrived, for this thread, when __pipeline_wait_prior says so.
+// Starts a copy of a pack to shared memory. For this thread, it has arrived after __pipeline_wait_prior.
 template <typename T, int kPack>
 __device__ void copy_async(Pack<T, kPack>* to, const T* from) {
   __pipeline_memcpy_async(to, from, sizeof(*to));
 }
 
-// Lets `kernel` use `bytes` of dynamic shared memory, and as many of its blocks share a multiprocessor as fit.
+// Lets `kernel` use `bytes` of dynamic shared memory, and prefers as many of its blocks per multiprocessor as fit.
 template <typename Kernel>
 void use_shared_memory(Kernel* kernel, size_t bytes) {
   C10_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
@@ -132,8 +132,8 @@ void use_shared_memory(Kernel* kernel, size_t bytes) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
 }
 
-// Calls body(T{}, std::integral_constant<int, kPack>{}) with the tensor's type, and the pack size that `columns` and
-// the addresses allow: 16 bytes or one element.
+// Calls body(T{}, std::integral_constant<int, kPack>{}) with the tensor's type and the pack size that `columns` and the
+// addresses allow: 16 bytes or one element.
 template <typename T, typename Body>
 void with_pack(int64_t columns, std::initializer_list<const void*> addresses, Body&& body) {
   constexpr int kPack = 16 / sizeof(T);
@@ -151,12 +151,12 @@ void with_type(at::ScalarType type, Body&& body) {
   if (type == at::kBFloat16) {
     body(c10::BFloat16{});
   } else {
-    TORCH_CHECK(type == at::kFloat, "CUDA kernels take fp32 and bf16, not ", type);
+    TORCH_CHECK(type == at::kFloat, "CUDA kernels support fp32 and bf16, not ", type);
     body(float{});
   }
 }
 
-// Whole warps, enough for `items` at one each, at most `limit`.
+// Full warps, enough for one thread per item, at most `limit`.
 inline int block_threads(int64_t items, int limit) {
   const int64_t rounded = (items + kWarp - 1) / kWarp * kWarp;
   return static_cast<int>(std::clamp<int64_t>(rounded, kWarp, limit));

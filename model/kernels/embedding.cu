@@ -8,9 +8,9 @@
 namespace mpzero::model::cuda {
 namespace {
 
-constexpr int kUnroll = 8;  // rows of a run that a thread has in flight
+constexpr int kUnroll = 8;  // rows of a run in flight per thread
 
-// One block for each sorted position; only the first of a run of equal rows has work: it sums the run in order.
+// One block for each sorted position; only the first block of a run of equal rows has work: it sums the run in order.
 template <typename T, typename Out, int kPack>
 __global__ void segment_sum_kernel(const int64_t* sorted_rows, const int64_t* positions, const T* values, Out* gradient,
                                    int64_t count, int64_t columns) {
@@ -60,13 +60,13 @@ __global__ void segment_sum_kernel(const int64_t* sorted_rows, const int64_t* po
 
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values_in) {
   const c10::cuda::CUDAGuard guard(values_in.device());
-  TORCH_CHECK(weight_gradient.is_contiguous(), "embedding_backward wants a contiguous gradient");
+  TORCH_CHECK(weight_gradient.is_contiguous(), "embedding_backward expects a contiguous gradient");
   if (rows.numel() == 0) return;
   const at::Tensor values = values_in.contiguous();
   const at::Tensor unsorted = rows.contiguous(), order = at::arange(rows.numel(), rows.options());
   const at::Tensor sorted = at::empty_like(unsorted), positions = at::empty_like(order);
   const int64_t count = rows.size(0), columns = values.size(1);
-  // The sort is stable, and looks at the bits that rows of the gradient can have only.
+  // The sort is stable, and considers only the bits that row numbers of the gradient can have.
   at::cuda::cub::radix_sort_pairs(unsorted.const_data_ptr<int64_t>(), sorted.mutable_data_ptr<int64_t>(),
                                   order.const_data_ptr<int64_t>(), positions.mutable_data_ptr<int64_t>(), count,
                                   /*descending=*/false, /*begin_bit=*/0,

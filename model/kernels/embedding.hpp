@@ -5,10 +5,10 @@
 namespace mpzero::model {
 
 // weight_gradient[rows[i]] += values[i]: weight_gradient [V, H], rows [N] int64, values [N, H]. The values of one row
-// are summed in their order, in fp32 (fp64 for fp64), and added once: the result repeats bit for bit.
+// are summed in their order, in fp32 (fp64 for fp64), and added once: the bits of the result are reproducible.
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values);
 
-// The same out of ATen operators. Repeats bit for bit on the CPU only.
+// The same with ATen operators. Reproducible bits on the CPU only.
 namespace reference {
 void embedding_backward(const at::Tensor& weight_gradient, const at::Tensor& rows, const at::Tensor& values);
 }  // namespace reference

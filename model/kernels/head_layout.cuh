@@ -1,6 +1,6 @@
 #pragma once
 
-// How the kernels of qk_rope.cu spread heads over threads.
+// How the kernels of qk_rope.cu distribute heads over threads.
 #include <ATen/core/Tensor.h>
 
 #include "model/kernels/device.cuh"
@@ -8,7 +8,7 @@
 
 namespace mpzero::model::cuda {
 
-constexpr int kHeadThreads = 128;  // a block
+constexpr int kHeadThreads = 128;  // per block
 
 // Divides numbers below 2^31 by one divisor, without a division (Granlund and Montgomery, 1994).
 struct Divider {
@@ -25,14 +25,14 @@ struct Divider {
 struct Shape {
   unsigned tokens;  // B * T
   Divider length;   // T
-  int out_heads;    // of a token in out
-  int x_heads;      // of a token in x
+  int out_heads;    // per token in out
+  int x_heads;      // per token in x
   int head_dim;
 };
 
-// How kLanes neighbouring lanes hold a head: kPack elements of each half a lane. With kVector the elements of a lane
-// are neighbours, read and written at once, and D = 2 * kPack * kLanes; else they lie kLanes apart and any D up to that
-// will do, with zeros behind its end.
+// How kLanes neighbouring lanes hold a head: each lane has kPack elements of each half. With kVector the elements of a
+// lane are contiguous and accessed together, and D = 2 * kPack * kLanes. Otherwise they are kLanes apart and D may be
+// smaller, with zeros after its end.
 template <typename T, int kPack_, int kLanes_, bool kVector_>
 class HeadLayout {
  public:
@@ -63,7 +63,7 @@ class HeadLayout {
       }
     }
   }
-  // Over the lanes of a head; all lanes of the warp must call it.
+  // Sum over the lanes of a head; all lanes of the warp must call it.
   static __device__ float sum(float x) {
     for (int offset = kLanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
     return x;
@@ -77,13 +77,13 @@ class HeadLayout {
   }
 };
 
-// A strip of neighbouring heads of one token, worked on by one group of lanes.
+// A strip of neighbouring heads of one token, processed by one group of lanes.
 struct Strip {
   bool valid;
   unsigned token, batch, position;
-  int head;  // the first, within the part
+  int head;  // the first head, counted within the part
 
-  // `strips`: of a token.
+  // `strips`: per token.
   __device__ Strip(const Shape& shape, unsigned item, const Divider& strips, int heads_a_strip)
       : valid(item < shape.tokens * strips.divisor),
         token(strips.quotient(item)),
@@ -92,11 +92,11 @@ struct Strip {
         head(static_cast<int>(item - token * strips.divisor) * heads_a_strip) {}
 };
 
-// Calls body(HeadLayout) with the layout for heads of this size at these addresses and strides.
+// Calls body(HeadLayout) with the layout for heads of this size, addresses and strides.
 template <typename T, typename Body>
 void with_layout(int64_t head_dim, bool aligned, Body&& body) {
   constexpr int kPack = 16 / sizeof(T);
-  TORCH_CHECK(head_dim <= 512, "qk_rope takes heads of up to 512 elements, not ", head_dim);
+  TORCH_CHECK(head_dim <= 512, "qk_rope supports heads of up to 512 elements, not ", head_dim);
   if (aligned && head_dim == 2 * kPack * 4) return body(HeadLayout<T, kPack, 4, true>{});
   if (aligned && head_dim == 2 * kPack * 8) return body(HeadLayout<T, kPack, 8, true>{});
   if (aligned && head_dim == 2 * kPack * 16) return body(HeadLayout<T, kPack, 16, true>{});
@@ -105,7 +105,7 @@ void with_layout(int64_t head_dim, bool aligned, Body&& body) {
   body(HeadLayout<T, 8, 32, false>{});
 }
 
-// Whether 16 bytes at a time can be read and written wherever a head begins.
+// Whether every head starts at an address that allows 16-byte accesses.
 inline bool aligned(const at::Tensor& x) {
   const auto bytes = [&](int64_t elements) { return static_cast<uintptr_t>(elements * x.element_size()); };
   uintptr_t all = reinterpret_cast<uintptr_t>(x.const_data_ptr());
@@ -113,10 +113,11 @@ inline bool aligned(const at::Tensor& x) {
   return all % 16 == 0;
 }
 
-// Of the heads of x [B, T, heads, D], queries, keys and values side by side.
+// For the heads of x [B, T, heads, D]: queries, keys and values, contiguous per token.
 inline Shape shape_of(const at::Tensor& x, HeadCounts heads, int64_t out_heads) {
   const int64_t all_heads = heads.query + 2 * heads.key_value;
-  TORCH_CHECK(x.size(0) * x.size(1) * all_heads < (int64_t{1} << 31), "qk_rope takes fewer than 2^31 heads at a time");
+  TORCH_CHECK(x.size(0) * x.size(1) * all_heads < (int64_t{1} << 31),
+              "qk_rope supports fewer than 2^31 heads at a time");
   return {static_cast<unsigned>(x.size(0) * x.size(1)), Divider(static_cast<unsigned>(x.size(1))),
           static_cast<int>(out_heads), static_cast<int>(all_heads), static_cast<int>(x.size(3))};
 }

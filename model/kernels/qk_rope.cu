@@ -9,9 +9,9 @@ namespace {
 
 constexpr int kThreads = kHeadThreads;
 constexpr int kForwardStrip = 2, kBackwardStrip = 2;
-constexpr int kBackwardBlocks = 5;  // of a multiprocessor, at a time
+constexpr int kBackwardBlocks = 5;  // per multiprocessor, at a time
 
-// Elements between neighbours of a [B, T, heads, D] tensor; D is dense.
+// Strides, in elements, of a [B, T, heads, D] tensor; D is dense.
 struct Strides {
   int64_t batch, token, head;
 };
@@ -19,8 +19,8 @@ struct Strides {
 Strides strides_of(const at::Tensor& x) { return {x.stride(0), x.stride(1), x.stride(2)}; }
 
 // The queries, the keys or the values: neighbouring heads of the packed projection. Blocks first_block … first_block +
-// blocks - 1 work on them. In the backward pass `in` is the gradient of what the forward pass wrote, `x` the packed
-// projection, and partial [blocks, D] receives each block's share of the weight's gradient.
+// blocks - 1 process them. In the backward pass `in` is the gradient of the forward's output, `x` the packed
+// projection, and partial [blocks, D] receives each block's contribution to the weight's gradient.
 template <typename T>
 struct Part {
   const T* in = nullptr;
@@ -30,8 +30,8 @@ struct Part {
   float* partial = nullptr;
   int heads = 0;
   int first_head = 0;  // in out and x
-  int passes = 1;      // how often the kernel's memory traffic goes over the part
-  Divider strips;      // of a token
+  int passes = 1;      // how many times the kernel reads or writes the part
+  Divider strips;      // per token
   int first_block = 0;
   int blocks = 0;
 };
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads)
     weights[1] = Layout::load(part.weight + half, lane, half);
   }
   const unsigned step = part.blocks * Layout::kGroups;
-  // Every thread of a block makes the same number of turns.
+  // Every thread of a block executes the same number of iterations.
   for (unsigned begin = (blockIdx.x - part.first_block) * Layout::kGroups; begin < shape.tokens * part.strips.divisor;
        begin += step) {
     const Strip strip(shape, begin + group, part.strips, kForwardStrip);
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Copies the gradients of the values to their place.
+// Copies the gradients of the values to the result.
 template <typename T, typename Layout>
 __device__ void copy_part(const Part<T>& part, T* out, const Shape& shape) {
   const int lane = threadIdx.x % Layout::kLanes, group = threadIdx.x / Layout::kLanes;
@@ -128,21 +128,21 @@ __device__ void copy_part(const Part<T>& part, T* out, const Shape& shape) {
   }
 }
 
-// What a thread has under way of the strips to come, in shared memory: of each head of a strip, and each half of it,
-// the gradient and the norm's input; the cosines and the sines. Each thread copies what it will read itself. Layouts
-// without vectors read when they need it.
+// Prefetched data of a thread for the next strips, in shared memory: the gradient and the norm's input for each head of
+// a strip and each half of it; the cosines and the sines. Each thread copies the data that it will read itself. Layouts
+// without vectors read the data when they need it.
 template <typename T, typename Layout>
 struct Staging {
   static constexpr int kStages = Layout::kVector ? 2 : 0;
   static constexpr int kInputs = kBackwardStrip * 2, kCos = 2 * kInputs, kSin = kCos + 1, kSlots = kSin + 1;
   using Packs = Pack<T, Layout::kPack>;
-  // Behind the last strip the memory holds the groups' shares of the weight's gradient.
+  // After the last strip the memory holds each group's contribution to the weight's gradient.
   static constexpr size_t kShareBytes = sizeof(float) * kThreads * 2 * Layout::kPack;
   static constexpr size_t kBytes = std::max(kShareBytes, sizeof(Packs) * kStages * kSlots * kThreads);
 };
 
-// The weight's gradient is summed by each lane over the heads it meets, then by the block over its groups, in a fixed
-// order.
+// For the weight's gradient, each lane sums over the heads that it processes, then the block sums over its groups, in a
+// fixed order.
 template <typename T, typename Layout>
 __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     backward_kernel(const Part<T> query, const Part<T> key, const Part<T> value, const T* cos, const T* sin, T* out,
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     weights[0] = Layout::load(part.weight, lane, half);
     weights[1] = Layout::load(part.weight + half, lane, half);
   }
-  // Calls take(slot, where the first element of the half head or row of the table lies) for all that a strip needs.
+  // Calls take(slot, position of the first element of the half head or table row) for all the data that a strip needs.
   const auto for_inputs = [&](const Strip& strip, const auto& take) {
     if (!strip.valid) return;
     const T* d_row = part.in + strip.batch * part.strides.batch + strip.position * part.strides.token;
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     } else {
       for_inputs(strip, [&](int i, const T* from) { direct[i] = Layout::load_once(from, lane, half); });
     }
-    // Zeros where there is no head.
+    // Zeros if there is no head.
     const auto read = [&](int i, bool there) {
       if constexpr (Stages::kStages > 0) {
         const uint4 bits = there ? *reinterpret_cast<const uint4*>(slot(stage, i)) : make_uint4(0, 0, 0, 0);
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     for (int h = 0; h < kBackwardStrip; ++h) {
       const bool there = strip.valid && strip.head + h < part.heads;
       const Packs d[2] = {read(2 * h, there), read(2 * h + 1, there)};
-      float dy[2][kPack];  // turned back
+      float dy[2][kPack];  // rotated back
       {
         float a[kPack], b[kPack], cosine[kPack], sine[kPack];
         widen(d[0], a);
@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
   if (!with_norm) return;
   auto* shares = reinterpret_cast<float*>(shared);  // [groups, 2, kPack * kLanes]
   constexpr int kHalf = kPack * Layout::kLanes;
-  __syncthreads();  // nobody reads strips any more
+  __syncthreads();  // no thread reads strips any more
   for (int side = 0; side < 2; ++side) {
     for (int j = 0; j < kPack; ++j) shares[(group * 2 + side) * kHalf + Layout::index(lane, j)] = dweight[side][j];
   }
@@ -280,7 +280,8 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
   }
 }
 
-// Shares `limit` blocks out to the parts by their traffic, no more than they have work for. Returns how many blocks.
+// Distributes `limit` blocks over the parts by their traffic, at most as many as have work. Returns the number of
+// blocks.
 template <typename T>
 unsigned share_blocks(std::initializer_list<Part<T>*> parts, const Shape& shape, int strip, int groups, int limit) {
   int traffic = 0, blocks = 0;
@@ -309,7 +310,7 @@ const T* data_or_null(const at::Tensor& x) {
 void qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope,
                      at::Tensor& out) {
   const c10::cuda::CUDAGuard guard(qkv.device());
-  TORCH_CHECK(qkv.is_contiguous() && out.is_contiguous(), "qk_rope_forward wants contiguous tensors");
+  TORCH_CHECK(qkv.is_contiguous() && out.is_contiguous(), "qk_rope_forward expects contiguous tensors");
   const Shape shape = shape_of(qkv, heads, out.size(2));
   if (shape.tokens == 0) return;
   const bool vectors = aligned(qkv) && aligned(out) && aligned(rope.cos) && aligned(rope.sin) &&
@@ -345,7 +346,7 @@ QkRopeGradients qk_rope_backward(const at::Tensor& dq_in, const at::Tensor& dk_i
   const c10::cuda::CUDAGuard guard(dq_in.device());
   const at::Tensor dq = dense_rows(dq_in), dk = dense_rows(dk_in), dv = dense_rows(dv_in);
   const int64_t all_heads = heads.query + 2 * heads.key_value, head_dim = dq.size(3);
-  TORCH_CHECK(!norm.defined() || qkv.is_contiguous(), "qk_rope_backward wants a contiguous projection");
+  TORCH_CHECK(!norm.defined() || qkv.is_contiguous(), "qk_rope_backward expects a contiguous projection");
   QkRopeGradients result;
   result.dqkv = at::empty({dq.size(0), dq.size(1), all_heads, head_dim}, dq.options());
   const Shape shape = shape_of(dq, heads, all_heads);

@@ -24,26 +24,25 @@ struct RopeTables {
   at::Tensor sin;
 };
 
-// Normalizes (where there are norms) and rotates the queries and keys of `qkv`: -> [B, T, query + key_value, D]. With
-// norms that is new memory, for the backward pass reads their input; without, `qkv` itself is rotated, and the result
-// is a view of it. The
-// pair (x[i], x[i + D/2]) turns by position * frequency i, which is the layout of transformers' rotate_half (Su et al.,
-// 2021, arXiv:2104.09864).
+// Normalizes (if there are norms) and rotates the queries and keys of `qkv`: -> [B, T, query + key_value, D]. With
+// norms the result is new memory, because the backward pass reads their input; without norms `qkv` itself is rotated,
+// and the result is a view of it. The pair (x[i], x[i + D/2]) is rotated by position * frequency i, the layout of
+// transformers' rotate_half (Su et al., 2021, arXiv:2104.09864).
 at::Tensor qk_rope_forward(at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope);
 
 struct QkRopeGradients {
   at::Tensor dqkv;                // [B, T, query + 2 * key_value, D]
-  at::Tensor dquery_weight_rows;  // [R, D], fp32 (fp64 for fp64): parts whose sum over R is the gradient; or undefined
+  at::Tensor dquery_weight_rows;  // [R, D], fp32 (fp64 for fp64): partial sums over R of the gradient; or undefined
   at::Tensor dkey_weight_rows;    // likewise
 };
 
-// dq [B, T, query, D], dk and dv [B, T, key_value, D]: of the outputs of qk_rope_forward and of the values in `qkv`,
-// which is qk_rope_forward's input (read only where there are norms).
+// dq [B, T, query, D], dk and dv [B, T, key_value, D]: gradients of the outputs of qk_rope_forward and of the values in
+// `qkv`, which is qk_rope_forward's input (read only if there are norms).
 QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
                                  const at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm,
                                  const RopeTables& rope);
 
-// The same out of ATen operators, on any device.
+// The same with ATen operators, on any device.
 namespace reference {
 at::Tensor qk_rope_forward(at::Tensor& qkv, HeadCounts heads, const QkNormWeights& norm, const RopeTables& rope);
 QkRopeGradients qk_rope_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,

@@ -7,9 +7,9 @@
 namespace mpzero::model::cuda {
 namespace {
 
-// How a row is spread over threads: each of `threads` works on up to kPacks packs of it. Short rows take one warp each,
-// kRows rows a block; longer ones a block of up to kMaxThreads. The backward pass runs kBlocks blocks a multiprocessor
-// and has kStages rows under way to each thread; 0: it reads them when it needs them.
+// How a row is distributed over threads: each of `threads` processes up to kPacks packs of it. Short rows use one warp
+// each, kRows rows per block; longer rows use a block of up to kMaxThreads. The backward pass runs kBlocks blocks per
+// multiprocessor and prefetches kStages rows per thread; 0: it reads rows when it needs them.
 template <typename T, int kPack_, int kPacks_, int kRows_, int kMaxThreads_, int kBlocks_, int kStages_>
 struct RowLayout {
   using Element = T;
@@ -17,12 +17,12 @@ struct RowLayout {
   static constexpr int kMaxThreads = kMaxThreads_, kBlocks = kBlocks_, kStages = kStages_;
   static_assert(kMaxThreads <= 1024 && kBlocks > 0 && kStages >= 0);
   static constexpr bool kWarpRows = kRows > 1;
-  int threads;  // a row
+  int threads;  // per row
 
   explicit RowLayout(int64_t columns)
       : threads(kWarpRows ? kWarp : block_threads((columns + kPack * kPacks - 1) / (kPack * kPacks), kMaxThreads)) {}
   dim3 block() const { return {static_cast<unsigned>(threads), kRows}; }
-  // Shared memory for the rows under way: the gradient, the input and the residual's gradient.
+  // Shared memory for the prefetched rows: the gradient, the input and the residual's gradient.
   size_t staged_bytes() const { return sizeof(Pack<T, kPack>) * kStages * 3 * kPacks * kRows * threads; }
 
   static __device__ int row_threads() { return kWarpRows ? kWarp : static_cast<int>(blockDim.x); }
@@ -36,7 +36,7 @@ struct RowLayout {
       const int lane = static_cast<int>(threadIdx.x) % kWarp, warps = static_cast<int>(blockDim.x) / kWarp;
       x = warp_sum(x);
       if (lane == 0) shares[turn % 2][threadIdx.x / kWarp] = x;
-      __syncthreads();  // the next call writes elsewhere, and the one after it comes behind the next one's barrier
+      __syncthreads();  // the next call writes elsewhere, and the one after it follows the next one's barrier
       return warp_sum(lane < warps ? shares[turn % 2][lane] : 0.0f);
     }
   }
@@ -46,7 +46,7 @@ struct RowLayout {
 template <typename T, bool kForward, typename Body>
 void with_layout(int64_t columns, std::initializer_list<const void*> addresses, Body&& body) {
   constexpr int kVector = 16 / sizeof(T);
-  TORCH_CHECK(columns <= 16384, "rms_norm takes rows of up to 16384 elements, not ", columns);
+  TORCH_CHECK(columns <= 16384, "rms_norm supports rows of up to 16384 elements, not ", columns);
   with_pack<T>(columns, addresses, [&](T, auto pack) {
     const int64_t packs = columns / pack();
     if constexpr (pack() == 1) {
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(Layout::kMaxThreads)
     forward_kernel(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int columns, float eps) {
   constexpr int kPack = Layout::kPack, kPacks = Layout::kPacks;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * Layout::kRows + threadIdx.y;
-  if (row >= rows) return;  // a whole warp, or nobody
+  if (row >= rows) return;  // all threads of a warp, or none
   x += row * columns;
   y += row * columns;
   Pack<T, kPack> in[kPacks] = {};
@@ -104,9 +104,10 @@ __global__ void __launch_bounds__(Layout::kMaxThreads)
   }
 }
 
-// Each block takes every gridDim.x-th row (or group of kRows rows) and sums its share of the weight's gradient, each
-// thread the columns it owns: no atomics, a fixed order. partial [gridDim.x, columns]. Rows to come are copied to
-// shared memory meanwhile; each thread copies what it will read itself, so that nobody waits for anybody.
+// Each block processes every gridDim.x-th row (or group of kRows rows) and sums its contribution to the weight's
+// gradient; each thread sums its own columns: no atomics, a fixed order. partial [gridDim.x, columns]. The next rows
+// are copied to shared memory meanwhile; each thread copies the data that it will read itself, so threads do not wait
+// for each other.
 template <typename T, typename Layout>
 __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
     backward_kernel(const T* dy, const T* x, const T* weight, const float* rstd, const T* dresidual, T* dx, T* y,
@@ -143,7 +144,7 @@ __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
   const int64_t step = static_cast<int64_t>(gridDim.x) * Layout::kRows;
   int64_t first = static_cast<int64_t>(blockIdx.x) * Layout::kRows;
   for (int stage = 0; stage < kStages; ++stage) stage_row(first + stage * step + threadIdx.y, stage);
-  // Every thread of a block makes the same number of turns.
+  // Every thread of a block executes the same number of iterations.
   for (int turn = 0; first < rows; first += step, ++turn) {
     const int64_t row = first + threadIdx.y, offset = row * columns;
     const int stage = kStages > 0 ? turn % kStages : 0;
@@ -192,7 +193,7 @@ __global__ void __launch_bounds__(Layout::kMaxThreads, Layout::kBlocks)
   }
   partial += static_cast<int64_t>(blockIdx.x) * columns;
   if constexpr (Layout::kWarpRows) {
-    auto* shares = reinterpret_cast<float*>(shared);  // [kRows, kRowSize]: no row is under way any more
+    auto* shares = reinterpret_cast<float*>(shared);  // [kRows, kRowSize]: no prefetch is in flight any more
     constexpr int kRowSize = kPack * kPacks * kWarp;
     __syncthreads();
     for (int k = 0; k < kPacks; ++k) {

@@ -4,7 +4,7 @@
 namespace mpzero::model::cuda {
 namespace {
 
-constexpr int kMaxSums = 8;  // of a launch
+constexpr int kMaxSums = 8;  // per launch
 
 struct Sum {
   const float* rows;
@@ -25,7 +25,8 @@ __device__ void put(const Sum& sum, int64_t column, float total) {
   *at = static_cast<Out>(sum.overwrite ? total : static_cast<float>(*at) + total);
 }
 
-// A block for each 32 columns of a sum: each warp sums every 32nd row, then the block its warps, in a fixed order.
+// One block for each 32 columns of a sum: each warp sums every 32nd row, then the block sums its warps, in a fixed
+// order.
 __global__ void __launch_bounds__(kWarp* kWarp) kernel(const __grid_constant__ Sums sums) {
   __shared__ float shares[kWarp][kWarp + 1];
   int which = 0;
@@ -56,7 +57,7 @@ void launch(std::span<const RowSum> batch) {
   for (const RowSum& one : batch) {
     const int64_t columns = one.rows.size(1);
     TORCH_CHECK(one.rows.stride(1) == 1 && one.out.is_contiguous() && one.out.numel() == columns,
-                "row_sum wants dense rows and as many sums as columns");
+                "row_sum expects dense rows and as many sums as columns");
     sums.sum[sums.count++] = {.rows = one.rows.const_data_ptr<float>(),
                               .out = one.out.mutable_data_ptr(),
                               .count = one.rows.size(0),

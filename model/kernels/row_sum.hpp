@@ -6,17 +6,17 @@
 
 namespace mpzero::model {
 
-// out = the sum over the rows of `rows`, or out += it: rows [R, H] fp32 or fp64 with dense rows, out [H], contiguous,
-// of any floating type. The order of the additions is fixed.
+// out = the sum over the rows of `rows`, or out += that sum: rows [R, H] fp32 or fp64 with dense rows, out [H],
+// contiguous, of any floating type. The order of the additions is fixed.
 struct RowSum {
   at::Tensor rows, out;
   bool overwrite;
 };
 void row_sum(const at::Tensor& rows, const at::Tensor& out, bool overwrite);
-// Several independent ones; on a GPU as few kernels as possible, for each of these sums is small.
+// Several independent sums; on a GPU with as few kernels as possible, because each sum is small.
 void row_sums(std::span<const RowSum> sums);
 
-// The same out of ATen operators, on any device.
+// The same with ATen operators, on any device.
 namespace reference {
 void row_sum(const at::Tensor& rows, const at::Tensor& out, bool overwrite);
 }  // namespace reference

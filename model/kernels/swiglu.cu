@@ -9,14 +9,14 @@ namespace {
 
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 
-// silu(gate) * up, where sigmoid(gate) is known; rounded where transformers rounds.
+// silu(gate) * up, given sigmoid(gate); rounded where transformers rounds.
 template <typename T>
 __device__ T activate(float gate, float sigmoid, float up) {
   const T silu = static_cast<T>(gate * sigmoid);
   return static_cast<T>(static_cast<float>(silu) * up);
 }
 
-// One block a row.
+// One block per row.
 template <typename T, int kPack>
 __global__ void forward_kernel(const T* gate_up, T* y, int64_t inner) {
   const T* gate = gate_up + blockIdx.x * 2 * inner;
@@ -60,7 +60,7 @@ __global__ void backward_kernel(const T* dy, const T* gate_up, T* d_gate_up, T* 
 
 at::Tensor swiglu_forward(const at::Tensor& gate_up) {
   const c10::cuda::CUDAGuard guard(gate_up.device());
-  TORCH_CHECK(gate_up.is_contiguous(), "swiglu_forward wants contiguous gate_up");
+  TORCH_CHECK(gate_up.is_contiguous(), "swiglu_forward expects contiguous gate_up");
   const int64_t rows = gate_up.size(0), inner = gate_up.size(1) / 2;
   at::Tensor y = at::empty({rows, inner}, gate_up.options());
   if (rows == 0) return y;
@@ -83,7 +83,7 @@ namespace {
 template <bool kWithOutput>
 SwigluRecomputed backward(const at::Tensor& dy_in, const at::Tensor& gate_up) {
   const c10::cuda::CUDAGuard guard(gate_up.device());
-  TORCH_CHECK(gate_up.is_contiguous(), "swiglu_backward wants contiguous gate_up");
+  TORCH_CHECK(gate_up.is_contiguous(), "swiglu_backward expects contiguous gate_up");
   const at::Tensor dy = dy_in.contiguous();
   const int64_t rows = gate_up.size(0), inner = gate_up.size(1) / 2;
   SwigluRecomputed result{at::empty_like(gate_up), {}};

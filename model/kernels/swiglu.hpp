@@ -4,7 +4,7 @@
 
 namespace mpzero::model {
 
-// silu(gate) * up, where gate_up [N, 2I] holds the gates [N, I] and then the ups [N, I] -> [N, I] (Shazeer, 2020,
+// silu(gate) * up, where gate_up [N, 2I] contains first the gates [N, I], then the ups [N, I] -> [N, I] (Shazeer, 2020,
 // arXiv:2002.05202; silu(x) = x * sigmoid(x)).
 at::Tensor swiglu_forward(const at::Tensor& gate_up);
 // dy [N, I] -> d(gate_up) [N, 2I].
@@ -17,7 +17,7 @@ struct SwigluRecomputed {
 // Both in one pass, for a forward that did not keep its output.
 SwigluRecomputed swiglu_backward_recompute(const at::Tensor& dy, const at::Tensor& gate_up);
 
-// The same out of ATen operators, on any device.
+// The same with ATen operators, on any device.
 namespace reference {
 at::Tensor swiglu_forward(const at::Tensor& gate_up);
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);

@@ -11,22 +11,22 @@
 
 namespace mpzero::parallel {
 
-// What a sum does to what its destination holds.
+// Whether a sum overwrites its destination or is added to it.
 enum class SumMode { kOverwrite, kAdd };
 
-// A collective that has been started. Its tensors must stay alive and untouched until wait() has been called.
+// A collective that has been started. Its tensors must stay alive and unmodified until wait() has been called.
 class PendingCollective {
  public:
   virtual ~PendingCollective() = default;
   // On the GPU: work queued on the current stream from now on runs after the collective; the host does not block.
   // On the CPU: the collective has completed when this returns.
   virtual void wait() = 0;
-  // How far it is, where it runs on a device; null where it has completed already.
+  // Its progress if it runs on a device; null if it has completed already.
   virtual std::shared_ptr<const DeviceWork> device_work() const { return nullptr; }
 };
 
 // The data plane: parameters and gradients. A collective starts after the work queued so far on the current stream, and
-// all ranks must start the same collectives in the same order. Sums repeat bit for bit for the same world_size.
+// all ranks must start the same collectives in the same order. For a given world_size, sums are bitwise reproducible.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -34,29 +34,30 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
 
-  // Zeroed memory [numel] that this communicator's collectives are fastest with, for what is sent and received again
-  // and again. It lives as long as the communicator. All ranks ask for the same sizes in the same order.
+  // Zeroed memory [numel] with which this communicator's collectives are fastest, for data that is sent and received
+  // repeatedly. It lives as long as the communicator. All ranks ask for the same sizes in the same order.
   virtual at::Tensor buffer(int64_t numel, const at::TensorOptions& options) { return at::zeros({numel}, options); }
-  // Makes room for reduce_scatter_sum() of `numel` elements in all. As buffer(); returns the bytes that it took.
+  // Makes room for reduce_scatter_sum() of `numel` elements in total. Ordered like buffer(); returns the bytes
+  // allocated.
   virtual int64_t reserve_reduce_scatter(int64_t /*numel*/, const at::TensorOptions& /*options*/) { return 0; }
 
-  // whole [world_size * n] <- every rank's shard [n], by rank. In place where shard is this rank's slice of whole.
+  // whole [world_size * n] <- every rank's shard [n], by rank. In place if shard is this rank's shard of whole.
   virtual std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) = 0;
-  // shard [n] <- (or +=) this rank's slice of the sum over ranks of whole [world_size * n]. The shard has whole's type
-  // or fp32. To overwrite, it may be that slice of whole, which is lost in any case.
+  // shard [n] <- (or +=) this rank's shard of the sum over ranks of whole [world_size * n]. The shard has whole's type
+  // or fp32. To overwrite, it may be that part of whole, whose content is destroyed in any case.
   virtual std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
                                                                 SumMode mode = SumMode::kOverwrite) = 0;
   // tensor <- its sum over the ranks.
   virtual std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) = 0;
 
-  // What went wrong while no call was there to say so; nothing where all is well. From any thread.
+  // What went wrong while no call could report it; std::nullopt if nothing did. From any thread.
   virtual std::optional<std::string> asynchronous_error() { return std::nullopt; }
-  // Makes collectives under way end, whatever they leave behind, when the run is to end. From any thread; nothing but
+  // Makes collectives in progress end, with undefined results, because the run is about to end. From any thread; only
   // destruction may follow.
   virtual void abort() {}
 };
 
-// The collective that needed no waiting for.
+// A collective that completed immediately.
 class CompletedCollective final : public PendingCollective {
  public:
   void wait() override {}

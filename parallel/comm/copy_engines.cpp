@@ -7,14 +7,14 @@
 namespace mpzero::parallel {
 
 std::optional<std::string> copy_engine_hazard(int nccl_version, int world_size) {
-  // With two ranks, and no others, the flags of a collective go through a multicast object that the peer may not have
-  // mapped yet, so that it waits for ever (https://github.com/NVIDIA/nccl/issues/2241, mended in 2.31.2).
+  // With exactly two ranks, the flags of a collective go through a multicast object that the peer may not have mapped
+  // yet, so the collective waits forever (https://github.com/NVIDIA/nccl/issues/2241, fixed in 2.31.2).
   constexpr int kFirst = 22900;
   constexpr int kMended = 23102;
   if (world_size != 2 || nccl_version < kFirst || nccl_version >= kMended) return std::nullopt;
   return fmt::format(
-      "NCCL {} can hang in the first collective that copy engines do between two ranks (NVIDIA/nccl issue 2241), so "
-      "NCCL's kernels do them, on multiprocessors that computing lacks; NCCL {} and later do not hang",
+      "NCCL {} can hang in the first collective that uses copy engines between two ranks (NVIDIA/nccl issue 2241), so "
+      "NCCL's kernels are used, which take multiprocessors away from compute; NCCL {} and later do not hang",
       version_text(nccl_version), version_text(kMended));
 }
 

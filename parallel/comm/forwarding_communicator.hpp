@@ -9,7 +9,7 @@
 
 namespace mpzero::parallel {
 
-// What communicators that look on while another one works have in common: all but the collectives is its.
+// Base of communicators that observe another one: forwards everything except the collectives.
 class ForwardingCommunicator : public Communicator {
  public:
   explicit ForwardingCommunicator(std::unique_ptr<Communicator> communicator)

@@ -26,7 +26,7 @@ std::string mpi_version() {
   int length = 0;
   MPI_Get_library_version(text, &length);
   const std::string all(text, static_cast<size_t>(length));
-  // What follows is who built it and when.
+  // The rest of the text is the builder and the date.
   return all.substr(0, all.find_first_of(",\n"));
 }
 

@@ -4,7 +4,7 @@
 
 namespace mpzero::parallel {
 
-// Of the libraries in this process.
+// Versions of the libraries in this process.
 std::string nccl_version();  // "2.28.9"
 int nccl_version_code();     // 10000 * major + 100 * minor + patch; 0: unknown
 std::string version_text(int nccl_version);

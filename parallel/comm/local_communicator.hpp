@@ -4,7 +4,7 @@
 
 namespace mpzero::parallel {
 
-// The world of one rank: nothing to gather, nothing to add. What its collectives copy is queued on the current stream.
+// The communicator for one rank. Its collectives only copy, on the current stream.
 class LocalCommunicator final : public Communicator {
  public:
   int rank() const override { return 0; }

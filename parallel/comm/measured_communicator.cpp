@@ -7,7 +7,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// Calls `work` and records how long the timeline stands still meanwhile.
+// Calls `work` and records how long it stalls the timeline.
 template <typename Work>
 void record_stall(Timeline& timeline, std::vector<Stall>& stalls, const Work& work) {
   const Timeline::Mark begin = timeline.mark();

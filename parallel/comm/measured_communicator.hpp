@@ -8,10 +8,10 @@
 
 namespace mpzero::parallel {
 
-// Measures how long computing stands still for another communicator's collectives: on a GPU the time between a wait()
-// and the work behind it on the timeline's stream, wherever the collective itself runs; on the CPU the host's time in
-// the collective and in wait(). It waits for nothing itself. A wait() on another stream than the timeline's holds up
-// that stream only and does not count. In a trace, starting a collective is a range of its own.
+// Measures how long compute is stalled by another communicator's collectives: on a GPU the time between a wait() and
+// the work after it on the timeline's stream, wherever the collective itself runs; on the CPU the host's time in the
+// collective and in wait(). It does not wait itself. A wait() on a stream other than the timeline's stalls only that
+// stream and does not count. In a trace, starting a collective is a separate range.
 class MeasuredCommunicator final : public ForwardingCommunicator {
  public:
   // `timeline` outlives the communicator and its collectives, and the communicator outlives its collectives.

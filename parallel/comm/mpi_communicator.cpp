@@ -13,12 +13,13 @@ namespace {
 // MPI counts elements in int.
 int as_count(int64_t elements) {
   if (elements > std::numeric_limits<int>::max()) {
-    throw_failure("a collective over {} elements exceeds what MPI can count: train with more ranks", elements);
+    throw_failure("a collective over {} elements exceeds the largest count that MPI supports: train with more ranks",
+                  elements);
   }
   return static_cast<int>(elements);
 }
 
-// A datatype of the element's size, for moving without arithmetic.
+// A datatype of the element's size, for moving data without arithmetic.
 MPI_Datatype movable_type(const at::Tensor& tensor) {
   switch (tensor.element_size()) {
     case 2:

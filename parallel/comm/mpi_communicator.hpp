@@ -6,7 +6,7 @@
 namespace mpzero::parallel {
 
 // Collectives over tensors in host memory. MPI moves data only inside its own calls, so each collective completes
-// before it returns. bf16 sums are made in fp32 and rounded once.
+// before it returns. bf16 is summed in fp32 and rounded once.
 class MpiCommunicator final : public Communicator {
  public:
   // Over the ranks of `mpi`, which it must not outlive.

@@ -15,7 +15,7 @@
 #include "parallel/comm/library_versions.hpp"
 #include "parallel/comm/slice_sum.hpp"
 
-// Throws Failure naming the NCCL call, the rank and NCCL's last words; an out-of-memory error where that is the cause.
+// Throws Failure naming the NCCL call, the rank and NCCL's last error; an out-of-memory error if that is the cause.
 #define MPZERO_NCCL_CHECK(call)                                                                      \
   do {                                                                                               \
     const ncclResult_t nccl_result_ = (call);                                                        \
@@ -29,16 +29,16 @@
 namespace mpzero::parallel {
 namespace {
 
-// NCCL says no more than "CUDA error" when the GPU has nothing left for a communicator of its own.
+// NCCL reports only "CUDA error" if the GPU has no memory left for a communicator.
 void check_memory_left(const char* call) {
   constexpr size_t kCommunicator = size_t{512} << 20;
   size_t free = 0, total = 0;
   if (cudaMemGetInfo(&free, &total) != cudaSuccess) return;
-  TORCH_CHECK_WITH(OutOfMemoryError, free > kCommunicator, "CUDA out of memory: ", call, " found ", free,
-                   " bytes free, where a communicator takes up to ", kCommunicator);
+  TORCH_CHECK_WITH(OutOfMemoryError, free > kCommunicator, "CUDA out of memory: ", call, " found only ", free,
+                   " bytes free, but a communicator takes up to ", kCommunicator);
 }
 
-// Two moments of a collective's stream. Asking an event how far it is neither waits nor changes it.
+// Two points of a collective's stream. Querying an event neither waits for it nor changes it.
 class NcclWork final : public DeviceWork {
  public:
   NcclWork(at::cuda::CUDAEvent inputs_ready, at::cuda::CUDAEvent done)
@@ -77,8 +77,9 @@ ncclDataType_t nccl_type(const at::Tensor& tensor) {
   }
 }
 
-// Whether copy engines reach from this rank's GPU to those at the other addresses. A GPU that this process does not
-// see, as where Slurm shows each rank its own alone, cannot be asked for by CUDA, although NCCL itself may reach it.
+// Whether copy engines can access the GPUs at the other addresses from this rank's GPU. A GPU that is not visible to
+// this process, as when Slurm shows each rank only its own GPU, cannot be queried through CUDA, although NCCL may be
+// able to reach it.
 bool reaches_all(const std::vector<std::string>& addresses, int own) {
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return false;
@@ -88,7 +89,7 @@ bool reaches_all(const std::vector<std::string>& addresses, int own) {
     int reaches = 0;
     if (cudaDeviceGetByPCIBusId(&peer, addresses[rank].c_str()) != cudaSuccess ||
         cudaDeviceCanAccessPeer(&reaches, device, peer) != cudaSuccess) {
-      // Not for the next call to find.
+      // Clear the error, so that the next call does not report it.
       cudaGetLastError();
       return false;
     }
@@ -97,8 +98,8 @@ bool reaches_all(const std::vector<std::string>& addresses, int own) {
   return true;
 }
 
-// Whether copy engines reach from each rank's GPU to each other's: all ranks on this machine, and their GPUs peers. The
-// same on all ranks, which would wait for each other in different collectives otherwise. Collective.
+// Whether copy engines can access each rank's GPU from every other: all ranks are on this machine, and their GPUs are
+// peers. The same on all ranks, because they would otherwise wait for each other in different collectives. Collective.
 bool all_peers(MpiRuntime& mpi) {
   if (mpi.local_size() != mpi.world_size()) return false;
   int device = 0;
@@ -116,7 +117,7 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine)
       stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)),
       copy_engines_(engine == NcclEngine::kCopyEngines && world_size_ > 1 && all_peers(mpi)) {
   if (std::optional<std::string> hazard = copy_engine_hazard(nccl_version_code(), world_size_)) {
-    // With windows NCCL may choose copy engines by itself (on Blackwell).
+    // With windows, NCCL may choose copy engines by itself (on Blackwell).
     windows_ = false;
     if (std::exchange(copy_engines_, false)) hazard_ = std::move(hazard);
   }
@@ -130,9 +131,9 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine)
 
 NcclCommunicator::~NcclCommunicator() {
   if (comm_ == nullptr || aborted_) return;
-  // Destroying waits for what is under way, which never ends where a peer is gone or the GPU has failed. Aborting may
-  // wait too, and shows the peers an error that is not theirs before anybody has told what went wrong. Whoever ends the
-  // process gives the memory back.
+  // Destroying waits for collectives in progress, which never end if a peer has exited or the GPU has failed. Aborting
+  // may wait too, and causes an error on the peers before the real cause has been reported. The end of the process
+  // frees the memory.
   if (unwinding_.now()) return;
   cudaStreamSynchronize(stream_);
   for (const Buffer& buffer : buffers_) {
@@ -145,12 +146,12 @@ NcclCommunicator::~NcclCommunicator() {
 at::Tensor NcclCommunicator::buffer(int64_t numel, const at::TensorOptions& options) {
   if (world_size_ == 1 || numel == 0) return Communicator::buffer(numel, options);
   const size_t bytes = static_cast<size_t>(numel) * options.dtype().itemsize();
-  // What PyTorch's allocator holds in reserve is of no use to NCCL's.
+  // NCCL cannot use memory that PyTorch's allocator holds in reserve.
   c10::cuda::CUDACachingAllocator::emptyCache();
   size_t free = 0, total = 0;
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
   TORCH_CHECK_WITH(OutOfMemoryError, bytes <= free, "CUDA out of memory: a buffer for NCCL of ", bytes,
-                   " bytes was asked for, ", free, " bytes are free");
+                   " bytes was requested, ", free, " bytes are free");
   Buffer& buffer = buffers_.emplace_back();
   MPZERO_NCCL_CHECK(ncclMemAlloc(&buffer.memory, bytes));
   C10_CUDA_CHECK(cudaMemset(buffer.memory, 0, bytes));

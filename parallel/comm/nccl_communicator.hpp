@@ -17,33 +17,34 @@ struct ncclWindow_vidmem;
 
 namespace mpzero::parallel {
 
-// Who moves the bytes of a collective where both ways exist.
+// What moves the bytes of a collective, if there is a choice.
 enum class NcclEngine {
   kKernels,  // kernels on some of the multiprocessors
-  // The GPU's copy engines, where all ranks' GPUs reach each other's memory: gathers leave the multiprocessors alone,
-  // and a sum is an exchange of slices by copy engines and one pass of this rank over what has arrived.
+  // The GPU's copy engines, if all ranks' GPUs can access each other's memory: gathers do not use multiprocessors, and
+  // a sum is an exchange of shards by copy engines followed by one pass of this rank over the received shards.
   kCopyEngines
 };
 
-// Collectives over tensors on the GPU, on a high-priority stream of their own, so that they run beside compute. One
-// communicator a use (parameters, gradients): two that share none of their order can overlap.
+// Collectives over tensors on the GPU, on a separate high-priority stream, so that they overlap with compute. One
+// communicator per use (parameters, gradients): collectives of different communicators have no common order and can
+// overlap.
 class NcclCommunicator final : public Communicator {
  public:
-  // Collective over all ranks of `mpi`, which carries NCCL's unique id. The current CUDA device is the rank's.
+  // Collective over all ranks of `mpi`, which broadcasts NCCL's unique id. Uses the rank's current CUDA device.
   explicit NcclCommunicator(MpiRuntime& mpi, NcclEngine engine = NcclEngine::kCopyEngines);
-  // Collective, and waits for what is under way; while an exception is passing by it does nothing at all.
+  // Collective, and waits for collectives in progress; does nothing during stack unwinding.
   ~NcclCommunicator() override;
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  // Why copy engines are not used although they reach all ranks, for the user; none: they are, or do not, or were not
-  // asked for.
+  // Why copy engines are not used although they could reach all ranks, for the user; std::nullopt: they are used,
+  // cannot reach all ranks, or were not requested.
   const std::optional<std::string>& hazard() const { return hazard_; }
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
-  // Mapped by all ranks that can reach it (a symmetric window), so that data goes straight from buffer to buffer;
-  // registered with the network elsewhere, where NCCL can. Outside PyTorch's allocator.
+  // Mapped by all ranks that can access it (a symmetric window), so that data goes directly from buffer to buffer;
+  // elsewhere registered with the network, if NCCL can. Not allocated by PyTorch's allocator.
   at::Tensor buffer(int64_t numel, const at::TensorOptions& options) override;
   int64_t reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) override;
   std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) override;
@@ -56,12 +57,12 @@ class NcclCommunicator final : public Communicator {
  private:
   struct Buffer {
     void* memory = nullptr;
-    ncclWindow_vidmem* window = nullptr;  // null where NCCL knows no windows, or must not
+    ncclWindow_vidmem* window = nullptr;  // null if NCCL does not support windows or must not use them
   };
 
-  // The stream, made to wait for what the current stream has queued.
+  // The stream, after making it wait for the work queued on the current stream.
   c10::cuda::CUDAStream& start();
-  // What start() has begun ends here.
+  // The end of what start() began.
   std::unique_ptr<PendingCollective> finish();
   void exchange_and_sum(const at::Tensor& whole, const at::Tensor& shard, SumMode mode);
 
@@ -76,7 +77,7 @@ class NcclCommunicator final : public Communicator {
   bool copy_engines_;
   bool windows_ = true;  // buffers are registered as such
   std::optional<std::string> hazard_;
-  at::Tensor arrived_;  // the slices of all ranks, where copy engines exchange them
+  at::Tensor arrived_;  // the received shards of all ranks, if copy engines exchange them
 };
 
 }  // namespace mpzero::parallel

@@ -8,7 +8,7 @@
 
 namespace mpzero::parallel {
 
-// Notes another communicator's collectives in a flight recorder. It waits for nothing itself.
+// Records another communicator's collectives in a flight recorder. It does not wait itself.
 class RecordedCommunicator final : public ForwardingCommunicator {
  public:
   // `channel` outlives the communicator.

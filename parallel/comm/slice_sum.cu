@@ -11,8 +11,9 @@ namespace mpzero::parallel {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPack = 8;  // elements a thread
-// Two a multiprocessor of the largest GPUs, which loop: enough bytes under way, and room for the compute beside it.
+constexpr int kPack = 8;  // elements per thread
+// Two blocks per multiprocessor of the largest GPUs, which loop: enough bytes in flight, and room for concurrent
+// compute.
 constexpr int64_t kMostBlocks = 264;
 
 template <typename T>
@@ -69,7 +70,8 @@ void launch(const at::Tensor& slices, const at::Tensor& sum, SumMode mode) {
 }  // namespace
 
 void sum_slices(const at::Tensor& slices, const at::Tensor& sum, SumMode mode) {
-  TORCH_CHECK(slices.is_contiguous() && slices.size(1) == sum.numel(), "sum_slices: slices and sum do not fit");
+  TORCH_CHECK(slices.is_contiguous() && slices.size(1) == sum.numel(),
+              "sum_slices: the shapes of slices and sum do not match");
   if (slices.scalar_type() == at::kFloat) {
     TORCH_CHECK(sum.scalar_type() == at::kFloat, "sum_slices: the sum of fp32 is fp32");
     launch<float, float>(slices, sum, mode);

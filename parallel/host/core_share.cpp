@@ -11,7 +11,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// From so many cores on, two are left free.
+// With at least this many cores, two are left free.
 constexpr size_t kManyCores = 8;
 
 struct FreeBitmap {
@@ -20,7 +20,7 @@ struct FreeBitmap {
 using Bitmap = std::unique_ptr<hwloc_bitmap_s, FreeBitmap>;
 
 void check(int result, const char* call) {
-  if (result != 0) throw_failure("{} failed: the machine's cores cannot be told", call);
+  if (result != 0) throw_failure("{} failed: the machine's cores are unknown", call);
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ CpuTopology::CpuTopology(Handle topology) : topology_(std::move(topology)) {
       hwloc_get_cpubind(topology_.get(), bound.get(), HWLOC_CPUBIND_PROCESS) == 0) {
     hwloc_bitmap_and(allowed.get(), allowed.get(), bound.get());
   }
-  // A machine that shows no cores has hardware threads in any case.
+  // A machine that reports no cores has hardware threads in any case.
   const int depth = hwloc_get_type_or_below_depth(topology_.get(), HWLOC_OBJ_CORE);
   for (hwloc_obj_t core = hwloc_get_next_obj_by_depth(topology_.get(), depth, nullptr); core != nullptr;
        core = hwloc_get_next_obj_by_depth(topology_.get(), depth, core)) {
@@ -54,7 +54,7 @@ CpuTopology CpuTopology::of_this_machine() {
   hwloc_topology_t topology = nullptr;
   check(hwloc_topology_init(&topology), "hwloc_topology_init");
   Handle handle(topology);
-  // The kernel lists PCI devices; hwloc's plugins would open each GPU, an X display, and libraries that leak.
+  // The kernel lists PCI devices; hwloc's plugins would open each GPU, an X display, and libraries that leak memory.
   for (const char* plugin : {"pci", "opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"}) {
     hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin);
   }
@@ -116,11 +116,11 @@ std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const 
     for (size_t rank = 0; rank < ranks; ++rank) shares[rank].push_back(cores[rank % cores.size()]);
     return shares;
   }
-  // The first ranks get what does not divide evenly.
+  // The first ranks get the remainder.
   const auto quota = [&](size_t rank) { return cores.size() / ranks + (rank < cores.size() % ranks ? 1 : 0); };
-  std::map<std::vector<int>, std::vector<size_t>> neighbours;  // ranks by what is near them
+  std::map<std::vector<int>, std::vector<size_t>> neighbours;  // ranks by the cores near them
   for (size_t rank = 0; rank < ranks; ++rank) neighbours[near[rank]].push_back(rank);
-  // Those with least choice first.
+  // Those with the fewest cores to choose from first.
   std::vector<std::pair<std::vector<int>, std::vector<size_t>>> groups(neighbours.begin(), neighbours.end());
   std::stable_sort(groups.begin(), groups.end(),
                    [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });

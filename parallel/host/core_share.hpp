@@ -8,20 +8,20 @@ struct hwloc_topology;
 
 namespace mpzero::parallel {
 
-// The cores of a machine, each named by its first hardware thread that may be used: the operating system's number.
+// The cores of a machine. A core is named by the operating system's number of its first usable hardware thread.
 class CpuTopology {
  public:
-  // As this process sees it: what it is not allowed or not bound to is left out.
+  // As this process sees it: without cores that it may not use or is not bound to.
   static CpuTopology of_this_machine();
-  // From hwloc's description of a machine that is not there, e.g. "numa:2 core:8 pu:2", or its XML export.
+  // From hwloc's description of a virtual machine, e.g. "numa:2 core:8 pu:2", or its XML export.
   static CpuTopology synthetic(const std::string& description);
   static CpuTopology from_xml(const std::string& xml);
 
   // In the machine's order.
   const std::vector<int>& cores() const { return cores_; }
-  // Those of them that are nearest to a PCI device, e.g. "0000:18:00.0"; all where that is not known.
+  // The cores nearest to a PCI device, e.g. "0000:18:00.0"; all cores if that is not known.
   std::vector<int> cores_near(const std::string& pci_device) const;
-  // The hardware threads of these cores that may be used: first one of each core, then the next of each.
+  // The usable hardware threads of these cores: first one of each core, then the next of each.
   std::vector<int> hardware_threads(const std::vector<int>& cores) const;
 
  private:
@@ -36,16 +36,16 @@ class CpuTopology {
   std::vector<std::vector<int>> threads_;  // of each core
 };
 
-// Divides `cores` among the ranks of a machine evenly, by rank: each gets the cores near its device first, `near` by
-// rank, and ranks near the same cores share them. A rank that finds none there gets of those that are left. Every rank
-// gets one core at least; where there are fewer cores than ranks, some share.
+// Divides `cores` evenly among the ranks of a machine, by rank. Each rank first gets cores near its device (`near`, by
+// rank); ranks near the same cores share them evenly. A rank without free cores near its device gets some of the
+// remaining ones. Every rank gets at least one core; if there are fewer cores than ranks, some cores are shared.
 std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const std::vector<std::vector<int>>& near);
 
-// Of a rank's cores those for threads that update states: one is left to the rank's own thread, and from eight on one
-// more to those of the data loader, of NCCL and of the copies.
+// The cores of a rank that are used for threads that update states: one is left to the rank's main thread, and with
+// eight or more cores another one to the threads of the data loader, of NCCL and of the copies.
 std::vector<int> cores_for_updates(const std::vector<int>& share);
 
-// What is in `share` and not in `taken`, in the order of the share.
+// The cores in `share` that are not in `taken`, in the order of `share`.
 std::vector<int> left_over(const std::vector<int>& share, const std::vector<int>& taken);
 
 }  // namespace mpzero::parallel

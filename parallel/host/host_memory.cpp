@@ -24,7 +24,7 @@ constexpr size_t kPinningThreads = 8;
 
 size_t rounded_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// Memory of the system's, given back at the end. What is as large as a large page or more begins at the border of one.
+// Memory mapped from the system, unmapped at the end. Mappings of at least a huge page are aligned to huge pages.
 class Mapping {
  public:
   explicit Mapping(size_t bytes) : bytes_(rounded_up(bytes, kPage)) {
@@ -89,7 +89,7 @@ void pin(const std::vector<Mapping*>& mappings) {
   if (cudaGetDevice(&device) != cudaSuccess) device = 0;
   ThreadTeam threads(static_cast<int>(std::min(mappings.size(), kPinningThreads)));
   threads.run(static_cast<int64_t>(mappings.size()), [&](int64_t i) {
-    // A new thread begins with the first device, where it would make a context.
+    // A new thread starts with device 0, where it would create a context.
     cudaSetDevice(device);
     mappings[static_cast<size_t>(i)]->pin();
   });
@@ -110,14 +110,14 @@ std::vector<at::Tensor> host_tensors(const std::vector<int64_t>& numel, at::Scal
     mappings.push_back(count == 0 ? nullptr
                                   : std::make_shared<Mapping>(static_cast<size_t>(count) * c10::elementSize(dtype)));
     if (count == 0) continue;
-    // Before it is registered: that would touch it with one thread.
+    // Before the memory is registered: registering would touch it with one thread.
     mappings.back()->touch(team);
     if (pinned) to_pin.push_back(mappings.back().get());
   }
   pin(to_pin);
   std::vector<at::Tensor> tensors;
   for (size_t i = 0; i < numel.size(); ++i) {
-    // A CPU tensor over registered memory: CUDA recognises the addresses, so that copies of it are asynchronous.
+    // A CPU tensor over registered memory: CUDA recognizes the addresses, so its copies are asynchronous.
     tensors.push_back(mappings[i] ? at::from_blob(
                                         mappings[i]->memory(), {numel[i]}, [m = mappings[i]](void*) {}, options)
                                   : at::zeros({0}, options));

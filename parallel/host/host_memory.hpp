@@ -8,12 +8,12 @@ namespace mpzero::parallel {
 
 class ThreadTeam;
 
-// A one-dimensional tensor in host memory of exactly `numel` elements, zeroed, in large pages where the system has
-// them, touched by the threads of `team` (none: those of the process), so that it lies in the memory near them. Pinned
+// A one-dimensional tensor in host memory of exactly `numel` elements, zeroed, in huge pages if the system has them,
+// and touched by the threads of `team` (none: those of the process), so that it is in the memory near them. Pinned
 // memory is registered, because torch's pinned allocator rounds each block up to a power of two. Throws Failure naming
-// the size when memory is short.
+// the size if there is not enough memory.
 at::Tensor host_tensor(int64_t numel, at::ScalarType dtype, bool pinned, ThreadTeam* team = nullptr);
-// One for each of `numel`, which is faster for many that are pinned: several threads register them.
+// One tensor for each of `numel`. Faster for many pinned tensors: several threads register them.
 std::vector<at::Tensor> host_tensors(const std::vector<int64_t>& numel, at::ScalarType dtype, bool pinned,
                                      ThreadTeam* team = nullptr);
 

@@ -4,18 +4,18 @@
 
 namespace mpzero::parallel {
 
-// Bytes that one rank's training state takes, by what it is for.
+// Bytes of one rank's training state, by purpose.
 struct MemoryUse {
-  // On the device that trains.
+  // On the training device.
   int64_t parameters = 0;
   int64_t gradients = 0;
   int64_t optimizer_states = 0;
-  int64_t units_in_flight = 0;  // buffers of whole units that are being gathered, used or summed
+  int64_t units_in_flight = 0;  // buffers of full units that are being gathered, used or summed
   // In host memory, while a GPU trains.
   int64_t host_optimizer_states = 0;
   int64_t host_parameters = 0;
-  int64_t host_staging = 0;  // gradients and parameters on their way
-  int64_t host_spares = 0;   // states for updates ahead of the norm
+  int64_t host_staging = 0;  // gradients and parameters in transfer
+  int64_t host_spares = 0;   // states for updates before the norm is known
 
   MemoryUse& operator+=(const MemoryUse& other) {
     parameters += other.parameters;
@@ -30,7 +30,7 @@ struct MemoryUse {
   }
 };
 
-// The sum of what is on the device, and of what is in host memory.
+// The total on the device, and the total in host memory.
 inline int64_t device_bytes(const MemoryUse& use) {
   return use.parameters + use.gradients + use.optimizer_states + use.units_in_flight;
 }

@@ -12,8 +12,8 @@
 
 namespace mpzero::parallel {
 
-// Threads that share out blocks of work. Tasks are begun in the order in which they were handed in, and a thread that
-// finds no more blocks in one goes on to the next, so that none waits for another as long as there is work.
+// Threads that share the blocks of tasks. Tasks are started in the order in which they were submitted. A thread that
+// finds no more blocks in one task continues with the next, so no thread is idle while there is work.
 class ThreadTeam {
  public:
   // Work on the blocks 0, 1, … of one task, in any order, each once.
@@ -21,14 +21,14 @@ class ThreadTeam {
 
   class Task {
    public:
-    // Until all blocks are done. Throws what a block threw.
+    // Returns when all blocks are done. Throws what a block threw.
     void wait();
     bool done() const { return left_.load(std::memory_order_acquire) == 0; }
 
    private:
     friend class ThreadTeam;
     Task(int64_t blocks, Work work) : blocks_(blocks), work_(std::move(work)), left_(blocks) {}
-    // Takes blocks until none is left to begin.
+    // Processes blocks until none is left to start.
     void work_through();
 
     const int64_t blocks_;
@@ -39,10 +39,10 @@ class ThreadTeam {
     std::exception_ptr error_;
   };
 
-  // `cores`: thread i runs on the i-th one alone, an operating system's number; none: where the system likes. A core
-  // that the system refuses is as good as none.
+  // `cores`: thread i is bound to the i-th of these operating system numbers; empty: no binding. If the system refuses
+  // a core, that thread is not bound.
   explicit ThreadTeam(int threads, const std::vector<int>& cores = {});
-  // Finishes what has been handed in.
+  // Finishes the submitted tasks.
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
@@ -54,7 +54,7 @@ class ThreadTeam {
 
  private:
   void serve(int core);
-  // The first task that still has blocks to begin; waits for one. Null: the team ends.
+  // The first task that still has blocks to start; waits for one. Null: the team ends.
   std::shared_ptr<Task> next_task();
 
   std::mutex mutex_;  // of tasks_ and ending_

@@ -9,19 +9,19 @@
 
 namespace mpzero::parallel {
 
-// Prints the sentence as an error of mpzero and ends the process at once, with kFailureExitCode; the launcher then ends
-// the other ranks. Cleaning up would wait for what hangs.
+// Prints the sentence as an mpzero error and ends the process immediately, with kFailureExitCode; the launcher then
+// ends the other ranks. No cleanup, because it would wait for whatever hangs.
 void end_process(const std::string& sentence);
 
-// Runs `work` on a thread of its own and goes on after `limit` even if that still stands; `work` keeps what it needs.
-// Whether it was done.
+// Runs `work` on a separate thread and returns after at most `limit`, even if `work` still hangs; `work` owns the data
+// that it uses. Returns whether it completed.
 bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work);
 
-// Ends the process where the work that goes on while this lives takes longer than `patience`: for calls into the
-// network or a file system that have no limit of their own.
+// Ends the process if the work done during its lifetime takes longer than `patience`: for calls into the network or a
+// file system that have no timeout.
 class Deadline {
  public:
-  // `sentence` is asked for on a thread of its own once the time is up.
+  // `sentence` is called on a separate thread once the time is up.
   Deadline(std::chrono::milliseconds patience, std::function<std::string()> sentence,
            std::function<void(const std::string&)> end = end_process);
   ~Deadline();

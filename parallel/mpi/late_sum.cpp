@@ -16,7 +16,7 @@ LateSum::LateSum() : round_(std::make_unique<Round>()) {}
 
 LateSum::~LateSum() {
   if (round_->request == MPI_REQUEST_NULL) return;
-  // A rank that fails in between has left the loop alone.
+  // If this rank fails in between, it alone has left the loop.
   if (round_->unwinding.now()) {
     // NOLINTNEXTLINE(bugprone-unused-return-value): MPI may still write into it
     (void)round_.release();

@@ -11,11 +11,11 @@
 namespace mpzero::parallel {
 namespace {
 
-// What started this process, and how many with it; a shell starts one.
+// What started this process, and the number of processes; a shell starts one.
 struct Launch {
   enum class Program { kShell, kSrun, kMpirun, kTorchrun } program = Program::kShell;
   int tasks = 1;
-  std::string task = "0";  // this one's number
+  std::string task = "0";  // the number of this process
 };
 
 std::optional<Launch> started_by(Launch::Program program, const Environment& environment, const char* tasks,
@@ -25,19 +25,19 @@ std::optional<Launch> started_by(Launch::Program program, const Environment& env
   return Launch{.program = program, .tasks = std::atoi(count->c_str()), .task = environment(task).value_or("0")};
 }
 
-// Whether a launcher that speaks PMI or PMIx has started this process, or one that it descends from.
+// Whether a launcher with PMI or PMIx support started this process or one of its ancestors.
 bool has_joining_variable(const Environment& environment) {
   constexpr std::array<const char*, 3> kJoining = {"PMIX_RANK", "PMI_RANK", "PMI_FD"};
   return std::any_of(kJoining.begin(), kJoining.end(), [&](const char* name) { return environment(name).has_value(); });
 }
 
-// torchrun, `deepspeed`, `accelerate launch` and Kubernetes' PyTorchJob tell their processes by RANK and WORLD_SIZE.
-// Scripts export these, too, for what srun starts: there Slurm's own variables count, unless torchrun itself stands
+// torchrun, `deepspeed`, `accelerate launch` and Kubernetes' PyTorchJob set RANK and WORLD_SIZE. Scripts export these
+// for processes that srun starts, too: there Slurm's own variables count, unless torchrun itself was started in
 // between.
 std::optional<Launch> started_by_torchrun(const Environment& environment) {
   if (!environment("RANK")) return std::nullopt;
   if (has_joining_variable(environment) && !environment("TORCHELASTIC_RUN_ID")) return std::nullopt;
-  // One process of each machine speaks: their outputs are apart.
+  // One process per machine prints the message: their outputs are separate.
   auto launch = started_by(Launch::Program::kTorchrun, environment, "WORLD_SIZE", "LOCAL_RANK");
   if (launch && launch->tasks <= 1) return std::nullopt;
   return launch;
@@ -45,7 +45,7 @@ std::optional<Launch> started_by_torchrun(const Environment& environment) {
 
 Launch find_launch(const Environment& environment) {
   using Program = Launch::Program;
-  // An mpirun inside a Slurm job starts its ranks from a step, the variables of which they see as well.
+  // An mpirun inside a Slurm job starts its ranks from a step, so they see the step's variables as well.
   auto launch = started_by(Program::kMpirun, environment, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK");
   // MPICH's and Intel MPI's; srun --mpi=pmi2 sets the other two variables, too.
   if (!launch && environment("MPI_LOCALNRANKS")) {
@@ -57,7 +57,7 @@ Launch find_launch(const Environment& environment) {
 }
 
 constexpr const char* kSrunRemedy =
-    "start it with `srun --mpi=pmix` (`srun --mpi=list` shows what this Slurm can), or with mpirun inside the "
+    "start it with `srun --mpi=pmix` (`srun --mpi=list` shows what this Slurm supports), or with mpirun inside the "
     "allocation";
 
 }  // namespace
@@ -66,11 +66,9 @@ void require_launcher(const Environment& environment) {
   const Launch launch = find_launch(environment);
   if (launch.program == Launch::Program::kTorchrun) {
     throw_user_error(
-        "torchrun, deepspeed or a launcher like them started {0} processes (RANK={1}, WORLD_SIZE={0}), but mpzero's "
-        "ranks "
-        "are MPI's, and each of them would train alone: start them with `mpirun -n {0} build/bin/mpzero train …` or "
-        "`srun "
-        "--mpi=pmix`, or unset WORLD_SIZE where this process is to be alone",
+        "torchrun, deepspeed or a similar launcher started {0} processes (RANK={1}, WORLD_SIZE={0}), but mpzero's "
+        "ranks are MPI ranks, and each process would train alone: start them with `mpirun -n {0} build/bin/mpzero "
+        "train …` or `srun --mpi=pmix`, or unset WORLD_SIZE if this process is meant to run alone",
         launch.tasks, environment("RANK").value_or(""));
   }
   if (launch.program == Launch::Program::kSrun && launch.tasks > 1 && !has_joining_variable(environment)) {
@@ -84,17 +82,18 @@ std::optional<LaunchProblem> find_launch_problem(const Environment& environment,
   const Launch launch = find_launch(environment);
   if (world_size > 1 || launch.tasks <= 1) return std::nullopt;
   if (launch.program == Launch::Program::kSrun) {
-    return LaunchProblem{.message = fmt::format("srun started {} tasks, but each of them finds itself alone (this MPI "
-                                                "knows no such --mpi)",
-                                                launch.tasks),
-                         .remedy = kSrunRemedy};
+    return LaunchProblem{
+        .message = fmt::format("srun started {} tasks, but each of them is alone in its MPI job (this MPI "
+                               "does not support this --mpi)",
+                               launch.tasks),
+        .remedy = kSrunRemedy};
   }
   return LaunchProblem{
-      .message = fmt::format("mpirun started {} ranks, but each of them finds itself alone: this mpirun "
+      .message = fmt::format("mpirun started {} ranks, but each of them is alone in its MPI job: this mpirun "
                              "is not that of {}, with which mpzero is built",
                              launch.tasks, mpi),
       .remedy =
-          "take that one's (`which -a mpirun` lists what PATH has), or build mpzero with the MPI "
+          "use that one's (`which -a mpirun` lists what PATH has), or build mpzero with the MPI "
           "of this one"};
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 
-// Throws Failure naming the MPI call and MPI's own words for what went wrong.
+// Throws Failure naming the MPI call and MPI's error message.
 #define MPZERO_MPI_CHECK(call)                                                         \
   do {                                                                                 \
     const int mpi_result_ = (call);                                                    \

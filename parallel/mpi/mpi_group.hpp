@@ -4,7 +4,7 @@
 
 namespace mpzero::parallel {
 
-// MPI's handle of a group of ranks; given back with it unless it is that of all ranks.
+// MPI's handle of a group of ranks; freed in the destructor unless it is the group of all ranks.
 struct MpiGroup {
   explicit MpiGroup(MPI_Comm handle) : handle(handle) {}
   ~MpiGroup() {

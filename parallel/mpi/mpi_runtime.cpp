@@ -10,7 +10,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// Notes a call for as long as it lives. One that throws is not noted as completed.
+// Records a call during its lifetime. A call that throws is not recorded as completed.
 class Recorded {
  public:
   Recorded(FlightRecorder::Channel* channel, const char* operation, size_t bytes)
@@ -57,7 +57,7 @@ MpiRuntime::~MpiRuntime() {
 std::unique_ptr<MpiRuntime> MpiRuntime::this_machine() const {
   auto group = std::make_unique<MpiGroup>(MPI_COMM_NULL);
   MPZERO_MPI_CHECK(MPI_Comm_split_type(group_->handle, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &group->handle));
-  // The constructor is not for std::make_unique to call.
+  // std::make_unique cannot call the private constructor.
   return std::unique_ptr<MpiRuntime>(new MpiRuntime(std::move(group)));
 }
 

@@ -11,7 +11,7 @@ namespace mpzero::parallel {
 
 struct MpiGroup;
 
-// MPI for the lifetime of the program: it starts the ranks, carries the rendezvous and the control plane. One per
+// MPI for the lifetime of the program: it starts the ranks and provides the rendezvous and the control plane. One per
 // process.
 class MpiRuntime final : public ProcessGroup {
  public:
@@ -22,24 +22,24 @@ class MpiRuntime final : public ProcessGroup {
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
-  // The rank among, and the number of, the ranks on this machine.
+  // This rank's index among the ranks of this machine, and their number.
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
 
-  // The ranks of this machine as a group of their own, in the same order. Collective. Must not outlive this one.
+  // The ranks of this machine as a separate group, in the same order. Collective. Must not outlive this object.
   std::unique_ptr<MpiRuntime> this_machine() const;
-  // What MPI calls the group.
+  // MPI's handle of the group.
   const MpiGroup& group() const { return *group_; }
 
   void barrier() override;
   std::vector<std::string> all_gather(const std::string& text) override;
-  // Rank 0's bytes, on every rank of the group.
+  // Broadcasts rank 0's bytes to every rank of the group.
   void broadcast(void* bytes, int count);
 
-  // Notes what follows in a flight recorder, until another or none is named. `channel` outlives its use.
+  // Records the following calls in a flight recorder, until another channel or null is set. `channel` outlives its use.
   void record_in(FlightRecorder::Channel* channel) { channel_ = channel; }
 
-  // Ends all ranks now with `exit_code`.
+  // Ends all ranks immediately with `exit_code`.
   [[noreturn]] void abort(int exit_code);
 
  private:

@@ -20,16 +20,16 @@
 namespace mpzero::parallel {
 namespace {
 
-// Makes NCCL read NCCL_DEBUG and its companions again with the next thing it has to say. Exported by NCCL, although no
-// longer part of its interface, so that it is looked up rather than linked.
+// Makes NCCL read NCCL_DEBUG and related variables again before its next message. NCCL still exports it, although it is
+// no longer part of the interface, so it is looked up at run time instead of being linked.
 void reread_settings() {
   using Reset = void();
   void* reset = dlsym(RTLD_DEFAULT, "ncclResetDebugInit");
   if (reset != nullptr) reinterpret_cast<Reset*>(reset)();
 }
 
-// The file that NCCL writes to for a value of NCCL_DEBUG_FILE: %h is the host's name up to its first dot, %p the
-// process.
+// The file that NCCL writes to for a value of NCCL_DEBUG_FILE: %h is the host name up to its first dot, %p the process
+// id.
 std::string expand(const std::string& pattern) {
   const std::string host = host_name();
   std::string path;
@@ -57,9 +57,9 @@ std::string expand(const std::string& pattern) {
 
 }  // namespace
 
-// NCCL's own words are the one account of its network that every release gives: the library has no call that names the
-// network of a communicator, and a plugin of ours between NCCL and aws-ofi-nccl would have to follow each version of
-// that interface. The file is in memory alone, so that nothing needs to be writable and nothing is left behind.
+// NCCL's log is the only account of its network that every release gives: no call of the library names the network of a
+// communicator, and a plugin of ours between NCCL and aws-ofi-nccl would have to follow each version of that interface.
+// The log file is in memory only, so that no folder needs to be writable and no file is left over.
 NcclLog::NcclLog() : file_(memfd_create("nccl-log", MFD_CLOEXEC)) {
   if (file_ < 0) throw_failure("memfd_create for NCCL's log failed: {}", std::strerror(errno));
   const std::array<std::pair<std::string, std::string>, 3> settings = {
@@ -100,7 +100,7 @@ void NcclLog::pass_on() const {
   } else if (pattern == "/dev/stderr") {
     std::fwrite(words.data(), 1, words.size(), stderr);
   } else {
-    // Help for the user's own search: a file that cannot be written is none of the run's troubles.
+    // A convenience for the user's own debugging: the run ignores a file that cannot be written.
     std::ofstream(expand(pattern) + ".start") << words;
   }
 }

@@ -7,19 +7,20 @@
 
 namespace mpzero::parallel {
 
-// What NCCL and its plugin say of their networks while this lives, instead of what the user's NCCL_DEBUG asks for; the
-// user's settings hold again afterwards. Who asked for NCCL_DEBUG=INFO or TRACE gets the words then: on stdout, or
-// beside the NCCL_DEBUG_FILE, which NCCL itself begins anew, in a file of the same name and ".start". One at a time, on
-// a thread that no other thread's getenv() races with: what watches over the run has read the environment by then.
+// Captures what NCCL and its plugin log about their networks during its lifetime, in place of the user's NCCL_DEBUG
+// settings, which are restored afterwards. If the user set NCCL_DEBUG=INFO or TRACE, the captured text is then passed
+// on: to stdout, or to a file next to NCCL_DEBUG_FILE (which NCCL itself truncates) with the same name and ".start".
+// One at a time, on a thread with no concurrent getenv(): the threads that monitor the run have read the environment by
+// then.
 class NcclLog {
  public:
-  // Throws Failure where the kernel gives no memory for it.
+  // Throws Failure if the kernel has no memory for it.
   NcclLog();
   ~NcclLog();
   NcclLog(const NcclLog&) = delete;
   NcclLog& operator=(const NcclLog&) = delete;
 
-  // All that was said so far.
+  // The text logged so far.
   std::string text() const;
 
  private:

@@ -10,20 +10,20 @@
 
 namespace mpzero::parallel {
 
-// What the user asks of the network between nodes: EFA where there is any and otherwise what NCCL finds; EFA; TCP.
+// The network between nodes that the user requests: EFA if there is any, otherwise NCCL's choice; EFA; TCP.
 enum class NetworkChoice { kAuto, kEfa, kSocket };
 
-// "auto", "efa" or "socket". Throws UserError naming `flag` for any other word.
+// "auto", "efa" or "socket". Throws UserError naming `flag` for any other value.
 NetworkChoice parse_network_choice(const std::string& flag, const std::string& word);
 
-// What one rank knows of its node before NCCL starts.
+// What one rank knows about its node before NCCL starts.
 struct NodeNetwork {
   std::string host;  // for messages
-  std::string node;  // ranks of one node, as NCCL counts nodes, have the same
+  std::string node;  // the same for all ranks of one node, as NCCL defines nodes
   int efa_devices = 0;
 };
 
-// What has to be in the environment before NCCL starts, and what its log has to prove afterwards.
+// The environment that NCCL needs at its start, and what its log must prove afterwards.
 struct NetworkPlan {
   enum class Proof { kNone, kEfa, kSocket, kAnything };
 
@@ -32,18 +32,18 @@ struct NetworkPlan {
   std::vector<std::pair<std::string, std::string>> settings;
 };
 
-// Reads the network of this rank's node. `root`: where /proc and /sys are.
+// Reads the network of this rank's node. `root`: the folder that contains /proc and /sys.
 NodeNetwork look_at_network(const Environment& environment, const std::string& root = "/");
 
-// Plans for all `nodes`, one entry a rank, as seen from the rank whose entry is `own`. Only variables that make NCCL
-// strict about its network are planned; what aws-ofi-nccl sets for the instance type (FI_EFA_*, NCCL_PROTO, buffer
-// sizes, topology, tuner) is left to it. Throws UserError where the choice cannot be had: no EFA device on a node, no
-// plugin, or a variable that contradicts it.
+// Plans for all `nodes`, one entry per rank, from the point of view of the rank with entry `own`. Plans only variables
+// that make NCCL strict about its network; those that aws-ofi-nccl sets for the instance type (FI_EFA_*, NCCL_PROTO,
+// buffer sizes, topology, tuner) are left to it. Throws UserError if the choice is not possible: no EFA device on a
+// node, no plugin, or a variable that contradicts it.
 NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& nodes, const NodeNetwork& own,
                          const Environment& environment,
                          const std::vector<std::string>& plugin_files = usual_plugin_files());
 
-// look_at_network() on every rank, then plan_network(), then the settings put into this process's environment.
+// look_at_network() on every rank, then plan_network(), then sets the planned variables in this process's environment.
 // Collective; call it before the first NCCL communicator. Throws UserError on all ranks.
 NetworkPlan choose_network(NetworkChoice choice, ProcessGroup& group);
 

@@ -18,8 +18,9 @@ struct Unload {
   void operator()(void* library) const { dlclose(library); }
 };
 
-// What a plugin offers to NCCL: a structure called ncclNetPlugin_v<release>, which in every release of NCCL's interface
-// begins with a `const char* name`. NCCL 2.28 takes none before release 6. Null: `library` is no network plugin.
+// The symbol that a plugin offers to NCCL: a structure called ncclNetPlugin_v<release>, which in every release of
+// NCCL's interface begins with a `const char* name`. NCCL 2.28 supports none before release 6. Null: `library` is not a
+// network plugin.
 const void* find_net(void* library) {
   constexpr int kNewestRelease = 20, kOldestRelease = 6;
   for (int release = kNewestRelease; release >= kOldestRelease; --release) {
@@ -29,15 +30,15 @@ const void* find_net(void* library) {
   return nullptr;
 }
 
-// The file that holds `net`.
+// The file that contains `net`.
 std::string file_of(const void* net) {
   Dl_info place{};
   if (dladdr(net, &place) == 0 || place.dli_fname == nullptr) return {};
   return place.dli_fname;
 }
 
-// The plugin in `library`; otherwise `problem` says what is wrong with it, and stays as it is for a file that is not
-// there.
+// The plugin in `library`; otherwise `problem` says what is wrong with it. `problem` is unchanged if the file does not
+// exist.
 std::optional<NetworkPlugin> open_plugin(const std::string& library, std::string& problem) {
   const std::unique_ptr<void, Unload> handle(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
   if (!handle) {
@@ -49,7 +50,7 @@ std::optional<NetworkPlugin> open_plugin(const std::string& library, std::string
   }
   const void* net = find_net(handle.get());
   if (net == nullptr) {
-    problem = fmt::format("{} is no network plugin of NCCL", library);
+    problem = fmt::format("{} is not a network plugin of NCCL", library);
     return std::nullopt;
   }
   const std::string name = *static_cast<const char* const*>(net);
@@ -80,7 +81,7 @@ std::string plugin_version(const std::string& file) {
              std::string_view(".-+~_").find(static_cast<char>(letter)) != std::string::npos;
     });
     std::string word(begin, end);
-    // The name also stands before other words, as in "aws-ofi-nccl initialization failed".
+    // The name also appears before other text, as in "aws-ofi-nccl initialization failed".
     if (!word.empty() && (std::isdigit(static_cast<unsigned char>(word.front())) != 0 || word.rfind("git-", 0) == 0)) {
       return word;
     }
@@ -110,7 +111,7 @@ PluginSearch find_libfabric_plugin(const Environment& environment, const std::ve
       search.problem = "NCCL_NET_PLUGIN=none forbids plugins";
       return search;
     }
-    // NCCL takes several names, and short forms of them.
+    // NCCL accepts several names, and short forms of them.
     for (size_t begin = 0; begin <= named->size() && !search.plugin;) {
       const size_t end = std::min(named->find(',', begin), named->size());
       const std::string word = named->substr(begin, end - begin);

@@ -11,7 +11,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// What stands behind the first `mark` in `line`, up to one of `ends`.
+// The text after the first `mark` in `line`, up to one of the characters in `ends`.
 std::optional<std::string> behind(std::string_view line, std::string_view mark, std::string_view ends) {
   const size_t at = line.find(mark);
   if (at == std::string_view::npos) return std::nullopt;
@@ -35,7 +35,7 @@ bool contains(std::string_view line, std::string_view part) { return line.find(p
 NetworkProof parse_network_proof(std::string_view log) {
   NetworkProof proof;
   std::optional<bool> cards, channels;
-  // Data passes host memory as soon as it does so for one card or channel.
+  // Data passes through host memory if one card or channel does so.
   const auto also = [](std::optional<bool>& all, bool direct) { all = all.value_or(true) && direct; };
   for_each_line(log, [&](std::string_view line) {
     if (const auto net = behind(line, "Using network ", "\r\n")) proof.net = *net;
@@ -57,13 +57,13 @@ NetworkProof parse_network_proof(std::string_view log) {
     if (contains(line, "NET/") && contains(line, "GPU Direct RDMA Disabled for HCA")) also(cards, false);
     if (contains(line, "via NET/")) also(channels, contains(line, "/GDRDMA"));
   });
-  // Channels tell what is done, cards what could be; a rank without a peer on another node has no such channel.
+  // Channels report what is used, cards what is possible; a rank without a peer on another node has no such channel.
   proof.gpu_direct = channels ? channels : cards;
   return proof;
 }
 
 std::string parse_network_failure(std::string_view log) {
-  // Releases since 1.21 of the plugin recognize this one, in a note below a line that says little.
+  // Releases of the plugin since 1.21 recognize this cause, in a note below a less informative line.
   if (contains(log, "the security group on either this instance or the peer")) {
     return "a security group drops EFA's packets";
   }
@@ -73,9 +73,9 @@ std::string parse_network_failure(std::string_view log) {
   };
   for_each_line(log, [&](std::string_view line) {
     remember(of_plugin, behind(line, "NCCL WARN NET/OFI ", "\r\n"));
-    // What follows as a warning names only the protocol that does not start.
+    // The following warning names only the protocol that does not start.
     if (contains(line, "No eligible providers")) remember(of_plugin, behind(line, "NET/OFI ", "\r\n"));
-    // The same prefix tells of plugins that were loaded, and of one of several names that was not found.
+    // The same prefix appears for plugins that were loaded, and for one of several names that was not found.
     if (contains(line, "Could not find") || contains(line, ".so: ")) {
       remember(of_loading, behind(line, "NET/Plugin: ", "\r\n"));
     }

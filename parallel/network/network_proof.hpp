@@ -8,25 +8,25 @@
 
 namespace mpzero::parallel {
 
-// What NCCL said of its network on one rank (NCCL_DEBUG=INFO, subsystems INIT and NET). Written for the words of NCCL
-// 2.28 (init.cc, graph/topo.cc, transport/net.cc, plugin/net.cc) and of aws-ofi-nccl 1.6 to 1.21.
+// What NCCL logged about its network on one rank (NCCL_DEBUG=INFO, subsystems INIT and NET). Written for the messages
+// of NCCL 2.28 (init.cc, graph/topo.cc, transport/net.cc, plugin/net.cc) and of aws-ofi-nccl 1.6 to 1.21.
 struct NetworkProof {
-  std::string net;                 // "Libfabric", "Socket", "IB"; empty: NCCL named none
+  std::string net;                 // "Libfabric", "Socket", "IB"; empty: NCCL logged none
   std::string provider;            // libfabric's: "efa", "tcp"; empty: the network is not libfabric's
-  int devices = 0;                 // that the provider found; 0: not said
+  int devices = 0;                 // that the provider found; 0: not logged
   std::string plugin;              // "aws-ofi-nccl 1.16.2"; empty: none
-  std::optional<bool> gpu_direct;  // between GPU and network card, past host memory; none: not said
+  std::optional<bool> gpu_direct;  // between GPU and network card, without host memory; none: not logged
 };
 
 NetworkProof parse_network_proof(std::string_view log);
 
-// The reason for which the network did not start, for a sentence; empty where the log names none.
+// The reason why the network did not start, for a sentence; empty if the log contains none.
 std::string parse_network_failure(std::string_view log);
 
-// Why `proof` is not what `plan` asks for, one sentence; empty: it is.
+// Why `proof` differs from what `plan` requires, one sentence; empty if it does not differ.
 std::string missing_proof(const NetworkPlan& plan, const NetworkProof& proof, const std::string& host);
 
-// The proof as text that read_network_proof() reads again, on another rank.
+// The proof as text that read_network_proof() parses on another rank.
 std::string write_network_proof(const NetworkProof& proof);
 NetworkProof read_network_proof(const std::string& text);
 

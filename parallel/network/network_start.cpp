@@ -16,7 +16,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// NCCL connects to its peers with the first collective, and only then says over what.
+// NCCL connects to its peers in the first collective, and only then logs over which network.
 std::unique_ptr<NcclCommunicator> start_and_talk(MpiRuntime& mpi) {
   auto communicator = std::make_unique<NcclCommunicator>(mpi);
   const at::Tensor one = at::ones({1}, at::TensorOptions().dtype(at::kFloat).device(at::kCUDA));
@@ -27,7 +27,7 @@ std::unique_ptr<NcclCommunicator> start_and_talk(MpiRuntime& mpi) {
 
 std::string in_parentheses(const std::string& words) { return words.empty() ? words : fmt::format(" ({})", words); }
 
-// Over NCCL's own sockets, or over one of libfabric's providers that use the kernel's.
+// Over NCCL's own sockets, or over one of libfabric's providers that use the kernel's sockets.
 bool over_sockets(const NetworkProof& proof) {
   if (strcasecmp(proof.net.c_str(), "Socket") == 0) return true;
   const std::string provider = proof.provider.substr(0, proof.provider.find(';'));
@@ -36,16 +36,16 @@ bool over_sockets(const NetworkProof& proof) {
 
 std::string shown(const std::string& plugin) { return plugin.empty() ? "no plugin" : plugin; }
 
-// One sentence for what NCCL's log says of a start that failed for lack of a network; none for any other failure.
+// One sentence for a start that failed because of the network, from NCCL's log; std::nullopt for any other failure.
 std::optional<std::string> explain_failure(const std::string& log, const NetworkPlan& plan, const std::string& host) {
   if (log.find("Failed to initialize any NET plugin") == std::string::npos) return std::nullopt;
   const bool efa = plan.proof == NetworkPlan::Proof::kEfa;
   return fmt::format(
       "NCCL could not start {} on {}{}: {}", efa ? "EFA" : "its network", host,
       in_parentheses(parse_network_failure(log)),
-      efa ? "`fi_info -p efa` must list the devices there; `mpzero doctor` looks at each part, --network socket "
-            "does without EFA"
-          : "NCCL_NET names a network that is not there; unset it");
+      efa ? "`fi_info -p efa` must list the devices there; `mpzero doctor` checks each part, --network socket "
+            "works without EFA"
+          : "NCCL_NET names a network that does not exist; unset it");
 }
 
 }  // namespace
@@ -115,15 +115,15 @@ std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::ve
   if (over_sockets(first)) {
     warnings.emplace_back(
         plan.proof == NetworkPlan::Proof::kSocket
-            ? "NCCL runs over TCP, as --network socket asks for; over EFA a ZeRO-3 step was measured 2.2 "
+            ? "NCCL runs over TCP, as --network socket requests; over EFA a ZeRO-3 step was measured 2.2 "
               "times as fast"
             : "NCCL runs over TCP, since no node has an EFA device; over EFA a ZeRO-3 step was measured "
-              "2.2 times as fast (docs/ec2.md says how to get it)");
+              "2.2 times as fast (docs/ec2.md explains how to get it)");
   } else if (plan.proof == NetworkPlan::Proof::kEfa &&
              std::any_of(proofs.begin(), proofs.end(), [](const auto& proof) { return proof.gpu_direct == false; })) {
     warnings.emplace_back(
-        "EFA is used, but not every rank's GPU reaches it directly (no GPUDirect RDMA), so that data pass through host "
-        "memory; docs/ec2.md says which instance types have it, and what it needs");
+        "EFA is used, but not every rank's GPU reaches it directly (no GPUDirect RDMA), so data passes through host "
+        "memory; docs/ec2.md lists the instance types that have it, and what it needs");
   }
   const auto odd = std::find_if(proofs.begin(), proofs.end(),
                                 [&](const NetworkProof& proof) { return proof.plugin != first.plugin; });

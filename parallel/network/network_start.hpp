@@ -15,7 +15,7 @@
 
 namespace mpzero::parallel {
 
-// NCCL does not run as the plan asks for; `culprits` are the ranks on whose hosts it does not.
+// NCCL does not run over the planned network; `culprits` are the ranks on whose hosts it does not.
 class NetworkFailure final : public Error {
  public:
   NetworkFailure(const std::string& message, ErrorScope scope, std::vector<int> culprits)
@@ -27,41 +27,41 @@ class NetworkFailure final : public Error {
   std::vector<int> culprits_;
 };
 
-// What to do where nothing arrives, without a full stop.
+// The remedy if no data arrives, without a full stop.
 inline constexpr const char* kUnconnectedRemedy =
     "the security group must allow all traffic to and from itself, and every node must reach every other; `mpzero "
-    "doctor` looks at each part";
+    "doctor` checks each part";
 
-// Ends the process with one sentence, which begins with `words` and goes on with the remedy.
+// Ends the process with one sentence: `words` followed by the remedy.
 void end_unconnected(const std::string& words);
 
 // How long NCCL may take to connect the nodes.
 struct StartPatience {
-  std::chrono::milliseconds limit = std::chrono::minutes(4);  // 0: for ever
-  // Is told what NCCL has come to once that is over: "NCCL on node7 has had no answer over "Libfabric"". On a thread of
-  // its own.
+  std::chrono::milliseconds limit = std::chrono::minutes(4);  // 0: forever
+  // Called after the limit with the state of NCCL: "NCCL on node7 has had no answer over "Libfabric"". On a separate
+  // thread.
   std::function<void(const std::string& words)> overdue = end_unconnected;
 };
 
 struct ProvenNetwork {
   std::vector<NetworkProof> proofs;  // by rank
-  // Over all ranks, and what the proof is of: to be trained with, or kept until another is there. NCCL unloads its
-  // plugin with the last communicator, and its releases 2.28 and 2.29 forget NCCL_NET_PLUGIN with it, so that the next
-  // one would run over NCCL's default (https://github.com/NVIDIA/nccl/issues/1978).
+  // Over all ranks, the communicator that the proof is about: for training, or to be kept until another one exists.
+  // NCCL unloads its plugin with the last communicator, and its releases 2.28 and 2.29 then forget NCCL_NET_PLUGIN, so
+  // that the next one would run over NCCL's default (https://github.com/NVIDIA/nccl/issues/1978).
   std::unique_ptr<NcclCommunicator> communicator;
 };
 
-// Starts NCCL over all ranks, sends a few bytes between them, and returns what each rank's NCCL said of its network.
-// The current CUDA device is the rank's. Collective. Throws NetworkFailure on all ranks, one sentence, where NCCL runs
-// over another network than `plan` asks for on one of them; on the rank that met it where NCCL does not start for lack
-// of its network; Failure there where it does not for another reason. Nothing arrives at all within `patience`
-// where a security group lets nothing through.
+// Starts NCCL over all ranks, sends a few bytes between them, and returns what each rank's NCCL logged about its
+// network. Uses the rank's current CUDA device. Collective. Throws NetworkFailure, one sentence: on all ranks if NCCL
+// runs over another network than `plan` requires on one of them; only on the affected rank if NCCL does not start
+// because of its network. Throws Failure there if NCCL does not start for another reason. If a security group blocks
+// all traffic, no data arrives within `patience`.
 ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const StartPatience& patience = {});
 
 // For the log: "Network: Libfabric (aws-ofi-nccl 1.16.2), provider efa, 32 devices, GPUDirect RDMA on all 16 ranks".
 std::string describe_network(const std::vector<NetworkProof>& proofs);
 
-// What the user should know of it, one sentence each: TCP, or data that passes host memory.
+// Warnings for the user, one sentence each: TCP, or data that passes through host memory.
 std::vector<std::string> network_warnings(const NetworkPlan& plan, const std::vector<NetworkProof>& proofs);
 
 }  // namespace mpzero::parallel

@@ -8,7 +8,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// By its driver, since the device's name (efa_0, rdmap16s27) depends on the system's rules for names.
+// Recognized by its driver, because the device's name (efa_0, rdmap16s27) depends on the system's naming rules.
 bool is_efa(const fs::path& device) {
   if (device.filename().string().rfind("efa", 0) == 0) return true;
   std::error_code error;

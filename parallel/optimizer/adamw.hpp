@@ -21,45 +21,45 @@ struct AdamWUpdate {
   float decay;               // 1 - lr * weight_decay
   float step_size;           // lr / (1 - beta1^t)
   float inverse_sqrt_bias2;  // 1 / sqrt(1 - beta2^t)
-  // On the GPU, where set: takes the place of gradient_scale, read when the kernel runs. Not finite: the states stay,
-  // and the parameter receives the rounded master as it is.
+  // On the GPU, if set: replaces gradient_scale and is read when the kernel runs. If it is not finite, the states are
+  // unchanged and the parameter receives the rounded master weight.
   const float* device_gradient_scale = nullptr;
-  uint32_t rounding_seed = 0;  // of moments in bf16: another one at each update
+  uint32_t rounding_seed = 0;  // for moments in bf16: a different one at each update
 };
 
 // `update` counts from 1.
 AdamWUpdate adamw_update(const AdamWOptions& options, double lr, int64_t update, double gradient_scale);
 
-// One flat piece of the model, all tensors of one length and on one device.
+// One flat range of the model; all tensors have the same length and device.
 struct AdamWTensors {
   at::Tensor gradient;    // fp32 or bf16
   at::Tensor master;      // fp32
   at::Tensor exp_avg;     // fp32; on the GPU bf16 too
   at::Tensor exp_avg_sq;  // as exp_avg
   at::Tensor parameter;   // fp32 or bf16: receives the rounded master
-  int64_t first = 0;      // place of the first element in the whole model; decides how moments in bf16 are rounded
+  int64_t first = 0;      // position of the first element in the full model; determines the rounding of moments in bf16
 };
 
 // Decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2), in the arithmetic of DeepSpeed's CPUAdam:
 //   g = gradient * gradient_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2
 //   w = w (1 - lr wd) - lr / (1-b1^t) * m / (sqrt(v) / sqrt(1-b2^t) + eps)
-// in one pass, on the device that holds the tensors. The host and the GPU give the same values up to the last bits.
-// Moments in bf16 are rounded up or down at random, in proportion to the distance: to nearest, an average that moves by
-// less than half a unit in the last place a step would stand still. Place and seed decide, so that runs repeat.
+// in one pass, on the device that holds the tensors. The host and the GPU give the same values except for the last
+// bits. Moments in bf16 use stochastic rounding: with rounding to nearest, an average that changes by less than half a
+// unit in the last place per step would never change. Position and seed determine the rounding, so runs are
+// reproducible.
 void adamw(const AdamWTensors& tensors, const AdamWUpdate& update);
 
-// The sum of squares of a flat fp32 or bf16 tensor, added up in fp64 in an order that only its length decides; a fp64
-// scalar on the tensor's device.
+// The sum of squares of a flat fp32 or bf16 tensor, accumulated in fp64 in an order that depends on its length only; a
+// fp64 scalar on the tensor's device.
 at::Tensor sum_of_squares(const at::Tensor& tensor);
-// The same in `partial` addends, without adding them up: [num_square_partials(device)] fp64 on the tensor's device.
+// The same as partial sums, not added up: [num_square_partials(device)] fp64 on the tensor's device.
 void partial_sums_of_squares(const at::Tensor& tensor, const at::Tensor& partial);
 int64_t num_square_partials(at::Device device);
 
-// The factor that brings gradients of this squared norm to the norm `clip`, or 1: as DeepSpeed, 1 / max(1, (norm +
+// The factor that scales gradients of this squared norm to the norm `clip`, or 1; as in DeepSpeed, 1 / max(1, (norm +
 // 1e-6) / clip); clip 0: 1.
 double clipping_scale(double squares, double clip);
-// The same on the GPU. totals: [squares, loss] fp64; scale: fp32 scalar. Not a number where one of the totals is not
-// finite.
+// The same on the GPU. totals: [squares, loss] fp64; scale: fp32 scalar. NaN if one of the totals is not finite.
 void clipping_scale_out(const at::Tensor& scale, const at::Tensor& totals, double clip);
 
 }  // namespace mpzero::parallel

@@ -4,7 +4,7 @@
 
 #include "parallel/optimizer/bf16_bits.hpp"
 
-// What follows, and nothing of the headers above, is compiled for AVX-512.
+// Only the following code, not the headers above, is compiled for AVX-512.
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl")
 
@@ -38,7 +38,7 @@ void store_parameter(Bf16Bits* p, __m512 value, bool past_caches) {
   }
 }
 
-// Where new states go: over the old ones, which are in the cache by then, or past the caches to memory of their own.
+// Where new states go: over the old ones, which are in the cache by then, or to separate memory, bypassing the caches.
 enum class Destination { kInPlace, kStreamed };
 
 template <Destination destination>
@@ -68,7 +68,7 @@ int64_t update_range(const AdamWSpans& spans, const AdamWUpdate& u, int64_t begi
   const bool past_caches =
       !spans.parameter_stays_cached && reinterpret_cast<uintptr_t>(parameter + begin) % sizeof(__m256i) == 0;
   int64_t i = begin;
-  // Each product that is fused is so in adamw_host.cpp too.
+  // Exactly the products that are fused here are fused in adamw_host.cpp too.
   for (; i + kLanes <= end; i += kLanes) {
     const __m512 g = _mm512_mul_ps(load(gradient + i), scale);
     const __m512 m = _mm512_fmadd_ps(beta1, load(exp_avg + i), _mm512_mul_ps(one_minus_beta1, g));

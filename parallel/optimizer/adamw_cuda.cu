@@ -14,11 +14,11 @@ namespace mpzero::parallel {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPack = 8;  // elements a thread
+constexpr int kPack = 8;  // elements per thread
 // Enough blocks to fill any GPU; a fixed number, so that sums repeat.
 constexpr int kSumBlocks = 1024;
 
-// Neighbouring elements that are read or written at once, 16 bytes at a time.
+// Neighbouring elements that are read or written in one access of 16 bytes.
 template <typename T>
 struct alignas(16) Pack {
   T v[kPack];
@@ -34,7 +34,7 @@ bool aligned(std::initializer_list<const void*> addresses) {
                      [](const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; });
 }
 
-// 32 random bits for an element of an update: MurmurHash3's finalizer (Appleby) over place and seed.
+// 32 random bits for an element of an update: MurmurHash3's finalizer (Appleby) over position and seed.
 __device__ inline uint32_t random_bits(int64_t element, uint32_t seed) {
   uint32_t h = static_cast<uint32_t>(element) ^ (static_cast<uint32_t>(element >> 32) * 0x9e3779b1u) ^ seed;
   h = (h ^ (h >> 16)) * 0x85ebca6bu;
@@ -43,14 +43,14 @@ __device__ inline uint32_t random_bits(int64_t element, uint32_t seed) {
 }
 
 __device__ inline void round_moment(float* p, float value, uint32_t) { *p = value; }
-// Rounds away from zero with the probability that the 16 bits that are dropped stand for; `random` < 2^16.
+// Rounds away from zero with a probability equal to the value of the 16 dropped bits / 2^16; `random` < 2^16.
 __device__ inline void round_moment(__nv_bfloat16* p, float value, uint32_t random) {
   const uint32_t bits = __float_as_uint(value);
   const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
   *p = __float2bfloat16_rn(finite ? __uint_as_float((bits + random) & 0xffff0000u) : value);
 }
 
-// The parameter follows the master weight, also where that stays: it may be a buffer that nothing was written to yet.
+// Writes the parameter even if the master weight is unchanged: it may be a buffer that has not been written yet.
 template <typename Parameter>
 __device__ void round_range(const float* __restrict__ master, Parameter* __restrict__ parameter, int64_t begin,
                             int64_t end) {
@@ -71,7 +71,7 @@ __device__ void update_element(Gradient gradient, float& master, Moment& exp_avg
   round_to(&parameter, w);
 }
 
-// A thread takes kPack neighbours: in packs where all addresses are aligned, one by one elsewhere and at the end.
+// A thread processes kPack neighbours: as packs if all addresses are aligned, otherwise and at the end one by one.
 template <bool kVectors, typename Gradient, typename Moment, typename Parameter>
 __global__ void __launch_bounds__(kThreads)
     adamw_kernel(const Gradient* __restrict__ gradient, float* __restrict__ master, Moment* __restrict__ exp_avg,
@@ -124,7 +124,7 @@ void launch_for_moments(const AdamWSpans& s, const AdamWUpdate& update) {
                      : launch<Gradient, float, Parameter>(s, update);
 }
 
-// Adds up one value a thread over the block, in a fixed order; the result is thread 0's.
+// Adds up one value per thread over the block, in a fixed order; thread 0 has the result.
 __device__ double block_sum(double value) {
   __shared__ double shared[kThreads];
   shared[threadIdx.x] = value;
@@ -136,7 +136,7 @@ __device__ double block_sum(double value) {
   return shared[0];
 }
 
-// The squares of a pack, in an order that does not depend on how it was read.
+// The squares of a pack, in an order that does not depend on how the pack was read.
 template <typename T>
 __device__ double pack_squares(const Pack<T>& pack) {
   double sum = 0;

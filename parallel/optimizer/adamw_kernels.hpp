@@ -9,7 +9,7 @@ namespace mpzero::parallel {
 // DeepSpeed divides gradients by (norm + this) / clip where that exceeds 1.
 constexpr double kClippingEpsilon = 1e-6;
 
-// AdamWTensors as the kernels see them: raw memory of `count` elements each.
+// AdamWTensors for the kernels: raw memory of `count` elements each.
 struct AdamWSpans {
   const void* gradient;  // float or bf16
   bool gradient_is_bf16;
@@ -21,28 +21,28 @@ struct AdamWSpans {
   bool parameter_is_bf16;
   int64_t count;
   int64_t first;  // see AdamWTensors
-  // On the host: where the new states go, so that the old ones stay. Null: over the old ones. All three or none.
+  // On the host: where the new states go if the old ones must be kept. Null: over the old ones. All three or none.
   float* next_master = nullptr;
   float* next_exp_avg = nullptr;
   float* next_exp_avg_sq = nullptr;
-  // On the host: `parameter` is a buffer that is soon read and used again, so that it had better stay in the cache.
+  // On the host: `parameter` is a buffer that is soon read and reused, so it should stay in the cache.
   bool parameter_stays_cached = false;
 };
 
 // On the host a block of elements is updated by one thread. Blocks begin at multiples of this many elements, so that
-// each element meets the same instructions whoever updates it, and however many threads there are.
+// each element is processed by the same instructions, whichever thread updates it and however many threads there are.
 inline constexpr int64_t kHostBlock = int64_t{1} << 14;
 
-// The instructions that AdamW on the host uses: AVX-512, AVX2 with FMA, or those that every x86-64 CPU has. All give
-// the same bits, so that replicas on unlike machines stay equal.
+// The instructions that AdamW uses on the host: AVX-512, AVX2 with FMA, or those of every x86-64 CPU. All give the same
+// bits, so that replicas on different machines stay equal.
 enum class HostKernel { kPortable, kAvx2, kAvx512 };
 bool cpu_runs(HostKernel kernel);
-HostKernel fastest_host_kernel();     // that this CPU runs
+HostKernel fastest_host_kernel();     // that this CPU supports
 const char* name(HostKernel kernel);  // "AVX2"
 
-// Over all threads of the process. Moments in fp32.
+// With all threads of the process. Moments in fp32.
 void adamw_host(const AdamWSpans& spans, const AdamWUpdate& update);
-// The elements [begin, end), by the calling thread. This CPU runs the kernel.
+// The elements [begin, end), in the calling thread. This CPU must support the kernel.
 void adamw_host_range(const AdamWSpans& spans, const AdamWUpdate& update, int64_t begin, int64_t end,
                       HostKernel kernel = fastest_host_kernel());
 // Elements [begin, end) of `parameter` (bf16 or float) <- those of `master`, rounded as adamw_host rounds.

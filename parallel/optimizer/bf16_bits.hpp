@@ -13,7 +13,7 @@ inline constexpr Bf16Bits kBf16Nan = 0x7FC0;
 inline float to_float(float value) { return value; }
 inline float to_float(Bf16Bits bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-// To nearest, ties to even. A NaN stays one: rounding could carry it to infinity.
+// To nearest, ties to even. A NaN stays NaN: rounding its bits could carry over to infinity.
 template <typename T>
 inline T round_to(float value) {
   if constexpr (std::is_same_v<T, float>) {

@@ -10,7 +10,7 @@ bool matches_any(const std::string& name, const std::vector<std::string>& patter
 DecayRanges::DecayRanges(int64_t count) { add(count, /*decays=*/true); }
 
 DecayRanges::DecayRanges(const UnitSpec& unit, int64_t begin, int64_t count, const std::vector<std::string>& no_decay) {
-  int64_t offset = -begin;  // of the parameter in the share
+  int64_t offset = -begin;  // of the parameter in the shard
   for (const ParameterSpec& parameter : unit.parameters) {
     offset += parameter.numel();
     add(std::min(offset, count), !matches_any(parameter.name, no_decay));
@@ -18,7 +18,7 @@ DecayRanges::DecayRanges(const UnitSpec& unit, int64_t begin, int64_t count, con
   add(count, /*decays=*/true);
 }
 
-// From where the last run ends.
+// Continues at the end of the last run.
 void DecayRanges::add(int64_t end, bool decays) {
   const int64_t begin = runs_.empty() ? 0 : runs_.back().end;
   if (end <= begin) return;

@@ -10,15 +10,15 @@
 
 namespace mpzero::parallel {
 
-// Whether the name of a parameter, as Hugging Face has it, contains one of `patterns`: "norm" is in
+// Whether the Hugging Face name of a parameter contains one of `patterns`: "norm" is in
 // "model.layers.0.input_layernorm.weight".
 bool matches_any(const std::string& name, const std::vector<std::string>& patterns);
 
-// Which elements of one rank's share of a flat unit weight decay applies to. A parameter with and one without may lie
-// in one share, and a share may begin or end within a parameter.
+// The elements of one rank's shard of a flat unit to which weight decay applies. A shard may contain parameters with
+// and without decay, and may begin or end within a parameter.
 class DecayRanges {
  public:
-  // Elements [begin, end) of the share, neighbours that are all decayed or all not.
+  // Elements [begin, end) of the shard, contiguous and either all decayed or all not.
   struct Run {
     int64_t begin = 0;
     int64_t end = 0;
@@ -30,14 +30,14 @@ class DecayRanges {
   DecayRanges() = default;
   // All of `count` elements.
   explicit DecayRanges(int64_t count);
-  // The share [begin, begin + count) of the unit's flat buffer, whose padding counts as decayed. Parameters whose names
-  // match one of `no_decay` are not.
+  // The shard [begin, begin + count) of the unit's flat buffer, whose padding counts as decayed. Parameters whose names
+  // match one of `no_decay` are not decayed.
   DecayRanges(const UnitSpec& unit, int64_t begin, int64_t count, const std::vector<std::string>& no_decay);
 
-  // In order and without gaps over the whole share.
+  // In order and without gaps over the full shard.
   const std::vector<Run>& runs() const { return runs_; }
-  // Calls visit(begin, end, update) for the parts of [begin, end) that meet the same `update`: as it is where there is
-  // decay, without decay elsewhere.
+  // Calls visit(begin, end, update) for each subrange of [begin, end) with uniform decay: with `update` unchanged if it
+  // is decayed, otherwise with an update without decay.
   template <typename Visit>
   void visit(int64_t begin, int64_t end, const AdamWUpdate& update, Visit&& visit) const {
     auto run = std::partition_point(runs_.begin(), runs_.end(), [&](const Run& r) { return r.end <= begin; });

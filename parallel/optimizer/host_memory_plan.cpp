@@ -9,11 +9,11 @@ namespace mpzero::parallel {
 namespace {
 
 constexpr int64_t kStateBytes = 12;
-constexpr int64_t kHostBytes = 18;  // a parameter, at the most
+constexpr int64_t kHostBytes = 18;  // per parameter, at most
 
-// A piece is long enough for a copy to run at the bus's full rate and for threads to share. As many as keep both
-// directions of the bus and the threads at work, and few enough for all of them to stay in the last level of cache:
-// then neither gradients nor parameters go through the host's memory on their way, which is what the update waits for.
+// A piece is long enough for a copy to run at the bus's full rate and for several threads to share. There are enough
+// pieces to keep both directions of the bus and the threads busy, and few enough to stay in the last-level cache.
+// Gradients and parameters in transfer then do not use the host's memory bandwidth, which limits the update.
 constexpr int64_t kPieceNumel = int64_t{1} << 20;
 constexpr int64_t kPieces = 8;
 

@@ -199,7 +199,7 @@ void HostOptimizer::let_go(size_t unit) {
   wait(unit);
   wait_for_holds(unit);
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK(units_[unit].ahead == Ahead::kNone, "unit ", unit, " is let go in the middle of a step");
+  TORCH_CHECK(units_[unit].ahead == Ahead::kNone, "unit ", unit, " is released in the middle of a step");
   const int64_t length = units_[unit].shard->numel();
   units_[unit].shard = nullptr;
   const auto left = std::count_if(units_.begin(), units_.end(), [&](const Unit& other) {

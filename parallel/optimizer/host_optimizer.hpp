@@ -20,33 +20,31 @@
 
 namespace mpzero::parallel {
 
-// AdamW in host memory, beside what the caller and the GPU do. A thread of its own takes the units one after the other
-// through a pipeline of pieces: the gradient comes down from the GPU, a team of threads updates the states, the rounded
-// parameters go up. Only the buffers of a few pieces on their way are pinned.
+// AdamW in host memory, concurrent with the caller and the GPU. A separate thread sends one unit after another through
+// a pipeline of pieces: the gradient is copied to the host, a team of threads updates the states, the rounded
+// parameters are copied to the GPU. Only the buffers of a few pieces in transfer are pinned.
 //
-// It can go ahead of the norm: between expect() and finish() units are updated as soon as their gradients are there,
-// with the scalars that the caller expects, into spare states. finish() with these very scalars makes the spare states
-// the units' own; with others, or after discard(), the spare ones are dropped and the old ones count. So what comes out
-// has the same bits whether the expectation was right or not.
+// It can update before the norm is known: between expect() and finish(), units are updated into spare states as soon as
+// their gradients are available, with the scalars that the caller expects. If finish() gets the same scalars, the spare
+// states become the units' own. With others, or after discard(), the spare states are dropped and the old ones remain
+// valid. So the result has the same bits whether the expectation was right or not.
 //
-// States that somebody holds are never written to. An update of a held unit writes into spare states, too, and waits
-// where there are none.
+// Held states are never written to. An update of a held unit writes into spare states, too, and waits if there are
+// none.
 //
-// All calls but those that say otherwise come from one thread. Once the work has failed every wait throws what it
-// failed with.
+// All calls come from one thread unless stated otherwise. Once the work has failed, every wait throws that failure.
 class HostOptimizer {
  public:
-  // What becomes of a unit's spare states. At most one job of a unit is under way at a time: an ordered update begins
-  // when no spare states are left in use by the one before, and only then is it decided where it writes.
+  // The state machine of a unit's spare states. At most one job of a unit is in progress at a time: an ordered update
+  // begins when the previous one has no spare states left in use, and only then is it decided where it writes.
   //
   //   in          | event                                   | then
   //   ------------+-----------------------------------------+------------------------------------------------------------
   //   kNone       | a gradient arrives, scalars expected,   | takes spare states: kRunning
-  //               |   spare states are there                |
+  //               |   spare states exist                    |
   //   kNone       | an ordered update begins, not held      | updates in place: kNone
-  //   kNone       | an ordered update begins, held          | takes spare states: kConfirmed; waits for some, or for
-  //   the
-  //               |                                         |   hold's end, where there are none
+  //   kNone       | an ordered update begins, held          | takes spare states: kConfirmed; if there are none, waits
+  //               |                                         |   for some, or for the hold's end
   //   kRunning    | finish(), as expected                   | kConfirmed
   //   kRunning    | finish() otherwise, discard()           | orders an update, or a publish(): kDropped
   //   kRunning    | last piece done                         | kComputed
@@ -55,59 +53,58 @@ class HostOptimizer {
   //   kConfirmed  | last piece done                         | spare and own states change places: kNone
   //   kConfirmed  | finish(): the next update, whose        | orders an update, which waits: kConfirmed
   //               |   gradient was not taken                |
-  //   kConfirmed  | discard()                               | kConfirmed: the last step's, which is no part of this one
+  //   kConfirmed  | discard()                               | kConfirmed: it belongs to the last step, not to this one
   //   kDropped    | last piece of those begun done          | gives the spare states back: kNone
   enum class Ahead : uint8_t { kNone, kRunning, kComputed, kConfirmed, kDropped };
 
   struct Options {
-    at::Device device = at::kCPU;  // that trains
+    at::Device device = at::kCPU;  // for training
     bool pinned = false;
     at::ScalarType gradient_dtype = at::kFloat;
     at::ScalarType parameter_dtype = at::kFloat;
     HostMemoryPlan memory;  // of these units
   };
-  // `shards`: by unit; null for those that are updated elsewhere. They and the team outlive the optimizer.
+  // `shards`: by unit; null for those that are updated elsewhere. The shards and the team outlive the optimizer.
   HostOptimizer(ThreadTeam& team, std::vector<OptimizerShard*> shards, const Options& options);
-  // Ends what it is at and leaves the rest undone.
+  // Completes the work in progress and leaves the rest undone.
   ~HostOptimizer();
   HostOptimizer(const HostOptimizer&) = delete;
   HostOptimizer& operator=(const HostOptimizer&) = delete;
 
   bool updates(size_t unit) const { return units_[unit].shard != nullptr; }
 
-  // The scalars of the next finish(), probably.
+  // The expected scalars of the next finish().
   void expect(const AdamWUpdate& update);
-  // The gradient [numel] of a unit is whole once the work queued on the current stream is done, and nothing behind that
-  // work reads the unit's parameters before finish() or discard(). Both tensors, on the device that trains or in host
-  // memory, stay where they are until the update that finish() orders is done; `parameter` [numel] receives the rounded
-  // master weights.
+  // The gradient [numel] of a unit is complete once the work queued on the current stream is done, and no work queued
+  // after it reads the unit's parameters before finish() or discard(). Both tensors, on the training device or in host
+  // memory, remain valid until the update that finish() orders is done; `parameter` [numel] receives the rounded master
+  // weights.
   void take_gradient(size_t unit, const at::Tensor& gradient, const at::Tensor& parameter);
-  // Updates all units, in their order, with the gradients that were taken since the last time.
+  // Updates all units, in their order, with the gradients taken since the last finish().
   void finish(const AdamWUpdate& update);
-  // Forgets these gradients. States and parameters are as they were before when it returns.
+  // Drops these gradients. When it returns, states and parameters are as they were before.
   void discard();
-  // Writes the master weights, rounded, to `parameter` [numel], which nothing behind the work queued on the current
-  // stream reads.
+  // Writes the master weights, rounded, to `parameter` [numel], which no work queued after this call reads.
   void publish(size_t unit, const at::Tensor& parameter);
 
-  // Whether all that was ordered for the unit has been done, so that wait() returns at once.
+  // Whether everything ordered for the unit is done, so that wait() returns immediately.
   bool ready(size_t unit);
-  // Until then; work queued on the current stream from now on finds the parameters that have gone up.
+  // Waits for that; work queued on the current stream from now on sees the uploaded parameters.
   void wait(size_t unit);
   void wait_for_all();
-  // Until the unit's states are what was ordered; the parameters may still be on their way up. From any thread, while
-  // nothing more is ordered.
+  // Waits until the unit's states are updated as ordered; the parameters may still be in transfer. From any thread,
+  // while nothing more is ordered.
   void wait_for_states(size_t unit);
 
-  // The unit's states as they are after what was ordered. From any thread, while nothing more is ordered.
+  // The unit's states after everything ordered. From any thread, while nothing more is ordered.
   StateHold hold(size_t unit);
-  // Makes spare states for every unit, so that no update has to wait for the end of a hold as long as each unit is held
-  // once. Takes as much memory as the states have. From any thread, once.
+  // Allocates spare states for every unit, so that no update has to wait for the end of a hold if each unit is held at
+  // most once. Uses as much memory as the states. From any thread, once.
   void add_spares_for_holds();
-  // Until nobody holds the unit's states.
+  // Waits until nothing holds the unit's states.
   void wait_for_holds(size_t unit);
 
-  // Hands the unit's states over to whoever updates it from now on. Waits until nobody holds them.
+  // Gives up the unit's states, which something else updates from now on. Waits until nothing holds them.
   void let_go(size_t unit);
 
   MemoryUse memory_use() const;
@@ -118,14 +115,14 @@ class HostOptimizer {
   struct Unit {
     OptimizerShard* shard = nullptr;
     at::Tensor gradient, parameter;
-    at::cuda::CUDAEvent released;  // the gradient is whole and the parameters may be overwritten
+    at::cuda::CUDAEvent released;  // the gradient is complete and the parameters may be overwritten
     at::cuda::CUDAEvent uploaded;
     bool taken = false;  // since the last finish() or discard()
     Ahead ahead = Ahead::kNone;
     OptimizerStates next;       // spare states in use; none in kNone
-    AdamWUpdate next_update{};  // in kRunning and kComputed: the scalars that are expected
+    AdamWUpdate next_update{};  // in kRunning and kComputed: the expected scalars
     int64_t ordered = 0, done = 0;
-    bool under_way = false;  // a job of it has begun and not ended
+    bool under_way = false;  // a job of this unit has begun and not ended
   };
   enum class Kind : uint8_t { kUpdate, kPublish };
   struct Job {
@@ -133,11 +130,11 @@ class HostOptimizer {
     Kind kind = Kind::kUpdate;
     AdamWUpdate update{};
     bool beside = false;    // into the unit's spare states
-    int64_t issued = 0;     // elements whose pieces are under way or done
+    int64_t issued = 0;     // elements whose pieces are in progress or done
     int64_t in_flight = 0;  // pieces
     bool closed = false;    // no further piece will be issued
   };
-  // Buffers for a piece on its way, where the device that trains is a GPU.
+  // Buffers for a piece in transfer, if the training device is a GPU.
   struct Slot {
     at::Tensor gradient, parameter;
     at::cuda::CUDAEvent arrived, uploaded;
@@ -153,12 +150,12 @@ class HostOptimizer {
   void order(size_t unit, Kind kind, const AdamWUpdate& update);
   void give_spare_back(Unit& unit);
   void throw_if_failed() const;
-  // Whether the first job that was ordered may begin, or, where there is none, a unit may go ahead.
+  // Whether the first ordered job may begin or, if there is none, a unit may be updated ahead.
   bool can_begin() const;
   std::shared_ptr<Job> begin_ordered();
   std::shared_ptr<Job> begin_ahead();
 
-  // What follows runs in the optimizer's own thread.
+  // The following functions run in the optimizer's thread.
   void run();
   bool issue_piece();
   std::shared_ptr<Job> next_job();
@@ -170,23 +167,23 @@ class HostOptimizer {
 
   ThreadTeam& team_;
   Options options_;
-  bool staged_;  // the device that trains is a GPU
+  bool staged_;  // the training device is a GPU
   std::vector<Unit> units_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::optional<c10::cuda::CUDAStream> down_, up_;
 
-  // Its mutex is that of all that both threads write: down to failure_, and in units_ from `ahead` on.
+  // Its mutex protects everything that both threads write: down to failure_, and in units_ from `ahead` on.
   const std::shared_ptr<HoldRegistry> holds_ = std::make_shared<HoldRegistry>();
   std::mutex& mutex_ = holds_->mutex;
   std::condition_variable& changed_ = holds_->changed;
   std::deque<std::shared_ptr<Job>> jobs_;
   std::optional<AdamWUpdate> expected_;
-  std::deque<size_t> arrived_;  // units that could go ahead
+  std::deque<size_t> arrived_;  // units that could be updated ahead
   SpareStates spares_;
   bool ending_ = false;
   std::exception_ptr failure_;
 
-  // The optimizer's own thread's.
+  // Used only by the optimizer's thread.
   std::shared_ptr<Job> job_;
   std::deque<Piece> pieces_;
   size_t next_slot_ = 0;

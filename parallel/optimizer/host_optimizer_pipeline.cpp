@@ -1,4 +1,4 @@
-// The part of HostOptimizer that runs in its own thread: pieces on their way through a pipeline.
+// The part of HostOptimizer that runs in its own thread: the pipeline of pieces.
 
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
@@ -12,9 +12,9 @@
 namespace mpzero::parallel {
 namespace {
 
-// Pieces that the team has at a time, so that it need not wait for the optimizer's thread.
+// Pieces that the team has at a time, so that it does not wait for the optimizer's thread.
 constexpr size_t kPiecesOfTeam = 3;
-// Without buffers nothing else bounds what is under way.
+// Without buffers, nothing else bounds the number of pieces in progress.
 constexpr size_t kPiecesWithoutBuffers = 8;
 
 const void* at_element(const at::Tensor& tensor, int64_t index) {
@@ -45,7 +45,7 @@ void HostOptimizer::run() {
     // Buffers must outlive the copies from them.
     if (staged_) up_->synchronize();
   } catch (...) {
-    // The team may still be at what it was given.
+    // The team may still be working on its tasks.
     for (const Piece& piece : pieces_) {
       while (piece.task && !piece.task->done()) std::this_thread::yield();
     }
@@ -59,7 +59,7 @@ bool HostOptimizer::can_begin() const {
   if (jobs_.empty()) return expected_ && !arrived_.empty();
   const Job& job = *jobs_.front();
   const Unit& unit = units_[job.unit];
-  // Its pieces and those of the job before would touch the same states.
+  // The pieces of this job and of the previous one would touch the same states.
   if (unit.under_way) return false;
   if (job.kind == Kind::kPublish || !holds_->is_held(unit.shard->states())) return true;
   return spares_.has(unit.shard->numel(), *holds_);
@@ -158,8 +158,7 @@ void HostOptimizer::start_update(Piece& piece) {
   const int64_t blocks = (piece.count + kHostBlock - 1) / kHostBlock;
   const auto end_of = [count = piece.count](int64_t block) { return std::min((block + 1) * kHostBlock, count); };
   if (job.kind == Kind::kPublish) {
-    // What goes up is ordered by its stream; what stays in host memory may still be read by work that was queued
-    // before.
+    // Uploads are ordered by their stream; work queued earlier may still read parameters that remain in host memory.
     if (staged_ && !goes_up) unit.released.synchronize();
     piece.task = team_.start(blocks, [=](int64_t block) {
       round_host_range(master, parameter, parameter_is_bf16, block * kHostBlock, end_of(block));

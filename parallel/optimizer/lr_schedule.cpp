@@ -11,7 +11,7 @@ namespace {
 // DeepSpeed raises shorter warm-ups to two steps, so that the logarithm of their length is not 0.
 int64_t warmup_length(int64_t warmup_num_steps) { return std::max<int64_t>(2, warmup_num_steps); }
 
-// How far iteration i < W of the warm-up has come. Logarithmic: 1 at i = W - 1; linear: (W - 1) / W there.
+// The progress of the warm-up at iteration i < W. Logarithmic: 1 at i = W - 1; linear: (W - 1) / W there.
 double warmup_progress(int64_t iteration, int64_t warmup_num_steps, WarmupType type) {
   const auto length = static_cast<double>(warmup_length(warmup_num_steps));
   if (type == WarmupType::kLinear) return static_cast<double>(iteration) / length;

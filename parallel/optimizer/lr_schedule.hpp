@@ -38,7 +38,7 @@ struct ConstantLr {
   double value = 1e-3;
 };
 
-// What the rate does behind the warm-up.
+// The schedule after the warm-up.
 enum class TrainerDecay { kLinear, kCosine, kConstant };
 
 // The Hugging Face Trainer's lr_scheduler_type linear, cosine, and constant or constant_with_warmup: a line from 0 to
@@ -51,7 +51,7 @@ struct TrainerLr {
 };
 
 // The learning rate of every optimizer update as a pure function of the update's number, so that a resumed run needs no
-// state but its step. All but TrainerLr follow deepspeed/runtime/lr_schedules.py (0.19.8).
+// state except its step. All but TrainerLr follow deepspeed/runtime/lr_schedules.py (0.19.8).
 class LrSchedule {
  public:
   LrSchedule() = default;
@@ -61,15 +61,15 @@ class LrSchedule {
   LrSchedule(WarmupCosineLr schedule) : schedule_(schedule) {}
   LrSchedule(TrainerLr schedule) : schedule_(schedule) {}
 
-  // The rate applied in optimizer update `update`, counted from 1. DeepSpeed steps its scheduler after the optimizer,
-  // so update k sees the schedule's iteration k - 2; iteration -1, that of update 1, is 0 under WarmupCosineLR and
-  // min_lr under the others. torch's LambdaLR, which the Trainer uses, takes a first step when it is made, so that
-  // update k sees its step k - 1.
+  // The rate of optimizer update `update`, counted from 1. DeepSpeed steps its scheduler after the optimizer, so update
+  // k uses the schedule's iteration k - 2; iteration -1, that of update 1, is 0 under WarmupCosineLR and min_lr under
+  // the others. torch's LambdaLR, which the Trainer uses, takes a first step when it is created, so update k uses its
+  // step k - 1.
   double lr(int64_t update) const;
 
-  int64_t warmup_num_steps() const;  // 0 where there are none
+  int64_t warmup_num_steps() const;  // 0 if there are none
 
-  // The same schedule with another total_num_steps, or warmup_num_steps, where it has one.
+  // The same schedule with another total_num_steps, or warmup_num_steps, if it has one.
   LrSchedule with_total_num_steps(int64_t total_num_steps) const;
   LrSchedule with_warmup_num_steps(int64_t warmup_num_steps) const;
 

@@ -43,7 +43,7 @@ OptimizerShard::OptimizerShard(int64_t numel, const Options& options)
 void OptimizerShard::update(const AdamWUpdate& update, const at::Tensor& gradient, const at::Tensor& parameter) {
   at::Tensor rounded = parameter;
   if (parameter.device() != states_.master.device()) {
-    // Whatever the gradient is, all of it is written.
+    // All elements are written, whatever the gradient is.
     rounded = at::empty_like(parameter, states_.master.options().dtype(parameter.scalar_type()));
   }
   decay_.visit(0, numel(), update, [&](int64_t begin, int64_t end, const AdamWUpdate& own) {

@@ -26,33 +26,33 @@ struct OptimizerStates {
 // In host memory, touched by the threads of `team` (none: those of the process).
 OptimizerStates make_host_states(int64_t numel, ThreadTeam* team);
 
-// This rank's share of one unit: fp32 master weights and AdamW's moments, on the device that trains or in host memory.
+// This rank's shard of one unit: fp32 master weights and AdamW's moments, on the training device or in host memory.
 // Moments on a GPU can be bf16.
 class OptimizerShard {
  public:
   struct Options {
     Placement placement = Placement::kDevice;
-    at::Device device = at::kCPU;  // that trains
+    at::Device device = at::kCPU;  // for training
     at::ScalarType moment_dtype = at::kFloat;
-    int64_t first = 0;           // place of the share's first element in the whole model
+    int64_t first = 0;           // position of the shard's first element in the full model
     ThreadTeam* team = nullptr;  // see make_host_states
-    DecayRanges decay = {};      // of the share; none: all of it
+    DecayRanges decay = {};      // of the shard; none: all of it
   };
   OptimizerShard(int64_t numel, const Options& options);
-  // What memory_use() of such a shard says.
+  // memory_use() of such a shard.
   static MemoryUse memory_use(int64_t numel, const Options& options);
 
-  // AdamW with a gradient [numel] where the states are. Writes the rounded master weights to `parameter` [numel], which
-  // may be in host memory while the states are on a GPU. A gradient whose scale on the GPU is not finite changes
-  // neither.
+  // AdamW with a gradient [numel] on the device of the states. Writes the rounded master weights to `parameter`
+  // [numel], which may be in host memory while the states are on a GPU. If the gradient's scale on the GPU is not
+  // finite, the states and the parameters' values do not change.
   void update(const AdamWUpdate& update, const at::Tensor& gradient, const at::Tensor& parameter);
 
-  // The first `count` elements of a state, where they are, in their own type: to be read only.
+  // The first `count` elements of a state, without a copy, in their own type; read-only.
   at::Tensor state(StateKind kind, int64_t count) const { return first(kind, count); }
   // Copies the first values.numel() of a state to or from `values`, fp32 in host memory.
   void read(StateKind kind, const at::Tensor& values) const { values.copy_(first(kind, values.numel())); }
   void write(StateKind kind, const at::Tensor& values) { first(kind, values.numel()).copy_(values); }
-  // The master weights, rounded, to `parameter` [numel].
+  // Writes the master weights, rounded, to `parameter` [numel].
   void publish(const at::Tensor& parameter) const { parameter.copy_(states_.master); }
 
   OptimizerStates& states() { return states_; }
@@ -60,9 +60,9 @@ class OptimizerShard {
   int64_t numel() const { return states_.master.numel(); }
   int64_t first() const { return first_; }
   const DecayRanges& decay() const { return decay_; }
-  // The update happens on the host while a GPU trains.
+  // Whether the update runs on the host while a GPU trains.
   bool on_host() const { return on_host_; }
-  // Moves the states to `device`, where the updates are from now on.
+  // Moves the states to `device`, where later updates run.
   void move_to(at::Device device);
   MemoryUse memory_use() const;
 

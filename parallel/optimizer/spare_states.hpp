@@ -10,14 +10,14 @@
 
 namespace mpzero::parallel {
 
-// States that no unit uses at the moment: an update that must leave its unit's states as they are writes into such. Not
-// for several threads at once.
+// States that no unit currently uses. An update that must not change its unit's states writes into spare states. Not
+// thread-safe.
 class SpareStates {
  public:
   void add(OptimizerStates states);
-  // One of `length` elements that nobody holds; nothing where there is none. The mutex of `held` is locked.
+  // States of `length` elements that nothing holds; empty if there are none. The mutex of `held` is locked.
   std::optional<OptimizerStates> take(int64_t length, const HoldRegistry& held);
-  // Whether take() would return one.
+  // Whether take() would return states.
   bool has(int64_t length, const HoldRegistry& held) const;
   // Drops those of `length` elements beyond `most`. Returns how many are left.
   int64_t shrink(int64_t length, int64_t most);

@@ -10,18 +10,18 @@
 
 namespace mpzero::parallel {
 
-// Which of an optimizer's states are held, and the lock under which that changes. The optimizer and the holds share it.
+// Which of an optimizer's states are held, and the mutex that protects this. The optimizer and the holds share it.
 struct HoldRegistry {
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<const void*, int64_t> holds;  // how many, by the address of the master weights
+  std::map<const void*, int64_t> holds;  // number of holds, by the address of the master weights
 
   // The mutex is locked.
   bool is_held(const OptimizerStates& states) const { return holds.contains(states.master.const_data_ptr()); }
 };
 
-// Keeps the states of one unit as they are: as long as it lives nobody writes to them. Any thread may release it. It
-// may outlive the optimizer that it comes from.
+// Keeps the states of one unit unchanged: during its lifetime nothing writes to them. Any thread may release it. It may
+// outlive the optimizer that created it.
 class StateHold {
  public:
   StateHold() = default;
@@ -31,7 +31,7 @@ class StateHold {
   StateHold& operator=(StateHold&& other) noexcept;
   ~StateHold() { release(); }
 
-  // To be read only. Empty after release().
+  // Read-only. Empty after release().
   const OptimizerStates& states() const { return states_; }
   void release();
 

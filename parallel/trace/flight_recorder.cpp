@@ -6,7 +6,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// More than a step of a large model asks for before its device has done the first.
+// More than one step of a large model queues before its device has completed the first.
 constexpr size_t kRingEntries = 512;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -49,7 +49,7 @@ void FlightRecorder::Channel::queued_on_device(int64_t sequence, std::shared_ptr
 }
 
 void FlightRecorder::Channel::poll() {
-  // Devices are asked without the lock, which the thread that trains takes.
+  // Queries devices without the lock, which the training thread takes.
   std::vector<std::pair<int64_t, std::shared_ptr<const DeviceWork>>> open;
   {
     const std::lock_guard lock(mutex_);
@@ -58,7 +58,7 @@ void FlightRecorder::Channel::poll() {
       if (entry(sequence).work) open.emplace_back(sequence, entry(sequence).work);
     }
   }
-  // They complete in order, so that few need to be asked.
+  // They complete in order, so only a few need a query.
   const auto first_open = std::partition_point(
       open.begin(), open.end(), [](const auto& one) { return one.second->state() == CollectiveState::kCompleted; });
   const bool next_has_started = first_open != open.end() && first_open->second->state() != CollectiveState::kQueued;
@@ -78,7 +78,7 @@ ChannelRecord FlightRecorder::Channel::record(size_t count) const {
   const std::lock_guard lock(mutex_);
   ChannelRecord record{.name = name_, .queued = queued_, .started = started_, .completed = completed_, .last = {}};
   const int64_t held = std::min<int64_t>(queued_, static_cast<int64_t>(ring_.size()));
-  // The last ones, and the first that is open, which may be far behind them.
+  // The last ones, and the first open one, which may be far before them.
   int64_t first = queued_ - std::min<int64_t>(static_cast<int64_t>(count), held) + 1;
   const auto add = [&](int64_t sequence) {
     const Entry& one = entry(sequence);
@@ -100,7 +100,7 @@ ChannelRecord FlightRecorder::Channel::record(size_t count) const {
     ++first;
   }
   for (int64_t sequence = first; sequence <= queued_; ++sequence) add(sequence);
-  // Without a device, what has been asked for has started.
+  // Without a device, a queued collective has started.
   if (queued_ > started_ && !entry(queued_).work) record.started = queued_;
   return record;
 }

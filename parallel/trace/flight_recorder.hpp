@@ -12,7 +12,7 @@
 namespace mpzero::parallel {
 
 enum class CollectiveState : uint8_t {
-  kQueued,   // asked for; on a GPU, what comes before it on its streams is not done yet
+  kQueued,   // queued; on a GPU, earlier work on its streams is not done yet
   kStarted,  // this rank's part has begun and waits for the other ranks, or for the network
   kCompleted
 };
@@ -21,7 +21,7 @@ enum class CollectiveState : uint8_t {
 class DeviceWork {
  public:
   virtual ~DeviceWork() = default;
-  // Does not wait. From any thread; throws what the device failed with.
+  // Does not block. From any thread; throws the device's error if it has failed.
   virtual CollectiveState state() const = 0;
 };
 
@@ -30,36 +30,36 @@ struct CollectiveRecord {
   std::string operation;
   int64_t bytes = 0;  // of this rank's larger side
   CollectiveState state = CollectiveState::kQueued;
-  double seconds = 0;  // since it was asked for
+  double seconds = 0;  // since it was queued
 };
 
 // The last collectives of one communicator on this rank.
 struct ChannelRecord {
   std::string name;
-  int64_t queued = 0;                  // the sequence of the last one asked for; 0: none
+  int64_t queued = 0;                  // the sequence of the last one queued; 0: none
   int64_t started = 0;                 // of the last one that has started
   int64_t completed = 0;               // of the last one that has completed
   std::vector<CollectiveRecord> last;  // oldest first
 };
 
-// Remembers the last collectives of each communicator in ring buffers, so that a rank that stands still can say where.
-// Collectives of one communicator complete in their order.
+// Records the last collectives of each communicator in ring buffers, so that a rank that hangs can report where.
+// Collectives of one communicator complete in order.
 class FlightRecorder {
  public:
-  // Whether what a communicator does shows that training goes on. A control plane that polls shows nothing.
+  // Whether a communicator's activity shows progress of training. A control plane that polls shows none.
   enum class Shows : uint8_t { kProgress, kNothing };
 
-  // One communicator's collectives. begin() to device_work() belong to one thread.
+  // One communicator's collectives. One thread calls begin() to device_work().
   class Channel {
    public:
     Channel(FlightRecorder& owner, std::string name, Shows shows);
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
-    // A collective is asked for. `operation` outlives the recorder. Returns its sequence number.
+    // A collective is started. `operation` outlives the recorder. Returns its sequence number.
     int64_t begin(const char* operation, int64_t bytes);
     void complete(int64_t sequence);
-    // It has been queued on a device and completes later.
+    // The collective has been queued on a device and completes later.
     void queued_on_device(int64_t sequence, std::shared_ptr<const DeviceWork> work);
 
    private:
@@ -87,14 +87,14 @@ class FlightRecorder {
     int64_t completed_ = 0;
   };
 
-  // A communicator's channel, for as long as the recorder lives.
+  // A communicator's channel; it lives as long as the recorder.
   Channel& channel(const std::string& name, Shows shows = Shows::kProgress);
 
-  // Sees how far devices are. From any thread; throws what a device failed with.
+  // Queries the progress of devices. From any thread; throws a device's error if it has failed.
   void poll();
   // Every channel with its last `count` collectives, as of the last poll(). From any thread.
   std::vector<ChannelRecord> records(size_t count) const;
-  // Grows whenever a collective that shows progress begins or is found completed.
+  // Increases whenever a collective that shows progress begins or is found completed.
   int64_t events() const { return events_.load(std::memory_order_relaxed); }
 
  private:

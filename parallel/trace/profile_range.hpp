@@ -10,8 +10,8 @@ struct RecordFunction;
 
 namespace mpzero::parallel {
 
-// Names what its thread does, and queues on the GPU, for as long as it lives, in a trace that is being taken. Costs
-// some nanoseconds when there is none.
+// Names the work that its thread does, and queues on the GPU, during its lifetime, in a trace that is being recorded.
+// Costs some nanoseconds when no trace is recorded.
 class ProfileRange {
  public:
   // Shown as "what unit", or "what" alone; e.g. "forward", "layers.7".
@@ -22,7 +22,7 @@ class ProfileRange {
 
  private:
   std::string name_;
-  std::unique_ptr<at::RecordFunction> record_;  // null when no trace is taken
+  std::unique_ptr<at::RecordFunction> record_;  // null when no trace is recorded
 };
 
 }  // namespace mpzero::parallel

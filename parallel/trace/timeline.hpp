@@ -9,22 +9,23 @@
 
 namespace mpzero::parallel {
 
-// The time of the compute stream, or of the host where it computes itself, as marks in the order in which they were
-// made. Used by one thread.
+// The time of the compute stream, or of the host if it computes itself, as marks in the order of their creation. Used
+// by one thread.
 class Timeline {
  public:
   using Mark = int64_t;  // counts from 0
 
   virtual ~Timeline() = default;
-  // The moment when the work queued so far has been done.
+  // The moment when the work queued so far is done.
   virtual Mark mark() = 0;
-  // Both marks have been passed: on a GPU the host has waited for the later one.
+  // Whether both marks have been passed: on a GPU the host has waited for the later one.
   virtual double seconds_between(Mark from, Mark to) const = 0;
-  // Earlier marks are not asked for any more.
+  // Earlier marks will not be used any more.
   virtual void forget_before(Mark mark) = 0;
-  // True where the host does the work: a mark has been passed when mark() returns, and a call takes the time it takes.
+  // True if the host does the work: a mark has been passed when mark() returns, and the duration of a call is the
+  // host's time.
   virtual bool is_host() const = 0;
-  // Whether work that is queued now belongs to this timeline; on a GPU, that of other streams does not.
+  // Whether work that is queued now belongs to this timeline; on a GPU, work on other streams does not.
   virtual bool is_current() const = 0;
 
   // Stalls are recorded between start() and stop() only.
@@ -36,13 +37,13 @@ class Timeline {
   bool running_ = false;
 };
 
-// When a timeline stood still.
+// A period in which a timeline was stalled.
 struct Stall {
   Timeline::Mark begin = 0;
   Timeline::Mark end = 0;
 };
 
-// Host time. `clock` counts seconds from anywhere.
+// Host time. `clock` counts seconds from any origin.
 class HostTimeline final : public Timeline {
  public:
   using Clock = std::function<double()>;
@@ -61,8 +62,7 @@ class HostTimeline final : public Timeline {
   Mark first_ = 0;
 };
 
-// The host's on the CPU; on a GPU that of the stream that is current now, marked with CUDA events that are used again
-// and again.
+// The host's timeline on the CPU; on a GPU the timeline of the current stream, marked with CUDA events that are reused.
 std::unique_ptr<Timeline> make_timeline(at::Device device);
 
 }  // namespace mpzero::parallel

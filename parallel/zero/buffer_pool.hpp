@@ -10,15 +10,15 @@
 
 namespace mpzero::parallel {
 
-// Flat buffers for a communicator's collectives that are used again and again, kept by length. Memory is handed back in
-// the order of the current stream, so a buffer may be put back as soon as its last use has been queued there. All are
-// made by reserve(), since making one is collective, takes time and is part of the plan of the memory.
+// Reusable flat buffers for a communicator's collectives, by length. Memory is returned in the order of the current
+// stream, so a buffer may be put back as soon as its last use has been queued there. reserve() creates all buffers,
+// because creating one is collective, takes time and is part of the memory plan.
 class BufferPool {
  public:
   // `communicator` outlives the pool.
   BufferPool(Communicator& communicator, at::TensorOptions options) : communicator_(communicator), options_(options) {}
 
-  // Makes buffers until there are `count` of this length, in use or free. All ranks do so in the same order.
+  // Creates buffers until there are `count` of this length, in use or free. All ranks do so in the same order.
   void reserve(int64_t numel, int64_t count) {
     Buffers& buffers = buffers_[numel];
     for (; buffers.made < count; ++buffers.made) buffers.free.push_back(communicator_.buffer(numel, options_));
@@ -27,7 +27,7 @@ class BufferPool {
     const auto found = buffers_.find(numel);
     return found != buffers_.end() && !found->second.free.empty();
   }
-  // Throws Failure where none is free: its user has reserved too few.
+  // Throws Failure if none is free: the caller has reserved too few.
   at::Tensor take(int64_t numel) {
     Buffers& buffers = buffers_[numel];
     if (buffers.free.empty()) throw_failure("all {} buffers of {} elements are in use", buffers.made, numel);
@@ -38,7 +38,7 @@ class BufferPool {
   void put_back(at::Tensor buffer) { buffers_[buffer.numel()].free.push_back(std::move(buffer)); }
 
   const at::TensorOptions& options() const { return options_; }
-  // Of all buffers that were made.
+  // Of all buffers created.
   int64_t bytes() const {
     int64_t sum = 0;
     for (const auto& [numel, buffers] : buffers_) sum += numel * buffers.made;

@@ -9,8 +9,8 @@
 
 namespace mpzero::parallel {
 
-// How a flat unit is split over `parts` ranks: the concatenated parameters, padded at the end so that every part has
-// the same length and starts at a boundary that vector instructions and NCCL like.
+// How a flat unit is split over `parts` ranks: the concatenated parameters, padded at the end so that every shard has
+// the same length and an alignment suitable for vector instructions and NCCL.
 class FlatLayout {
  public:
   FlatLayout(int64_t numel, int parts);
@@ -18,10 +18,10 @@ class FlatLayout {
   int parts() const { return parts_; }
   int64_t numel() const { return numel_; }                       // without padding
   int64_t padded_numel() const { return part_numel_ * parts_; }  // with it
-  int64_t part_numel() const { return part_numel_; }             // of each part, padding included
+  int64_t part_numel() const { return part_numel_; }             // of each shard, padding included
 
   int64_t part_begin(int part) const { return part_numel_ * part; }
-  // How much of the part is parameters, the rest being padding.
+  // The number of parameter elements in the shard; the rest is padding.
   int64_t part_used(int part) const;
 
  private:

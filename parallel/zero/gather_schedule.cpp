@@ -7,7 +7,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// Under which nothing is gathered ahead or kept.
+// Limits under which nothing is gathered ahead or kept.
 constexpr GatherLimits kLeast{
     .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
 
@@ -24,7 +24,7 @@ GatherSchedule::GatherSchedule(std::vector<int64_t> unit_numel, const GatherLimi
 
 void GatherSchedule::plan(std::vector<size_t> uses) {
   position_ = 0;
-  if (uses == uses_) return;  // as from step to step
+  if (uses == uses_) return;  // the usual case from step to step
   uses_ = std::move(uses);
   buffers_ = merged(std::move(buffers_), most_at_once(buffers_.empty() ? limits_ : kLeast));
 }
@@ -131,7 +131,7 @@ int64_t GatherSchedule::next_to_gather() const {
 bool GatherSchedule::release(size_t unit) {
   State& state = states_[unit];
   if (--state.users > 0 || numel_[unit] <= limits_.param_persistence_threshold) return false;
-  // Keeping it must leave room for what comes next.
+  // Keeping it must leave room for the next units.
   if (live_ + next_to_gather() <= limits_.max_live_parameters && needed_soon(unit)) return false;
   give_back(unit);
   return true;
@@ -155,7 +155,7 @@ std::vector<size_t> GatherSchedule::publish(size_t unit) {
 }
 
 std::map<int64_t, int64_t> GatherSchedule::most_at_once(const GatherLimits& limits) const {
-  GatherSchedule trial(numel_, limits);  // without a plan's buffers, so that none is missing
+  GatherSchedule trial(numel_, limits);  // without a plan's buffers, so none can be missing
   trial.uses_ = uses_;
   std::map<int64_t, int64_t> most;
   for (size_t i = 0; i < uses_.size(); ++i) {

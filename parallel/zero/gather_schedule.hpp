@@ -8,52 +8,52 @@
 
 namespace mpzero::parallel {
 
-// How far parameters that are gathered for use may run ahead and stay behind, in elements; DeepSpeed's sizes of the
-// same names under "zero_optimization".
+// Limits, in elements, on gathering parameters ahead and keeping them afterwards; DeepSpeed's settings of the same
+// names under "zero_optimization".
 struct GatherLimits {
   int64_t prefetch_bucket_size = 50'000'000;      // gathered ahead, beyond the next two units
-  int64_t param_persistence_threshold = 100'000;  // a unit no larger stays, once gathered, until it is updated
-  int64_t max_live_parameters = 1'000'000'000;    // gathered at a time, as far as the next unit leaves a choice
-  int64_t max_reuse_distance = 1'000'000'000;     // a unit that is needed again sooner is not let go in between
+  int64_t param_persistence_threshold = 100'000;  // units up to this size stay gathered until they are updated
+  int64_t max_live_parameters = 1'000'000'000;    // gathered at a time, unless the next unit alone needs more
+  int64_t max_reuse_distance = 1'000'000'000;     // a unit that is needed again sooner is not released in between
 };
 
-// Decides when to gather and when to let go units that are sharded (ZeRO-3), from the order in which they will be used.
-// Pure bookkeeping: it moves no data. The same calls give the same answers on every rank.
+// Decides when to gather and release sharded units (ZeRO-3), from the order in which they will be used. Pure
+// bookkeeping: it moves no data. The same calls give the same results on every rank.
 class GatherSchedule {
  public:
   GatherSchedule(std::vector<int64_t> unit_numel, const GatherLimits& limits);
 
   const GatherLimits& limits() const { return limits_; }
-  // The units that use() will be called with from now on, in this order; a use may overlap with the one before. Units
-  // gathered already stay so. The first plan decides how many buffers there are, see most_at_once(); a later one adds
-  // those that it cannot do without.
+  // The units that use() will be called with from now on, in this order; a use may overlap with the previous one. Units
+  // that are gathered already stay gathered. The first plan determines the number of buffers, see most_at_once(); a
+  // later one adds the buffers that it needs in addition.
   void plan(std::vector<size_t> uses);
-  // In the middle of a plan, which gets the buffers that it then makes use of.
+  // Also in the middle of a plan, which then gets the buffers for the new limits.
   void set_limits(const GatherLimits& limits);
 
-  // How many units of each length may be gathered at a time: no calls in whatever order lead to more.
+  // The number of units of each length that may be gathered at a time: no order of calls exceeds it.
   const std::map<int64_t, int64_t>& buffers() const { return buffers_; }
-  // What buffers() would be with these limits.
+  // The result of buffers() with these limits.
   std::map<int64_t, int64_t> buffers_with(const GatherLimits& limits) const;
 
-  // What a use asks for, in this order.
+  // What a use requires, in this order.
   struct Moves {
     std::vector<size_t> let_go;  // kept for later, but their buffers are needed now
     std::vector<size_t> gather;  // most urgent first
   };
-  // The plan's next use. Throws Failure if the plan says otherwise.
+  // The plan's next use. Throws Failure if the plan has another unit next.
   Moves use(size_t unit);
-  // The end of a use. True: the unit is to be let go.
+  // The end of a use. True: the unit is to be released.
   bool release(size_t unit);
 
-  // The parameters are about to change. Returns the units that are gathered, and are to be let go.
+  // The parameters are about to change. Returns the gathered units, which are to be released.
   std::vector<size_t> invalidate();
-  // A unit has its new parameters. Returns what to start to gather for the plan's first uses.
+  // A unit has its new parameters. Returns the units to gather for the plan's first uses.
   std::vector<size_t> publish(size_t unit);
 
-  // How many units of each length a run through the whole plan, in which each use overlaps with the one before, holds
-  // at once while nothing else bounds it. A run whose uses overlap less decides otherwise here and there: it has more
-  // room under max_live_parameters, and may gather units of one length earlier than this.
+  // The number of units of each length that are held at a time in a run through the whole plan in which each use
+  // overlaps with the previous one and nothing else limits it. A run with less overlap may decide differently: it has
+  // more room under max_live_parameters, and may gather units of one length earlier.
   std::map<int64_t, int64_t> most_at_once() const { return most_at_once(limits_); }
 
  private:
@@ -65,7 +65,7 @@ class GatherSchedule {
 
   std::map<int64_t, int64_t> most_at_once(const GatherLimits& limits) const;
   bool has_buffer(size_t unit) const;
-  // The gathered unit of the same length, not in use, that is needed last; none: nothing.
+  // The gathered unit of the same length, not in use, that is needed last; std::nullopt if there is none.
   std::optional<size_t> unit_to_replace_by(size_t unit) const;
   void take(size_t unit);
   void give_back(size_t unit);

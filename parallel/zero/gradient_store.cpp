@@ -11,8 +11,8 @@
 namespace mpzero::parallel {
 namespace {
 
-// Reductions that may be under way while backward goes on; each holds a buffer of a whole unit. More than this gains
-// nothing: they follow each other on one stream.
+// The maximum number of reductions in flight during backward; each holds a buffer of a full unit. More gain nothing:
+// they run one after another on one stream.
 constexpr int64_t kReductionsUnderWay = 3;
 
 }  // namespace
@@ -21,7 +21,7 @@ GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts
                                           const Options& options) {
   Sizes sizes{
       .partitioned = options.partitioned && layouts.front().parts() > 1,
-      // One micro-batch needs no accumulation, and its gradient is not more exact than its dtype.
+      // One micro-batch needs no accumulation, and its gradient is no more precise than its dtype.
       .kept_dtype = options.gradient_accumulation_steps > 1 ? options.accumulation_dtype : options.communication_dtype};
   std::map<int64_t, int64_t> units;
   int64_t largest = 0;
@@ -32,9 +32,9 @@ GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts
   }
   if (layouts.front().parts() > 1) sizes.reduce_scatter = largest;
   if (!sizes.partitioned && (world_size == 1 || sizes.kept_dtype == options.communication_dtype)) return sizes;
-  // As many as the units of each length can hold at a time: the one at work, and those that are being summed. (With two
-  // at work, an embedding and a layer, or one that is still being summed since the last micro-batch, take_buffer()
-  // waits for sums.)
+  // The maximum number of units of each length that need a buffer at a time: the current unit and those that are being
+  // summed. (If there are two current units, an embedding and a layer, or one that is still being summed since the last
+  // micro-batch, take_buffer() waits for sums.)
   for (const auto& [numel, count] : units) {
     const int64_t fit = std::max<int64_t>(1, options.reduce_bucket_size / numel);
     sizes.buffers[numel] = std::min({count, fit + 1, kReductionsUnderWay + 1});
@@ -61,7 +61,7 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
       reduce_bucket_size_(options.reduce_bucket_size),
       pool_(communicator, at::TensorOptions().dtype(options.communication_dtype).device(options.device)) {
   const auto kept = at::TensorOptions().dtype(sizes_.kept_dtype).device(options.device);
-  // One buffer for all units, where collectives read or write it.
+  // One buffer for all units, if collectives read or write it.
   const int64_t total = std::accumulate(sizes_.kept.begin(), sizes_.kept.end(), int64_t{0});
   const bool communicated = sizes_.kept_dtype == options.communication_dtype;
   const at::Tensor all = communicated ? communicator.buffer(total, kept) : at::zeros({total}, kept);

@@ -17,36 +17,35 @@
 
 namespace mpzero::parallel {
 
-// Where a unit's gradients of this micro-batch go.
+// The destination of a unit's gradients of this micro-batch.
 struct GradientViews {
   std::span<const at::Tensor> views;  // in the order and shapes of the unit's parameters
-  bool accumulate = false;            // add to what is there (earlier micro-batches), instead of overwriting it
+  bool accumulate = false;            // add to the existing content (earlier micro-batches) instead of overwriting it
 };
 
-// The units' gradients: accumulated in fp32 unless asked otherwise, summed over the ranks in the communication dtype.
-// ZeRO 0 and 1 keep whole gradients and sum once a step; ZeRO 2 and 3 keep this rank's shard and sum at every
-// micro-batch.
+// The units' gradients: accumulated in fp32 by default, summed over the ranks in the communication dtype. ZeRO 0 and 1
+// keep full gradients and sum once per step; ZeRO 2 and 3 keep this rank's shard and sum at every micro-batch.
 class GradientStore {
  public:
   struct Options {
     bool partitioned = false;  // ZeRO 2 and 3
-    bool overlap = true;       // sum while backward goes on; else nothing runs beside a sum
+    bool overlap = true;       // sum while backward runs; otherwise nothing runs during a sum
     int64_t reduce_bucket_size =
-        std::numeric_limits<int64_t>::max();  // elements being summed at a time, as far as one unit leaves a choice
+        std::numeric_limits<int64_t>::max();  // elements being summed at a time, unless one unit alone has more
     int64_t gradient_accumulation_steps = 1;
     at::Device device = at::kCPU;
     at::ScalarType communication_dtype = at::kFloat;
     at::ScalarType accumulation_dtype = at::kFloat;  // over micro-batches
   };
-  // What a store makes.
+  // What a store allocates.
   struct Sizes {
     bool partitioned = false;
     at::ScalarType kept_dtype = at::kFloat;
     std::vector<int64_t> kept{};           // elements of each unit: its shard, or all of it
-    std::map<int64_t, int64_t> buffers{};  // in the communication dtype: how many of each length
-    int64_t reduce_scatter = 0;            // elements that the communicator makes room for, where it needs room
+    std::map<int64_t, int64_t> buffers{};  // in the communication dtype: number of each length
+    int64_t reduce_scatter = 0;            // elements that the communicator reserves memory for, if it needs any
 
-    // `reduce_scatter_bytes`: of the communicator's room.
+    // `reduce_scatter_bytes`: the memory that the communicator reserves.
     MemoryUse memory_use(at::ScalarType communication_dtype, int64_t reduce_scatter_bytes) const;
   };
   static Sizes sizes(const std::vector<FlatLayout>& layouts, int world_size, const Options& options);
@@ -56,21 +55,21 @@ class GradientStore {
 
   at::ScalarType shard_dtype() const { return sizes_.kept_dtype; }
 
-  // Called for each unit as soon as this rank's part of its gradient is whole, in the order in which that happens; what
-  // it queues on the current stream runs after the sum.
+  // Called for each unit as soon as this rank's shard of its gradient is complete, in that order; work that it queues
+  // on the current stream runs after the sum.
   using OnSummed = std::function<void(size_t unit)>;
   void on_summed(OnSummed callback) { on_summed_ = std::move(callback); }
 
-  // Forgets the last step's gradients.
+  // Clears the last step's gradients.
   void begin_step();
   void begin_micro_batch(bool last_of_step) { last_micro_batch_ = last_of_step; }
-  // Valid until reduce(unit). Asked for twice in one micro-batch, the answer is the same.
+  // Valid until reduce(unit). Repeated calls in one micro-batch return the same.
   GradientViews gradients(size_t unit);
-  // All of this micro-batch's gradients of the unit have been queued: starts to sum them over the ranks.
+  // All of this micro-batch's gradients of the unit have been queued: starts their sum over the ranks.
   void reduce(size_t unit);
-  // Waits for the sums of the step.
+  // Waits for the step's sums.
   void finish_step();
-  // This rank's part of the summed gradient [part_numel], after finish_step().
+  // This rank's shard of the summed gradient [part_numel], after finish_step().
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
 
   MemoryUse memory_use() const {
@@ -82,7 +81,7 @@ class GradientStore {
     at::Tensor whole;  // of this micro-batch (partitioned) or of the step
     std::vector<at::Tensor> views;
     at::Tensor shard;   // summed over ranks and micro-batches
-    bool empty = true;  // nothing of this step is in what is kept: the shard if partitioned, else the whole
+    bool empty = true;  // the kept gradient (the shard if partitioned, otherwise `whole`) has nothing of this step
   };
   struct Reduction {
     size_t unit = 0;
@@ -94,7 +93,7 @@ class GradientStore {
 
   void reduce_partitioned(size_t unit);
   void reduce_whole(size_t unit);
-  // Takes note of a reduction that has been started, and completes the oldest ones beyond those that may be under way.
+  // Registers a started reduction, and completes the oldest ones above the limit.
   void follow(Reduction reduction);
   void complete_oldest();
   // A free buffer [numel]; completes reductions until there is one.

@@ -54,13 +54,13 @@ std::vector<bool> placed_on_host(const std::vector<UnitSpec>& units, const ZeroO
   return units_on_host(units, options.optimizer_placement == Placement::kHost ? options.optimizer_host_ratio : 0.0);
 }
 
-// Whether threads of the engine's own update states on the host; else those of the process do, in update().
+// Whether the engine's threads update states on the host; otherwise the process's threads do so in update().
 bool has_host_threads(const ZeroOptions& options) {
   return options.optimizer_placement == Placement::kHost &&
          (options.device.is_cuda() || options.host_update.threads > 0);
 }
 
-// What these units' updates ask of the host's memory. `gradient_dtype`: GradientStore::shard_dtype().
+// The host memory that these units' updates need. `gradient_dtype`: GradientStore::shard_dtype().
 HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vector<FlatLayout>& layouts,
                                     const std::vector<bool>& on_host, at::ScalarType gradient_dtype) {
   const bool staged = options.device.is_cuda();
@@ -76,14 +76,14 @@ HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vecto
 }
 
 HostMemoryPlan host_memory_plan(const ZeroOptions& options, const HostMemoryDemand& demand) {
-  // Nothing goes ahead of the norm without overlap.
+  // Nothing is updated before the norm is known without overlap.
   if (!options.overlap) return plan_host_memory(demand, 0);
   return plan_host_memory(demand, options.host_update.extra_bytes.value_or(default_extra_bytes(demand)));
 }
 
 }  // namespace
 
-// The first units of the forward pass have their gradients last and are needed first, so the device keeps those.
+// The first units of the forward pass get their gradients last and are needed first, so the device keeps those.
 std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio) {
   int64_t total = 0;
   for (const UnitSpec& unit : units) total += unit.numel();
@@ -110,7 +110,7 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
   const std::vector<bool> host_units = placed_on_host(units_, options);
   if (options.moment_dtype != at::kFloat && (offload || options.device.is_cpu())) {
     throw_user_error(
-        "bf16.bf16_optimizer_states keeps AdamW's moments in bf16, which only the update on a GPU can: set it to "
+        "bf16.bf16_optimizer_states keeps AdamW's moments in bf16, which only the update on a GPU supports: set it to "
         "false, or "
         "{}",
         offload ? "remove offload_optimizer" : "train on a GPU");
@@ -168,7 +168,7 @@ void ZeroEngine::initialize(const ParameterSource& source, ProcessGroup& group) 
       std::fill(out.begin(), out.end(), 0.0F);
       return;
     }
-    // The part of each parameter that lies in [begin, end).
+    // The range of each parameter within [begin, end).
     const int64_t end = begin + static_cast<int64_t>(out.size());
     int64_t offset = 0;
     for (const ParameterSpec& parameter : units_[u].parameters) {
@@ -281,13 +281,13 @@ void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count, std::span<co
     measured.block(c10::cuda::getCurrentCUDAStream());
   }
   at::Tensor squares = partial_squares_.sum();
-  // With unsharded states every rank has counted the whole gradient.
+  // With unsharded states every rank has counted the full gradient.
   if (layouts_.front().parts() == 1) squares.div_(communicator_.world_size());
   const auto length = static_cast<int64_t>(kOwnTotals + figures.size());
   const auto pinned = at::TensorOptions().dtype(at::kDouble).pinned_memory(options_.device.is_cuda());
   at::Tensor totals = at::stack({squares, loss_sum.to(at::kDouble)});
   if (!figures.empty()) {
-    // From memory of its own at each step: the copy runs later.
+    // From separate memory at each step, because the copy runs later.
     const at::Tensor sent = at::empty({static_cast<int64_t>(figures.size())}, pinned);
     std::copy(figures.begin(), figures.end(), sent.data_ptr<double>());
     totals = at::cat({totals, sent.to(options_.device, /*non_blocking=*/true)});
@@ -351,7 +351,7 @@ MemoryUse ZeroEngine::memory_use(const std::vector<UnitSpec>& units, const ZeroO
                                  const std::vector<size_t>& uses) {
   const std::vector<FlatLayout> layouts = make_layouts(units, num_parts(options, world_size));
   const GradientStore::Sizes gradients = GradientStore::sizes(layouts, world_size, gradient_options(options));
-  // Where NCCL sums by copy engines, which it does on GPUs that reach each other, the others' slices need room.
+  // If NCCL sums with copy engines, as it does on GPUs that can access each other, the received shards need memory.
   const int64_t room = options.device.is_cuda() ? gradients.reduce_scatter : 0;
   MemoryUse use = memory_of_parameters(layouts, parameter_options(options), uses);
   use += gradients.memory_use(options.communication_dtype,

@@ -27,27 +27,27 @@ namespace mpzero::parallel {
 
 // How states in host memory are updated.
 struct HostUpdateOptions {
-  // Threads that do nothing else, beside what the engine's caller does. 0: on the CPU the process's threads in
-  // update(), while a GPU trains as many as the process would use.
+  // Dedicated threads, which run concurrently with the engine's caller. 0: on the CPU the process's threads in
+  // update(); while a GPU trains, as many threads as the process would use.
   int threads = 0;
-  std::vector<int> cores;              // what ThreadTeam binds them to, hardware threads; none: nothing
-  std::optional<int64_t> extra_bytes;  // for what can be done ahead of the norm; none: see default_extra_bytes
+  std::vector<int> cores;              // hardware threads that ThreadTeam binds them to; empty: no binding
+  std::optional<int64_t> extra_bytes;  // for updates before the norm is known; std::nullopt: see default_extra_bytes
 };
 
 struct ZeroOptions {
   int stage = 2;  // 0: nothing sharded; 1: optimizer states; 2: gradients too; 3: parameters too
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kBFloat16;                // of parameters and activations
-  at::ScalarType communication_dtype = at::kBFloat16;  // of gradients under way
+  at::ScalarType communication_dtype = at::kBFloat16;  // of gradients in collectives
   at::ScalarType accumulation_dtype = at::kFloat;      // of gradients over micro-batches
-  at::ScalarType moment_dtype = at::kFloat;            // AdamW's; bf16 where they are on a GPU
+  at::ScalarType moment_dtype = at::kFloat;            // AdamW's; bf16 only on a GPU
   int64_t gradient_accumulation_steps = 1;
   Placement optimizer_placement = Placement::kDevice;  // offload_optimizer
-  double optimizer_host_ratio = 1.0;                   // the share of the parameters whose states are on the host
+  double optimizer_host_ratio = 1.0;                   // the fraction of the parameters whose states are on the host
   HostUpdateOptions host_update = {};
   Placement parameter_placement = Placement::kDevice;  // offload_param, stage 3 only
   bool pin_memory = true;
-  bool overlap = true;  // collectives and updates on the host run beside compute
+  bool overlap = true;  // collectives and updates on the host overlap with compute
   GatherLimits gather_limits;
   int64_t reduce_bucket_size = std::numeric_limits<int64_t>::max();  // elements of gradients being summed at a time
   AdamWOptions adamw;
@@ -55,19 +55,19 @@ struct ZeroOptions {
   double gradient_clipping = 0.0;          // 0: off
 };
 
-// Global figures of one step, the same on every rank.
+// Global values of one step, the same on every rank.
 struct StepSummary {
   double loss = 0.0;                // mean over micro-batches and ranks
   double grad_norm = 0.0;           // L2 over all parameters, before clipping
   std::span<const double> figures;  // measure()'s, summed over the ranks; valid until the next measure()
 };
 
-// The units whose states are on the host, by unit, where it takes this share of the parameters.
+// By unit: whether its states are on the host, if the host has this fraction of the parameters.
 std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_ratio);
 
 // ZeRO (Rajbhandari et al. 2020) over flat units: shards what the stage shards, gathers units for the pass, sums
-// gradients over the ranks, clips, and updates this rank's shard. It knows units by index and nothing of what they
-// compute.
+// gradients over the ranks, clips, and updates this rank's shard. It identifies units by index and does not depend on
+// their computation.
 class ZeroEngine {
  public:
   // Two communicators, so that gathering parameters and summing gradients can overlap. All arguments but the options
@@ -78,40 +78,42 @@ class ZeroEngine {
   ZeroEngine& operator=(const ZeroEngine&) = delete;
 
   // Sets the weights from `source` and the moments to zero. Collective over `group`: an error on one rank is thrown on
-  // all.
+  // all ranks.
   void initialize(const ParameterSource& source, ProcessGroup& group);
 
   ParameterStore& parameters() { return *parameters_; }
   GradientStore& gradients() { return gradients_; }
 
-  // Before the first micro-batch of a step. With what update() will be called with, states on the host are updated as
-  // soon as their gradients are whole, as long as the last norms needed no clipping; a unit's parameters are then not
-  // to be used any more once its last gradient of the step is being summed. The result has the same bits either way.
+  // Before the first micro-batch of a step, with the arguments of the later update(): lets states on the host be
+  // updated as soon as their gradients are complete, if the last norms needed no clipping. A unit's parameters must
+  // then not be used any more once its last gradient of the step is being summed. The result has the same bits either
+  // way.
   void begin_step();
   void begin_step(double lr, int64_t update);
-  // After the last micro-batch: measures the step's gradients. `loss_sum`: this rank's losses added up, a scalar on the
-  // device; `count`: how many there are over all ranks. `figures`: as many on each rank, summed along the way.
+  // After the last micro-batch: measures the step's gradients. `loss_sum`: the sum of this rank's losses, a scalar on
+  // the device; `count`: the number of losses over all ranks. `figures`: as many on each rank, summed in the same
+  // collective.
   void measure(const at::Tensor& loss_sum, int64_t count, std::span<const double> figures = {});
   // Clips and applies AdamW with this learning rate; `update` counts from 1. Changes nothing if the measured loss or
-  // norm is not finite. The new parameters are on their way when it returns: on a GPU the work is queued, and what the
-  // host updates is waited for in ParameterStore::gather() unit by unit, so that the next forward pass begins with the
-  // first units while later ones are updated. Without overlap the host's work is done when it returns.
+  // norm is not finite. The update may still be in progress on return: on a GPU the work is queued, and
+  // ParameterStore::gather() waits for the host's updates unit by unit, so that the next forward pass begins with the
+  // first units while later ones are updated. Without overlap the host's work is done on return.
   void update(double lr, int64_t update);
-  // What measure() found; waits for the GPU, but for no update.
+  // The results of measure(); waits for the GPU, but not for updates.
   StepSummary summary();
 
-  // Leaves no more than this share of the parameters to the host, and moves the states of the others to the device that
-  // trains: units are placed as in an engine that was made with this optimizer_host_ratio, which is no larger than this
-  // one's. All ranks give the same.
+  // Leaves at most this fraction of the parameters to the host, and moves the states of the others to the training
+  // device: units are placed as in an engine created with this optimizer_host_ratio, which is at most this engine's.
+  // The same value on all ranks.
   void set_host_ratio(double ratio);
 
   MemoryUse memory_use() const;
-  // What it says on each of `world_size` ranks once a step that gathers the units in the order `uses` was planned,
-  // without making the engine: for runs that do not fit, or that are only thought about.
+  // memory_use() on each of `world_size` ranks after planning a step that gathers the units in the order `uses`,
+  // without creating the engine: for runs that do not fit, or that are only planned.
   static MemoryUse memory_use(const std::vector<UnitSpec>& units, const ZeroOptions& options, int world_size,
                               const std::vector<size_t>& uses);
 
-  // This rank's share of a unit's state, without padding: elements [begin, begin + count) of the unit's parameters.
+  // This rank's shard of a unit's state, without padding: elements [begin, begin + count) of the unit's parameters.
   // With stage 0 every rank holds all of it.
   struct Shard {
     int64_t begin = 0;
@@ -120,19 +122,19 @@ class ZeroEngine {
   Shard shard(size_t unit) const;
   // The span stays valid until the next call.
   std::span<const float> read_state(size_t unit, StateKind kind);
-  // The same values where they are, on the device or in host memory, in their own type; to be read only. They are those
-  // of the last update() for work queued on the current stream and, in host memory, at once, and change with the next.
-  // Waits for the host's update of the unit; may be called from any thread that the next update() waits for.
+  // The same values without a copy, on the device or in host memory, in their own type; read-only. They are those of
+  // the last update(), for work queued on the current stream or, in host memory, immediately, and change with the next
+  // update(). Waits for the host's update of the unit; may be called from any thread that the next update() waits for.
   at::Tensor state(size_t unit, StateKind kind) const;
   // Whether a unit's states are in host memory.
   bool state_on_host(size_t unit) const { return on_host(unit) || options_.device.is_cpu(); }
   // Whether the unit's states can be held.
   bool can_hold(size_t unit) const { return on_host(unit); }
-  // All three states of such a unit with the padding behind shard(), as state() would give them, which stay as they are
-  // until the hold's end: updates write beside them. From any thread that the next update() waits for.
+  // All three states of such a unit, as state() would return them but with the padding after shard(). They do not
+  // change until the end of the hold: updates write to spare states. From any thread that the next update() waits for.
   StateHold hold(size_t unit) { return host_->hold(unit); }
-  // Makes room, so that updates need not wait for the end of a hold as long as each unit is held once. Takes as much
-  // memory as the states of all units that can be held. From any thread, once.
+  // Allocates memory so that updates need not wait for the end of a hold if each unit is held at most once. Uses as
+  // much memory as the states of all units that can be held. From any thread, once.
   void make_room_for_holds() {
     if (host_) host_->add_spares_for_holds();
   }
@@ -145,8 +147,8 @@ class ZeroEngine {
   class HostWriter final : public ShardWriter {
    public:
     explicit HostWriter(ZeroEngine& engine) : engine_(engine) {}
-    // The CPU's collectives block, so that ranks which began them at moments of their own would wait for each other:
-    // there a gather begins where it would without a writer, and waits.
+    // The CPU's collectives block, so ranks that start them at different moments would wait for each other: there a
+    // gather starts where it would without a writer, and waits.
     bool written(size_t unit) override {
       return !engine_.host_ || engine_.options_.device.is_cpu() || engine_.host_->ready(unit);
     }
@@ -161,18 +163,18 @@ class ZeroEngine {
   void make_host_optimizer(const std::vector<bool>& host_units);
   bool on_host(size_t unit) const { return host_ && host_->updates(unit); }
   AdamWUpdate scalars(double lr, int64_t update) const;
-  // Makes the shard's new values known, which whoever updates the unit has written or will.
+  // Publishes the shard's new values, which the unit's optimizer has written or will write.
   void publish(size_t unit);
   void publish_all();
-  // Measures this rank's part of a unit's gradient and sends it to where its optimizer is, while backward goes on.
+  // Measures this rank's shard of a unit's gradient and sends it to its optimizer while backward runs.
   void take_gradient(size_t unit);
-  // Host memory of `count` fp32 values, the same at each call.
+  // Host memory of `count` fp32 values, the same memory at each call.
   at::Tensor staging(int64_t count);
 
   const std::vector<UnitSpec>& units_;
   ZeroOptions options_;
   Communicator& communicator_;
-  int part_;  // of each unit, that this rank updates
+  int part_;  // the shard of each unit that this rank updates
   std::vector<FlatLayout> layouts_;
   std::unique_ptr<ParameterStore> parameters_;
   GradientStore gradients_;
@@ -180,8 +182,8 @@ class ZeroEngine {
   std::vector<OptimizerShard> shards_;
   HostWriter host_writer_{*this};
   std::unique_ptr<HostOptimizer> host_;                    // of the shards that it updates, if any
-  bool last_was_clipped_ = true;                           // or there was none yet
-  std::optional<c10::cuda::CUDAStream> measuring_stream_;  // sums squares beside backward
+  bool last_was_clipped_ = true;                           // or there was no step yet
+  std::optional<c10::cuda::CUDAStream> measuring_stream_;  // sums squares during backward
   at::Tensor partial_squares_;  // of this rank's gradients of this step, fp64 [units, partial sums] on the device
   at::Tensor totals_;           // squares, loss and figures over all ranks, fp64 in host memory
   at::Tensor gradient_scale_;   // fp32 scalar on the GPU

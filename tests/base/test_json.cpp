@@ -21,7 +21,7 @@ std::string problem(const std::string& text, const JsonLimits& limits = kSmall) 
   return "no error";
 }
 
-// The same many times.
+// The text repeated `count` times.
 std::string repeated(const std::string& text, int times) {
   std::string all;
   for (int i = 0; i < times; ++i) all += text;
@@ -30,23 +30,22 @@ std::string repeated(const std::string& text, int times) {
 
 }  // namespace
 
-TEST_CASE("a JSON value is what stands in the text") {
+TEST_CASE("a JSON text is parsed") {
   CHECK(parse_json(R"({"a": [1, 2.5, "x", null, true]})", kSmall)["a"] ==
         nlohmann::json::array({1, 2.5, "x", nullptr, true}));
   CHECK(parse_json(" 7 ", kSmall) == 7);
 }
 
-TEST_CASE("a key that stands twice in one object is refused with its path") {
-  CHECK(problem(R"({"a": 1, "a": 1})") == "key a stands there twice; remove one of the two");
-  CHECK(problem(R"({"a": [{"b": 1}, {"c": {"d": 1, "d": 2}}]})") ==
-        "key a.c.d stands there twice; remove one of the two");
+TEST_CASE("a key that appears twice in one object is refused with its path") {
+  CHECK(problem(R"({"a": 1, "a": 1})") == "key a appears twice; remove one of the two");
+  CHECK(problem(R"({"a": [{"b": 1}, {"c": {"d": 1, "d": 2}}]})") == "key a.c.d appears twice; remove one of the two");
   CHECK(problem(R"({"a": {"b": 1}, "c": {"b": 1}, "b": [{"b": 1}, {"b": 1}]})") == "no error");
-  CHECK(problem(R"({"\u0061": 1, "a": 1})") == "key a stands there twice; remove one of the two");
+  CHECK(problem(R"({"\u0061": 1, "a": 1})") == "key a appears twice; remove one of the two");
 }
 
 TEST_CASE("a key cannot break the sentence that names it") {
-  CHECK(problem("{\"a\\nb\": 1, \"a\\nb\": 1}") == "key \"a\\nb\" stands there twice; remove one of the two");
-  CHECK(problem("{\"\": 1, \"\": 1}") == "key \"\" stands there twice; remove one of the two");
+  CHECK(problem("{\"a\\nb\": 1, \"a\\nb\": 1}") == "key \"a\\nb\" appears twice; remove one of the two");
+  CHECK(problem("{\"\": 1, \"\": 1}") == "key \"\" appears twice; remove one of the two");
   const std::string longest(300, 'k');
   CHECK(problem(fmt::format("{{\"{0}\": 1, \"{0}\": 1}}", longest)).size() < 150);
 }
@@ -54,19 +53,19 @@ TEST_CASE("a key cannot break the sentence that names it") {
 TEST_CASE("text that is nested too deep or too long is refused") {
   CHECK(problem("[[[[]]]]") == "no error");
   CHECK(problem(R"({"a": {"b": [{}]}})") == "no error");
-  CHECK(problem("[[[[[]]]]]") == "it is nested deeper than 4 levels; mend the file");
-  CHECK(problem(R"({"a": {"b": [{"c": {}}]}})") == "it is nested deeper than 4 levels; mend the file");
+  CHECK(problem("[[[[[]]]]]") == "it is nested deeper than 4 levels; fix the file");
+  CHECK(problem(R"({"a": {"b": [{"c": {}}]}})") == "it is nested deeper than 4 levels; fix the file");
   CHECK(problem(fmt::format("[{:998}]", "")) == "no error");
   CHECK(problem(fmt::format("[{:999}]", "")).find("longer than 1000 bytes") != std::string::npos);
-  // As deep as a stack: whatever walks through the value, to begin with its destructor, would end the process.
+  // As deep as a stack: code that walks through the value, such as its destructor, would crash the process.
   constexpr int kDeep = 200'000;
   CHECK(problem(repeated("[", kDeep) + repeated("]", kDeep), kConfigurationLimits) ==
-        "it is nested deeper than 64 levels; mend the file");
+        "it is nested deeper than 64 levels; fix the file");
   CHECK(problem(repeated("{\"a\":", kDeep) + "1" + repeated("}", kDeep), kConfigurationLimits) ==
-        "it is nested deeper than 64 levels; mend the file");
+        "it is nested deeper than 64 levels; fix the file");
 }
 
-TEST_CASE("bad JSON is said with its place") {
+TEST_CASE("bad JSON is reported with its position") {
   CHECK(problem("{\n  \"a\": 1,\n}").starts_with("line 3, column 1: not valid JSON"));
   CHECK(problem("{} # done") == "line 1, column 4: not valid JSON, which has no comments; remove the comment");
   CHECK(problem("").starts_with("it is empty"));
@@ -81,7 +80,7 @@ TEST_CASE("bad JSON is said with its place") {
   }
 }
 
-TEST_CASE("of a file no more is read than its limit and one byte") {
+TEST_CASE("at most the limit and one byte of a file are read") {
   const auto path = std::filesystem::temp_directory_path() / "mpzero_test_json.json";
   for (const size_t size : {size_t{0}, size_t{1}, size_t{1000}}) {
     std::ofstream(path) << std::string(size, 'x');

@@ -7,7 +7,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// Tells what it knows when it goes.
+// Records now() in its destructor.
 class Witness {
  public:
   explicit Witness(std::optional<bool>& seen) : seen_(seen) {}
@@ -20,7 +20,7 @@ class Witness {
   std::optional<bool>& seen_;
 };
 
-// Makes use of a witness while it goes itself.
+// Creates a witness in its destructor.
 class Last {
  public:
   explicit Last(std::optional<bool>& seen) : seen_(seen) {}
@@ -34,7 +34,7 @@ class Last {
 
 }  // namespace
 
-TEST_CASE("an object knows whether it goes because of an exception") {
+TEST_CASE("an object knows whether an exception destroys it") {
   std::optional<bool> seen;
   { const Witness witness(seen); }
   CHECK(seen == false);
@@ -48,7 +48,7 @@ TEST_CASE("an object knows whether it goes because of an exception") {
   CHECK(seen == false);
 }
 
-TEST_CASE("an object that comes and goes beside an exception is not in its way") {
+TEST_CASE("an object created and destroyed during unwinding is not unwound itself") {
   std::optional<bool> seen;
   try {
     const Last last(seen);
@@ -58,13 +58,13 @@ TEST_CASE("an object that comes and goes beside an exception is not in its way")
   }
 }
 
-TEST_CASE("an object that is kept outside of where an exception is caught goes in order") {
+TEST_CASE("an object that outlives a caught exception is destroyed normally") {
   std::optional<bool> seen;
   {
     std::optional<Witness> kept;
     try {
       kept.emplace(seen);
-      throw std::runtime_error("told before the object goes");
+      throw std::runtime_error("caught before the object is destroyed");
     } catch (const std::runtime_error&) {
       CHECK(!seen.has_value());
     }

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// A network plugin of NCCL that starts and moves nothing, for ranks that reach each other without it: what NCCL's
-// interface of release 8 asks of a plugin until it is to connect (nccl/net_v8.h in NCCL's example of a plugin).
+// A network plugin of NCCL that starts but transfers nothing, for ranks that reach each other without it: it implements
+// what NCCL's interface of release 8 needs until it connects (nccl/net_v8.h in NCCL's example of a plugin).
 
 namespace {
 

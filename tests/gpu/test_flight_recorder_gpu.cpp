@@ -17,7 +17,7 @@
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
 
-// NCCL's collectives in a flight recorder, on one GPU or under mpirun on one a rank.
+// NCCL's collectives in a flight recorder, on one GPU or, under mpirun, on one GPU per rank.
 namespace mpzero::parallel {
 namespace {
 
@@ -38,7 +38,7 @@ void CUDART_CB wait_at_gate(void* gate) {
 
 }  // namespace
 
-TEST_CASE("A collective behind work that is not done is queued, and completed once it is") {
+TEST_CASE("A collective after unfinished work is queued, and completes after that work") {
   const auto device = rank_gpu();
   if (!device) return;
   FlightRecorder recorder;
@@ -52,7 +52,7 @@ TEST_CASE("A collective behind work that is not done is queued, and completed on
   HostGate gate;
   REQUIRE(cudaLaunchHostFunc(c10::cuda::getCurrentCUDAStream(), wait_at_gate, &gate) == cudaSuccess);
   const auto pending = communicator.all_reduce_sum(numbers);
-  // From another thread, as in training: it neither waits nor needs the stream.
+  // From another thread, as in training: it neither blocks nor needs the stream.
   std::thread([&] {
     c10::cuda::set_device(device->index());
     recorder.poll();
@@ -73,7 +73,7 @@ TEST_CASE("A collective behind work that is not done is queued, and completed on
   CHECK(record.last.back().bytes == 4096);
 }
 
-TEST_CASE("Many collectives, looked at meanwhile, keep their results") {
+TEST_CASE("Polling during many collectives does not change their results") {
   const auto device = rank_gpu();
   if (!device) return;
   FlightRecorder recorder;
@@ -98,7 +98,7 @@ TEST_CASE("Many collectives, looked at meanwhile, keep their results") {
   CHECK(sum.mean().item<float>() == static_cast<float>(mpi().world_size()));
 }
 
-TEST_CASE("A healthy communicator has no asynchronous error, and aborting it twice is once") {
+TEST_CASE("A healthy communicator has no asynchronous error, and a second abort does nothing") {
   const auto device = rank_gpu();
   if (!device) return;
   Communicator* communicator = nullptr;
@@ -122,7 +122,7 @@ TEST_CASE("Aborting frees a GPU whose collective waits for a peer", "[two_ranks]
   const at::Tensor numbers = at::ones({1 << 20}, at::TensorOptions().device(*device));
   nccl->all_reduce_sum(numbers)->wait();
   c10::cuda::device_synchronize();
-  // All but the last rank wait for it in vain.
+  // All ranks except the last wait for it in vain.
   if (mpi().rank() != mpi().world_size() - 1) {
     nccl->all_reduce_sum(numbers)->wait();
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -139,7 +139,7 @@ TEST_CASE("Aborting frees a GPU whose collective waits for a peer", "[two_ranks]
   mpi().barrier();
 }
 
-TEST_CASE("The GPU's condition is told where the driver's library is there") {
+TEST_CASE("The GPU's condition is reported if the driver's library exists") {
   const auto device = rank_gpu();
   if (!device) return;
   const std::string condition = gpu_condition(*device);

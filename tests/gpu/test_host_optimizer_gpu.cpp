@@ -11,7 +11,7 @@
 
 namespace mpzero::parallel {
 
-TEST_CASE("beside a GPU random interleavings have the bits of one thing after the other, and so has every snapshot") {
+TEST_CASE("with a GPU, random interleavings and every snapshot have the bits of sequential execution") {
   if (!have_gpu()) return;
   const at::Device device(at::kCUDA, 0);
   for (uint32_t seed = 0; seed < 100; ++seed) {
@@ -36,7 +36,7 @@ TEST_CASE("a parameter in host memory is not overwritten while queued work reads
   const at::Tensor parameter = host_tensor(kNumel, at::kFloat, /*pinned=*/true).fill_(1.0F);
   const at::Tensor read = at::zeros({kNumel}, at::TensorOptions().dtype(at::kFloat).device(device));
   cudaDeviceSynchronize();
-  // The stream stands still at the gate, before it reads.
+  // The stream waits at the gate, before it reads.
   std::atomic<bool> open{false};
   const auto stream = c10::cuda::getCurrentCUDAStream();
   REQUIRE(cudaLaunchHostFunc(

@@ -1,4 +1,4 @@
-// What the model computes with on the GPU, kernel by kernel, against the same in fp64 on the CPU.
+// The model's kernels on the GPU, one by one, against the same in fp64 on the CPU.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -26,7 +26,7 @@
 namespace mpzero::model {
 namespace {
 
-// A type, and how far from fp64 its results may be, relative to the largest value.
+// A type, and the tolerance of its results against fp64, relative to the largest value.
 struct Precision {
   at::ScalarType type;
   double tolerance;
@@ -111,7 +111,7 @@ TEST_CASE("norm and rotation of queries and keys on the GPU", "[kernels]") {
         QkNormWeights norm, gpu_norm;
         if (with_norm) norm = {query_weight.exact, key_weight.exact, 1e-6};
         if (with_norm) gpu_norm = {query_weight.gpu, key_weight.gpu, 1e-6};
-        // Gradients arrive as views with their heads before the tokens.
+        // Gradients arrive as views with the heads dimension before the tokens.
         const auto part = [](const at::Tensor& x, int64_t begin, int64_t count) {
           return x.narrow(1, begin, count).transpose(1, 2);
         };
@@ -119,7 +119,7 @@ TEST_CASE("norm and rotation of queries and keys on the GPU", "[kernels]") {
                                   const RopeTables& t) {
           return qk_rope_backward(part(dy, 0, 6), part(dy, 6, 2), part(dy, 8, 2), in, heads, n, t);
         };
-        at::Tensor exact = qkv.exact.clone(), gpu = qkv.gpu.clone();  // rotated in place where there are no norms
+        at::Tensor exact = qkv.exact.clone(), gpu = qkv.gpu.clone();  // rotated in place if there are no norms
         CHECK(relative_error(qk_rope_forward(gpu, heads, gpu_norm, gpu_tables),
                              qk_rope_forward(exact, heads, norm, tables)) < tolerance);
         CHECK(bitwise_equal(gpu.narrow(2, 8, 2), qkv.gpu.narrow(2, 8, 2)));
@@ -156,9 +156,9 @@ TEST_CASE("sums over rows on the GPU", "[kernels]") {
   }
 }
 
-TEST_CASE("many sums over rows at once on the GPU", "[kernels]") {
+TEST_CASE("many sums over rows in one call on the GPU", "[kernels]") {
   if (!have_gpu()) return;
-  // More than one launch takes, of both types, adding and overwriting, one of nothing.
+  // More sums than fit into one launch, of both types, adding and overwriting, one of zero rows.
   std::vector<RowSum> sums;
   std::vector<at::Tensor> expected;
   for (int i = 0; i < 19; ++i) {
@@ -210,8 +210,8 @@ TEST_CASE("cross entropy on the GPU", "[kernels]") {
         const at::Tensor targets = at::randint(columns, {rows}, at::kLong), gpu_targets = targets.to(at::kCUDA);
         at::Tensor expected = logits.exact.clone(), in_place = logits.gpu.clone();
         const at::Tensor losses = cross_entropy_forward_backward_(expected, targets, 0.125);
-        // Where one logit towers above the others, loss and gradient are what is left of log-sum-exp minus logit, and
-        // of probability minus one: exact to the rounding of these terms, not to their own size.
+        // If one logit is much larger than the others, loss and gradient are small differences: log-sum-exp minus
+        // logit, and probability minus one. They are exact to the rounding of these terms, not to their own size.
         CHECK(relative_error(cross_entropy_forward(logits.gpu, gpu_targets), losses, scale) < 1e-5);
         CHECK(relative_error(cross_entropy_forward_backward_(in_place, gpu_targets, 0.125), losses, scale) < 1e-5);
         CHECK(relative_error(in_place, expected, 0.125) < tolerance);
@@ -269,7 +269,7 @@ TEST_CASE("the embedding's gradient on the GPU", "[kernels]") {
       const at::Tensor gradient = run();
       CHECK(relative_error(gradient, expected) < 1e-5);
       CHECK(bitwise_equal(run(), gradient));
-      // Into a bf16 gradient that holds something, at an address of no vector too.
+      // Into a non-empty bf16 gradient, also at an address that does not allow vector access.
       for (const int64_t offset : {0, 1}) {
         const Pair before({vocabulary * columns + offset}, at::kBFloat16);
         const at::Tensor sum = before.gpu.narrow(0, offset, vocabulary * columns).view({vocabulary, columns});
@@ -313,7 +313,7 @@ TEST_CASE("attention on the GPU") {
   }
 }
 
-TEST_CASE("deterministic attention repeats bit for bit on long sequences") {
+TEST_CASE("deterministic attention has reproducible bits on long sequences") {
   if (!have_gpu()) return;
   const Deterministic on(true);
   const at::Tensor packed = at::randn({1, 8192, 8, 128}).to(at::kBFloat16).to(at::kCUDA);

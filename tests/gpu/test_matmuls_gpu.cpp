@@ -1,4 +1,4 @@
-// Matrix products on the GPU against the same in fp64 on the CPU, and what tuning them does and does not do.
+// Matrix products on the GPU against the same in fp64 on the CPU, and the effects of tuning.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -24,7 +24,7 @@ namespace {
 
 using Sizes = std::array<int64_t, 3>;  // rows, in, out
 
-// 16 bytes are 8 elements of bf16: most of these break cuBLASLt's alignment in one operand or another.
+// 16 bytes are 8 elements of bf16: most of these sizes break cuBLASLt's alignment in some operand.
 const std::vector<Sizes> kSizes{{1, 8, 16},   {7, 9, 11},      {16, 24, 1},       {100, 64, 136},  {33, 72, 40},
                                 {65, 130, 8}, {257, 896, 252}, {513, 1024, 3072}, {4096, 256, 512}};
 
@@ -67,7 +67,7 @@ TEST_CASE("matrix products of all layouts, types and odd shapes on the GPU") {
         const at::Tensor product = exact(a).matmul(exact(weight).t());
         const at::Tensor d_weight = exact(dy).t().matmul(exact(a));
         at::Tensor gradient = poisoned({out, in}, gradient_type), d_a = poisoned({rows, in}, type);
-        for (int turn = 0; turn < 2; ++turn) {  // the first one tunes; the second tunes what accumulates
+        for (int turn = 0; turn < 2; ++turn) {  // the first one tunes; the second tunes products that accumulate
           CHECK(relative_error(matmuls.forward(a, weight), product) < forward_tolerance);
           CHECK(relative_error(matmuls.forward_bias(a, weight, bias), product + exact(bias)) < forward_tolerance);
           CHECK(relative_error(matmuls.forward_add(a, weight, dy), product + exact(dy)) < forward_tolerance);
@@ -88,7 +88,7 @@ TEST_CASE("matrix products of all layouts, types and odd shapes on the GPU") {
   }
 }
 
-TEST_CASE("an address that cuBLASLt cannot take is no obstacle") {
+TEST_CASE("addresses that cuBLASLt cannot use are supported") {
   if (!have_gpu()) return;
   Matmuls matmuls;
   for (const int64_t offset : {1, 8, 64}) {  // in elements: 2 bytes, the least alignment, half the full one
@@ -110,12 +110,12 @@ TEST_CASE("an address that cuBLASLt cannot take is no obstacle") {
   }
 }
 
-TEST_CASE("tuning leaves exact sums of what accumulates") {
+TEST_CASE("tuning does not change accumulated sums") {
   if (!have_gpu()) return;
   const int64_t rows = 512, in = 256, out = 384;
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     Matmuls matmuls;
-    // In bf16 whole numbers are exact up to 256 only: few terms.
+    // In bf16, integers are exact up to 256 only: few terms.
     const at::Tensor dy = type == at::kFloat ? whole_numbers({rows, out}) : whole_numbers({8, out});
     const at::Tensor x = whole_numbers({dy.size(0), in});
     const at::Tensor expected = exact(dy).t().matmul(exact(x));
@@ -126,7 +126,7 @@ TEST_CASE("tuning leaves exact sums of what accumulates") {
       gradient.add_matmul(dy, x, &matmuls);
     };
     INFO(type);
-    // A product that accumulates before anything was tuned.
+    // A product that accumulates before any tuning.
     check(exact(start));
     check(exact(start) + expected);
     for (int step = 0; step < 3; ++step) {
@@ -134,7 +134,7 @@ TEST_CASE("tuning leaves exact sums of what accumulates") {
       gradient.add_matmul(dy, x, &matmuls);
       for (int micro_batch = 1; micro_batch < 4; ++micro_batch) check(expected * micro_batch);
     }
-    // Once for what overwrites, once for what accumulates.
+    // Once for products that overwrite, once for products that accumulate.
     std::map<bool, int> tuned;
     for (const TunedMatmul& matmul : matmuls.tuned()) {
       ++tuned[matmul.adds];
@@ -148,7 +148,7 @@ TEST_CASE("tuning leaves exact sums of what accumulates") {
   }
 }
 
-TEST_CASE("every algorithm that cuBLASLt proposes multiplies right") {
+TEST_CASE("every algorithm that cuBLASLt proposes gives correct products") {
   if (!have_gpu()) return;
   const int64_t rows = 384, columns = 256, inner = 4096;
   for (const auto& [a_transposed, b_transposed] :
@@ -190,7 +190,7 @@ TEST_CASE("every algorithm that cuBLASLt proposes multiplies right") {
   }
 }
 
-TEST_CASE("deterministic products repeat bit for bit, whoever makes them") {
+TEST_CASE("deterministic products have the same bits in every instance") {
   if (!have_gpu()) return;
   const Deterministic scope(true);
   const int64_t rows = 8192, in = 1024, out = 512;
@@ -212,7 +212,7 @@ TEST_CASE("deterministic products repeat bit for bit, whoever makes them") {
   }
 }
 
-TEST_CASE("tuning takes no memory beside what a product works in") {
+TEST_CASE("tuning uses no memory beyond a product's workspace") {
   if (!have_gpu()) return;
   using c10::CachingAllocator::StatType;
   const auto allocated = [] {
@@ -221,7 +221,7 @@ TEST_CASE("tuning takes no memory beside what a product works in") {
   const int64_t rows = 2048, in = 4096, out = 8192;
   const at::Tensor dy = on_gpu({rows, out}, at::kBFloat16), x = on_gpu({rows, in}, at::kBFloat16);
   at::Tensor gradient = poisoned({out, in}, at::kFloat);
-  for (const bool accumulate : {false, true}) {  // makes what cuBLAS keeps
+  for (const bool accumulate : {false, true}) {  // allocates what cuBLAS keeps
     Matmuls::aten_weight_gradient_out(gradient, dy, x, accumulate);
   }
   Matmuls matmuls;

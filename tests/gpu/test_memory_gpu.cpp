@@ -13,7 +13,7 @@ constexpr int64_t kMebibyte = int64_t{1} << 20;
 
 at::Tensor take(int64_t bytes) { return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(at::kCUDA)); }
 
-TEST_CASE("what tensors take is seen") {
+TEST_CASE("the memory of tensors is measured") {
   if (!have_gpu()) return;
   configure_gpu_allocator();
   const at::Device gpu(at::kCUDA, 0);
@@ -26,7 +26,7 @@ TEST_CASE("what tensors take is seen") {
   CHECK(with.reserved >= with.allocated);
   CHECK(with.free <= before.free - 256 * kMebibyte);
   CHECK(with.free + with.reserved <= with.total);
-  // The rest is not the allocator's: taking a tensor hardly changes it.
+  // The rest is not the allocator's: allocating a tensor hardly changes it.
   CHECK(std::abs(with.outside_allocator() - before.outside_allocator()) <= 64 * kMebibyte);
   tensor.reset();
   CHECK(gpu_memory(gpu).allocated == before.allocated);
@@ -34,7 +34,7 @@ TEST_CASE("what tensors take is seen") {
   CHECK(peak_memory_bytes(gpu) >= peak_allocated_bytes(gpu));
 }
 
-TEST_CASE("an allocation that is refused is taken note of") {
+TEST_CASE("a refused allocation is recorded") {
   if (!have_gpu()) return;
   const at::Device gpu(at::kCUDA, 0);
   const RefusedAllocations refused(gpu);

@@ -1,4 +1,4 @@
-// Whole models on the GPU against the same in fp64 on the CPU.
+// Full models on the GPU against the same in fp64 on the CPU.
 #include <ATen/ops/randint.h>
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace mpzero::model {
 
-TEST_CASE("whole models on the GPU agree with fp64 on the CPU") {
+TEST_CASE("full models on the GPU agree with fp64 on the CPU") {
   if (!have_gpu()) return;
   ModelConfig wide = small_qwen3();
   wide.hidden_size = 128;
@@ -25,8 +25,9 @@ TEST_CASE("whole models on the GPU agree with fp64 on the CPU") {
   wide_llama.tie_word_embeddings = false;
   ModelConfig wide_qwen2 = wide;
   wide_qwen2.model_type = "qwen2";
-  // Attention hardly changes when one vector is added to all keys, so that what the tokens contribute to the gradient
-  // of such a bias nearly cancels: in bf16 it is exact to the size of these terms, which the weight beside it shows.
+  // Attention hardly changes when one vector is added to all keys, so the tokens' contributions to the gradient of such
+  // a bias nearly cancel: in bf16 it is exact to the size of these terms, which the gradient of the corresponding
+  // weight shows.
   const auto size_of_terms = [](const FlatModel& model, const std::string& name) {
     const size_t bias = name.find("k_proj.bias");
     if (bias == std::string::npos) return 0.0;
@@ -34,7 +35,8 @@ TEST_CASE("whole models on the GPU agree with fp64 on the CPU") {
   };
   at::manual_seed(5);
   for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2(), wide, wide_llama, wide_qwen2}) {
-    // In bf16 the gradients of these small models are as exact as their rounded activations: the CPU's are the measure.
+    // In bf16 the gradients of these small models are as exact as their rounded activations: the CPU's gradients are
+    // the reference.
     for (const auto& [type, gradient_type, tolerance] :
          std::vector<std::tuple<at::ScalarType, at::ScalarType, double>>{{at::kDouble, at::kDouble, 1e-9},
                                                                          {at::kFloat, at::kFloat, 1e-4},

@@ -9,7 +9,7 @@
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
 
-// NCCL's account of its network, on one GPU or under mpirun on one a rank.
+// NCCL's log about its network, on one GPU or, under mpirun, on one GPU per rank.
 namespace mpzero::parallel {
 namespace {
 
@@ -25,7 +25,7 @@ NetworkPlan asking_for(NetworkPlan::Proof proof) { return {.several_nodes = true
 
 }  // namespace
 
-TEST_CASE("NCCL is asked what it runs over, strictly") {
+TEST_CASE("the network that NCCL uses is checked strictly") {
   if (!use_rank_gpu()) return;
   setenv("NCCL_NET", "Socket", 1);
   const std::vector<NetworkProof> proofs = prove_network(asking_for(NetworkPlan::Proof::kSocket), mpi()).proofs;
@@ -42,13 +42,13 @@ TEST_CASE("NCCL is asked what it runs over, strictly") {
   unsetenv("NCCL_NET");
 }
 
-TEST_CASE("a network that is not there is one sentence") {
+TEST_CASE("a network that does not exist is reported in one sentence") {
   if (!use_rank_gpu()) return;
   setenv("NCCL_NET", "Libfabric-of-no-plugin", 1);
   CHECK_THROWS_WITH(prove_network(asking_for(NetworkPlan::Proof::kEfa), mpi()),
                     Catch::Contains("NCCL could not start EFA on ") && Catch::Contains("fi_info -p efa"));
   unsetenv("NCCL_NET");
-  // The process can go on with another.
+  // The process can continue with another network.
   CHECK(prove_network(asking_for(NetworkPlan::Proof::kAnything), mpi()).proofs.size() == ranks());
 }
 

@@ -9,10 +9,11 @@
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
 
-// A program of its own, since NCCL reads NCCL_NET_PLUGIN once. On one GPU, or under mpirun on one a rank of one host.
+// A separate program, because NCCL reads NCCL_NET_PLUGIN once. On one GPU or, under mpirun, on one GPU per rank of one
+// host.
 namespace mpzero::parallel {
 
-TEST_CASE("what trains runs over the network that was proven") {
+TEST_CASE("training uses the network that was proven") {
   if (!have_gpu(mpi().local_size())) return;
   if (mpi().local_size() < mpi().world_size()) {
     skip_test("ranks of one host, since the stand-in moves nothing between hosts");

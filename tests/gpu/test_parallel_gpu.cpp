@@ -26,7 +26,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// This rank's GPU, made current; none where the machine has too few.
+// Makes this rank's GPU current; none if the machine has too few.
 std::optional<at::Device> rank_gpu() {
   if (!have_gpu(mpi().local_size())) return std::nullopt;
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(mpi().local_rank()));
@@ -40,7 +40,7 @@ TEST_CASE("GPU AdamW agrees with the paper's formula in fp64") {
   if (const auto device = rank_gpu()) check_adamw_everywhere(*device);
 }
 
-TEST_CASE("GPU sums of squares agree with fp64 and repeat") {
+TEST_CASE("GPU sums of squares agree with fp64 and are reproducible") {
   if (const auto device = rank_gpu()) check_sum_of_squares(*device);
 }
 
@@ -56,7 +56,7 @@ TEST_CASE("GPU AdamW and sums of squares do not depend on how their tensors are 
                                  .exp_avg = at::randn({numel}, fp32),
                                  .exp_avg_sq = at::rand({numel}, fp32),
                                  .parameter = at::zeros({numel}, fp32.dtype(low))};
-      // The same values, one element behind a 16-byte boundary.
+      // The same values, one element after a 16-byte boundary.
       const auto shifted = [&](const at::Tensor& x) {
         const at::Tensor copy = at::zeros({numel + 1}, x.options()).narrow(0, 1, numel);
         return copy.copy_(x);
@@ -101,7 +101,7 @@ TEST_CASE("every ZeRO stage trains on GPUs as a serial fp64 run does") {
   check_engine(*device, local_parameters, local_gradients, mpi());
 }
 
-TEST_CASE("parameters without weight decay are a parameter group of their own on GPUs") {
+TEST_CASE("parameters without weight decay are a separate parameter group on GPUs") {
   const auto device = rank_gpu();
   if (!device) return;
   NcclCommunicator parameters(mpi());
@@ -109,7 +109,7 @@ TEST_CASE("parameters without weight decay are a parameter group of their own on
   check_no_decay(*device, parameters, gradients, mpi());
 }
 
-TEST_CASE("moments in bf16 follow those in fp32, and repeat") {
+TEST_CASE("moments in bf16 follow those in fp32, and are reproducible") {
   const auto device = rank_gpu();
   if (!device) return;
   const auto fp32 = at::TensorOptions().dtype(at::kFloat).device(*device);
@@ -133,9 +133,9 @@ TEST_CASE("moments in bf16 follow those in fp32, and repeat") {
   };
   const AdamWTensors exact = train(at::kFloat);
   const AdamWTensors rounded = train(at::kBFloat16);
-  // After 400 updates the average of squares has come to a third of its limit by steps that are smaller than half a
-  // unit in the last place of bf16: rounded to nearest it would have stood still long before. Rounded at random it is
-  // right on average over elements, and each is near.
+  // After 400 updates the average of squares has reached a third of its limit by steps smaller than half a unit in the
+  // last place of bf16: with rounding to nearest it would have stopped changing long before. With stochastic rounding
+  // it is correct on average over elements, and each element is near.
   const at::Tensor ratio = rounded.exp_avg_sq.to(at::kFloat) / exact.exp_avg_sq;
   CHECK(ratio.mean().item<double>() == Approx(1.0).margin(2e-3));
   CHECK((ratio - 1).abs().max().item<double>() < 0.2);
@@ -146,7 +146,7 @@ TEST_CASE("moments in bf16 follow those in fp32, and repeat") {
   CHECK(again.master.equal(rounded.master));
 }
 
-TEST_CASE("an update on figures that are not finite changes nothing") {
+TEST_CASE("an update with a loss or norm that is not finite changes nothing") {
   const auto device = rank_gpu();
   if (!device) return;
   const auto fp64 = at::TensorOptions().dtype(at::kDouble).device(*device);
@@ -170,7 +170,7 @@ TEST_CASE("an update on figures that are not finite changes nothing") {
   }
 }
 
-TEST_CASE("an update on figures that are not finite leaves parameters in host memory as they are") {
+TEST_CASE("an update with a loss or norm that is not finite leaves parameters in host memory unchanged") {
   const auto device = rank_gpu();
   if (!device) return;
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
@@ -188,7 +188,7 @@ TEST_CASE("an update on figures that are not finite leaves parameters in host me
       const auto update_with = [&](double factor) {
         const at::Tensor scale = at::full({}, factor, on_device);
         update.device_gradient_scale = scale.const_data_ptr<float>();
-        // The allocator gives out what was last given back: the copy on its way would begin with these bytes.
+        // The allocator returns the memory that was freed last: the pending copy would begin with these bytes.
         at::full({numel}, 12345.0, on_device.dtype(dtype));
         shard.update(update, gradient, parameter);
         c10::cuda::device_synchronize();
@@ -222,7 +222,7 @@ TEST_CASE("shards that move to the GPU wait for gathers that still read the host
     store.invalidate();
     at::cuda::CUDAEvent held_up;
     {
-      // The gathers wait for what this stream has; what follows is on another one.
+      // The gathers wait for the work queued on this stream; the following work is on another one.
       const c10::StreamGuard on_other_stream(c10::cuda::getStreamFromPool());
       at::cuda::sleep(1'000'000'000);
       for (size_t u = 0; u < units.size(); ++u) store.publish(u);
@@ -238,7 +238,7 @@ TEST_CASE("shards that move to the GPU wait for gathers that still read the host
   }
 }
 
-TEST_CASE("updates on the host beside a GPU and ahead of the norm change no bit") {
+TEST_CASE("host updates concurrent with a GPU and before the norm is known change no bit") {
   const auto device = rank_gpu();
   if (!device) return;
   NcclCommunicator parameters(mpi());
@@ -246,7 +246,7 @@ TEST_CASE("updates on the host beside a GPU and ahead of the norm change no bit"
   check_host_overlap(*device, parameters, gradients, mpi());
 }
 
-TEST_CASE("states that move to the GPU between two steps go on there") {
+TEST_CASE("states that move to the GPU between two steps are updated there") {
   const auto device = rank_gpu();
   if (!device) return;
   NcclCommunicator parameters(mpi());
@@ -264,7 +264,7 @@ TEST_CASE("states that move to the GPU between two steps go on there") {
       CHECK(after.optimizer_states + after.host_optimizer_states == before.host_optimizer_states);
       run.steps = 3;
       train_toy(engine, run, *device, mpi().rank(), mpi().world_size(), /*first_step=*/1);
-      // The states all on the GPU from the start, which differ in the last bits only.
+      // All states on the GPU from the start, which differ in the last bits only.
       ToyRun device_run = run;
       device_run.optimizer = Placement::kDevice;
       ZeroEngine other = make_toy_engine(device_run, *device, parameters, gradients);

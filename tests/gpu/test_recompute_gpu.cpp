@@ -62,7 +62,7 @@ TEST_CASE("sums over columns on the GPU", "[kernels]") {
       CHECK(relative_error(parts.to(at::kDouble).sum(0), expected) < 1e-5);
       CHECK(bitwise_equal(column_sum_rows(x), parts));
     }
-    // An address that no vector load takes.
+    // An address that does not allow vector loads.
     const at::Tensor apart = random({33 * 16 + 1}, type).narrow(0, 1, 33 * 16).view({33, 16});
     CHECK(relative_error(column_sum_rows(apart).sum(0), apart.to(at::kCPU, at::kDouble).sum(0)) < 1e-5);
   }
@@ -78,7 +78,7 @@ TEST_CASE("products with a bias on the GPU") {
       INFO(type << " " << rows << "x" << in << "x" << out);
       const at::Tensor a = random({rows, in}, type), weight = random({out, in}, type);
       const auto wide = [](const at::Tensor& x) { return x.to(at::kCPU, at::kDouble); };
-      for (int turn = 0; turn < 3; ++turn) {  // the first one tunes; each has a bias of its own
+      for (int turn = 0; turn < 3; ++turn) {  // the first one tunes; each has its own bias
         const at::Tensor bias = random({out}, type, 30.0);
         const at::Tensor expected = wide(a).matmul(wide(weight).t()) + wide(bias);
         CHECK(relative_error(matmuls.forward_bias(a, weight, bias), expected) < (type == at::kFloat ? 2e-5 : 1.2e-2));
@@ -89,7 +89,7 @@ TEST_CASE("products with a bias on the GPU") {
   }
 }
 
-TEST_CASE("backward passes make the forward's result again, bit for bit, on the GPU", "[kernels]") {
+TEST_CASE("backward passes recompute the forward's result with the same bits on the GPU", "[kernels]") {
   if (!have_gpu()) return;
   for (const at::ScalarType type : kTypes) {
     for (const auto& [rows, columns] :
@@ -131,7 +131,7 @@ TEST_CASE("a layer keeps as many bytes on the GPU as activation_bytes says") {
             LayerActivations kept;
             decoder.layer_forward(model.weights[1], random({2, length, config.hidden_size}, type), &kept, recompute);
             const int64_t bytes = decoder.activation_bytes(recompute, 2, length, at::kCUDA, type);
-            // The state of attention's random numbers differs from kernel to kernel.
+            // The size of attention's random state differs from kernel to kernel.
             CHECK(std::abs(storage_bytes(kept.tensors()) - bytes) <= 64);
           }
         }
@@ -140,15 +140,15 @@ TEST_CASE("a layer keeps as many bytes on the GPU as activation_bytes says") {
   }
 }
 
-TEST_CASE("a micro-batch takes about as much on the GPU beside the kept activations as workspace_bytes says") {
+TEST_CASE("a micro-batch's GPU memory, without kept activations, is about workspace_bytes") {
   if (!have_gpu()) return;
   const int64_t batch = 4, length = 2048;
   for (const ModelConfig& config : {wide(small_qwen3()), wide(small_qwen2())}) {
-    // Once the head needs the most, once the layer.
+    // First the head needs the most, then the layer.
     for (const int64_t max_logits : {4096 * 8192, 4096 * 256}) {
       for (const bool deterministic : {false, true}) {
         const Deterministic scope(deterministic);
-        at::cuda::clearCublasWorkspaces();  // they count, and are made again
+        at::cuda::clearCublasWorkspaces();  // they count, and are allocated again
         const int64_t before = allocated_bytes().current;
         const Decoder decoder(config, {.max_logits = max_logits});
         FlatModel model(decoder, at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA), at::kBFloat16);
@@ -171,7 +171,7 @@ TEST_CASE("a micro-batch takes about as much on the GPU beside the kept activati
           return allocated_bytes().peak - before - states - kept_bytes;
         };
         for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
-          run(recompute);  // tunes, which takes memory of its own
+          run(recompute);  // tunes, which uses additional memory
           const int64_t measured = run(recompute);
           const int64_t estimate = decoder.workspace_bytes(batch, length, at::kCUDA, at::kBFloat16, recompute);
           INFO(config.model_type << " logits " << max_logits << " " << name(recompute) << " deterministic "

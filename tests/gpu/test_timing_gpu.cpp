@@ -14,10 +14,10 @@ namespace {
 using parallel::MeasuredCommunicator;
 using parallel::PendingCollective;
 
-// Some milliseconds on every GPU.
+// A few milliseconds on every GPU.
 constexpr int64_t kCycles = 20'000'000;
 
-// Collectives that only take time, `cycles` of it, on a stream of their own as NCCL's do.
+// Collectives that only take time, `cycles` of it, on a separate stream, like NCCL's.
 class SleepingCommunicator final : public parallel::Communicator {
  public:
   explicit SleepingCommunicator(int64_t cycles) : cycles_(cycles), stream_(c10::cuda::getStreamFromPool()) {}
@@ -51,7 +51,7 @@ class SleepingCommunicator final : public parallel::Communicator {
 };
 
 struct Bench {
-  // The host waits for what it has queued, as for a step's summary.
+  // The host waits for the queued work, as for a step's summary.
   static void synchronize() { c10::cuda::getCurrentCUDAStream().synchronize(); }
 
   std::unique_ptr<parallel::Timeline> timeline = parallel::make_timeline(at::Device(at::kCUDA, 0));
@@ -63,7 +63,7 @@ struct Bench {
 
 }  // namespace
 
-TEST_CASE("GPU: a slow collective is exposed, one behind longer compute is not") {
+TEST_CASE("GPU: a slow collective is exposed, one hidden by longer compute is not") {
   if (!have_gpu()) return;
   Bench bench;
   bench.timer.enter(Phase::kForward);
@@ -81,7 +81,7 @@ TEST_CASE("GPU: a slow collective is exposed, one behind longer compute is not")
   CHECK(split.forward > 2 * split.exposed_parameters);
 }
 
-TEST_CASE("GPU: a wait on another stream holds up no computing") {
+TEST_CASE("GPU: a wait on another stream does not stall compute") {
   if (!have_gpu()) return;
   Bench bench;
   bench.timer.enter(Phase::kForward);
@@ -99,7 +99,7 @@ TEST_CASE("GPU: a wait on another stream holds up no computing") {
   CHECK(split.forward > 0);
 }
 
-TEST_CASE("GPU: phases are told apart, and an update that still runs is reported with the next step") {
+TEST_CASE("GPU: phases are measured separately, and an update that still runs is reported with the next step") {
   if (!have_gpu()) return;
   Bench bench;
   const auto step = [&] {

@@ -16,7 +16,7 @@ FlatModel::FlatModel(const Decoder& decoder, at::TensorOptions options, at::Scal
     const at::Tensor flat =
         at::randn({unit.numel()}, generator, at::kDouble).mul_(0.1).to(options.device(), at::kDouble);
     at::Tensor typed = flat.to(c10::typeMetaToScalarType(options.dtype()));
-    // Whatever a gradient does not overwrite shows as NaN.
+    // Elements that a gradient does not overwrite remain NaN.
     at::Tensor flat_gradient =
         at::full({unit.numel()}, std::numeric_limits<double>::quiet_NaN(), options.dtype(gradient_type));
     std::vector<at::Tensor> unit_weights;

@@ -11,7 +11,7 @@
 
 namespace mpzero::model {
 
-// A model held by one process the way the engine holds it: a flat buffer of weights and one of gradients for each unit.
+// A model in one process, stored as the engine stores it: a flat buffer of weights and one of gradients for each unit.
 class FlatModel {
  public:
   // Random weights from `source`, or all of them normal with deviation 0.1 around 0 (matrices, biases) or 1 (norms).
@@ -21,17 +21,17 @@ class FlatModel {
   std::vector<std::vector<Gradient>> gradients;
   std::vector<at::Tensor> flat_gradients;
 
-  // Weight and gradient of a Hugging Face name.
+  // Weight and gradient by Hugging Face name.
   at::Tensor weight(const std::string& name) const { return weights[find(name).first][find(name).second]; }
   at::Tensor gradient(const std::string& name) const { return gradients[find(name).first][find(name).second].view(); }
   std::vector<std::string> names() const;
-  // The next contributions overwrite.
+  // The next contributions overwrite the gradients.
   void reset_gradients();
 
   // Forward and backward of one micro-batch; returns the loss. tokens [B, T + 1].
   at::Tensor forward_backward(const at::Tensor& tokens, double loss_scale = 1.0,
                               Recompute recompute = Recompute::kNone);
-  // The loss as validation computes it.
+  // The loss as in validation.
   at::Tensor loss(const at::Tensor& tokens) const;
 
  private:

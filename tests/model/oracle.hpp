@@ -1,7 +1,6 @@
 #pragma once
 
-// A decoder layer out of LibTorch's own operators, for autograd to differentiate: what the explicit backward is tested
-// against.
+// A decoder layer made of LibTorch's operators, differentiated by autograd: the reference for the explicit backward.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
@@ -17,7 +16,7 @@
 
 namespace mpzero::model::oracle {
 
-// x [..., D] turned as transformers does it, with rotate_half.
+// x [..., D] rotated as in transformers, with rotate_half.
 inline at::Tensor rope(const at::Tensor& x, const RopeTables& tables) {
   const int64_t half = x.size(-1) / 2;
   const at::Tensor rotated = at::cat({x.narrow(-1, half, half).neg(), x.narrow(-1, 0, half)}, -1);

@@ -4,7 +4,7 @@
 
 namespace mpzero::model {
 
-// Odd sizes on purpose: nothing is a multiple of a pack or a warp.
+// Odd sizes on purpose: none is a multiple of a pack or a warp.
 inline ModelConfig small_qwen3() {
   ModelConfig config;
   config.model_type = "qwen3";

@@ -7,7 +7,7 @@
 
 namespace mpzero::model {
 
-// The bytes that the tensors keep alive: each storage once, whole.
+// The bytes that the tensors keep alive: each full storage, counted once.
 inline int64_t storage_bytes(const std::vector<at::Tensor>& tensors) {
   std::set<const void*> seen;
   int64_t sum = 0;

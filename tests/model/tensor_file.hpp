@@ -8,7 +8,7 @@
 
 namespace mpzero::model {
 
-// All tensors of a safetensors file (F32, BF16, I64): enough for this folder's fixtures, which it trusts.
+// All tensors of a safetensors file (F32, BF16, I64). Supports this folder's fixtures, without validation.
 std::map<std::string, at::Tensor> read_tensor_file(const std::filesystem::path& path);
 
 // A one-dimensional uint16 NumPy array as int64.

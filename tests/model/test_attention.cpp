@@ -17,7 +17,7 @@ const std::vector<Case> kCases{{1, 1, 1, 1, 2}, {2, 37, 4, 2, 16}, {1, 130, 6, 2
 // Output and gradients of one kernel against autograd through LibTorch's attention in fp64.
 void check_kernel(AttentionKernel kernel, at::ScalarType type, double tolerance) {
   for (const Case& c : kCases) {
-    // Views of one packed projection, as the decoder hands them over.
+    // Views of one packed projection, as in the decoder.
     const at::Tensor packed = at::randn({c.batch, c.length, c.heads + 2 * c.key_value_heads, c.head_dim}, at::kDouble)
                                   .to(type)
                                   .to(at::kDouble);
@@ -34,7 +34,7 @@ void check_kernel(AttentionKernel kernel, at::ScalarType type, double tolerance)
     const AttentionOutput out = attention_forward(kernel, in[0], in[1], in[2]);
     const AttentionGradients gradients = attention_backward(kernel, dout, in[0], in[1], in[2], out);
     CHECK(relative_error(out.out, expected.detach()) < tolerance);
-    // A single token attends to itself alone: its dq and dk are zero up to rounding.
+    // A single token attends only to itself: its dq and dk are zero up to rounding.
     if (c.length > 1) {
       CHECK(relative_error(gradients.dq, expected_gradients[0]) < tolerance);
       CHECK(relative_error(gradients.dk, expected_gradients[1]) < tolerance);
@@ -47,7 +47,7 @@ void check_kernel(AttentionKernel kernel, at::ScalarType type, double tolerance)
 
 }  // namespace
 
-TEST_CASE("attention out of operators agrees with autograd") {
+TEST_CASE("attention with ATen operators agrees with autograd") {
   check_kernel(AttentionKernel::kMath, at::kDouble, 1e-11);
 }
 

@@ -36,7 +36,7 @@ TEST_CASE("recomputed activations give the same bits") {
   }
 }
 
-TEST_CASE("a step repeats bit for bit, over old gradients or none") {
+TEST_CASE("a step has reproducible bits, with or without old gradients") {
   const Decoder decoder(small_qwen3());
   const at::Tensor tokens = at::randint(53, {3, 50}, at::kLong);
   FlatModel first(decoder, at::TensorOptions().dtype(at::kFloat), at::kFloat);
@@ -88,7 +88,7 @@ TEST_CASE("units hold every parameter once, in the order of the forward pass") {
   CHECK(qwen2.units()[1].parameters[5] == ParameterSpec{"model.layers.0.self_attn.k_proj.bias", {12}});
 }
 
-TEST_CASE("an architecture whose weights lie in an order that the decoder cannot use is refused") {
+TEST_CASE("an architecture whose order of weights the decoder cannot use is refused") {
   using enum LayerRole;
   const auto layout = [](std::vector<LayerRole> roles) {
     std::vector<LayerParameter> parameters;

@@ -54,7 +54,7 @@ TEST_CASE("matrix products go into the view, of the same type or a wider one") {
   }
 }
 
-TEST_CASE("a group of weights gets one product where the views are adjacent, and the same values where not") {
+TEST_CASE("a group of weights gets one product if the views are adjacent, and the same values otherwise") {
   const at::Tensor a = at::randn({9, 8}, at::kDouble), b = at::randn({9, 3}, at::kDouble);
   const at::Tensor expected = a.t().matmul(b);
   const at::Tensor flat = poisoned({8 * 3}, at::kDouble);
@@ -80,14 +80,14 @@ TEST_CASE("a group of weights gets one product where the views are adjacent, and
   }
 }
 
-TEST_CASE("vectors of a group get one sum over rows where they are adjacent, and the same values where not") {
+TEST_CASE("vectors of a group get one sum over rows if they are adjacent, and the same values otherwise") {
   const at::Tensor rows = at::randn({9, 8});
   const at::Tensor expected = rows.to(at::kDouble).sum(0);
   const at::Tensor flat = poisoned({10}, at::kFloat), apart = poisoned({5}, at::kFloat);
   for (const at::Tensor& second : {flat.narrow(0, 4, 5), apart}) {
     std::vector<Gradient> gradients{Gradient(flat.narrow(0, 1, 3)), Gradient(second)};
     for (int times = 1; times <= 3; ++times) {
-      // The third time one of them starts anew.
+      // The third time one of them is reset.
       if (times == 3) gradients[0].reset();
       RowSums sums;
       sums.add(gradients, rows);

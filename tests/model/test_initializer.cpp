@@ -51,7 +51,7 @@ TEST_CASE("matrices are normal: mean, deviation, skewness, kurtosis, tails") {
   }
 }
 
-TEST_CASE("any slice has the bits of the whole, with any number of threads") {
+TEST_CASE("any range has the bits of the full parameter, with any number of threads") {
   const std::vector<float> whole = read(RandomInitializer(7, 0.02, 1), kMatrix, 0, kMatrix.numel());
   const RandomInitializer threaded(7, 0.02, 3);
   CHECK(read(threaded, kMatrix, 0, kMatrix.numel()) == whole);
@@ -64,7 +64,7 @@ TEST_CASE("any slice has the bits of the whole, with any number of threads") {
 }
 
 TEST_CASE("the bits are the same on every machine") {
-  // Written down when the generator was made: a change of these values would change every new run's start.
+  // Recorded when the generator was written: changing these values would change the start of every new run.
   const std::vector<float> x = read(RandomInitializer(42, 1.0), {"model.embed_tokens.weight", {100, 100}}, 0, 10000);
   uint64_t hash = 0xcbf29ce484222325u;
   for (const float v : x) {

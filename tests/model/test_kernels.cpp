@@ -136,7 +136,7 @@ TEST_CASE("cross entropy and its gradient agree with autograd, with large logits
   }
 }
 
-TEST_CASE("the embedding's gradient agrees with autograd where tokens repeat") {
+TEST_CASE("the embedding's gradient agrees with autograd if tokens repeat") {
   const at::Tensor weight = leaf({17, 6});
   const at::Tensor tokens = at::randint(5, {64}, at::kLong);
   const at::Tensor dy = at::randn({64, 6}, at::kDouble);

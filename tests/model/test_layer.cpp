@@ -1,4 +1,4 @@
-// A whole layer, the embedding and the head against LibTorch autograd in fp64.
+// A full layer, the embedding and the head against LibTorch autograd in fp64.
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>

@@ -1,4 +1,4 @@
-// What activation_bytes and workspace_bytes say, against what the passes really take on the CPU.
+// activation_bytes and workspace_bytes, against the memory that the passes use on the CPU.
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <c10/core/Allocator.h>
@@ -16,12 +16,12 @@
 namespace mpzero::model {
 namespace {
 
-// The bytes of CPU tensors that this thread made and still holds while it lives, and the most they were.
+// The bytes of CPU tensors that this thread allocated and still holds during this object's lifetime, and their peak.
 class MemoryWatch {
  public:
   MemoryWatch() : reporter_(std::make_shared<Reporter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, reporter_) {}
   int64_t now() const { return reporter_->now; }
-  // The most since the last call.
+  // The peak since the last call.
   int64_t peak() { return std::exchange(reporter_->peak, reporter_->now); }
 
  private:
@@ -38,14 +38,15 @@ class MemoryWatch {
   c10::DebugInfoGuard guard_;
 };
 
-// The most temporaries of head and layer backward, beside what the layer keeps, as a micro-batch really takes them.
+// The peak of temporaries in the head's and a layer's backward, without the kept activations, measured in a
+// micro-batch.
 int64_t measured_workspace(const Decoder& decoder, FlatModel& model, at::ScalarType type, int64_t batch, int64_t length,
                            Recompute recompute) {
   const ModelConfig& config = decoder.config();
   const at::Tensor tokens = at::randint(config.vocab_size, {batch, length}, at::kLong);
   const size_t head = decoder.head_unit();
   const bool tied = decoder.tied_head();
-  // Makes the rotary tables, which stay.
+  // Creates the rotary tables, which are kept.
   decoder.layer_forward(model.weights[1], at::randn({batch, length, config.hidden_size}).to(type), nullptr);
   MemoryWatch watch;
   LayerActivations kept;
@@ -66,13 +67,13 @@ int64_t measured_workspace(const Decoder& decoder, FlatModel& model, at::ScalarT
 
 }  // namespace
 
-TEST_CASE("a micro-batch takes about as much beside the kept activations as workspace_bytes says") {
+TEST_CASE("a micro-batch's memory, without kept activations, is about workspace_bytes") {
   for (ModelConfig config : {small_qwen3(), small_llama(), small_qwen2()}) {
     config.hidden_size = 192;
     config.intermediate_size = 448;
     config.head_dim = 32;
     config.vocab_size = 800;
-    // Once the head needs the most, once the layer.
+    // First the head needs the most, then the layer.
     for (const int64_t max_logits : {800 * 200, 800 * 16}) {
       const Decoder decoder(config, {.max_logits = max_logits});
       for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {

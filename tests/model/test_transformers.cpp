@@ -1,5 +1,5 @@
-// Loss and gradients of whole models against transformers: the fixtures of this folder (fixtures/make_fixtures.py wrote
-// them), and the first step of the DeepSpeed runs in tests/golden.
+// Loss and gradients of full models against transformers: the fixtures of this folder (written by
+// fixtures/make_fixtures.py), and the first step of the DeepSpeed runs in tests/golden.
 #include <ATen/ops/stack.h>
 
 #include <fstream>
@@ -23,8 +23,8 @@ void copy_weights(FlatModel& model, const std::map<std::string, at::Tensor>& ten
   }
 }
 
-// Attention hardly changes when one vector is added to all keys, so that what the tokens contribute to the gradient of
-// such a bias nearly cancels: it is exact to the size of these terms, which the weight beside it shows.
+// Attention hardly changes when one vector is added to all keys, so the tokens' contributions to the gradient of such a
+// bias nearly cancel: it is exact to the size of these terms, which the gradient of the corresponding weight shows.
 double size_of_terms(const std::string& weight, const std::map<std::string, at::Tensor>& tensors) {
   const size_t bias = weight.find("k_proj.bias");
   if (bias == std::string::npos) return 0.0;
@@ -46,7 +46,7 @@ void check_fixture(const std::string& name, at::ScalarType type, double loss_tol
   }
 }
 
-// The mean loss and the norm of the mean gradient over the first step's micro-batches, of all ranks.
+// The mean loss and the norm of the mean gradient over the first step's micro-batches, over all ranks.
 void check_golden(const std::string& name, int64_t windows_per_step, int64_t micro_batch, at::ScalarType type,
                   double tolerance) {
   const std::filesystem::path folder = std::filesystem::path(MPZERO_SOURCE_DIR) / "tests/golden" / name;

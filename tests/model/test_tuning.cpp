@@ -10,10 +10,10 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Candidates whose runs take as long as a script says; `runs` counts the timed ones.
+// Candidates with scripted run times; `runs` counts the timed ones.
 struct Script {
   std::vector<double> seconds;
-  // What the first timed run of a candidate takes longer or shorter.
+  // How much longer or, if negative, shorter the first timed run of a candidate takes.
   std::map<size_t, double> first_run_error = {};
   std::map<size_t, int> runs = {};
 
@@ -37,7 +37,7 @@ struct Script {
 
 }  // namespace
 
-TEST_CASE("the fastest candidate is found wherever it stands") {
+TEST_CASE("the fastest candidate is found at any position") {
   for (size_t fastest = 0; fastest <= 24; ++fastest) {
     Script script{std::vector<double>(25, 2e-3)};
     script.seconds[fastest] = 1e-3;
@@ -49,7 +49,7 @@ TEST_CASE("the fastest candidate is found wherever it stands") {
   }
 }
 
-TEST_CASE("of candidates that are as good as equal the first is taken, the yardstick last") {
+TEST_CASE("among almost equal candidates the first is taken, the baseline last") {
   Script script{{1.005e-3, 1.0e-3, 1.2e-3, 0.996e-3}};
   CHECK(find_fastest(3, script.timer()).fastest == 0);
   Script clear{{1.02e-3, 1.0e-3, 1.2e-3, 0.999e-3}};
@@ -87,7 +87,7 @@ TEST_CASE("only the best few run more than once") {
   }
 }
 
-TEST_CASE("where a run takes long, fewer candidates run and less often") {
+TEST_CASE("if a run takes long, fewer candidates run, with fewer repeats") {
   const TuningBounds bounds;
   for (const double seconds : {1e-5, 1e-3, 5e-3, 0.1}) {
     Script script{std::vector<double>(25, seconds)};

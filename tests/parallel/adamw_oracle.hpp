@@ -10,7 +10,7 @@
 
 namespace mpzero::parallel {
 
-// AdamW as its paper writes it (Loshchilov & Hutter 2019, algorithm 2), in fp64.
+// AdamW as in its paper (Loshchilov & Hutter 2019, algorithm 2), in fp64.
 struct AdamWOracle {
   explicit AdamWOracle(const at::Tensor& initial)
       : weights(initial.to(at::kDouble).clone()), m(at::zeros_like(weights)), v(at::zeros_like(weights)) {}

@@ -10,7 +10,7 @@
 
 namespace mpzero::parallel {
 
-// Each collective on `device`, in place and not, against what the definition says.
+// Each collective on `device`, in place and not in place, against its definition.
 inline void check_collectives(Communicator& communicator, at::Device device) {
   const int rank = communicator.rank();
   const int world_size = communicator.world_size();
@@ -30,7 +30,7 @@ inline void check_collectives(Communicator& communicator, at::Device device) {
       communicator.all_gather(slice, whole)->wait();
       REQUIRE(whole.equal(expected));
 
-      // Rank r contributes (r + 1) * i at element i of its slice: small whole numbers, exact in bf16.
+      // Rank r contributes (r + 1) * i at element i of its shard: small integers, exact in bf16.
       const at::Tensor ramp = at::arange(n * world_size, options.dtype(at::kLong)).remainder(8).to(dtype);
       const double factor = world_size * (world_size + 1) / 2.0;
       const at::Tensor sum = (ramp * factor).narrow(0, rank * n, n);
@@ -43,7 +43,7 @@ inline void check_collectives(Communicator& communicator, at::Device device) {
       communicator.reduce_scatter_sum(whole, shard)->wait();
       REQUIRE(shard.equal(sum));
 
-      // From and to the communicator's own memory, added up over two calls, in the same type and in fp32.
+      // From and to the communicator's own memory, accumulated over two calls, in the same type and in fp32.
       for (const at::ScalarType kept : {dtype, dtype == at::kDouble ? dtype : at::kFloat}) {
         const at::Tensor own = communicator.buffer(n * world_size, options);
         const at::Tensor kept_shard = communicator.buffer(n, options.dtype(kept));

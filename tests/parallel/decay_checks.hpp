@@ -50,7 +50,7 @@ inline std::vector<at::Tensor> train_toy_with_torch(const ToyRun& run) {
 }
 
 // Parameters with and without weight decay in one flat unit, at every stage, with states on the device, on the host,
-// and on both: torch.optim.AdamW's weights. The shards of 2 and 4 ranks begin and end within parameters.
+// and on both, against torch.optim.AdamW's weights. The shards of 2 and 4 ranks begin and end within parameters.
 inline void check_no_decay(at::Device device, Communicator& parameters, Communicator& gradients, ProcessGroup& group) {
   // Decay must show within the tolerance: kToyLr * 0.1 of weights about 1, three times.
   ToyRun base{.samples = 2 * group.world_size(), .clip = 0.0};

@@ -25,7 +25,7 @@
 
 namespace mpzero::parallel {
 
-// A "model" of three units whose gradients are a formula, so that what the engine does to them is all there is to see.
+// A "model" of three units whose gradients are a formula, so that only the engine's effects are tested.
 inline const std::vector<UnitSpec>& toy_units() {
   static const std::vector<UnitSpec> units{
       {.name = "first", .parameters = {{"a", {5, 7}}, {"b", {13}}}},
@@ -54,7 +54,7 @@ inline at::Tensor toy_weights(const UnitSpec& unit) {
 }
 
 // The gradient of sample `sample` (counted over ranks and micro-batches) in step `step`: multiples of 1/64 below 2,
-// which sums of a few keep exact in bf16 and fp32.
+// whose sums over a few samples are exact in bf16 and fp32.
 inline at::Tensor toy_gradient(const UnitSpec& unit, int64_t step, int64_t sample) {
   const at::Tensor i = at::arange(unit.numel(), at::kLong);
   return ((i * 7 + sample * 11 + step * 5 + unit.parameters.front().name[0]).remainder(31) - 15).to(at::kFloat) / 64;
@@ -62,7 +62,7 @@ inline at::Tensor toy_gradient(const UnitSpec& unit, int64_t step, int64_t sampl
 
 struct ToyRun {
   int stage = 2;
-  int64_t samples = 4;  // of a step, over all ranks
+  int64_t samples = 4;  // per step, over all ranks
   int64_t steps = 3;
   Placement optimizer = Placement::kDevice;
   Placement parameters = Placement::kDevice;
@@ -76,7 +76,7 @@ struct ToyRun {
   int64_t move_to_device = 0;                       // ParameterStore::move_to_device()
   std::function<double(int64_t step)> factor = {};  // of the step's gradients; none: 1
   std::function<void()> delay = {};                 // after each unit's backward; none: nothing
-  // By default each unit is let go after each use.
+  // By default each unit is released after each use.
   GatherLimits limits{
       .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
 };
@@ -103,13 +103,13 @@ inline ZeroEngine make_toy_engine(const ToyRun& run, at::Device device, Communic
                       .gather_limits = run.limits,
                       .adamw = toy_adamw(),
                       .gradient_clipping = run.clip};
-  // Apart from the others: gcc 12 takes what it would clean up after an exception there for uninitialized.
+  // Set separately: gcc 12 would report its cleanup after an exception as a use of uninitialized memory.
   options.no_decay = run.no_decay;
   return {toy_units(), options, parameters, gradients};
 }
 
-// Does what the training loop does, with `toy_gradient` in place of a model. Returns the gradient norms, and all
-// weights in the order in which they were gathered in `weights_seen`.
+// Does the work of the training loop, with `toy_gradient` instead of a model. Returns the gradient norms;
+// `weights_seen` receives all weights in the order in which they were gathered.
 inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::Device device, int rank, int world_size,
                                      int64_t first_step = 0, std::vector<at::Tensor>* weights_seen = nullptr) {
   std::vector<double> norms;
@@ -153,7 +153,7 @@ inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::
       }
     }
     engine.parameters().plan(order);
-    // Other figures ride along in some steps.
+    // Some steps also sum other figures.
     std::vector<double> figures;
     if (step % 2 == 0) figures = {static_cast<double>(rank + 1), 0.5, static_cast<double>(step)};
     engine.measure(at::scalar_tensor(static_cast<double>(micro_batches * (rank + 1)), device), run.samples, figures);
@@ -221,8 +221,8 @@ inline void check_toy_run(const ToyRun& run, at::Device device, Communicator& pa
   }
 }
 
-// Stops after two of three steps, hands the state to an engine of another stage, and goes on: the end must have the
-// same bits as that of a run that never stopped, where the arithmetic is the same.
+// Stops after two of three steps, passes the state to an engine of another stage, and continues: the result must have
+// the bits of a run without a stop, if the arithmetic is the same.
 inline void check_toy_resume(const ToyRun& run, at::Device device, Communicator& parameters, Communicator& gradients,
                              ProcessGroup& group) {
   ZeroEngine straight = make_toy_engine(run, device, parameters, gradients);
@@ -252,7 +252,7 @@ inline void check_toy_resume(const ToyRun& run, at::Device device, Communicator&
   }
 }
 
-// What a run leaves behind: every weight that was gathered, in order, then this rank's states.
+// The results of a run: every weight that was gathered, in order, then this rank's states.
 inline std::vector<at::Tensor> outcome_of(const ToyRun& run, at::Device device, Communicator& parameters,
                                           Communicator& gradients, ProcessGroup& group) {
   ZeroEngine engine = make_toy_engine(run, device, parameters, gradients);
@@ -269,8 +269,8 @@ inline std::vector<at::Tensor> outcome_of(const ToyRun& run, at::Device device, 
   return outcome;
 }
 
-// States on the host, updated by threads beside the run and ahead of the norm, come out with the bits of the serial
-// order, whether the norm is clipped or not, whether what was done ahead was right or not, and where it is not finite.
+// States on the host, updated by concurrent threads and before the norm is known, have the bits of the serial order,
+// whether the norm is clipped or not, whether the expectation was right or not, and if the norm is not finite.
 inline void check_host_overlap(at::Device device, Communicator& parameters, Communicator& gradients,
                                ProcessGroup& group) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -342,9 +342,9 @@ inline void check_engine(at::Device device, Communicator& parameters, Communicat
         check_toy_run(run, device, parameters, gradients, group);
         run.host_threads = 0;
         if (stage < 3) continue;
-        run.limits = GatherLimits{};  // which keep all of these units
+        run.limits = GatherLimits{};  // these keep all of these units
         check_toy_run(run, device, parameters, gradients, group);
-        run.limits.param_persistence_threshold = 60;  // which keeps the smallest, and lets the others go when it must
+        run.limits.param_persistence_threshold = 60;  // keeps the smallest, and releases the others when necessary
         run.limits.max_live_parameters = 1200;
         check_toy_run(run, device, parameters, gradients, group);
         run.parameters = Placement::kHost;

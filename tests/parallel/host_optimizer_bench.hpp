@@ -24,7 +24,7 @@ inline OptimizerStates copy_of(const OptimizerStates& states) {
   return {.master = states.master.clone(), .exp_avg = states.exp_avg.clone(), .exp_avg_sq = states.exp_avg_sq.clone()};
 }
 
-// Until `look` is true; false after half a minute, which only a failing test waits for.
+// Waits until `look` returns true; false after half a minute, a limit that only a failing test reaches.
 template <typename Look>
 bool comes_true(const Look& look) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -35,7 +35,7 @@ bool comes_true(const Look& look) {
   return true;
 }
 
-// Keeps a team from all that is handed in behind it until it is opened.
+// Keeps a team from all tasks submitted after it until it is opened.
 class Gate {
  public:
   explicit Gate(ThreadTeam& team) : task_(team.start(team.size(), [this](int64_t) { opened_.wait(); })) {}
@@ -53,7 +53,7 @@ class Gate {
   std::shared_ptr<ThreadTeam::Task> task_;
 };
 
-// Units with states in host memory, gradients and parameters on `device`, and what one thread makes of them: the
+// Units with states in host memory, gradients and parameters on `device`, and the results of a single thread: the
 // oracle.
 struct Bench {
   Bench(int threads, const std::vector<int64_t>& sizes, const HostMemoryPlan& plan, at::Device device = at::kCPU)
@@ -94,7 +94,7 @@ struct Bench {
            .parameter = expected_parameters[u]},
           update);
   }
-  // Behind all that was ordered.
+  // After everything that was ordered.
   void check() {
     optimizer->wait_for_all();
     for (size_t u = 0; u < shards.size(); ++u) {

@@ -4,7 +4,7 @@
 
 namespace mpzero::parallel {
 
-// MPI for a test program: started at the first use, ended with the program.
+// MPI for a test program: initialized at its first use, finalized with the program.
 inline MpiRuntime& mpi() {
   static MpiRuntime runtime(nullptr, nullptr);
   return runtime;

@@ -7,8 +7,8 @@
 
 namespace mpzero::parallel {
 
-// HostOptimizer in a random interleaving of passes, right and wrong expectations, discards, snapshots, units that are
-// let go, beside the model of it: a plain AdamW that does one thing after the other.
+// HostOptimizer in a random interleaving of passes, right and wrong expectations, discards, snapshots and released
+// units, compared with its model: a plain sequential AdamW.
 class Interleaving {
  public:
   static constexpr int kSteps = 40;
@@ -64,7 +64,7 @@ class Interleaving {
     return plan;
   }
 
-  // One step: gradients, a decision by the norm, an update or none.
+  // One step: gradients, a decision based on the norm, an update or none.
   void pass(int step) {
     const auto scales = [&] { return chance(2) ? 1.0 : 0.5; };
     const AdamWUpdate decided = some_update(scales(), step + 1);
@@ -95,7 +95,7 @@ class Interleaving {
     OptimizerStates expected;
   };
 
-  // Some units are held from now on and compared again and again, as slowly as writing is, by another thread.
+  // Some units are held from now on and compared repeatedly, as slowly as writing is, by another thread.
   void begin_snapshot() {
     finish_writing();
     std::vector<size_t> units;
@@ -138,7 +138,7 @@ class Interleaving {
     }
   }
 
-  // As a change of the ratio does.
+  // Like a change of the host ratio.
   void let_a_unit_go() {
     const auto u = static_cast<size_t>(below(static_cast<int>(sizes_.size())));
     if (!mine_[u]) return;

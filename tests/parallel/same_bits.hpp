@@ -6,7 +6,7 @@
 
 namespace mpzero::parallel {
 
-// The same bits, NaN included, wherever the tensors are.
+// Whether two tensors have the same bits, including NaN, on any device.
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor left = a.cpu().contiguous(), right = b.cpu().contiguous();
   return left.nbytes() == right.nbytes() &&

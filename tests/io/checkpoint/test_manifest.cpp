@@ -144,7 +144,7 @@ TEST_CASE("lengths that a manifest could lie about are bounded before anything i
                                        std::string(200'000, ']'))),
              Contains("manifest.json is damaged") && Contains("nested deeper than 64 levels"));
   CHECK_THAT(with_manifest(R"({"content": {}, "content": {}, "content_xxh3_64": "0"})"),
-             Contains("manifest.json is damaged") && Contains("key content stands there twice"));
+             Contains("manifest.json is damaged") && Contains("key content appears twice"));
   fs::resize_file(folder / kTag / "manifest.json", uintmax_t{1} << 40);  // sparse
   CHECK_THROWS_AS(CheckpointReader(folder / kTag), UserError);
   CHECK_THROWS_AS(CheckpointReader(folder / "absent"), UserError);

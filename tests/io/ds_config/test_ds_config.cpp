@@ -180,9 +180,9 @@ TEST_CASE("a beta of 1 is refused") {
 
 TEST_CASE("a key that stands twice is refused with its full path") {
   CHECK(error_of(R"({"bf16": {"enabled": true}, "bf16": {"enabled": false}})") ==
-        "ds.json: key bf16 stands there twice; remove one of the two.");
+        "ds.json: key bf16 appears twice; remove one of the two.");
   CHECK(error_of(R"({"scheduler": {"params": {"a": [{"b": 1}], "warmup_num_steps": 1, "warmup_num_steps": 1}}})") ==
-        "ds.json: key scheduler.params.warmup_num_steps stands there twice; remove one of the two.");
+        "ds.json: key scheduler.params.warmup_num_steps appears twice; remove one of the two.");
   CHECK_NOTHROW(parse(R"({"bf16": {"enabled": false}, "fp16": {"enabled": false}})"));
 }
 

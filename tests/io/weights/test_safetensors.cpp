@@ -126,7 +126,7 @@ TEST_CASE("a header that cannot be true is refused, naming file and tensor") {
              Contains("the header of " + path.string()) && Contains("nested deeper than 64 levels"));
   const std::string entry = tensor("F32", {1}, 0, 4).dump();
   CHECK_THAT(open_error(folder.path(), file_of("{\"w\":" + entry + ",\"w\":" + entry + "}", 4)),
-             Contains("the header of " + path.string() + ": key w stands there twice"));
+             Contains("the header of " + path.string() + ": key w appears twice"));
 
   const std::vector<std::pair<json, const char*>> wrong = {
       {{{"w", tensor("F32", {4}, 0, 16)}, {"v", tensor("F32", {2}, 12, 20)}}, "overlaps"},
@@ -214,7 +214,7 @@ TEST_CASE("an index must agree with its shards") {
   CHECK_THAT(with_index(R"({"weight_map": 3})"), Contains("weight_map"));
   CHECK_THAT(with_index("{"), Contains("model.safetensors.index.json, line 1, column 2: not valid JSON"));
   CHECK_THAT(with_index(R"({"weight_map": {"w": "a.safetensors", "w": "b.safetensors"}})"),
-             Contains("model.safetensors.index.json: key weight_map.w stands there twice"));
+             Contains("model.safetensors.index.json: key weight_map.w appears twice"));
   CHECK_THAT(with_index(std::string(200'000, '[')), Contains("nested deeper than 64 levels"));
 }
 

@@ -46,7 +46,7 @@ bool contains(const std::string& text, const std::vector<std::string>& parts) {
 
 }  // namespace
 
-TEST_CASE("a number that no double holds is refused with the file") {
+TEST_CASE("a number that does not fit into a double is refused, naming the file") {
   try {
     ModelConfig::from_json(R"({"model_type": "llama", "rms_norm_eps": 1e400})", "x/config.json");
     FAIL("was accepted");
@@ -133,7 +133,7 @@ TEST_CASE("rope parameters of each type of layer are read") {
   CHECK(parse(llama) == scaled);
 }
 
-TEST_CASE("rope parameters that are not understood, or contradict each other, are refused by name") {
+TEST_CASE("unknown or contradictory rope parameters are refused by name") {
   const auto refused = [](const json& changes) {
     return error("llama_3_1_8b", [&](json& object) { object.merge_patch(changes); });
   };
@@ -158,7 +158,7 @@ TEST_CASE("rope parameters that are not understood, or contradict each other, ar
   CHECK(refused({{"partial_rotary_factor", 1.0}}).empty());
 }
 
-TEST_CASE("a key that is not understood is refused with the nearest known one") {
+TEST_CASE("an unknown key is refused, naming the nearest known one") {
   const auto with = [](const char* key, const json& value) {
     return error("qwen3_0_6b", [&](json& object) { object[key] = value; });
   };
@@ -166,7 +166,7 @@ TEST_CASE("a key that is not understood is refused with the nearest known one") 
                  {"x/config.json: key num_key_value_head is not known", "did you mean num_key_value_heads?"}));
   CHECK(contains(with("mystery_of_the_deep", 1), {"x/config.json: key mystery_of_the_deep is not known", "remove it"}));
   CHECK(with("mystery_of_the_deep", nullptr).empty());
-  // Options of other families: with the value that changes nothing they may stand there.
+  // Options of other families are allowed with the value that has no effect.
   const std::vector<std::tuple<const char*, json, json>> options = {
       {"residual_multiplier", 0.22, 1.0},
       {"embedding_multiplier", 12.0, 1},
@@ -192,7 +192,7 @@ TEST_CASE("a key that is not understood is refused with the nearest known one") 
   CHECK(contains(error("llama_3_8b", [](json& object) { object["sliding_window"] = 4096; }), {"sliding_window 4096"}));
 }
 
-TEST_CASE("a file that says a key twice, or lies too deep, is refused") {
+TEST_CASE("a file with a duplicate key, or nested too deep, is refused") {
   const auto problem = [](const std::string& text) {
     try {
       ModelConfig::from_json(text, "x/config.json");
@@ -203,13 +203,13 @@ TEST_CASE("a file that says a key twice, or lies too deep, is refused") {
   };
   std::string twice = preset_json("qwen3_0_6b").dump();
   twice.insert(1, "\"rope_theta\":10000.0,");
-  CHECK(problem(twice) == "x/config.json: key rope_theta stands there twice; remove one of the two.");
+  CHECK(problem(twice) == "x/config.json: key rope_theta appears twice; remove one of the two.");
   CHECK(
       contains(problem(fmt::format(R"({{"model_type": {}{}}})", std::string(200'000, '['), std::string(200'000, ']'))),
                {"x/config.json: it is nested deeper than 64 levels"}));
 }
 
-TEST_CASE("as many key and value heads as transformers takes where the file says nothing") {
+TEST_CASE("without num_key_value_heads, transformers' default is used") {
   const auto heads = [](const std::string& name, const std::function<void(json&)>& change) {
     json object = preset_json(name);
     object["num_attention_heads"] = 64;
@@ -224,7 +224,7 @@ TEST_CASE("as many key and value heads as transformers takes where the file says
   for (const char* name : {"llama_3_8b", "qwen3_0_6b", "qwen2_5_7b"}) CHECK(heads(name, null) == 64);
 }
 
-TEST_CASE("sizes that no model has are refused, and products that no number holds") {
+TEST_CASE("sizes that no model has are refused, and products that overflow") {
   const auto with = [](const std::vector<std::pair<const char*, json>>& sizes) {
     return error("llama_3_8b", [&](json& object) {
       for (const auto& [key, value] : sizes) object[key] = value;
@@ -239,7 +239,7 @@ TEST_CASE("sizes that no model has are refused, and products that no number hold
                  {"num_attention_heads 2000000000", "head_dim 2000000000"}));
 }
 
-TEST_CASE("what to_json writes reads back the same") {
+TEST_CASE("the output of to_json reads back the same") {
   for (const char* name : {"qwen3_0_6b", "llama_3_8b", "llama_3_1_8b", "qwen3_tiny", "qwen2_5_0_5b", "qwen2_5_7b"}) {
     ModelConfig config = preset(name);
     config.eos_token_ids = {7, 8};
@@ -257,7 +257,7 @@ TEST_CASE("single fields can be overridden and are checked again") {
   REQUIRE_THROWS_AS(config.validate("--num_key_value_heads"), UserError);
 }
 
-TEST_CASE("what would be computed differently is refused in one sentence") {
+TEST_CASE("options that mpzero would compute differently are refused in one sentence") {
   const auto set = [](const char* key, json value) { return [key, value](json& object) { object[key] = value; }; };
   const auto erase = [](const char* key) { return [key](json& object) { object.erase(key); }; };
   CHECK(contains(error("qwen3_0_6b", set("model_type", "mixtral")),

@@ -5,7 +5,7 @@
 namespace mpzero::parallel {
 
 // NCCL's release notes: 2.31.2 "Fixes a hang during the first Copy Engine collective on a two-rank communicator".
-TEST_CASE("copy engines are refused to two ranks by the NCCL versions that can hang there") {
+TEST_CASE("copy engines are not used with two ranks and an NCCL version that can hang") {
   for (const int version : {22902, 22903, 22907, 23003, 23007, 23101}) {
     CAPTURE(version);
     const std::optional<std::string> hazard = copy_engine_hazard(version, 2);

@@ -9,7 +9,7 @@ namespace {
 constexpr double kStartSeconds = 2;
 constexpr double kWaitSeconds = 5;
 
-// Collectives that take a known time of a clock that nothing else moves.
+// Collectives that take a known time of a clock that only they advance.
 class SlowCommunicator final : public Communicator {
  public:
   explicit SlowCommunicator(double& clock) : clock_(clock) {}
@@ -48,7 +48,7 @@ class SlowCommunicator final : public Communicator {
   double& clock_;
 };
 
-// Marks like a GPU's: what the host does takes none of its time.
+// Marks like a GPU's: the host's work takes none of its time.
 class DeviceTimeline final : public Timeline {
  public:
   explicit DeviceTimeline(const double& clock) : host_([&clock] { return clock; }) {}
@@ -72,7 +72,7 @@ double seconds_of(const Timeline& timeline, const std::vector<Stall>& stalls) {
 
 }  // namespace
 
-TEST_CASE("On the host, starting a collective and waiting for it count, each of the three kinds") {
+TEST_CASE("On the host, starting a collective and waiting for it count, for each of the three kinds") {
   double clock = 100;
   HostTimeline timeline([&] { return clock; });
   auto slow = std::make_unique<SlowCommunicator>(clock);
@@ -86,7 +86,7 @@ TEST_CASE("On the host, starting a collective and waiting for it count, each of 
   timeline.start();
   const at::Tensor x = at::ones({7});
   const auto gathered = communicator.all_gather(x, x);
-  clock += 1000;  // computing in between
+  clock += 1000;  // compute in between
   gathered->wait();
   communicator.reduce_scatter_sum(x, x)->wait();
   communicator.all_reduce_sum(x)->wait();
@@ -128,7 +128,7 @@ TEST_CASE("Outside a step collectives work and nothing is recorded") {
   CHECK(communicator.take_stalls().empty());
 }
 
-TEST_CASE("Marks that are forgotten leave the others as they were") {
+TEST_CASE("Forgetting marks leaves the others unchanged") {
   double clock = 0;
   HostTimeline timeline([&] { return clock; });
   const Timeline::Mark first = timeline.mark();

@@ -64,7 +64,7 @@ const char* const kTwoGpus = R"(<?xml version="1.0" encoding="UTF-8"?>
 TEST_CASE("a core is named by its first hardware thread") {
   CHECK(CpuTopology::synthetic("numa:2 core:4 pu:1").cores() == range(0, 7));
   CHECK(CpuTopology::synthetic("numa:1 core:3 pu:2").cores() == std::vector<int>{0, 2, 4});
-  // The second threads of all cores are numbered behind the first ones, as on most servers.
+  // The second threads of all cores are numbered after the first ones, as on most servers.
   CHECK(CpuTopology::synthetic("numa:1 core:3 pu:2(indexes=0,3,1,4,2,5)").cores() == range(0, 2));
   const auto two_threads = CpuTopology::synthetic("numa:1 core:3 pu:2");
   CHECK(two_threads.hardware_threads({2, 4}) == std::vector<int>{2, 4, 3, 5});
@@ -83,14 +83,14 @@ TEST_CASE("cores are near the devices of their package") {
 
 TEST_CASE("ranks share the cores near their devices") {
   const std::vector<int> all = range(0, 15), left = range(0, 7), right = range(8, 15);
-  // Devices in an order that is not that of the packages.
+  // The devices are in another order than the packages.
   const auto shares = divide_cores(all, {right, left, right, left});
   CHECK(shares == std::vector<std::vector<int>>{range(8, 11), range(0, 3), range(12, 15), range(4, 7)});
   CHECK(divide_cores(all, {all}) == std::vector<std::vector<int>>{all});
   CHECK(divide_cores(all, {all, all}) == std::vector<std::vector<int>>{left, right});
 }
 
-TEST_CASE("ranks that crowd near some cores get of the others too") {
+TEST_CASE("if many ranks are near the same cores, they also get other cores") {
   const std::vector<int> all = range(0, 15), left = range(0, 7);
   const auto shares = divide_cores(all, {left, left, left, left});
   std::set<int> taken;
@@ -102,9 +102,9 @@ TEST_CASE("ranks that crowd near some cores get of the others too") {
   CHECK(taken.size() == 16);
 }
 
-TEST_CASE("one rank near a package takes its whole part, even if no other is near it") {
+TEST_CASE("one rank near a package takes its full quota, even if no other rank is near it") {
   const std::vector<int> all = range(0, 15), right = range(8, 15);
-  // Rank 0 knows of no device; rank 1 keeps what is near it.
+  // Rank 0 has no known device; rank 1 keeps the cores near its device.
   const auto shares = divide_cores(all, {all, right});
   CHECK(shares[1] == right);
   CHECK(shares[0] == range(0, 7));
@@ -118,14 +118,14 @@ TEST_CASE("cores that do not divide evenly, and fewer cores than ranks") {
   CHECK(divide_cores(two, {two, two, two}) == std::vector<std::vector<int>>{{4}, {9}, {4}});
 }
 
-TEST_CASE("updates leave cores to the threads beside them") {
+TEST_CASE("updates leave cores to concurrent threads") {
   CHECK(cores_for_updates(range(0, 15)) == range(2, 15));
   CHECK(cores_for_updates({4, 6, 9}) == std::vector<int>{6, 9});
   CHECK(cores_for_updates({4, 6}) == std::vector<int>{4, 6});
   CHECK(cores_for_updates({4}) == std::vector<int>{4});
 }
 
-TEST_CASE("what updates leave over of a share") {
+TEST_CASE("the cores of a rank that updates leave free") {
   const auto machine = CpuTopology::synthetic("numa:1 core:8 pu:2(indexes=0,8,1,9,2,10,3,11,4,12,5,13,6,14,7,15)");
   const std::vector<int> share = machine.hardware_threads(machine.cores());
   CHECK(left_over(share, machine.hardware_threads(cores_for_updates(machine.cores()))) == std::vector<int>{0, 1, 8, 9});

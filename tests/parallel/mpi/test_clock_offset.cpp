@@ -21,7 +21,7 @@ TEST_CASE("a clock that is ahead is measured to within the round trip") {
   }
 }
 
-TEST_CASE("ranks that are not asked need not answer") {
+TEST_CASE("ranks that are not measured need not take part") {
   const std::vector<double> offsets = measure_clock_offsets(mpi(), {0});
   CHECK(offsets.size() == (mpi().rank() == 0 ? 1U : 0U));
 }

@@ -4,7 +4,7 @@
 
 namespace mpzero::parallel {
 
-TEST_CASE("A late sum is that of the round before, on every rank") {
+TEST_CASE("A late sum is the sum of the previous round, on every rank") {
   const int size = mpi().world_size();
   LateSum sum;
   CHECK(sum.next(mpi().rank()) == 0);
@@ -14,7 +14,7 @@ TEST_CASE("A late sum is that of the round before, on every rank") {
   CHECK(sum.next(0) == 0);
 }
 
-TEST_CASE("A late sum whose last round nobody asked for leaves nothing behind") {
+TEST_CASE("A late sum whose last result is not read leaves no request pending") {
   for (int i = 0; i < 3; ++i) {
     LateSum sum;
     CHECK(sum.next(5) == 0);
@@ -24,7 +24,7 @@ TEST_CASE("A late sum whose last round nobody asked for leaves nothing behind") 
   CHECK(sum.next(0) == 0);
 }
 
-TEST_CASE("What MPI's control plane does is recorded where it is asked for") {
+TEST_CASE("Calls of MPI's control plane are recorded on request") {
   FlightRecorder recorder;
   FlightRecorder::Channel& channel = recorder.channel("control", FlightRecorder::Shows::kNothing);
   mpi().record_in(&channel);

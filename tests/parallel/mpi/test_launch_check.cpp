@@ -46,7 +46,7 @@ TEST_CASE("Tasks that srun started without any PMI are refused before MPI starts
   CHECK_NOTHROW(require_launcher(of({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}})));
 }
 
-TEST_CASE("Processes that torchrun or a launcher like it started are refused before MPI starts", "[launch]") {
+TEST_CASE("Processes that torchrun or a similar launcher started are refused before MPI starts", "[launch]") {
   const std::map<std::string, std::string> torchrun = {{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "3"}};
   const auto with = [&](const std::map<std::string, std::string>& more) {
     auto variables = torchrun;
@@ -56,7 +56,7 @@ TEST_CASE("Processes that torchrun or a launcher like it started are refused bef
   const std::string text = sentence([&] { require_launcher(of(torchrun)); });
   CHECK_THAT(text, Catch::Contains("8 processes") && Catch::Contains("RANK=3") &&
                        Catch::Contains("mpirun -n 8 build/bin/mpzero train"));
-  // A pod of a PyTorchJob, which has no LOCAL_RANK; and ranks that torchrun started inside a step of Slurm's.
+  // A pod of a PyTorchJob, which has no LOCAL_RANK; and ranks that torchrun started inside a Slurm step.
   CHECK_THROWS_AS(require_launcher(of({{"RANK", "0"}, {"WORLD_SIZE", "2"}})), UserError);
   CHECK_THROWS_AS(require_launcher(with({{"TORCHELASTIC_RUN_ID", "7"}, {"PMIX_RANK", "0"}})), UserError);
 
@@ -64,7 +64,7 @@ TEST_CASE("Processes that torchrun or a launcher like it started are refused bef
   CHECK_NOTHROW(require_launcher(with({{"WORLD_SIZE", ""}})));
   CHECK_NOTHROW(require_launcher(of({{"RANK", "0"}})));
   CHECK_NOTHROW(require_launcher(of({{"WORLD_SIZE", "16"}})));
-  // In such a pod, or beside variables that a script has exported, MPI's own number of ranks counts.
+  // In such a pod, or with variables that a script has exported, MPI's own number of ranks counts.
   CHECK_NOTHROW(require_launcher(with({{"OMPI_COMM_WORLD_SIZE", "1"}})));
   CHECK_NOTHROW(require_launcher(with({{"OMPI_COMM_WORLD_SIZE", "8"}, {"TORCHELASTIC_RUN_ID", "7"}})));
   CHECK_NOTHROW(require_launcher(with({{"PMI_SIZE", "8"}, {"PMI_RANK", "3"}, {"MPI_LOCALNRANKS", "8"}})));
@@ -76,7 +76,7 @@ TEST_CASE("Processes that torchrun or a launcher like it started are refused bef
   CHECK(speaks_for_tasks(of({{"RANK", "1"}, {"WORLD_SIZE", "2"}})));
 }
 
-TEST_CASE("As many jobs of one rank each are refused", "[launch]") {
+TEST_CASE("Jobs of one rank for each started process are refused", "[launch]") {
   const auto message = [](const std::map<std::string, std::string>& variables, int world_size) {
     const auto problem = find_launch_problem(of(variables), world_size, "Open MPI v4.1.4");
     return problem ? problem->message + "; " + problem->remedy : std::string();
@@ -91,14 +91,15 @@ TEST_CASE("As many jobs of one rank each are refused", "[launch]") {
                                                        {"MPI_LOCALNRANKS", "2"},
                                                        {"SLURM_STEP_NUM_TASKS", "2"},
                                                        {"SLURM_PROCID", "0"}};
-  CHECK_THAT(message(of_mpich, 1), Catch::Contains("mpirun started 4 ranks, but each of them finds itself alone") &&
-                                       Catch::Contains("not that of Open MPI v4.1.4"));
+  CHECK_THAT(message(of_mpich, 1),
+             Catch::Contains("mpirun started 4 ranks, but each of them is alone in its MPI job") &&
+                 Catch::Contains("not that of Open MPI v4.1.4"));
   CHECK(message(of_mpich, 4).empty());
   CHECK_THAT(message(task_with("OMPI_COMM_WORLD_SIZE", "2"), 1), Catch::Contains("mpirun started 2 ranks"));
   CHECK(message(task_with("OMPI_COMM_WORLD_SIZE", "1"), 1).empty());
 }
 
-TEST_CASE("One task speaks for all that srun started", "[launch]") {
+TEST_CASE("One task prints for all tasks that srun started", "[launch]") {
   CHECK_FALSE(speaks_for_tasks(of(kTask)));
   CHECK(speaks_for_tasks(of(task_with("SLURM_PROCID", "0"))));
   CHECK(speaks_for_tasks(of({})));

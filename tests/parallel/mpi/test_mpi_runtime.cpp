@@ -10,7 +10,7 @@ TEST_CASE("MPI collectives") {
   check_collectives(communicator, at::kCPU);
 }
 
-TEST_CASE("the ranks of a machine are a group of their own") {
+TEST_CASE("the ranks of a machine are a separate group") {
   const std::unique_ptr<MpiRuntime> machine = mpi().this_machine();
   CHECK(machine->rank() == mpi().local_rank());
   CHECK(machine->world_size() == mpi().local_size());
@@ -27,13 +27,13 @@ TEST_CASE("texts of different lengths are gathered by rank") {
   for (size_t rank = 0; rank < texts.size(); ++rank) REQUIRE(texts[rank] == std::string(rank * 3, 'x'));
 }
 
-TEST_CASE("a broadcast carries rank 0's bytes") {
+TEST_CASE("a broadcast sends rank 0's bytes") {
   int value = mpi().rank() + 17;
   mpi().broadcast(&value, sizeof value);
   REQUIRE(value == 17);
 }
 
-TEST_CASE("an error on the last rank is thrown on all") {
+TEST_CASE("an error on the last rank is thrown on all ranks") {
   const bool last = mpi().rank() == mpi().world_size() - 1;
   REQUIRE_THROWS_AS(run_on_all_ranks(mpi(),
                                      [&] {

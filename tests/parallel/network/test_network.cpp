@@ -46,7 +46,7 @@ std::map<std::string, std::string> settings(const NetworkPlan& plan) {
 
 using Proof = NetworkPlan::Proof;
 
-// What NCCL and its plugin say on a rank that uses EFA, in the shapes of their releases.
+// The log of NCCL and its plugin on a rank that uses EFA, in the formats of their releases.
 struct Said {
   const char* by;
   const char* log;
@@ -129,7 +129,7 @@ void check_equal(const NetworkProof& proof, const NetworkProof& expected) {
 
 }  // namespace
 
-TEST_CASE("on EFA, NCCL is told to take the plugin's network or none") {
+TEST_CASE("on EFA, NCCL is set to use the plugin's network only") {
   for (const NetworkChoice choice : {NetworkChoice::kAuto, NetworkChoice::kEfa}) {
     const NetworkPlan efa = plan(choice, {kEfaA, kEfaB});
     CHECK(efa.proof == Proof::kEfa);
@@ -137,10 +137,10 @@ TEST_CASE("on EFA, NCCL is told to take the plugin's network or none") {
                                                               {"NCCL_NET_PLUGIN", stand_in("fake_plugin")},
                                                               {"FI_PROVIDER", "efa"}});
   }
-  // Older releases of the plugin call their network by another name.
+  // Older releases of the plugin use another name for their network.
   CHECK(settings(plan(NetworkChoice::kAuto, {kEfaA, kEfaB}, {}, {stand_in("fake_old_plugin")}))["NCCL_NET"] ==
         "AWS Libfabric");
-  // What the user has set already, and is right, stays.
+  // Correct settings of the user are kept.
   const auto own = settings(
       plan(NetworkChoice::kAuto, {kEfaA, kEfaB},
            {{"NCCL_NET", "libfabric"}, {"FI_PROVIDER", "efa"}, {"NCCL_NET_PLUGIN", stand_in("fake_plugin")}}, {}));
@@ -162,7 +162,7 @@ TEST_CASE("one node has no network to choose") {
   CHECK(look_at_network(with({})).node == look_at_network(with({})).host);
 }
 
-TEST_CASE("without EFA auto leaves NCCL its choice, efa is refused and socket is strict") {
+TEST_CASE("without EFA, auto leaves the choice to NCCL, efa is refused and socket is strict") {
   const NetworkPlan free = plan(NetworkChoice::kAuto, {kTcpA, kTcpB});
   CHECK(free.proof == Proof::kAnything);
   CHECK(free.settings.empty());
@@ -180,7 +180,7 @@ TEST_CASE("the flag of mpzero train") {
   CHECK_THROWS_WITH(parse_network_choice("network", "tcp"), Catch::Contains("auto, efa or socket"));
 }
 
-TEST_CASE("EFA on some of the nodes only ends the run before it is slow") {
+TEST_CASE("EFA on only some of the nodes is refused") {
   for (const NetworkChoice choice : {NetworkChoice::kAuto, NetworkChoice::kEfa}) {
     CHECK_THROWS_WITH(plan(choice, {kEfaA, kTcpB}), Catch::Contains("a has EFA and b has not"));
     CHECK_THROWS_AS(plan(choice, {kEfaA, kTcpB}), UserError);
@@ -188,14 +188,14 @@ TEST_CASE("EFA on some of the nodes only ends the run before it is slow") {
   CHECK(plan(NetworkChoice::kSocket, {kEfaA, kTcpB}).proof == Proof::kSocket);
 }
 
-TEST_CASE("an environment that contradicts the choice is named") {
+TEST_CASE("an environment variable that contradicts the choice is named") {
   const auto efa = [](const std::map<std::string, std::string>& variables) {
     return plan(NetworkChoice::kAuto, {kEfaA, kEfaB}, variables);
   };
   CHECK_THROWS_WITH(efa({{"NCCL_NET", "Socket"}}), Catch::Contains("NCCL_NET=Socket contradicts --network auto"));
   CHECK_THROWS_WITH(efa({{"FI_PROVIDER", "tcp"}}), Catch::Contains("FI_PROVIDER=tcp keeps libfabric from EFA"));
   CHECK_THROWS_WITH(efa({{"FI_PROVIDER", "^efa"}}), Catch::Contains("FI_PROVIDER=^efa keeps libfabric from EFA"));
-  // What allows EFA among others is made strict.
+  // Settings that allow EFA among others are made strict.
   CHECK(settings(efa({{"FI_PROVIDER", "^tcp"}}))["FI_PROVIDER"] == "efa");
   CHECK(settings(efa({{"FI_PROVIDER", "efa,tcp"}}))["FI_PROVIDER"] == "efa");
   CHECK(settings(efa({{"FI_PROVIDER", "efa"}})).count("FI_PROVIDER") == 0);
@@ -205,7 +205,7 @@ TEST_CASE("an environment that contradicts the choice is named") {
                     Catch::Contains("NCCL_NET=Libfabric contradicts --network socket"));
 }
 
-TEST_CASE("a plugin that is missing, no plugin, or another one is told apart") {
+TEST_CASE("a missing library, one that is not a plugin, and another plugin are distinguished") {
   const auto problem = [](const std::vector<std::string>& files,
                           const std::map<std::string, std::string>& variables = {}) {
     const PluginSearch search = find_libfabric_plugin(with(variables), files);
@@ -214,7 +214,7 @@ TEST_CASE("a plugin that is missing, no plugin, or another one is told apart") {
   };
   CHECK(problem({}) == "no libnccl-net.so was found");
   CHECK(problem({stand_in("fake_absent")}) == "no libnccl-net.so was found");
-  CHECK_THAT(problem({stand_in("no_plugin")}), Catch::Contains("is no network plugin of NCCL"));
+  CHECK_THAT(problem({stand_in("no_plugin")}), Catch::Contains("is not a network plugin of NCCL"));
   CHECK_THAT(problem({stand_in("fake_other_plugin")}), Catch::Contains("offers the network \"FastSocket\""));
   CHECK_THAT(problem({}, {{"NCCL_NET_PLUGIN", "absent"}}), Catch::Contains("NCCL_NET_PLUGIN=absent"));
   CHECK(plugin_version(stand_in("fake_plugin")) == "1.16.2");
@@ -222,7 +222,7 @@ TEST_CASE("a plugin that is missing, no plugin, or another one is told apart") {
   CHECK(plugin_version(stand_in("fake_old_plugin")) == "1.7.4-aws");
   CHECK(plugin_version(stand_in("fake_other_plugin")).empty());
   CHECK(plugin_version(stand_in("fake_absent")).empty());
-  // The one of several that is libfabric's.
+  // The one of several plugins that is libfabric's.
   const PluginSearch found = find_libfabric_plugin(with({}), {stand_in("fake_other_plugin"), stand_in("fake_plugin")});
   REQUIRE(found.plugin);
   CHECK(found.plugin->library == stand_in("fake_plugin"));
@@ -231,7 +231,7 @@ TEST_CASE("a plugin that is missing, no plugin, or another one is told apart") {
                     Catch::Contains("a has EFA, but NCCL cannot use it there: no libnccl-net.so was found"));
 }
 
-TEST_CASE("the proof is read from NCCL's own words, whatever the release") {
+TEST_CASE("the proof is parsed from NCCL's log, for several releases") {
   const NetworkPlan efa = {.several_nodes = true, .proof = Proof::kEfa, .settings = {}};
   for (const Said& said : kSaid) {
     INFO(said.by);
@@ -253,7 +253,7 @@ TEST_CASE("the proof is read from NCCL's own words, whatever the release") {
   CHECK(infiniband.provider.empty());
 }
 
-TEST_CASE("what the ranks said becomes a line and warnings") {
+TEST_CASE("the proofs of the ranks become a line and warnings") {
   const NetworkPlan efa = {.several_nodes = true, .proof = Proof::kEfa, .settings = {}};
   const NetworkProof p5 = kSaid[3].proof, g5 = kSaid[2].proof, old = kSaid[0].proof;
   CHECK(describe_network({p5, p5}) ==
@@ -262,7 +262,7 @@ TEST_CASE("what the ranks said becomes a line and warnings") {
   CHECK(describe_network({g5}) ==
         "Network: Libfabric (aws-ofi-nccl 1.13.2-aws), provider efa, 1 device, GPUDirect RDMA on 0 of 1 ranks");
   CHECK(network_warnings(efa, {g5}).size() == 1);
-  // Where the number of devices is not said, none is.
+  // If the number of devices was not logged, the line has none.
   CHECK_THAT(describe_network({old}), Catch::Contains("provider efa, GPUDirect"));
   NetworkProof other = p5;
   other.plugin = "aws-ofi-nccl 1.17.0";
@@ -271,7 +271,7 @@ TEST_CASE("what the ranks said becomes a line and warnings") {
              Catch::Contains("rank 0 has aws-ofi-nccl 1.16.2 and rank 2 has aws-ofi-nccl 1.17.0"));
 }
 
-TEST_CASE("libfabric without EFA, and sockets, are no proof of EFA") {
+TEST_CASE("libfabric without EFA, and sockets, are not accepted as EFA") {
   const NetworkPlan efa = {.several_nodes = true, .proof = Proof::kEfa, .settings = {}};
   const NetworkPlan socket = {.several_nodes = true, .proof = Proof::kSocket, .settings = {}};
   const NetworkProof tcp = parse_network_proof(
@@ -302,7 +302,7 @@ TEST_CASE("the reason for a network that does not start is found in the log") {
                               failed) ==
         "libnccl-net.so: libfabric.so.1: cannot open shared object file: No such file or directory");
   CHECK(parse_network_failure("h:1:1 [0] NCCL INFO PROFILER/Plugin: Could not find: libnccl-profiler.so\n").empty());
-  // What the plugin itself says is nearer to the cause.
+  // The plugin's own message is nearer to the cause.
   CHECK(
       parse_network_failure("h:1:1 [0] NCCL INFO NET/Plugin: Could not find: libother.so\n" + loaded +
                             "\n[2025-10-16 22:16:08] h:1:1 [0] nccl_net_ofi_rdma_init:7978 NCCL WARN NET/OFI OFI "
@@ -327,7 +327,7 @@ TEST_CASE("the reason for a network that does not start is found in the log") {
   CHECK(parse_network_failure(loaded).empty());
 }
 
-TEST_CASE("a deadline that is met does nothing, one that passes ends the process") {
+TEST_CASE("a met deadline does nothing, a missed one ends the process") {
   std::string said;
   {
     const Deadline met(
@@ -341,7 +341,7 @@ TEST_CASE("a deadline that is met does nothing, one that passes ends the process
   CHECK(passed.get_future().get() == "too late");
 }
 
-TEST_CASE("NCCL's words are caught, and the user's settings come back") {
+TEST_CASE("NCCL's log is captured, and the user's settings are restored") {
   const doctor::Setting user("NCCL_DEBUG", "WARN");
   std::string text;
   {
@@ -357,7 +357,7 @@ TEST_CASE("NCCL's words are caught, and the user's settings come back") {
   CHECK_FALSE(process_environment("NCCL_DEBUG_SUBSYS"));
 }
 
-TEST_CASE("who asked NCCL for its words gets those that were caught too") {
+TEST_CASE("a user who set NCCL_DEBUG gets the captured log too") {
   const std::string folder = "nccl_log_for_tests";
   std::filesystem::create_directories(folder);
   const std::string file = fmt::format("{}/100%.{}", folder, getpid());
@@ -365,7 +365,7 @@ TEST_CASE("who asked NCCL for its words gets those that were caught too") {
     const doctor::Setting level("NCCL_DEBUG", "info");
     const doctor::Setting destination("NCCL_DEBUG_FILE", folder + "/100%%.%p");
     const NcclLog log;
-    REQUIRE(ncclGetUniqueId(nullptr) == ncclInvalidArgument);  // which NCCL complains of each time
+    REQUIRE(ncclGetUniqueId(nullptr) == ncclInvalidArgument);  // NCCL logs a warning each time
   }
   std::ifstream words(file + ".start");
   CHECK_THAT(std::string(std::istreambuf_iterator<char>(words), {}), Catch::Contains("NCCL WARN"));

@@ -19,7 +19,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// What one kernel reads and leaves; gradient and parameter in fp32 and, as bits, in bf16.
+// The inputs and outputs of one kernel; gradient and parameter in fp32 and, as bits, in bf16.
 struct HostArrays {
   std::vector<float> gradient, master, exp_avg, exp_avg_sq, parameter;
   std::vector<Bf16Bits> low_gradient, low_parameter;
@@ -27,7 +27,7 @@ struct HostArrays {
   size_t size() const { return master.size(); }
 };
 
-// Numbers of all magnitudes, among them zeros, denormal and infinite ones; moments as an optimizer has them.
+// Numbers of all magnitudes, including zeros, denormals and infinities; moments like an optimizer's.
 HostArrays make_host_arrays(size_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> mantissa(-1.0F, 1.0F);
@@ -70,7 +70,7 @@ void update_by(HostKernel kernel, HostArrays& arrays, bool low_gradient, bool lo
   adamw_host_range(spans, update, 0, count, kernel);
 }
 
-// How many elements differ. What is not a number is alike, whatever its bits: an update is not made of such figures.
+// The number of elements that differ. All NaNs count as equal, whatever their bits: no update is made with them.
 template <typename T>
 size_t num_different(const std::vector<T>& a, const std::vector<T>& b) {
   size_t different = 0;
@@ -110,13 +110,13 @@ void check_same_bits(HostKernel kernel) {
 
 TEST_CASE("host AdamW agrees with the paper's formula in fp64") { check_adamw_everywhere(at::kCPU); }
 
-TEST_CASE("AVX-512 and portable AdamW round alike", "[avx512]") {
+TEST_CASE("AVX-512 and portable AdamW round the same way", "[avx512]") {
   if (!cpu_has_avx512()) {
     skip_test("a processor with AVX-512");
     return;
   }
-  // Magnitudes from denormal to huge, ties of the rounding, infinities: through decay 1 and a zero gradient the master
-  // stays and is rounded.
+  // Magnitudes from denormal to huge, ties of the rounding, infinities: with decay 1 and a zero gradient the master is
+  // unchanged and is rounded.
   at::Tensor master = at::randn({4096}) * at::pow(10.0, at::linspace(-44, 38, 4096));
   master[1] = std::numeric_limits<float>::infinity();
   master[2] = 1.00390625F;
@@ -132,12 +132,12 @@ TEST_CASE("AVX-512 and portable AdamW round alike", "[avx512]") {
   REQUIRE(tensors.parameter.equal(master.to(at::kBFloat16)));
 }
 
-TEST_CASE("AdamW on the host has the same bits by AVX-512", "[avx512]") { check_same_bits(HostKernel::kAvx512); }
+TEST_CASE("AdamW on the host has the same bits with AVX-512", "[avx512]") { check_same_bits(HostKernel::kAvx512); }
 
-TEST_CASE("AdamW on the host has the same bits by AVX2", "[avx2]") { check_same_bits(HostKernel::kAvx2); }
+TEST_CASE("AdamW on the host has the same bits with AVX2", "[avx2]") { check_same_bits(HostKernel::kAvx2); }
 
-TEST_CASE("AdamW on the host gives an element the same bits wherever it is") {
-  // The last elements of a piece are not computed by whole vectors.
+TEST_CASE("AdamW on the host gives an element the same bits at any position") {
+  // The last elements of a piece are not computed by full vectors.
   HostArrays whole = make_host_arrays(16'000, 8);
   HostArrays last = whole;
   const AdamWUpdate update = adamw_update({.beta2 = 0.95, .weight_decay = 0.1}, 3e-4, 3, 0.37);
@@ -161,7 +161,7 @@ TEST_CASE("AdamW on the host gives an element the same bits wherever it is") {
   CHECK(num_different(whole.exp_avg_sq, last.exp_avg_sq) == 0);
 }
 
-TEST_CASE("sums of squares agree with fp64 and repeat") { check_sum_of_squares(at::kCPU); }
+TEST_CASE("sums of squares agree with fp64 and are reproducible") { check_sum_of_squares(at::kCPU); }
 
 TEST_CASE("host AdamW and sums do not depend on the number of threads") {
   const int64_t numel = 65536 * 5 + 3;
@@ -185,7 +185,7 @@ TEST_CASE("host AdamW and sums do not depend on the number of threads") {
   REQUIRE(one.second.equal(three.second));
 }
 
-TEST_CASE("a NaN gradient stays one in the rounded parameter") {
+TEST_CASE("a NaN gradient stays NaN in the rounded parameter") {
   AdamWTensors tensors{.gradient = at::full({40}, std::numeric_limits<float>::quiet_NaN()),
                        .master = at::zeros({40}),
                        .exp_avg = at::zeros({40}),

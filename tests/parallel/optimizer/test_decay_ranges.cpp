@@ -23,7 +23,7 @@ TEST_CASE("a pattern is any part of a parameter's name") {
   CHECK_FALSE(matches_any("model.norm.weight", {}));
 }
 
-TEST_CASE("neighbours of one kind are one run, and padding is decayed") {
+TEST_CASE("neighbours with the same decay are one run, and padding is decayed") {
   CHECK(DecayRanges(kUnit, 0, 128, kNoDecay).runs() ==
         std::vector<Run>{{0, 10, false}, {10, 50, true}, {50, 60, false}, {60, 128, true}});
   CHECK(DecayRanges(kUnit, 0, 128, {}).runs() == std::vector<Run>{{0, 128, true}});
@@ -31,11 +31,11 @@ TEST_CASE("neighbours of one kind are one run, and padding is decayed") {
   CHECK(DecayRanges(0).runs().empty());
 }
 
-TEST_CASE("shares begin and end within parameters") {
+TEST_CASE("shards begin and end within parameters") {
   CHECK(DecayRanges(kUnit, 5, 50, kNoDecay).runs() == std::vector<Run>{{0, 5, false}, {5, 45, true}, {45, 50, false}});
   CHECK(DecayRanges(kUnit, 55, 3, kNoDecay).runs() == std::vector<Run>{{0, 3, false}});
   CHECK(DecayRanges(kUnit, 200, 64, kNoDecay).runs() == std::vector<Run>{{0, 64, true}});
-  // All shares together are the unit, whatever their number.
+  // All shards together are the unit, whatever their number.
   for (const int parts : {1, 2, 3, 7}) {
     const FlatLayout layout(kUnit.numel(), parts);
     int64_t without = 0;
@@ -53,7 +53,7 @@ TEST_CASE("shares begin and end within parameters") {
   }
 }
 
-TEST_CASE("a stretch is visited run by run, with the decay that holds there") {
+TEST_CASE("a range is visited run by run, each with its decay") {
   const DecayRanges ranges(kUnit, 0, 128, kNoDecay);
   AdamWUpdate update{};
   update.decay = 0.5F;

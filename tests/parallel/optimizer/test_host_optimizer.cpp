@@ -5,10 +5,10 @@
 namespace mpzero::parallel {
 namespace {
 
-// Lengths that are and are not whole pieces and blocks.
+// Lengths that are and are not multiples of pieces and blocks.
 std::vector<int64_t> lengths() { return {3'000'064, 64, (int64_t{1} << 20) + kHostBlock, 128, 64}; }
 
-// As the program plans it.
+// As the program plans the memory.
 struct PlannedBench : Bench {
   explicit PlannedBench(int threads, int64_t spare_bytes = int64_t{1} << 40,
                         const std::vector<int64_t>& sizes = lengths())
@@ -28,13 +28,13 @@ TEST_CASE("a team does each block once, in the order of its tasks") {
     second->wait();
     first->wait();
     CHECK(std::all_of(counts.begin(), counts.end(), [](const std::atomic<int>& count) { return count == 1; }));
-    // All of the first task's blocks have been begun before one of the second is.
+    // All of the first task's blocks have been started before one of the second is.
     CHECK(late <= 3 * threads);
     team.run(0, [](int64_t) { FAIL(); });
   }
 }
 
-TEST_CASE("what a block throws comes out of the wait") {
+TEST_CASE("wait() throws an exception of a block") {
   ThreadTeam team(2);
   const auto task = team.start(10, [](int64_t block) {
     if (block == 7) throw std::runtime_error("block 7");
@@ -43,7 +43,7 @@ TEST_CASE("what a block throws comes out of the wait") {
   team.run(10, [](int64_t) {});
 }
 
-TEST_CASE("a team finishes what it has been given before it ends") {
+TEST_CASE("a team finishes its tasks before it ends") {
   std::atomic<int> done{0};
   {
     ThreadTeam team(3);
@@ -64,11 +64,11 @@ TEST_CASE("the host optimizer's updates have the bits of one thread's") {
   }
 }
 
-TEST_CASE("a right expectation is worked on ahead and has the same bits") {
+TEST_CASE("an update ahead with a right expectation has the same bits") {
   PlannedBench bench(3);
   bench.optimizer->expect(some_update());
   bench.take_gradients();
-  // The parameters change before finish() is called, and no state does.
+  // The parameters change before finish() is called; the states do not.
   for (size_t u = 0; u < bench.shards.size(); ++u) {
     CHECK(comes_true([&] { return bench.optimizer->ahead(u) == HostOptimizer::Ahead::kComputed; }));
     CHECK(bench.parameters[u].count_nonzero().item<int64_t>() > 0);
@@ -78,8 +78,8 @@ TEST_CASE("a right expectation is worked on ahead and has the same bits") {
   bench.check();
 }
 
-TEST_CASE("only as many units go ahead as there are spare states") {
-  // Room for one of two units of the same length; the later one's gradient comes first.
+TEST_CASE("only as many units are updated ahead as there are spare states") {
+  // Spare states for one of two units of the same length; the later one's gradient comes first.
   PlannedBench bench(2, 1'000'000 * 12, {1'000'000, 1'000'000});
   CHECK(bench.optimizer->memory_use().host_spares == 12'000'000);
   bench.optimizer->expect(some_update());
@@ -92,7 +92,7 @@ TEST_CASE("only as many units go ahead as there are spare states") {
 
 TEST_CASE("a unit can be waited for while later ones are updated") {
   PlannedBench bench(1, 0, std::vector<int64_t>(12, 2 * kHostBlock));
-  // The last one waits, since somebody holds it.
+  // The last one waits, because its states are held.
   StateHold hold = bench.optimizer->hold(11);
   bench.take_gradients();
   bench.finish(some_update());
@@ -106,7 +106,7 @@ TEST_CASE("a unit can be waited for while later ones are updated") {
   bench.check();
 }
 
-TEST_CASE("an optimizer that ends with work before it ends") {
+TEST_CASE("an optimizer is destroyed with work left") {
   PlannedBench bench(2);
   bench.optimizer->expect(some_update());
   bench.take_gradients();
@@ -114,9 +114,9 @@ TEST_CASE("an optimizer that ends with work before it ends") {
   bench.optimizer.reset();
 }
 
-TEST_CASE("what fails in the optimizer's thread comes out of every later wait") {
+TEST_CASE("every later wait throws a failure of the optimizer's thread") {
   PlannedBench bench(2, 0);
-  // A gradient of no type that AdamW knows has no memory to read: its access fails in the other thread.
+  // A gradient of a type that AdamW does not support has no memory to read: its access fails in the other thread.
   for (size_t u = bench.shards.size(); u-- > 0;) bench.optimizer->take_gradient(u, at::Tensor(), bench.parameters[u]);
   bench.optimizer->finish(some_update());
   CHECK_THROWS(bench.optimizer->wait_for_all());
@@ -124,7 +124,7 @@ TEST_CASE("what fails in the optimizer's thread comes out of every later wait") 
   CHECK_THROWS(bench.optimizer->finish(some_update()));
 }
 
-TEST_CASE("spare states are planned for the last units, within their bytes") {
+TEST_CASE("spare states are planned for the last units, within the given bytes") {
   HostMemoryDemand demand{.lengths = {1000, 100, 100, 100, 10},
                           .staged = true,
                           .gradient_dtype = at::kFloat,
@@ -132,17 +132,17 @@ TEST_CASE("spare states are planned for the last units, within their bytes") {
   const HostMemoryPlan plan = plan_host_memory(demand, 12 * 309);
   CHECK(plan.spares == std::map<int64_t, int64_t>{{10, 1}, {100, 2}});
   CHECK(plan.spare_bytes() == 12 * 210);
-  // The pieces need be no longer than the longest share, in whole blocks.
+  // The pieces need be no longer than the longest shard, in full blocks.
   CHECK(plan.piece_numel == kHostBlock);
   CHECK(plan.staging_bytes() == plan.pieces * kHostBlock * 6);
   CHECK(plan_host_memory(demand, 0).spares.empty());
-  // On the CPU nothing is on its way.
+  // On the CPU nothing is transferred.
   demand.staged = false;
   CHECK(plan_host_memory(demand, 0).piece_numel == kHostBlock);
   CHECK(plan_host_memory(demand, 0).staging_bytes() == 0);
   demand.staged = true;
 
-  // 18 bytes a parameter for all: 12 of states, 2 of a parameter that stays, 4 for spare states and buffers.
+  // 18 bytes per parameter in total: 12 for states, 2 for a parameter in host memory, 4 for spare states and buffers.
   demand.lengths.assign(40, 50'000'000);
   demand.parameters_stay = true;
   const int64_t numel = 40 * int64_t{50'000'000};

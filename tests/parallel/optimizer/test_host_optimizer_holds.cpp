@@ -9,10 +9,10 @@ namespace {
 
 using Ahead = HostOptimizer::Ahead;
 
-// How far the work ahead of the norm has come when it is decided.
+// How far the work before the norm has progressed when it is decided.
 enum class Moment { kNotBegun, kRunning, kComputed };
 
-// A unit that tests look at, behind one of more pieces than can be under way at a time.
+// The unit under test, after one with more pieces than can be in progress at a time.
 constexpr size_t kFirst = 0;
 constexpr size_t kUnit = 1;
 constexpr int64_t kUnitLength = 3 * kHostBlock + 64;
@@ -21,12 +21,12 @@ struct Step : Bench {
   explicit Step(int64_t spares, std::vector<int64_t> sizes = {12 * kHostBlock, kUnitLength})
       : Bench(2, sizes, {.piece_numel = kHostBlock, .spares = {{sizes[kFirst], 1}, {kUnitLength, spares}}}) {}
 
-  // Takes all gradients, expecting `update`; where the gate stays closed the moment lasts.
+  // Takes all gradients, expecting `update`, and reaches `moment`, which lasts while the gate is closed.
   void come_to(Moment moment, const AdamWUpdate& update) {
     if (moment != Moment::kComputed) gate = std::make_unique<Gate>(team);
     optimizer->expect(update);
     if (moment == Moment::kNotBegun) {
-      // Its pieces take all room there is.
+      // Its pieces use all available buffers.
       take_gradient(kFirst);
       REQUIRE(comes_true([&] { return optimizer->ahead(kFirst) == Ahead::kRunning; }));
     }
@@ -51,12 +51,12 @@ void check_a_further_step(Step& step) {
 
 }  // namespace
 
-TEST_CASE("an update comes out right and held states stay, whatever was expected, held, spare and how far it was") {
+TEST_CASE("updates are correct and held states unchanged for all expectations, holds, spares and moments") {
   for (const bool right : {true, false}) {
     for (const bool held : {true, false}) {
       for (const int64_t spares : {0, 1, 3}) {
         for (const Moment moment : {Moment::kNotBegun, Moment::kRunning, Moment::kComputed}) {
-          if (spares == 0 && moment != Moment::kNotBegun) continue;  // nothing goes ahead
+          if (spares == 0 && moment != Moment::kNotBegun) continue;  // nothing is updated ahead
           CAPTURE(right, held, spares, static_cast<int>(moment));
           Step step(spares);
           StateHold hold = held ? step.optimizer->hold(kUnit) : StateHold();
@@ -66,14 +66,14 @@ TEST_CASE("an update comes out right and held states stay, whatever was expected
           if (moment == Moment::kRunning) {
             CHECK(step.optimizer->ahead(kUnit) == (right ? Ahead::kConfirmed : Ahead::kDropped));
           } else {
-            // The update that a wrong expectation leads to may have begun where no gate holds it back.
+            // The update after a wrong expectation may have begun if no gate holds it back.
             const Ahead ahead = step.optimizer->ahead(kUnit);
             const bool may_have_begun = moment == Moment::kComputed && held && !right;
             CHECK((ahead == Ahead::kNone || (may_have_begun && ahead == Ahead::kConfirmed)));
           }
           step.open();
           if (held && spares == 0) {
-            // What comes before it is done; it waits.
+            // The work before it is done; it waits.
             step.optimizer->wait(kFirst);
             CHECK_FALSE(step.optimizer->ready(kUnit));
             CHECK(same_bits(hold.states(), before));
@@ -89,7 +89,7 @@ TEST_CASE("an update comes out right and held states stay, whatever was expected
   }
 }
 
-TEST_CASE("discarding restores parameters and leaves states, whatever was held, spare and how far it was") {
+TEST_CASE("discarding restores parameters and keeps states for all holds, spares and moments") {
   for (const bool held : {true, false}) {
     for (const int64_t spares : {1, 3}) {
       for (const Moment moment : {Moment::kNotBegun, Moment::kRunning, Moment::kComputed}) {
@@ -120,7 +120,7 @@ TEST_CASE("discarding restores parameters and leaves states, whatever was held, 
   }
 }
 
-TEST_CASE("what was confirmed is neither discarded nor updated twice at once") {
+TEST_CASE("a confirmed update is neither discarded nor updated twice concurrently") {
   for (const bool held : {true, false}) {
     for (const bool discard : {true, false}) {
       CAPTURE(held, discard);
@@ -135,7 +135,7 @@ TEST_CASE("what was confirmed is neither discarded nor updated twice at once") {
         step.open();
         discarded.get();
       } else {
-        // With the gradients of the last one.
+        // With the gradients of the last update.
         step.finish(some_update(0.25, 4));
         CHECK(step.optimizer->ahead(kUnit) == Ahead::kConfirmed);
         step.open();
@@ -146,7 +146,7 @@ TEST_CASE("what was confirmed is neither discarded nor updated twice at once") {
   }
 }
 
-TEST_CASE("an update that found no spare states goes on when there are some") {
+TEST_CASE("an update without spare states continues when there are some") {
   // Two units of one length, both held, and spare states for one of them.
   Step step(1, {12 * kHostBlock, kUnitLength, kUnitLength});
   const size_t other = 2;
@@ -157,15 +157,15 @@ TEST_CASE("an update that found no spare states goes on when there are some") {
   step.finish(some_update());
   step.optimizer->wait(kUnit);
   CHECK_FALSE(step.optimizer->ready(other));
-  SECTION("that somebody held, and holds no longer") { hold.release(); }
-  SECTION("that were made") { step.optimizer->add_spares_for_holds(); }
+  SECTION("that were held and have been released") { hold.release(); }
+  SECTION("that were allocated") { step.optimizer->add_spares_for_holds(); }
   SECTION("or when its own are no longer held") { other_hold.release(); }
   step.optimizer->wait(other);
   if (other_hold.states().master.defined()) CHECK(same_bits(other_hold.states(), before));
   step.check();
 }
 
-TEST_CASE("a unit is held by several, and until the last of them lets go") {
+TEST_CASE("a unit with several holds is held until the last one is released") {
   Step step(0);
   const OptimizerStates before = copy_of(step.expected[kUnit]);
   StateHold hold = step.optimizer->hold(kUnit);
@@ -183,7 +183,7 @@ TEST_CASE("a unit is held by several, and until the last of them lets go") {
   CHECK(same_bits(moved.states(), before));
 }
 
-TEST_CASE("an optimizer ends while an update waits for a hold's end, and the hold outlives it") {
+TEST_CASE("an optimizer is destroyed while an update waits for a hold, and the hold outlives it") {
   Step step(0);
   const OptimizerStates before = copy_of(step.expected[kUnit]);
   const StateHold hold = step.optimizer->hold(kUnit);
@@ -194,7 +194,7 @@ TEST_CASE("an optimizer ends while an update waits for a hold's end, and the hol
   CHECK(same_bits(hold.states(), before));
 }
 
-TEST_CASE("states are let go, and loaded, when nobody holds them any more") {
+TEST_CASE("states are released, and loaded, once they are no longer held") {
   Step step(1);
   StateHold hold = step.optimizer->hold(kUnit);
   auto let_go = std::async(std::launch::async, [&] { step.optimizer->let_go(kUnit); });
@@ -206,7 +206,7 @@ TEST_CASE("states are let go, and loaded, when nobody holds them any more") {
   CHECK_FALSE(step.optimizer->updates(kUnit));
 }
 
-TEST_CASE("a gradient that is taken twice in one step is a mistake of the caller's") {
+TEST_CASE("taking a gradient twice in one step is an error of the caller") {
   Step step(0);
   step.take_gradients();
   CHECK_THROWS_WITH(step.take_gradient(kUnit), Catch::Contains("twice"));

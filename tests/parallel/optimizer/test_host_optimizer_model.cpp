@@ -2,7 +2,7 @@
 
 namespace mpzero::parallel {
 
-TEST_CASE("random interleavings have the bits of one thing after the other, and so has every snapshot") {
+TEST_CASE("random interleavings and every snapshot have the bits of sequential execution") {
   // 60 times 40 steps.
   for (uint32_t seed = 0; seed < 60; ++seed) {
     CAPTURE(seed);

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 const std::filesystem::path kSource = MPZERO_SOURCE_DIR;
 
-// The schedule that DeepSpeed makes of `type` and `params`; missing parameters have the defaults of its constructors.
+// DeepSpeed's schedule for `type` and `params`; missing parameters have the defaults of its constructors.
 LrSchedule make_schedule(const std::string& type, double optimizer_lr, const json& params) {
   const int64_t warmup = params.value("warmup_num_steps", int64_t{1000});
   const int64_t total = params.value("total_num_steps", int64_t{0});
@@ -72,7 +72,7 @@ TEST_CASE("every update applies the rate of the Trainer's schedules") {
 }
 
 // DeepSpeed's own test cases of WarmupCosineLR: the schedule's step i is update i + 2.
-TEST_CASE("the cosine schedule starts, peaks and ends where DeepSpeed's tests want it") {
+TEST_CASE("the cosine schedule starts, peaks and ends as DeepSpeed's tests require") {
   struct Case {
     int64_t total, warmup;
     double cos_min, warmup_min;
@@ -92,7 +92,7 @@ TEST_CASE("the cosine schedule starts, peaks and ends where DeepSpeed's tests wa
   }
 }
 
-// Rates that DeepSpeed 0.19.8 applied in whole training runs.
+// Rates that DeepSpeed 0.19.8 applied in full training runs.
 TEST_CASE("rates of recorded DeepSpeed runs are reproduced") {
   const LrSchedule decay = WarmupDecayLr{1e-5, 1e-3, 5, 15, WarmupType::kLinear};
   const std::vector<double> decay_rates = {1e-05, 1e-05,    0.000208, 0.000406, 0.000604, 0.000802,
@@ -138,7 +138,7 @@ TEST_CASE("without a scheduler the rate is constant") {
   CHECK(schedule.lr(1'000'000) == 3e-4);
 }
 
-TEST_CASE("another length changes the schedules that have one and no other") {
+TEST_CASE("another length changes only the schedules that have one") {
   const WarmupCosineLr cosine{1e-3, 0.0, 0.1, 4, 20, WarmupType::kLog};
   WarmupCosineLr longer = cosine;
   longer.total_num_steps = 40;
@@ -149,7 +149,7 @@ TEST_CASE("another length changes the schedules that have one and no other") {
   CHECK(warmup.with_total_num_steps(3).lr(8) == warmup.lr(8));
 }
 
-TEST_CASE("another warm-up changes the schedules that have one and no other") {
+TEST_CASE("another warm-up changes only the schedules that have one") {
   const TrainerLr linear{TrainerDecay::kLinear, 1e-3, 0, 20};
   TrainerLr warmed = linear;
   warmed.warmup_num_steps = 5;

@@ -4,7 +4,7 @@
 
 namespace mpzero::parallel {
 
-TEST_CASE("parameters without weight decay are a parameter group of their own, as in torch") {
+TEST_CASE("parameters without weight decay are a separate parameter group, as in torch") {
   MpiCommunicator parameters(mpi());
   MpiCommunicator gradients(mpi());
   check_no_decay(at::kCPU, parameters, gradients, mpi());

@@ -13,7 +13,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// Work on a device that does what it is told.
+// Simulated device work, controlled by the test.
 class FakeWork final : public DeviceWork {
  public:
   CollectiveState state() const override {
@@ -60,7 +60,7 @@ class DeviceCommunicator final : public Communicator {
 
 }  // namespace
 
-TEST_CASE("What completes within its call is recorded as completed, with its operation and bytes") {
+TEST_CASE("A collective that completes within its call is recorded as completed, with its operation and bytes") {
   FlightRecorder recorder;
   RecordedCommunicator communicator(std::make_unique<LocalCommunicator>(), recorder.channel("parameters"));
   const at::Tensor one = at::ones({3});
@@ -84,7 +84,7 @@ TEST_CASE("What completes within its call is recorded as completed, with its ope
   CHECK(recorder.events() == 6);
 }
 
-TEST_CASE("A collective that throws, as one whose peer is gone, stays open") {
+TEST_CASE("A collective that throws, e.g. because its peer has exited, stays open") {
   FlightRecorder recorder;
   RecordedCommunicator communicator(std::make_unique<DeviceCommunicator>(), recorder.channel("gradients"));
   REQUIRE_THROWS(communicator.all_reduce_sum(at::ones({1})));
@@ -95,7 +95,7 @@ TEST_CASE("A collective that throws, as one whose peer is gone, stays open") {
   CHECK(record.last.front().state == CollectiveState::kStarted);
 }
 
-TEST_CASE("Work on a device counts as started and completed once poll() has found it so") {
+TEST_CASE("Work on a device counts as started and completed once poll() has seen it") {
   FlightRecorder recorder;
   auto device = std::make_unique<DeviceCommunicator>();
   DeviceCommunicator& inner = *device;
@@ -109,7 +109,7 @@ TEST_CASE("Work on a device counts as started and completed once poll() has foun
   CHECK(record.started == 0);
   CHECK(record.completed == 0);
   CHECK(recorder.events() == before);
-  // The last two, and before them the first that is open.
+  // The last two, and before them the first open one.
   REQUIRE(record.last.size() == 2);
   CHECK(record.last[0].sequence == 1);
   CHECK(record.last[0].state == CollectiveState::kQueued);
@@ -124,7 +124,7 @@ TEST_CASE("Work on a device counts as started and completed once poll() has foun
   CHECK(record.last.front().sequence == 5);
   CHECK(record.last.front().state == CollectiveState::kStarted);
   CHECK(recorder.events() > before);
-  // What has completed is let go.
+  // Completed work is released.
   CHECK(inner.work[0].use_count() == 1);
   CHECK(inner.work[8].use_count() == 2);
 
@@ -132,7 +132,7 @@ TEST_CASE("Work on a device counts as started and completed once poll() has foun
   CHECK_THROWS_WITH(recorder.poll(), Catch::Contains("the device is lost"));
 }
 
-TEST_CASE("A ring forgets the oldest, also while they are open, and still learns that all has completed") {
+TEST_CASE("A ring drops the oldest, even if open, and still detects that all have completed") {
   FlightRecorder recorder;
   auto device = std::make_unique<DeviceCommunicator>();
   DeviceCommunicator& inner = *device;
@@ -159,7 +159,7 @@ TEST_CASE("A control plane's calls are recorded and show no progress") {
   CHECK(recorder.records(1).front().completed == 1);
 }
 
-TEST_CASE("Errors and aborts go through") {
+TEST_CASE("Errors and aborts are forwarded") {
   FlightRecorder recorder;
   auto device = std::make_unique<DeviceCommunicator>();
   DeviceCommunicator& inner = *device;
@@ -170,7 +170,7 @@ TEST_CASE("Errors and aborts go through") {
   CHECK(LocalCommunicator().asynchronous_error() == std::nullopt);
 }
 
-TEST_CASE("One thread records while another looks") {
+TEST_CASE("One thread records while another reads") {
   FlightRecorder recorder;
   auto device = std::make_unique<DeviceCommunicator>();
   DeviceCommunicator& inner = *device;

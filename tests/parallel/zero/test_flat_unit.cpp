@@ -5,7 +5,7 @@
 
 namespace mpzero::parallel {
 
-TEST_CASE("parts are equal, aligned, and cover the unit once") {
+TEST_CASE("shards are equal, aligned, and cover the unit once") {
   for (const int64_t numel : {1, 63, 64, 65, 1000, 4096}) {
     for (const int parts : {1, 2, 3, 4, 7, 16}) {
       const FlatLayout layout(numel, parts);
@@ -16,7 +16,7 @@ TEST_CASE("parts are equal, aligned, and cover the unit once") {
       for (int part = 0; part < parts; ++part) {
         REQUIRE(layout.part_used(part) >= 0);
         REQUIRE(layout.part_used(part) <= layout.part_numel());
-        // A part is used from its start, and only if those before it are full.
+        // A shard is filled from its start, and only after the previous shards are full.
         if (layout.part_used(part) > 0) REQUIRE(layout.part_begin(part) == used);
         used += layout.part_used(part);
       }
@@ -25,7 +25,7 @@ TEST_CASE("parts are equal, aligned, and cover the unit once") {
   }
 }
 
-TEST_CASE("parameter views lie one behind another in the flat buffer") {
+TEST_CASE("parameter views are contiguous in the flat buffer") {
   const UnitSpec unit{.name = "u", .parameters = {{"a", {2, 3}}, {"b", {4}}, {"c", {1, 1, 5}}}};
   const at::Tensor flat = at::arange(20, at::kFloat);
   const std::vector<at::Tensor> views = parameter_views(flat, unit);

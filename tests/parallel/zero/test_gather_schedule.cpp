@@ -25,7 +25,7 @@ GatherSchedule planned(const GatherLimits& limits) {
   return schedule;
 }
 
-// What each use of the plan starts to gather, and which uses end with the unit let go.
+// The units that each use of the plan starts to gather, and the uses after which the unit is released.
 struct Trace {
   std::vector<Units> gathered;
   std::vector<bool> let_go;
@@ -43,7 +43,7 @@ Trace run(GatherSchedule schedule) {
 constexpr GatherLimits kFrugal{
     .prefetch_bucket_size = 0, .param_persistence_threshold = 0, .max_live_parameters = 0, .max_reuse_distance = 0};
 
-// Follows a schedule as ParameterStore does, and counts what is gathered of each length.
+// Follows a schedule as ParameterStore does, and counts the gathered units of each length.
 class Follower {
  public:
   Follower(const std::vector<int64_t>& numel, GatherSchedule& schedule) : numel_(numel), schedule_(schedule) {}
@@ -67,7 +67,7 @@ class Follower {
       for (const size_t other : schedule_.publish(unit)) gather(other);
     }
   }
-  // That has happened, by length.
+  // The observed maximum, by length.
   const std::map<int64_t, int64_t>& most() const { return most_; }
 
  private:
@@ -87,7 +87,7 @@ class Follower {
   std::map<int64_t, int64_t> now_, most_;
 };
 
-// Goes through a plan; now and then a use overlaps with the one before.
+// Runs through a plan; some uses overlap with the previous one.
 void follow(Follower& follower, const Units& uses, std::mt19937& random) {
   std::optional<size_t> before;
   for (const size_t unit : uses) {
@@ -104,7 +104,7 @@ void follow(Follower& follower, const Units& uses, std::mt19937& random) {
 
 }  // namespace
 
-TEST_CASE("without room each unit is gathered for its use and let go behind it") {
+TEST_CASE("without room each unit is gathered for its use and released after it") {
   const Trace trace = run(planned(kFrugal));
   CHECK(trace.gathered == std::vector<Units>{{0}, {1}, {2}, {3}, {4}, {3}, {2}, {1}});
   CHECK(trace.let_go == std::vector<bool>(kStep.size(), true));
@@ -126,10 +126,10 @@ TEST_CASE("a unit that is needed again soon is kept between its uses") {
   limits.max_live_parameters = 10'000;
   limits.max_reuse_distance = 499;
   CHECK(run(planned(limits)).let_go == std::vector<bool>(kStep.size(), true));
-  // Unit 3 is needed again behind the head's 500 elements, unit 2 behind twice unit 3 and the head, unit 1 behind 900.
+  // Unit 3 is needed again after the head's 500 elements, unit 2 after twice unit 3 and the head, unit 1 after 900.
   limits.max_reuse_distance = 700;
   CHECK(run(planned(limits)).let_go == std::vector<bool>{true, true, false, false, true, true, true, true});
-  // Keeping unit 2 when unit 3 is there leaves room for the head; keeping unit 3 too does not.
+  // Keeping unit 2 while unit 3 is gathered leaves room for the head; keeping unit 3 too does not.
   limits.max_live_parameters = 700;
   CHECK(run(planned(limits)).let_go == std::vector<bool>{true, true, false, false, true, true, true, true});
   limits.max_live_parameters = 650;
@@ -210,12 +210,12 @@ TEST_CASE("a later plan keeps to the buffers of the first") {
   CHECK(buffers == schedule.most_at_once());
   schedule.plan({0, 1, 2, 3, 4});  // as validation does
   CHECK(schedule.buffers() == buffers);
-  // Units of one length that overlap cannot do with one buffer.
+  // Overlapping units of one length need more than one buffer.
   schedule.plan({0, 4, 0});
   CHECK(schedule.buffers() == std::map<int64_t, int64_t>{{100, buffers.at(100)}, {500, 2}});
 }
 
-TEST_CASE("a unit that is kept gives its buffer to one that is used now") {
+TEST_CASE("a kept unit gives its buffer to one that is used now") {
   GatherLimits limits = kFrugal;
   limits.max_live_parameters = 10'000;
   limits.max_reuse_distance = 10'000;

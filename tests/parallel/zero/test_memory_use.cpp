@@ -8,7 +8,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// One of several ranks, whose others are not there: an engine can be made with it, not run.
+// One of several ranks, without the others: an engine can be created with it, but not run.
 class LoneRank final : public Communicator {
  public:
   explicit LoneRank(int world_size) : world_size_(world_size) {}
@@ -46,7 +46,7 @@ std::vector<size_t> make_uses(size_t units) {
   return uses;
 }
 
-// Oracle: what the engine says of itself.
+// Oracle: the memory_use() of an engine.
 void check_against_engine(const ZeroOptions& options, int world_size) {
   const std::vector<UnitSpec> units = make_units();
   const std::vector<size_t> uses = make_uses(units.size());
@@ -64,7 +64,7 @@ void check_against_engine(const ZeroOptions& options, int world_size) {
   CHECK(device_bytes(actual) > 0);
 }
 
-TEST_CASE("sizes of states are those that the engine has") {
+TEST_CASE("planned sizes of states are those of the engine") {
   for (const int stage : {0, 1, 2, 3}) {
     for (const int world_size : {1, 2, 5}) {
       for (const int64_t steps : {1, 4}) {
@@ -92,7 +92,7 @@ TEST_CASE("types change the sizes of states") {
   check_against_engine(options, 3);
 }
 
-TEST_CASE("sizes of spare states are those that the engine has") {
+TEST_CASE("planned sizes of spare states are those of the engine") {
   ZeroOptions options;
   options.optimizer_placement = Placement::kHost;
   options.host_update.threads = 2;
@@ -103,7 +103,7 @@ TEST_CASE("sizes of spare states are those that the engine has") {
   check_against_engine(options, 1);
 }
 
-TEST_CASE("what is offloaded from a GPU moves to the host") {
+TEST_CASE("states that are offloaded from a GPU move to the host") {
   const std::vector<UnitSpec> units = make_units();
   const std::vector<size_t> uses = make_uses(units.size());
   ZeroOptions options;
@@ -112,7 +112,7 @@ TEST_CASE("what is offloaded from a GPU moves to the host") {
   options.device = at::Device(at::kCUDA, 0);
   const MemoryUse kept = ZeroEngine::memory_use(units, options, 2, uses);
   CHECK(kept.parameters == on_cpu.parameters);
-  // One buffer more, for the slices that the other rank sends of the largest unit, the head.
+  // One additional buffer, for the shards of the largest unit, the head, that the other rank sends.
   CHECK(kept.units_in_flight - on_cpu.units_in_flight == FlatLayout(101 * 33 + 33, 2).padded_numel() * 2);
   CHECK(host_bytes(kept) == 0);
   options.optimizer_placement = Placement::kHost;
@@ -120,7 +120,7 @@ TEST_CASE("what is offloaded from a GPU moves to the host") {
   CHECK(offloaded.optimizer_states == 0);
   CHECK(offloaded.host_optimizer_states == kept.optimizer_states);
   CHECK(offloaded.parameters == kept.parameters);
-  // Buffers of one block for bf16 gradients that come down and bf16 parameters that go up.
+  // Buffers of one block for bf16 gradients and bf16 parameters in transfer.
   CHECK(offloaded.host_staging % (kHostBlock * 4) == 0);
   CHECK(offloaded.host_staging > 0);
   CHECK(offloaded.host_spares == 0);
@@ -134,7 +134,7 @@ TEST_CASE("what is offloaded from a GPU moves to the host") {
   CHECK(half.optimizer_states + half.host_optimizer_states == kept.optimizer_states);
   CHECK(half.optimizer_states > 0);
   CHECK(half.host_optimizer_states > 0);
-  // Spare states for the units that the host updates, as far as asked for.
+  // Spare states for the units that the host updates, within the requested bytes.
   options.host_update.extra_bytes = 1 << 30;
   CHECK(ZeroEngine::memory_use(units, options, 2, uses).host_spares == half.host_optimizer_states);
   options.overlap = false;

@@ -1,4 +1,5 @@
-// The buffers of ParameterStore and GradientStore: all are made where the stores say so, and none is given out twice.
+// The buffers of ParameterStore and GradientStore: all are created where the stores document it, and none has two
+// users.
 
 #include <ATen/ops/eq.h>
 #include <ATen/ops/mul.h>
@@ -16,7 +17,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// Two ranks that hold the same; the other one is not there.
+// Two ranks with the same data; the other rank does not exist.
 class TwinRanks final : public Communicator {
  public:
   int rank() const override { return 0; }
@@ -32,7 +33,7 @@ class TwinRanks final : public Communicator {
   }
   std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
                                                         SumMode mode) override {
-    // Once it is waited for, as on a GPU.
+    // Completes when it is waited for, as on a GPU.
     return std::make_unique<PendingSum>(whole, shard, mode);
   }
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override {
@@ -58,7 +59,7 @@ class TwinRanks final : public Communicator {
   };
 };
 
-// Units of these lengths.
+// Units of the given lengths.
 struct Units {
   explicit Units(const std::vector<int64_t>& lengths) {
     for (const int64_t length : lengths) {
@@ -76,7 +77,7 @@ bool holds(std::span<const at::Tensor> views, size_t unit) {
 
 }  // namespace
 
-TEST_CASE("gathers make no buffers beyond those of the plan, and share none") {
+TEST_CASE("gathers create no buffers beyond those of the plan, and share none") {
   for (unsigned seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
@@ -122,7 +123,7 @@ TEST_CASE("gathers make no buffers beyond those of the plan, and share none") {
   }
 }
 
-TEST_CASE("what stays gathered takes no more memory than it was given") {
+TEST_CASE("gathered units use no more memory than allowed") {
   // An embedding and a head as large as ten layers, which are never gathered at the same time.
   std::vector<int64_t> lengths(22, 100);
   lengths.front() = 1000;
@@ -145,7 +146,7 @@ TEST_CASE("what stays gathered takes no more memory than it was given") {
     const int64_t taken = store.memory_use().units_in_flight - before;
     CAPTURE(bytes, taken);
     CHECK(taken <= bytes);
-    // What the limit had to be lowered by is not all of use again; much of it is.
+    // Not all of the amount by which the limit was lowered can be used again; much of it can.
     if (bytes >= 4'000) CHECK(taken > bytes / 2 - 2'000);
   }
 }

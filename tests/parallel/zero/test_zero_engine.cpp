@@ -12,7 +12,7 @@ TEST_CASE("every ZeRO stage trains as a serial fp64 run does") {
   check_engine(at::kCPU, parameters, gradients, mpi());
 }
 
-TEST_CASE("updates on the host beside the run and ahead of the norm change no bit") {
+TEST_CASE("host updates concurrent with the run and before the norm is known change no bit") {
   MpiCommunicator parameters(mpi());
   MpiCommunicator gradients(mpi());
   check_host_overlap(at::kCPU, parameters, gradients, mpi());
@@ -48,7 +48,7 @@ TEST_CASE("states move from the host to the device between two steps") {
   }
 }
 
-TEST_CASE("the host keeps the units that do not fit into the device's share") {
+TEST_CASE("the host keeps the units that do not fit into the device's fraction") {
   // 48, 1001 and 90 parameters.
   CHECK(units_on_host(toy_units(), 1.0) == std::vector<bool>{true, true, true});
   CHECK(units_on_host(toy_units(), 0.0) == std::vector<bool>{false, false, false});
@@ -57,7 +57,7 @@ TEST_CASE("the host keeps the units that do not fit into the device's share") {
   CHECK(units_on_host(toy_units(), 0.05) == std::vector<bool>{false, false, true});
 }
 
-TEST_CASE("a world of one rank needs no MPI") {
+TEST_CASE("a single rank needs no MPI") {
   if (mpi().world_size() > 1) return;
   LocalCommunicator parameters;
   LocalCommunicator gradients;
@@ -69,7 +69,7 @@ TEST_CASE("clipping off leaves gradients alone") {
   MpiCommunicator parameters(mpi());
   MpiCommunicator gradients(mpi());
   ToyRun run{.samples = 2 * mpi().world_size()};
-  run.clip = 1e9;  // what the oracle understands as off
+  run.clip = 1e9;  // off, for the oracle
   check_toy_run(run, at::kCPU, parameters, gradients, mpi());
 }
 
