@@ -70,7 +70,7 @@ TEST_CASE("without locks the second of two runs is refused, and both are warned"
                                                               Contains(folder.path().string()) &&
                                                               Contains("--checkpoint_dir"));
     REQUIRE(warnings.size() == 2);
-    CHECK_THAT(warnings.front(), Contains("has no locks") && Contains(folder.path().string()));
+    CHECK_THAT(warnings.front(), Contains("has no file locks") && Contains(folder.path().string()));
   }
   CHECK_NOTHROW(FolderLock(folder.path(), options));
   CHECK(names_in(folder.path()) == std::vector<std::string>{".lock"});
@@ -125,7 +125,7 @@ TEST_CASE("who prunes is told what helps him") {
   FolderLock::Options options = kAtOnce;
   options.purpose = FolderLock::Purpose::kPruning;
   const std::string error = message_of([&] { FolderLock(folder.path(), options); });
-  CHECK_THAT(error, Contains("is at work") && Contains("prune then"));
+  CHECK_THAT(error, Contains("is using") && Contains("then prune"));
   CHECK(error.find("--checkpoint_dir") == std::string::npos);
 }
 

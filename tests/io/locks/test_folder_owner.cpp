@@ -106,7 +106,7 @@ TEST_CASE("an owner on another host that renews its record is left alone") {
     if (++looks == 5) other.renew();
   };
   CHECK_THROWS_WITH(FolderOwner(folder.path(), process_on("node2"), time.options()),
-                    Contains("on node9 (run 1a2b3c4d)") && Contains("within the 5 s that the file was watched") &&
+                    Contains("on node9 (run 1a2b3c4d)") && Contains("during the 5 s that the file was watched") &&
                         Contains("or go elsewhere"));
   CHECK(owns(other));
   CHECK(names_in(folder.path()) == Names{".owner-1"});
@@ -154,7 +154,7 @@ TEST_CASE("on this host a process that is no more is known at once, and one that
   }
   SECTION("it lives") {
     FolderOwner other(folder.path(), record, {});
-    CHECK_THROWS_WITH(FolderOwner(folder.path(), process_on("node2"), time.options()), Contains("is at work"));
+    CHECK_THROWS_WITH(FolderOwner(folder.path(), process_on("node2"), time.options()), Contains("is using"));
     CHECK(owns(other));
   }
   CHECK(time.now == milliseconds(0));
@@ -217,7 +217,7 @@ TEST_CASE("whatever happens during a claim, there is one owner") {
     if (another) CHECK(owns(*another));
     if (happened && event == Event::kRenews && former && in_doubt) CHECK(owns(*former));
     // Whoever is refused is told by whom.
-    if (claimer == nullptr) CHECK_THAT(refused, Contains("is at work"));
+    if (claimer == nullptr) CHECK_THAT(refused, Contains("is using"));
     if (files.calls() < call) {
       CHECK(call > 3);
       break;
