@@ -11,7 +11,7 @@ safetensors = pytest.importorskip("safetensors.numpy")
 
 READS = 20
 # What a reader says that has met another checkpoint each of the times that it began.
-GIVEN_UP = "by another process while it was read: begin again"
+GIVEN_UP = "by another process while it was being read: start again"
 
 
 @contextmanager

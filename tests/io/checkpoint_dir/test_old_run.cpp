@@ -179,7 +179,7 @@ TEST_CASE("a run that went back does not go on from the steps that it has left")
   const Found found = candidates_in(folder.path());
   CHECK(found.folders == Names{"tiny-15steps", "tiny-10steps"});
   REQUIRE(found.left_out.size() == 2);
-  CHECK(found.left_out[0] == "tiny-30steps (the run has gone back behind it)");
+  CHECK(found.left_out[0] == "tiny-30steps (the run has since gone back to an earlier step)");
 }
 
 TEST_CASE("a run keeps the last of its own and leaves others' alone") {

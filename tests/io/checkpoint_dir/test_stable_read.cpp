@@ -76,7 +76,8 @@ TEST_CASE("what is published while a checkpoint is read is read as a whole, or n
       // The files that were not open yet went with the former folder.
       CHECK(outcome.generation == 2);
       REQUIRE(outcome.restarts.size() == 1);
-      CHECK_THAT(outcome.restarts[0], Contains("was replaced by another process while it was read; it is read again"));
+      CHECK_THAT(outcome.restarts[0],
+                 Contains("was replaced by another process while it was being read; reading it again"));
     }
   }
 }
@@ -102,7 +103,8 @@ TEST_CASE("a checkpoint that is pruned while it is read was removed, not damaged
       publish_values(folder.path(), format, 1);
       const std::string message =
           message_of([&] { read_with(folder.path(), late, [&] { remove_checkpoints({folder / kTag}); }); });
-      CHECK(message == (folder / kTag).string() + " was removed by another process while it was read: begin again");
+      CHECK(message ==
+            (folder / kTag).string() + " was removed by another process while it was being read: start again");
     }
   }
 }
@@ -123,7 +125,7 @@ TEST_CASE("a folder that was removed is looked for once more, and not where it w
                       [&](const std::string& why) { restarts.push_back(why); });
     });
     REQUIRE(restarts.size() == 1);
-    CHECK_THAT(restarts[0], Contains("was removed by another process while it was read; it is read again"));
+    CHECK_THAT(restarts[0], Contains("was removed by another process while it was being read; reading it again"));
     CHECK(opened == (another ? 2 : 1));
     CHECK(message.empty() == another);
   }
@@ -142,7 +144,7 @@ TEST_CASE("a checkpoint that is replaced each time it is read is given up after 
                       },
                       [&](const std::string&) { ++restarts; });
     });
-    CHECK_THAT(message, Contains("was replaced by another process while it was read: begin again"));
+    CHECK_THAT(message, Contains("was replaced by another process while it was being read: start again"));
     CHECK(restarts + 1 == static_cast<size_t>(kMaxReads));
   }
 }
@@ -182,7 +184,7 @@ TEST_CASE("a folder that DeepSpeed rewrites while it is read is read again") {
       });
       CHECK(outcome.generation == 2);
       REQUIRE(outcome.restarts.size() == 1);
-      CHECK_THAT(outcome.restarts[0], Contains("was rewritten by another process while it was read"));
+      CHECK_THAT(outcome.restarts[0], Contains("was rewritten by another process while it was being read"));
     }
   }
 }
