@@ -289,7 +289,7 @@ TEST_CASE("a known key that is not acted on is named with what happens instead")
        "activation_checkpointing.cpu_checkpointing: --recompute"},
       {R"({"checkpoint": {"load_universal": true}})", "checkpoint.load_universal: checkpoints"},
       {R"({"bf16": {"check_grad_overflow": true}})", "bf16.check_grad_overflow: a loss"},
-      {R"({"aio": {"block_size": 1048576}})", "aio: it concerns NVMe only"},
+      {R"({"aio": {"block_size": 1048576}})", "aio: it affects only NVMe"},
   };
   for (const auto& [text, line] : cases) {
     INFO(text);
