@@ -385,8 +385,8 @@ TEST_CASE("what another conversion puts in place while one removes its ready fol
   Interrupted files(call, name, other);
   const std::string error = message_of([&] { export_weights(second, folder.path(), form.options(), files); });
   CHECK(files.has_acted());
-  CHECK_THAT(error, Contains("another conversion was at work in " + folder.path().string()));
-  CHECK_THAT(error, !Contains("is whole"));
+  CHECK_THAT(error, Contains("another conversion was active in " + folder.path().string()));
+  CHECK_THAT(error, !Contains("is complete"));
   // The next one ends what the other has begun.
   MadeUpCheckpoint damaged(4);
   damaged.damaged = true;
@@ -406,8 +406,8 @@ TEST_CASE("a conversion whose ready folder another one takes claims nothing") {
   Interrupted files(call, name, [&, &ready = kReady] { fs::remove_all(folder / ready); });
   const std::string error = message_of([&] { export_weights(second, folder.path(), form.options(), files); });
   CHECK(files.has_acted());
-  CHECK_THAT(error, Contains("another conversion was at work in " + folder.path().string()));
-  CHECK_THAT(error, !Contains("is whole"));
+  CHECK_THAT(error, Contains("another conversion was active in " + folder.path().string()));
+  CHECK_THAT(error, !Contains("is complete"));
 }
 
 TEST_CASE("a conversion that ends what another one has ended meanwhile stops at once and claims nothing") {
@@ -423,7 +423,7 @@ TEST_CASE("a conversion that ends what another one has ended meanwhile stops at 
   });
   const std::string error = message_of([&] { export_weights(third, folder.path(), form.options(), files); });
   CHECK(files.has_acted());
-  CHECK_THAT(error, Contains("another conversion was at work in " + folder.path().string()));
+  CHECK_THAT(error, Contains("another conversion was active in " + folder.path().string()));
   CHECK(holds_exactly(folder.path(), expected_of(second, form)));
 }
 
@@ -441,7 +441,7 @@ TEST_CASE("a conversion whose files another one replaces before its end claims n
   Interrupted files(Call::kAfterRenaming, form == 0 ? "model.safetensors" : "config.json", other);
   const std::string error = message_of([&] { export_weights(second, folder.path(), kForms[form].options(), files); });
   CHECK(files.has_acted());
-  CHECK_THAT(error, Contains("another conversion was at work in " + folder.path().string()));
+  CHECK_THAT(error, Contains("another conversion was active in " + folder.path().string()));
   CHECK(holds_exactly(folder.path(), expected_of(third, kForms[form])));
 }
 
