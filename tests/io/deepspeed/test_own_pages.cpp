@@ -25,13 +25,13 @@ std::string show_split(const OwnPages& pages, int64_t begin, int64_t end) {
 
 }  // namespace
 
-TEST_CASE("a page is a writer's own if all of it is the writer's") {
+TEST_CASE("a page is a writer's own if all of it belongs to the writer") {
   OwnPages pages;
-  // 100 to 9000 in three stretches out of order: of pages 0 to 2 only page 1, 4096 to 8192, is whole.
+  // 100 to 9000 in three ranges out of order: of pages 0 to 2 only page 1, 4096 to 8192, is covered in full.
   pages.add(5000, 9000);
   pages.add(100, 300);
   pages.add(300, 5000);
-  // Page 4, in two halves; a stretch within one page; pages up to a page's border.
+  // Page 4, in two halves; a range within one page; pages up to a page boundary.
   pages.add(18432, 20480);
   pages.add(16384, 18432);
   pages.add(24577, 24578);
@@ -51,7 +51,7 @@ TEST_CASE("a page is a writer's own if all of it is the writer's") {
         std::string::npos);
 }
 
-TEST_CASE("a rank's bytes of shared pages that a file system lost are not put in place") {
+TEST_CASE("a rank's bytes of shared pages that the file system lost are not put in place") {
   const TemporaryFolder folder;
   PageRemainders remainders;
   const std::vector<std::byte> bytes(3, std::byte{7});
