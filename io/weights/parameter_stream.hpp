@@ -19,8 +19,7 @@ struct Destination {
   const ParameterSpec* parameter = nullptr;
   File* file = nullptr;
   int64_t offset = 0;
-  RangeChecksums* checksums =
-      nullptr;  // receives the checksums of the bytes, from the parameter's first on; may be null
+  RangeChecksums* checksums = nullptr;  // receives the checksums of the bytes; may be null
 };
 
 // Copies every parameter from `source` to its place in pieces of 4 MiB of fp32, from several threads, whatever the
