@@ -122,7 +122,7 @@ def test_bf16_is_rounded_as_torch_rounds(programs, model, tmp_path, form):
 @pytest.mark.parametrize("stage", [2, 3])
 @pytest.mark.parametrize("form", ["safetensors", "pt", "hdf5"])
 def test_memory_does_not_grow_with_the_model(programs, tmp_path, form, stage):
-    """9 GB of states, 1.5 to 3 GB of weights: under 300 MB resident. The states are zeros that take no space on the disk."""
+    """9 GB of states, 1.5 to 3 GB of weights: under 300 MB resident. The states are zeros without disk space."""
     programs.run("tests/make_sparse_checkpoint", tmp_path / "checkpoints", 8, 2048, 64128, 4, stage)
     program = BUILD / "bin" / "zero_to_fp32"
     words = [program, tmp_path / "checkpoints", tmp_path / "out", "--format", form]

@@ -1,7 +1,7 @@
 """The parsers of untrusted files, under libFuzzer with the sanitizers on, for a bounded time.
 
-FUZZ_SECONDS sets the time for each (default: 5). Skipped if clang or its fuzzing runtime is not installed. For each parser
-corpus/ holds inputs that together reach the coverage of earlier runs of the fuzzers. corpus.py adds to them.
+FUZZ_SECONDS sets the time for each (default: 5). Skipped if clang or its fuzzing runtime is missing. corpus/ holds
+inputs for each parser that together reach the coverage of earlier runs of the fuzzers. corpus.py adds to them.
 """
 
 from __future__ import annotations
