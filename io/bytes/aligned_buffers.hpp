@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-// Memory that transfers past the system's cache can use: it begins at a multiple of the largest block that disks have.
+// Memory for direct I/O: aligned to the largest block size of disks.
 namespace mpzero::io {
 
 inline constexpr int64_t kPageBytes = 4096;
@@ -17,12 +17,12 @@ inline bool is_page_aligned(const std::byte* memory) {
   return reinterpret_cast<uintptr_t>(memory) % static_cast<uintptr_t>(kPageBytes) == 0;
 }
 
-// Buffers of one size that threads take and give back.
+// A pool of buffers of one size, shared by threads.
 class AlignedBuffers {
  public:
   explicit AlignedBuffers(int64_t bytes) : bytes_(bytes) {}
 
-  // Gives the buffer back when it goes.
+  // Returns the buffer to the pool when destroyed.
   class Lease {
    public:
     Lease() = default;

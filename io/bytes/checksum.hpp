@@ -9,14 +9,14 @@
 
 namespace mpzero::io {
 
-// Large data are checksummed in blocks of this size: a multiple of what file systems move at once, yet small beside a
-// shard, since a read may verify one block too many at each end.
+// Large data is checksummed in blocks of this size: a multiple of the transfer size of file systems, yet small compared
+// to a shard, since a read may verify one extra block at each end.
 inline constexpr int64_t kChecksumBlockBytes = 4 << 20;
 
-// XXH3 with 64 bits: finds damage, does not resist forgery. Hashes faster than memory delivers.
+// 64-bit XXH3: detects damage, does not resist forgery. Faster than memory bandwidth.
 uint64_t checksum(std::span<const std::byte> bytes);
 
-// The checksum of bytes that come piece by piece.
+// The checksum of bytes that arrive piece by piece.
 class StreamingChecksum {
  public:
   StreamingChecksum();
@@ -29,7 +29,7 @@ class StreamingChecksum {
   std::unique_ptr<State> state_;
 };
 
-// 16 hexadecimal digits, and back. from_hex throws std::invalid_argument for anything else.
+// To 16 hexadecimal digits and back. from_hex throws std::invalid_argument for anything else.
 std::string to_hex(uint64_t checksum);
 uint64_t from_hex(std::string_view digits);
 

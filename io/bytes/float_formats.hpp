@@ -5,7 +5,7 @@
 
 namespace mpzero::io {
 
-// Types that weights are written in.
+// Data types of stored weights.
 enum class WeightType : uint8_t { kFloat32, kBFloat16 };
 
 inline int64_t bytes_of(WeightType type) { return type == WeightType::kFloat32 ? 4 : 2; }
@@ -13,14 +13,14 @@ inline int64_t bytes_of(WeightType type) { return type == WeightType::kFloat32 ?
 // bfloat16 is the upper half of an fp32.
 inline float from_bfloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-// Rounds to the nearest, ties to even, as torch does; a NaN stays one.
+// Rounds to nearest, ties to even, as PyTorch does. A NaN stays a NaN.
 inline uint16_t to_bfloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return static_cast<uint16_t>(bits >> 16 | 0x40U);
   return static_cast<uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
 }
 
-// IEEE 754 binary16, exactly: subnormals become normal fp32 numbers, NaNs keep their payload.
+// Exact conversion from IEEE 754 binary16: subnormals become normal fp32 numbers, NaNs keep their payload.
 inline float from_float16(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000U) << 16;
   const uint32_t exponent = (bits >> 10) & 0x1FU;

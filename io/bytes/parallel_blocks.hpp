@@ -10,8 +10,9 @@
 
 namespace mpzero::io {
 
-// Calls work(0) .. work(count - 1), each once, from up to `threads` threads that take the next index as they become
-// free. Returns when all are done. The first exception stops the handing out and is rethrown.
+// Calls work(0) .. work(count - 1), each once, from up to `threads` threads that take the next index when they are
+// free. Returns when all calls are done. After the first exception no further index is started, and the exception is
+// rethrown.
 template <typename Work>
 void parallel_for(int64_t count, int threads, const Work& work) {
   std::atomic<int64_t> next{0};
@@ -35,8 +36,8 @@ void parallel_for(int64_t count, int threads, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// How many threads move a rank's data between memory and the disk: a few saturate a disk, one cannot while it also
-// hashes, and several ranks share a node.
+// Number of threads that move a rank's data between memory and the disk. A few threads saturate a disk, one thread that
+// also hashes does not, and several ranks share a node.
 inline int io_threads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 4, 2U, 4U)); }
 
 }  // namespace mpzero::io

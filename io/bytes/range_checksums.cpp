@@ -11,7 +11,7 @@
 namespace mpzero::io {
 namespace {
 
-// zlib takes lengths of 32 bits.
+// zlib takes 32-bit lengths.
 constexpr size_t kMaxCall = size_t{1} << 30;
 
 }  // namespace
@@ -32,7 +32,7 @@ void RangeChecksums::add(int64_t begin, std::span<const std::byte> bytes) {
 
 void RangeChecksums::add(int64_t begin, int64_t end, uint32_t crc) {
   if (end <= begin) return;
-  // Neighbours that come one after another, as they mostly do, become one range.
+  // Adjacent ranges that arrive in order, the usual case, are merged into one.
   auto next = ranges_.lower_bound(begin);
   if (next != ranges_.begin()) {
     const auto before = std::prev(next);
@@ -80,7 +80,7 @@ void RangeChecksums::add_text(std::string_view text) {
   const auto next = [&](auto& value) {
     while (position != stop && *position == ' ') ++position;
     const auto [end, error] = std::from_chars(position, stop, value);
-    if (error != std::errc{}) throw std::invalid_argument("no row of ranges");
+    if (error != std::errc{}) throw std::invalid_argument("not a list of ranges");
     position = end;
   };
   while (position != stop) {

@@ -23,14 +23,14 @@ StateKind kind_of(const std::string& name) {
   for (const StateKind kind : kKinds) {
     if (name == name_of(kind)) return kind;
   }
-  throw std::invalid_argument("no such kind: " + name);
+  throw std::invalid_argument("unknown state kind: " + name);
 }
 
 // Throws std::invalid_argument for a number that no int64_t holds, which get<int64_t>() would convert.
 int64_t integer(const json& value) {
   const bool fits = value.is_number_integer() &&
                     (!value.is_number_unsigned() || value.get<uint64_t>() <= std::numeric_limits<int64_t>::max());
-  if (!fits) throw std::invalid_argument(fmt::format("{:.40} where a whole number is due", value.dump()));
+  if (!fits) throw std::invalid_argument(fmt::format("{:.40} instead of a whole number", value.dump()));
   return value.get<int64_t>();
 }
 
@@ -58,7 +58,7 @@ json to_json(const ManifestFile& file) {
           {"datasets", std::move(datasets)}};
 }
 
-// Throws nlohmann's or standard exceptions where a value is missing or impossible.
+// Throws exceptions of nlohmann::json or the standard library if a value is missing or impossible.
 ManifestFile file_from_json(const json& object) {
   const auto require = [](bool holds, const char* what) {
     if (!holds) throw std::invalid_argument(what);
@@ -102,15 +102,15 @@ ManifestFile file_from_json(const json& object) {
 // Throws as file_from_json.
 RunRecord run_from_json(const json& object) {
   RunRecord run{.id = object.at("id").get<std::string>(), .init_from = object.at("init_from").get<std::string>()};
-  if (!is_run_id(run.id)) throw std::invalid_argument("a run's id that is none");
+  if (!is_run_id(run.id)) throw std::invalid_argument("an invalid run id");
   if (object.contains("init_from_xxh3_64")) {
     run.init_from_hash = to_hex(from_hex(object.at("init_from_xxh3_64").get<std::string>()));
   }
   return run;
 }
 
-// Throws UserError, not Damaged: the checksum was right, so that another mpzero has written and can read it. That holds
-// for as long as each format keeps `content` and its checksum.
+// Throws UserError, not Damaged: the checksum was right, so another mpzero wrote the file and can read it. This holds
+// as long as each format keeps `content` and its checksum.
 void check_version(const json& version, const fs::path& path) {
   if (version.is_number_integer() && version == kFormatVersion) return;
   throw_user_error(
@@ -131,7 +131,7 @@ const char* name_of(StateKind kind) {
     case StateKind::kExpAvgSq:
       return "exp_avg_sq";
   }
-  throw_failure("optimizer state {} is unknown", static_cast<int>(kind));
+  throw_failure("unknown optimizer state {}", static_cast<int>(kind));
 }
 
 std::string optimizer_file_name(const std::string& dtype, int rank) {
@@ -237,15 +237,14 @@ std::string mistake_in_shards(const Manifest& manifest, std::span<const UnitSpec
       }
       if (covered != unit.numel() || (!parts.empty() && parts.back().second != covered)) {
         return fmt::format(
-            "the ranks' shards of {} of unit {} do not add up to its {} elements: the first mistake is "
-            "at {}",
+            "the ranks' shards of {} of unit {} do not add up to its {} elements: the first error is at {}",
             name_of(kind), unit.name, unit.numel(), covered);
       }
       ranges.erase({unit.name, kind});
     }
   }
   if (ranges.empty()) return "";
-  return fmt::format("a rank holds a shard of unit {}, which rank 0 does not know", std::get<0>(ranges.begin()->first));
+  return fmt::format("a rank holds a shard of unit {}, which is unknown to rank 0", std::get<0>(ranges.begin()->first));
 }
 
 void check_complete(const Manifest& manifest, std::span<const UnitSpec> units) {

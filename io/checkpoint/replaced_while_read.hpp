@@ -13,7 +13,8 @@ namespace mpzero::io {
 class ReplacedWhileRead final : public Error {
  public:
   ReplacedWhileRead(const std::filesystem::path& folder, OpenFolder::Fate fate)
-      : Error(fmt::format("{} {} by another process while it was read: begin again", folder.string(), name_of(fate))),
+      : Error(fmt::format("{} {} by another process while it was being read: start again", folder.string(),
+                          name_of(fate))),
         fate_(fate) {}
   OpenFolder::Fate fate() const { return fate_; }
   int exit_code() const override { return kFailureExitCode; }

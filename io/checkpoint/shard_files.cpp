@@ -17,18 +17,18 @@ namespace {
 
 constexpr int64_t kFormatVersion = 1;
 
-// The values of a data set of two pages go to the disk without a copy if they begin at a page.
+// The values of a data set of two pages or more are written without a copy if they begin at a page.
 constexpr uint64_t kAlignment = OutputFile::kAlignment;
 
 // A file before its values are known.
 struct Layout {
   int64_t size = 0;
   std::vector<ShardDataset> datasets;  // by offset
-  std::vector<size_t> shards;          // that these are of
-  std::vector<std::byte> structure;    // what belongs to no data set, in order
+  std::vector<size_t> shards;          // index of each data set's shard
+  std::vector<std::byte> structure;    // bytes that belong to no data set, in order
 };
 
-// What `file` holds outside of the data sets of `layout`.
+// The content of `file` outside of the data sets of `layout`.
 std::vector<std::byte> read_structure(const File& file, const Layout& layout) {
   std::vector<std::byte> structure;
   const auto add = [&](int64_t begin, int64_t end) {
@@ -53,8 +53,8 @@ Layout lay_out(std::span<const UnitShard> shards) {
     const UnitShard& shard = shards[i];
     if (shard.count == 0) continue;
     if (shard.begin < 0 || shard.count < 0 || shard.begin + shard.count > shard.unit->numel()) {
-      throw_failure("shard [{}, {}) reaches out of unit {}, which has {} elements", shard.begin,
-                    shard.begin + shard.count, shard.unit->name, shard.unit->numel());
+      throw_failure("shard [{}, {}) exceeds unit {}, which has {} elements", shard.begin, shard.begin + shard.count,
+                    shard.unit->name, shard.unit->numel());
     }
     hdf5::Group group = file.create_group(shard.unit->name);
     group.set_attribute("begin", shard.begin);
@@ -82,7 +82,7 @@ Layout lay_out(std::span<const UnitShard> shards) {
 std::span<const float> fetch_checked(const ShardValues& values, size_t shard, const ShardDataset& dataset) {
   const std::span<const float> fetched = values.fetch(shard, dataset.kind);
   if (static_cast<int64_t>(fetched.size()) != dataset.count) {
-    throw_failure("unit {} came with {} values of {} where its shard has {}", dataset.unit, fetched.size(),
+    throw_failure("unit {} has {} values of {}, but its shard has {} elements", dataset.unit, fetched.size(),
                   name_of(dataset.kind), dataset.count);
   }
   return fetched;

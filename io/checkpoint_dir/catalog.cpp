@@ -17,7 +17,7 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-// Of a folder whose name does not say it. One that cannot be looked into is not taken for a checkpoint.
+// For a folder whose name is not a tag. A folder that cannot be read is not taken for a checkpoint.
 bool holds_checkpoint(const fs::path& folder) {
   try {
     return is_there(folder / kManifestName) || is_deepspeed_checkpoint(folder);
@@ -26,9 +26,9 @@ bool holds_checkpoint(const fs::path& folder) {
   }
 }
 
-// Reads what it can into `entry`; throws Error on the first thing that it cannot.
+// Reads what it can into `entry`. Throws Error at the first failure.
 void read_entry(CatalogEntry& entry) {
-  // DeepSpeed's own have no manifest.
+  // Checkpoints of DeepSpeed have no manifest.
   if (!is_there(entry.folder / kManifestName) && is_deepspeed_checkpoint(entry.folder)) {
     entry.run_id = "";
     return;
@@ -61,7 +61,7 @@ CatalogEntry describe(const fs::path& folder, const std::string& tag) {
   return entry;
 }
 
-// Those without an id that are older than another's count as its own: see ResumeCandidates.
+// Checkpoints without an id that are older than another's count as its own: see ResumeCandidates.
 std::vector<CatalogEntry> newest_of_runs(const std::vector<CatalogEntry>& newest_first) {
   std::vector<CatalogEntry> newest;
   for (const CatalogEntry& entry : newest_first) {
@@ -73,7 +73,7 @@ std::vector<CatalogEntry> newest_of_runs(const std::vector<CatalogEntry>& newest
   return newest;
 }
 
-// The run whose checkpoints count: that of what `latest` names, or of the newest that says it.
+// The run whose checkpoints count: the run of the checkpoint that `latest` names, or of the newest whose run is known.
 RunRecord run_to_go_on(const std::optional<fs::path>& latest, const std::vector<CatalogEntry>& newest_first,
                        std::string& problem) {
   if (latest) {
@@ -81,7 +81,7 @@ RunRecord run_to_go_on(const std::optional<fs::path>& latest, const std::vector<
       return run_of(*latest);
     } catch (const Damaged& error) {
       problem = error.what();
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): whoever goes on from it, the first to be tried, says it
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): reported when resuming, since it is the first candidate
     }
   }
   for (const CatalogEntry& entry : newest_first) {
@@ -90,14 +90,14 @@ RunRecord run_to_go_on(const std::optional<fs::path>& latest, const std::vector<
   return {};
 }
 
-// Sorts what is beside `latest` into candidates and others.
+// Sorts all checkpoints other than `latest` into candidates and others.
 void add_others(const std::optional<fs::path>& latest, const std::vector<CatalogEntry>& newest_first,
                 ResumeCandidates& candidates) {
   for (const CatalogEntry& entry : newest_first) {
     if (entry.may_be_whole && entry.folder != latest) candidates.folders.push_back(entry.folder);
   }
   int64_t next_step = std::numeric_limits<int64_t>::max();
-  bool began = candidates.run.id.empty();  // whether older ones without an id can be the run's
+  bool began = candidates.run.id.empty();  // whether older checkpoints without an id can belong to the run
   for (const CatalogEntry& entry : newest_first) {
     if (entry.may_be_whole) continue;
     const bool own = entry.run_id == candidates.run.id;
@@ -106,11 +106,11 @@ void add_others(const std::optional<fs::path>& latest, const std::vector<Catalog
       candidates.left_out.push_back(fmt::format("{} ({})", entry.tag, show_run(*entry.run_id)));
       continue;
     }
-    // Where no manifest can be read, no age is known.
+    // Without a readable manifest the age is unknown.
     if (entry.run_id && entry.step) {
       if (*entry.step >= next_step) {
         if (entry.folder != latest) {
-          candidates.left_out.push_back(fmt::format("{} (the run has gone back behind it)", entry.tag));
+          candidates.left_out.push_back(fmt::format("{} (the run has since gone back to an earlier step)", entry.tag));
         }
         continue;
       }
@@ -140,7 +140,7 @@ std::vector<CatalogEntry> list_checkpoints(const fs::path& checkpoint_dir, const
   std::vector<CatalogEntry> entries;
   for (const fs::path& folder : folders_in(checkpoint_dir)) {
     const std::string name = folder.filename().string();
-    // A crash can leave a checkpoint under this name alone.
+    // After a crash this name can be the only one of a checkpoint.
     const std::optional<std::string> replaced = replaced_tag(name);
     const std::string tag = replaced.value_or(name);
     if (replaced && is_there(checkpoint_dir / tag)) continue;

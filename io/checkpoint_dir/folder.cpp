@@ -25,10 +25,10 @@ constexpr int64_t kMaxLatestBytes = 4096;
 
 fs::path with_suffix(const fs::path& folder, std::string_view suffix) { return folder.string() + std::string(suffix); }
 
-// A folder that saving or pruning leaves behind: "<tag>.replaced", "<tag>.tmp" or "<tag>.<digits>.tmp".
+// A folder that an interrupted save or pruning leaves: "<tag>.replaced", "<tag>.tmp" or "<tag>.<digits>.tmp".
 struct LeftoverName {
   std::string tag;
-  std::string digits;  // of the run's id; empty: none are named
+  std::string digits;  // of the run's id; empty: the name has none
   bool replaced = false;
 };
 
@@ -37,7 +37,7 @@ bool is_short_run_id(std::string_view text) {
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// Nothing for any other name: only tags of steps count, so that no folder of somebody else's is taken for one.
+// std::nullopt for any other name. Only tags of steps count, so that unrelated folders are not mistaken for leftovers.
 std::optional<LeftoverName> leftover_name(std::string name) {
   LeftoverName leftover;
   const auto take_suffix = [&name](std::string_view suffix) {
@@ -62,7 +62,7 @@ bool is_plain_name(const std::string& tag) {
   return printable && !tag.empty() && tag[0] != '.' && tag.find('/') == std::string::npos && tag != kLatestName;
 }
 
-// What a damaged file holds, fit for a sentence.
+// Makes the content of a damaged file printable in a message.
 std::string printable(const std::string& text) {
   constexpr size_t kLongest = 60;
   std::string shown;
@@ -70,7 +70,7 @@ std::string printable(const std::string& text) {
   return text.size() > kLongest ? shown + "..." : shown;
 }
 
-// Runs `work`; what it throws is noted as the reason why `path` stays.
+// Runs `work`. If it throws, adds the error to `left` as the reason why `path` remains.
 bool attempt(const fs::path& path, std::vector<Leftover>& left, const std::function<void()>& work) {
   try {
     work();
@@ -81,14 +81,14 @@ bool attempt(const fs::path& path, std::vector<Leftover>& left, const std::funct
   }
 }
 
-// Puts the former checkpoint back where a crash has left no other. Returns whether it has.
+// Restores the former checkpoint if a crash has left no other. Returns whether it did.
 bool put_back(const fs::path& replaced, const fs::path& target, FileSystem& files) {
   if (is_there(target)) return false;
   rename_path(replaced, target, files);
   return true;
 }
 
-// Swaps two folders in one step; false where the file system cannot.
+// Swaps two folders atomically. Returns false if the file system does not support it.
 bool exchange(const fs::path& a, const fs::path& b, FileSystem& files) {
   const int error = files.exchange(a, b);
   if (error == 0) return true;
@@ -122,7 +122,7 @@ std::vector<fs::path> folders_in(const fs::path& parent) {
   for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
     std::error_code unknown;
     const fs::file_status status = entry->symlink_status(unknown);
-    // What cannot be looked at may be a folder: whoever opens it says why it cannot.
+    // If the system cannot tell, it may be a folder: opening it reports the error.
     const bool gone = status.type() == fs::file_type::not_found;
     if (!gone && (unknown || fs::is_directory(status))) found.push_back(entry->path());
   }
@@ -139,7 +139,7 @@ std::optional<std::string> latest_tag(const fs::path& checkpoint_dir) {
   tag.erase(0, std::min(tag.find_first_not_of(kBlank), tag.size()));
   if (!is_plain_name(tag)) {
     throw Damaged(
-        fmt::format("{} names '{}', which is no checkpoint of {}: write the name of one of its folders into it, or "
+        fmt::format("{} names '{}', which is not a checkpoint in {}: write the name of one of its folders into it, or "
                     "choose a checkpoint with --resume_from_checkpoint DIR",
                     path.string(), printable(tag), checkpoint_dir.string()));
   }
@@ -172,7 +172,7 @@ std::vector<Leftover> begin_staging(const fs::path& checkpoint_dir, const std::s
   if (!is_plain_name(tag)) throw_user_error("'{}' cannot be a checkpoint's name: it must be a plain folder name", tag);
   make_folders(checkpoint_dir, files);
   std::vector<Leftover> left = clean_up(checkpoint_dir, writer, files).left;
-  // clean_up() takes only tags of steps for its own.
+  // clean_up() only recognizes tags of steps.
   const fs::path replaced = with_suffix(checkpoint_dir / tag, kReplacedSuffix);
   if (!step_of_tag(tag, "") && is_there(replaced)) {
     attempt(replaced, left, [&] {
@@ -190,7 +190,7 @@ std::vector<Leftover> publish(const fs::path& checkpoint_dir, const std::string&
                               const std::function<void(const fs::path&)>& check, FileSystem& files) {
   const fs::path staging = staging_folder(checkpoint_dir, tag, writer);
   const fs::path target = checkpoint_dir / tag;
-  // Another run without a lock may have put its own there meanwhile: then the two change places again.
+  // Another run without a lock may have put its own checkpoint there in the meantime. Then the two are swapped back.
   const auto check_or = [&](const fs::path& folder, const std::function<void()>& undo) {
     try {
       if (check) check(folder);
@@ -218,7 +218,7 @@ std::vector<Leftover> publish(const fs::path& checkpoint_dir, const std::string&
   }
   sync_folder(checkpoint_dir, files);
   replace_text_file(checkpoint_dir / kLatestName, tag + "\n", files);
-  // The checkpoint is whole and named: if what it replaced stays, the next save tries again to remove it.
+  // The checkpoint is complete and named. If the one it replaced remains, the next save tries again to remove it.
   std::vector<Leftover> left;
   if (!outdated.empty()) attempt(outdated, left, [&] { remove_folder(outdated, files); });
   return left;
@@ -229,7 +229,7 @@ void discard_staging(const fs::path& checkpoint_dir, const std::string& tag, con
   try {
     remove_folder(staging_folder(checkpoint_dir, tag, writer), files);
   } catch (const std::exception&) {
-    // The next save tries again, and says so if it stays.
+    // The next save tries again, and reports it if it remains.
     return;
   }
 }
@@ -254,15 +254,15 @@ std::optional<fs::path> latest_checkpoint(const fs::path& checkpoint_dir) {
   if (is_folder(folder)) return folder;
   if (fs::path replaced = with_suffix(folder, kReplacedSuffix); is_folder(replaced)) return replaced;
   throw Damaged(
-      fmt::format("{} names {}, but there is no folder {}: write the name of an existing checkpoint into it, or give "
-                  "--overwrite to start anew",
+      fmt::format("{} names {}, but there is no folder {}: write the name of an existing checkpoint into it, or pass "
+                  "--overwrite to start over",
                   (checkpoint_dir / kLatestName).string(), *tag, folder.string()));
 }
 
 fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
   if (!is_folder(folder)) {
     if (is_there(folder)) throw_user_error("{} is a file: name the folder that holds it", folder.string());
-    throw_user_error("there is no checkpoint folder {}: check the path", folder.string());
+    throw_user_error("checkpoint folder {} does not exist: check the path", folder.string());
   }
   if (!tag.empty()) {
     if (!is_plain_name(tag) || !is_folder(folder / tag)) {

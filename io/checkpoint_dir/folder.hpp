@@ -11,25 +11,27 @@
 #include "io/checkpoint/run_record.hpp"
 #include "io/files/file_system.hpp"
 
-// Names and moves whole checkpoint folders. All of it is for rank 0 alone, except staging_folder.
+// Creates, renames and removes checkpoint folders. Rank 0 only, except staging_folder.
 //
-// A checkpoint grows in `<tag>.<8 digits of its writer>.tmp` (`<tag>.tmp` without a writer): a writer is one start of a
-// run, of 16 hexadecimal digits, so that two never write into one folder. It is renamed to `<tag>` when every byte and
-// the manifest are on the disk, and is named by `latest` after that. A crash leaves at worst such a folder or, where
-// the file system cannot swap two folders in one step, the former `<tag>` as `<tag>.replaced`; clean_up() sees to both.
+// A checkpoint is written to `<tag>.<8 digits of its writer>.tmp` (`<tag>.tmp` without a writer). A writer is one start
+// of a run, identified by 16 hexadecimal digits, so that two starts never write into one folder. The folder is renamed
+// to `<tag>` when every byte and the manifest are on the disk, and then `latest` is updated to name it. A crash leaves
+// at worst such a folder or, if the file system cannot swap two folders atomically, the former `<tag>` as
+// `<tag>.replaced`. clean_up() handles both.
 namespace mpzero::io {
 
 std::filesystem::path staging_folder(const std::filesystem::path& checkpoint_dir, const std::string& tag,
                                      const std::string& writer = "");
 
-// What an earlier save or pruning has left and could not be removed now. It takes up space and does no other harm.
+// What an earlier save or pruning left and could not be removed now. It takes up space and does no other harm.
 struct Leftover {
   std::filesystem::path path;
   std::string problem;  // one sentence
 };
 
-// Puts back what a crash left as `.replaced` and removes what crashed saves and prunings have left: those of
-// `writer` and those that name none, or, without `writer`, all, which is for the folder's owner alone (FolderLock).
+// Restores what a crash left as `.replaced` and removes what interrupted saves and prunings left: the folders of
+// `writer` and those without a writer or, without `writer`, all of them. The latter is only for the folder's owner
+// (FolderLock).
 struct CleanUp {
   std::vector<std::string> removed;
   std::vector<Leftover> left;
@@ -37,42 +39,44 @@ struct CleanUp {
 CleanUp clean_up(const std::filesystem::path& checkpoint_dir, const std::optional<std::string>& writer = std::nullopt,
                  FileSystem& files = disk());
 
-// Cleans up after the writer and makes an empty staging folder. Throws where that folder itself cannot be made or
-// emptied; returns what else stays. Throws UserError for a tag that is no plain folder name.
+// Cleans up after the writer and creates an empty staging folder. Throws if that folder cannot be created or emptied.
+// Returns other leftovers that remain. Throws UserError for a tag that is not a plain folder name.
 std::vector<Leftover> begin_staging(const std::filesystem::path& checkpoint_dir, const std::string& tag,
                                     const std::string& writer = "", FileSystem& files = disk());
 
-// Makes the staging folder, complete and synced but for its folder entries, the checkpoint `<tag>`, and `latest` name
-// it. `check` is called with the checkpoint that would be replaced, if there is one, and once more with what in fact
-// was: where it throws, the former checkpoint is, or is again, where it was. Returns what of it could not be removed.
+// Turns the staging folder, complete and synced except for its folder entries, into the checkpoint `<tag>`, and updates
+// `latest`. `check` is called with the checkpoint to be replaced, if there is one, and again with the one that was
+// replaced. If it throws, the former checkpoint stays, or is put back, in its place. Returns what could not be removed
+// of the former checkpoint.
 std::vector<Leftover> publish(const std::filesystem::path& checkpoint_dir, const std::string& tag,
                               const std::string& writer = "",
                               const std::function<void(const std::filesystem::path&)>& check = nullptr,
                               FileSystem& files = disk());
 
-// Removes the staging folder; never throws.
+// Removes the staging folder. Never throws.
 void discard_staging(const std::filesystem::path& checkpoint_dir, const std::string& tag, const std::string& writer,
                      FileSystem& files = disk()) noexcept;
 
-// Removes whole checkpoints of the run, so that a crash at no moment leaves half of one under its name. Returns those
-// that stay, under their names or as leftovers.
+// Removes full checkpoints of the run, such that a crash never leaves a partial one under its name. Returns those that
+// remain, under their names or as leftovers.
 std::vector<Leftover> remove_checkpoints(const std::vector<std::filesystem::path>& folders,
                                          const std::string& writer = "", FileSystem& files = disk());
 
-// N of "<prefix>-<N>steps"; with an empty prefix, of a tag with any.
+// N of "<prefix>-<N>steps". An empty prefix matches any prefix.
 std::optional<int64_t> step_of_tag(std::string_view tag, std::string_view prefix);
 
-// The tag whose former checkpoint a crash left under this name, "<tag>.replaced".
+// The tag of "<tag>.replaced", the name under which a crash leaves a former checkpoint.
 std::optional<std::string> replaced_tag(const std::string& folder_name);
 
-// The folders in `parent`, and what the system cannot tell from one; none if it is not there.
+// The folders in `parent`, and entries that the system cannot distinguish from folders. Empty if `parent` does not
+// exist.
 std::vector<std::filesystem::path> folders_in(const std::filesystem::path& parent);
 
-// The trimmed content of `latest`; nothing if there is no such file. Throws Damaged where it is no folder's name.
+// The trimmed content of `latest`. std::nullopt if there is no such file. Throws Damaged if it is not a folder name.
 std::optional<std::string> latest_tag(const std::filesystem::path& checkpoint_dir);
 
-// The run that saved the checkpoint in `folder`, as its manifest says; nothing is known of DeepSpeed's own, which have
-// none. Throws as read_manifest.
+// The run that saved the checkpoint in `folder`, from its manifest. Empty for checkpoints of DeepSpeed, which have no
+// manifest. Throws as read_manifest.
 RunRecord run_of(const std::filesystem::path& folder);
 
 }  // namespace mpzero::io

@@ -50,7 +50,8 @@ std::vector<std::string> read_list(const fs::path& path) {
   for (std::string name; std::getline(lines, name);) {
     if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos) {
       throw_user_error(
-          "{} is damaged: line {} is no name of a file; move what is beside it back to {} by hand, and remove it",
+          "{} is damaged: line {} is not a file name; move the other files in its folder back to {} by hand, then "
+          "remove it",
           path.string(), names.size() + 1, path.parent_path().parent_path().string());
     }
     names.push_back(std::move(name));
@@ -58,7 +59,7 @@ std::vector<std::string> read_list(const fs::path& path) {
   return names;
 }
 
-// False where the crash came before there was a list.
+// False if the crash came before the list was written.
 bool holds_something(const fs::path& moving) {
   std::error_code error;
   for (fs::directory_iterator entry(moving, error), end; !error && entry != end; entry.increment(error)) {
@@ -68,14 +69,14 @@ bool holds_something(const fs::path& moving) {
   return false;
 }
 
-// Once the list is gone, all are there.
+// Once the list has been removed, all files have been moved.
 fs::path finish(const fs::path& moving, FileSystem& files) {
   const fs::path checkpoint_dir = moving.parent_path();
   if (const fs::path list = moving / kListName; has_entry(list)) {
     for (const std::string& name : read_list(list)) {
       if (!has_entry(checkpoint_dir / name)) continue;
       if (has_entry(moving / name)) {
-        throw_user_error("both {} and {} are there: move one of them elsewhere", (checkpoint_dir / name).string(),
+        throw_user_error("both {} and {} exist: move one of them elsewhere", (checkpoint_dir / name).string(),
                          (moving / name).string());
       }
       rename_path(checkpoint_dir / name, moving / name, files);
@@ -106,10 +107,10 @@ fs::path move_aside(const fs::path& checkpoint_dir, const std::vector<std::strin
   std::string list;
   for (const std::string& name : names) {
     if (name.find('\n') != std::string::npos) {
-      throw_user_error("{} has a name of several lines: rename it", (checkpoint_dir / name).string());
+      throw_user_error("the name of {} has several lines: rename it", (checkpoint_dir / name).string());
     }
     if (name == kListName || name == kNewListName) {
-      throw_user_error("{} has the name of a file that --overwrite keeps while it moves others: rename it",
+      throw_user_error("{} has the name of a file that --overwrite uses while it moves the others: rename it",
                        (checkpoint_dir / name).string());
     }
     list += name + '\n';

@@ -8,18 +8,18 @@
 namespace mpzero::io {
 namespace {
 
-// Steps that tell what is usual, and how few of them tell nothing.
+// Number of steps that define the usual time, and the minimum for a result.
 constexpr size_t kUsualSteps = 32;
 constexpr size_t kFewestSteps = 5;
-// Steps beside a save that are not measured; see the class.
+// Steps during a save that are not measured; see the class.
 constexpr int64_t kOpeningSteps = 2;
-// A step alone says little: their times scatter.
+// A single step is too noisy.
 constexpr size_t kStepsMeasured = 4;
-// What an older measurement counts beside the next one.
+// Weight of older measurements relative to the next one.
 constexpr double kForget = 0.8;
-// A save takes so many times as long as it must, at most.
+// Maximum duration of a save, as a multiple of its minimum.
 constexpr double kLongest = 8;
-// Of the time until the next save is due, what this one may take.
+// Fraction of the time until the next save is due that this one may take.
 constexpr double kShareOfTime = 0.75;
 
 double median(std::vector<double> values) {
@@ -63,7 +63,7 @@ double SaveThrottle::step_beside(double seconds, int64_t written) {
 }
 
 void SaveThrottle::measure() {
-  // What others write, or the end of this save, is no price of bytes.
+  // No bytes were written: other writes, or the end of this save, say nothing about the cost of bytes.
   if (recent_bytes_ == 0) return recent_.clear();
   const double extra = median(recent_) - usual_seconds();
   extra_seconds_ = kForget * extra_seconds_ + extra * static_cast<double>(recent_.size());

@@ -11,7 +11,7 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-// What keeps the errors of a read from meaning anything; nothing where the folder is what it was.
+// What makes the errors of a read meaningless. kSame if the folder is unchanged.
 OpenFolder::Fate fate_of(const OpenFolder* folder, const fs::path& path) {
   if (folder != nullptr) return folder->fate();
   std::error_code error;
@@ -19,7 +19,7 @@ OpenFolder::Fate fate_of(const OpenFolder* folder, const fs::path& path) {
   return is_there || error ? OpenFolder::Fate::kSame : OpenFolder::Fate::kRemoved;
 }
 
-// Where `removed` was found before, whatever keeps it from being found again is told so.
+// If `removed` was found before, any error in finding it again is reported as its removal.
 fs::path find_again(const std::function<fs::path()>& find, const std::optional<fs::path>& removed) {
   if (!removed) return find();
   try {
@@ -53,8 +53,8 @@ void read_checkpoint(const std::function<fs::path()>& find, const std::function<
       throw ReplacedWhileRead(path, fate);
     }
     if (fate == OpenFolder::Fate::kRemoved) removed = path;
-    on_restart(
-        fmt::format("{} {} by another process while it was read; it is read again", path.string(), name_of(fate)));
+    on_restart(fmt::format("{} {} by another process while it was being read; reading it again", path.string(),
+                           name_of(fate)));
   }
 }
 
@@ -63,7 +63,7 @@ bool replaced_on_any_rank(const OpenFolder* folder, ProcessGroup& group) {
   try {
     if (folder != nullptr && folder->fate() != OpenFolder::Fate::kSame) replaced = "replaced";
   } catch (const Error&) {
-    // Nothing is known; the error that made one ask is told.
+    // Unknown. The error that caused this check is reported instead.
   }
   const std::vector<std::string> all = group.all_gather(replaced);
   return std::any_of(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });

@@ -10,24 +10,24 @@
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/files/open_folder.hpp"
 
-// Reading a checkpoint while others save and prune. A reader holds the folder open, so that whatever it could read is
-// of one save. Where the folder was replaced, removed or rewritten before all was read, nothing is said about what the
-// files hold: the whole read begins again.
+// Reading a checkpoint while other processes save and prune. A reader holds the folder open, so that everything it
+// reads is of one save. If the folder was replaced, removed or rewritten before everything was read, no error about its
+// files is reported: the full read starts again.
 namespace mpzero::io {
 
-// How often a checkpoint is read before a reader gives up.
+// Maximum number of attempts to read a checkpoint.
 inline constexpr int kMaxReads = 10;
 
-// Opens the checkpoint whose folder `find` names and hands it to `read`, which verifies what it reads. Where either
-// fails and the folder is not what it was when it was opened, both begin again, up to kMaxReads times in all, with what
-// happened told to `on_restart`, in one sentence. Throws ReplacedWhileRead where the last attempt ended so, or where
-// the same folder is named again and there is none any more; else what `find` and `read` throw.
+// Opens the checkpoint in the folder that `find` returns and passes it to `read`, which verifies what it reads. If
+// either fails and the folder has changed since it was opened, both start again, up to kMaxReads times in total;
+// `on_restart` receives one sentence on what happened. Throws ReplacedWhileRead if the last attempt ended that way, or
+// if `find` returns the same folder again and it no longer exists. Otherwise throws what `find` and `read` throw.
 void read_checkpoint(const std::function<std::filesystem::path()>& find,
                      const std::function<void(const StoredCheckpoint&)>& read,
                      const std::function<void(const std::string&)>& on_restart);
 
-// Collective: whether any rank's folder was replaced, removed or rewritten since it was opened; a rank that could not
-// open it gives none. Throws nothing of its own.
+// Collective: whether any rank's folder was replaced, removed or rewritten since it was opened. A rank that could not
+// open it passes null. Does not throw exceptions of its own.
 bool replaced_on_any_rank(const OpenFolder* folder, ProcessGroup& group);
 
 }  // namespace mpzero::io

@@ -24,7 +24,7 @@ void check(const LoaderOptions& options) {
                   options.gradient_accumulation_steps, options.read_ahead);
   }
   if (options.rank < 0 || options.rank >= options.world_size) {
-    throw_failure("rank {} lies outside a world of {}", options.rank, options.world_size);
+    throw_failure("rank {} is outside a world of {} ranks", options.rank, options.world_size);
   }
 }
 
@@ -54,7 +54,7 @@ int64_t steps_for_epochs(int64_t num_windows, const LoaderOptions& options, int6
   return (num_windows * epochs + per_step - 1) / per_step;
 }
 
-// The reading thread owns `dataset` and everything above the line; the two threads share what is below it.
+// The reading thread owns `dataset` and everything above the line. Both threads share what is below it.
 struct DataLoader::Impl {
   Impl(TokenDataset tokens, LoaderOptions loader_options, int64_t first_step);
   int64_t window_at(int64_t position);
@@ -64,7 +64,7 @@ struct DataLoader::Impl {
   TokenDataset dataset;
   const LoaderOptions options;
   const int64_t num_windows;
-  int64_t position;  // of this rank's next micro-batch in the order over all epochs
+  int64_t position;  // of this rank's next micro-batch, in the order over all epochs
   int64_t order_epoch = -1;
   std::optional<Permutation> order;
   // ---
@@ -72,7 +72,7 @@ struct DataLoader::Impl {
   std::condition_variable_any changed;
   std::deque<MicroBatch> ready;
   std::exception_ptr failure;
-  std::jthread thread;  // last: it stops before anything it uses is gone
+  std::jthread thread;  // last member: it stops before anything it uses is destroyed
 };
 
 DataLoader::Impl::Impl(TokenDataset tokens, LoaderOptions loader_options, int64_t first_step)
@@ -129,7 +129,7 @@ DataLoader::DataLoader(DataLoader&&) noexcept = default;
 MicroBatch DataLoader::next() {
   std::unique_lock lock(impl_->mutex);
   impl_->changed.wait(lock, [this] { return !impl_->ready.empty() || impl_->failure; });
-  // What was read before the failure still counts: the run stops at the step that the bad window belongs to.
+  // Batches that were read before the failure are still returned: the run stops at the step of the bad window.
   if (impl_->ready.empty()) std::rethrow_exception(impl_->failure);
   MicroBatch batch = std::move(impl_->ready.front());
   impl_->ready.pop_front();
@@ -145,7 +145,7 @@ ValidationSet::ValidationSet(TokenDataset dataset, const LoaderOptions& options,
       num_windows_asked_(saturating_product(batches, options.world_size, options.micro_batch_size)),
       num_windows_(std::min(num_windows_asked_, dataset_.num_windows())) {
   check(options_);
-  if (batches < 1) throw_failure("a validation pass of {} micro-batches was asked for", batches);
+  if (batches < 1) throw_failure("a validation pass of {} micro-batches was requested", batches);
 }
 
 int64_t ValidationSet::num_batches() const {

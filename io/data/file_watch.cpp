@@ -26,7 +26,7 @@ int64_t modified_ns(const struct stat& status) {
 
 [[noreturn]] void throw_changed(const std::filesystem::path& path, const std::string& what) {
   throw_user_error(
-      "{} {} while it was being read: put the data that the run began with back and start the run again, which goes on "
+      "{} {} while it was being read: restore the data that the run began with and start the run again, which resumes "
       "from its last checkpoint; give other data another name",
       path.string(), what);
 }
@@ -48,7 +48,7 @@ void FileWatch::check() {
     if (sample() != sampled_) throw_changed(path_, "was overwritten");
     modified_ns_ = modified_ns(now);
   }
-  // A file that lost its name may yet get a successor.
+  // A file that lost its name may still be replaced.
   if (now.st_nlink != num_names_ || now.st_nlink == 0) {
     if (was_replaced(now)) throw_changed(path_, "was replaced by another file");
     num_names_ = now.st_nlink;
@@ -58,9 +58,9 @@ void FileWatch::check() {
 struct stat FileWatch::status() const {
   struct stat result {};
   if (::fstat(descriptor_, &result) == 0) return result;
-  // A network file system no longer knows a file that was removed elsewhere.
+  // A network file system no longer knows a file that was removed on another host.
   if (errno == ESTALE) throw_changed(path_, "was removed or replaced");
-  throw_system_error("read the state of", path_, errno);
+  throw_system_error("check the state of", path_, errno);
 }
 
 uint64_t FileWatch::sample() const {
@@ -68,7 +68,7 @@ uint64_t FileWatch::sample() const {
   std::array<std::byte, kPageBytes> page;
   const int64_t last = std::max<int64_t>(0, size_ - kPageBytes);
   for (int64_t i = 0; i < kSampledPages; ++i) {
-    // Of a huge file the product would overflow.
+    // For a huge file the product would overflow.
     const int64_t offset = last / (kSampledPages - 1) * i + last % (kSampledPages - 1) * i / (kSampledPages - 1);
     ssize_t size = 0;
     do {
@@ -82,7 +82,7 @@ uint64_t FileWatch::sample() const {
 
 bool FileWatch::was_replaced(const struct stat& now) const {
   struct stat named {};
-  // That the name is gone takes nothing from what is open.
+  // A removed name does not affect the open file.
   if (::stat(path_.c_str(), &named) != 0) return false;
   return named.st_dev != now.st_dev || named.st_ino != now.st_ino;
 }

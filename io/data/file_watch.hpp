@@ -7,19 +7,18 @@ struct stat;
 
 namespace mpzero::io {
 
-// Tells whether a file that is read over hours still holds what it held when the watch began. Reads of a file that was
-// cut off or overwritten meanwhile may succeed all the same: HDF5 gives zeros for what lies behind the end.
+// Detects whether a file that is read for hours still holds what it held when the watch began. Reads of a file that was
+// truncated or overwritten in the meantime may succeed: HDF5 returns zeros for data past the end.
 class FileWatch {
  public:
-  // `descriptor` is the open file that is read, lent for as long as the watch lasts; `path` is the name it was opened
-  // by.
+  // `descriptor`: the open file that is read, borrowed for the lifetime of the watch. `path`: the name that it was
+  // opened by.
   FileWatch(std::filesystem::path path, int descriptor);
 
-  // To be called after reading, once a batch: one fstat as long as nothing has happened. Throws UserError where the
-  // file was truncated, extended or overwritten, or where its name now belongs to another file; then what was read
-  // since the last call cannot be trusted. Another time of modification alone is none of these (it keeps files from
-  // being purged): a sample of 64 pages decides whether the contents are the same. Nor is another name or none, since
-  // an open file lasts.
+  // Call after reading, once per batch: one fstat if nothing has changed. Throws UserError if the file was truncated,
+  // extended or overwritten, or if its name now refers to another file; then everything read since the last call is
+  // invalid. A new modification time alone is none of these (touching a file keeps it from being purged): a sample of
+  // 64 pages decides whether the contents are the same. Renaming or removing the file is harmless, since it stays open.
   void check();
 
  private:
@@ -31,7 +30,7 @@ class FileWatch {
   int descriptor_;
   int64_t size_ = 0;
   uint64_t sampled_ = 0;  // checksum of the sample
-  // As they were when they were last found harmless.
+  // Values when they were last found harmless.
   int64_t modified_ns_ = 0;
   uint64_t num_names_ = 0;
 };

@@ -20,14 +20,14 @@ uint64_t mix(uint64_t value) {
 }  // namespace
 
 Permutation::Permutation(uint64_t size, uint64_t seed, uint64_t epoch) : size_(size) {
-  if (size == 0) throw_failure("a permutation of nothing was asked for");
+  if (size == 0) throw_failure("a permutation of 0 elements was requested");
   half_bits_ = std::max<int>(1, (static_cast<int>(std::bit_width(size - 1)) + 1) / 2);
   uint64_t state = mix(mix(seed + kGoldenGamma) ^ (epoch + kGoldenGamma));
   for (uint64_t& key : keys_) key = mix(state += kGoldenGamma);
 }
 
 uint64_t Permutation::operator()(uint64_t position) const {
-  if (position >= size_) throw_failure("position {} lies outside a permutation of {}", position, size_);
+  if (position >= size_) throw_failure("position {} is outside a permutation of {} elements", position, size_);
   do {
     position = encrypt(position);
   } while (position >= size_);

@@ -6,14 +6,14 @@
 namespace mpzero::io {
 
 // A pseudo-random order of 0 .. size - 1 that needs no table: a balanced Feistel network over the smallest even number
-// of bits that holds `size`, walked along its cycle until it lands below `size` (Black and Rogaway, "Ciphers with
-// Arbitrary Finite Domains", CT-RSA 2002). Each (seed, epoch) gives another order; the same pair gives the same one on
-// every machine.
+// of bits that holds `size`, walked along its cycle until the value is below `size` (Black and Rogaway, "Ciphers with
+// Arbitrary Finite Domains", CT-RSA 2002). Each (seed, epoch) gives another order. The same pair gives the same order
+// on every machine.
 class Permutation {
  public:
   Permutation(uint64_t size, uint64_t seed, uint64_t epoch);
 
-  // The index at `position` of the order; both lie in [0, size). Takes less than four walks on average.
+  // The index at `position` of the order. Both are in [0, size). Takes fewer than four walks on average.
   uint64_t operator()(uint64_t position) const;
 
  private:

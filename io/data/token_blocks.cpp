@@ -48,7 +48,7 @@ TokenBlocks::TokenBlocks(const hdf5::Dataset& tokens, hdf5::Dataset checksums)
 void TokenBlocks::read(uint64_t begin, std::span<int64_t> out) {
   while (!out.empty()) {
     const uint64_t block = begin / block_size_, end = std::min((block + 1) * block_size_, tokens_->size());
-    if (begin >= end) throw_failure("token {} was asked of {}, which holds {}", begin, tokens_->name(), end);
+    if (begin >= end) throw_failure("token {} was requested from {}, which holds {}", begin, tokens_->name(), end);
     load(block);
     const auto part = out.first(std::min<size_t>(out.size(), static_cast<size_t>(end - begin)));
     const auto first = static_cast<ptrdiff_t>(begin - block * block_size_);

@@ -10,20 +10,20 @@
 
 namespace mpzero::io {
 
-// The tokens of a file that holds a checksum for each block of them: `/tokens_xxh3` (uint64), whose element i is the
-// XXH3 (64 bits) of the little-endian bytes of tokens [i * block_size, (i + 1) * block_size), the last block being
-// shorter, and whose attribute block_size says how many tokens a block has. Unlike fletcher32 within a chunk, it tells
-// a block of zeros, or one that belongs elsewhere, from the block that was written.
+// The tokens of a file with a checksum for each block of tokens: `/tokens_xxh3` (uint64). Its element i is the XXH3 (64
+// bits) of the little-endian bytes of tokens [i * block_size, (i + 1) * block_size); the last block may be shorter. Its
+// attribute block_size is the number of tokens per block. Unlike fletcher32 within a chunk, it detects a block of zeros
+// and a block that belongs elsewhere.
 class TokenBlocks {
  public:
   static constexpr const char* kName = "tokens_xxh3";
 
-  // `tokens`: one-dimensional uint16 or uint32; outlives this object. Throws UserError where the checksums do not fit
+  // `tokens`: one-dimensional uint16 or uint32, must outlive this object. Throws UserError if the checksums do not fit
   // the tokens.
   TokenBlocks(const hdf5::Dataset& tokens, hdf5::Dataset checksums);
 
-  // Tokens [begin, begin + out.size()). Every block that they touch is read and verified whole; the last one is kept.
-  // Throws UserError that names the tokens of a damaged block.
+  // Reads tokens [begin, begin + out.size()). Every block that they touch is read and verified in full. The last block
+  // is kept. Throws UserError naming the tokens of a damaged block.
   void read(uint64_t begin, std::span<int64_t> out);
 
  private:
@@ -35,7 +35,7 @@ class TokenBlocks {
   hdf5::Dataset checksums_;
   uint64_t block_size_ = 0;  // tokens
   uint64_t loaded_ = kNone;
-  std::variant<std::vector<uint16_t>, std::vector<uint32_t>> block_;  // the tokens of `loaded_`, as they are stored
+  std::variant<std::vector<uint16_t>, std::vector<uint32_t>> block_;  // the tokens of `loaded_`, as stored
 };
 
 }  // namespace mpzero::io

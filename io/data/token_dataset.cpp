@@ -46,7 +46,8 @@ TokenDataset::Impl::Impl(std::filesystem::path file_path, int64_t length)
       watch(path, file.descriptor()) {
   const auto version = file.attribute<int64_t>("format_version");
   if (version != kFormatVersion) {
-    throw_user_error("{} has format version {}, this program reads version {}", path.string(), version, kFormatVersion);
+    throw_user_error("{} has format version {}, but this program reads version {}", path.string(), version,
+                     kFormatVersion);
   }
   vocab_size = file.attribute<int64_t>("vocab_size");
   eos_token_id = file.attribute<int64_t>("eos_token_id");
@@ -80,7 +81,7 @@ void TokenDataset::Impl::check_ends() {
                      first, last, tokens.size());
   }
   if (tokens.size() == 0) throw_user_error("{} holds no tokens", path.string());
-  // All of them would mean a walk through the file; the others are looked at when they are read.
+  // Checking all of them would mean reading the full file. The others are checked when they are read.
   int64_t last_token = 0;
   read(tokens.size() - 1, std::span(&last_token, 1));
   if (tokens.size() < static_cast<uint64_t>(seq_length) + 1) {
@@ -91,12 +92,12 @@ void TokenDataset::Impl::check_ends() {
 
 TokenDataset::TokenDataset(std::filesystem::path path, int64_t seq_length) {
   if (seq_length < 1) throw_user_error("--seq_length must be at least 1, not {}", seq_length);
-  // An error of the system is named as such: preparing anew would not mend it.
+  // A system error is reported as such: preparing the data again would not fix it.
   if (std::error_code ignored; std::filesystem::is_regular_file(path, ignored)) File::open_for_reading(path);
   try {
     impl_ = std::make_unique<Impl>(std::move(path), seq_length);
   } catch (const UserError& error) {
-    throw_user_error("token data set: {}; make it with app/prepare_data.py", error.what());
+    throw_user_error("token data set: {}; create it with app/prepare_data.py", error.what());
   }
 }
 
@@ -157,7 +158,7 @@ void TokenDataset::read_windows(std::span<const int64_t> windows, int64_t vocab_
   }
   for (const int64_t window : windows) {
     if (window < 0 || window >= num_windows()) {
-      throw_failure("window {} was asked of {}, which holds {}", window, impl_->path.string(), num_windows());
+      throw_failure("window {} was requested from {}, which holds {}", window, impl_->path.string(), num_windows());
     }
   }
   try {
@@ -165,7 +166,7 @@ void TokenDataset::read_windows(std::span<const int64_t> windows, int64_t vocab_
       impl_->read_window(windows[i], vocab_limit, out.subspan(i * length, length));
     }
   } catch (const UserError&) {
-    // What is wrong with the tokens is then only a consequence.
+    // Then any problem with the tokens is only a consequence.
     impl_->watch.check();
     throw;
   }

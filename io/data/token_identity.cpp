@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kBlock = uint64_t{1} << 20;  // elements
 constexpr size_t kShownDigits = 8;
 
-// Of the first `count` elements as they are stored, little-endian.
+// Hash of the first `count` elements as stored, little-endian.
 template <hdf5::Number T>
 std::string hash_of(const hdf5::Dataset& dataset, uint64_t count) {
   std::vector<T> values;

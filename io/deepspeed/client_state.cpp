@@ -12,7 +12,7 @@ void write_client_state(pickle::Writer& out, const TrainingProgress& progress) {
   out.begin_dict();
   write("tokens_seen", progress.tokens_seen, &pickle::Writer::integer);
   write("windows_seen", progress.windows_seen, &pickle::Writer::integer);
-  // A text, because 64 bits without a sign need not fit those with one.
+  // As a string, because an unsigned 64-bit number may not fit a signed one.
   write("seed", std::to_string(progress.seed), &pickle::Writer::text);
   write("data_order", progress.data_order, &pickle::Writer::text);
   write("lr", progress.lr, &pickle::Writer::number);

@@ -28,7 +28,7 @@ void write_ds_config(pickle::Writer& out, const TrainingProgress& progress) {
                : parse_user_json(progress.run_config_json, "the ds_config.json of the run", kConfigurationLimits));
 }
 
-// The weights by name; a tied head is a second name of the embedding.
+// The weights by name. A tied head is a second name of the embedding.
 void write_module(pickle::Writer& out, const DeepSpeedLayout& layout, bool bf16) {
   const std::vector<ParameterSpec> parameters = layout.parameters();
   const bool sharded = layout.stage() == 3;
@@ -77,7 +77,7 @@ void write_state(pickle::Writer& out, const DeepSpeedLayout& layout, size_t grou
       {.storage = std::to_string(3 * group + static_cast<size_t>(kind)), .storage_numel = numel, .shape = {numel}});
 }
 
-// What torch's Optimizer.state_dict() returns: one parameter group of as many flat tensors as there are groups.
+// The result of torch's Optimizer.state_dict(): one parameter group with one flat tensor per group.
 void write_torch_optimizer(pickle::Writer& out, const DeepSpeedLayout& layout, int rank, int64_t step,
                            const DeepSpeedOptimizer& optimizer) {
   out.begin_dict();
@@ -122,7 +122,7 @@ void write_torch_optimizer(pickle::Writer& out, const DeepSpeedLayout& layout, i
   out.end_dict();
 }
 
-// Loss scaling is off; stage 3 of DeepSpeed wants its object all the same.
+// Loss scaling is off, but stage 3 of DeepSpeed requires its object.
 void write_loss_scaler(pickle::Writer& out) {
   out.text("loss_scaler");
   out.begin_object("deepspeed.runtime.fp16.loss_scaler", "LossScaler");
@@ -137,7 +137,7 @@ void write_loss_scaler(pickle::Writer& out) {
   out.boolean(false);
 }
 
-// Which part of which parameter lies where in the rank's partition: ds_to_universal.py reads it.
+// Where each piece of each parameter is in the rank's partition. ds_to_universal.py reads it.
 void write_slice_mappings(pickle::Writer& out, const DeepSpeedLayout& layout, int rank) {
   out.begin_list();
   for (const DeepSpeedLayout::Group& group : layout.groups()) {

@@ -18,13 +18,13 @@ DeepSpeedFolder::DeepSpeedFolder(std::shared_ptr<const OpenFolder> folder) : fol
 std::unique_ptr<TorchZipReader> DeepSpeedFolder::open(const std::string& name) const {
   const ManifestFile* entry = manifest_ ? manifest_->find(name) : nullptr;
   if (manifest_ && entry == nullptr) {
-    throw_damaged(path_of(name), fmt::format("{} does not list it, so it is not of this save", kManifestName));
+    throw_damaged(path_of(name), fmt::format("{} does not list it, so it does not belong to this save", kManifestName));
   }
   auto archive = std::make_unique<TorchZipReader>(folder_->open(name));
   const uint64_t checksum = archive->directory_checksum();
   if (entry != nullptr && entry->directory_checksum && *entry->directory_checksum != checksum) {
     throw_damaged(path_of(name),
-                  fmt::format("it is another file than {} lists, so it is of another save", kManifestName));
+                  fmt::format("it is not the file that {} lists, so it belongs to another save", kManifestName));
   }
   const std::scoped_lock lock(mutex_);
   if (const auto [known, is_new] = checksums_.emplace(name, checksum); !is_new && known->second != checksum) {
@@ -48,7 +48,7 @@ void DeepSpeedFolder::check_unchanged() const {
   if (fate == OpenFolder::Fate::kRewritten) fail();
   if (fate != OpenFolder::Fate::kSame) return;
   const std::scoped_lock lock(mutex_);
-  // The time of a file need not tell: it moves on in steps.
+  // A file's time alone does not tell: it has a limited resolution.
   for (const auto& [name, checksum] : checksums_) {
     try {
       if (read_zip_directory(folder_->open(name)).checksum == checksum) continue;

@@ -14,32 +14,31 @@
 
 namespace mpzero::io {
 
-// The files of one checkpoint in DeepSpeed's format, all opened in the same folder. mpzero's own have a manifest, with
-// which each file is compared: then no file of another save passes for one of this. May be used from several threads at
-// once.
+// The files of one checkpoint in DeepSpeed's format, all opened in the same folder. mpzero's own checkpoints have a
+// manifest that each file is compared with, so that a file of another save is not accepted. Thread-safe.
 class DeepSpeedFolder {
  public:
-  // Reads the manifest, where there is one, and checks the sizes of the files. Throws UserError naming the file.
+  // Reads the manifest, if there is one, and checks the sizes of the files. Throws UserError naming the file.
   explicit DeepSpeedFolder(std::shared_ptr<const OpenFolder> folder);
 
   const OpenFolder& folder() const { return *folder_; }
   const std::optional<Manifest>& manifest() const { return manifest_; }
   std::filesystem::path path_of(const std::string& name) const { return folder_->path() / name; }
   bool holds(const std::string& name) const { return folder_->holds(name); }
-  // Throws UserError where the manifest lacks the file, or lists another of this name.
+  // Throws UserError if the manifest lacks the file, or lists another one of this name.
   std::unique_ptr<TorchZipReader> open(const std::string& name) const;
 
-  // "NAME CHECKSUM" lines of the manifest and of the directories of all files that were opened.
+  // "NAME CHECKSUM" lines of the manifest and of the directories of all opened files.
   std::string fingerprints() const;
   // For a folder without a manifest, whose files can be rewritten one by one: throws ReplacedWhileRead unless every
-  // file that was opened still is what it was.
+  // opened file is unchanged.
   void check_unchanged() const;
 
  private:
   std::shared_ptr<const OpenFolder> folder_;
   std::optional<Manifest> manifest_;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, uint64_t> checksums_;  // of the directories of all files that were opened
+  mutable std::map<std::string, uint64_t> checksums_;  // of the directories of all opened files
 };
 
 }  // namespace mpzero::io

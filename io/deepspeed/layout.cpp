@@ -10,7 +10,7 @@
 namespace mpzero::io {
 namespace {
 
-// As many elements as 4-byte values could fill an address space with.
+// As many elements of 4 bytes as fit an address space.
 constexpr int64_t kMaxNumel = int64_t{1} << 60;
 // DeepSpeed's nccl_start_alignment_factor.
 constexpr int64_t kAlignment = 2;

@@ -13,15 +13,15 @@
 
 namespace mpzero::io {
 
-// The bytes that a process has for pages of several files that it shares with other processes: see OwnPages. They go
-// into a file of the process's own, from which one process puts all of them in place: less than two pages for each
-// stretch of bytes, beside what each process writes itself.
+// The bytes of a process for pages of several files that it shares with other processes: see OwnPages. They go into the
+// process's own file, from which one process copies all of them into place. Their size is less than two pages for each
+// range of bytes, in addition to what each process writes itself.
 //
-// That file has a section for each of the files. A section holds, one behind the other, the offset in the file and the
-// number of bytes that follow (64 bits each), and these bytes.
+// The file has a section for each of the target files. A section is a sequence of records: the offset in the target
+// file, the number of bytes that follow (64 bits each), and these bytes.
 class PageRemainders {
  public:
-  // `file`: the index of one of the files. From several threads at once.
+  // `file`: the index of one of the files. Thread-safe.
   void add(size_t file, int64_t offset, std::span<const std::byte> bytes);
 
   struct Section {
@@ -31,10 +31,10 @@ class PageRemainders {
     int64_t size = 0;
     uint64_t checksum = 0;
   };
-  // Writes and syncs `folder/name`, where anything was added.
+  // Writes and syncs `folder/name`, if anything was added.
   std::vector<Section> write(const std::filesystem::path& folder, const std::string& name, FileSystem& files) const;
 
-  // Writes what a section holds to its places in `target`. Throws Failure where it is not what was written.
+  // Copies the bytes of a section to their places in `target`. Throws Failure if the section is not what was written.
   static void put_in_place(const std::filesystem::path& folder, const Section& section, File& target);
 
  private:

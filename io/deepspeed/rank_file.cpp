@@ -72,8 +72,8 @@ DeepSpeedRankFile::DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, co
   const DeepSpeedPartition partition = read_deepspeed_partition(*archive_);
   if (partition.stage != layout.stage() || partition.ranks != layout.ranks()) {
     throw_not_whole(
-        "{} is of ZeRO stage {} and {} ranks where the checkpoint has stage {} and {} ranks: it was left "
-        "by another run; {}",
+        "{} has ZeRO stage {} and {} ranks, but the checkpoint has stage {} and {} ranks: it was left by another run; "
+        "{}",
         archive_->path().string(), partition.stage, partition.ranks, layout.stage(), layout.ranks(), kChooseAnother);
   }
   read_groups(archive_->root().at(kStates));
@@ -97,7 +97,7 @@ void DeepSpeedRankFile::read_moments(const Value& states, size_t group) {
   std::optional<Value> state;
   std::optional<Value> step;  // of all parameters together, as older optimizers count; FusedAdam leaves it at 0
   if (optimizer.kind() == Kind::kList) {
-    // zero_optimization.elastic_checkpoint: one dict for each group, without padding.
+    // zero_optimization.elastic_checkpoint: one dict per group, without padding.
     const std::vector<Value> of_groups = optimizer.elements();
     if (group >= of_groups.size()) optimizer.throw_unexpected("a dict for each parameter group");
     state = of_groups[group];
@@ -113,7 +113,7 @@ void DeepSpeedRankFile::read_moments(const Value& states, size_t group) {
   if (state) {
     if (const auto own = state->find("step")) step = own;
   }
-  // Without a state a 0 says nothing.
+  // Without a state, 0 is meaningless.
   if (const int64_t count = step ? step_in(*step) : 0; step && (state || count != 0)) set_step(*step, count);
   if (!state) return;
   const auto first = state->find("exp_avg");

@@ -12,7 +12,7 @@
 
 namespace mpzero::io {
 
-// The hyperparameters of one of torch's parameter groups, where the file has them.
+// The hyperparameters of one of torch's parameter groups, if the file has them.
 struct DeepSpeedParamGroup {
   std::optional<double> lr;
   std::optional<double> weight_decay;
@@ -22,17 +22,17 @@ struct DeepSpeedParamGroup {
   std::optional<bool> bias_correction;
 };
 
-// One rank's optimizer file. Its tensors have the lengths that the layout gives them.
+// One rank's optimizer file. Its tensors have the lengths that the layout requires.
 class DeepSpeedRankFile {
  public:
   DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, const DeepSpeedLayout& layout, int rank);
 
-  // Elements [offset, offset + out.size()) of this rank's part of a group.
+  // Reads elements [offset, offset + out.size()) of this rank's partition of a group.
   void read(size_t group, StateKind kind, int64_t offset, std::span<float> out);
 
   TorchZipReader& archive() { return *archive_; }
   const std::vector<DeepSpeedParamGroup>& param_groups() const { return param_groups_; }
-  // AdamW's count of updates, the same for all groups; nothing where the file holds no state of AdamW.
+  // AdamW's count of updates, the same for all groups. std::nullopt if the file holds no AdamW state.
   std::optional<int64_t> optimizer_step() const { return step_; }
 
  private:
@@ -52,7 +52,7 @@ class DeepSpeedRankFile {
   std::optional<int64_t> step_;
 };
 
-// What an optimizer file says of the whole checkpoint.
+// What an optimizer file records about the full checkpoint.
 struct DeepSpeedPartition {
   int stage = 0;
   int64_t ranks = 0;

@@ -17,7 +17,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const std::string kMonitors = "steps are recorded by --metrics_file and in the log";
 const std::string kTimings = "speed and memory are in the log lines and in --metrics_file";
-const std::string kNoPython = "it concerns DeepSpeed's Python process only";
+const std::string kNoPython = "it affects only DeepSpeed's Python process";
 
 void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
   auto section = root.section("optimizer");
@@ -58,10 +58,10 @@ void read_optimizer(ObjectReader& root, OptimizerSection& optimizer) {
 void read_warmup(ObjectReader& params, SchedulerSection& scheduler) {
   params.read("warmup_num_steps", scheduler.warmup_num_steps, Auto::kAllowed, 1);
   params.read("warmup_type", scheduler.warmup_type, Auto::kRefused, {"log", "linear"});
-  params.only("last_batch_iteration", -1, "remove it: a resumed run finds its place by itself");
+  params.only("last_batch_iteration", -1, "remove it: a resumed run restores its position by itself");
 }
 
-// `cosine_min_ratio` is how many guides spell DeepSpeed's cos_min_ratio.
+// Many guides write `cosine_min_ratio` for DeepSpeed's cos_min_ratio.
 void read_cos_min_ratio(ObjectReader& params, SchedulerSection& scheduler) {
   Setting<double> other_spelling;
   params.read("cos_min_ratio", scheduler.cos_min_ratio, Auto::kRefused, 0.0, 1.0);
@@ -109,7 +109,7 @@ void read_scheduler(ObjectReader& root, SchedulerSection& scheduler) {
 void read_precision(ObjectReader& root, DsConfig& config, NotActedOn& not_acted_on) {
   const bool has_bf16 = root.has("bf16");
   if (has_bf16 && root.has("bfloat16")) {
-    root.fail("bfloat16", "is the old name of bf16, which is there too; remove bfloat16");
+    root.fail("bfloat16", "is the old name of bf16, which is also set; remove bfloat16");
   }
   auto bf16 = root.section("bf16");
   if (!bf16) bf16 = root.section("bfloat16");
@@ -138,7 +138,7 @@ void read_precision(ObjectReader& root, DsConfig& config, NotActedOn& not_acted_
   root.refuse_enabled("torch_autocast", "use \"bf16\": {\"enabled\": true}");
 }
 
-// The compute type that one of torch's names stands for.
+// The compute type for one of torch's names.
 std::string compute_type(const std::string& name) {
   if (name.find("bf") != std::string::npos) return "bf16";
   return name == "half" || name.find("16") != std::string::npos ? "fp16" : "fp32";
@@ -180,7 +180,7 @@ void read_communication(ObjectReader& root, DsConfig& config) {
   root.only("managed_gradient_accumulation", true, "set it to true");
   root.only("sparse_gradients", false, kRemoveIt);
   root.not_acted_on({"disable_allgather"}, false, kOneLayerAtATime);
-  root.not_acted_on({"seq_parallel_communication_data_type"}, "auto", "there is no sequence parallelism");
+  root.not_acted_on({"seq_parallel_communication_data_type"}, "auto", "mpzero has no sequence parallelism");
 }
 
 void refuse_other_methods(ObjectReader& root) {
@@ -198,7 +198,7 @@ void refuse_other_methods(ObjectReader& root) {
   }
 }
 
-// Monitors and profilers: off, or named in a warning.
+// Monitors and profilers: disabled, or named in a warning.
 void read_observers(ObjectReader& root, NotActedOn& not_acted_on) {
   struct Observer {
     const char* section;
@@ -253,12 +253,13 @@ void read_checkpoint_and_memory(ObjectReader& root) {
   if (auto section = root.section("activation_checkpointing")) {
     section->not_acted_on({"partition_activations", "contiguous_memory_optimization", "synchronize_checkpoint_boundary",
                            "profile", "cpu_checkpointing", "number_checkpoints"},
-                          false, "--recompute says which activations are computed again");
+                          false, "--recompute selects which activations are recomputed");
     section->finish();
   }
-  root.not_acted_on({"aio"}, json::object(), "it concerns NVMe only");
-  root.not_acted_on({"pipeline"}, json::object(), "there is no pipeline parallelism");
-  root.not_acted_on({"dataloader_drop_last"}, true, "windows that do not fill an optimizer step go to the next epoch");
+  root.not_acted_on({"aio"}, json::object(), "it affects only NVMe");
+  root.not_acted_on({"pipeline"}, json::object(), "mpzero has no pipeline parallelism");
+  root.not_acted_on({"dataloader_drop_last"}, true,
+                    "sequences that do not fill an optimizer step go to the next epoch");
   root.harmless({"vocabulary_size", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",
                  "use_data_before_expert_parallelism"});
 }

@@ -10,8 +10,8 @@ namespace mpzero::io {
 
 enum class SettingSource { kMissing, kAuto, kGiven };
 
-// One value of ds_config.json, which knows where it comes from: a number of the file wins over the program's own
-// default, "auto" asks for the value of the command line.
+// One value of ds_config.json that records its origin: a number in the file takes precedence over the program's
+// default, "auto" takes the value of the command line.
 template <typename T>
 struct Setting {
   Setting() = default;
@@ -21,7 +21,7 @@ struct Setting {
   bool is_auto() const { return source == SettingSource::kAuto; }
   bool missing() const { return source == SettingSource::kMissing; }
 
-  T value{};  // the file's, or DeepSpeed's default when the file has none or says "auto"
+  T value{};  // from the file, or DeepSpeed's default if the file has none or says "auto"
   SettingSource source = SettingSource::kMissing;
 };
 
@@ -37,7 +37,7 @@ struct OptimizerSection {
 
 enum class SchedulerType { kNone, kWarmupLR, kWarmupDecayLR, kWarmupCosineLR };
 
-// `scheduler`: the parameters of the named type; those of the other types keep their defaults.
+// `scheduler`: the parameters of the given type. Those of the other types keep their defaults.
 struct SchedulerSection {
   SchedulerType type = SchedulerType::kNone;
   Setting<double> warmup_min_lr{0.0};                    // WarmupLR, WarmupDecayLR
@@ -54,7 +54,7 @@ enum class OffloadDevice { kNone, kCpu };
 struct OffloadOptimizerSection {
   Setting<OffloadDevice> device{OffloadDevice::kNone};
   Setting<bool> pin_memory{true};
-  Setting<double> ratio{1.0};  // share of the parameters that the host updates
+  Setting<double> ratio{1.0};  // fraction of the parameters that the host updates
 };
 
 struct OffloadParamSection {
@@ -77,7 +77,7 @@ struct ZeroSection {
   Setting<int64_t> sub_group_size{1'000'000'000};
 };
 
-// A ds_config.json as DeepSpeed 0.19 defines it. A default-constructed one stands for "no file was given".
+// A ds_config.json as DeepSpeed 0.19 defines it. A default-constructed one means that no file was given.
 struct DsConfig {
   std::string path;  // empty: no file
   std::string json;  // the file's text, for the record in checkpoints
@@ -95,17 +95,17 @@ struct DsConfig {
   SchedulerSection scheduler;
   ZeroSection zero;
 
-  // Known keys of the file that mpzero does not act on, and what happens instead: one line each.
+  // Known keys in the file that mpzero does not act on, and what happens instead: one line each.
   std::vector<std::string> warnings;
 
   bool given() const { return !path.empty(); }
 };
 
-// Reads and checks `path`. Throws UserError naming the file and the key (or line and column) for bad JSON, a duplicate
-// or unknown key, a value of the wrong type or out of range, and a setting that mpzero does not support and whose
-// neglect would change what is trained.
+// Reads and checks `path`. Throws UserError naming the file and the key (or line and column) for invalid JSON, a
+// duplicate or unknown key, a value of the wrong type or out of range, and a setting that mpzero does not support and
+// that would change the training if it were ignored.
 DsConfig read_ds_config(const std::filesystem::path& path);
-// The same for a text; `path` names it in errors.
+// The same for a string. `path` names it in errors.
 DsConfig parse_ds_config(const std::string& text, const std::string& path);
 
 }  // namespace mpzero::io

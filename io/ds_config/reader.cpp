@@ -102,9 +102,8 @@ double ObjectReader::number(const std::string& key, const json& value, double mi
   if (!value.is_number()) fail(key, fmt::format("is {}; it must be a number", value.dump()));
   const auto number = value.get<double>();
   if (!(number >= minimum && number <= maximum)) {
-    fail(key, std::isinf(maximum)
-                  ? fmt::format("is {}; it must be {} or more", value.dump(), minimum)
-                  : fmt::format("is {}; it must lie between {} and {}", value.dump(), minimum, maximum));
+    fail(key, std::isinf(maximum) ? fmt::format("is {}; it must be {} or more", value.dump(), minimum)
+                                  : fmt::format("is {}; it must be between {} and {}", value.dump(), minimum, maximum));
   }
   if (!std::isfinite(number)) fail(key, fmt::format("is {}; it must be finite", value.dump()));
   return number;
@@ -151,7 +150,7 @@ void ObjectReader::read(const std::string& key, Setting<std::pair<double, double
 std::optional<std::string> ObjectReader::read_text(const std::string& key) {
   const json* value = find(key);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_string()) fail(key, fmt::format("is {}; it must be a text", value->dump()));
+  if (!value->is_string()) fail(key, fmt::format("is {}; it must be a string", value->dump()));
   return value->get<std::string>();
 }
 

@@ -14,52 +14,52 @@
 
 namespace mpzero::io {
 
-// Collects keys that mpzero does not act on by what happens instead, so that each reason makes one line.
+// Collects keys that mpzero does not act on, grouped by what happens instead, so that each reason gives one line.
 class NotActedOn {
  public:
   void add(const std::string& key_path, const std::string& what_happens_instead);
   std::vector<std::string> lines(const std::string& file) const;
 
  private:
-  std::vector<std::pair<std::string, std::vector<std::string>>> keys_by_reason_;  // in the order of the first mention
+  std::vector<std::pair<std::string, std::vector<std::string>>> keys_by_reason_;  // in the order of first use
 };
 
 enum class Auto { kAllowed, kRefused };
 
-// Reads one JSON object key by key. Each key that is asked for counts as known; finish() refuses the rest. A key whose
-// value is null counts as missing, as in DeepSpeed. Errors are UserErrors that name the file and the key's full path.
+// Reads one JSON object key by key. Each key that is read counts as known. finish() refuses the rest. A key whose value
+// is null counts as missing, as in DeepSpeed. Errors are UserErrors that name the file and the key's full path.
 class ObjectReader {
  public:
   ObjectReader(const nlohmann::json& object, std::string path, const std::string& file, NotActedOn& not_acted_on);
 
   bool has(const std::string& key);
 
-  // A whole number; a float such as 5e8 counts where it is whole.
+  // A whole number. A float such as 5e8 is accepted if it is whole.
   void read(const std::string& key, Setting<int64_t>& setting, Auto allow_auto, int64_t minimum,
             int64_t maximum = std::numeric_limits<int64_t>::max());
   void read(const std::string& key, Setting<double>& setting, Auto allow_auto, double minimum, double maximum);
   void read(const std::string& key, Setting<bool>& setting, Auto allow_auto);
-  // One of `choices`, in any case; the setting takes the choice as it is written there.
+  // One of `choices`, case-insensitive. The setting takes the spelling in `choices`.
   void read(const std::string& key, Setting<std::string>& setting, Auto allow_auto,
             const std::vector<std::string>& choices);
   void read(const std::string& key, Setting<std::pair<double, double>>& setting, Auto allow_auto, double minimum,
             double maximum);
   std::optional<std::string> read_text(const std::string& key);
 
-  // The object under `key`, whose keys the caller reads and finishes; none if the key is missing.
+  // The object under `key`, whose keys the caller reads and finishes. std::nullopt if the key is missing.
   std::optional<ObjectReader> section(const std::string& key);
 
-  // A known key whose effect mpzero has no need of: no line at all.
+  // Known keys whose effect mpzero does not need. They give no warning.
   void harmless(std::initializer_list<const char*> keys);
-  // Known keys that mpzero does not act on: a line for each that is there and differs from `quiet_value`.
+  // Known keys that mpzero does not act on: a line for each that is set and differs from `quiet_value`.
   void not_acted_on(std::initializer_list<const char*> keys, const nlohmann::json& quiet_value,
                     const std::string& what_happens_instead);
-  // A known key that must be missing, null, "auto" or `accepted`: something else would change what is trained.
+  // A known key that must be missing, null, "auto" or `accepted`: other values would change the training.
   void only(const std::string& key, const nlohmann::json& accepted, const std::string& remedy);
-  // A known section that must be missing or have "enabled": false; nothing else in it is looked at.
+  // A known section that must be missing or have "enabled": false. Its other keys are not checked.
   void refuse_enabled(const std::string& key, const std::string& remedy);
 
-  // Throws for the first key that nobody asked for.
+  // Throws for the first key that was not read.
   void finish() const;
 
   std::string path_of(const std::string& key) const;

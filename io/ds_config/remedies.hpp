@@ -4,8 +4,7 @@
 
 namespace mpzero::io {
 
-// What to do about a key of ds_config.json, or what happens instead of what it asks for, where several sections say the
-// same.
+// Remedies for keys of ds_config.json, and what happens instead of what they request, shared by several sections.
 inline const std::string kRemoveIt = "remove it";
 inline const std::string kOneLayerAtATime =
     "it gathers and reduces one layer at a time, whatever the settings of DeepSpeed's hooks and flat buffers";

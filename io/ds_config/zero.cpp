@@ -23,9 +23,9 @@ void read_offload_optimizer(ObjectReader& zero, OffloadOptimizerSection& offload
   section->read("pin_memory", offload.pin_memory, Auto::kAllowed);
   section->read("ratio", offload.ratio, Auto::kAllowed, 0.0, 1.0);
   section->harmless({"nvme_path", "buffer_count", "fast_init"});
-  section->not_acted_on({"pipeline_read", "pipeline_write"}, false, "they concern NVMe only");
+  section->not_acted_on({"pipeline_read", "pipeline_write"}, false, "they affect only NVMe");
   section->not_acted_on({"super_offload", "cpuadam_cores_perc"}, false,
-                        "the host optimizer uses the cores that the rank was given");
+                        "the host optimizer uses the cores that are assigned to the rank");
   section->finish();
 }
 
@@ -47,7 +47,7 @@ void read_deprecated_offload(ObjectReader& section, ZeroSection& zero) {
   section.harmless({"cpu_offload_use_pin_memory"});
   if (cpu_offload.given()) {
     if (section.has("offload_optimizer")) {
-      section.fail("cpu_offload", "is the old name of offload_optimizer, which is there too; remove cpu_offload");
+      section.fail("cpu_offload", "is the old name of offload_optimizer, which is also set; remove cpu_offload");
     }
     zero.offload_optimizer.device.source = SettingSource::kGiven;
     zero.offload_optimizer.device.value = cpu_offload.value ? OffloadDevice::kCpu : OffloadDevice::kNone;
@@ -55,7 +55,7 @@ void read_deprecated_offload(ObjectReader& section, ZeroSection& zero) {
   if (cpu_offload_param.given()) {
     if (section.has("offload_param")) {
       section.fail("cpu_offload_param",
-                   "is the old name of offload_param, which is there too; remove cpu_offload_param");
+                   "is the old name of offload_param, which is also set; remove cpu_offload_param");
     }
     zero.offload_param.device.source = SettingSource::kGiven;
     zero.offload_param.device.value = cpu_offload_param.value ? OffloadDevice::kCpu : OffloadDevice::kNone;
@@ -68,7 +68,7 @@ void read_stage3_size(ObjectReader& section, const std::string& key, Setting<int
   section.read("stage3_" + key, setting, Auto::kAllowed, 0);
   section.read(key, unprefixed, Auto::kAllowed, 0);
   if (unprefixed.missing()) return;
-  if (!setting.missing()) section.fail(key, "is another name of stage3_" + key + ", which is there too; keep one");
+  if (!setting.missing()) section.fail(key, "is another name of stage3_" + key + ", which is also set; keep one");
   setting = unprefixed;
 }
 
@@ -110,7 +110,7 @@ void read_zero(ObjectReader& root, ZeroSection& zero) {
       "auto", kOneLayerAtATime);
   section->not_acted_on({"stage3_gather_16bit_weights_on_model_save", "gather_16bit_weights_on_model_save",
                          "stage3_gather_fp16_weights_on_model_save"},
-                        false, "zero_to_fp32 turns a checkpoint into whole weights");
+                        false, "zero_to_fp32 converts a checkpoint to full weights");
   section->not_acted_on({"elastic_checkpoint"}, false, kCheckpoints);
   section->not_acted_on({"load_from_fp32_weights"}, true, "the fp32 master weights are always restored");
   section->not_acted_on({"compute_grad_norm"}, true, "the gradient norm is always computed and logged");

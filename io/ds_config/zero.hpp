@@ -5,8 +5,8 @@
 
 namespace mpzero::io {
 
-// Reads the section `zero_optimization` of the file, if it is there, with what stands for parts of it under older
-// names. Throws UserError as read_ds_config does.
+// Reads the section `zero_optimization` of the file, if it exists, and older names for parts of it. Throws UserError as
+// read_ds_config does.
 void read_zero(ObjectReader& root, ZeroSection& zero);
 
 }  // namespace mpzero::io

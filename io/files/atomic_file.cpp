@@ -18,10 +18,10 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-// Linux moves at most 2 GiB in one call; smaller pieces keep each call's copy within the page cache's stride.
+// Linux transfers at most 2 GiB per call. Smaller pieces keep each call's copy within the page cache's stride.
 constexpr size_t kMaxTransfer = size_t{1} << 30;
 
-// What the user can do about `error_number`; empty where it is not theirs to mend.
+// What the user can do about `error_number`. Empty if the user cannot fix it.
 std::string_view remedy(int error_number) {
   switch (error_number) {
     case ENOSPC:
@@ -30,7 +30,7 @@ std::string_view remedy(int error_number) {
     case EACCES:
     case EPERM:
     case EROFS:
-      return "choose a folder that you may write and read, or change its permissions";
+      return "choose a folder that you can read and write, or change its permissions";
     case ENOENT:
     case ENOTDIR:
     case EEXIST:
@@ -138,12 +138,12 @@ void File::resize(int64_t size) {
 }
 
 void File::start_writeback(int64_t offset, int64_t size) noexcept {
-  // Only a hint: file systems without it lose nothing but time.
+  // Only a hint: file systems without it only lose time.
   (void)::sync_file_range(descriptor_, offset, size, SYNC_FILE_RANGE_WRITE);
 }
 
 void File::sync() {
-  if (const int error = files_->sync(descriptor_); error != 0) throw_system_error("write to disk", path_, error);
+  if (const int error = files_->sync(descriptor_); error != 0) throw_system_error("sync", path_, error);
 }
 
 void sync_folder(const fs::path& folder, FileSystem& files) {
@@ -153,8 +153,9 @@ void sync_folder(const fs::path& folder, FileSystem& files) {
   }
   const int error = files.sync(descriptor);
   files.close(descriptor);
-  // Some network file systems have no fsync for folders and say EINVAL: their renames are on the server already.
-  if (error != 0 && error != EINVAL) throw_system_error("write to disk the folder", folder, error);
+  // Some network file systems do not support fsync on folders and return EINVAL. Their renames are already on the
+  // server.
+  if (error != 0 && error != EINVAL) throw_system_error("sync folder", folder, error);
 }
 
 std::string read_text_file(const fs::path& path, int64_t max_size) {
@@ -165,7 +166,7 @@ std::string read_text_file(const File& file, int64_t max_size) {
   const int64_t size = file.size();
   if (size > max_size) {
     throw Damaged(
-        fmt::format("{} is {} bytes long, more than the {} that such a file can have: it is not what it should be",
+        fmt::format("{} has {} bytes, more than the {} that such a file can have: it is not the expected file",
                     file.path().string(), size, max_size));
   }
   std::string text(static_cast<size_t>(size), '\0');
@@ -180,7 +181,7 @@ void write_text_file(const fs::path& path, std::string_view text, FileSystem& fi
 }
 
 void replace_text_file(const fs::path& path, std::string_view text, FileSystem& files) {
-  // A leftover that cannot be removed, or another process's file, is in nobody's way.
+  // A leftover that cannot be removed, or a file of another process, does no harm.
   constexpr int kMaxLeftovers = 1000;
   fs::path temporary = path.string() + ".tmp";
   std::optional<File> file;
@@ -221,7 +222,7 @@ bool is_folder(const fs::path& path) { return fs::is_directory(status_of(path));
 
 void rename_path(const fs::path& from, const fs::path& to, FileSystem& files) {
   if (const int error = files.rename(from, to); error != 0) {
-    throw_system_error("rename to " + to.string() + " the file", from, error);
+    throw_system_error("create " + to.string() + " by renaming", from, error);
   }
 }
 
@@ -233,7 +234,7 @@ void make_folders(const fs::path& folder, FileSystem& files) {
   if (!folder.has_filename()) return make_folders(parent, files);
   make_folders(parent, files);
   const int error = files.make_folder(folder);
-  if (error == EEXIST && fs::is_directory(folder, ignored)) return;  // somebody else was faster
+  if (error == EEXIST && fs::is_directory(folder, ignored)) return;  // another process was faster
   if (error != 0) throw_system_error("create folder", folder, error == EEXIST ? ENOTDIR : error);
   sync_folder(parent, files);
 }

@@ -11,24 +11,24 @@
 
 namespace mpzero::io {
 
-// Throws what a failed system call means to the user: "cannot ACTION PATH: REASON". A reason the user can mend (no
-// space, no permission, no such folder, ...) is a UserError and comes with the remedy, any other a Failure. Both know
+// Throws the error of a failed system call: "cannot ACTION PATH: REASON". If the user can fix the cause (no space, no
+// permission, no such folder, ...), it is a UserError and includes the remedy. Otherwise it is a Failure. Both carry
 // the errno.
 [[noreturn]] void throw_system_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
-// An open file. Every call either does all of what it was asked for or throws through throw_system_error.
+// An open file. Every call either completes in full or throws through throw_system_error.
 class File {
  public:
   static File open_for_reading(const std::filesystem::path& path);
-  // The file `name` of the folder that the descriptor is of; `path` is for messages.
+  // Opens the file `name` in the folder with the descriptor `folder`. `path` is used in messages.
   static File open_in(int folder, const std::string& name, const std::filesystem::path& path);
-  // Opens an existing file for writing in place, its contents kept.
+  // Opens an existing file for writing in place and keeps its contents.
   static File open_for_update(const std::filesystem::path& path, FileSystem& files = disk());
-  // Opens the file for writing alone, in place, and makes it, empty, if it is not there.
+  // Opens the file write-only, in place. Creates an empty file if it does not exist.
   static File open_or_create(const std::filesystem::path& path, FileSystem& files = disk());
-  // Makes the file, for writing alone. Its system error is EEXIST where it is there.
+  // Creates the file, write-only. The system error is EEXIST if the file exists.
   static File create_new(const std::filesystem::path& path, FileSystem& files = disk());
-  // Makes the file anew.
+  // Creates the file, or truncates an existing one.
   static File create(const std::filesystem::path& path, FileSystem& files = disk());
 
   File(File&& other) noexcept;
@@ -38,13 +38,13 @@ class File {
   const std::filesystem::path& path() const { return path_; }
   int descriptor() const { return descriptor_; }
   int64_t size() const;
-  // Throws Damaged "truncated" where the file ends before offset + out.size().
+  // Throws Damaged "truncated" if the file ends before offset + out.size().
   void read(int64_t offset, std::span<std::byte> out) const;
   void write(int64_t offset, std::span<const std::byte> bytes);
   void resize(int64_t size);
   // Asks the kernel to start writing [offset, offset + size) to the disk, so that a later sync() has less to wait for.
   void start_writeback(int64_t offset, int64_t size) noexcept;
-  // Returns once the contents are on the disk. After a failure the file must be given up: a second attempt can succeed
+  // Returns once the contents are on the disk. After a failure the file must be discarded: a second attempt can succeed
   // although data were lost.
   void sync();
 
@@ -57,30 +57,30 @@ class File {
   int descriptor_ = -1;
 };
 
-// Makes the entries of `folder` (names made, renamed, removed) outlive a crash of the machine.
+// Makes changes to the entries of `folder` (created, renamed, removed names) survive a crash of the machine.
 void sync_folder(const std::filesystem::path& folder, FileSystem& files = disk());
 
-// The whole file as text. Throws Damaged when it is larger than `max_size` bytes.
+// The full file as text. Throws Damaged if it is larger than `max_size` bytes.
 std::string read_text_file(const std::filesystem::path& path, int64_t max_size);
 std::string read_text_file(const File& file, int64_t max_size);
 
-// Writes and syncs `path`; its folder is not synced.
+// Writes and syncs `path`. Does not sync its folder.
 void write_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk());
 
-// Replaces `path` in one step: whoever reads it, also after a crash, finds the old or the new text, never a mixture.
+// Replaces `path` atomically: readers see the old or the new text, also after a crash, never a mixture.
 void replace_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk());
 
-// Whether there is something, a folder, at `path`. Symbolic links are followed. What the system cannot tell (no
-// permission, an error of the disk) throws: it is not the same as nothing.
+// Whether `path` exists, and whether it is a folder. Symbolic links are followed. If the system cannot tell (no
+// permission, an I/O error), both throw instead of returning false.
 bool is_there(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
 
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to, FileSystem& files = disk());
-// Makes the folder and those above it that are missing; they outlive a crash of the machine.
+// Creates the folder and its missing parents. They survive a crash of the machine.
 void make_folders(const std::filesystem::path& folder, FileSystem& files = disk());
-// Removes the folder, if it is there, with all that is in it.
+// Removes the folder, if it exists, and everything in it.
 void remove_folder(const std::filesystem::path& folder, FileSystem& files = disk());
-// Makes the folder if need be and throws unless files can be made in it.
+// Creates the folder if needed. Throws unless files can be created in it.
 void check_writable(const std::filesystem::path& folder);
 
 }  // namespace mpzero::io

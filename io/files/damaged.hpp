@@ -8,17 +8,17 @@
 
 #include "base/error.hpp"
 
-// What is said of a checkpoint's file that is not what was written.
+// Errors for a checkpoint's file that does not hold what was written.
 namespace mpzero::io {
 
-// What a user does about a checkpoint that cannot be used.
+// What a user can do about a checkpoint that cannot be used.
 inline constexpr const char* kChooseAnother =
     "choose another checkpoint (--resume_from_checkpoint DIR, or -t TAG of zero_to_fp32)";
 
 // Throws Damaged: "FILE is damaged: WHAT; choose an older checkpoint ...".
 [[noreturn]] void throw_damaged(const std::filesystem::path& file, const std::string& what);
 
-// Throws Damaged in other words: of a checkpoint that is not complete, or holds files of two saves.
+// Throws Damaged with a different sentence: for a checkpoint that is incomplete or holds files of two saves.
 template <typename... Args>
 [[noreturn]] void throw_not_whole(fmt::format_string<Args...> format, Args&&... args) {
   throw Damaged(fmt::format(format, std::forward<Args>(args)...));

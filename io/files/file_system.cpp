@@ -11,7 +11,7 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr mode_t kFileMode = 0666;    // less the umask, as every other program's files
+constexpr mode_t kFileMode = 0666;    // minus the umask, as for the files of every other program
 constexpr mode_t kFolderMode = 0777;  // likewise
 
 int error_of(int result) { return result == 0 ? 0 : errno; }

@@ -13,8 +13,8 @@
 
 namespace mpzero::io {
 
-// A large file that is read once, in large pieces, from several threads: past the system's cache where the file system
-// allows that, which is several times as fast as through it.
+// A large file that is read once, in large pieces, from several threads. Reads bypass the page cache where the file
+// system supports it, which is several times as fast.
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path) : InputFile(File::open_for_reading(path)) {}
@@ -23,9 +23,9 @@ class InputFile {
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&&) = delete;
 
-  // For what is small, and for its size and path.
+  // For small reads, and for the file's size and path.
   const File& file() const { return file_; }
-  // As File::read.
+  // Same as File::read.
   void read(int64_t offset, std::span<std::byte> out) const;
 
  private:

@@ -70,7 +70,7 @@ OpenFolder::Fate OpenFolder::fate() const {
     if (is_absent(errno)) return Fate::kRemoved;
     throw_system_error("look for", path_, errno);
   }
-  // Of a folder that is gone from its server not even this is known.
+  // fstat fails if the folder was removed on its server.
   if (::fstat(descriptor_, &held) != 0) return Fate::kReplaced;
   if (named.st_dev != held.st_dev || named.st_ino != held.st_ino) return Fate::kReplaced;
   return all_there ? Fate::kSame : Fate::kRewritten;
@@ -87,7 +87,7 @@ const char* name_of(OpenFolder::Fate fate) {
     case OpenFolder::Fate::kRewritten:
       return "was rewritten";
   }
-  throw_failure("a folder's fate {} is unknown", static_cast<int>(fate));
+  throw_failure("unknown fate {} of a folder", static_cast<int>(fate));
 }
 
 }  // namespace mpzero::io

@@ -11,8 +11,8 @@
 
 namespace mpzero::io {
 
-// What tells one content of a file's name from another: a file that is replaced gets another inode, one that is
-// rewritten in place another time.
+// Identifies one version of a file: a replaced file has another inode, a file rewritten in place another modification
+// time.
 struct FileIdentity {
   uint64_t device = 0;
   uint64_t inode = 0;
@@ -22,29 +22,29 @@ struct FileIdentity {
   bool operator==(const FileIdentity&) const = default;
 };
 
-// A folder that is held open. What is read through it is of the folder that the path named when it was opened, also
-// when another one has got the name since. May be used from several threads at once.
+// A folder that is held open. Reads through it always see the folder that the path named when it was opened, even if
+// the path now names another folder. Thread-safe.
 class OpenFolder {
  public:
-  // Throws Damaged where `path` is no folder, and through throw_system_error where the system does not tell.
+  // Throws Damaged if `path` is not a folder. Throws through throw_system_error if the system cannot tell.
   explicit OpenFolder(std::filesystem::path path);
   ~OpenFolder();
   OpenFolder(const OpenFolder&) = delete;
   OpenFolder& operator=(const OpenFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  // Nothing where it holds no such file. Throws through throw_system_error where the system does not tell.
+  // std::nullopt if the folder holds no such file. Throws through throw_system_error if the system cannot tell.
   std::optional<FileIdentity> find(const std::string& name) const;
   bool holds(const std::string& name) const { return find(name).has_value(); }
-  // Opens a file of it for reading. The file's path is for messages. Throws through throw_system_error.
+  // Opens a file in the folder for reading. The file's path is used in messages. Throws through throw_system_error.
   File open(const std::string& name) const;
 
-  // What has become of the path, and of the files that were opened, since.
+  // What has happened since to the path and to the files that were opened.
   enum class Fate {
     kSame,
     kReplaced,   // the path names another folder
-    kRemoved,    // the path names none
-    kRewritten,  // a file that was opened has other contents, or is gone from the folder
+    kRemoved,    // the path does not exist
+    kRewritten,  // an opened file has other contents or was removed from the folder
   };
   Fate fate() const;
 
@@ -52,7 +52,7 @@ class OpenFolder {
   std::filesystem::path path_;
   int descriptor_ = -1;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, FileIdentity> opened_;  // as each file was when it was first opened
+  mutable std::map<std::string, FileIdentity> opened_;  // identity of each file when it was first opened
 };
 
 // "was replaced", "was removed", "was rewritten"; empty for kSame.

@@ -12,47 +12,47 @@
 
 namespace mpzero::io {
 
-// A large file that is written once, from its beginning to its end, as fast as the disk takes it: in large aligned
-// pieces, several at a time, past the system's cache where the file system allows that (O_DIRECT). What lies in memory
-// at a multiple of kAlignment where it lies so in the file goes to the disk without a copy.
+// A large file that is written once, sequentially, as fast as the disk allows: in large aligned pieces, several at a
+// time, bypassing the page cache where the file system supports it (O_DIRECT). Data that is aligned to kAlignment both
+// in memory and in the file is written without a copy.
 //
-// Errors throw through throw_system_error; the file is then to be given up.
+// Errors throw through throw_system_error. The file must then be discarded.
 class OutputFile {
  public:
-  // Of memory and of places in the file.
+  // Alignment of memory and of file offsets.
   static constexpr int64_t kAlignment = kPageBytes;
-  // What one call hands to the disk at most: so little that what was read to checksum it still is in a cache, and
-  // enough for a few threads to keep a disk busy.
+  // Maximum size of one write: small enough that the data is still in a cache after it was checksummed, large enough
+  // that a few threads keep a disk busy.
   static constexpr int64_t kChunkBytes = 2 << 20;
 
   struct Options {
-    // How large the file will be, where that is known: the disk's space is set aside at once, so that a full disk is
-    // found before anything is written.
+    // The final size of the file, if known. The space is allocated up front, so that a full disk is detected before
+    // anything is written.
     int64_t expected_size = 0;
-    int threads = 0;     // that write at a time; 0: a number that suffices for a disk
-    bool direct = true;  // past the system's cache, if possible
+    int threads = 0;     // number of writing threads; 0: enough for one disk
+    bool direct = true;  // bypass the page cache, if possible
     // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
-    std::stop_token stop{};     // makes append() throw Failure soon
-    WritePace* pace = nullptr;  // of the contents; none: as fast as it goes
+    std::stop_token stop{};     // append() soon throws Failure once it is requested
+    WritePace* pace = nullptr;  // limits the write rate; null: unlimited
   };
-  // Makes the file anew.
+  // Creates or truncates the file.
   OutputFile(std::filesystem::path path, const Options& options, FileSystem& files = disk());
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // Bytes for the end of the file. With `checksums`, the checksum of each kChecksumBlockBytes of them (the last block
-  // may be shorter) goes there.
+  // Bytes to append. If `checksums` is not empty, it receives the checksum of each kChecksumBlockBytes of them (the
+  // last block may be shorter).
   struct Piece {
     std::span<const std::byte> bytes;
     std::span<uint64_t> checksums;
   };
-  // Returns when the bytes are no longer needed.
+  // Returns once the bytes are no longer needed.
   void append(std::span<const Piece> pieces);
   void append(std::span<const std::byte> bytes);
   int64_t size() const { return size_; }
 
-  // Writes what is left and returns once all of it is on the disk.
+  // Writes the remaining bytes and returns once everything is on the disk.
   void finish();
 
  private:
@@ -61,11 +61,11 @@ class OutputFile {
 
   static std::vector<Task> divide(const Parts& parts, int64_t begin, int64_t end);
   void write_block(const Parts& parts, const Task& task);
-  // At most kChunkBytes; copied first unless they can go as they lie in memory.
+  // Writes at most kChunkBytes, through an aligned buffer unless `in_place`.
   void write_pages(const Parts& parts, int64_t from, int64_t to, bool in_place);
   void check_stop() const;
   void write_all(int64_t offset, std::span<const std::byte> bytes);
-  // What a direct write ended within a page of: either it is written, or the system says why it cannot be.
+  // Handles a direct write that ended within a page: writes the rest, or throws the system's reason.
   void write_through_cache(int64_t offset, std::span<const std::byte> bytes);
 
   std::filesystem::path path_;
@@ -74,7 +74,7 @@ class OutputFile {
   int descriptor_ = -1;
   bool direct_ = false;
   int64_t size_ = 0;              // bytes appended
-  std::vector<std::byte> carry_;  // the last of them, from the last multiple of kAlignment on
+  std::vector<std::byte> carry_;  // the unwritten end, from the last multiple of kAlignment on
   AlignedBuffers buffers_{kChunkBytes};
 };
 

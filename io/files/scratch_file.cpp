@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kInMemory = "/dev/shm";
 
-// An empty file in `folder`; an empty path and errno where none can be made.
+// Creates an empty file in `folder`. Returns an empty path and sets errno on failure.
 fs::path make_file(const fs::path& folder) {
   std::string name = folder / "mpzero-XXXXXX";
   const int descriptor = ::mkstemp(name.data());
@@ -31,7 +31,7 @@ ScratchFile::ScratchFile() : path_(make_file(kInMemory)) {
   std::error_code error;
   const fs::path folder = fs::temp_directory_path(error);
   path_ = make_file(error ? "/tmp" : folder);
-  if (path_.empty()) throw_system_error("make a file in", folder, errno);
+  if (path_.empty()) throw_system_error("create a file in", folder, errno);
 }
 
 ScratchFile::~ScratchFile() { ::unlink(path_.c_str()); }

@@ -4,8 +4,8 @@
 
 namespace mpzero::io {
 
-// A file, in memory where the system has a place for such files, for a library that wants a path. It goes with its
-// owner. What is never written in it takes no room.
+// A temporary file for a library that needs a path, in memory if the system has a place for such files. Removed by the
+// destructor. Takes no space for bytes that are never written.
 class ScratchFile {
  public:
   ScratchFile();

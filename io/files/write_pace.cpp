@@ -10,7 +10,7 @@ double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::
   return std::chrono::duration<double>(to - from).count();
 }
 
-// So that a rate near zero leaves a time that a clock can tell.
+// Keeps the wait for a rate near zero within what the clock can represent.
 constexpr double kLongestWait = 60;
 
 }  // namespace
@@ -26,7 +26,7 @@ void WritePace::count_time() {
 
 void WritePace::refill() {
   const Clock::time_point now = Clock::now();
-  // Time that nobody used is not made up for.
+  // Unused time is not made up for later.
   allowance_ = std::isinf(rate_) ? 0 : std::min(0.0, allowance_ + rate_ * seconds_between(refilled_, now));
   refilled_ = now;
 }

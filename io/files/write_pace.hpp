@@ -9,24 +9,24 @@
 
 namespace mpzero::io {
 
-// How fast threads may write together. One thread sets the rate, at any time; those that write ask before each piece
-// and tell what they have written. All calls from any thread.
+// Limits the combined write rate of several threads. One thread sets the rate at any time. The writing threads ask
+// before each piece and report what they have written. Thread-safe.
 class WritePace {
  public:
   static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
-  // Bytes a second, more than 0. Who waits goes on at the new rate.
+  // Bytes per second, greater than 0. Waiting threads continue at the new rate.
   void set_rate(double bytes_per_second);
 
-  // Before a piece: waits until the pieces before it have had their time, or until `stop`.
+  // Call before writing a piece: waits until the time of the previous pieces has passed, or until `stop`.
   void wait(int64_t bytes, const std::stop_token& stop);
-  // After it. `on_disk`: rather than in the system's cache, from where it still has a way to go.
+  // Call after writing it. `on_disk`: false if the bytes are only in the page cache so far.
   void written(int64_t bytes, bool on_disk = true);
 
-  // Written so far.
+  // Bytes written so far.
   int64_t bytes() const;
-  // How long writing that took `seconds` in all would have taken without a limit, by how fast the disk was while there
-  // was none. `seconds` where that is not known: all went at a limit, or through the system's cache.
+  // Estimates how long writing that took `seconds` in total would have taken without a limit, from the disk's speed
+  // while there was none. Returns `seconds` if that is unknown: everything was limited, or went through the page cache.
   double without_limit(double seconds) const;
 
  private:
@@ -36,7 +36,7 @@ class WritePace {
     int64_t bytes = 0;
   };
 
-  // The mutex is locked.
+  // Requires the mutex to be locked.
   Stretch& current();
   void count_time();
   void refill();
@@ -44,10 +44,10 @@ class WritePace {
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   double rate_ = kUnlimited;
-  double allowance_ = 0;  // bytes; below 0: what was written ahead of its time
+  double allowance_ = 0;  // bytes; negative: written ahead of schedule
   Clock::time_point refilled_{};
   bool begun_ = false;
-  Clock::time_point counted_{};  // up to when time is in one of these
+  Clock::time_point counted_{};  // time is accounted up to here
   Stretch unlimited_, limited_;
   bool cached_ = false;
 };

@@ -35,7 +35,7 @@ void Node::read_attribute(const std::string& name, Type type, void* out, size_t 
 
 std::string Node::text_attribute(const std::string& name) const {
   const Lock lock;
-  if (attribute_size(name) != 1) throw_user_error("attribute '{}' on {} is not one text", name, where());
+  if (attribute_size(name) != 1) throw_user_error("attribute '{}' on {} is not a single text", name, where());
   const Handle attribute(H5Aopen(handle_.id(), name.c_str(), H5P_DEFAULT), &H5Aclose);
   const Handle stored(H5Aget_type(attribute.id()), &H5Tclose);
   if (!stored || H5Tget_class(stored.id()) != H5T_STRING) {
@@ -71,10 +71,10 @@ void Node::write_attribute(const std::string& name, Type type, const void* value
 void Node::set_attribute(const std::string& name, const std::string& text) {
   const Lock lock;
   if (text.find('\0') != std::string::npos) {
-    throw_failure("cannot write attribute '{}' on {}: the text holds a zero byte", name, where());
+    throw_failure("cannot write attribute '{}' on {}: the text contains a zero byte", name, where());
   }
   if (has_attribute(name)) H5Adelete(handle_.id(), name.c_str());
-  // Of variable length, so that the text lies in the heap: the header that holds attributes ends at 64 KiB.
+  // Of variable length, so that the text is stored in the heap: the header that holds attributes is limited to 64 KiB.
   const Handle type(H5Tcopy(H5T_C_S1), &H5Tclose);
   H5Tset_size(type.id(), H5T_VARIABLE);
   H5Tset_cset(type.id(), H5T_CSET_UTF8);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t padded(uint64_t size) { return (size + 7) / 8 * 8; }
 
-// What stands in an attribute in place of its text.
+// Reference to a text in a heap, stored in an attribute in place of the text.
 struct HeapText {
   uint32_t length = 0;
   uint64_t collection = 0;
@@ -20,7 +20,7 @@ std::string_view up_to_zero(std::span<const std::byte> bytes) {
   return text.substr(0, text.find('\0'));
 }
 
-// Nothing where the message is another attribute or no text of variable length.
+// std::nullopt if the message is another attribute, or not a text of variable length.
 std::optional<HeapText> heap_text(const Message& message, std::string_view wanted) {
   Cursor attribute(message.body, "the attribute is damaged");
   const auto version = attribute.value<uint8_t>();
@@ -56,7 +56,7 @@ std::string text_in_heap(const FileBytes& bytes, const HeapText& wanted) {
     const auto index = cursor.value<uint16_t>();
     cursor.bytes(6);  // references
     const auto size = cursor.value<uint64_t>();
-    if (index == 0 || size > cursor.left()) throw Malformed{kWhat};  // 0: from here on the heap is free
+    if (index == 0 || size > cursor.left()) throw Malformed{kWhat};  // 0: the rest of the heap is free
     if (index == wanted.index) {
       if (wanted.length > size) throw Malformed{kWhat};
       return std::string(up_to_zero(cursor.bytes(wanted.length)));
@@ -76,8 +76,7 @@ const Message& only(const std::vector<Message>& messages, Message::Type type, st
   return *found;
 }
 
-// A chunk's extents, of which the last is the size of an element. The address of the index follows them or stands
-// before.
+// The extents of a chunk; the last one is the size of an element. The address of the index comes after them or before.
 std::vector<uint64_t> chunk_extents(Cursor layout, uint8_t version) {
   std::vector<uint64_t> extents;
   if (version == 4) layout.bytes(1);  // flags
@@ -98,8 +97,8 @@ std::string read_variable_text(const ObjectPlace& place, const std::filesystem::
       if (const auto found = heap_text(message, name)) return text_in_heap(bytes, *found);
     }
     throw Malformed{
-        "it lies in dense storage, where only texts of fixed length are read, as app/prepare_data.py --rewrite FILE "
-        "writes them"};
+        "it is in dense storage, where only texts of fixed length can be read; app/prepare_data.py --rewrite FILE "
+        "writes such texts"};
   } catch (const Malformed& malformed) {
     throw_user_error("cannot read attribute '{}' of {}: {}", name, file.string(), malformed.what);
   }

@@ -84,7 +84,7 @@ Handle Dataset::select(std::span<const uint64_t> start, std::span<const uint64_t
   }
   for (size_t i = 0; i < shape_.size(); ++i) {
     if (start[i] > shape_[i] || count[i] > shape_[i] - start[i]) {
-      throw_user_error("{} ends at {}, elements {} to {} were asked for: the file is too short", where(), shape_[i],
+      throw_user_error("{} ends at {}, elements {} to {} were requested: the file is too short", where(), shape_[i],
                        start[i], start[i] + count[i]);
     }
   }
@@ -217,7 +217,7 @@ int64_t Group::reserve_dataset(const std::string& name, Type type, std::span<con
   const Handle properties(H5Pcreate(H5P_DATASET_CREATE), &H5Pclose);
   H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY);
   H5Pset_fill_time(properties.id(), H5D_FILL_TIME_NEVER);
-  // The same contents are the same bytes, whenever they are written.
+  // The same contents give the same bytes, whenever they are written.
   H5Pset_obj_track_times(properties.id(), false);
   const Handle handle(
       H5Dcreate2(handle_.id(), name.c_str(), native(type), space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
@@ -225,7 +225,7 @@ int64_t Group::reserve_dataset(const std::string& name, Type type, std::span<con
   if (!handle) throw_not_written(fmt::format("create {} in {}", path_of(name), file_.string()), file_);
   if (product(shape) == 0) return -1;
   const haddr_t offset = H5Dget_offset(handle.id());
-  if (offset == HADDR_UNDEF) throw_not_written(fmt::format("set aside {} in {}", path_of(name), file_.string()), file_);
+  if (offset == HADDR_UNDEF) throw_not_written(fmt::format("allocate {} in {}", path_of(name), file_.string()), file_);
   return static_cast<int64_t>(offset);
 }
 
@@ -261,17 +261,17 @@ File File::open(const std::filesystem::path& path) {
 }
 
 File File::open_image(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  constexpr size_t kIncrement = 1 << 16;  // by which the library would grow what is not read-only
+  constexpr size_t kIncrement = 1 << 16;  // by which the library extends an image that is not read-only
   const Lock lock;
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), &H5Pclose);
-  // The library copies what it is told not to change.
+  // The library copies the image by default and does not change it.
   void* image = const_cast<std::byte*>(bytes.data());
   if (H5Pset_fapl_core(access.id(), kIncrement, /*backing_store=*/false) < 0 ||
       H5Pset_file_image(access.id(), image, bytes.size()) < 0) {
-    throw_failure("cannot hand {} to HDF5: {}", path.string(), reason());
+    throw_failure("cannot pass {} to HDF5: {}", path.string(), reason());
   }
-  // The library wants a name that no file has, and takes two images of one name for one: this one is below a file and
-  // has the contents' checksum.
+  // The library needs a name that no file has, and takes two images of the same name for the same file. This name is
+  // below a file and ends in the contents' checksum.
   const std::string name = (path / to_hex(checksum(bytes))).string();
   Handle file(H5Fopen(name.c_str(), H5F_ACC_RDONLY, access.id()), &H5Fclose);
   if (!file) throw_user_error("{} cannot be opened as an HDF5 file: {}", path.string(), reason());

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-// A small layer over the HDF5 C library: handles that close themselves and errors that name the file and the object.
-// The C library of the distributions is not thread-safe, so every call here holds one process-wide lock: objects of
+// A small wrapper of the HDF5 C library: handles that close themselves, and errors that name the file and the object.
+// The C library of Linux distributions is not thread-safe, so every call here holds one process-wide lock: objects of
 // different files may be used from different threads at the same time, one object by one thread at a time.
 //
-// What cannot be opened or read throws UserError (the file is missing, truncated or another kind), what cannot be
-// written throws UserError where the user can mend it (the disk is full) and Failure otherwise; all end with the reason
-// that the system or the library gave. The library prints nothing itself.
+// Opening and reading throw UserError (the file is missing, truncated or of another kind). Writing throws UserError if
+// the user can fix it (the disk is full) and Failure otherwise. All messages end with the reason that the system or the
+// library gave. The library itself prints nothing.
 namespace mpzero::io::hdf5 {
 
 using Id = int64_t;  // hid_t
@@ -55,7 +55,7 @@ class Handle {
 
   Id id() const { return id_; }
   explicit operator bool() const { return id_ >= 0; }
-  // Closes now; false if the library could not.
+  // Closes now. Returns false if the library could not.
   bool reset() noexcept;
 
  private:
@@ -63,7 +63,7 @@ class Handle {
   Close close_ = nullptr;
 };
 
-// What carries attributes: a data set or a group.
+// An object with attributes: a data set or a group.
 class Node {
  public:
   const std::filesystem::path& file() const { return file_; }
@@ -76,7 +76,7 @@ class Node {
     read_attribute(name, type_of<T>(), &value, 1);
     return value;
   }
-  // Fixed and variable length, ASCII and UTF-8, up to 64 MiB. Of a file that was opened for reading.
+  // Fixed and variable length, ASCII and UTF-8, up to 64 MiB. The file must have been opened for reading.
   std::string text_attribute(const std::string& name) const;
   template <Number T>
   std::vector<T> array_attribute(const std::string& name) const {
@@ -94,7 +94,7 @@ class Node {
   void set_attribute(const std::string& name, std::span<const T> values) {
     write_attribute(name, type_of<T>(), values.data(), values.size(), /*scalar=*/false);
   }
-  // UTF-8 of any length; must not hold a zero byte.
+  // UTF-8 of any length. Must not contain a zero byte.
   void set_attribute(const std::string& name, const std::string& text);
   void set_attribute(const std::string& name, const char* text) { set_attribute(name, std::string(text)); }
 
@@ -130,20 +130,20 @@ class Dataset : public Node {
     const uint64_t start[] = {begin}, count[] = {out.size()};
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/true);
   }
-  // The same without the library's check of what it reads (fletcher32), where there is one: for values with a checksum
-  // that the caller compares.
+  // The same without the library's verification (fletcher32), if the data set has one: for values with a checksum that
+  // the caller verifies.
   template <Number T>
   void read_unverified(uint64_t begin, std::span<T> out) const {
     const uint64_t start[] = {begin}, count[] = {out.size()};
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/false);
   }
-  // The hyperslab of `count` elements from `start` (both of the data set's rank), row-major.
+  // The hyperslab of `count` elements from `start` (both with the data set's rank), row-major.
   template <Number T>
   void read(std::span<const uint64_t> start, std::span<const uint64_t> count, std::span<T> out) const {
     read_slab(start, count, type_of<T>(), out.data(), out.size(), /*verify=*/true);
   }
   // Throws UserError naming the first of the elements [begin, begin + count) of a one-dimensional data set that was
-  // never written, which read() gives as zero. The price is a look into the index of the chunks.
+  // never written, which read() returns as zero. It costs a look-up in the index of the chunks.
   void check_written(uint64_t begin, uint64_t count) const;
   template <Number T>
   void write(uint64_t begin, std::span<const T> values) {
@@ -166,19 +166,19 @@ class Dataset : public Node {
                   size_t size);
 
   std::vector<uint64_t> shape_;
-  std::vector<uint64_t> chunk_;  // elements each way; empty where the data set is not stored in chunks
+  std::vector<uint64_t> chunk_;  // extents in elements; empty if the data set is not stored in chunks
   size_t element_size_ = 0;
 };
 
 class Group : public Node {
  public:
   bool contains(const std::string& name) const;
-  std::vector<std::string> names() const;  // of what lies directly in the group, sorted
+  std::vector<std::string> names() const;  // of the objects directly in the group, sorted
   Dataset dataset(const std::string& name) const;
   Group group(const std::string& name) const;
 
   Group create_group(const std::string& name);
-  // Contiguous, or in chunks of `chunk` elements each way when it is not empty. `name` may hold dots, not slashes.
+  // Contiguous, or in chunks of extents `chunk` if it is not empty. `name` may contain dots, not slashes.
   template <Number T>
   Dataset create_dataset(const std::string& name, std::span<const uint64_t> shape,
                          std::span<const uint64_t> chunk = {}) {
@@ -188,8 +188,8 @@ class Group : public Node {
   Dataset create_dataset(const std::string& name, uint64_t size) {
     return create_dataset(name, type_of<T>(), std::span<const uint64_t>(&size, 1), {});
   }
-  // A contiguous data set whose room in the file is set aside now and left unwritten. Returns where its first byte
-  // lies, so that the values (of the machine's byte order) can be written there with plain file calls, from several
+  // A contiguous data set whose space in the file is allocated now and left unwritten. Returns the offset of its first
+  // byte, so that the values (in the machine's byte order) can be written there with plain file calls, from several
   // threads, once this file is closed. -1 if it has no elements.
   template <Number T>
   int64_t reserve_dataset(const std::string& name, std::span<const uint64_t> shape) {
@@ -209,20 +209,20 @@ class Group : public Node {
 // An open file, which is also its root group. Objects opened from it must not outlive it.
 class File : public Group {
  public:
-  // Makes the file; what was there before is lost. Give a temporary name and rename it after close(). Data sets of
-  // `alignment` bytes and more begin at a multiple of it in the file.
+  // Creates or truncates the file. Use a temporary name and rename it after close(). Data sets of `alignment` bytes and
+  // more begin at a multiple of it in the file.
   static File create(const std::filesystem::path& path, uint64_t alignment = 1);
-  // For reading; any number of processes may. No file lock is taken, which shared file systems often lack.
+  // For reading, from any number of processes. No file lock is taken, since shared file systems often lack them.
   static File open(const std::filesystem::path& path);
 
-  // For reading, from the bytes of a file, which are copied; `path` is for messages.
+  // For reading, from the bytes of a file, which are copied. `path` is used in messages.
   static File open_image(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
-  // The library's own descriptor of the file, open as long as this object is.
+  // The library's own file descriptor, open as long as this object exists.
   int descriptor() const;
 
-  // Hands all data to the operating system (it does not fsync) and closes; throws Failure if that did not work. A file
-  // that was written and is only destroyed may have lost data silently.
+  // Passes all data to the operating system (without fsync) and closes. Throws Failure on error. If a written file is
+  // destroyed without close(), data may be lost silently.
   void close();
 
  private:

@@ -13,19 +13,19 @@ namespace mpzero::io::hdf5 {
 namespace {
 
 constexpr std::string_view kDamaged = "the object's header is damaged";
-constexpr size_t kMaxBlocks = 1024;  // of one header: more are a loop
+constexpr size_t kMaxBlocks = 1024;  // of one header: more indicate a loop
 
 struct Block {
   uint64_t offset = 0, size = 0;
 };
 
-// How the messages of a header stand in its blocks.
+// How the messages of a header are stored in its blocks.
 struct HeaderFormat {
   bool is_version_2 = false;
   bool has_creation_order = false;
 };
 
-// The header's first block; its prefix says how long it is.
+// The header's first block. Its prefix holds its length.
 Block first_block(const FileBytes& bytes, uint64_t header, HeaderFormat& format) {
   constexpr uint64_t kLongestPrefix = 64;
   const auto prefix = bytes.read(header, std::min(kLongestPrefix, bytes.left(header)), kDamaged);
@@ -35,7 +35,7 @@ Block first_block(const FileBytes& bytes, uint64_t header, HeaderFormat& format)
     cursor.bytes(5);  // signature and version
     const auto flags = cursor.value<uint8_t>();
     if ((flags & 0x20) != 0) cursor.bytes(16);  // times
-    if ((flags & 0x10) != 0) cursor.bytes(4);   // when attributes become dense
+    if ((flags & 0x10) != 0) cursor.bytes(4);   // thresholds for dense attributes
     format = {.is_version_2 = true, .has_creation_order = (flags & 0x04) != 0};
     block.size = cursor.value_of(size_t{1} << (flags & 0x03));
   } else {
@@ -85,7 +85,7 @@ uint64_t FileBytes::left(uint64_t offset) const {
 }
 
 std::vector<std::byte> FileBytes::read(uint64_t offset, uint64_t size, std::string_view what) const {
-  // Far beyond what is needed here: a damaged size must not take the machine's memory.
+  // Far more than is needed here: a damaged size must not exhaust the machine's memory.
   constexpr uint64_t kMaxBytes = 64 << 20;
   if (size > left(offset) || size > kMaxBytes) throw Malformed{what};
   std::vector<std::byte> bytes(static_cast<size_t>(size));

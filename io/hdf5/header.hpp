@@ -9,16 +9,17 @@
 #include <string_view>
 #include <vector>
 
-// What the HDF5 library reads without bounds, read with bounds. Version 1.10 follows sizes and addresses of a file's
-// metadata unchecked: one changed bit of a heap of texts, or of a data set's layout, crashes or hangs it, and neither
-// has a checksum in files of before version 1.10. The formats are those of the HDF5 File Format Specification 3.0.
+// Bounds-checked reading of what the HDF5 library reads without bounds. Version 1.10 follows sizes and addresses in a
+// file's metadata unchecked: one changed bit in a heap of texts, or in a data set's layout, crashes or hangs it, and
+// neither has a checksum in files from before version 1.10. The formats are those of the HDF5 File Format Specification
+// 3.0.
 namespace mpzero::io::hdf5 {
 
-// Where the library found an object: its header begins at byte `base + header` of the file.
+// Location of an object as found by the library: its header begins at byte `base + header` of the file.
 struct ObjectPlace {
-  int descriptor = -1;                 // of the open file, or else
-  std::span<const std::byte> image{};  // all of the file
-  uint64_t base = 0;                   // bytes in front of the HDF5 file (its user block)
+  int descriptor = -1;                 // of the open file, or -1
+  std::span<const std::byte> image{};  // the full file, if there is no descriptor
+  uint64_t base = 0;                   // bytes before the HDF5 file (its user block)
   uint64_t header = 0;
 };
 
@@ -26,16 +27,16 @@ struct ObjectPlace {
 // Attributes in dense storage are not read. Throws UserError naming `file` and `name`.
 std::string read_variable_text(const ObjectPlace& place, const std::filesystem::path& file, const std::string& name);
 
-// Throws UserError naming `file` and `name` where the library must not open the data set at `place`: where its chunks
-// (IV.A.2.i "The Data Layout Message") have no elements, not the data set's rank, or more than 1 GiB.
+// Throws UserError naming `file` and `name` if the library must not open the data set at `place`: if its chunks
+// (IV.A.2.i "The Data Layout Message") have no elements, a rank other than the data set's, or more than 1 GiB.
 void check_layout(const ObjectPlace& place, const std::filesystem::path& file, const std::string& name);
 
-// What is wrong with the bytes; the functions above make a sentence of it.
+// Describes what is wrong with the bytes. The functions above turn it into a sentence.
 struct Malformed {
   std::string_view what;
 };
 
-// Takes values from the front of bytes, never beyond their end.
+// Reads values from the front of a byte range, never past its end.
 class Cursor {
  public:
   Cursor(std::span<const std::byte> bytes, std::string_view what) : bytes_(bytes), what_(what) {}
@@ -69,14 +70,14 @@ class Cursor {
   std::string_view what_;
 };
 
-// The bytes of a file, as far as it has them.
+// The bytes of a file, up to its end.
 class FileBytes {
  public:
   FileBytes(const ObjectPlace& place, const std::filesystem::path& file);
-  // `size` bytes at `offset` from where the HDF5 file begins; throws Malformed{what} where they do not lie in the file
-  // or are more than 64 MiB.
+  // `size` bytes at `offset` from the beginning of the HDF5 file. Throws Malformed{what} if they are not in the file or
+  // are more than 64 MiB.
   std::vector<std::byte> read(uint64_t offset, uint64_t size, std::string_view what) const;
-  uint64_t left(uint64_t offset) const;  // behind `offset`
+  uint64_t left(uint64_t offset) const;  // after `offset`
 
  private:
   int descriptor_;
@@ -92,8 +93,8 @@ struct Message {
   std::vector<std::byte> body;
 };
 
-// The messages of the object's header, of version 1 or 2, in their order; those that are shared (stored elsewhere) are
-// left out. Throws Malformed.
+// The messages of the object's header, of version 1 or 2, in order. Shared messages (stored elsewhere) are left out.
+// Throws Malformed.
 std::vector<Message> read_messages(const FileBytes& bytes, uint64_t header);
 
 }  // namespace mpzero::io::hdf5

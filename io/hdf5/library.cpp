@@ -29,7 +29,8 @@ std::string last_description() {
   return description.empty() ? "no reason given" : description;
 }
 
-// The library describes a failed system call over two lines, with time, addresses and "errno = 28": that number, or 0.
+// The library describes a failed system call in two lines, with time, addresses and "errno = 28". Returns that number,
+// or 0.
 int system_error_in(const std::string& description) {
   constexpr std::string_view kMark = "errno = ";
   const size_t at = description.find(kMark);
@@ -39,10 +40,10 @@ int system_error_in(const std::string& description) {
 }  // namespace
 
 Lock::Lock() : guard_(mutex()) {
-  // Every handle here has an owner that closes it. The library's own clean-up at exit would only meet files that
-  // could not be closed because the disk was full, and crashes over them.
+  // Every handle here has an owner that closes it. The library's clean-up at exit would only find files that could not
+  // be closed because the disk was full, and would crash on them.
   [[maybe_unused]] static const herr_t no_cleanup_at_exit = H5dont_atexit();
-  // A thread-safe library keeps this switch for each thread.
+  // A thread-safe library has this switch per thread.
   static thread_local const herr_t silenced = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   static_cast<void>(silenced);
 }
@@ -116,7 +117,7 @@ ObjectPlace place_of(hid_t node, const std::string& name, const std::string& whe
                      address_bytes, size_bytes);
   }
   ObjectPlace place{.base = user_block, .header = object.addr};
-  // The driver decides what the handle points to: a descriptor, or where the image lies.
+  // The driver determines what the handle points to: a descriptor, or the address of the image.
   if (H5Pget_driver(access.id()) == H5FD_CORE) {
     place.image = {*static_cast<const std::byte* const*>(handle), size};
   } else {

@@ -11,13 +11,13 @@
 #include "io/hdf5/file.hpp"
 #include "io/hdf5/header.hpp"
 
-// What io/hdf5/file.cpp and io/hdf5/attributes.cpp share of the C library, which only they call.
+// Shared by io/hdf5/file.cpp and io/hdf5/attributes.cpp, the only callers of the C library.
 namespace mpzero::io::hdf5 {
 
 static_assert(std::same_as<Id, hid_t>);
 static_assert(sizeof(hsize_t) == sizeof(uint64_t));
 
-// The process-wide lock over the library, which also keeps the library from printing its own error stack.
+// The process-wide lock for the library. It also keeps the library from printing its own error stack.
 class Lock {
  public:
   Lock();
@@ -26,23 +26,23 @@ class Lock {
   std::lock_guard<std::recursive_mutex> guard_;
 };
 
-// Why the last call failed, in the system's words or the library's.
+// The reason of the last failure, as described by the system or the library.
 std::string reason();
 
-// Throws what the last failed call means for `file`, of which `what` was to be read: an error of the system is named as
-// such, anything else is taken for damage and thrown as UserError.
+// Throws the error of the last failed call for `file`, from which `what` was to be read. A system error is reported as
+// such. Anything else counts as damage and is thrown as UserError.
 [[noreturn]] void throw_not_read(const std::string& what, const std::filesystem::path& file);
 
-// Throws what the last failed call means for `file`, which was to be written: no space is the user's to mend.
+// Throws the error of the last failed call for `file`, which was to be written. A full disk is a UserError.
 [[noreturn]] void throw_not_written(const std::string& what, const std::filesystem::path& file);
 
 hid_t native(Type type);
 
-// Where the object `name` ("." for itself) of an open file or group lies. Throws UserError beginning with "cannot find
-// <where>" where there is none, or where it lies in another file.
+// Location of the object `name` ("." for itself) in an open file or group. Throws UserError beginning with "cannot find
+// <where>" if there is none, or if it is in another file.
 ObjectPlace place_of(hid_t node, const std::string& name, const std::string& where);
 
-// Whether the file of an open object was opened for reading alone, so that its bytes are those of the object.
+// Whether the file of an open object was opened read-only, so that its bytes are those of the object.
 bool is_read_only(hid_t node);
 
 }  // namespace mpzero::io::hdf5

@@ -22,12 +22,12 @@ constexpr size_t kMaxOwnerBytes = 512;
 
 std::string this_process() { return fmt::format("process {} on {}", ::getpid(), host_name()); }
 
-// As the file says; it is written just after the lock is taken.
+// As recorded in the file, right after the lock was taken.
 std::string owner_in(int descriptor) {
   std::string text(kMaxOwnerBytes, '\0');
   const ssize_t size = ::pread(descriptor, text.data(), text.size(), 0);
   text.resize(size > 0 ? static_cast<size_t>(size) : 0);
-  return text.empty() ? "a process that has not named itself" : text;
+  return text.empty() ? "an unidentified process" : text;
 }
 
 }  // namespace
@@ -45,14 +45,14 @@ ExportLock::ExportLock(const fs::path& folder, FileSystem& files, const LockCall
   const LockCall no_locks = [](int) { return ENOLCK; };
   while (!try_to_take(folder, is_complete ? lock : no_locks)) {
   }
-  // For the others' sentence only: whoever cannot write it has the lock all the same.
+  // Only used in the message to other processes. If it cannot be written, the lock is still held.
   const std::string owner = this_process();
   size_t written = 0;
   if (files_.resize(descriptor_, 0) == 0) files_.write(descriptor_, 0, std::as_bytes(std::span(owner)), written);
 }
 
 bool ExportLock::try_to_take(const fs::path& folder, const LockCall& lock) {
-  // A link that somebody has put there is not followed: the file is written to.
+  // Symbolic links are not followed, because the file is written to.
   int error = files_.open(path_, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, descriptor_);
   const bool made = error == 0;
   if (error == EEXIST) error = files_.open(path_, O_RDWR | O_NOFOLLOW, descriptor_);
@@ -67,13 +67,12 @@ bool ExportLock::try_to_take(const fs::path& folder, const LockCall& lock) {
   descriptor_ = -1;
   if (error == 0) return false;
   if (has_locks) {
-    throw_user_error("another conversion ({}) writes into {}: wait until it has ended, or give another OUTPUT_DIR",
+    throw_user_error("another conversion ({}) is writing to {}: wait until it ends, or choose another OUTPUT_DIR",
                      owner, folder.string());
   }
   throw_user_error(
-      "another conversion ({}) writes into {}, or was killed there: wait until it has ended, give another OUTPUT_DIR, "
-      "or, "
-      "where that process does not run any more, remove {}",
+      "another conversion ({}) is writing to {}, or was killed there: wait until it ends, choose another OUTPUT_DIR, "
+      "or, if that process is no longer running, remove {}",
       owner, folder.string(), path_.string());
 }
 
@@ -83,7 +82,7 @@ bool ExportLock::is_named() {
   if (::fstat(descriptor_, &open_file) != 0 || ::stat(path_.c_str(), &named) != 0) {
     const int error = errno;
     if (error == ENOENT) return false;
-    // Who cannot look must not look for ever.
+    // Throw instead of retrying forever.
     files_.close(std::exchange(descriptor_, -1));
     throw_system_error("look for", path_, error);
   }

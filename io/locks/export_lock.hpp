@@ -9,18 +9,18 @@
 
 namespace mpzero::io {
 
-// Keeps other conversions out of an output folder for as long as this lives. The file `.zero_to_fp32.lock` carries the
-// lock and names its owner; it goes with the lock. The system drops the lock of a process that is killed, so that the
-// file it leaves is in nobody's way. Where a file system has no locks, or they may not reach other hosts, the file's
-// existence is the lock: what a killed process leaves there has to be removed by hand, and the error says so.
+// Keeps other conversions out of an output folder during its lifetime. The lock is on the file `.zero_to_fp32.lock`,
+// which names its owner and is removed with the lock. If a process is killed, the system releases its lock, so the file
+// that it leaves blocks nobody. On file systems without locks, or with locks that may not reach other hosts, the
+// existence of the file is the lock: the file of a killed process must be removed by hand, and the error says so.
 class ExportLock {
  public:
-  // Takes the lock of an open file if nobody has it, as flock(2) does: 0 or an errno.
+  // Takes the lock of an open file without waiting, as flock(2) does: returns 0 or an errno.
   using LockCall = std::function<int(int descriptor)>;
   static int try_flock(int descriptor);
 
-  // Throws UserError naming the owner where another conversion has the lock. `reach` is how far `lock` reaches there;
-  // nothing: as lock_reach_of() says.
+  // Throws UserError naming the owner if another conversion holds the lock. `reach`: how far `lock` reaches;
+  // std::nullopt: as returned by lock_reach_of().
   explicit ExportLock(const std::filesystem::path& folder, FileSystem& files = disk(), const LockCall& lock = try_flock,
                       std::optional<LockReach> reach = {});
   ~ExportLock();
@@ -28,9 +28,9 @@ class ExportLock {
   ExportLock& operator=(const ExportLock&) = delete;
 
  private:
-  // False where the file went while it was being locked: its owner was about to leave.
+  // Returns false if the file was removed while it was being locked: its owner was about to exit.
   bool try_to_take(const std::filesystem::path& folder, const LockCall& lock);
-  // Whether the name still leads to the open file. Throws, the file closed, where the system does not tell.
+  // Whether the path still refers to the open file. If the system cannot tell, closes the file and throws.
   bool is_named();
 
   FileSystem& files_;

@@ -28,7 +28,7 @@ const char* remedy(FolderLock::Purpose purpose) {
     case FolderLock::Purpose::kTraining:
       return ", or give this run another --checkpoint_dir";
     case FolderLock::Purpose::kPruning:
-      return ", and prune then; a run prunes by itself with --keep_last";
+      return ", then prune; a run prunes by itself with --keep_last";
   }
   return "";
 }
@@ -47,8 +47,8 @@ FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSyste
     const LockReach reach = options.reach.value_or(lock_reach_of(folder));
     if (locked && reach == LockReach::kThisHost && options.warn) {
       options.warn(
-          fmt::format("locks in {} do not reach other hosts (its file system has none that do, or is mounted without "
-                      "them): a run on another host is kept out by the files .owner-* there alone.",
+          fmt::format("file locks in {} do not reach other hosts (its file system has no such locks, or is mounted "
+                      "without them): only the files .owner-* there keep out a run on another host.",
                       folder.string()));
     }
     decides_ = locked && reach == LockReach::kAll;
@@ -72,8 +72,7 @@ void FolderLock::claim(const Options& options, FileSystem& files) {
   } catch (const Error& error) {
     const bool is_full = error.system_error() == ENOSPC || error.system_error() == EDQUOT;
     if (!decides_ || !is_full) throw;
-    if (options.warn)
-      options.warn(fmt::format("who is at work in {} is not recorded: {}.", folder_.string(), error.what()));
+    if (options.warn) options.warn(fmt::format("the owner of {} is not recorded: {}.", folder_.string(), error.what()));
   }
 }
 
@@ -86,7 +85,7 @@ void FolderLock::set_run(const std::string& run) {
   try {
     if (owner_) owner_->set_run(run);
   } catch (const Error&) {
-    // For a sentence to others, where the lock decides.
+    // Where the lock decides, the record is only used in messages to others.
     if (!decides_) throw;
   }
 }
@@ -130,19 +129,18 @@ bool FolderLock::lock(const fs::path& path, const Options& options) {
     if (error != EWOULDBLOCK) {
       if (options.warn) {
         options.warn(fmt::format(
-            "the file system of {} has no locks (flock: {}): another run is kept out by the files .owner-* there "
-            "alone.",
+            "the file system of {} has no file locks (flock: {}): only the files .owner-* there keep out another run.",
             path.parent_path().string(), std::strerror(error)));
       }
       return false;
     }
     if (options.clock.now() - start >= options.patience) {
-      throw_user_error("another run ({}) is at work in {}: wait until it has ended or stop it{}",
+      throw_user_error("another run ({}) is using {}: wait until it ends or stop it{}",
                        read_text_file(path, kMaxOwnerBytes), path.parent_path().string(), remedy(options.purpose));
     }
     options.clock.wait(kPause);
   }
-  // For the sentence above only: whoever cannot write it is locked all the same.
+  // Only used in the message above. If it cannot be written, the lock is still held.
   const std::string owner = show_owner(this_owner(options.job));
   if (::ftruncate(descriptor_, 0) == 0) {
     [[maybe_unused]] const ssize_t written = ::pwrite(descriptor_, owner.data(), owner.size(), 0);
@@ -155,7 +153,7 @@ void FolderLock::renew_until(const std::stop_token& stop, milliseconds renewal) 
   while (!wake_.wait_for(guard, stop, renewal, [&] { return stop.stop_requested(); })) {
     try {
       owner_->renew();
-    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): check() says it when something is to be saved
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): check() reports it before the next save
     }
   }
 }

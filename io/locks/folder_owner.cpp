@@ -29,11 +29,11 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr std::string_view kPrefix = ".owner-";
-// Every record is as long, so that a reader beside a writer finds no shorter one's end.
+// All records have the same length, so that a reader never sees the end of an older, longer record.
 constexpr size_t kRecordBytes = 1024;
 constexpr JsonLimits kRecordLimits{.bytes = kRecordBytes};
 constexpr milliseconds kLook(1000);
-// More takeovers than there can be: a larger number in a name is nobody's.
+// More takeovers than can occur. Files with larger numbers are ignored.
 constexpr int64_t kMaxNumber = 1'000'000'000'000;
 
 std::string this_kernel() {
@@ -44,7 +44,7 @@ std::string this_kernel() {
   return boot.empty() || pids.empty() ? "" : boot + " " + pids;
 }
 
-// Device and inode; empty where they are not known.
+// Device and inode. Empty if unknown.
 std::string identity_of(const fs::path& folder) {
   struct stat status {};
   return ::stat(folder.c_str(), &status) == 0 ? fmt::format("{}:{}", status.st_dev, status.st_ino) : "";
@@ -59,7 +59,7 @@ std::string to_text(const OwnerRecord& owner) {
   return text + '\n';
 }
 
-// Nothing of what is not, or not yet, a record.
+// std::nullopt if the text is not, or not yet, a record.
 std::optional<OwnerRecord> parse(const std::string& text) {
   try {
     const json record = parse_json(text, kRecordLimits);
@@ -83,9 +83,7 @@ Life life_of(const std::optional<OwnerRecord>& owner, const fs::path& folder) {
   return life_of_process(owner->pid, owner->start);
 }
 
-std::string show(const std::optional<OwnerRecord>& owner) {
-  return owner ? show_owner(*owner) : "a process that is not known";
-}
+std::string show(const std::optional<OwnerRecord>& owner) { return owner ? show_owner(*owner) : "an unknown process"; }
 
 }  // namespace
 
@@ -122,14 +120,14 @@ FolderOwner::FolderOwner(fs::path folder, OwnerRecord self, const Options& optio
     const std::optional<Found> found = last();
     if (found && !options.has_lock) {
       watch(*found, options);
-      // Another may have been faster meanwhile.
+      // Another process may have been faster.
       const std::optional<Found> now = last();
       if (!now || now->number != found->number || now->text != found->text) continue;
     }
     if (try_to_claim(found)) break;
   }
   for (const int64_t number : numbers()) {
-    // One that cannot be removed is a dead owner's, with a smaller number.
+    // If it cannot be removed: it belongs to a dead owner and has a smaller number.
     if (number < number_) (void)files_.remove_file(path_of(number));
   }
 }
@@ -160,7 +158,7 @@ std::optional<std::string> FolderOwner::read(int64_t number) const {
     retry_reading([&] { text = read_text_file(path_of(number), kRecordBytes); });
     return text;
   } catch (const Damaged&) {
-    return "";  // cut short while it was read, or somebody else's
+    return "";  // truncated during the read, or another process's file
   } catch (const Error& error) {
     if (error.system_error() == ENOENT) return std::nullopt;
     if (error.system_error() == ESTALE) return "";
@@ -181,12 +179,12 @@ void FolderOwner::watch(const Found& found, const Options& options) const {
   const Life life = life_of(owner, folder_);
   if (life == Life::kDead) return;
   const auto refuse = [&](const std::string& evidence) {
-    throw_user_error("another run ({}) is at work in {}: {}; wait until it has ended or stop it{}", show(owner),
-                     folder_.string(), evidence, options.remedy);
+    throw_user_error("another run ({}) is using {}: {}; wait until it ends or stop it{}", show(owner), folder_.string(),
+                     evidence, options.remedy);
   };
   if (life == Life::kAlive) refuse(fmt::format("{} names it", path_of(found.number).string()));
   if (options.say) {
-    options.say(fmt::format("{} was left by {}: watching for {} s whether it is still at work",
+    options.say(fmt::format("{} was left by {}: watching for {} s whether it is still running",
                             path_of(found.number).string(), show(owner), kWatch.count() / 1000));
   }
   const milliseconds start = options.clock.now();
@@ -198,7 +196,7 @@ void FolderOwner::watch(const Found& found, const Options& options) const {
     const std::optional<OwnerRecord> now = parse(*text);
     // Another claim, or a record that was not yet written.
     if (!owner || !now || now->token != owner->token) return;
-    refuse(fmt::format("it has renewed {} within the {} s that the file was watched", path_of(found.number).string(),
+    refuse(fmt::format("it renewed {} during the {} s that the file was watched", path_of(found.number).string(),
                        (options.clock.now() - start).count() / 1000));
   }
 }
@@ -252,11 +250,10 @@ void FolderOwner::renew() {
   if (owned) return;
   const std::optional<Found> now = last();
   if (!now || now->number == number_) {
-    throw FolderTaken(
-        fmt::format("{} was removed, so that another run may have been at work in {}: nothing more is saved there",
-                    own.string(), folder_.string()));
+    throw FolderTaken(fmt::format("{} was removed, so another run may have used {}: nothing more is saved there",
+                                  own.string(), folder_.string()));
   }
-  throw FolderTaken(fmt::format("another run ({}) has taken over {}, as {} says: nothing more is saved there",
+  throw FolderTaken(fmt::format("another run ({}) has taken over {}, according to {}: nothing more is saved there",
                                 show(parse(now->text)), folder_.string(), path_of(now->number).string()));
 }
 
@@ -272,7 +269,7 @@ void FolderOwner::remove_own() noexcept {
   try {
     const std::optional<std::string> text = number_ > 0 ? read(number_) : std::nullopt;
     const std::optional<OwnerRecord> record = text ? parse(*text) : std::nullopt;
-    // While it is claimed it may be empty.
+    // It may be empty while it is being claimed.
     if (text && (text->empty() || (record && record->token == self_.token))) (void)files_.remove_file(path_of(number_));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it stays as a record that nobody renews
   }

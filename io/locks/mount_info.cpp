@@ -13,7 +13,7 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-// The table writes blanks and the like as a backslash and three octal digits.
+// The table escapes blanks and similar characters as a backslash and three octal digits.
 std::string unescaped(const std::string& text) {
   constexpr size_t kDigits = 3;
   constexpr int kOctal = 8;
@@ -54,7 +54,7 @@ std::optional<Mount> find_mount(std::string_view mountinfo, const fs::path& path
     if (!(fields >> type >> source)) continue;
     fields >> super_options;
     const fs::path mount_point = point == "/" ? fs::path("/") : fs::path(unescaped(point));
-    // Of mounts at the same place the last one is seen.
+    // Of several mounts at the same place the last one is visible.
     if (!lies_below(path, mount_point) || mount_point.native().size() < longest) continue;
     longest = mount_point.native().size();
     found = Mount{.type = type, .options = fmt::format(",{},{},", options, super_options)};
@@ -63,7 +63,7 @@ std::optional<Mount> find_mount(std::string_view mountinfo, const fs::path& path
 }
 
 LockReach lock_reach(const Mount& mount) {
-  // Of one host, or with locks of their own over all hosts.
+  // Local to one host, or with locks that span all hosts.
   constexpr std::array<std::string_view, 13> kComplete = {
       "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs", "ramfs", "bcachefs", "ceph", "jfs"};
   if (std::find(kComplete.begin(), kComplete.end(), mount.type) != kComplete.end()) return LockReach::kAll;
@@ -71,7 +71,7 @@ LockReach lock_reach(const Mount& mount) {
     const bool local = has(mount, "nolock") || has(mount, "local_lock=flock") || has(mount, "local_lock=all");
     return local ? LockReach::kThisHost : LockReach::kAll;
   }
-  // flock(2) succeeds there and is known to the node alone.
+  // flock(2) succeeds there, but only locks within the node.
   if (mount.type == "gpfs") return LockReach::kThisHost;
   if (mount.type == "lustre") return has(mount, "flock") ? LockReach::kAll : LockReach::kThisHost;
   return LockReach::kUnknown;

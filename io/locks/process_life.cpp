@@ -17,12 +17,12 @@ struct Seen {
   int64_t start = 0;
 };
 
-// Nothing where no process with this pid is to be seen.
+// std::nullopt if no process with this pid is visible.
 std::optional<Seen> look_for(int64_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;
   if (!std::getline(file, text)) return std::nullopt;
-  // The name, in parentheses, may hold anything; the start is the 20th field behind it.
+  // The name, in parentheses, may hold anything. The start time is the 20th field after it.
   constexpr int kFieldsBefore = 19;
   const size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
@@ -32,7 +32,7 @@ std::optional<Seen> look_for(int64_t pid) {
   for (int i = 1; i < kFieldsBefore; ++i) fields >> skipped;
   Seen seen;
   if (!(fields >> seen.start)) return std::nullopt;
-  // One that is dead waits for its parent to notice.
+  // A dead process remains until its parent reaps it.
   seen.runs = state != "Z" && state != "X";
   return seen;
 }

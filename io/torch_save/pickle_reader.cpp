@@ -19,7 +19,7 @@ constexpr size_t kMaxNodes = size_t{1} << 22;
 constexpr size_t kMaxStack = size_t{1} << 22;
 constexpr int kMaxProtocol = 5;
 constexpr size_t kMaxNameLength = 1024;
-// What calls copy from their arguments, which a small pickle could name again and again.
+// Limits the bytes that calls copy from their arguments, which a small pickle could refer to repeatedly.
 constexpr size_t kMaxCopiedBytes = size_t{128} << 20;
 
 class Reader {
@@ -57,7 +57,7 @@ class Reader {
     return {reinterpret_cast<const char*>(part.data()), part.size()};
   }
 
-  // Up to the end of the line, which is left out.
+  // Up to the end of the line, which is consumed but not returned.
   std::string line() {
     const size_t begin = position_;
     while (position_ < bytes_.size() && bytes_[position_] != std::byte{'\n'}) ++position_;
@@ -119,7 +119,7 @@ class Reader {
     push_items(Kind::kTuple, std::move(items));
   }
 
-  // Little-endian two's complement; one that does not fit stays a name.
+  // Little-endian two's complement. A number that does not fit becomes a kObject.
   void push_long(uint64_t count) {
     const auto part = take(count);
     if (part.size() > sizeof(int64_t)) {
@@ -147,17 +147,17 @@ class Reader {
 
   void recall(uint64_t index) {
     const auto found = memo_.find(index);
-    if (found == memo_.end()) fail("recalls what it has not stored");
+    if (found == memo_.end()) fail("recalls an object that it has not stored");
     push(found->second);
   }
 
-  // What is neither a list nor a dict here takes part in nothing: items put into an unknown object are dropped.
+  // Items put into an unknown object are dropped.
   void append(std::span<const Node* const> items) {
     Node* target = top();
     if (target->kind == Kind::kList)
       target->items.insert(target->items.end(), items.begin(), items.end());
     else if (target->kind != Kind::kObject)
-      fail("appends to what is no list");
+      fail("appends to something that is not a list");
   }
 
   void set_items(std::span<const Node* const> items) {
@@ -166,11 +166,11 @@ class Reader {
     if (target->kind == Kind::kDict)
       target->items.insert(target->items.end(), items.begin(), items.end());
     else if (target->kind != Kind::kObject)
-      fail("sets a key of what is no dict");
+      fail("sets a key of something that is not a dict");
   }
 
   void call(const Node& callable, const Node& arguments) {
-    if (callable.kind != Kind::kGlobal) fail("calls what is no name");
+    if (callable.kind != Kind::kGlobal) fail("calls something that is not a name");
     if (arguments.kind != Kind::kTuple) fail("calls without a tuple of arguments");
     Node* made = make(Kind::kNone);
     if (const char* wrong = construct(callable.text, arguments.items, *made)) fail(wrong);
@@ -180,7 +180,7 @@ class Reader {
   }
 
   void push_name(const std::string& module, const std::string& name) {
-    if (module.size() + name.size() > kMaxNameLength) fail("names a class with more letters than any has");
+    if (module.size() + name.size() > kMaxNameLength) fail("names a class with a name longer than any class has");
     push_text(Kind::kGlobal, module + " " + name);
   }
 
@@ -197,7 +197,7 @@ class Reader {
     push(storage);
   }
 
-  // One opcode; false after the last.
+  // Executes one opcode. Returns false after the last.
   bool step();
 
   std::span<const std::byte> bytes_;

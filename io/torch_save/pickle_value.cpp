@@ -9,7 +9,7 @@
 namespace mpzero::io::pickle {
 namespace {
 
-// Deeper nesting than any configuration has; keeps a circle from running for ever.
+// Deeper nesting than in any configuration. Prevents endless recursion in a cycle.
 constexpr int kMaxJsonDepth = 32;
 constexpr size_t kMaxJsonNodes = 100'000;
 constexpr size_t kMaxDimensions = 16;

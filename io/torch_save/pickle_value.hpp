@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-// What a Python pickle holds, as plain data. Nothing of it is ever run: a class or function that the reader does not
-// know by name becomes a kObject that carries the name.
+// The content of a Python pickle as plain data. No code in it is ever run: a class or function that the reader does not
+// know becomes a kObject with its name.
 namespace mpzero::io::pickle {
 
 enum class Kind : uint8_t {
@@ -26,7 +26,7 @@ enum class Kind : uint8_t {
   kStorage,  // text: its key in the archive; items: the class that names its type; integer: number of elements
   kTensor,   // items: storage, offset, sizes, strides
   kGlobal,   // text: "module name"
-  kObject,   // text: its class, "module name"; items: what it was made from; state: what was put into it
+  kObject,   // text: its class, "module name"; items: constructor arguments; state: the state that was set
 };
 
 struct Node {
@@ -38,7 +38,7 @@ struct Node {
   const Node* state = nullptr;
 };
 
-// Owns all nodes of one pickle. They refer to each other freely, in circles too.
+// Owns all nodes of one pickle. They refer to each other freely, also in cycles.
 struct Document {
   std::deque<Node> nodes;
   const Node* root = nullptr;
@@ -48,7 +48,7 @@ struct Document {
 enum class ScalarType : uint8_t { kFloat32, kBFloat16, kFloat16 };
 int64_t bytes_of(ScalarType type);
 
-// A tensor whose elements lie in an archive. Its extents fit its storage.
+// A tensor whose elements are in an archive. Its extents fit its storage.
 struct Tensor {
   std::string storage;  // key
   ScalarType type = ScalarType::kFloat32;
@@ -58,8 +58,8 @@ struct Tensor {
   int64_t numel = 0;
 };
 
-// A place in a document. Whoever asks for what is not there gets a UserError that names the file, the place and what
-// stands there instead. The document must outlive it.
+// A position in a document. Accessing something that does not exist throws a UserError that names the file, the
+// position and what is there instead. The document must outlive it.
 class Value {
  public:
   Value(const Document& document, const Node& node, std::string path)
@@ -69,26 +69,26 @@ class Value {
   bool is_none() const { return node_->kind == Kind::kNone; }
   const std::string& path() const { return path_; }
 
-  // Of a dict with text or int keys; the last of several equal keys counts.
+  // For a dict with text or int keys. Of several equal keys the last one counts.
   std::optional<Value> find(std::string_view key) const;
   std::optional<Value> find(int64_t key) const;
   Value at(std::string_view key) const;
-  // A dict's keys and values, in order. Keys must be texts.
+  // The keys and values of a dict, in order. Keys must be strings.
   std::vector<std::pair<std::string, Value>> entries() const;
-  // Of a list or tuple.
+  // The elements of a list or tuple.
   std::vector<Value> elements() const;
   // Members of an object, as its __dict__ was saved.
   std::optional<Value> member(std::string_view name) const;
 
   int64_t integer() const;
-  double number() const;  // ints, too
+  double number() const;  // also of an int
   bool boolean() const;
   const std::string& text() const;
   std::vector<int64_t> integers() const;
-  // A contiguous tensor of a type that can be turned into fp32.
+  // A contiguous tensor of a type that can be converted to fp32.
   Tensor tensor() const;
 
-  // Dicts, lists and plain values; what has no JSON becomes the name of its kind in angle brackets.
+  // Dicts, lists and plain values. Other values become the name of their kind in angle brackets.
   nlohmann::json to_json() const;
 
   // Throws: "FILE: PATH is WHAT where EXPECTED was expected; REMEDY".

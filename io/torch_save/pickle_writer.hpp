@@ -10,8 +10,8 @@
 
 namespace mpzero::io::pickle {
 
-// Writes a pickle of protocol 2, as torch.save's. Each call puts down one value; between begin and end of a dict keys
-// and values alternate. The caller closes what it opens.
+// Writes a pickle of protocol 2, like torch.save. Each call writes one value. Between begin and end of a dict keys and
+// values alternate. The caller closes what it opens.
 class Writer {
  public:
   Writer();
@@ -29,7 +29,7 @@ class Writer {
   void end_list();
   void begin_tuple();
   void end_tuple();
-  // An object that is made without arguments and given the members that follow as keys and values.
+  // An object that is created without arguments and whose members follow as keys and values.
   void begin_object(std::string_view module, std::string_view name);
   void end_object();
 

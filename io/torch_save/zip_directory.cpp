@@ -27,7 +27,7 @@ struct Directory {
   uint64_t records;
 };
 
-// The last end record whose comment reaches exactly to the end of the file.
+// The last end record whose comment ends exactly at the end of the file.
 int64_t find_end_record(const File& file, int64_t size) {
   const int64_t tail_bytes =
       std::min<int64_t>(size, static_cast<int64_t>(sizeof(zip::EndRecord)) + zip::kMaxCommentBytes);
@@ -39,7 +39,7 @@ int64_t find_end_record(const File& file, int64_t size) {
     if (end.signature != zip::kEndSignature) continue;
     if (at + static_cast<int64_t>(sizeof end) + end.comment_bytes == tail_bytes) return size - tail_bytes + at;
   }
-  throw_damaged(file.path(), "it does not end as a ZIP archive does, so it is truncated or no file of torch.save");
+  throw_damaged(file.path(), "it does not end as a ZIP archive does, so it is truncated or not a file of torch.save");
 }
 
 Directory find_directory(const File& file) {
@@ -58,10 +58,10 @@ Directory find_directory(const File& file) {
     if (locator.signature == zip::kEnd64LocatorSignature) {
       const auto last = static_cast<uint64_t>(locator_offset);
       if (last < sizeof(zip::End64Record) || locator.end64_offset > last - sizeof(zip::End64Record)) {
-        throw_damaged(file.path(), "its ZIP64 end record lies outside of it");
+        throw_damaged(file.path(), "its ZIP64 end record is outside of it");
       }
       const auto end64 = header_at<zip::End64Record>(file, static_cast<int64_t>(locator.end64_offset));
-      if (end64.signature != zip::kEnd64Signature) throw_damaged(file.path(), "its ZIP64 end record is not there");
+      if (end64.signature != zip::kEnd64Signature) throw_damaged(file.path(), "its ZIP64 end record is missing");
       offset = end64.directory_offset;
       bytes = end64.directory_bytes;
       records = end64.records;
@@ -75,7 +75,7 @@ Directory find_directory(const File& file) {
   return {static_cast<int64_t>(offset), static_cast<int64_t>(bytes), records};
 }
 
-// A record as the directory describes it; `offset` is still that of its local header.
+// A record as described in the directory. `offset` is still that of its local header.
 struct Entry {
   ZipRecord record;
   uint64_t size = 0;
@@ -127,7 +127,7 @@ class DirectoryParser {
     return header;
   }
 
-  // Values that do not fit 32 bits stand in the ZIP64 field, in this order.
+  // Values that do not fit 32 bits are in the ZIP64 field, in this order.
   void read_zip64(std::span<const std::byte> extra, Entry& entry) const {
     if (entry.size != zip::kIn64 && entry.compressed_size != zip::kIn64 && entry.header_offset != zip::kIn64) return;
     while (extra.size() >= sizeof(zip::FieldHeader)) {
@@ -157,11 +157,11 @@ class DirectoryParser {
   size_t position_ = 0;
 };
 
-// Where the record's bytes begin: behind its local header, which must bear its name.
+// Finds the record's first byte: after its local header, which must have the same name.
 void locate(const File& file, const Directory& directory, Entry& entry) {
   const auto limit = static_cast<uint64_t>(directory.offset);
   const auto fail = [&] {
-    throw_damaged(file.path(), fmt::format("its ZIP directory puts {:.100} where it is not", entry.record.name));
+    throw_damaged(file.path(), fmt::format("its ZIP directory gives a wrong position for {:.100}", entry.record.name));
   };
   if (limit < sizeof(zip::LocalHeader) || entry.header_offset > limit - sizeof(zip::LocalHeader)) fail();
   const auto header = header_at<zip::LocalHeader>(file, static_cast<int64_t>(entry.header_offset));

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// Constants and fixed-size headers of ZIP archives, as APPNOTE.TXT 6.3.10 lays them out; all numbers little-endian.
+// Constants and fixed-size headers of ZIP archives according to APPNOTE.TXT 6.3.10. All numbers are little-endian.
 namespace mpzero::io::zip {
 
 inline constexpr uint32_t kLocalSignature = 0x04034b50;
@@ -11,9 +11,9 @@ inline constexpr uint32_t kEndSignature = 0x06054b50;
 inline constexpr uint32_t kEnd64Signature = 0x06064b50;
 inline constexpr uint32_t kEnd64LocatorSignature = 0x07064b50;
 inline constexpr uint16_t kZip64Field = 0x0001;
-// The field with which torch pads local headers, so that a record begins at a multiple of its alignment.
+// The field with which torch pads local headers to align the records.
 inline constexpr uint16_t kPaddingField = 0x4246;
-inline constexpr uint16_t kVersion = 45;  // the first with ZIP64
+inline constexpr uint16_t kVersion = 45;  // the first version with ZIP64
 inline constexpr uint16_t kUtf8Names = 1U << 11;
 inline constexpr uint16_t kStored = 0;
 // In a field of this width: the value is in the ZIP64 field.

@@ -42,14 +42,14 @@ std::vector<std::byte> read_verified(const File& file, const ZipRecord& record, 
   return bytes;
 }
 
-// "archive/" of "archive/data.pkl"; the folder's name is the writer's choice.
+// "archive/" of "archive/data.pkl". The writer chooses the folder's name.
 std::string prefix_of(const File& file, const std::map<std::string, ZipRecord>& records) {
   for (const auto& [name, record] : records) {
     if (!name.ends_with(kPickleName)) continue;
     const std::string prefix = name.substr(0, name.size() - kPickleName.size());
     if (std::count(prefix.begin(), prefix.end(), '/') == (prefix.empty() ? 0 : 1)) return prefix;
   }
-  throw_damaged(file.path(), "it holds no data.pkl, so it is no file of torch.save");
+  throw_damaged(file.path(), "it holds no data.pkl, so it is not a file of torch.save");
 }
 
 void widen(const File& file, int64_t offset, std::span<float> out, float (*convert)(uint16_t), RangeChecksums& read,
@@ -67,7 +67,7 @@ void widen(const File& file, int64_t offset, std::span<float> out, float (*conve
 
 }  // namespace
 
-// Braces: the first argument comes first.
+// Braces guarantee that the first argument is evaluated first.
 TorchZipReader::TorchZipReader(File file) : TorchZipReader{read_zip_directory(file), std::move(file)} {}
 
 TorchZipReader::TorchZipReader(ZipDirectory directory, File file)
@@ -94,7 +94,7 @@ const ZipRecord& TorchZipReader::storage_of(const pickle::Tensor& tensor) const 
   int64_t bytes = 0;
   if (__builtin_mul_overflow(tensor.storage_numel, pickle::bytes_of(tensor.type), &bytes) ||
       bytes != found->second.size) {
-    throw_damaged(path(), fmt::format("its storage {:.100} has {} bytes where {} elements were saved", tensor.storage,
+    throw_damaged(path(), fmt::format("its storage {:.100} has {} bytes, but {} elements were saved", tensor.storage,
                                       found->second.size, tensor.storage_numel));
   }
   return found->second;
@@ -103,7 +103,7 @@ const ZipRecord& TorchZipReader::storage_of(const pickle::Tensor& tensor) const 
 void TorchZipReader::read(const pickle::Tensor& tensor, int64_t begin, std::span<float> out) {
   const ZipRecord& record = storage_of(tensor);
   if (begin < 0 || static_cast<int64_t>(out.size()) > tensor.numel - begin) {
-    throw_failure("elements [{}, {}) were asked for of a tensor of {} in {}", begin,
+    throw_failure("elements [{}, {}) were requested from a tensor of {} in {}", begin,
                   begin + static_cast<int64_t>(out.size()), tensor.numel, path().string());
   }
   const int64_t position = (tensor.offset + begin) * pickle::bytes_of(tensor.type);

@@ -14,7 +14,7 @@
 
 namespace mpzero::io {
 
-// A file of the archive: `size` bytes, stored as they are, from byte `offset`.
+// A file in the archive: `size` uncompressed bytes, from byte `offset`.
 struct ZipRecord {
   std::string name;
   int64_t offset = 0;
@@ -22,37 +22,36 @@ struct ZipRecord {
   uint32_t crc32 = 0;
 };
 
-// What a ZIP archive without compression holds, ZIP64 included, by name; see APPNOTE.TXT 6.3.10. Every offset and
-// length is checked against the file's size, names against the local headers, and records must not overlap. Throws
-// UserError naming the file.
+// The records of a ZIP archive without compression, including ZIP64, by name; see APPNOTE.TXT 6.3.10. Every offset and
+// length is checked against the file's size, names are checked against the local headers, and records must not overlap.
+// Throws UserError naming the file.
 struct ZipDirectory {
   std::map<std::string, ZipRecord> records;
-  uint64_t checksum = 0;  // XXH3-64 of all bytes from the directory's first to the file's last
+  uint64_t checksum = 0;  // XXH3-64 of all bytes from the beginning of the directory to the end of the file
 };
 ZipDirectory read_zip_directory(const File& file);
 
-// A file that torch.save wrote. Opening it reads and verifies its pickle; the storages' bytes stay on the disk. May be
-// read from several threads at once.
+// A file that torch.save wrote. Opening it reads and verifies its pickle; the storages are not read. Thread-safe.
 class TorchZipReader {
  public:
   explicit TorchZipReader(const std::filesystem::path& path) : TorchZipReader(File::open_for_reading(path)) {}
   explicit TorchZipReader(File file);
 
   const std::filesystem::path& path() const { return file_.path(); }
-  // XXH3-64 of the archive's directory: of all bytes behind the last record. It holds the checksum of each record, so
-  // that two archives with the same one hold the same.
+  // XXH3-64 of the archive's directory: of all bytes after the last record. The directory holds the checksum of each
+  // record, so two archives with the same value hold the same data.
   uint64_t directory_checksum() const { return directory_checksum_; }
   pickle::Value root() const { return pickle::root_of(document_); }
 
-  // Elements [begin, begin + out.size()) of the tensor, which must be one of this archive, as fp32. Throws UserError if
-  // the archive lacks the storage or holds one of another length.
+  // Reads elements [begin, begin + out.size()) of the tensor, which must be in this archive, as fp32. Throws UserError
+  // if the archive lacks the storage or holds one of another length.
   void read(const pickle::Tensor& tensor, int64_t begin, std::span<float> out);
-  // Throws unless the archive holds the tensor's storage in full.
+  // Throws unless the archive holds the tensor's full storage.
   void check(const pickle::Tensor& tensor) const { storage_of(tensor); }
 
-  // One line for each storage of which something was read: its key and the checksums of the ranges.
+  // One line for each storage that was read in part or in full: its key and the checksums of the ranges.
   std::string checksums_of_what_was_read() const;
-  // Compares the storages that the lines name with the archive's checksums; reads what no line covers. `lines` may come
+  // Compares the storages in the lines with the archive's checksums. Reads bytes that no line covers. `lines` may come
   // from several processes that each read a part. Throws UserError naming file and storage.
   void verify(std::span<const std::string> lines) const;
   // Reads and verifies every record.
@@ -66,7 +65,7 @@ class TorchZipReader {
   File file_;
   uint64_t directory_checksum_;
   std::map<std::string, ZipRecord> records_;
-  std::string prefix_;  // of all names: "archive/"
+  std::string prefix_;  // common prefix of all names: "archive/"
   pickle::Document document_;
   mutable std::mutex mutex_;
   std::map<std::string, RangeChecksums> read_;  // by storage key

@@ -25,7 +25,7 @@ bool needs_64_bits(int64_t value) { return value >= static_cast<int64_t>(zip::kI
 
 uint32_t in_32_bits(int64_t value) { return needs_64_bits(value) ? zip::kIn64 : static_cast<uint32_t>(value); }
 
-// The field that holds those of `values` that do not fit 32 bits; empty if all do.
+// The ZIP64 field with those of `values` that do not fit 32 bits. Empty if all fit.
 std::string zip64_field(std::span<const int64_t> values) {
   std::string content;
   for (const int64_t value : values) {
@@ -37,7 +37,7 @@ std::string zip64_field(std::span<const int64_t> values) {
   return field + content;
 }
 
-// The local header's extra fields: the sizes, where they are large, and what brings the record to its alignment.
+// The local header's extra fields: the sizes, if they are large, and padding to align the record.
 std::string local_extra(int64_t header_offset, size_t name_bytes, int64_t bytes) {
   std::string extra = zip64_field(std::array{bytes, bytes});
   const int64_t unpadded = header_offset + static_cast<int64_t>(sizeof(zip::LocalHeader) + name_bytes + extra.size() +

@@ -9,15 +9,15 @@
 
 namespace mpzero::io {
 
-// The plan of a file that torch.load reads: where each storage lies is known before any is written, so that several
-// threads and processes can write theirs at the same time and nothing is held in memory.
+// The plan of a file that torch.load reads. The position of each storage is known before any is written, so several
+// threads and processes can write their storages at the same time, and nothing is held in memory.
 //
-// The order of use: create the file, resize() it to file_bytes(), write every storage at storage_offset(), then
+// Order of use: create the file, resize() it to file_bytes(), write every storage at storage_offset(), then call
 // write_rest() with the storages' checksums.
 class TorchZipLayout {
  public:
-  // Storages of the pickle have the keys "0", "1", ... in this order. `archive` is the folder's name in the archive, as
-  // torch.save takes it from the file's stem.
+  // Storages of the pickle have the keys "0", "1", ... in this order. `archive` is the folder's name in the archive;
+  // torch.save uses the file's stem.
   TorchZipLayout(const std::string& archive, std::string pickle, std::span<const int64_t> storage_bytes);
 
   int64_t storage_offset(size_t storage) const { return records_[first_storage_ + storage].offset; }
@@ -25,8 +25,8 @@ class TorchZipLayout {
   size_t num_storages() const { return num_storages_; }
   int64_t file_bytes() const { return file_bytes_; }
 
-  // Writes what is not in a storage: headers, the pickle, the directory. `checksums`: the CRC-32 of each storage.
-  // Returns what TorchZipReader::directory_checksum() will find.
+  // Writes everything except the storages: headers, the pickle, the directory. `checksums`: the CRC-32 of each storage.
+  // Returns the value of TorchZipReader::directory_checksum() for the file.
   uint64_t write_rest(File& file, std::span<const uint32_t> checksums) const;
 
  private:

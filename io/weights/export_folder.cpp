@@ -27,11 +27,11 @@ constexpr std::string_view kIndexSuffix = ".index.json";
 constexpr std::string_view kPrefix = ".zero_to_fp32.";
 constexpr std::string_view kStagingSuffix = ".tmp";
 constexpr const char* kReadyName = ".zero_to_fp32.ready";
-constexpr const char* kListName = ".files";  // in the ready folder: a name a line
+constexpr const char* kListName = ".files";  // in the ready folder: one name per line
 constexpr int64_t kMaxListBytes = int64_t{1} << 24;
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 24;
 
-// Takes digits off the front of `text`, at least `least` of them.
+// Removes digits from the front of `text`, at least `least` of them.
 bool skip_digits(std::string_view& text, size_t least) {
   const size_t count = std::min(text.find_first_not_of("0123456789"), text.size());
   text.remove_prefix(count);
@@ -50,7 +50,7 @@ bool skip_shard_number(std::string_view& text) {
   return skip_digits(text, kDigits) && skip(text, "-of-") && skip_digits(text, kDigits);
 }
 
-// Of what has this name itself; a link is not followed.
+// The type of `path` itself. Links are not followed.
 fs::file_type type_of(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(path, error);
@@ -68,12 +68,12 @@ Inodes inodes_of(std::span<const std::string> names, const fs::path& folder) {
   return inodes;
 }
 
-// The lock has not kept another conversion out: somebody has removed its file, or hosts disagree on locks.
+// The lock has not kept out another conversion: its file was removed, or hosts disagree on locks.
 class Disturbed final : public UserError {
  public:
   explicit Disturbed(const fs::path& folder)
-      : UserError(fmt::format("another conversion was at work in {0} at the same time: nothing is known of what lies "
-                              "there; wait until it has ended, then convert once more into {0}",
+      : UserError(fmt::format("another conversion was active in {0} at the same time: the state of the folder is "
+                              "unknown; wait until that conversion ends, then convert into {0} again",
                               folder.string())) {}
 };
 
@@ -88,7 +88,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// The files of an export, of any format.
+// The files of an export of any format.
 std::vector<std::string> exported_names_in(const fs::path& folder) {
   std::vector<std::string> names = names_in(folder);
   std::erase_if(names, [](const std::string& name) { return role_of(name) == ExportRole::kNone; });
@@ -99,7 +99,7 @@ bool contains(std::span<const std::string> names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// "<host>.<process>.<its start>", then a part that tells this conversion from others of the process.
+// "<host>.<process>.<its start>", then a part that distinguishes this conversion from others in the process.
 std::string own_staging_name() {
   std::string host = host_name();
   std::replace(host.begin(), host.end(), '/', '_');
@@ -108,8 +108,8 @@ std::string own_staging_name() {
                      kStagingSuffix);
 }
 
-// Whether the process that made a staging folder of this name is known not to run any more. One of another machine is
-// not.
+// Whether the process that created a staging folder of this name is known to have ended. Never true for a process of
+// another machine.
 bool is_of_dead_process(std::string_view name) {
   if (!skip(name, kPrefix)) return false;
   std::string host = host_name();
@@ -134,7 +134,7 @@ std::vector<std::string> read_list(const fs::path& path) {
   std::vector<std::string> names;
   for (std::string name; std::getline(lines, name);) {
     if (role_of(name) == ExportRole::kNone) {
-      throw_user_error("{} is damaged: line {} is no file of an export; remove {} and convert once more", path.string(),
+      throw_user_error("{} is damaged: line {} is not a file of an export; remove {} and convert again", path.string(),
                        names.size() + 1, path.parent_path().string());
     }
     names.push_back(std::move(name));
@@ -142,10 +142,10 @@ std::vector<std::string> read_list(const fs::path& path) {
   return names;
 }
 
-// Brings the files of a ready folder to their places, from wherever a crash has stopped it.
+// Moves the files of a ready folder to their places, from wherever a crash stopped it.
 class Replacement {
  public:
-  // `own` is the ready folder's.
+  // `own`: inode of the ready folder.
   Replacement(fs::path folder, const Inode& own, FileSystem& files)
       : files_(files),
         folder_(std::move(folder)),
@@ -169,12 +169,12 @@ class Replacement {
   }
 
  private:
-  // Before each change: another conversion may end what this one is at.
+  // Before each change: another conversion may complete this one's work.
   void check_own() const {
     if (inode_of(ready_) != own_) throw Disturbed(folder_);
   }
 
-  // All but what is in its place already, and weights that a new file replaces in one step.
+  // Removes all former files except those already replaced, and weights that a new file replaces atomically.
   void remove_former(ExportRole role) {
     bool removed = false;
     for (const std::string& name : exported_names_in(folder_)) {
@@ -209,7 +209,7 @@ class Replacement {
   std::vector<std::string> waiting_;
 };
 
-// Under a name that no other conversion uses: what it puts in its place meanwhile is not removed.
+// Renames it first to a name that no other conversion uses: what another one puts in its place is not removed.
 void remove_ready(const fs::path& folder, const Inode& own, FileSystem& files) {
   const fs::path ready = folder / kReadyName;
   const fs::path removed = folder / own_staging_name();
@@ -223,11 +223,11 @@ void remove_ready(const fs::path& folder, const Inode& own, FileSystem& files) {
   sync_folder(folder, files);
 }
 
-// Ends what the ready folder `own` in `folder` is there for.
+// Completes the work of the ready folder `own` in `folder`.
 void finish(const fs::path& folder, const Inode& own, FileSystem& files) {
   const fs::path ready = folder / kReadyName;
   try {
-    // The list goes last of all but the folder itself: without it everything is in its place.
+    // The list is removed last, before the folder itself: without it everything is in its place.
     if (has_entry(ready / kListName)) {
       Replacement(folder, own, files).run();
       remove_if_there(ready / kListName, files);
@@ -239,19 +239,19 @@ void finish(const fs::path& folder, const Inode& own, FileSystem& files) {
   remove_ready(folder, own, files);
 }
 
-// Throws Disturbed unless the folder's export consists of these files.
+// Throws Disturbed unless the export in the folder consists of these files.
 void check_result(const fs::path& folder, const Inodes& expected) {
   if (inodes_of(exported_names_in(folder), folder) != expected) throw Disturbed(folder);
 }
 
-// Ends what a killed conversion has begun.
+// Completes what a killed conversion has begun.
 void finish_former(const fs::path& folder, FileSystem& files) {
   const fs::path ready = folder / kReadyName;
   const std::optional<Inode> own = inode_of(ready);
   if (!own || type_of(ready) != fs::file_type::directory) {
-    throw_user_error("{} is no folder that a conversion has made: remove it", ready.string());
+    throw_user_error("{} is not a folder made by a conversion: remove it", ready.string());
   }
-  const OpenFolder held(ready);  // so that no other one gets its inode
+  const OpenFolder held(ready);  // so that its inode is not reused
   finish(folder, *own, files);
 }
 
@@ -282,8 +282,9 @@ ExportFolder::ExportFolder(fs::path folder, FileSystem& files, const OnWarning& 
   lock_.emplace(folder_, files_);
   if (has_entry(folder_ / kReadyName)) {
     finish_former(folder_, files_);
-    warn(fmt::format("a conversion into {} was interrupted while it put its files in place: that is done now.",
-                     folder_.string()));
+    warn(fmt::format(
+        "a conversion into {} was interrupted while it moved its files into place: this has now been completed.",
+        folder_.string()));
   }
   clean_up(warn);
   const fs::path staging = folder_ / own_staging_name();
@@ -297,14 +298,14 @@ void ExportFolder::clean_up(const OnWarning& warn) {
     const std::string path = (folder_ / name).string();
     if (type_of(path) != fs::file_type::directory) continue;
     if (!is_of_dead_process(name)) {
-      warn(fmt::format("{} was left by a conversion that may still run, on another machine: remove it if it does not.",
-                       path));
+      warn(fmt::format(
+          "{} was left by a conversion that may still be running on another machine: remove it if it is not.", path));
       continue;
     }
     try {
       remove_folder(path, files_);
     } catch (const Error& error) {
-      warn(fmt::format("{}: what a conversion that was killed has left stays there.", error.what()));
+      warn(fmt::format("{}: what a killed conversion has left remains there.", error.what()));
     }
   }
 }
@@ -327,7 +328,7 @@ std::vector<std::string> ExportFolder::replace_former(std::span<const std::strin
   for (const std::string& name : former) {
     if (type_of(folder_ / name) != fs::file_type::directory) continue;
     throw_user_error(
-        "{} is a folder, and has the name of an exported file: move it elsewhere, or give another OUTPUT_DIR",
+        "{} is a folder with the name of an exported file: move it elsewhere, or choose another OUTPUT_DIR",
         (folder_ / name).string());
   }
   if (const std::string name = only_change(names, former); !name.empty()) {
@@ -345,11 +346,11 @@ std::vector<std::string> ExportFolder::replace_former(std::span<const std::strin
   const Inodes expected = inodes_of(names, staging_);
   const std::optional<Inode> own = inode_of(staging_);
   if (!own) throw Disturbed(folder_);
-  const OpenFolder held(staging_);  // so that no other one gets its inode
+  const OpenFolder held(staging_);  // so that its inode is not reused
   rename_path(staging_, folder_ / kReadyName, files_);
   staging_.clear();
   const auto explain = [&](const Error& error) {
-    return fmt::format("{}; the new export is whole, and the next conversion into {} ends what this one has begun",
+    return fmt::format("{}; the new export is complete, and the next conversion into {} finishes what this one began",
                        error.what(), folder_.string());
   };
   try {
@@ -370,7 +371,7 @@ ExportFolder::~ExportFolder() {
   try {
     if (!staging_.empty()) remove_folder(staging_, files_);
   } catch (const std::exception&) {
-    // The next conversion tries again, and says so.
+    // The next conversion tries again, and reports it.
   }
   lock_.reset();
   if (made_folder_) files_.remove_folder(folder_);  // only if it is empty

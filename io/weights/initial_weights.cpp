@@ -16,7 +16,7 @@
 namespace mpzero::io {
 namespace {
 
-constexpr int64_t kBlockElements = int64_t{1} << 18;  // 1 MiB: stays in the cache from the file to the hash
+constexpr int64_t kBlockElements = int64_t{1} << 18;  // 1 MiB: stays in the cache between reading and hashing
 
 int64_t blocks_of(const ParameterSpec& parameter) { return (parameter.numel() + kBlockElements - 1) / kBlockElements; }
 
@@ -28,8 +28,8 @@ int64_t blocks_of(std::span<const UnitSpec> units) {
   return blocks;
 }
 
-// The bits of a magnitude from which on `type` has no number for it. For bf16 that is halfway between its largest and
-// 2^128, where rounding to the nearest, ties to even, goes up.
+// The bits of the smallest magnitude that overflows in `type`. For bf16 it is halfway between the largest number and
+// 2^128, where rounding to nearest, ties to even, rounds up.
 uint32_t limit_of(WeightType type) {
   constexpr uint32_t kInfinity = 0x7F800000U;
   constexpr uint32_t kInfinityOfBFloat16 = 0x7F7F8000U;
@@ -44,7 +44,7 @@ uint32_t largest_magnitude(std::span<const float> values) {
   return largest;
 }
 
-// Where element `index` of the row-major parameter is: "[3, 17]".
+// The index of element `index` of the row-major parameter: "[3, 17]".
 std::string place_of(const ParameterSpec& parameter, int64_t index) {
   std::vector<int64_t> place(parameter.shape.size());
   for (size_t i = place.size(); i-- > 0;) {
@@ -64,7 +64,7 @@ void check_values(const SafetensorsSource& weights, const ParameterSpec& paramet
       fmt::format("tensor {} of {} is {} at {}", parameter.name, weights.file_of(parameter).string(),
                   std::isnan(*bad) ? "NaN" : fmt::to_string(*bad), place_of(parameter, begin + (bad - values.begin())));
   if (std::isfinite(*bad)) {
-    throw_user_error("{}, which is infinite in bf16: give --bf16=false to train in fp32, or start from other weights",
+    throw_user_error("{}, which is infinite in bf16: pass --bf16=false to train in fp32, or start from other weights",
                      what);
   }
   throw_user_error("{}: copy or download the weights again, or start from others", what);
@@ -115,7 +115,7 @@ std::string InitialWeights::hash(std::span<const UnitSpec> units, bool counts, P
     blocks += read;
   }
   if (blocks != blocks_of(units)) {
-    throw Failure(fmt::format("{} blocks of the initial weights were hashed, of {}", blocks, blocks_of(units)),
+    throw Failure(fmt::format("{} blocks of the initial weights were hashed, expected {}", blocks, blocks_of(units)),
                   ErrorScope::kAllRanks);
   }
   return to_hex(sum);

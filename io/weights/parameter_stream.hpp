@@ -11,18 +11,18 @@
 
 namespace mpzero::io {
 
-// Told now and then, from one thread at a time, how many bytes of how many have been written.
+// Called from time to time, from one thread at a time, with the number of bytes written so far and in total.
 using OnWritten = std::function<void(int64_t done, int64_t total)>;
 
-// Where a parameter's values go.
+// Where a parameter's values are written.
 struct Destination {
   const ParameterSpec* parameter = nullptr;
   File* file = nullptr;
   int64_t offset = 0;
-  RangeChecksums* checksums = nullptr;  // gets those of the bytes, from the parameter's first on, if it is there
+  RangeChecksums* checksums = nullptr;  // receives the checksums of the bytes; may be null
 };
 
-// Copies every parameter from `source` to its place in pieces of 4 MiB of fp32, several threads at once, whatever the
+// Copies every parameter from `source` to its place in pieces of 4 MiB of fp32, from several threads, whatever the
 // sizes of the parameters. Does not sync.
 void stream_parameters(std::span<const Destination> destinations, const ParameterSource& source, WeightType type,
                        const OnWritten& on_written);

@@ -28,8 +28,8 @@ constexpr JsonLimits kIndexLimits{.bytes = size_t{1} << 28};
 constexpr size_t kConversionFloats = size_t{1} << 18;  // 512 KiB of 16-bit values: stays in the cache
 
 struct Index {
-  std::map<std::string, std::string> shard_of;  // tensor name to the file that holds it
-  json total_size;                              // in bytes, as it stands there; null: it does not
+  std::map<std::string, std::string> shard_of;  // tensor name to file name
+  json total_size;                              // in bytes, as in the index; null: missing
 };
 
 Index read_index(const fs::path& path) {
@@ -42,7 +42,7 @@ Index read_index(const fs::path& path) {
   for (const auto& [tensor, shard] : index["weight_map"].items()) {
     const std::string name = shard.is_string() ? shard.get<std::string>() : "";
     if (name.empty() || name.find('/') != std::string::npos) {
-      throw_user_error("{} puts tensor {} into '{}', which is no file of its folder: copy or download it again",
+      throw_user_error("{} puts tensor {} into '{}', which is not a file of its folder: copy or download it again",
                        path.string(), tensor, name);
     }
     read.shard_of.emplace(tensor, name);
@@ -86,7 +86,7 @@ struct SafetensorsSource::Impl {
     if (fs::exists(folder / kWeightsName, error)) {
       for (auto& [name, tensor] : open(kWeightsName)) tensors.emplace(name, Location{&files.back(), tensor});
       if (fs::exists(folder / kIndexName, error)) {
-        warnings.push_back(fmt::format("{} is not read, because {} is there, which transformers loads, too.",
+        warnings.push_back(fmt::format("{} is not read, because {} exists; transformers makes the same choice.",
                                        (folder / kIndexName).string(), kWeightsName));
       }
       return;
@@ -128,7 +128,7 @@ struct SafetensorsSource::Impl {
     check_total_size(index.total_size);
   }
 
-  // Folders in use have wrong ones, and nothing depends on it.
+  // Existing folders have wrong values, and nothing depends on it.
   void check_total_size(const json& total_size) {
     int64_t bytes = 0;
     for (const auto& [name, location] : tensors) bytes += location.tensor.bytes;
@@ -190,7 +190,7 @@ const fs::path& SafetensorsSource::file_of(const ParameterSpec& parameter) const
 void SafetensorsSource::read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const {
   const auto& [file, tensor] = impl_->find(parameter);
   if (begin < 0 || static_cast<int64_t>(out.size()) > parameter.numel() - begin) {
-    throw_failure("elements [{}, {}) were asked for of tensor {}, which has {}", begin,
+    throw_failure("elements [{}, {}) were requested from tensor {}, which has {}", begin,
                   begin + static_cast<int64_t>(out.size()), parameter.name, parameter.numel());
   }
   const int64_t offset = tensor.offset + begin * element_bytes(tensor.dtype);

@@ -13,8 +13,8 @@
 namespace mpzero::io {
 
 // Hugging Face weights: a folder with model.safetensors, or model.safetensors.index.json and its shards; F32, BF16,
-// F16. Opening checks every header against its file's size, and the index against the headers. A missing tensor or
-// another shape throws UserError naming tensor and file. May be used from several threads at once.
+// F16. Opening checks every header against its file's size, and the index against the headers. A missing tensor or a
+// different shape throws UserError naming tensor and file. Thread-safe.
 class SafetensorsSource final : public ParameterSource {
  public:
   explicit SafetensorsSource(std::filesystem::path folder);
@@ -24,13 +24,13 @@ class SafetensorsSource final : public ParameterSource {
   bool contains(const std::string& name) const;
   // All tensors, by name.
   std::vector<ParameterSpec> parameters() const;
-  // What should be known of the folder, one sentence each.
+  // Warnings about the folder, one sentence each.
   std::span<const std::string> warnings() const;
-  // Throws as read() does where the tensor cannot be read at all, without reading it.
+  // Throws as read() does if the tensor cannot be read at all, without reading it.
   void check(const ParameterSpec& parameter) const;
-  // The file that holds it; throws as check().
+  // The file that holds the parameter. Throws as check().
   const std::filesystem::path& file_of(const ParameterSpec& parameter) const;
-  // Any value, also NaN and infinities.
+  // Any value, including NaN and infinities.
   void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override;
 
  private:
@@ -38,13 +38,13 @@ class SafetensorsSource final : public ParameterSource {
   std::unique_ptr<Impl> impl_;
 };
 
-// Whether the folder has a file by which SafetensorsSource begins; also where the system does not let one see.
+// Whether the folder has one of the files that SafetensorsSource opens first. Also true if the system cannot tell.
 bool has_safetensors(const std::filesystem::path& folder);
 
-// Writes weights into the existing `folder` under the names that Hugging Face gives them: model.safetensors, or
-// model-00001-of-0000N.safetensors and model.safetensors.index.json when they exceed `max_shard_bytes` (a single larger
-// tensor gets a shard to itself). Streams: holds a few MiB for each thread, and reads `source` from several threads.
-// All files are synced. Returns their names.
+// Writes weights into the existing `folder` under Hugging Face's names: model.safetensors, or
+// model-00001-of-0000N.safetensors and model.safetensors.index.json if they exceed `max_shard_bytes` (a larger tensor
+// gets its own shard). Streams: holds a few MiB per thread, and reads `source` from several threads. All files are
+// synced. Returns their names.
 std::vector<std::string> write_safetensors(const std::filesystem::path& folder,
                                            std::span<const ParameterSpec> parameters, const ParameterSource& source,
                                            int64_t max_shard_bytes, const OnWritten& on_written = nullptr,

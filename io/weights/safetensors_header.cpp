@@ -28,7 +28,7 @@ constexpr const char* kRemedy = "copy or download it again";
   throw_user_error("tensor {} of {} {}: {}", name, file.path().string(), what, kRemedy);
 }
 
-// Bits of an element of every type of the format, as version 0.8 of the safetensors library has them.
+// Bits per element of every type of the format, as in version 0.8 of the safetensors library.
 std::optional<int64_t> element_bits(const std::string& dtype) {
   constexpr std::array<std::pair<std::string_view, int64_t>, 22> kTypes = {
       {{"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
@@ -40,7 +40,7 @@ std::optional<int64_t> element_bits(const std::string& dtype) {
   return found->second;
 }
 
-// Whether a tensor takes just these bytes; not where an extent is negative or the product overflows.
+// Whether a tensor takes exactly these bytes. False if an extent is negative or the product overflows.
 bool takes_bytes(const std::vector<int64_t>& shape, int64_t bits_of_element, int64_t bytes) {
   constexpr int64_t kBitsOfByte = 8;
   int64_t bits = bits_of_element;
@@ -56,7 +56,7 @@ StoredTensor tensor_from_json(const File& file, const std::string& name, const j
   int64_t end = 0;
   try {
     tensor.dtype = entry.at("dtype").get<std::string>();
-    // get<int64_t> would wrap what does not fit.
+    // get<int64_t> would wrap values that do not fit.
     for (const json& extent : entry.at("shape")) {
       tensor.shape.push_back(extent.is_number_unsigned() ? extent.get<int64_t>() : -1);
     }
@@ -78,7 +78,7 @@ StoredTensor tensor_from_json(const File& file, const std::string& name, const j
                      fmt::format("ends at byte {} of the data, but the file has {}: it is truncated", end, data_bytes));
   }
   const std::optional<int64_t> bits = element_bits(tensor.dtype);
-  if (!bits) throw_bad_tensor(file, name, fmt::format("has type {}, which the format does not have", tensor.dtype));
+  if (!bits) throw_bad_tensor(file, name, fmt::format("has type {}, which the format does not define", tensor.dtype));
   if (!takes_bytes(tensor.shape, *bits, end - begin)) {
     throw_bad_tensor(file, name,
                      fmt::format("of shape [{}] and type {} takes {} bytes", fmt::join(tensor.shape, ", "),
@@ -91,7 +91,7 @@ StoredTensor tensor_from_json(const File& file, const std::string& name, const j
 
 using Tensors = std::map<std::string, StoredTensor>;
 
-// Throws UserError unless each byte of the data belongs to just one tensor.
+// Throws UserError unless each byte of the data belongs to exactly one tensor.
 void check_cover(const File& file, const Tensors& tensors, int64_t data_begin) {
   std::vector<Tensors::const_iterator> by_offset;
   for (auto it = tensors.cbegin(); it != tensors.cend(); ++it) by_offset.push_back(it);
@@ -116,7 +116,7 @@ void check_metadata(const File& file, const json& metadata) {
   const bool is_text = metadata.is_object() && std::all_of(metadata.begin(), metadata.end(),
                                                            [](const json& value) { return value.is_string(); });
   if (!is_text) {
-    throw_user_error("{} of {} is not an object of texts: {}", kMetadata, file.path().string(), kRemedy);
+    throw_user_error("{} of {} is not an object of strings: {}", kMetadata, file.path().string(), kRemedy);
   }
 }
 
@@ -136,8 +136,8 @@ std::map<std::string, StoredTensor> read_safetensors_header(const File& file) {
   file.read(0, std::as_writable_bytes(std::span(&length, 1)));
   if (length > static_cast<uint64_t>(std::min(size - kLengthBytes, static_cast<int64_t>(kHeaderLimits.bytes)))) {
     throw_user_error(
-        "{} says that its header has {} bytes, but the file has {}: it is truncated or no safetensors file; {}", path,
-        length, size, kRemedy);
+        "{} says that its header has {} bytes, but the file has {}: it is truncated or not a safetensors file; {}",
+        path, length, size, kRemedy);
   }
   std::string text(length, '\0');
   file.read(kLengthBytes, std::as_writable_bytes(std::span(text)));

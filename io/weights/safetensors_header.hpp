@@ -21,17 +21,17 @@ struct StoredTensor {
   int64_t bytes = 0;
 };
 
-// Bytes of one element; 0 for a dtype that cannot be turned into fp32.
+// Bytes per element. 0 for a dtype that cannot be converted to fp32.
 int64_t element_bytes(const std::string& dtype);
 
-// Reads and checks the header: every length is bounded by the file's size before anything is allocated, and what the
-// safetensors library refuses is refused: types that the format does not have, tensors that are not as long as their
-// shapes say or overlap, bytes that belong to none. So is a name that stands there twice. Throws UserError naming file
-// and tensor.
+// Reads and checks the header. Every length is bounded by the file's size before anything is allocated. Refuses what
+// the safetensors library refuses: types that the format does not define, tensors that overlap or whose length does not
+// match their shape, and bytes that belong to no tensor. Also refuses duplicate names. Throws UserError naming file and
+// tensor.
 std::map<std::string, StoredTensor> read_safetensors_header(const File& file);
 
-// The 8 bytes and the header of a file that holds `parameters` as F32 or BF16, one behind another in this order. Its
-// length is a multiple of 8.
+// The 8 bytes and the header of a file that holds `parameters` contiguously as F32 or BF16, in this order. Its length
+// is a multiple of 8.
 std::string safetensors_header(std::span<const ParameterSpec> parameters, WeightType type);
 
 }  // namespace mpzero::io

@@ -19,7 +19,7 @@ std::string shard_stem(size_t index, size_t count) {
   return count == 1 ? "pytorch_model" : fmt::format("pytorch_model-{:05}-of-{:05}", index + 1, count);
 }
 
-// The names of a shard's tensors: each parameter's, then those of its aliases.
+// The tensor names of a shard: each parameter's name, then those of its aliases.
 std::vector<std::pair<std::string, size_t>> names_of(std::span<const ParameterSpec> shard,
                                                      std::span<const StoredCheckpoint::Alias> aliases) {
   std::vector<std::pair<std::string, size_t>> names;
@@ -60,7 +60,7 @@ std::vector<std::string> write_torch_weights(const fs::path& folder, std::span<c
     std::span<const ParameterSpec> parameters;
     TorchZipLayout layout;
     File file;
-    std::deque<RangeChecksums> checksums;  // of each storage
+    std::deque<RangeChecksums> checksums;  // one per storage
   };
   const auto split = split_into_shards(parameters, max_shard_bytes, type);
   std::deque<Shard> shards;
@@ -86,7 +86,7 @@ std::vector<std::string> write_torch_weights(const fs::path& folder, std::span<c
   for (Shard& shard : shards) {
     std::vector<uint32_t> checksums;
     for (size_t i = 0; i < shard.checksums.size(); ++i) {
-      // Every byte of a parameter has been written, so nothing is left to be read back.
+      // Every byte of a parameter has been written, so nothing needs to be read back.
       checksums.push_back(
           shard.checksums[i].combined(shard.layout.storage_bytes(i), [](int64_t, int64_t) { return 0U; }));
     }

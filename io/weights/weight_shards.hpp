@@ -9,7 +9,8 @@
 
 namespace mpzero::io {
 
-// Neighbours share a shard as long as they fit; a larger parameter gets one to itself. At least one shard.
+// Consecutive parameters share a shard as long as they fit. A larger parameter gets its own shard. Returns at least one
+// shard.
 inline std::vector<std::span<const ParameterSpec>> split_into_shards(std::span<const ParameterSpec> parameters,
                                                                      int64_t max_shard_bytes, WeightType type) {
   std::vector<std::span<const ParameterSpec>> shards;

@@ -42,8 +42,8 @@ std::vector<std::string> write_hdf5(const fs::path& folder, std::span<const Para
   return {kHdf5Name};
 }
 
-// Throws UserError unless the disk of `folder` has room for `bytes`. Where the file system does not say, it is left to
-// the writes themselves to fail.
+// Throws UserError unless the disk of `folder` has room for `bytes`. If the file system does not report its free space,
+// the writes themselves fail.
 void check_room(const fs::path& folder, const fs::path& output, int64_t bytes) {
   struct statvfs status {};
   if (::statvfs(folder.c_str(), &status) != 0 || status.f_blocks == 0) return;
@@ -51,9 +51,8 @@ void check_room(const fs::path& folder, const fs::path& output, int64_t bytes) {
   const double room = static_cast<double>(blocks) * static_cast<double>(status.f_frsize);
   if (room >= static_cast<double>(bytes)) return;
   throw_user_error(
-      "cannot write {:.3f} GB of weights to {}: its disk has {:.3f} GB free, and what lies there is replaced only once "
-      "the "
-      "new weights are whole; free some space or choose a folder on another disk",
+      "cannot write {:.3f} GB of weights to {}: its disk has {:.3f} GB free, and the existing export is replaced only "
+      "after the new weights are complete; free some space or choose a folder on another disk",
       static_cast<double>(bytes) / 1e9, output.string(), room / 1e9);
 }
 
@@ -68,7 +67,7 @@ bool contains(std::span<const ParameterSpec> parameters, std::string_view name) 
                      [&](const ParameterSpec& parameter) { return parameter.name == name; });
 }
 
-// Weights under two names. An HDF5 checkpoint does not list them: the head is the only one that can be tied.
+// Weights with two names. HDF5 checkpoints do not list them: only the head can be tied.
 std::vector<StoredCheckpoint::Alias> aliases_of(const StoredCheckpoint& checkpoint) {
   const auto listed = checkpoint.aliases();
   if (!listed.empty()) return {listed.begin(), listed.end()};
@@ -102,7 +101,7 @@ std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOpti
   const std::string source = given ? "--model_config" : checkpoint.folder().string();
   json config = parse_user_json(text, fmt::format("{}, config.json", source), kConfigurationLimits);
   if (!config.is_object()) {
-    throw_user_error("{} is no config.json of a model: {}", source,
+    throw_user_error("{} is not a model's config.json: {}", source,
                      given ? "give the file of transformers" : "use a checkpoint that mpzero train wrote");
   }
   const char* dtype = options.type == WeightType::kFloat32 ? "float32" : "bfloat16";

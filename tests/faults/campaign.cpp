@@ -28,14 +28,14 @@ constexpr size_t kNoteBytes = 1000;
 constexpr int kMaxWorkers = 64;
 constexpr auto kPause = std::chrono::milliseconds(20);
 
-// What the workers tell the process that started them.
+// What a worker reports to the process that started it.
 struct Slot {
   Outcome outcome = Outcome::kNotTried;
   char note[kNoteBytes] = {};
 };
 struct Progress {
-  std::atomic<int64_t> fault{-1};  // that is being tried
-  std::atomic<int64_t> since{0};   // Clock's count
+  std::atomic<int64_t> fault{-1};  // the fault being tried
+  std::atomic<int64_t> since{0};   // tick count of Clock
 };
 struct Board {
   std::atomic<size_t> next{0};
@@ -50,7 +50,7 @@ T* map_shared(size_t count) {
   return new (memory) T[count];
 }
 
-// Bytes of address space that this process has.
+// The size of this process's address space in bytes.
 int64_t address_space() {
   std::ifstream statm("/proc/self/statm");
   int64_t pages = 0;
@@ -125,7 +125,7 @@ class Workers {
       try {
         verdict = faults_[i].target->try_fault(faults_[i].kind, faults_[i].what, scratch_of(worker));
       } catch (const std::exception& error) {
-        verdict = {Outcome::kCrash, std::string("an exception that nobody expects: ") + error.what()};
+        verdict = {Outcome::kCrash, std::string("an unexpected exception: ") + error.what()};
       }
       note(i, verdict.outcome, verdict.note);
       progress.fault = -1;
@@ -140,7 +140,7 @@ class Workers {
     slots_[fault].outcome = outcome;
   }
 
-  // Its last words, if it left any.
+  // Its last message, if it left one.
   std::string words_of(size_t worker) const {
     std::ifstream file(errors_of(worker));
     std::string words, line;
@@ -155,7 +155,7 @@ class Workers {
     const int64_t fault = progress.fault;
     int status = 0;
     if (::waitpid(pid, &status, WNOHANG) == pid) {
-      // What the worker started dies with it.
+      // Processes that the worker started are killed with it.
       ::kill(-pid, SIGKILL);
       pid = -1;
       if (fault < 0) {

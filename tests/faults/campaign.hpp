@@ -21,12 +21,12 @@ struct Fault {
 
 struct CampaignOptions {
   int workers = 1;
-  std::chrono::seconds limit{60};           // a fault that takes longer hangs
-  int64_t memory_bytes = int64_t{2} << 30;  // of address space beyond what a worker has at its start; 0: no limit
+  std::chrono::seconds limit{60};           // a fault that takes longer counts as hanging
+  int64_t memory_bytes = int64_t{2} << 30;  // of address space in addition to a worker's initial size; 0: no limit
   std::filesystem::path scratch;
 };
 
-// Tries all faults in worker processes, which are replaced where they crash or hang. Returns the verdicts in the same
+// Tries all faults in worker processes, which are replaced if they crash or hang. Returns the verdicts in the same
 // order.
 std::vector<Verdict> try_faults(const std::vector<Fault>& faults, const CampaignOptions& options);
 

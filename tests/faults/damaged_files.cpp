@@ -28,12 +28,12 @@ size_t number(std::string_view text) {
   size_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) {
-    throw std::invalid_argument(fmt::format("'{}' is no number", text));
+    throw std::invalid_argument(fmt::format("'{}' is not a number", text));
   }
   return value;
 }
 
-// "a@b" at the last '@'.
+// Splits "a@b" at the last '@'.
 std::pair<std::string, std::string> split(const std::string& text, char at) {
   const size_t place = text.rfind(at);
   if (place == std::string::npos) throw std::invalid_argument(fmt::format("'{}' has no '{}'", text, at));
@@ -42,7 +42,7 @@ std::pair<std::string, std::string> split(const std::string& text, char at) {
 
 size_t pick(Random& random, size_t below) { return static_cast<size_t>(random() % below); }
 
-// A third of the places lie near the beginning, a third near the end, where most of a file's structure is.
+// A third of the positions are near the beginning, a third near the end, where most of a file's structure is.
 size_t place_in(size_t size, Random& random) {
   switch (pick(random, 3)) {
     case 0:
@@ -70,7 +70,7 @@ std::string damage_of(const std::string& kind, const std::string& name, const st
   return fmt::format("{}@{}", name, pick(random, size));  // cut
 }
 
-// Lengths that are tried whatever chance picks.
+// Lengths that are always tried.
 std::vector<std::string> cuts_of(const std::string& name, size_t size) {
   std::vector<std::string> cuts;
   for (const size_t length :
@@ -81,7 +81,7 @@ std::vector<std::string> cuts_of(const std::string& name, size_t size) {
   return cuts;
 }
 
-// Every choice of some of the names but not all.
+// Every non-empty proper subset of the names.
 std::vector<std::string> choices(const std::vector<std::string>& names) {
   std::vector<std::string> found;
   for (size_t mask = 1; mask + 1 < size_t{1} << names.size(); ++mask) {
@@ -102,7 +102,7 @@ std::vector<std::string> names_of(const Files& files) {
   return names;
 }
 
-// The same wherever the files lie.
+// Makes the text independent of the files' location.
 std::string without_place(const std::string& text, const std::string& place) {
   std::string kept;
   size_t begin = 0;
@@ -113,7 +113,7 @@ std::string without_place(const std::string& text, const std::string& place) {
   return kept.append(text, begin);
 }
 
-// The first line of `text` that is not one of `expected`'s.
+// The first line of `text` that is not in `expected`.
 std::string difference(const std::string& text, const std::string& expected) {
   const size_t same = static_cast<size_t>(
       std::mismatch(text.begin(), text.end(), expected.begin(), expected.end()).first - text.begin());
@@ -175,7 +175,7 @@ std::vector<std::string> DamagedFiles::faults(const std::string& kind, size_t co
       keep_some(found, count, random);
     }
     std::set<std::string> known(found.begin(), found.end());
-    // Small files have fewer places than are asked for.
+    // Small files have fewer positions than requested.
     for (size_t i = 0; found.size() < count && i < 4 * count; ++i) {
       const auto& [name, bytes] = files_[i % files_.size()];
       std::string fault = damage_of(kind, name, bytes, random);
@@ -256,7 +256,7 @@ Verdict DamagedFiles::read(const fs::path& folder, const fs::path& scratch, bool
     } catch (...) {
       verdict = judge_exception(folder);
       if (verified && verdict.outcome == Outcome::kRefused) {
-        verdict = {Outcome::kWrong, fmt::format("verify says good, a reader: {}", verdict.note)};
+        verdict = {Outcome::kWrong, fmt::format("verify reports no error, a reader: {}", verdict.note)};
       }
     }
     worst = worse_of(worst, verdict);

@@ -10,14 +10,14 @@
 
 namespace mpzero::faults {
 
-// What a reader gives for files: see readings.hpp. Several programs may read the same files.
+// A reader's result for files: see readings.hpp. Several programs may read the same files.
 using Reading = std::function<std::string(const std::filesystem::path& folder, const std::filesystem::path& scratch)>;
 
 struct Readers {
-  // Throws where something is wrong, and then only; may be empty.
+  // Throws exactly if something is wrong. May be empty.
   std::function<void(const std::filesystem::path& folder)> verify;
   std::vector<Reading> readings;
-  // Of a format without checksums of its values: whether the program tells that these may be others. May be empty.
+  // For a format without checksums of its values: whether the program reports that the values may differ. May be empty.
   std::function<bool(const std::filesystem::path& folder)> tells;
 };
 
@@ -25,15 +25,15 @@ struct Readers {
 //
 //   flip   FILE@BYTE.BIT      one bit
 //   byte   FILE@BYTE=VALUE    one byte
-//   hole   FILE@BYTE+COUNT    zeros, as of a page that was never written
+//   hole   FILE@BYTE+COUNT    zeros, as in a page that was never written
 //   cut    FILE@SIZE          the file ends there
-//   grow   FILE+COUNT         bytes behind its end
-//   gone   FILE               is not there
-//   twin   FILE=FILE          holds what the other holds
-//   swap   SAVE:FILE,...      these are of the other save
+//   grow   FILE+COUNT         extra bytes at its end
+//   gone   FILE               does not exist
+//   twin   FILE=FILE          has the contents of the other file
+//   swap   SAVE:FILE,...      these files are from the other save
 //
-// A reader must give what it gives for the whole files (of a swap also what it gives for all files of the other save),
-// or refuse them.
+// A reader must give the result of the intact files (for a swap also the result of all files of the other save), or
+// refuse them.
 class DamagedFiles final : public Target {
  public:
   struct OtherSave {
@@ -41,7 +41,7 @@ class DamagedFiles final : public Target {
     Files files;
   };
 
-  // Reads the files and those of `others` once, from below `scratch`, for what is right.
+  // Reads the files and those of `others` once, from a folder in `scratch`, to get the right results.
   DamagedFiles(std::string name, Files files, std::vector<OtherSave> others, Readers readers,
                const std::filesystem::path& scratch);
 
@@ -51,7 +51,7 @@ class DamagedFiles final : public Target {
   Verdict try_fault(const std::string& kind, const std::string& fault, const std::filesystem::path& scratch) override;
 
  private:
-  // By reading.
+  // One per reader.
   using Texts = std::vector<std::string>;
   Texts read_all(const Files& files, const std::filesystem::path& scratch) const;
   Files damaged(const std::string& kind, const std::string& fault) const;

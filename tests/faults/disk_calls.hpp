@@ -6,16 +6,16 @@
 
 namespace mpzero::faults {
 
-// The kinds of calls that the preloaded library (disk_faults.cpp) counts and lets fail.
+// The kinds of calls that the preloaded library (disk_faults.cpp) counts and can make fail.
 enum class DiskCall : unsigned char {
-  kOpen,    // for reading; of a folder, too
+  kOpen,    // for reading, also of a folder
   kCreate,  // for writing
   kStat,
   kRead,
   kWrite,
   kSync,
   kRename,
-  kExchange,  // of two names in one step
+  kExchange,  // swaps two names atomically
   kAllocate,
   kTruncate,
   kLock,
@@ -24,7 +24,7 @@ enum class DiskCall : unsigned char {
 };
 inline constexpr size_t kDiskCalls = 13;
 
-// By DiskCall; the last stands for all of them together.
+// Indexed by DiskCall. The last entry stands for all of them together.
 inline constexpr std::array<std::string_view, kDiskCalls + 1> kDiskCallNames = {
     "open",     "create",   "stat",     "read", "write", "sync",   "rename",
     "exchange", "allocate", "truncate", "lock", "mkdir", "remove", "any"};

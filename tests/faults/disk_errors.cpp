@@ -40,7 +40,7 @@ const std::vector<Errors>& errors_of_writers() {
   return errors;
 }
 
-// A file system that was interrupted for ever would be no file system.
+// Calls on a real file system are not interrupted forever.
 bool lasts(const std::string& error) { return error != "EINTR"; }
 
 }  // namespace

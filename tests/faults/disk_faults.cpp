@@ -1,15 +1,16 @@
-// A library for LD_PRELOAD: a disk that misbehaves. Calls on paths below one folder are counted; at the n-th of a kind
-// the program gets an error, a short read or write, is killed, or is stopped until somebody continues it.
+// A library for LD_PRELOAD that makes a disk misbehave. It counts the calls on paths in one folder. At the n-th call of
+// a kind the program gets an error or a short read or write, is killed, or is stopped until another process continues
+// it.
 //
-//   MPZERO_FAULT_FOLDER   the folder; calls elsewhere go through untouched
+//   MPZERO_FAULT_FOLDER   the folder; other calls are passed through
 //   MPZERO_FAULT          KIND:NUMBER:ACTION[:on], e.g. write:3:28, any:7:kill, lock:1:38:on (with `on` at every later
-//                         call, too), or several with commas between them; empty: only counts
-//   MPZERO_FAULT_PATH     only calls whose path holds this text count and fail
-//   MPZERO_FAULT_COUNTS   a file that gets the number of calls of each kind as kDiskCallNames orders them, also of a
-//   program that is killed
+//                         call, too), or several of them separated by commas; empty: only count
+//   MPZERO_FAULT_PATH     only calls whose path contains this text count and fail
+//   MPZERO_FAULT_COUNTS   a file that receives the number of calls of each kind, in the order of kDiskCallNames, also
+//                         from a killed program
 //
-// KIND is one of kDiskCallNames. ACTION is an errno, `short`, `kill` (before the call takes effect; a write has half
-// of its effect), `killed` (after it) or `stop` (SIGSTOP before the call).
+// KIND is one of kDiskCallNames. ACTION is an errno, `short`, `kill` (before the call takes effect; a write takes
+// effect in half), `killed` (after it) or `stop` (SIGSTOP before the call).
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -78,7 +79,7 @@ Fault parse_fault(std::string_view text) {
   return fault;
 }
 
-// What becomes of a call.
+// The effect on a call.
 struct Happening {
   Action action = Action::kNone;
   int error = 0;
@@ -91,7 +92,7 @@ class Disk {
     return instance;
   }
 
-  // What is to happen at this call; counts it. Reading the state of a file does not count for `any`.
+  // Counts the call and returns the effect on it. Reading the state of a file does not count for `any`.
   Happening at(DiskCall call, const char* path) {
     if (!concerns(path)) return {};
     const auto kind = static_cast<size_t>(call);
@@ -160,13 +161,13 @@ class Disk {
   std::atomic<uint64_t>* counts_ = own_;
 };
 
-// The next library's function of this name.
+// The function of this name in the next library.
 template <typename Function>
 Function* real(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
-// Carries out a call that has all of its effect or none, unless it is the one that fails.
+// Carries out a call that takes effect in full or not at all, unless it is the failing one.
 template <typename Result, typename Call>
 Result through(Happening now, Result failed, const Call& call) {
   if (now.action == Action::kError) {
@@ -178,7 +179,7 @@ Result through(Happening now, Result failed, const Call& call) {
   return result;
 }
 
-// The same of a transfer of `size` bytes; `call` takes how many.
+// The same for a transfer of `size` bytes. `call` takes the number of bytes.
 template <typename Call>
 ssize_t transfer(Happening now, int descriptor, size_t size, const Call& call) {
   if (now.action == Action::kShort || now.action == Action::kKillBefore) {

@@ -9,7 +9,7 @@ namespace mpzero::faults {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kReady = ".zero_to_fp32.ready";  // what was to be put in place when the program ended
+constexpr const char* kReady = ".zero_to_fp32.ready";  // ready to be put in place when the program ended
 constexpr const char* kShardBytes = "700";             // several files
 
 Save old_save() { return {.step = 3, .values = 1}; }
@@ -53,7 +53,7 @@ std::vector<std::string> ExportingProgram::faults(const std::string& kind, size_
 Verdict ExportingProgram::try_fault(const std::string& kind, const std::string& fault, const fs::path& scratch) {
   const fs::path folder = scratch / "files", output = folder / "output";
   write_files(folder, before_);
-  // The last that ended well: 0 the old one, 1 the new one, 2 the other conversion.
+  // The last conversion that succeeded: 0 the old one, 1 the new one, 2 the other conversion.
   size_t last = 0;
   Verdict verdict{Outcome::kRight, ""};
   {
@@ -69,16 +69,16 @@ Verdict ExportingProgram::try_fault(const std::string& kind, const std::string& 
     if (subject.succeeded()) last = 1;
     if (!subject.succeeded() && !subject.was_killed()) verdict = worse_of(verdict, subject.judge(folder));
   }
-  // Without a config.json transformers loads nothing. Then the new weights must lie ready for the next conversion.
+  // Without a config.json transformers loads nothing. Then the new weights must be ready for the next conversion.
   const bool loads = fs::exists(output / "config.json");
   if (!loads && (last == 1 || !fs::exists(output / kReady))) {
-    return {Outcome::kLost, "neither the old weights nor the new ones are there"};
+    return {Outcome::kLost, "neither the old weights nor the new ones exist"};
   }
   try {
-    // A program that failed may have failed behind the last step.
+    // A program that failed may have failed after the last step.
     const std::string found = loads ? read_export(output) : right_[last];
     if (found != right_[last] && !(last != 1 && found == right_[1])) {
-      return {Outcome::kWrong, "the weights are those of no checkpoint, or not of the one that was converted"};
+      return {Outcome::kWrong, "the weights are not those of a checkpoint, or not of the one that was converted"};
     }
   } catch (const std::exception& error) {
     return {Outcome::kLost, fmt::format("neither the old weights nor the new ones: {}", error.what())};

@@ -1,20 +1,20 @@
 // fault_campaign: tries thousands of faults on checkpoints, weights and token files, and on the programs that read and
-// write them, and counts what becomes of them. Ends with 1 where one ended badly (outcome.hpp).
+// write them, and counts the outcomes. Exits with status 1 if one is bad (outcome.hpp).
 //
 //   --count N         about how many faults of each kind of each target (default: 100)
-//   --seed N          which of them (default: 1)
+//   --seed N          the random choice of faults (default: 1)
 //   --only NAME       targets, kinds, or one fault, as they are printed: hdf5, hdf5/flip, hdf5/flip/manifest.json@10.3;
-//                     may stand there several times
-//   --workers N       processes at a time (default: one for each core)
-//   --json FILE       writes the counts, and all faults that ended badly
+//                     may be given several times
+//   --workers N       number of parallel processes (default: one per core)
+//   --json FILE       writes the counts, and all faults with a bad outcome
 //   --show N          how many of those of each kind are printed (default: 3)
 //   --tokens FILE     a token file of app/prepare_data.py
-//   --source DIR      the repository (default: where this program was built)
+//   --source DIR      the repository (default: the one of the build)
 //   --scratch DIR     a folder for temporary files; /dev/shm is fast
-//   --list            prints the faults instead
+//   --list            only prints the faults
 //   --nightly         does nothing unless NIGHTLY=1 is set
 //
-// Ends with 77 where nothing could be tried.
+// Exits with status 77 if nothing could be tried.
 #include <fmt/format.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -61,7 +61,7 @@ Number number(std::string_view text) {
   Number value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) {
-    throw std::invalid_argument(fmt::format("'{}' is no number", text));
+    throw std::invalid_argument(fmt::format("'{}' is not a number", text));
   }
   return value;
 }
@@ -95,18 +95,18 @@ Options parse(const std::vector<std::string>& words) {
     } else if (flag == "--scratch") {
       options.places.scratch = value;
     } else {
-      throw std::invalid_argument("there is no flag " + flag);
+      throw std::invalid_argument("unknown flag " + flag);
     }
   }
   return options;
 }
 
-// A folder that goes at the end.
+// A folder that is removed at the end.
 class ScratchFolder {
  public:
   explicit ScratchFolder(const fs::path& parent) {
     std::string pattern = (parent.empty() ? fs::temp_directory_path() : parent) / "mpzero-faults-XXXXXX";
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a folder as " + pattern);
+    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot create a folder as " + pattern);
     path_ = pattern;
   }
   ~ScratchFolder() {
@@ -121,7 +121,7 @@ class ScratchFolder {
   fs::path path_;
 };
 
-// Whether `name` is the one that is asked for, lies below it, or the other way round.
+// Whether `name` is `asked`, is below it, or contains it.
 bool belongs(const std::string& name, const std::string& asked) {
   const std::string& shorter = name.size() < asked.size() ? name : asked;
   const std::string& longer = name.size() < asked.size() ? asked : name;
@@ -130,7 +130,7 @@ bool belongs(const std::string& name, const std::string& asked) {
 
 void add_faults(std::vector<Fault>& faults, Target& target, const std::string& kind, const Options& options) {
   const std::string name = target.name() + "/" + kind;
-  // The same whichever others are tried.
+  // Independent of the other faults that are tried.
   Random random(options.seed ^ std::hash<std::string>()(name));
   if (options.only.empty()) {
     for (std::string& what : target.faults(kind, options.count, random)) faults.push_back({&target, kind, what});

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes h5py_tokens.h5: a token file as somebody's own script writes it, with texts of variable length."""
+"""Makes h5py_tokens.h5: a token file as a user's own script would write it, with texts of variable length."""
 
 from __future__ import annotations
 

@@ -7,17 +7,17 @@
 
 namespace mpzero::faults {
 
-// What became of a fault, the worse the later.
+// The outcome of a fault, from best to worst.
 enum class Outcome : unsigned char {
   kNotTried,
-  kRight,    // the values that were written; of a save: the old checkpoint or the new one, whole
-  kTold,     // other values from a format without checksums, as the program says it may
+  kRight,    // the values that were written; for a save: the old checkpoint or the new one, complete
+  kTold,     // other values from a format without checksums, reported as possible by the program
   kRefused,  // one sentence that names the file or the folder
-  kUnclear,  // refused, but not so
+  kUnclear,  // refused, but not with such a sentence
   kWrong,    // other values, or a sentence that is not true
-  kLost,     // no checkpoint is left that was there before
+  kLost,     // a checkpoint that existed before is lost
   kHang,
-  kCrash,  // a signal, memory beyond the limit, or an exception that is none of mpzero's
+  kCrash,  // a signal, memory beyond the limit, or an exception that is not one of mpzero's
 };
 inline constexpr size_t kOutcomes = 9;
 inline constexpr std::array<std::string_view, kOutcomes> kOutcomeNames = {
@@ -27,7 +27,7 @@ inline bool is_bad(Outcome outcome) { return outcome >= Outcome::kUnclear; }
 
 struct Verdict {
   Outcome outcome = Outcome::kNotTried;
-  std::string note;  // what was said, or what is wrong
+  std::string note;  // the message, or what is wrong
 };
 
 inline Verdict worse_of(Verdict a, Verdict b) { return b.outcome > a.outcome ? b : a; }

@@ -42,7 +42,7 @@ std::vector<std::string> ReadingProgram::faults(const std::string& kind, size_t 
 
 Verdict ReadingProgram::try_fault(const std::string& kind, const std::string& fault, const fs::path& scratch) {
   const fs::path folder = scratch / "files", output = scratch / "export";
-  // What it prints, or leaves in the folder of its output, when nothing happens.
+  // Its output, printed or in its output folder, without faults.
   const auto result = [&](const SubjectProcess& subject) {
     return command_ == "export" ? read_export(output) : subject.output();
   };
@@ -70,7 +70,7 @@ Verdict ReadingProgram::try_fault(const std::string& kind, const std::string& fa
     afterwards.wait();
     if (afterwards.succeeded() && printed == result(afterwards)) return {Outcome::kRight, "what came meanwhile"};
   }
-  return {Outcome::kWrong, "it ended well with other values"};
+  return {Outcome::kWrong, "it succeeded with other values"};
 }
 
 }  // namespace mpzero::faults

@@ -36,7 +36,7 @@ std::string describe(const io::TrainingProgress& progress) {
       progress.settings_json);
 }
 
-// All that a run takes from it.
+// Everything that a run takes from it.
 std::string describe(const io::StoredCheckpoint& stored, int ranks) {
   std::string text = describe(stored.progress());
   text += fmt::format("run {}\n", stored.run().id);
@@ -79,7 +79,7 @@ std::string hashes_of(const ParameterSource& source, std::span<const ParameterSp
   return text;
 }
 
-// As the programs do while a run may save and prune beside them.
+// As the programs do while a run may save and prune at the same time.
 void read_checkpoint(const fs::path& checkpoint, const std::function<void(const io::StoredCheckpoint&)>& read) {
   io::read_checkpoint([&] { return checkpoint; }, read, [](const std::string&) {});
 }
@@ -167,7 +167,7 @@ Verdict judge_exception(const fs::path& place, bool system_failed) {
     if (text.find(place.string()) == std::string::npos) return {Outcome::kUnclear, "names no file: " + text};
     const bool damaged = text.find("damaged") != std::string::npos || text.find("truncated") != std::string::npos;
     if (system_failed && (damaged || dynamic_cast<const Damaged*>(&error) != nullptr))
-      return {Outcome::kWrong, "calls the system's error damage: " + text};
+      return {Outcome::kWrong, "calls a system error damage: " + text};
     return {Outcome::kRefused, text};
   } catch (const std::bad_alloc&) {
     return {Outcome::kCrash, "memory beyond the limit"};

@@ -9,11 +9,11 @@
 
 namespace mpzero::faults {
 
-// How often each outcome came, by target and kind, in Markdown.
+// The number of outcomes of each kind, by target and kind of fault, in Markdown.
 std::string table_of(const std::vector<Fault>& faults, const std::vector<Verdict>& verdicts);
-// The faults that ended badly, at most `most` of each target and kind, with what was said.
+// The faults with a bad outcome, at most `most` per target and kind, with their messages.
 std::string list_of_bad(const std::vector<Fault>& faults, const std::vector<Verdict>& verdicts, size_t most);
-// Both, and every fault that ended badly, as JSON.
+// Both, and every fault with a bad outcome, as JSON.
 std::string json_of(const std::vector<Fault>& faults, const std::vector<Verdict>& verdicts, uint64_t seed);
 size_t count_bad(const std::vector<Verdict>& verdicts);
 

@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kConfig =
     R"({"model_type": "qwen3", "hidden_size": 5, "num_hidden_layers": 2, "num_attention_heads": 1})";
 
-// What each rank holds; the last may hold less, or nothing.
+// The shards of each rank. The last may hold less, or nothing.
 std::vector<io::UnitShard> shards_of(int rank, int ranks) {
   std::vector<io::UnitShard> shards;
   for (const UnitSpec& unit : tiny_model()) {
@@ -58,7 +58,7 @@ io::SaveJob job_for(const fs::path& dir, const Save& save, int rank) {
   return job;
 }
 
-// Waits for nothing.
+// Does not wait.
 io::WaitingClock hasty_clock() {
   const auto now = std::make_shared<std::chrono::milliseconds>(0);
   return {.now = [now] { return *now; }, .wait = [now](std::chrono::milliseconds pause) { *now += pause; }};

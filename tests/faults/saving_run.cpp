@@ -25,7 +25,7 @@ void leave(const fs::path& file) {
   write_bytes(file, "of a crashed save");
 }
 
-// What chattr +i makes of a file, for as long as this lives.
+// Makes a file immutable during its lifetime, as chattr +i does.
 class ImmutableFile {
  public:
   explicit ImmutableFile(const fs::path& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
@@ -153,7 +153,7 @@ Verdict SavingRun::check(const fs::path& dir, const std::vector<Save>& saved, bo
   try {
     // As a run finds it, and as zero_to_fp32 does.
     const io::ResumeCandidates candidates = io::resume_candidates(dir, "tiny");
-    if (candidates.folders.empty()) return {Outcome::kLost, "there is no checkpoint any more"};
+    if (candidates.folders.empty()) return {Outcome::kLost, "no checkpoint is left"};
     if (!candidates.problem_of_latest.empty()) return {Outcome::kLost, candidates.problem_of_latest};
     const fs::path latest = io::find_checkpoint(dir);
     verify(latest);
@@ -162,7 +162,7 @@ Verdict SavingRun::check(const fs::path& dir, const std::vector<Save>& saved, bo
     }
     for (const Save& save : saved) {
       if (!holds(dir / save.tag(), save)) {
-        return {Outcome::kLost, fmt::format("run {} was told that {} is saved", save.run_id, save.tag())};
+        return {Outcome::kLost, fmt::format("run {} reported that {} is saved", save.run_id, save.tag())};
       }
     }
     const bool replaced = scene_.old.tag() == scene_.saved.tag() || scene_.saved.keep_last == 1;
@@ -180,7 +180,7 @@ Verdict SavingRun::save_once_more(const fs::path& dir) const {
   try {
     save_as_run(dir, next);
     if (io::find_checkpoint(dir) == dir / next.tag() && holds(dir / next.tag(), next)) return {Outcome::kRight, ""};
-    return {Outcome::kLost, "the next save is not what `latest` names"};
+    return {Outcome::kLost, "the next save is not the one that `latest` names"};
   } catch (const std::exception& error) {
     return {Outcome::kLost, fmt::format("the next save: {}", error.what())};
   }

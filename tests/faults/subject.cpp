@@ -1,6 +1,6 @@
-// fault_subject: one of mpzero's programs as the campaign runs it below the preloaded library, with a tiny model and no
-// ATen. Ends as mpzero does: 0, or 1 or 2 with one sentence on stderr; 3 where an exception is none of mpzero's, 4
-// instead of 2 where it is Damaged.
+// fault_subject: one of mpzero's programs as the campaign runs it with the preloaded library, with a tiny model and
+// without ATen. Exits as mpzero does: 0, or 1 or 2 with one sentence on stderr; 3 for an exception that is not one of
+// mpzero's, 4 instead of 2 for Damaged.
 //
 //   save DIR STEP VALUES RUN hdf5|zero2|zero3 KEEP_LAST   a training run that takes the folder and saves once
 //   read CHECKPOINT      a run that resumes; prints what it has read (readings.hpp), as do weights and tokens
@@ -45,7 +45,7 @@ void run(const std::vector<std::string>& words) {
   } else if (what == "tokens") {
     text = read_tokens(place);
   } else {
-    throw std::invalid_argument("there is no command " + what);
+    throw std::invalid_argument("unknown command " + what);
   }
   std::fputs(text.c_str(), stdout);
 }

@@ -31,7 +31,7 @@ const std::map<std::string, int>& errnos() {
   return names;
 }
 
-// With numbers for names: the library knows no names.
+// Replaces the names of errnos by numbers, which the library requires.
 std::string with_numbers(std::string fault) {
   for (const auto& [name, number] : errnos()) {
     const std::string word = fmt::format(":{}", name);
@@ -113,7 +113,7 @@ bool SubjectProcess::was_killed() const { return WIFSIGNALED(status_) && WTERMSI
 std::array<uint64_t, kDiskCalls + 1> SubjectProcess::calls() const {
   std::array<uint64_t, kDiskCalls + 1> counts{};
   const std::string bytes = read_bytes(file("counts"));
-  if (bytes.size() != sizeof counts) throw std::runtime_error("the counts of the library are not there");
+  if (bytes.size() != sizeof counts) throw std::runtime_error("the counts of the library are missing");
   std::memcpy(counts.data(), bytes.data(), sizeof counts);
   return counts;
 }

@@ -13,18 +13,18 @@
 
 namespace mpzero::faults {
 
-// Of fault_subject, beside mpzero's own.
+// Exit status of fault_subject, in addition to mpzero's own.
 inline constexpr int kUnexpectedExitCode = 3;
 inline constexpr int kDamagedExitCode = 4;
 
 // A fault of the preloaded library; see disk_faults.cpp.
 struct DiskFault {
-  std::string what;              // e.g. "write:3:ENOSPC", with the errno by its name; empty: none
-  std::filesystem::path folder;  // that it is in
-  std::string path;              // only calls whose path holds this
+  std::string what;              // e.g. "write:3:ENOSPC", with the errno by name; empty: none
+  std::filesystem::path folder;  // the folder of the counted calls
+  std::string path;              // only calls whose path contains this
 };
 
-// A run of fault_subject, in a process that dies with this one. No two at a time may have the same `scratch`.
+// A run of fault_subject, in a process that is killed with this one. Two simultaneous runs need different `scratch`.
 class SubjectProcess {
  public:
   SubjectProcess(const std::filesystem::path& programs, const std::vector<std::string>& words, const DiskFault& fault,
@@ -33,18 +33,18 @@ class SubjectProcess {
   SubjectProcess(const SubjectProcess&) = delete;
   SubjectProcess& operator=(const SubjectProcess&) = delete;
 
-  // Until it ends, or until the fault has stopped it; false where it has ended.
+  // Waits until it ends, or until the fault has stopped it. Returns false if it has ended.
   bool wait_for_stop();
   void go_on();
   void wait();
 
-  // Once it has ended.
+  // Call after it has ended.
   bool succeeded() const;
   bool was_killed() const;
-  // How many calls of each kind there were, also after a kill; the last is of all kinds.
+  // The number of calls of each kind, also after a kill. The last entry is the total.
   std::array<uint64_t, kDiskCalls + 1> calls() const;
   std::string output() const;
-  // Of one that did not succeed and was not killed: judge_exception() for what it said.
+  // For a run that did not succeed and was not killed: judge_exception() for its message.
   Verdict judge(const std::filesystem::path& place) const;
 
  private:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts what `fault_campaign --json REPORT` has counted into docs/checkpoints.md, between the marks of its table.
+"""Puts the counts of `fault_campaign --json REPORT` into docs/checkpoints.md, between the marks of its table.
 
 table.py REPORT [DOCUMENT]
 """
@@ -15,7 +15,7 @@ DOCUMENT = ROOT / "docs" / "checkpoints.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->"
 OUTCOMES = ("right", "told", "refused", "UNCLEAR", "WRONG", "LOST", "HANG", "CRASH")
 FORMATS = ("hdf5", "deepspeed-zero2", "deepspeed-zero3")
-# What the targets of targets.cpp are called in the table.
+# The names in the table of the targets of targets.cpp.
 GROUPS = {
     "HDF5 checkpoints": ["hdf5"],
     "DeepSpeed-format checkpoints": ["deepspeed-zero2", "deepspeed-zero3"],

@@ -60,7 +60,7 @@ void add_saves(Targets& targets, const std::string& name, const Save& save, cons
       std::make_unique<DamagedFiles>(name, std::move(files), std::move(others), checkpoint_readers(), scratch));
 }
 
-// What DeepSpeed itself has saved after step 6 and, resumed from there, after step 9.
+// Checkpoints that DeepSpeed itself saved after step 6 and, resumed from there, after step 9.
 void add_stock(Targets& targets, const std::string& run, const TargetPlaces& places) {
   const fs::path step6 = places.source / "tests" / "golden" / run / "deepspeed" / "global_step6";
   const fs::path step9 = places.source / "tests" / "faults" / "stock" / run / "global_step9";
@@ -69,7 +69,7 @@ void add_stock(Targets& targets, const std::string& run, const TargetPlaces& pla
       std::vector<DamagedFiles::OtherSave>{{"later", read_files(step9)}}, checkpoint_readers(), places.scratch));
 }
 
-// `latest`, beside two checkpoints.
+// `latest`, next to two checkpoints.
 void add_latest(Targets& targets, const fs::path& scratch) {
   const fs::path dir = scratch / "saves";
   fs::remove_all(dir);
@@ -89,7 +89,7 @@ void add_latest(Targets& targets, const fs::path& scratch) {
                                                    scratch));
 }
 
-// Weights as a model of Hugging Face has them, by what value_of() gives.
+// The weights of a Hugging Face model, with the values of value_of().
 class TinyWeights final : public ParameterSource {
  public:
   void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
@@ -133,7 +133,7 @@ void add_tokens(Targets& targets, const std::string& name, const fs::path& file,
 
 constexpr const char* kStep3 = "tiny-3steps";
 
-// A run that saves the same step once more, and one that prunes it.
+// A run that saves the same step again, and one that prunes it.
 std::map<std::string, ReadingProgram::Meanwhile> what_runs_do(const Save& save) {
   Save again = save;
   again.values = 3;

@@ -11,8 +11,8 @@ namespace mpzero::faults {
 
 struct TargetPlaces {
   std::filesystem::path source;    // the repository, which has files of stock DeepSpeed
-  std::filesystem::path programs;  // the folder of the program and library that play a disk's faults
-  std::filesystem::path tokens;    // a file of app/prepare_data.py; empty: there is none
+  std::filesystem::path programs;  // the folder with fault_subject and the preloaded library
+  std::filesystem::path tokens;    // a file of app/prepare_data.py; empty: none
   std::filesystem::path scratch;
 };
 

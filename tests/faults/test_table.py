@@ -1,4 +1,4 @@
-"""The table of docs/checkpoints.md: every fault of a report is counted in it, once."""
+"""The table of docs/checkpoints.md: it counts every fault of a report once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Compares with transformers, safetensors and h5py.
 
 Run: `uv sync --group interop --group dev`, build, then `uv run pytest tests/interop`. BUILD_DIR names another build
-folder than build/. Skipped where the packages are missing.
+folder than build/. Skipped if the packages are missing.
 """
 
 import os

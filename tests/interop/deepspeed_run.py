@@ -3,8 +3,8 @@
 
     deepspeed_run.py GOLDEN RESULT.json --ranks 2 --stage 2 [--bf16] [--save DIR --save_after 6] [--load DIR]
 
-GOLDEN is a folder of tests/golden. RESULT.json gets one object a step: step, loss, lr_applied, grad_norm. Starts one
-process a rank by itself.
+GOLDEN is a folder of tests/golden. RESULT.json receives one object per step: step, loss, lr_applied, grad_norm.
+Starts one process per rank itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 
 def config_of(arguments: argparse.Namespace) -> dict:
-    """The golden configuration with the same global batch on the asked-for ranks."""
+    """The golden configuration with the same global batch on the requested number of ranks."""
     config = json.loads((arguments.golden / "ds_config.json").read_text())
     recorded = json.loads((arguments.golden / "trace.json").read_text())["ranks"]
     samples = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * recorded
@@ -34,7 +34,7 @@ def config_of(arguments: argparse.Namespace) -> dict:
     if arguments.offload:
         config["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
     else:
-        # The optimizer op of DeepSpeed for GPUs is not there; torch's own AdamW is.
+        # DeepSpeed's optimizer op for GPUs is not available. Use torch's own AdamW.
         config["zero_allow_untested_optimizer"] = True
         config["zero_force_ds_cpu_optimizer"] = False
         config["optimizer"]["params"]["torch_adam"] = True
@@ -61,7 +61,7 @@ def train(arguments: argparse.Namespace) -> None:
     assert AutoConfig.from_pretrained(arguments.golden / "init").vocab_size > int(stream.max())
     parameters = list(model.parameters())
     if arguments.weight_decay_groups:
-        # As the Hugging Face Trainer groups them: no decay for what has one dimension.
+        # Grouped as by the Hugging Face Trainer: no decay for parameters with one dimension.
         parameters = [
             {"params": [p for p in parameters if p.dim() > 1]},
             {"params": [p for p in parameters if p.dim() <= 1]},
@@ -103,15 +103,15 @@ def train(arguments: argparse.Namespace) -> None:
         arguments.result.write_text(json.dumps(lines, indent=1))
     dist.barrier()
     dist.destroy_process_group()
-    # All is written. What DeepSpeed and torch leave to the interpreter's end includes threads that nobody joins, which
-    # now and then ends it with "terminate called without an active exception".
+    # Everything is written. DeepSpeed and torch leave threads that are never joined, which sometimes makes the
+    # interpreter's exit fail with "terminate called without an active exception".
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def launch(ranks: int) -> int:
-    """Starts this program once a rank; the first failure ends all. Returns the exit status."""
+    """Starts this program once per rank. The first failure ends all of them. Returns the exit status."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -122,7 +122,7 @@ def launch(ranks: int) -> int:
         "LOCAL_WORLD_SIZE": str(ranks),
         "OMP_NUM_THREADS": "1",
         "DS_ACCELERATOR": "cpu",
-        # Building the optimizer op needs ninja, which lies beside this Python.
+        # Building the optimizer op needs ninja, which is in the folder of this Python.
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     started: list[subprocess.Popen] = []

@@ -14,8 +14,8 @@
 #include "io/files/atomic_file.hpp"
 
 // make_sparse_checkpoint DIR LAYERS HIDDEN VOCABULARY RANKS STAGE: a checkpoint in DeepSpeed's format with a Llama's
-// shapes, whose numbers are all zero and take no room on the disk: to see what reading many GB takes. For the tests of
-// memory.
+// shapes. Its numbers are all zero and take no space on the disk. For the tests of the memory that reading many GB
+// takes.
 namespace {
 
 using namespace mpzero;

@@ -11,8 +11,8 @@
 #include "tests/io/thread_group.hpp"
 
 // publish_loop DIR hdf5|deepspeed replace|prune: saves one checkpoint after another, as three ranks, until its input
-// ends. All values of a checkpoint are its step. `replace`: steps 3 and 6 in turn, under one name; `prune`: steps 1, 2,
-// 3, ... under their own names, each of which removes the one before. Says "ready" once there is a checkpoint.
+// ends. All values of a checkpoint are its step. `replace`: steps 3 and 6 in turn, under one name. `prune`: steps 1, 2,
+// 3, ... under their own names, each of which removes the previous one. Prints "ready" once there is a checkpoint.
 namespace {
 
 using namespace mpzero;

@@ -1,4 +1,4 @@
-// read_model_config CONFIG.json: what mpzero understands of a model's config.json, as JSON. For test_model_configs.py.
+// read_model_config CONFIG.json: mpzero's interpretation of a model's config.json, as JSON. For test_model_configs.py.
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

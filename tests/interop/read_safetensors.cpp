@@ -8,7 +8,7 @@
 
 #include "io/weights/safetensors.hpp"
 
-// read_safetensors DIR: every tensor of the folder as raw fp32 on stdout, by name. For the interop tests.
+// read_safetensors DIR: every tensor in the folder as raw fp32 on stdout, by name. For the interop tests.
 int main(int argc, char** argv) {
   try {
     if (argc != 2) throw std::invalid_argument("read_safetensors DIR");
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
       std::vector<float> values(static_cast<size_t>(parameter.numel()));
       source.read(parameter, 0, values);
       if (std::fwrite(values.data(), sizeof(float), values.size(), stdout) != values.size()) {
-        throw std::runtime_error("stdout does not take it");
+        throw std::runtime_error("cannot write to stdout");
       }
     }
     return 0;

@@ -1,4 +1,4 @@
-"""DeepSpeed's own checkpoints, converted by zero_to_fp32 as its script converts them."""
+"""DeepSpeed's own checkpoints, converted by zero_to_fp32 in the same way as by DeepSpeed's script."""
 
 import contextlib
 import io
@@ -51,7 +51,7 @@ def test_transformers_loads_it_with_a_config(programs, saved, tmp_path):
 
 
 def test_code_in_a_checkpoint_is_not_run(programs, saved, tmp_path):
-    """A pickle that would run a command for torch.load: refused by name, or passed over, and never obeyed."""
+    """A pickle that would run a command in torch.load: refused by name or ignored, and never executed."""
     _, folder = saved
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)

@@ -1,4 +1,4 @@
-"""config.json as transformers writes it, of today and of version 4: mpzero takes it, and for the same model."""
+"""config.json as the current transformers and version 4 write it: mpzero accepts it and reads the same model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LLAMA3_SCALING = {
     "original_max_position_embeddings": 8192,
     "rope_type": "llama3",
 }
-# The published fields of models whose families mpzero has.
+# The published fields of models whose families mpzero supports.
 PUBLISHED = {
     "llama-3": {
         "model_type": "llama",
@@ -90,7 +90,7 @@ PUBLISHED = {
         "eos_token_id": 151645,
     },
 }
-# What transformers 4 wrote beside them with to_dict(): all defaults, of text generation, too.
+# Fields that transformers 4 added with to_dict(): all defaults, including those of text generation.
 VERSION_4 = {
     "_attn_implementation_autoset": False,
     "_name_or_path": "some/model",
@@ -153,7 +153,7 @@ VERSION_4 = {
 
 
 def check(programs, tmp_path: Path, fields: dict, text: str) -> None:
-    """mpzero reads `text` as the model that transformers makes of `fields`: its parameters, its frequencies."""
+    """mpzero reads `text` as the model that transformers builds from `fields`: its parameters and its frequencies."""
     (tmp_path / "config.json").write_text(text)
     seen = json.loads(programs.run("tests/read_model_config", tmp_path / "config.json").stdout)
     config = transformers.AutoConfig.for_model(**json.loads(json.dumps(fields)))

@@ -1,4 +1,4 @@
-"""zero_to_fp32 and mpzero checkpoint beside a run that saves and prunes without a pause."""
+"""zero_to_fp32 and mpzero checkpoint while a run saves and prunes without pauses."""
 
 import re
 import subprocess
@@ -10,13 +10,13 @@ from trainer import BUILD
 safetensors = pytest.importorskip("safetensors.numpy")
 
 READS = 20
-# What a reader says that has met another checkpoint each of the times that it began.
-GIVEN_UP = "by another process while it was read: begin again"
+# The message of a reader whose checkpoint was replaced at each of its attempts.
+GIVEN_UP = "by another process while it was being read: start again"
 
 
 @contextmanager
 def publishing(folder, file_format, how):
-    """Another process that saves into `folder` until the block ends."""
+    """Another process saves into `folder` until the block ends."""
     process = subprocess.Popen(
         [BUILD / "tests/publish_loop", folder, file_format, how], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""Files of the safetensors package, read by ours."""
+"""mpzero reads files of the safetensors package."""
 
 import copy
 
@@ -10,7 +10,7 @@ safetensors_torch = pytest.importorskip("safetensors.torch")
 
 
 def read(programs, folder, shapes):
-    """name -> array, of the raw fp32 that read_safetensors writes in the order of the names."""
+    """name -> array, from the raw fp32 that read_safetensors writes in the order of the names."""
     values = numpy.frombuffer(programs.read_safetensors(folder).stdout, dtype=numpy.float32)
     tensors, offset = {}, 0
     for name in sorted(shapes):

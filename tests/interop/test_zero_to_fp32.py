@@ -1,4 +1,4 @@
-"""What zero_to_fp32 writes, read by transformers, safetensors and h5py."""
+"""The output of zero_to_fp32, read by transformers, safetensors and h5py."""
 
 import json
 import shutil
@@ -63,7 +63,7 @@ def test_safetensors_reads_the_file(programs, model, tmp_path):
     programs.zero_to_fp32(tmp_path / "checkpoints" / "tiny-5steps", tmp_path / "out")
     with safetensors.safe_open(tmp_path / "out" / "model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
-        for name in file.keys():  # noqa: SIM118  (it is no dict)
+        for name in file.keys():  # noqa: SIM118  (it is not a dict)
             assert torch.equal(file.get_tensor(name), made.state_dict()[name])
 
 
@@ -122,13 +122,13 @@ def test_bf16_is_rounded_as_torch_rounds(programs, model, tmp_path, form):
 @pytest.mark.parametrize("stage", [2, 3])
 @pytest.mark.parametrize("form", ["safetensors", "pt", "hdf5"])
 def test_memory_does_not_grow_with_the_model(programs, tmp_path, form, stage):
-    """9 GB of states, 1.5 to 3 GB of weights: under 300 MB resident. The states are zeros without room on the disk."""
+    """9 GB of states, 1.5 to 3 GB of weights: under 300 MB resident. The states are zeros without disk space."""
     programs.run("tests/make_sparse_checkpoint", tmp_path / "checkpoints", 8, 2048, 64128, 4, stage)
     program = BUILD / "bin" / "zero_to_fp32"
     words = [program, tmp_path / "checkpoints", tmp_path / "out", "--format", form]
     if form != "hdf5":
         words += ["--dtype", "bf16"]
-    # Started by a small process: what one with torch starts inherits its peak.
+    # Started by a small process: a child of one with torch inherits its peak.
     measure = (
         "import os, sys; pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ); "
         "_, status, usage = os.wait4(pid, 0); print('peak', usage.ru_maxrss); sys.exit(status != 0)"

@@ -24,7 +24,7 @@ namespace mpzero::io::testing {
 
 namespace fs = std::filesystem;
 
-// A folder that goes when the test ends.
+// A folder that is removed when the test ends.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -69,14 +69,14 @@ std::string message_of(const Work& work) {
   return "";
 }
 
-// Sizes that divide by no number of ranks; a unit of one element, which leaves most ranks empty-handed.
+// Sizes that no number of ranks divides. One unit has a single element, so most ranks hold none of it.
 inline std::vector<UnitSpec> small_model() {
   return {{"embedding", {{"model.embed_tokens.weight", {37, 5}}}},
           {"layers.0", {{"model.layers.0.q.weight", {7, 11}}, {"model.layers.0.norm.weight", {13}}}},
           {"head", {{"model.norm.weight", {1}}}}};
 }
 
-// Any bit pattern, NaN payloads, infinities and negative zeros among them.
+// Any bit pattern, including NaN payloads, infinities and negative zeros.
 inline uint32_t bits_at(size_t unit, StateKind kind, int64_t element, uint32_t generation) {
   uint64_t x = (static_cast<uint64_t>(element) + 1) * 0x9E3779B97F4A7C15ULL + unit * 0xD1B54A32D192ED03ULL +
                static_cast<uint64_t>(kind) * 0x8CB92BA72F3D8DD7ULL + generation * 0xABC98388FB8FAC03ULL;
@@ -85,7 +85,7 @@ inline uint32_t bits_at(size_t unit, StateKind kind, int64_t element, uint32_t g
   const auto mixed = static_cast<uint32_t>(x >> 32);
   switch (element % 5) {
     case 0:
-      return 0x7F800001U | (mixed & 0x807FFFFFU);  // NaNs, signalling ones too
+      return 0x7F800001U | (mixed & 0x807FFFFFU);  // NaNs, including signalling ones
     case 1:
       return element % 2 == 0 ? 0x80000000U : 0xFF800000U;
     default:
@@ -95,7 +95,7 @@ inline uint32_t bits_at(size_t unit, StateKind kind, int64_t element, uint32_t g
 
 enum class Split { kEven, kRankZeroHoldsAll };
 
-// The shard of one rank; an even split pads the unit at its end, so that the last rank may get less, or nothing.
+// The shard of one rank. An even split pads the unit at its end, so the last rank may get less, or nothing.
 inline UnitShard shard_of(const UnitSpec& unit, int rank, int world_size, Split split) {
   if (split == Split::kRankZeroHoldsAll) return {&unit, 0, rank == 0 ? unit.numel() : 0};
   const int64_t share = (unit.numel() + world_size - 1) / world_size;
@@ -120,7 +120,8 @@ inline TrainingProgress progress_at(int64_t step, const std::string& dtype = "bf
 inline const std::string kOurs = "00000000aaaaaaaa";
 inline const std::string kTheirs = "11111111bbbbbbbb";
 
-// The save of small_model() by the only rank of a run, as "tiny-<step>steps". `model` is small_model() and outlives it.
+// The save of small_model() by the only rank of a run, as "tiny-<step>steps". `model` must be small_model() and outlive
+// the job.
 inline SaveJob job_of(const fs::path& dir, const std::string& run_id, int64_t step,
                       const std::vector<UnitSpec>& model) {
   SaveJob job{.checkpoint_dir = dir,
@@ -135,7 +136,7 @@ inline SaveJob job_of(const fs::path& dir, const std::string& run_id, int64_t st
 
 using BeforeFetch = std::function<void(int rank, size_t shard, StateKind kind)>;
 
-// Saves as `world_size` ranks; returns each rank's error. `before` runs ahead of each fetch.
+// Saves as `world_size` ranks. Returns each rank's error. `before` runs before each fetch.
 inline std::vector<std::string> save(const fs::path& dir, const std::string& tag, const TrainingProgress& progress,
                                      const std::vector<UnitSpec>& model, int world_size, Split split = Split::kEven,
                                      uint32_t generation = 0, const BeforeFetch& before = nullptr) {
@@ -157,7 +158,7 @@ inline std::vector<std::string> save(const fs::path& dir, const std::string& tag
   });
 }
 
-// Whether `out` holds, bit for bit, what was saved from element `begin`.
+// Whether `out` holds, bit for bit, the saved values from element `begin` on.
 inline bool same_bits(std::span<const float> out, size_t unit, StateKind kind, int64_t begin, uint32_t generation = 0) {
   for (size_t k = 0; k < out.size(); ++k) {
     uint32_t bits = 0;
@@ -169,7 +170,7 @@ inline bool same_bits(std::span<const float> out, size_t unit, StateKind kind, i
 
 inline constexpr StateKind kAllKinds[] = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
 
-// Reads all of a checkpoint in one rank's and other ranks' slices.
+// Reads the full checkpoint in the slices of one rank and of several ranks.
 inline bool holds_generation(const fs::path& folder, const std::vector<UnitSpec>& model, uint32_t generation) {
   const CheckpointReader reader(folder);
   for (size_t i = 0; i < model.size(); ++i) {
@@ -182,7 +183,7 @@ inline bool holds_generation(const fs::path& folder, const std::vector<UnitSpec>
   return true;
 }
 
-// A rank's values of all shards, as a snapshot has them.
+// A rank's values of all shards, as in a snapshot.
 class SnapshotValues {
  public:
   SnapshotValues(const SaveJob& job, uint32_t generation) {

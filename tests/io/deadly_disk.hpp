@@ -13,8 +13,8 @@
 
 namespace mpzero::io::testing {
 
-// Kills its process, or the whole process group, at the call of this number, before or after the call takes effect; a
-// write only half.
+// Kills its process, or the full process group, at the call of this number, before or after the call takes effect. A
+// write takes effect only in half.
 class DeadlyDisk final : public UnsyncedDisk {
  public:
   enum class Moment { kBefore, kAfter };

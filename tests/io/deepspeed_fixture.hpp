@@ -15,10 +15,10 @@
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"
 
-// Small checkpoints in DeepSpeed's format, of mpzero and as DeepSpeed itself leaves them.
+// Small checkpoints in DeepSpeed's format, written by mpzero or as DeepSpeed itself writes them.
 namespace mpzero::io::testing {
 
-// Sizes that divide by no number of ranks, parameters out of transformers' order, as mpzero's units have them.
+// Sizes that no number of ranks divides. The order of parameters is that of mpzero's units, not of transformers.
 inline std::vector<UnitSpec> transformer(int64_t width = 5) {
   std::vector<UnitSpec> units = {{"embedding", {{"model.embed_tokens.weight", {37, width}}}}};
   for (int i = 0; i < 2; ++i) {
@@ -46,7 +46,7 @@ struct Saved {
   std::string ds_config = R"({"train_micro_batch_size_per_gpu": 2, "note": null})";
 };
 
-// The disk as a rank sees it.
+// Returns the file system that a rank uses.
 using DiskOfRank = std::function<FileSystem&(int rank)>;
 
 inline std::vector<std::string> save_as_deepspeed(
@@ -120,7 +120,7 @@ inline void replace_all(std::string& text, const std::string& from, const std::s
   }
 }
 
-// Puts `to` where the pickle of a .pt says `from`, of the same length, and mends the pickle's checksum.
+// Replaces `from` in the pickle of a .pt file by `to`, of the same length, and updates the pickle's checksum.
 inline void edit_pickle(const fs::path& file, const std::string& from, const std::string& to) {
   REQUIRE(from.size() == to.size());
   std::string bytes = read_file(file);
@@ -140,7 +140,7 @@ inline void edit_pickle(const fs::path& file, const std::string& from, const std
   write_file(file, bytes);
 }
 
-// What a run of DeepSpeed leaves: no manifest, nothing of mpzero's in the model states.
+// Makes the folder look like one of a DeepSpeed run: no manifest, nothing of mpzero in the model states.
 inline void make_stock(const fs::path& folder) {
   fs::remove(folder / kManifestName);
   for (const std::string& name : names_in(folder)) {

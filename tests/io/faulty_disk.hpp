@@ -25,7 +25,7 @@ namespace mpzero::io::testing {
 
 namespace fs = std::filesystem;
 
-// Leaves out what costs time and what a process cannot notice: waiting for the disk.
+// Omits the only calls that cost time and have no visible effect: waiting for the disk.
 class UnsyncedDisk : public FileSystem {
  public:
   explicit UnsyncedDisk(FileSystem& to = disk()) : to_(to) {}
@@ -49,11 +49,11 @@ class UnsyncedDisk : public FileSystem {
   FileSystem& to_;
 };
 
-// A disk that fails on purpose. It carries out all calls on real files below `root` and keeps beside them what a disk
-// would hold after the power went: what was synced, and of the rest whatever chance decides.
+// A disk that fails on purpose. It carries out all calls on real files below `root`. In addition it tracks what a disk
+// would hold after a power failure: everything that was synced, and a random part of the rest.
 //
-// The calls are counted from 1; one of them, and those behind it if `persists`, can fail with an errno, and the power
-// can go at one of them. From then on nothing has an effect.
+// The calls are counted from 1. One of them, and the later ones if `persists`, can fail with an errno, and the power
+// can fail at one of them. From then on no call has an effect.
 class FaultyDisk final : public FileSystem {
  public:
   explicit FaultyDisk(fs::path root) : root_(std::move(root)), top_(adopt(root_)) {}
@@ -62,13 +62,13 @@ class FaultyDisk final : public FileSystem {
   void lose_power_at(int call) { power_call_ = call; }
   // Every write stops halfway, as system calls may.
   void write_by_halves() { by_halves_ = true; }
-  // As network file systems, which cannot swap two names.
+  // Behaves like a network file system that cannot swap two names.
   void forbid_exchange() { can_exchange_ = false; }
   int calls() const { return calls_; }
 
-  // Makes the files below `root` what the disk would hold now. Of what was not synced, nothing is there (seed 0), or
-  // all (1), or of each folder the last change alone and of each file garbage (2); with another seed each write is
-  // there, lost, torn or garbled, and each change of a folder there or lost, as chance decides.
+  // Changes the files below `root` to what the disk would hold now. Of the data that was not synced, nothing exists
+  // (seed 0), or everything (1), or the last change of each folder only and garbage in each file (2). With another seed
+  // each write is present, lost, torn or garbled, and each change of a folder is present or lost, at random.
   void crash(uint32_t seed) {
     const std::scoped_lock lock(mutex_);
     Fate random(seed);
@@ -81,7 +81,7 @@ class FaultyDisk final : public FileSystem {
     const std::scoped_lock lock(mutex_);
     if (const int error = next_call()) return error;
     const bool creates = (flags & O_CREAT) != 0 && !fs::exists(path);
-    // The model has no use for direct access, and temporary folders often none either.
+    // The model does not need direct access, and temporary folders often do not support it.
     if (const int error = disk().open(path, flags & ~O_DIRECT, descriptor)) return error;
     if ((flags & O_DIRECTORY) != 0) {
       open_folders_[descriptor] = folder_at(path);
@@ -148,7 +148,7 @@ class FaultyDisk final : public FileSystem {
       change(from.parent_path(), {from.filename(), std::nullopt, to.filename(), moved});
       return 0;
     }
-    // What goes from one folder to another is found in one of them at least.
+    // An entry moved from one folder to another exists in at least one of them.
     const auto arrived = std::make_shared<bool>(false);
     change(to.parent_path(), {.name = to.filename(), .entry = moved, .arrived = arrived});
     change(from.parent_path(), {.name = from.filename(), .entry = std::nullopt, .only_if = arrived});
@@ -187,7 +187,7 @@ class FaultyDisk final : public FileSystem {
 
  private:
   using Bytes = std::vector<std::byte>;
-  // A write, or with `size` a change of the length.
+  // A write or, if `size` is set, a change of the length.
   struct Write {
     int64_t offset = 0;
     Bytes bytes{};
@@ -199,20 +199,20 @@ class FaultyDisk final : public FileSystem {
     std::vector<Write> pending;
   };
   struct Folder;
-  // One of the two.
+  // Exactly one of the two is set.
   struct Entry {
     std::shared_ptr<Inode> file;
     std::shared_ptr<Folder> folder;
   };
   using Entries = std::map<std::string, Entry>;
-  // What one call does to one or two names of a folder, in one step; no entry: the name goes.
+  // The effect of one call on one or two names of a folder, in one step. No entry: the name is removed.
   struct Change {
     std::string name;
     std::optional<Entry> entry;
     std::string other_name{};
     std::optional<Entry> other{};
-    std::shared_ptr<bool> arrived{};  // set where the change has survived
-    std::shared_ptr<bool> only_if{};  // the change survives with that one alone
+    std::shared_ptr<bool> arrived{};  // set if the change has survived
+    std::shared_ptr<bool> only_if{};  // the change survives only if that one does
   };
   struct Folder {
     Entries entries;  // as programs see them
@@ -220,7 +220,7 @@ class FaultyDisk final : public FileSystem {
     std::vector<Change> pending;
   };
 
-  // Decides what becomes of what was not synced.
+  // Decides the outcome of data that was not synced.
   struct Fate {
     explicit Fate(uint32_t seed) : seed(seed), random(seed) {}
     uint32_t operator()() { return static_cast<uint32_t>(random()); }
@@ -228,7 +228,7 @@ class FaultyDisk final : public FileSystem {
     std::mt19937 random;
   };
 
-  // The errno with which this call fails; 0: it does not.
+  // The errno with which this call fails. 0: it succeeds.
   int next_call() {
     ++calls_;
     if (power_call_ > 0 && calls_ >= power_call_) return EIO;
@@ -236,7 +236,7 @@ class FaultyDisk final : public FileSystem {
     return 0;
   }
 
-  // Past the cache whole pages are written, and at least one.
+  // Direct writes consist of full pages, and at least one.
   size_t first_half(int descriptor, size_t bytes) const {
     constexpr size_t kPage = 4096;
     if (!direct_.contains(descriptor)) return bytes > 1 ? bytes / 2 : bytes;
@@ -266,7 +266,7 @@ class FaultyDisk final : public FileSystem {
     set(change.other_name, change.other);
   }
 
-  // Takes over, as durable, what lies in `path` already.
+  // Adopts the existing content of `path` as durable.
   static std::shared_ptr<Folder> adopt(const fs::path& path) {
     auto folder = std::make_shared<Folder>();
     for (const auto& item : fs::directory_iterator(path)) {
@@ -302,7 +302,7 @@ class FaultyDisk final : public FileSystem {
   static void note_survival(const Change& change) {
     if (change.arrived) *change.arrived = true;
   }
-  // Of a folder before those in it: what comes up from one of them has arrived by then, or is lost.
+  // Call it for a folder before the folders in it: an entry moved up from one of them has arrived by then, or is lost.
   static Entries surviving_entries(const Folder& folder, Fate& random) {
     Entries entries = folder.durable;
     const auto keep = [&](const Change& change) {
@@ -319,7 +319,7 @@ class FaultyDisk final : public FileSystem {
       keep(folder.pending.back());
       return entries;
     }
-    // Half of the time as a journal keeps them, a prefix in order; else any of them.
+    // Half of the time a prefix in order, as a journal keeps it; otherwise any subset.
     const bool in_order = random() % 2 == 0;
     size_t kept = random() % (folder.pending.size() + 1);
     for (const Change& change : folder.pending) {

@@ -1,6 +1,6 @@
 """Writes fixtures/deepspeed_schema.json: every key that DeepSpeed's typed sections accept, with its default.
 
-Run it where deepspeed is installed:  uv run --group interop tests/io/make_deepspeed_schema.py
+Requires deepspeed:  uv run --group interop tests/io/make_deepspeed_schema.py
 """
 
 import json
@@ -29,7 +29,7 @@ MODELS = {
 
 
 def plain(value):
-    """The JSON value that a user would write for a default; None where there is none."""
+    """The JSON value that a user would write for a default. None if there is none."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, bool | str | float | list) or value is None:

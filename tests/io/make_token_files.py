@@ -1,8 +1,8 @@
 """make_token_files.py FOLDER: small token files of the same 401 tokens, for the tests of the reader in C++.
 
-ours.h5 is app/prepare_data.py's of today, in chunks of 64 tokens; older.h5 has the layout of versions before checksums,
-which is also what h5py writes by itself; new_layout.h5 is what h5py writes with libver=("v110", "v110"), and dense.h5
-the same with more attributes than fit into a header; gzip.h5 is compressed.
+ours.h5 has the current layout of app/prepare_data.py, in chunks of 64 tokens. older.h5 has the layout from before there
+were checksums, which is also h5py's default. new_layout.h5 has h5py's layout with libver=("v110", "v110"), and dense.h5
+the same with more attributes than fit into a header. gzip.h5 is compressed.
 """
 
 import json

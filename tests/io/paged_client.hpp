@@ -21,17 +21,17 @@ namespace mpzero::io::testing {
 
 namespace fs = std::filesystem;
 
-// One client of a network file system, which keeps the pages that it writes in a cache of its own and writes them back
-// whole, at the latest when the file is synced or closed: the bytes beside those that were written are as they were
-// when the client read the page. Each rank has one of its own, as ranks on several nodes do.
+// One client of a network file system. It caches the pages that it writes and writes them back in full, at the latest
+// when the file is synced or closed: bytes of a page that it did not write are as they were when the client read the
+// page. Each rank has its own, as ranks on several nodes do.
 //
-// At its first sync of a file a client waits for those of the other ranks, so that all have read the pages that they
-// share before any has written one back.
+// At its first sync of a file a client waits for the first syncs of the other ranks, so that all have read the pages
+// that they share before any has written one back.
 class PagedClient final : public FileSystem {
  public:
   explicit PagedClient(std::barrier<>& all_have_written) : all_have_written_(all_have_written) {}
 
-  // The names of the files that were opened for more than writing, though others may write them, too.
+  // Files that were opened for reading and writing although other ranks may write them, too.
   std::set<std::string> opened_for_reading() const { return opened_for_reading_; }
 
   int open(const fs::path& path, int flags, int& descriptor) override {

@@ -16,7 +16,7 @@ class ThreadGroup {
  public:
   explicit ThreadGroup(int world_size) : barrier_(world_size), texts_(static_cast<size_t>(world_size)) {}
 
-  // Runs `work` as each rank and returns what each one threw: an empty text where it returned.
+  // Runs `work` as each rank and returns the error of each. Empty: no error.
   std::vector<std::string> run(const std::function<void(ProcessGroup&)>& work) {
     std::vector<std::string> errors(texts_.size());
     std::vector<std::jthread> threads;

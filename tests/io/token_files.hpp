@@ -17,7 +17,7 @@
 
 namespace mpzero::io::testing {
 
-// A folder of its own that is removed with everything in it.
+// A temporary folder that is removed with its contents.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -65,8 +65,8 @@ void write_token_file(const std::filesystem::path& path, const std::vector<Token
   file.close();
 }
 
-// The same with checksums of blocks, which app/prepare_data.py computes of what it is given: `written` are the tokens
-// that were meant, `tokens` those that the file holds now.
+// The same with checksums of blocks, as app/prepare_data.py computes them: of `written`, the intended tokens. The file
+// holds `tokens`.
 template <typename Token>
 void write_checked_file(const std::filesystem::path& path, const std::vector<Token>& tokens,
                         const std::vector<Token>& written, uint64_t block_size = 64) {
@@ -85,14 +85,14 @@ void write_checked_file(const std::filesystem::path& path, const std::vector<Tok
   file.close();
 }
 
-// Tokens 0, 1, 2, ...: window i of length S begins with token i * S, so that a token tells its window.
+// Tokens 0, 1, 2, ...: window i of length S begins with token i * S, so a token identifies its window.
 inline std::vector<uint32_t> counting_tokens(int64_t count) {
   std::vector<uint32_t> tokens(static_cast<size_t>(count));
   std::iota(tokens.begin(), tokens.end(), 0);
   return tokens;
 }
 
-// Names the first of `parts` that `message` does not mention; empty if it mentions all.
+// Names the first of `parts` that `message` does not contain. Empty if it contains all.
 inline std::string lacks(const std::string& message, const std::vector<std::string>& parts) {
   for (const std::string& part : parts) {
     if (message.find(part) == std::string::npos) return "no '" + part + "' in '" + message + "'";
@@ -100,7 +100,7 @@ inline std::string lacks(const std::string& message, const std::vector<std::stri
   return "";
 }
 
-// The message of the Error that `work` throws; empty if it throws none.
+// The message of the Error that `work` throws. Empty if it throws none.
 template <typename Error, typename Work>
 std::string message_of(Work&& work) {
   try {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kTag = "tiny-3steps";
 
-// What opening and then reading everything says.
+// The error of opening and then reading everything. Empty if there is none.
 std::string read_all(const fs::path& folder) {
   return message_of([&] {
     const CheckpointReader reader(folder);
@@ -23,7 +23,7 @@ std::string read_all(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("every file cut short anywhere is named, and so is what to do") {
+TEST_CASE("a truncated file is named together with the remedy, wherever it is cut") {
   const TemporaryFolder folder;
   save(folder.path(), kTag, progress_at(3), small_model(), 2);
   REQUIRE(read_all(folder / kTag) == "");
@@ -53,7 +53,7 @@ TEST_CASE("a flipped bit anywhere in any file is found") {
     const std::string whole = read_file(path);
     const size_t stride = std::max<size_t>(1, whole.size() / 257);
     for (size_t at = 0; at < whole.size(); at += stride) {
-      if (whole[at] == '\n') continue;  // another blank there still is the same JSON
+      if (whole[at] == '\n') continue;  // another blank here is still the same JSON
       std::string flipped = whole;
       flipped[at] = static_cast<char>(flipped[at] ^ (1 << (at % 8)));
       write_file(path, flipped);
@@ -65,7 +65,7 @@ TEST_CASE("a flipped bit anywhere in any file is found") {
   }
 }
 
-TEST_CASE("a slice is read although another shard is damaged, and its own shard's damage is found") {
+TEST_CASE("a slice is read although another shard is damaged, and damage in its own shard is found") {
   const auto model = small_model();
   const TemporaryFolder folder;
   save(folder.path(), kTag, progress_at(3), model, 2);
@@ -80,15 +80,14 @@ TEST_CASE("a slice is read although another shard is damaged, and its own shard'
   CHECK_THAT(message_of([&] { reader.verify(); }), Contains(second.string()));
 }
 
-TEST_CASE(
-    "whatever is flipped or cut off, a run goes on from the damaged checkpoint's elder, or from the same values") {
+TEST_CASE("after any flipped bit or truncation a run resumes from the previous checkpoint, or from the same values") {
   const auto model = small_model();
   const TemporaryFolder folder;
   save(folder.path(), "tiny-1steps", progress_at(1), model, 2, Split::kEven, 1);
   save(folder.path(), kTag, progress_at(3), model, 2, Split::kEven, 2);
   std::vector<fs::path> files = {folder / "latest"};
   for (const std::string& name : names_in(folder / kTag)) files.push_back(folder / kTag / name);
-  // The first candidate that is whole, as a run finds it.
+  // The first complete candidate, as a run finds it.
   const auto generation_found = [&]() -> uint32_t {
     for (const fs::path& candidate : resume_candidates(folder.path(), "tiny").folders) {
       if (!read_all(candidate).empty()) continue;
@@ -118,7 +117,7 @@ TEST_CASE(
     CAPTURE(path, at, cut, found);
     REQUIRE((found == 1 || found == 2));
     if (found == 1) ++elder;
-    // A blank more or less changes neither what the manifest nor what `latest` says; nothing else may pass.
+    // An extra or missing blank changes neither the manifest nor `latest`. No other change may be accepted.
     if (path.extension() == ".h5") REQUIRE(found == 1);
     write_file(path, whole);
   }
@@ -126,7 +125,7 @@ TEST_CASE(
   CHECK(generation_found() == 2);
 }
 
-TEST_CASE("lengths that a manifest could lie about are bounded before anything is allocated") {
+TEST_CASE("false lengths in a manifest are bounded before anything is allocated") {
   const TemporaryFolder folder;
   fs::create_directory(folder / kTag);
   write_file(folder / kTag / "manifest.json", "[1, 2]");

@@ -35,8 +35,8 @@ TEST_CASE("a checkpoint of any number of ranks is read bit for bit by any other 
   }
 }
 
-TEST_CASE("shards of many checksum blocks are read whole, in part and from threads at once") {
-  // The first rank's share ends inside a block; reads begin and end inside blocks.
+TEST_CASE("shards of many checksum blocks are read in full, in part and from several threads") {
+  // The first rank's shard ends inside a block. Reads begin and end inside blocks.
   const int64_t block = kChecksumBlockBytes / 4;
   const std::vector<UnitSpec> model = {{"big", {{"w", {11 * block + 12345}}}}};
   const TemporaryFolder folder;
@@ -58,7 +58,7 @@ TEST_CASE("shards of many checksum blocks are read whole, in part and from threa
   CHECK(errors == std::vector<std::string>(4));
 }
 
-TEST_CASE("progress and configurations come back as they were") {
+TEST_CASE("progress and configurations are restored unchanged") {
   const TemporaryFolder folder;
   TrainingProgress saved = progress_at(12, "fp32");
   saved.data_order = "12 sequences of 16 tokens";
@@ -81,7 +81,7 @@ TEST_CASE("progress and configurations come back as they were") {
                                                                       "zero_pp_rank_1_mp_rank_00_optim_states.h5"});
 }
 
-TEST_CASE("a checkpoint without settings, as older ones are, says that it has none") {
+TEST_CASE("a checkpoint without settings, as written by older versions, reports that it has none") {
   const TemporaryFolder folder;
   REQUIRE(save(folder.path(), "tiny-12steps", progress_at(12), small_model(), 1) == std::vector<std::string>{""});
   CHECK(CheckpointReader(folder / "tiny-12steps").progress().settings_json.empty());
@@ -111,7 +111,7 @@ TEST_CASE("parameters are found in their units") {
   CHECK_THROWS_AS(reader.read("head", StateKind::kMaster, 0, part), UserError);
 }
 
-TEST_CASE("latest may end in blanks, and what it names must be there") {
+TEST_CASE("latest may end in blanks, and the checkpoint that it names must exist") {
   const TemporaryFolder folder;
   CHECK(latest_checkpoint(folder.path()) == std::nullopt);
   CHECK(latest_checkpoint(folder / "absent") == std::nullopt);
@@ -138,13 +138,13 @@ TEST_CASE("latest may end in blanks, and what it names must be there") {
 
 TEST_CASE("pruning keeps what was saved last, whatever its step, and never removes what latest names") {
   const TemporaryFolder folder;
-  // A run of 100 steps, then another, started anew in the same folder.
+  // A run of 100 steps, then another run that started over in the same folder.
   for (const int step : {10, 100, 2, 9}) {
     save(folder.path(), "tiny-" + std::to_string(step) + "steps", progress_at(step), small_model(), 1);
   }
-  fs::create_directory(folder / "tiny-bigger-1steps");  // another model's
+  fs::create_directory(folder / "tiny-bigger-1steps");  // of another model
   fs::create_directory(folder / "tiny-1steps-mine");
-  fs::create_directory(folder / "tiny-77steps");  // no manifest, so of no known age
+  fs::create_directory(folder / "tiny-77steps");  // no manifest, so its age is unknown
   write_file(folder / "latest", "tiny-10steps\n");
   prune_checkpoints(folder.path(), "tiny", "", 0);
   CHECK(names_in(folder.path()).size() == 8);
@@ -153,7 +153,7 @@ TEST_CASE("pruning keeps what was saved last, whatever its step, and never remov
                                                             "tiny-77steps", "tiny-9steps", "tiny-bigger-1steps"});
 }
 
-TEST_CASE("a checkpoint of another model is told apart by one parameter") {
+TEST_CASE("a checkpoint of another model is detected by one differing parameter") {
   const auto model = small_model();
   check_same_model(model, model, "c");
   auto other = model;
@@ -173,7 +173,7 @@ TEST_CASE("a checkpoint of another model is told apart by one parameter") {
 TEST_CASE("shards that do not add up to the model are refused on every rank") {
   const auto model = small_model();
   const TemporaryFolder folder;
-  const int64_t begin = GENERATE(0, 60);  // rank 1 leaves a hole, or repeats what rank 0 holds
+  const int64_t begin = GENERATE(0, 60);  // rank 1 leaves a gap, or repeats what rank 0 holds
   ThreadGroup group(2);
   const auto errors = group.run([&](ProcessGroup& rank) {
     std::vector<UnitShard> shards;

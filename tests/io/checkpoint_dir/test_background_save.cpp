@@ -34,7 +34,7 @@ SaveJob job_for(const fs::path& dir, const std::vector<UnitSpec>& model, const P
   return job;
 }
 
-// Values that rank `held` does not give away before it is let go.
+// Values that rank `held` does not provide until it is released.
 class HeldValues {
  public:
   HeldValues(const SaveJob& job, uint32_t generation, std::atomic<bool>* held)
@@ -54,7 +54,7 @@ class HeldValues {
 
 }  // namespace
 
-TEST_CASE("a save goes on behind its caller, all ranks see the same state at each poll, and nothing is named early") {
+TEST_CASE("a save runs in the background, all ranks see the same state at each poll, and nothing is named early") {
   const auto model = small_model();
   const TemporaryFolder folder;
   const int slow = GENERATE(0, 1, 2);
@@ -76,7 +76,7 @@ TEST_CASE("a save goes on behind its caller, all ranks see the same state at eac
     if (states.back() != State::kWriting) throw Failure("went on without the slow rank");
     if (fs::exists(folder / kTag) || fs::exists(folder / "latest")) throw Failure("named early");
     if (rank.rank() == slow && done) throw Failure("let go of what is still to be written");
-    // The others need nobody's poll for that.
+    // The other ranks do not need to be polled for that.
     if (rank.rank() != slow) done.wait(false);
     rank.barrier();
     if (rank.rank() == slow) {
@@ -95,7 +95,7 @@ TEST_CASE("a save goes on behind its caller, all ranks see the same state at eac
   CHECK(holds_generation(*latest_checkpoint(folder.path()), model, 1));
 }
 
-TEST_CASE("a rank that cannot write ends the save for all, in the same words, and leaves nothing behind") {
+TEST_CASE("a rank that cannot write ends the save on all ranks with the same error and leaves nothing in the folder") {
   const auto model = small_model();
   const TemporaryFolder folder;
   const int failing = GENERATE(0, 1, 2);
@@ -112,7 +112,7 @@ TEST_CASE("a rank that cannot write ends the save for all, in the same words, an
     given.done = [&] { ++done; };
     BackgroundSave save(job, given, rank);
     if (save.wait() != State::kAbandoned) throw Failure("was not abandoned");
-    if (done != 1) throw Failure("the values were not let go");
+    if (done != 1) throw Failure("the values were not released");
     told[static_cast<size_t>(rank.rank())] = save.error();
   });
   REQUIRE(errors == std::vector<std::string>(3));
@@ -120,7 +120,7 @@ TEST_CASE("a rank that cannot write ends the save for all, in the same words, an
   CHECK(names_in(folder.path()).empty());
 }
 
-TEST_CASE("what writes is less urgent than what trains, and keeps to its cores, and so does what it starts") {
+TEST_CASE("the writing threads have a lower priority than training and keep to their cores, and so do their children") {
   cpu_set_t all;
   REQUIRE(::sched_getaffinity(0, sizeof all, &all) == 0);
   int core = 0;
@@ -150,7 +150,7 @@ TEST_CASE("what writes is less urgent than what trains, and keeps to its cores, 
   }
 }
 
-TEST_CASE("a save that is held back goes on at full speed once somebody waits for it, and tells both times") {
+TEST_CASE("a save with a limited rate continues at full speed once it is waited for, and reports both times") {
   const auto model = small_model();
   const TemporaryFolder folder;
   SingleProcess alone;
@@ -158,7 +158,7 @@ TEST_CASE("a save that is held back goes on at full speed once somebody waits fo
   std::atomic<bool> held{true};
   const HeldValues values(job, 1, &held);
   BackgroundSave save(job, values.get(), alone);
-  // Thousands of years.
+  // At this rate the save would take thousands of years.
   save.pace().set_rate(1e-9);
   held = false;
   held.notify_all();
@@ -173,7 +173,7 @@ TEST_CASE("a save that is held back goes on at full speed once somebody waits fo
   CHECK(holds_generation(*latest_checkpoint(folder.path()), model, 1));
 }
 
-TEST_CASE("a folder that cannot be made is thrown on all ranks") {
+TEST_CASE("all ranks throw if a folder cannot be created") {
   const auto model = small_model();
   const TemporaryFolder folder;
   write_file(folder / "file", "x");
@@ -187,7 +187,7 @@ TEST_CASE("a folder that cannot be made is thrown on all ranks") {
   }
 }
 
-TEST_CASE("a save whose owner goes is given up without waiting for other ranks") {
+TEST_CASE("a save whose owner is destroyed is given up without waiting for other ranks") {
   const auto model = small_model();
   const TemporaryFolder folder;
   ThreadGroup group(2);
@@ -198,12 +198,12 @@ TEST_CASE("a save whose owner goes is given up without waiting for other ranks")
   });
   CHECK(errors == std::vector<std::string>(2));
   CHECK(latest_checkpoint(folder.path()) == std::nullopt);
-  // What is left goes with the next save.
+  // The next save removes the leftovers.
   save(folder.path(), "tiny-6steps", progress_at(6), model, 1);
   CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", "tiny-6steps"});
 }
 
-TEST_CASE("each save is newer than all before it, and a damaged or unnamed checkpoint is no end") {
+TEST_CASE("each save is newer than all before it, also after a damaged or unnamed checkpoint") {
   const auto model = small_model();
   const TemporaryFolder folder;
   CHECK(resume_candidates(folder.path(), "tiny").folders.empty());
@@ -239,7 +239,7 @@ TEST_CASE("each save is newer than all before it, and a damaged or unnamed check
   fs::remove(folder / "latest");
   CHECK_THAT(candidates().second, Contains("no file 'latest'"));
 
-  // Pruning counts whole checkpoints only, and never what latest names.
+  // Pruning counts only complete checkpoints, and never removes the one that latest names.
   write_file(folder / "latest", "tiny-50steps\n");
   fs::resize_file(folder / "tiny-4steps" / "mp_rank_00_model_states.h5", 100);
   const auto doomed = [&](int64_t keep_last) {

@@ -1,4 +1,4 @@
-// Checkpoints that are not damaged, and yet cannot be read: the system does not let us, or a newer mpzero wrote them.
+// Checkpoints that are not damaged but cannot be read: the system denies access, or a newer mpzero wrote them.
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
@@ -32,7 +32,7 @@ std::string save_as(const fs::path& dir, const std::string& run_id, int64_t step
   });
 }
 
-// Gives the manifest another format version, with the checksum that belongs to it.
+// Gives the manifest another format version and a matching checksum.
 void set_version(const fs::path& checkpoint, const nlohmann::json& version) {
   const fs::path path = checkpoint / kManifestName;
   nlohmann::json content = nlohmann::json::parse(read_file(path)).at("content");
@@ -42,7 +42,7 @@ void set_version(const fs::path& checkpoint, const nlohmann::json& version) {
                                to_hex(checksum(std::as_bytes(std::span(text))))));
 }
 
-// The system refuses to open the manifest, root or not: too many symbolic links.
+// The system refuses to open the manifest, also for root: too many symbolic links.
 void make_unreadable(const fs::path& checkpoint) {
   fs::remove(checkpoint / kManifestName);
   fs::create_symlink(kManifestName, checkpoint / kManifestName);
@@ -72,7 +72,7 @@ TEST_CASE("a manifest of another format version is not damaged, whatever the num
   CHECK_THROWS_AS(read_manifest(folder / "tiny-1steps"), Damaged);
 }
 
-TEST_CASE("a manifest's number that is no whole number of 64 bits is damage") {
+TEST_CASE("a number in a manifest that is not a 64-bit integer is damage") {
   // Found by a fuzzer: the conversion to int64_t is undefined.
   for (const char* number : {"4.1943066666666666e22", "18446744073709551615", "1.5", "true"}) {
     const std::string text = fmt::format(R"({{"name": "a.pt", "size": {}, "has_own_checksums": true}})", number);
@@ -81,7 +81,7 @@ TEST_CASE("a manifest's number that is no whole number of 64 bits is damage") {
   }
 }
 
-TEST_CASE("what may be whole although it cannot be read is not passed over, replaced or pruned") {
+TEST_CASE("a checkpoint that may be complete although it cannot be read is not skipped, replaced or pruned") {
   const TemporaryFolder folder;
   for (const int step : {1, 2, 3}) REQUIRE(save_as(folder.path(), kOurs, step) == "");
   SECTION("the system does not open it") { make_unreadable(folder / "tiny-2steps"); }
@@ -92,7 +92,7 @@ TEST_CASE("what may be whole although it cannot be read is not passed over, repl
   CHECK(entries.back().tag == "tiny-2steps");
   CHECK(entries.back().may_be_whole);
   CHECK(entries.back().problem != "");
-  // Whatever `latest` names comes first, and this one before all that are known to be older than that.
+  // The one that `latest` names comes first, then this one, then all that are known to be older.
   const std::vector<fs::path> folders = resume_candidates(folder.path(), "tiny").folders;
   CHECK(folders == std::vector<fs::path>{folder / "tiny-3steps", folder / "tiny-2steps", folder / "tiny-1steps"});
 
@@ -104,7 +104,7 @@ TEST_CASE("what may be whole although it cannot be read is not passed over, repl
   CHECK(names_in(folder.path()) == Names{"latest", "tiny-2steps", "tiny-4steps"});
 }
 
-TEST_CASE("a checkpoint whose manifest is readable and a file of which is not is never pruned") {
+TEST_CASE("a checkpoint with a readable manifest and an unreadable file is never pruned") {
   const TemporaryFolder folder;
   for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kOurs, step) == "");
   const fs::path file = folder / "tiny-1steps/mp_rank_00_model_states.h5";
@@ -121,7 +121,7 @@ TEST_CASE("a checkpoint whose manifest is readable and a file of which is not is
   }
 }
 
-TEST_CASE("a damaged checkpoint is passed over and replaced, as before") {
+TEST_CASE("a damaged checkpoint is skipped and replaced, as before") {
   const TemporaryFolder folder;
   for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kOurs, step) == "");
   SECTION("no manifest") { fs::remove(folder / "tiny-2steps/manifest.json"); }
@@ -132,7 +132,7 @@ TEST_CASE("a damaged checkpoint is passed over and replaced, as before") {
   CHECK(save_as(folder.path(), kOurs, 2) == "");
 }
 
-TEST_CASE("a `latest` that the system does not let us read is no reason to go on from another checkpoint") {
+TEST_CASE("if the system cannot read `latest`, no other checkpoint is resumed from") {
   const TemporaryFolder folder;
   REQUIRE(save_as(folder.path(), kOurs, 1) == "");
   fs::remove(folder / "latest");
@@ -140,7 +140,7 @@ TEST_CASE("a `latest` that the system does not let us read is no reason to go on
   CHECK_THROWS_WITH(resume_candidates(folder.path(), "tiny"), Contains("latest") && Contains("symbolic links"));
 }
 
-TEST_CASE("an error that may pass is tried again, with pauses, and any other is told at once") {
+TEST_CASE("an error that may pass is retried with pauses, and any other is reported immediately") {
   std::vector<int> pauses;
   const Patience patience{.attempts = 4, .wait = [&](std::chrono::milliseconds pause) {
                             pauses.push_back(static_cast<int>(pause.count()));

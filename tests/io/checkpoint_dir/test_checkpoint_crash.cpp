@@ -24,7 +24,7 @@ namespace {
 constexpr const char* kOld = "tiny-1steps";
 constexpr const char* kNew = "tiny-2steps";
 
-// A tmpfs of one MiB; not mounted() where that is not allowed.
+// A tmpfs of one MiB. mounted() is false if mounting is not permitted.
 class SmallDisk {
  public:
   explicit SmallDisk(fs::path path) : path_(std::move(path)) {
@@ -41,7 +41,8 @@ class SmallDisk {
   bool mounted_;
 };
 
-// Makes renameat2 fail in this process as it does on a network file system. False where the kernel does not allow that.
+// Makes renameat2 fail in this process as it does on a network file system. Returns false if the kernel does not permit
+// that.
 bool forbid_exchange() {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -85,7 +86,7 @@ Outcome kill_at_system_call(int count, const std::function<void()>& work) {
 
 }  // namespace
 
-TEST_CASE("an error of one rank while it writes leaves the former checkpoint on all ranks") {
+TEST_CASE("if one rank fails while it writes, all ranks keep the previous checkpoint") {
   const auto model = small_model();
   const int failing = GENERATE(0, 1, 2);
   const TemporaryFolder folder;
@@ -106,7 +107,7 @@ TEST_CASE("an error of one rank while it writes leaves the former checkpoint on 
   CHECK(holds_generation(folder / kNew, model, 2));
 }
 
-TEST_CASE("an error while a checkpoint of the same name is replaced keeps the former one") {
+TEST_CASE("an error while a checkpoint of the same name is replaced keeps the previous one") {
   const auto model = small_model();
   const TemporaryFolder folder;
   save(folder.path(), kOld, progress_at(1), model, 2, Split::kEven, 1);
@@ -114,14 +115,14 @@ TEST_CASE("an error while a checkpoint of the same name is replaced keeps the fo
     if (rank == 1 && kind == StateKind::kExpAvgSq) throw Failure("the device is gone");
   });
   CHECK(holds_generation(folder / kOld, model, 1));
-  // Fewer ranks: nothing of the former files must stay.
+  // Fewer ranks: no file of the previous checkpoint may remain.
   CHECK(save(folder.path(), kOld, progress_at(1), model, 1, Split::kEven, 3) == std::vector<std::string>(1));
   CHECK(holds_generation(folder / kOld, model, 3));
   CHECK(names_in(folder / kOld).size() == 3);
   CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", kOld});
 }
 
-TEST_CASE("killed at any system call, a save leaves latest naming a whole checkpoint", "[ptrace]") {
+TEST_CASE("killed at any system call, a save leaves latest naming a complete checkpoint", "[ptrace]") {
   const auto model = small_model();
   const bool replaces = GENERATE(false, true);
   const bool can_exchange = GENERATE(true, false);
@@ -176,7 +177,7 @@ TEST_CASE("killed at any system call, a save leaves latest naming a whole checkp
   CHECK(kills > 30);
 }
 
-TEST_CASE("a crash between the two renames of a file system without exchange is mended") {
+TEST_CASE("a crash between the two renames of a file system without exchange is repaired") {
   const auto model = small_model();
   const TemporaryFolder folder;
   save(folder.path(), kOld, progress_at(1), model, 1, Split::kEven, 1);
@@ -189,7 +190,7 @@ TEST_CASE("a crash between the two renames of a file system without exchange is 
   CHECK(holds_generation(folder / kOld, model, 1));
 }
 
-TEST_CASE("leftovers of crashed saves go, other people's folders stay") {
+TEST_CASE("leftovers of crashed saves are removed, unrelated folders stay") {
   const TemporaryFolder folder;
   for (const char* name : {"tiny-5steps.tmp", "tiny-6steps.tmp", "notes.tmp", "tiny-x.tmp"}) {
     fs::create_directory(folder / name);
@@ -217,7 +218,7 @@ TEST_CASE("a full disk is one sentence with path and reason on every rank, and c
   CHECK(names_in(dir) == std::vector<std::string>{"latest", kOld});
   CHECK(holds_generation(*latest_checkpoint(dir), model, 1));
 
-  // So full that not even HDF5's own structure finds room.
+  // So full that not even HDF5's own structure fits.
   const fs::path filler = folder / "disk" / "filler";
   std::ofstream(filler) << std::string(2 << 20, 'x');
   for (const std::string& error : save(dir, kNew, progress_at(2), model, 2)) {
@@ -228,8 +229,8 @@ TEST_CASE("a full disk is one sentence with path and reason on every rank, and c
   CHECK(holds_generation(*latest_checkpoint(dir), model, 1));
 }
 
-// HDF5 cannot close a file that it could not write, and must not stumble over it when the process ends, either.
-TEST_CASE("a process leaves in order after a disk that filled up at whatever place of a checkpoint", "[mount]") {
+// HDF5 cannot close a file that it could not write. The process must still exit cleanly.
+TEST_CASE("a process exits cleanly after the disk filled up anywhere in a checkpoint", "[mount]") {
   const TemporaryFolder folder;
   const SmallDisk disk(folder / "disk");
   if (!disk.mounted()) {
@@ -247,7 +248,7 @@ TEST_CASE("a process leaves in order after a disk that filled up at whatever pla
     REQUIRE(child >= 0);
     if (child == 0) {
       save(dir, kOld, progress_at(1), small_model(), 1);
-      std::exit(0);  // as main does: what is registered for the end of the process runs
+      std::exit(0);  // as main does: exit handlers run
     }
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
@@ -258,7 +259,7 @@ TEST_CASE("a process leaves in order after a disk that filled up at whatever pla
   }
 }
 
-TEST_CASE("a place where no folder can be made is named with the reason") {
+TEST_CASE("a path where no folder can be created is named with the reason") {
   const TemporaryFolder folder;
   write_file(folder / "file", "x");
   for (const std::string& error : save(folder / "file" / "checkpoints", kNew, progress_at(2), small_model(), 2)) {

@@ -1,5 +1,5 @@
-// What a save leaves when the power goes, the disk breaks or fills up, at every single call that it makes: exactly the
-// old state or the new one.
+// The state after a power failure, a broken disk or a full disk at every single call of a save: exactly the old state
+// or the new one.
 
 #include <cerrno>
 #include <cstdlib>
@@ -20,7 +20,7 @@ constexpr const char* kOld = "tiny-1steps";
 constexpr const char* kNew = "tiny-2steps";
 constexpr int kRanks = 2;
 
-// How many times each crash is played with other dice; MPZERO_LONG_TESTS asks for the nightly number.
+// Number of random variants of each crash. MPZERO_LONG_TESTS selects the nightly number.
 int dice() { return std::getenv("MPZERO_LONG_TESTS") != nullptr ? 30 : 4; }
 
 SaveJob job_for(const fs::path& dir, const std::string& tag, int64_t step, const std::vector<UnitSpec>& model, int rank,
@@ -37,7 +37,7 @@ SaveJob job_for(const fs::path& dir, const std::string& tag, int64_t step, const
 
 enum class How { kWaiting, kBehind };
 
-// Saves as two ranks; returns each rank's error.
+// Saves as two ranks. Returns each rank's error.
 std::vector<std::string> save_on(FileSystem& files, const fs::path& dir, const std::string& tag, int64_t step,
                                  uint32_t generation, How how) {
   const auto model = small_model();
@@ -56,8 +56,8 @@ std::vector<std::string> save_on(FileSystem& files, const fs::path& dir, const s
 
 bool all_succeeded(const std::vector<std::string>& errors) { return errors == std::vector<std::string>(kRanks); }
 
-// The generation of values that a run would go on from, as the app finds it: 0 where there is no checkpoint. Requires
-// that `latest` names a checkpoint and the first candidate is whole, which is what a crash alone must not change.
+// The generation of values that a run would resume from, found as the app does: 0 if there is no checkpoint. Requires
+// that `latest` names a checkpoint and that the first candidate is complete: a crash alone must not change that.
 uint32_t generation_to_resume(const fs::path& dir, uint32_t newest) {
   const ResumeCandidates candidates = resume_candidates(dir, "tiny");
   if (candidates.folders.empty()) return 0;
@@ -72,16 +72,16 @@ uint32_t generation_to_resume(const fs::path& dir, uint32_t newest) {
 
 struct Scene {
   std::string name;
-  std::string tag;           // that is saved
-  bool has_old = true;       // a checkpoint from before
-  bool can_exchange = true;  // two names in one step
+  std::string tag;           // of the save
+  bool has_old = true;       // an earlier checkpoint
+  bool can_exchange = true;  // swaps two names atomically
   bool has_more = false;     // so many that some are pruned
 };
 
-// For saves that nothing disturbs.
+// For saves without faults.
 UnsyncedDisk fast;
 
-// What was there before the save that is disturbed.
+// The state before the save with the fault.
 void set_up(const fs::path& dir, const Scene& scene) {
   if (!scene.has_old) return;
   if (scene.has_more) {
@@ -95,14 +95,14 @@ void set_up(const fs::path& dir, const Scene& scene) {
 const std::vector<Scene> kScenes = {
     {"first of all", kNew, false},
     {"beside another", kNew},
-    {"beside others that go", kNew, true, true, true},
-    {"in the place of another", kOld},
-    {"in the place of another, without exchange", kOld, true, false},
+    {"next to others that are removed", kNew, true, true, true},
+    {"replacing another", kOld},
+    {"replacing another, without exchange", kOld, true, false},
 };
 
 }  // namespace
 
-TEST_CASE("losing power at any call of a save leaves the old state or the new one") {
+TEST_CASE("a power failure at any call of a save leaves the old state or the new one") {
   const Scene scene = kScenes[static_cast<size_t>(GENERATE(0, 1, 2, 3, 4))];
   const How how = GENERATE(How::kWaiting, How::kBehind);
   CAPTURE(scene.name, static_cast<int>(how));
@@ -118,15 +118,15 @@ TEST_CASE("losing power at any call of a save leaves the old state or the new on
       faulty.lose_power_at(call);
       const bool saved = all_succeeded(save_on(faulty, dir, scene.tag, 2, 2, how));
       if (saved && faulty.calls() < call) calls = faulty.calls();
-      // The first dice are the extremes, the others chance.
+      // The first variants are the extremes, the others are random.
       faulty.crash(static_cast<uint32_t>(die < 3 ? die : call * 1000 + die));
       CAPTURE(call, die, saved);
       const uint32_t found = generation_to_resume(dir, 2);
-      // Whoever was told that the save succeeded finds it.
+      // A save that was reported as successful exists.
       if (saved) REQUIRE(found == 2);
       if (scene.has_old) REQUIRE(found >= 1);
       (found == 2 ? saw_new : saw_old) = true;
-      // The next save clears away what is left and works.
+      // The next save removes the leftovers and succeeds.
       if (die == 0) {
         REQUIRE(all_succeeded(save_on(fast, dir, "tiny-3steps", 3, 3, how)));
         REQUIRE(generation_to_resume(dir, 3) == 3);
@@ -142,7 +142,7 @@ TEST_CASE("losing power at any call of a save leaves the old state or the new on
   CHECK(saw_new);
 }
 
-TEST_CASE("a call that fails gives up this save on all ranks, keeps the old one, and the next works") {
+TEST_CASE("a failing call ends this save on all ranks and keeps the old one, and the next save succeeds") {
   const Scene scene = kScenes[static_cast<size_t>(GENERATE(1, 2, 3, 4))];
   const How how = GENERATE(How::kWaiting, How::kBehind);
   const bool persists = GENERATE(false, true);
@@ -160,11 +160,11 @@ TEST_CASE("a call that fails gives up this save on all ranks, keeps the old one,
     const std::vector<std::string> errors = save_on(faulty, dir, scene.tag, 2, 2, how);
     disturbed = faulty.calls() >= call;
     CAPTURE(call, errors[0]);
-    // All ranks are told the same, in one sentence that names the reason.
+    // All ranks throw the same sentence, which names the reason.
     REQUIRE(errors[0] == errors[1]);
     const uint32_t found = generation_to_resume(dir, 2);
     if (all_succeeded(errors)) {
-      // The failure came when the checkpoint was named already, or where it does no harm.
+      // The failure happened after the checkpoint was named, or where it does no harm.
       REQUIRE(found == 2);
     } else {
       REQUIRE_THAT(errors[0], Contains(std::strerror(error)) && Contains(folder.path().string()));
@@ -178,7 +178,7 @@ TEST_CASE("a call that fails gives up this save on all ranks, keeps the old one,
   CHECK(given_up > 10);
 }
 
-TEST_CASE("a disk that takes half of what it is given still gets all of it") {
+TEST_CASE("a disk that writes only half of each request still gets all of the data") {
   const TemporaryFolder folder;
   FaultyDisk halves(folder.path());
   halves.write_by_halves();
@@ -186,8 +186,8 @@ TEST_CASE("a disk that takes half of what it is given still gets all of it") {
   CHECK(generation_to_resume(folder / "checkpoints", 2) == 2);
 }
 
-TEST_CASE("the model of the disk notices a missing sync") {
-  // Else the tests above would prove nothing.
+TEST_CASE("the model of the disk detects a missing sync") {
+  // Otherwise the tests above would prove nothing.
   int lost = 0;
   for (uint32_t seed = 3; seed < 23; ++seed) {
     const TemporaryFolder folder;

@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kOld = "tiny-1steps";
 constexpr int kPeerGone = 77;
 
-// One of two ranks, each a process at one end of a socket.
+// One of two ranks, each a process with one end of a socket pair.
 class SocketPair final : public ProcessGroup {
  public:
   SocketPair(int rank, int socket) : rank_(rank), socket_(socket) {}
@@ -40,7 +40,7 @@ class SocketPair final : public ProcessGroup {
   }
 
  private:
-  // As mpirun does, the death of one rank ends the other: at once, in whatever it is doing.
+  // As with mpirun, the death of one rank kills the other immediately, whatever it is doing.
   void send(const void* bytes, size_t size) {
     const auto* from = static_cast<const char*>(bytes);
     for (size_t done = 0; done < size;) {
@@ -62,7 +62,7 @@ class SocketPair final : public ProcessGroup {
   int socket_;
 };
 
-// What a rank does from its start to its end.
+// The full life of a rank process.
 int be_rank(int rank, int socket, const fs::path& dir, const std::string& tag, FileSystem& files) {
   const auto model = small_model();
   SocketPair group(rank, socket);
@@ -91,7 +91,7 @@ int be_rank(int rank, int socket, const fs::path& dir, const std::string& tag, F
   return save.wait() == BackgroundSave::State::kSaved ? 0 : 1;
 }
 
-// Runs two ranks; the disk of `doomed` is deadly. Returns whether somebody was killed.
+// Runs two ranks. The disk of `doomed` is deadly. Returns whether a process was killed.
 bool run_ranks(const fs::path& dir, const std::string& tag, int doomed, int call, DeadlyDisk::Moment moment, bool all) {
   std::array<int, 2> sockets{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets.data()) == 0);
@@ -100,7 +100,7 @@ bool run_ranks(const fs::path& dir, const std::string& tag, int doomed, int call
     ranks[static_cast<size_t>(rank)] = ::fork();
     REQUIRE(ranks[static_cast<size_t>(rank)] >= 0);
     if (ranks[static_cast<size_t>(rank)] != 0) {
-      // A process group of their own, which both sides set, since either may come first.
+      // The ranks' own process group. Parent and children both set it, since either may be first.
       ::setpgid(ranks[static_cast<size_t>(rank)], ranks[0]);
       continue;
     }
@@ -131,7 +131,7 @@ bool run_ranks(const fs::path& dir, const std::string& tag, int doomed, int call
 
 }  // namespace
 
-TEST_CASE("killed at any call, one rank or both leave the old state or the new one") {
+TEST_CASE("one rank or both killed at any call leave the old state or the new one") {
   const bool replaces = GENERATE(false, true);
   const int doomed = GENERATE(0, 1);
   const bool all = GENERATE(false, true);

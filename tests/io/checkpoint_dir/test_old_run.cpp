@@ -1,4 +1,4 @@
-// Several runs in one folder: whose checkpoints a run goes on from, replaces and removes, and how they are moved aside.
+// Several runs in one folder: whose checkpoints a run resumes from, replaces and removes, and how they are moved aside.
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
@@ -20,7 +20,7 @@ using Names = std::vector<std::string>;
 
 const std::string kNone;
 
-// Saves "tiny-<step>steps" as one rank of this run; returns the error.
+// Saves "tiny-<step>steps" as one rank of this run. Returns the error.
 std::string save_as(const fs::path& dir, const std::string& run_id, int64_t step, int64_t keep_last = 0,
                     const std::string& init_from = "", const std::string& init_from_hash = "") {
   const auto model = small_model();
@@ -48,7 +48,7 @@ Found candidates_in(const fs::path& dir) {
   return found;
 }
 
-// Stops having an effect at one call, as the disk of a process that is killed there.
+// Has no effect from one call on, like the disk of a process that is killed there.
 class DyingDisk final : public FileSystem {
  public:
   explicit DyingDisk(int last_call) : left_(last_call) {}
@@ -77,7 +77,7 @@ class DyingDisk final : public FileSystem {
 
 }  // namespace
 
-TEST_CASE("a run's id is random, and a manifest says which run saved the checkpoint and what it began with") {
+TEST_CASE("a run's id is random, and a manifest records the run and its initial weights") {
   CHECK(is_run_id(new_run_id()));
   CHECK(new_run_id() != new_run_id());
   for (const std::string wrong : {"", "00000000aaaaaaa", "00000000aaaaaaaaa", "00000000AAAAAAAA", "00000000aaaaaaa/"}) {
@@ -94,7 +94,7 @@ TEST_CASE("a run's id is random, and a manifest says which run saved the checkpo
   CHECK(run_of(folder / "tiny-2steps").id == "");
   CHECK_THROWS_AS(run_of(folder / "absent"), UserError);
 
-  // Its name gets into sentences.
+  // The id is used in messages.
   const fs::path manifest = folder / "tiny-1steps/manifest.json";
   nlohmann::json content = nlohmann::json::parse(read_file(manifest))["content"];
   const auto rewrite = [&] {
@@ -111,7 +111,7 @@ TEST_CASE("a run's id is random, and a manifest says which run saved the checkpo
   CHECK_THAT(message_of([&] { run_of(folder / "tiny-1steps"); }), Contains("manifest.json is damaged"));
 }
 
-TEST_CASE("a run goes on from its own checkpoints alone, and the others are named") {
+TEST_CASE("a run resumes only from its own checkpoints, and the others are named") {
   const TemporaryFolder folder;
   for (const int step : {3, 9}) REQUIRE(save_as(folder.path(), kTheirs, step) == "");
   for (const int step : {4, 5}) REQUIRE(save_as(folder.path(), kOurs, step) == "");
@@ -119,21 +119,22 @@ TEST_CASE("a run goes on from its own checkpoints alone, and the others are name
   CHECK(found.folders == Names{"tiny-5steps", "tiny-4steps"});
   CHECK(found.run_id == kOurs);
   CHECK(found.left_out == Names{"tiny-9steps (run 11111111)", "tiny-3steps (run 11111111)"});
-  // Where `latest` or its manifest is lost, it is the run that has saved last.
+  // If `latest` or its manifest is lost, it is the run that saved last.
   write_file(folder / "tiny-5steps/manifest.json", "{}");
   CHECK(candidates_in(folder.path()).folders == Names{"tiny-5steps", "tiny-4steps"});
   fs::remove(folder / "tiny-5steps/manifest.json");
   CHECK(candidates_in(folder.path()).folders == Names{"tiny-5steps", "tiny-4steps"});
   fs::remove(folder / "latest");
   CHECK(candidates_in(folder.path()).folders == Names{"tiny-4steps", "tiny-5steps"});
-  // Whoever points `latest` at the other run means that one.
+  // A user who points `latest` at the other run means that run.
   write_file(folder / "latest", "tiny-9steps\n");
   found = candidates_in(folder.path());
   CHECK(found.folders == Names{"tiny-9steps", "tiny-3steps", "tiny-5steps"});
   CHECK(found.left_out == Names{"tiny-4steps (run 00000000)"});
 }
 
-TEST_CASE("where the newest does not say its run, each run that is there is named with its newest checkpoint") {
+TEST_CASE(
+    "if the run of the newest checkpoint is unknown, each run in the folder is named with its newest checkpoint") {
   const TemporaryFolder folder;
   REQUIRE(save_as(folder.path(), kNone, 1) == "");
   for (const int step : {3, 9}) REQUIRE(save_as(folder.path(), kTheirs, step) == "");
@@ -146,7 +147,7 @@ TEST_CASE("where the newest does not say its run, each run that is there is name
   CHECK(runs_there() == std::pair(std::string(), Names{}));
   write_file(folder / "tiny-9steps/manifest.json", "{}");
   CHECK_THAT(runs_there().first, Contains("tiny-9steps/manifest.json is damaged"));
-  // What has no id and is older belongs to the run.
+  // An older checkpoint without an id belongs to the run.
   CHECK(runs_there().second == Names{"tiny-3steps"});
   for (const int step : {4, 5, 6}) REQUIRE(save_as(folder.path(), kOurs, step) == "");
   CHECK(runs_there() == std::pair(std::string(), Names{}));
@@ -157,7 +158,7 @@ TEST_CASE("where the newest does not say its run, each run that is there is name
   CHECK(runs_there().second == Names{"tiny-7steps", "tiny-5steps", "tiny-3steps"});
 }
 
-TEST_CASE("a run that an older mpzero began goes back to what that has saved") {
+TEST_CASE("a run that an older mpzero began falls back to the checkpoints without an id") {
   const TemporaryFolder folder;
   for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kNone, step) == "");
   CHECK(candidates_in(folder.path()).folders == Names{"tiny-2steps", "tiny-1steps"});
@@ -165,24 +166,24 @@ TEST_CASE("a run that an older mpzero began goes back to what that has saved") {
   for (const int step : {3, 4}) REQUIRE(save_as(folder.path(), kOurs, step) == "");
   CHECK(candidates_in(folder.path()).folders == Names{"tiny-4steps", "tiny-3steps", "tiny-2steps", "tiny-1steps"});
   CHECK(candidates_in(folder.path()).run_id == kOurs);
-  // What was saved without an id after that is no part of the run, nor is the run of it.
+  // Later checkpoints without an id do not belong to the run, nor the run to them.
   REQUIRE(save_as(folder.path(), kNone, 5) == "");
   CHECK(candidates_in(folder.path()).folders == Names{"tiny-5steps", "tiny-2steps", "tiny-1steps"});
   write_file(folder / "latest", "tiny-4steps\n");
   CHECK(candidates_in(folder.path()).folders == Names{"tiny-4steps", "tiny-3steps", "tiny-2steps", "tiny-1steps"});
 }
 
-TEST_CASE("a run that went back does not go on from the steps that it has left") {
+TEST_CASE("a run that went back does not resume from the later steps that it abandoned") {
   const std::string run_id = GENERATE(kOurs, kNone);
   const TemporaryFolder folder;
   for (const int step : {10, 20, 30, 15}) REQUIRE(save_as(folder.path(), run_id, step) == "");
   const Found found = candidates_in(folder.path());
   CHECK(found.folders == Names{"tiny-15steps", "tiny-10steps"});
   REQUIRE(found.left_out.size() == 2);
-  CHECK(found.left_out[0] == "tiny-30steps (the run has gone back behind it)");
+  CHECK(found.left_out[0] == "tiny-30steps (the run has since gone back to an earlier step)");
 }
 
-TEST_CASE("a run keeps the last of its own and leaves others' alone") {
+TEST_CASE("a run keeps its own last checkpoints and does not touch those of other runs") {
   const TemporaryFolder folder;
   for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kTheirs, step) == "");
   REQUIRE(save_as(folder.path(), kNone, 3) == "");
@@ -199,12 +200,12 @@ TEST_CASE("a save never replaces another run's checkpoint") {
   CHECK(run_of(folder / "tiny-1steps").id == kTheirs);
   CHECK(names_in(folder.path()) == Names{"latest", "tiny-1steps"});
   CHECK(save_as(folder.path(), kTheirs, 1) == "");
-  // One that is damaged is of no use to anybody.
+  // A damaged checkpoint is of no use to any run.
   write_file(folder / "tiny-1steps/manifest.json", "{}");
   CHECK(save_as(folder.path(), kOurs, 1) == "");
 }
 
-TEST_CASE("what is moved aside is a folder of checkpoints that nobody takes for one") {
+TEST_CASE("files moved aside form a checkpoint folder that is never taken for a checkpoint") {
   const TemporaryFolder folder;
   for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kTheirs, step) == "");
   write_file(folder / "notes.txt", "mine");
@@ -225,7 +226,9 @@ TEST_CASE("what is moved aside is a folder of checkpoints that nobody takes for 
   CHECK(finish_moving(folder.path()).empty());
 }
 
-TEST_CASE("a file of any name is moved aside, but the one that a move keeps for itself, which is refused at once") {
+TEST_CASE(
+    "a file of any name is moved aside, except the name that the move itself uses, which is refused before any "
+    "change") {
   const TemporaryFolder folder;
   for (const std::string name : {"names.txt", "latest", "metrics.jsonl"}) write_file(folder / name, name);
   CHECK(move_aside(folder.path(), {"latest", "names.txt", "metrics.jsonl"}) == folder / "old-1");
@@ -242,7 +245,7 @@ TEST_CASE("a file of any name is moved aside, but the one that a move keeps for 
   CHECK(names_in(folder.path()) == Names{".moving", ".moving.tmp", "old-1"});
 }
 
-TEST_CASE("killed at any call, a move has lost nothing, and the next start ends it") {
+TEST_CASE("a move killed at any call has lost nothing, and the next start completes it") {
   const Names names = {"latest", "tiny-1steps", "tiny-2steps"};
   bool saw_all_stay = false, saw_all_moved = false;
   for (int call = 0;; ++call) {
@@ -253,7 +256,7 @@ TEST_CASE("killed at any call, a move has lost nothing, and the next start ends 
     const std::string error = message_of([&] { move_aside(folder.path(), names, dying); });
     CAPTURE(call, error);
     REQUIRE(error.empty() == !dying.died());
-    // Killed again and again meanwhile.
+    // Killed repeatedly on the way.
     for (int again = 0; again < 4; ++again) {
       DyingDisk dying_again(again);
       message_of([&] { finish_moving(folder.path(), dying_again); });
@@ -287,7 +290,7 @@ TEST_CASE("a list of names that was tampered with moves nothing out of the folde
     CHECK_THAT(message_of([&] { finish_moving(dir); }), Contains("/.moving is damaged: line 1"));
   }
   CHECK(names_in(folder.path()) == Names{"checkpoints", "secret"});
-  // Nor does it replace what is there.
+  // Nor does it replace existing files.
   write_file(dir / "old-1.moving/.moving", "loss.png\n");
   write_file(dir / "old-1.moving/loss.png", "old");
   write_file(dir / "loss.png", "new");

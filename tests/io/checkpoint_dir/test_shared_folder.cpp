@@ -1,4 +1,4 @@
-// Several runs in one folder without locks, and what a crash leaves there that nobody can remove.
+// Several runs in one folder without locks, and leftovers of a crash that cannot be removed.
 
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -21,7 +21,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Lets a test do something at a call.
+// Lets a test run code at a call.
 class WatchedDisk : public UnsyncedDisk {
  public:
   int remove_file(const fs::path& path) override {
@@ -36,13 +36,13 @@ class WatchedDisk : public UnsyncedDisk {
     return UnsyncedDisk::rename(from, to);
   }
 
-  std::string stays = "\n";  // part of the paths that cannot be removed; no path has a line break here
+  std::string stays = "\n";  // paths that contain this cannot be removed; no path here has a line break
   std::function<void()> before_exchange;
   std::function<void()> before_rename;
   bool can_exchange = true;
 };
 
-// Saves as the only rank; returns the error.
+// Saves as the only rank. Returns the error.
 std::string save_as(const fs::path& dir, const std::string& run_id, int64_t step, uint32_t values, FileSystem& files,
                     int64_t keep_last = 0) {
   const auto model = small_model();
@@ -59,7 +59,7 @@ void make_leftover(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("a leftover that cannot be removed stops no save of another tag") {
+TEST_CASE("a leftover that cannot be removed does not stop a save of another tag") {
   const TemporaryFolder folder;
   WatchedDisk files;
   files.stays = "stubborn";
@@ -70,7 +70,7 @@ TEST_CASE("a leftover that cannot be removed stops no save of another tag") {
   CHECK(fs::exists(folder / "tiny-7steps.tmp/stubborn"));
 }
 
-TEST_CASE("a stuck temporary file of `latest` stops no save") {
+TEST_CASE("a stuck temporary file of `latest` does not stop a save") {
   const TemporaryFolder folder;
   // A folder cannot be removed as a file, nor opened for writing.
   fs::create_directory(folder / "latest.tmp");
@@ -81,7 +81,7 @@ TEST_CASE("a stuck temporary file of `latest` stops no save") {
   CHECK(names_in(folder.path()) == std::vector<std::string>{"latest", "latest.tmp"});
 }
 
-TEST_CASE("two starts of one run write into folders of their own") {
+TEST_CASE("two starts of one run write to separate folders") {
   const TemporaryFolder folder;
   SingleProcess alone;
   SaveJob first{.checkpoint_dir = folder.path(), .tag = "tiny-1steps", .progress = {}, .shards = {}, .model_type = {}};
@@ -98,7 +98,7 @@ TEST_CASE("two starts of one run write into folders of their own") {
   CHECK(read_file(folder / "tiny-1steps.22222222.tmp/shard") == "second");
 }
 
-TEST_CASE("another run's leftover of the same tag stops no save, and the own one says what stops it") {
+TEST_CASE("another run's leftover of the same tag does not stop a save, and an own leftover that does is named") {
   const TemporaryFolder folder;
   WatchedDisk files;
   files.stays = "stubborn";
@@ -110,7 +110,7 @@ TEST_CASE("another run's leftover of the same tag stops no save, and the own one
              Contains("tiny-2steps.00000000.tmp/stubborn") && Contains("Operation not permitted"));
 }
 
-TEST_CASE("one old checkpoint that cannot be removed does not keep the others from being pruned") {
+TEST_CASE("an old checkpoint that cannot be removed does not keep the others from being pruned") {
   const TemporaryFolder folder;
   WatchedDisk files;
   for (const int step : {1, 2, 3}) REQUIRE(save_as(folder.path(), kOurs, step, 1, files) == "");
@@ -123,7 +123,7 @@ TEST_CASE("one old checkpoint that cannot be removed does not keep the others fr
   CHECK(save_as(folder.path(), kOurs, 5, 1, files, /*keep_last=*/1) == "");
 }
 
-TEST_CASE("a file that the file system keeps stops no save", "[immutable]") {
+TEST_CASE("an immutable file does not stop a save", "[immutable]") {
   const TemporaryFolder folder;
   const fs::path file = folder / "tiny-7steps.tmp/kept";
   fs::create_directories(file.parent_path());
@@ -142,9 +142,9 @@ TEST_CASE("a file that the file system keeps stops no save", "[immutable]") {
   ::close(descriptor);
 }
 
-// Every order of the steps of two runs that save the same tag at once.
-TEST_CASE("two runs that no lock keeps apart write into folders of their own") {
-  // The steps of one run are begin, write, publish; `order` says whose comes next.
+// Every order of the steps of two runs that save the same tag at the same time.
+TEST_CASE("two runs without locks write to separate folders") {
+  // The steps of one run are begin, write, publish. `order` is the run of each next step.
   std::string order = "aaabbb";
   int orders = 0;
   do {
@@ -178,7 +178,7 @@ TEST_CASE("two runs that no lock keeps apart write into folders of their own") {
         }
       });
     }
-    // One of the two, whole, and the other was told.
+    // One of the two is saved completely, and the other one reported an error.
     const Run& first = runs[0].error.empty() ? runs[0] : runs[1];
     const Run& second = runs[0].error.empty() ? runs[1] : runs[0];
     CHECK(first.error == "");
@@ -188,7 +188,7 @@ TEST_CASE("two runs that no lock keeps apart write into folders of their own") {
   CHECK(orders == 20);
 }
 
-TEST_CASE("another run's checkpoint that comes at the last moment is put back") {
+TEST_CASE("another run's checkpoint that appears at the last moment is put back") {
   const TemporaryFolder folder;
   WatchedDisk files;
   UnsyncedDisk theirs;
@@ -197,7 +197,7 @@ TEST_CASE("another run's checkpoint that comes at the last moment is put back") 
     fs::remove_all(folder / "tiny-1steps");
     REQUIRE(save_as(folder.path(), kTheirs, 1, 9, theirs) == "");
   };
-  SECTION("where two folders change places in one step") { files.before_exchange = come_between; }
+  SECTION("where two folders are swapped atomically") { files.before_exchange = come_between; }
   SECTION("where they are renamed one after the other") {
     files.can_exchange = false;
     files.before_rename = come_between;
@@ -207,7 +207,7 @@ TEST_CASE("another run's checkpoint that comes at the last moment is put back") 
   CHECK(names_in(folder.path()) == Names{"latest", "tiny-1steps"});
 }
 
-TEST_CASE("a save that finds the folder taken over touches nothing") {
+TEST_CASE("a save that finds the folder taken over changes nothing") {
   const TemporaryFolder folder;
   UnsyncedDisk files;
   REQUIRE(save_as(folder.path(), kOurs, 1, 1, files) == "");

@@ -9,8 +9,8 @@
 #include "tests/io/checkpoint_fixture.hpp"
 #include "tests/io/deepspeed_fixture.hpp"
 
-// Checkpoints that others replace, remove and rewrite while they are read. Each event happens at a chosen moment of the
-// read, in the reader's own thread.
+// Checkpoints that other processes replace, remove and rewrite while they are read. Each event happens at a chosen
+// moment of the read, in the reader's own thread.
 namespace mpzero::io {
 using namespace testing;
 using Catch::Contains;
@@ -30,7 +30,7 @@ void publish_values(const fs::path& dir, Format format, uint32_t generation) {
   }
 }
 
-// The values that the checkpoint has, all of one generation; 0 where they are mixed.
+// The generation of all values in the checkpoint. 0 if they are mixed.
 uint32_t generation_in(const StoredCheckpoint& checkpoint) {
   for (const uint32_t generation : {1U, 2U}) {
     if (same_states(checkpoint, 2, generation)) return generation;
@@ -49,7 +49,7 @@ struct Outcome {
   std::vector<std::string> restarts;
 };
 
-// Reads with `event` between the opening and the first value, or (`late`) between the first value and the others.
+// Reads with `event` between the opening and the first value or, if `late`, between the first value and the others.
 Outcome read_with(const fs::path& dir, bool late, const std::function<void()>& event) {
   Outcome outcome;
   SingleProcess alone;
@@ -67,25 +67,26 @@ Outcome read_with(const fs::path& dir, bool late, const std::function<void()>& e
 
 }  // namespace
 
-TEST_CASE("what is published while a checkpoint is read is read as a whole, or not at all") {
+TEST_CASE("a checkpoint published during a read is read in full, or not at all") {
   for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
     for (const bool late : {false, true}) {
       const TemporaryFolder folder;
       publish_values(folder.path(), format, 1);
       const Outcome outcome = read_with(folder.path(), late, [&] { publish_values(folder.path(), format, 2); });
-      // The files that were not open yet went with the former folder.
+      // The files that were not open yet were removed with the previous folder.
       CHECK(outcome.generation == 2);
       REQUIRE(outcome.restarts.size() == 1);
-      CHECK_THAT(outcome.restarts[0], Contains("was replaced by another process while it was read; it is read again"));
+      CHECK_THAT(outcome.restarts[0],
+                 Contains("was replaced by another process while it was being read; reading it again"));
     }
   }
 }
 
-TEST_CASE("a checkpoint that was opened is read to its end while another takes its name") {
+TEST_CASE("an opened checkpoint is read to its end while another one takes its name") {
   for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
     const TemporaryFolder folder;
     publish_values(folder.path(), format, 1);
-    // The former one is still there, under another name.
+    // The previous checkpoint still exists under another name.
     const Outcome outcome = read_with(folder.path(), false, [&] {
       fs::rename(folder / kTag, folder / "elsewhere");
       publish_values(folder.path(), format, 2);
@@ -95,19 +96,20 @@ TEST_CASE("a checkpoint that was opened is read to its end while another takes i
   }
 }
 
-TEST_CASE("a checkpoint that is pruned while it is read was removed, not damaged") {
+TEST_CASE("a checkpoint that is pruned during a read is reported as removed, not as damaged") {
   for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
     for (const bool late : {false, true}) {
       const TemporaryFolder folder;
       publish_values(folder.path(), format, 1);
       const std::string message =
           message_of([&] { read_with(folder.path(), late, [&] { remove_checkpoints({folder / kTag}); }); });
-      CHECK(message == (folder / kTag).string() + " was removed by another process while it was read: begin again");
+      CHECK(message ==
+            (folder / kTag).string() + " was removed by another process while it was being read: start again");
     }
   }
 }
 
-TEST_CASE("a folder that was removed is looked for once more, and not where it was") {
+TEST_CASE("after a removal the checkpoint is looked up once more, and not read at the same path") {
   for (const bool another : {false, true}) {
     const TemporaryFolder folder;
     publish_values(folder.path(), Format::kHdf5, 1);
@@ -123,13 +125,13 @@ TEST_CASE("a folder that was removed is looked for once more, and not where it w
                       [&](const std::string& why) { restarts.push_back(why); });
     });
     REQUIRE(restarts.size() == 1);
-    CHECK_THAT(restarts[0], Contains("was removed by another process while it was read; it is read again"));
+    CHECK_THAT(restarts[0], Contains("was removed by another process while it was being read; reading it again"));
     CHECK(opened == (another ? 2 : 1));
     CHECK(message.empty() == another);
   }
 }
 
-TEST_CASE("a checkpoint that is replaced each time it is read is given up after a while") {
+TEST_CASE("a checkpoint that is replaced during each read is given up after kMaxReads attempts") {
   for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
     const TemporaryFolder folder;
     publish_values(folder.path(), format, 1);
@@ -142,12 +144,12 @@ TEST_CASE("a checkpoint that is replaced each time it is read is given up after 
                       },
                       [&](const std::string&) { ++restarts; });
     });
-    CHECK_THAT(message, Contains("was replaced by another process while it was read: begin again"));
+    CHECK_THAT(message, Contains("was replaced by another process while it was being read: start again"));
     CHECK(restarts + 1 == static_cast<size_t>(kMaxReads));
   }
 }
 
-TEST_CASE("damage is damage where nobody has replaced the folder") {
+TEST_CASE("damage is reported as damage if the folder was not replaced") {
   for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
     const TemporaryFolder folder;
     publish_values(folder.path(), format, 1);
@@ -161,8 +163,8 @@ TEST_CASE("damage is damage where nobody has replaced the folder") {
   }
 }
 
-// DeepSpeed writes into the folder of that name, file by file.
-TEST_CASE("a folder that DeepSpeed rewrites while it is read is read again") {
+// DeepSpeed writes into the existing folder of that name, file by file.
+TEST_CASE("a folder that DeepSpeed rewrites during a read is read again") {
   for (const bool in_place : {true, false}) {
     for (const bool late : {false, true}) {
       const TemporaryFolder folder;
@@ -182,12 +184,12 @@ TEST_CASE("a folder that DeepSpeed rewrites while it is read is read again") {
       });
       CHECK(outcome.generation == 2);
       REQUIRE(outcome.restarts.size() == 1);
-      CHECK_THAT(outcome.restarts[0], Contains("was rewritten by another process while it was read"));
+      CHECK_THAT(outcome.restarts[0], Contains("was rewritten by another process while it was being read"));
     }
   }
 }
 
-TEST_CASE("ranks that have opened different saves of one folder find out") {
+TEST_CASE("ranks that have opened different saves in one folder detect it") {
   for (const Format format : {Format::kHdf5, Format::kDeepSpeed}) {
     const TemporaryFolder folder;
     publish_values(folder.path(), format, 1);

@@ -10,8 +10,8 @@
 #include "io/bytes/checksum.hpp"
 #include "io/data/token_dataset.hpp"
 
-// read_token_file FILE SEQ_LENGTH: reads every window as the trainer does and prints what it found on one line. Status
-// 2 and one sentence where the file is refused, 1 for any other failure.
+// read_token_file FILE SEQ_LENGTH: reads every window as the trainer does and prints its findings on one line. Exits
+// with status 2 and one sentence if the file is refused, 1 for any other failure.
 int main(int argc, char** argv) {
   try {
     if (argc != 3) throw std::invalid_argument("read_token_file FILE SEQ_LENGTH");

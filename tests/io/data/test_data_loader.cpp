@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kSeqLength = 8;
 constexpr int64_t kVocabulary = 1 << 20;
 
-// A data set of so many windows, in which each token is its own position.
+// A data set with this number of windows, in which each token is its own position.
 class Windows {
  public:
   explicit Windows(int64_t count) : count_(count) {
@@ -46,7 +46,7 @@ LoaderOptions options_of(int rank, int world_size, int64_t micro_batch, int64_t 
   return options;
 }
 
-// The windows of a micro-batch, after checking that inputs and targets are those windows throughout.
+// The windows of a micro-batch, after checking that its inputs and targets match them.
 std::vector<int64_t> windows_of(const MicroBatch& batch) {
   std::vector<int64_t> windows;
   REQUIRE(batch.inputs.size() == batch.targets.size());
@@ -87,7 +87,7 @@ TEST_CASE("Without shuffle the windows come in the file's order, epoch after epo
   }
 }
 
-TEST_CASE("Every window is read once an epoch, disjoint over 1 to 4 ranks, shuffled or not") {
+TEST_CASE("Every window is read once per epoch, disjoint over 1 to 4 ranks, shuffled or not") {
   const Windows data(48);
   for (const bool shuffle : {false, true}) {
     for (int world_size = 1; world_size <= 4; ++world_size) {
@@ -102,7 +102,7 @@ TEST_CASE("Every window is read once an epoch, disjoint over 1 to 4 ranks, shuff
   }
 }
 
-TEST_CASE("A global batch holds the same windows however it is spread over ranks, micro-batches and accumulation") {
+TEST_CASE("A global batch holds the same windows however it is split over ranks, micro-batches and accumulation") {
   const Windows data(37);  // not a multiple of the batch: epochs end within a step
   const auto alone = consumed(data, 1, 12, 1, true, 0, 10);
   CHECK(consumed(data, 1, 1, 12, true, 0, 10) == alone);
@@ -111,7 +111,7 @@ TEST_CASE("A global batch holds the same windows however it is spread over ranks
   CHECK(consumed(data, 4, 3, 1, true, 0, 10) == alone);
 }
 
-TEST_CASE("Each epoch has an order of its own, the one that Permutation gives") {
+TEST_CASE("Each epoch has its own order, the one that Permutation gives") {
   const Windows data(16);
   const auto windows = consumed(data, 2, 4, 1, true, 0, 4);
   for (uint64_t p = 0; p < 32; ++p) {
@@ -120,7 +120,7 @@ TEST_CASE("Each epoch has an order of its own, the one that Permutation gives") 
   CHECK(!std::equal(windows.begin(), windows.begin() + 16, windows.begin() + 16));
 }
 
-TEST_CASE("A loader that starts at step k yields what one that never stopped yields") {
+TEST_CASE("A loader that starts at step k returns the same batches as one that never stopped") {
   const Windows data(23);
   const auto whole = consumed(data, 2, 2, 3, true, 0, 12);
   for (int64_t first_step = 0; first_step < 12; ++first_step) {
@@ -130,7 +130,7 @@ TEST_CASE("A loader that starts at step k yields what one that never stopped yie
   }
 }
 
-TEST_CASE("first_window goes on where runs with another batch size stopped") {
+TEST_CASE("first_window continues where runs with another batch size stopped") {
   const Windows data(23);
   const auto whole = consumed(data, 1, 1, 1, true, 0, 60);
   LoaderOptions options = options_of(0, 1, 5, 1, true);
@@ -140,7 +140,7 @@ TEST_CASE("first_window goes on where runs with another batch size stopped") {
   CHECK(windows_of(loader.next()) == std::vector<int64_t>(whole.begin() + 22, whole.begin() + 27));
 }
 
-TEST_CASE("A micro-batch tells its epoch; epochs and steps convert") {
+TEST_CASE("A micro-batch reports its epoch; epochs and steps convert") {
   const Windows data(10);
   DataLoader loader(data.open(), options_of(0, 1, 4, 1, true), 0);
   CHECK(loader.num_windows() == 10);
@@ -153,7 +153,7 @@ TEST_CASE("A micro-batch tells its epoch; epochs and steps convert") {
   CHECK(steps_for_epochs(25, options, 24) == 25);
 }
 
-TEST_CASE("An id outside the vocabulary stops the loader at the batch that holds it, and keeps it stopped") {
+TEST_CASE("An id outside the vocabulary stops the loader at the batch that holds it, for good") {
   const Windows data(6);
   LoaderOptions options = options_of(0, 1, 1, 1, false);
   options.vocab_limit = 2 * kSeqLength + 1;  // window 2 is the first with a larger id
@@ -166,13 +166,13 @@ TEST_CASE("An id outside the vocabulary stops the loader at the batch that holds
   }
 }
 
-TEST_CASE("A file that is cut off under a loader stops it, after batches that are as they should be") {
+TEST_CASE("Truncating a file stops its loader, after the correct batches that it has already read") {
   const Windows data(5000);
   DataLoader loader(data.open(), options_of(0, 1, 2, 1, false), 0);
   int64_t read = 0;
   for (; read < 10; ++read) CHECK(windows_of(loader.next()) == std::vector<int64_t>{2 * read, 2 * read + 1});
   std::filesystem::resize_file(data.path(), std::filesystem::file_size(data.path()) / 2);
-  // What waited was read before, so that it is right; then there is no more, however often one asks.
+  // The waiting batches were read before, so they are correct. After them every call throws.
   std::string message;
   for (; message.empty() && read < 100; ++read) {
     MicroBatch batch;
@@ -183,7 +183,7 @@ TEST_CASE("A file that is cut off under a loader stops it, after batches that ar
   CHECK(message_of<mpzero::UserError>([&] { loader.next(); }) == message);
 }
 
-TEST_CASE("A file that is cut off between two validation passes stops the second") {
+TEST_CASE("Truncating a file between two validation passes stops the second") {
   const Windows data(500);
   const ValidationSet set(data.open(), options_of(0, 1, 2, 1, false), 3);
   for (int64_t a = 0; a < set.num_batches(); ++a) CHECK(windows_of(set.read(a).tokens).size() == 2);
@@ -192,7 +192,7 @@ TEST_CASE("A file that is cut off between two validation passes stops the second
   CHECK(lacks(message, {data.path().string(), "while it was being read"}) == "");
 }
 
-TEST_CASE("A loader can be dropped at any time, with batches waiting or being read") {
+TEST_CASE("A loader can be destroyed at any time, with batches waiting or being read") {
   const Windows data(50);
   for (int taken = 0; taken < 20; ++taken) {
     DataLoader loader(data.open(), options_of(0, 1, 2, 1, true), 0);
@@ -201,14 +201,14 @@ TEST_CASE("A loader can be dropped at any time, with batches waiting or being re
   SUCCEED();
 }
 
-TEST_CASE("Options that make no sense are refused") {
+TEST_CASE("Invalid options are refused") {
   const Windows data(5);
   CHECK_THROWS_AS(DataLoader(data.open(), options_of(2, 2, 1, 1, true), 0), mpzero::Failure);
   CHECK_THROWS_AS(DataLoader(data.open(), options_of(0, 1, 0, 1, true), 0), mpzero::Failure);
   CHECK_THROWS_AS(DataLoader(data.open(), options_of(0, 1, 1, 1, true), -1), mpzero::Failure);
 }
 
-TEST_CASE("A validation pass reads the first windows in order, disjoint over ranks, each time alike") {
+TEST_CASE("Every validation pass reads the same first windows in order, disjoint over ranks") {
   const Windows data(40);
   for (int world_size = 1; world_size <= 4; ++world_size) {
     std::vector<int64_t> windows;
@@ -247,7 +247,7 @@ TEST_CASE("A validation set that is too small counts each of its windows once, o
         for (int64_t a = 0; a < set.num_batches(); ++a) {
           const ValidationBatch batch = set.read(a);
           auto windows = windows_of(batch.tokens);
-          // A rank with nothing left still takes part, with one window that counts for nothing.
+          // A rank with no windows left still takes part, with one window that does not count.
           REQUIRE(static_cast<int64_t>(windows.size()) == std::max<int64_t>(batch.num_windows, 1));
           counted.insert(counted.end(), windows.begin(), windows.begin() + batch.num_windows);
         }

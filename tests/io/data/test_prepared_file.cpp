@@ -1,5 +1,5 @@
-// Reads what app/prepare_data.py made of assets/tiny_corpus/validation.txt just before (a ctest fixture): its bytes and
-// the end-of-text id 256.
+// Reads the file that app/prepare_data.py has just made from assets/tiny_corpus/validation.txt (a ctest fixture): its
+// bytes and the end-of-text id 256.
 
 #include <cstdint>
 #include <cstdlib>

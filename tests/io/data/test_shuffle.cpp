@@ -73,7 +73,7 @@ TEST_CASE("The order looks random: few fixed points, no correlation between posi
     }
     const double correlation = covariance / (kSize * (static_cast<double>(kSize) * kSize - 1) / 12);
     // A random permutation has 1 fixed point on average (Poisson), correlation 0 +- 1/sqrt(n) and (n-1)/2 ascents with
-    // variance (n+1)/12; the bounds lie at five standard deviations or more.
+    // variance (n+1)/12. The bounds are at five standard deviations or more.
     CHECK(fixed_points < 10);
     CHECK(std::abs(correlation) < 5 / std::sqrt(static_cast<double>(kSize)));
     CHECK(std::abs(static_cast<double>(ascents) - (kSize - 1) / 2.0) < 5 * std::sqrt((kSize + 1) / 12.0));
@@ -81,7 +81,7 @@ TEST_CASE("The order looks random: few fixed points, no correlation between posi
 }
 
 TEST_CASE("The order never changes between versions: a resumed run depends on it") {
-  // From a version of the same algorithm in Python's integers.
+  // Computed by an implementation of the same algorithm with Python's integers.
   CHECK(order_of(8, 42, 0) == std::vector<uint64_t>{7, 4, 6, 0, 2, 1, 5, 3});
   const Permutation permutation(1000003, 7, 5);
   std::vector<uint64_t> first;
@@ -89,7 +89,7 @@ TEST_CASE("The order never changes between versions: a resumed run depends on it
   CHECK(first == std::vector<uint64_t>{59632, 873731, 424687, 968006, 812613, 300241});
 }
 
-TEST_CASE("Positions outside are refused") {
+TEST_CASE("Positions outside the range are refused") {
   CHECK_THROWS_AS(Permutation(0, 1, 0), mpzero::Failure);
   CHECK_THROWS_AS(Permutation(5, 1, 0)(5), mpzero::Failure);
 }

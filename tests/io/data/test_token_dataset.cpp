@@ -33,15 +33,15 @@ std::vector<int64_t> window_of(const TokenDataset& dataset, int64_t window, int6
   return tokens;
 }
 
-// What reading all windows throws; empty if it throws nothing.
+// The error of reading all windows. Empty if there is none.
 std::string reading_error(const TokenDataset& dataset) {
   return message_of<UserError>([&] {
     for (int64_t window = 0; window < dataset.num_windows(); ++window) window_of(dataset, window, 1 << 20);
   });
 }
 
-// A token file of 40000 tokens, of which only the thousands that `written` names were ever written: in chunks of a
-// thousand, or (none written) contiguous.
+// A token file of 40000 tokens, of which only the thousands in `written` were ever written: in chunks of a thousand or,
+// if `chunked` is false, contiguous.
 void write_unfinished_file(const std::filesystem::path& path, bool chunked, const std::vector<uint64_t>& written) {
   const uint64_t size[] = {40000}, chunk[] = {1000}, ends[] = {0, 40000};
   hdf5::File file = hdf5::File::create(path);
@@ -62,9 +62,9 @@ void write_unfinished_file(const std::filesystem::path& path, bool chunked, cons
 
 }  // namespace
 
-TEST_CASE("Windows overlap by one token and fill the file as far as they are whole") {
+TEST_CASE("Windows overlap by one token and fill the file up to the last full window") {
   const TemporaryFolder folder;
-  // 3 windows of 4 + 1 tokens need 13; the other two of 15 are left over.
+  // 3 windows of 4 + 1 tokens need 13. The other two of the 15 are left over.
   write_token_file(folder / "tokens.h5", counting_tokens(15), 100);
   const TokenDataset dataset(folder / "tokens.h5", 4);
   CHECK(dataset.num_tokens() == 15);
@@ -83,7 +83,7 @@ TEST_CASE("Windows overlap by one token and fill the file as far as they are who
   CHECK(TokenDataset(folder / "tokens.h5", 7).num_windows() == 2);
 }
 
-TEST_CASE("uint16 and uint32 files read alike, up to their largest id") {
+TEST_CASE("uint16 and uint32 files are read in the same way, up to their largest id") {
   const TemporaryFolder folder;
   write_token_file<uint16_t>(folder / "16.h5", {0, 40000, 65535}, 65536);
   write_token_file<uint32_t>(folder / "32.h5", {0, 40000, 4000000000}, 4000000001);
@@ -96,7 +96,7 @@ TEST_CASE("An id outside the model's vocabulary is refused with file, position, 
   std::vector<uint16_t> tokens(17, 5);
   tokens[10] = 300;
   write_token_file(folder / "tokens.h5", tokens, 1000);
-  // A tokenizer larger than the model's vocabulary is no mistake as long as the ids that occur fit.
+  // A tokenizer larger than the model's vocabulary is accepted as long as all ids in the file fit.
   const TokenDataset dataset(folder / "tokens.h5", 4);
   CHECK_NOTHROW(window_of(dataset, 0, 6));
   CHECK_NOTHROW(window_of(dataset, 2, 301));
@@ -136,7 +136,7 @@ TEST_CASE("A truncated file is refused, wherever it was cut") {
   }
 }
 
-TEST_CASE("Tokens that the file claims but nobody wrote are refused, never read as zeros") {
+TEST_CASE("Tokens that the file declares but that were never written are refused, not read as zeros") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5";
   const std::vector<std::string> refusal = {"tokens.h5", "/tokens", "element 39999 was never written",
@@ -155,7 +155,7 @@ TEST_CASE("Tokens that the file claims but nobody wrote are refused, never read 
   CHECK(lacks(message, {"tokens.h5", "/tokens", "element 3000 was never written", "prepare_data.py"}) == "");
 }
 
-TEST_CASE("Tokens with checksums read as they were written, whatever the windows") {
+TEST_CASE("Tokens with checksums are read as they were written, whatever the windows") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5";
   const std::vector<uint32_t> tokens = counting_tokens(1000);
@@ -172,7 +172,7 @@ TEST_CASE("Tokens with checksums read as they were written, whatever the windows
   }
 }
 
-TEST_CASE("Tokens that are not those that were written are named and refused") {
+TEST_CASE("Tokens that differ from those that were written are named and refused") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5";
   const std::vector<uint16_t> written = [] {
@@ -182,12 +182,12 @@ TEST_CASE("Tokens that are not those that were written are named and refused") {
   std::vector<uint16_t> tokens = written;
   std::string range = "tokens 1,152 to 1,215 ";
   SECTION("one bit") { tokens[1200] ^= 1; }
-  SECTION("zeros, for which fletcher32 is zero, too") { std::fill_n(tokens.begin() + 1152, 64, 0); }
-  SECTION("all bits of a word, which fletcher32 takes for none") {
+  SECTION("zeros, whose fletcher32 is zero, too") { std::fill_n(tokens.begin() + 1152, 64, 0); }
+  SECTION("all bits of a word, which fletcher32 treats like none") {
     range = "tokens 0 to 63 ";
     tokens[0] = 0xffff;
   }
-  SECTION("the block of another place") { std::copy_n(written.begin(), 64, tokens.begin() + 1152); }
+  SECTION("a block from another place") { std::copy_n(written.begin(), 64, tokens.begin() + 1152); }
   SECTION("the last block, which is shorter") {
     range = "tokens 1,280 to 1,299 ";
     tokens[1299] ^= 1 << 15;
@@ -213,7 +213,7 @@ TEST_CASE("Checksums that do not fit the tokens are refused") {
   CHECK(lacks(opening_error(path), {"tokens_xxh3", path.string(), "block_size"}) == "");
 }
 
-TEST_CASE("A file that the system does not open is not called damaged") {
+TEST_CASE("A file that the system cannot open is not called damaged") {
   const TemporaryFolder folder;
   write_token_file(folder / "tokens.h5", counting_tokens(100), 100);
   rlimit before{};
@@ -226,12 +226,12 @@ TEST_CASE("A file that the system does not open is not called damaged") {
   CHECK(lacks(message, {"prepare_data.py"}) != "");
 }
 
-TEST_CASE("A header that claims more tokens than the file has bytes for is refused at once") {
+TEST_CASE("A header that declares more tokens than the file has bytes is refused before any read") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5";
   write_unfinished_file(path, /*chunked=*/false, {0});
   REQUIRE(opening_error(path) == "");
-  // The number of tokens stands in the header as length and greatest length, and where /document_offsets ends.
+  // The number of tokens is in the header as size and maximum size, and at the end of /document_offsets.
   std::string bytes(std::filesystem::file_size(path), '\0');
   std::ifstream(path, std::ios::binary).read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   const uint64_t length = 40000, claimed = 50000000;
@@ -245,7 +245,7 @@ TEST_CASE("A header that claims more tokens than the file has bytes for is refus
   CHECK(lacks(opening_error(path), {"cannot read /tokens", path.string(), "prepare_data.py"}) == "");
 }
 
-TEST_CASE("A file that is cut off while it is read is noticed, wherever it was cut") {
+TEST_CASE("Truncating a file during a read is detected, wherever it is cut") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5";
   write_token_file(path, counting_tokens(40000), 40000);
@@ -259,20 +259,20 @@ TEST_CASE("A file that is cut off while it is read is noticed, wherever it was c
     std::filesystem::resize_file(part, cut);
     const std::string bytes = "from " + std::to_string(size) + " to " + std::to_string(cut) + " bytes";
     CHECK(lacks(reading_error(dataset), {part.string(), bytes, "while", "start the run again"}) == "");
-    // It stays an error.
+    // The error persists.
     CHECK(lacks(reading_error(dataset), {part.string(), bytes}) == "");
   }
 }
 
-TEST_CASE("A file that is overwritten or replaced while it is read is noticed") {
+TEST_CASE("Overwriting or replacing a file during a read is detected") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5", other = folder / "other.h5";
   write_token_file(path, counting_tokens(4000), 5000);
-  // Some file systems count time in whole seconds.
+  // Some file systems store times in full seconds.
   std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) - std::chrono::minutes(1));
   const TokenDataset dataset(path, 4);
   REQUIRE(reading_error(dataset) == "");
-  SECTION("in place, by as many bytes") {
+  SECTION("in place, by the same number of bytes") {
     write_token_file(other, std::vector<uint32_t>(4000, 7), 5000);
     REQUIRE(std::filesystem::file_size(other) == std::filesystem::file_size(path));
     std::filesystem::copy_file(other, path, std::filesystem::copy_options::overwrite_existing);
@@ -282,12 +282,12 @@ TEST_CASE("A file that is overwritten or replaced while it is read is noticed") 
     std::ofstream(path) << "no tokens";
     CHECK(lacks(reading_error(dataset), {path.string(), "to 9 bytes", "start the run again"}) == "");
   }
-  SECTION("by renaming another to its name") {
+  SECTION("by renaming another file to its name") {
     write_token_file(other, std::vector<uint32_t>(4000, 7), 5000);
     std::filesystem::rename(other, path);
     CHECK(lacks(reading_error(dataset), {path.string(), "replaced", "start the run again"}) == "");
   }
-  SECTION("by renaming another to its name where it has a second one") {
+  SECTION("by renaming another file to its name, if it has a second one") {
     write_token_file(other, std::vector<uint32_t>(4000, 7), 5000);
     std::filesystem::create_hard_link(path, folder / "kept.h5");
     REQUIRE(reading_error(dataset) == "");
@@ -296,12 +296,12 @@ TEST_CASE("A file that is overwritten or replaced while it is read is noticed") 
   }
 }
 
-TEST_CASE("What leaves the tokens as they are does not stop the reading") {
+TEST_CASE("Changes that keep the tokens do not stop the reading") {
   const TemporaryFolder folder;
   const auto path = folder / "tokens.h5";
   write_token_file(path, counting_tokens(4000), 5000);
   const TokenDataset dataset(path, 4);
-  SECTION("another time of modification, which keeps a file from being purged") {
+  SECTION("another modification time, which keeps a file from being purged") {
     std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::hours(1));
     CHECK(reading_error(dataset) == "");
     write_token_file(folder / "other.h5", std::vector<uint32_t>(4000, 7), 5000);
@@ -312,7 +312,7 @@ TEST_CASE("What leaves the tokens as they are does not stop the reading") {
     std::filesystem::rename(path, folder / "moved.h5");
     CHECK(reading_error(dataset) == "");
   }
-  SECTION("no name: the file lasts as long as it is open") {
+  SECTION("removing the name: the open file stays readable") {
     std::filesystem::remove(path);
     CHECK(reading_error(dataset) == "");
     write_token_file(path, counting_tokens(3000), 5000);

@@ -1,6 +1,6 @@
-// Token files with changed bytes, read as the trainer reads them: the right tokens, or one sentence that names the
-// file. tests/io/make_token_files.py has written the files just before (a ctest fixture). A part of all faults is
-// tried, or with MPZERO_ALL_FAULTS=1 all of them.
+// Token files with changed bytes, read as the trainer reads them: the result is the right tokens, or one sentence that
+// names the file. tests/io/make_token_files.py has just written the files (a ctest fixture). A part of all faults is
+// tried, or all of them with MPZERO_ALL_FAULTS=1.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ using namespace mpzero::io::testing;
 
 namespace {
 
-// How reading ended, in a process of its own: its exit status.
+// Result of a read in its own process: the exit status.
 enum Outcome { kRight, kRefused, kWrong, kOtherWords, kOtherError, kCrashed };
 const std::vector<std::string> kOutcomes = {"right",         "refused",
                                             "wrong tokens",  "refused without the file's name or in more than a line",
@@ -47,7 +47,7 @@ std::string bytes_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// All that the trainer takes from a file.
+// Everything that the trainer takes from a file.
 std::vector<int64_t> contents(const std::filesystem::path& path) {
   constexpr int64_t kSeqLength = 20;
   const TokenDataset dataset(path, kSeqLength);
@@ -78,7 +78,7 @@ Outcome read_in_child(const std::filesystem::path& path, const std::vector<int64
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    // The time of the processor, so that a busy machine ends nothing.
+    // CPU time, so that the limit does not depend on the machine's load.
     const rlimit seconds{10, 10}, no_core{0, 0};
     ::setrlimit(RLIMIT_CPU, &seconds);
     ::setrlimit(RLIMIT_CORE, &no_core);
@@ -86,7 +86,7 @@ Outcome read_in_child(const std::filesystem::path& path, const std::vector<int64
     const rlimit bytes{1 << 30, 1 << 30};
     ::setrlimit(RLIMIT_AS, &bytes);
 #endif
-    // Catch2 would report the signal at length.
+    // Otherwise Catch2 would report the signal at length.
     for (const int signal : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL}) std::signal(signal, SIG_DFL);
     ::_exit(read(path, expected));
   }
@@ -96,7 +96,7 @@ Outcome read_in_child(const std::filesystem::path& path, const std::vector<int64
   return WIFEXITED(status) && WEXITSTATUS(status) < kCrashed ? static_cast<Outcome>(WEXITSTATUS(status)) : kCrashed;
 }
 
-// A copy of one token file that is changed, read and mended again and again.
+// A copy of one token file that is repeatedly changed, read and restored.
 class Campaign {
  public:
   explicit Campaign(const std::string& name)
@@ -111,7 +111,7 @@ class Campaign {
   char byte(size_t at) const { return bytes_[at]; }
   size_t find(const std::string& text, size_t from = 0) const { return bytes_.find(text, from); }
 
-  // Reads the file with these bytes in place of its own.
+  // Reads the file with these bytes replaced.
   void change(const std::map<size_t, char>& bytes) {
     std::string words;
     for (const auto& [at, value] : bytes) {
@@ -128,7 +128,7 @@ class Campaign {
     REQUIRE(::pwrite(descriptor_, bytes_.data(), bytes_.size(), 0) == static_cast<ssize_t>(bytes_.size()));
   }
 
-  // Names what had another outcome than `allowed`; empty if all is well.
+  // Names the faults with an outcome other than `allowed`. Empty if there is none.
   std::string unexpected(const std::vector<Outcome>& allowed) const {
     std::string report;
     for (const auto& [outcome, faults] : faults_) {
@@ -151,14 +151,14 @@ class Campaign {
   std::map<Outcome, std::vector<std::string>> faults_;
 };
 
-// Every `stride`-th fault is tried; all where MPZERO_ALL_FAULTS is set.
+// Every `stride`-th fault is tried, or all if MPZERO_ALL_FAULTS is set.
 size_t stride(size_t part) { return std::getenv("MPZERO_ALL_FAULTS") == nullptr ? part : 1; }
 
 void flip_bits(Campaign& campaign, size_t part) {
   for (size_t bit = 0; bit < 8 * campaign.size(); bit += stride(part)) campaign.flip(bit);
 }
 
-// Up to five bytes at once, near each other or anywhere, most of them extremes.
+// Up to five bytes at a time, near each other or anywhere, most of them extreme values.
 void change_bytes(Campaign& campaign, int count) {
   std::mt19937 random(7);
   const auto below = [&](size_t end) { return std::uniform_int_distribution<size_t>(0, end - 1)(random); };
@@ -203,7 +203,7 @@ TEST_CASE("Changed bytes of a token file are refused or harmless") {
   CHECK(campaign.unexpected({kRight, kRefused}) == "");
 }
 
-TEST_CASE("A token file that is cut off is refused, wherever it is") {
+TEST_CASE("A truncated token file is refused, wherever it is cut") {
   Campaign campaign("ours.h5");
   for (size_t length = 0; length < campaign.size(); length += stride(61)) campaign.cut(length);
   CHECK(campaign.unexpected({kRefused}) == "");
@@ -214,7 +214,7 @@ TEST_CASE("A text of variable length in dense storage is refused with the reason
   CHECK(lacks(message, {"dense.h5", "'tokenizer'", "dense storage", "app/prepare_data.py --rewrite FILE"}) == "");
 }
 
-TEST_CASE("A damaged heap of texts is refused, where the library crashes or hangs") {
+TEST_CASE("A damaged heap of texts, on which the library crashes or hangs, is refused") {
   Campaign campaign("older.h5");
   const size_t heap = campaign.find("GCOL");
   for (size_t bit = 8 * heap; bit < 8 * (heap + 120); bit += stride(3)) campaign.flip(bit);
@@ -222,10 +222,10 @@ TEST_CASE("A damaged heap of texts is refused, where the library crashes or hang
   CHECK(campaign.count(kRefused) > 20);
 }
 
-TEST_CASE("A damaged layout is refused, where the library divides by zero") {
+TEST_CASE("A damaged layout, on which the library divides by zero, is refused") {
   Campaign campaign("older.h5");
   size_t found = 0;
-  // Version 3, in chunks, of one dimension and the element's size, the address of the index, the extents.
+  // Version 3, chunked, one dimension plus the element's size, the address of the index, the extents.
   for (size_t at = 0; (at = campaign.find({"\x03\x02\x02", 3}, at)) != std::string::npos; ++at, ++found) {
     for (size_t bit = 8 * at; bit < 8 * (at + 19); bit += stride(2)) campaign.flip(bit);
     for (size_t byte = at; byte < at + 19; ++byte) campaign.change({{byte, '\0'}});
@@ -235,13 +235,13 @@ TEST_CASE("A damaged layout is refused, where the library divides by zero") {
   CHECK(campaign.count(kRefused) > 20);
 }
 
-TEST_CASE("No changed bytes of a file without checksums crash or hang the reader") {
+TEST_CASE("Changed bytes of a file without checksums do not crash or hang the reader") {
   for (const std::string name : {"older.h5", "new_layout.h5", "gzip.h5"}) {
     INFO(name);
     Campaign campaign(name);
     flip_bits(campaign, 331);
     change_bytes(campaign, stride(2) == 1 ? 20000 : 200);
-    // Nothing tells a changed token from the one that was written.
+    // A changed token cannot be detected.
     CHECK(campaign.unexpected({kRight, kRefused, kWrong}) == "");
   }
 }

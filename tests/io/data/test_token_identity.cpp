@@ -38,12 +38,12 @@ TEST_CASE("the identity of tokens is the XXH3 of their bytes, whatever the file 
 
   fs::copy_file(folder / "train.h5", folder / "copy.h5");
   CHECK(read_token_identity(folder / "copy.h5") == identity);
-  // Other documents are cut into the same windows.
+  // Other documents give the same windows.
   write_token_file(folder / "documents.h5", tokens, kVocabulary, {0, 100, 5000});
   CHECK(same_tokens(read_token_identity(folder / "documents.h5"), identity) == true);
 }
 
-TEST_CASE("one other token, or one more, is another identity") {
+TEST_CASE("another token, or an additional one, is another identity") {
   const TemporaryFolder folder;
   std::vector<uint16_t> tokens = some_tokens();
   write_token_file(folder / "train.h5", tokens, kVocabulary);
@@ -57,7 +57,7 @@ TEST_CASE("one other token, or one more, is another identity") {
   CHECK(same_tokens(read_token_identity(folder / "longer.h5"), identity) == false);
 }
 
-TEST_CASE("a hash that the file holds is taken in place of reading the tokens") {
+TEST_CASE("a hash in the file is used instead of reading the tokens") {
   const TemporaryFolder folder;
   write_token_file(folder / "train.h5", some_tokens(), kVocabulary);
   const TokenIdentity read = read_token_identity(folder / "train.h5");
@@ -68,11 +68,11 @@ TEST_CASE("a hash that the file holds is taken in place of reading the tokens") 
     tokens.set_attribute(kTokensHashName, read.tokens_xxh3);
   }
   file.close();
-  // There are no documents to read, and no bytes of the tokens may be.
+  // The file has no documents, and no bytes of the tokens may be read.
   CHECK(read_token_identity(folder / "marked.h5", /*max_bytes=*/0) == read);
 }
 
-TEST_CASE("a hash that is none is refused with the name of its file") {
+TEST_CASE("an invalid hash is refused with the name of its file") {
   const TemporaryFolder folder;
   for (const std::string hash : {"", "12345678", "123456789abcdef0f", "xyz3456789abcdef",
                                  "1234567\xff\xfe"
@@ -97,7 +97,7 @@ TEST_CASE("a hash that is none is refused with the name of its file") {
   }
 }
 
-TEST_CASE("a large file without a hash is told apart by its documents") {
+TEST_CASE("large files without a hash are distinguished by their documents") {
   const TemporaryFolder folder;
   const std::vector<uint16_t> tokens = some_tokens();
   constexpr int64_t kBytes = 5000 * 2;
@@ -110,12 +110,12 @@ TEST_CASE("a large file without a hash is told apart by its documents") {
   CHECK(identity.documents_xxh3.size() == 16);
   CHECK(same_tokens(identity, read_token_identity(folder / "same.h5", kBytes - 1)) == true);
   CHECK(same_tokens(identity, read_token_identity(folder / "other.h5", kBytes - 1)) == false);
-  // No hash in common: as many tokens say nothing.
+  // No hash in common: an equal number of tokens proves nothing.
   CHECK_FALSE(same_tokens(identity, read_token_identity(folder / "same.h5", kBytes)).has_value());
   CHECK_THROWS_AS(read_token_identity(folder / "none.h5"), UserError);
 }
 
-TEST_CASE("tokens of 32 bits have an identity, too") {
+TEST_CASE("32-bit tokens have an identity, too") {
   const TemporaryFolder folder;
   const std::vector<uint32_t> tokens{70000, 1, 2, 3};
   write_token_file(folder / "train.h5", tokens, 100000);

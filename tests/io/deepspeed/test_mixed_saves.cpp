@@ -13,7 +13,7 @@
 #include "tests/io/checkpoint_fixture.hpp"
 #include "tests/io/deepspeed_fixture.hpp"
 
-// Files of different saves in one folder: each is whole by itself, together they are no checkpoint.
+// Files of different saves in one folder: each is intact by itself, but together they are not a checkpoint.
 namespace mpzero::io {
 using namespace testing;
 using Catch::Contains;
@@ -21,7 +21,8 @@ namespace {
 
 constexpr const char* kTag = "tiny-6steps";
 
-// What a user is told who verifies, converts and resumes on two ranks; each must find what the others find.
+// The error of verifying the checkpoint. Empty if there is none. Converting it and resuming on two ranks must fail or
+// succeed alike.
 std::string problem_of(const fs::path& folder, uint32_t generation) {
   const std::string of_verify = message_of([&] { open_checkpoint(folder)->verify(); });
   bool same = false;
@@ -46,7 +47,7 @@ std::string problem_of(const fs::path& folder, uint32_t generation) {
   return of_verify;
 }
 
-// The manifest without its key `content_xxh3_64`, and back.
+// Reads the manifest's `content`, and writes it with a matching `content_xxh3_64`.
 nlohmann::json content_of(const fs::path& folder) {
   return nlohmann::json::parse(read_file(folder / kManifestName)).at("content");
 }
@@ -74,14 +75,14 @@ std::vector<std::string> archives_in(const fs::path& folder) {
   return names;
 }
 
-// Puts a file of another save, and another folder, in place of the one here.
+// Replaces a file, and its folder, by those of another save.
 void take_over(const fs::path& from, const fs::path& to, const std::string& name) {
   fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing);
 }
 
 }  // namespace
 
-TEST_CASE("a file of another save does not pass for one of this") {
+TEST_CASE("a file of another save is not accepted") {
   for (const int stage : {2, 3}) {
     for (const int64_t other_step : {3, 6}) {  // 6: the same length and steps, other values
       const TemporaryFolder folder;
@@ -93,7 +94,7 @@ TEST_CASE("a file of another save does not pass for one of this") {
       require_saved(folder.path(), kTag, how);
       REQUIRE(problem_of(folder / kTag, 1).empty());
       for (const std::string& name : archives_in(folder / kTag)) {
-        // Stage 3's model states hold no values: where step and all are alike, so are the files.
+        // Stage 3's model states hold no values: if the step and everything else are equal, so are the files.
         if (read_file(folder / kTag / name) == read_file(folder / "other-6steps" / name)) continue;
         INFO(name << " of step " << other_step << ", stage " << stage);
         const std::string own = read_file(folder / kTag / name);
@@ -112,7 +113,7 @@ TEST_CASE("a damaged manifest is a damaged checkpoint in DeepSpeed's format, too
   const fs::path manifest = folder / kTag / kManifestName;
   const std::string whole = read_file(manifest);
   for (size_t at = 0; at < whole.size(); ++at) {
-    if (whole[at] == '\n') continue;  // another blank there still is the same JSON
+    if (whole[at] == '\n') continue;  // another blank here is still the same JSON
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ (1 << (at % 8)));
     write_file(manifest, damaged);
@@ -123,7 +124,7 @@ TEST_CASE("a damaged manifest is a damaged checkpoint in DeepSpeed's format, too
   CHECK_THAT(message_of([&] { open_checkpoint(folder / kTag); }), Contains("manifest.json is damaged"));
 }
 
-TEST_CASE("what mpzero saved in DeepSpeed's format is no checkpoint without its manifest") {
+TEST_CASE("a checkpoint of mpzero in DeepSpeed's format is not accepted without its manifest") {
   const TemporaryFolder folder;
   for (const int stage : {2, 3}) {
     require_saved(folder.path(), kTag, {.stage = stage, .ranks = 2});
@@ -134,7 +135,7 @@ TEST_CASE("what mpzero saved in DeepSpeed's format is no checkpoint without its 
   }
 }
 
-TEST_CASE("a DeepSpeed that goes on from mpzero and saves what mpzero has left in it is no mpzero") {
+TEST_CASE("a DeepSpeed checkpoint that resumed from mpzero and kept its client state is not taken for mpzero's") {
   for (const int stage : {2, 3}) {
     const TemporaryFolder folder;
     const fs::path tag = folder / kTag;
@@ -162,7 +163,7 @@ TEST_CASE("a DeepSpeed that goes on from mpzero and saves what mpzero has left i
   }
 }
 
-TEST_CASE("every file that the checkpoint needs is listed, and every listed file is there") {
+TEST_CASE("every file that the checkpoint needs is listed, and every listed file exists") {
   const TemporaryFolder folder;
   const fs::path tag = folder / kTag;
   for (const int stage : {2, 3}) {
@@ -200,7 +201,8 @@ TEST_CASE("an HDF5 checkpoint whose manifest lacks a shard is damaged") {
 }
 
 // Their manifests have only the names and sizes of the archives.
-TEST_CASE("checkpoints from before the manifest knew the archives' directories load, and their steps are compared") {
+TEST_CASE(
+    "checkpoints with manifests from before archive directories were recorded load, and their steps are compared") {
   const TemporaryFolder folder;
   const Saved how{.stage = 2, .ranks = 2, .step = 6, .generation = 1};
   Saved older = how;
@@ -217,7 +219,7 @@ TEST_CASE("checkpoints from before the manifest knew the archives' directories l
   CHECK_THAT(problem_of(folder / kTag, 1), Contains(name) && Contains("AdamW counts 3 updates in it where"));
 }
 
-TEST_CASE("DeepSpeed's own files of different steps are found by whoever reads them") {
+TEST_CASE("DeepSpeed's own files of different steps are detected by every reader") {
   for (const int stage : {2, 3}) {
     for (const int64_t other_step : {3, 9}) {
       const TemporaryFolder folder;
@@ -235,7 +237,7 @@ TEST_CASE("DeepSpeed's own files of different steps are found by whoever reads t
         CHECK_THAT(problem_of(folder / kTag, 1), Contains("so they are of different saves"));
         write_file(folder / kTag / name, own);
       }
-      // All of AdamW, but not the model states.
+      // All AdamW states, but not the model states.
       for (const std::string& name : archives_in(folder / kTag)) {
         if (name.ends_with("optim_states.pt")) take_over(folder / "other-6steps", folder / kTag, name);
       }
@@ -244,8 +246,8 @@ TEST_CASE("DeepSpeed's own files of different steps are found by whoever reads t
   }
 }
 
-// Of before 0.13.5; see DeepSpeed's pull request 5104.
-TEST_CASE("a DeepSpeed whose AdamW counts one update more than there were is read, and a line says so") {
+// DeepSpeed before 0.13.5; see DeepSpeed's pull request 5104.
+TEST_CASE("DeepSpeed files whose AdamW counts one update too many are read with a warning") {
   for (const int stage : {2, 3}) {
     for (const int64_t counted : {5, 7, 8}) {
       INFO("stage " << stage << ", AdamW counts " << counted << " of 6 updates");
@@ -278,12 +280,12 @@ TEST_CASE("a DeepSpeed whose AdamW counts one update more than there were is rea
   }
 }
 
-// DeepSpeed's files do not say of which rank they are.
-TEST_CASE("a rank's file does not pass for another rank's in a checkpoint of DeepSpeed") {
+// DeepSpeed's files do not record their rank.
+TEST_CASE("a rank's file is not accepted for another rank in a checkpoint of DeepSpeed") {
   for (const int stage : {2, 3}) {
     const TemporaryFolder folder;
     const fs::path tag = folder / kTag;
-    // The last rank's file is left out: its part is shorter, by which it is told.
+    // The last rank's file is left out: its partition is shorter, which identifies it.
     require_stock(folder.path(), kTag, {.stage = stage, .ranks = 4, .step = 6, .generation = 1});
     REQUIRE(problem_of(tag, 1).empty());
     for (int from = 0; from < 3; ++from) {
@@ -303,7 +305,7 @@ TEST_CASE("a rank's file does not pass for another rank's in a checkpoint of Dee
 }
 
 // Recorded runs of DeepSpeed 0.19.8, with its AdamW on the CPU.
-TEST_CASE("the files that DeepSpeed itself has written are of one save") {
+TEST_CASE("files written by DeepSpeed itself are of one save") {
   for (const char* run : {"tiny-qwen3-zero2-fp32", "tiny-qwen3-zero2-bf16", "tiny-llama-zero3-fp32"}) {
     INFO(run);
     const fs::path folder = fs::path(MPZERO_SOURCE_DIR) / "tests/golden" / run / "deepspeed/global_step6";

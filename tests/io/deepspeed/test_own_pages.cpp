@@ -25,13 +25,13 @@ std::string show_split(const OwnPages& pages, int64_t begin, int64_t end) {
 
 }  // namespace
 
-TEST_CASE("a page is a writer's own if all of it is the writer's") {
+TEST_CASE("a page is a writer's own if all of it belongs to the writer") {
   OwnPages pages;
-  // 100 to 9000 in three stretches out of order: of pages 0 to 2 only page 1, 4096 to 8192, is whole.
+  // 100 to 9000 in three ranges out of order: of pages 0 to 2 only page 1, 4096 to 8192, is covered in full.
   pages.add(5000, 9000);
   pages.add(100, 300);
   pages.add(300, 5000);
-  // Page 4, in two halves; a stretch within one page; pages up to a page's border.
+  // Page 4, in two halves; a range within one page; pages up to a page boundary.
   pages.add(18432, 20480);
   pages.add(16384, 18432);
   pages.add(24577, 24578);
@@ -44,14 +44,14 @@ TEST_CASE("a page is a writer's own if all of it is the writer's") {
   CHECK(show_split(pages, 24577, 24578) == "24577-24578s");
   CHECK(show_split(pages, 28672, 40960) == "28672-40960o");
   CHECK(show_split(pages, 300, 300).empty());
-  CHECK(message_of([&] { show_split(pages, 9000, 9001); }).find("nobody has said so") != std::string::npos);
+  CHECK(message_of([&] { show_split(pages, 9000, 9001); }).find("were not announced") != std::string::npos);
   CHECK(message_of([&] { pages.add(8999, 9002); }).find("[8999, 9000) of a file are to be written twice") !=
         std::string::npos);
   CHECK(message_of([&] { pages.add(90, 101); }).find("[100, 101) of a file are to be written twice") !=
         std::string::npos);
 }
 
-TEST_CASE("a rank's bytes of shared pages that a file system lost are not put in place") {
+TEST_CASE("a rank's bytes of shared pages that the file system lost are not put in place") {
   const TemporaryFolder folder;
   PageRemainders remainders;
   const std::vector<std::byte> bytes(3, std::byte{7});
@@ -68,7 +68,7 @@ TEST_CASE("a rank's bytes of shared pages that a file system lost are not put in
     write_file(folder / "remainders", changed);
     const bool is_whole = changed == content + "x";
     const std::string message = message_of([&] { PageRemainders::put_in_place(folder.path(), sections[0], target); });
-    CHECK((message.find("remainders is not what a rank has written") != std::string::npos) != is_whole);
+    CHECK((message.find("remainders does not hold what a rank has written") != std::string::npos) != is_whole);
     CHECK((read_file(folder / "target") == "abcdef") != is_whole);
   }
 }

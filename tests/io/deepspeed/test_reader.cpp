@@ -38,7 +38,7 @@ TEST_CASE("DeepSpeed's files hold every state, bit for bit, for any ranks and st
   }
 }
 
-TEST_CASE("progress and client state come back") {
+TEST_CASE("progress and client state are restored") {
   const TemporaryFolder folder;
   require_saved(folder.path(), "tiny-7steps", {});
   const auto checkpoint = open_checkpoint(folder / "tiny-7steps");
@@ -74,7 +74,7 @@ TEST_CASE("DeepSpeed's checkpoint in fp16 is not taken for one in fp32") {
   }
 }
 
-TEST_CASE("a checkpoint without settings has those of its optimizer") {
+TEST_CASE("a checkpoint without settings uses those of its optimizer") {
   const TemporaryFolder folder;
   for (const int stage : {1, 3}) {
     require_saved(folder.path(), "tiny-7steps", {.stage = stage, .settings = ""});
@@ -117,7 +117,7 @@ TEST_CASE("the model's weights are the rounded master weights, in transformers' 
   }
 }
 
-TEST_CASE("ranks on several clients of a network file system do not undo what others wrote") {
+TEST_CASE("ranks on several clients of a network file system do not overwrite each other's bytes") {
   const TemporaryFolder folder;
   for (const int stage : {1, 2, 3}) {
     for (const int ranks : {2, 3, 4}) {
@@ -144,7 +144,7 @@ TEST_CASE("ranks on several clients of a network file system do not undo what ot
   }
 }
 
-TEST_CASE("a rank that cannot write leaves the checkpoint before as it was") {
+TEST_CASE("a rank that cannot write leaves the previous checkpoint unchanged") {
   const TemporaryFolder folder;
   require_saved(folder.path(), "tiny-6steps", {.stage = 3, .ranks = 3});
   const auto errors =
@@ -181,7 +181,7 @@ TEST_CASE("incomplete and mixed DeepSpeed folders are named") {
   CHECK(message_of([&] { open_checkpoint(tag); }).find("files of two runs") != std::string::npos);
 }
 
-TEST_CASE("flipped bits and cut files give an error or the right values, never others") {
+TEST_CASE("flipped bits and truncated files give an error or the right values, never others") {
   const TemporaryFolder folder;
   std::mt19937 random(11);
   int damaged = 0;
@@ -224,7 +224,7 @@ TEST_CASE("flipped bits and cut files give an error or the right values, never o
   CHECK(damaged + harmless >= 1000);
 }
 
-// By hand from stage_1_and_2.py: 9 elements on 2 ranks are padded to a multiple of 4, so that each rank has 6.
+// By hand from stage_1_and_2.py: 9 elements on 2 ranks are padded to a multiple of 4, so each rank has 6.
 TEST_CASE("the flat group of stages 1 and 2 is aligned to twice the ranks") {
   const DeepSpeedLayout layout({{{{"a", {4}}, {"b", {5}}}, {}}}, 2, 2, "test");
   CHECK(layout.partition_numel(0) == 6);
@@ -237,7 +237,7 @@ TEST_CASE("the flat group of stages 1 and 2 is aligned to twice the ranks") {
   CHECK(found == std::vector<std::vector<int64_t>>{{0, 4, 0, 2}, {1, 0, 2, 3}});
 }
 
-// By hand from stage3.py: 7 elements on 3 ranks are pieces of 3, the last one with two elements of padding.
+// By hand from stage3.py: 7 elements on 3 ranks give pieces of 3, the last one with two elements of padding.
 TEST_CASE("stage 3 cuts each parameter into equal pieces") {
   const DeepSpeedLayout layout({{{{"a", {7}}, {"b", {2, 2}}}, {}}}, 3, 3, "test");
   CHECK(layout.partition_numel(0) == 3 + 2);

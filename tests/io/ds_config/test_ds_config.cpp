@@ -55,7 +55,7 @@ TEST_CASE("an empty ds_config has DeepSpeed's defaults") {
   CHECK_FALSE(DsConfig{}.given());
 }
 
-// Oracle: the sections of the installed DeepSpeed, see make_deepspeed_schema.py.
+// Reference: the sections of the installed DeepSpeed, see make_deepspeed_schema.py.
 TEST_CASE("the defaults of the ZeRO section are those of DeepSpeed's own classes") {
   const json sections = fixture("deepspeed_schema.json")["sections"];
   const json& zero = sections["zero_optimization"];
@@ -130,7 +130,7 @@ TEST_CASE("the configurations that users start from are read") {
   CHECK(read_ds_config(folder / "ds_config_tiny.json").warnings.empty());
 }
 
-TEST_CASE("numbers that are whole count as whole, whatever their notation") {
+TEST_CASE("whole numbers are accepted in any notation") {
   const auto bucket = [](const std::string& value) {
     return parse(R"({"zero_optimization": {"reduce_bucket_size": )" + value + "}}").zero.reduce_bucket_size.value;
   };
@@ -146,7 +146,7 @@ TEST_CASE("numbers that are whole count as whole, whatever their notation") {
   CHECK_THAT(error("1e30"), Contains("must be a whole number"));
 }
 
-TEST_CASE("null is as good as missing") {
+TEST_CASE("null is equivalent to missing") {
   CHECK(parse(R"({"train_batch_size": null})").train_batch_size.missing());
   CHECK_FALSE(parse(R"({"optimizer": null})").optimizer.present);
 }
@@ -163,7 +163,7 @@ TEST_CASE("both spellings of cos_min_ratio are read and may not contradict each 
   CHECK_THAT(error, Contains("is 0.5"));
 }
 
-TEST_CASE("what other programs let pass as JSON is refused with what it is") {
+TEST_CASE("JSON errors that other programs accept are refused and described") {
   CHECK_THAT(error_of("{\n  // the batch\n}"), Contains("ds.json, line 2, column 3") && Contains("no comments"));
   CHECK_THAT(error_of("{} # done"), Contains("line 1, column 4") && Contains("no comments"));
   CHECK_THAT(error_of(R"({"gradient_clipping": 1e400})"), Contains("ds.json: number overflow parsing '1e400'; "));
@@ -178,7 +178,7 @@ TEST_CASE("a beta of 1 is refused") {
              Contains("optimizer.params.betas is [0.9, 1]") && Contains("less than 1"));
 }
 
-TEST_CASE("a key that stands twice is refused with its full path") {
+TEST_CASE("a duplicate key is refused with its full path") {
   CHECK(error_of(R"({"bf16": {"enabled": true}, "bf16": {"enabled": false}})") ==
         "ds.json: key bf16 appears twice; remove one of the two.");
   CHECK(error_of(R"({"scheduler": {"params": {"a": [{"b": 1}], "warmup_num_steps": 1, "warmup_num_steps": 1}}})") ==
@@ -213,7 +213,7 @@ TEST_CASE("syntax errors name file, line and column") {
   CHECK_THAT(error_of("{\"a\": 1"), Contains("ds.json, line 1, column "));
 }
 
-TEST_CASE("what would change the training is refused by name") {
+TEST_CASE("settings that would change the training are refused by name") {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"({"fp16": {"enabled": true}})", "fp16.enabled is true"},
       {R"({"amp": {"enabled": true}})", "amp asks for"},
@@ -262,7 +262,7 @@ TEST_CASE("what would change the training is refused by name") {
   }
 }
 
-TEST_CASE("what is off or as mpzero does it anyway passes without a word") {
+TEST_CASE("settings that are off or match mpzero's behavior give no warning") {
   for (const char* text :
        {R"({"fp16": {"enabled": false, "loss_scale": 0}})", R"({"fp16": {"enabled": "auto"}})",
         R"({"amp": {"enabled": false, "opt_level": "O1"}})",
@@ -289,13 +289,13 @@ TEST_CASE("a known key that is not acted on is named with what happens instead")
        "activation_checkpointing.cpu_checkpointing: --recompute"},
       {R"({"checkpoint": {"load_universal": true}})", "checkpoint.load_universal: checkpoints"},
       {R"({"bf16": {"check_grad_overflow": true}})", "bf16.check_grad_overflow: a loss"},
-      {R"({"aio": {"block_size": 1048576}})", "aio: it concerns NVMe only"},
+      {R"({"aio": {"block_size": 1048576}})", "aio: it affects only NVMe"},
   };
   for (const auto& [text, line] : cases) {
     INFO(text);
     CHECK_THAT(joined(parse(text).warnings), Contains("ds.json: mpzero does not act on " + line));
   }
-  // Keys with the same answer share a line.
+  // Keys with the same reason share a line.
   const auto warnings =
       parse(R"({"zero_optimization": {"reduce_scatter": true, "contiguous_gradients": true}})").warnings;
   REQUIRE(warnings.size() == 1);

@@ -28,7 +28,7 @@ std::vector<std::byte> random_bytes(size_t size, uint32_t seed) {
 
 }  // namespace
 
-TEST_CASE("pieces of any size and alignment end up one behind another, with the checksums of their blocks") {
+TEST_CASE("pieces of any size and alignment are written one after another, with the checksums of their blocks") {
   const bool direct = GENERATE(true, false);
   const int threads = GENERATE(1, 3);
   constexpr size_t kBlock = kChecksumBlockBytes;
@@ -45,7 +45,7 @@ TEST_CASE("pieces of any size and alignment end up one behind another, with the 
     expected.append(reinterpret_cast<const char*>(contents.back().data()), size);
   }
   OutputFile file(path, {.expected_size = static_cast<int64_t>(expected.size()), .threads = threads, .direct = direct});
-  // Three at once, then three alone, and so on.
+  // Three in one call, then three separately, and so on.
   for (size_t i = 0; i < contents.size(); i += 3) {
     std::vector<OutputFile::Piece> pieces;
     for (size_t k = i; k < i + 3; ++k) pieces.push_back({contents[k], sums[k]});
@@ -70,7 +70,7 @@ TEST_CASE("pieces of any size and alignment end up one behind another, with the 
 
 namespace {
 
-// Tells which memory the system was handed.
+// Records the memory that is passed to the system.
 class WatchedDisk final : public UnsyncedDisk {
  public:
   int write(int descriptor, int64_t offset, std::span<const std::byte> bytes, size_t& written) override {
@@ -80,7 +80,7 @@ class WatchedDisk final : public UnsyncedDisk {
     }
     return UnsyncedDisk::write(descriptor, offset, bytes, written);
   }
-  // Bytes that lay in `memory`, and others.
+  // The number of bytes from `memory`, and of others.
   std::pair<size_t, size_t> bytes_from(std::span<const std::byte> memory) const {
     std::pair<size_t, size_t> counts;
     for (const auto& bytes : handed_) {
@@ -97,11 +97,11 @@ class WatchedDisk final : public UnsyncedDisk {
 
 }  // namespace
 
-TEST_CASE("what lies at pages goes to the disk as it lies, but for the pages that pieces share") {
+TEST_CASE("page-aligned data is written without a copy, except pages that pieces share") {
   constexpr size_t kPage = OutputFile::kAlignment;
   constexpr size_t kSize = 3 * kChecksumBlockBytes + kPage + 100;
   const TemporaryFolder folder;
-  // Three pieces at pages in memory and in the file, with what fills up to the next page between them.
+  // Three pieces that are page-aligned in memory and in the file, with filling up to the next page between them.
   const std::vector<std::byte> bytes = random_bytes(4 * (kSize + kPage), 1);
   const size_t past_page = reinterpret_cast<uintptr_t>(bytes.data()) % kPage;
   const std::span<const std::byte> memory = std::span(bytes).subspan((kPage - past_page) % kPage);
@@ -119,7 +119,7 @@ TEST_CASE("what lies at pages goes to the disk as it lies, but for the pages tha
   }
   const bool aligned = GENERATE(true, false);
   if (!aligned) {
-    // Nothing fits any more.
+    // Nothing is aligned any more.
     pieces.insert(pieces.begin(), {std::span(filling).first(1), {}});
     expected.insert(0, 1, static_cast<char>(filling[0]));
   }
@@ -150,7 +150,7 @@ TEST_CASE("a file of unknown size, written byte by byte") {
   CHECK(read_file(folder / "file") == std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
-TEST_CASE("a write that fails in any chunk, or a stop, is thrown; nothing is claimed to be on the disk") {
+TEST_CASE("a failing write in any chunk, or a stop, is thrown; nothing is claimed to be on the disk") {
   const TemporaryFolder folder;
   const std::vector<std::byte> bytes = random_bytes(5 * OutputFile::kChunkBytes, 1);
   int failed = 0;
@@ -177,7 +177,7 @@ TEST_CASE("a write that fails in any chunk, or a stop, is thrown; nothing is cla
 
 namespace {
 
-// Ends direct writes behind `limit` within a page, once or, with an errno, as often as they are tried.
+// Ends direct writes beyond `limit` within a page, once or, with an errno, each time.
 class ShortDisk final : public UnsyncedDisk {
  public:
   ShortDisk(int64_t limit, int error) : limit_(limit), error_(error) {}
@@ -209,7 +209,7 @@ class ShortDisk final : public UnsyncedDisk {
     UnsyncedDisk::close(descriptor);
   }
   int through_cache = 0;
-  int closed_unsynced = 0;  // descriptors, with writes through the cache that were not brought to the disk
+  int closed_unsynced = 0;  // descriptors closed with unsynced writes through the cache
 
  private:
   int64_t limit_;
@@ -220,7 +220,7 @@ class ShortDisk final : public UnsyncedDisk {
 
 }  // namespace
 
-TEST_CASE("a direct write that ends within its first page is tried again, and only the system says why it fails") {
+TEST_CASE("a direct write that ends within its first page is retried, and the system's own error is reported") {
   const TemporaryFolder folder;
   const std::vector<std::byte> bytes = random_bytes(3 * OutputFile::kChunkBytes, 1);
   const auto write = [&](FileSystem& files) {
@@ -228,7 +228,7 @@ TEST_CASE("a direct write that ends within its first page is tried again, and on
     file.append(bytes);
     file.finish();
   };
-  // Behind the second chunk's first 100 bytes.
+  // After the first 100 bytes of the second chunk.
   const int64_t limit = OutputFile::kChunkBytes + 100;
   ShortDisk interrupted(limit, 0);
   write(interrupted);
@@ -242,7 +242,7 @@ TEST_CASE("a direct write that ends within its first page is tried again, and on
   }
 }
 
-TEST_CASE("ranges of any size and alignment are read as they were written, past the cache or through it") {
+TEST_CASE("ranges of any size and alignment are read as they were written, directly or through the cache") {
   const TemporaryFolder folder;
   const std::vector<std::byte> bytes = random_bytes(9 * (1 << 20) + 77, 3);
   write_file(folder / "file", std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));

@@ -25,11 +25,11 @@ void write(WritePace& pace, int64_t bytes, const std::stop_token& stop = {}) {
   pace.written(bytes);
 }
 
-// A machine on which steps take a second and longer by `cost` seconds a byte that is written meanwhile, by a disk that
-// takes `disk` bytes a second.
+// A machine on which steps take a second plus `cost` seconds for each byte that is written during the step, with a disk
+// that writes `disk` bytes per second.
 struct Machine {
   double disk = 2e9;
-  double cost = 0;  // seconds a byte
+  double cost = 0;  // seconds per byte
   double rate = kUnlimited;
   int64_t written = 0;
 
@@ -42,7 +42,7 @@ struct Machine {
   }
 };
 
-// Steps until all is written; `slowest_end`: the mean of the last half of them.
+// Steps until everything is written. `slowest_end`: the mean of the last half of them.
 std::vector<double> save(SaveThrottle& throttle, Machine& machine, int64_t total, int64_t steps_until_next) {
   throttle.begin(total, steps_until_next);
   machine.rate = kUnlimited;
@@ -63,7 +63,7 @@ double mean_from(const std::vector<double>& steps, size_t first) {
 
 }  // namespace
 
-TEST_CASE("without a rate nobody waits, and with one the pieces of all threads together take their time") {
+TEST_CASE("without a rate no thread waits, and with a rate the pieces of all threads together take their time") {
   WritePace pace;
   // At a rate this would take days: the program's time limit would end it.
   for (int i = 0; i < 1000; ++i) write(pace, kMebibyte);
@@ -79,12 +79,12 @@ TEST_CASE("without a rate nobody waits, and with one the pieces of all threads t
       });
     }
   });
-  // The last piece may begin when the eleven before it have had their time.
+  // The last piece may begin when the time of the eleven before it has passed.
   CHECK(seconds >= 11.0 / 40 * 0.99);
   CHECK(pace.bytes() == 1012 * kMebibyte);
 }
 
-TEST_CASE("who waits goes on at a new rate, and ends with a stop") {
+TEST_CASE("waiting threads continue at a new rate, and end with a stop") {
   WritePace pace;
   pace.set_rate(1);
   std::stop_source stop;
@@ -110,7 +110,7 @@ TEST_CASE("who waits goes on at a new rate, and ends with a stop") {
   CHECK(pace.bytes() == 2 * kMebibyte + 1);
 }
 
-TEST_CASE("the time of a save at full speed is told from the part that went so") {
+TEST_CASE("the time of a save at full speed is estimated from the part that was not limited") {
   const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); };
   WritePace pace;
   CHECK(pace.without_limit(5) == 5);
@@ -126,15 +126,15 @@ TEST_CASE("the time of a save at full speed is told from the part that went so")
     write(pace, kMebibyte);
   });
   CHECK(held_back >= 0.49);
-  // The last two would have taken two thirds of what the first three took.
+  // The last two would have taken two thirds of the time of the first three.
   CHECK(pace.without_limit(5) <= 5 - 0.49 + at_full_speed * 2 / 3);
   CHECK(pace.without_limit(5) >= 5 - held_back - at_full_speed);
 
-  // What lies in the system's cache says nothing about the disk.
+  // Bytes in the page cache say nothing about the disk.
   pace.written(1, /*on_disk=*/false);
   CHECK(pace.without_limit(5) == 5);
 
-  // Nothing went at full speed: nobody knows.
+  // Nothing was written at full speed, so the speed is unknown.
   WritePace limited;
   limited.set_rate(static_cast<double>(kMebibyte));
   write(limited, kMebibyte / 10);
@@ -142,7 +142,7 @@ TEST_CASE("the time of a save at full speed is told from the part that went so")
   CHECK(limited.without_limit(5) == 5);
 }
 
-TEST_CASE("a save that costs nothing, or whose cost nobody can tell, goes at full speed") {
+TEST_CASE("a save with no cost, or an unknown cost, runs at full speed") {
   SaveThrottle throttle;
   Machine machine;
   for (int i = 0; i < 40; ++i) throttle.step_alone(i % 2 == 0 ? 0.99 : 1.01);
@@ -156,7 +156,7 @@ TEST_CASE("a save that costs nothing, or whose cost nobody can tell, goes at ful
   CHECK(mean_from(steps, 0) > 1.1);
 }
 
-TEST_CASE("a save that makes steps longer is slowed until they take as long as they may, and the next one begins so") {
+TEST_CASE("a save that makes steps longer is slowed down to the limit, and the next one starts at that rate") {
   // 10% at full speed.
   Machine machine{.cost = 0.05e-9};
   SaveThrottle throttle;
@@ -168,16 +168,16 @@ TEST_CASE("a save that makes steps longer is slowed until they take as long as t
   CHECK(mean_from(first, 10) == Approx(1.02).margin(0.005));
 
   const auto second = save(throttle, machine, 200'000'000'000, 0);
-  CHECK(second[0] > 1.08);  // how fast the disk is now
+  CHECK(second[0] > 1.08);  // measures the disk's current speed
   CHECK(mean_from(second, 3) == Approx(1.02).margin(0.005));
 
-  // Once it costs less it goes faster.
+  // Once it costs less it becomes faster.
   machine.cost = 0.001e-9;
   const auto third = save(throttle, machine, 400'000'000'000, 0);
   CHECK(third.size() < 300);
 }
 
-TEST_CASE("times that scatter do not throw the pace off") {
+TEST_CASE("noisy step times do not disturb the pace") {
   Machine machine{.cost = 0.05e-9};
   SaveThrottle throttle;
   uint32_t random = 1;
@@ -203,7 +203,7 @@ TEST_CASE("times that scatter do not throw the pace off") {
   CHECK(long_ones < steps / 10);
 }
 
-TEST_CASE("a save ends before the next one is due, and never takes many times as long as it must") {
+TEST_CASE("a save ends before the next one is due, and never takes many times its minimum") {
   Machine machine{.cost = 0.2e-9};
   const int64_t total = 100'000'000'000;  // 50 s at full speed, 30 steps
   for (const int64_t due : {60, 100, 200}) {
@@ -220,7 +220,7 @@ TEST_CASE("a save ends before the next one is due, and never takes many times as
   CHECK(seconds < 8 * 50 + 5);
 }
 
-TEST_CASE("what others write is not taken for a price of this rank's bytes") {
+TEST_CASE("writes of other ranks are not attributed to this rank's bytes") {
   SaveThrottle throttle;
   for (int i = 0; i < 40; ++i) throttle.step_alone(1);
   throttle.begin(1000, 0);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The fuzzers' inputs: corpus/PARSER.zip, and seeds that are made anew.
+"""The fuzzers' inputs: corpus/PARSER.zip, and seeds that are generated.
 
-corpus.py unpack PARSER FOLDER          what is kept, and the seeds
-corpus.py merge PARSER FUZZER FOLDER    adds what of FOLDER reaches more (FUZZER: the built fuzz_PARSER)
+corpus.py unpack PARSER FOLDER          unpacks the corpus and adds the seeds
+corpus.py merge PARSER FUZZER FOLDER    adds the inputs in FOLDER that increase coverage (FUZZER: the built fuzz_PARSER)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PARSERS = ("pickle", "zip", "manifest", "safetensors", "ds_config")
-# What a parser's inputs may take in the repository.
+# Maximum size of a parser's inputs in the repository.
 MOST_BYTES = 60_000
 
 
@@ -103,7 +103,7 @@ def seeds(parser: str, folder: Path) -> None:
 
 
 def pack(parser: str, folder: Path) -> None:
-    """The same inputs give the same bytes; what is too much is left out, the largest inputs first."""
+    """The same inputs give the same bytes. If they are too large, the largest inputs are left out."""
     kept = sorted((path.read_bytes() for path in folder.iterdir()), key=lambda data: (len(data), data))
     total = 0
     (HERE / "corpus").mkdir(exist_ok=True)

@@ -1,5 +1,6 @@
-// A libFuzzer target: manifest.json. An input that begins with '{' is the file; of any other the rest behind its first
-// byte is the file's content, to which the checksum is added, without which nothing behind it would be reached.
+// A libFuzzer target: manifest.json. An input that begins with '{' is the file. Of any other input the bytes after the
+// first are the file's content, to which the checksum is added; without it nothing after the checksum test would be
+// reached.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -19,7 +20,7 @@ namespace {
 using namespace mpzero;
 using namespace mpzero::io;
 
-// Where the content is JSON; else as it stands.
+// Adds the checksum if the content is JSON; otherwise returns it unchanged.
 std::string with_checksum(std::string_view content) {
   std::string text(content);
   try {

@@ -7,7 +7,7 @@
 
 namespace mpzero::io {
 
-// Looks at all that a reader of checkpoints would look at.
+// Visits everything that a reader of checkpoints would visit.
 inline void walk(const pickle::Value& root) {
   (void)root.to_json();
   if (root.kind() != pickle::Kind::kDict) return;

@@ -1,5 +1,5 @@
-// A libFuzzer target: what --init_from reads. An input that begins with 'i' is an index behind that byte, beside two
-// shards that are in order; any other is model.safetensors.
+// A libFuzzer target: the files that --init_from reads. In an input that begins with 'i' the bytes after it are an
+// index, next to two valid shards. Any other input is model.safetensors.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

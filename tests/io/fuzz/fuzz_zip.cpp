@@ -1,5 +1,5 @@
-// A libFuzzer target: the ZIP archive of a torch.save file. The checksum of its pickle keeps most mutations from there,
-// which fuzz_pickle.cpp looks after.
+// A libFuzzer target: the ZIP archive of a torch.save file. The checksum of its pickle rejects most mutations of the
+// pickle; fuzz_pickle.cpp covers it.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
-"""The parsers of what others can write, under libFuzzer with the sanitizers on, for a bounded time.
+"""The parsers of untrusted files, under libFuzzer with the sanitizers on, for a bounded time.
 
-FUZZ_SECONDS sets how long each (default: 5). Skipped where clang or its fuzzing runtime is not installed. corpus/ holds
-for each parser inputs that together reach what earlier runs of the fuzzers have reached; corpus.py adds to them.
+FUZZ_SECONDS sets the time for each (default: 5). Skipped if clang or its fuzzing runtime is missing. corpus/ holds
+inputs for each parser that together reach the coverage of earlier runs of the fuzzers. corpus.py adds to them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from corpus import PARSERS, seeds, unpack  # noqa: E402
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the fuzzers, built."""
+    """The folder of the built fuzzers."""
     clang = shutil.which("clang++")
     if clang is None:
         pytest.skip("clang++ is not installed")

@@ -20,7 +20,7 @@ namespace {
 
 const FolderLock::Options kAtOnce{.patience = std::chrono::milliseconds(0)};
 
-TEST_CASE("a folder in use is refused with who uses it, and free again afterwards") {
+TEST_CASE("a folder in use is refused naming its owner, and free again afterwards") {
   const TemporaryFolder folder;
   {
     const FolderLock first(folder.path());
@@ -32,7 +32,7 @@ TEST_CASE("a folder in use is refused with who uses it, and free again afterward
   CHECK_NOTHROW(FolderLock(folder.path(), kAtOnce));
 }
 
-TEST_CASE("a killed owner leaves the folder free, and one that is about to leave is waited for") {
+TEST_CASE("a killed owner leaves the folder free, and one that is about to exit is waited for") {
   const TemporaryFolder folder;
   int ready[2];
   REQUIRE(::pipe(ready) == 0);
@@ -53,7 +53,7 @@ TEST_CASE("a killed owner leaves the folder free, and one that is about to leave
   ::close(ready[1]);
 }
 
-// What FolderLock asks of a file system without locks, or whose locks other hosts take no notice of.
+// Options as on a file system without locks, or with locks that have no effect on other hosts.
 FolderLock::Options without_locks(int error = ENOSYS) {
   return {.flock = [error](int) { return error; }, .renewal = std::chrono::milliseconds(0)};
 }
@@ -70,15 +70,15 @@ TEST_CASE("without locks the second of two runs is refused, and both are warned"
                                                               Contains(folder.path().string()) &&
                                                               Contains("--checkpoint_dir"));
     REQUIRE(warnings.size() == 2);
-    CHECK_THAT(warnings.front(), Contains("has no locks") && Contains(folder.path().string()));
+    CHECK_THAT(warnings.front(), Contains("has no file locks") && Contains(folder.path().string()));
   }
   CHECK_NOTHROW(FolderLock(folder.path(), options));
   CHECK(names_in(folder.path()) == std::vector<std::string>{".lock"});
 }
 
-TEST_CASE("a lock that reaches this host alone is taken for no proof") {
+TEST_CASE("a lock that only reaches this host is not taken as proof") {
   const TemporaryFolder folder;
-  // A run on another host: here its lock is not seen.
+  // A run on another host: its lock is not visible here.
   OwnerRecord elsewhere = this_owner("77");
   elsewhere.kernel = "of another host";
   elsewhere.host = "node9";
@@ -100,7 +100,7 @@ TEST_CASE("a lock that reaches this host alone is taken for no proof") {
   CHECK(renewals > 0);
   REQUIRE(warnings.size() == 1);
   CHECK_THAT(warnings.front(), Contains("do not reach other hosts"));
-  // A lock that reaches all proves that the other is gone.
+  // A lock that reaches all processes proves that the other one has ended.
   options.reach = LockReach::kAll;
   renewals = 0;
   FolderLock mine(folder.path(), options);
@@ -119,19 +119,19 @@ TEST_CASE("a thread renews the record") {
   SUCCEED();
 }
 
-TEST_CASE("who prunes is told what helps him") {
+TEST_CASE("a refused pruning names a remedy for pruning") {
   const TemporaryFolder folder;
   const FolderLock run(folder.path());
   FolderLock::Options options = kAtOnce;
   options.purpose = FolderLock::Purpose::kPruning;
   const std::string error = message_of([&] { FolderLock(folder.path(), options); });
-  CHECK_THAT(error, Contains("is at work") && Contains("prune then"));
+  CHECK_THAT(error, Contains("is using") && Contains("then prune"));
   CHECK(error.find("--checkpoint_dir") == std::string::npos);
 }
 
 FolderLock::Options reaching_all() { return {.reach = LockReach::kAll, .renewal = std::chrono::milliseconds(0)}; }
 
-TEST_CASE("where the lock reaches all, a record that is gone ends nothing") {
+TEST_CASE("if the lock reaches all, a missing record ends nothing") {
   const TemporaryFolder folder;
   FolderLock lock(folder.path(), reaching_all());
   REQUIRE(fs::remove(folder / ".owner-1"));
@@ -139,7 +139,7 @@ TEST_CASE("where the lock reaches all, a record that is gone ends nothing") {
   CHECK_NOTHROW(lock.set_run("0123456789abcdef"));
 }
 
-TEST_CASE("a lock file that is gone is made and locked anew, unless another run has it") {
+TEST_CASE("a removed lock file is created and locked again, unless another run has it") {
   const TemporaryFolder parent;
   const fs::path folder = parent / "checkpoints";
   fs::create_directory(folder);
@@ -155,7 +155,7 @@ TEST_CASE("a lock file that is gone is made and locked anew, unless another run 
   CHECK_NOTHROW(lock.check());
 }
 
-TEST_CASE("a full disk keeps nobody from a folder whose lock decides") {
+TEST_CASE("a full disk does not keep a run from a folder whose lock decides") {
   class FullDisk final : public UnsyncedDisk {
    public:
     int write(int, int64_t, std::span<const std::byte>, size_t&) override { return ENOSPC; }

@@ -1,4 +1,4 @@
-// Who owns a folder where no lock says it: each pair of events of the table in folder_owner.hpp, in each order.
+// Ownership of a folder without locks: each pair of events of the table in folder_owner.hpp, in each order.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// A process of a host that this one knows nothing of.
+// A process on a host that is unknown to this one.
 OwnerRecord process_on(const std::string& host) {
   OwnerRecord record = this_owner("");
   record.host = host;
@@ -29,7 +29,7 @@ OwnerRecord process_on(const std::string& host) {
   return record;
 }
 
-// Time that passes only while somebody waits; `meanwhile` runs then.
+// Time that passes only during waits. `meanwhile` runs then.
 struct FakeTime {
   milliseconds now{0};
   std::function<void()> meanwhile;
@@ -83,7 +83,7 @@ class GatedDisk final : public UnsyncedDisk {
 
 }  // namespace
 
-TEST_CASE("an owner is recorded while it is at work") {
+TEST_CASE("an owner is recorded during its lifetime") {
   const TemporaryFolder folder;
   {
     FolderOwner owner(folder.path(), this_owner("77"), {});
@@ -96,7 +96,7 @@ TEST_CASE("an owner is recorded while it is at work") {
   CHECK(names_in(folder.path()).empty());
 }
 
-TEST_CASE("an owner on another host that renews its record is left alone") {
+TEST_CASE("an owner on another host that renews its record keeps the folder") {
   const TemporaryFolder folder;
   FolderOwner other(folder.path(), process_on("node9"), {});
   FakeTime time;
@@ -106,13 +106,13 @@ TEST_CASE("an owner on another host that renews its record is left alone") {
     if (++looks == 5) other.renew();
   };
   CHECK_THROWS_WITH(FolderOwner(folder.path(), process_on("node2"), time.options()),
-                    Contains("on node9 (run 1a2b3c4d)") && Contains("within the 5 s that the file was watched") &&
+                    Contains("on node9 (run 1a2b3c4d)") && Contains("during the 5 s that the file was watched") &&
                         Contains("or go elsewhere"));
   CHECK(owns(other));
   CHECK(names_in(folder.path()) == Names{".owner-1"});
 }
 
-TEST_CASE("an owner on another host that is silent is waited for, with a word, and taken over") {
+TEST_CASE("a silent owner on another host is waited for with a message, then taken over") {
   const TemporaryFolder folder;
   FolderOwner other(folder.path(), process_on("node9"), {});
   FakeTime time;
@@ -125,11 +125,11 @@ TEST_CASE("an owner on another host that is silent is waited for, with a word, a
   CHECK_THAT(said.front(), Contains("node9") && Contains("30 s"));
   CHECK(owns(owner));
   CHECK(names_in(folder.path()) == Names{".owner-2"});
-  // It was only slow: it learns of it.
+  // It was only slow, and detects the takeover.
   CHECK_THAT(message_of([&] { other.renew(); }), Contains("on node2") && Contains("has taken over"));
 }
 
-TEST_CASE("on this host a process that is no more is known at once, and one that lives, too") {
+TEST_CASE("on this host a dead process is detected immediately, and a living one, too") {
   const TemporaryFolder folder;
   FakeTime time;
   OwnerRecord record = this_owner("");
@@ -137,7 +137,7 @@ TEST_CASE("on this host a process that is no more is known at once, and one that
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) ::_exit(0);
-    // Known before its parent has noticed.
+    // Detected before its parent has reaped it.
     siginfo_t info{};
     REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
     record.pid = child;
@@ -146,7 +146,7 @@ TEST_CASE("on this host a process that is no more is known at once, and one that
     CHECK(owns(owner));
     CHECK(::waitpid(child, nullptr, 0) == child);
   }
-  SECTION("its number is another process's by now") {
+  SECTION("its pid now belongs to another process") {
     record.start -= 1;
     FolderOwner other(folder.path(), record, {});
     FolderOwner owner(folder.path(), process_on("node2"), time.options());
@@ -154,13 +154,13 @@ TEST_CASE("on this host a process that is no more is known at once, and one that
   }
   SECTION("it lives") {
     FolderOwner other(folder.path(), record, {});
-    CHECK_THROWS_WITH(FolderOwner(folder.path(), process_on("node2"), time.options()), Contains("is at work"));
+    CHECK_THROWS_WITH(FolderOwner(folder.path(), process_on("node2"), time.options()), Contains("is using"));
     CHECK(owns(other));
   }
   CHECK(time.now == milliseconds(0));
 }
 
-TEST_CASE("a record that a crash has left empty, or that is nobody's, is watched as any other") {
+TEST_CASE("an empty record left by a crash, or one without an owner, is watched like any other") {
   const TemporaryFolder folder;
   write_file(folder / ".owner-3", GENERATE(as<std::string>(), "", "{}", "x\n"));
   write_file(folder / ".owner-x", "not one of these");
@@ -190,20 +190,19 @@ TEST_CASE("whatever happens during a claim, there is one owner") {
       return message_of(
           [&] { owner = std::make_unique<FolderOwner>(folder.path(), process_on(host), clock.options(), files); });
     };
-    // Making the record takes three calls: before the first and after the last of them the claim is not, or no more,
-    // in doubt.
+    // Creating the record takes three calls: before the first and after the last of them the claim is not in doubt.
     const bool in_doubt = call <= 3;
     bool happened = false;
     files.run_there([&] {
       happened = true;
-      // While it is in doubt the former owner takes it for granted, and renews its record all the same.
+      // While it is in doubt the former owner does not notice it and still renews its record.
       if (event == Event::kRenews && former) CHECK(owns(*former) == (call == 1));
       if (event == Event::kLeaves || event == Event::kLeavesAndAnotherClaims) former.reset();
       if (event == Event::kLeavesAndAnotherClaims || event == Event::kAnotherClaims) {
         (void)claim(another, "node3", time_of_another, disk());
       }
     });
-    // From then on they are at work; before, the former one stands still.
+    // From then on they are active; before, the former one is paused.
     time.meanwhile = [&] {
       if (another) CHECK(owns(*another));
       if (happened && former && !another) CHECK(owns(*former));
@@ -213,11 +212,11 @@ TEST_CASE("whatever happens during a claim, there is one owner") {
     int owners = 0;
     for (FolderOwner* owner : {former.get(), another.get(), claimer.get()}) owners += owner != nullptr && owns(*owner);
     CHECK(owners == 1);
-    // Nobody who is at work is cut off.
+    // An active owner does not lose the folder.
     if (another) CHECK(owns(*another));
     if (happened && event == Event::kRenews && former && in_doubt) CHECK(owns(*former));
-    // Whoever is refused is told by whom.
-    if (claimer == nullptr) CHECK_THAT(refused, Contains("is at work"));
+    // A refused process is told the owner.
+    if (claimer == nullptr) CHECK_THAT(refused, Contains("is using"));
     if (files.calls() < call) {
       CHECK(call > 3);
       break;
@@ -225,12 +224,12 @@ TEST_CASE("whatever happens during a claim, there is one owner") {
   }
 }
 
-TEST_CASE("two that wait for the same owner do not both take over") {
+TEST_CASE("two processes that wait for the same owner do not both take over") {
   const TemporaryFolder folder;
   FolderOwner former(folder.path(), process_on("node1"), {});
   FakeTime time, time_of_another;
   std::unique_ptr<FolderOwner> another;
-  // The other one has watched as long, and is faster.
+  // The other one has watched for as long, and is faster.
   time.meanwhile = [&] {
     if (time.now >= FolderOwner::kWatch && !another) {
       another = std::make_unique<FolderOwner>(folder.path(), process_on("node3"), time_of_another.options());
@@ -242,7 +241,7 @@ TEST_CASE("two that wait for the same owner do not both take over") {
   CHECK(owns(*another));
 }
 
-TEST_CASE("a claim that comes late finds who has succeeded an owner that it never saw") {
+TEST_CASE("a late claim finds the successor of an owner that it never saw") {
   const TemporaryFolder folder;
   FakeTime time, time_of_another;
   GatedDisk files(1);
@@ -257,18 +256,18 @@ TEST_CASE("a claim that comes late finds who has succeeded an owner that it neve
   CHECK_FALSE(owns(*first));
 }
 
-TEST_CASE("a record that somebody removes by hand ends the ownership") {
+TEST_CASE("removing a record by hand ends the ownership") {
   const TemporaryFolder folder;
   FolderOwner owner(folder.path(), this_owner(""), {});
   fs::remove(folder / ".owner-1");
   CHECK_THAT(message_of([&] { owner.renew(); }), Contains(".owner-1 was removed"));
-  // Another one's file of the same name is not touched.
+  // Another owner's file of the same name is not touched.
   FolderOwner other(folder.path(), process_on("node2"), {});
   CHECK_FALSE(owns(owner));
   CHECK(owns(other));
 }
 
-TEST_CASE("how far locks reach is what the mount says") {
+TEST_CASE("the mount determines how far locks reach") {
   const std::string table =
       "21 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
       "30 21 0:40 / /fsx rw - lustre 10.0.0.1@tcp:/fsx rw,flock,lazystatfs\n"

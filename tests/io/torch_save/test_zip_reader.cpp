@@ -24,10 +24,10 @@ std::span<const std::byte> bytes_of_text(const std::string& text) { return std::
 
 pickle::Document parse(const std::string& pickle) { return pickle::read(bytes_of_text(pickle), "test.pt"); }
 
-// What Python wrote, by hand from pickletools: protocol 2, no memo.
+// A pickle as Python writes it, by hand from pickletools: protocol 2, no memo.
 std::string pickled(const std::string& body) { return "\x80\x02" + body + "."; }
 
-// A pickle with one of everything that checkpoints hold.
+// A pickle with one of each kind of value in checkpoints.
 std::string rich_pickle() {
   pickle::Writer out;
   out.begin_dict();
@@ -57,7 +57,7 @@ std::string rich_pickle() {
   return out.finish();
 }
 
-// Looks at all that a reader of checkpoints would look at; only errors of ours may come out.
+// Visits everything that a reader of checkpoints would visit. Only errors of mpzero may be thrown.
 void walk(const pickle::Document& document) {
   const pickle::Value root = pickle::root_of(document);
   (void)root.to_json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -81,7 +81,7 @@ void walk(const pickle::Document& document) {
 
 }  // namespace
 
-TEST_CASE("a pickle comes back as it was written") {
+TEST_CASE("a pickle is read as it was written") {
   const pickle::Document document = parse(rich_pickle());
   const pickle::Value root = pickle::root_of(document);
   CHECK(root.at("none").is_none());
@@ -99,7 +99,7 @@ TEST_CASE("a pickle comes back as it was written") {
   CHECK(root.at("object").member("x")->integer() == 5);
 }
 
-TEST_CASE("what a pickle asks to be run stays a name") {
+TEST_CASE("a call in a pickle is not executed and stays a name") {
   // os.system("touch /tmp/x"), as an attacker would pickle it.
   const std::string length("\x0c\0\0\0", 4);
   const pickle::Document document = parse(pickled("cposix\nsystem\nX" + length + "touch /tmp/x\x85R"));
@@ -123,13 +123,13 @@ TEST_CASE("DeepSpeed's stages of ZeRO are numbers, whichever way Python wrote th
   CHECK(pickle::root_of(parse(by_name("__class__"))).kind() == pickle::Kind::kObject);
 }
 
-TEST_CASE("impossible pickles are refused with the byte") {
+TEST_CASE("invalid pickles are refused with the byte") {
   using namespace std::string_literals;
   const std::vector<std::string> bad = {
       ""s, "\x80"s, pickled(""), pickled("a"), pickled("N0"), pickled("h\x01"), pickled("}N s"), pickled("t"),
       pickled("X\xff\xff\xff\xffno"), pickled("\x8d\xff\xff\xff\xff\xff\xff\xff\xff"), pickled("(NNNu"),
       pickled("cno newline"), pickled("NQ"), pickled("NNR"), "\x80\x09N."s, pickled("\xff"),
-      // A dict where the tensor's storage should be.
+      // A dict in place of the tensor's storage.
       pickled("ctorch._utils\n_rebuild_tensor_v2\n(}K\x01))tR")};
   for (const std::string& pickle : bad) {
     const std::string message = message_of([&] { parse(pickle); });
@@ -138,8 +138,8 @@ TEST_CASE("impossible pickles are refused with the byte") {
   }
 }
 
-TEST_CASE("a small pickle cannot take much memory, nor run long, nor deep") {
-  // Lists in lists, deeper than any stack.
+TEST_CASE("a small pickle cannot use much memory, run long or recurse deeply") {
+  // Nested lists, deeper than any stack.
   std::string deep;
   for (int i = 0; i < 1'000'000; ++i) deep += "]";
   for (int i = 1; i < 1'000'000; ++i) deep += "a";
@@ -149,12 +149,12 @@ TEST_CASE("a small pickle cannot take much memory, nor run long, nor deep") {
                                                   "a",
                                                   6))))
       .to_json();
-  // Each list holds the one before twice: 2^1000 leaves, if one follows them.
+  // Each list holds the previous one twice: 2^1000 leaves if they are expanded.
   std::string bomb = "]q" + std::string(1, '\0');
   for (int i = 0; i < 1000; ++i)
     bomb += "0](h" + std::string(1, '\0') + "h" + std::string(1, '\0') + "eq" + std::string(1, '\0');
   (void)pickle::root_of(parse(pickled(bomb))).to_json();
-  // torch.Size of the same long list again and again.
+  // torch.Size of the same long list many times.
   std::string copies = "(";
   for (int i = 0; i < 1'000'000; ++i) copies += "N";
   copies += "lq" + std::string(1, '\0') + "0";
@@ -198,7 +198,7 @@ TEST_CASE("pickles with changed bytes give an error or plain data") {
   CHECK(refused > 1000);
 }
 
-TEST_CASE("an archive is read back in slices, and its checksums hold") {
+TEST_CASE("an archive is read back in slices, and its checksums match") {
   const TemporaryFolder folder;
   pickle::Writer out;
   out.begin_list();
@@ -251,7 +251,7 @@ TEST_CASE("an archive is read back in slices, and its checksums hold") {
     CHECK(lines.size() == 2);
     reader.verify(lines);
   }
-  // A bit of a value, once in what is read and once beside it.
+  // One bit of a value, once inside and once outside of the range that is read.
   for (const int64_t element : {890, 500}) {
     std::string bytes = read_file(path);
     const auto place = static_cast<size_t>(layout.storage_offset(0) + 4 * (100 + element));
@@ -295,7 +295,7 @@ TEST_CASE("sizes and offsets beyond 4 GiB are written and read as ZIP64") {
   }
 }
 
-TEST_CASE("the checksum of a whole comes from those of its parts, in any order and with parts twice") {
+TEST_CASE("a combined checksum is computed from ranges in any order, including duplicates") {
   std::vector<std::byte> bytes(10'000);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 37 % 251);
   const auto part = [&](int64_t begin, int64_t end) {

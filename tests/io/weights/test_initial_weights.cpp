@@ -1,4 +1,4 @@
-// The weights of --init_from: what is refused, and the hash that tells them from others.
+// The weights of --init_from: what is refused, and the hash that identifies them.
 
 #include <bit>
 #include <cstring>
@@ -16,7 +16,7 @@ using namespace testing;
 using Catch::Contains;
 namespace {
 
-// Values that bf16 and F16 hold exactly.
+// Values that bf16 and F16 represent exactly.
 class CountingSource final : public ParameterSource {
  public:
   explicit CountingSource(std::string changed = "", int64_t at = -1) : changed_(std::move(changed)), at_(at) {}
@@ -33,7 +33,7 @@ class CountingSource final : public ParameterSource {
   int64_t at_;
 };
 
-// One parameter of more than one block, which ranks cut anywhere.
+// Parameters of more than one block, which ranks split anywhere.
 const std::vector<UnitSpec> kUnits = {
     {"embedding", {{"embed", {700, 1000}}}}, {"layers.0", {{"q", {30, 7}}, {"norm", {13}}}}, {"head", {{"last", {1}}}}};
 
@@ -43,7 +43,7 @@ std::vector<ParameterSpec> parameters_of(const std::vector<UnitSpec>& units) {
   return all;
 }
 
-// Reads as ZeRO's ranks do, each its part of every unit; returns the hash, the same on all of them, or the error.
+// Reads as ZeRO's ranks do, each its shard of every unit. Returns the hash, the same on all of them, or the error.
 std::string hash_over_ranks(const fs::path& folder, const std::vector<UnitSpec>& units, int ranks, Split split,
                             bool all_read_all = false) {
   ThreadGroup group(ranks);
@@ -113,7 +113,7 @@ uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
 
 }  // namespace
 
-TEST_CASE("NaN and infinities are refused with tensor, file and place, in every type") {
+TEST_CASE("NaN and infinities are refused with tensor, file and index, in every type") {
   const WeightType type = GENERATE(WeightType::kFloat32, WeightType::kBFloat16);
   for (const uint32_t nan : {0x7FC00000U, 0x7F800001U, 0xFFFFFFFFU})
     CHECK_THAT(error_of("F32", nan, type), Contains("is NaN at"));
@@ -128,7 +128,7 @@ TEST_CASE("NaN and infinities are refused with tensor, file and place, in every 
   CHECK(error_of("F32", 0x80000001U, type) == "");
 }
 
-TEST_CASE("a value that bf16 would round to infinity is refused where a run trains in bf16") {
+TEST_CASE("a value that bf16 would round to infinity is refused if a run trains in bf16") {
   const float largest = std::numeric_limits<float>::max();
   const uint32_t first_beyond = 0x7F7F8000U;  // halfway between the largest bf16 and 2^128
   REQUIRE(to_bfloat16(std::bit_cast<float>(first_beyond)) == 0x7F80U);
@@ -159,7 +159,7 @@ TEST_CASE("the hash depends on names, shapes and values, not on ranks, files or 
 
   for (const int64_t at : {0, 262'143, 262'144, 699'999}) CHECK(written_hash(CountingSource("embed", at)) != hash);
   CHECK(written_hash(CountingSource("last", 0)) != hash);
-  // Two parameters of the same values that change places.
+  // Two parameters whose values are swapped.
   CHECK(written_hash(CountingSource("q", 3)) != written_hash(CountingSource("q", 4)));
   std::vector<UnitSpec> flat = kUnits;
   flat[0].parameters[0].shape = {1000, 700};
@@ -168,7 +168,7 @@ TEST_CASE("the hash depends on names, shapes and values, not on ranks, files or 
   CHECK(hash_over_ranks(other.path(), flat, 2, Split::kEven) != hash);
 }
 
-TEST_CASE("weights are hashed without a model that takes them, in shares that cover each block once") {
+TEST_CASE("weights are hashed without a model, in parts that cover each block once") {
   const TemporaryFolder folder;
   write_safetensors(folder.path(), parameters_of(kUnits), CountingSource(), 5'000'000'000);
   const std::string hash = hash_over_ranks(folder.path(), kUnits, 1, Split::kEven);
@@ -181,7 +181,7 @@ TEST_CASE("weights are hashed without a model that takes them, in shares that co
   CHECK(errors == std::vector<std::string>(static_cast<size_t>(ranks)));
 }
 
-TEST_CASE("a part of the weights that nobody has read makes no hash") {
+TEST_CASE("weights that were not read in full give no hash") {
   const TemporaryFolder folder;
   write_safetensors(folder.path(), parameters_of(kUnits), CountingSource(), 5'000'000'000);
   const SafetensorsSource source(folder.path());

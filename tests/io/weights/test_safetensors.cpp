@@ -15,7 +15,7 @@ using Catch::Contains;
 using nlohmann::json;
 namespace {
 
-// Values that depend on name and position, NaN payloads among them.
+// Values that depend on name and position, including NaN payloads.
 class PatternSource final : public ParameterSource {
  public:
   void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override {
@@ -46,7 +46,7 @@ std::string open_error(const fs::path& folder, const std::string& bytes) {
 
 }  // namespace
 
-TEST_CASE("what is written is read back bit for bit, in one file or in shards") {
+TEST_CASE("weights are read back bit for bit, in one file or in shards") {
   const std::vector<ParameterSpec> parameters = {
       {"a", {3, 5}}, {"bb", {1'500'000}}, {"ccc", {7}}, {"dddd", {}}, {"eeeee", {2, 3, 4}}};
   const int64_t limit = GENERATE(int64_t{1} << 40, 1'000'000, 100);
@@ -81,7 +81,7 @@ TEST_CASE("what is written is read back bit for bit, in one file or in shards") 
   CHECK_FALSE(source.contains("f"));
 }
 
-TEST_CASE("16-bit types widen to the fp32 of the same value") {
+TEST_CASE("16-bit types are widened to the fp32 of the same value") {
   CHECK(from_float16(0x3C00) == 1.0F);
   CHECK(from_float16(0xC100) == -2.5F);
   CHECK(from_float16(0x7BFF) == 65504.0F);
@@ -106,7 +106,7 @@ TEST_CASE("16-bit types widen to the fp32 of the same value") {
   CHECK((out[0] == 0.0F && std::signbit(out[0])));
 }
 
-TEST_CASE("a header that cannot be true is refused, naming file and tensor") {
+TEST_CASE("an invalid header is refused, naming file and tensor") {
   const TemporaryFolder folder;
   const fs::path path = folder / "model.safetensors";
   const std::string whole = file_of({{"w", tensor("F32", {4}, 0, 16)}, {"v", tensor("F32", {1}, 16, 20)}}, 20);
@@ -140,7 +140,7 @@ TEST_CASE("a header that cannot be true is refused, naming file and tensor") {
       {{{"w", {{"dtype", "F32"}, {"shape", {4}}}}}, "lacks"},
       {{{"w", {{"dtype", 32}, {"shape", {4}}, {"data_offsets", {0, 16}}}}}, "lacks"},
       {{{"w", 3}}, "lacks"},
-      // What the safetensors library refuses, too.
+      // The safetensors library refuses these, too.
       {{{"w", tensor("F32", {1}, 0, 4)}, {"v", tensor("F32", {3}, 8, 20)}}, "bytes 4 to 8"},
       {{{"w", tensor("F32", {4}, 4, 20)}}, "bytes 0 to 4"},
       {{{"w", tensor("F32", {4}, 0, 16)}}, "bytes 16 to 20"},
@@ -157,7 +157,7 @@ TEST_CASE("a header that cannot be true is refused, naming file and tensor") {
   }
 }
 
-TEST_CASE("every type of the format is as long as the safetensors library has it") {
+TEST_CASE("every type of the format has the size that the safetensors library gives it") {
   const std::vector<std::pair<const char*, int64_t>> bytes_of_eight = {
       {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
       {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
@@ -173,7 +173,7 @@ TEST_CASE("every type of the format is as long as the safetensors library has it
   }
 }
 
-TEST_CASE("a tensor that the model needs otherwise is named with file and shapes") {
+TEST_CASE("a tensor with another shape or type than the model needs is named with file and shapes") {
   const TemporaryFolder folder;
   write_file(folder / "model.safetensors",
              file_of({{"w", tensor("F32", {2, 3}, 0, 24)}, {"i", tensor("I64", {3}, 24, 48)}}, 48));
@@ -204,13 +204,13 @@ TEST_CASE("an index must agree with its shards") {
   CHECK_THAT(with_index(R"({"weight_map": {"w": "a.safetensors", "v": "a.safetensors"}})"),
              Contains("tensor v") && Contains("a.safetensors"));
   CHECK_THAT(with_index(R"({"weight_map": {"w": "b.safetensors"}})"), Contains("b.safetensors"));
-  // And the shards with it.
+  // And the shards with the index.
   write_file(folder / "c.safetensors", file_of({{"v", tensor("F32", {1}, 0, 4)}, {"w", tensor("F32", {1}, 4, 8)}}, 8));
   CHECK_THAT(with_index(R"({"weight_map": {"w": "c.safetensors"}})"),
              Contains("tensor v") && Contains("c.safetensors") && Contains("model.safetensors.index.json"));
   CHECK_THAT(with_index(R"({"weight_map": {"w": "a.safetensors", "v": "c.safetensors"}})"),
              Contains("tensor w") && Contains("c.safetensors") && Contains("model.safetensors.index.json"));
-  CHECK_THAT(with_index(R"({"weight_map": {"w": "../a.safetensors"}})"), Contains("no file of its folder"));
+  CHECK_THAT(with_index(R"({"weight_map": {"w": "../a.safetensors"}})"), Contains("not a file of its folder"));
   CHECK_THAT(with_index(R"({"weight_map": 3})"), Contains("weight_map"));
   CHECK_THAT(with_index("{"), Contains("model.safetensors.index.json, line 1, column 2: not valid JSON"));
   CHECK_THAT(with_index(R"({"weight_map": {"w": "a.safetensors", "w": "b.safetensors"}})"),
@@ -218,7 +218,7 @@ TEST_CASE("an index must agree with its shards") {
   CHECK_THAT(with_index(std::string(200'000, '[')), Contains("nested deeper than 64 levels"));
 }
 
-TEST_CASE("what contradicts itself in a folder of weights, and harms nobody, is a warning") {
+TEST_CASE("harmless contradictions in a folder of weights are warnings") {
   const TemporaryFolder folder;
   const std::string shard = file_of({{"w", tensor("F32", {1}, 0, 4)}}, 4);
   write_file(folder / "a.safetensors", shard);

@@ -1,4 +1,4 @@
-// What zero_to_fp32 leaves in its output folder: one export, the former or the new one, whatever happens on the way.
+// The output folder of zero_to_fp32: one export, the former or the new one, whatever happens on the way.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,11 +24,11 @@ namespace {
 using Names = std::vector<std::string>;
 using Contents = std::map<std::string, std::string>;
 
-// A checkpoint that is not on any disk; its weights tell its generation.
+// A checkpoint that is not on any disk. Its weights encode its generation.
 class MadeUpCheckpoint final : public StoredCheckpoint {
  public:
   explicit MadeUpCheckpoint(int generation) : MadeUpCheckpoint(generation, generation) {}
-  // The second one is a value in its config.json.
+  // rope_theta is a value in its config.json.
   MadeUpCheckpoint(int generation, int rope_theta) : generation_(generation) {
     progress_.step = generation;
     progress_.model_config_json = fmt::format("{{\"rope_theta\": {}}}", rope_theta);
@@ -77,7 +77,7 @@ const std::vector<Form> kForms = {{WeightsFormat::kSafetensors},
                                   {WeightsFormat::kTorch, kThreeShards},
                                   {WeightsFormat::kHdf5}};
 
-// Of kForms, a former and a new one: every change from or to one file, shards, another format.
+// Indices into kForms, of a former and a new export: every change from or to one file, shards, another format.
 struct Pair {
   size_t before;
   size_t after;
@@ -92,7 +92,7 @@ Contents contents_of(const fs::path& folder) {
   return contents;
 }
 
-// What an export of this form consists of.
+// The files of an export of this form.
 Contents expected_of(const MadeUpCheckpoint& checkpoint, const Form& form) {
   const TemporaryFolder folder;
   UnsyncedDisk unsynced;
@@ -100,7 +100,7 @@ Contents expected_of(const MadeUpCheckpoint& checkpoint, const Form& form) {
   return contents_of(folder.path());
 }
 
-// The weights that whoever opens `folder` gets, by file: in the order in which transformers looks for them.
+// The weights that are loaded from `folder`, by file: searched in transformers' order.
 Contents weights_that_load(const Contents& folder) {
   for (const char* name : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
                            "pytorch_model.bin.index.json", "model.h5"}) {
@@ -110,7 +110,7 @@ Contents weights_that_load(const Contents& folder) {
     const nlohmann::json index = nlohmann::json::parse(folder.at(name));
     for (const auto& [tensor, shard] : index.at("weight_map").items()) {
       const auto file = folder.find(shard.get<std::string>());
-      if (file == folder.end()) return {};  // transformers refuses
+      if (file == folder.end()) return {};  // transformers refuses it
       found[file->first] = file->second;
     }
     return found;
@@ -133,7 +133,7 @@ Loads what_loads(const Contents& folder, const Contents& old_export, const Conte
   return is_old ? Loads::kOld : Loads::kNew;
 }
 
-// Whether `folder` holds all of the export, and of all else no more than `others`.
+// Whether `folder` holds the full export, and otherwise at most `others`.
 bool holds_exactly(const fs::path& folder, Contents wanted, const Contents& others = {}) {
   wanted.insert(others.begin(), others.end());
   return contents_of(folder) == wanted;
@@ -147,7 +147,7 @@ Names names_of(const Contents& contents) {
 
 }  // namespace
 
-TEST_CASE("one export a folder: a new one of any form replaces one of any form, and other files stay") {
+TEST_CASE("a folder holds one export: a new one of any form replaces one of any form, and other files stay") {
   const size_t before = GENERATE(range(0, 5));
   const size_t after = GENERATE(range(0, 5));
   CAPTURE(before, after);
@@ -167,9 +167,9 @@ TEST_CASE("one export a folder: a new one of any form replaces one of any form, 
   CHECK(exported.replaced == names_of(former));
 }
 
-TEST_CASE("killed at any call, a conversion leaves the former export or the new one, and the next one goes on") {
+TEST_CASE("killed at any call, a conversion leaves the former export or the new one, and the next one continues") {
   const auto [before, after] = GENERATE(from_range(kPairs));
-  // With another config.json or the same.
+  // With a different config.json or the same.
   const int rope_theta = GENERATE(1, 2);
   const auto moment = GENERATE(DeadlyDisk::Moment::kBefore, DeadlyDisk::Moment::kAfter);
   const MadeUpCheckpoint first(1, 1), second(2, rope_theta);
@@ -207,7 +207,7 @@ TEST_CASE("killed at any call, a conversion leaves the former export or the new 
     }
     ++kills;
 
-    // The next one ends what was begun even if it fails itself.
+    // The next conversion completes it even if it fails itself.
     MadeUpCheckpoint damaged(3);
     damaged.damaged = true;
     UnsyncedDisk unsynced;
@@ -217,11 +217,12 @@ TEST_CASE("killed at any call, a conversion leaves the former export or the new 
     if (is_old) REQUIRE(found != Loads::kNew);
   }
   CHECK(kills >= 10);
-  // One file that replaces one is there all the time.
+  // One file that replaces one file always exists.
   if (before == after && kForms[after].max_shard_bytes != kThreeShards && rope_theta == 1) CHECK(!was_unloadable);
 }
 
-TEST_CASE("after a power failure at any call, a folder has the former export or the new one, or the next one ends it") {
+TEST_CASE(
+    "after a power failure at any call, a folder has the former export or the new one, or the next one completes it") {
   const auto [before, after] = GENERATE(from_range(kPairs));
   const auto seed = GENERATE(range(0U, 5U));
   const MadeUpCheckpoint first(1), second(2);
@@ -246,15 +247,15 @@ TEST_CASE("after a power failure at any call, a folder has the former export or 
     CHECK_THROWS_AS(export_weights(damaged, folder.path(), kForms[before].options(), unsynced), UserError);
     const Contents left = contents_of(folder.path());
     REQUIRE(what_loads(left, old_export, new_export) != Loads::kNothing);
-    // And nothing of the other is beside it.
+    // And no file of the other export remains.
     for (const auto& [name, bytes] : left) {
-      if (name.starts_with(".zero_to_fp32.")) continue;  // this process's own, which still runs
+      if (name.starts_with(".zero_to_fp32.")) continue;  // this process's own, which is still running
       REQUIRE((left == old_export || old_export.contains(name) || new_export.contains(name)));
     }
   }
 }
 
-TEST_CASE("a call that fails leaves the former export, or the new one and what to do, and says where") {
+TEST_CASE("a failing call leaves the former export, or the new one with the remedy, and names the path") {
   const auto [before, after] = GENERATE(from_range(kPairs));
   const int number = GENERATE(ENOSPC, EIO);
   const MadeUpCheckpoint first(1), second(2);
@@ -280,7 +281,7 @@ TEST_CASE("a call that fails leaves the former export, or the new one and what t
   }
 }
 
-TEST_CASE("of two conversions into one folder the second is refused, and the first is whole") {
+TEST_CASE("of two simultaneous conversions into one folder the second is refused, and the first is complete") {
   const TemporaryFolder folder;
   const MadeUpCheckpoint first(1), second(2);
   std::string refused;
@@ -294,7 +295,7 @@ TEST_CASE("of two conversions into one folder the second is refused, and the fir
   CHECK(holds_exactly(folder.path(), expected_of(first, Form{})));
 }
 
-TEST_CASE("without locks the lock's file keeps others out, and its error says what to remove") {
+TEST_CASE("without locks the lock file keeps others out, and the error names the file to remove") {
   const int number = GENERATE(ENOSYS, ENOLCK, EOPNOTSUPP);
   const auto no_locks = [&](int) { return number; };
   const TemporaryFolder folder;
@@ -308,13 +309,13 @@ TEST_CASE("without locks the lock's file keeps others out, and its error says wh
   CHECK(!fs::exists(file));
   write_file(file, "process 1 on another-machine");
   CHECK_THROWS_AS(ExportLock(folder.path(), disk(), no_locks), UserError);
-  // Where there are locks, whoever left it is dead.
+  // With locks, the process that left the file is known to be dead.
   CHECK_NOTHROW(ExportLock(folder.path()));
   CHECK(!fs::exists(file));
 }
 
-TEST_CASE("where locks may not reach other hosts the lock's file keeps others out") {
-  // Each host has its own locks there: every one of them gets it.
+TEST_CASE("where locks may not reach other hosts the lock file keeps others out") {
+  // Each host has its own locks there, so every process gets the lock.
   const auto lock_of_this_host = [](int) { return 0; };
   const LockReach reach = GENERATE(LockReach::kThisHost, LockReach::kUnknown);
   const TemporaryFolder folder;
@@ -331,7 +332,7 @@ TEST_CASE("where locks may not reach other hosts the lock's file keeps others ou
 
 namespace {
 
-// Calls `act` once, before or after the call on the path of this name, whose target it is if that is a renaming.
+// Calls `act` once, before or after the call on the path with this name (the target, for a rename).
 class Interrupted final : public UnsyncedDisk {
  public:
   enum class Call { kBeforeRemovingFile, kAfterRemovingFile, kBeforeRenaming, kAfterRenaming };
@@ -364,7 +365,7 @@ using Call = Interrupted::Call;
 
 constexpr const char* kReady = ".zero_to_fp32.ready";
 
-// Somebody has removed the file of the lock, and a conversion of this checkpoint stops once its ready folder is there.
+// The lock file was removed, and a conversion of this checkpoint stops once its ready folder exists.
 void convert_until_ready(const fs::path& folder, const MadeUpCheckpoint& checkpoint, const Form& form) {
   struct Stopped {};
   fs::remove(folder / ".zero_to_fp32.lock");
@@ -374,7 +375,7 @@ void convert_until_ready(const fs::path& folder, const MadeUpCheckpoint& checkpo
 
 }  // namespace
 
-TEST_CASE("what another conversion puts in place while one removes its ready folder stays, and the one says so") {
+TEST_CASE("files that another conversion moves in during the removal of the ready folder stay, and the error says so") {
   const Form form = kForms[1];
   const TemporaryFolder folder;
   const MadeUpCheckpoint first(1), second(2), third(3);
@@ -385,9 +386,9 @@ TEST_CASE("what another conversion puts in place while one removes its ready fol
   Interrupted files(call, name, other);
   const std::string error = message_of([&] { export_weights(second, folder.path(), form.options(), files); });
   CHECK(files.has_acted());
-  CHECK_THAT(error, Contains("another conversion was at work in " + folder.path().string()));
-  CHECK_THAT(error, !Contains("is whole"));
-  // The next one ends what the other has begun.
+  CHECK_THAT(error, Contains("another conversion was active in " + folder.path().string()));
+  CHECK_THAT(error, !Contains("is complete"));
+  // The next conversion completes what the other one began.
   MadeUpCheckpoint damaged(4);
   damaged.damaged = true;
   UnsyncedDisk unsynced;
@@ -395,22 +396,22 @@ TEST_CASE("what another conversion puts in place while one removes its ready fol
   CHECK(holds_exactly(folder.path(), expected_of(third, form)));
 }
 
-TEST_CASE("a conversion whose ready folder another one takes claims nothing") {
+TEST_CASE("a conversion whose ready folder is removed by another one claims nothing") {
   const Form form = kForms[1];
   const TemporaryFolder folder;
   const MadeUpCheckpoint first(1), second(2);
   export_weights(first, folder.path(), form.options());
-  // As soon as it is there, and when the first file of it has gone to its place.
+  // Right after it was created, and after its first file was moved to its place.
   const auto [call, name] = GENERATE(table<Call, std::string>(
       {{Call::kAfterRenaming, kReady}, {Call::kAfterRenaming, "model-00001-of-00003.safetensors"}}));
   Interrupted files(call, name, [&, &ready = kReady] { fs::remove_all(folder / ready); });
   const std::string error = message_of([&] { export_weights(second, folder.path(), form.options(), files); });
   CHECK(files.has_acted());
-  CHECK_THAT(error, Contains("another conversion was at work in " + folder.path().string()));
-  CHECK_THAT(error, !Contains("is whole"));
+  CHECK_THAT(error, Contains("another conversion was active in " + folder.path().string()));
+  CHECK_THAT(error, !Contains("is complete"));
 }
 
-TEST_CASE("a conversion that ends what another one has ended meanwhile stops at once and claims nothing") {
+TEST_CASE("a conversion stops and claims nothing if another one completes the same work first") {
   const Form form = kForms[1];
   const TemporaryFolder folder;
   const MadeUpCheckpoint first(1), second(2), third(3);
@@ -423,7 +424,7 @@ TEST_CASE("a conversion that ends what another one has ended meanwhile stops at 
   });
   const std::string error = message_of([&] { export_weights(third, folder.path(), form.options(), files); });
   CHECK(files.has_acted());
-  CHECK_THAT(error, Contains("another conversion was at work in " + folder.path().string()));
+  CHECK_THAT(error, Contains("another conversion was active in " + folder.path().string()));
   CHECK(holds_exactly(folder.path(), expected_of(second, form)));
 }
 
@@ -441,11 +442,11 @@ TEST_CASE("a conversion whose files another one replaces before its end claims n
   Interrupted files(Call::kAfterRenaming, form == 0 ? "model.safetensors" : "config.json", other);
   const std::string error = message_of([&] { export_weights(second, folder.path(), kForms[form].options(), files); });
   CHECK(files.has_acted());
-  CHECK_THAT(error, Contains("another conversion was at work in " + folder.path().string()));
+  CHECK_THAT(error, Contains("another conversion was active in " + folder.path().string()));
   CHECK(holds_exactly(folder.path(), expected_of(third, kForms[form])));
 }
 
-TEST_CASE("what a killed conversion left is removed where it is known to be dead, and named where it is not") {
+TEST_CASE("leftovers of a killed conversion are removed if it is known to be dead, and named otherwise") {
   const TemporaryFolder folder;
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
@@ -470,12 +471,12 @@ TEST_CASE("what a killed conversion left is removed where it is known to be dead
   CHECK_THAT(warnings[1], Contains((folder / earlier).string()));
 }
 
-TEST_CASE("a leftover that cannot be removed is named and in nobody's way") {
+TEST_CASE("a leftover that cannot be removed is named and does no harm") {
   const TemporaryFolder folder;
   const std::string dead = fmt::format(".zero_to_fp32.{}.{}.1.00000000.tmp", host_name(), ::getpid());
   fs::create_directory(folder / dead);
   write_file(folder / dead / "model.safetensors", "part");
-  // As chattr +i has it.
+  // As set by chattr +i.
   class Immutable final : public UnsyncedDisk {
    public:
     explicit Immutable(fs::path kept) : kept_(std::move(kept)) {}
@@ -495,7 +496,7 @@ TEST_CASE("a leftover that cannot be removed is named and in nobody's way") {
   CHECK_THAT(warnings[0], Contains((folder / dead).string()));
 }
 
-TEST_CASE("an export that the disk has no room for is refused before anything is written") {
+TEST_CASE("an export that does not fit on the disk is refused before anything is written") {
   const TemporaryFolder folder;
   const Contents former = expected_of(MadeUpCheckpoint(1), Form{});
   for (const auto& [name, bytes] : former) write_file(folder / name, bytes);
@@ -515,7 +516,7 @@ TEST_CASE("a folder with the name of an exported file is refused before anything
   CHECK(holds_exactly(folder.path(), {{"model.safetensors", "the former"}, {"pytorch_model.bin", "a folder"}}));
 }
 
-TEST_CASE("links that somebody has put into the folder lead a conversion nowhere") {
+TEST_CASE("symbolic links in the folder are not followed") {
   const TemporaryFolder folder, elsewhere;
   write_file(elsewhere / "model.safetensors", "precious");
   const std::string dead = fmt::format(".zero_to_fp32.{}.{}.1.00000000.tmp", host_name(), ::getpid());
@@ -531,7 +532,7 @@ TEST_CASE("links that somebody has put into the folder lead a conversion nowhere
   CHECK(contents_of(elsewhere.path()) == Contents{{"model.safetensors", "precious"}});
 }
 
-TEST_CASE("a folder that a failed conversion has made is gone afterwards") {
+TEST_CASE("a folder created by a failed conversion is removed") {
   const TemporaryFolder folder;
   MadeUpCheckpoint damaged(1);
   damaged.damaged = true;
