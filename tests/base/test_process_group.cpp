@@ -3,7 +3,7 @@
 #include "base/error.hpp"
 #include "base/process_group.hpp"
 #include "tests/catch.hpp"
-#include "tests/io/thread_group.hpp"
+#include "tests/base/thread_group.hpp"
 
 namespace mpzero {
 namespace {

@@ -12,7 +12,7 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/weights/safetensors.hpp"
-#include "tests/io/thread_group.hpp"
+#include "tests/base/thread_group.hpp"
 
 // make_checkpoint WEIGHTS_DIR CHECKPOINT_DIR TAG RANKS: a checkpoint whose master weights are those of a Hugging Face
 // folder and whose moments are the weights times 2 and times 3, as RANKS ranks would have written it. For the interop

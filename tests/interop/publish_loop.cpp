@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "io/checkpoint_dir/save.hpp"
-#include "tests/io/thread_group.hpp"
+#include "tests/base/thread_group.hpp"
 
 // publish_loop DIR hdf5|deepspeed replace|prune: saves one checkpoint after another, as three ranks, until its input
 // ends. All values of a checkpoint are its step. `replace`: steps 3 and 6 in turn, under one name; `prune`: steps 1, 2,

@@ -18,7 +18,7 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint_dir/save.hpp"
 #include "tests/catch.hpp"
-#include "tests/io/thread_group.hpp"
+#include "tests/base/thread_group.hpp"
 
 namespace mpzero::io::testing {
 
