@@ -9,6 +9,7 @@
 
 #include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
@@ -90,17 +91,15 @@ void Checkpointer::prepare(int64_t steps_done) {
     int64_t wanted = 0;
     int64_t left = 0;
   };
+  const auto excess = [](const Need& need) {
+    return static_cast<double>(need.wanted) - kShareForSnapshots * static_cast<double>(need.left);
+  };
   Need tightest;
-  for (const std::string& text :
-       mpi_.all_gather(fmt::format("{} {}", snapshot->bytes() * mpi_.local_size(), available_host_bytes()))) {
-    const size_t blank = text.find(' ');
-    const Need need{std::stoll(text), std::stoll(text.substr(blank))};
-    const auto excess = [](const Need& n) {
-      return static_cast<double>(n.wanted) - kShareForSnapshots * static_cast<double>(n.left);
-    };
+  for (const Need& need :
+       all_gather(mpi_, Need{snapshot->bytes() * mpi_.local_size(), int64_t{available_host_bytes()}})) {
     if (excess(need) > excess(tightest)) tightest = need;
   }
-  if (static_cast<double>(tightest.wanted) > kShareForSnapshots * static_cast<double>(tightest.left)) {
+  if (excess(tightest) > 0) {
     log_.warn(fmt::format(
         "training will stand still while checkpoints are written: a copy of the states would take {:.1f} GiB of host "
         "memory on a machine that has {:.1f} GiB left; more machines, or a smaller model, make room for it.",

@@ -8,6 +8,7 @@
 #include "app/checkpoint/run_folder.hpp"
 #include "app/config/deepspeed_format.hpp"
 #include "app/config/recorded_settings.hpp"
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "io/weights/initial_weights.hpp"
 #include "io/weights/safetensors.hpp"
@@ -95,7 +96,7 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
   };
   const bool same_path = recorded_init_from(setup.config) == run.init_from;
   // Weights may be gone that a run began with; it goes on without them. All ranks take what rank 0 sees.
-  const std::string gone = group.all_gather(what_is_gone(folder)).front();
+  const std::string gone = broadcast(group, what_is_gone(folder));
   if (run.init_from_hash.empty() || !gone.empty()) {
     if (!same_path) return others("");
     if (!gone.empty()) {

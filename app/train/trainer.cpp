@@ -16,6 +16,7 @@
 #include "app/machine/host_threads.hpp"
 #include "app/memory/gpu_peak.hpp"
 #include "app/memory/host_ratio.hpp"
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "parallel/comm/recorded_communicator.hpp"
 #include "parallel/mpi/late_sum.hpp"
@@ -182,11 +183,9 @@ void Trainer::name_straggler() {
   const std::optional<Straggler> late = stragglers_.take_straggler();
   if (!late) return;
   // All ranks have come to the same, and only that one knows its machine.
-  const std::string mine =
-      mpi_.rank() == late->rank ? this_process(mpi_.rank(), 0).host + "\n" + gpu_condition(device_) : std::string();
-  const std::string words = mpi_.all_gather(mine)[static_cast<size_t>(late->rank)];
-  const std::string host = words.substr(0, words.find('\n'));
-  const std::string gpu = words.substr(words.find('\n') + 1);
+  std::pair<std::string, std::string> mine;
+  if (mpi_.rank() == late->rank) mine = {this_process(mpi_.rank(), 0).host, gpu_condition(device_)};
+  const auto [host, gpu] = all_gather(mpi_, mine)[static_cast<size_t>(late->rank)];
   log_.warn(describe(*late, host, gpu));
 }
 
@@ -199,7 +198,7 @@ void Trainer::start() {
   const std::optional<Resumed> resumed = resume_run(setup_, decoder_.units(), engine_, mpi_, warnings);
   for (const std::string& warning : warnings) log_.warn(warning);
   setup_.run = folder_.identify(resumed);
-  setup_.start = mpi_.all_gather(io::new_run_id()).front();
+  setup_.start = broadcast(mpi_, io::new_run_id());
   folder_.check(setup_.run, resumed);
   metrics_owner_ = {.run_id = setup_.run.id, .began_without_id = resumed && !resumed->checkpoint_has_id};
   if (resumed) {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 #include <utility>
 
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 
 namespace mpzero::io {
@@ -26,14 +26,13 @@ void StoredCheckpoint::read_unit(const UnitSpec& unit, StateKind kind, int64_t b
   }
 }
 
-std::map<std::string, std::string> check_same_files(const fs::path& folder, const std::string& lines,
+std::map<std::string, std::string> check_same_files(const fs::path& folder, const FileChecksums& read,
                                                     ProcessGroup& group) {
-  const std::vector<std::string> of_ranks = group.all_gather(lines);
+  const std::vector<FileChecksums> of_ranks = all_gather(group, read);
   std::map<std::string, std::string> checksums;
   run_on_all_ranks(group, [&] {
-    for (const std::string& of_rank : of_ranks) {
-      std::istringstream in(of_rank);
-      for (std::string name, checksum; in >> name >> checksum;) {
+    for (const FileChecksums& of_rank : of_ranks) {
+      for (const auto& [name, checksum] : of_rank) {
         const auto [known, is_new] = checksums.try_emplace(name, checksum);
         if (is_new || known->second == checksum) continue;
         throw_failure("{} was replaced by another process while it was read: the ranks have read {} of different saves",

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/optimizer_state.hpp"
@@ -57,9 +58,12 @@ class StoredCheckpoint {
   virtual void verify() const = 0;
 };
 
-// Collective: throws unless all ranks have read the same files. `lines`: "NAME CHECKSUM" of each that this rank has
-// read, among them at least one that every rank reads. Returns the checksums of all, by name.
-std::map<std::string, std::string> check_same_files(const std::filesystem::path& folder, const std::string& lines,
+// The checksums of files, by name.
+using FileChecksums = std::vector<std::pair<std::string, std::string>>;
+
+// Collective: throws unless all ranks have read the same files. `read`: those that this rank has read, among them at
+// least one that every rank reads. Returns the checksums of all.
+std::map<std::string, std::string> check_same_files(const std::filesystem::path& folder, const FileChecksums& read,
                                                     ProcessGroup& group);
 
 // check_same_model for a checkpoint that may group its parameters in another way than the run.

@@ -43,7 +43,7 @@ class Hdf5Checkpoint final : public StoredCheckpoint {
 
   // Each block was checked when it was read.
   void verify_what_was_read(ProcessGroup& group) const override {
-    check_same_files(folder(), fmt::format("{} {}\n", kManifestName, reader_.manifest().checksum), group);
+    check_same_files(folder(), {{kManifestName, reader_.manifest().checksum}}, group);
   }
   void verify() const override { reader_.verify(); }
 

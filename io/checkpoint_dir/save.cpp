@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint_dir/catalog.hpp"
@@ -159,7 +160,7 @@ Published save_checkpoint(const SaveJob& job, const ShardValues& values, Process
   try {
     std::string shard_file;
     run_on_all_ranks(group, [&] { shard_file = write_shards(job, group.rank(), values, {.files = &files}); });
-    const std::vector<std::string> shard_files = group.all_gather(shard_file);
+    const std::vector<std::string> shard_files = all_gather(group, shard_file);
     Published published;
     run_on_all_ranks(group, [&] {
       if (leader) published = publish_save(job, shard_files, files);

@@ -33,8 +33,6 @@ class MpiRuntime final : public ProcessGroup {
 
   void barrier() override;
   std::vector<std::string> all_gather(const std::string& text) override;
-  // Rank 0's bytes, on every rank of the group.
-  void broadcast(void* bytes, int count);
 
   // Notes what follows in a flight recorder, until another or none is named. `channel` outlives its use.
   void record_in(FlightRecorder::Channel* channel) { channel_ = channel; }
