@@ -10,6 +10,7 @@
 #include "app/config/recorded_settings.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
+#include "base/parameter_names.hpp"
 #include "io/weights/initial_weights.hpp"
 #include "io/weights/safetensors.hpp"
 #include "model/initializer.hpp"
@@ -29,7 +30,7 @@ void check_all_used(const io::SafetensorsSource& weights, const std::vector<Unit
   }
   // A tied head is often saved beside the embedding, and old Llama checkpoints hold their table of rotations.
   const auto is_copy = [](const std::string& name) {
-    return name == "lm_head.weight" || name.ends_with(".rotary_emb.inv_freq");
+    return name == kOutputWeight || name.ends_with(".rotary_emb.inv_freq");
   };
   for (const ParameterSpec& stored : weights.parameters()) {
     if (used.contains(stored.name) || is_copy(stored.name)) continue;
