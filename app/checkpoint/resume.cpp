@@ -19,7 +19,7 @@
 #include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/catalog.hpp"
-#include "io/checkpoint_dir/open_checkpoint.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 #include "io/checkpoint_dir/stable_read.hpp"
 #include "io/files/damaged.hpp"
 #include "io/files/retry.hpp"

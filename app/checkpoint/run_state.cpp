@@ -147,7 +147,8 @@ io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, c
           .keep_last = config.keep_last,
           .run = setup.run,
           .start = setup.start,
-          .deepspeed = deepspeed_settings(config, position.step)};
+          .format = config.deepspeed_format ? io::CheckpointFormat(deepspeed_settings(config, position.step))
+                                            : io::Hdf5Format{}};
 }
 
 }  // namespace mpzero

@@ -66,8 +66,10 @@ using FileChecksums = std::vector<std::pair<std::string, std::string>>;
 std::map<std::string, std::string> check_same_files(const std::filesystem::path& folder, const FileChecksums& read,
                                                     ProcessGroup& group);
 
-// check_same_model for a checkpoint that may group its parameters in another way than the run.
-void check_same_parameters(const StoredCheckpoint& checkpoint, std::span<const UnitSpec> of_run);
+// Throws UserError, one sentence that names the first parameter that differs and both shapes, unless a run with the
+// units `of_run` can go on from a checkpoint with the parameters `of_checkpoint`, however that groups them.
+void check_same_parameters(std::span<const ParameterSpec> of_checkpoint, std::span<const UnitSpec> of_run,
+                           const std::filesystem::path& checkpoint);
 
 // The fp32 master weights of a checkpoint. `checkpoint` must outlive it.
 class StoredWeights final : public ParameterSource {

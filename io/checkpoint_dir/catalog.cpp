@@ -9,7 +9,7 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint_dir/folder.hpp"
-#include "io/deepspeed/file_names.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/files/retry.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 // Of a folder whose name does not say it. One that cannot be looked into is not taken for a checkpoint.
 bool holds_checkpoint(const fs::path& folder) {
   try {
-    return is_there(folder / kManifestName) || is_deepspeed_checkpoint(folder);
+    return looks_like_checkpoint(folder);
   } catch (const Error&) {
     return false;
   }
@@ -28,8 +28,7 @@ bool holds_checkpoint(const fs::path& folder) {
 
 // Reads what it can into `entry`; throws Error on the first thing that it cannot.
 void read_entry(CatalogEntry& entry) {
-  // DeepSpeed's own have no manifest.
-  if (!is_there(entry.folder / kManifestName) && is_deepspeed_checkpoint(entry.folder)) {
+  if (!is_there(entry.folder / kManifestName) && looks_like_checkpoint(entry.folder)) {
     entry.run_id = "";
     return;
   }

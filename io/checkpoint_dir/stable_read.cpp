@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "base/collectives.hpp"
-#include "io/checkpoint_dir/open_checkpoint.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
