@@ -1,3 +1,4 @@
+#include "base/collectives.hpp"
 #include "parallel/mpi/late_sum.hpp"
 #include "tests/catch.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
