@@ -22,7 +22,7 @@
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/catalog.hpp"
 #include "io/checkpoint_dir/folder.hpp"
-#include "io/checkpoint_dir/open_checkpoint.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 #include "io/checkpoint_dir/stable_read.hpp"
 #include "io/locks/folder_lock.hpp"
 

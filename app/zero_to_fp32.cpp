@@ -13,8 +13,8 @@
 
 #include "base/error.hpp"
 #include "base/progress.hpp"
-#include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
+#include "io/checkpoint_dir/folder.hpp"
 #include "io/checkpoint_dir/stable_read.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/weights/weights_export.hpp"

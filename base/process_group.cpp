@@ -1,61 +1,57 @@
 #include "base/process_group.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <exception>
+#include <tuple>
 
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
 namespace {
 
-// How the work went on one rank, as the others are told: 'o' for success; else 'u'ser error, 'd'amage or 'f'ailure, the
-// errno, a blank and the message.
-constexpr char kSuccess = 'o';
-constexpr char kUserError = 'u';
-constexpr char kDamage = 'd';
-constexpr char kFailure = 'f';
+enum class Kind : uint8_t { kSuccess, kUserError, kDamage, kFailure };
 
-std::string describe(char kind, const std::exception& error, int system_error) {
-  return fmt::format("{}{} {}", kind, system_error, error.what());
-}
+// How the work went on one rank, as the others are told: the kind, the errno and the message.
+using Outcome = std::tuple<Kind, int, std::string>;
 
-std::string outcome_of(const std::function<void()>& work) {
+Kind kind_of(const Outcome& outcome) { return std::get<Kind>(outcome); }
+
+Outcome outcome_of(const std::function<void()>& work) {
   try {
     work();
-    return {kSuccess};
+    return {};
   } catch (const Damaged& error) {
-    return describe(kDamage, error, error.system_error());
+    return {Kind::kDamage, error.system_error(), error.what()};
   } catch (const UserError& error) {
-    return describe(kUserError, error, error.system_error());
+    return {Kind::kUserError, error.system_error(), error.what()};
   } catch (const Error& error) {
-    return describe(kFailure, error, error.system_error());
+    return {Kind::kFailure, error.system_error(), error.what()};
   } catch (const std::exception& error) {
-    return describe(kFailure, error, 0);
+    return {Kind::kFailure, 0, error.what()};
   }
 }
 
 }  // namespace
 
 void run_on_all_ranks(ProcessGroup& group, const std::function<void()>& work) {
-  const std::vector<std::string> outcomes = group.all_gather(outcome_of(work));
-  const auto failed = [](const std::string& outcome) { return outcome[0] != kSuccess; };
+  const std::vector<Outcome> outcomes = all_gather(group, outcome_of(work));
+  const auto failed = [](const Outcome& outcome) { return kind_of(outcome) != Kind::kSuccess; };
   const auto lowest = std::find_if(outcomes.begin(), outcomes.end(), failed);
   if (lowest == outcomes.end()) return;
   // Damage on one rank must not hide that another could not read at all.
-  const auto undamaged = std::find_if(outcomes.begin(), outcomes.end(), [&](const std::string& outcome) {
-    return failed(outcome) && outcome[0] != kDamage;
+  const auto undamaged = std::find_if(outcomes.begin(), outcomes.end(), [&](const Outcome& outcome) {
+    return failed(outcome) && kind_of(outcome) != Kind::kDamage;
   });
   const auto first = undamaged != outcomes.end() ? undamaged : lowest;
-  const bool unanimous =
-      std::all_of(outcomes.begin(), outcomes.end(), [&](const std::string& o) { return o == *first; });
-  const size_t blank = first->find(' ');
-  const int system_error = std::stoi(first->substr(1, blank - 1));
-  std::string message = first->substr(blank + 1);
+  const bool unanimous = std::count(outcomes.begin(), outcomes.end(), *first) == std::ssize(outcomes);
+  auto [kind, system_error, message] = *first;
   if (!unanimous) message = fmt::format("rank {}: {}", first - outcomes.begin(), message);
-  switch ((*first)[0]) {
-    case kDamage:
+  switch (kind) {
+    case Kind::kDamage:
       throw Damaged(message, ErrorScope::kAllRanks, system_error);
-    case kUserError:
+    case Kind::kUserError:
       throw UserError(message, ErrorScope::kAllRanks, system_error);
     default:
       throw Failure(message, ErrorScope::kAllRanks, system_error);

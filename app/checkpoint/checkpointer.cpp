@@ -9,6 +9,7 @@
 
 #include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
@@ -77,6 +78,11 @@ int64_t Checkpointer::steps_until_next_save(int64_t step) const {
   return frequency > 0 ? std::min(frequency - step % frequency, left) : left;
 }
 
+bool Checkpointer::is_due(int64_t step) const {
+  if (step >= config_.max_steps) return config_.save_final;
+  return config_.checkpoint_freq > 0 && step % config_.checkpoint_freq == 0;
+}
+
 void Checkpointer::prepare(int64_t steps_done) {
   // The last checkpoint's training has ended: nothing is gained by a copy for it alone.
   if (!config_.async_save || !will_save_before_the_end(steps_done)) return;
@@ -90,17 +96,15 @@ void Checkpointer::prepare(int64_t steps_done) {
     int64_t wanted = 0;
     int64_t left = 0;
   };
+  const auto excess = [](const Need& need) {
+    return static_cast<double>(need.wanted) - kShareForSnapshots * static_cast<double>(need.left);
+  };
   Need tightest;
-  for (const std::string& text :
-       mpi_.all_gather(fmt::format("{} {}", snapshot->bytes() * mpi_.local_size(), available_host_bytes()))) {
-    const size_t blank = text.find(' ');
-    const Need need{std::stoll(text), std::stoll(text.substr(blank))};
-    const auto excess = [](const Need& n) {
-      return static_cast<double>(n.wanted) - kShareForSnapshots * static_cast<double>(n.left);
-    };
+  for (const Need& need :
+       all_gather(mpi_, Need{snapshot->bytes() * mpi_.local_size(), int64_t{available_host_bytes()}})) {
     if (excess(need) > excess(tightest)) tightest = need;
   }
-  if (static_cast<double>(tightest.wanted) > kShareForSnapshots * static_cast<double>(tightest.left)) {
+  if (excess(tightest) > 0) {
     log_.warn(fmt::format(
         "training will stand still while checkpoints are written: a copy of the states would take {:.1f} GiB of host "
         "memory on a machine that has {:.1f} GiB left; more machines, or a smaller model, make room for it.",
@@ -111,8 +115,6 @@ void Checkpointer::prepare(int64_t steps_done) {
   snapshot_->allocate();
   if (config_.zero.offload_optimizer) writers_cores_ = cores_beside_updates(device_, mpi_);
 }
-
-double Checkpointer::take_blocked_seconds() { return std::exchange(blocked_seconds_, 0.0); }
 
 void Checkpointer::save(const RunPosition& position) {
   if (save_) {
@@ -178,24 +180,31 @@ void Checkpointer::remark_on(const io::Published& published) {
   folder_.name_unread(published.unread);
 }
 
-void Checkpointer::before_update() {
-  if (!save_) return;
-  const Stopwatch blocked(blocked_seconds_, blocked_by_save_);
-  snapshot_->before_update();
+double Checkpointer::before_update() {
+  if (save_) {
+    const Stopwatch blocked(blocked_seconds_, blocked_by_save_);
+    snapshot_->before_update();
+  }
+  return std::exchange(blocked_seconds_, 0.0);
 }
 
-void Checkpointer::after_step(double seconds) {
-  if (!save_) return throttle_.step_alone(seconds);
+void Checkpointer::before_validation() {
+  if (save_) save_->pace().set_rate(io::WritePace::kUnlimited);
+}
+
+void Checkpointer::after_step(const RunPosition& position, double seconds, bool stops) {
+  watch_save(seconds);
+  if (!stops && is_due(position.step)) save(position);
+}
+
+void Checkpointer::watch_save(double step_seconds) {
+  if (!save_) return throttle_.step_alone(step_seconds);
   save_->poll();
   if (save_->in_flight()) {
-    save_->pace().set_rate(throttle_.step_beside(seconds, save_->pace().bytes()));
+    save_->pace().set_rate(throttle_.step_beside(step_seconds, save_->pace().bytes()));
   } else {
     conclude();
   }
-}
-
-void Checkpointer::no_step_for_now() {
-  if (save_) save_->pace().set_rate(io::WritePace::kUnlimited);
 }
 
 void Checkpointer::conclude() {

@@ -34,15 +34,18 @@ class Checkpointer {
   // takes it in the background. `steps_done`: see RunPosition. Collective.
   void prepare(int64_t steps_done);
 
-  // Collective, as all that follow. One checkpoint is written at a time: another waits for the one before.
-  void save(const RunPosition& position);
-  // Before the engine's update.
-  void before_update();
-  // After each step, which took `seconds`: sees how far the checkpoint under way is, and lets it go on at a pace that
-  // keeps steps from taking longer.
-  void after_step(double seconds);
-  // Until after the next step there is nothing that a save could slow down.
-  void no_step_for_now();
+  // What a step calls, in this order; collective, as all that follow.
+  //
+  // Before the engine's update. Returns for how many seconds training has stood still for checkpoints since the last
+  // call.
+  double before_update();
+  // Before validation, during which there is no step that a save could slow down.
+  void before_validation();
+  // After the step, which took `seconds`: sees how far the checkpoint under way is, lets it go on at a pace that keeps
+  // steps from taking longer, and saves where --checkpoint_freq or the run's end asks for it. One checkpoint is written
+  // at a time: another waits for the one before. `stops`: save_last() follows instead.
+  void after_step(const RunPosition& position, double seconds, bool stops);
+
   // Saves the run's last checkpoint, where it is not there yet, and waits for it. Throws on all ranks if it could not
   // be saved.
   void save_last(const RunPosition& position);
@@ -58,12 +61,13 @@ class Checkpointer {
   // that is under way; 0: it has not saved any. Nothing holds back a save that training waits for, so that this is the
   // time that they would have taken at full speed; what the pace added is left out where the disk's own speed is known.
   double expected_save_seconds() const;
-  // How long training has stood still for checkpoints since the last call.
-  double take_blocked_seconds();
 
  private:
   bool will_save_before_the_end(int64_t steps_done) const;
   int64_t steps_until_next_save(int64_t step) const;
+  bool is_due(int64_t step) const;
+  void save(const RunPosition& position);
+  void watch_save(double step_seconds);
   void save_while_training_waits(const io::SaveJob& job);
   void start_in_background(const io::SaveJob& job);
   void conclude();
@@ -86,7 +90,7 @@ class Checkpointer {
   double save_seconds_ = 0;     // that the last checkpoint took in all, or would have at full speed
   int64_t last_step_ = 0;       // the step whose checkpoint is the last one
   std::string last_error_;      // of the last checkpoint that was abandoned; empty: the last one was saved
-  double blocked_seconds_ = 0;  // since take_blocked_seconds()
+  double blocked_seconds_ = 0;  // since before_update()
   double blocked_by_save_ = 0;  // of it and of what was taken, by the checkpoint under way
 };
 

@@ -8,17 +8,18 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <sstream>
 #include <stdexcept>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "app/checkpoint/resume_checks.hpp"
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/checkpoint_dir/catalog.hpp"
-#include "io/checkpoint_dir/open_checkpoint.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 #include "io/checkpoint_dir/stable_read.hpp"
 #include "io/files/damaged.hpp"
 #include "io/files/retry.hpp"
@@ -86,9 +87,8 @@ struct Choices {
 };
 
 Choices choose(const RunConfig& config, ProcessGroup& group) {
-  // No path holds it.
-  constexpr char kEnd = '\0';
-  std::string listed;
+  Choices choices;
+  std::vector<std::string> folders;
   run_on_all_ranks(group, [&] {
     if (group.rank() != 0) return;
     io::ResumeCandidates candidates;
@@ -99,21 +99,19 @@ Choices choose(const RunConfig& config, ProcessGroup& group) {
     }
     // With --resume_strict no other than the damaged one is tried.
     if (!config.resume_strict) check_one_run(candidates);
-    const std::string left_out =
-        candidates.left_out.empty() ? "" : fmt::format("not tried: {}", fmt::join(candidates.left_out, ", "));
-    for (const std::string& text : {candidates.problem_of_latest, left_out, candidates.problem_of_run,
-                                    candidates.run.id, candidates.run.init_from, candidates.run.init_from_hash}) {
-      listed += text + kEnd;
+    choices.run = candidates.run;
+    choices.problem = candidates.problem_of_latest;
+    if (!candidates.left_out.empty()) {
+      choices.left_out = fmt::format("not tried: {}", fmt::join(candidates.left_out, ", "));
     }
-    for (const fs::path& folder : candidates.folders) listed += folder.string() + kEnd;
+    choices.problem_of_run = candidates.problem_of_run;
+    for (const fs::path& folder : candidates.folders) folders.push_back(folder.string());
   });
-  std::istringstream texts(group.all_gather(listed).front());
-  Choices choices;
-  for (std::string* text : {&choices.problem, &choices.left_out, &choices.problem_of_run, &choices.run.id,
-                            &choices.run.init_from, &choices.run.init_from_hash}) {
-    std::getline(texts, *text, kEnd);
-  }
-  for (std::string folder; std::getline(texts, folder, kEnd);) choices.folders.emplace_back(folder);
+  auto& [id, init_from, init_from_hash] = choices.run;
+  std::tie(id, init_from, init_from_hash, choices.problem, choices.left_out, choices.problem_of_run, folders) =
+      broadcast(group, std::tuple(id, init_from, init_from_hash, choices.problem, choices.left_out,
+                                  choices.problem_of_run, folders));
+  choices.folders.assign(folders.begin(), folders.end());
   return choices;
 }
 

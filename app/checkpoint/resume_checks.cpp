@@ -153,7 +153,7 @@ void note_unknown(const io::StoredCheckpoint& checkpoint, bool model_is_known, c
 
 void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& setup,
                      const std::vector<UnitSpec>& units) {
-  io::check_same_parameters(checkpoint, units);
+  io::check_same_parameters(checkpoint.parameters(), units, checkpoint.folder());
   const std::string folder = checkpoint.folder().string();
   if (const auto changes = model_changes_since(checkpoint, setup)) {
     check_same_model(folder, *changes);

@@ -9,6 +9,7 @@
 #include <set>
 #include <system_error>
 
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "io/checkpoint_dir/folder.hpp"
 #include "io/checkpoint_dir/old_run.hpp"
@@ -104,7 +105,7 @@ void RunFolder::open() {
 io::RunRecord RunFolder::identify(const std::optional<Resumed>& resumed) {
   io::RunRecord run = resumed ? resumed->run : io::RunRecord{};
   if (run.id.empty()) run = {.id = io::new_run_id(), .init_from = recorded_init_from(config_)};
-  run.id = group_.all_gather(run.id).front();
+  run.id = broadcast(group_, run.id);
   if (lock_) lock_->set_run(run.id);
   return run;
 }

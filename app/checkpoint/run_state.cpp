@@ -8,7 +8,9 @@
 #include "app/checkpoint/run_folder.hpp"
 #include "app/config/deepspeed_format.hpp"
 #include "app/config/recorded_settings.hpp"
+#include "base/collectives.hpp"
 #include "base/error.hpp"
+#include "base/parameter_names.hpp"
 #include "io/weights/initial_weights.hpp"
 #include "io/weights/safetensors.hpp"
 #include "model/initializer.hpp"
@@ -28,7 +30,7 @@ void check_all_used(const io::SafetensorsSource& weights, const std::vector<Unit
   }
   // A tied head is often saved beside the embedding, and old Llama checkpoints hold their table of rotations.
   const auto is_copy = [](const std::string& name) {
-    return name == "lm_head.weight" || name.ends_with(".rotary_emb.inv_freq");
+    return name == kOutputWeight || name.ends_with(".rotary_emb.inv_freq");
   };
   for (const ParameterSpec& stored : weights.parameters()) {
     if (used.contains(stored.name) || is_copy(stored.name)) continue;
@@ -95,7 +97,7 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
   };
   const bool same_path = recorded_init_from(setup.config) == run.init_from;
   // Weights may be gone that a run began with; it goes on without them. All ranks take what rank 0 sees.
-  const std::string gone = group.all_gather(what_is_gone(folder)).front();
+  const std::string gone = broadcast(group, what_is_gone(folder));
   if (run.init_from_hash.empty() || !gone.empty()) {
     if (!same_path) return others("");
     if (!gone.empty()) {
@@ -145,7 +147,8 @@ io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, c
           .keep_last = config.keep_last,
           .run = setup.run,
           .start = setup.start,
-          .deepspeed = deepspeed_settings(config, position.step)};
+          .format = config.deepspeed_format ? io::CheckpointFormat(deepspeed_settings(config, position.step))
+                                            : io::Hdf5Format{}};
 }
 
 }  // namespace mpzero

@@ -41,19 +41,18 @@ void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& w
   }
 }
 
-std::optional<io::DeepSpeedSettings> deepspeed_settings(const RunConfig& config, int64_t step) {
-  if (!config.deepspeed_format) return std::nullopt;
+io::DeepSpeedSettings deepspeed_settings(const RunConfig& config, int64_t step) {
   const int64_t ranks = config.train_batch_size / (config.micro_batch_size * config.gradient_accumulation_steps);
   const OptimizerConfig& optimizer = config.optimizer;
-  return io::DeepSpeedSettings{.ranks = static_cast<int>(ranks),
-                               .optimizer = {.next_lr = config.schedule.lr(step + 1),
-                                             .beta1 = optimizer.beta1,
-                                             .beta2 = optimizer.beta2,
-                                             .eps = optimizer.eps,
-                                             .weight_decay = optimizer.weight_decay,
-                                             .bias_correction = optimizer.bias_correction,
-                                             .gradient_clipping = config.gradient_clipping},
-                               .sub_group_size = config.sub_group_size};
+  return {.ranks = static_cast<int>(ranks),
+          .optimizer = {.next_lr = config.schedule.lr(step + 1),
+                        .beta1 = optimizer.beta1,
+                        .beta2 = optimizer.beta2,
+                        .eps = optimizer.eps,
+                        .weight_decay = optimizer.weight_decay,
+                        .bias_correction = optimizer.bias_correction,
+                        .gradient_clipping = config.gradient_clipping},
+          .sub_group_size = config.sub_group_size};
 }
 
 }  // namespace mpzero

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,7 @@ namespace mpzero {
 // mpzero does not write, which it would load without noticing.
 void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& warnings);
 
-// What DeepSpeed's files say of the run after `step` updates; nothing if checkpoints are HDF5.
-std::optional<io::DeepSpeedSettings> deepspeed_settings(const RunConfig& config, int64_t step);
+// What DeepSpeed's files say of the run after `step` updates.
+io::DeepSpeedSettings deepspeed_settings(const RunConfig& config, int64_t step);
 
 }  // namespace mpzero

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/config/settings_table.hpp"
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 
@@ -107,6 +108,12 @@ ordered_json to_json(const DataIdentity& data) {
 
 }  // namespace
 
+// For its way from rank 0 to the others (base/collectives.hpp).
+static void to_json(json& object, const DataIdentity& data) { object = to_json(data); }
+static void from_json(const json& object, DataIdentity& data) {
+  data = {.train = to_identity(object.at(kTrainData)).value(), .validation = to_identity(object.at(kValidationData))};
+}
+
 DataIdentity identify_data(const RunConfig& config, ProcessGroup& group) {
   DataIdentity found;
   run_on_all_ranks(group, [&] {
@@ -114,8 +121,7 @@ DataIdentity identify_data(const RunConfig& config, ProcessGroup& group) {
     found.train = io::read_token_identity(config.train_data);
     if (!config.validation_data.empty()) found.validation = io::read_token_identity(config.validation_data);
   });
-  const json of_rank_0 = json::parse(group.all_gather(to_json(found).dump()).front());
-  return {.train = to_identity(of_rank_0[kTrainData]).value(), .validation = to_identity(of_rank_0[kValidationData])};
+  return broadcast(group, found);
 }
 
 ordered_json recorded_settings(const RunConfig& config, const DataIdentity& data) {

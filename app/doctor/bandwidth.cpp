@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "app/machine/system.hpp"
+#include "base/collectives.hpp"
 
 namespace mpzero::doctor {
 namespace {
@@ -30,11 +31,7 @@ double time(const std::function<void()>& collective, ProcessGroup& group, const 
   for (int i = 0; i < repetitions; ++i) collective();
   finish(device);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count() / repetitions;
-  double slowest = 0;
-  for (const std::string& text : group.all_gather(fmt::format("{}", seconds))) {
-    slowest = std::max(slowest, std::stod(text));
-  }
-  return slowest;
+  return max(group, seconds);
 }
 
 std::string rate_text(const Measurement& measurement) {

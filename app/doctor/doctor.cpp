@@ -25,6 +25,7 @@
 #include "app/machine/device_choice.hpp"
 #include "app/machine/fabric.hpp"
 #include "app/machine/instances.hpp"
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "io/files/atomic_file.hpp"
 #include "parallel/comm/library_versions.hpp"
@@ -58,7 +59,7 @@ struct Hosts {
 };
 
 Hosts group_by_host(const System& system, ProcessGroup& group) {
-  const std::vector<std::string> names = group.all_gather(host_name(system));
+  const std::vector<std::string> names = all_gather(group, host_name(system));
   Hosts hosts;
   for (int rank = 0; rank < group.world_size(); ++rank) {
     const std::string& host = names[static_cast<size_t>(rank)];
@@ -80,20 +81,21 @@ int ranks_on(const Hosts& hosts, size_t host) {
 // The GPUs that the ranks of this rank's host see together.
 GpuSurvey gather_gpus(const Hosts& hosts, const GpuSurvey& own, ProcessGroup& group) {
   std::vector<GpuSurvey> here;
-  const std::vector<std::string> all = group.all_gather(write_survey(own));
+  const std::vector<GpuSurvey> all = all_gather(group, own);
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (hosts.of_rank[rank] == hosts.own) here.push_back(read_survey(all[rank]));
+    if (hosts.of_rank[rank] == hosts.own) here.push_back(all[rank]);
   }
   return merge_surveys(here);
 }
 
 // What leaders have to say, by host.
-std::vector<std::string> from_leaders(const Hosts& hosts, const std::string& text, ProcessGroup& group) {
-  const std::vector<std::string> all = group.all_gather(hosts.leads ? text : std::string());
-  std::vector<std::string> texts;
-  texts.reserve(hosts.leaders.size());
-  for (const int leader : hosts.leaders) texts.push_back(all[static_cast<size_t>(leader)]);
-  return texts;
+template <class T>
+std::vector<T> from_leaders(const Hosts& hosts, const T& own, ProcessGroup& group) {
+  const std::vector<std::optional<T>> all = all_gather(group, hosts.leads ? std::optional(own) : std::nullopt);
+  std::vector<T> values;
+  values.reserve(hosts.leaders.size());
+  for (const int leader : hosts.leaders) values.push_back(all[static_cast<size_t>(leader)].value());
+  return values;
 }
 
 // What a run with --network `choice` would do here, before NCCL is asked.
@@ -121,23 +123,17 @@ Finding check_network_choice(parallel::NetworkChoice choice, const std::vector<p
 
 std::vector<parallel::NodeNetwork> gather_networks(const System& system, const Hosts& hosts, ProcessGroup& group) {
   const int efa = parallel::count_efa(parallel::rdma_devices(system.root));
-  const std::vector<std::string> counts = from_leaders(hosts, std::to_string(efa), group);
+  const std::vector<int> counts = from_leaders(hosts, efa, group);
   std::vector<parallel::NodeNetwork> nodes;
   for (size_t i = 0; i < counts.size(); ++i) {
-    nodes.push_back({.host = hosts.names[i], .node = hosts.names[i], .efa_devices = std::stoi(counts[i])});
+    nodes.push_back({.host = hosts.names[i], .node = hosts.names[i], .efa_devices = counts[i]});
   }
   return nodes;
 }
 
 // Each host's clock against the first host's, on every rank.
 std::vector<double> gather_clocks(const Hosts& hosts, parallel::MpiRuntime& mpi) {
-  std::string line;
-  for (const double offset : parallel::measure_clock_offsets(mpi, hosts.leaders)) line += fmt::format("{} ", offset);
-  line = mpi.all_gather(line).front();
-  std::vector<double> offsets;
-  char* rest = line.data();
-  for (size_t i = 0; i < hosts.names.size(); ++i) offsets.push_back(std::strtod(rest, &rest));
-  return offsets;
+  return broadcast(mpi, parallel::measure_clock_offsets(mpi, hosts.leaders));
 }
 
 std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) {
@@ -176,12 +172,6 @@ std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) 
     measure_over(mpi, "bandwidth_between", instance ? instance->gigabits / 8 : 0);
   }
   return findings;
-}
-
-std::vector<HostReport> gather_reports(const Hosts& hosts, const HostReport& own, ProcessGroup& group) {
-  std::vector<HostReport> reports;
-  for (const std::string& text : from_leaders(hosts, write_report(own), group)) reports.push_back(read_report(text));
-  return reports;
 }
 
 // Where something is broken that collectives rest on, they would only hang or end the doctor before it has reported.
@@ -286,10 +276,10 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     add({check_network_choice(options.network, networks, networks[hosts.own], system)});
   }
   if (hosts.names.size() > 1) add({check_clock(gather_clocks(hosts, mpi)[hosts.own])});
-  std::vector<HostReport> reports = gather_reports(hosts, report, mpi);
+  std::vector<HostReport> reports = from_leaders(hosts, report, mpi);
   if (options.bandwidth) {
     add(measure_unless_broken(options, reports, mpi));
-    reports = gather_reports(hosts, report, mpi);
+    reports = from_leaders(hosts, report, mpi);
   }
   tell_job_from_hosts(reports);
   run_on_all_ranks(mpi, [&] {

@@ -60,31 +60,22 @@ bool holds(const std::vector<GpuState>& gpus, const GpuState& gpu) {
 
 }  // namespace
 
-std::string write_survey(const GpuSurvey& survey) {
+void to_json(Json& json, const GpuSurvey& survey) {
   Json gpus = Json::array();
   for (const GpuState& gpu : survey.gpus) gpus.push_back(to_value(gpu));
-  const Json value = {{"library", survey.library},
-                      {"problem", survey.problem},
-                      {"driver", survey.driver},
-                      {"cuda_version", survey.cuda_version},
-                      {"gpus", std::move(gpus)}};
-  // What a driver says of itself need not be UTF-8.
-  return value.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+  json = {{"library", survey.library},
+          {"problem", survey.problem},
+          {"driver", survey.driver},
+          {"cuda_version", survey.cuda_version},
+          {"gpus", std::move(gpus)}};
 }
 
-GpuSurvey read_survey(const std::string& text) {
-  try {
-    const Json value = Json::parse(text);
-    GpuSurvey survey;
-    value.at("library").get_to(survey.library);
-    value.at("problem").get_to(survey.problem);
-    value.at("driver").get_to(survey.driver);
-    value.at("cuda_version").get_to(survey.cuda_version);
-    for (const Json& gpu : value.at("gpus")) survey.gpus.push_back(to_gpu(gpu));
-    return survey;
-  } catch (const Json::exception& error) {
-    throw_failure("a survey of GPUs cannot be read: {}", error.what());
-  }
+void from_json(const Json& json, GpuSurvey& survey) {
+  json.at("library").get_to(survey.library);
+  json.at("problem").get_to(survey.problem);
+  json.at("driver").get_to(survey.driver);
+  json.at("cuda_version").get_to(survey.cuda_version);
+  for (const Json& gpu : json.at("gpus")) survey.gpus.push_back(to_gpu(gpu));
 }
 
 GpuSurvey merge_surveys(const std::vector<GpuSurvey>& surveys) {

@@ -33,11 +33,6 @@ Status status_of(const std::string& word) {
   throw_failure("a report of the doctor has the status '{}'", word);
 }
 
-std::string serialize(const Json& value, int indent) {
-  // What a library or a device says of itself need not be UTF-8.
-  return value.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
-}
-
 std::string painted(Status status, bool color) {
   std::string word = fmt::format("{:<7}", name(status));
   if (!color) return word;
@@ -50,25 +45,21 @@ std::string painted(Status status, bool color) {
 std::string to_json(const std::vector<HostReport>& reports) {
   Json hosts = Json::array();
   for (const HostReport& report : reports) hosts.push_back(to_value(report));
-  return serialize({{"hosts", std::move(hosts)}}, 2) + "\n";
+  // What a library or a device says of itself need not be UTF-8.
+  return Json({{"hosts", std::move(hosts)}}).dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) +
+         "\n";
 }
 
-std::string write_report(const HostReport& report) { return serialize(to_value(report), -1); }
+void to_json(nlohmann::json& json, const HostReport& report) { json = to_value(report); }
 
-HostReport read_report(const std::string& text) {
-  try {
-    const Json value = Json::parse(text);
-    HostReport report{.host = value.at("host"), .findings = {}};
-    for (const Json& finding : value.at("findings")) {
-      report.findings.push_back({.check = finding.at("check"),
-                                 .status = status_of(finding.at("status")),
-                                 .message = finding.at("message"),
-                                 .remedy = finding.at("remedy"),
-                                 .of_job = finding.at("blame") == "job"});
-    }
-    return report;
-  } catch (const Json::exception& error) {
-    throw_failure("a report of the doctor cannot be read: {}", error.what());
+void from_json(const nlohmann::json& json, HostReport& report) {
+  json.at("host").get_to(report.host);
+  for (const nlohmann::json& finding : json.at("findings")) {
+    report.findings.push_back({.check = finding.at("check"),
+                               .status = status_of(finding.at("status")),
+                               .message = finding.at("message"),
+                               .remedy = finding.at("remedy"),
+                               .of_job = finding.at("blame") == "job"});
   }
 }
 

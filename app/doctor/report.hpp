@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,9 @@ namespace mpzero::doctor {
 // "blame"}]}]}; "blame" is "job" or "host" of a failure, else empty.
 std::string to_json(const std::vector<HostReport>& reports);
 
-// One host as text that another rank reads again with read_report(); a report that is damaged throws Failure.
-std::string write_report(const HostReport& report);
-HostReport read_report(const std::string& text);
+// For its way to another rank (base/collectives.hpp).
+void to_json(nlohmann::json& json, const HostReport& report);
+void from_json(const nlohmann::json& json, HostReport& report);
 
 // A table for a terminal: hosts one after the other, what is worst first, and a last line that sums up. `color`: with
 // the terminal's colors.

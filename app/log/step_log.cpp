@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/collectives.hpp"
+
 namespace mpzero {
 namespace {
 
@@ -31,12 +33,6 @@ std::string describe(const StepSplit& split, double seconds, const std::vector<d
   return fmt::format("  time: {}, {}, {}, {}, {}", part("forward", split.forward), part("backward", split.backward),
                      part("communication exposed", split.exposed_communication(), most_exposed),
                      part("optimizer", split.optimizer), part("data", split.data));
-}
-
-std::vector<double> gather(ProcessGroup& group, double value) {
-  std::vector<double> values;
-  for (const std::string& text : group.all_gather(fmt::format("{}", value))) values.push_back(std::stod(text));
-  return values;
 }
 
 }  // namespace
@@ -84,7 +80,7 @@ void StepLog::step(const StepReport& report) {
 }
 
 void StepLog::log_line(const StepReport& report) {
-  const std::vector<double> exposed_shares = gather(group_, split_.exposed_communication() / seconds_);
+  const std::vector<double> exposed_shares = all_gather(group_, split_.exposed_communication() / seconds_);
   const double steps = static_cast<double>(std::exchange(steps_, 0));
   const double step_seconds = std::exchange(seconds_, 0) / steps;
   const StepSplit split = std::exchange(split_, {}).divided_by(steps);

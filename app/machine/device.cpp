@@ -12,13 +12,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <sstream>
 #include <thread>
 #include <vector>
 
 #include "app/liveness/link/rank_identity.hpp"
 #include "app/machine/device_choice.hpp"
+#include "base/collectives.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "parallel/comm/gpu_address.hpp"
@@ -50,7 +49,7 @@ NoGpu look_for_gpus(const std::string& host) {
 // The first host's for which there is one.
 std::string warning_of_cpu(const std::string& host, ProcessGroup& group) {
   for (const std::string& warning :
-       group.all_gather(cpu_instead_of_gpus(gpus_from_slurm(parallel::process_environment), host))) {
+       all_gather(group, cpu_instead_of_gpus(gpus_from_slurm(parallel::process_environment), host))) {
     if (!warning.empty()) return warning;
   }
   return "";
@@ -62,14 +61,9 @@ DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& m
   if (requested == "cpu") return {at::kCPU, ""};
   const std::vector<std::string> gpus = parallel::visible_gpus();
   const std::string host = this_process(mpi.rank(), 0).host;
-  const std::vector<std::string> counts = mpi.all_gather(std::to_string(gpus.size()));
-  const bool any = std::any_of(counts.begin(), counts.end(), [](const std::string& count) { return count != "0"; });
-  if (requested == "auto" && !any) return {at::kCPU, warning_of_cpu(host, mpi)};
-  GpuViews views;
-  for (const std::string& list : mpi.this_machine()->all_gather(fmt::format("{}", fmt::join(gpus, " ")))) {
-    std::istringstream words(list);
-    views.emplace_back(std::istream_iterator<std::string>(words), std::istream_iterator<std::string>());
-  }
+  const bool seen_by_any = any(mpi, !gpus.empty());
+  if (requested == "auto" && !seen_by_any) return {at::kCPU, warning_of_cpu(host, mpi)};
+  const GpuViews views = all_gather(*mpi.this_machine(), gpus);
   int index = 0;
   run_on_all_ranks(mpi, [&] {
     if (gpus.empty()) throw UserError(why_no_gpu(look_for_gpus(host), parallel::process_environment));

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "app/machine/host_limits.hpp"
+#include "base/collectives.hpp"
 #include "base/host_name.hpp"
 #include "parallel/comm/gpu_address.hpp"
 #include "parallel/host/core_share.hpp"
@@ -16,20 +18,16 @@ namespace {
 
 // Whether the ranks of this machine may use different cores each.
 bool ranks_are_bound(const std::vector<int>& cores, parallel::MpiRuntime& mpi) {
-  const std::string mine = host_name();
-  const std::string my_cores = fmt::format("{}", fmt::join(cores, ","));
-  bool bound = false;
-  for (const std::string& other : mpi.all_gather(mine + " " + my_cores)) {
-    const size_t space = other.find(' ');
-    bound = bound || (other.substr(0, space) == mine && other.substr(space + 1) != my_cores);
-  }
-  return bound;
+  const std::pair mine(host_name(), cores);
+  return std::ranges::any_of(all_gather(mpi, mine), [&](const auto& other) {
+    return other.first == mine.first && other.second != mine.second;
+  });
 }
 
 std::vector<int> share_of_cores(const parallel::CpuTopology& machine, at::Device device, parallel::MpiRuntime& mpi) {
   if (ranks_are_bound(machine.cores(), mpi)) return machine.cores();
   std::vector<std::vector<int>> near;
-  for (const std::string& gpu : mpi.this_machine()->all_gather(parallel::gpu_address(device.index()))) {
+  for (const std::string& gpu : all_gather(*mpi.this_machine(), parallel::gpu_address(device.index()))) {
     near.push_back(machine.cores_near(gpu));
   }
   return parallel::divide_cores(machine.cores(), near)[static_cast<size_t>(mpi.local_rank())];

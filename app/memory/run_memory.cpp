@@ -12,6 +12,7 @@
 #include "app/machine/host_limits.hpp"
 #include "app/memory/host_ratio.hpp"
 #include "app/memory/unit_order.hpp"
+#include "base/collectives.hpp"
 #include "parallel/zero/zero_engine.hpp"
 
 namespace mpzero {
@@ -23,14 +24,6 @@ int64_t margin(int64_t available) { return std::max(int64_t{512} << 20, availabl
 
 // Host memory that a run leaves free: the system, the data loader's pages, other buffers of the process.
 constexpr int64_t kHostMargin = int64_t{1} << 30;
-
-int64_t smallest(ProcessGroup& group, int64_t bytes) {
-  int64_t least = bytes;
-  for (const std::string& other : group.all_gather(std::to_string(bytes))) {
-    least = std::min<int64_t>(least, std::stoll(other));
-  }
-  return least;
-}
 
 // e.g. "none x 20, selective x 8".
 std::string describe(const LayerLevels& levels) {
@@ -85,8 +78,8 @@ RunMemory::RunMemory(const RunSetup& setup, at::Device device, const parallel::M
 }
 
 void RunMemory::check_micro_batch(ProcessGroup& group) const {
-  const int64_t host = smallest(group, host_available_);
-  const int64_t device = device_.is_cpu() ? host : smallest(group, at_start_.total);
+  const int64_t host = min(group, host_available_);
+  const int64_t device = device_.is_cpu() ? host : min(group, at_start_.total);
   const double activations = least_activation_bytes(config_, decoder_.config());
   const double tokens = loader_bytes(config_);
   const double on_host = tokens + (device_.is_cpu() ? activations : 0.0);
@@ -175,7 +168,7 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
     const GpuMemory now = gpu_memory(device_);
     plan.registered = std::max<int64_t>(0, device_bytes(states) - now.allocated);
     plan.context = std::max<int64_t>(0, now.outside_allocator() - plan.registered);
-    plan.available = smallest(group, now.total - plan.context);
+    plan.available = min(group, now.total - plan.context);
     const int64_t room = plan.available - device_bytes(states);
     if (automatic && activation_peak(plan.levels, sizes) > room) {
       throw UserError(
@@ -200,7 +193,7 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
   const parallel::MemoryUse use = states_of(scenario(), 0);
   const int64_t needed = host_bytes(use);
   if (needed == 0) return std::nullopt;
-  const int64_t left = smallest(group, host_available_ - kHostMargin / local_size_) - needed;
+  const int64_t left = min(group, host_available_ - kHostMargin / local_size_) - needed;
   run_on_all_ranks(group, [&] {
     if (left >= 0) return;
     throw_user_error(
@@ -218,7 +211,7 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
 
 int64_t RunMemory::measured_spare(ProcessGroup& group) const {
   const int64_t left = plan_->available - margin(plan_->available) - peak().total;
-  return std::max<int64_t>(0, smallest(group, left));
+  return std::max<int64_t>(0, min(group, left));
 }
 
 int64_t RunMemory::spare() const {

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "base/collectives.hpp"
 #include "base/error.hpp"
-#include "base/json.hpp"
 
 namespace mpzero {
 namespace {
@@ -17,22 +16,24 @@ constexpr double kMargin = 1.25;
 }  // namespace
 
 void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& checkpointer) const {
-  const nlohmann::json mine = {{"signal", request_.signal()},
-                               {"since", request_.seconds_since()},
-                               {"save", checkpointer.expected_save_seconds()}};
+  struct Request {
+    int signal;          // 0: none
+    double since, save;  // seconds since the signal, and that a save takes
+  };
+  const Request mine = {request_.signal(), request_.seconds_since(), checkpointer.expected_save_seconds()};
   double since = 0;
   double save = 0;
   std::string reason = "a signal";
   int first_rank = -1;
   int rank = 0;
-  for (const std::string& text : group_.all_gather(mine.dump())) {
-    const nlohmann::json theirs = parse_json(text, kLineLimits);
-    if (const int signal = theirs.at("signal").get<int>(); signal != 0 && first_rank < 0) {
+  for (const Request& theirs : all_gather(group_, mine)) {
+    if (theirs.signal != 0 && first_rank < 0) {
       first_rank = rank;
-      reason = group_.world_size() == 1 ? signal_name(signal) : fmt::format("{} to rank {}", signal_name(signal), rank);
+      reason = signal_name(theirs.signal);
+      if (group_.world_size() > 1) reason += fmt::format(" to rank {}", rank);
     }
-    since = std::max(since, theirs.at("since").get<double>());
-    save = std::max(save, theirs.at("save").get<double>());
+    since = std::max(since, theirs.since);
+    save = std::max(save, theirs.save);
     ++rank;
   }
   const std::optional<int64_t> saved = checkpointer.saved_step();

@@ -16,6 +16,7 @@
 #include "app/machine/host_threads.hpp"
 #include "app/memory/gpu_peak.hpp"
 #include "app/memory/host_ratio.hpp"
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "parallel/comm/recorded_communicator.hpp"
 #include "parallel/mpi/late_sum.hpp"
@@ -128,17 +129,16 @@ TrainingEnd Trainer::train_to_the_end() {
     StepReport report = train_step();
     const Profiler::Outcome trace = profiler_.end_step(report.step);
     if (validation_is_due()) report.validation_loss = validate();
-    report.checkpoint_blocked_seconds = checkpointer_.take_blocked_seconds();
     log_.step(report);
     if (report.step == first_step_ && chooses_host_ratio()) choose_host_ratio();
     comment_on(report.step, trace);
     control_.liveness.enter(RunPhase::kCheckpoint, position_.step);
-    checkpointer_.after_step(report.seconds);
-    if (stops_ && !at_end()) {
+    const bool stops = stops_ && !at_end();
+    checkpointer_.after_step(position_, report.seconds, stops);
+    if (stops) {
       stop_.save_and_stop(position_, checkpointer_);
       return TrainingEnd::kStopped;
     }
-    if (at_end() ? config_.save_final : due(config_.checkpoint_freq)) checkpointer_.save(position_);
   }
   checkpointer_.finish(position_.step);
   if (!config_.save_final) log_.say(unsaved_end());
@@ -182,11 +182,9 @@ void Trainer::name_straggler() {
   const std::optional<Straggler> late = stragglers_.take_straggler();
   if (!late) return;
   // All ranks have come to the same, and only that one knows its machine.
-  const std::string mine =
-      mpi_.rank() == late->rank ? this_process(mpi_.rank(), 0).host + "\n" + gpu_condition(device_) : std::string();
-  const std::string words = mpi_.all_gather(mine)[static_cast<size_t>(late->rank)];
-  const std::string host = words.substr(0, words.find('\n'));
-  const std::string gpu = words.substr(words.find('\n') + 1);
+  std::pair<std::string, std::string> mine;
+  if (mpi_.rank() == late->rank) mine = {this_process(mpi_.rank(), 0).host, gpu_condition(device_)};
+  const auto [host, gpu] = all_gather(mpi_, mine)[static_cast<size_t>(late->rank)];
   log_.warn(describe(*late, host, gpu));
 }
 
@@ -199,7 +197,7 @@ void Trainer::start() {
   const std::optional<Resumed> resumed = resume_run(setup_, decoder_.units(), engine_, mpi_, warnings);
   for (const std::string& warning : warnings) log_.warn(warning);
   setup_.run = folder_.identify(resumed);
-  setup_.start = mpi_.all_gather(io::new_run_id()).front();
+  setup_.start = broadcast(mpi_, io::new_run_id());
   folder_.check(setup_.run, resumed);
   metrics_owner_ = {.run_id = setup_.run.id, .began_without_id = resumed && !resumed->checkpoint_has_id};
   if (resumed) {
@@ -286,7 +284,7 @@ StepReport Trainer::train_step() {
   }
   timer_.enter(Phase::kOptimizer);
   // Before measure(): the figures that it copies from the GPU would queue behind a snapshot that is still coming down.
-  checkpointer_.before_update();
+  const double blocked_by_checkpoints = checkpointer_.before_update();
   engine_.measure(loss_sum, micro_batches * mpi_.world_size(), figures());
   engine_.update(lr, update);
   // While the GPU still updates; an update on figures that are not finite has changed nothing.
@@ -312,7 +310,7 @@ StepReport Trainer::train_step() {
           .peak_memory = memory_.peak(),
           .validation_loss = std::nullopt,
           .slowest = slowest,
-          .checkpoint_blocked_seconds = 0};
+          .checkpoint_blocked_seconds = blocked_by_checkpoints};
 }
 
 void Trainer::check_finite(const parallel::StepSummary& summary, const at::Tensor& loss_sum) {
@@ -336,7 +334,7 @@ void Trainer::check_finite(const parallel::StepSummary& summary, const at::Tenso
 
 std::optional<double> Trainer::validate() {
   control_.liveness.enter(RunPhase::kValidation, position_.step);
-  checkpointer_.no_step_for_now();
+  checkpointer_.before_validation();
   const parallel::ProfileRange range("validation");
   // Losses weighted with the windows they are the mean of, so that the result does not depend on the number of ranks.
   const auto options = at::TensorOptions().dtype(at::kDouble).device(device_);

@@ -1,4 +1,4 @@
-#include <fmt/ranges.h>
+#include "io/checkpoint/reader.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -9,10 +9,9 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/parameter_ranges.hpp"
 #include "io/bytes/checksum.hpp"
 #include "io/bytes/parallel_blocks.hpp"
-#include "io/checkpoint/checkpoint.hpp"
-#include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint/shard_files.hpp"
 #include "io/files/damaged.hpp"
 #include "io/files/input_file.hpp"
@@ -117,15 +116,15 @@ class ShardFile {
 
 }  // namespace
 
-struct CheckpointReader::Impl {
+struct Hdf5Checkpoint::Impl {
   struct Location {
     ShardFile* file;
     Piece* piece;
   };
   struct ParameterLocation {
     size_t unit;
-    int64_t offset;
-    const ParameterSpec* spec;
+    int64_t offset;  // in the unit
+    int64_t numel;
   };
 
   explicit Impl(std::shared_ptr<const OpenFolder> opened)
@@ -153,28 +152,22 @@ struct CheckpointReader::Impl {
     }
     for (size_t i = 0; i < states.units.size(); ++i) {
       const UnitSpec& unit = states.units[i];
-      unit_index.emplace(unit.name, i);
-      int64_t offset = 0;
-      for (const ParameterSpec& parameter : unit.parameters) {
-        parameters.emplace(parameter.name, ParameterLocation{i, offset, &parameter});
-        offset += parameter.numel();
-      }
+      visit_parameters(unit, 0, unit.numel(), [&](const ParameterRange& range) {
+        parameter_locations.emplace(range.parameter.name, ParameterLocation{i, range.offset, range.count});
+      });
+      parameters.insert(parameters.end(), unit.parameters.begin(), unit.parameters.end());
     }
   }
 
-  void read(const std::string& unit, StateKind kind, int64_t begin, std::span<float> out) {
-    const auto index = unit_index.find(unit);
-    if (index == unit_index.end()) {
-      throw_user_error("{} is a checkpoint of another model: it has no unit {}", folder.string(), unit);
-    }
-    const int64_t numel = states.units[index->second].numel();
+  // Elements [begin, begin + out.size()) of the unit, which the checkpoint has.
+  void read(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) {
     const int64_t end = begin + static_cast<int64_t>(out.size());
-    if (begin < 0 || end > numel) {
+    if (begin < 0 || end > unit.numel()) {
       throw_user_error("{} is a checkpoint of another model: unit {} has {} elements, [{}, {}) were asked for",
-                       folder.string(), unit, numel, begin, end);
+                       folder.string(), unit.name, unit.numel(), begin, end);
     }
     int64_t position = begin;
-    const auto pieces = locations.find({unit, kind});
+    const auto pieces = locations.find({unit.name, kind});
     static const std::vector<Location> kNone;
     for (const Location& location : pieces == locations.end() ? kNone : pieces->second) {
       const ShardDataset& dataset = location.piece->dataset;
@@ -188,7 +181,7 @@ struct CheckpointReader::Impl {
     }
     if (position < end) {
       throw_not_whole("{} is not complete: no file holds element {} of {} of unit {}; {}", folder.string(), position,
-                      name_of(kind), unit, kChooseAnother);
+                      name_of(kind), unit.name, kChooseAnother);
     }
   }
 
@@ -198,41 +191,50 @@ struct CheckpointReader::Impl {
   ModelStates states;
   std::deque<ShardFile> files;
   std::map<std::pair<std::string, StateKind>, std::vector<Location>> locations;
-  std::map<std::string, size_t> unit_index;
-  std::map<std::string, ParameterLocation> parameters;
+  std::vector<ParameterSpec> parameters;
+  std::map<std::string, ParameterLocation> parameter_locations;
 };
 
-CheckpointReader::CheckpointReader(const fs::path& folder) : CheckpointReader(std::make_shared<OpenFolder>(folder)) {}
-CheckpointReader::CheckpointReader(std::shared_ptr<const OpenFolder> folder)
+Hdf5Checkpoint::Hdf5Checkpoint(std::shared_ptr<const OpenFolder> folder)
     : impl_(std::make_unique<Impl>(std::move(folder))) {}
-CheckpointReader::~CheckpointReader() = default;
-CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
+Hdf5Checkpoint::~Hdf5Checkpoint() = default;
+Hdf5Checkpoint::Hdf5Checkpoint(Hdf5Checkpoint&&) noexcept = default;
 
-const fs::path& CheckpointReader::folder() const { return impl_->folder; }
-const Manifest& CheckpointReader::manifest() const { return impl_->manifest; }
-const TrainingProgress& CheckpointReader::progress() const { return impl_->states.progress; }
-const std::vector<UnitSpec>& CheckpointReader::units() const { return impl_->states.units; }
+const Manifest& Hdf5Checkpoint::manifest() const { return impl_->manifest; }
+const std::vector<UnitSpec>& Hdf5Checkpoint::units() const { return impl_->states.units; }
+const fs::path& Hdf5Checkpoint::folder() const { return impl_->folder; }
+const RunRecord& Hdf5Checkpoint::run() const { return impl_->manifest.run; }
+const TrainingProgress& Hdf5Checkpoint::progress() const { return impl_->states.progress; }
+std::span<const ParameterSpec> Hdf5Checkpoint::parameters() const { return impl_->parameters; }
 
-void CheckpointReader::read(const std::string& unit, StateKind kind, int64_t begin, std::span<float> out) const {
-  impl_->read(unit, kind, begin, out);
-}
-
-void CheckpointReader::read_parameter(const std::string& parameter, StateKind kind, int64_t begin,
-                                      std::span<float> out) const {
-  const auto found = impl_->parameters.find(parameter);
-  if (found == impl_->parameters.end()) {
-    throw_user_error("{} is a checkpoint of another model: it has no parameter {}", impl_->folder.string(), parameter);
+void Hdf5Checkpoint::read(const std::string& parameter, StateKind kind, int64_t begin, std::span<float> out) const {
+  const auto found = impl_->parameter_locations.find(parameter);
+  if (found == impl_->parameter_locations.end()) {
+    throw_user_error("{} is a checkpoint of another model: it has no parameter {}", folder().string(), parameter);
   }
-  const auto& [unit, offset, spec] = found->second;
+  const auto& [unit, offset, numel] = found->second;
   const int64_t end = begin + static_cast<int64_t>(out.size());
-  if (begin < 0 || end > spec->numel()) {
+  if (begin < 0 || end > numel) {
     throw_user_error("{} is a checkpoint of another model: {} has {} elements, [{}, {}) were asked for",
-                     impl_->folder.string(), parameter, spec->numel(), begin, end);
+                     folder().string(), parameter, numel, begin, end);
   }
-  impl_->read(impl_->states.units[unit].name, kind, offset + begin, out);
+  impl_->read(units()[unit], kind, offset + begin, out);
 }
 
-void CheckpointReader::verify() const {
+void Hdf5Checkpoint::read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const {
+  if (std::ranges::find(units(), unit) == units().end()) {
+    StoredCheckpoint::read_unit(unit, kind, begin, out);
+  } else {
+    impl_->read(unit, kind, begin, out);
+  }
+}
+
+// Each block was checked when it was read.
+void Hdf5Checkpoint::verify_what_was_read(ProcessGroup& group) const {
+  check_same_files(folder(), {{kManifestName, manifest().checksum}}, group);
+}
+
+void Hdf5Checkpoint::verify() const {
   std::vector<float> buffer;
   for (ShardFile& file : impl_->files) {
     if (!file.pieces().empty()) file.verify_structure();  // the model states were when they were read
@@ -243,47 +245,6 @@ void CheckpointReader::verify() const {
         file.read(piece, begin, buffer);
       }
     }
-  }
-}
-
-void CheckpointSource::read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const {
-  reader_->read_parameter(parameter.name, StateKind::kMaster, begin, out);
-}
-
-void check_same_model(std::span<const UnitSpec> of_checkpoint, std::span<const UnitSpec> of_run,
-                      const fs::path& checkpoint) {
-  const auto shape_of = [](const ParameterSpec& parameter) {
-    return fmt::format("[{}]", fmt::join(parameter.shape, ", "));
-  };
-  const std::string remedy = "give the model that it was made with";
-  std::map<std::string, const ParameterSpec*> saved;
-  for (const UnitSpec& unit : of_checkpoint) {
-    for (const ParameterSpec& parameter : unit.parameters) saved.emplace(parameter.name, &parameter);
-  }
-  for (const UnitSpec& unit : of_run) {
-    for (const ParameterSpec& parameter : unit.parameters) {
-      const auto found = saved.find(parameter.name);
-      if (found == saved.end()) {
-        throw_user_error("{} is a checkpoint of another model: it has no {}, which is {} in this run; {}",
-                         checkpoint.string(), parameter.name, shape_of(parameter), remedy);
-      }
-      if (found->second->shape != parameter.shape) {
-        throw_user_error("{} is a checkpoint of another model: its {} is {}, in this run it is {}; {}",
-                         checkpoint.string(), parameter.name, shape_of(*found->second), shape_of(parameter), remedy);
-      }
-      saved.erase(found);
-    }
-  }
-  if (!saved.empty()) {
-    const ParameterSpec& left_over = *saved.begin()->second;
-    throw_user_error("{} is a checkpoint of another model: its {} {} does not occur in this run; {}",
-                     checkpoint.string(), left_over.name, shape_of(left_over), remedy);
-  }
-  if (!std::equal(of_checkpoint.begin(), of_checkpoint.end(), of_run.begin(), of_run.end())) {
-    throw_user_error(
-        "{} groups the same parameters into other units than this run does; convert it with zero_to_fp32 and "
-        "give the result to --init_from",
-        checkpoint.string());
   }
 }
 

@@ -1,39 +1,35 @@
 #include "io/checkpoint/stored_checkpoint.hpp"
 
-#include <algorithm>
+#include <fmt/ranges.h>
+
 #include <map>
-#include <sstream>
 #include <utility>
 
+#include "base/collectives.hpp"
 #include "base/error.hpp"
+#include "base/parameter_ranges.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
+
 void StoredCheckpoint::read_unit(const UnitSpec& unit, StateKind kind, int64_t begin, std::span<float> out) const {
   const int64_t end = begin + static_cast<int64_t>(out.size());
-  int64_t offset = 0;
-  for (const ParameterSpec& parameter : unit.parameters) {
-    const int64_t first = std::max(begin, offset);
-    const int64_t last = std::min(end, offset + parameter.numel());
-    if (first < last) {
-      read(parameter.name, kind, first - offset,
-           out.subspan(static_cast<size_t>(first - begin), static_cast<size_t>(last - first)));
-    }
-    offset += parameter.numel();
+  if (begin < 0 || end > unit.numel()) {
+    throw_failure("elements [{}, {}) were asked for of unit {}, which has {}", begin, end, unit.name, unit.numel());
   }
-  if (begin < 0 || end > offset) {
-    throw_failure("elements [{}, {}) were asked for of unit {}, which has {}", begin, end, unit.name, offset);
-  }
+  visit_parameters(unit, begin, end, [&](const ParameterRange& range) {
+    read(range.parameter.name, kind, range.begin,
+         out.subspan(static_cast<size_t>(range.offset), static_cast<size_t>(range.count)));
+  });
 }
 
-std::map<std::string, std::string> check_same_files(const fs::path& folder, const std::string& lines,
+std::map<std::string, std::string> check_same_files(const fs::path& folder, const FileChecksums& read,
                                                     ProcessGroup& group) {
-  const std::vector<std::string> of_ranks = group.all_gather(lines);
+  const std::vector<FileChecksums> of_ranks = all_gather(group, read);
   std::map<std::string, std::string> checksums;
   run_on_all_ranks(group, [&] {
-    for (const std::string& of_rank : of_ranks) {
-      std::istringstream in(of_rank);
-      for (std::string name, checksum; in >> name >> checksum;) {
+    for (const FileChecksums& of_rank : of_ranks) {
+      for (const auto& [name, checksum] : of_rank) {
         const auto [known, is_new] = checksums.try_emplace(name, checksum);
         if (is_new || known->second == checksum) continue;
         throw_failure("{} was replaced by another process while it was read: the ranks have read {} of different saves",
@@ -44,24 +40,33 @@ std::map<std::string, std::string> check_same_files(const fs::path& folder, cons
   return checksums;
 }
 
-void check_same_parameters(const StoredCheckpoint& checkpoint, std::span<const UnitSpec> of_run) {
-  // The checkpoint's parameters in the run's groups; what the run lacks comes last.
-  std::map<std::string, const ParameterSpec*> stored;
-  for (const ParameterSpec& parameter : checkpoint.parameters()) stored.emplace(parameter.name, &parameter);
-  std::vector<UnitSpec> units;
+void check_same_parameters(std::span<const ParameterSpec> of_checkpoint, std::span<const UnitSpec> of_run,
+                           const fs::path& checkpoint) {
+  const auto shape_of = [](const ParameterSpec& parameter) {
+    return fmt::format("[{}]", fmt::join(parameter.shape, ", "));
+  };
+  const std::string remedy = "give the model that it was made with";
+  std::map<std::string, const ParameterSpec*> saved;
+  for (const ParameterSpec& parameter : of_checkpoint) saved.emplace(parameter.name, &parameter);
   for (const UnitSpec& unit : of_run) {
-    UnitSpec& mine = units.emplace_back(UnitSpec{unit.name, {}});
     for (const ParameterSpec& parameter : unit.parameters) {
-      const auto found = stored.find(parameter.name);
-      if (found == stored.end()) continue;
-      mine.parameters.push_back(*found->second);
-      stored.erase(found);
+      const auto found = saved.find(parameter.name);
+      if (found == saved.end()) {
+        throw_user_error("{} is a checkpoint of another model: it has no {}, which is {} in this run; {}",
+                         checkpoint.string(), parameter.name, shape_of(parameter), remedy);
+      }
+      if (found->second->shape != parameter.shape) {
+        throw_user_error("{} is a checkpoint of another model: its {} is {}, in this run it is {}; {}",
+                         checkpoint.string(), parameter.name, shape_of(*found->second), shape_of(parameter), remedy);
+      }
+      saved.erase(found);
     }
   }
-  UnitSpec rest{"rest", {}};
-  for (const auto& [name, parameter] : stored) rest.parameters.push_back(*parameter);
-  if (!rest.parameters.empty()) units.push_back(std::move(rest));
-  check_same_model(units, of_run, checkpoint.folder());
+  if (!saved.empty()) {
+    const ParameterSpec& left_over = *saved.begin()->second;
+    throw_user_error("{} is a checkpoint of another model: its {} {} does not occur in this run; {}",
+                     checkpoint.string(), left_over.name, shape_of(left_over), remedy);
+  }
 }
 
 }  // namespace mpzero::io

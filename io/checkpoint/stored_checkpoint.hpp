@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/optimizer_state.hpp"
@@ -57,13 +58,18 @@ class StoredCheckpoint {
   virtual void verify() const = 0;
 };
 
-// Collective: throws unless all ranks have read the same files. `lines`: "NAME CHECKSUM" of each that this rank has
-// read, among them at least one that every rank reads. Returns the checksums of all, by name.
-std::map<std::string, std::string> check_same_files(const std::filesystem::path& folder, const std::string& lines,
+// The checksums of files, by name.
+using FileChecksums = std::vector<std::pair<std::string, std::string>>;
+
+// Collective: throws unless all ranks have read the same files. `read`: those that this rank has read, among them at
+// least one that every rank reads. Returns the checksums of all.
+std::map<std::string, std::string> check_same_files(const std::filesystem::path& folder, const FileChecksums& read,
                                                     ProcessGroup& group);
 
-// check_same_model for a checkpoint that may group its parameters in another way than the run.
-void check_same_parameters(const StoredCheckpoint& checkpoint, std::span<const UnitSpec> of_run);
+// Throws UserError, one sentence that names the first parameter that differs and both shapes, unless a run with the
+// units `of_run` can go on from a checkpoint with the parameters `of_checkpoint`, however that groups them.
+void check_same_parameters(std::span<const ParameterSpec> of_checkpoint, std::span<const UnitSpec> of_run,
+                           const std::filesystem::path& checkpoint);
 
 // The fp32 master weights of a checkpoint. `checkpoint` must outlive it.
 class StoredWeights final : public ParameterSource {

@@ -8,8 +8,10 @@
 #include <chrono>
 #include <exception>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 
 namespace mpzero::io {
@@ -32,15 +34,15 @@ void keep_to(const std::vector<int>& cores) {
   (void)::sched_setaffinity(0, sizeof set, &set);
 }
 
-// One character for how a rank's part of the work is; behind it how long it took, or its error.
-constexpr char kAtWork = 'w';
-constexpr char kDone = 'd';
-constexpr char kFailed = 'f';
+// How a rank's part of the work is: the status, the seconds that it took once it is done, the error if it has failed.
+enum class Status : uint8_t { kAtWork, kDone, kFailed };
+using Report = std::tuple<Status, double, std::string>;
 
-std::string report(const BackgroundTask* task) {
-  if (task == nullptr) return {kDone};
-  if (!task->ended()) return {kAtWork};
-  return task->error().empty() ? fmt::format("{}{}", kDone, task->seconds()) : kFailed + task->error();
+Report report(const BackgroundTask* task) {
+  if (task == nullptr) return {Status::kDone, 0, ""};
+  if (!task->ended()) return {Status::kAtWork, 0, ""};
+  if (!task->error().empty()) return {Status::kFailed, 0, task->error()};
+  return {Status::kDone, task->seconds(), ""};
 }
 
 // Calls `what`, where set, at the end of a scope.
@@ -57,8 +59,17 @@ class AtExit {
   const std::function<void()>& what_;
 };
 
-bool any(const std::vector<std::string>& reports, char status) {
-  return std::any_of(reports.begin(), reports.end(), [&](const std::string& text) { return text[0] == status; });
+bool any(const std::vector<Report>& reports, Status status) {
+  return std::ranges::any_of(reports, [&](const Report& report) { return std::get<Status>(report) == status; });
+}
+
+// Of the first rank that failed, which is named unless all failed in the same words.
+std::string error_in(const std::vector<Report>& reports) {
+  const auto first =
+      std::ranges::find(reports, Status::kFailed, [](const Report& report) { return std::get<Status>(report); });
+  const std::string& error = std::get<std::string>(*first);
+  const bool unanimous = std::count(reports.begin(), reports.end(), *first) == std::ssize(reports);
+  return unanimous ? error : fmt::format("rank {}: {}", first - reports.begin(), error);
 }
 
 }  // namespace
@@ -93,11 +104,8 @@ BackgroundSave::BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& gr
 
 BackgroundSave::~BackgroundSave() = default;
 
-void BackgroundSave::give_up(const std::vector<std::string>& reports) {
-  const auto first = std::find_if(reports.begin(), reports.end(), [](const auto& text) { return text[0] == kFailed; });
-  const bool unanimous = std::all_of(reports.begin(), reports.end(), [&](const auto& text) { return text == *first; });
-  error_ = first->substr(1);
-  if (!unanimous) error_ = fmt::format("rank {}: {}", first - reports.begin(), error_);
+void BackgroundSave::give_up(std::string error) {
+  error_ = std::move(error);
   state_ = State::kGivingUp;
   writing_->request_stop();
 }
@@ -105,16 +113,13 @@ void BackgroundSave::give_up(const std::vector<std::string>& reports) {
 BackgroundSave::State BackgroundSave::poll() {
   switch (state_) {
     case State::kWriting: {
-      const std::vector<std::string> reports = group_.all_gather(report(writing_.get()));
-      if (any(reports, kFailed)) {
-        give_up(reports);
-      } else if (!any(reports, kAtWork)) {
-        for (const std::string& text : reports)
-          writing_seconds_ = std::max(writing_seconds_, std::stod(text.substr(1)));
-        const double mine = pace_.without_limit(writing_->seconds());
-        for (const std::string& text : group_.all_gather(fmt::format("{}", mine)))
-          unhindered_seconds_ = std::max(unhindered_seconds_, std::stod(text));
-        shard_files_ = group_.all_gather(shard_file_);
+      const std::vector<Report> reports = all_gather(group_, report(writing_.get()));
+      if (any(reports, Status::kFailed)) {
+        give_up(error_in(reports));
+      } else if (!any(reports, Status::kAtWork)) {
+        for (const Report& report : reports) writing_seconds_ = std::max(writing_seconds_, std::get<double>(report));
+        unhindered_seconds_ = max(group_, pace_.without_limit(writing_->seconds()));
+        shard_files_ = all_gather(group_, shard_file_);
         if (group_.rank() == 0) {
           finishing_ = std::make_unique<BackgroundTask>(
               [this](const std::stop_token&) { published_ = publish_save(job_, shard_files_, files_); }, cores_);
@@ -124,11 +129,11 @@ BackgroundSave::State BackgroundSave::poll() {
       break;
     }
     case State::kPublishing: {
-      const std::vector<std::string> reports = group_.all_gather(report(finishing_.get()));
-      if (any(reports, kFailed)) {
+      const std::vector<Report> reports = all_gather(group_, report(finishing_.get()));
+      if (any(reports, Status::kFailed)) {
         finishing_.reset();
-        give_up(reports);
-      } else if (!any(reports, kAtWork)) {
+        give_up(error_in(reports));
+      } else if (!any(reports, Status::kAtWork)) {
         std::move(left_.begin(), left_.end(), std::back_inserter(published_.left));
         state_ = State::kSaved;
       }
@@ -136,13 +141,12 @@ BackgroundSave::State BackgroundSave::poll() {
     }
     case State::kGivingUp: {
       // The folder goes when nobody writes into it any more.
-      const std::vector<std::string> writing = group_.all_gather(writing_->ended() ? "d" : "w");
-      if (any(writing, kAtWork)) break;
+      if (any(group_, !writing_->ended())) break;
       if (group_.rank() == 0 && !finishing_) {
         finishing_ =
             std::make_unique<BackgroundTask>([this](const std::stop_token&) { discard_save(job_, files_); }, cores_);
       }
-      if (!any(group_.all_gather(finishing_ && !finishing_->ended() ? "w" : "d"), kAtWork)) state_ = State::kAbandoned;
+      if (!any(group_, finishing_ && !finishing_->ended())) state_ = State::kAbandoned;
       break;
     }
     case State::kSaved:

@@ -77,7 +77,7 @@ class BackgroundSave {
   double unhindered_seconds() const { return unhindered_seconds_; }
 
  private:
-  void give_up(const std::vector<std::string>& reports);
+  void give_up(std::string error);
 
   SaveJob job_;
   ShardValues values_;

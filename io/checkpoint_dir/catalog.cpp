@@ -9,7 +9,7 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint_dir/folder.hpp"
-#include "io/deepspeed/file_names.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/files/retry.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 // For a folder whose name is not a tag. A folder that cannot be read is not taken for a checkpoint.
 bool holds_checkpoint(const fs::path& folder) {
   try {
-    return is_there(folder / kManifestName) || is_deepspeed_checkpoint(folder);
+    return looks_like_checkpoint(folder);
   } catch (const Error&) {
     return false;
   }
@@ -29,7 +29,7 @@ bool holds_checkpoint(const fs::path& folder) {
 // Reads what it can into `entry`. Throws Error at the first failure.
 void read_entry(CatalogEntry& entry) {
   // Checkpoints of DeepSpeed have no manifest.
-  if (!is_there(entry.folder / kManifestName) && is_deepspeed_checkpoint(entry.folder)) {
+  if (!is_there(entry.folder / kManifestName) && looks_like_checkpoint(entry.folder)) {
     entry.run_id = "";
     return;
   }

@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint/run_record.hpp"
-#include "io/deepspeed/file_names.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 #include "io/files/atomic_file.hpp"
 
 namespace mpzero::io {
@@ -270,7 +269,7 @@ fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
     }
     return folder / tag;
   }
-  if (is_there(folder / kManifestName) || is_deepspeed_checkpoint(folder)) return folder;
+  if (looks_like_checkpoint(folder)) return folder;
   if (const auto latest = latest_checkpoint(folder)) return *latest;
   throw_user_error("{} holds neither a file 'latest' nor a {}: name a folder of checkpoints or a checkpoint itself",
                    folder.string(), kManifestName);
@@ -278,7 +277,7 @@ fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
 
 RunRecord run_of(const fs::path& path) {
   const OpenFolder folder(path);
-  if (!folder.holds(kManifestName) && is_deepspeed_checkpoint(folder)) return {};
+  if (!folder.holds(kManifestName) && looks_like_checkpoint(folder)) return {};
   return read_manifest(folder).run;
 }
 

@@ -75,8 +75,16 @@ std::vector<std::filesystem::path> folders_in(const std::filesystem::path& paren
 // The trimmed content of `latest`. std::nullopt if there is no such file. Throws Damaged if it is not a folder name.
 std::optional<std::string> latest_tag(const std::filesystem::path& checkpoint_dir);
 
-// The run that saved the checkpoint in `folder`, from its manifest. Empty for checkpoints of DeepSpeed, which have no
-// manifest. Throws as read_manifest.
+// The checkpoint that `<checkpoint_dir>/latest` names, if there is such a file. Throws UserError naming both where it
+// names nothing.
+std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& checkpoint_dir);
+
+// The checkpoint that a user means by `folder`: `tag` in it, or, without a tag, `folder` itself or what its `latest`
+// names. Throws UserError if there is none.
+std::filesystem::path find_checkpoint(const std::filesystem::path& folder, const std::string& tag = "");
+
+// The run that saved the checkpoint in `folder`, as its manifest says; nothing is known of DeepSpeed's own, which have
+// none. Throws as read_manifest.
 RunRecord run_of(const std::filesystem::path& folder);
 
 }  // namespace mpzero::io

@@ -8,11 +8,12 @@
 #include <thread>
 #include <utility>
 
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint_dir/catalog.hpp"
 #include "io/checkpoint_dir/folder.hpp"
-#include "io/deepspeed/writer.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -34,39 +35,8 @@ std::string now() {
                      fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
 }
 
-std::vector<UnitSpec> units_of(const SaveJob& job) {
-  std::vector<UnitSpec> units;
-  units.reserve(job.shards.size());
-  for (const UnitShard& shard : job.shards) units.push_back(*shard.unit);
-  return units;
-}
-
-std::vector<ManifestFile> finish_hdf5(const SaveJob& job, const fs::path& staging,
-                                      const std::vector<std::string>& shard_files, FileSystem& files) {
-  const ModelStates states{job.progress, units_of(job)};
-  Manifest manifest;
-  manifest.files.push_back(write_model_states(staging, states, files));
-  for (const std::string& text : shard_files) {
-    if (!text.empty()) manifest.files.push_back(manifest_file_from_text(text));
-  }
-  check_complete(manifest, states.units);
-  return std::move(manifest.files);
-}
-
-std::vector<ManifestFile> finish_deepspeed(const SaveJob& job, const fs::path& staging,
-                                           const std::vector<std::string>& written, FileSystem& files) {
-  const DeepSpeedPlan plan(job.progress, units_of(job), *job.deepspeed);
-  const std::vector<uint64_t> directory_checksums = finish_deepspeed_files(staging, plan, written, files);
-  std::vector<ManifestFile> entries;
-  for (size_t i = 0; i < plan.files().size(); ++i) {
-    entries.push_back({.name = plan.files()[i].name,
-                       .size = plan.files()[i].layout.file_bytes(),
-                       .structure_checksum = 0,
-                       .datasets = {},
-                       .has_own_checksums = true,
-                       .directory_checksum = directory_checksums[i]});
-  }
-  return entries;
+std::unique_ptr<CheckpointWriter> open_writer(const SaveJob& job) {
+  return make_writer(job.format, job.progress, job.shards);
 }
 
 const std::string& writer_of(const SaveJob& job) { return job.start.empty() ? job.run.id : job.start; }
@@ -121,13 +91,7 @@ void discard_save(const SaveJob& job, FileSystem& files) noexcept {
 std::string write_shards(const SaveJob& job, int rank, const ShardValues& values, const WriteOptions& options) {
   const fs::path staging = staging_of(job);
   wait_until_visible(staging);
-  if (job.deepspeed) {
-    const DeepSpeedPlan plan(job.progress, units_of(job), *job.deepspeed);
-    return write_deepspeed_shards(staging, plan, rank, job.shards, values, options);
-  }
-  const ManifestFile file =
-      write_optimizer_file(staging, optimizer_file_name(job.progress.dtype, rank), job.shards, values, options);
-  return file.name.empty() ? "" : to_text(file);
+  return open_writer(job)->write_shards(staging, rank, values, options);
 }
 
 Published publish_save(const SaveJob& job, const std::vector<std::string>& shard_files, FileSystem& files) {
@@ -137,8 +101,7 @@ Published publish_save(const SaveJob& job, const std::vector<std::string>& shard
   manifest.generation = next_generation(job.checkpoint_dir, &published.unread);
   manifest.saved_at = now();
   manifest.run = job.run;
-  manifest.files = job.deepspeed ? finish_deepspeed(job, staging, shard_files, files)
-                                 : finish_hdf5(job, staging, shard_files, files);
+  manifest.files = open_writer(job)->finish(staging, shard_files, files);
   write_manifest(staging, manifest, files);
   const auto check = [&](const fs::path& folder) { check_replaceable(job, folder); };
   if (job.check_owner) job.check_owner();
@@ -159,7 +122,7 @@ Published save_checkpoint(const SaveJob& job, const ShardValues& values, Process
   try {
     std::string shard_file;
     run_on_all_ranks(group, [&] { shard_file = write_shards(job, group.rank(), values, {.files = &files}); });
-    const std::vector<std::string> shard_files = group.all_gather(shard_file);
+    const std::vector<std::string> shard_files = all_gather(group, shard_file);
     Published published;
     run_on_all_ranks(group, [&] {
       if (leader) published = publish_save(job, shard_files, files);
@@ -170,16 +133,6 @@ Published save_checkpoint(const SaveJob& job, const ShardValues& values, Process
     if (leader) discard_save(job, files);
     throw;
   }
-}
-
-void save_checkpoint(const fs::path& checkpoint_dir, const std::string& tag, const TrainingProgress& progress,
-                     std::span<const UnitShard> shards, const FetchShard& fetch, ProcessGroup& group) {
-  save_checkpoint(SaveJob{.checkpoint_dir = checkpoint_dir,
-                          .tag = tag,
-                          .progress = progress,
-                          .shards = {shards.begin(), shards.end()},
-                          .model_type = {}},
-                  {.fetch = fetch}, group, disk());
 }
 
 }  // namespace mpzero::io

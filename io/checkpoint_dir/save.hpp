@@ -3,16 +3,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/process_group.hpp"
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/checkpoint_writer.hpp"
 #include "io/checkpoint/run_record.hpp"
-#include "io/checkpoint/shard_files.hpp"
 #include "io/checkpoint_dir/folder.hpp"
-#include "io/deepspeed/plan.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 
 // The steps of a save. Between them the ranks must know of each other's success: save_checkpoint() waits at each step,
 // BackgroundSave looks in from time to time.
@@ -32,9 +31,7 @@ struct SaveJob {
   // Rank 0 calls it, from any thread, before it removes or replaces anything: throws where the folder is another run's
   // by now (FolderLock).
   std::function<void()> check_owner{};
-  // Writes DeepSpeed's files instead of HDF5's; its number of ranks is that of the run.
-  // NOLINTNEXTLINE(readability-redundant-member-init): gcc wants one, or each designated initializer to name it
-  std::optional<DeepSpeedSettings> deepspeed{};
+  CheckpointFormat format{};  // a number of ranks in it is that of the run
 };
 
 // 1. Makes the folder that the checkpoint grows in. Collective: throws on all ranks if rank 0 could not, or where the

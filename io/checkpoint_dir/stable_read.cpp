@@ -1,11 +1,10 @@
 #include "io/checkpoint_dir/stable_read.hpp"
 
-#include <algorithm>
 #include <optional>
 #include <system_error>
-#include <vector>
 
-#include "io/checkpoint_dir/open_checkpoint.hpp"
+#include "base/collectives.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 
 namespace mpzero::io {
 namespace fs = std::filesystem;
@@ -59,14 +58,13 @@ void read_checkpoint(const std::function<fs::path()>& find, const std::function<
 }
 
 bool replaced_on_any_rank(const OpenFolder* folder, ProcessGroup& group) {
-  std::string replaced;
+  bool replaced = false;
   try {
-    if (folder != nullptr && folder->fate() != OpenFolder::Fate::kSame) replaced = "replaced";
+    replaced = folder != nullptr && folder->fate() != OpenFolder::Fate::kSame;
   } catch (const Error&) {
     // Unknown. The error that caused this check is reported instead.
   }
-  const std::vector<std::string> all = group.all_gather(replaced);
-  return std::any_of(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
+  return any(group, replaced);
 }
 
 }  // namespace mpzero::io

@@ -4,22 +4,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.hpp"
+#include "base/parameter_names.hpp"
 #include "io/deepspeed/client_state.hpp"
 #include "io/torch_save/pickle_writer.hpp"
 
 namespace mpzero::io {
 namespace {
-
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
-constexpr const char* kHead = "lm_head.weight";
-
-bool is_tied(const std::vector<ParameterSpec>& parameters) {
-  const auto has = [&](const char* name) {
-    return std::any_of(parameters.begin(), parameters.end(),
-                       [&](const auto& parameter) { return parameter.name == name; });
-  };
-  return has(kEmbedding) && !has(kHead);
-}
 
 void write_ds_config(pickle::Writer& out, const TrainingProgress& progress) {
   out.text("ds_config");
@@ -51,9 +41,10 @@ void write_module(pickle::Writer& out, const DeepSpeedLayout& layout, bool bf16)
   };
   out.begin_ordered_dict();
   for (const ParameterSpec& parameter : parameters) write(parameter.name, parameter);
-  if (is_tied(parameters)) {
-    write(kHead, *std::find_if(parameters.begin(), parameters.end(),
-                               [](const ParameterSpec& parameter) { return parameter.name == kEmbedding; }));
+  if (is_output_tied(parameters)) {
+    write(kOutputWeight, *std::find_if(parameters.begin(), parameters.end(), [](const ParameterSpec& parameter) {
+            return parameter.name == kEmbeddingWeight;
+          }));
   }
   out.end_dict();
 }
@@ -227,9 +218,9 @@ std::string describe_model(const DeepSpeedLayout& layout, const TrainingProgress
   }
   out.text("shared_params");
   out.begin_dict();
-  if (is_tied(layout.parameters())) {
-    out.text(kHead);
-    out.text(kEmbedding);
+  if (is_output_tied(layout.parameters())) {
+    out.text(kOutputWeight);
+    out.text(kEmbeddingWeight);
   }
   out.end_dict();
   out.text("lr_scheduler");

@@ -33,12 +33,12 @@ std::unique_ptr<TorchZipReader> DeepSpeedFolder::open(const std::string& name) c
   return archive;
 }
 
-std::string DeepSpeedFolder::fingerprints() const {
-  std::string lines;
-  if (manifest_) lines += fmt::format("{} {}\n", kManifestName, manifest_->checksum);
+FileChecksums DeepSpeedFolder::fingerprints() const {
+  FileChecksums checksums;
+  if (manifest_) checksums.emplace_back(kManifestName, manifest_->checksum);
   const std::scoped_lock lock(mutex_);
-  for (const auto& [name, checksum] : checksums_) lines += fmt::format("{} {}\n", name, to_hex(checksum));
-  return lines;
+  for (const auto& [name, checksum] : checksums_) checksums.emplace_back(name, to_hex(checksum));
+  return checksums;
 }
 
 void DeepSpeedFolder::check_unchanged() const {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "io/checkpoint/manifest.hpp"
+#include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/files/open_folder.hpp"
 #include "io/torch_save/zip_reader.hpp"
 
@@ -28,8 +29,8 @@ class DeepSpeedFolder {
   // Throws UserError if the manifest lacks the file, or lists another one of this name.
   std::unique_ptr<TorchZipReader> open(const std::string& name) const;
 
-  // "NAME CHECKSUM" lines of the manifest and of the directories of all opened files.
-  std::string fingerprints() const;
+  // Of the manifest and of the directories of all files that were opened.
+  FileChecksums fingerprints() const;
   // For a folder without a manifest, whose files can be rewritten one by one: throws ReplacedWhileRead unless every
   // opened file is unchanged.
   void check_unchanged() const;

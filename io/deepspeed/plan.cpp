@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/parameter_names.hpp"
 #include "io/deepspeed/descriptions.hpp"
 #include "io/deepspeed/file_names.hpp"
 
@@ -25,8 +26,8 @@ size_t place_in_unit(const std::string& name) {
   for (size_t i = 0; i < kLayerOrder.size(); ++i) {
     if (name.ends_with(kLayerOrder[i])) return i;
   }
-  if (name == "model.embed_tokens.weight" || name == "model.norm.weight") return 0;
-  if (name == "lm_head.weight") return 1;
+  if (name == kEmbeddingWeight || name == "model.norm.weight") return 0;
+  if (name == kOutputWeight) return 1;
   throw_failure("the place of parameter {} among DeepSpeed's is not known", name);
 }
 

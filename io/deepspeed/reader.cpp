@@ -1,12 +1,12 @@
 #include "io/deepspeed/reader.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/deepspeed/client_state.hpp"
@@ -245,17 +245,12 @@ struct DeepSpeedCheckpoint::Impl {
     return *file;
   }
 
-  // "RANK KEY RANGES" lines of all files that were read.
-  std::string checksums_of_what_was_read() {
-    std::string lines;
-    for (size_t rank = 0; rank < rank_files.size(); ++rank) {
-      if (!rank_files[rank]) continue;
-      std::string text = rank_files[rank]->archive().checksums_of_what_was_read();
-      for (size_t begin = 0; begin < text.size();) {
-        const size_t end = text.find('\n', begin) + 1;
-        lines += fmt::format("{} {}", rank, std::string_view(text).substr(begin, end - begin));
-        begin = end;
-      }
+  // A file's number and TorchZipReader::checksums_of_what_was_read(), of all files that were read.
+  using ReadLines = std::pair<size_t, std::vector<std::string>>;
+  std::vector<ReadLines> checksums_of_what_was_read() {
+    std::vector<ReadLines> lines;
+    for (size_t file = 0; file < rank_files.size(); ++file) {
+      if (rank_files[file]) lines.emplace_back(file, rank_files[file]->archive().checksums_of_what_was_read());
     }
     return lines;
   }
@@ -377,17 +372,13 @@ void DeepSpeedCheckpoint::read(const std::string& parameter, StateKind kind, int
 
 void DeepSpeedCheckpoint::verify_what_was_read(ProcessGroup& group) const {
   impl_->check_one_save(group);
-  const std::vector<std::string> texts = group.all_gather(impl_->checksums_of_what_was_read());
+  const auto of_ranks = all_gather(group, impl_->checksums_of_what_was_read());
   run_on_all_ranks(group, [&] {
     std::vector<std::vector<std::string>> lines_of(impl_->rank_files.size());
-    for (const std::string& text : texts) {
-      for (size_t begin = 0; begin < text.size();) {
-        const size_t end = text.find('\n', begin);
-        size_t file = 0;
-        const auto [space, error] = std::from_chars(text.data() + begin, text.data() + end, file);
-        if (error != std::errc{} || file >= lines_of.size()) throw_failure("another rank reads another checkpoint");
-        lines_of[file].emplace_back(space + 1, text.data() + end);
-        begin = end + 1;
+    for (const std::vector<Impl::ReadLines>& of_rank : of_ranks) {
+      for (const auto& [file, lines] : of_rank) {
+        if (file >= lines_of.size()) throw_failure("another rank reads another checkpoint");
+        lines_of[file].insert(lines_of[file].end(), lines.begin(), lines.end());
       }
     }
     for (size_t file = 0; file < lines_of.size(); ++file) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/parameter_ranges.hpp"
 #include "io/bytes/checksum.hpp"
 #include "io/bytes/float_formats.hpp"
 #include "io/bytes/parallel_blocks.hpp"
@@ -64,7 +65,7 @@ class OpenFiles {
     });
   }
 
-  // Syncs all, and returns the lines that finish_deepspeed_files needs.
+  // Syncs all, and returns the lines that DeepSpeedWriter::finish() needs.
   std::string finish(const std::string& name_of_remainders) {
     for (auto& [index, file] : open_) file.sync();
     std::string lines;
@@ -147,13 +148,9 @@ void add_pieces(const DeepSpeedPlan& plan, const ParameterSpec& parameter, State
 
 std::vector<Piece> pieces_of(const DeepSpeedPlan& plan, const UnitShard& shard, StateKind kind) {
   std::vector<Piece> pieces;
-  int64_t offset = 0;
-  for (const ParameterSpec& parameter : shard.unit->parameters) {
-    const int64_t first = std::max(shard.begin, offset);
-    const int64_t last = std::min(shard.begin + shard.count, offset + parameter.numel());
-    if (first < last) add_pieces(plan, parameter, kind, first - offset, last - offset, first - shard.begin, pieces);
-    offset += parameter.numel();
-  }
+  visit_parameters(*shard.unit, shard.begin, shard.begin + shard.count, [&](const ParameterRange& range) {
+    add_pieces(plan, range.parameter, kind, range.begin, range.begin + range.count, range.offset, pieces);
+  });
   return pieces;
 }
 
@@ -238,12 +235,11 @@ uint64_t write_rest(const fs::path& folder, const DeepSpeedPlan::PlannedFile& pl
 
 }  // namespace
 
-std::string write_deepspeed_shards(const fs::path& folder, const DeepSpeedPlan& plan, int rank,
-                                   std::span<const UnitShard> shards, const ShardValues& values,
-                                   const WriteOptions& options) {
-  OpenFiles files(folder, plan, own_pages_of(plan, shards), *options.files);
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const UnitShard& shard = shards[i];
+std::string DeepSpeedWriter::write_shards(const fs::path& folder, int rank, const ShardValues& values,
+                                          const WriteOptions& options) const {
+  OpenFiles files(folder, plan_, own_pages_of(plan_, shards_), *options.files);
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const UnitShard& shard = shards_[i];
     if (shard.count == 0) continue;
     for (const StateKind kind : kKinds) {
       const std::span<const float> of_shard = values.fetch(i, kind);
@@ -251,7 +247,7 @@ std::string write_deepspeed_shards(const fs::path& folder, const DeepSpeedPlan& 
         throw_failure("unit {} came with {} values where its shard has {}", shard.unit->name, of_shard.size(),
                       shard.count);
       }
-      const std::vector<Piece> pieces = pieces_of(plan, shard, kind);
+      const std::vector<Piece> pieces = pieces_of(plan_, shard, kind);
       parallel_for(static_cast<int64_t>(pieces.size()), io_threads(), [&](int64_t p) {
         if (options.stop.stop_requested()) throw_failure("writing {} was given up", folder.string());
         write_piece(files, pieces[static_cast<size_t>(p)], of_shard, options);
@@ -261,13 +257,19 @@ std::string write_deepspeed_shards(const fs::path& folder, const DeepSpeedPlan& 
   return files.finish(fmt::format("remainders-of-rank-{}", rank));
 }
 
-std::vector<uint64_t> finish_deepspeed_files(const fs::path& folder, const DeepSpeedPlan& plan,
-                                             std::span<const std::string> written, FileSystem& files) {
-  const std::vector<Answers> answers = parse(plan, written);
-  std::vector<uint64_t> directory_checksums;
+std::vector<ManifestFile> DeepSpeedWriter::finish(const fs::path& folder, std::span<const std::string> written,
+                                                  FileSystem& files) const {
+  const std::vector<Answers> answers = parse(plan_, written);
+  std::vector<ManifestFile> entries;
   std::set<std::string> remainders;
   for (size_t i = 0; i < answers.size(); ++i) {
-    directory_checksums.push_back(write_rest(folder, plan.files()[i], answers[i], files));
+    const DeepSpeedPlan::PlannedFile& planned = plan_.files()[i];
+    entries.push_back({.name = planned.name,
+                       .size = planned.layout.file_bytes(),
+                       .structure_checksum = 0,
+                       .datasets = {},
+                       .has_own_checksums = true,
+                       .directory_checksum = write_rest(folder, planned, answers[i], files)});
     for (const PageRemainders::Section& section : answers[i].remainders) remainders.insert(section.name);
   }
   for (const std::string& name : remainders) {
@@ -275,7 +277,7 @@ std::vector<uint64_t> finish_deepspeed_files(const fs::path& folder, const DeepS
       throw_system_error("remove", folder / name, error);
     }
   }
-  return directory_checksums;
+  return entries;
 }
 
 }  // namespace mpzero::io

@@ -125,10 +125,10 @@ void TorchZipReader::read(const pickle::Tensor& tensor, int64_t begin, std::span
   read_[tensor.storage].add(checksums);
 }
 
-std::string TorchZipReader::checksums_of_what_was_read() const {
+std::vector<std::string> TorchZipReader::checksums_of_what_was_read() const {
   const std::scoped_lock lock(mutex_);
-  std::string lines;
-  for (const auto& [key, checksums] : read_) lines += key + " " + checksums.to_text() + "\n";
+  std::vector<std::string> lines;
+  for (const auto& [key, checksums] : read_) lines.push_back(key + " " + checksums.to_text());
   return lines;
 }
 

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <vector>
 
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "io/bytes/checksum.hpp"
 #include "io/bytes/parallel_blocks.hpp"
@@ -104,21 +104,13 @@ void InitialWeights::add_block(const ParameterSpec& parameter, int64_t block, st
 }
 
 std::string InitialWeights::hash(std::span<const UnitSpec> units, bool counts, ProcessGroup& group) const {
-  const std::string mine = counts ? fmt::format("{} {}", to_hex(sum_), blocks_.load()) : to_hex(0) + " 0";
-  constexpr size_t kDigits = 16;
-  uint64_t sum = 0;
-  int64_t blocks = 0;
-  for (const std::string& text : group.all_gather(mine)) {
-    sum += from_hex(std::string_view(text).substr(0, kDigits));
-    int64_t read = 0;
-    std::from_chars(text.data() + kDigits + 1, text.data() + text.size(), read);
-    blocks += read;
-  }
+  const uint64_t total = sum(group, counts ? sum_.load() : uint64_t{0});
+  const int64_t blocks = sum(group, counts ? blocks_.load() : int64_t{0});
   if (blocks != blocks_of(units)) {
     throw Failure(fmt::format("{} blocks of the initial weights were hashed, expected {}", blocks, blocks_of(units)),
                   ErrorScope::kAllRanks);
   }
-  return to_hex(sum);
+  return to_hex(total);
 }
 
 std::string hash_of(const SafetensorsSource& weights, std::span<const UnitSpec> units, ProcessGroup& group) {

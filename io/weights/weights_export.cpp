@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/parameter_names.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/hdf5/file.hpp"
 #include "io/weights/export_folder.hpp"
@@ -21,8 +22,6 @@ namespace {
 
 constexpr const char* kConfigName = "config.json";
 constexpr const char* kHdf5Name = "model.h5";
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
-constexpr const char* kHead = "lm_head.weight";
 
 std::vector<std::string> write_hdf5(const fs::path& folder, std::span<const ParameterSpec> parameters,
                                     const ParameterSource& source, const OnWritten& on_written,
@@ -62,17 +61,12 @@ int64_t bytes_of_weights(const StoredCheckpoint& checkpoint, WeightType type) {
   return bytes;
 }
 
-bool contains(std::span<const ParameterSpec> parameters, std::string_view name) {
-  return std::any_of(parameters.begin(), parameters.end(),
-                     [&](const ParameterSpec& parameter) { return parameter.name == name; });
-}
-
-// Weights with two names. HDF5 checkpoints do not list them: only the head can be tied.
+// Weights under two names. An HDF5 checkpoint does not list them: the head is the only one that can be tied.
 std::vector<StoredCheckpoint::Alias> aliases_of(const StoredCheckpoint& checkpoint) {
   const auto listed = checkpoint.aliases();
   if (!listed.empty()) return {listed.begin(), listed.end()};
-  if (contains(checkpoint.parameters(), kHead) || !contains(checkpoint.parameters(), kEmbedding)) return {};
-  return {{kHead, kEmbedding}};
+  if (!is_output_tied(checkpoint.parameters())) return {};
+  return {{kOutputWeight, kEmbeddingWeight}};
 }
 
 std::vector<std::string> write_weights(const fs::path& folder, const StoredCheckpoint& checkpoint,
@@ -107,9 +101,9 @@ std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOpti
   const char* dtype = options.type == WeightType::kFloat32 ? "float32" : "bfloat16";
   config["dtype"] = dtype;
   config["torch_dtype"] = dtype;
-  config["tie_word_embeddings"] = !contains(checkpoint.parameters(), kHead);
+  config["tie_word_embeddings"] = !has_parameter(checkpoint.parameters(), kOutputWeight);
   for (const ParameterSpec& parameter : checkpoint.parameters()) {
-    if (parameter.name == kEmbedding) config["vocab_size"] = parameter.shape.at(0);
+    if (parameter.name == kEmbeddingWeight) config["vocab_size"] = parameter.shape.at(0);
   }
   if (!config.contains("architectures")) {
     const std::string model_type = config.value("model_type", "");

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/parameter_names.hpp"
 #include "model/architecture/architectures.hpp"
 #include "model/architecture/config_options.hpp"
 #include "model/architecture/config_reader.hpp"
@@ -192,7 +193,7 @@ std::string ModelConfig::to_json(std::string_view dtype) const {
 std::vector<UnitSpec> model_units(const ModelConfig& config) {
   const Architecture& architecture = find_architecture(config.model_type, "model configuration");
   std::vector<UnitSpec> units;
-  units.push_back({"embedding", {{"model.embed_tokens.weight", {config.vocab_size, config.hidden_size}}}});
+  units.push_back({"embedding", {{kEmbeddingWeight, {config.vocab_size, config.hidden_size}}}});
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     UnitSpec unit{fmt::format("layers.{}", layer), {}};
     for (const LayerParameter& parameter : architecture.layer_parameters(config)) {
@@ -201,8 +202,7 @@ std::vector<UnitSpec> model_units(const ModelConfig& config) {
     units.push_back(std::move(unit));
   }
   UnitSpec head{"head", {{"model.norm.weight", {config.hidden_size}}}};
-  if (!config.tie_word_embeddings)
-    head.parameters.push_back({"lm_head.weight", {config.vocab_size, config.hidden_size}});
+  if (!config.tie_word_embeddings) head.parameters.push_back({kOutputWeight, {config.vocab_size, config.hidden_size}});
   units.push_back(std::move(head));
   return units;
 }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "parallel/comm/copy_engines.hpp"
 #include "parallel/comm/gpu_address.hpp"
@@ -104,9 +105,8 @@ bool all_peers(MpiRuntime& mpi) {
   if (mpi.local_size() != mpi.world_size()) return false;
   int device = 0;
   const bool known = cudaGetDevice(&device) == cudaSuccess;
-  const std::vector<std::string> addresses = mpi.all_gather(known ? gpu_address(device) : std::string());
-  const std::vector<std::string> answers = mpi.all_gather(reaches_all(addresses, mpi.rank()) ? "yes" : "no");
-  return std::all_of(answers.begin(), answers.end(), [](const std::string& answer) { return answer == "yes"; });
+  const std::vector<std::string> addresses = all_gather(mpi, known ? gpu_address(device) : std::string());
+  return all(mpi, reaches_all(addresses, mpi.rank()));
 }
 
 }  // namespace
@@ -123,7 +123,7 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine)
   }
   ncclUniqueId id{};
   if (rank_ == 0) MPZERO_NCCL_CHECK(ncclGetUniqueId(&id));
-  mpi.broadcast(&id, sizeof id);
+  id = broadcast(mpi, id);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   if (copy_engines_) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
   MPZERO_NCCL_CHECK(ncclCommInitRankConfig(&comm_, world_size_, id, rank_, &config));

@@ -84,11 +84,6 @@ std::vector<std::string> MpiRuntime::all_gather(const std::string& text) {
   return texts;
 }
 
-void MpiRuntime::broadcast(void* bytes, int count) {
-  const Recorded recorded(channel_, "broadcast", static_cast<size_t>(count));
-  MPZERO_MPI_CHECK(MPI_Bcast(bytes, count, MPI_BYTE, 0, group_->handle));
-}
-
 void MpiRuntime::abort(int exit_code) {
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);

@@ -33,8 +33,6 @@ class MpiRuntime final : public ProcessGroup {
 
   void barrier() override;
   std::vector<std::string> all_gather(const std::string& text) override;
-  // Broadcasts rank 0's bytes to every rank of the group.
-  void broadcast(void* bytes, int count);
 
   // Records the following calls in a flight recorder, until another channel or null is set. `channel` outlives its use.
   void record_in(FlightRecorder::Channel* channel) { channel_ = channel; }

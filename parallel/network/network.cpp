@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <set>
+#include <tuple>
 
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "base/host_name.hpp"
 #include "parallel/network/rdma_devices.hpp"
@@ -128,11 +130,9 @@ NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& n
 
 NetworkPlan choose_network(NetworkChoice choice, ProcessGroup& group) {
   const NodeNetwork own = look_at_network(process_environment);
-  std::vector<NodeNetwork> nodes(static_cast<size_t>(group.world_size()));
-  const std::vector<std::string> hosts = group.all_gather(own.host), names = group.all_gather(own.node),
-                                 devices = group.all_gather(std::to_string(own.efa_devices));
-  for (size_t rank = 0; rank < nodes.size(); ++rank) {
-    nodes[rank] = {.host = hosts[rank], .node = names[rank], .efa_devices = std::stoi(devices[rank])};
+  std::vector<NodeNetwork> nodes;
+  for (const auto& [host, node, efa_devices] : all_gather(group, std::tuple(own.host, own.node, own.efa_devices))) {
+    nodes.push_back({.host = host, .node = node, .efa_devices = efa_devices});
   }
   NetworkPlan plan;
   run_on_all_ranks(group, [&] { plan = plan_network(choice, nodes, own, process_environment); });

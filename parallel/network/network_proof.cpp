@@ -4,7 +4,7 @@
 #include <strings.h>
 
 #include <charconv>
-#include <sstream>
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 
@@ -103,23 +103,17 @@ std::string missing_proof(const NetworkPlan& plan, const NetworkProof& proof, co
   return {};
 }
 
-std::string write_network_proof(const NetworkProof& proof) {
-  const char* direct = !proof.gpu_direct ? "?" : *proof.gpu_direct ? "y" : "n";
-  return fmt::format("{}\n{}\n{}\n{}\n{}", proof.net, proof.provider, proof.devices, proof.plugin, direct);
+void to_json(nlohmann::json& json, const NetworkProof& proof) {
+  json = {{"net", proof.net}, {"provider", proof.provider}, {"devices", proof.devices}, {"plugin", proof.plugin}};
+  if (proof.gpu_direct) json["gpu_direct"] = *proof.gpu_direct;
 }
 
-NetworkProof read_network_proof(const std::string& text) {
-  std::istringstream lines(text);
-  NetworkProof proof;
-  std::string devices, direct;
-  std::getline(lines, proof.net);
-  std::getline(lines, proof.provider);
-  std::getline(lines, devices);
-  std::getline(lines, proof.plugin);
-  std::getline(lines, direct);
-  std::from_chars(devices.data(), devices.data() + devices.size(), proof.devices);
-  if (direct != "?") proof.gpu_direct = direct == "y";
-  return proof;
+void from_json(const nlohmann::json& json, NetworkProof& proof) {
+  json.at("net").get_to(proof.net);
+  json.at("provider").get_to(proof.provider);
+  json.at("devices").get_to(proof.devices);
+  json.at("plugin").get_to(proof.plugin);
+  if (json.contains("gpu_direct")) proof.gpu_direct = json["gpu_direct"].get<bool>();
 }
 
 }  // namespace mpzero::parallel

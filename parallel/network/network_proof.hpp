@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,8 +27,8 @@ std::string parse_network_failure(std::string_view log);
 // Why `proof` differs from what `plan` requires, one sentence; empty if it does not differ.
 std::string missing_proof(const NetworkPlan& plan, const NetworkProof& proof, const std::string& host);
 
-// The proof as text that read_network_proof() parses on another rank.
-std::string write_network_proof(const NetworkProof& proof);
-NetworkProof read_network_proof(const std::string& text);
+// For its way to another rank (base/collectives.hpp).
+void to_json(nlohmann::json& json, const NetworkProof& proof);
+void from_json(const nlohmann::json& json, NetworkProof& proof);
 
 }  // namespace mpzero::parallel

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/collectives.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "parallel/comm/nccl_communicator.hpp"
@@ -74,7 +75,7 @@ ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const Star
     }
     own = parse_network_proof(log.text());
   }
-  const std::vector<std::string> missing = mpi.all_gather(missing_proof(plan, own, host));
+  const std::vector<std::string> missing = all_gather(mpi, missing_proof(plan, own, host));
   std::vector<int> without;
   for (size_t rank = 0; rank < missing.size(); ++rank) {
     if (!missing[rank].empty()) without.push_back(static_cast<int>(rank));
@@ -82,9 +83,7 @@ ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const Star
   if (!without.empty()) {
     throw NetworkFailure(missing[static_cast<size_t>(without.front())], ErrorScope::kAllRanks, without);
   }
-  for (const std::string& text : mpi.all_gather(write_network_proof(own))) {
-    network.proofs.push_back(read_network_proof(text));
-  }
+  network.proofs = all_gather(mpi, own);
   return network;
 }
 

@@ -1,5 +1,7 @@
 #include "parallel/optimizer/decay_ranges.hpp"
 
+#include "base/parameter_ranges.hpp"
+
 namespace mpzero::parallel {
 
 bool matches_any(const std::string& name, const std::vector<std::string>& patterns) {
@@ -10,11 +12,9 @@ bool matches_any(const std::string& name, const std::vector<std::string>& patter
 DecayRanges::DecayRanges(int64_t count) { add(count, /*decays=*/true); }
 
 DecayRanges::DecayRanges(const UnitSpec& unit, int64_t begin, int64_t count, const std::vector<std::string>& no_decay) {
-  int64_t offset = -begin;  // of the parameter in the shard
-  for (const ParameterSpec& parameter : unit.parameters) {
-    offset += parameter.numel();
-    add(std::min(offset, count), !matches_any(parameter.name, no_decay));
-  }
+  visit_parameters(unit, begin, begin + count, [&](const ParameterRange& range) {
+    add(range.offset + range.count, !matches_any(range.parameter.name, no_decay));
+  });
   add(count, /*decays=*/true);
 }
 

@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/parameter_ranges.hpp"
 #include "parallel/host/host_memory.hpp"
 #include "parallel/trace/profile_range.hpp"
 
@@ -168,18 +169,10 @@ void ZeroEngine::initialize(const ParameterSource& source, ProcessGroup& group) 
       std::fill(out.begin(), out.end(), 0.0F);
       return;
     }
-    // The range of each parameter within [begin, end).
-    const int64_t end = begin + static_cast<int64_t>(out.size());
-    int64_t offset = 0;
-    for (const ParameterSpec& parameter : units_[u].parameters) {
-      const int64_t first = std::max(begin, offset);
-      const int64_t last = std::min(end, offset + parameter.numel());
-      if (first < last) {
-        source.read(parameter, first - offset,
-                    out.subspan(static_cast<size_t>(first - begin), static_cast<size_t>(last - first)));
-      }
-      offset += parameter.numel();
-    }
+    visit_parameters(units_[u], begin, begin + static_cast<int64_t>(out.size()), [&](const ParameterRange& range) {
+      source.read(range.parameter, range.begin,
+                  out.subspan(static_cast<size_t>(range.offset), static_cast<size_t>(range.count)));
+    });
   };
   restore(read, group);
 }

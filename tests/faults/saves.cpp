@@ -51,7 +51,7 @@ io::SaveJob job_for(const fs::path& dir, const Save& save, int rank) {
   job.keep_last = save.keep_last;
   job.run.id = save.run_id;
   if (save.deepspeed) {
-    job.deepspeed = io::DeepSpeedSettings{
+    job.format = io::DeepSpeedSettings{
         .ranks = save.ranks,
         .optimizer = {.next_lr = 0.5, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1}};
   }

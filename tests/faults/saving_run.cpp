@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint_dir/catalog.hpp"
+#include "io/checkpoint_dir/folder.hpp"
 #include "tests/faults/disk_targets.hpp"
 #include "tests/faults/readings.hpp"
 

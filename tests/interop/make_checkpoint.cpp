@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/process_group.hpp"
-#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint_dir/save.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/weights/safetensors.hpp"
-#include "tests/io/thread_group.hpp"
+#include "tests/base/thread_group.hpp"
 
 // make_checkpoint WEIGHTS_DIR CHECKPOINT_DIR TAG RANKS: a checkpoint whose master weights are those of a Hugging Face
 // folder and whose moments are the weights times 2 and times 3, as RANKS ranks would have written it. For the interop
@@ -58,23 +58,22 @@ std::vector<float> whole_unit(const io::SafetensorsSource& weights, const UnitSp
 
 void write_rank(const io::SafetensorsSource& weights, const std::vector<UnitSpec>& units, const std::string& config,
                 const std::string& dir, const std::string& tag, ProcessGroup& group) {
-  std::vector<io::UnitShard> shards;
+  io::SaveJob job{.checkpoint_dir = dir, .tag = tag, .progress = {}, .shards = {}, .model_type = {}};
   for (const UnitSpec& unit : units) {
     const int64_t share = (unit.numel() + group.world_size() - 1) / group.world_size();
     const int64_t begin = std::min(unit.numel(), group.rank() * share);
-    shards.push_back({&unit, begin, std::min(share, unit.numel() - begin)});
+    job.shards.push_back({&unit, begin, std::min(share, unit.numel() - begin)});
   }
-  io::TrainingProgress progress;
-  progress.step = 5;
-  progress.dtype = "bf16";
-  progress.model_config_json = config;
+  job.progress.step = 5;
+  job.progress.dtype = "bf16";
+  job.progress.model_config_json = config;
   std::vector<float> values;
   const auto fetch = [&](size_t i, io::StateKind kind) {
     values = whole_unit(weights, units[i], 1.0F + static_cast<float>(kind));
-    return std::span<const float>(values).subspan(static_cast<size_t>(shards[i].begin),
-                                                  static_cast<size_t>(shards[i].count));
+    return std::span<const float>(values).subspan(static_cast<size_t>(job.shards[i].begin),
+                                                  static_cast<size_t>(job.shards[i].count));
   };
-  io::save_checkpoint(dir, tag, progress, shards, fetch, group);
+  io::save_checkpoint(job, {.fetch = fetch}, group);
 }
 
 }  // namespace

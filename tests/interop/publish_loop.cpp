@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "io/checkpoint_dir/save.hpp"
-#include "tests/io/thread_group.hpp"
+#include "tests/base/thread_group.hpp"
 
 // publish_loop DIR hdf5|deepspeed replace|prune: saves one checkpoint after another, as three ranks, until its input
 // ends. All values of a checkpoint are its step. `replace`: steps 3 and 6 in turn, under one name. `prune`: steps 1, 2,
@@ -41,7 +41,7 @@ void save(const std::string& dir, const std::string& tag, int64_t step, bool dee
     job.progress.zero_stage = 2;
     job.progress.model_config_json = R"({"model_type": "qwen3"})";
     job.progress.run_config_json = "{}";
-    if (deepspeed) job.deepspeed = io::DeepSpeedSettings{.ranks = kRanks, .optimizer = {}};
+    if (deepspeed) job.format = io::DeepSpeedSettings{.ranks = kRanks, .optimizer = {}};
     for (const UnitSpec& unit : units) {
       const int64_t share = (unit.numel() + kRanks - 1) / kRanks;
       const int64_t begin = std::min(unit.numel(), group.rank() * share);

@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/reader.hpp"
 #include "io/checkpoint_dir/save.hpp"
+#include "tests/base/thread_group.hpp"
 #include "tests/catch.hpp"
-#include "tests/io/thread_group.hpp"
 
 namespace mpzero::io::testing {
 
@@ -142,19 +142,19 @@ inline std::vector<std::string> save(const fs::path& dir, const std::string& tag
                                      uint32_t generation = 0, const BeforeFetch& before = nullptr) {
   ThreadGroup group(world_size);
   return group.run([&](ProcessGroup& ranks) {
-    std::vector<UnitShard> shards;
-    for (const UnitSpec& unit : model) shards.push_back(shard_of(unit, ranks.rank(), world_size, split));
+    SaveJob job{.checkpoint_dir = dir, .tag = tag, .progress = progress, .shards = {}, .model_type = {}};
+    for (const UnitSpec& unit : model) job.shards.push_back(shard_of(unit, ranks.rank(), world_size, split));
     std::vector<float> values;
     const auto fetch = [&](size_t i, StateKind kind) -> std::span<const float> {
       if (before) before(ranks.rank(), i, kind);
-      values.resize(static_cast<size_t>(shards[i].count));
+      values.resize(static_cast<size_t>(job.shards[i].count));
       for (size_t k = 0; k < values.size(); ++k) {
-        const uint32_t bits = bits_at(i, kind, shards[i].begin + static_cast<int64_t>(k), generation);
+        const uint32_t bits = bits_at(i, kind, job.shards[i].begin + static_cast<int64_t>(k), generation);
         std::memcpy(&values[k], &bits, sizeof bits);
       }
       return values;
     };
-    save_checkpoint(dir, tag, progress, shards, fetch, ranks);
+    save_checkpoint(job, {.fetch = fetch}, ranks);
   });
 }
 
@@ -170,13 +170,15 @@ inline bool same_bits(std::span<const float> out, size_t unit, StateKind kind, i
 
 inline constexpr StateKind kAllKinds[] = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
 
-// Reads the full checkpoint in the slices of one rank and of several ranks.
+inline Hdf5Checkpoint open_hdf5(const fs::path& folder) { return Hdf5Checkpoint(std::make_shared<OpenFolder>(folder)); }
+
+// Reads all of a checkpoint in one rank's and other ranks' slices.
 inline bool holds_generation(const fs::path& folder, const std::vector<UnitSpec>& model, uint32_t generation) {
-  const CheckpointReader reader(folder);
+  const Hdf5Checkpoint reader = open_hdf5(folder);
   for (size_t i = 0; i < model.size(); ++i) {
     for (const StateKind kind : kAllKinds) {
       std::vector<float> out(static_cast<size_t>(model[i].numel()));
-      reader.read(model[i].name, kind, 0, out);
+      reader.read_unit(model[i], kind, 0, out);
       if (!same_bits(out, i, kind, 0, generation)) return false;
     }
   }

@@ -8,7 +8,7 @@
 #include "io/bytes/range_checksums.hpp"
 #include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
-#include "io/checkpoint_dir/open_checkpoint.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 #include "io/checkpoint_dir/save.hpp"
 #include "io/deepspeed/plan.hpp"
 #include "io/torch_save/zip_reader.hpp"
@@ -65,7 +65,7 @@ inline std::vector<std::string> save_as_deepspeed(
     job.progress.settings_json = how.settings;
     job.progress.model_config_json = R"({"model_type": "qwen3"})";
     job.progress.run_config_json = how.ds_config;
-    job.deepspeed =
+    job.format =
         DeepSpeedSettings{.ranks = how.ranks,
                           .optimizer = {.next_lr = 0.5, .beta1 = 0.8, .beta2 = 0.98, .eps = 1e-6, .weight_decay = 0.2},
                           .sub_group_size = how.sub_group_size};

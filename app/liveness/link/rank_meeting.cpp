@@ -6,20 +6,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <stop_token>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "app/liveness/link/strangers.hpp"
+#include "base/collectives.hpp"
 #include "base/error.hpp"
-#include "base/json.hpp"
 
 namespace mpzero {
 namespace {
 
-using nlohmann::json;
 using std::chrono::milliseconds;
 
 // For one address to answer, and for rank 0 to be reached at all.
@@ -48,17 +46,9 @@ Listener open_listener(const RankIdentity& self, int world_size) {
 
 // The secret travels with the ranks' own messages: who can read those can read all that is trained, too.
 RankRoster introduce(ProcessGroup& group, const RankIdentity& self) {
-  json words = self;
-  if (group.rank() == 0) words["secret"] = to_hex(random_bytes());
-  const std::vector<std::string> introductions =
-      group.all_gather(words.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace));
-  RankRoster roster{.own = group.rank(), .ranks = {}, .secret = {}};
-  for (const std::string& text : introductions) {
-    roster.ranks.push_back(parse_json(text, kLineLimits).get<RankIdentity>());
-  }
-  const json first = parse_json(introductions.front(), kLineLimits);
-  roster.secret = from_hex(first.at("secret").get<std::string>()).value();
-  return roster;
+  return {.own = group.rank(),
+          .ranks = all_gather(group, self),
+          .secret = broadcast(group, group.rank() == 0 ? random_bytes() : HashBytes{})};
 }
 
 // Until the other side is identified, or is not who it should be.
@@ -150,7 +140,7 @@ RankMeeting meet(ProcessGroup& group) {
       problem = reach_monitor(meeting);
     }
   }
-  const std::vector<std::string> problems = group.all_gather(problem);
+  const std::vector<std::string> problems = all_gather(group, problem);
   reception.reset();
   for (const std::string& text : problems) {
     if (text.empty()) continue;

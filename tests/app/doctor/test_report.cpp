@@ -5,6 +5,7 @@
 #include "app/doctor/report.hpp"
 #include "app/doctor/versions.hpp"
 #include "app/machine/instances.hpp"
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "tests/app/doctor/doctor_checks.hpp"
 
@@ -25,7 +26,8 @@ std::vector<Fact> facts(const std::string& nccl, const std::string& kernel) {
 }  // namespace
 
 TEST_CASE("a report is the same after it has travelled, and as JSON") {
-  const HostReport read = read_report(write_report(kReport));
+  SingleProcess alone;
+  const HostReport read = all_gather(alone, kReport).front();
   CHECK(read.host == "node1");
   REQUIRE(read.findings.size() == 3);
   CHECK(read.findings[2].message == kReport.findings[2].message);
@@ -36,7 +38,6 @@ TEST_CASE("a report is the same after it has travelled, and as JSON") {
   CHECK(json["hosts"][0]["status"] == "failure");
   CHECK(json["hosts"][1]["status"] == "ok");
   CHECK(json["hosts"][0]["findings"][1]["remedy"] == "reboot");
-  CHECK_THROWS_AS(read_report("{"), Failure);
 }
 
 TEST_CASE("a table begins with the worst and sums up") {
@@ -67,7 +68,8 @@ TEST_CASE("what all hosts share is the job's fault, and what one host has is its
   const auto json = nlohmann::json::parse(to_json(mixed));
   CHECK(json["hosts"][1]["findings"][0]["blame"] == "job");
   CHECK(json["hosts"][1]["findings"][1]["blame"] == "host");
-  CHECK(read_report(write_report(mixed[1])).findings[0].of_job);
+  SingleProcess group;
+  CHECK(all_gather(group, mixed[1]).front().findings[0].of_job);
 
   std::vector<HostReport> alone = {{.host = "a", .findings = {disk}}};
   tell_job_from_hosts(alone);

@@ -16,7 +16,7 @@ constexpr const char* kTag = "tiny-3steps";
 // The error of opening and then reading everything. Empty if there is none.
 std::string read_all(const fs::path& folder) {
   return message_of([&] {
-    const CheckpointReader reader(folder);
+    const Hdf5Checkpoint reader = open_hdf5(folder);
     reader.verify();
   });
 }
@@ -33,7 +33,7 @@ TEST_CASE("a truncated file is named together with the remedy, wherever it is cu
     for (const size_t size : {size_t{0}, size_t{1}, size_t{7}, whole.size() / 2, whole.size() - 2}) {
       write_file(path, whole.substr(0, size));
       CAPTURE(name, size);
-      CHECK_THROWS_AS(CheckpointReader(folder / kTag), UserError);
+      CHECK_THROWS_AS(open_hdf5(folder / kTag), UserError);
       CHECK_THAT(read_all(folder / kTag), Contains(path.string()) && Contains("--resume_from_checkpoint"));
     }
     fs::remove(path);
@@ -73,9 +73,9 @@ TEST_CASE("a slice is read although another shard is damaged, and damage in its 
   std::string bytes = read_file(second);
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   write_file(second, bytes);
-  const CheckpointReader reader(folder / kTag);
+  const Hdf5Checkpoint reader = open_hdf5(folder / kTag);
   std::vector<float> first_half(45);
-  reader.read("layers.0", StateKind::kMaster, 0, first_half);
+  reader.read_unit(model[1], StateKind::kMaster, 0, first_half);
   CHECK(same_bits(first_half, 1, StateKind::kMaster, 0));
   CHECK_THAT(message_of([&] { reader.verify(); }), Contains(second.string()));
 }
@@ -129,11 +129,11 @@ TEST_CASE("false lengths in a manifest are bounded before anything is allocated"
   const TemporaryFolder folder;
   fs::create_directory(folder / kTag);
   write_file(folder / kTag / "manifest.json", "[1, 2]");
-  CHECK_THROWS_AS(CheckpointReader(folder / kTag), UserError);
+  CHECK_THROWS_AS(open_hdf5(folder / kTag), UserError);
   const auto with_manifest = [&](const std::string& text) {
     write_file(folder / kTag / "manifest.json", text);
     try {
-      const CheckpointReader reader(folder / kTag);
+      const Hdf5Checkpoint reader = open_hdf5(folder / kTag);
     } catch (const UserError& error) {
       return std::string(error.what());
     }
@@ -145,8 +145,8 @@ TEST_CASE("false lengths in a manifest are bounded before anything is allocated"
   CHECK_THAT(with_manifest(R"({"content": {}, "content": {}, "content_xxh3_64": "0"})"),
              Contains("manifest.json is damaged") && Contains("key content appears twice"));
   fs::resize_file(folder / kTag / "manifest.json", uintmax_t{1} << 40);  // sparse
-  CHECK_THROWS_AS(CheckpointReader(folder / kTag), UserError);
-  CHECK_THROWS_AS(CheckpointReader(folder / "absent"), UserError);
+  CHECK_THROWS_AS(open_hdf5(folder / kTag), UserError);
+  CHECK_THROWS_AS(open_hdf5(folder / "absent"), UserError);
 }
 
 }  // namespace mpzero::io

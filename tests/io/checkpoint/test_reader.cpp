@@ -18,7 +18,7 @@ TEST_CASE("a checkpoint of any number of ranks is read bit for bit by any other 
     REQUIRE(error == "");
   }
   REQUIRE(latest_checkpoint(folder.path()) == folder / "tiny-7steps");
-  const CheckpointReader reader(folder / "tiny-7steps");
+  const Hdf5Checkpoint reader = open_hdf5(folder / "tiny-7steps");
   CHECK(reader.units() == model);
   for (const int readers : {1, 2, 3, 4, 7}) {
     for (int rank = 0; rank < readers; ++rank) {
@@ -26,7 +26,7 @@ TEST_CASE("a checkpoint of any number of ranks is read bit for bit by any other 
         const UnitShard wanted = shard_of(model[i], rank, readers, Split::kEven);
         for (const StateKind kind : kAllKinds) {
           std::vector<float> out(static_cast<size_t>(wanted.count));
-          reader.read(model[i].name, kind, wanted.begin, out);
+          reader.read_unit(model[i], kind, wanted.begin, out);
           CAPTURE(writers, readers, rank, i);
           REQUIRE(same_bits(out, i, kind, wanted.begin));
         }
@@ -41,17 +41,17 @@ TEST_CASE("shards of many checksum blocks are read in full, in part and from sev
   const std::vector<UnitSpec> model = {{"big", {{"w", {11 * block + 12345}}}}};
   const TemporaryFolder folder;
   REQUIRE(save(folder.path(), "big-1steps", progress_at(1), model, 2) == std::vector<std::string>{"", ""});
-  const CheckpointReader reader(folder / "big-1steps");
+  const Hdf5Checkpoint reader = open_hdf5(folder / "big-1steps");
   std::vector<float> all(static_cast<size_t>(model[0].numel()));
-  reader.read("big", StateKind::kExpAvg, 0, all);
+  reader.read_unit(model[0], StateKind::kExpAvg, 0, all);
   CHECK(same_bits(all, 0, StateKind::kExpAvg, 0));
-  const CheckpointReader fresh(folder / "big-1steps");
+  const Hdf5Checkpoint fresh = open_hdf5(folder / "big-1steps");
   ThreadGroup threads(4);
   const auto errors = threads.run([&](ProcessGroup& rank) {
     const int64_t begin = rank.rank() * 2 * block + block / 2;
     std::vector<float> out(static_cast<size_t>(4 * block));
     for (int repeat = 0; repeat < 2; ++repeat) {
-      fresh.read("big", StateKind::kMaster, begin, out);
+      fresh.read_unit(model[0], StateKind::kMaster, begin, out);
       if (!same_bits(out, 0, StateKind::kMaster, begin)) throw Failure("other bits");
     }
   });
@@ -65,7 +65,7 @@ TEST_CASE("progress and configurations are restored unchanged") {
   saved.run_config_json = std::string(100000, 'x');  // more than an HDF5 object header holds
   saved.settings_json = R"({"beta2": 0.95, "no_decay": ["é"]})";
   REQUIRE(save(folder.path(), "tiny-12steps", saved, small_model(), 2) == std::vector<std::string>{"", ""});
-  const TrainingProgress read = CheckpointReader(folder / "tiny-12steps").progress();
+  const TrainingProgress read = open_hdf5(folder / "tiny-12steps").progress();
   CHECK(read.step == saved.step);
   CHECK(read.tokens_seen == saved.tokens_seen);
   CHECK(read.windows_seen == saved.windows_seen);
@@ -84,7 +84,7 @@ TEST_CASE("progress and configurations are restored unchanged") {
 TEST_CASE("a checkpoint without settings, as written by older versions, reports that it has none") {
   const TemporaryFolder folder;
   REQUIRE(save(folder.path(), "tiny-12steps", progress_at(12), small_model(), 1) == std::vector<std::string>{""});
-  CHECK(CheckpointReader(folder / "tiny-12steps").progress().settings_json.empty());
+  CHECK(open_hdf5(folder / "tiny-12steps").progress().settings_json.empty());
 }
 
 TEST_CASE("bf16 runs have DeepSpeed's prefix") {
@@ -96,19 +96,37 @@ TEST_CASE("parameters are found in their units") {
   const auto model = small_model();
   const TemporaryFolder folder;
   save(folder.path(), "tiny-1steps", progress_at(1), model, 3);
-  const CheckpointReader reader(folder / "tiny-1steps");
+  const Hdf5Checkpoint reader = open_hdf5(folder / "tiny-1steps");
   std::vector<float> norm(13);
-  reader.read_parameter("model.layers.0.norm.weight", StateKind::kExpAvgSq, 0, norm);
+  reader.read("model.layers.0.norm.weight", StateKind::kExpAvgSq, 0, norm);
   CHECK(same_bits(norm, 1, StateKind::kExpAvgSq, 77));
   std::vector<float> part(4);
-  CheckpointSource(reader).read(model[1].parameters[1], 9, part);
+  StoredWeights(reader).read(model[1].parameters[1], 9, part);
   CHECK(same_bits(part, 1, StateKind::kMaster, 86));
-  CHECK_THAT(message_of([&] { reader.read_parameter("model.layers.0.norm.weight", StateKind::kMaster, 10, part); }),
+  CHECK_THAT(message_of([&] { reader.read("model.layers.0.norm.weight", StateKind::kMaster, 10, part); }),
              Contains("another model") && Contains("13 elements"));
-  CHECK_THAT(message_of([&] { reader.read_parameter("lm_head.weight", StateKind::kMaster, 0, part); }),
+  CHECK_THAT(message_of([&] { reader.read("lm_head.weight", StateKind::kMaster, 0, part); }),
              Contains("lm_head.weight"));
-  CHECK_THAT(message_of([&] { reader.read("layers.1", StateKind::kMaster, 0, part); }), Contains("layers.1"));
-  CHECK_THROWS_AS(reader.read("head", StateKind::kMaster, 0, part), UserError);
+  CHECK_THROWS_AS(reader.read_unit(model[2], StateKind::kMaster, 0, part), UserError);
+}
+
+TEST_CASE("a run that groups the parameters into other units reads them, too") {
+  const auto model = small_model();
+  const TemporaryFolder folder;
+  save(folder.path(), "tiny-1steps", progress_at(1), model, 3);
+  const Hdf5Checkpoint reader = open_hdf5(folder / "tiny-1steps");
+  const ParameterSpec& q = model[1].parameters[0];
+  const ParameterSpec& norm = model[1].parameters[1];
+  const UnitSpec turned{"other", {norm, model[2].parameters[0], q}};
+  std::vector<float> out(13 + 1 + 4 - 9);
+  reader.read_unit(turned, StateKind::kExpAvg, 9, out);
+  CHECK(same_bits(std::span(out).first(4), 1, StateKind::kExpAvg, q.numel() + 9));
+  CHECK(same_bits(std::span(out).subspan(4, 1), 2, StateKind::kExpAvg, 0));
+  CHECK(same_bits(std::span(out).subspan(5), 1, StateKind::kExpAvg, 0));
+  CHECK_THROWS_AS(reader.read_unit(turned, StateKind::kExpAvg, turned.numel() - 8, out), Failure);
+  const UnitSpec unknown{"layers.1", {{"model.layers.1.q.weight", {9}}}};
+  CHECK_THAT(message_of([&] { reader.read_unit(unknown, StateKind::kMaster, 0, out); }),
+             Contains("another model") && Contains("model.layers.1.q.weight"));
 }
 
 TEST_CASE("latest may end in blanks, and the checkpoint that it names must exist") {
@@ -155,19 +173,24 @@ TEST_CASE("pruning keeps what was saved last, whatever its step, and never remov
 
 TEST_CASE("a checkpoint of another model is detected by one differing parameter") {
   const auto model = small_model();
-  check_same_model(model, model, "c");
+  const auto check = [](const std::vector<UnitSpec>& of_checkpoint, const std::vector<UnitSpec>& of_run) {
+    std::vector<ParameterSpec> parameters;
+    for (const UnitSpec& unit : of_checkpoint) {
+      parameters.insert(parameters.end(), unit.parameters.begin(), unit.parameters.end());
+    }
+    return message_of([&] { check_same_parameters(parameters, of_run, "c"); });
+  };
+  CHECK(check(model, model).empty());
   auto other = model;
   other[1].parameters[0].shape = {7, 12};
-  CHECK_THAT(message_of([&] { check_same_model(model, other, "c"); }),
-             Contains("model.layers.0.q.weight is [7, 11], in this run it is [7, 12]"));
+  CHECK_THAT(check(model, other), Contains("model.layers.0.q.weight is [7, 11], in this run it is [7, 12]"));
   other = model;
   other.push_back({"layers.1", {{"model.layers.1.q.weight", {2}}}});
-  CHECK_THAT(message_of([&] { check_same_model(model, other, "c"); }), Contains("has no model.layers.1.q.weight"));
-  CHECK_THAT(message_of([&] { check_same_model(other, model, "c"); }),
-             Contains("model.layers.1.q.weight [2] does not"));
+  CHECK_THAT(check(model, other), Contains("has no model.layers.1.q.weight"));
+  CHECK_THAT(check(other, model), Contains("model.layers.1.q.weight [2] does not"));
   other = model;
   std::swap(other[1].parameters[0], other[1].parameters[1]);
-  CHECK_THROWS_AS(check_same_model(model, other, "c"), UserError);
+  CHECK(check(model, other).empty());  // in another order
 }
 
 TEST_CASE("shards that do not add up to the model are refused on every rank") {
@@ -176,13 +199,14 @@ TEST_CASE("shards that do not add up to the model are refused on every rank") {
   const int64_t begin = GENERATE(0, 60);  // rank 1 leaves a gap, or repeats what rank 0 holds
   ThreadGroup group(2);
   const auto errors = group.run([&](ProcessGroup& rank) {
-    std::vector<UnitShard> shards;
-    for (const UnitSpec& unit : model) shards.push_back(shard_of(unit, rank.rank(), 2, Split::kEven));
-    if (rank.rank() == 1) shards[1] = {&model[1], begin, model[1].numel() - begin};
+    SaveJob job = job_of(folder.path(), kOurs, 1, {});
+    for (const UnitSpec& unit : model) job.shards.push_back(shard_of(unit, rank.rank(), 2, Split::kEven));
+    if (rank.rank() == 1) job.shards[1] = {&model[1], begin, model[1].numel() - begin};
     const std::vector<float> zeros(1000);
-    save_checkpoint(
-        folder.path(), "tiny-1steps", progress_at(1), shards,
-        [&](size_t i, StateKind) { return std::span(zeros).first(static_cast<size_t>(shards[i].count)); }, rank);
+    const auto fetch = [&](size_t i, StateKind) {
+      return std::span(zeros).first(static_cast<size_t>(job.shards[i].count));
+    };
+    save_checkpoint(job, {.fetch = fetch}, rank);
   });
   for (const std::string& error : errors) CHECK_THAT(error, Contains("layers.0"));
   CHECK(names_in(folder.path()).empty());

@@ -128,7 +128,7 @@ TEST_CASE("a damaged checkpoint is skipped and replaced, as before") {
   SECTION("no JSON") { write_file(folder / "tiny-2steps/manifest.json", "{"); }
   SECTION("a file is missing") { fs::remove(folder / "tiny-2steps/mp_rank_00_model_states.h5"); }
   for (const CatalogEntry& entry : list_checkpoints(folder.path())) CHECK_FALSE(entry.may_be_whole);
-  CHECK_THROWS_AS(CheckpointReader(folder / "tiny-2steps"), Damaged);
+  CHECK_THROWS_AS(open_hdf5(folder / "tiny-2steps"), Damaged);
   CHECK(save_as(folder.path(), kOurs, 2) == "");
 }
 

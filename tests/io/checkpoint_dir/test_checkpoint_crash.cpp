@@ -136,18 +136,19 @@ TEST_CASE("killed at any system call, a save leaves latest naming a complete che
     const Outcome outcome = kill_at_system_call(count, [&] {
       if (!can_exchange && !forbid_exchange()) ::_exit(43);
       SingleProcess alone;
-      std::vector<UnitShard> shards;
-      for (const UnitSpec& unit : model) shards.push_back({&unit, 0, unit.numel()});
+      SaveJob job{
+          .checkpoint_dir = folder.path(), .tag = target, .progress = progress_at(2), .shards = {}, .model_type = {}};
+      for (const UnitSpec& unit : model) job.shards.push_back({&unit, 0, unit.numel()});
       std::vector<float> values;
       const auto fetch = [&](size_t i, StateKind kind) -> std::span<const float> {
-        values.resize(static_cast<size_t>(shards[i].count));
+        values.resize(static_cast<size_t>(job.shards[i].count));
         for (size_t k = 0; k < values.size(); ++k) {
           const uint32_t bits = bits_at(i, kind, static_cast<int64_t>(k), 2);
           std::memcpy(&values[k], &bits, sizeof bits);
         }
         return values;
       };
-      save_checkpoint(folder.path(), target, progress_at(2), shards, fetch, alone);
+      save_checkpoint(job, {.fetch = fetch}, alone);
     });
     if (outcome == Outcome::kCannotTrace) {
       skip_test("a kernel that lets a process trace and filter the system calls of its child");
@@ -156,7 +157,7 @@ TEST_CASE("killed at any system call, a save leaves latest naming a complete che
     CAPTURE(count, replaces, can_exchange);
     const auto latest = latest_checkpoint(folder.path());
     REQUIRE(latest.has_value());
-    const bool is_new = latest->filename() == target && CheckpointReader(*latest).progress().step == 2;
+    const bool is_new = latest->filename() == target && open_hdf5(*latest).progress().step == 2;
     REQUIRE(holds_generation(*latest, model, is_new ? 2 : 1));
     if (!replaces) REQUIRE(holds_generation(folder / kOld, model, 1));
     if (outcome == Outcome::kFinished) {

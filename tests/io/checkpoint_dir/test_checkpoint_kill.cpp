@@ -147,7 +147,7 @@ TEST_CASE("one rank or both killed at any call leave the old state or the new on
     const ResumeCandidates candidates = resume_candidates(folder.path(), "tiny");
     REQUIRE(candidates.problem_of_latest == "");
     const fs::path& found = candidates.folders.front();
-    const bool is_new = CheckpointReader(found).progress().step == 2;
+    const bool is_new = open_hdf5(found).progress().step == 2;
     REQUIRE(holds_generation(found, model, is_new ? 2 : 1));
     if (!killed) {
       REQUIRE(is_new);

@@ -3,7 +3,7 @@
 
 #include "base/error.hpp"
 #include "io/checkpoint_dir/folder.hpp"
-#include "io/checkpoint_dir/open_checkpoint.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 #include "io/checkpoint_dir/stable_read.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/checkpoint_fixture.hpp"

@@ -8,7 +8,7 @@
 #include "base/error.hpp"
 #include "io/bytes/float_formats.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
-#include "io/checkpoint_dir/open_checkpoint.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 #include "io/checkpoint_dir/save.hpp"
 #include "io/deepspeed/layout.hpp"
 #include "io/torch_save/zip_reader.hpp"
@@ -57,10 +57,11 @@ TEST_CASE("progress and client state are restored") {
   CHECK(checkpoint->next_lr() == 0.5);
   REQUIRE(checkpoint->aliases().size() == 1);
   CHECK(checkpoint->aliases()[0].name == "lm_head.weight");
-  check_same_parameters(*checkpoint, transformer());
+  check_same_parameters(checkpoint->parameters(), transformer(), checkpoint->folder());
   std::vector<UnitSpec> other = transformer();
   other[1].parameters[1].shape = {5, 7};
-  const std::string message = message_of([&] { check_same_parameters(*checkpoint, other); });
+  const std::string message =
+      message_of([&] { check_same_parameters(checkpoint->parameters(), other, checkpoint->folder()); });
   CHECK(message.find("model.layers.0.self_attn.q_proj.weight is [7, 5], in this run it is [5, 7]") !=
         std::string::npos);
 }
@@ -264,7 +265,7 @@ TEST_CASE("a checkpoint that the ranks did not write in full is not published") 
                   .model_type = {}};
       job.progress.zero_stage = stage;
       job.progress.lr = 0.25;
-      job.deepspeed = DeepSpeedSettings{.ranks = 2, .optimizer = {}};
+      job.format = DeepSpeedSettings{.ranks = 2, .optimizer = {}};
       for (const UnitSpec& unit : units) job.shards.push_back(shard_of(unit, ranks.rank(), 2, Split::kEven));
       if (ranks.rank() == 1) --job.shards[1].count;
       const std::vector<float> values(1000);

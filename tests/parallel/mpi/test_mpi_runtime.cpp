@@ -1,3 +1,4 @@
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "parallel/comm/mpi_communicator.hpp"
 #include "tests/parallel/collective_checks.hpp"
@@ -16,9 +17,7 @@ TEST_CASE("the ranks of a machine are a separate group") {
   CHECK(machine->world_size() == mpi().local_size());
   MpiCommunicator communicator(*machine);
   check_collectives(communicator, at::kCPU);
-  int value = machine->rank() + 17;
-  machine->broadcast(&value, sizeof value);
-  CHECK(value == 17);
+  CHECK(broadcast(*machine, machine->rank() + 17) == 17);
 }
 
 TEST_CASE("texts of different lengths are gathered by rank") {
@@ -27,10 +26,11 @@ TEST_CASE("texts of different lengths are gathered by rank") {
   for (size_t rank = 0; rank < texts.size(); ++rank) REQUIRE(texts[rank] == std::string(rank * 3, 'x'));
 }
 
-TEST_CASE("a broadcast sends rank 0's bytes") {
-  int value = mpi().rank() + 17;
-  mpi().broadcast(&value, sizeof value);
-  REQUIRE(value == 17);
+TEST_CASE("values are gathered by rank, and a broadcast carries rank 0's") {
+  const std::vector<double> values = all_gather(mpi(), 0.1 * mpi().rank());
+  REQUIRE(values.size() == static_cast<size_t>(mpi().world_size()));
+  for (size_t rank = 0; rank < values.size(); ++rank) CHECK(values[rank] == 0.1 * static_cast<double>(rank));
+  CHECK(broadcast(mpi(), mpi().rank() + 17) == 17);
 }
 
 TEST_CASE("an error on the last rank is thrown on all ranks") {

@@ -6,7 +6,7 @@
 #include "app/liveness/link/rank_meeting.hpp"
 #include "tests/app/liveness/link/loopback_ranks.hpp"
 #include "tests/catch.hpp"
-#include "tests/io/thread_group.hpp"
+#include "tests/base/thread_group.hpp"
 
 namespace mpzero {
 namespace {

@@ -1,0 +1,186 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <ranges>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/process_group.hpp"
+
+// Collectives over the control plane whose values have types. Every rank calls with the same type, in the same order.
+//
+//   all_gather(group, value)   every rank's value, by rank
+//   broadcast(group, value)    rank 0's value; the other ranks' values are not sent
+//   min, max, sum(group, x)    over the ranks, in the order of the ranks: all ranks get the same bits
+//   any, all(group, bool)
+//
+// A value is a trivially copyable type without pointers (its bytes are sent), a std::string, a std::vector,
+// std::optional, std::pair or std::tuple of values, or any other type with to_json() and from_json() (sent as JSON;
+// bytes that are no UTF-8 are replaced). Each call is one ProcessGroup::all_gather(). A message that is not of the type
+// throws Failure, which names the call, its place and the rank that sent the message.
+namespace mpzero {
+namespace collectives {
+
+template <class T>
+struct IsVector : std::false_type {};
+template <class T>
+struct IsVector<std::vector<T>> : std::true_type {};
+
+template <class T>
+struct IsOptional : std::false_type {};
+template <class T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+
+template <class T>
+struct IsTuple : std::false_type {};
+template <class... Ts>
+struct IsTuple<std::tuple<Ts...>> : std::true_type {};
+template <class A, class B>
+struct IsTuple<std::pair<A, B>> : std::true_type {};
+
+// A view (std::string_view, std::span) is trivially copyable, but its bytes mean nothing on another rank.
+template <class T>
+concept SentAsBytes =
+    std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_array_v<T> && !std::is_same_v<T, bool> &&
+    !IsOptional<T>::value && !IsTuple<T>::value && !std::ranges::enable_borrowed_range<T>;
+
+// One rank's message, or a field of it, and where it came from.
+struct Message {
+  std::string_view bytes;
+  const char* call;
+  size_t rank;
+  std::source_location place;
+
+  // Throws Failure: "CALL (FILE:LINE): rank R sent WHAT".
+  [[noreturn]] void refuse(const std::string& what) const;
+  void check_size(size_t size) const;
+  // Cuts the next field off the front of `bytes`.
+  Message take_field();
+  void read_json(const std::function<void(const nlohmann::json&)>& read) const;
+};
+
+void append_field(std::string& message, const std::string& field);
+std::string write_json(const std::function<void(nlohmann::json&)>& write);
+
+template <class T>
+std::string to_message(const T& value) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    return value;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return value ? "1" : "0";
+  } else if constexpr (SentAsBytes<T>) {
+    return {reinterpret_cast<const char*>(&value), sizeof value};
+  } else if constexpr (IsVector<T>::value) {
+    std::string message;
+    for (const typename T::value_type& element : value) append_field(message, to_message(element));
+    return message;
+  } else if constexpr (IsOptional<T>::value) {
+    std::string message;
+    if (value) append_field(message, to_message(*value));
+    return message;
+  } else if constexpr (IsTuple<T>::value) {
+    std::string message;
+    std::apply([&](const auto&... fields) { (append_field(message, to_message(fields)), ...); }, value);
+    return message;
+  } else {
+    return write_json([&](nlohmann::json& json) { to_json(json, value); });
+  }
+}
+
+template <class T>
+T from_message(Message message) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    return T(message.bytes);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    if (message.bytes != "0" && message.bytes != "1") message.refuse("no bool");
+    return message.bytes == "1";
+  } else if constexpr (SentAsBytes<T>) {
+    message.check_size(sizeof(T));
+    T value;
+    std::memcpy(&value, message.bytes.data(), sizeof value);
+    return value;
+  } else if constexpr (IsVector<T>::value) {
+    T values;
+    while (!message.bytes.empty()) values.push_back(from_message<typename T::value_type>(message.take_field()));
+    return values;
+  } else if constexpr (IsOptional<T>::value) {
+    if (message.bytes.empty()) return std::nullopt;
+    T value = from_message<typename T::value_type>(message.take_field());
+    message.check_size(0);
+    return value;
+  } else if constexpr (IsTuple<T>::value) {
+    T values;
+    std::apply(
+        [&](auto&... fields) { ((fields = from_message<std::decay_t<decltype(fields)>>(message.take_field())), ...); },
+        values);
+    message.check_size(0);
+    return values;
+  } else {
+    T value;
+    message.read_json([&](const nlohmann::json& json) { from_json(json, value); });
+    return value;
+  }
+}
+
+template <class T>
+std::vector<T> gather(ProcessGroup& group, const T& value, const char* call, const std::source_location& place) {
+  const std::vector<std::string> messages = group.all_gather(to_message(value));
+  std::vector<T> values;
+  values.reserve(messages.size());
+  for (const std::string& message : messages) {
+    values.push_back(from_message<T>({.bytes = message, .call = call, .rank = values.size(), .place = place}));
+  }
+  return values;
+}
+
+}  // namespace collectives
+
+template <class T>
+std::vector<T> all_gather(ProcessGroup& group, const T& value,
+                          const std::source_location& place = std::source_location::current()) {
+  return collectives::gather(group, value, "all_gather", place);
+}
+
+template <class T>
+T broadcast(ProcessGroup& group, const T& value, const std::source_location& place = std::source_location::current()) {
+  const std::vector<std::string> messages =
+      group.all_gather(group.rank() == 0 ? collectives::to_message(value) : std::string());
+  return collectives::from_message<T>({.bytes = messages.front(), .call = "broadcast", .rank = 0, .place = place});
+}
+
+template <class T>
+T min(ProcessGroup& group, const T& value, const std::source_location& place = std::source_location::current()) {
+  return std::ranges::min(collectives::gather(group, value, "min", place));
+}
+
+template <class T>
+T max(ProcessGroup& group, const T& value, const std::source_location& place = std::source_location::current()) {
+  return std::ranges::max(collectives::gather(group, value, "max", place));
+}
+
+template <class T>
+T sum(ProcessGroup& group, const T& value, const std::source_location& place = std::source_location::current()) {
+  T total{};
+  for (const T& of_rank : collectives::gather(group, value, "sum", place)) total += of_rank;
+  return total;
+}
+
+inline bool any(ProcessGroup& group, bool value, const std::source_location& place = std::source_location::current()) {
+  return std::ranges::count(collectives::gather(group, value, "any", place), true) > 0;
+}
+
+inline bool all(ProcessGroup& group, bool value, const std::source_location& place = std::source_location::current()) {
+  return std::ranges::count(collectives::gather(group, value, "all", place), false) == 0;
+}
+
+}  // namespace mpzero

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/checkpoint_writer.hpp"
+
+namespace mpzero::io {
+
+// mpzero's own format (io/checkpoint/shard_files.hpp): an optimizer file of each rank that holds values, and the model
+// states.
+class Hdf5Writer final : public CheckpointWriter {
+ public:
+  // Both outlive it.
+  Hdf5Writer(const TrainingProgress& progress, std::span<const UnitShard> shards)
+      : progress_(progress), shards_(shards) {}
+
+  std::string write_shards(const std::filesystem::path& folder, int rank, const ShardValues& values,
+                           const WriteOptions& options) const override;
+  std::vector<ManifestFile> finish(const std::filesystem::path& folder, std::span<const std::string> written,
+                                   FileSystem& files) const override;
+
+ private:
+  const TrainingProgress& progress_;
+  std::span<const UnitShard> shards_;
+};
+
+}  // namespace mpzero::io

@@ -1,0 +1,41 @@
+#include "io/checkpoint_dir/formats.hpp"
+
+#include <utility>
+
+#include "io/checkpoint/manifest.hpp"
+#include "io/checkpoint/reader.hpp"
+#include "io/checkpoint/writer.hpp"
+#include "io/deepspeed/file_names.hpp"
+#include "io/deepspeed/reader.hpp"
+#include "io/deepspeed/writer.hpp"
+#include "io/files/atomic_file.hpp"
+
+namespace mpzero::io {
+namespace fs = std::filesystem;
+
+bool looks_like_checkpoint(const OpenFolder& folder) {
+  return folder.holds(kManifestName) || is_deepspeed_checkpoint(folder);
+}
+
+bool looks_like_checkpoint(const fs::path& folder) {
+  return is_there(folder / kManifestName) || is_deepspeed_checkpoint(folder);
+}
+
+std::unique_ptr<StoredCheckpoint> open_checkpoint(const fs::path& folder) {
+  return open_checkpoint(std::make_shared<OpenFolder>(folder));
+}
+
+std::unique_ptr<StoredCheckpoint> open_checkpoint(std::shared_ptr<const OpenFolder> folder) {
+  if (is_deepspeed_checkpoint(*folder)) return std::make_unique<DeepSpeedCheckpoint>(std::move(folder));
+  return std::make_unique<Hdf5Checkpoint>(std::move(folder));
+}
+
+std::unique_ptr<CheckpointWriter> make_writer(const CheckpointFormat& format, const TrainingProgress& progress,
+                                              std::span<const UnitShard> shards) {
+  if (const auto* deepspeed = std::get_if<DeepSpeedSettings>(&format)) {
+    return std::make_unique<DeepSpeedWriter>(progress, shards, *deepspeed);
+  }
+  return std::make_unique<Hdf5Writer>(progress, shards);
+}
+
+}  // namespace mpzero::io
