@@ -57,7 +57,8 @@ Liveness::Thread::Thread(RankMeeting meeting, const StopRequest& stop, Options o
 
 Liveness::Thread::Thread(parallel::MpiRuntime& mpi, const StopRequest& stop, Options options)
     : Thread(meet(mpi), stop, std::move(options)) {
-  mpi.record_in(&activity_.recorder().channel("control", parallel::FlightRecorder::Shows::kNothing));
+  mpi_ = &mpi;
+  mpi_->record_in(&activity_.recorder().channel("control", parallel::FlightRecorder::Shows::kNothing));
   // Signals are for the thread that trains.
   sigset_t all;
   sigset_t before;
@@ -74,6 +75,8 @@ Liveness::Thread::~Thread() {
   activity_.enter(RunPhase::kEnding);
   leaving_ = true;
   if (thread_.joinable()) thread_.join();
+  // The recorder ends here, MPI does not.
+  mpi_->record_in(nullptr);
 }
 
 bool Liveness::Thread::overdue(const std::string& words) {

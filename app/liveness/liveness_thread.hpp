@@ -59,6 +59,7 @@ class Liveness::Thread {
   [[noreturn]] void end_all(const message::End& end);
   [[noreturn]] void end(int exit_code);
 
+  parallel::MpiRuntime* mpi_ = nullptr;  // whose collectives activity_ records
   const StopRequest& stop_;
   const Options options_;
   const ReportFacts report_facts_;
