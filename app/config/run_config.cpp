@@ -114,10 +114,10 @@ void resolve_types(const DsConfig& file, RunConfig& config) {
 // HF Trainer's sizes for "auto", from the width of the model.
 void fill_auto_sizes(const io::ZeroSection& section, int64_t hidden_size, ZeroConfig& zero) {
   const int64_t square = hidden_size * hidden_size;
-  if (section.reduce_bucket_size.is_auto()) zero.reduce_bucket_size = square;
+  if (section.reduce_bucket_size.is_auto()) zero.limits.reduce_bucket_size = square;
   if (section.prefetch_bucket_size.is_auto())
-    zero.gather_limits.prefetch_bucket_size = saturating_product(square, 9) / 10;
-  if (section.param_persistence_threshold.is_auto()) zero.gather_limits.param_persistence_threshold = 10 * hidden_size;
+    zero.limits.gather.prefetch_bucket_size = saturating_product(square, 9) / 10;
+  if (section.param_persistence_threshold.is_auto()) zero.limits.gather.param_persistence_threshold = 10 * hidden_size;
 }
 
 void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, std::vector<std::string>& warnings) {
@@ -148,8 +148,8 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
   zero.pin_memory = section.offload_optimizer.pin_memory.value && section.offload_param.pin_memory.value;
   // Overlapping costs buffers, not correctness, so only a file that says no goes without.
   zero.overlap_comm = !section.overlap_comm.given() || section.overlap_comm.value;
-  if (section.reduce_bucket_size.given()) zero.reduce_bucket_size = section.reduce_bucket_size.value;
-  zero.gather_limits = {.prefetch_bucket_size = section.prefetch_bucket_size.value,
+  if (section.reduce_bucket_size.given()) zero.limits.reduce_bucket_size = section.reduce_bucket_size.value;
+  zero.limits.gather = {.prefetch_bucket_size = section.prefetch_bucket_size.value,
                         .param_persistence_threshold = section.param_persistence_threshold.value,
                         .max_live_parameters = section.max_live_parameters.value,
                         .max_reuse_distance = section.max_reuse_distance.value};

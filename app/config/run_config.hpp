@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,11 +9,10 @@
 #include "app/flags/origin.hpp"
 #include "io/ds_config/ds_config.hpp"
 #include "parallel/optimizer/lr_schedule.hpp"
-#include "parallel/zero/gather_schedule.hpp"
+#include "parallel/zero/zero_limits.hpp"
 
 namespace mpzero {
 
-// Sizes are in elements.
 struct ZeroConfig {
   int stage = 0;  // 0 to 3
   bool offload_optimizer = false;
@@ -23,8 +21,7 @@ struct ZeroConfig {
   bool offload_param = false;            // stage 3 only
   bool pin_memory = true;
   bool overlap_comm = true;
-  int64_t reduce_bucket_size = std::numeric_limits<int64_t>::max();
-  parallel::GatherLimits gather_limits;  // stage 3 only
+  parallel::ZeroLimits limits;
   bool gather_limits_automatic = false;  // they give way to what GPU memory allows
 };
 
