@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +17,7 @@
 #include "app/checkpoint_command.hpp"
 #include "app/doctor/doctor.hpp"
 #include "app/doctor/doctor_options.hpp"
-#include "app/flags/options.hpp"
+#include "app/flags/help.hpp"
 #include "app/memory/gpu_memory.hpp"
 #include "app/train/train.hpp"
 #include "base/error.hpp"
@@ -126,9 +127,13 @@ int main(int argc, char** argv) {
     std::fputs(mpzero::kUsage, stdout);
     return words.empty() ? mpzero::kUserErrorExitCode : EXIT_SUCCESS;
   }
-  if (words.front() == "train" && words.size() > 1 && words[1] == "--help") {
-    std::fputs(mpzero::command_line_help().c_str(), stdout);
-    return EXIT_SUCCESS;
+  if (words.front() == "train") {
+    const auto given = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
+    const bool as_json = given("--help=json");
+    if (as_json || given("--help") || given("-h")) {
+      std::fputs((as_json ? mpzero::command_line_help_json() : mpzero::command_line_help()).c_str(), stdout);
+      return EXIT_SUCCESS;
+    }
   }
   if (words.front() == "doctor" && words.size() > 1 && words[1] == "--help") {
     std::fputs(mpzero::doctor::options_help().c_str(), stdout);

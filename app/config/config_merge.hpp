@@ -4,21 +4,30 @@
 
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "app/flags/options.hpp"
+#include "app/flags/flag.hpp"
 #include "app/flags/origin.hpp"
 #include "base/error.hpp"
 #include "io/ds_config/ds_config.hpp"
 
 namespace mpzero {
 
-// Pairs each flag with its key in the file and collects those that disagree, so that the user sees them all at once.
-// Notes where each value comes from.
+// Brings each flag and its key in the file together and collects those that disagree, so that the user sees them all at
+// once. Notes where each value comes from.
 class ConfigMerge {
  public:
   // Both outlive it.
   ConfigMerge(const CommandLine& line, const io::DsConfig& file) : line_(line), file_(file) {}
+
+  // Sets the flag's member, which the command line has set where the flag was given, and its origin.
+  void merge(const Flag& flag, Settings& settings, Origins& origins) {
+    origins.set(flag.name, line_.gives(flag.name) ? Origin{Origin::Kind::kFlag, line_.name_of(flag.name)} : Origin{});
+    if (!flag.file) return;
+    std::visit([&](const auto& value, const auto& read) { merge(flag, value, read, settings, origins); }, flag.value,
+               flag.file->read);
+  }
 
   // The value in force where one is given: the flag's or the file's, which must agree. `origin` is set where there is
   // one.
@@ -67,6 +76,36 @@ class ConfigMerge {
   }
 
  private:
+  template <typename Value, typename T>
+  void merge(const Flag& flag, const Value& value, FileKey::Reader<T> read, Settings& settings, Origins& origins) {
+    if constexpr (requires(Value v, Field<T> field) { field = v.field; }) {
+      merge(flag, value.field, read(file_), settings, origins);
+    } else {
+      throw_failure("--{} and {} have different types", flag.name, flag.file->name);
+    }
+  }
+
+  // A key that a resolve_ function takes.
+  template <typename Value>
+  void merge(const Flag&, const Value&, std::monostate, Settings&, Origins&) {}
+
+  template <typename T>
+  void merge(const Flag& flag, const Field<T>& field, const io::Setting<T>& from_file, Settings& settings,
+             Origins& origins) {
+    const FileKey& key = *flag.file;
+    const bool gives = line_.gives(flag.name);
+    if (gives && key.conflict == FileKey::Conflict::kFlagHolds) return;
+    const std::optional<T> from_flag = gives ? field.get(line_) : std::nullopt;
+    Origin origin = origins.of(flag.name);
+    if (key.has_section != nullptr) {
+      field.set(settings, value(flag.name.c_str(), from_flag, key.name.c_str(), from_file, key.has_section(file_),
+                                *field.get(Settings{}), origin));
+    } else if (const auto in_force = given(flag.name.c_str(), from_flag, key.name.c_str(), from_file, origin)) {
+      field.set(settings, *in_force);
+    }
+    origins.set(flag.name, origin);
+  }
+
   const CommandLine& line_;
   const io::DsConfig& file_;
   std::vector<std::string> mismatches_;

@@ -4,16 +4,28 @@
 
 #include <algorithm>
 
+#include "app/flags/training_flags.hpp"
+
 namespace mpzero {
 namespace {
 
 // A value that mpzero has chosen, beside the default of the Trainer's command line (transformers 5.23).
 struct OwnValue {
-  const Origin& origin;
+  Origin origin;
   std::string value;     // with its name
   std::string trainers;  // without
-  std::string flag;
+  std::string flag;      // under the Trainer's name, with what it may take
 };
+
+// `value` with its name; `takes` is what the flag may be given.
+OwnValue own_value(const RunConfig& config, const char* name, const std::string& value, const char* takes = "") {
+  const Flag& flag = flag_named(name);
+  const std::string& trainers_name = flag.trainer.value().name;
+  return {.origin = config.origins.of(name),
+          .value = value,
+          .trainers = flag.trainer->default_value,
+          .flag = (trainers_name.empty() ? flag.name : trainers_name) + takes};
+}
 
 // A single line for those of `values` that mpzero has chosen.
 void warn(const std::string& path, const std::vector<OwnValue>& values, std::vector<std::string>& warnings) {
@@ -38,29 +50,31 @@ void warn(const std::string& path, const std::vector<OwnValue>& values, std::vec
 
 void warn_of_own_values(const io::DsConfig& file, const RunConfig& config, std::vector<std::string>& warnings) {
   if (!file.given()) return;
-  const Origins& origins = config.origins;
   const OptimizerConfig& optimizer = config.optimizer;
   warn(file.path,
-       {{origins.lr, fmt::format("lr {}", optimizer.lr), "5e-05", "learning_rate"},
-        {origins.beta2, fmt::format("beta2 {}", optimizer.beta2), "0.999", "adam_beta2"},
-        {origins.weight_decay, fmt::format("weight decay {}", optimizer.weight_decay), "0", "weight_decay"}},
+       {own_value(config, "learning_rate", fmt::format("lr {}", optimizer.lr)),
+        own_value(config, "beta2", fmt::format("beta2 {}", optimizer.beta2)),
+        own_value(config, "weight_decay", fmt::format("weight decay {}", optimizer.weight_decay))},
        warnings);
   if (file.scheduler.type == io::SchedulerType::kNone) {
-    warn(file.path,
-         {{origins.schedule, fmt::format("the learning rate stays at {}", optimizer.lr), "a line from there to 0",
-           "lr_scheduler_type linear (or cosine, constant)"}},
-         warnings);
+    OwnValue schedule =
+        own_value(config, "lr_scheduler_type", fmt::format("the learning rate stays at {}", optimizer.lr),
+                  " linear (or cosine, constant)");
+    schedule.origin = config.origins.schedule;
+    schedule.trainers = "a line from there to 0";
+    warn(file.path, {schedule}, warnings);
   } else {
-    warn(file.path,
-         {{origins.warmup, fmt::format("{} warm-up steps", config.schedule.warmup_num_steps()), "0", "warmup_steps"}},
-         warnings);
+    OwnValue warmup =
+        own_value(config, "warmup_steps", fmt::format("{} warm-up steps", config.schedule.warmup_num_steps()));
+    warmup.origin = config.origins.warmup;
+    warn(file.path, {warmup}, warnings);
   }
   warn(file.path,
-       {{origins.micro_batch, fmt::format("micro-batch {}", config.micro_batch_size), "8",
-         "per_device_train_batch_size"}},
+       {own_value(config, "train_micro_batch_size_per_gpu", fmt::format("micro-batch {}", config.micro_batch_size))},
        warnings);
-  warn(file.path, {{origins.dtype, fmt::format("weights in {}", config.dtype), "fp32", "bf16 true (or false)"}},
-       warnings);
+  OwnValue weights = own_value(config, "bf16", fmt::format("weights in {}", config.dtype), " true (or false)");
+  weights.trainers = "fp32";
+  warn(file.path, {weights}, warnings);
 }
 
 }  // namespace mpzero

@@ -21,24 +21,24 @@ std::string shell_quoted(const std::string& word) {
 
 std::string prepare_data_command(const CommandLine& line, const std::string& path) {
   const bool validation = line.validation_data == path && line.train_data != path;
-  const bool local = line.local_dataset.value_or(line.dataset && std::filesystem::exists(*line.dataset));
+  const bool local = line.local_dataset.value_or(!line.dataset.empty() && std::filesystem::exists(line.dataset));
   std::string command = kProgram + std::string(" --dataset ");
   const bool other_text = validation && local;
   if (other_text) {
     command += "PATH_OF_VALIDATION_TEXT";
   } else {
-    command += line.dataset ? shell_quoted(*line.dataset) : "NAME_OR_PATH";
+    command += line.dataset.empty() ? "NAME_OR_PATH" : shell_quoted(line.dataset);
   }
   // A configuration is that data set's own.
-  if (line.dataset_config_name && !other_text)
-    command += " --dataset_config_name " + shell_quoted(*line.dataset_config_name);
+  if (!line.dataset_config_name.empty() && !other_text)
+    command += " --dataset_config_name " + shell_quoted(line.dataset_config_name);
   if (line.local_dataset) command += std::string(" --local_dataset ") + (*line.local_dataset ? "true" : "false");
   if (validation && !local) command += " --split validation";
-  const bool default_model = model_name(line) == RunConfig{}.model_type;
-  command += " --tokenizer " + shell_quoted(line.tokenizer.value_or(default_model ? "Qwen/Qwen3-0.6B" : "TOKENIZER"));
+  const std::string default_tokenizer = model_name(line) == Settings{}.model_type ? "Qwen/Qwen3-0.6B" : "TOKENIZER";
+  command += " --tokenizer " + shell_quoted(line.tokenizer.empty() ? default_tokenizer : line.tokenizer);
   command += " --output " + shell_quoted(path);
-  if (!validation && line.validation_data && !std::filesystem::exists(*line.validation_data)) {
-    command += " --validation_output " + shell_quoted(*line.validation_data);
+  if (!validation && !line.validation_data.empty() && !std::filesystem::exists(line.validation_data)) {
+    command += " --validation_output " + shell_quoted(line.validation_data);
   }
   return command;
 }

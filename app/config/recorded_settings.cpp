@@ -126,8 +126,6 @@ DataIdentity identify_data(const RunConfig& config, ProcessGroup& group) {
 
 ordered_json recorded_settings(const RunConfig& config, const DataIdentity& data) {
   ordered_json settings = settings_record(config);
-  settings["seq_length"] = config.seq_length;
-  settings["shuffle"] = config.shuffle;
   settings.update(to_json(data));
   // A text from the command line may hold bytes that are not UTF-8; what is compared is what a checkpoint can hold.
   return ordered_json::parse(settings.dump(-1, ' ', false, ordered_json::error_handler_t::replace));

@@ -45,16 +45,13 @@ void apply_num_train_epochs(RunConfig& config, int64_t num_windows) {
     if (other != steps) refuse("epochs", *config.epochs, fmt::format(", which is {},", other));
   }
   config.max_steps = steps;
-  config.origins.max_steps = {Origin::Kind::kFlag, "num_train_epochs"};
+  config.origins.set("max_steps", {Origin::Kind::kFlag, "num_train_epochs"});
 }
 
 }  // namespace
 
 void resolve_length(const CommandLine& line, RunConfig& config) {
-  config.epochs = line.epochs;
-  config.num_train_epochs = line.num_train_epochs;
-  if (line.max_steps) config.origins.max_steps = {Origin::Kind::kFlag, "max_steps"};
-  config.max_steps = line.max_steps.value_or(config.counts_epochs() ? kNoLimit : config.max_steps);
+  if (config.counts_epochs() && !line.gives("max_steps")) config.max_steps = kNoLimit;
 }
 
 void check_profile_steps(const RunConfig& config) {
@@ -64,7 +61,7 @@ void check_profile_steps(const RunConfig& config) {
 }
 
 void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings) {
-  if (config.saves_each_epoch) {
+  if (config.save_strategy == SaveStrategy::kEpoch) {
     config.checkpoint_freq = num_windows / config.train_batch_size;
     if (config.checkpoint_freq < 1) {
       throw_user_error(
@@ -84,7 +81,7 @@ void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::strin
       warnings.push_back(fmt::format("--epochs {} is {} steps and --max_steps is {}: the run ends at the smaller, {}.",
                                      *config.epochs, steps, config.max_steps, epochs_win ? "--epochs" : "--max_steps"));
     }
-    if (epochs_win) config.origins.max_steps = {Origin::Kind::kFlag, "epochs"};
+    if (epochs_win) config.origins.set("max_steps", {Origin::Kind::kFlag, "epochs"});
     config.max_steps = std::min(config.max_steps, steps);
   }
   fit_schedule(config, warnings);

@@ -6,8 +6,7 @@
 
 namespace mpzero {
 
-// Takes max_steps and the epochs from the command line. With epochs max_steps, where it is not given, is the largest
-// number until apply_epochs.
+// With epochs max_steps, where it is not given, is the largest number until apply_epochs.
 void resolve_length(const CommandLine& line, RunConfig& config);
 
 // Throws UserError where --profile_steps goes beyond max_steps.

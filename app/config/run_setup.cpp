@@ -58,18 +58,18 @@ void override_with(T& field, const std::optional<T>& value) {
 
 model::ModelConfig read_model(const CommandLine& command_line) {
   fs::path path;
-  if (command_line.model_config) {
-    path = *command_line.model_config;
-  } else if (command_line.init_from && !command_line.model_type) {
-    if (!fs::is_directory(*command_line.init_from)) {
+  if (!command_line.model_config.empty()) {
+    path = command_line.model_config;
+  } else if (!command_line.init_from.empty() && !command_line.gives("model_type")) {
+    if (!fs::is_directory(command_line.init_from)) {
       throw_user_error(
           "--init_from {}: there is no such folder; download the weights first, e.g. with `.venv/bin/hf download NAME "
           "--local-dir FOLDER`",
-          *command_line.init_from);
+          command_line.init_from);
     }
-    path = fs::path(*command_line.init_from) / "config.json";
+    path = fs::path(command_line.init_from) / "config.json";
   } else {
-    path = preset_path(command_line.model_type.value_or(RunConfig{}.model_type));
+    path = preset_path(command_line.model_type);
   }
   model::ModelConfig model = model::ModelConfig::from_file(path);
   const ModelOverrides& overrides = command_line.model_overrides;
@@ -132,7 +132,7 @@ void check_has_checksums(const io::TokenDataset& data, std::vector<std::string>&
 RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size) {
   const CommandLine command_line = parse_command_line(arguments);
   const io::DsConfig ds_config =
-      command_line.deepspeed_config ? io::read_ds_config(*command_line.deepspeed_config) : io::DsConfig{};
+      command_line.deepspeed_config.empty() ? io::DsConfig{} : io::read_ds_config(command_line.deepspeed_config);
   RunSetup setup;
   setup.model = read_model(command_line);
   setup.config =

@@ -31,18 +31,13 @@ const char* name_of(SchedulerType type) {
 
 // Whether the command line asks for a warm-up, and in whose name.
 std::optional<Origin> warmup_flag(const CommandLine& line) {
-  if (line.warmup_ratio.value_or(0.0) > 0) return Origin{Origin::Kind::kFlag, line.name_of("warmup_ratio")};
+  if (line.warmup_ratio) return Origin{Origin::Kind::kFlag, line.name_of("warmup_ratio")};
   if (line.warmup_steps) return Origin{Origin::Kind::kFlag, line.name_of("warmup_steps")};
   return std::nullopt;
 }
 
-// A warm-up that is a share of the run is put in by fit_schedule.
-void take_warmup_ratio(const CommandLine& line, RunConfig& config) {
-  if (line.warmup_ratio.value_or(0.0) > 0) config.warmup_ratio = line.warmup_ratio;
-}
-
 void use_trainer_schedule(const CommandLine& line, RunConfig& config) {
-  const std::string& type = *line.lr_scheduler_type;
+  const std::string& type = line.lr_scheduler_type;
   const TrainerDecay decay = type == "linear"   ? TrainerDecay::kLinear
                              : type == "cosine" ? TrainerDecay::kCosine
                                                 : TrainerDecay::kConstant;
@@ -51,7 +46,6 @@ void use_trainer_schedule(const CommandLine& line, RunConfig& config) {
                                         .warmup_num_steps = line.warmup_steps.value_or(0),
                                         .total_num_steps = config.max_steps};
   config.schedule_ends_at_max_steps = true;
-  take_warmup_ratio(line, config);
   config.origins.schedule = {Origin::Kind::kFlag, line.name_of("lr_scheduler_type")};
   config.origins.warmup = warmup_flag(line).value_or(Origin{Origin::Kind::kDefault, "as the Trainer's"});
 }
@@ -64,15 +58,12 @@ void use_own_schedule(const CommandLine& line, RunConfig& config) {
                                              .total_num_steps = config.max_steps,
                                              .warmup_type = parallel::WarmupType::kLog};
   config.schedule_ends_at_max_steps = true;
-  take_warmup_ratio(line, config);
   config.origins.warmup = warmup_flag(line).value_or(Origin{});
 }
 
 void use_constant_rate(const CommandLine& line, ConfigMerge& merge, RunConfig& config) {
   if (line.warmup_steps.value_or(0) > 0) merge.disagree("warmup_steps", *line.warmup_steps, "scheduler", "is missing");
-  if (line.warmup_ratio.value_or(0.0) > 0) {
-    merge.disagree("warmup_ratio", *line.warmup_ratio, "scheduler", "is missing");
-  }
+  if (line.warmup_ratio) merge.disagree("warmup_ratio", *line.warmup_ratio, "scheduler", "is missing");
   config.schedule = parallel::ConstantLr{config.optimizer.lr};
   config.origins.schedule.name = "scheduler is missing";
 }
@@ -80,7 +71,6 @@ void use_constant_rate(const CommandLine& line, ConfigMerge& merge, RunConfig& c
 // DeepSpeed's schedules warm up for a step or more; the Trainer fills an "auto" accordingly.
 int64_t resolve_warmup(const CommandLine& line, const io::SchedulerSection& section, ConfigMerge& merge,
                        RunConfig& config) {
-  take_warmup_ratio(line, config);
   const int64_t warmup =
       merge.value("warmup_steps", line.warmup_steps, "scheduler.params.warmup_num_steps", section.warmup_num_steps,
                   /*section_present=*/true, kDefaultWarmupSteps, config.origins.warmup);
@@ -95,8 +85,8 @@ double resolve_max_lr(const CommandLine& line, const DsConfig& file, ConfigMerge
   const double peak = config.optimizer.lr;
   if (section.warmup_max_lr.given()) {
     const double max_lr = section.warmup_max_lr.value;
-    if (line.learning_rate && *line.learning_rate != max_lr) {
-      merge.disagree("learning_rate", *line.learning_rate, "scheduler.params.warmup_max_lr", max_lr);
+    if (line.gives("learning_rate") && line.optimizer.lr != max_lr) {
+      merge.disagree("learning_rate", line.optimizer.lr, "scheduler.params.warmup_max_lr", max_lr);
     }
     return max_lr;
   }
@@ -193,10 +183,10 @@ void fit_warmup(RunConfig& config) {
 
 void resolve_schedule(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, RunConfig& config,
                       std::vector<std::string>& warnings) {
-  config.origins.schedule_end = config.origins.max_steps;
-  if (line.lr_scheduler_type) {
+  config.origins.schedule_end = config.origins.of("max_steps");
+  if (!line.lr_scheduler_type.empty()) {
     if (file.scheduler.type != SchedulerType::kNone) {
-      merge.disagree("lr_scheduler_type", *line.lr_scheduler_type, "scheduler.type", name_of(file.scheduler.type));
+      merge.disagree("lr_scheduler_type", line.lr_scheduler_type, "scheduler.type", name_of(file.scheduler.type));
     }
     use_trainer_schedule(line, config);
   } else if (!file.given()) {
@@ -213,7 +203,7 @@ void fit_schedule(RunConfig& config, std::vector<std::string>& warnings) {
   if (config.warmup_ratio) fit_warmup(config);
   if (config.schedule_ends_at_max_steps) {
     config.schedule = config.schedule.with_total_num_steps(config.max_steps);
-    config.origins.schedule_end = config.origins.max_steps;
+    config.origins.schedule_end = config.origins.of("max_steps");
   }
   warn_of_long_warmup(config, warnings);
 }

@@ -7,6 +7,8 @@
 #include <set>
 #include <variant>
 
+#include "app/flags/training_flags.hpp"
+
 namespace mpzero {
 namespace {
 
@@ -100,22 +102,27 @@ ordered_json record_of(const Schedule& schedule) {
   return record;
 }
 
+// Those flags of a section that have a line of their own.
+void add_flags(const RunConfig& config, Recorded::Section section, std::vector<Row>& rows) {
+  for (const FlagGroup& group : training_flags()) {
+    for (const Flag& flag : group.flags) {
+      if (!flag.recorded || flag.recorded->label.empty() || flag.recorded->section != section) continue;
+      Row row{flag.recorded->label, flag.show(config), describe(config.origins.of(flag.name))};
+      if (!flag.recorded->key.empty()) row.record[flag.recorded->key] = flag.to_json(config);
+      rows.push_back(row);
+    }
+  }
+}
+
 void add_optimizer(const RunConfig& config, std::vector<Row>& rows) {
   const OptimizerConfig& optimizer = config.optimizer;
-  const Origins& origins = config.origins;
-  const auto add = [&](const char* name, const char* key, double value, const Origin& origin) {
-    rows.push_back({name, fmt::format("{}", value), describe(origin), {{key, value}}});
-  };
-  rows.push_back({"optimizer", "AdamW", describe(origins.optimizer), {{"optimizer", "AdamW"}}});
-  add("learning rate", "lr", optimizer.lr, origins.lr);
-  add("beta1", "beta1", optimizer.beta1, origins.beta1);
-  add("beta2", "beta2", optimizer.beta2, origins.beta2);
-  add("eps", "eps", optimizer.eps, origins.eps);
+  rows.push_back({"optimizer", "AdamW", describe(config.origins.optimizer), {{"optimizer", "AdamW"}}});
+  add_flags(config, Recorded::Section::kOptimizer, rows);
   const bool all = optimizer.no_decay.empty();
   const std::string decayed = all ? "all parameters" : fmt::format("all but {}", fmt::join(optimizer.no_decay, ", "));
   rows.push_back({"weight decay",
                   fmt::format("{}, of {}", optimizer.weight_decay, decayed),
-                  describe(origins.weight_decay),
+                  describe(config.origins.of("weight_decay")),
                   {{"weight_decay", optimizer.weight_decay},
                    {"no_decay", all ? ordered_json()
                                     : ordered_json(std::set(optimizer.no_decay.begin(), optimizer.no_decay.end()))},
@@ -137,8 +144,7 @@ void add_schedule(const RunConfig& config, std::vector<Row>& rows) {
         }
       },
       config.schedule.variant());
-  rows.push_back(
-      {"steps", fmt::format("{}", config.max_steps), describe(origins.max_steps), {{"max_steps", config.max_steps}}});
+  add_flags(config, Recorded::Section::kSchedule, rows);
 }
 
 void add_batch(const RunConfig& config, std::vector<Row>& rows) {
@@ -146,15 +152,13 @@ void add_batch(const RunConfig& config, std::vector<Row>& rows) {
   const std::string clipping =
       config.gradient_clipping > 0 ? fmt::format("norm {}", config.gradient_clipping) : std::string("off");
   rows.push_back(
-      {"clipping", clipping, describe(origins.gradient_clipping), {{"gradient_clipping", config.gradient_clipping}}});
-  rows.push_back({"micro-batch", fmt::format("{}", config.micro_batch_size), describe(origins.micro_batch)});
-  rows.push_back(
-      {"accumulation", fmt::format("{}", config.gradient_accumulation_steps), describe(origins.accumulation)});
+      {"clipping", clipping, describe(origins.of("grad_clip")), {{"gradient_clipping", config.gradient_clipping}}});
+  add_flags(config, Recorded::Section::kBatch, rows);
   const int64_t of_a_rank = config.micro_batch_size * config.gradient_accumulation_steps;
   rows.push_back({"global batch",
                   fmt::format("{} = {} x {} x {} ranks", config.train_batch_size, config.micro_batch_size,
                               config.gradient_accumulation_steps, config.train_batch_size / of_a_rank),
-                  describe(origins.train_batch),
+                  describe(origins.of("train_batch_size")),
                   {{"train_batch_size", config.train_batch_size}}});
 }
 
@@ -162,7 +166,7 @@ void add_types(const RunConfig& config, std::vector<Row>& rows) {
   const Origins& origins = config.origins;
   rows.push_back({"weights",
                   config.dtype + (config.dtype == "fp32" ? "" : ", master copy in fp32"),
-                  describe(origins.dtype),
+                  describe(origins.of("bf16")),
                   {{"dtype", config.dtype}}});
   const auto add = [&](const char* name, const char* key, const std::string& type, const Origin& origin) {
     rows.push_back({name, type, describe(origin), {{key, type}}});
@@ -201,6 +205,11 @@ std::vector<std::string> settings_table(const RunConfig& config) {
 nlohmann::ordered_json settings_record(const RunConfig& config) {
   ordered_json record = ordered_json::object();
   for (const Row& row : rows_of(config)) record.update(row.record);
+  for (const FlagGroup& group : training_flags()) {
+    for (const Flag& flag : group.flags) {
+      if (flag.recorded && flag.recorded->label.empty()) record[flag.recorded->key] = flag.to_json(config);
+    }
+  }
   return record;
 }
 

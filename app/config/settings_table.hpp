@@ -12,9 +12,9 @@ namespace mpzero {
 // comes from. Begins with a line that names the file. Complete once apply_epochs has been called.
 std::vector<std::string> settings_table(const RunConfig& config);
 
-// The same as an object: the key of ds_config.json, or the flag, and its value; null where it does not apply, as
-// total_num_steps to a constant rate. How the global batch is divided among ranks is left out: any division gives the
-// same.
+// The same as an object, with the flags that are recorded and have no line: the key of ds_config.json, or the flag, and
+// its value; null where it does not apply, as total_num_steps to a constant rate. How the global batch is divided among
+// ranks is left out: any division gives the same.
 nlohmann::ordered_json settings_record(const RunConfig& config);
 
 }  // namespace mpzero

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 namespace mpzero {
@@ -21,15 +22,18 @@ struct Origin {
   std::string name;
 };
 
-// Of the values in RunConfig that decide what is trained.
+// Of the values in RunConfig.
 struct Origins {
+  // Of those that no flag sets, or more than one.
   Origin optimizer;
-  Origin lr, beta1, beta2, eps, weight_decay;
   Origin schedule, warmup, schedule_end;
-  Origin gradient_clipping;
-  Origin micro_batch, accumulation, train_batch;
-  Origin dtype, communication_dtype, accumulation_dtype, moment_dtype;
-  Origin max_steps;
+  Origin communication_dtype, accumulation_dtype, moment_dtype;
+  // Of the others, by the flag's own name.
+  std::map<std::string, Origin> of_flags;
+
+  // mpzero's own default where nothing else is known. Throws Failure where there is no such flag.
+  Origin of(const std::string& flag) const;
+  void set(const std::string& flag, const Origin& origin);
 };
 
 }  // namespace mpzero

@@ -1,35 +1,28 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "app/flags/options.hpp"
+#include "app/flags/flag.hpp"
 
+// The table of the flags of `mpzero train`. Parsing, defaults, checks, help, the merge with ds_config.json, the table
+// and the record of settings follow from a flag's row here; the code that uses the flag reads the member of Settings.
 namespace mpzero {
 
-// A flag of `mpzero train`.
-struct Flag {
-  // Reads the value into its field of the command line. Throws UserError naming the flag (`name`, without dashes) and
-  // what it takes.
-  using Setter = std::function<void(CommandLine&, const std::string& name, const std::string& value)>;
-
-  std::string name;
-  std::string value_name;  // in the help
-  std::string help;        // with the default
-  Setter set;
-  bool boolean = false;                   // may stand without a value, which means true
-  std::vector<std::string> aliases = {};  // other names of it: the Hugging Face Trainer's
-
-  bool is_named(const std::string& word) const;
-};
-
-struct FlagGroup {
-  std::string title;
-  std::vector<Flag> flags;
-};
-
 // All of them, as --help shows them.
-std::vector<FlagGroup> training_flags();
+const std::vector<FlagGroup>& training_flags();
+
+// The flag of that name, or of that name of the Trainer's; null: there is none.
+const Flag* find_flag(const std::string& name);
+// Throws Failure where there is none.
+const Flag& flag_named(const std::string& name);
+
+// Its groups, one file each; a group of flags that replace fields of the model belongs to the first.
+FlagGroup model_flags();
+FlagGroup override_flags();
+FlagGroup data_flags();
+FlagGroup optimization_flags();
+FlagGroup loop_flags();
+FlagGroup checkpoint_flags();
 
 }  // namespace mpzero

@@ -36,7 +36,7 @@ GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts
   // summed. (If there are two current units, an embedding and a layer, or one that is still being summed since the last
   // micro-batch, take_buffer() waits for sums.)
   for (const auto& [numel, count] : units) {
-    const int64_t fit = std::max<int64_t>(1, options.reduce_bucket_size / numel);
+    const int64_t fit = std::max<int64_t>(1, options.limits.reduce_bucket_size / numel);
     sizes.buffers[numel] = std::min({count, fit + 1, kReductionsUnderWay + 1});
   }
   return sizes;
@@ -58,7 +58,7 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
       communicator_(communicator),
       sizes_(sizes(layouts, communicator.world_size(), options)),
       overlap_(options.overlap),
-      reduce_bucket_size_(options.reduce_bucket_size),
+      reduce_bucket_size_(options.limits.reduce_bucket_size),
       pool_(communicator, at::TensorOptions().dtype(options.communication_dtype).device(options.device)) {
   const auto kept = at::TensorOptions().dtype(sizes_.kept_dtype).device(options.device);
   // One buffer for all units, if collectives read or write it.

@@ -14,6 +14,7 @@
 #include "parallel/host/memory_use.hpp"
 #include "parallel/zero/buffer_pool.hpp"
 #include "parallel/zero/flat_unit.hpp"
+#include "parallel/zero/zero_limits.hpp"
 
 namespace mpzero::parallel {
 
@@ -30,8 +31,7 @@ class GradientStore {
   struct Options {
     bool partitioned = false;  // ZeRO 2 and 3
     bool overlap = true;       // sum while backward runs; otherwise nothing runs during a sum
-    int64_t reduce_bucket_size =
-        std::numeric_limits<int64_t>::max();  // elements being summed at a time, unless one unit alone has more
+    ZeroLimits limits;
     int64_t gradient_accumulation_steps = 1;
     at::Device device = at::kCPU;
     at::ScalarType communication_dtype = at::kFloat;

@@ -36,7 +36,7 @@ ParameterStoreOptions parameter_options(const ZeroOptions& options) {
           .placement = options.parameter_placement,
           .pinned = options.pin_memory,
           .overlap = options.overlap,
-          .limits = options.gather_limits,
+          .limits = options.limits.gather,
           .device = options.device,
           .dtype = options.dtype};
 }
@@ -44,7 +44,7 @@ ParameterStoreOptions parameter_options(const ZeroOptions& options) {
 GradientStore::Options gradient_options(const ZeroOptions& options) {
   return {.partitioned = options.stage >= 2,
           .overlap = options.overlap,
-          .reduce_bucket_size = options.reduce_bucket_size,
+          .limits = options.limits,
           .gradient_accumulation_steps = options.gradient_accumulation_steps,
           .device = options.device,
           .communication_dtype = options.communication_dtype,

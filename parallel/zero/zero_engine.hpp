@@ -48,8 +48,7 @@ struct ZeroOptions {
   Placement parameter_placement = Placement::kDevice;  // offload_param, stage 3 only
   bool pin_memory = true;
   bool overlap = true;  // collectives and updates on the host overlap with compute
-  GatherLimits gather_limits;
-  int64_t reduce_bucket_size = std::numeric_limits<int64_t>::max();  // elements of gradients being summed at a time
+  ZeroLimits limits;
   AdamWOptions adamw;
   std::vector<std::string> no_decay = {};  // parameters without weight decay: see matches_any
   double gradient_clipping = 0.0;          // 0: off

@@ -91,7 +91,7 @@ inline void check_snapshots(const SnapshotRun& run, at::Device device, parallel:
                                       .optimizer_host_ratio = run.host_ratio,
                                       .host_update = {.threads = run.host_threads, .cores = {}, .extra_bytes = {}},
                                       .pin_memory = device.is_cuda(),
-                                      .gather_limits = {},
+                                      .limits = {},
                                       .adamw = {},
                                       .gradient_clipping = run.clipping};
   parallel::ZeroEngine engine(snapshot_units(), options, parameters, gradients);

@@ -100,7 +100,7 @@ inline ZeroEngine make_toy_engine(const ToyRun& run, at::Device device, Communic
                       .parameter_placement = run.parameters,
                       .pin_memory = device.is_cuda(),
                       .overlap = run.overlap,
-                      .gather_limits = run.limits,
+                      .limits = {.gather = run.limits},
                       .adamw = toy_adamw(),
                       .gradient_clipping = run.clip};
   // Set separately: gcc 12 would report its cleanup after an exception as a use of uninitialized memory.

@@ -185,10 +185,10 @@ TEST_CASE("sizes left to auto follow the model's width as the Trainer fills them
       "offload_optimizer": {"device": "cpu", "ratio": 0.5}}})")
                               .config.zero;
   CHECK(zero.stage == 3);
-  CHECK(zero.reduce_bucket_size == 1024 * 1024);
-  CHECK(zero.gather_limits.prefetch_bucket_size == 943718);  // int(0.9 * 1024 * 1024)
-  CHECK(zero.gather_limits.param_persistence_threshold == 10240);
-  CHECK(zero.gather_limits.max_live_parameters == 500'000'000);
+  CHECK(zero.limits.reduce_bucket_size == 1024 * 1024);
+  CHECK(zero.limits.gather.prefetch_bucket_size == 943718);  // int(0.9 * 1024 * 1024)
+  CHECK(zero.limits.gather.param_persistence_threshold == 10240);
+  CHECK(zero.limits.gather.max_live_parameters == 500'000'000);
   CHECK_FALSE(zero.gather_limits_automatic);
   CHECK(run(R"({"train_batch_size": 2, "zero_optimization": {"stage": 3}})").config.zero.gather_limits_automatic);
   CHECK(zero.offload_param);

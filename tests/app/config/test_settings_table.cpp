@@ -1,4 +1,7 @@
+#include <nlohmann/json.hpp>
+
 #include "app/config/settings_table.hpp"
+#include "app/flags/training_flags.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
 
@@ -88,6 +91,22 @@ TEST_CASE("a schedule of the file is shown with its rates and its end") {
   apply_epochs(epochs.config, 110, epochs.warnings);
   CHECK(line_of(settings_table(epochs.config), "steps") == "steps 12 flag: --num_train_epochs");
   CHECK_THAT(line_of(settings_table(epochs.config), "schedule's end"), Contains("step 12 flag: --num_train_epochs"));
+}
+
+TEST_CASE("each flag that is recorded is in the record, and in the table under its label") {
+  const RunConfig config = run("").config;
+  const std::vector<std::string> table = settings_table(config);
+  const nlohmann::ordered_json record = settings_record(config);
+  for (const FlagGroup& group : training_flags()) {
+    for (const Flag& flag : group.flags) {
+      if (!flag.recorded) continue;
+      INFO(flag.name);
+      const auto& [section, label, key] = *flag.recorded;
+      CHECK((!label.empty() || !key.empty()));
+      if (!label.empty()) CHECK_THAT(line_of(table, label), Contains(label + " " + flag.show(config)));
+      if (!key.empty()) CHECK(record[key] == flag.to_json(config));
+    }
+  }
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include "app/flags/help.hpp"
 #include "app/flags/options.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
@@ -27,22 +28,22 @@ TEST_CASE("the Trainer's names of flags are understood") {
        "--adam_epsilon=1e-6", "--weight_decay=0.01", "--max_grad_norm=0.5", "--lr_scheduler_type=cosine",
        "--warmup_steps=0", "--num_train_epochs=2.5", "--logging_steps=5", "--save_steps=50", "--save_total_limit=2",
        "--save_strategy=steps", "--gradient_checkpointing", "True", "--bf16", "True"});
-  CHECK(line.train_micro_batch_size_per_gpu == 4);
+  CHECK(line.micro_batch_size == 4);
   CHECK(line.gradient_accumulation_steps == 2);
-  CHECK(line.beta1 == 0.8);
-  CHECK(line.beta2 == 0.999);
-  CHECK(line.adam_epsilon == 1e-6);
-  CHECK(line.weight_decay == 0.01);
-  CHECK(line.grad_clip == 0.5);
+  CHECK(line.optimizer.beta1 == 0.8);
+  CHECK(line.optimizer.beta2 == 0.999);
+  CHECK(line.optimizer.eps == 1e-6);
+  CHECK(line.optimizer.weight_decay == 0.01);
+  CHECK(line.gradient_clipping == 0.5);
   CHECK(line.lr_scheduler_type == "cosine");
   CHECK(line.warmup_steps == 0);
   CHECK(line.num_train_epochs == 2.5);
   CHECK(line.logging_freq == 5);
   CHECK(line.checkpoint_freq == 50);
   CHECK(line.keep_last == 2);
-  CHECK(line.save_strategy == "steps");
+  CHECK(line.save_strategy == SaveStrategy::kSteps);
   CHECK(line.gradient_checkpointing == true);
-  CHECK(line.bf16 == true);
+  CHECK(line.dtype == "bf16");
   for (const char* name : {"per_device_train_batch_size", "adam_beta2", "max_grad_norm", "save_steps"}) {
     CHECK_THAT(command_line_help(), Contains(std::string("--") + name));
   }
@@ -60,7 +61,7 @@ TEST_CASE("booleans have the words of the Trainer's parser") {
 }
 
 TEST_CASE("a setting under two names must have one value") {
-  CHECK(parse_command_line({"--grad_clip=1", "--max_grad_norm=1.0"}).grad_clip == 1.0);
+  CHECK(parse_command_line({"--grad_clip=1", "--max_grad_norm=1.0"}).gradient_clipping == 1.0);
   CHECK(parse_error({"--grad_clip=1", "--max_grad_norm=2"}) ==
         "--grad_clip 1 and --max_grad_norm 2 contradict each other: they are two names of one setting; keep one of the "
         "two.");

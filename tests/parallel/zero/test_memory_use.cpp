@@ -55,7 +55,7 @@ void check_against_engine(const ZeroOptions& options, int world_size) {
   engine.parameters().plan(uses);
   const MemoryUse actual = engine.memory_use();
   const MemoryUse computed = ZeroEngine::memory_use(units, options, world_size, uses);
-  CAPTURE(options.stage, world_size, options.gradient_accumulation_steps, options.reduce_bucket_size);
+  CAPTURE(options.stage, world_size, options.gradient_accumulation_steps, options.limits.reduce_bucket_size);
   CHECK(computed.parameters == actual.parameters);
   CHECK(computed.gradients == actual.gradients);
   CHECK(computed.optimizer_states == actual.optimizer_states);
@@ -72,8 +72,8 @@ TEST_CASE("planned sizes of states are those of the engine") {
           ZeroOptions options;
           options.stage = stage;
           options.gradient_accumulation_steps = steps;
-          options.reduce_bucket_size = bucket;
-          options.gather_limits.prefetch_bucket_size = bucket;
+          options.limits.reduce_bucket_size = bucket;
+          options.limits.gather.prefetch_bucket_size = bucket;
           check_against_engine(options, world_size);
         }
       }

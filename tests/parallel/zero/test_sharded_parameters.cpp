@@ -156,8 +156,9 @@ TEST_CASE("a gradient that is still being summed delays its unit's next one, ins
   const Units units({5000, 100, 100, 100, 100, 100});
   for (const int64_t bucket : {int64_t{1}, int64_t{1'000'000}}) {
     TwinRanks communicator;
-    GradientStore store(units.specs, units.layouts, 0, communicator,
-                        {.partitioned = true, .reduce_bucket_size = bucket, .gradient_accumulation_steps = 3});
+    GradientStore store(
+        units.specs, units.layouts, 0, communicator,
+        {.partitioned = true, .limits = {.reduce_bucket_size = bucket}, .gradient_accumulation_steps = 3});
     std::vector<size_t> summed;
     store.on_summed([&](size_t unit) { summed.push_back(unit); });
     const int planned = communicator.buffers_made;

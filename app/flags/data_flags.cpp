@@ -1,0 +1,46 @@
+#include "app/flags/training_flags.hpp"
+
+namespace mpzero {
+
+FlagGroup data_flags() {
+  return {"Data",
+          {{.name = "train_data",
+            .value = Text{field<&Settings::train_data>},
+            .help = "token file to train on, made by app/prepare_data.py",
+            .unit = "FILE",
+            .required = true},
+           {.name = "validation_data",
+            .value = Text{field<&Settings::validation_data>},
+            .help = "token file to validate on",
+            .unit = "FILE",
+            .default_in_words = "no validation"},
+           {.name = "dataset",
+            .value = Text{field<&Settings::dataset>},
+            .help = "the text that the scripts prepare when --train_data is missing: a Hugging Face name or a path",
+            .unit = "NAME"},
+           {.name = "dataset_config_name",
+            .value = Text{field<&Settings::dataset_config_name>},
+            .help = "the data set's configuration, e.g. en",
+            .unit = "NAME"},
+           {.name = "local_dataset",
+            .value = Boolean{field<&Settings::local_dataset>},
+            .help = "--dataset is a local folder or file",
+            .default_in_words = "if it exists"},
+           {.name = "tokenizer",
+            .value = Text{field<&Settings::tokenizer>},
+            .help = "the tokenizer that the scripts prepare with: a Hugging Face name, a path, or bytes",
+            .unit = "NAME",
+            .default_in_words = "Qwen/Qwen3-0.6B"},
+           {.name = "seq_length",
+            .value = Integer{.field = field<&Settings::seq_length>, .minimum = 1},
+            .help = "tokens in a sequence",
+            .unit = "TOKENS",
+            .recorded = Recorded{.key = "seq_length"}},
+           {.name = "shuffle",
+            .value = Boolean{field<&Settings::shuffle>},
+            .help = "another order of the sequences in each epoch",
+            .recorded = Recorded{.key = "shuffle"}},
+           {.name = "seed", .value = Unsigned{field<&Settings::seed>}, .help = "of the weights and of the shuffle"}}};
+}
+
+}  // namespace mpzero

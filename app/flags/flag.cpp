@@ -1,0 +1,133 @@
+#include "app/flags/flag.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "app/flags/numbers.hpp"
+#include "base/error.hpp"
+
+namespace mpzero {
+namespace {
+
+// In the words of the Hugging Face Trainer's parser, in any case.
+bool parse_boolean(const std::string& flag, const std::string& text) {
+  std::string word = text;
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto is_one_of = [&](std::initializer_list<const char*> words) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  if (is_one_of({"true", "t", "yes", "y", "1"})) return true;
+  if (is_one_of({"false", "f", "no", "n", "0"})) return false;
+  throw_user_error("--{} must be true or false, not \"{}\".", flag, text);
+}
+
+std::vector<std::string> parse_names(const std::string& flag, const std::string& text, const std::string& remark) {
+  std::vector<std::string> names;
+  std::istringstream words(text + ",");
+  for (std::string word; std::getline(words, word, ',');) {
+    word.erase(0, word.find_first_not_of(' '));
+    word.erase(word.find_last_not_of(' ') + 1);
+    if (word.empty()) throw_user_error("--{} {} has an empty name{}.", flag, text, remark);
+    names.push_back(word);
+  }
+  return names;
+}
+
+void check_not_empty(const std::string& flag, const std::string& text) {
+  if (text.empty()) throw_user_error("--{} needs a value; give one or leave the flag out.", flag);
+}
+
+// One overload for each kind of value.
+struct Read {
+  CommandLine& line;
+  const std::string& flag;
+  const std::string& text;
+
+  void operator()(const Integer& value) const { value.field.set(line, parse_integer(flag, text, value.minimum)); }
+  void operator()(const Unsigned& value) const {
+    value.field.set(line, parse_number<uint64_t>(flag, text, "a whole number, 0 or more"));
+  }
+  void operator()(const Real& value) const {
+    const double number = parse_real(flag, text, value.minimum, value.limit);
+    if (!value.may_be_minimum && number == value.minimum) {
+      throw_user_error("--{} {} is out of range; it must be more than {}.", flag, text, value.minimum);
+    }
+    value.field.set(line, number);
+  }
+  void operator()(const Boolean& value) const { value.field.set(line, parse_boolean(flag, text)); }
+  void operator()(const Text& value) const {
+    check_not_empty(flag, text);
+    value.field.set(line, text);
+  }
+  void operator()(const Names& value) const {
+    check_not_empty(flag, text);
+    value.field.set(line, parse_names(flag, text, value.remark));
+  }
+  void operator()(const Choice& value) const {
+    const auto word = std::find(value.words.begin(), value.words.end(), text);
+    if (word == value.words.end()) {
+      throw_user_error("--{} must be one of {}, not \"{}\".", flag, fmt::join(value.words, ", "), text);
+    }
+    value.set(line, static_cast<size_t>(word - value.words.begin()));
+  }
+  void operator()(const Custom& value) const { value.read(line, flag, text); }
+};
+
+}  // namespace
+
+Choice choice(const Field<std::string>& field, const std::vector<std::string>& words) {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const std::string& word : words) values.emplace_back(word, word);
+  return choice(field, values);
+}
+
+bool Flag::is_named(const std::string& word) const {
+  const std::vector<std::string> all = names();
+  return std::find(all.begin(), all.end(), word) != all.end();
+}
+
+std::vector<std::string> Flag::names() const {
+  std::vector<std::string> all{name};
+  if (trainer && !trainer->name.empty()) all.push_back(trainer->name);
+  return all;
+}
+
+void Flag::read(CommandLine& line, const std::string& name, const std::string& text) const {
+  std::visit(Read{line, name, text}, value);
+}
+
+nlohmann::ordered_json Flag::to_json(const Settings& settings) const {
+  return std::visit(
+      [&](const auto& kind) -> nlohmann::ordered_json {
+        if constexpr (requires { kind.words; }) {
+          const auto word = kind.get(settings);
+          return word ? nlohmann::ordered_json(kind.words[*word]) : nlohmann::ordered_json();
+        } else if constexpr (requires { kind.field; }) {
+          const auto given = kind.field.get(settings);
+          if (!given) return {};
+          if constexpr (requires { given->empty(); }) {
+            if (given->empty()) return {};
+          }
+          return *given;
+        } else {
+          const std::string shown = kind.show(settings);
+          return shown.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(shown);
+        }
+      },
+      value);
+}
+
+std::string Flag::show(const Settings& settings) const {
+  const nlohmann::ordered_json shown = to_json(settings);
+  if (shown.is_null()) return "";
+  if (shown.is_string()) return shown.get<std::string>();
+  if (shown.is_array()) return fmt::to_string(fmt::join(shown.get<std::vector<std::string>>(), ","));
+  // As fmt writes it in all messages: 5e-05, and 1 for 1.0.
+  if (shown.is_number_float()) return fmt::to_string(shown.get<double>());
+  return shown.dump();
+}
+
+}  // namespace mpzero

@@ -1,0 +1,126 @@
+#include "app/flags/help.hpp"
+
+#include <fmt/ranges.h>
+
+#include <boost/program_options.hpp>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "app/flags/training_flags.hpp"
+
+namespace mpzero {
+namespace {
+
+using nlohmann::ordered_json;
+namespace po = boost::program_options;
+
+constexpr unsigned kLineLength = 110;
+constexpr unsigned kHelpLength = 70;
+
+const char* type_of(const Integer&) { return "integer"; }
+const char* type_of(const Unsigned&) { return "integer"; }
+const char* type_of(const Real&) { return "number"; }
+const char* type_of(const Boolean&) { return "boolean"; }
+const char* type_of(const Text&) { return "text"; }
+const char* type_of(const Names&) { return "names"; }
+const char* type_of(const Choice&) { return "choice"; }
+const char* type_of(const Custom&) { return "text"; }
+
+std::string placeholder(const Flag& flag) {
+  if (!flag.unit.empty()) return flag.unit;
+  const std::string type = std::visit([](const auto& value) { return type_of(value); }, flag.value);
+  if (type == "integer") return "N";
+  if (type == "number") return "X";
+  if (type == "boolean") return "BOOL";
+  return type == "names" ? "NAMES" : "WHAT";
+}
+
+// As a user would write it: 5e-5 for 5e-05.
+std::string default_of(const Flag& flag) {
+  if (!flag.default_in_words.empty()) return flag.default_in_words;
+  std::string text = flag.show(Settings{});
+  if (!std::holds_alternative<Real>(flag.value)) return text;
+  if (const size_t exponent = text.find("e-0"); exponent != std::string::npos) text.erase(exponent + 2, 1);
+  return text;
+}
+
+// "beta1's meaning (default: 0.9) [ds_config: optimizer.params.betas[0]; Trainer: --adam_beta1]"
+std::string explain(const Flag& flag) {
+  std::vector<std::string> parts;
+  if (!flag.help.empty()) parts.push_back(flag.help);
+  if (flag.required) {
+    parts.emplace_back("(required)");
+  } else if (const std::string value = default_of(flag); !value.empty()) {
+    parts.push_back(fmt::format("(default: {})", value));
+  }
+  std::vector<std::string> elsewhere;
+  if (flag.file) elsewhere.push_back("ds_config: " + flag.file->name);
+  if (flag.trainer && !flag.trainer->name.empty()) elsewhere.push_back("Trainer: --" + flag.trainer->name);
+  if (!elsewhere.empty()) parts.push_back(fmt::format("[{}]", fmt::join(elsewhere, "; ")));
+  return fmt::to_string(fmt::join(parts, " "));
+}
+
+ordered_json limits_of(const Integer& value) { return {{"minimum", value.minimum}}; }
+ordered_json limits_of(const Unsigned&) { return {{"minimum", 0}}; }
+ordered_json limits_of(const Real& value) {
+  ordered_json limits = {{value.may_be_minimum ? "minimum" : "more_than", value.minimum}};
+  if (std::isfinite(value.limit)) limits["less_than"] = value.limit;
+  return limits;
+}
+ordered_json limits_of(const Choice& value) { return {{"choices", value.words}}; }
+template <typename Other>
+ordered_json limits_of(const Other&) {
+  return ordered_json::object();
+}
+
+ordered_json to_json(const Flag& flag) {
+  ordered_json json = {{"name", flag.name},
+                       {"takes", placeholder(flag)},
+                       {"type", std::visit([](const auto& value) { return type_of(value); }, flag.value)}};
+  json.update(std::visit([](const auto& value) { return limits_of(value); }, flag.value));
+  json["help"] = flag.help;
+  json["required"] = flag.required;
+  const std::string value = default_of(flag);
+  json["default"] = flag.required || value.empty() ? ordered_json() : ordered_json(value);
+  json["ds_config"] = flag.file ? ordered_json(flag.file->name) : ordered_json();
+  json["trainer"] =
+      flag.trainer ? ordered_json(flag.trainer->name.empty() ? flag.name : flag.trainer->name) : ordered_json();
+  return json;
+}
+
+}  // namespace
+
+std::string command_line_help() {
+  po::options_description all("", kLineLength, kHelpLength);
+  po::options_description aliases("Other names, as the Hugging Face Trainer has them", kLineLength, kHelpLength);
+  for (const FlagGroup& group : training_flags()) {
+    po::options_description section(group.title, kLineLength, kHelpLength);
+    for (const Flag& flag : group.flags) {
+      for (const std::string& name : flag.names()) {
+        const bool own = name == flag.name;
+        (own ? section : aliases)
+            .add_options()(name.c_str(), po::value<std::string>()->value_name(placeholder(flag)),
+                           own ? explain(flag).c_str() : ("the same as --" + flag.name).c_str());
+      }
+    }
+    all.add(section);
+  }
+  po::options_description other("Other", kLineLength, kHelpLength);
+  other.add_options()("help", "print this; also -h, and --help=json for programs");
+  std::ostringstream text;
+  text << "Usage: mpzero train --train_data FILE [--flag value | --flag=value ...]\n" << all.add(aliases).add(other);
+  return text.str();
+}
+
+std::string command_line_help_json() {
+  ordered_json groups = ordered_json::array();
+  for (const FlagGroup& group : training_flags()) {
+    ordered_json flags = ordered_json::array();
+    for (const Flag& flag : group.flags) flags.push_back(to_json(flag));
+    groups.push_back({{"title", group.title}, {"flags", flags}});
+  }
+  return ordered_json({{"groups", groups}}).dump(2) + "\n";
+}
+
+}  // namespace mpzero

@@ -1,0 +1,124 @@
+#include <charconv>
+
+#include "app/flags/training_flags.hpp"
+#include "base/error.hpp"
+
+namespace mpzero {
+namespace {
+
+// "5-7", or "5" for that step alone.
+void read_profile_steps(CommandLine& line, const std::string& flag, const std::string& text) {
+  const size_t dash = text.find('-');
+  const auto step = [&](const std::string& word) {
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error != std::errc() || end != word.data() + word.size() || number < 1) {
+      throw_user_error("--{} must be the first and the last step, counted from 1, as in 5-7, not \"{}\".", flag, text);
+    }
+    return number;
+  };
+  StepRange range{.first = step(text.substr(0, dash)), .last = 0};
+  range.last = dash == std::string::npos ? range.first : step(text.substr(dash + 1));
+  if (range.last < range.first) {
+    throw_user_error("--{} {} ends before it begins; did you mean {}-{}?", flag, text, range.last, range.first);
+  }
+  line.profile_steps = range;
+}
+
+std::string show_profile_steps(const Settings& settings) {
+  if (!settings.profile_steps) return "";
+  return fmt::format("{}-{}", settings.profile_steps->first, settings.profile_steps->last);
+}
+
+std::vector<Flag> length_flags() {
+  return {{.name = "max_steps",
+           .value = Integer{.field = field<&Settings::max_steps>, .minimum = 1},
+           .help = "optimizer steps",
+           .unit = "STEPS",
+           .default_in_words = fmt::format("{}, or as --epochs says", Settings{}.max_steps),
+           .trainer = TrainersFlag{},
+           .recorded = Recorded{.section = Recorded::Section::kSchedule, .label = "steps", .key = "max_steps"}},
+          {.name = "epochs",
+           .value = Integer{.field = field<&Settings::epochs>, .minimum = 1},
+           .help = "passes over --train_data; with --max_steps the smaller holds",
+           .default_in_words = "as --max_steps says"},
+          {.name = "num_train_epochs",
+           .value = Real{.field = field<&Settings::num_train_epochs>, .may_be_minimum = false},
+           .help = "as the Trainer counts them: so many times the whole optimizer steps in --train_data, rounded up",
+           .default_in_words = "as --max_steps says",
+           .trainer = TrainersFlag{}}};
+}
+
+std::vector<Flag> observing_flags() {
+  return {{.name = "logging_freq",
+           .value = Integer{.field = field<&Settings::logging_freq>, .minimum = 1},
+           .help = "steps between log lines",
+           .unit = "STEPS",
+           .file = FileKey{.name = "steps_per_print",
+                           .read = [](const io::DsConfig& file) { return file.steps_per_print; },
+                           .conflict = FileKey::Conflict::kFlagHolds},
+           .trainer = TrainersFlag{.name = "logging_steps"}},
+          {.name = "validation_freq",
+           .value = Integer{.field = field<&Settings::validation_freq>},
+           .help = "steps between validations; 0: never",
+           .unit = "STEPS"},
+          {.name = "validation_batches",
+           .value = Integer{.field = field<&Settings::validation_batches>, .minimum = 1},
+           .help = "micro-batches of each rank in a validation"},
+          {.name = "metrics_file",
+           .value = Text{field<&Settings::metrics_file>},
+           .help = "write one JSON object a step",
+           .unit = "FILE",
+           .default_in_words = "none"}};
+}
+
+std::vector<Flag> machine_flags() {
+  return {
+      {.name = "device",
+       .value = choice(field<&Settings::device>, std::vector<std::string>{"auto", "cuda", "cpu"}),
+       .help = "auto, cuda or cpu"},
+      {.name = "network",
+       .value = choice(field<&Settings::network>, std::vector<std::string>{"auto", "efa", "socket"}),
+       .help = "what carries data between the GPUs of several nodes: efa: EFA or the run ends; socket: TCP; auto: as "
+               "efa where nodes have EFA devices, else what NCCL finds"},
+      {.name = "grace_period",
+       .value = Real{.field = field<&Settings::grace_period>},
+       .help = "how long the run lives on after it is asked to stop (Slurm's KillWait, or the time of --signal before "
+               "the limit): a checkpoint that would take longer is not begun; 0: not known, every stop saves",
+       .unit = "SECONDS"},
+      {.name = "stuck_after",
+       .value = Real{.field = field<&Settings::stuck_after>},
+       .help =
+           "a run that makes no progress for so long ends with a report of the rank that holds it up; so does one "
+           "whose nodes cannot be connected in this time. Three times as long while it is set up, in its first step "
+           "and in checkpoints; 0: never",
+       .unit = "SECONDS"}};
+}
+
+std::vector<Flag> profile_flags() {
+  return {{.name = "profile_steps",
+           .value = Custom{.read = read_profile_steps, .show = show_profile_steps},
+           .help = "take a trace of these steps, for https://ui.perfetto.dev",
+           .unit = "FIRST-LAST",
+           .default_in_words = "none"},
+          {.name = "profile_ranks",
+           .value = choice<bool>(field<&Settings::profile_all_ranks>, {{"0", false}, {"all", true}}),
+           .help = "the ranks that take it: 0 or all"},
+          {.name = "profile_dir",
+           .value = Text{field<&Settings::profile_dir>},
+           .help = "where the trace goes",
+           .unit = "DIR",
+           .default_in_words = "the folder of --metrics_file, else --checkpoint_dir"}};
+}
+
+}  // namespace
+
+FlagGroup loop_flags() {
+  FlagGroup group{"Training loop", {}};
+  for (const std::vector<Flag>& flags : {length_flags(), observing_flags(), machine_flags(), profile_flags()}) {
+    group.flags.insert(group.flags.end(), flags.begin(), flags.end());
+  }
+  return group;
+}
+
+}  // namespace mpzero

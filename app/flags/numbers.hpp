@@ -1,0 +1,31 @@
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <string>
+#include <system_error>
+
+#include "base/error.hpp"
+
+// Numbers of the command line. All throw UserError naming the flag, without its dashes here, and the value.
+namespace mpzero {
+
+// `wanted` says what the flag takes: "a whole number".
+template <typename T>
+T parse_number(const std::string& flag, const std::string& text, const char* wanted) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc::result_out_of_range)
+    throw_user_error("--{} {} is out of range; give {}.", flag, text, wanted);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw_user_error("--{} must be {}, not \"{}\".", flag, wanted, text);
+  }
+  return number;
+}
+
+int64_t parse_integer(const std::string& flag, const std::string& text, int64_t minimum);
+
+// Finite, at least `minimum` and less than `limit`.
+double parse_real(const std::string& flag, const std::string& text, double minimum, double limit);
+
+}  // namespace mpzero

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mpzero {
+
+// Fields of the model's config.json that the command line replaces.
+struct ModelOverrides {
+  std::optional<int64_t> vocab_size;
+  std::optional<int64_t> hidden_size;
+  std::optional<int64_t> intermediate_size;
+  std::optional<int64_t> num_hidden_layers;
+  std::optional<int64_t> num_attention_heads;
+  std::optional<int64_t> num_key_value_heads;
+  std::optional<int64_t> head_dim;
+  std::optional<int64_t> max_position_embeddings;
+  std::optional<double> rms_norm_eps;
+  std::optional<double> rope_theta;
+
+  bool operator==(const ModelOverrides&) const = default;
+};
+
+struct OptimizerConfig {
+  double lr = 5e-5;  // the schedule's peak; what an update applies comes from RunConfig::schedule
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;          // decoupled (AdamW)
+  std::vector<std::string> no_decay;  // patterns of names without it: see parallel::matches_any
+  bool bias_correction = true;
+
+  bool operator==(const OptimizerConfig&) const = default;
+};
+
+// What decoder layers compute again in the backward pass instead of keeping it: nothing, what is cheap, all but their
+// input, or, layer by layer, no more than the GPU's memory asks for.
+enum class Recomputation : uint8_t { kNone, kSelective, kFull, kAuto };
+
+// When checkpoints are written: never, every checkpoint_freq steps, or after each pass over the training data.
+enum class SaveStrategy : uint8_t { kNo, kSteps, kEpoch };
+
+// Steps first .. last, counted from 1.
+struct StepRange {
+  int64_t first = 0;
+  int64_t last = 0;
+
+  bool operator==(const StepRange&) const = default;
+};
+
+// What the flags of `mpzero train` set. A member's initial value is its flag's default, and an empty text or optional
+// is a flag that was not given; training_flags() says which flag sets which member.
+struct Settings {
+  // model
+  std::string model_type = "qwen3_0_6b";  // names the checkpoint folders, and the preset where model_config is empty
+  std::string model_config;               // path of the Hugging Face config.json; empty: the preset `model_type`
+  std::string init_from;                  // safetensors folder; empty: random weights from `seed`
+  ModelOverrides model_overrides;
+  std::string dtype = "bf16";  // of weights and activations: "bf16" or "fp32"
+  Recomputation recompute = Recomputation::kAuto;
+  std::optional<bool> gradient_checkpointing;  // the Trainer's: `recompute` kFull or kNone
+  bool deterministic = false;                  // the GPU's kernels repeat bit for bit
+
+  // data
+  std::string train_data;
+  std::string validation_data;  // empty: no validation
+  std::string dataset;          // what prepare_data.py is to make token files of
+  std::string dataset_config_name;
+  std::optional<bool> local_dataset;
+  std::string tokenizer;
+  int64_t seq_length = 2048;
+  bool shuffle = true;
+  uint64_t seed = 42;
+
+  // batch: train_batch_size = micro_batch_size * gradient_accumulation_steps * world_size
+  int64_t train_batch_size = 0;  // 0: not known before resolve()
+  int64_t micro_batch_size = 1;
+  int64_t gradient_accumulation_steps = 1;
+
+  // optimization
+  std::string deepspeed_config;  // path of the ds_config.json; empty: none
+  OptimizerConfig optimizer;
+  double gradient_clipping = 1.0;       // largest global L2 norm; 0: off
+  std::string lr_scheduler_type;        // "linear", "cosine", "constant" or "constant_with_warmup"
+  std::optional<int64_t> warmup_steps;  // of the schedule
+  std::optional<double> warmup_ratio;   // the same as a share of max_steps; see fit_schedule
+
+  // loop
+  int64_t max_steps = 1000;       // optimizer steps of the whole run; with `epochs` an upper limit until apply_epochs
+  std::optional<int64_t> epochs;  // passes over the training data; see apply_epochs
+  std::optional<double> num_train_epochs;  // the same as the Hugging Face Trainer counts them
+  int64_t logging_freq = 10;
+  int64_t validation_freq = 100;    // 0: never
+  int64_t validation_batches = 10;  // micro-batches of each rank
+  std::string metrics_file;
+  std::string device = "auto";             // "auto", "cuda" or "cpu"
+  std::string network = "auto";            // "auto", "efa" or "socket"
+  double grace_period = 0;                 // seconds between a request to stop and the end; 0: not known
+  double stuck_after = 600;                // seconds without progress after which the run ends; 0: never
+  std::optional<StepRange> profile_steps;  // within max_steps; none: no trace
+  bool profile_all_ranks = false;          // else rank 0 alone
+  std::string profile_dir;                 // empty: the metrics file's folder, else checkpoint_dir
+
+  // checkpoints
+  std::string checkpoint_dir = "checkpoints";
+  int64_t checkpoint_freq = 500;  // 0: only at the end
+  SaveStrategy save_strategy = SaveStrategy::kSteps;
+  int64_t keep_last = 0;               // 0: all
+  bool save_final = true;              // save the state after the last step
+  bool async_save = true;              // write while training continues
+  bool deepspeed_format = false;       // DeepSpeed's files instead of HDF5's
+  std::string resume_from_checkpoint;  // empty: checkpoint_dir if it holds a checkpoint; "none": never; else a folder
+  std::vector<std::string> allow_changed;  // keys of kChangedOnPurpose that may differ from the checkpoint's
+  bool overwrite = false;                  // another run's checkpoints in checkpoint_dir are moved to another folder
+  bool resume_strict = false;              // a damaged checkpoint ends the run
+
+  bool operator==(const Settings&) const = default;
+};
+
+}  // namespace mpzero

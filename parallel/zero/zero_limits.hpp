@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "parallel/zero/gather_schedule.hpp"
+
+namespace mpzero::parallel {
+
+// DeepSpeed's sizes under "zero_optimization", in elements, as the configuration, the engine and its stores have them.
+struct ZeroLimits {
+  GatherLimits gather = {};  // stage 3 only
+  // Gradients being summed at a time, unless one unit alone has more.
+  int64_t reduce_bucket_size = std::numeric_limits<int64_t>::max();
+};
+
+}  // namespace mpzero::parallel

@@ -1,0 +1,28 @@
+"""What the program says of its flags."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+from trainer import BUILD
+
+pytestmark = pytest.mark.e2e
+
+
+def say(*words: str) -> str:
+    return subprocess.run([BUILD / "bin" / "mpzero", *words], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_is_printed_wherever_it_is_asked_for(flag: str) -> None:
+    assert "--seq_length TOKENS" in say("train", flag)
+    assert say("train", "--max_steps", "3", flag) == say("train", flag)
+
+
+def test_help_for_programs_names_the_same_flags() -> None:
+    flags = [flag for group in json.loads(say("train", "--help=json"))["groups"] for flag in group["flags"]]
+    text = say("train", "--help")
+    for flag in flags:
+        assert f"  --{flag['name']} {flag['takes']}" in text
