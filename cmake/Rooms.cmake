@@ -1,11 +1,17 @@
-# mpzero_add_room(SOURCES files... [USES rooms...] [PUBLIC libraries...] [PRIVATE libraries...]): the files of one folder
-# as a static library, mpzero_<folder with _ for />. USES names the folders whose headers its files include, all of them;
+# mpzero_add_room(SOURCES files... [CUDA files... NO_CUDA files...] [USES rooms...] [PUBLIC libraries...] [PRIVATE libraries...]):
+# the files of one folder as a static library, mpzero_<folder with _ for />. CUDA names those of a build with GPU kernels,
+# NO_CUDA those of a build without. USES names the folders whose headers its files include, all of them;
 # each must have been added before, so that the arrows between rooms form no circle. tests/structure compares USES with
 # the #include lines.
 function(mpzero_add_room)
-  cmake_parse_arguments(arg "" "" "SOURCES;USES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;CUDA;NO_CUDA;USES;PUBLIC;PRIVATE" ${ARGN})
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.." OUTPUT_VARIABLE folder)
   mpzero_room_target("${folder}" room)
+  if(MPZERO_GPU_KERNELS)
+    list(APPEND arg_SOURCES ${arg_CUDA})
+  else()
+    list(APPEND arg_SOURCES ${arg_NO_CUDA})
+  endif()
   add_library(${room} STATIC ${arg_SOURCES})
   target_link_libraries(${room} PUBLIC mpzero_fmt ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
   foreach(used ${arg_USES})

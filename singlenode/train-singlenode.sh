@@ -169,7 +169,7 @@ ranks=$(ranks_per_node "$gpus" "$cores")
 lock logs/setup.lock "build"
 install_packages "${MPZERO_BUILD_PACKAGES[@]}"
 sync_environment cuda
-build_programs off mpzero zero_to_fp32
+build_programs off "$gpus" mpzero zero_to_fp32
 unlock
 [[ $build_only == false ]] || exit 0
 
