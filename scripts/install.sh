@@ -13,7 +13,7 @@ MPZERO_BUILD_PACKAGES=(
   "libhdf5-dev|has_package libhdf5-dev || command -v h5cc || has_header hdf5.h"
   "libboost-program-options-dev|has_package libboost-program-options-dev || has_header boost/program_options.hpp"
   "nlohmann-json3-dev|has_package nlohmann-json3-dev || has_header nlohmann/json.hpp"
-  "libfmt-dev|has_package libfmt-dev || has_header fmt/format.h"
+  "libfabric-dev|has_package libfabric-dev || has_header rdma/fabric.h"
   "libxxhash-dev|has_package libxxhash-dev || has_header xxhash.h"
   "libhwloc-dev|has_package libhwloc-dev || has_header hwloc.h"
   "libsodium-dev|has_package libsodium-dev || has_header sodium.h"
@@ -24,7 +24,7 @@ MPZERO_TEST_PACKAGES=("catch2|has_package catch2")
 # What dnf calls them, as Amazon Linux 2023 does, whose own g++ is of gcc 11. No other names are known to it.
 declare -A MPZERO_DNF_NAMES=(
   [g++]=gcc14-c++ [ccache]=ccache [openmpi-bin]=openmpi [libopenmpi-dev]=openmpi-devel [libhdf5-dev]=hdf5-devel
-  [libboost-program-options-dev]=boost-devel [nlohmann-json3-dev]=json-devel [libfmt-dev]=fmt-devel
+  [libboost-program-options-dev]=boost-devel [nlohmann-json3-dev]=json-devel [libfabric-dev]=libfabric-devel
   [libxxhash-dev]=xxhash-devel [libhwloc-dev]=hwloc-devel [libsodium-dev]=libsodium-devel [zlib1g-dev]=zlib-devel
   [python3-venv]=python3-pip [catch2]=catch2-devel
 )
