@@ -292,6 +292,14 @@ build_programs() {
     die "The build failed; the compiler's message is above."
 }
 
+# require_installation: what the programs of an installed tree need beside it.
+require_installation() {
+  find_mpi
+  command -v mpirun >/dev/null || die "There is no mpirun on $(hostname -s); install the Open MPI that mpzero was built with."
+  [[ -x $MPZERO_VENV/bin/python ]] ||
+    die "The Python environment $MPZERO_VENV, with torch, is not there; make it available on $(hostname -s), or run 'uv sync' in $MPZERO_ROOT, which makes one inside."
+}
+
 # require_gpu_kernels GPUS: a job with GPUs whose programs were built without kernels for them, as on a login node that has none,
 # builds the rest. The other jobs wait for it.
 require_gpu_kernels() {
