@@ -112,7 +112,7 @@ check "uv.lock is up to date" lock_file
 export BUILD_DIR=$MPZERO_BUILD
 set_rank_environment 2 "$(nproc)"
 unset OMP_NUM_THREADS
-if (build_programs on); then
+if (build_programs on "$(visible_gpus)"); then
   passed=$((passed + 1))
   exclude=()
   [[ $quick == false ]] || exclude=(-LE e2e)

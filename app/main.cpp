@@ -40,7 +40,6 @@ constexpr const char* kUsage =
 int dispatch(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
   if (words.front() == "doctor") return run_doctor({words.begin() + 1, words.end()}, mpi);
   run_on_all_ranks(mpi, [&] {
-    if (words.front() == "plan") throw_user_error("mpzero plan is not there yet; `mpzero train` is");
     if (words.front() != "train") throw_user_error("unknown command '{}': did you mean `mpzero train`?", words.front());
   });
   return train({words.begin() + 1, words.end()}, mpi);

@@ -1,13 +1,19 @@
-# mpzero_add_room(SOURCES files... [USES rooms...] [PUBLIC libraries...] [PRIVATE libraries...]): the files of one
-# folder as a static library, mpzero_<folder with _ for />. USES names every folder whose headers the files include.
-# Each must have been added before, so that rooms have no circular dependency. tests/structure compares USES with the
-# #include lines.
+# mpzero_add_room(SOURCES files... [CUDA files... NO_CUDA files...] [USES rooms...] [PUBLIC libraries...] [PRIVATE libraries...]):
+# the files of one folder as a static library, mpzero_<folder with _ for />. CUDA names those of a build with GPU kernels,
+# NO_CUDA those of a build without. USES names the folders whose headers its files include, all of them;
+# each must have been added before, so that rooms have no circular dependency. tests/structure compares USES with
+# the #include lines.
 function(mpzero_add_room)
-  cmake_parse_arguments(arg "" "" "SOURCES;USES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;CUDA;NO_CUDA;USES;PUBLIC;PRIVATE" ${ARGN})
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.." OUTPUT_VARIABLE folder)
   mpzero_room_target("${folder}" room)
+  if(MPZERO_GPU_KERNELS)
+    list(APPEND arg_SOURCES ${arg_CUDA})
+  else()
+    list(APPEND arg_SOURCES ${arg_NO_CUDA})
+  endif()
   add_library(${room} STATIC ${arg_SOURCES})
-  target_link_libraries(${room} PUBLIC mpzero_settings ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
+  target_link_libraries(${room} PUBLIC mpzero_fmt ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
   foreach(used ${arg_USES})
     mpzero_room_target("${used}" target)
     if(NOT TARGET ${target})

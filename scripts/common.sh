@@ -5,6 +5,14 @@ MPZERO_ROOT=${MPZERO_ROOT:?set it to the checkout before sourcing scripts/common
 MPZERO_BUILD=${BUILD_DIR:-$MPZERO_ROOT/build} # a complete path
 MPZERO_VENV=$MPZERO_ROOT/.venv
 
+# Whether this is a tree that `cmake --install` made, with the programs in bin/ and nothing to build.
+installed() { [[ -f $MPZERO_ROOT/installation ]]; }
+if installed; then
+  MPZERO_BUILD=$MPZERO_ROOT
+  # Its own environment, else the one that mpzero was built with.
+  [[ -d $MPZERO_VENV ]] || IFS= read -r MPZERO_VENV <"$MPZERO_ROOT/installation"
+fi
+
 # A user's mistake ends a script with the exit status that mpzero itself uses for it (base/error.hpp).
 readonly MPZERO_USER_ERROR=2
 

@@ -15,12 +15,12 @@ select_cuda() {
   export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder/lib64
 }
 
-# The number of GPUs that ranks of this machine may use: none with --device cpu, else those of CUDA_VISIBLE_DEVICES where it is set,
-# else what the driver lists.
-count_gpus() {
-  if on_cpu; then
-    echo 0
-  elif [[ -n ${CUDA_VISIBLE_DEVICES+set} ]]; then
+# The number of GPUs that ranks of this machine may use: none with --device cpu.
+count_gpus() { if on_cpu; then echo 0; else visible_gpus; fi; }
+
+# The number of GPUs: of CUDA_VISIBLE_DEVICES where it is set, else of those that the driver lists.
+visible_gpus() {
+  if [[ -n ${CUDA_VISIBLE_DEVICES+set} ]]; then
     local -a devices
     IFS=, read -r -a devices <<<"$CUDA_VISIBLE_DEVICES"
     # -1 is how the driver is told that no device may be used.

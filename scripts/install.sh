@@ -13,7 +13,7 @@ MPZERO_BUILD_PACKAGES=(
   "libhdf5-dev|has_package libhdf5-dev || command -v h5cc || has_header hdf5.h"
   "libboost-program-options-dev|has_package libboost-program-options-dev || has_header boost/program_options.hpp"
   "nlohmann-json3-dev|has_package nlohmann-json3-dev || has_header nlohmann/json.hpp"
-  "libfmt-dev|has_package libfmt-dev || has_header fmt/format.h"
+  "libfabric-dev|has_package libfabric-dev || has_header rdma/fabric.h"
   "libxxhash-dev|has_package libxxhash-dev || has_header xxhash.h"
   "libhwloc-dev|has_package libhwloc-dev || has_header hwloc.h"
   "libsodium-dev|has_package libsodium-dev || has_header sodium.h"
@@ -24,7 +24,7 @@ MPZERO_TEST_PACKAGES=("catch2|has_package catch2")
 # What dnf calls them, as Amazon Linux 2023 does, whose own g++ is of gcc 11. No other names are known to it.
 declare -A MPZERO_DNF_NAMES=(
   [g++]=gcc14-c++ [ccache]=ccache [openmpi-bin]=openmpi [libopenmpi-dev]=openmpi-devel [libhdf5-dev]=hdf5-devel
-  [libboost-program-options-dev]=boost-devel [nlohmann-json3-dev]=json-devel [libfmt-dev]=fmt-devel
+  [libboost-program-options-dev]=boost-devel [nlohmann-json3-dev]=json-devel [libfabric-dev]=libfabric-devel
   [libxxhash-dev]=xxhash-devel [libhwloc-dev]=hwloc-devel [libsodium-dev]=libsodium-devel [zlib1g-dev]=zlib-devel
   [python3-venv]=python3-pip [catch2]=catch2-devel
 )
@@ -240,24 +240,77 @@ build_jobs() {
   echo $((cores < by_memory ? cores : by_memory))
 }
 
-# build_programs WITH_TESTS [TARGET...]: configures where that was not yet done for this lock file (WITH_TESTS, on or off, is
-# CMake's BUILD_TESTING) and lets ninja find out what there is to do. Only `on` is asked of a build folder that has no tests
-# yet: a folder made for tests serves training as it is.
+# What CMake was last asked for, in three words: the hash of the lock file, BUILD_TESTING, MPZERO_GPU_ARCHITECTURES. (Without the
+# last one the folder is of an earlier release, which built for all.)
+configured_words() {
+  local -a words=()
+  [[ ! -f $MPZERO_BUILD/mpzero-configured || ! -f $MPZERO_BUILD/build.ninja ]] || read -r -a words <"$MPZERO_BUILD/mpzero-configured" || true
+  ((${#words[@]} == 0)) || printf '%s %s %s\n' "${words[0]}" "${words[1]:-off}" "${words[2]:-all}"
+}
+
+are_architectures() { [[ $1 =~ ^(all|none|[0-9]+[af]?(-real|-virtual)?(;[0-9]+[af]?(-real|-virtual)?)*)$ ]]; }
+
+# gpu_architectures GPUS BUILT: for which GPUs kernels are compiled, as CMake's MPZERO_GPU_ARCHITECTURES: what the user set, else what
+# the build folder is made for (BUILT), else `all` where this machine or another of its Slurm cluster has GPUs, else `none`, which
+# makes the first build minutes shorter.
+gpu_architectures() {
+  if [[ -n ${MPZERO_GPU_ARCHITECTURES:-} ]]; then
+    are_architectures "$MPZERO_GPU_ARCHITECTURES" ||
+      die "MPZERO_GPU_ARCHITECTURES=$MPZERO_GPU_ARCHITECTURES is neither all, nor none, nor a list like that of CMake's CMAKE_CUDA_ARCHITECTURES, such as '90' or '80-real;90'."
+    printf '%s\n' "$MPZERO_GPU_ARCHITECTURES"
+  elif [[ ${2:-none} != none ]] && are_architectures "$2"; then
+    printf '%s\n' "$2"
+  elif (($1 > 0)) || [[ $(sinfo --noheader --format=%G 2>/dev/null) == *gpu* ]]; then
+    echo all
+  else
+    echo none
+  fi
+}
+
+# build_programs WITH_TESTS GPUS [TARGET...]: configures where the build folder was not yet made for this lock file, with tests
+# (WITH_TESTS: on or off) and with kernels for the GPUS that this machine has, and lets ninja find out what there is to do. A folder
+# made for tests serves training, and one with GPU kernels a machine without GPUs.
 build_programs() {
-  local with_tests=$1 hash configured="" stamp=$MPZERO_BUILD/mpzero-configured
-  shift
-  hash=$(lock_hash)
+  local with_tests=$1 gpus=$2 hash tests architectures wanted
+  shift 2
   complete_cuda_wheel
   choose_compiler
-  [[ -f $stamp && -f $MPZERO_BUILD/build.ninja ]] && configured=$(<"$stamp")
-  if [[ $configured != "$hash on" && $configured != "$hash $with_tests" ]]; then
-    say "Configuring the build."
+  read -r hash tests architectures < <(configured_words) || true
+  [[ ${tests:-} != on ]] || with_tests=on
+  wanted=$(gpu_architectures "$gpus" "${architectures:-}") || exit
+  wanted="$(lock_hash) $with_tests $wanted"
+  if [[ "${hash:-} ${tests:-} ${architectures:-}" != "$wanted" ]]; then
+    architectures=${wanted##* }
+    say "Configuring the build$([[ $architectures != none ]] || echo ", without GPU kernels since there is no GPU here (MPZERO_GPU_ARCHITECTURES=all builds them)")."
     mkdir -p "$MPZERO_ROOT/logs"
     (cd "$MPZERO_ROOT" && PATH=$MPZERO_VENV/bin:$PATH cmake --preset release -B "$MPZERO_BUILD" \
-      -DBUILD_TESTING="${with_tests^^}" >logs/configure.log 2>&1) ||
+      -DBUILD_TESTING="${with_tests^^}" -DMPZERO_GPU_ARCHITECTURES="$architectures" >logs/configure.log 2>&1) ||
       die "CMake could not configure the build: $(grep -m 1 -A 2 'CMake Error' "$MPZERO_ROOT/logs/configure.log" | tr '\n' ' ') (all of it is in logs/configure.log)."
-    printf '%s %s\n' "$hash" "$with_tests" >"$stamp"
+    printf '%s\n' "$wanted" >"$MPZERO_BUILD/mpzero-configured"
   fi
   PATH=$MPZERO_VENV/bin:$PATH ninja -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@" ||
     die "The build failed; the compiler's message is above."
+}
+
+# require_installation: what the programs of an installed tree need beside it.
+require_installation() {
+  find_mpi
+  command -v mpirun >/dev/null || die "There is no mpirun on $(hostname -s); install the Open MPI that mpzero was built with."
+  [[ -x $MPZERO_VENV/bin/python ]] ||
+    die "The Python environment $MPZERO_VENV, with torch, is not there; make it available on $(hostname -s), or run 'uv sync' in $MPZERO_ROOT, which makes one inside."
+}
+
+# require_gpu_kernels GPUS: a job with GPUs whose programs were built without kernels for them, as on a login node that has none,
+# builds the rest. The other jobs wait for it.
+require_gpu_kernels() {
+  local words missing
+  words=$(configured_words)
+  if (($1 == 0)) || [[ $words != *" none" ]]; then return 0; fi
+  missing=$(missing_packages "${MPZERO_BUILD_PACKAGES[@]}" | grep -vx -e ccache -e python3-venv | paste -sd ' ') || true
+  [[ -z $missing ]] ||
+    die "The programs in $(shown_path "$MPZERO_BUILD") were built without GPU kernels, and $(hostname -s) lacks what builds them ($missing); run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' on a machine that shares this folder."
+  say "The programs were built without GPU kernels: building those now."
+  lock logs/setup.lock "build"
+  build_programs off "$1" mpzero zero_to_fp32
+  unlock
 }

@@ -169,11 +169,16 @@ cores=$(cores_here)
 ranks=$(ranks_per_node "$gpus" "$cores")
 [[ $build_only == true ]] || choose_settings "$gpus"
 
-lock logs/setup.lock "build"
-install_packages "${MPZERO_BUILD_PACKAGES[@]}"
-sync_environment cuda
-build_programs off mpzero zero_to_fp32
-unlock
+if installed; then
+  [[ $build_only == false ]] || die "$MPZERO_ROOT is installed: there is nothing to build in it; give --build-only in the checkout."
+  require_installation
+else
+  lock logs/setup.lock "build"
+  install_packages "${MPZERO_BUILD_PACKAGES[@]}"
+  sync_environment cuda
+  build_programs off "$gpus" mpzero zero_to_fp32
+  unlock
+fi
 [[ $build_only == false ]] || exit 0
 
 prepare_data

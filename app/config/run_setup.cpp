@@ -19,13 +19,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// configs/models of the checkout that this program was built in, or of the folder it was started from.
+// configs/models of the folder that mpzero was started from, then those of the program: of the checkout that it was
+// built in (build/bin/mpzero), or of the tree that it is installed in (bin/mpzero).
 std::vector<fs::path> preset_folders() {
   std::vector<fs::path> folders{fs::current_path() / "configs" / "models"};
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  // build/bin/mpzero
-  if (!error) folders.push_back(program.parent_path().parent_path().parent_path() / "configs" / "models");
+  if (!error) {
+    const fs::path above = program.parent_path().parent_path();
+    for (const fs::path& root : {above, above.parent_path()}) {
+      if (fs::exists(root / "configs" / "models")) folders.push_back(root / "configs" / "models");
+    }
+  }
   return folders;
 }
 

@@ -27,6 +27,7 @@
 #include "app/machine/instances.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
+#include "base/gpu_kernels.hpp"
 #include "io/files/atomic_file.hpp"
 #include "parallel/comm/library_versions.hpp"
 #include "parallel/comm/mpi_communicator.hpp"
@@ -256,6 +257,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     constexpr int64_t kProbe = int64_t{256} << 20;
     add({check_launch(parallel::process_environment, mpi.world_size()), check_instance(system)});
     add(check_gpus(system, job, gpus, parallel::cuda_runtime_version()));
+    add({check_gpu_kernels(job, gpus, built_with_gpu_kernels())});
     add(check_fabric(system, job, !gpus.gpus.empty(), fabric, plugin));
     add(check_host(system, job, !gpus.gpus.empty(), rdma));
     names = look_up_names(hosts.names);

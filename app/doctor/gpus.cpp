@@ -199,4 +199,13 @@ std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuS
   return findings;
 }
 
+Finding check_gpu_kernels(const Job& job, const GpuSurvey& survey, bool built_with_them) {
+  constexpr const char* kCheck = "gpu_kernels";
+  if (built_with_them) return ok(kCheck, "built");
+  if (job.device == "cpu" || survey.gpus.empty()) return ok(kCheck, "not built, and not needed on the CPU");
+  return failure(kCheck, "not built: there was no GPU where mpzero was built",
+                 "build them: ./train-singlenode.sh --build-only on a machine with GPUs, or anywhere with "
+                 "MPZERO_GPU_ARCHITECTURES=all");
+}
+
 }  // namespace mpzero::doctor

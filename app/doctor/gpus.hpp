@@ -12,4 +12,7 @@ namespace mpzero::doctor {
 // who else uses them. `cuda_runtime`: that CUDA, 1000 * major + 10 * minor.
 std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuSurvey& survey, int cuda_runtime);
 
+// Whether the build has kernels for the GPUs that the run is to use (built_with_gpu_kernels()).
+Finding check_gpu_kernels(const Job& job, const GpuSurvey& survey, bool built_with_them);
+
 }  // namespace mpzero::doctor

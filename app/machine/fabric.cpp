@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
 #include <strings.h>
 
 #include <algorithm>
@@ -23,62 +25,27 @@ namespace {
 namespace fs = std::filesystem;
 using parallel::RdmaDevice;
 
-// Declarations of libfabric's stable interface (fi_getinfo(3)), which its releases since 1.0 only append to: a machine
-// that runs jobs need not have its headers. Of the structures that libfabric allocates itself only the beginnings.
-struct FabricAttributes {
-  void* fabric;
-  char* name;
-  char* provider;
-};
+// libfabric's headers declare what it offers; the library is opened when the program runs (survey_fabric), since a
+// machine that runs jobs need not have it.
+using GetInfo = decltype(fi_getinfo);
+using FreeInfo = decltype(fi_freeinfo);
+using DuplicateInfo = decltype(fi_dupinfo);
+using GetVersion = decltype(fi_version);
+using ToString = decltype(fi_tostr);
 
-struct EndpointAttributes {
-  int type;
-};
-
-struct DomainAttributes {
-  void* domain;
-  char* name;
-  int threading, control_progress, data_progress, resource_management, address_vector;
-  int memory_registration;
-};
-
-struct Info {
-  Info* next;
-  uint64_t capabilities;
-  uint64_t mode;
-  uint32_t address_format;
-  size_t source_length, destination_length;
-  void *source, *destination, *handle;
-  void *transmit, *receive;
-  EndpointAttributes* endpoint;
-  DomainAttributes* domain;
-  FabricAttributes* fabric;
-  void* card;
-};
-
-using GetInfo = int(uint32_t version, const char* node, const char* service, uint64_t flags, const Info* hints,
-                    Info** result);
-using FreeInfo = void(Info*);
-using DuplicateInfo = Info*(const Info*);
-using GetVersion = uint32_t();
-using ToString = char*(const void* data, int type);
-
-constexpr uint32_t kInterface = (1U << 16) | 18;  // what NCCL's plugin asks for at least where it wants GPU memory
-constexpr uint64_t kMessages = uint64_t{1} << 1, kGpuMemory = uint64_t{1} << 47;  // FI_MSG, FI_HMEM
-constexpr int kReliableDatagrams = 3;                                             // FI_EP_RDM
-constexpr int kAnyRegistration = ~3;                                              // but for two retired kinds
-constexpr int kVersion = 18;                                                      // FI_TYPE_VERSION
+constexpr uint32_t kInterface = FI_VERSION(1, 18);  // what NCCL's plugin asks for at least where it wants GPU memory
+constexpr int kAnyRegistration = ~(FI_MR_BASIC | FI_MR_SCALABLE);  // but for the two retired kinds
 
 struct FreeWith {
   FreeInfo* free;
-  void operator()(Info* info) const { free(info); }
+  void operator()(fi_info* info) const { free(info); }
 };
-using Infos = std::unique_ptr<Info, FreeWith>;
+using Infos = std::unique_ptr<fi_info, FreeWith>;
 
-bool is_efa(const Info& info) {
-  if (info.fabric == nullptr || info.fabric->provider == nullptr) return false;
+bool is_efa(const fi_info& info) {
+  if (info.fabric_attr == nullptr || info.fabric_attr->prov_name == nullptr) return false;
   // Layered providers are called "efa;ofi_rxd", and are not what NCCL's plugin takes.
-  const std::string_view provider = info.fabric->provider;
+  const std::string_view provider = info.fabric_attr->prov_name;
   return provider == "efa" || provider == "efa-direct";
 }
 
@@ -88,15 +55,15 @@ bool efa_takes_gpu_memory(const SharedLibrary& library, GetInfo* get_info, FreeI
   if (duplicate == nullptr) return false;
   const Infos hints(duplicate(nullptr), {free_info});
   if (!hints) return false;
-  hints->capabilities = kMessages | kGpuMemory;
+  hints->caps = FI_MSG | FI_HMEM;
   hints->mode = ~uint64_t{0};
-  hints->endpoint->type = kReliableDatagrams;
-  hints->domain->memory_registration = kAnyRegistration;
-  Info* found = nullptr;
+  hints->ep_attr->type = FI_EP_RDM;
+  hints->domain_attr->mr_mode = kAnyRegistration;
+  fi_info* found = nullptr;
   if (get_info(version, nullptr, nullptr, 0, hints.get(), &found) != 0) return false;
   const Infos infos(found, {free_info});
-  for (const Info* info = infos.get(); info != nullptr; info = info->next) {
-    if (is_efa(*info) && (info->capabilities & kGpuMemory) != 0) return true;
+  for (const fi_info* info = infos.get(); info != nullptr; info = info->next) {
+    if (is_efa(*info) && (info->caps & FI_HMEM) != 0) return true;
   }
   return false;
 }
@@ -235,7 +202,7 @@ std::optional<SharedLibrary> open_fabric(const std::vector<std::string>& librari
 // "2.1.0amzn3.0", of which fi_version() has the first two numbers alone.
 std::string version_text(const SharedLibrary& library, uint32_t version) {
   auto* to_string = library.function<ToString>("fi_tostr");
-  const char* text = to_string == nullptr ? nullptr : to_string(&version, kVersion);
+  const char* text = to_string == nullptr ? nullptr : to_string(&version, FI_TYPE_VERSION);
   if (text != nullptr && *text != '\0') return text;
   return fmt::format("{}.{}", version >> 16, version & 0xffff);
 }
@@ -273,12 +240,14 @@ FabricSurvey survey_fabric(const std::vector<std::string>& libraries) {
   survey.file = file_of(get_info);
   // An older library refuses a newer interface than its own.
   const uint32_t interface = std::min(get_version(), kInterface);
-  Info* found = nullptr;
+  fi_info* found = nullptr;
   if (get_info(interface, nullptr, nullptr, 0, nullptr, &found) != 0) return survey;
   const Infos infos(found, {free_info});
   std::set<std::string> providers;
-  for (const Info* info = infos.get(); info != nullptr; info = info->next) {
-    if (info->fabric != nullptr && info->fabric->provider != nullptr) providers.insert(info->fabric->provider);
+  for (const fi_info* info = infos.get(); info != nullptr; info = info->next) {
+    if (info->fabric_attr != nullptr && info->fabric_attr->prov_name != nullptr) {
+      providers.insert(info->fabric_attr->prov_name);
+    }
     survey.efa = survey.efa || is_efa(*info);
   }
   survey.providers.assign(providers.begin(), providers.end());

@@ -18,49 +18,9 @@ bool has_amazon_device(const fs::path& root) {
 
 }  // namespace
 
-// Which types have EFA: EC2's user guide, "Elastic Fabric Adapter". Gb/s, GPUs and EFA interfaces: what
-// DescribeInstanceTypes answers (NetworkInfo, GpuInfo), which Karpenter's AWS provider prints for all types; for
-// p6e-gb200, and the cards of p5 and p6: the guide's "Maximize network bandwidth on instances with multiple network
-// cards". NVLink: half of what NVIDIA's data sheets give for both directions together (A100 600 GB/s, H100 and H200
-// 900, B200, B300 and GB200 1,800). GPUDirect: the types for which aws-ofi-nccl 1.21 (platform-aws.cpp) insists on it.
-// Types with EFA but with GPUs before compute capability 8.0 (p3dn, g4dn) are left out, since mpzero is not built for
-// those.
 const std::vector<Instance>& all_instances() {
   static const std::vector<Instance> kInstances = {
-      {"p4d.24xlarge", 8, 4, 400, 300, true, "an EFA interface on each of its 4 network cards"},
-      {"p4de.24xlarge", 8, 4, 400, 300, true, "an EFA interface on each of its 4 network cards"},
-      {"p5.4xlarge", 1, 1, 100, 0, false, "an EFA interface"},
-      {"p5.48xlarge", 8, 32, 3200, 450, true, "an EFA interface on each of its 32 network cards"},
-      {"p5e.48xlarge", 8, 32, 3200, 450, true, "an EFA interface on each of its 32 network cards"},
-      {"p5en.48xlarge", 8, 16, 3200, 450, true, "an EFA interface on each of its 16 network cards"},
-      {"p6-b200.48xlarge", 8, 8, 3200, 900, true, "an EFA interface on each of its 8 network cards"},
-      {"p6-b300.48xlarge", 8, 16, 6400, 900, true, "an EFA interface on each of network cards 1 to 16"},
-      // One device a GPU is enough: two share the 400 Gb/s of the GPU.
-      {"p6e-gb200.36xlarge", 4, 4, 1600, 900, true, "an EFA interface on network cards 1, 5, 9 and 13"},
-      {"g5.8xlarge", 1, 1, 25, 0, false, "an EFA interface"},
-      {"g5.12xlarge", 4, 1, 40, 0, false, "an EFA interface"},
-      {"g5.16xlarge", 1, 1, 25, 0, false, "an EFA interface"},
-      {"g5.24xlarge", 4, 1, 50, 0, false, "an EFA interface"},
-      {"g5.48xlarge", 8, 1, 100, 0, false, "an EFA interface"},
-      {"g6.8xlarge", 1, 1, 25, 0, false, "an EFA interface"},
-      {"g6.12xlarge", 4, 1, 40, 0, false, "an EFA interface"},
-      {"g6.16xlarge", 1, 1, 25, 0, false, "an EFA interface"},
-      {"g6.24xlarge", 4, 1, 50, 0, false, "an EFA interface"},
-      {"g6.48xlarge", 8, 1, 100, 0, false, "an EFA interface"},
-      {"gr6.8xlarge", 1, 1, 25, 0, false, "an EFA interface"},
-      {"g6e.8xlarge", 1, 1, 25, 0, false, "an EFA interface"},
-      {"g6e.12xlarge", 4, 1, 100, 0, false, "an EFA interface"},
-      {"g6e.16xlarge", 1, 1, 35, 0, false, "an EFA interface"},
-      {"g6e.24xlarge", 4, 2, 200, 0, false, "an EFA interface on each of its 2 network cards"},
-      {"g6e.48xlarge", 8, 4, 400, 0, false, "an EFA interface on each of its 4 network cards"},
-      {"g7.8xlarge", 1, 1, 100, 0, false, "an EFA interface"},
-      {"g7.12xlarge", 2, 1, 175, 0, false, "an EFA interface"},
-      {"g7.24xlarge", 4, 1, 350, 0, false, "an EFA interface"},
-      {"g7.48xlarge", 8, 2, 700, 0, false, "an EFA interface on each of its 2 network cards"},
-      {"g7e.8xlarge", 1, 1, 100, 0, false, "an EFA interface"},
-      {"g7e.12xlarge", 2, 1, 400, 0, true, "an EFA interface"},
-      {"g7e.24xlarge", 4, 2, 800, 0, true, "an EFA interface on each of its 2 network cards"},
-      {"g7e.48xlarge", 8, 4, 1600, 0, true, "an EFA interface on each of its 4 network cards"},
+#include "app/machine/ec2_instances.inc"
   };
   return kInstances;
 }

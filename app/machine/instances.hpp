@@ -13,6 +13,8 @@ namespace mpzero::doctor {
 struct Instance {
   const char* type;
   int gpus;
+  const char* gpu;          // its name
+  int gpu_gigabytes;        // memory of one
   int efa_devices;          // with which it reaches its bandwidth
   double gigabits;          // of EFA, per second, in each direction; all cards together
   double nvlink_gigabytes;  // of one GPU to the others, per second, in each direction; 0: they have PCIe alone

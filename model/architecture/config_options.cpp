@@ -1,5 +1,7 @@
 #include "model/architecture/config_options.hpp"
 
+#include <string>
+
 #include "base/error.hpp"
 
 namespace mpzero::model {
@@ -43,7 +45,7 @@ void check_layer_types(ConfigReader& reader) {
   if (types == nullptr) return;
   if (!types->is_array()) reader.wrong("layer_types", *types, "a list");
   for (const json& type : *types) {
-    if (type == "full_attention") continue;
+    if (type.is_string() && type.get_ref<const std::string&>() == "full_attention") continue;
     throw_user_error("{}: layer_types holds {}, which is not supported; only \"full_attention\" is.", reader.source(),
                      type.dump());
   }

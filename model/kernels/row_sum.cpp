@@ -20,7 +20,7 @@ void row_sums(std::span<const RowSum> sums) {
       reference::row_sum(sum.rows, sum.out, sum.overwrite);
     }
   }
-  cuda::row_sums(on_gpu);
+  if (!on_gpu.empty()) cuda::row_sums(on_gpu);
 }
 
 namespace reference {

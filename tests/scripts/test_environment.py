@@ -216,18 +216,94 @@ def test_the_cuda_wheel_gets_the_folder_that_nvcc_looks_in(checkout):
     (wheel / "lib").mkdir(parents=True)
     (wheel / "lib/libcudadevrt.a").write_text("")
     (checkout.root / "build/mpzero-configured").unlink()
-    assert checkout.shell("build_programs off mpzero").returncode == 0
+    assert checkout.shell("build_programs off 0 mpzero").returncode == 0
     assert (wheel / "lib64/libcudadevrt.a").exists()
 
 
 def test_a_build_made_for_tests_serves_training(checkout):
     stamp = checkout.root / "build/mpzero-configured"
     stamp.write_text(stamp.read_text().replace(" off", " on"))
-    assert checkout.shell("build_programs off mpzero").returncode == 0
+    assert checkout.shell("build_programs off 0 mpzero").returncode == 0
     assert "cmake" not in checkout.calls()
     stamp.write_text(stamp.read_text().replace(" on", " off"))
-    assert checkout.shell("build_programs on mpzero").returncode == 0
+    assert checkout.shell("build_programs on 0 mpzero").returncode == 0
     assert "-DBUILD_TESTING=ON" in checkout.calls()
+
+
+def configured(checkout, architectures: str) -> None:
+    """A build folder that was made for these GPUs."""
+    stamp = checkout.root / "build/mpzero-configured"
+    stamp.write_text(f"{stamp.read_text().split()[0]} off {architectures}\n")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "sinfo", "chosen", "architectures"),
+    [
+        (0, "(null)", "", "none"),
+        (8, "(null)", "", "all"),
+        (0, "gpu:h100:8", "", "all"),
+        (0, "(null)", "80-real;90", "80-real;90"),
+        (8, "gpu:8", "none", "none"),
+    ],
+)
+def test_kernels_are_compiled_where_there_are_gpus_to_run_them(checkout, gpus, sinfo, chosen, architectures):
+    checkout.program(checkout.bin / "sinfo", f"#!/bin/bash\necho '{sinfo}'\n")
+    (checkout.root / "build/mpzero-configured").unlink()
+    result = checkout.shell(f"build_programs off {gpus} mpzero", MPZERO_GPU_ARCHITECTURES=chosen)
+    assert result.returncode == 0, result.stderr
+    assert f"-DMPZERO_GPU_ARCHITECTURES={architectures}\n" in checkout.calls()
+    assert ("without GPU kernels" in result.stdout) == (architectures == "none")
+    # Another time there is nothing to configure.
+    assert checkout.shell(f"build_programs off {gpus} mpzero", MPZERO_GPU_ARCHITECTURES=chosen).returncode == 0
+    assert checkout.calls().count("cmake") == 1
+
+
+def test_gpus_that_are_found_later_get_their_kernels(checkout):
+    configured(checkout, "none")
+    assert checkout.shell("build_programs off 0 mpzero").returncode == 0
+    assert "cmake" not in checkout.calls()
+    assert checkout.shell("build_programs off 2 mpzero").returncode == 0
+    assert "-DMPZERO_GPU_ARCHITECTURES=all\n" in checkout.calls()
+
+
+def test_a_machine_without_gpus_keeps_the_kernels_of_a_shared_folder(checkout):
+    configured(checkout, "90")
+    with open(checkout.root / "uv.lock", "a") as lock:
+        lock.write("\n")
+    assert checkout.shell("build_programs off 0 mpzero").returncode == 0
+    assert "-DMPZERO_GPU_ARCHITECTURES=90\n" in checkout.calls()
+
+
+@pytest.mark.parametrize("value", ["ninety", "90;", "-DX=1", "$(id)"])
+def test_architectures_that_cmake_does_not_know_are_refused(checkout, value):
+    result = checkout.shell("build_programs off 0 mpzero", MPZERO_GPU_ARCHITECTURES=value)
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1 and f"MPZERO_GPU_ARCHITECTURES={value} is neither" in result.stderr
+
+
+@pytest.mark.parametrize(("built", "gpus"), [("none", 0), ("all", 8), ("90", 8)])
+def test_a_job_whose_programs_fit_its_nodes_builds_nothing(checkout, built, gpus):
+    configured(checkout, built)
+    assert checkout.shell(f"require_gpu_kernels {gpus}").returncode == 0
+    assert checkout.calls() == ""
+
+
+def test_a_job_with_gpus_builds_the_kernels_that_are_missing(checkout):
+    configured(checkout, "none")
+    result = checkout.shell("missing_packages() { echo ccache; }; require_gpu_kernels 8")
+    assert result.returncode == 0, result.stderr
+    calls = checkout.calls()
+    assert "-DMPZERO_GPU_ARCHITECTURES=all\n" in calls and "mpzero zero_to_fp32" in calls
+
+
+def test_a_node_that_cannot_build_them_says_what_can(checkout):
+    configured(checkout, "none")
+    result = checkout.shell("missing_packages() { printf '%s\\n' g++ ccache libhwloc-dev; }; require_gpu_kernels 8")
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "lacks what builds them (g++ libhwloc-dev)" in result.stderr
+    assert "MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only" in result.stderr
+    assert checkout.calls() == ""
 
 
 # A machine with dnf and without Debian's commands.

@@ -360,6 +360,6 @@ def test_stamps_are_data(checkout, value):
     for stamp in (".venv/mpzero-synced", "build/mpzero-configured"):
         (checkout.root / stamp).write_text(value)
     checkout.program(checkout.bin / "uv", "#!/bin/bash\n")
-    result = checkout.shell("sync_environment cuda; build_programs off mpzero")
+    result = checkout.shell("sync_environment cuda; build_programs off 0 mpzero")
     assert_harmless(checkout, result)
     assert result.returncode == 0 and "cmake" in checkout.calls()

@@ -182,4 +182,15 @@ TEST_CASE("memory errors, heat, narrow links and other users are found") {
   CHECK(find(look(root, "used_gib=7 sick=1"), "gpu_memory").message == "GPU 1: 7.0 GiB in use already");
 }
 
+TEST_CASE("a build without GPU kernels is refused where the run is to use GPUs") {
+  const GpuSurvey gpus = survey(FakeRoot(), "");
+  REQUIRE_FALSE(gpus.gpus.empty());
+  CHECK(check_gpu_kernels({}, gpus, true).status == Status::kOk);
+  CHECK(check_gpu_kernels({}, {}, false).status == Status::kOk);
+  CHECK(check_gpu_kernels({.device = "cpu"}, gpus, false).status == Status::kOk);
+  const Finding missing = check_gpu_kernels({.device = "cuda"}, gpus, false);
+  CHECK(missing.status == Status::kFailure);
+  CHECK_THAT(missing.remedy, Catch::Contains("MPZERO_GPU_ARCHITECTURES=all"));
+}
+
 }  // namespace mpzero::doctor

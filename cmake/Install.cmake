@@ -1,0 +1,26 @@
+# cmake --install build --prefix DIR: a tree that can be moved, packed or put into an image. It has the checkout's layout but for
+# the programs, which lie in bin/, and runs with the scripts of the checkout (train-singlenode.sh, train.sbatch).
+#
+# LibTorch is looked for in DIR/.venv, relative to the program, then in the environment that mpzero was built with. `installation`
+# tells the scripts that nothing is to be built here, and where that environment is.
+
+cmake_path(RELATIVE_PATH MPZERO_TORCH_ROOT BASE_DIRECTORY "${MPZERO_VENV}" OUTPUT_VARIABLE torch_in_venv)
+cmake_path(GET torch_in_venv PARENT_PATH site_in_venv)
+set(rpath "")
+foreach(venv "$ORIGIN/../.venv" "${MPZERO_VENV}")
+  foreach(folder torch/lib nvidia/cu13/lib nvidia/nccl/lib)
+    list(APPEND rpath "${venv}/${site_in_venv}/${folder}")
+  endforeach()
+endforeach()
+# And the folders of system libraries that the loader does not look into by itself.
+set_target_properties(mpzero zero_to_fp32 PROPERTIES INSTALL_RPATH "${rpath}" INSTALL_RPATH_USE_LINK_PATH ON)
+install(TARGETS mpzero zero_to_fp32 RUNTIME DESTINATION bin)
+
+install(DIRECTORY assets configs docs sbatch scripts singlenode DESTINATION . USE_SOURCE_PERMISSIONS
+  PATTERN __pycache__ EXCLUDE)
+install(PROGRAMS app/prepare_data.py app/plot_metrics.py DESTINATION app)
+install(DIRECTORY app/prepare DESTINATION app PATTERN __pycache__ EXCLUDE)
+install(FILES train-singlenode.sh train.sbatch LICENSE README.md pyproject.toml uv.lock DESTINATION .)
+install(DIRECTORY DESTINATION logs)
+file(WRITE "${CMAKE_BINARY_DIR}/installation" "${MPZERO_VENV}\n")
+install(FILES "${CMAKE_BINARY_DIR}/installation" DESTINATION .)

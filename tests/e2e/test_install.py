@@ -1,0 +1,71 @@
+"""cmake --install makes a tree that can be moved and that trains without the checkout's sources and build folder."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from trainer import BUILD, REPOSITORY
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory) -> Path:
+    """An installed tree that was moved after `cmake --install`."""
+    made = tmp_path_factory.mktemp("installed") / "made"
+    cmake = REPOSITORY / ".venv/bin/cmake"
+    subprocess.run([cmake, "--install", BUILD, "--prefix", made], check=True, capture_output=True, text=True)
+    return made.rename(made.parent / "moved")
+
+
+def run(tree: Path, *arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess:
+    # No variable of the build folder, and no library path, may help.
+    kept = {name: value for name, value in os.environ.items() if name not in ("BUILD_DIR", "LD_LIBRARY_PATH")}
+    return subprocess.run(
+        [str(tree / "train-singlenode.sh"), *arguments],
+        cwd=cwd,
+        env={**kept, "NPROC": "1", "MAX_STEPS": "2", "SEQ_LENGTH": "64", **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+def test_an_installed_tree_trains_after_it_was_moved(tree, tmp_path):
+    result = run(tree, "--", "--device", "cpu", "--validation_freq", "0", cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "Configuring" not in result.stdout and "Installing" not in result.stdout
+    folder = tree / "checkpoints/first_run"
+    assert (folder / "latest").read_text().strip() == "qwen3_tiny-2steps"
+    assert "bin/zero_to_fp32 checkpoints/first_run" in result.stdout
+    command = [str(tree / "bin/zero_to_fp32"), str(folder), str(tmp_path / "fp32")]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    assert list((tmp_path / "fp32").glob("*.safetensors"))
+
+
+def test_its_own_environment_is_found_from_the_programs_place(tree):
+    (tree / ".venv").symlink_to(REPOSITORY / ".venv")
+    try:
+        listed = subprocess.run(["ldd", tree / "bin/mpzero"], check=True, capture_output=True, text=True).stdout
+        found = [line.split()[2] for line in listed.splitlines() if "libtorch_cpu" in line]
+        assert [Path(path).is_relative_to(tree) for path in found] == [True], listed
+    finally:
+        (tree / ".venv").unlink()
+
+
+def test_there_is_nothing_to_build_in_it(tree, tmp_path):
+    result = run(tree, "--build-only", cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1 and f"{tree} is installed" in result.stderr
+
+
+def test_an_environment_that_is_gone_is_named(tree, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(tree, copy, symlinks=True)
+    (copy / "installation").write_text("/no/such/environment\n")
+    result = run(copy, cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1 and "/no/such/environment" in result.stderr and "uv sync" in result.stderr
