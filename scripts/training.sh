@@ -40,7 +40,7 @@ drop_flag() {
   MPZERO_EXTRA_FLAGS=("${kept[@]}")
 }
 
-# means_true WORD: as mpzero reads a boolean (parse_boolean in app/flags/training_flags.cpp).
+# means_true WORD: as mpzero reads a boolean (parse_boolean in app/flags/flag.cpp).
 means_true() { [[ ${1,,} =~ ^(true|t|yes|y|1)$ ]]; }
 
 # has_switch NAME: whether --NAME, which may stand without a value, is among the extra flags and means true.
