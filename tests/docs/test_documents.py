@@ -43,7 +43,7 @@ FOREIGN_FLAGS = {
     "sbatch, srun, scancel": "auto-resume batch chdir exclusive gpu-bind gpus gpus-per-node gpus-per-task gres mpi "
     "no-requeue nodes ntasks partition signal switches",
     "docker": "device ipc privileged shm-size",
-    "cmake, ctest": "build preset target test-dir",
+    "cmake, ctest": "build install prefix preset target test-dir",
     "uv, aws": "group instance-ids output query",
     "deepspeed": "hostfile",
 }
