@@ -53,7 +53,7 @@ def test_a_rank_that_dies_is_named(tmp_path: Path, number: signal.Signals, rank:
         live.signal(number, rank)
         # The others do not wait for --stuck_after, which is minutes.
         assert live.finish(limit=SOON) not in (0, 2, 75)
-    assert_reported(live, rank=rank, words="ended without a word in step \\d+")
+    assert_reported(live, rank=rank, words="ended without reporting an error in step \\d+")
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -119,7 +119,7 @@ def test_a_rank_that_hangs_while_it_answers_is_named(tmp_path: Path) -> None:
         assert live.finish(limit=SOON) == 1
     (report,) = reports(live)
     # Set-up may take three times as long as --stuck_after says.
-    waited = re.search(r"while the run was set up.* for (\d+) s\b", report)
+    waited = re.search(r"during set-up.* for (\d+) s\b", report)
     assert waited and int(waited.group(1)) >= 3, report
     failure = json.loads((run.checkpoints / "failure.json").read_text())
     assert failure["reason"] in report
@@ -163,12 +163,12 @@ def test_a_rank_that_does_not_come_to_a_collective_is_named(tmp_path: Path, rank
     status, errors = failing_rank("hang", rank, tmp_path, stuck_after=2)
     assert status == 1
     assert re.search(
-        rf"mpzero: error: rank {rank} on \S+ \(pid \d+\) has not come to all_reduce 10 of sums \(3.9 KiB\), "
-        r"in step 10, in which others have waited for \d+ s; ",
+        rf"mpzero: error: rank {rank} on \S+ \(pid \d+\) has not reached all_reduce 10 of sums \(3.9 KiB\), "
+        r"in step 10, while others have waited in it for \d+ s; ",
         errors,
     ), errors
-    assert errors.count("sums: 10 asked for, 9 completed; last: all_reduce 8 3.9 KiB, all_reduce 9") == 1
-    assert errors.count("sums: 9 asked for, 9 completed") == 1
+    assert errors.count("sums: 10 requested, 9 completed; last: all_reduce 8 3.9 KiB, all_reduce 9") == 1
+    assert errors.count("sums: 9 requested, 9 completed") == 1
     assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [rank]
 
 
@@ -224,7 +224,7 @@ def test_a_mistake_that_one_rank_meets_is_no_failure_of_the_others(tmp_path: Pat
     """MPI asks the others to end with the signal that also asks a run to stop."""
     status, errors = failing_rank("mistake", rank, tmp_path, stuck_after=600)
     assert status == 2
-    assert "ended without a word" not in errors
+    assert "ended without reporting an error" not in errors
     assert "before the first step" not in errors
     assert list(tmp_path.iterdir()) == []
 
@@ -335,5 +335,5 @@ def test_an_error_of_one_gpu_rank_is_told_before_its_collectives_are_ended(tmp_p
     assert status == 1
     (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
     assert report.startswith(f"mpzero: error: rank {rank}: the disk has said something odd (in step 10, on "), errors
-    assert errors.count("sums: 10 asked for, 9 completed") == 1, errors
+    assert errors.count("sums: 10 requested, 9 completed") == 1, errors
     assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [rank]

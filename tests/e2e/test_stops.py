@@ -141,7 +141,7 @@ def test_interrupted_twice(tmp_path: Path) -> None:
         live.wait_for(lambda: "interrupt it again" in live.errors, "word on the first interruption")
         live.signal(signal.SIGINT, 0)
         assert live.finish() == INTERRUPTED, live.errors
-    assert "interrupted twice: stopped at once, without a save" in live.errors
+    assert "interrupted twice: stopped immediately without saving" in live.errors
     assert not (run.checkpoints / "latest").exists()
     assert not (run.checkpoints / "failure.json").exists()
 
@@ -157,6 +157,6 @@ def test_a_stop_before_the_first_step_ends_at_once(tmp_path: Path, rank: int) ->
         time.sleep(1)
         live.signal(signal.SIGTERM, rank)
         assert live.finish() == STOPPED
-    assert live.errors.count("stopped before the first step, so that there is nothing to save") == 1
+    assert live.errors.count("stopped before the first step, so there is nothing to save") == 1
     # It did not come to its end: the next start finds that the process of the record is no more.
     assert sorted(path.name for path in run.checkpoints.iterdir()) == [".lock", ".owner-1", "latest"]
