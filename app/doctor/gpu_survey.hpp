@@ -7,12 +7,12 @@
 
 namespace mpzero::doctor {
 
-// A survey as text that another rank reads again with read_survey(); one that is damaged throws Failure.
+// Serializes a survey for another rank, which reads it with read_survey(). Damaged text throws Failure.
 std::string write_survey(const GpuSurvey& survey);
 GpuSurvey read_survey(const std::string& text);
 
-// What the ranks of one host know together: Slurm may show each of them its own GPU alone. Every GPU once, in the order
-// of the bus; the first problem that any of them has met.
+// Merges the surveys of one host's ranks: Slurm may show each rank only its own GPU. The result has every GPU once, in
+// the order of the bus, and the first problem that any rank has met.
 GpuSurvey merge_surveys(const std::vector<GpuSurvey>& surveys);
 
 }  // namespace mpzero::doctor

@@ -30,11 +30,11 @@ Status status_of(const std::string& word) {
   for (const Status status : {Status::kOk, Status::kWarning, Status::kFailure}) {
     if (word == name(status)) return status;
   }
-  throw_failure("a report of the doctor has the status '{}'", word);
+  throw_failure("a report of the doctor has the unknown status '{}'", word);
 }
 
 std::string serialize(const Json& value, int indent) {
-  // What a library or a device says of itself need not be UTF-8.
+  // The strings of a library or a device need not be UTF-8.
   return value.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 

@@ -11,12 +11,12 @@ namespace mpzero::doctor {
 // "blame"}]}]}; "blame" is "job" or "host" of a failure, else empty.
 std::string to_json(const std::vector<HostReport>& reports);
 
-// One host as text that another rank reads again with read_report(); a report that is damaged throws Failure.
+// Serializes one host for another rank, which reads it with read_report(). Damaged text throws Failure.
 std::string write_report(const HostReport& report);
 HostReport read_report(const std::string& text);
 
-// A table for a terminal: hosts one after the other, what is worst first, and a last line that sums up. `color`: with
-// the terminal's colors.
+// A table for a terminal: one host after the other, the worst findings first, and a summary in the last line. `color`:
+// with the terminal's colors.
 std::string to_table(const std::vector<HostReport>& reports, bool color);
 
 }  // namespace mpzero::doctor

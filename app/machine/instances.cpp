@@ -7,7 +7,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Cards of Amazon's making are nowhere but in EC2.
+// Amazon's own cards exist only in EC2.
 bool has_amazon_device(const fs::path& root) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(root / "sys/bus/pci/devices", error)) {
@@ -18,13 +18,12 @@ bool has_amazon_device(const fs::path& root) {
 
 }  // namespace
 
-// Which types have EFA: EC2's user guide, "Elastic Fabric Adapter". Gb/s, GPUs and EFA interfaces: what
-// DescribeInstanceTypes answers (NetworkInfo, GpuInfo), which Karpenter's AWS provider prints for all types; for
-// p6e-gb200, and the cards of p5 and p6: the guide's "Maximize network bandwidth on instances with multiple network
-// cards". NVLink: half of what NVIDIA's data sheets give for both directions together (A100 600 GB/s, H100 and H200
-// 900, B200, B300 and GB200 1,800). GPUDirect: the types for which aws-ofi-nccl 1.21 (platform-aws.cpp) insists on it.
-// Types with EFA but with GPUs before compute capability 8.0 (p3dn, g4dn) are left out, since mpzero is not built for
-// those.
+// Types with EFA: EC2's user guide, "Elastic Fabric Adapter". Gb/s, GPUs and EFA interfaces: the answer of
+// DescribeInstanceTypes (NetworkInfo, GpuInfo), which Karpenter's AWS provider prints for all types; for p6e-gb200, and
+// the cards of p5 and p6: the guide's "Maximize network bandwidth on instances with multiple network cards". NVLink:
+// half of the value in NVIDIA's data sheets, which is for both directions together (A100 600 GB/s, H100 and H200 900,
+// B200, B300 and GB200 1,800). GPUDirect: the types for which aws-ofi-nccl 1.21 (platform-aws.cpp) requires it. Types
+// with EFA but with GPUs below compute capability 8.0 (p3dn, g4dn) are not listed, since mpzero is not built for them.
 const std::vector<Instance>& all_instances() {
   static const std::vector<Instance> kInstances = {
       {"p4d.24xlarge", 8, 4, 400, 300, true, "an EFA interface on each of its 4 network cards"},
@@ -35,7 +34,7 @@ const std::vector<Instance>& all_instances() {
       {"p5en.48xlarge", 8, 16, 3200, 450, true, "an EFA interface on each of its 16 network cards"},
       {"p6-b200.48xlarge", 8, 8, 3200, 900, true, "an EFA interface on each of its 8 network cards"},
       {"p6-b300.48xlarge", 8, 16, 6400, 900, true, "an EFA interface on each of network cards 1 to 16"},
-      // One device a GPU is enough: two share the 400 Gb/s of the GPU.
+      // One device per GPU is enough: two share the 400 Gb/s of the GPU.
       {"p6e-gb200.36xlarge", 4, 4, 1600, 900, true, "an EFA interface on network cards 1, 5, 9 and 13"},
       {"g5.8xlarge", 1, 1, 25, 0, false, "an EFA interface"},
       {"g5.12xlarge", 4, 1, 40, 0, false, "an EFA interface"},
@@ -76,15 +75,14 @@ Finding check_instance(const System& system) {
   constexpr const char* kCheck = "instance";
   const std::string type = instance_type(system);
   if (type.empty() && has_amazon_device(system.root)) {
-    return warning(
-        kCheck,
-        "this is EC2, but the instance type cannot be read, neither here nor by NCCL's plugin, which sets its "
-        "options by it",
-        "let the container see the host's /sys/devices/virtual/dmi/id, or set OFI_NCCL_FORCE_PRODUCT_NAME to "
-        "the type");
+    return warning(kCheck,
+                   "this is EC2, but the instance type cannot be read, neither here nor by NCCL's plugin, which "
+                   "chooses its options by it",
+                   "make the host's /sys/devices/virtual/dmi/id visible in the container, or set "
+                   "OFI_NCCL_FORCE_PRODUCT_NAME to the type");
   }
   if (type.empty()) return ok(kCheck, "not in EC2");
-  if (!find_instance(type)) return ok(kCheck, type + ", of which the doctor has no figures to compare with");
+  if (!find_instance(type)) return ok(kCheck, type + ", for which the doctor has no figures to compare with");
   return ok(kCheck, type);
 }
 

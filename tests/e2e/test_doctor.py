@@ -221,7 +221,7 @@ def test_bandwidth_is_not_measured_over_what_is_broken(tmp_path: Path) -> None:
     assert result.returncode == 1, result.stderr
     (found,) = json.loads(report.read_text())["hosts"]
     messages = {finding["check"]: finding["message"] for finding in found["findings"]}
-    assert messages["gpus"] == "GPU 2 does not answer the driver"
+    assert messages["gpus"] == "GPU 2 does not respond to the driver"
     assert messages["bandwidth"] == "not measured, since gpus fails on localhost"
 
 
@@ -252,7 +252,7 @@ def test_a_host_that_hangs_is_told_beside_the_report(hosts: list[Host], tmp_path
         words += ["--system_root", str(host.root), "--json", str(report), "--checkpoint_dir", str(tmp_path)]
     result = run(words)
     assert result.returncode not in (0, 2), result.stderr
-    assert "mpzero: error: 127.1.1.2: what the kernel tells in /proc and /sys has not answered" in result.stderr
+    assert "mpzero: error: 127.1.1.2: the kernel's /proc or /sys has not responded" in result.stderr
     assert not report.exists()
     assert sorted(path.name for path in tmp_path.glob("*.hung*")) == ["report.json.127.1.1.2.hung"]
     hung = Path(f"{report}.127.1.1.2.hung")
