@@ -114,7 +114,7 @@ def test_out_of_memory_in_a_step_names_what_would_fit(tmp_path: Path) -> None:
     with memory_left(4.6):
         sentence = refusal(wide_run(tmp_path), "--recompute=none")
     assert "out of GPU memory while training" in sentence
-    assert re.search(r"[\d.]+ GiB were asked for while [\d.]+ GiB of [\d.]+ GiB are free", sentence)
+    assert re.search(r"[\d.]+ GiB were requested while [\d.]+ GiB of [\d.]+ GiB are free", sentence)
     for part in ("parameters", "gradients", "optimizer states", "activations", "workspace"):
         assert re.search(rf"{part} [\d.]+ GiB", sentence)
     assert re.search(r"what would fit: --recompute (selective|full) \(saves [\d.]+ GiB\)", sentence)
@@ -133,5 +133,5 @@ def test_auto_that_finds_nothing_to_fit_says_so_before_the_first_step(tmp_path: 
 def test_states_that_do_not_fit_are_told_before_the_first_step(tmp_path: Path) -> None:
     with memory_left(1.5):
         sentence = refusal(wide_run(tmp_path))
-    assert "out of GPU memory while the training state was made" in sentence
+    assert "out of GPU memory while allocating the training state" in sentence
     assert "optimizer states" in sentence

@@ -127,7 +127,7 @@ def test_interrupted_once(tmp_path: Path, ranks: int) -> None:
         live.wait_for_step(2)
         live.signal(signal.SIGINT, 0)
         assert live.finish() == STOPPED, live.errors
-    assert "interrupt it again to stop at once" in live.errors
+    assert "interrupt it again to stop immediately" in live.errors
     assert run.latest.name == f"tiny-{stopped_step(live)}steps"
 
 
