@@ -162,7 +162,7 @@ def test_data_without_checksums_gets_them(tmp_path: Path) -> None:
         if run is rewritten:
             program = [sys.executable, REPOSITORY / "app/prepare_data.py", "--rewrite", run.data]
             said = subprocess.run(program, capture_output=True, text=True, check=True).stdout
-            assert f"{run.data}: written anew with checksums, 3,001 tokens." in said
+            assert f"{run.data}: rewritten with checksums, 3,001 tokens." in said
         result = run.train("--max_steps=3")
         said = [line for line in result.stderr.splitlines() if "holds no checksums" in line]
         assert len(said) == lines, result.stderr
