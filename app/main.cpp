@@ -81,7 +81,7 @@ int run(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
     if (is_out_of_gpu_memory(error)) {
       return end_with(mpi, kGpuTaken, ErrorScope::kThisRank, kUserErrorExitCode);
     }
-    // The message of torch's host allocator, whose error has no class of its own.
+    // The message of torch's host allocator, which has no error class.
     if (std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos) {
       return end_with(mpi, kOutOfHostMemory, ErrorScope::kThisRank, kUserErrorExitCode);
     }

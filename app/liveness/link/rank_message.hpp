@@ -32,7 +32,7 @@ struct End {
 
 // To the monitor and from it: the last message of a rank that leaves. The receiver closes the connection.
 struct Bye {
-  bool with_error = false;  // the rank leaves with an error of its own, which ends the run
+  bool with_error = false;  // the rank leaves with its own error, which ends the run
 };
 
 using Any = std::variant<Status, Failed, Stop, Pulse, Ask, End, Bye>;

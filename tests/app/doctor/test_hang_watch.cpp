@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kShort(20);
 // Only distinguishes an end from a hang.
 constexpr std::chrono::seconds kLong(60);
 
-// The last words of a watch of which nothing follows `begin`.
+// The last words of a watch that hangs after `begin`.
 std::string last_words(const std::string& json, const std::function<void(HangWatch&)>& begin) {
   std::promise<std::string> words;
   std::future<std::string> future = words.get_future();

@@ -74,7 +74,7 @@ TEST_CASE("Ranks that answer and make progress raise no alarm") {
   }
 }
 
-TEST_CASE("A lost rank ends the run within a second, and is named with what the others wait in") {
+TEST_CASE("A lost rank ends the run within a second, and is named with the collective that the others wait in") {
   Fixture fixture(4);
   fixture.all_say(in_collective(8, 8, 7, 0.5), 1);
   fixture.monitor.lost(2);
@@ -110,7 +110,7 @@ TEST_CASE("A silent rank counts as stopped after the limit, unless it reports ag
   CHECK_THAT(verdict.reason, Catch::Contains("rank 1 on node0 (pid 101) has not answered for 15 s in step 12"));
 }
 
-TEST_CASE("A monitor that slept itself blames nobody for its own silence") {
+TEST_CASE("A monitor that slept itself blames no rank for its own silence") {
   Fixture fixture(2);
   fixture.all_say(in_collective(3, 3, 2, 0), 0);
   fixture.monitor.slept(at(500));
