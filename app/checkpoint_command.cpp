@@ -77,7 +77,7 @@ Words parse(const std::string& command, const std::vector<std::string>& argument
   try {
     po::store(po::command_line_parser(arguments).options(options).positional(positions).run(), values);
   } catch (const po::error& error) {
-    throw_user_error("mpzero checkpoint {}: {}; `mpzero checkpoint --help` says what it takes", command, error.what());
+    throw_user_error("mpzero checkpoint {}: {}; see `mpzero checkpoint --help`", command, error.what());
   }
   if (!values.contains("folder")) {
     throw_user_error(
@@ -97,7 +97,7 @@ Words parse(const std::string& command, const std::vector<std::string>& argument
   return words;
 }
 
-// What `latest` names, or nothing where it names nothing that is there.
+// The checkpoint that `latest` names; std::nullopt if it does not exist.
 std::optional<fs::path> latest_of(const fs::path& folder, std::string& problem) {
   try {
     return io::latest_checkpoint(folder);
@@ -107,7 +107,7 @@ std::optional<fs::path> latest_of(const fs::path& folder, std::string& problem) 
   }
 }
 
-// The runs that have saved what the folder holds, as far as its manifests say it.
+// The runs that have saved the folder's checkpoints, as far as the manifests name them.
 std::set<std::string> runs_of(const std::vector<io::CatalogEntry>& entries) {
   std::set<std::string> runs;
   for (const io::CatalogEntry& entry : entries) {
@@ -118,14 +118,14 @@ std::set<std::string> runs_of(const std::vector<io::CatalogEntry>& entries) {
 
 struct Found {
   std::string problem;            // one sentence; empty: none
-  bool is_damage = false;         // else the system, or a newer format, kept it from being read
-  const char* change = nullptr;   // what another process did to it, which is neither good nor damaged
-  std::vector<std::string> told;  // what else happened, a sentence each
+  bool is_damage = false;         // else the system, or a newer format, prevented reading it
+  const char* change = nullptr;   // what another process did to it; the checkpoint is then neither good nor damaged
+  std::vector<std::string> told;  // what else happened, one sentence each
 
   bool good() const { return problem.empty() && change == nullptr; }
 };
 
-// What comes of opening a checkpoint and `read`ing it, while a run may save and prune beside it.
+// Opens a checkpoint and `read`s it, while a run may save and prune at the same time.
 Found look_at(const fs::path& folder, const std::function<void(const io::StoredCheckpoint&)>& read) {
   Found found;
   try {
@@ -163,7 +163,7 @@ int list(const Words& words) {
   for (const io::CatalogEntry& entry : entries) {
     std::vector<std::string> row = {
         entry.tag, "?", entry.saved_at.empty() ? "?" : entry.saved_at, show_size(entry.bytes), "?", "?"};
-    // What the list found wrong is looked at again: a run may have replaced the files under it.
+    // Checks again what the list found wrong: a run may have replaced the files meanwhile.
     const Found found = look_at(entry.folder, [&](const io::StoredCheckpoint& stored) {
       row[1] = std::to_string(stored.progress().step);
       row[4] = stored.progress().dtype;
@@ -234,7 +234,7 @@ int verify_command(const Words& words) {
   return problems.empty() ? 0 : kFailureExitCode;
 }
 
-// Whose checkpoints are counted and removed: the run that is named, or that of the newest checkpoint.
+// The run whose checkpoints are counted and removed: the one that is named, or that of the newest checkpoint.
 std::string run_to_prune(const Words& words, const std::vector<io::CatalogEntry>& newest_first) {
   const std::set<std::string> runs = runs_of(newest_first);
   if (!words.run) {
@@ -254,13 +254,14 @@ std::string run_to_prune(const Words& words, const std::vector<io::CatalogEntry>
     if (id.empty() ? words.run == "none" : !words.run->empty() && id.starts_with(*words.run)) found.push_back(id);
   }
   if (found.size() == 1) return found.front();
-  throw_user_error("--run {}: {} runs in {} have an id that begins so; `mpzero checkpoint ls` shows the first digits",
-                   *words.run, found.empty() ? "no" : std::to_string(found.size()), words.folder.string());
+  throw_user_error(
+      "--run {}: {} runs in {} have an id that begins with this; `mpzero checkpoint ls` shows the first digits",
+      *words.run, found.empty() ? "no" : std::to_string(found.size()), words.folder.string());
 }
 
 int prune(const Words& words) {
   if (!words.keep_last || *words.keep_last < 1) {
-    throw_user_error("mpzero checkpoint prune needs --keep_last N, how many good checkpoints shall stay, 1 or more");
+    throw_user_error("mpzero checkpoint prune needs --keep_last N, the number of good checkpoints to keep, 1 or more");
   }
   io::FolderLock lock(words.folder,
                       {.purpose = io::FolderLock::Purpose::kPruning,
@@ -268,7 +269,7 @@ int prune(const Words& words) {
                        .warn = [](const std::string& line) { fmt::print(stderr, "warning: {}\n", line); }});
   std::vector<io::CatalogEntry> entries = io::list_checkpoints(words.folder);
   const std::string run = run_to_prune(words, entries);
-  // What runs of several models have left in one folder is counted for each.
+  // Checkpoints of several models in one folder are counted for each model.
   std::map<std::string, std::vector<io::CatalogEntry>> of_model;
   for (io::CatalogEntry& entry : entries) {
     if (entry.run_id.value_or(run) != run) {
@@ -310,7 +311,7 @@ int prune(const Words& words) {
     if (named.insert(leftover.path).second) fmt::print(stderr, "stays: {}\n", leftover.problem);
   }
   if (doomed.empty())
-    fmt::print("nothing to remove: no checkpoint is older than the newest {} good\n", *words.keep_last);
+    fmt::print("nothing to remove: no checkpoint is older than the newest {} good ones\n", *words.keep_last);
   return left.empty() ? 0 : kFailureExitCode;
 }
 
@@ -319,20 +320,19 @@ int prune(const Words& words) {
 std::string checkpoint_command_help() {
   return "Usage: mpzero checkpoint COMMAND DIR\n"
          "\n"
-         "  ls DIR                                the checkpoints of a folder, the newest first; complete: all files "
-         "are\n"
-         "                                        there with the sizes that the manifest says; verify reads them\n"
-         "  verify DIR [-t TAG]                   reads and checks every byte of all of them, or of one; status 1 "
-         "where\n"
+         "  ls DIR                                list the checkpoints of a folder, the newest first; complete: all "
+         "files\n"
+         "                                        exist with the sizes in the manifest; verify reads them\n"
+         "  verify DIR [-t TAG]                   read and check every byte of all checkpoints, or of one; status 1 "
+         "if\n"
          "                                        something is damaged\n"
-         "  prune DIR --keep_last N [--dry_run]   removes those older than the newest N good ones, and what "
-         "unfinished\n"
-         "                                        saves have left; --dry_run only says what would go. Of several runs "
-         "in\n"
-         "                                        the folder it is the one of the newest checkpoint, or --run ID, as "
-         "ls "
-         "\n"
-         "                                        shows it (none: those without an id)\n";
+         "  prune DIR --keep_last N [--dry_run]   remove checkpoints older than the newest N good ones, and the "
+         "remains\n"
+         "                                        of unfinished saves; --dry_run only prints what would be removed. "
+         "If\n"
+         "                                        the folder has several runs, prune the run of the newest "
+         "checkpoint,\n"
+         "                                        or --run ID, as ls shows it (none: those without an id)\n";
 }
 
 int checkpoint_command(const std::vector<std::string>& words) {

@@ -1,4 +1,4 @@
-// mpzero train ...: the program that mpirun or srun starts once a rank.
+// mpzero train ...: the program that mpirun or srun starts once per rank.
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -32,9 +32,9 @@ constexpr const char* kUsage =
     "mpzero trains Llama- and Qwen3-style language models.\n"
     "\n"
     "  mpirun -n RANKS mpzero train FLAGS   train; `mpzero train --help` lists the flags\n"
-    "  mpirun -n RANKS mpzero doctor        look for what would spoil a run, on every node; `mpzero doctor --help`\n"
-    "  mpzero checkpoint ls|verify|prune DIR   look at checkpoints, check every byte, remove old ones\n"
-    "  zero_to_fp32 CHECKPOINT OUTPUT       turn a checkpoint into fp32 safetensors\n";
+    "  mpirun -n RANKS mpzero doctor        check every node for problems; `mpzero doctor --help`\n"
+    "  mpzero checkpoint ls|verify|prune DIR   list checkpoints, check every byte, remove old ones\n"
+    "  zero_to_fp32 CHECKPOINT OUTPUT       convert a checkpoint into fp32 safetensors\n";
 
 // Returns the exit code.
 int dispatch(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
@@ -46,18 +46,18 @@ int dispatch(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
 }
 
 constexpr const char* kOutOfHostMemory =
-    "out of host memory; lower train_micro_batch_size_per_gpu, give --recompute full, shard more with a higher ZeRO "
-    "stage or more ranks, or take a smaller model";
+    "out of host memory; lower train_micro_batch_size_per_gpu, use --recompute full, shard more with a higher ZeRO "
+    "stage or more ranks, or use a smaller model";
 
 constexpr const char* kGpuTaken =
-    "the GPU's memory is taken already; `nvidia-smi` lists the processes that hold it: end them, or "
-    "choose other GPUs with CUDA_VISIBLE_DEVICES";
+    "the GPU's memory is already in use; `nvidia-smi` lists the processes that use it: end them, or choose other GPUs "
+    "with CUDA_VISIBLE_DEVICES";
 
-// How long a rank that failed alone leaves the word to ranks below it that may have met the same.
+// How long a rank that failed alone waits for rank 0, which may have met the same error, to report first.
 constexpr std::chrono::milliseconds kPrecedence(300);
 
-// Ends every rank. What all ranks know of, rank 0 tells, and all leave in order; what one rank met alone, it tells, and
-// takes the others down.
+// Ends every rank. Rank 0 reports an error that all ranks know of, and all end normally. A rank that has met an error
+// alone reports it and aborts the others.
 int end_with(parallel::MpiRuntime& mpi, const std::string& message, ErrorScope scope, int exit_code) {
   if (scope == ErrorScope::kAllRanks) {
     if (mpi.rank() == 0) fmt::print(stderr, "mpzero: error: {}\n", message);
@@ -77,11 +77,11 @@ int run(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
   } catch (const std::bad_alloc&) {
     return end_with(mpi, kOutOfHostMemory, ErrorScope::kThisRank, kUserErrorExitCode);
   } catch (const c10::Error& error) {
-    // train() explains what runs out while it trains.
+    // train() explains running out of memory during training.
     if (is_out_of_gpu_memory(error)) {
       return end_with(mpi, kGpuTaken, ErrorScope::kThisRank, kUserErrorExitCode);
     }
-    // What torch's allocator of host memory says; it has no class of its own.
+    // The message of torch's host allocator, which has no error class.
     if (std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos) {
       return end_with(mpi, kOutOfHostMemory, ErrorScope::kThisRank, kUserErrorExitCode);
     }
@@ -91,7 +91,7 @@ int run(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
   }
 }
 
-// For commands of one process.
+// Runs a command of one process.
 int run_alone(const std::function<int()>& command) {
   try {
     return command();
@@ -104,7 +104,8 @@ int run_alone(const std::function<int()>& command) {
   }
 }
 
-// Returns 0 where `check` throws nothing. Before MPI has joined the tasks each of them runs it; one speaks.
+// Returns 0 if `check` does not throw. Before MPI has joined the tasks, each of them runs it; one of them prints the
+// error.
 int check_launch(const std::function<void()>& check) {
   try {
     check();
@@ -145,7 +146,7 @@ int main(int argc, char** argv) {
   const auto& environment = parallel::process_environment;
   if (const int code = mpzero::check_launch([&] { parallel::require_launcher(environment); }); code != 0) return code;
   parallel::MpiRuntime mpi(&argc, &argv);
-  // The doctor says the same among its findings.
+  // The doctor reports the same as one of its findings.
   if (words.front() != "doctor") {
     const auto check = [&] {
       const auto problem = parallel::find_launch_problem(environment, mpi.world_size(), parallel::mpi_version());

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws a run's loss, learning rate, gradient norm and where its time went from its metrics file.
+"""Plots a run's loss, learning rate, gradient norm and time split from its metrics file.
 
 plot_metrics.py checkpoints/metrics.jsonl checkpoints/loss.png
 """
@@ -37,7 +37,7 @@ STYLE = {
     "ytick.color": "#5a606b",
     "legend.frameon": False,
 }
-SPIKES = 0.995  # this share of the values decides how high an axis goes
+SPIKES = 0.995  # this quantile of the values sets the height of an axis
 PARTS = {  # of a step, from below
     "forward_seconds": ("forward", "#2f6fb0"),
     "backward_seconds": ("backward", "#7fb0dc"),
@@ -48,12 +48,12 @@ PARTS = {  # of a step, from below
 
 
 class PlotError(Exception):
-    """A mistake the user can mend; the text is one sentence."""
+    """A user error; the text is one sentence."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("metrics", type=Path, help="the file that --metrics_file named")
+    parser.add_argument("metrics", type=Path, help="the run's --metrics_file")
     parser.add_argument("output", type=Path, help="the picture: .png, .svg or .pdf")
     parser.add_argument("--title", help="default: the names of the metrics file and its folder")
     parser.add_argument(
@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def read_columns(path: Path) -> dict[str, np.ndarray]:
-    """-> for each field its value by line; NaN where a line lacks it or holds null"""
+    """-> the values of each field by line; NaN if a line does not have it or has null"""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -82,9 +82,9 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
         except ValueError as error:
             if number == len(lines):  # the run may be writing it
                 break
-            raise PlotError(f"{path} line {number} is not JSON: name a file that --metrics_file made.") from error
+            raise PlotError(f"{path} line {number} is not JSON: give a file written by --metrics_file.") from error
         if not isinstance(row, dict) or "step" not in row or "loss" not in row:
-            raise PlotError(f"{path} line {number} has no step and loss: name a file that --metrics_file made.")
+            raise PlotError(f"{path} line {number} has no step and loss: give a file written by --metrics_file.")
         rows.append(row)
     if not rows:
         raise PlotError(f"{path} holds no step yet.")
@@ -97,7 +97,7 @@ def as_number(value: object) -> float:
 
 
 def smooth(values: np.ndarray, width: int) -> np.ndarray:
-    """Mean over `width` (odd) values around each, fewer at the ends; NaN counts for nothing."""
+    """Mean over `width` (odd) values around each, fewer at the ends; NaN is ignored."""
     known = np.isfinite(values)
     sums = np.concatenate([[0], np.cumsum(np.where(known, values, 0))])
     counts = np.concatenate([[0], np.cumsum(known)])
@@ -208,7 +208,7 @@ def add_token_axis(axis, steps: np.ndarray, tokens: np.ndarray) -> None:
 
 
 def extended(at: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Linear interpolation of y over x that goes on straight beyond both ends."""
+    """Linear interpolation of y over x, extrapolated beyond both ends."""
     at = np.asarray(at, dtype=float)
     inside = np.interp(at, x, y)
     before = y[0] + (at - x[0]) * (y[1] - y[0]) / (x[1] - x[0])
@@ -223,7 +223,7 @@ def save(figure, output: Path) -> None:
         figure.savefig(temporary, dpi=150)
         os.replace(temporary, output)
     except ValueError as error:
-        raise PlotError(f"{output} has an ending that cannot be drawn: use .png, .svg or .pdf.") from error
+        raise PlotError(f"{output} has an unsupported extension: use .png, .svg or .pdf.") from error
     except OSError as error:
         raise PlotError(f"{output} cannot be written: {error.strerror}.") from error
     finally:

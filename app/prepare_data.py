@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Turns a data set into the token file that mpzero trains on.
+"""Converts a data set into the token file that mpzero trains on.
 
     prepare_data.py assets/tiny_corpus/train.txt data/train.h5 --tokenizer bytes
     prepare_data.py allenai/c4 data/c4.h5 --dataset_config_name en --tokenizer Qwen/Qwen3-0.6B --max_documents 1000000
@@ -7,7 +7,7 @@
 
 DATASET is a local file or folder (.txt, .jsonl, .csv, .tsv, .parquet, the first four also as .gz or .zst, or saved with
 save_to_disk), or the name of a Hugging Face data set, which is streamed. The ids of each document are followed by the
-end-of-text id; nothing is put before them. At the end stands what was read, and what was not and why (docs/data.md).
+end-of-text id; nothing is prepended. The final report lists what was read, and what was not and why (docs/data.md).
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ def main() -> int:
         print(f"prepare_data.py: {error}", file=sys.stderr)
         return 2
     except BrokenProcessPool:
-        print("prepare_data.py: A worker died, most likely for want of memory: use fewer --workers.", file=sys.stderr)
+        print(
+            "prepare_data.py: A worker died, most likely because it ran out of memory: use fewer --workers.",
+            file=sys.stderr,
+        )
         return 1
     except OSError as error:
         print(
@@ -77,57 +80,59 @@ def parse_arguments() -> argparse.Namespace:
     group.add_argument("--dataset_config_name", help="configuration of a Hugging Face data set, e.g. en")
     group.add_argument(
         "--split",
-        help="train (the default), validation or test: of a folder the files whose names or README.md say so",
+        help="train (the default), validation or test; of a folder, the files whose names or README.md have this split",
     )
     group.add_argument(
         "--files",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="of a folder, the files to read, whatever splits their names say, such as '*.jsonl'; may be given again",
+        help="files of a folder to read, regardless of the splits in their names, such as '*.jsonl'; can be repeated",
     )
     group.add_argument(
         "--text_column",
         "--text_field",
         default="text",
         metavar="NAME",
-        help="column of CSV, TSV and Parquet, or key of JSON Lines, that holds the text (default: text)",
+        help="column of CSV, TSV and Parquet, or key of JSON Lines, that contains the text (default: text)",
     )
     group.add_argument(
         "--document_separator",
         default="auto",
         metavar="auto|file|line|blank_line|wikitext|TEXT",
-        help="what ends a document in files of text; auto: an article where the file looks like WikiText, else the "
-        r"file; TEXT may hold \n \t \r \0 \\ \xHH \uXXXX",
+        help="what ends a document in files of text; auto: an article if the file looks like WikiText, else the "
+        r"file; TEXT may contain \n \t \r \0 \\ \xHH \uXXXX",
     )
     group.add_argument("--local_dataset", choices=("true", "false"), help="true: never ask Hugging Face; false: always")
-    group.add_argument("--max_documents", type=positive, help="stop after so many documents")
+    group.add_argument("--max_documents", type=positive, help="stop after this many documents")
     group = parser.add_argument_group("tokenizer")
     group.add_argument(
         "--tokenizer",
         help="'bytes', Hugging Face name, tokenizer.json, or folder with tokenizer.json or vocab.json and merges.txt",
     )
-    group.add_argument("--eos_token", help="the token that ends a text, where the tokenizer does not say")
+    group.add_argument("--eos_token", help="the end-of-text token, if the tokenizer does not define it")
     group.add_argument("--vocab_size", type=positive, help="of the model; must hold all of the tokenizer's ids")
     group = parser.add_argument_group("validation")
     group.add_argument("--validation_output", type=Path, help="token file of the validation documents")
     group.add_argument(
         "--validation_fraction",
         type=fraction,
-        help="share of the documents that goes there, evenly spread; default: the data set's own validation split, "
-        "or a hundredth where it has none (more of a small text)",
+        help="fraction of the documents for validation, evenly spread; default: the data set's own validation split, "
+        "or a hundredth if it has none (more for a small text)",
     )
     group = parser.add_argument_group("run")
     group.add_argument("--workers", type=positive, help="processes (default: all cores, fewer for little text)")
     existing = group.add_mutually_exclusive_group()
-    existing.add_argument("--if_missing", action="store_true", help="keep an output that the same arguments made")
+    existing.add_argument(
+        "--if_missing", action="store_true", help="keep an output that was made with the same arguments"
+    )
     existing.add_argument("--overwrite", action="store_true", help="replace the output")
     existing.add_argument(
         "--rewrite",
         type=Path,
         metavar="FILE",
-        help="give a token file without checksums, of an older version or another program, those that it would have "
-        "today: nothing is tokenized, and no other argument is needed",
+        help="add checksums to a token file of an older version or another program; nothing is tokenized, and no other "
+        "argument is needed",
     )
     arguments = parser.parse_args()
     if arguments.rewrite is not None:
@@ -182,7 +187,7 @@ def prepare(arguments: argparse.Namespace) -> None:
 
 
 def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dict) -> list[LeftOut]:
-    """Writes all outputs of the job or none. -> files that were not reached"""
+    """Writes all outputs of the job or none. -> files that were not read"""
     source = job.source
     pieces = assign(source, encoder.cuttable, job.validation_share, arguments.max_documents)
     files: list[TokenFile] = []
@@ -190,7 +195,7 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
     try:
         for path in job.outputs:
             files.append(TokenFile(path, encoder.dtype))
-        first = list(islice(pieces, 1))  # the source knows its size from here on
+        first = list(islice(pieces, 1))  # from here on the source knows its size
         workers = arguments.workers or default_workers(source.num_bytes, encoder)
         progress = Progress("Tokenizing", source.total)
         for done, parts in encode(chain(first, pieces), source, encoder, workers):
@@ -206,7 +211,7 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
             "source": describe(arguments, source.split),
         }
         content = source.fingerprint()
-        # The training file comes last: where it is, the other is.
+        # The training file comes last: if it exists, the other one does.
         for file in reversed(files):
             file.commit(attributes, {**record, CONTENT: content})
     finally:
@@ -227,12 +232,12 @@ def write(job: Job, encoder: Encoder, arguments: argparse.Namespace, record: dic
         return []
     outputs = " and ".join(shown(path) for path in job.outputs)
     print_files_read(outputs, shown(source.dataset), source.files[: source.num_read])
-    reason = f"behind the last of --max_documents {arguments.max_documents}"
+    reason = f"after the last of --max_documents {arguments.max_documents}"
     return [LeftOut(file.name, file.size, reason, False) for file in source.files[source.num_read :]]
 
 
 def notes_of(source: Source, arguments: argparse.Namespace) -> list[str]:
-    """What a user should know of the documents."""
+    """Notes for the user about the documents."""
     notes = list(source.notes)
     if source.num_empty_rows:
         notes.append(f"{source.num_empty_rows:,} of {source.num_rows:,} rows hold no text")
@@ -240,7 +245,7 @@ def notes_of(source: Source, arguments: argparse.Namespace) -> list[str]:
         names = some([f"{copy.name} (as {original.name})" for copy, original in copies])
         notes.append(f"{shown_count(len(copies), 'file')} read again, under another name with the same bytes: {names}")
     if isinstance(source, FileSource) and source.num_rows == 0 and arguments.text_column != "text":
-        notes.append(f"no file has columns, so that --text_column {arguments.text_column} says nothing")
+        notes.append(f"no file has columns, so --text_column {arguments.text_column} has no effect")
     return notes
 
 
@@ -264,21 +269,21 @@ def check_not_empty(files: list[TokenFile], source: Source, share: float) -> Non
 def assign(source: Source, cuttable: bool, share: float, limit: int | None) -> Iterator[tuple[str, bool, int]]:
     """-> (text, whether the document ends here, TRAIN or VALIDATION).
 
-    The units that are dealt out are documents, and the pieces of long ones, since a book is one document. Unit i goes
-    to validation where i * share + 1/2 passes a whole number on the way to i + 1: the same whatever else is read.
+    The units that are distributed are documents, and the pieces of long ones, since a book is one document. Unit i goes
+    to validation if an integer is between i * share + 1/2 and (i + 1) * share + 1/2, independent of what else is read.
     """
     unit = 0
 
     def target_of(index: int) -> int:
         return VALIDATION if math.floor((index + 1) * share + 0.5) > math.floor(index * share + 0.5) else TRAIN
 
-    # Closed, it has the fingerprint of what was read.
+    # Once closed, it has the fingerprint of what was read.
     with closing(source.documents()) as documents:
         for document in islice(documents, limit):
             for text, last in cut(document, cuttable):
                 target = target_of(unit)
                 unit += 1
-                # A document that goes on in the other file ends in this one.
+                # A document that continues in the other file ends in this one.
                 yield text, last or target_of(unit) != target, target
 
 

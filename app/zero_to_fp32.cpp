@@ -99,7 +99,8 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   options.type = parse_dtype(values["dtype"].as<std::string>());
   options.model_config = values["model_config"].as<std::string>();
   if (options.format == WeightsFormat::kHdf5 && options.type != WeightType::kFloat32) {
-    throw_user_error("--dtype bf16 does not go with --format hdf5, which has no such type: choose safetensors or pt");
+    throw_user_error(
+        "--dtype bf16 cannot be combined with --format hdf5, which has no such type: choose safetensors or pt");
   }
   return options;
 }
@@ -139,10 +140,10 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
              checkpoint.folder().string(), numel, static_cast<double>(bytes) / 1e9,
              exported.files.size() - (has_config ? 1 : 0), options.output_dir);
   if (!exported.replaced.empty()) {
-    fmt::print("That replaces the export that was there: {}\n", show_names(exported.replaced));
+    fmt::print("This replaced the previous export: {}\n", show_names(exported.replaced));
   }
   if (!has_config) {
-    fmt::print("There is no config.json: DeepSpeed's checkpoints do not hold it; --model_config FILE adds it.\n");
+    fmt::print("There is no config.json: DeepSpeed's checkpoints do not contain it; --model_config FILE adds it.\n");
   } else if (options.format != WeightsFormat::kHdf5) {
     fmt::print("Load it: transformers.AutoModelForCausalLM.from_pretrained(\"{}\")\n", options.output_dir);
   }
@@ -157,7 +158,7 @@ int main(int argc, char** argv) {
         ("help,h", "show this text")                                                                                //
         ("tag,t", po::value<std::string>()->default_value("", "what `latest` names"),                               //
          "the checkpoint, e.g. qwen3_0_6b-500steps")                                                                //
-        ("max_shard_size", po::value<std::string>()->default_value("5GB"), "start another file beyond this")        //
+        ("max_shard_size", po::value<std::string>()->default_value("5GB"), "start a new file beyond this size")     //
         ("format", po::value<std::string>()->default_value("safetensors"), "safetensors, pt (torch.load) or hdf5")  //
         ("dtype", po::value<std::string>()->default_value("fp32"), "fp32 or bf16")(
             "model_config", po::value<std::string>()->default_value("", "the checkpoint's"), "the model's config.json")(
@@ -165,10 +166,10 @@ int main(int argc, char** argv) {
     const Options options = parse_options(argc, argv, visible);
     if (options.help) {
       std::cout
-          << "Turns a checkpoint of mpzero or DeepSpeed into plain weights that transformers loads.\n\n"
+          << "Converts a checkpoint of mpzero or DeepSpeed into plain weights that transformers can load.\n\n"
              "zero_to_fp32 CHECKPOINT_DIR OUTPUT_DIR [-t TAG] [--max_shard_size 5GB] [--format safetensors|pt|hdf5]\n"
              "             [--dtype fp32|bf16] [--model_config config.json]\n\n"
-             "CHECKPOINT_DIR is the folder that holds `latest`, or the folder of one checkpoint.\n\n"
+             "CHECKPOINT_DIR is the folder that contains `latest`, or the folder of one checkpoint.\n\n"
           << visible;
       return 0;
     }

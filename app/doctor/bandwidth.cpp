@@ -42,7 +42,7 @@ std::string rate_text(const Measurement& measurement) {
 
 std::vector<Measurement> measure_bandwidth(parallel::Communicator& communicator, ProcessGroup& group,
                                            const at::Device& device) {
-  // The largest are what a gather or a reduction of several layers moves.
+  // The largest size is what a gather or a reduction of several layers moves.
   const std::vector<int64_t> sizes = device.is_cuda() ? std::vector<int64_t>{1 * kMebi, 64 * kMebi, 512 * kMebi}
                                                       : std::vector<int64_t>{1 * kMebi, 16 * kMebi};
   constexpr int64_t kElement = 2;
@@ -70,8 +70,8 @@ std::vector<Measurement> measure_bandwidth(parallel::Communicator& communicator,
 
 Finding judge_bandwidth(const std::string& check, const std::vector<Measurement>& measurements, double promised,
                         const std::string& promised_by) {
-  // Below the first the run is on another network than the promised one (TCP brings a tenth of EFA); collectives of
-  // NCCL reach 70 to 90% of a healthy one.
+  // Below kAnotherNetwork the run uses another network than the promised one (TCP has a tenth of EFA's bandwidth).
+  // NCCL's collectives reach 70 to 90% of a healthy network.
   constexpr double kAnotherNetwork = 0.2, kHealthy = 0.5;
   std::string seen;
   double slowest = 0;
@@ -90,7 +90,7 @@ Finding judge_bandwidth(const std::string& check, const std::vector<Measurement>
   if (promised == 0) return ok(check, seen);
   seen += fmt::format(" ({:.0f}% of the {:.0f} GB/s of {})", 100 * slowest / promised, promised / 1e9, promised_by);
   constexpr const char* kRemedy =
-      "`mpzero train` logs the network that it uses; docs/ec2.md says what it needs: EFA on every card, a cluster "
+      "`mpzero train` logs the network that it uses; docs/ec2.md lists what it needs: EFA on every card, a cluster "
       "placement group, no other job on the nodes";
   if (slowest < kAnotherNetwork * promised) return failure(check, seen, kRemedy);
   if (slowest < kHealthy * promised) return warning(check, seen, kRemedy);

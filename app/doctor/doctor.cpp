@@ -41,16 +41,16 @@ namespace mpzero {
 namespace doctor {
 namespace {
 
-constexpr Look kGpuDriver = {"gpus", "the GPU driver", "leave the host out; `dmesg | grep -i nvrm` there says more"};
-constexpr Look kFabricLibraries = {"libfabric", "libfabric, or NCCL's plugin for it",
-                                   "leave the host out; `fi_info -p efa` there hangs, too, or the folder of a library "
-                                   "in LD_LIBRARY_PATH does"};
-constexpr Look kHost = {"host", "what the kernel tells in /proc and /sys", "leave the host out, and reboot it"};
+constexpr Look kGpuDriver = {"gpus", "the GPU driver", "exclude the host; `dmesg | grep -i nvrm` there shows details"};
+constexpr Look kFabricLibraries = {
+    "libfabric", "libfabric, or NCCL's plugin for it",
+    "exclude the host; `fi_info -p efa` there hangs too, or the folder of a library in LD_LIBRARY_PATH does"};
+constexpr Look kHost = {"host", "the kernel's /proc or /sys", "exclude the host, and reboot it"};
 constexpr Look kCheckpointFolder = {"checkpoint_write", "the file system of --checkpoint_dir",
-                                    "leave the host out; if all hosts hang there, it is the file system itself"};
-constexpr Look kReportFolder = {"report", "the file system of --json", "leave the host out, or write elsewhere"};
+                                    "exclude the host; if all hosts hang there, the file system itself hangs"};
+constexpr Look kReportFolder = {"report", "the file system of --json", "exclude the host, or choose another folder"};
 
-// The hosts of the job in the order of their lowest ranks, which look at them.
+// The hosts of the job in the order of their lowest ranks, which check them.
 struct Hosts {
   std::vector<std::string> names;
   std::vector<int> leaders;
@@ -99,7 +99,7 @@ std::vector<T> from_leaders(const Hosts& hosts, const T& own, ProcessGroup& grou
   return values;
 }
 
-// What a run with --network `choice` would do here, before NCCL is asked.
+// What a run with --network `choice` would use here, before NCCL is started.
 Finding check_network_choice(parallel::NetworkChoice choice, const std::vector<parallel::NodeNetwork>& nodes,
                              const parallel::NodeNetwork& own, const System& system) {
   try {
@@ -109,11 +109,11 @@ Finding check_network_choice(parallel::NetworkChoice choice, const std::vector<p
       case parallel::NetworkPlan::Proof::kNone:
         return ok("network", "one node: GPUs reach each other without a network");
       case parallel::NetworkPlan::Proof::kEfa:
-        return ok("network", "EFA; a run ends if NCCL does not get it");
+        return ok("network", "EFA; a run ends if NCCL cannot use it");
       case parallel::NetworkPlan::Proof::kSocket:
-        return warning("network", "TCP, as asked for", "--network auto takes EFA, 2.2 times as fast as measured");
+        return warning("network", "TCP, as requested", "--network auto uses EFA, measured 2.2 times as fast");
       case parallel::NetworkPlan::Proof::kAnything:
-        return warning("network", "no node has EFA, so that NCCL uses TCP unless it finds InfiniBand",
+        return warning("network", "no node has EFA, so NCCL uses TCP unless it finds InfiniBand",
                        "instances with EFA were measured 2.2 times as fast (docs/ec2.md)");
     }
   } catch (const UserError& error) {
@@ -140,7 +140,7 @@ std::vector<double> gather_clocks(const Hosts& hosts, parallel::MpiRuntime& mpi)
 std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) {
   const at::Device device = choose_device(options.device, mpi).device;
   std::vector<Finding> findings;
-  parallel::ProvenNetwork network;  // lives on, so that what is measured runs over it too
+  parallel::ProvenNetwork network;  // kept, so that the measurements use it too
   if (device.is_cuda()) {
     const parallel::NetworkPlan plan = parallel::choose_network(options.network, mpi);
     if (plan.several_nodes) {
@@ -153,7 +153,7 @@ std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) 
     }
   }
   if (mpi.world_size() == 1) {
-    findings.push_back(ok("bandwidth", "one rank: nothing to measure; start one rank a GPU with mpirun or srun"));
+    findings.push_back(ok("bandwidth", "one rank: nothing to measure; start one rank per GPU with mpirun or srun"));
     return findings;
   }
   const std::string type = instance_type(options.system);
@@ -162,11 +162,11 @@ std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) 
     std::unique_ptr<parallel::Communicator> communicator;
     if (device.is_cpu()) communicator = std::make_unique<parallel::MpiCommunicator>(ranks);
     if (device.is_cuda()) communicator = std::make_unique<parallel::NcclCommunicator>(ranks);
-    // Promised to GPUs; MPI on the CPU is not what the network is bought for.
+    // The promise holds for GPUs; MPI on the CPU is not compared with it.
     const double promised = device.is_cuda() ? gigabytes * 1e9 : 0;
     findings.push_back(judge_bandwidth(check, measure_bandwidth(*communicator, ranks, device), promised, type));
   };
-  // All nodes measure their insides at once, as training uses them.
+  // All nodes measure their inside at the same time, as in training.
   const std::unique_ptr<parallel::MpiRuntime> inside = mpi.this_machine();
   if (inside->world_size() > 1) measure_over(*inside, "bandwidth_inside", instance ? instance->nvlink_gigabytes : 0);
   if (inside->world_size() < mpi.world_size()) {
@@ -183,13 +183,13 @@ std::vector<Finding> measure_unless_broken(const Options& options, const std::ve
       const bool of_storage = finding.check.rfind("checkpoint_", 0) == 0;
       if (finding.status != Status::kFailure || of_storage || finding.check == "clock") continue;
       return {warning("bandwidth", fmt::format("not measured, since {} fails on {}", finding.check, report.host),
-                      "mend that first")};
+                      "fix that first")};
     }
   }
   try {
     return measure(options, mpi);
   } catch (const Error& error) {
-    // What all ranks know of can be reported with the rest.
+    // An error that all ranks know of can be reported with the rest.
     if (error.scope() != ErrorScope::kAllRanks) throw;
     return {failure("bandwidth", error.what(), "see docs/ec2.md")};
   }
@@ -205,9 +205,9 @@ Finding check_launch(const parallel::Environment& environment, int world_size) {
 
 Finding check_clock(double offset) {
   constexpr double kNoticeable = 0.5, kHarmful = 30;
-  const std::string seen = fmt::format("{:+.3f} s against the first host", offset);
+  const std::string seen = fmt::format("{:+.3f} s relative to the first host", offset);
   constexpr const char* kRemedy =
-      "chronyc sources (EC2's clock is 169.254.169.123); logs, file times and munge rely on it";
+      "check `chronyc sources` (EC2's clock is 169.254.169.123); logs, file times and munge rely on the clock";
   if (std::abs(offset) > kHarmful) return failure("clock", seen, kRemedy);
   if (std::abs(offset) > kNoticeable) return warning("clock", seen, kRemedy);
   return ok("clock", seen);
@@ -245,7 +245,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   run_on_all_ranks(mpi, [&] {
     if (!hosts.leads) return;
     watch.enter(kReportFolder);
-    // Of an earlier look at this host.
+    // The report of an earlier check of this host.
     if (!options.json.empty()) std::filesystem::remove(hang_report(options.json, report.host));
     watch.enter(kFabricLibraries);
     const parallel::PluginSearch plugin =
@@ -286,7 +286,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   tell_job_from_hosts(reports);
   run_on_all_ranks(mpi, [&] {
     if (mpi.rank() != 0) return;
-    // mpirun gives its ranks a terminal even where their output ends up in a file.
+    // mpirun gives its ranks a terminal even if their output goes to a file.
     const bool color = mpi.world_size() == 1 && isatty(STDOUT_FILENO) != 0;
     std::fputs(to_table(reports, color).c_str(), stdout);
     std::fflush(stdout);

@@ -9,8 +9,8 @@
 
 namespace mpzero {
 
-// `mpzero doctor FLAGS`: looks at every host of the job (the lowest rank of each looks), prints what it found on rank 0
-// and returns the exit code: EXIT_SUCCESS if a run should work, kFailureExitCode if a host would spoil it,
+// `mpzero doctor FLAGS`: checks every host of the job (on the lowest rank of each), prints the findings on rank 0 and
+// returns the exit code: EXIT_SUCCESS if a run should work, kFailureExitCode if a host would make it fail,
 // kUserErrorExitCode if the job's own settings would. Collective.
 int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi);
 

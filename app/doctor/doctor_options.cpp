@@ -90,29 +90,28 @@ Options parse_options(const std::vector<std::string>& arguments) {
     flag.set(options, value.value_or(""));
   }
   if (options.quick && options.bandwidth) {
-    throw_user_error("--quick and --bandwidth exclude each other: the one leaves out what the other measures.");
+    throw_user_error("--quick and --bandwidth exclude each other: --quick skips what --bandwidth measures.");
   }
   return options;
 }
 
 std::string options_help() {
-  return "mpzero doctor looks for what would spoil a run: on this machine, or, started with mpirun or srun as a run "
-         "is,\n"
-         "on every node of the job at once. It ends with 0 if a run should work, 1 if a node would make it fail, and 2 "
-         "if\n"
-         "the job's own settings or something that all nodes share would.\n"
+  return "mpzero doctor checks for problems that would make a run fail or slow: on this machine or, started with "
+         "mpirun\n"
+         "or srun like a run, on all nodes of the job. Exit status: 0 if a run should work, 1 if a node would make it\n"
+         "fail, 2 if the job's own settings, or something that all nodes share, would.\n"
          "\n"
-         "  --quick               leave out what takes seconds (write speed)\n"
-         "  --bandwidth           measure all-gather and reduce-scatter, and compare with what the instance promises\n"
+         "  --quick               skip checks that take seconds (write speed)\n"
+         "  --bandwidth           measure all-gather and reduce-scatter, and compare with the instance type's figures\n"
          "  --json FILE           also write the report as JSON\n"
-         "  --checkpoint_dir DIR  the folder to look at (default: checkpoints)\n"
-         "  --device WHAT         auto, cuda or cpu, as for mpzero train: with cuda a host without GPUs would make the "
-         "run\n"
-         "                        fail, with cpu nobody looks at GPUs (default: auto)\n"
+         "  --checkpoint_dir DIR  the folder to check (default: checkpoints)\n"
+         "  --device WHAT         auto, cuda or cpu, as for mpzero train: with cuda a host without GPUs is a failure, "
+         "with\n"
+         "                        cpu GPUs are not checked (default: auto)\n"
          "  --network WHAT        auto, efa or socket, as for mpzero train (default: auto)\n"
-         "  --patience SECONDS    when to give up a host that hangs, which FILE.HOST.hung beside the report then "
-         "tells\n"
-         "                        (default: 120 with --quick, 900 without)\n"
+         "  --patience SECONDS    time after which a host that hangs is given up and reported in FILE.HOST.hung, next "
+         "to\n"
+         "                        the report (default: 120 with --quick, 900 without)\n"
          "\n"
          "For tests: --system_root DIR (where /proc, /sys and /dev are), --nvml_library, --fabric_library and\n"
          "--plugin_library FILE (instead of the system's).\n";

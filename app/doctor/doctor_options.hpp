@@ -12,7 +12,7 @@
 namespace mpzero::doctor {
 
 struct Options {
-  bool quick = false;      // leave out what takes seconds
+  bool quick = false;      // skip checks that take seconds
   bool bandwidth = false;  // measure collectives
   std::string json;        // a file for the report; empty: none
   std::filesystem::path checkpoint_dir = "checkpoints";
@@ -21,14 +21,14 @@ struct Options {
   System system;
   std::optional<std::chrono::seconds> given_patience;
 
-  // How long the doctor may take; a hung driver or file system takes for ever.
+  // How long the doctor may take: calls into a hung driver or file system never return.
   std::chrono::seconds patience() const;
 };
 
-// The flags behind `mpzero doctor`: `--flag value` or `--flag=value`. Throws UserError naming the flag.
+// Parses the flags of `mpzero doctor`: `--flag value` or `--flag=value`. Throws UserError naming the flag.
 Options parse_options(const std::vector<std::string>& arguments);
 
-// What `mpzero doctor --help` prints.
+// The text of `mpzero doctor --help`.
 std::string options_help();
 
 }  // namespace mpzero::doctor

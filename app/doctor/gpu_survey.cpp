@@ -51,7 +51,7 @@ GpuState to_gpu(const Json& value) {
   return gpu;
 }
 
-// A GPU without an address cannot be told from those that are there.
+// A GPU without an address cannot be distinguished from those that are known.
 bool holds(const std::vector<GpuState>& gpus, const GpuState& gpu) {
   return gpu.pci_address.empty() || std::any_of(gpus.begin(), gpus.end(), [&](const GpuState& one) {
            return parallel::same_gpu(one.pci_address, gpu.pci_address);

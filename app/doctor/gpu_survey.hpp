@@ -11,8 +11,8 @@ namespace mpzero::doctor {
 void to_json(nlohmann::json& json, const GpuSurvey& survey);
 void from_json(const nlohmann::json& json, GpuSurvey& survey);
 
-// What the ranks of one host know together: Slurm may show each of them its own GPU alone. Every GPU once, in the order
-// of the bus; the first problem that any of them has met.
+// Merges the surveys of one host's ranks: Slurm may show each rank only its own GPU. The result has every GPU once, in
+// the order of the bus, and the first problem that any rank has met.
 GpuSurvey merge_surveys(const std::vector<GpuSurvey>& surveys);
 
 }  // namespace mpzero::doctor

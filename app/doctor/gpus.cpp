@@ -14,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// nvmlClocksThrottleReasons that slow a GPU down against its owner's will, with nvidia-smi's names for them. The others
-// (idle, a power cap, a clock that somebody set) are part of normal work.
+// nvmlClocksThrottleReasons that slow a GPU down unintentionally, with nvidia-smi's names for them. The others (idle, a
+// power cap, a clock that was set) are part of normal work.
 struct Throttle {
   uint64_t bit;
   const char* name;
@@ -28,7 +28,7 @@ constexpr Throttle kThrottles[] = {
     {0x80, "HW Power Brake Slowdown", Status::kFailure},
 };
 
-// NVIDIA GPUs on the PCI bus, whether or not a driver serves them.
+// NVIDIA GPUs on the PCI bus, with or without a driver.
 int gpus_on_bus(const fs::path& root) {
   int count = 0;
   std::error_code error;
@@ -40,7 +40,7 @@ int gpus_on_bus(const fs::path& root) {
   return count;
 }
 
-// "GPU 3" or "GPUs 0, 2 and 3" of those for which `is` holds, with what `word` says of each; empty: none.
+// "GPU 0: TEXT, GPU 2: TEXT" for the GPUs whose `word` is not empty; empty: none.
 std::string those(const std::vector<GpuState>& gpus, const std::function<std::string(const GpuState&)>& word) {
   std::string list;
   for (size_t i = 0; i < gpus.size(); ++i) {
@@ -59,47 +59,49 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
   const int on_bus = gpus_on_bus(system.root);
   const int of_type = instance ? instance->gpus : 0;
   const int expected = job.allotted_gpus > 0 ? job.allotted_gpus : of_type;
-  constexpr const char* kReplace = "reboot or replace the node; `nvidia-smi` and `dmesg | grep -i nvrm` say more";
+  constexpr const char* kReplace = "reboot or replace the node; `nvidia-smi` and `dmesg | grep -i nvrm` show details";
   if (!survey.problem.empty()) return failure("gpus", survey.problem, kReplace);
   if (!survey.library && std::max(on_bus, expected) > 0) {
-    return failure("gpus",
-                   fmt::format("{} GPUs are there, but libnvidia-ml.so.1 cannot be loaded: no driver, or none in this "
-                               "container",
-                               std::max(on_bus, expected)),
-                   "install NVIDIA's driver, or start the container with its runtime (docker run --gpus all)");
+    return failure(
+        "gpus",
+        fmt::format(
+            "{} GPUs exist, but libnvidia-ml.so.1 cannot be loaded: there is no driver, or none in this container",
+            std::max(on_bus, expected)),
+        "install NVIDIA's driver, or start the container with its runtime (docker run --gpus all)");
   }
   if (found < expected) {
     return failure("gpus",
-                   job.allotted_gpus > 0 ? fmt::format("{} GPUs where Slurm gave {} to the job", found, expected)
-                                         : fmt::format("{} GPUs where a {} has {}", found, type, expected),
+                   job.allotted_gpus > 0 ? fmt::format("{} GPUs, but Slurm gave {} to the job", found, expected)
+                                         : fmt::format("{} GPUs, but a {} has {}", found, type, expected),
                    kReplace);
   }
-  // A container or a job's control group may show some of them on purpose.
+  // A container or a job's control group may intentionally show only some of them.
   if (found < on_bus && job.allotted_gpus == 0) {
     return warning("gpus", fmt::format("the driver shows {} GPUs, the PCI bus {}", found, on_bus),
-                   "if that is not on purpose (a container with some of them), reboot or replace the node");
+                   "unless this is intended (a container with some of the GPUs), reboot or replace the node");
   }
   if (found == 0 && job.device == "cuda") {
-    return failure("gpus", "none, and the run is to train on GPUs (--device cuda)",
+    return failure("gpus", "none, but the run is to train on GPUs (--device cuda)",
                    "install NVIDIA's driver, start the container with its runtime (docker run --gpus all), or reboot");
   }
   if (found == 0) return ok("gpus", "none: mpzero trains on the CPU here");
   if (job.local_ranks > found) {
-    return failure("gpus", fmt::format("{} ranks share {} GPUs", job.local_ranks, found), "start one rank a GPU");
+    return failure("gpus", fmt::format("{} ranks share {} GPUs", job.local_ranks, found), "start one rank per GPU");
   }
   std::map<std::string, int> models;
   for (const GpuState& gpu : survey.gpus) ++models[gpu.name];
   std::string list;
   for (const auto& [model, count] : models) list += fmt::format("{}{} x {}", list.empty() ? "" : ", ", count, model);
   if (models.size() > 1) {
-    return warning("gpus", list + ": not all alike", "the slowest sets the pace; leave the odd ones out");
+    return warning("gpus", list + ": not all the same model",
+                   "the slowest GPU sets the pace; leave out those that differ");
   }
   return ok("gpus", list);
 }
 
 Finding check_driver(const GpuSurvey& survey, int cuda_runtime) {
   const std::string driver = fmt::format("{}, up to CUDA {}", survey.driver, cuda_text(survey.cuda_version));
-  // From CUDA 11 on a driver runs every release of its own major version.
+  // From CUDA 11 on, a driver runs every release of its own major version.
   if (survey.cuda_version / 1000 < cuda_runtime / 1000) {
     return failure("driver", fmt::format("{}; mpzero is built with CUDA {}", driver, cuda_text(cuda_runtime)),
                    "update NVIDIA's driver, or put its compatibility package (cuda-compat) into LD_LIBRARY_PATH");
@@ -114,7 +116,7 @@ Finding check_memory_errors(const std::vector<GpuState>& gpus) {
     if (gpu.uncorrected_errors.value_or(0) == 0) return {};
     return fmt::format("{} uncorrected error{}", *gpu.uncorrected_errors, *gpu.uncorrected_errors == 1 ? "" : "s");
   });
-  if (!broken.empty()) return failure(kCheck, broken, "reset the GPU or reboot; if it comes again, replace the node");
+  if (!broken.empty()) return failure(kCheck, broken, "reset the GPU or reboot; if it happens again, replace the node");
   const std::string waiting = those(gpus, [](const GpuState& gpu) -> std::string {
     return gpu.rows_pending.value_or(false) ? "bad rows wait to be remapped" : "";
   });
@@ -140,7 +142,7 @@ Finding check_throttling(const std::vector<GpuState>& gpus) {
     return reasons;
   });
   constexpr const char* kRemedy =
-      "one slow GPU slows all ranks: leave the node out and have its cooling and power seen to";
+      "one slow GPU slows down all ranks: exclude the node and have its cooling and power checked";
   if (status == Status::kFailure) return failure("throttling", slowed, kRemedy);
   if (status == Status::kWarning) return warning("throttling", slowed, kRemedy);
   return ok("throttling", "none");
@@ -155,7 +157,7 @@ Finding check_temperature(const std::vector<GpuState>& gpus) {
     if (gpu.temperature.value_or(0) + kMargin < limit) return {};
     return fmt::format("{} C, slows down at {} C", *gpu.temperature, limit);
   });
-  if (!hot.empty()) return warning("temperature", hot, "have the cooling seen to, or leave the node out");
+  if (!hot.empty()) return warning("temperature", hot, "have the cooling checked, or exclude the node");
   return ok("temperature", fmt::format("at most {} C", hottest));
 }
 
@@ -165,12 +167,12 @@ Finding check_pcie(const std::vector<GpuState>& gpus) {
     return fmt::format("x{} of x{}", *gpu.pcie_width, *gpu.max_pcie_width);
   });
   if (!narrow.empty()) {
-    return warning("pcie", narrow, "copies to the host are slower by as much: reboot, or replace the node");
+    return warning("pcie", narrow, "copies to the host are slower in proportion: reboot or replace the node");
   }
   const GpuState& first = gpus.front();
-  if (!first.pcie_width) return ok("pcie", "not told by the driver");
-  // An idle link rests at a lower generation.
-  return ok("pcie", fmt::format("x{}, generation {} now (an idle link rests), {} at most", *first.pcie_width,
+  if (!first.pcie_width) return ok("pcie", "not reported by the driver");
+  // An idle link drops to a lower generation.
+  return ok("pcie", fmt::format("x{}, generation {} now (lower while idle), {} at most", *first.pcie_width,
                                 first.pcie_generation.value_or(0), first.max_pcie_generation.value_or(0)));
 }
 
@@ -181,13 +183,13 @@ Finding check_others(const std::vector<GpuState>& gpus) {
     return bytes_text(static_cast<int64_t>(*gpu.used_memory));
   });
   if (taken.empty()) return ok("gpu_memory", "free");
-  return warning("gpu_memory", taken + " in use already", "`nvidia-smi` lists the processes that hold it: end them");
+  return warning("gpu_memory", taken + " in use already", "`nvidia-smi` lists the processes that use it: end them");
 }
 
 }  // namespace
 
 std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuSurvey& survey, int cuda_runtime) {
-  if (job.device == "cpu") return {ok("gpus", "not looked at: the run is to train on the CPU (--device cpu)")};
+  if (job.device == "cpu") return {ok("gpus", "not checked: the run is to train on the CPU (--device cpu)")};
   std::vector<Finding> findings = {check_count(system, job, survey)};
   if (survey.gpus.empty()) return findings;
   findings.push_back(check_driver(survey, cuda_runtime));

@@ -8,8 +8,8 @@
 
 namespace mpzero::doctor {
 
-// GPUs: how many, the driver against the CUDA that mpzero was built with, memory errors, throttling, temperature, PCIe,
-// who else uses them. `cuda_runtime`: that CUDA, 1000 * major + 10 * minor.
+// Checks the GPUs: their number, the driver against the CUDA that mpzero was built with, memory errors, throttling,
+// temperature, PCIe, use by other processes. `cuda_runtime`: that CUDA, 1000 * major + 10 * minor.
 std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuSurvey& survey, int cuda_runtime);
 
 // Whether the build has kernels for the GPUs that the run is to use (built_with_gpu_kernels()).

@@ -13,9 +13,10 @@
 namespace mpzero::doctor {
 namespace {
 
-// The file system of the report may hang, too.
+// The file system of the report may hang too.
 constexpr std::chrono::milliseconds kWriteLimit(2000);
-// Who waits for a host that hangs ends after it has said so, since a launcher ends all ranks with the first.
+// Ranks that wait for a host that hangs end after that host has reported, since a launcher ends all ranks with the
+// first.
 constexpr std::chrono::milliseconds kPrecedence(5000);
 
 }  // namespace
@@ -35,11 +36,11 @@ std::string HangWatch::last_words() {
   const Look* look = look_;
   if (look == nullptr) {
     std::this_thread::sleep_for(kPrecedence);
-    return fmt::format("{} has waited for other ranks for {} s: the hosts that hang say at what", host_,
+    return fmt::format("{} has waited for other ranks for {} s: the hosts that hang report where", host_,
                        patience_.count() / 1000);
   }
   const std::string seen =
-      fmt::format("{} has not answered, {} s after the doctor began", look->at, patience_.count() / 1000);
+      fmt::format("{} has not responded {} s after the doctor started", look->at, patience_.count() / 1000);
   if (!json_.empty()) {
     const std::string text = to_json({{.host = host_, .findings = {failure(look->check, seen, look->remedy)}}});
     parallel::no_longer_than(kWriteLimit, [file = hang_report(json_, host_), text] {

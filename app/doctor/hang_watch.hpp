@@ -10,25 +10,25 @@
 
 namespace mpzero::doctor {
 
-// A look at something that may keep its caller for ever: a driver, a file system, a library.
+// A check of something that may block its caller forever: a driver, a file system, a library.
 struct Look {
   const char* check;   // of the finding
-  const char* at;      // what it is, for a sentence: "the GPU driver"
-  const char* remedy;  // once it has hung
+  const char* at;      // what is checked, as part of a sentence: "the GPU driver"
+  const char* remedy;  // for the case that it hangs
 };
 
-// Ends the doctor where one look at this host takes too long, so that a host that hangs is told like any other: it
-// leaves a report of this host alone, to_json() with one failure, at hang_report(). Ranks that merely wait for others
-// leave the word to them.
+// Ends the doctor when a check of this host takes too long, so that a host that hangs is reported like any other: it
+// writes a report of this host alone, to_json() with one failure, to hang_report(). Ranks that only wait for others let
+// those report.
 class HangWatch {
  public:
-  // `json`: the file of --json; empty: no report. `end` is given the sentence, and ends the process.
+  // `json`: the file of --json; empty: no report. `end` receives the sentence and ends the process.
   HangWatch(std::string host, std::string json, std::chrono::milliseconds patience,
             std::function<void(const std::string&)> end = parallel::end_process);
 
-  // What this rank looks at until the next call. `look` outlives the watch.
+  // What this rank checks until the next call. `look` must outlive the watch.
   void enter(const Look& look) { look_ = &look; }
-  // From now on this rank waits for others.
+  // This rank waits for others from now on.
   void leave() { look_ = nullptr; }
 
  private:
@@ -41,7 +41,7 @@ class HangWatch {
   parallel::Deadline deadline_;
 };
 
-// FILE.HOST.hung, beside the report FILE that could not be written.
+// FILE.HOST.hung, next to the report FILE that could not be written.
 std::filesystem::path hang_report(const std::string& json, const std::string& host);
 
 }  // namespace mpzero::doctor

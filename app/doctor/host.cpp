@@ -43,7 +43,7 @@ std::optional<int64_t> limit(const fs::path& root, const std::string& name) {
   return std::nullopt;
 }
 
-// The number behind `key` in /proc/meminfo, in bytes.
+// The number after `key` in /proc/meminfo, in bytes.
 std::optional<int64_t> memory_info(const fs::path& root, const std::string& key) {
   std::ifstream file(root / "proc/meminfo");
   std::string word;
@@ -57,26 +57,27 @@ std::optional<int64_t> memory_info(const fs::path& root, const std::string& key)
 Finding check_locked_memory(const System& system, bool rdma) {
   constexpr const char* kCheck = "memlock";
   const std::optional<int64_t> allowed = limit(system.root, "Max locked memory");
-  if (!allowed) return warning(kCheck, "the limit cannot be read", "/proc/self/limits should be there");
+  if (!allowed) return warning(kCheck, "the limit cannot be read", "/proc/self/limits should exist");
   if (*allowed == kUnlimited) return ok(kCheck, "unlimited");
   constexpr const char* kRemedy =
       "make it unlimited: \"* soft memlock unlimited\" and \"* hard memlock unlimited\" in /etc/security/limits.conf, "
       "LimitMEMLOCK=infinity in slurmd's unit, docker run --ulimit memlock=-1";
   const std::string seen = fmt::format("{} may be locked", bytes_text(*allowed));
   if (rdma) return failure(kCheck, seen + ", and EFA and InfiniBand lock what they send and receive", kRemedy);
-  if (*allowed < kMebi) return warning(kCheck, seen + ": too little for any network card with remote access", kRemedy);
+  if (*allowed < kMebi)
+    return warning(kCheck, seen + ": too little for any network card with remote memory access", kRemedy);
   return ok(kCheck, seen + ", which is enough without EFA");
 }
 
 Finding check_open_files(const System& system, const Job& job) {
   constexpr int64_t kBase = 256, kPerRank = 8;
   const std::optional<int64_t> allowed = limit(system.root, "Max open files");
-  if (!allowed) return warning("open_files", "the limit cannot be read", "/proc/self/limits should be there");
+  if (!allowed) return warning("open_files", "the limit cannot be read", "/proc/self/limits should exist");
   const int64_t needed = kBase + kPerRank * job.world_size;
-  const std::string seen = *allowed == kUnlimited ? "unlimited" : fmt::format("{} a process", *allowed);
+  const std::string seen = *allowed == kUnlimited ? "unlimited" : fmt::format("{} per process", *allowed);
   if (*allowed >= needed) return ok("open_files", seen);
   return warning(
-      "open_files", fmt::format("{}, and {} ranks may need {}", seen, job.world_size, needed),
+      "open_files", fmt::format("{}, but {} ranks may need {}", seen, job.world_size, needed),
       "ulimit -n 65536 (/etc/security/limits.conf, LimitNOFILE= for slurmd, --ulimit nofile for containers)");
 }
 
@@ -98,12 +99,13 @@ Finding check_shared_memory(const System& system, const Job& job, bool gpus) {
       "mount -o remount,size=50% /dev/shm; docker run --shm-size=8g or --ipc=host; a medium Memory volume in "
       "Kubernetes";
   if (free < needed) {
-    return failure(kCheck,
-                   fmt::format("{}, and {} rank{} here take{} up to {}: \"Bus error\"", seen, job.local_ranks,
-                               job.local_ranks == 1 ? "" : "s", job.local_ranks == 1 ? "s" : "", bytes_text(needed)),
-                   kRemedy);
+    return failure(
+        kCheck,
+        fmt::format("{}, but {} rank{} here need{} up to {} (less ends in \"Bus error\")", seen, job.local_ranks,
+                    job.local_ranks == 1 ? "" : "s", job.local_ranks == 1 ? "s" : "", bytes_text(needed)),
+        kRemedy);
   }
-  if (gpus && size < kGibi) return warning(kCheck, seen + ", which is what containers have by default", kRemedy);
+  if (gpus && size < kGibi) return warning(kCheck, seen + ", the default of containers", kRemedy);
   return ok(kCheck, seen);
 }
 
@@ -112,13 +114,13 @@ Finding check_memory(const System& system) {
   constexpr double kLittle = 0.2;
   const int64_t available = available_host_bytes(system.root);
   const std::optional<int64_t> total = memory_info(system.root, "MemTotal:");
-  if (!total || available == kUnlimited) return warning(kCheck, "cannot be read", "/proc/meminfo should be there");
+  if (!total || available == kUnlimited) return warning(kCheck, "cannot be read", "/proc/meminfo should exist");
   const std::string seen = fmt::format("{} free of {}", bytes_text(available), bytes_text(*total));
-  if (available < kGibi) return failure(kCheck, seen, "end what else runs on the node, or raise the job's --mem");
+  if (available < kGibi) return failure(kCheck, seen, "end other processes on the node, or raise the job's --mem");
   if (static_cast<double>(available) < kLittle * static_cast<double>(*total)) {
     return warning(kCheck, seen + ": other processes or the job's control group take the rest",
-                   "sbatch --exclusive --mem=0, and end what else runs; the optimizer in host memory needs 18 bytes a "
-                   "parameter");
+                   "sbatch --exclusive --mem=0, and end other processes; the optimizer in host memory needs 18 bytes "
+                   "per parameter");
   }
   return ok(kCheck, seen);
 }
@@ -128,10 +130,10 @@ Finding check_governor(const System& system) {
   const auto governor = read_line(frequency / "scaling_governor");
   if (!governor) return ok("cpu_frequency", "set by the platform");
   const std::string driver = read_line(frequency / "scaling_driver").value_or("unknown driver");
-  // Intel's and AMD's own drivers scale up under their "powersave", too.
+  // Intel's and AMD's own drivers scale up under "powersave" too.
   const bool slow = *governor == "powersave" && driver.find("pstate") == std::string::npos;
   if (!slow) return ok("cpu_frequency", fmt::format("governor {} ({})", *governor, driver));
-  return warning("cpu_frequency", fmt::format("governor {} ({}): the lowest frequency, always", *governor, driver),
+  return warning("cpu_frequency", fmt::format("governor {} ({}): always the lowest frequency", *governor, driver),
                  "cpupower frequency-set -g performance");
 }
 
@@ -161,7 +163,7 @@ std::vector<Finding> check_host(const System& system, const Job& job, bool gpus,
 }
 
 std::string look_up_names(const std::vector<std::string>& hosts, std::chrono::milliseconds patience) {
-  // The look-ups share nothing with this function's frame, since a name server may keep their thread for longer.
+  // The look-ups share nothing with this function's frame, since a name server may block their thread for longer.
   auto answer = std::make_shared<std::promise<std::string>>();
   std::future<std::string> future = answer->get_future();
   std::thread([answer, hosts] {
@@ -192,7 +194,7 @@ Finding judge_names(size_t own, const std::vector<std::string>& hosts, const std
     if (seen_by(other, own) != NameLookup::kUnknown) known_to_none = false;
   }
   for (size_t name = 0; name < hosts.size(); ++name) {
-    // A host may well know itself by a loopback address; others must not.
+    // A host may know itself by a loopback address; others must not.
     if (name != own && seen_by(own, name) == NameLookup::kLoopback) {
       loopback += (loopback.empty() ? "" : ", ") + hosts[name];
     }

@@ -30,7 +30,7 @@ Status status_of(const std::string& word) {
   for (const Status status : {Status::kOk, Status::kWarning, Status::kFailure}) {
     if (word == name(status)) return status;
   }
-  throw_failure("a report of the doctor has the status '{}'", word);
+  throw_failure("a report of the doctor has the unknown status '{}'", word);
 }
 
 std::string painted(Status status, bool color) {

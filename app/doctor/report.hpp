@@ -16,8 +16,8 @@ std::string to_json(const std::vector<HostReport>& reports);
 void to_json(nlohmann::json& json, const HostReport& report);
 void from_json(const nlohmann::json& json, HostReport& report);
 
-// A table for a terminal: hosts one after the other, what is worst first, and a last line that sums up. `color`: with
-// the terminal's colors.
+// A table for a terminal: one host after the other, the worst findings first, and a summary in the last line. `color`:
+// with the terminal's colors.
 std::string to_table(const std::vector<HostReport>& reports, bool color);
 
 }  // namespace mpzero::doctor

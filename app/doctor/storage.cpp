@@ -27,7 +27,7 @@ fs::path existing(fs::path folder) {
   return folder;
 }
 
-// A file without a name of its own where the file system knows such, so that nothing can be left behind.
+// A file without a name if the file system supports that (O_TMPFILE), so that nothing can be left over.
 class ProbeFile {
  public:
   explicit ProbeFile(const fs::path& folder) : descriptor_(open(folder.c_str(), O_TMPFILE | O_RDWR, 0600)) {
@@ -66,23 +66,23 @@ Finding check_writing(const fs::path& folder, int64_t probe_bytes, int64_t free)
   ProbeFile file(folder);
   if (!file.opened()) {
     return failure("checkpoint_write",
-                   fmt::format("no file can be made in {}: {}", folder.string(), std::strerror(errno)),
-                   "give its owner the right to write there, or name another folder with --checkpoint_dir");
+                   fmt::format("no file can be created in {}: {}", folder.string(), std::strerror(errno)),
+                   "make it writable for the job's user, or choose another folder with --checkpoint_dir");
   }
   const int64_t bytes = std::max(kPage, std::min(probe_bytes, free / 4));
   const auto start = std::chrono::steady_clock::now();
   if (const int error = file.fill(bytes); error != 0) {
     return failure("checkpoint_write", fmt::format("writing into {} failed: {}", folder.string(), std::strerror(error)),
-                   "make room there, or name another folder with --checkpoint_dir");
+                   "free space there, or choose another folder with --checkpoint_dir");
   }
   if (bytes <= kPage) return ok("checkpoint_write", "can be written");
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double rate = static_cast<double>(bytes) / seconds;
   const std::string seen =
-      fmt::format("{:.2f} GB/s ({} in {:.2f} s, one file a host)", rate / 1e9, bytes_text(bytes), seconds);
+      fmt::format("{:.2f} GB/s ({} in {:.2f} s, one file per host)", rate / 1e9, bytes_text(bytes), seconds);
   if (rate < kSlow) {
     return warning(
-        "checkpoint_write", seen + ": a checkpoint of 1 GiB a host takes more than 5 s",
+        "checkpoint_write", seen + ": a checkpoint of 1 GiB per host takes more than 5 s",
         "on Lustre stripe the folder over more targets (lfs setstripe -c -1), elsewhere save to a faster disk");
   }
   return ok("checkpoint_write", seen);
@@ -94,13 +94,14 @@ std::vector<Finding> check_storage(const fs::path& folder, int64_t probe_bytes) 
   const fs::path where = existing(folder);
   struct statvfs disk {};
   if (statvfs(where.c_str(), &disk) != 0) {
-    return {failure("checkpoint_space", fmt::format("{} cannot be looked at: {}", where.string(), std::strerror(errno)),
-                    "name another folder with --checkpoint_dir")};
+    return {failure("checkpoint_space",
+                    fmt::format("the file system of {} cannot be queried: {}", where.string(), std::strerror(errno)),
+                    "choose another folder with --checkpoint_dir")};
   }
   const int64_t free = static_cast<int64_t>(disk.f_frsize) * static_cast<int64_t>(disk.f_bavail);
   const std::string seen = fmt::format("{} free in {}", bytes_text(free), where.string());
   constexpr const char* kRemedy =
-      "make room, or name another folder with --checkpoint_dir; a checkpoint takes 12 to 18 bytes a parameter";
+      "free space, or choose another folder with --checkpoint_dir; a checkpoint takes 12 to 18 bytes per parameter";
   if (free < kGibi) return {failure("checkpoint_space", seen, kRemedy), check_writing(where, kPage, free)};
   const Finding space = free < 20 * kGibi ? warning("checkpoint_space", seen, kRemedy) : ok("checkpoint_space", seen);
   return {space, check_writing(where, probe_bytes, free)};

@@ -8,9 +8,9 @@
 
 namespace mpzero::doctor {
 
-// Room in the checkpoint folder, and whether something can be written there; with `probe_bytes` more than a page, how
-// fast that many bytes reach the disk. The file is removed again. The folder itself is not made: where it is missing,
-// the nearest folder above it is looked at.
+// Checks the free space in the checkpoint folder and whether it is writable; if `probe_bytes` is more than a page, also
+// how fast that many bytes reach the disk. The file is removed afterwards. The folder itself is not created: if it is
+// missing, its nearest existing parent is checked.
 std::vector<Finding> check_storage(const std::filesystem::path& folder, int64_t probe_bytes);
 
 }  // namespace mpzero::doctor

@@ -32,7 +32,7 @@ std::string checksum(const std::string& file) {
   return io::to_hex(sum.value());
 }
 
-// Plugins that do not name their release are told apart all the same.
+// Plugins that do not name their release are compared by checksum.
 std::string plugin_text(const parallel::PluginSearch& search) {
   if (!search.plugin) return {};
   const std::string version = parallel::plugin_version(search.plugin->file);
@@ -43,7 +43,7 @@ std::string cuda_text(int version) {
   return version == 0 ? std::string() : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// What more than half of the hosts have; none: nobody can say which of them are wrong.
+// The value that more than half of the hosts have; std::nullopt: it is unknown which hosts are wrong.
 std::optional<std::string> usual(size_t fact, const std::vector<std::vector<Fact>>& facts) {
   std::map<std::string, size_t> counts;
   for (const auto& of_host : facts) ++counts[of_host[fact].value];
@@ -53,7 +53,7 @@ std::optional<std::string> usual(size_t fact, const std::vector<std::vector<Fact
   return std::nullopt;
 }
 
-// Another value than `own` that some host has.
+// A value other than `own` that some host has.
 std::string another(const std::string& own, size_t fact, const std::vector<std::vector<Fact>>& facts) {
   for (const auto& of_host : facts) {
     if (of_host[fact].value != own) return of_host[fact].value;
@@ -67,10 +67,10 @@ std::string shown(const std::string& value) { return value.empty() ? "none" : va
 
 std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, const FabricSurvey& fabric,
                                 const parallel::PluginSearch& plugin) {
-  // Without EFA a run uses neither.
+  // Without EFA a run uses neither libfabric nor the plugin.
   const bool efa = parallel::count_efa(parallel::rdma_devices(system.root)) > 0;
   return {
-      // Two builds can have the same version and differ all the same.
+      // Two different builds can have the same version.
       {.what = "mpzero (checksum of the program)", .value = checksum("/proc/self/exe")},
       {.what = "CUDA runtime", .value = cuda_text(parallel::cuda_runtime_version())},
       {.what = "NCCL", .value = parallel::nccl_version()},
@@ -83,7 +83,9 @@ std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, con
        .value = read_line(system.root / "sys/module/efa/version").value_or(""),
        .decisive = false},
       {.what = "kernel", .value = read_line(system.root / "proc/sys/kernel/osrelease").value_or(""), .decisive = false},
-      {.what = "AdamW on the host by", .value = parallel::name(parallel::fastest_host_kernel()), .decisive = false},
+      {.what = "AdamW's kernel on the host",
+       .value = parallel::name(parallel::fastest_host_kernel()),
+       .decisive = false},
       {.what = "instance type", .value = instance_type(system), .decisive = false},
   };
 }
@@ -130,7 +132,7 @@ Finding compare_facts(size_t own, const std::vector<std::string>& hosts, const s
   if (!differences.empty()) return warning(kCheck, differences, kRemedy);
   std::string list;
   for (const Fact& fact : facts[own]) {
-    // The first is a checksum, which says nothing by itself.
+    // The first fact is a checksum, which means nothing to a reader.
     if (fact.value.empty() || &fact == facts[own].data()) continue;
     list += fmt::format("{}{} {}", list.empty() ? "" : ", ", fact.what, fact.value);
   }

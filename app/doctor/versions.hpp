@@ -13,19 +13,19 @@ namespace mpzero::doctor {
 // Something that should be the same on all hosts.
 struct Fact {
   std::string what;      // "NCCL"
-  std::string value;     // "2.28.9"; empty: not there
-  bool decisive = true;  // hosts that differ cannot work together, or will not for long
+  std::string value;     // "2.28.9"; empty: missing
+  bool decisive = true;  // hosts that differ cannot work together, or not for long
 };
 
 std::vector<Fact> collect_facts(const System& system, const GpuSurvey& gpus, const FabricSurvey& fabric,
                                 const parallel::PluginSearch& plugin);
 
-// Facts as text that another rank reads again.
+// Serializes facts for another rank.
 std::string write_facts(const std::vector<Fact>& facts);
 std::vector<Fact> read_facts(const std::string& text);
 
-// One finding on host `own` of `hosts`, whose facts are in the same order: what it has that differs from what more than
-// half of them have. Where there is no such majority each of them differs, which makes the fault the job's.
+// One finding about host `own` of `hosts`, whose facts are in the same order: the facts that differ from those of more
+// than half of the hosts. Without such a majority every host differs, which makes the fault the job's.
 Finding compare_facts(size_t own, const std::vector<std::string>& hosts, const std::vector<std::vector<Fact>>& facts);
 
 }  // namespace mpzero::doctor

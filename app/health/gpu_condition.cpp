@@ -25,8 +25,8 @@ constexpr Reason kReasons[] = {{0x02, "Applications Clocks Setting"},
                                {0x40, "HW Thermal Slowdown"},
                                {0x80, "HW Power Brake Slowdown"}};
 
-// The management library counts all GPUs, CUDA those that CUDA_VISIBLE_DEVICES names: only a GPU's place on the bus
-// means the same to both.
+// The management library numbers all GPUs, CUDA those in CUDA_VISIBLE_DEVICES: only a GPU's PCI address means the same
+// to both.
 std::optional<size_t> find(const std::vector<doctor::GpuState>& gpus, const std::string& pci_address) {
   for (size_t index = 0; index < gpus.size(); ++index) {
     if (parallel::same_gpu(gpus[index].pci_address, pci_address)) return index;

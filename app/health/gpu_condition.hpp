@@ -7,11 +7,11 @@
 
 namespace mpzero {
 
-// What may slow a GPU down, for a line of the log: "GPU 3: 1410 of 1980 MHz, 87 °C, HW Thermal Slowdown", with the
-// number that nvidia-smi gives it. Empty on the CPU, and where NVIDIA's management library does not say.
+// What may slow a GPU down, for a log line: "GPU 3: 1410 of 1980 MHz, 87 °C, HW Thermal Slowdown", with nvidia-smi's
+// number of the GPU. Empty on the CPU, and if NVIDIA's management library does not report it.
 std::string gpu_condition(at::Device device);
 
-// The same of the GPU at a PCI address, by the first of `libraries` that can be loaded.
+// The same for the GPU at a PCI address, using the first of `libraries` that can be loaded.
 std::string gpu_condition(const std::string& pci_address, const std::vector<std::string>& libraries);
 
 }  // namespace mpzero

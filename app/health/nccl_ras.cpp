@@ -16,8 +16,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// The conversation is that of NCCL's own client, src/ras/client.cc in its release 2.28: a greeting each way, how long
-// the service may wait for other processes, the question; it answers until it closes the connection.
+// The protocol of NCCL's own client, src/ras/client.cc in release 2.28: a greeting in each direction, how long the
+// service may wait for other processes, then the question. The service answers until it closes the connection.
 constexpr const char* kGreeting = "CLIENT PROTOCOL 2";
 constexpr const char* kGreetingBack = "SERVER PROTOCOL ";
 constexpr const char* kTimeout = "TIMEOUT 1";  // seconds
@@ -25,15 +25,15 @@ constexpr const char* kQuestion = "VERBOSE STATUS";
 constexpr int kDefaultPort = 28028;
 
 constexpr milliseconds kPatience(4000);
-// For a process that lives. All processes of a machine listen at one port (SO_REUSEPORT): a connection may reach one
-// that is stopped, and the next one another.
+// Enough for a running process. All processes of a machine listen at one port (SO_REUSEPORT): a connection may reach a
+// stopped process, and the next connection another one.
 constexpr milliseconds kGreetingLimit(200);
 constexpr int kAttempts = 10;
 constexpr milliseconds kTurn(100);
 constexpr int kMostLines = 60;
 
 struct Place {
-  std::vector<std::string> addresses;  // in numbers
+  std::vector<std::string> addresses;  // numeric
   int port = kDefaultPort;
 };
 
@@ -56,7 +56,7 @@ class Conversation {
       : connection_(std::move(connection)), end_(end), meanwhile_(meanwhile) {}
 
   void say(const char* line) { connection_.send(line); }
-  // The next line; nothing once the other side has closed, or at `limit` or the end of all patience.
+  // The next line; std::nullopt once the other side has closed the connection, or at `limit` or `end_`.
   std::optional<std::string> hear(Clock::time_point limit = Clock::time_point::max()) {
     limit = std::min(limit, end_);
     while (lines_.empty()) {
@@ -81,7 +81,7 @@ class Conversation {
   std::vector<std::string> lines_;
 };
 
-// With a process that greets back.
+// Starts a conversation with a process that greets back.
 std::optional<Conversation> begin(const Place& place, Clock::time_point end, const std::function<void()>& meanwhile) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     bool listens = false;
@@ -99,11 +99,11 @@ std::optional<Conversation> begin(const Place& place, Clock::time_point end, con
   return std::nullopt;
 }
 
-// Lines that only set others apart.
+// Whether a line is only a separator.
 bool is_rule(const std::string& line) { return line.find_first_not_of("= \t\r") == std::string::npos; }
 
-// One of the lines, hundreds in NCCL 2.28, for ranks of a communicator of which the service knows nothing but that it
-// does not know them.
+// Whether a line is one of those, hundreds in NCCL 2.28, for ranks of a communicator about which the service has no
+// information.
 bool names_nobody(const std::string& line) { return line.find("[process information not found]") != std::string::npos; }
 
 }  // namespace

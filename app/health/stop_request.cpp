@@ -19,7 +19,8 @@ namespace {
 constexpr std::array kSignals = {SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGINT};
 constexpr int64_t kNanoseconds = 1'000'000'000;
 
-// What a signal handler can reach: it has no other way to its object. Written by handlers, read by any thread.
+// State that the signal handler can reach; it has no other access to its object. Written by handlers, read by any
+// thread.
 struct Received {
   std::atomic<int> signal{0};
   std::atomic<int64_t> at{0};  // on the monotonic clock, in nanoseconds
@@ -43,8 +44,8 @@ void handle(int signal) {
   if (received.signal.compare_exchange_strong(none, signal)) received.at = now();
   if (signal == SIGINT && received.interrupts.fetch_add(1) == 0) {
     constexpr char kText[] =
-        "\nmpzero: interrupted: the run saves its state and stops; interrupt it again to stop at once, without a "
-        "save.\n";
+        "\nmpzero: interrupted: the run saves its state and stops; interrupt it again to stop immediately without "
+        "saving.\n";
     (void)!write(STDERR_FILENO, kText, sizeof kText - 1);
   }
   const char byte = 1;

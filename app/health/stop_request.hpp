@@ -7,24 +7,25 @@
 
 namespace mpzero {
 
-// Signals that ask this process to stop training: SIGTERM, SIGUSR1, SIGUSR2, SIGHUP and SIGINT. From the first one on
-// stop is requested; a second SIGINT asks to end at once. What was ignored when the program started (nohup) stays so.
+// Signals that ask this process to stop training: SIGTERM, SIGUSR1, SIGUSR2, SIGHUP and SIGINT. The first one requests
+// a stop; a second SIGINT asks to end immediately. Signals that were ignored when the program started (nohup) stay
+// ignored.
 class StopRequest {
  public:
-  // Takes the signals until it is destroyed. One at a time in a process.
+  // Handles the signals until it is destroyed. At most one object at a time in a process.
   StopRequest();
   ~StopRequest();
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
   bool requested() const { return signal() != 0; }
-  // The first signal that came; 0: none.
+  // The first signal that arrived; 0: none.
   int signal() const;
-  // Since it came; 0 where none has.
+  // Seconds since the first signal; 0 if there was none.
   double seconds_since() const;
-  // SIGINT has come twice.
+  // Whether SIGINT has arrived twice.
   bool at_once() const;
-  // Readable once a signal has come, for poll(); see drain().
+  // For poll(): readable once a signal has arrived; see drain().
   int descriptor() const { return pipe_[0]; }
   // Makes it unreadable until the next signal.
   void drain() const;

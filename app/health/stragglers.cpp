@@ -9,16 +9,16 @@ namespace mpzero {
 namespace {
 
 constexpr size_t kWindow = 20;  // steps
-// How much longer than the others' median a late rank takes, as a factor and, for very short steps, in seconds.
+// How much longer than the others' median a slow rank takes, as a factor and, for very short steps, in seconds.
 constexpr double kLateFactor = 1.10;
 constexpr double kLateSeconds = 0.001;
 constexpr int64_t kLateSteps = 16;  // of a window
-// The first steps choose kernels and take memory.
+// The first steps choose kernels and allocate memory.
 constexpr int64_t kWarmUpSteps = 2;
 
 bool power_of_two(int64_t number) { return (number & (number - 1)) == 0; }
 
-// The median of all but one; the lower of two middle ones.
+// The median of all but one; the lower one of two middle values.
 double median_of_others(std::span<const double> seconds, size_t without) {
   std::vector<double> others;
   for (size_t i = 0; i < seconds.size(); ++i) {
@@ -41,8 +41,8 @@ double share_beyond(double seconds, double median) { return seconds > 0 ? (secon
 
 std::string describe(const Straggler& straggler, const std::string& host, const std::string& gpu) {
   return fmt::format(
-      "rank {} on {} is steadily late: it needs {:.1f} ms a step for its own part, the others {:.1f} ms, and was later "
-      "in {} of the last {} steps; the others wait for it{}",
+      "rank {} on {} is consistently slow: it needs {:.1f} ms per step for its own part, the others {:.1f} ms, and was "
+      "slower in {} of the last {} steps; the others wait for it{}",
       straggler.rank, host, straggler.seconds * 1e3, straggler.median_seconds * 1e3, straggler.steps, straggler.of,
       gpu.empty() ? "." : " (" + gpu + ").");
 }

@@ -6,8 +6,8 @@ namespace mpzero {
 namespace {
 
 constexpr std::chrono::milliseconds kSettle(300);
-// Longer than the monitor takes that must give up a file system which does not answer (last_words.cpp): where another
-// rank is gone, a launcher may leave it no time to tell of the stop.
+// Longer than the monitor needs to give up on a file system that does not respond (last_words.cpp). When another rank
+// has died, the launcher may leave the monitor no time to report the stop.
 constexpr std::chrono::milliseconds kLimit(6000);
 
 }  // namespace

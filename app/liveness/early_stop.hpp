@@ -6,20 +6,21 @@
 
 namespace mpzero {
 
-// The wish that a run ends without a save: before its first step, or at once. Time is given, so that nothing here
+// A request to end the run without saving: before its first step, or immediately. Callers pass the time; nothing here
 // waits.
 class EarlyStop {
  public:
-  // This rank, or another, was asked to end with this exit code; higher ones are more urgent. Whether that is new.
+  // Records that this rank, or another, was asked to end with this exit code. Higher codes are more urgent. Returns
+  // whether the request is new.
   bool ask(int exit_code, LivenessTime now);
 
   bool asked() const { return since_.has_value(); }
-  // What the run ends with, once asked.
+  // The run's exit code. Valid once asked() is true.
   int exit_code() const { return *exit_code_; }
-  // The monitor ends the run only now, since a launcher asks all ranks to stop when one has died: that is a failure,
-  // and shows within this time.
+  // Whether the monitor may end the run. It waits this long because a launcher asks all ranks to stop when one has
+  // died: that is a failure, and is detected within this time.
   bool settled(LivenessTime now) const;
-  // The monitor has not ended the run: this rank ends itself.
+  // Whether the monitor has not ended the run in time, so that this rank ends itself.
   bool overdue(LivenessTime now) const;
 
  private:

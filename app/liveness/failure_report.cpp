@@ -15,19 +15,19 @@ using parallel::CollectiveRecord;
 using parallel::CollectiveState;
 using State = RankRecord::State;
 
-// One rank's place without times, so that ranks at the same place read the same.
+// Describes where a rank is, without times: ranks at the same place get the same text.
 std::string place(const RankRecord& record) {
   constexpr size_t kShown = 3;
   std::string text;
   switch (record.state) {
     case State::kLost:
-      text = "has ended; its last word came ";
+      text = "has exited; its last status came ";
       break;
     case State::kSilent:
-      text = "does not answer; its last word came ";
+      text = "does not respond; its last status came ";
       break;
     case State::kLeft:
-      text = "has left in order; its last word came ";
+      text = "has left normally; its last status came ";
       break;
     default:
       break;
@@ -35,7 +35,7 @@ std::string place(const RankRecord& record) {
   text += describe(record.status.phase, record.status.step);
   for (const ChannelRecord& channel : record.status.channels) {
     if (channel.queued == 0) continue;
-    text += fmt::format("\n      {}: {} asked for, {} completed", channel.name, channel.queued, channel.completed);
+    text += fmt::format("\n      {}: {} requested, {} completed", channel.name, channel.queued, channel.completed);
     std::vector<std::string> last;
     const size_t skip = channel.last.size() > kShown ? channel.last.size() - kShown : 0;
     for (size_t i = 0; i < channel.last.size(); ++i) {
@@ -69,7 +69,7 @@ std::string report_text(const Verdict& verdict, const std::vector<RankRecord>& r
   constexpr size_t kPlaces = 16;
   std::string text = fmt::format("mpzero: error: {}; {}.\n", verdict.reason, verdict.remedy);
   text += checkpoint.empty() ? "  No checkpoint was saved yet: the same command starts over.\n"
-                             : fmt::format("  The same command goes on from {}.\n", checkpoint);
+                             : fmt::format("  The same command resumes from {}.\n", checkpoint);
   std::vector<std::pair<std::string, std::vector<int>>> places;
   for (const RankRecord& record : records) {
     std::string here = place(record);

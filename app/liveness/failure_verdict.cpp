@@ -50,16 +50,16 @@ std::vector<int> ranks_in(const std::vector<RankRecord>& records, State state) {
 // How far a rank is in a channel, by one of three measures.
 using Measure = int64_t ChannelRecord::*;
 
-// A collective that some ranks have reached and others not.
+// A collective that some ranks have reached and others have not.
 struct Lag {
   std::vector<int> late;
   std::string channel;
   int64_t sequence = 0;
-  std::optional<CollectiveRecord> collective;  // as a rank that waits in it tells
-  double waited = -1;                          // seconds, by that rank
+  std::optional<CollectiveRecord> collective;  // as reported by a rank that waits in it
+  double waited = -1;                          // seconds, as reported by that rank
 };
 
-// The collective that has been waited for the longest among those that not all ranks have come to.
+// Of the collectives that not all ranks have reached, the one that ranks have waited in for the longest.
 std::optional<Lag> find_lag(const std::vector<RankRecord>& records, const std::set<int>& among, Measure measure) {
   std::optional<Lag> worst;
   const size_t channels = records[static_cast<size_t>(*among.begin())].status.channels.size();
@@ -102,8 +102,8 @@ bool contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-// What the others do while these ranks are gone, whose own last words may be a second old: the collective that has been
-// open for the longest.
+// What the other ranks wait for while these ranks are gone: the collective that has been open for the longest. (The
+// last status of the ranks that are gone may be a second old.)
 std::string awaited_by_others(const std::vector<RankRecord>& records, const std::vector<int>& gone) {
   const CollectiveRecord* oldest = nullptr;
   const ChannelRecord* channel = nullptr;
@@ -120,7 +120,7 @@ std::string awaited_by_others(const std::vector<RankRecord>& records, const std:
   return oldest == nullptr ? "" : ", while others wait for it in " + show(channel->name, *oldest);
 }
 
-// Where these ranks must be, by the word of whoever has come the farthest.
+// Where these ranks must be: the position of the rank that has come the farthest.
 std::string where_all(const std::vector<RankRecord>& records, const std::vector<int>& gone) {
   const RankRecord* farthest = &records[static_cast<size_t>(gone.front())];
   for (const RankRecord& record : records) {
@@ -136,8 +136,8 @@ std::string where(const std::vector<RankRecord>& records, int rank) {
   return describe(status.phase, status.step);
 }
 
-// A network that lets nothing through holds all ranks alike; one that keeps some of them out shows in what the others
-// go on to.
+// A network that blocks all traffic stops all ranks at the same place. If it blocks only some of them, the others get
+// further.
 Verdict not_connected(const std::vector<RankRecord>& records, const std::set<int>& all, double idle) {
   const std::optional<Lag> lag = find_lag(records, all, &ChannelRecord::queued);
   const std::vector<int> late = lag ? lag->late : std::vector<int>(all.begin(), all.end());
@@ -162,33 +162,32 @@ Verdict stuck(const std::vector<RankRecord>& records) {
     idle = std::max(idle, record.status.idle);
     all.insert(record.identity.rank);
   }
-  // Nobody is left to compare: blame none.
-  if (all.empty()) return {.ranks = {}, .reason = "the run stands still", .remedy = "start it again"};
+  // No rank is left to compare: blame none.
+  if (all.empty()) return {.ranks = {}, .reason = "the run makes no progress", .remedy = "start it again"};
   const bool connects = std::any_of(all.begin(), all.end(), [&](int rank) {
     return records[static_cast<size_t>(rank)].status.phase == RunPhase::kNetwork;
   });
   if (connects) return not_connected(records, all, idle);
   const char* host_remedy =
-      "see with `py-spy dump --native` or gdb what the process does, and look at its machine's disks and memory";
-  const char* gpu_remedy = "look for Xid messages in dmesg and at nvidia-smi on that machine";
+      "inspect the process with `py-spy dump --native` or gdb, and check its machine's disks and memory";
+  const char* gpu_remedy = "check dmesg for Xid messages, and nvidia-smi, on that machine";
   for (const Measure measure : {&ChannelRecord::queued, &ChannelRecord::started}) {
     const std::optional<Lag> lag = find_lag(records, all, measure);
     if (!lag) continue;
     const bool on_gpu = measure == &ChannelRecord::started;
     return {.ranks = lag->late,
-            .reason = fmt::format("{} {} not {} {}, {}, in which others have waited for {:.0f} s",
+            .reason = fmt::format("{0} {1} not reached {3}{2}, {4}, while others have waited in it for {5:.0f} s",
                                   ranks_in_words(records, lag->late), lag->late.size() == 1 ? "has" : "have",
-                                  on_gpu ? "come on the GPU to" : "come to", collective_in_words(*lag),
+                                  on_gpu ? " on the GPU" : "", collective_in_words(*lag),
                                   where(records, lag->late.front()), lag->waited),
             .remedy = on_gpu ? gpu_remedy : host_remedy};
   }
   if (const std::optional<Lag> lag = find_lag(records, all, &ChannelRecord::completed)) {
     return {.ranks = lag->late,
-            .reason = fmt::format("{} came to {} with the others, {}, but did not finish it: the network or the GPU "
-                                  "stands still",
-                                  ranks_in_words(records, lag->late), collective_in_words(*lag),
-                                  where(records, lag->late.front())),
-            .remedy = "look at the network's counters and for Xid messages in dmesg on that machine"};
+            .reason = fmt::format(
+                "{} reached {} with the others, {}, but did not complete it: the network or the GPU makes no progress",
+                ranks_in_words(records, lag->late), collective_in_words(*lag), where(records, lag->late.front())),
+            .remedy = "check the network's counters, and dmesg for Xid messages, on that machine"};
   }
   const int first = *all.begin();
   std::string waits_in;
@@ -200,18 +199,18 @@ Verdict stuck(const std::vector<RankRecord>& records) {
   }
   if (all.size() == 1) {
     return {.ranks = {first},
-            .reason = fmt::format("{} has stood still for {:.0f} s {}", ranks_in_words(records, {first}), idle,
+            .reason = fmt::format("{} has made no progress for {:.0f} s {}", ranks_in_words(records, {first}), idle,
                                   where(records, first)),
             .remedy = host_remedy};
   }
   return {.ranks = {},
-          .reason = fmt::format("nothing has moved on for {:.0f} s {}{}", idle, where(records, first), waits_in),
+          .reason = fmt::format("no rank has made progress for {:.0f} s {}{}", idle, where(records, first), waits_in),
           .remedy =
-              "give a longer --stuck_after if this may take so long; else look at the network between the "
-              "machines, and at the disks"};
+              "if this may take so long, set a longer --stuck_after; otherwise check the network between the machines, "
+              "and the disks"};
 }
 
-// Of the errors of these ranks, the causes that any of them knows.
+// The ranks that any of these failed ranks knows to be the cause of its error.
 std::vector<int> known_culprits(const std::vector<RankRecord>& records, const std::vector<int>& failed) {
   std::set<int> known;
   for (const int rank : failed) {
@@ -221,7 +220,7 @@ std::vector<int> known_culprits(const std::vector<RankRecord>& records, const st
   return {known.begin(), known.end()};
 }
 
-// The first that knows the cause of its error; else the first.
+// The first rank that knows the cause of its error; if none does, the first rank.
 const RankRecord& teller(const std::vector<RankRecord>& records, const std::vector<int>& failed) {
   for (const int rank : failed) {
     if (!records[static_cast<size_t>(rank)].culprits.empty()) return records[static_cast<size_t>(rank)];
@@ -235,10 +234,10 @@ Verdict find_culprits(const std::vector<RankRecord>& records) {
   if (std::vector<int> lost = ranks_in(records, State::kLost); !lost.empty()) {
     const std::string others = awaited_by_others(records, lost);
     return {.ranks = lost,
-            .reason = fmt::format("{} ended without a word {}{}", ranks_in_words(records, lost),
+            .reason = fmt::format("{} ended without reporting an error {}{}", ranks_in_words(records, lost),
                                   where_all(records, lost), others),
             .remedy =
-                "look for the reason in that rank's last lines and, on its machine, in dmesg (out of memory, "
+                "look for the cause in that rank's last lines of output and, on its machine, in dmesg (out of memory, "
                 "Xid messages)"};
   }
   if (std::vector<int> silent = ranks_in(records, State::kSilent); !silent.empty()) {
@@ -247,7 +246,7 @@ Verdict find_culprits(const std::vector<RankRecord>& records) {
             .reason = fmt::format("{} {} not answered for {:.0f} s {}{}", ranks_in_words(records, silent),
                                   silent.size() == 1 ? "has" : "have", first.quiet, where_all(records, silent),
                                   awaited_by_others(records, silent)),
-            .remedy = "the process is stopped, or its machine is down, out of memory or cut off: look at that machine"};
+            .remedy = "the process is stopped, or its machine is down, out of memory or cut off: check that machine"};
   }
   if (std::vector<int> failed = ranks_in(records, State::kFailed); !failed.empty()) {
     const std::vector<int> culprits = known_culprits(records, failed);
@@ -258,13 +257,13 @@ Verdict find_culprits(const std::vector<RankRecord>& records) {
       return {.ranks = culprits,
               .reason = fmt::format("rank{} {}: {} ({})", culprits.size() == 1 ? "" : "s", fmt::join(culprits, ", "),
                                     words, where(records, first.identity.rank)),
-              .remedy = "look at that machine if it happens there again"};
+              .remedy = "check that machine if it happens there again"};
     }
-    // Its peers fail because it did.
+    // Its peers fail because it failed.
     return {.ranks = {first.identity.rank},
             .reason = fmt::format("rank {}: {} ({}, on {})", first.identity.rank, words,
                                   where(records, first.identity.rank), first.identity.host),
-            .remedy = "look at that machine if it happens there again"};
+            .remedy = "check that machine if it happens there again"};
   }
   return stuck(records);
 }

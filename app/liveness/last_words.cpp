@@ -33,7 +33,7 @@ void print(const std::string& text) {
   std::fflush(stderr);
 }
 
-// The tag in `checkpoint_dir`/latest, as it stands there; empty where there is none, or its disk does not answer.
+// The tag in `checkpoint_dir`/latest, unchanged. Empty if there is none, or if the disk does not respond.
 std::string newest_checkpoint(const std::filesystem::path& checkpoint_dir) {
   struct Answer {
     std::mutex mutex;
@@ -55,7 +55,7 @@ std::string newest_checkpoint(const std::filesystem::path& checkpoint_dir) {
 
 ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device) {
   const auto read = [](const char* name) { return parallel::process_environment(name).value_or(""); };
-  // Which the time of a report would read with TZ.
+  // Reads TZ now; formatting a report's time would read it later.
   tzset();
   return {.checkpoint_dir = checkpoint_dir,
           .job = {.id = read("SLURM_JOB_ID"), .restart = std::atoi(read("SLURM_RESTART_COUNT").c_str())},
@@ -70,25 +70,25 @@ void tell_failure(const std::vector<RankRecord>& records, const ReportFacts& fac
   parallel::no_longer_than(
       kDiskLimit, [file = facts.checkpoint_dir / "failure.json", text = report_json(verdict, records, facts.job)] {
         try {
-          std::filesystem::create_directories(file.parent_path());  // before anything was saved there is none
+          std::filesystem::create_directories(file.parent_path());  // it does not exist before the first save
           io::replace_text_file(file, text);
         } catch (const std::exception& error) {
           print(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));
         }
       });
   if (!facts.ras_address) return;
-  // Last, since its answer takes seconds, which a launcher that has lost a rank may not leave.
+  // Last, because its answer takes seconds. A launcher that has lost a rank may not leave that much time.
   const std::string ras = nccl_ras_status(*facts.ras_address, meanwhile);
-  if (!ras.empty()) print("  NCCL's RAS counts, of collectives that were asked for:\n" + ras);
+  if (!ras.empty()) print("  NCCL's RAS counts of the collectives that were requested:\n" + ras);
 }
 
 void tell_stop(int exit_code, const std::filesystem::path& checkpoint_dir) {
   const std::string tag = newest_checkpoint(checkpoint_dir);
-  const std::string state = tag.empty() ? "no checkpoint was saved yet" : fmt::format("{} stays", tag);
+  const std::string state = tag.empty() ? "no checkpoint was saved yet" : fmt::format("{} remains", tag);
   if (exit_code == kInterruptedExitCode) {
-    print(fmt::format("mpzero: interrupted twice: stopped at once, without a save; {}.\n", state));
+    print(fmt::format("mpzero: interrupted twice: stopped immediately without saving; {}.\n", state));
   } else {
-    print(fmt::format("mpzero: stopped before the first step, so that there is nothing to save: {}.\n", state));
+    print(fmt::format("mpzero: stopped before the first step, so there is nothing to save: {}.\n", state));
   }
 }
 

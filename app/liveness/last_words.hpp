@@ -11,25 +11,27 @@
 #include "app/liveness/failure_report.hpp"
 #include "app/liveness/rank_record.hpp"
 
-// What a process still does that is about to end. None of it waits for long, even for a disk that does not answer.
+// What a process does right before it ends. Nothing here waits for long, even for a disk that does not respond.
 namespace mpzero {
 
-// What a report tells beside the ranks, and where.
+// What a report contains in addition to the ranks, and where it is written.
 struct ReportFacts {
   std::filesystem::path checkpoint_dir;
   SlurmJob job;
-  std::optional<std::string> ras_address;  // NCCL_RAS_ADDR, empty where that is not set; none: no NCCL in this run
+  std::optional<std::string> ras_address;  // NCCL_RAS_ADDR, empty if it is not set; std::nullopt: no NCCL
 };
-// Reads the environment, and whatever else is read once: for a time when no other thread changes it, which reports are
-// not written at.
+// Reads the environment and other process-wide state. Call it while no other thread changes them; at the time of a
+// report another thread may.
 ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device);
 
-// Writes who held the run up to stderr and to failure.json, then to stderr what NCCL's own monitor counts, if it
-// answers. `records`: by rank, not empty. `meanwhile` is called several times a second while NCCL is waited for.
+// Writes which ranks held up the run to stderr and to failure.json, then writes the counts of NCCL's RAS service to
+// stderr, if it responds. `records`: by rank, not empty. `meanwhile` is called several times a second while waiting for
+// NCCL.
 void tell_failure(
     const std::vector<RankRecord>& records, const ReportFacts& facts, const std::function<void()>& meanwhile = [] {});
 
-// Writes to stderr that the run stops without a save because it was asked to, by its exit code, and what is left of it.
+// Writes to stderr that the run stops on request without saving, according to its exit code, and which checkpoint
+// remains.
 void tell_stop(int exit_code, const std::filesystem::path& checkpoint_dir);
 
 }  // namespace mpzero

@@ -15,37 +15,39 @@
 
 namespace mpzero {
 
-// Sees to it that a run that cannot go on ends on every rank, within a bounded time, with one report of who held it up.
+// Ends a run that cannot continue on every rank, within a bounded time, with one report that names the cause.
 //
-// A thread of each rank sends a heartbeat with the rank's step and last collectives to rank 0's, over TCP and never
-// through MPI, each second. Rank 0's thread notices a rank that ended (its connection breaks), that stopped or whose
-// machine went down (it is silent), that met an error, or that no rank's training has moved on for `stuck_after`
-// seconds. It then writes the report to stderr and to failure.json in checkpoint_dir, and every rank ends with
-// kFailureExitCode; processes of this job that cannot end by themselves are killed by ranks of the same machine. If
-// rank 0 is the one that is gone, the next rank that lives takes its part.
+// A thread of each rank sends a heartbeat with the rank's step and last collectives to rank 0's thread each second,
+// over TCP and never through MPI. Rank 0's thread detects a rank that ended (its connection breaks), that stopped or
+// whose machine went down (it is silent) or that met an error, and a run in which no rank has made progress for
+// `stuck_after` seconds. It then writes the report to stderr and to failure.json in checkpoint_dir, and every rank ends
+// with kFailureExitCode. Ranks of the same machine kill processes of this job that cannot end by themselves. If rank 0
+// itself is gone, the next live rank takes over.
 //
-// The same thread ends the run, without a report, when it is asked to stop before its first step, or to stop at once.
+// The same thread ends the run, without a report, when it is asked to stop before its first step, or to stop
+// immediately.
 class Liveness {
  public:
   struct Options {
     std::filesystem::path checkpoint_dir;
-    // Seconds; three times as long for setting up, the first step, and checkpoints, but not for connecting the nodes.
-    // 0: for ever, and silence says nothing.
+    // Seconds; three times as long for set-up, the first step and checkpoints, but not for connecting the nodes. 0: no
+    // limit, and silence is not a failure.
     double stuck_after = 0;
     at::Device device = at::kCPU;
   };
-  // Collective. `mpi` and `stop` outlive it. A set-up where ranks cannot reach each other over TCP goes without.
+  // Collective. `mpi` and `stop` must outlive it. Where ranks cannot reach each other over TCP, they do not watch each
+  // other.
   Liveness(parallel::MpiRuntime& mpi, const StopRequest& stop, Options options);
-  // The rank leaves in order.
+  // The rank leaves normally.
   ~Liveness();
   Liveness(const Liveness&) = delete;
   Liveness& operator=(const Liveness&) = delete;
 
-  // Why the ranks do not watch each other, for the user; empty: they do.
+  // Why the ranks do not watch each other, as a sentence for the user. Empty: they do.
   const std::string& warning() const;
-  // What this rank does from now on.
+  // Sets what this rank does from now on.
   void enter(RunPhase phase, int64_t step);
-  // Something has moved on that no collective shows.
+  // Records progress that no collective shows.
   void moved_on();
   parallel::FlightRecorder& recorder();
 
@@ -61,13 +63,12 @@ class Liveness {
     Liveness& liveness_;
   };
 
-  // This rank has met an error alone: the report gives its words and all ranks end. Returns only where the ranks do not
-  // watch each other.
-  // `culprits`: the ranks that are known to be the cause; where all ranks have learnt of the same error, each may say
-  // so.
+  // This rank alone has met an error: the report contains its text, and all ranks end. Returns only if the ranks do not
+  // watch each other. `culprits`: the ranks that are known to be the cause. If all ranks know of the same error, each
+  // may call this.
   void failed(const std::string& error, const std::vector<int>& culprits = {});
-  // What this rank does takes too long, in its own words, for the report of it that the ranks' standing still brings
-  // about. False where the ranks do not watch each other, so that none will come.
+  // Records, for the report that the lack of progress will cause, that this rank's current operation takes too long.
+  // False if the ranks do not watch each other, so that there will be no report.
   bool overdue(const std::string& words);
 
  private:

@@ -24,15 +24,15 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBeat(1000);
-// The longest that a rank may be silent; less where --stuck_after is less.
+// The longest that a rank may be silent; less if --stuck_after is less.
 constexpr double kSilentAfter = 60;
-// Some heartbeats.
+// A few heartbeats.
 constexpr double kLeastSilence = 3;
-// A thread that has not run for longer was stopped, or its machine was.
+// If a thread has not run for longer than this, it or its machine was stopped.
 constexpr double kSleep = 5;
 constexpr milliseconds kAbortLimit(3000);
 constexpr milliseconds kLastRankLimit(10'000);
-// For the run to end once a rank has failed, even where a new monitor has to end it.
+// Time for the run to end once a rank has failed, even if a new monitor has to end it.
 constexpr milliseconds kFailedLimit(20'000);
 
 double silence_limit(double stuck_after) {
@@ -66,7 +66,7 @@ Liveness::Thread::Thread(parallel::MpiRuntime& mpi, const StopRequest& stop, Opt
   pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] { run(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  // CUDA reads the environment, which the network's start is about to change on this thread.
+  // CUDA reads the environment, which the start of the network is about to change on this thread.
   started_.wait();
 }
 
@@ -230,7 +230,7 @@ void Liveness::Thread::ask_to_stop(int exit_code, Time now) {
 void Liveness::Thread::leave() {
   link_.leave(leaves_in_haste_);
   if (role_ != Role::kMonitors) return;
-  // The others are on their way out too; one that fails there is still reported.
+  // The others are leaving too. One that fails meanwhile is still reported.
   const Time start = Clock::now();
   while (!leaves_in_haste_ && !monitor_.all_gone_but(roster_.own) && Clock::now() - start < kLastRankLimit) {
     wait_for_news();
@@ -249,7 +249,7 @@ void Liveness::Thread::see_the_others_off() {
       std::this_thread::sleep_for(milliseconds(1));
     }
   };
-  // Those that have only just connected are to hear of it too, and all close their side before this one does.
+  // Ranks that have only just connected must receive it too, and all close their side before this one does.
   hear_until([&] { return peers_->num_introduced() + 1 >= roster_.size(); });
   peers_->broadcast(message::Bye{});
   hear_until([&] { return peers_->num_connected() == 0; });
@@ -263,7 +263,7 @@ void Liveness::Thread::end_all(const message::End& end) {
 
 void Liveness::Thread::end(int exit_code) {
   if (peers_) peers_->finish_sending(kFarewell);
-  // Kernels that wait for a peer end, so that the GPU is free for the next run. Aborting may itself wait for a peer.
+  // Ends kernels that wait for a peer, so that the GPU is free for the next run. Aborting may itself wait for a peer.
   if (options_.device.is_cuda()) {
     parallel::no_longer_than(kAbortLimit, [this] { activity_.abort_communicators(); });
   }

@@ -20,7 +20,7 @@
 
 namespace mpzero {
 
-// What Liveness does beside training: in which order the rank hears the others, speaks, judges and ends.
+// The thread of Liveness that runs next to training: the order in which the rank receives, sends, judges and ends.
 class Liveness::Thread {
  public:
   Thread(parallel::MpiRuntime& mpi, const StopRequest& stop, Options options);
@@ -28,7 +28,7 @@ class Liveness::Thread {
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;
 
-  // From the thread that trains.
+  // Called from the training thread.
   RankActivity& activity() { return activity_; }
   const std::string& warning() const { return warning_; }
   void failed(const std::string& error, const std::vector<int>& culprits);
@@ -37,7 +37,7 @@ class Liveness::Thread {
  private:
   using Clock = LivenessClock;
   using Time = LivenessTime;
-  // Whether this rank is the one that all report to.
+  // Whether this rank is the one that all others report to.
   enum class Role : uint8_t { kReports, kMonitors };
 
   Thread(RankMeeting meeting, const StopRequest& stop, Options options);
@@ -47,7 +47,7 @@ class Liveness::Thread {
   void hear_monitor(Time now);
   void hear_peers(Time now);
   void take(const RankPeers::News& news, Time now);
-  // Of words behind "rank R on HOST"; of none, nothing.
+  // Prints a warning: "rank R on HOST" followed by `words`. Prints nothing if `words` is empty.
   void warn(const std::string& words) const;
   void beat_if_due(Time now);
   void beat(Time now);
@@ -69,7 +69,7 @@ class Liveness::Thread {
   RankActivity activity_;
   Role role_;
   MonitorLink link_;
-  std::optional<RankPeers> peers_;  // none where the ranks do not watch each other
+  std::optional<RankPeers> peers_;  // std::nullopt if the ranks do not watch each other
   RankMonitor monitor_;
   EarlyStop early_stop_;
   Time last_beat_;

@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kConnectLimit(1000);
-// For a new monitor to end the run; after it the next one is tried.
+// Time for a new monitor to end the run; after that the next one is tried.
 constexpr milliseconds kTakeOverPatience(10'000);
 constexpr milliseconds kRetryAfter(100);
 
@@ -59,7 +59,7 @@ bool MonitorLink::hear(const std::vector<std::string>& lines, News& news, Livene
     const std::optional<message::Any> words = message::parse(line);
     if (!words) continue;
     if (std::holds_alternative<message::Bye>(*words)) {
-      // Which the monitor waits for.
+      // The monitor waits for this.
       connection_.reset();
       return false;
     }
@@ -137,12 +137,12 @@ void MonitorLink::leave(bool with_error) {
   say(message::Bye{.with_error = with_error});
   const LivenessTime start = LivenessClock::now();
   const auto in_time = [&] { return LivenessClock::now() - start < kFarewell; };
-  // What a connection that is not yet identified keeps is sent once it is, for which it must hear.
+  // A connection that is not yet identified sends what it keeps once it is, and must receive for that.
   while (connection_->has_unsent() && (connection_->is_identified() || connection_->receive()) && in_time()) {
     connection_->flush();
     std::this_thread::sleep_for(milliseconds(5));
   }
-  // A connection that is closed with words unread takes back those that it has sent and the other side has not read.
+  // If a connection is closed with unread input, TCP discards what it has sent and the other side has not read yet.
   connection_->end_sending();
   while (connection_->receive() && in_time()) std::this_thread::sleep_for(milliseconds(1));
 }

@@ -52,7 +52,7 @@ bool RankActivity::has_failed() {
 }
 
 RankReport RankActivity::report(LivenessTime now) {
-  // Which also sees how far the device is.
+  // This also polls the device's progress.
   std::optional<std::string> met = error();
   const int64_t motion = recorder_.events() + ticks_;
   if (motion != seen_motion_) last_motion_ = now;

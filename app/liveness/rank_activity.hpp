@@ -14,31 +14,32 @@
 
 namespace mpzero {
 
-// What this rank's training does, and whether it moves on. One thread trains, another asks.
+// What this rank's training does, and whether it makes progress. One thread trains, another one asks.
 class RankActivity {
  public:
   // `stuck_after`: seconds, as Liveness::Options has them.
   explicit RankActivity(double stuck_after);
 
-  // From the thread that trains.
+  // Called from the training thread.
   void enter(RunPhase phase, int64_t step);
-  void enter(RunPhase phase);  // behind the same step
-  // Something has moved on that no collective shows.
+  void enter(RunPhase phase);  // after the same step
+  // Records progress that no collective shows.
   void moved_on() { ticks_.fetch_add(1, std::memory_order_relaxed); }
-  // Asks these for asynchronous errors until others are named. Once this returns the former ones are not used any more.
+  // Polls these communicators for asynchronous errors until the next call. The former ones are not used after this
+  // returns.
   void watch(std::vector<parallel::Communicator*> communicators);
   void failed(const std::string& error, const std::vector<int>& culprits = {});
   void complain(const std::string& words);
   parallel::FlightRecorder& recorder() { return recorder_; }
 
-  // From the other thread.
+  // Called from the other thread.
   RunPhase phase() const { return phase_; }
-  // Whether the thread that trains has failed.
+  // Whether the training thread has failed.
   bool has_failed();
   RankReport report(LivenessTime now);
-  // This process has not run for a while, so that standing still meanwhile says nothing.
+  // This process has not run for a while: ignore the lack of progress during that time.
   void slept(LivenessTime now) { last_motion_ = now; }
-  // Makes collectives under way end, before the process does. May wait for other ranks.
+  // Ends the collectives in progress before the process ends. May wait for other ranks.
   void abort_communicators();
 
  private:
@@ -51,13 +52,13 @@ class RankActivity {
   std::atomic<RunPhase> phase_{RunPhase::kSetUp};
   std::atomic<int64_t> step_{0};
   std::atomic<int64_t> ticks_{0};
-  std::mutex mutex_;  // of those below
+  std::mutex mutex_;  // guards those below
   std::optional<std::string> error_;
   std::vector<int> culprits_;
   std::string complaint_;
   std::vector<parallel::Communicator*> communicators_;
 
-  // Of the thread that asks.
+  // Used by the thread that asks.
   LivenessTime last_motion_ = LivenessClock::now();
   int64_t seen_motion_ = -1;
 };

@@ -7,11 +7,11 @@ namespace {
 
 using State = RankRecord::State;
 
-// Where a rank is gone, its launcher soon ends the others: one second after the first under mpirun.
+// When a rank is gone, its launcher soon ends the others: mpirun one second after the first.
 constexpr double kSettleGone = 0.4;
-// All ranks come to stand still, or notice the silence of another, within two heartbeats.
+// All ranks stop making progress, or notice the silence of another rank, within two heartbeats.
 constexpr double kSettleStuck = 2.5;
-// For MPI to end the ranks once one of them has told its error, in seconds.
+// Time for MPI to end the ranks once one of them has reported its error, in seconds.
 constexpr double kErrorLimit = 60;
 
 }  // namespace
@@ -32,7 +32,7 @@ void RankMonitor::failed(int rank, const std::string& error, Time now, const std
   if (record(rank).state != State::kAnswers) return;
   record(rank).state = State::kFailed;
   record(rank).error = error;
-  // They come from another process: only ranks of this run can be to blame.
+  // The values come from another process: keep only ranks of this run.
   for (const int culprit : culprits) {
     if (culprit >= 0 && static_cast<size_t>(culprit) < records_.size()) record(rank).culprits.push_back(culprit);
   }
@@ -85,7 +85,7 @@ std::optional<double> RankMonitor::worst_sign(Time now) {
         settle = kSettleStuck;
         break;
       case State::kAnswers:
-        // A rank may wait for as long as any of them may stand still.
+        // A rank may wait for as long as any rank is allowed to make no progress.
         idle = std::max(idle, one.status.idle);
         allowed = std::max(allowed, one.status.allowed);
         bounded = bounded && one.status.allowed > 0;

@@ -9,21 +9,21 @@
 
 namespace mpzero {
 
-// What the monitor knows of a rank.
+// What the monitor knows about a rank.
 struct RankRecord {
   enum class State : uint8_t {
     kAnswers,
-    kFailed,  // it met an error; `error` has its words
-    kSilent,  // no word from it for too long
+    kFailed,  // it met an error; `error` has its text
+    kSilent,  // no message from it for too long
     kLost,    // its connection broke: the process has ended
-    kLeft     // it has ended in order
+    kLeft     // it has ended normally
   };
   RankIdentity identity;
   RankStatus status;  // the last that it sent
   State state = State::kAnswers;
   std::string error;
   std::vector<int> culprits;  // of the error, as in RankReport
-  double quiet = 0;           // seconds since its last word
+  double quiet = 0;           // seconds since its last message
 };
 
 }  // namespace mpzero

@@ -21,13 +21,13 @@ namespace {
 
 constexpr const char* kRunKey = "run";
 
-// Whether a killed run may have left `line` behind as the first half of a step.
+// Whether `line` may be an incomplete line that a killed run has left.
 bool may_be_half_a_step(std::string_view line) {
   constexpr std::string_view kBegin = "{\"step\":";
   return line.substr(0, kBegin.size()) == kBegin.substr(0, line.size());
 }
 
-// What stands in a line; null where it is not JSON.
+// The object in a line; null if it is not JSON.
 nlohmann::json parse_line(std::string_view line) {
   try {
     return parse_json(line, kLineLimits);
@@ -38,7 +38,7 @@ nlohmann::json parse_line(std::string_view line) {
 
 struct Line {
   std::string text;
-  std::optional<int64_t> step;  // nothing: the first half of one
+  std::optional<int64_t> step;  // std::nullopt: an incomplete line
   std::string run_id;           // empty: none is given
   bool has_end = true;
 };
@@ -54,17 +54,19 @@ std::vector<Line> read_lines(const std::filesystem::path& path) {
       line.step = object["step"].get<int64_t>();
       if (object.contains(kRunKey) && object[kRunKey].is_string()) line.run_id = object[kRunKey].get<std::string>();
     } else if (line.has_end || !may_be_half_a_step(line.text)) {
-      throw_user_error("metrics file {} holds something else in line {}: give --metrics_file another name or remove it",
-                       path.string(), lines.size() + 1);
+      throw_user_error(
+          "metrics file {} has something other than metrics in line {}: choose another --metrics_file or remove the "
+          "file",
+          path.string(), lines.size() + 1);
     }
   }
   return lines;
 }
 
-// What becomes of an old file.
+// The content to keep from an old file.
 struct Content {
   std::map<int64_t, std::string> kept;  // the owner's lines of steps 1 .. steps_done
-  bool unchanged = true;                // that is all there is
+  bool unchanged = true;                // nothing else is in the file
   bool has_others = false;              // lines of another run
 };
 
@@ -75,7 +77,7 @@ Content sort_lines(const std::vector<Line>& lines, int64_t steps_done, const Met
   Content content;
   for (const Line& line : lines) {
     const bool own = line.run_id == owner.run_id || (line.run_id.empty() && takes_unnamed);
-    // Half a line does not say whose it is.
+    // An incomplete line does not say which run wrote it.
     if (line.step && !own) content.has_others = true;
     const bool keeps = line.step && own && *line.step <= steps_done;
     if (!keeps || !line.has_end || (!content.kept.empty() && *line.step <= content.kept.rbegin()->first)) {
@@ -86,7 +88,7 @@ Content sort_lines(const std::vector<Line>& lines, int64_t steps_done, const Met
   return content;
 }
 
-// Renames `path` to the first name that is free.
+// Renames `path` to the first free name.
 std::filesystem::path keep_aside(const std::filesystem::path& path) {
   std::filesystem::path aside;
   std::error_code error;
@@ -139,7 +141,7 @@ MetricsLog::MetricsLog(std::filesystem::path path, int64_t steps_done, MetricsOw
     : path_(std::move(path)), owner_(std::move(owner)) {
   std::error_code error;
   if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), error);
-  if (error) io::throw_system_error("make the folder of metrics file", path_, error.value());
+  if (error) io::throw_system_error("create the folder of metrics file", path_, error.value());
   if (std::filesystem::is_directory(path_)) {
     throw_user_error("metrics file {} is a folder; name a file in it", path_.string());
   }

@@ -11,7 +11,7 @@ namespace mpzero {
 // One optimizer step. A value that is not finite is written as null.
 struct StepMetrics {
   int64_t step = 0;              // from 1
-  double loss = 0;               // mean over the global batch, nats a token
+  double loss = 0;               // mean over the global batch, nats per token
   double lr = 0;                 // applied in this step
   double grad_norm = 0;          // L2 over all parameters, before clipping
   int64_t tokens = 0;            // trained on since step 1, by all ranks together
@@ -23,18 +23,18 @@ struct StepMetrics {
 // The run that writes metrics.
 struct MetricsOwner {
   std::string run_id;  // see RunRecord
-  // Whether it goes on from a checkpoint without an id, so that lines without one are its own. So they are where the
-  // file has lines of its own, too.
+  // Whether it resumed from a checkpoint without an id, so that lines without an id are its own. They also count as its
+  // own if the file has lines with its id.
   bool began_without_id = false;
 };
 
-// A JSON Lines file with one object a step, each handed to the system as soon as it is written. One process writes it.
+// A JSON Lines file with one object per step, each passed to the system immediately. One process writes it.
 class MetricsLog {
  public:
-  // Opens `path`, making its folder; keeps the lines of steps 1 .. `steps_done` that `owner` has written before and
-  // drops its later ones, so that the file holds each step once. The old file stays as it is until its successor is
-  // complete. A file with lines of another run is not cut: it stays beside the new one, see kept_at(). Throws UserError
-  // where the file holds anything but metrics, rather than lose it.
+  // Opens `path` and creates its folder. Keeps the lines of steps 1 .. `steps_done` that `owner` wrote before and drops
+  // its later ones, so that the file has each step once. The old file is unchanged until its replacement is complete. A
+  // file with lines of another run is not shortened but renamed, see kept_at(). Throws UserError if the file contains
+  // anything but metrics.
   MetricsLog(std::filesystem::path path, int64_t steps_done, MetricsOwner owner);
   ~MetricsLog();
   MetricsLog(MetricsLog&& other) noexcept;
@@ -42,7 +42,7 @@ class MetricsLog {
 
   void write(const StepMetrics& metrics);
 
-  // Where a file with another run's lines is now, "metrics.old-1.jsonl"; empty: there was none.
+  // The new name of a file with another run's lines, "metrics.old-1.jsonl"; empty: there was none.
   const std::filesystem::path& kept_at() const { return kept_at_; }
 
  private:

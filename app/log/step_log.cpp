@@ -20,7 +20,7 @@ std::string show_time(double seconds) {
 
 std::string show_share(double share) { return fmt::format("{:.{}f}%", share * 100, share < 0.0995 ? 1 : 0); }
 
-// Where the time of a step of `seconds` went, in seconds a step. `exposed_shares`: of each rank's step, by rank.
+// Describes where the time of a step of `seconds` went. `exposed_shares`: of each rank's step, by rank.
 std::string describe(const StepSplit& split, double seconds, const std::vector<double>& exposed_shares) {
   const auto part = [&](const char* name, double time, const std::string& remark = {}) {
     return fmt::format("{} {} ({}{})", name, show_time(time), show_share(time / seconds), remark);
@@ -45,7 +45,7 @@ void StepLog::begin(int64_t steps_done, const MetricsOwner& run) {
   if (!config_.metrics_file.empty()) {
     metrics_.emplace(config_.metrics_file, steps_done, run);
     if (!metrics_->kept_at().empty()) {
-      warn(fmt::format("{} held steps of another run: it is {} now.", config_.metrics_file,
+      warn(fmt::format("{} had steps of another run: it was renamed to {}.", config_.metrics_file,
                        metrics_->kept_at().string()));
     }
   }

@@ -15,7 +15,7 @@
 
 namespace mpzero {
 
-// What one optimizer step did.
+// The results of one optimizer step.
 struct StepReport {
   int64_t step = 0;  // from 1
   double loss = 0;   // mean over the global batch
@@ -27,22 +27,22 @@ struct StepReport {
   PeakMemory peak_memory;  // of this rank
   std::optional<double> validation_loss;
   std::optional<SlowestRank> slowest;     // of the step before
-  double checkpoint_blocked_seconds = 0;  // that training stood still for checkpoints since the last step's report
+  double checkpoint_blocked_seconds = 0;  // time that training paused for checkpoints since the last step's report
 };
 
-// What the user sees of the loop: DeepSpeed users' log lines on stdout, each with a line below it that says where the
-// time went, a progress bar on stderr, a line of JSON a step in --metrics_file. Only rank 0's log speaks.
+// The output of the training loop: log lines like DeepSpeed's on stdout, each followed by a line with the time split, a
+// progress bar on stderr, and a line of JSON per step in --metrics_file. Only rank 0 prints.
 class StepLog {
  public:
-  // Both outlive the log. `peak_step_seconds`: how long a step would take at the GPU's dense bf16 rate, for the share
-  // of it that is reached (MFU); nothing where that rate is not known or does not apply.
+  // `config` and `group` must outlive the log. `peak_step_seconds`: the time of a step at the GPU's dense bf16 rate,
+  // from which MFU is computed; std::nullopt if that rate is unknown or does not apply.
   StepLog(const RunConfig& config, ProcessGroup& group, std::optional<double> peak_step_seconds);
 
-  // The run starts, or goes on, behind step `steps_done`.
+  // The run starts, or resumes, after step `steps_done`.
   void begin(int64_t steps_done, const MetricsOwner& run);
-  // A line of its own on stdout.
+  // Prints a line on stdout.
   void say(const std::string& line);
-  // A line of its own on stderr, for what the user may not have meant.
+  // Prints a warning on stderr, for what may be unintended.
   void warn(const std::string& line);
   // Collective in the steps that get a log line.
   void step(const StepReport& report);

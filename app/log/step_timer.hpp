@@ -8,10 +8,10 @@
 namespace mpzero {
 
 enum class Phase {
-  kData,      // the loader, and tokens on their way to the device
+  kData,      // the loader, and copying tokens to the device
   kForward,   // embedding and layers
-  kBackward,  // the head with the loss, its forward included, then all the way back
-  kOptimizer  // what is left of summing the gradients, their norm, the update
+  kBackward,  // the head with the loss, including its forward, then the backward of all layers
+  kOptimizer  // the rest of the gradient reduction, the norm, the update
 };
 
 // Where the time of one step went, in seconds of the compute stream, or of the host on the CPU. The parts do not
@@ -21,9 +21,9 @@ struct StepSplit {
   double forward = 0;
   double backward = 0;
   double optimizer = 0;
-  // Exposed communication, in whichever phase: computing stood still for it.
-  double exposed_parameters = 0;  // being gathered
-  double exposed_gradients = 0;   // being summed
+  // Exposed communication, in any phase: time that computing waited for it.
+  double exposed_parameters = 0;  // waiting for gathers
+  double exposed_gradients = 0;   // waiting for reductions
 
   double exposed_communication() const { return exposed_parameters + exposed_gradients; }
   double total() const { return data + forward + backward + optimizer + exposed_communication(); }
@@ -31,26 +31,25 @@ struct StepSplit {
   StepSplit divided_by(double steps) const;
 };
 
-// Measures the phases of each step on a timeline, without a wait of its own.
+// Measures the phases of each step on a timeline, without waiting for the device.
 class StepTimer {
  public:
-  // All outlive the timer; the communicators measure on `timeline`.
+  // All arguments must outlive the timer; the communicators measure on `timeline`.
   StepTimer(parallel::Timeline& timeline, parallel::MeasuredCommunicator& parameters,
             parallel::MeasuredCommunicator& gradients)
       : timeline_(timeline), parameters_(parameters), gradients_(gradients) {}
   StepTimer(const StepTimer&) = delete;
   StepTimer& operator=(const StepTimer&) = delete;
 
-  // Here another phase begins. The first one after finish_step() begins a step; time before it belongs to none.
+  // Begins another phase. The first one after finish_step() begins a step; time before it belongs to no step.
   void enter(Phase phase);
-  // These waits for states that the host updates, in the timeline's order, belong to the optimizer, whatever phase
-  // they are in.
+  // Counts these waits for states that the host updates, in the timeline's order, as optimizer time, in any phase.
   void held_up_by_updates(const std::vector<parallel::Stall>& stalls);
   // The host has just waited for all that was queued before the current phase began.
   void caught_up();
-  // The step ends here. Returns what has been done since the last call: on the CPU this step; on a GPU this step up to
-  // the phase that was the current one in caught_up(), and before it the previous step from there on (its update),
-  // which runs while the host is back already.
+  // Ends the step. Returns the times since the last call: on the CPU those of this step; on a GPU those of this step up
+  // to the phase that was current at caught_up(), plus the rest of the previous step (its update), which runs while the
+  // host has already returned.
   StepSplit finish_step();
 
  private:
@@ -60,7 +59,7 @@ class StepTimer {
     parallel::Timeline::Mark end;
   };
   void close_segment(parallel::Timeline::Mark end);
-  // Seconds of those stalls that lie in the segment.
+  // Seconds of the stalls that are in the segment.
   double stalled(const std::vector<parallel::Stall>& stalls, const Segment& segment) const;
 
   parallel::Timeline& timeline_;

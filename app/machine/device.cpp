@@ -26,7 +26,7 @@
 namespace mpzero {
 namespace {
 
-// Peak resident memory of this process, from the kernel's account of it.
+// Peak resident memory of this process, as counted by the kernel.
 int64_t peak_resident_bytes() {
   std::ifstream status("/proc/self/status");
   std::string word;
@@ -47,7 +47,7 @@ NoGpu look_for_gpus(const std::string& host) {
           .driver_is_there = std::filesystem::exists("/proc/driver/nvidia/version")};
 }
 
-// The first host's for which there is one.
+// The warning of the first host that has one.
 std::string warning_of_cpu(const std::string& host, ProcessGroup& group) {
   for (const std::string& warning :
        all_gather(group, cpu_instead_of_gpus(gpus_from_slurm(parallel::process_environment), host))) {
@@ -82,7 +82,7 @@ void share_cores(const parallel::MpiRuntime& mpi) {
   if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  // Ranks bound to cores of their own see theirs alone; unbound ones see all and share.
+  // Bound ranks see only their own cores; unbound ranks see all cores and share them.
   const int cores = CPU_COUNT(&allowed);
   const bool bound = cores < static_cast<int>(std::thread::hardware_concurrency());
   at::set_num_threads(std::max(1, bound ? cores : cores / mpi.local_size()));

@@ -11,7 +11,7 @@
 namespace mpzero {
 namespace {
 
-// Each rank's own GPUs, where no two ranks see the same.
+// Whether no two ranks see the same GPU.
 bool disjoint(const GpuViews& views) {
   std::set<std::string> seen;
   for (const auto& view : views) {
@@ -36,15 +36,14 @@ int choose_gpu(const GpuViews& views, int local_rank, const std::string& host) {
   for (const auto& view : views) all.insert(view.begin(), view.end());
   if (all.size() < views.size()) {
     throw_user_error(
-        "{} ranks on {} share {} ({}; parts of one, as MIG makes them, count as one GPU to NCCL): start one rank a "
-        "GPU, show each rank a GPU of its own (srun --gpus-per-task=1) or all of them (CUDA_VISIBLE_DEVICES), or give "
-        "--device cpu",
+        "{} ranks on {} share {} ({}; MIG instances of one GPU count as one GPU for NCCL): start one rank per GPU, "
+        "show each rank its own GPU (srun --gpus-per-task=1) or all GPUs (CUDA_VISIBLE_DEVICES), or use --device cpu",
         views.size(), host, gpus(all.size()), fmt::join(all, ", "));
   }
   if (!all_alike(views)) {
     throw_user_error(
-        "the ranks on {} see different GPUs, some of them in common: show all of them to every rank, or each rank one "
-        "of its own (srun --gpus-per-task=1, or CUDA_VISIBLE_DEVICES)",
+        "the ranks on {} see different GPUs, some of them in common: show all GPUs to every rank, or each rank its own "
+        "(srun --gpus-per-task=1, or CUDA_VISIBLE_DEVICES)",
         host);
   }
   return local_rank;
@@ -58,17 +57,16 @@ std::string why_no_gpu(const NoGpu& seen, const parallel::Environment& environme
       fmt::format("--device cuda: CUDA shows no GPU on {} ({}; {})", seen.host, seen.cuda_says, shown);
   if (environment("SLURM_JOB_ID") && gpus_from_slurm(environment) == 0) {
     return start +
-           ": Slurm has given this step no GPU there; ask for them with sbatch --gpus-per-node=N (srun takes it too), "
-           "or give --device cpu";
+           ": Slurm has given this step no GPU there; request GPUs with sbatch --gpus-per-node=N (srun accepts it "
+           "too), or use --device cpu";
   }
   if (!seen.driver_is_there) {
     return start +
            ": NVIDIA's driver is not loaded there; install it, start a container with its runtime (docker run --gpus "
-           "all), or give --device cpu";
+           "all), or use --device cpu";
   }
-  if (visible)
-    return start + ": the driver is there, so that the variable hides its GPUs; unset it, or name GPUs there";
-  return start + ": the driver is there; `nvidia-smi` says what is wrong with its GPUs";
+  if (visible) return start + ": the driver is loaded, so the variable hides its GPUs; unset it, or list GPUs in it";
+  return start + ": the driver is loaded; `nvidia-smi` shows what is wrong with its GPUs";
 }
 
 int gpus_from_slurm(const parallel::Environment& environment) {
@@ -80,7 +78,7 @@ std::string cpu_instead_of_gpus(int promised, const std::string& host) {
   if (promised == 0) return "";
   return fmt::format(
       "training on the CPU, although Slurm has given this job {} on {} (SLURM_GPUS_ON_NODE={}): CUDA shows none; "
-      "--device cuda ends the run instead and says why, --device cpu is for a run that is meant so",
+      "--device cuda ends the run instead and reports the reason; use --device cpu if this is intended",
       gpus(static_cast<size_t>(promised)), host, promised);
 }
 

@@ -49,7 +49,7 @@ bool is_efa(const fi_info& info) {
   return provider == "efa" || provider == "efa-direct";
 }
 
-// libfabric offers GPU memory only to those who ask for it.
+// libfabric offers GPU memory only if it is requested.
 bool efa_takes_gpu_memory(const SharedLibrary& library, GetInfo* get_info, FreeInfo* free_info, uint32_t version) {
   auto* duplicate = library.function<DuplicateInfo>("fi_dupinfo");
   if (duplicate == nullptr) return false;
@@ -84,10 +84,10 @@ Finding check_devices(const System& system, const Job& job, const std::vector<Rd
   const int efa = parallel::count_efa(devices);
   if (instance && efa < instance->efa_devices) {
     const std::string seen =
-        fmt::format("{} EFA device{} where a {} can have {}", efa, efa == 1 ? "" : "s", type, instance->efa_devices);
+        fmt::format("{} EFA device{}, but a {} can have {}", efa, efa == 1 ? "" : "s", type, instance->efa_devices);
     const std::string remedy = fmt::format(
         "start it with {} and the EFA driver (docs/ec2.md); containers need /dev/infiniband", instance->efa);
-    // Among several nodes none means TCP; some mean less bandwidth.
+    // With several nodes, no device means TCP; too few devices mean less bandwidth.
     return efa == 0 && job.hosts > 1 ? failure("efa_devices", seen, remedy) : warning("efa_devices", seen, remedy);
   }
   if (devices.empty()) return ok("efa_devices", "neither EFA nor InfiniBand");
@@ -95,7 +95,8 @@ Finding check_devices(const System& system, const Job& job, const std::vector<Rd
   return ok("efa_devices", fmt::format("{} EFA device{}", efa, efa == 1 ? "" : "s"));
 }
 
-// Ports that do not carry data. The kernel writes "4: ACTIVE". InfiniBand's are not all meant to be cabled.
+// Checks for ports that do not carry data. The kernel writes "4: ACTIVE". Not all InfiniBand ports are meant to be
+// cabled.
 Finding check_ports(const fs::path& root, const std::vector<RdmaDevice>& devices) {
   std::string down;
   size_t active = 0;
@@ -129,8 +130,8 @@ Finding check_counters(const fs::path& root, const std::vector<RdmaDevice>& devi
     counters += readable;
   }
   if (!closed.empty()) {
-    return warning("efa_counters", fmt::format("{} has none that can be read", closed),
-                   "let the container see the host's /sys, so that lost packets show");
+    return warning("efa_counters", fmt::format("{} has no readable counters", closed),
+                   "make the host's /sys visible in the container, so that lost packets are counted");
   }
   return ok("efa_counters", fmt::format("{} can be read", counters));
 }
@@ -147,7 +148,7 @@ Finding check_provider(const System& system, const FabricSurvey& survey, int efa
   if (efa == 0) {
     return ok(kCheck, survey.library
                           ? fmt::format("{} ({}): {}", survey.version, survey.file, fmt::join(survey.providers, ", "))
-                          : std::string("not there, and without EFA not needed"));
+                          : std::string("not installed, and not needed without EFA"));
   }
   constexpr const char* kInstall = "install Amazon's EFA software (its libfabric is in /opt/amazon/efa)";
   if (!survey.library) return failure(kCheck, fmt::format("cannot be used: {}", survey.problem), kInstall);
@@ -157,22 +158,22 @@ Finding check_provider(const System& system, const FabricSurvey& survey, int efa
                    fmt::format("{} lists no provider efa for the {} devices (it lists {})", which, efa,
                                survey.providers.empty() ? std::string("none")
                                                         : fmt::format("{}", fmt::join(survey.providers, ", "))),
-                   "`fi_info -p efa` must list them: libfabric has to be Amazon's (/opt/amazon/efa), memory has to be "
-                   "lockable, and "
-                   "containers need /dev/infiniband");
+                   "`fi_info -p efa` must list them: libfabric must be Amazon's (/opt/amazon/efa), memory must be "
+                   "lockable, and containers need /dev/infiniband");
   }
   const auto instance = find_instance(instance_type(system));
   if (gpus && instance && instance->gpu_direct && !survey.efa_gpu_memory) {
     return failure(
-        "gpudirect", fmt::format("libfabric {} takes no GPU memory, so that NCCL's plugin will not start here", which),
+        "gpudirect",
+        fmt::format("libfabric {} does not support GPU memory, so NCCL's plugin will not start here", which),
         "it looks for libcudart.so and libcuda.so.1 by these names: put CUDA's folder with libcudart.so (not "
-        "only libcudart.so.13) into LD_LIBRARY_PATH; and it has to be Amazon's libfabric (/opt/amazon/efa)");
+        "only libcudart.so.13) into LD_LIBRARY_PATH; it must also be Amazon's libfabric (/opt/amazon/efa)");
   }
   if (gpus && instance && instance->gpu_direct && forbids_device_rdma(parallel::process_environment)) {
-    return failure("gpudirect", "FI_EFA_USE_DEVICE_RDMA forbids it, so that NCCL's plugin will not start here",
+    return failure("gpudirect", "FI_EFA_USE_DEVICE_RDMA forbids it, so NCCL's plugin will not start here",
                    "unset FI_EFA_USE_DEVICE_RDMA: EFA's default is right for every type");
   }
-  const char* memory = !gpus ? "" : survey.efa_gpu_memory ? ", takes GPU memory" : ", takes host memory only";
+  const char* memory = !gpus ? "" : survey.efa_gpu_memory ? ", supports GPU memory" : ", supports host memory only";
   return ok(kCheck, fmt::format("{}, provider efa{}", which, memory));
 }
 
@@ -183,12 +184,12 @@ Finding check_plugin(const parallel::PluginSearch& search, int efa) {
               fmt::format("aws-ofi-nccl {} ({}), network \"{}\"", version.empty() ? "of unknown version" : version,
                           search.plugin->file, search.plugin->net_name));
   }
-  if (efa == 0) return ok("nccl_plugin", "none, and without EFA not needed");
+  if (efa == 0) return ok("nccl_plugin", "none, and not needed without EFA");
   return failure("nccl_plugin", search.problem,
                  "install aws-ofi-nccl (it comes with the EFA software) or put its folder into LD_LIBRARY_PATH");
 }
 
-// The first of `libraries` that has fi_getinfo(); none: `problem` says why.
+// The first of `libraries` that has fi_getinfo(); if there is none, `problem` has the reason.
 std::optional<SharedLibrary> open_fabric(const std::vector<std::string>& libraries, std::string& problem) {
   for (const std::string& name : libraries) {
     SharedLibrary library({name});
@@ -199,7 +200,7 @@ std::optional<SharedLibrary> open_fabric(const std::vector<std::string>& librari
   return std::nullopt;
 }
 
-// "2.1.0amzn3.0", of which fi_version() has the first two numbers alone.
+// "2.1.0amzn3.0"; fi_version() returns only the first two numbers.
 std::string version_text(const SharedLibrary& library, uint32_t version) {
   auto* to_string = library.function<ToString>("fi_tostr");
   const char* text = to_string == nullptr ? nullptr : to_string(&version, FI_TYPE_VERSION);
@@ -207,7 +208,7 @@ std::string version_text(const SharedLibrary& library, uint32_t version) {
   return fmt::format("{}.{}", version >> 16, version & 0xffff);
 }
 
-// The file that holds `function`.
+// The file that contains `function`.
 std::string file_of(GetInfo* function) {
   Dl_info place{};
   if (dladdr(reinterpret_cast<void*>(function), &place) == 0 || place.dli_fname == nullptr) return {};
@@ -231,14 +232,14 @@ FabricSurvey survey_fabric(const std::vector<std::string>& libraries) {
   auto* get_info = library->function<GetInfo>("fi_getinfo");
   auto* free_info = library->function<FreeInfo>("fi_freeinfo");
   if (get_version == nullptr || free_info == nullptr) {
-    survey.problem = file_of(get_info) + " is no libfabric";
+    survey.problem = file_of(get_info) + " is not libfabric";
     return survey;
   }
   survey.library = true;
   survey.problem.clear();
   survey.version = version_text(*library, get_version());
   survey.file = file_of(get_info);
-  // An older library refuses a newer interface than its own.
+  // An older library refuses an interface newer than its own.
   const uint32_t interface = std::min(get_version(), kInterface);
   fi_info* found = nullptr;
   if (get_info(interface, nullptr, nullptr, 0, nullptr, &found) != 0) return survey;
@@ -260,7 +261,7 @@ std::vector<Finding> check_fabric(const System& system, const Job& job, bool gpu
   const std::vector<RdmaDevice> devices = parallel::rdma_devices(system.root);
   const int efa = parallel::count_efa(devices);
   std::vector<Finding> findings = {check_devices(system, job, devices)};
-  // Beside EFA, others carry none of NCCL's data: boards with NVSwitch have InfiniBand devices for its management.
+  // With EFA, other devices carry none of NCCL's data: boards with NVSwitch have InfiniBand devices for its management.
   std::vector<RdmaDevice> used;
   std::copy_if(devices.begin(), devices.end(), std::back_inserter(used),
                [&](const RdmaDevice& device) { return efa == 0 || device.efa; });

@@ -14,21 +14,21 @@ struct FabricSurvey {
   bool library = false;
   std::string problem;                 // why not
   std::string version;                 // "2.1.0amzn3.0"
-  std::string file;                    // that the loader found
+  std::string file;                    // the file that the loader found
   std::vector<std::string> providers;  // each once
   bool efa = false;                    // one of them is EFA's
   bool efa_gpu_memory = false;         // EFA takes GPU memory (FI_HMEM)
 };
 
-// Where to look for libfabric: first in what NCCL's plugin, if there is one, brings with it, since a machine may have
-// another libfabric besides.
+// Where to look for libfabric: first in the libraries of NCCL's plugin, if there is one, since a machine may also have
+// another libfabric.
 std::vector<std::string> libfabric_files(const System& system, const parallel::PluginSearch& plugin);
 
-// Asks the first of `libraries` that has fi_getinfo(), itself or through a library that it needs. Never throws.
+// Queries the first of `libraries` that has fi_getinfo(), itself or through a library that it needs. Never throws.
 FabricSurvey survey_fabric(const std::vector<std::string>& libraries);
 
-// EFA and InfiniBand: devices against what the instance type has, the state of their ports, libfabric's provider for
-// them, GPUDirect, readable counters, NCCL's plugin. `gpus`: whether there are any here.
+// Checks EFA and InfiniBand: devices against those of the instance type, the state of their ports, libfabric's provider
+// for them, GPUDirect, readable counters, NCCL's plugin. `gpus`: whether this host has any.
 std::vector<Finding> check_fabric(const System& system, const Job& job, bool gpus, const FabricSurvey& survey,
                                   const parallel::PluginSearch& plugin);
 

@@ -6,7 +6,7 @@
 
 namespace mpzero::doctor {
 
-// How bad it is, in rising order.
+// Severity, in rising order.
 enum class Status : uint8_t {
   kOk,
   kWarning,  // a run works, slower or with less room than it could
@@ -16,13 +16,13 @@ enum class Status : uint8_t {
 // "ok", "warning" or "failure".
 const char* name(Status status);
 
-// What one look at one host has shown.
+// The result of one check of one host.
 struct Finding {
   std::string check;  // "memlock", "gpus"
   Status status = Status::kOk;
   std::string message;  // what was seen, with numbers
-  std::string remedy;   // what to do; empty where all is well
-  bool of_job = false;  // a failure that another host in this one's place would not mend
+  std::string remedy;   // what to do; empty if all is well
+  bool of_job = false;  // a failure that replacing this host would not fix
 };
 
 struct HostReport {
@@ -37,12 +37,12 @@ Finding failure(std::string check, std::string message, std::string remedy);
 // The worst of the findings.
 Status worst(const std::vector<Finding>& findings);
 
-// Marks the failures that are the job's: of its settings or its checkpoint folder, or met on every one of several
-// hosts.
+// Marks the failures that are the job's: those of its settings or its checkpoint folder, and those found on all of
+// several hosts.
 void tell_job_from_hosts(std::vector<HostReport>& reports);
 
-// EXIT_SUCCESS without a failure; kUserErrorExitCode where all failures are the job's, so that its user has to change
-// something; kFailureExitCode where a host is to be left out. After tell_job_from_hosts().
+// EXIT_SUCCESS without a failure; kUserErrorExitCode if all failures are the job's, so that the user has to change
+// something; kFailureExitCode if a host should be excluded. Call after tell_job_from_hosts().
 int exit_code(const std::vector<HostReport>& reports);
 
 }  // namespace mpzero::doctor

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-// The first number of a file; none where there is no file, or a word such as "max".
+// The first number of a file; std::nullopt if there is no file, or a word such as "max".
 std::optional<int64_t> read_number(const fs::path& path) {
   std::ifstream file(path);
   int64_t number = 0;
@@ -24,7 +24,7 @@ std::optional<int64_t> read_number(const fs::path& path) {
   return std::nullopt;
 }
 
-// The number behind `key` in a file of keys and numbers.
+// The number after `key` in a file of keys and numbers.
 std::optional<int64_t> read_number(const fs::path& path, const std::string& key) {
   std::ifstream file(path);
   std::string word;
@@ -54,7 +54,7 @@ void for_each_group(const fs::path& root, const std::string& controller,
       group = group.parent_path();
     }
   }
-  // In a container the path may be that of the host, and the mount the container's own group.
+  // In a container the path may be the host's, and the mount the container's own group.
   visit(mount);
 }
 

@@ -16,7 +16,7 @@
 namespace mpzero {
 namespace {
 
-// Whether the ranks of this machine may use different cores each.
+// Whether the ranks of this machine are bound to different cores.
 bool ranks_are_bound(const std::vector<int>& cores, parallel::MpiRuntime& mpi) {
   const std::pair mine(host_name(), cores);
   return std::ranges::any_of(all_gather(mpi, mine), [&](const auto& other) {
@@ -61,7 +61,7 @@ parallel::HostUpdateOptions host_update_options(at::Device device, parallel::Mpi
     const int threads = std::atoi(wanted);
     if (threads > 0) options.threads = threads;
   }
-  // More threads than cores are the system's to place.
+  // The system places the threads if there are more of them than cores.
   if (static_cast<size_t>(options.threads) > options.cores.size()) {
     options.cores.clear();
   } else {

@@ -7,7 +7,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Cards of Amazon's making are nowhere but in EC2.
+// Amazon's own cards exist only in EC2.
 bool has_amazon_device(const fs::path& root) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(root / "sys/bus/pci/devices", error)) {
@@ -36,15 +36,14 @@ Finding check_instance(const System& system) {
   constexpr const char* kCheck = "instance";
   const std::string type = instance_type(system);
   if (type.empty() && has_amazon_device(system.root)) {
-    return warning(
-        kCheck,
-        "this is EC2, but the instance type cannot be read, neither here nor by NCCL's plugin, which sets its "
-        "options by it",
-        "let the container see the host's /sys/devices/virtual/dmi/id, or set OFI_NCCL_FORCE_PRODUCT_NAME to "
-        "the type");
+    return warning(kCheck,
+                   "this is EC2, but the instance type cannot be read, neither here nor by NCCL's plugin, which "
+                   "chooses its options by it",
+                   "make the host's /sys/devices/virtual/dmi/id visible in the container, or set "
+                   "OFI_NCCL_FORCE_PRODUCT_NAME to the type");
   }
   if (type.empty()) return ok(kCheck, "not in EC2");
-  if (!find_instance(type)) return ok(kCheck, type + ", of which the doctor has no figures to compare with");
+  if (!find_instance(type)) return ok(kCheck, type + ", for which the doctor has no figures to compare with");
   return ok(kCheck, type);
 }
 

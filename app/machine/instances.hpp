@@ -9,7 +9,7 @@
 
 namespace mpzero::doctor {
 
-// What EC2 promises of an instance type with NVIDIA GPUs.
+// What EC2 promises for an instance type with NVIDIA GPUs.
 struct Instance {
   const char* type;
   int gpus;
@@ -17,12 +17,12 @@ struct Instance {
   int gpu_gigabytes;        // memory of one
   int efa_devices;          // with which it reaches its bandwidth
   double gigabits;          // of EFA, per second, in each direction; all cards together
-  double nvlink_gigabytes;  // of one GPU to the others, per second, in each direction; 0: they have PCIe alone
-  bool gpu_direct;          // the GPUs have to reach EFA past host memory
-  const char* efa;          // what an instance is started with to have them
+  double nvlink_gigabytes;  // of one GPU to the others, per second, in each direction; 0: PCIe only
+  bool gpu_direct;          // the GPUs must reach EFA without host memory
+  const char* efa;          // what an instance must be started with to have them
 };
 
-// None for a type that is not in the table.
+// std::nullopt for a type that is not in the table.
 std::optional<Instance> find_instance(const std::string& type);
 const std::vector<Instance>& all_instances();
 

@@ -9,8 +9,8 @@
 namespace mpzero::doctor {
 namespace {
 
-// Declarations of NVML's stable C interface, version 2 of the calls that have versions: the header comes with neither
-// the wheels nor the driver. https://docs.nvidia.com/deploy/nvml-api
+// Declarations of NVML's stable C interface, version 2 of the calls that have versions: neither the wheels nor the
+// driver include the header. https://docs.nvidia.com/deploy/nvml-api
 using Result = int;
 using Device = void*;
 constexpr Result kSuccess = 0;
@@ -30,14 +30,14 @@ struct PciInfo {  // version 3
   char address[32];
 };
 
-// Calls `name` of the library, if it is there, with `arguments`.
+// Calls `name` of the library with `arguments`, if it exists.
 template <typename... Arguments>
 bool call(const SharedLibrary& library, const char* name, Arguments... arguments) {
   auto* function = library.function<Result(Arguments...)>(name);
   return function != nullptr && function(arguments...) == kSuccess;
 }
 
-// The number that `name` writes behind `arguments`.
+// The number that `name` returns through a pointer after `arguments`.
 template <typename Number, typename... Arguments>
 std::optional<Number> ask(const SharedLibrary& library, const char* name, Arguments... arguments) {
   Number number{};
@@ -117,7 +117,7 @@ GpuSurvey survey_gpus(const std::vector<std::string>& libraries) {
     const auto device = ask<Device>(library, "nvmlDeviceGetHandleByIndex_v2", index);
     // A GPU that has fallen off the bus is counted, but has no handle.
     if (!device) {
-      survey.problem = fmt::format("GPU {} does not answer the driver", index);
+      survey.problem = fmt::format("GPU {} does not respond to the driver", index);
       continue;
     }
     survey.gpus.push_back(look(library, *device));

@@ -7,10 +7,10 @@
 
 namespace mpzero::doctor {
 
-// What the driver says of one GPU. An empty optional is what this GPU or driver does not tell.
+// What the driver reports about one GPU. An optional is empty if this GPU or driver does not report the value.
 struct GpuState {
   std::string name;
-  std::string pci_address;                         // "00000000:10:1C.0"; empty: not told
+  std::string pci_address;                         // "00000000:10:1C.0"; empty: not reported
   std::optional<unsigned> temperature;             // degrees Celsius
   std::optional<unsigned> slowdown_temperature;    // at which the GPU slows itself down
   std::optional<unsigned> sm_clock, max_sm_clock;  // MHz
@@ -25,15 +25,15 @@ struct GpuState {
 };
 
 struct GpuSurvey {
-  bool library = false;  // NVIDIA's management library is there and works
-  std::string problem;   // why it does not; empty where the library is merely absent
+  bool library = false;  // NVIDIA's management library is installed and works
+  std::string problem;   // why it does not work; empty if the library is only missing
   std::string driver;    // "580.95.05"
   int cuda_version = 0;  // the newest CUDA that the driver runs, 1000 * major + 10 * minor
   std::vector<GpuState> gpus;
 };
 
-// Asks NVIDIA's management library (NVML), the first of `libraries` that can be loaded. Never throws: what cannot be
-// asked stays empty.
+// Queries NVIDIA's management library (NVML), the first of `libraries` that can be loaded. Never throws: what cannot be
+// queried stays empty.
 GpuSurvey survey_gpus(const std::vector<std::string>& libraries);
 
 }  // namespace mpzero::doctor

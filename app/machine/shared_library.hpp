@@ -11,7 +11,7 @@ namespace mpzero::doctor {
 // A library that may or may not be on this machine.
 class SharedLibrary {
  public:
-  // The first of `names` that the loader can open. Where it can open none, reason() says why.
+  // Opens the first of `names` that the loader can open. If there is none, reason() has the error.
   explicit SharedLibrary(const std::vector<std::string>& names) {
     for (const std::string& library : names) {
       handle_.reset(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
@@ -24,7 +24,7 @@ class SharedLibrary {
   explicit operator bool() const { return handle_ != nullptr; }
   const std::string& reason() const { return reason_; }
 
-  // The function `name` as one of type `Function`; null where the library is missing or lacks it.
+  // The function `name` with the type `Function`; nullptr if the library is missing or does not have it.
   template <typename Function>
   Function* function(const char* name) const {
     return handle_ ? reinterpret_cast<Function*>(dlsym(handle_.get(), name)) : nullptr;

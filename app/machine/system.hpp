@@ -8,7 +8,7 @@
 
 namespace mpzero::doctor {
 
-// Where the doctor looks. Tests point it at folders and libraries of their own.
+// Where the doctor looks. Tests use their own folders and libraries.
 struct System {
   std::filesystem::path root = "/";  // of /proc, /sys and /dev
   std::vector<std::string> nvml = {"libnvidia-ml.so.1"};
@@ -17,25 +17,26 @@ struct System {
   std::vector<std::string> plugin_files;  // of NCCL's plugin for libfabric
 };
 
-// What the checks of one host need to know of the run.
+// What the checks of one host need to know about the run.
 struct Job {
   int local_ranks = 1;  // on this host
   int world_size = 1;
   int hosts = 1;
-  std::string device = "auto";  // that it is to train on: "auto", "cuda" or "cpu"
-  int allotted_gpus = 0;  // that the scheduler has given to the job on this host; 0: all of them, or it does not say
+  std::string device = "auto";  // the device to train on: "auto", "cuda" or "cpu"
+  int allotted_gpus = 0;        // given by the scheduler to the job on this host; 0: all of them, or unknown
 };
 
-// The first line of a file without blanks at its ends; none where it cannot be read or is empty.
+// The first line of a file without blanks at its ends; std::nullopt if it cannot be read or is empty.
 std::optional<std::string> read_line(const std::filesystem::path& file);
 std::optional<int64_t> read_integer(const std::filesystem::path& file);
 
 // The name by which the cluster knows this host: Slurm's name for the node in a job, else the kernel's.
 std::string host_name(const System& system);
 
-// e.g. "p5.48xlarge"; empty outside EC2 and where nothing tells. Asked are those whom NCCL's plugin asks, too, so that
-// both know the same: OFI_NCCL_FORCE_PRODUCT_NAME, else the firmware of Nitro instances. EC2's metadata service is not:
-// it would hide from the user that the plugin does not know the type, and containers often cannot reach it.
+// e.g. "p5.48xlarge"; empty outside EC2 and if the type is unknown. Uses the same sources as NCCL's plugin, so that
+// both find the same type: OFI_NCCL_FORCE_PRODUCT_NAME, else the firmware of Nitro instances. It does not use EC2's
+// metadata service, which would hide from the user that the plugin does not know the type, and which containers often
+// cannot reach.
 std::string instance_type(const System& system);
 
 // "3.2 GiB", "512 MiB", "64 KiB".

@@ -9,25 +9,25 @@
 
 namespace mpzero {
 
-// A GPU's memory at this moment, in bytes. "Allocated" is what tensors hold, "reserved" what PyTorch's allocator took
-// from the GPU to place them in.
+// A GPU's memory at this moment, in bytes. "Allocated" is held by tensors; "reserved" was taken from the GPU by
+// PyTorch's allocator to place them in.
 struct GpuMemory {
   int64_t total = 0;
   int64_t free = 0;  // for all processes
   int64_t reserved = 0;
   int64_t allocated = 0;
 
-  // Taken by everything but PyTorch's allocator: the CUDA context, NCCL, other processes.
+  // Used by everything but PyTorch's allocator: the CUDA context, NCCL, other processes.
   int64_t outside_allocator() const { return total - free - reserved; }
 };
 
 GpuMemory gpu_memory(const at::Device& gpu);
 
-// Lets PyTorch's allocator grow its segments page by page (expandable segments) instead of taking fixed blocks, unless
+// Makes PyTorch's allocator grow its segments page by page (expandable segments) instead of using fixed blocks, unless
 // the user has set PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF. Call it before the first tensor on a GPU.
 void configure_gpu_allocator();
 
-// The allocation that PyTorch's allocator refused.
+// An allocation that PyTorch's allocator refused.
 struct RefusedAllocation {
   int64_t asked = 0;
   int64_t free = 0;  // on the GPU
@@ -35,7 +35,7 @@ struct RefusedAllocation {
   int64_t allocated = 0;  // by tensors
 };
 
-// Takes note of the last allocation on `gpu` that failed, for as long as the process lives.
+// Records the last failed allocation on `gpu`, for the lifetime of the process.
 class RefusedAllocations {
  public:
   explicit RefusedAllocations(const at::Device& gpu);
@@ -45,8 +45,7 @@ class RefusedAllocations {
   std::shared_ptr<std::optional<RefusedAllocation>> last_;
 };
 
-// Whether an exception says that a GPU's memory is used up, be it from PyTorch's allocator, CUDA, its libraries or
-// NCCL.
+// Whether an exception means that a GPU is out of memory: from PyTorch's allocator, CUDA, its libraries or NCCL.
 bool is_out_of_gpu_memory(const std::exception& error);
 
 }  // namespace mpzero

@@ -10,8 +10,8 @@ struct Peak {
   double teraflops;
 };
 
-// NVIDIA's data sheets of each product, "BFLOAT16 Tensor Core"; where they give the rate with sparsity, half of it. The
-// first match holds, so that variants stand before the name that they contain.
+// From NVIDIA's data sheet of each product, "BFLOAT16 Tensor Core"; half of the rate if it is given with sparsity. The
+// first match wins, so variants come before the name that they contain.
 constexpr std::array kPeaks = {
     Peak{"B200", 2250},      // Blackwell architecture brief: HGX B200, an eighth
     Peak{"H200 NVL", 835},   // H200 data sheet

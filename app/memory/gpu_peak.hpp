@@ -5,8 +5,8 @@
 
 namespace mpzero {
 
-// The dense bf16 rate in FLOP/s, without sparsity, that the vendor gives for a GPU of this name, as CUDA spells it
-// (e.g. "NVIDIA H100 80GB HBM3"); nothing for a GPU that is not in the table.
+// The vendor's dense bf16 rate in FLOP/s, without sparsity, of a GPU with this name in CUDA's spelling (e.g. "NVIDIA
+// H100 80GB HBM3"); std::nullopt for a GPU that is not in the table.
 std::optional<double> dense_bf16_flops(std::string_view gpu_name);
 
 }  // namespace mpzero

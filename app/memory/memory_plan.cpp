@@ -9,7 +9,7 @@
 namespace mpzero {
 namespace {
 
-// One aspect of a scenario, with the values that would need less memory, the closest first.
+// One aspect of a scenario, with the values that need less memory, the closest first.
 struct Aspect {
   std::vector<std::function<void(MemoryScenario&)>> values;
 };
@@ -70,7 +70,7 @@ std::string describe(const MemoryScenario& now, const MemoryScenario& then, int6
   if (then.offload_optimizer != now.offload_optimizer) parts.emplace_back("offload_optimizer to cpu");
   if (then.offload_param != now.offload_param) parts.emplace_back("offload_param to cpu");
   std::string text = fmt::format("{}", fmt::join(parts, " and "));
-  if (host_bytes > 0) text += fmt::format(", with {} of host memory a rank", gibibytes(host_bytes));
+  if (host_bytes > 0) text += fmt::format(", with {} of host memory per rank", gibibytes(host_bytes));
   return text;
 }
 
@@ -87,8 +87,8 @@ int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes)
   const auto add = [&](int64_t layers, const ActivationSizes::Level& level) {
     if (layers == 0) return;
     held += layers * level.kept;
-    // Going back, the last of these layers has those before it beside it. Going forward, it has made everything before
-    // it lets go of what it does not keep.
+    // In the backward, the last of these layers runs while those before it still hold their activations. In the
+    // forward, it has computed everything before it releases what it does not keep.
     peak = std::max({peak, held + level.workspace, held - level.kept + sizes.none.kept});
   };
   add(levels.full, sizes.full);
@@ -160,7 +160,7 @@ std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_
   };
   for (const unsigned subset : subsets) {
     if (found.size() >= most) break;
-    // What already fits by itself need not be combined with more.
+    // A change that fits by itself need not be combined with others.
     const bool redundant = std::any_of(found_aspects.begin(), found_aspects.end(),
                                        [&](unsigned earlier) { return (earlier & subset) == earlier; });
     if (!redundant) search(subset, 0, now);
@@ -169,7 +169,7 @@ std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_
 }
 
 std::string describe_changes(const std::vector<MemoryChange>& changes) {
-  if (changes.empty()) return "nothing that could be changed here fits: take more or larger GPUs, or a smaller model";
+  if (changes.empty()) return "no change of these settings fits: use more or larger GPUs, or a smaller model";
   std::vector<std::string> parts;
   for (const MemoryChange& change : changes) {
     parts.push_back(fmt::format("{} (saves {})", change.text, gibibytes(change.saves)));

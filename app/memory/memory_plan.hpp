@@ -10,44 +10,44 @@
 
 namespace mpzero {
 
-// What fits on a GPU, as a function of sizes alone; all in bytes of one rank.
+// What fits on a GPU, as a function of sizes only; all in bytes of one rank.
 
-// How many decoder layers keep what for their backward. The first layers of the model are those that keep least, since
-// the last ones are through, and their memory free, by the time that the first ones run their forward again.
+// How many decoder layers keep which activations for their backward. The first layers of the model keep the least,
+// since the last layers are done, and their memory is free, when the first ones recompute their forward.
 struct LayerLevels {
   int64_t full = 0;       // keep their input only
-  int64_t selective = 0;  // keep what is dear to compute again
+  int64_t selective = 0;  // keep what is expensive to recompute
   int64_t none = 0;       // keep all
 
   int64_t count() const { return full + selective + none; }
   bool operator==(const LayerLevels&) const = default;
 };
 
-// What a micro-batch takes.
+// The memory of a micro-batch.
 struct ActivationSizes {
   struct Level {
     int64_t kept = 0;       // by a layer, from its forward to its backward
-    int64_t workspace = 0;  // beside what is kept, while the head or the backward of such a layer runs
+    int64_t workspace = 0;  // in addition to `kept`, while the head or the backward of such a layer runs
   };
   Level full, selective, none;
 };
 
-// What all layers keep, at its most.
+// The maximum that all layers keep.
 int64_t kept_activations(const LayerLevels& levels, const ActivationSizes& sizes);
 
-// The most at any moment of a micro-batch: what is kept and what is at work.
+// The peak during a micro-batch: kept activations and workspace.
 int64_t activation_peak(const LayerLevels& levels, const ActivationSizes& sizes);
 
-// The levels whose peak is at most `budget` and that compute least again; none if even kFull needs more. A layer at
-// `full` runs its whole forward again, one at `selective` a few passes over its activations, far less than a tenth of
-// that: so as few layers as possible at `full`, then as few as possible at `selective`.
+// The levels whose peak is at most `budget` and that recompute the least; std::nullopt if even kFull needs more. A
+// layer at `full` recomputes its full forward, a layer at `selective` a few passes over its activations, far less than
+// a tenth of that: so as few layers as possible are at `full`, then as few as possible at `selective`.
 std::optional<LayerLevels> cheapest_levels(int64_t layers, const ActivationSizes& sizes, int64_t budget);
 
-// The levels that --recompute asks for; of kAuto those with the lowest peak. The last layers may keep more than their
-// input even so: what they keep is what they would make again at once.
+// The levels that --recompute requests; for kAuto those with the lowest peak. The last layers may still keep more than
+// their input: they would recompute it immediately.
 LayerLevels leanest_levels(int64_t layers, const ActivationSizes& sizes, Recomputation recompute);
 
-// What a user can change about a run so that it needs less memory. The global batch stays as it is.
+// What a user can change about a run so that it needs less memory. The global batch stays the same.
 struct MemoryScenario {
   Recomputation recompute = Recomputation::kAuto;
   int64_t micro_batch_size = 1;
@@ -68,13 +68,13 @@ struct MemoryChange {
   int64_t saves = 0;  // on the device
 };
 
-// The first `most` changes, from the least to the most intrusive and single ones before combinations, with which `need`
-// stays within `limit`. Each differs from those before it in what it changes. `world_size`: sharding needs ranks.
+// The first `most` changes for which `need` stays within `limit`, from the least to the most intrusive, single ones
+// before combinations. Each changes other settings than those before it. `world_size`: sharding needs ranks.
 std::vector<MemoryChange> changes_that_fit(const MemoryScenario& now, int world_size, const MemoryNeed& limit,
                                            const std::function<MemoryNeed(const MemoryScenario&)>& need,
                                            size_t most = 2);
 
-// "what would fit: A (saves 12.00 GiB), or B (saves 18.00 GiB)"; advice where there is none.
+// "what would fit: A (saves 12.00 GiB), or B (saves 18.00 GiB)"; advice if there is none.
 std::string describe_changes(const std::vector<MemoryChange>& changes);
 
 // e.g. "12.30 GiB".

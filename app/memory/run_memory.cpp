@@ -18,8 +18,8 @@
 namespace mpzero {
 namespace {
 
-// What a plan leaves free: kernels that CUDA loads and channels that NCCL opens in the first steps, rests between
-// blocks, and what the estimate of temporaries misses.
+// The memory that a plan leaves free: for kernels that CUDA loads and channels that NCCL opens in the first steps, for
+// fragmentation, and for what the estimate of temporaries misses.
 int64_t margin(int64_t available) { return std::max(int64_t{512} << 20, available / 25); }
 
 // Host memory that a run leaves free: the system, the data loader's pages, other buffers of the process.
@@ -85,10 +85,9 @@ void RunMemory::check_micro_batch(ProcessGroup& group) const {
   const double on_host = tokens + (device_.is_cpu() ? activations : 0.0);
   const auto refuse = [&](const char* memory, double needed, int64_t available) {
     throw UserError(
-        fmt::format(
-            "the run does not fit into {} memory: a micro-batch of {} sequences x {} tokens takes {:.2f} GiB of "
-            "it at least, and a rank can take {}; make train_micro_batch_size_per_gpu or --seq_length smaller",
-            memory, config_.micro_batch_size, config_.seq_length, needed / (1 << 30), gibibytes(available)),
+        fmt::format("the run does not fit into {} memory: a micro-batch of {} sequences x {} tokens takes at least "
+                    "{:.2f} GiB of it, and a rank can use {}; reduce train_micro_batch_size_per_gpu or --seq_length",
+                    memory, config_.micro_batch_size, config_.seq_length, needed / (1 << 30), gibibytes(available)),
         ErrorScope::kAllRanks);
   };
   if (on_host > static_cast<double>(host)) refuse("host", on_host, host);
@@ -171,12 +170,11 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
     plan.available = min(group, now.total - plan.context);
     const int64_t room = plan.available - device_bytes(states);
     if (automatic && activation_peak(plan.levels, sizes) > room) {
-      throw UserError(
-          fmt::format("the run does not fit: with --recompute full it needs {} of GPU memory by plan and a GPU has {} "
-                      "for it; {}",
-                      gibibytes(planned_bytes()), gibibytes(plan.available),
-                      describe_changes(changes(plan.available - margin(plan.available)))),
-          ErrorScope::kAllRanks);
+      throw UserError(fmt::format("the run does not fit: with --recompute full it needs {} of GPU memory as planned, "
+                                  "and a GPU has {} available; {}",
+                                  gibibytes(planned_bytes()), gibibytes(plan.available),
+                                  describe_changes(changes(plan.available - margin(plan.available)))),
+                      ErrorScope::kAllRanks);
     }
     if (automatic) plan.levels = cheapest_levels(layers, sizes, room - margin(plan.available)).value_or(plan.levels);
   }
@@ -198,9 +196,9 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
     if (left >= 0) return;
     throw_user_error(
         "the run does not fit into host memory: a rank needs {} (optimizer states {}, parameters {}, gradients and "
-        "parameters on their way {}), the {} on a machine {}, and {} can be taken there; use more machines or ranks "
-        "that share the states, give the GPUs a share with \"ratio\" in offload_optimizer, or raise the limit of the "
-        "job's or container's memory",
+        "parameters in transfer {}), the {} on a machine {}, and {} are available there; use more machines or ranks to "
+        "shard the states, keep a part of them on the GPUs with \"ratio\" in offload_optimizer, or raise the memory "
+        "limit of the job or container",
         gibibytes(needed), gibibytes(use.host_optimizer_states), gibibytes(use.host_parameters),
         gibibytes(use.host_staging), local_size_, gibibytes(needed * local_size_),
         gibibytes(std::max<int64_t>(0, (left + needed) * local_size_)));
@@ -226,7 +224,7 @@ void RunMemory::states_have_grown(const parallel::MemoryUse& states) {
 std::vector<std::string> RunMemory::breakdown() const {
   if (device_.is_cpu() || !plan_) return {};
   const ActivationSizes sizes = activation_sizes(config_.micro_batch_size);
-  std::vector<std::string> lines{fmt::format("GPU memory by plan, each of {} x {}:", world_size_,
+  std::vector<std::string> lines{fmt::format("Planned GPU memory, each of {} x {}:", world_size_,
                                              at::cuda::getDeviceProperties(device_.index())->name)};
   for (const Part& part : device_parts(plan_->states, plan_->levels, sizes, plan_->context)) {
     lines.push_back(fmt::format("  {:<18}{:>12}{}", part.name, gibibytes(part.bytes),
@@ -238,7 +236,7 @@ std::vector<std::string> RunMemory::breakdown() const {
   if (host_bytes(states) > 0) {
     lines.push_back(fmt::format(
         "Host memory, each rank: optimizer states {}, spare states to update ahead of the norm {}; {}parameters {}, "
-        "gradients and parameters on their way {}",
+        "gradients and parameters in transfer {}",
         gibibytes(states.host_optimizer_states), gibibytes(states.host_spares),
         config_.zero.pin_memory ? "pinned: " : "", gibibytes(states.host_parameters), gibibytes(states.host_staging)));
   }
@@ -247,8 +245,8 @@ std::vector<std::string> RunMemory::breakdown() const {
 
 std::optional<std::string> RunMemory::warning() const {
   if (device_.is_cpu() || !plan_ || planned_bytes() <= plan_->available) return std::nullopt;
-  return fmt::format("by plan the run needs {} of GPU memory and a GPU has {} for it; {}", gibibytes(planned_bytes()),
-                     gibibytes(plan_->available),
+  return fmt::format("as planned, the run needs {} of GPU memory, and a GPU has {} available; {}",
+                     gibibytes(planned_bytes()), gibibytes(plan_->available),
                      describe_changes(changes(plan_->available - margin(plan_->available))));
 }
 
@@ -279,9 +277,9 @@ std::string RunMemory::explain_out_of_memory(const std::exception& error) const 
   std::string what = first_line(error);
   if (refused_ && refused_->last()) {
     const RefusedAllocation& refused = *refused_->last();
-    what = fmt::format("{} were asked for while {} of {} are free and tensors hold {}", gibibytes(refused.asked),
+    what = fmt::format("{} were requested while {} of {} are free and tensors hold {}", gibibytes(refused.asked),
                        gibibytes(refused.free), gibibytes(refused.total), gibibytes(refused.allocated));
-    // Whatever the plan says: what helps must save at least what was missing.
+    // Independent of the plan, a change must save at least what was missing.
     limit = std::min(limit, planned - refused.asked);
   }
   std::vector<std::string> parts;
@@ -289,8 +287,8 @@ std::string RunMemory::explain_out_of_memory(const std::exception& error) const 
     parts.push_back(fmt::format("{} {}{}", part.name, gibibytes(part.bytes),
                                 part.note.empty() ? "" : fmt::format(" ({})", part.note)));
   }
-  return fmt::format("out of GPU memory while {}: {}; by plan the run takes {}, in all {}; {}",
-                     plan_ ? "training" : "the training state was made", what, fmt::join(parts, ", "),
+  return fmt::format("out of GPU memory while {}: {}; the plan is {}, in total {}; {}",
+                     plan_ ? "training" : "allocating the training state", what, fmt::join(parts, ", "),
                      gibibytes(planned + context), describe_changes(changes(limit)));
 }
 

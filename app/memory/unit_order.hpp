@@ -8,7 +8,7 @@
 
 namespace mpzero {
 
-// The order in which one validation batch, or a whole step of micro-batches, uses the units.
+// The order in which one validation batch, or a full step of micro-batches, uses the units.
 std::vector<size_t> order_of_validation(const model::Decoder& decoder);
 std::vector<size_t> order_of_training(const model::Decoder& decoder, int64_t micro_batches);
 

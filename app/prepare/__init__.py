@@ -1,4 +1,4 @@
-"""What app/prepare_data.py is made of: where documents come from, how they become ids, where the ids go."""
+"""The modules of app/prepare_data.py: where documents come from, how they become ids, where the ids are written."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 
 class PrepareError(Exception):
-    """A mistake the user can mend; the text is one sentence that names it and the remedy."""
+    """A user error; the text is one sentence that names the error and the remedy."""
 
 
 def shown(name: str | Path) -> str:
-    """A name as a message can hold it: on one line, and with nothing that a terminal would obey."""
+    """A name for use in a message: on one line, and without control characters."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))
 
 

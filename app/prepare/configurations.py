@@ -1,5 +1,5 @@
-"""Configurations that a data set in a folder declares, as Hugging Face's repositories do at the head of README.md:
-which files belong to `en`, and of which split each is."""
+"""Configurations that a data set in a folder declares, like Hugging Face's repositories at the top of README.md: which
+files belong to `en`, and the split of each file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .fingerprints import File
 
 
 def configurations_of(root: Path) -> dict[str, dict]:
-    """By name, in the order of the README; none where it declares none."""
+    """By name, in the order of the README; empty if it declares none."""
     card = root / "README.md"
     if not card.is_file() or not re.search(rb"^configs:", card.read_bytes(), re.MULTILINE):
         return {}
@@ -23,21 +23,21 @@ def configurations_of(root: Path) -> dict[str, dict]:
     except Exception as error:
         first = next(iter(str(error).strip().splitlines()), "")
         raise PrepareError(
-            f"The configurations in {shown(card)} cannot be read ({type(error).__name__}: {first[:200]}): mend the "
-            "file's head, or choose files with --files."
+            f"The configurations in {shown(card)} cannot be read ({type(error).__name__}: {first[:200]}): fix the "
+            "header of the file, or choose files with --files."
         ) from error
 
 
 def has_none(root: Path, name: str, saved: bool) -> bool:
-    """Whether --dataset_config_name says nothing of this file or folder: it declares no configurations, and no folder
-    in it is called so. saved: with save_to_disk, which keeps none."""
+    """Whether --dataset_config_name has no effect for this file or folder: it declares no configurations, and contains
+    no folder of that name. saved: with save_to_disk, which keeps no configurations."""
     if root.is_file():
         return True
     return not (root / name).is_dir() and (saved or not configurations_of(root))
 
 
 def configuration_named(root: Path, name: str | None) -> tuple[str, dict] | None:
-    """The one that --dataset_config_name asks for, or else the README's default; None where there is none."""
+    """The configuration in --dataset_config_name, or else the README's default; None if there is none."""
     known = configurations_of(root) if root.is_dir() else {}
     if not known:
         if name is None:
@@ -64,7 +64,7 @@ def configuration_named(root: Path, name: str | None) -> tuple[str, dict] | None
 
 
 def files_by_split(root: Path, name: str, configuration: dict, files: list[File]) -> dict[str, list[File]] | None:
-    """The files of the configuration; None where it does not say which."""
+    """The files of the configuration; None if it does not list them."""
     from datasets.data_files import sanitize_patterns
 
     declared = configuration.get("data_files")
@@ -78,8 +78,8 @@ def files_by_split(root: Path, name: str, configuration: dict, files: list[File]
             found = {file for file in files if _matcher(root, folder, str(pattern))(file.name)}
             if not found:
                 raise PrepareError(
-                    f"Configuration '{name}' of {shown(root)} names '{pattern}' for split '{split}', and no file there "
-                    "that can be read matches: complete the folder, or choose files with --files."
+                    f"Configuration '{name}' of {shown(root)} names '{pattern}' for split '{split}', but no readable "
+                    "file matches: complete the folder, or choose files with --files."
                 )
             matched |= found
         chosen[split] = [file for file in files if file in matched]
@@ -92,7 +92,7 @@ def _matcher(root: Path, folder: str, pattern: str):
     pattern = pattern.removeprefix("./")
     if "::" in pattern or "://" in pattern or pattern.startswith("/") or ".." in pattern.split("/"):
         raise PrepareError(
-            f"{shown(root / 'README.md')} names '{pattern}', which lies outside of the folder: choose files with "
+            f"{shown(root / 'README.md')} names '{pattern}', which is outside of the folder: choose files with "
             "--files, or name the data set by its Hugging Face name."
         )
     whole = f"{folder}/{pattern}" if folder else pattern
@@ -100,6 +100,6 @@ def _matcher(root: Path, folder: str, pattern: str):
         return re.compile(glob_translate(whole)).match
     except (ValueError, re.error) as error:
         raise PrepareError(
-            f"{shown(root / 'README.md')} names '{pattern}', which is no pattern of file names ({error}): mend it, or "
-            "choose files with --files."
+            f"{shown(root / 'README.md')} names '{pattern}', which is not a valid file name pattern ({error}): fix it, "
+            "or choose files with --files."
         ) from error

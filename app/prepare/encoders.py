@@ -17,7 +17,7 @@ from .fingerprints import digest_of
 from .hub import refusal
 
 SHORT = 1024  # characters
-# How Llama 3 cuts a text into words before byte-pair encoding (its tokenizer.json says the same).
+# How Llama 3 cuts a text into words before byte-pair encoding (as in its tokenizer.json).
 LLAMA3_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -25,19 +25,20 @@ LLAMA3_PATTERN = (
 LLAMA3_BASE_SIZE = 128_000
 LLAMA3_NAMED = {0: "begin_of_text", 1: "end_of_text", 6: "start_header_id", 7: "end_header_id", 9: "eot_id"}
 LLAMA3_NUM_SPECIAL = 256
-# Tried in this order where no tokenizer_config.json names the end of a text.
+# Tried in this order if no tokenizer_config.json names the end-of-text token.
 COMMON_EOS = ("<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>", "<|im_end|>")
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Turns text into token ids. `definition` is the text of a tokenizer.json, so that it can go to other processes."""
+    """Converts text to token ids. `definition` is the text of a tokenizer.json, so that it can be sent to other
+    processes."""
 
     name: str
     vocab_size: int  # every id is smaller
     eos_token_id: int
     definition: str | None  # None: bytes
-    cuttable: bool  # a text may be cut after a lone newline and encoded in parts: the ids are the same
+    cuttable: bool  # a text may be cut after a single newline and encoded in pieces: the ids are the same
 
     @property
     def dtype(self) -> np.dtype:
@@ -47,14 +48,14 @@ class Encoder:
         """list of texts -> list of id arrays of `dtype`. Costs time once (a tokenizer is built)."""
         if self.definition is None:
             return lambda texts: [np.frombuffer(text.encode(), np.uint8).astype(self.dtype) for text in texts]
-        # Whoever calls runs many of these side by side, one thread each.
+        # Callers run many of these in parallel, with one thread each.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         from tokenizers import Tokenizer
 
         tokenizer = Tokenizer.from_str(self.definition)
 
         def encode(texts: list[str]) -> list[np.ndarray]:
-            # Short texts take the library less time a character.
+            # The library needs less time per character for short texts.
             pieces = [[piece for piece, _ in cut([text], self.cuttable, SHORT)] for text in texts]
             encodings = iter(tokenizer.encode_batch_fast(list(chain(*pieces)), add_special_tokens=False))
             ids = ([next(encodings).ids for _ in parts] for parts in pieces)
@@ -68,7 +69,7 @@ def bytes_encoder() -> Encoder:
 
 
 def fingerprint(name: str) -> str:
-    """What tells two tokenizers apart: the name, and the content of the files that it names on this machine."""
+    """Identifies a tokenizer: its name, and the content of its files if it is on this machine."""
     path = Path(name).expanduser()
     if not path.exists():
         return name
@@ -100,7 +101,7 @@ def _describe(name: str, tokenizer, eos_token: str | None) -> Encoder:
     if eos_token is None:
         eos_token = next((token for token in COMMON_EOS if token in vocabulary), None)
     if eos_token is None:
-        raise PrepareError(f"Tokenizer '{name}' does not say which token ends a text: give --eos_token.")
+        raise PrepareError(f"Tokenizer '{name}' does not define an end-of-text token: give --eos_token.")
     if eos_token not in vocabulary:
         raise PrepareError(f"Tokenizer '{name}' has no token '{eos_token}': give another --eos_token.")
     tokenizer.no_truncation()
@@ -116,7 +117,7 @@ def _describe(name: str, tokenizer, eos_token: str | None) -> Encoder:
 
 
 def _is_cuttable(definition: dict) -> bool:
-    """Byte-level BPE never joins a lone newline to the word behind it; others add spaces or look at the whole text."""
+    """Byte-level BPE never joins a single newline to the next word; others add spaces or depend on the full text."""
     pre_tokenizer = definition.get("pre_tokenizer") or {}
     normalizer = definition.get("normalizer") or {"type": "NFC"}
     steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
@@ -139,7 +140,7 @@ def _load_tokenizer(name: str):
             return _byte_level_bpe(path / "vocab.json", path / "merges.txt"), _declared_eos(
                 path / "tokenizer_config.json"
             )
-        raise PrepareError(f"Tokenizer folder {path} holds neither tokenizer.json nor vocab.json and merges.txt.")
+        raise PrepareError(f"Tokenizer folder {path} contains neither tokenizer.json nor vocab.json and merges.txt.")
     if path.is_file():
         return _read_tokenizer(path), _declared_eos(path.parent / "tokenizer_config.json")
     if path.suffix == ".json" or name.startswith(("/", ".", "~")) or name.count("/") > 1:
@@ -151,7 +152,7 @@ def _download(name: str):
     from huggingface_hub import hf_hub_download, logging
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    logging.set_verbosity_error()  # the error below says it once
+    logging.set_verbosity_error()  # the error below reports it once
     try:
         tokenizer = _read_tokenizer(Path(hf_hub_download(name, "tokenizer.json")))
         try:

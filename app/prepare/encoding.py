@@ -1,4 +1,4 @@
-"""Encodes pieces of documents, in several processes where there is enough text for them, and keeps their order."""
+"""Encodes pieces of documents, in several processes if there is enough text for them, and keeps their order."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .encoders import Encoder
 from .sources import Source
 
 BATCH = 1 << 19  # characters that a worker encodes at once
-BYTES_PER_WORKER = 4 << 20  # another process is worth its start from here on
+BYTES_PER_WORKER = 4 << 20  # text per process from which another process is worth its start
 
-Piece = tuple[str, bool, int]  # text, whether the document ends with it, number of the file that it goes to
-Part = tuple[int, np.ndarray, np.ndarray]  # number of the file, tokens, where documents end in them
+Piece = tuple[str, bool, int]  # text, whether the document ends with it, number of its output file
+Part = tuple[int, np.ndarray, np.ndarray]  # number of the output file, tokens, where documents end in them
 
 
 @dataclass
@@ -30,21 +30,21 @@ class _Batch:
     texts: list[str]
     ends: list[bool]
     targets: list[int]
-    done: int = 0  # of Source.done, when it was cut off
+    done: int = 0  # Source.done when the batch was completed
 
 
 def default_workers(size: int | None, encoder: Encoder) -> int:
-    """size: of the text in bytes, where it is known."""
+    """size: of the text in bytes, if it is known."""
     cores = len(os.sched_getaffinity(0))
     if encoder.definition is None:
-        return 1  # bytes take less time than sending them
+        return 1  # encoding bytes takes less time than sending them
     return cores if size is None else min(cores, 1 + size // BYTES_PER_WORKER)
 
 
 def encode(pieces: Iterable[Piece], source: Source, encoder: Encoder, workers: int) -> Iterator[tuple[int, list[Part]]]:
-    """-> (how far the source was read, what that adds to each file), in order whatever the number of workers. The ids
-    of each document are followed by the end-of-text id. Few pieces wait at any time. A worker that dies raises
-    BrokenProcessPool."""
+    """-> (how far the source was read, what that adds to each output file), in the same order for any number of
+    workers. The ids of each document are followed by the end-of-text id. Only a few pieces wait at any time. A worker
+    that dies raises BrokenProcessPool."""
     batches = _batches(pieces, source)
     if workers == 1:
         function = encoder.function()

@@ -1,10 +1,10 @@
-"""Whether the files that a token file was made of are the same as then: their bytes decide.
+"""Whether the files that a token file was made from are unchanged: their bytes decide.
 
 A fingerprint holds the number of files and their bytes, a digest (XXH3, 128 bits) of their names, sizes and content,
-and a digest of what the file system says of them. Where the latter is the same, the bytes are not read again: each
-write to a file, or another file in its place, changes its status time (ctime), which no program can set back. Only a
-write within the clock tick of the one before could leave it as it was; so the status is kept only of files that had
-been at rest for SETTLED nanoseconds.
+and a digest of their status in the file system. If the status is unchanged, the bytes are not read again: each write to
+a file, or another file in its place, changes its status time (ctime), which no program can set back. Only a write
+within the clock tick of the previous one could leave the status unchanged, so it is kept only for files that were not
+written for SETTLED nanoseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .streams import unreadable
 
 SETTLED = 2_000_000_000  # ns: the coarsest clock of a file system
 BLOCK = 4 << 20  # bytes
-THREADS = 8  # a single stream does not use up a parallel file system
+THREADS = 8  # a single stream does not saturate a parallel file system
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class File:
 
 
 def digest_of(path: Path, length: int | None = None) -> str:
-    """Of the first `length` bytes; of all where it is None."""
+    """Digest of the first `length` bytes; of all bytes if it is None."""
     hashed, left = xxhash.xxh3_128(), float("inf") if length is None else length
     buffer = memoryview(bytearray(BLOCK))
     try:
@@ -49,7 +49,7 @@ def digest_of(path: Path, length: int | None = None) -> str:
 
 
 class Fingerprinter:
-    """Takes the fingerprint of `files` while they are read, one after the other."""
+    """Computes the fingerprint of `files` while they are read, one after the other."""
 
     def __init__(self, files: list[File]):
         self._files = files
@@ -65,7 +65,7 @@ class Fingerprinter:
         return len(self._parts)
 
     def copies(self) -> list[tuple[File, File]]:
-        """Files that hold the same bytes as one before them, and that one."""
+        """Files with the same bytes as an earlier one, and that one."""
         first: dict[tuple, File] = {}
         found = []
         for file, part in zip(self._files, self._parts, strict=False):
@@ -80,7 +80,7 @@ class Fingerprinter:
         for file, before, status in zip(self._files, self._before, after, strict=True):
             if status != before or status[0] != file.size:
                 raise PrepareError(
-                    f"{shown(file.path)} changed while it was read: start again when nothing writes to it any more."
+                    f"{shown(file.path)} changed while it was read: start again when nothing writes to it."
                 )
         settled = all(now - max(times) >= SETTLED for _, *times, _ in after)
         length = self._parts[-1][0] if self._parts else None
@@ -95,7 +95,7 @@ class Fingerprinter:
 
 
 def is_unchanged(files: list[File], fingerprint: dict, read: bool = True) -> bool:
-    """Reads the files again only where their status has changed; with read=False not even then."""
+    """Reads the files again only if their status has changed; with read=False not even then."""
     if len(files) != fingerprint["files"] or sum(file.size for file in files) != fingerprint["bytes"]:
         return False
     if fingerprint["status"] is not None and fingerprint["status"] == _status_digest(files, _statuses(files)):
@@ -114,7 +114,7 @@ def _digest(files: list[File], length: int | None, digests: list[str]) -> str:
 
 
 def _statuses(files: list[File]) -> list[tuple[int, int, int, int]]:
-    """size, mtime, ctime, inode. Network file systems tell the truth of an open file only."""
+    """size, mtime, ctime, inode. Network file systems report the current status only for an open file."""
 
     def status(file: File) -> tuple[int, int, int, int]:
         try:

@@ -1,4 +1,4 @@
-"""Which files are read, by the endings of their names."""
+"""Which files are read, by the extensions of their names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .streams import COMPRESSIONS, compression_of
 # WikiText's own files end in .tokens and .raw.
 KINDS = {".txt": "txt", ".text": "txt", ".tokens": "txt", ".raw": "txt"}
 KINDS |= {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
-READABLE = f"{', '.join(KINDS)} ({', '.join(COMPRESSIONS)} behind them, too, but for Parquet)"
+READABLE = f"{', '.join(KINDS)} (also compressed as {', '.join(COMPRESSIONS)}, except Parquet)"
 ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
-# Names that Hugging Face gives to descriptions, and what describes a data set where it cannot be read as one.
+# Names of Hugging Face's description files, and of files that describe a data set unless they are named as data.
 DESCRIPTIONS = ("config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 _NOTES = (
     "readme",
@@ -28,7 +28,7 @@ _NOTES = (
 
 
 def kind_of(name: str) -> str | None:
-    """A value of KINDS; None where the file cannot be read."""
+    """A value of KINDS; None if the file cannot be read."""
     lower = name.lower()
     compressed = compression_of(lower) is not None
     kind = KINDS.get(Path(Path(lower).stem if compressed else lower).suffix)
@@ -36,25 +36,25 @@ def kind_of(name: str) -> str | None:
 
 
 def why_not_read(name: str) -> str:
-    """For files that kind_of() does not know."""
+    """The reason for files that kind_of() does not know."""
     lower = name.lower()
     compressed = compression_of(lower) is not None
     ending = Path(Path(lower).stem if compressed else lower).suffix
     if ending in ARCHIVES:
         return "archives are not read: unpack them"
     if ending in (".h5", ".hdf5"):
-        return "HDF5 is what token files are made as, and is not read"
+        return "HDF5 is the format of token files, and is not read"
     if ending == ".parquet":
         return "Parquet compressed a second time is not read: unpack it"
     if ending == ".arrow":
-        return "Arrow files are read only where the folder that save_to_disk made is named itself"
+        return "Arrow files are read only if the folder written by save_to_disk is itself given as the data set"
     if not ending:
-        return "no ending says what they hold"
-    return f"{ending} is no kind of file that is read"
+        return "without an extension the format is unknown"
+    return f"{ending} files are not read"
 
 
 def describes(name: str) -> bool:
-    """Whether a file says something of the data set and holds none of its text, as far as its name tells."""
+    """Whether a file, by its name, describes the data set and contains none of its text."""
     lower = name.lower()
     if name in DESCRIPTIONS:
         return True
@@ -62,5 +62,5 @@ def describes(name: str) -> bool:
 
 
 def is_output(name: str) -> bool:
-    """Whether a file is of the kind that is made here, which may lie beside the texts."""
+    """Whether a file is of the kind that this program writes, which may be next to the texts."""
     return Path(name.lower()).suffix in (".h5", ".hdf5")

@@ -1,5 +1,5 @@
-"""Token files of before fingerprints: their record holds the number of a folder's files and their bytes, and fewer
-kinds and splits were understood when they were made."""
+"""Token files from before fingerprints: their record has the number of a folder's files and their bytes, and fewer
+kinds and splits were known when they were made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPLITS |= {"val": "validation", "dev": "validation", "test": "test"}
 
 
 def record_of(dataset: str, tokenizer: str, local: bool) -> dict:
-    """The parts of a record that were made in another way."""
+    """The entries of a record that were computed differently."""
     if not local:
         return {"tokenizer": _tokenizer(tokenizer)}
     path = Path(dataset).expanduser()
@@ -25,18 +25,19 @@ def record_of(dataset: str, tokenizer: str, local: bool) -> dict:
 
 
 def check_choice(output: Path, dataset: str, split: str, files: list[File]) -> str:
-    """-> what is said where the output is kept. files: that are read for it today; others then are refused."""
+    """-> what is printed if the output is kept. files: those that would be read for it today; it is refused if it was
+    made from others."""
     then = {file.resolve() for file in _chosen(Path(dataset).expanduser(), split)}
     now = {file.path.resolve() for file in files}
     if then != now:
         raise PrepareError(
-            f"{shown(output)} was made by an older version, of {shown_count(len(then), 'file')} of "
-            f"{shown(dataset)}, of which {shown_count(len(now), 'file')} would be read today: remove it or give "
-            "--overwrite to make it anew, or choose another output."
+            f"{shown(output)} was made by an older version from {shown_count(len(then), 'file')} of {shown(dataset)}, "
+            f"while {shown_count(len(now), 'file')} would be read today: remove it, use --overwrite to create it "
+            "again, or choose another output."
         )
     return (
-        f"{shown(output)}: kept, although it holds no fingerprint of its text, since an older version made it: names "
-        "and sizes are the same; --overwrite makes it anew."
+        f"{shown(output)}: kept, although it has no fingerprint of its text, since an older version made it: names and "
+        "sizes are unchanged; --overwrite creates it again."
     )
 
 

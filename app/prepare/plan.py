@@ -1,4 +1,4 @@
-"""Which token files are made, and from what: the data set's own splits, or shares of one."""
+"""Which token files are made, and from what: the data set's own splits, or fractions of one split."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .selection import select
 from .sources import FileSource, HubSource, Reading, SavedSource, Source, has_hub_split, is_saved_dataset, load_saved
 from .survey import LeftOut
 
-# Without --validation_fraction: one percent, but some 200 KB of text, but at most a tenth.
+# Without --validation_fraction: one percent, at least about 200 KB of text, at most a tenth.
 DEFAULT_FRACTION, DEFAULT_BYTES, MOST_BY_DEFAULT = 0.01, 200_000, 0.1
 
 
 @dataclass
 class Plan:
-    """Of a data set on this machine: the files of which each output is made."""
+    """For a data set on this machine: the files from which each output is made."""
 
     files: dict[str, list[File]]  # by split
     split: str  # of the training file
-    own_validation: bool  # the validation file is made of the data set's own split
+    own_validation: bool  # the validation file is made from the data set's own split
     saved: bool  # with save_to_disk
     left_out: list[LeftOut] = field(default_factory=list)
 
@@ -51,7 +51,7 @@ def is_local(arguments: argparse.Namespace) -> bool:
         if path_like or path.exists():
             raise PrepareError(
                 f"{shown(name)} is a path, or exists here, and would be read instead of the Hugging Face data set that "
-                "--local_dataset false (LOCAL_DATASET) asks for: give true, or start from another folder."
+                "--local_dataset false (LOCAL_DATASET) requests: use true, or start from another folder."
             )
         return False
     if not path.exists() and (path_like or arguments.local_dataset == "true"):
@@ -59,19 +59,19 @@ def is_local(arguments: argparse.Namespace) -> bool:
             f"Data set {shown(name)} does not exist: give a file, a folder, or the name of a Hugging Face data set."
         )
     if not path.exists() and arguments.files:
-        raise PrepareError(f"--files chooses among the files of a folder, and {shown(name)} is none here.")
+        raise PrepareError(f"--files selects files of a folder, but {shown(name)} is not a folder here.")
     return path.exists()
 
 
 def drop_config_name(arguments: argparse.Namespace) -> str | None:
-    """Takes --dataset_config_name out where it says nothing of the data set on this machine. -> what is said of that"""
+    """Removes --dataset_config_name if it has no effect for the data set on this machine. -> what is printed about
+    that"""
     root, name = Path(arguments.dataset).expanduser(), arguments.dataset_config_name
     if name is None or not has_none(root, name, is_saved_dataset(root)):
         return None
     arguments.dataset_config_name = None
     return (
-        f"{shown(root)} has no configurations: --dataset_config_name {shown(name)} (DATASET_CONFIG_NAME) says nothing "
-        "there."
+        f"{shown(root)} has no configurations: --dataset_config_name {shown(name)} (DATASET_CONFIG_NAME) has no effect."
     )
 
 
@@ -89,7 +89,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 
 
 def jobs_of(arguments: argparse.Namespace, plan: Plan | None) -> Iterator[Job]:
-    """The training file comes last: where it is, the other is."""
+    """The training file comes last: if it exists, the other one does."""
     own = _hub_has_validation(arguments) if plan is None else plan.own_validation
     split = arguments.split or "train"
     if own:
@@ -137,7 +137,7 @@ def _plan_of_saved(root: Path, arguments: argparse.Namespace) -> Plan:
 
 
 def _saved_files(root: Path, folder: str) -> list[File]:
-    """Those that hold rows, in their order; results of `map` lie beside them."""
+    """The files with rows, in their order; results of `map` may be next to them."""
     state = json.loads((root / folder / "state.json").read_text(encoding="utf-8"))
     files = [root / folder / entry["filename"] for entry in state["_data_files"]]
     return [File(file, str(file.relative_to(root)), file.stat().st_size) for file in files]

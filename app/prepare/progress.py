@@ -1,4 +1,4 @@
-"""How far a preparation is: a bar on a terminal, a line now and then in a log."""
+"""The progress of a preparation: a bar on a terminal, occasional lines in a log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SECONDS_BETWEEN_LINES = 10
 
 
 class Progress:
-    """`total` and `done` count bytes of input, or rows where nobody knows the bytes; total None: unknown."""
+    """`total` and `done` count bytes of input, or rows if the bytes are unknown; total None: unknown."""
 
     def __init__(self, title: str, total: int | None):
         self._title, self._total, self._done, self._tokens = title, total, 0, 0

@@ -1,4 +1,4 @@
-"""What a token file was made from, and whether one that exists is kept."""
+"""What a token file was made from, and whether an existing one is kept."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .plan import Plan
 from .token_file import arguments_of
 
 CONTENT = "content"
-# From here on reading all again takes long enough to be announced.
+# From this size on, reading everything again takes long enough to be announced.
 MANY_BYTES = 1_000_000_000
 _NONE = object()
 
 
 def record_of(arguments: argparse.Namespace, local: bool) -> dict:
-    """What decides the content of the token files, but for the content of the data set. Folders are left out, so that
+    """What determines the content of the token files, except the content of the data set. Folders are left out, so that
     a checkout can be moved."""
     return {
         "dataset": Path(arguments.dataset).expanduser().resolve().name if local else arguments.dataset,
@@ -35,7 +35,7 @@ def record_of(arguments: argparse.Namespace, local: bool) -> dict:
 
 
 def is_made_already(arguments: argparse.Namespace, record: dict, plan: Plan | None) -> bool:
-    """plan: None where only the data set's name is known."""
+    """plan: None if only the data set's name is known."""
     outputs = [path for path in (arguments.output, arguments.validation_output) if path is not None]
     existing = [path for path in outputs if path.exists()]
     if not existing or arguments.overwrite:
@@ -47,7 +47,7 @@ def is_made_already(arguments: argparse.Namespace, record: dict, plan: Plan | No
         made_from = arguments_of(path)
         if made_from is None:
             raise PrepareError(
-                f"{shown(path)} exists and is no token file of this program: remove it, or give --overwrite."
+                f"{shown(path)} exists and is not a token file of this program: remove it, or give --overwrite."
             )
         line = _check(path, made_from, arguments, record, plan)
         if line is not None:
@@ -61,7 +61,7 @@ def is_made_already(arguments: argparse.Namespace, record: dict, plan: Plan | No
 
 
 def _check(path: Path, made_from: dict, arguments: argparse.Namespace, record: dict, plan: Plan | None) -> str | None:
-    """-> what is to be said where the file is kept"""
+    """-> what to print if the file is kept"""
     content = made_from.pop(CONTENT, _NONE)
     if content is _NONE and (plan is not None or Path(arguments.tokenizer).expanduser().exists()):
         record = {**record, **legacy.record_of(arguments.dataset, arguments.tokenizer, local=plan is not None)}
@@ -84,8 +84,8 @@ def _check_arguments(path: Path, made_from: dict, record: dict) -> None:
     for name in {**record, **made_from}:
         if made_from.get(name) != record.get(name):
             raise PrepareError(
-                f"{shown(path)} was made with {name} {made_from.get(name)}, not {record.get(name)}: remove it or give "
-                "--overwrite to make it anew, or choose another output."
+                f"{shown(path)} was made with {name} {made_from.get(name)}, not {record.get(name)}: remove it, use "
+                "--overwrite to create it again, or choose another output."
             )
 
 
@@ -94,16 +94,16 @@ def _check_content(path: Path, dataset: str, fingerprint: dict | None, files: li
     if fingerprint is None:
         raise PrepareError(
             f"{shown(path)} was made from the Hugging Face data set '{dataset}', which is now a folder or file here: "
-            "give --local_dataset false for the former, or another output."
+            "use --local_dataset false to read the Hugging Face data set, or choose another output."
         )
     if size >= MANY_BYTES and not is_unchanged(files, fingerprint, read=False):
-        print(f"{shown(dataset)}: comparing {shown_size(size)} with what {shown(path)} was made of.", flush=True)
+        print(f"{shown(dataset)}: comparing {shown_size(size)} with what {shown(path)} was made from.", flush=True)
     if is_unchanged(files, fingerprint):
         return
     then = f"{shown_count(fingerprint['files'], 'file')}, {fingerprint['bytes']:,} bytes"
     now = f"{shown_count(len(files), 'file')}, {size:,} bytes"
     change = f"{then} then, {now} now" if then != now else f"{now} as then, but other names or another content"
     raise PrepareError(
-        f"{shown(path)} was made from other files than {shown(dataset)} holds now ({change}): remove it or give "
-        "--overwrite to make it anew, or choose another output."
+        f"{shown(path)} was made from other files than {shown(dataset)} holds now ({change}): remove it, use "
+        "--overwrite to create it again, or choose another output."
     )

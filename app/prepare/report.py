@@ -1,4 +1,4 @@
-"""The closing words: which files were read, and which were not and why."""
+"""The final report: which files were read, and which were not and why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .survey import LeftOut
 
 
 def print_files_read(output: str, dataset: str, files: list[File]) -> None:
-    """output: the token files that they went to."""
+    """output: the token files that they were written to."""
     kinds: dict[str, int] = defaultdict(int)
     for file in files:
         kinds[kind_of(file.path.name) or Path(file.name).suffix.removeprefix(".")] += 1

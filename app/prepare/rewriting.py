@@ -1,4 +1,4 @@
-"""Gives a token file of an older version, or of another program, the checksums that TokenFile writes."""
+"""Adds the checksums that TokenFile writes to a token file of an older version or another program."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .token_file import FORMAT_VERSION, TokenFile
 
 BLOCK = 4 << 20  # elements
 NUMBERS, TEXTS = ("vocab_size", "eos_token_id"), ("tokenizer", "source")
-# These are made anew.
+# These are written again.
 OWN = ("format_version", "max_token_id", "arguments")
 
 
 def rewrite(path: Path) -> None:
-    """Replaces the file, or the one that a link names, by one of the same tokens, documents, attributes and mode."""
+    """Replaces the file, or the target of a link, by one with the same tokens, documents, attributes and mode."""
     import h5py
 
     if not path.is_file():
-        raise PrepareError(f"{shown(path)} is no file: give --rewrite the token file to write anew.")
+        raise PrepareError(f"{shown(path)} is not a file: give --rewrite the token file to rewrite.")
     try:
         path = path.resolve()
         with h5py.File(path, "r", locking=False) as file:
@@ -38,7 +38,7 @@ def rewrite(path: Path) -> None:
 
 def _rewrite(path: Path, file) -> None:
     if "tokens_xxh3" in file:
-        print(f"{shown(path)}: has checksums already, and stays as it is.")
+        print(f"{shown(path)}: already has checksums, and is left unchanged.")
         return
     tokens, offsets, attributes = _tokens_of(file), _offsets_of(file), _attributes_of(file)
     arguments = json.loads(text_of(file, "arguments")) if "arguments" in file.attrs else None
@@ -53,10 +53,10 @@ def _rewrite(path: Path, file) -> None:
     finally:
         progress.close()
         written.discard()
-    print(f"{shown(path)}: written anew with checksums, {written.num_tokens:,} tokens.")
+    print(f"{shown(path)}: rewritten with checksums, {written.num_tokens:,} tokens.")
     known = (*OWN, *NUMBERS, *TEXTS)
     if others := [shown(name) for name in (*file.attrs, *file) if name not in (*known, "tokens", "document_offsets")]:
-        print(f"{shown(path)}: not taken over, since no token file has them: {', '.join(others)}.")
+        print(f"{shown(path)}: not copied, since token files do not have them: {', '.join(others)}.")
 
 
 def _tokens_of(file):
@@ -74,7 +74,7 @@ def _offsets_of(file):
 
 
 def _whole(dataset):
-    """What was never written would be read as zeros, and get checksums as such."""
+    """Refuses data that was never written: it would be read as zeros, and get checksums of these."""
     missing = (
         dataset.id.get_num_chunks() < -(-len(dataset) // dataset.chunks[0])
         if dataset.chunks

@@ -1,4 +1,4 @@
-"""The texts of files of rows: JSON Lines, CSV, TSV, Parquet. Each row holds one, in the column asked for."""
+"""The texts of files of rows: JSON Lines, CSV, TSV, Parquet. Each row has one text, in the requested column."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from . import PrepareError, shown
 
 ROWS = 1000
-_NAME_SHOWN = 40  # characters: a file without a header has a text for a name
+_NAME_SHOWN = 40  # characters: a file without a header has a text as its name
 
 
 def text_of(value: object, column: str, where: str) -> str:
-    """value: of the column, None where the row has none."""
+    """value: of the column; None if the row has none."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -29,7 +29,8 @@ def text_of(value: object, column: str, where: str) -> str:
         except UnicodeEncodeError as error:
             half = f"\\u{ord(value[error.start]):04x}"
             raise PrepareError(
-                f"Column '{column}' of {where} holds {half}, half of a surrogate pair and no character: mend that text."
+                f"Column '{column}' of {where} contains {half}, half of a surrogate pair and not a character: fix that "
+                "text."
             ) from error
     return value
 
@@ -49,13 +50,13 @@ def rows_of_jsonl(stream: io.BufferedReader, path: Path, column: str) -> Iterato
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             reason = "nested too deep" if isinstance(error, RecursionError) else error
-            raise PrepareError(f"{where} is not JSON ({reason}): one object a line is expected.") from error
+            raise PrepareError(f"{where} is not JSON ({reason}): one object per line is expected.") from error
         if not isinstance(row, dict):
-            raise PrepareError(f"{where} is not a JSON object: one object a line is expected.")
+            raise PrepareError(f"{where} is not a JSON object: one object per line is expected.")
         if column not in row:
             raise no_such_column(column, row, where)
         if line.count(key) > 1 and _is_double(line, column):
-            raise PrepareError(f"{where} has two keys '{column}': leave one.")
+            raise PrepareError(f"{where} has two keys '{column}': remove one.")
         yield text_of(row[column], column, where)
 
 
@@ -83,13 +84,13 @@ def rows_of_csv(stream: io.BufferedReader, path: Path, column: str, delimiter: s
             if len(row) != len(names):
                 raise PrepareError(
                     f"{where} has {len(row)} fields, but the first line names {len(names)} columns: quote texts that "
-                    "hold a separator or a line end, or convert the file to JSON Lines."
+                    "contain a separator or a line end, or convert the file to JSON Lines."
                 )
             yield text_of(row[index], column, where)
     except csv.Error as error:
         raise PrepareError(
             f"{shown(path)} line {reader.line_num} cannot be read as {'TSV' if delimiter != ',' else 'CSV'} ({error}): "
-            "quote texts as RFC 4180 says, or convert the file to JSON Lines."
+            "quote texts as in RFC 4180, or convert the file to JSON Lines."
         ) from error
     except UnicodeDecodeError as error:
         raise PrepareError(
@@ -101,12 +102,12 @@ def rows_of_csv(stream: io.BufferedReader, path: Path, column: str, delimiter: s
 
 
 def rows_of_parquet(path: Path, column: str, progress: Callable[[float], None]) -> Iterator[str]:
-    """progress: is told the share of the rows that were read."""
+    """progress: called with the fraction of the rows that were read."""
     import pyarrow
     import pyarrow.parquet
 
     try:
-        # The path as bytes cannot be given, and names need not be UTF-8.
+        # The library does not take paths as bytes, and names need not be UTF-8.
         with open(path, "rb") as file:
             table = pyarrow.parquet.ParquetFile(file)
             names = table.schema_arrow.names

@@ -1,4 +1,5 @@
-"""Which files of a data set are read, and for which split. What would be missed is refused, the rest is listed."""
+"""Which files of a data set are read, and for which split. Leaving out most of the text is refused; other files that
+are left out are listed."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class Selection:
     root: Path
     by_split: dict[str, list[File]]
     left_out: list[LeftOut] = field(default_factory=list)
-    split_matters: bool = True  # whether names or descriptions say splits
+    split_matters: bool = True  # whether names or descriptions contain splits
     patterns: tuple[str, ...] = ()  # of --files
 
     def take(self, splits: list[str], chosen_by_user: bool) -> dict[str, list[File]]:
@@ -47,8 +48,8 @@ class Selection:
         known = ", ".join(sorted(self.by_split))
         if not self.split_matters:
             return PrepareError(
-                f"{shown(self.root)} has no files of split '{split}', since no file name says a split: leave --split "
-                "out to read all of them, or choose with --files."
+                f"{shown(self.root)} has no files of split '{split}', since no file name contains a split: leave "
+                "--split out to read all of them, or choose with --files."
             )
         return PrepareError(
             f"{shown(self.root)} has no files of split '{split}', only {known}: name one with --split, or choose files "
@@ -74,20 +75,20 @@ class Selection:
 
     def _ways_on(self, reason: str) -> str:
         if reason == NO_SPLIT or reason.startswith("of split "):
-            return "give --files '*' to read all, --split train for these alone, or rename files"
+            return "use --files '*' to read all, --split train to read only these, or rename files"
         if self.patterns:
             return "convert those files, or narrow --files"
-        return "convert those files, or name those to read with --files, such as --files '*.txt'"
+        return "convert those files, or select the files to read with --files, such as --files '*.txt'"
 
 
-NO_SPLIT = "the name says no split, others say train"
+NO_SPLIT = "the name has no split, others have train"
 
 
 def select(root: Path, config_name: str | None, patterns: list[str]) -> Selection:
     """root: a file or a folder of files. patterns: of --files."""
     configuration = None if patterns and config_name is None else configuration_named(root, config_name)
     if patterns and (configuration is not None or root.is_file()):
-        raise PrepareError("--files chooses among the files of a folder, and not together with --dataset_config_name.")
+        raise PrepareError("--files selects files of a folder, and cannot be combined with --dataset_config_name.")
     found = survey(root, named=patterns)
     if root.is_file():
         return Selection(root, {"train": found.files}, split_matters=False)
@@ -106,7 +107,7 @@ def _matching(found: Survey, patterns: list[str]) -> Selection:
             unread = [left for left in found.left_out if fnmatchcase(left.name, pattern)]
             raise PrepareError(
                 f"No file of {shown(found.root)} that can be read matches --files '{pattern}'{_but(unread)}: '*' "
-                "stands for any characters, '/' too."
+                "matches any characters, including '/'."
             )
 
     def matches(name: str) -> bool:
@@ -130,13 +131,13 @@ def _configured(found: Survey, name: str, configuration: dict) -> Selection:
     chosen = {file.name for files in by_split.values() for file in files} | {left.name for left in left_out}
     reason = f"not of configuration {name}"
     others = [LeftOut(file.name, file.size, reason, False) for file in found.files if file.name not in chosen]
-    # What the author of the configuration left out is not missed.
+    # Files that the author of the configuration left out do not count as missed.
     left_out += [replace(left, is_data=False) for left in found.left_out]
     return Selection(found.root, by_split, left_out + others)
 
 
 def _by_names(found: Survey, prefix: str = "") -> Selection:
-    """prefix: of all names, which says no split."""
+    """prefix: of all names; it is not searched for a split."""
     by_split: dict[str, list[File]] = defaultdict(list)
     unnamed = []
     for file in found.files:

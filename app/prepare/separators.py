@@ -1,4 +1,4 @@
-"""Where documents end in a text: words for it, or a text that stands between them."""
+"""Where documents end in a text: keywords, or a text between documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SINGLE = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
 def separator_of(argument: str) -> str:
-    r"""The value of --document_separator. Decodes \n \t \r \0 \\ \xHH \uXXXX; all other text stays as it is."""
+    r"""The value of --document_separator. Decodes \n \t \r \0 \\ \xHH \uXXXX; all other text is unchanged."""
 
     def decoded(match: re.Match) -> str:
         single, byte, word, broken = match.groups()
@@ -34,7 +34,9 @@ def separator_of(argument: str) -> str:
     if not separator:
         raise PrepareError(f"--document_separator is empty: give {', '.join(SEPARATORS)}, or a text.")
     if any("\ud800" <= character <= "\udfff" for character in separator):
-        raise PrepareError("--document_separator is no text: it holds half of a surrogate pair, or is not UTF-8.")
+        raise PrepareError(
+            "--document_separator is not valid text: it contains half of a surrogate pair, or is not UTF-8."
+        )
     return separator
 
 

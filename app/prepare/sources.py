@@ -16,7 +16,7 @@ from .rows import ROWS, no_such_column, rows_of_csv, rows_of_jsonl, rows_of_parq
 from .separators import SEPARATORS, WIKITEXT_TITLE, Document, between, grouped, lines_of
 from .streams import BLOCK, open_stream
 
-# A text in UTF-16 is also UTF-8 where it is English: every other byte is 0.
+# English text in UTF-16 is also valid UTF-8: every other byte is 0.
 MOST_NULS = 0.1
 
 
@@ -25,7 +25,7 @@ class Reading:
     """How documents are read: the user's choices."""
 
     column: str = "text"
-    separator: str = "auto"  # one of SEPARATORS, or the text that stands between documents
+    separator: str = "auto"  # one of SEPARATORS, or the text between documents
 
 
 @dataclass
@@ -43,14 +43,14 @@ class Source:
 
     @property
     def num_bytes(self) -> int | None:
-        """Of text, about; None where nobody knows."""
+        """Approximate bytes of text; None if unknown."""
         return None
 
     def documents(self) -> Iterator[Document]:
         raise NotImplementedError
 
     def fingerprint(self) -> dict | None:
-        """Of what was read, after it was read; None where only the name is known."""
+        """Fingerprint of what was read, after reading; None if only the name is known."""
         return None
 
     def note(self, text: str) -> None:
@@ -64,7 +64,7 @@ class Source:
             self.note("the rows of an article make one document (--document_separator wikitext)")
             return grouped(rows, "wikitext")
         if separator != "auto":
-            self.note("each row is a document: --document_separator is for files of text")
+            self.note("each row is a document: --document_separator applies only to text files")
         return ([row] for row in rows)
 
     def _counted(self, rows: Iterator[str]) -> Iterator[str]:
@@ -89,11 +89,11 @@ class FileSource(Source):
 
     @property
     def num_read(self) -> int:
-        """How many of `files` were read, the first ones; the last of them perhaps in part."""
+        """How many of `files` were read, from the first; the last of them perhaps partially."""
         return self._fingerprinter.num_read
 
     def copies(self) -> list[tuple[File, File]]:
-        """Files that hold the same bytes as one before them, and that one."""
+        """Files with the same bytes as an earlier one, and that one."""
         return self._fingerprinter.copies()
 
     def fingerprint(self) -> dict:
@@ -110,7 +110,7 @@ class FileSource(Source):
         kind = kind_of(file.path.name)
         column = self.reading.column
         if kind == "parquet":
-            # It is not read from front to back, so that its bytes are read twice.
+            # Parquet is not read sequentially, so its bytes are read twice.
             self._fingerprinter.add(None, digest_of(file.path))
             yield from self.of_rows(rows_of_parquet(file.path, column, lambda share: self._at(share * file.size)))
             return
@@ -142,7 +142,7 @@ class FileSource(Source):
         if separator == "auto":
             separator = "wikitext" if _looks_like_wikitext(path) else "file"
             meaning = (
-                "each article of a text is a document" if separator == "wikitext" else "each file of text is a document"
+                "each article of a text is a document" if separator == "wikitext" else "each text file is a document"
             )
             self.note(f"{meaning} (--document_separator {separator})")
         blocks = self._blocks(path, stream)
@@ -175,12 +175,12 @@ class FileSource(Source):
         except UnicodeDecodeError as error:
             raise PrepareError(f"{shown(path)} is not UTF-8 text: it ends within a character.") from error
         if nuls:
-            self.note(f"{shown(path)} holds {nuls:,} NUL characters, which stay in the text")
+            self.note(f"{shown(path)} contains {nuls:,} NUL characters, which are kept in the text")
 
 
 @dataclass
 class SavedSource(Source):
-    """A folder that `save_to_disk` of Hugging Face datasets made."""
+    """A folder written by `save_to_disk` of Hugging Face datasets."""
 
     root: Path = Path()
     files: list[File] = field(default_factory=list)
@@ -238,7 +238,7 @@ class HubSource(Source):
 
 
 def is_saved_dataset(path: Path) -> bool:
-    """Made by `save_to_disk` of Hugging Face datasets."""
+    """Whether `save_to_disk` of Hugging Face datasets wrote this folder."""
     return (path / "dataset_dict.json").is_file() or (path / "state.json").is_file()
 
 
@@ -266,7 +266,7 @@ def _looks_like_wikitext(path: Path) -> bool:
 
 
 class hub_errors:
-    """Says in one sentence why Hugging Face could not be read, and what needs no network."""
+    """Reports in one sentence why Hugging Face could not be read, and the alternatives without a network."""
 
     def __init__(self, dataset: str):
         self._dataset = dataset
@@ -274,7 +274,7 @@ class hub_errors:
     def __enter__(self):
         from huggingface_hub import logging
 
-        logging.set_verbosity_error()  # the sentence below says it once
+        logging.set_verbosity_error()  # the sentence below reports it once
         return self
 
     def __exit__(self, kind, error, traceback):

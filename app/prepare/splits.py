@@ -1,4 +1,4 @@
-"""Which split a file is of, by its name and the folders it lies in."""
+"""The split of a file, by its name and the names of its folders."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import PurePosixPath
 SPLITS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation"}
 SPLITS |= {"val": "validation", "dev": "validation"}
 SPLITS |= dict.fromkeys(("test", "testing", "eval", "evaluation"), "test")
-# "train 01", "train (2)" and "train3" say train.
+# "train 01", "train (2)" and "train3" mean train.
 _NUMBER = re.compile(r"^\d+|[\s\d()\[\]]+$")
 
 
 def split_of(name: str) -> str | None:
-    """train, validation, test or None of a file, given relative to its data set, with "/".
+    """train, validation, test or None for a file name, relative to its data set, with "/".
 
-    The outermost folder that says a split decides, else the file. A name says a split where one of its parts, between
-    dots, dashes and underscores, is a word of SPLITS, with or without a number; "a train journey" is one part and says
-    none. A name with words of two splits says none.
+    The outermost folder with a split decides, else the file name. A name has a split if one of its parts, between dots,
+    dashes and underscores, is a word of SPLITS, with or without a number; "a train journey" is one part and has none. A
+    name with words of two splits has none.
     """
     for part in PurePosixPath(name.lower()).parts:
         words = (_NUMBER.sub("", word) for word in re.split(r"[-._]", part))

@@ -1,4 +1,4 @@
-"""Files as streams of bytes, unpacked where they are compressed. An error names the file."""
+"""Files as streams of bytes, decompressed if necessary. Errors name the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCK = 1 << 20  # bytes read at once
 COMPRESSIONS = {".gz": "gzip", ".zst": "Zstandard"}
 _MAGIC = {
     "gzip": (b"\x1f\x8b",),
-    # A frame, or one of the 16 kinds of frames that are skipped.
+    # A frame, or one of the 16 kinds of skippable frames.
     "Zstandard": (b"\x28\xb5\x2f\xfd", *(bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60))),
 }
 
@@ -25,7 +25,7 @@ def compression_of(name: str) -> str | None:
 
 
 class _Hashed(io.RawIOBase):
-    """A file, and the fingerprint of the bytes that were read of it."""
+    """A file, and the fingerprint of the bytes read from it."""
 
     def __init__(self, path: Path):
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115
@@ -51,8 +51,8 @@ class _Hashed(io.RawIOBase):
 
 
 class Stream(io.RawIOBase):
-    """The bytes of a file after unpacking, in order. `length` and `digest()` are of the bytes of the file itself that
-    were read so far."""
+    """The decompressed bytes of a file, in order. `length` and `digest()` are those of the bytes read from the file
+    itself so far."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -106,7 +106,8 @@ class Stream(io.RawIOBase):
         head = buffered.peek(8)
         if head and not any(head.startswith(magic[: len(head)]) for magic in _MAGIC[self._compression]):
             raise PrepareError(
-                f"{shown(self._path)} is no {self._compression} file, although its ending says so: rename the file."
+                f"{shown(self._path)} is not a {self._compression} file, although its extension says so: rename the "
+                "file."
             )
 
     def _cut_off(self) -> PrepareError:

@@ -1,4 +1,4 @@
-"""All that lies in a folder: the files that can be read, and the others with the reason."""
+"""Everything in a folder: the files that can be read, and the others with the reason."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Survey:
 
 
 def survey(root: Path, named: Collection[str] = ()) -> Survey:
-    """root: a file or a folder. Links are followed; each file counts once. named: read, though they look like
-    descriptions; without another file to read, all of those that are of text are."""
+    """root: a file or a folder. Links are followed; each file counts once. named: files to read although they look like
+    descriptions. If there are no other files to read, all text files among the descriptions are read."""
     found = Survey(root)
     if root.is_file():
         if kind_of(root.name) is None:
@@ -68,11 +68,11 @@ class _Place:
 
     path: Path
     name: str
-    above: dict[tuple[int, int], Path]  # the folders on the way to it, by device and inode
+    above: dict[tuple[int, int], Path]  # its parent folders, by device and inode
 
 
 def _walk(found: Survey, root: Path) -> None:
-    """Breadth first. All links come after what is no link, so that a file goes by its own name."""
+    """Breadth first. Links come last, so that a file is listed by its own name."""
     seen: dict[tuple[int, int], str] = {}  # names of files, by device and inode
     folders, links = deque([_Place(root, "", {_key(root.stat()): root})]), deque()
 
@@ -124,7 +124,7 @@ def _followed(path: Path) -> os.stat_result:
         if not path.is_symlink():
             raise unreadable(path, error) from error
         raise PrepareError(
-            f"{shown(path)} is a link to {shown(os.readlink(path))}, which cannot be followed ({error.strerror}): mend "
+            f"{shown(path)} is a link to {shown(os.readlink(path))}, which cannot be followed ({error.strerror}): fix "
             "the link or remove it."
         ) from error
 
@@ -147,7 +147,7 @@ def _add_file(found: Survey, path: Path, name: str, status: os.stat_result) -> N
 
 
 def _refuse_pointer(path: Path, size: int) -> None:
-    """Git leaves a few lines in the place of a file that Git LFS has not fetched."""
+    """Refuses the few lines that Git has in place of a file that Git LFS has not fetched."""
     if size > _MOST_OF_POINTER:
         return
     try:

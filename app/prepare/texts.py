@@ -1,7 +1,7 @@
 """The text attributes of an HDF5 file that may be damaged.
 
-One of variable length, as h5py writes them by itself, lies in a heap whose sizes HDF5 follows unchecked: a changed byte
-may crash or hang it. So such a text is read by a process of its own (this file), whose end by a signal says so.
+A text of variable length, h5py's default, is stored in a heap whose sizes HDF5 does not check: a changed byte may crash
+or hang it. Such a text is therefore read by a separate process (this file), which ends with a signal in that case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class DamagedText(ValueError):
 
 
 def text_of(file, name: str) -> str:
-    """An attribute of the open h5py.File. Raises KeyError where there is none, ValueError where it is no text."""
+    """An attribute of the open h5py.File. Raises KeyError if there is none, ValueError if it is not a text."""
     import h5py
 
     kind = file.attrs.get_id(name).get_type()

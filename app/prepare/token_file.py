@@ -1,9 +1,9 @@
 """The HDF5 token file that the trainer reads: /tokens, /document_offsets, /tokens_xxh3 and attributes.
 
-No byte of it is without a checksum. HDF5's own cover the metadata (the format of version 1.10, and texts of fixed
-length, since those of variable length lie in a heap without one) and each chunk (fletcher32, which readers verify).
-/tokens_xxh3 holds the XXH3 of each block of tokens, which the trainer verifies: it is faster, and tells a block of
-zeros or of another place from the one that was written, which fletcher32 cannot.
+Every byte has a checksum. HDF5's own checksums cover the metadata (format version 1.10, and texts of fixed length,
+since texts of variable length are in a heap without checksums) and each chunk (fletcher32, which readers verify).
+/tokens_xxh3 has the XXH3 of each block of tokens, which the trainer verifies: it is faster, and it detects a block of
+zeros or a block from another position, which fletcher32 cannot.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from . import PrepareError, shown
 from .texts import DamagedText, text_of
 
 FORMAT_VERSION = 1
-LIBRARY_VERSION = "v110"  # the oldest HDF5 that reads it; before it the index of chunks had no checksums
-CHUNK = 32_768  # elements: what a window of the trainer reads whole
+LIBRARY_VERSION = "v110"  # the oldest HDF5 that reads it; in earlier formats the chunk index had no checksums
+CHUNK = 32_768  # elements: a window of the trainer reads full chunks
 CHECKSUMS_CHUNK = 512  # a window needs one checksum or two
 
 
 class _Sink(io.FileIO):
-    """A file for HDF5, which crashes over files that it cannot write to their end: the first error is kept in `error`,
-    and what comes after it is swallowed."""
+    """A file for HDF5, which crashes if it cannot write a file to its end: the first error is kept in `error`, and
+    later writes are ignored."""
 
     def __init__(self, path: Path):
         self.error: OSError | None = None
@@ -52,10 +52,10 @@ class _Sink(io.FileIO):
 
 
 class TokenFile:
-    """Writes a token file beside its final place; `commit` moves it there, anything else leaves nothing behind."""
+    """Writes a token file next to its final path; `commit` moves it there, in all other cases it is removed."""
 
     def __init__(self, path: Path, dtype: np.dtype, chunk: int = CHUNK, mode: int | None = None):
-        """mode: the file's permissions; None: those of any new file."""
+        """mode: the file's permissions; None: the default of a new file."""
         import h5py
 
         self.path = path
@@ -104,7 +104,7 @@ class TokenFile:
         self._check_written()
 
     def commit(self, attributes: dict[str, int | str], arguments: dict | None) -> None:
-        """arguments: what the file is made from; None where nobody knows."""
+        """arguments: what the file is made from; None if unknown."""
         facts = {"format_version": FORMAT_VERSION, "max_token_id": self.max_token_id}
         self._blocks.finish()
         self._extend(self._checksums, self._blocks.take())
@@ -144,7 +144,7 @@ class TokenFile:
         dataset[size:] = values
 
     def _remove_leftovers(self) -> None:
-        """Of runs on this machine that were killed."""
+        """Removes files of runs on this machine that were killed."""
         for leftover in self.path.parent.glob(f".{self.path.name}.{socket.gethostname()}.*.tmp"):
             if not Path("/proc", leftover.name.split(".")[-2]).exists():
                 leftover.unlink(missing_ok=True)
@@ -179,7 +179,7 @@ class _Blocks:
 
 
 def _set_text(attributes, name: str, text: str) -> None:
-    """Of fixed length."""
+    """Writes a text of fixed length."""
     import h5py
 
     stored = text.encode()
@@ -195,7 +195,7 @@ def _sync(path: Path) -> None:
 
 
 def arguments_of(path: Path) -> dict | None:
-    """What an existing token file was made from; None if it is no token file of ours."""
+    """What an existing token file was made from; None if it is not a token file of this program."""
     import h5py
 
     try:

@@ -12,22 +12,22 @@
 
 namespace mpzero {
 
-// How the ranks of a run reach each other: MPI for tensors on the CPU, NCCL for those on GPUs.
+// How the ranks of a run communicate: MPI for tensors on the CPU, NCCL for those on GPUs.
 class Network {
  public:
-  // Chooses the network between nodes before NCCL starts, proves on every rank that NCCL runs over it, and lets rank 0
-  // say in one line what it is; a run on the CPU or on one node has nothing to choose. `requested`: "auto", "efa" or
-  // "socket". Collective; the device is current, and `mpi` outlives the network. Throws UserError or Failure, one
-  // sentence, where the network asked for cannot be had: with "auto" that is EFA wherever the nodes have EFA devices;
-  // parallel::NetworkFailure where some ranks are known to be the cause.
+  // Chooses the network between nodes before NCCL starts, proves on every rank that NCCL uses it, and prints one line
+  // about it on rank 0. A run on the CPU or on one node has no choice. `requested`: "auto", "efa" or "socket".
+  // Collective; the device must be current, and `mpi` must outlive the network. Throws UserError or Failure, one
+  // sentence, if the requested network is not available ("auto" requests EFA if the nodes have EFA devices);
+  // parallel::NetworkFailure if some ranks are known to be the cause.
   Network(const std::string& requested, const at::Device& device, parallel::MpiRuntime& mpi,
           const parallel::StartPatience& patience);
 
-  // Over all ranks; between nodes the first is the one that the proof is of. Collective.
+  // A communicator over all ranks; between nodes the first one is the one that was proven. Collective.
   std::unique_ptr<parallel::Communicator> open_communicator();
 
  private:
-  // Rank 0 says, once, why copy engines are not used.
+  // Rank 0 prints a warning, once, if copy engines are not used.
   std::unique_ptr<parallel::Communicator> warned_of_hazard(std::unique_ptr<parallel::NcclCommunicator> communicator);
 
   parallel::MpiRuntime& mpi_;

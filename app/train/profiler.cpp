@@ -42,20 +42,20 @@ Profiler::~Profiler() {
   try {
     kineto::disableProfiler();
   } catch (const std::exception&) {
-    // The run ends in the middle of a trace because of another error, which is the one to report.
+    // The run ends during a trace because of another error, which is the one to report.
   }
 }
 
 void Profiler::begin_step(int64_t step) {
   if (!steps_ || first_traced_ != 0 || step < steps_->first || step > steps_->last) return;
-  // What earlier steps have queued belongs to them.
+  // Work queued by earlier steps belongs to those steps.
   wait_for_device(device_);
   const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
   std::set<ActivityType> activities{ActivityType::CPU};
   if (device_.is_cuda()) {
     activities.insert(ActivityType::CUDA);
   } else {
-    // Kineto calls it an error that there is no GPU.
+    // Kineto logs the lack of a GPU as an error.
     setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);
   }
   kineto::prepareProfiler(config, activities);

@@ -11,26 +11,27 @@
 
 namespace mpzero {
 
-// Takes a trace of the steps that --profile_steps names: operators and units on the CPU, kernels, collectives and
-// copies on the GPU. Perfetto and chrome://tracing open the file.
+// Traces the steps in --profile_steps: operators and units on the CPU, kernels, collectives and copies on the GPU.
+// Perfetto and chrome://tracing open the file.
 class Profiler {
  public:
-  // One of this program's profilers takes a trace at a time.
+  // Only one profiler of a process takes a trace at a time.
   Profiler(const RunConfig& config, int rank, at::Device device);
   ~Profiler();
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  // The step begins; the trace begins with it if it is the first of those to profile, or a later one of them where the
-  // run goes on from a checkpoint.
+  // The step begins. The trace begins with it if it is the first step to profile, or a later one of them if the run
+  // resumed from a checkpoint.
   void begin_step(int64_t step);
 
-  // What to tell the user; empty: nothing.
+  // Messages for the user; empty: none.
   struct Outcome {
     std::string message;
     std::string warning;
   };
-  // The step has ended. The trace is written behind the last step to profile; one that cannot be is a warning.
+  // The step has ended. The trace is written after the last step to profile; if it cannot be written, there is a
+  // warning.
   Outcome end_step(int64_t step);
 
  private:

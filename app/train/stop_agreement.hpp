@@ -15,15 +15,15 @@ namespace mpzero {
 // How all ranks stop once any of them was asked to.
 class StopAgreement {
  public:
-  // All outlive it.
+  // All arguments must outlive it.
   StopAgreement(const StopRequest& request, const RunConfig& config, ProcessGroup& group, StepLog& log)
       : request_(request), config_(config), group_(group), log_(log) {}
 
-  // What this rank adds to a sum over the ranks, which is 0 as long as none is to stop.
+  // This rank's term in a sum over the ranks, which is 0 as long as no rank is asked to stop.
   int vote() const { return request_.requested() ? 1 : 0; }
 
-  // Saves the state at `position` and waits for it, unless that would not fit into the grace period. Says what it does.
-  // Collective, once a sum of votes has said that the run stops. Throws Failure on all ranks where nothing is saved.
+  // Saves the state at `position` and waits for it, unless that would take longer than the grace period, and logs what
+  // it does. Collective; call it once a sum of votes is not 0. Throws Failure on all ranks if nothing is saved.
   void save_and_stop(const RunPosition& position, Checkpointer& checkpointer) const;
 
  private:

@@ -27,7 +27,7 @@ namespace mpzero {
 
 namespace {
 
-// What breaks for lack of GPU memory is the user's to mend, who learns what takes how much.
+// A lack of GPU memory is a user error; the message lists what takes how much.
 int explain_out_of_memory(const RunMemory& memory, at::Device device, const std::function<int()>& work) {
   try {
     return work();
@@ -40,7 +40,7 @@ int explain_out_of_memory(const RunMemory& memory, at::Device device, const std:
   }
 }
 
-// How long the nodes may take to be connected, and who is told.
+// How long connecting the nodes may take, and what happens when it takes longer.
 parallel::StartPatience start_patience(double stuck_after, Liveness& liveness) {
   return {.limit = std::chrono::milliseconds(std::llround(stuck_after * 1e3)),
           .overdue = [&liveness](const std::string& words) {
@@ -59,7 +59,7 @@ int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) 
   if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);
   share_cores(mpi);
   at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
-  // Nothing here reads memory that it has not written, so that filling all of it would only cost time.
+  // Nothing here reads memory that it has not written, so filling all of it would only cost time.
   at::globalContext().setDeterministicFillUninitializedMemory(false);
   if (mpi.rank() == 0) {
     for (const std::string& warning : setup.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
@@ -78,8 +78,8 @@ int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) 
     fmt::print(stderr, "mpzero: warning: {}\n", liveness.warning());
   }
   RunControl control{.stop = stop, .liveness = liveness};
-  // These go only once what breaks the run has been told: the report shows their collectives as they were, and their
-  // going may have to wait for what never ends.
+  // These are destroyed only after an error has been reported: the report shows their collectives as they were, and
+  // destroying them may wait for operations that never end.
   std::optional<Network> network;
   std::optional<RunMemory> memory;
   std::optional<Trainer> trainer;

@@ -33,7 +33,7 @@ namespace mpzero {
 // How a run ended.
 enum class TrainingEnd : uint8_t { kFinished, kStopped };
 
-// What watches over a run from beside it.
+// What supervises a run.
 struct RunControl {
   const StopRequest& stop;
   Liveness& liveness;
@@ -42,7 +42,7 @@ struct RunControl {
 // One training run on this rank: from a checkpoint or fresh weights to the last step's checkpoint.
 class Trainer {
  public:
-  // Collective. `mpi`, `memory` and what `control` refers to outlive the trainer.
+  // Collective. `mpi`, `memory` and what `control` refers to must outlive the trainer.
   Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at::Device device, RunMemory& memory,
           RunControl control);
 
@@ -56,24 +56,24 @@ class Trainer {
   bool at_end() const;
   // The last line of a run without a last checkpoint.
   std::string unsaved_end() const;
-  // Whether the step that has just ended is one of every `frequency`; 0: none is.
+  // Whether the step that has just ended is a multiple of `frequency`; 0: never.
   bool due(int64_t frequency) const;
   bool validation_is_due() const;
-  // Chooses what is recomputed, and says what takes how much memory.
+  // Chooses what is recomputed, and logs what takes how much memory.
   void plan_memory();
-  // Has no more parameters come to the GPU than must, for as much of its memory more.
+  // Uses this many more bytes of GPU memory to keep parameters on the GPU, so that fewer need to be copied to it.
   void use_memory_for_parameters(int64_t bytes);
-  // Gives GPU memory that no step has asked for to states on the host, where ds_config.json leaves their share open.
+  // Moves states from the host to GPU memory that no step has needed, if ds_config.json leaves their ratio open.
   bool chooses_host_ratio() const;
   void choose_host_ratio();
   // One optimizer step over the global batch.
   StepReport train_step();
-  // The loss; nothing where a rank was asked to stop meanwhile.
+  // The loss; std::nullopt if a rank was asked to stop meanwhile.
   std::optional<double> validate();
-  // What rides on the step's all-reduce: votes for a stop, then each rank's own time in the step before.
+  // Values added to the step's all-reduce: votes for a stop, then each rank's own time in the previous step.
   std::vector<double> figures() const;
   void name_straggler();
-  // What a step has shown beside its figures.
+  // Logs what a step has shown in addition to its metrics.
   void comment_on(int64_t step, const Profiler::Outcome& trace);
   void check_finite(const parallel::StepSummary& summary, const at::Tensor& loss_sum);
   at::Tensor to_device(const std::vector<int64_t>& tokens, int64_t windows) const;
@@ -104,7 +104,7 @@ class Trainer {
   StopAgreement stop_;
   bool stops_ = false;  // as all ranks have agreed
   Stragglers stragglers_;
-  double own_seconds_ = 0;  // of the last step, without what the rank waited for others
+  double own_seconds_ = 0;  // of the last step, without the time waiting for other ranks
   Liveness::Watch watch_;
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 using parallel::ProfileRange;
 
-// A unit's parameters for as long as this lives.
+// Gathers a unit's parameters for the lifetime of this object.
 class Gathered {
  public:
   Gathered(parallel::ParameterStore& store, size_t unit) : store_(store), unit_(unit), weights_(store.gather(unit)) {}

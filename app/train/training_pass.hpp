@@ -12,20 +12,20 @@
 
 namespace mpzero {
 
-// Takes micro-batches through the model, unit by unit: parameters are gathered ahead of each unit and let go behind it,
-// gradients are summed over the ranks as soon as a unit's backward is done.
+// Runs micro-batches through the model, unit by unit: parameters are gathered before each unit and released after it,
+// and gradients are reduced over the ranks as soon as a unit's backward is done.
 class TrainingPass {
  public:
   struct Options {
-    // Gradients are those of loss * loss_scale: 1 / (ranks * micro-batches a step), so that their sum is that of the
-    // mean loss.
+    // Gradients are those of loss * loss_scale, which is 1 / (ranks * micro-batches per step), so that their sum is the
+    // gradient of the mean loss.
     double loss_scale = 1.0;
     int64_t micro_batches = 1;  // of a step
   };
-  // `decoder`, `engine` and `timer` outlive the pass.
+  // `decoder`, `engine` and `timer` must outlive the pass.
   TrainingPass(const model::Decoder& decoder, parallel::ZeroEngine& engine, StepTimer& timer, const Options& options);
 
-  // What each layer computes again in its backward, by layer; nothing before this is called.
+  // Sets what each layer recomputes in its backward, by layer; nothing before this is called.
   void recompute(std::vector<model::Recompute> levels) { recompute_ = std::move(levels); }
 
   // Forward and backward; inputs and targets [B, T] int64 on the engine's device. Returns the mean loss of the
@@ -43,7 +43,7 @@ class TrainingPass {
   const model::Decoder& decoder_;
   parallel::ParameterStore& parameters_;
   parallel::GradientStore& gradients_;
-  StepTimer& timer_;  // knows when train() turns back
+  StepTimer& timer_;  // train() marks the phases in it
   Options options_;
   std::vector<model::Recompute> recompute_;           // by layer
   std::vector<model::LayerActivations> activations_;  // by layer

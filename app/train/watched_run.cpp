@@ -13,7 +13,7 @@
 namespace mpzero {
 namespace {
 
-// Of the GPU, or of the host, for which torch has no class of its own: a user's mistake, as main() explains.
+// GPU memory, or host memory, for which torch has no error class: a user error that main() explains.
 bool is_out_of_memory(const c10::Error& error) {
   return is_out_of_gpu_memory(error) ||
          std::string_view(error.what()).find("can't allocate memory") != std::string_view::npos;

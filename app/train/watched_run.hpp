@@ -6,9 +6,9 @@
 
 namespace mpzero {
 
-// Runs `work`, and has what breaks it told by the one report of the run, which ends all ranks: what this rank alone has
-// met, or what is known to be the fault of some ranks. A user's mistake, which another host would not mend, is thrown
-// on; so is everything where the ranks do not watch each other. Returns what `work` does.
+// Runs `work`. If it fails with an error that this rank alone has met, or that is known to be the fault of some ranks,
+// the run's one report has the error, and all ranks end. A user error, which another host would not fix, is rethrown;
+// so is every error if the ranks do not watch each other. Returns the result of `work`.
 int run_watched(Liveness& liveness, const std::function<int()>& work);
 
 }  // namespace mpzero

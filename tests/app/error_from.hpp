@@ -6,7 +6,7 @@
 
 namespace mpzero {
 
-// The sentence that `work` refuses its user's mistake with.
+// The message of the UserError that `work` throws.
 template <typename Work>
 std::string error_from(const Work& work) {
   try {

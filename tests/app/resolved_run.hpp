@@ -42,7 +42,7 @@ inline std::string trio(int64_t total, int64_t micro, int64_t accumulation) {
   return "{" + json + "}";
 }
 
-// Those of a run's warnings that hold `words`.
+// The warnings of a run that contain `words`.
 inline std::vector<std::string> warnings_with(const Result& result, const std::string& words) {
   std::vector<std::string> found;
   for (const std::string& warning : result.warnings) {

@@ -15,7 +15,7 @@
 
 namespace mpzero {
 
-// Units large enough that an update would overtake a copy that nothing holds back, and a small one.
+// Units large enough that an update would overtake an unsynchronized copy, and a small one.
 inline const std::vector<UnitSpec>& snapshot_units() {
   static const std::vector<UnitSpec> units{{.name = "large", .parameters = {{"a", {6'000'003}}}},
                                            {.name = "small", .parameters = {{"b", {5}}}},
@@ -36,11 +36,11 @@ struct SnapshotRun {
   double host_ratio = 1.0;
   at::ScalarType moment_dtype = at::kFloat;
   int host_threads = 0;   // HostUpdateOptions::threads
-  double clipping = 1.0;  // 0: none, so that updates go ahead of the norm
+  double clipping = 1.0;  // 0: none, so that updates do not wait for the norm
 };
 
-// Of each gradient of a step. Norms below and above 1 take turns, so that with a clipping of 1 what is done ahead of
-// the norm is wrong at each second step.
+// The value of each gradient of a step. Norms below and above 1 alternate, so that with a clipping of 1 an update that
+// does not wait for the norm is wrong at every second step.
 inline double gradient_of_step(int64_t step) {
   constexpr double kSmall = 1e-5;
   constexpr double kLarge = 0.25;
@@ -77,8 +77,8 @@ inline States read_states(parallel::ZeroEngine& engine) {
   return states;
 }
 
-// Snapshots are what read_state() says at their begin, bit for bit, although training goes on while they are taken; and
-// training is not changed by them.
+// Snapshots equal the result of read_state() at their beginning, bit for bit, although training continues while they
+// are taken. They do not change training.
 inline void check_snapshots(const SnapshotRun& run, at::Device device, parallel::Communicator& parameters,
                             parallel::Communicator& gradients, ProcessGroup& group) {
   CAPTURE(run.stage, run.host_ratio, run.optimizer == parallel::Placement::kHost, run.host_threads, run.clipping);
@@ -110,7 +110,7 @@ inline void check_snapshots(const SnapshotRun& run, at::Device device, parallel:
     snapshot.before_update();
     update(engine, step);
     snapshot.wait();
-    // Whoever writes the values takes his time: they outlast further steps.
+    // The writer of the values is slow: they outlast further steps.
     for (int64_t later = 1; later < (step % 2 == 0 ? 3 : 1); ++later) {
       pass_before_update(engine, step + later);
       snapshot.before_update();
@@ -121,7 +121,7 @@ inline void check_snapshots(const SnapshotRun& run, at::Device device, parallel:
       CAPTURE(step, key.first, static_cast<int>(key.second));
       REQUIRE(copied.size() == values.size());
       REQUIRE((values.empty() || std::memcmp(copied.data(), values.data(), copied.size_bytes()) == 0));
-      // The CPU's own states lie anywhere.
+      // The CPU's own states are anywhere.
       if (device.is_cuda() || run.host_threads == 0) {
         CHECK(io::is_page_aligned(reinterpret_cast<const std::byte*>(copied.data())));
       }

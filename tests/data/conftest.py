@@ -1,4 +1,4 @@
-"""Runs app/prepare_data.py as users do, in a process of its own, and reads what it wrote."""
+"""Runs app/prepare_data.py like users do, in a separate process, and reads what it wrote."""
 
 import importlib
 import json
@@ -40,7 +40,7 @@ def read_tokens(path: Path) -> Tokens:
 
 
 def prepare_module(name: str):
-    """A module of app/prepare, for what a process of its own cannot show."""
+    """A module of app/prepare, for what a separate process cannot show."""
     sys.path.insert(0, str(REPOSITORY / "app"))
     try:
         return importlib.import_module(f"prepare.{name}".rstrip("."))
@@ -54,7 +54,7 @@ def command(*arguments) -> list[str]:
 
 @pytest.fixture
 def prepare(tmp_path):
-    """prepare(ARGUMENTS..., fails=False): the finished process; run in a folder of its own."""
+    """prepare(ARGUMENTS..., fails=False): the finished process; runs in its own folder."""
 
     def run(*arguments, fails: bool = False) -> subprocess.CompletedProcess:
         if "--tokenizer" not in arguments:

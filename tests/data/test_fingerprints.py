@@ -1,4 +1,4 @@
-"""A token file is kept only where the same text would be read again; the text's bytes decide."""
+"""A token file is kept only if the same text would be read again; the text's bytes decide."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def test_each_output_has_the_fingerprint_of_its_own_files(prepare, tmp_path):
         path.rename(tmp_path / "corpus" / path.name)
     arguments = ("corpus", "train.h5", "--validation_output", "validation.h5", "--split", "train", "--if_missing")
     prepare(*arguments)
-    (tmp_path / "corpus/corpus-test.txt").write_text("nobody reads this")
+    (tmp_path / "corpus/corpus-test.txt").write_text("this is not read")
     assert "already made" in prepare(*arguments).stdout
     replace_keeping_size_and_time(tmp_path / "corpus/corpus-valid.txt", "TEXT of valid")
     assert "validation.h5 was made from other files" in prepare(*arguments, fails=True).stderr
@@ -141,7 +141,7 @@ def test_files_at_rest_are_not_read_again(files, monkeypatch):
     assert len(read) == 2
 
 
-def test_time_set_back_deceives_nobody(files, monkeypatch):
+def test_setting_the_time_back_does_not_hide_a_change(files, monkeypatch):
     monkeypatch.setattr(fingerprints, "SETTLED", 0)
     fingerprint = taken(files)
     replace_keeping_size_and_time(files[1].path, "TEXT of b")
@@ -174,19 +174,19 @@ LEGACY_RECORD = (
 
 
 def make_legacy(path, dataset: str) -> None:
-    """Gives a token file the record that a version before fingerprints wrote."""
+    """Gives a token file the record of a version before fingerprints."""
     with h5py.File(path, "r+") as file:
         file.attrs["arguments"] = LEGACY_RECORD.replace("DATASET", dataset)
 
 
-def test_an_older_token_file_is_kept_with_a_word(prepare, tmp_path):
+def test_an_older_token_file_is_kept_with_a_note(prepare, tmp_path):
     (tmp_path / "a.txt").write_text("text")
     prepare("a.txt", "a.h5")
     make_legacy(tmp_path / "a.h5", "a.txt:1 files:4 bytes")
     process = prepare("a.txt", "a.h5", "--if_missing")
     lines = process.stdout.strip().splitlines()
     assert "already made from the same arguments" in lines[0]
-    assert "kept, although it holds no fingerprint" in lines[1] and len(lines) == 2
+    assert "kept, although it has no fingerprint" in lines[1] and len(lines) == 2
     error = prepare("a.txt", "a.h5", "--if_missing", "--max_documents", 3, fails=True).stderr
     assert "made with max_documents None, not 3" in error
     (tmp_path / "a.txt").write_text("longer")
@@ -215,5 +215,5 @@ def test_an_older_token_file_that_lacks_files_is_refused(prepare, tmp_path):
     prepare("books", "a.h5")
     make_legacy(tmp_path / "a.h5", "books:3 files:12 bytes")
     error = prepare("books", "a.h5", "--if_missing", fails=True).stderr
-    assert "a.h5 was made by an older version, of 1 file of books, of which 3 files would be read today" in error
+    assert "a.h5 was made by an older version from 1 file of books, while 3 files would be read today" in error
     assert "--overwrite" in error

@@ -1,4 +1,4 @@
-"""Compressed files and files with columns: all of their text, or one sentence that names the file."""
+"""Compressed files and files with columns: all of their text is read, or one sentence names the file."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ PACK = {".gz": gzip.compress, ".zst": zstd}
 
 @pytest.mark.parametrize("ending", PACK)
 def test_compressed_text(prepare, tmp_path, ending):
-    # Two parts behind each other, as parallel compressors write them.
+    # Two concatenated parts, as parallel compressors write them.
     (tmp_path / f"A.TXT{ending.upper()}").write_bytes(PACK[ending](TEXT.encode()) + PACK[ending](b"and more"))
     prepare(f"A.TXT{ending.upper()}", "a.h5")
     assert read_tokens(tmp_path / "a.h5").texts() == [TEXT + "and more"]
@@ -42,10 +42,10 @@ def test_compressed_file_that_was_cut_off(prepare, tmp_path, ending, kind):
 
 
 @pytest.mark.parametrize("ending", PACK)
-def test_compressed_file_that_is_none_or_damaged(prepare, tmp_path, ending):
+def test_file_that_is_not_compressed_or_damaged(prepare, tmp_path, ending):
     (tmp_path / f"a.txt{ending}").write_text("plain text")
     error = prepare(f"a.txt{ending}", "out.h5", fails=True).stderr
-    assert f"a.txt{ending} is no" in error and "out.h5" not in error
+    assert f"a.txt{ending} is not a" in error and "out.h5" not in error
     packed = PACK[ending](TEXT.encode())
     (tmp_path / f"a.txt{ending}").write_bytes(packed + b"something else")
     error = prepare(f"a.txt{ending}", "out.h5", fails=True).stderr
@@ -63,7 +63,7 @@ ROWS = [("1", "plain"), ("2", 'with, "quotes"'), ("3", "two\nlines"), ("4", ""),
 
 
 @pytest.mark.parametrize(("kind", "delimiter"), [("csv", ","), ("tsv", "\t")])
-def test_csv_and_tsv_with_the_column_asked_for(prepare, tmp_path, kind, delimiter):
+def test_csv_and_tsv_with_the_requested_column(prepare, tmp_path, kind, delimiter):
     quoted = [(number, '"' + text.replace('"', '""') + '"') for number, text in ROWS]
     lines = "\r\n".join(delimiter.join(row) for row in [("id", "body"), *quoted])
     (tmp_path / f"a.{kind}").write_bytes(b"\xef\xbb\xbf" + lines.encode())
@@ -92,18 +92,18 @@ def test_key_of_jsonl_and_column_of_parquet(prepare, tmp_path):
     assert read_tokens(tmp_path / "a.h5").texts() == ["one"]
 
 
-def test_flags_that_say_nothing_of_the_files_are_answered(prepare, tmp_path):
+def test_flags_without_effect_on_the_files_are_reported(prepare, tmp_path):
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / "b.jsonl").write_text('{"text": "b"}\n')
-    assert "--text_column body says nothing" in prepare("a.txt", "a.h5", "--text_column", "body").stdout
+    assert "--text_column body has no effect" in prepare("a.txt", "a.h5", "--text_column", "body").stdout
     output = prepare("b.jsonl", "b.h5", "--document_separator", "line").stdout
-    assert "--document_separator is for files of text" in output
+    assert "--document_separator applies only to text files" in output
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.jsonl", b'{"text": "ok"}\n{"text": "a \\ud83d b"}\n', r"a.jsonl line 2 holds \ud83d, half of a surrogate"),
+        ("a.jsonl", b'{"text": "ok"}\n{"text": "a \\ud83d b"}\n', r"a.jsonl line 2 contains \ud83d, half of"),
         ("a.jsonl", b"[" * 100_000 + b"\n", "a.jsonl line 1 is not JSON (nested too deep)"),
         ("a.jsonl", b'{"text": "a", "text": "b"}\n', "a.jsonl line 1 has two keys 'text'"),
         ("a.txt", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "run 'git lfs pull'"),
@@ -122,7 +122,7 @@ def test_bad_rows_get_one_sentence(prepare, tmp_path, name, content, message):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_key_within_the_text_or_another_object_is_no_second_one(prepare, tmp_path):
+def test_a_key_within_the_text_or_another_object_is_not_a_second_one(prepare, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a \\"text\\" b", "meta": {"text": "c"}}\n')
     prepare("a.jsonl", "a.h5")
     assert read_tokens(tmp_path / "a.h5").texts() == ['a "text" b']
@@ -135,4 +135,4 @@ def test_a_lone_surrogate_with_a_tokenizer(prepare, tmp_path, small_bpe):
 
 def test_nuls_are_mentioned(prepare, tmp_path):
     (tmp_path / "a.txt").write_text("some words\0" + "and more words" * 9)
-    assert "a.txt holds 1 NUL characters, which stay in the text" in prepare("a.txt", "a.h5").stdout
+    assert "a.txt contains 1 NUL characters, which are kept in the text" in prepare("a.txt", "a.h5").stdout

@@ -1,4 +1,4 @@
-"""Hugging Face data sets by name, without a network: the library's loader is replaced, nothing else."""
+"""Hugging Face data sets by name, without a network: only the library's loader is replaced."""
 
 import datasets
 import pytest

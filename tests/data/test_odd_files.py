@@ -1,4 +1,4 @@
-"""Links, names and rights: what a walk through a folder meets besides files."""
+"""Links, names and permissions: what a folder may contain in addition to plain files."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ def test_a_file_counts_by_its_own_name_and_not_by_a_links(prepare, tmp_path):
         (tmp_path / "corpus" / name).parent.mkdir(parents=True)
         (tmp_path / "corpus" / name).write_text(f"text of {name}")
     (tmp_path / "corpus/validation/x.txt").symlink_to("../a/x.txt")
-    (tmp_path / "corpus/a/test").symlink_to("../m")  # a link to a folder, which is met before that folder
+    (tmp_path / "corpus/a/test").symlink_to("../m")  # a link to a folder, which is found before that folder
     process = prepare("corpus", "a.h5", "--validation_output", "v.h5")
     assert read_tokens(tmp_path / "a.h5").texts() == ["text of a/x.txt", "text of m/y.txt"]
     assert read_tokens(tmp_path / "v.h5").texts() == ["text of validation/v.txt"]
@@ -83,7 +83,7 @@ def read_all(folder) -> None:
 
 @pytest.fixture
 def somebody_else():
-    """A folder in which this process has the rights of a user who owns nothing."""
+    """A folder in which this process has the permissions of a user who owns nothing."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder

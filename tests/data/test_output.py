@@ -1,4 +1,4 @@
-"""What is written is whole, the same for any number of workers, and never lost to a second start."""
+"""Outputs are complete, the same for any number of workers, and never overwritten by a second start."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from .conftest import command, read_tokens
 
 @pytest.fixture
 def long_text(tmp_path, novel):
-    """Several batches of work, with documents shorter and longer than the pieces that are dealt out."""
+    """Several batches of work, with documents shorter and longer than the pieces that are distributed."""
     paragraphs = novel.split("\n\n")
     documents = ["\n\n".join(paragraphs[i : i + 1 + 37 * (i % 90 == 0)]) for i in range(0, len(paragraphs), 3)]
     (tmp_path / "a.txt").write_text("\n<end>\n".join([*documents * 4, novel]))
@@ -73,7 +73,7 @@ def test_existing_output(prepare, tmp_path):
     process = prepare("a.txt", "a.h5", "--if_missing")
     assert "already made from the same arguments" in process.stdout
     assert "--overwrite" in prepare("a.txt", "a.h5", fails=True).stderr
-    # Other arguments, or the same on another text, are never taken for the same.
+    # Other arguments, or the same arguments for another text, never count as the same.
     process = prepare("a.txt", "a.h5", "--if_missing", "--vocab_size", 300, fails=True)
     assert "made with vocab_size None, not 300" in process.stderr
     (tmp_path / "a.txt").write_text("another text")
@@ -87,7 +87,7 @@ def test_existing_output(prepare, tmp_path):
 def test_existing_file_of_another_kind_is_kept(prepare, tmp_path):
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "a.h5").write_text("something of the user's")
-    assert "no token file" in prepare("a.txt", "a.h5", "--if_missing", fails=True).stderr
+    assert "not a token file" in prepare("a.txt", "a.h5", "--if_missing", fails=True).stderr
     assert (tmp_path / "a.h5").read_text() == "something of the user's"
 
 
@@ -110,7 +110,7 @@ def test_checkout_can_be_moved(prepare, tmp_path):
 
 
 def start_long_run(tmp_path, novel, small_bpe) -> subprocess.Popen:
-    """A run of minutes, with two workers, that has written something when this returns."""
+    """A run of several minutes, with two workers, that has written something when this returns."""
     (tmp_path / "a.txt").write_text(novel * 60)
     process = subprocess.Popen(
         command("a.txt", "out/a.h5", "--tokenizer", small_bpe, "--workers", 2),
@@ -153,7 +153,7 @@ def test_killed_in_the_middle_leaves_no_output(prepare, tmp_path, novel, small_b
     while living_members(process.pid):
         assert time.monotonic() < deadline, "worker processes outlive the run"
         time.sleep(0.05)
-    # A second start clears away what a killed one left, and is not disturbed by it.
+    # A second start removes what a killed one has left, and is not disturbed by it.
     (tmp_path / "a.txt").write_text("short")
     prepare("a.txt", "out/a.h5", "--if_missing")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.h5"]
@@ -162,7 +162,7 @@ def test_killed_in_the_middle_leaves_no_output(prepare, tmp_path, novel, small_b
 
 @pytest.mark.parametrize("blocks", [1, 20, 300])
 def test_disk_that_fills_up(tmp_path, novel, blocks):
-    """A limit on the size of files (1024 bytes each block) fails as a full disk does, at one place or another."""
+    """A limit on the size of files (1024 bytes each block) fails like a full disk, at different places."""
     (tmp_path / "a.txt").write_text(novel)
     limited = ["bash", "-c", f'ulimit -f {blocks}; exec "$@"', "prepare"]
     arguments = [*limited, *command("a.txt", "out/a.h5", "--tokenizer", "bytes")]

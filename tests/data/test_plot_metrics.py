@@ -1,4 +1,4 @@
-"""The plot shows the numbers of the metrics file."""
+"""The plot shows the values of the metrics file."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ def test_png_of_a_run_of_any_length(tmp_path, steps):
     assert [path.name for path in (tmp_path / "plots").iterdir()] == ["loss.png"]
 
 
-def test_columns_hold_gaps_where_lines_do(tmp_path):
+def test_columns_have_gaps_where_lines_do(tmp_path):
     write_metrics(tmp_path / "metrics.jsonl", 20)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 21, "loss": null}\n{"step": 22, "lo')

@@ -1,4 +1,4 @@
-"""Gated models and data sets: what Hugging Face answers with 401 or 403 gets one sentence that says what to do."""
+"""Gated models and data sets: a 401 or 403 from Hugging Face becomes one sentence with the remedy."""
 
 import sys
 from types import SimpleNamespace
@@ -53,7 +53,7 @@ def test_a_data_set_that_is_refused_names_licence_and_token(monkeypatch, kind, s
     assert "https://huggingface.co/datasets/some/corpus " in sentence
 
 
-def test_other_answers_are_no_refusal(monkeypatch):
+def test_other_answers_are_not_refusals(monkeypatch):
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse(GatedRepoError, 500))
     with pytest.raises(PrepareError, match="could not be fetched from Hugging Face"):
         load_encoder("some/model", None, None)

@@ -1,4 +1,4 @@
-"""What of a folder is read: no file is left out without a word, and never most of them."""
+"""Which files of a folder are read: none is left out silently, and never most of them."""
 
 import gzip
 import json
@@ -42,7 +42,7 @@ def fill(folder, files: dict[str, str]) -> None:
         ("the test of time/book.txt", None),
     ],
 )
-def test_a_split_is_said_by_a_whole_part_of_a_name(name, split):
+def test_a_split_is_a_full_part_of_a_name(name, split):
     assert split_of(name) == split
 
 
@@ -61,16 +61,16 @@ def test_most_bytes_are_never_left_out_for_a_name(prepare, tmp_path):
     assert "Most of books would be left out" in error
     assert "book 00.txt" in error and "train.txt" in error
     assert "--files '*'" in error and "--split train" in error
-    # Both ways on work as they are written.
+    # Both remedies work as printed.
     prepare("books", "all.h5", "--files", "*")
     assert len(read_tokens(tmp_path / "all.h5").texts()) == 21
     process = prepare("books", "one.h5", "--split", "train")
     assert read_tokens(tmp_path / "one.h5").texts() == ["By rail"]
     assert "not read 20 files" in process.stdout
-    assert "and 16 more" in process.stdout and "the name says no split, others say train" in process.stdout
+    assert "and 16 more" in process.stdout and "the name has no split, others have train" in process.stdout
 
 
-def test_files_without_a_split_are_for_training_where_no_name_says_train(prepare, tmp_path):
+def test_files_without_a_split_are_for_training_if_no_name_has_train(prepare, tmp_path):
     fill(tmp_path / "books", {"one.txt": "Number one", "two.txt": "Number two", "validation.txt": "valid"})
     process = prepare("books", "train.h5", "--validation_output", "validation.h5")
     assert read_tokens(tmp_path / "train.h5").texts() == ["Number one", "Number two"]
@@ -78,7 +78,7 @@ def test_files_without_a_split_are_for_training_where_no_name_says_train(prepare
     assert "validation.h5: read 1 file of books, 5 bytes (1 txt): validation.txt." in process.stdout
 
 
-def test_a_large_test_split_is_left_out_only_where_it_is_asked_for(prepare, tmp_path):
+def test_a_large_test_split_is_left_out_only_on_request(prepare, tmp_path):
     fill(tmp_path / "corpus", {"train.txt": "few", "test.txt": "many more words than that"})
     assert "test.txt: of split test" in prepare("corpus", "a.h5", fails=True).stderr
     process = prepare("corpus", "a.h5", "--split", "train")
@@ -86,13 +86,13 @@ def test_a_large_test_split_is_left_out_only_where_it_is_asked_for(prepare, tmp_
     assert "test.txt (25 bytes): of split test" in process.stdout
 
 
-def test_no_name_says_the_split_that_is_asked_for(prepare, tmp_path):
+def test_no_name_has_the_requested_split(prepare, tmp_path):
     fill(tmp_path / "books", {"one.txt": "one", "two.txt": "two"})
     error = prepare("books", "a.h5", "--split", "test", fails=True).stderr
-    assert "no file name says a split" in error and "--files" in error
+    assert "no file name contains a split" in error and "--files" in error
 
 
-def test_a_folder_of_several_kinds_is_read_whole(prepare, tmp_path):
+def test_a_folder_of_several_kinds_is_read_completely(prepare, tmp_path):
     folder = tmp_path / "mixed"
     fill(
         folder,
@@ -118,10 +118,10 @@ def test_descriptions_in_files_of_text_are_not_read(prepare, tmp_path, name):
     process = prepare("corpus", "a.h5")
     assert read_tokens(tmp_path / "a.h5").texts() == ["a", "b"]
     assert f"sub/{name} (7 bytes): describes the data set" in process.stdout
-    # Named, it is read.
+    # If it is named, it is read.
     prepare(f"corpus/sub/{name}", "b.h5")
     prepare("corpus", "c.h5", "--files", f"sub/{name}")
-    # So it is where nothing else is there.
+    # It is also read if there are no other files.
     prepare("corpus/sub", "d.h5")
     for output in ("b.h5", "c.h5", "d.h5"):
         assert read_tokens(tmp_path / output).texts() == ["no data"]
@@ -139,9 +139,9 @@ def test_what_was_not_read_is_listed_with_the_reason(prepare, tmp_path):
     for line in (
         "README.md (170 bytes): describes the data set",
         ".git, .gitattributes (6 bytes): hidden",
-        "cover.png (3 bytes): .png is no kind of file that is read",
+        "cover.png (3 bytes): .png files are not read",
         "old.zip (2 bytes): archives are not read: unpack them",
-        "plain (1 bytes): no ending says what they hold",
+        "plain (1 bytes): without an extension the format is unknown",
         "empty.txt (0 bytes): empty",
         "pipe.txt (0 bytes): neither a file nor a folder",
     ):
@@ -152,13 +152,13 @@ def test_most_bytes_are_never_left_out_for_their_kind(prepare, tmp_path):
     fill(tmp_path / "corpus", {"a.txt": "a few", "b.docx": "much more than that", "c.docx": "and more"})
     error = prepare("corpus", "a.h5", fails=True).stderr
     assert "27 bytes in 2 files, against 5 bytes in 1 file" in error
-    assert "b.docx, c.docx: .docx is no kind of file that is read" in error
+    assert "b.docx, c.docx: .docx files are not read" in error
     assert "--files '*.txt'" in error
     prepare("corpus", "a.h5", "--files", "*.txt")
     assert read_tokens(tmp_path / "a.h5").texts() == ["a few"]
 
 
-def test_outputs_beside_the_texts_are_not_missed(prepare, tmp_path):
+def test_outputs_next_to_the_texts_do_not_count_as_missed(prepare, tmp_path):
     fill(tmp_path, {"a.txt": "a text"})
     prepare(".", "a.h5")
     assert "already made" in prepare(".", "a.h5", "--if_missing").stdout
@@ -175,7 +175,7 @@ def test_files_chooses_by_patterns(prepare, tmp_path):
     prepare("corpus", "b.h5", "--files", "en/te*", "--files", "fr/*")
     assert read_tokens(tmp_path / "b.h5").texts() == ["en test", "fr train"]
     assert "matches --files 'de/*'" in prepare("corpus", "c.h5", "--files", "de/*", fails=True).stderr
-    assert "--files chooses" in prepare("corpus/en/test.txt", "c.h5", "--files", "*", fails=True).stderr
+    assert "--files selects" in prepare("corpus/en/test.txt", "c.h5", "--files", "*", fails=True).stderr
 
 
 def test_classic_wikitext_is_accepted(prepare, tmp_path):
@@ -212,7 +212,7 @@ Words.
 
 @pytest.fixture
 def repository(tmp_path):
-    """A data set as Hugging Face keeps them, with configurations."""
+    """A data set like those on Hugging Face, with configurations."""
     names = ("en/1", "en/2", "en/held_out/3", "fr/4", "fr/deep/5", "test-de/train/6", "test-de/test/7")
     fill(tmp_path / "corpus", {f"{name}.jsonl": json.dumps({"text": name}) + "\n" for name in names})
     (tmp_path / "corpus/README.md").write_text(CARD)
@@ -243,15 +243,15 @@ def test_which_configuration_is_never_guessed(prepare, tmp_path, repository):
     assert len(read_tokens(tmp_path / "all.h5").texts()) == 7
 
 
-def test_a_configuration_says_nothing_where_none_is_declared(prepare, tmp_path):
+def test_a_configuration_has_no_effect_if_none_is_declared(prepare, tmp_path):
     fill(tmp_path / "corpus", {"a.txt": "a", "README.md": "no head"})
-    says = "has no configurations: --dataset_config_name en (DATASET_CONFIG_NAME) says nothing there"
+    says = "has no configurations: --dataset_config_name en (DATASET_CONFIG_NAME) has no effect."
     for dataset in ("corpus", "corpus/a.txt"):
         output = f"{dataset.replace('/', '-')}.h5"
         process = prepare(dataset, output, "--dataset_config_name", "en", "--local_dataset", "true")
         assert process.stdout.count(f"{dataset} {says}") == 1, process.stdout
         assert read_tokens(tmp_path / output).texts() == ["a"]
-    # Nor is it what keeps --files from choosing.
+    # It does not prevent --files from selecting files either.
     prepare("corpus", "b.h5", "--dataset_config_name", "en", "--files", "*.txt")
     assert read_tokens(tmp_path / "b.h5").texts() == ["a"]
 
@@ -267,7 +267,7 @@ def test_a_configuration_that_may_be_a_folder_is_refused(prepare, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("path: en/*.jsonl", "path: en/*.csv", "names 'en/*.csv' for split 'train', and no file there"),
+        ("path: en/*.jsonl", "path: en/*.csv", "names 'en/*.csv' for split 'train', but no readable file matches"),
         ("path: en/*.jsonl", "path: ../*.jsonl", "outside of the folder"),
         ("path: en/*.jsonl", "path: https://a.b/c.jsonl", "outside of the folder"),
         ("- config_name: en", "- config_nam: en", "README.md cannot be read"),
@@ -285,9 +285,9 @@ def test_the_hub_is_not_asked_for_what_is_a_folder_here(prepare, tmp_path):
     assert "corpus is a path, or exists here" in error and "LOCAL_DATASET" in error
 
 
-def test_unread_files_behind_the_last_document_are_listed(prepare, tmp_path):
+def test_unread_files_after_the_last_document_are_listed(prepare, tmp_path):
     fill(tmp_path / "corpus", {f"{i}.txt": f"text {i}" for i in range(5)})
     process = prepare("corpus", "a.h5", "--max_documents", 2)
     assert read_tokens(tmp_path / "a.h5").texts() == ["text 0", "text 1"]
     assert "read 2 files of corpus" in process.stdout
-    assert "2.txt, 3.txt, 4.txt (18 bytes): behind the last of --max_documents 2" in process.stdout
+    assert "2.txt, 3.txt, 4.txt (18 bytes): after the last of --max_documents 2" in process.stdout

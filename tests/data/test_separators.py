@@ -1,4 +1,4 @@
-"""What --document_separator says: words, or a text with a few escapes."""
+"""The values of --document_separator: keywords, or a text with a few escapes."""
 
 import pytest
 
@@ -36,6 +36,6 @@ def test_a_separator_that_is_not_ascii(prepare, tmp_path):
         ("", "--document_separator is empty"),
     ],
 )
-def test_a_separator_that_is_none(prepare, tmp_path, argument, message):
+def test_invalid_separators(prepare, tmp_path, argument, message):
     (tmp_path / "a.txt").write_text("a")
     assert message in prepare("a.txt", "a.h5", "--document_separator", argument, fails=True).stderr

@@ -1,4 +1,4 @@
-"""Every kind of input becomes the documents that it holds."""
+"""Every kind of input becomes the documents that it contains."""
 
 import gzip
 import json
@@ -58,7 +58,7 @@ def test_document_separator(prepare, tmp_path, separator, expected):
 
 
 def test_separators_across_read_blocks(prepare, tmp_path):
-    """A file of several blocks, in which lines and separators lie across their ends at every offset."""
+    """A file of several blocks, in which lines and separators cross the ends of blocks at every offset."""
     documents = [f"{i:07d}" * (1 + i % 5) for i in range(150_000)]
     (tmp_path / "a.txt").write_text("<|end|>".join(documents))
     (tmp_path / "b.txt").write_text("\n".join(documents))
@@ -108,7 +108,7 @@ def test_saved_to_disk_with_and_without_splits(prepare, tmp_path):
     assert read_tokens(tmp_path / "test.h5").texts() == ["a test"]
     assert "only test, train" in prepare("several", "x.h5", "--split", "valid", fails=True).stderr
     said = prepare("one", "named.h5", "--dataset_config_name", "en").stdout
-    assert "one has no configurations: --dataset_config_name en (DATASET_CONFIG_NAME) says nothing there." in said
+    assert "one has no configurations: --dataset_config_name en (DATASET_CONFIG_NAME) has no effect." in said
     assert read_tokens(tmp_path / "named.h5").texts() == TEXTS
     error = prepare("several", "x.h5", "--dataset_config_name", "train", fails=True).stderr
     assert "takes no --dataset_config_name" in error
@@ -147,7 +147,7 @@ def test_max_documents(prepare, tmp_path):
     ("name", "content", "message"),
     [
         ("missing.txt", None, "missing.txt does not exist"),
-        ("a.docx", b"text", ".docx is no kind of file that is read"),
+        ("a.docx", b"text", ".docx files are not read"),
         ("a.txt", b"", "holds no text"),
         ("a.txt", b"caf\xe9 au lait", "a.txt is not UTF-8"),
         ("a.txt", "caf\u00e9".encode()[:-1], "a.txt is not UTF-8"),

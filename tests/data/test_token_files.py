@@ -1,4 +1,4 @@
-"""A token file has checksums throughout, also one that is given them later."""
+"""A token file has checksums throughout, even if they are added later."""
 
 import subprocess
 
@@ -19,7 +19,7 @@ ATTRIBUTES = {"vocab_size": 65536, "eos_token_id": 7, "tokenizer": "naïve", "so
 
 
 def check_checksums(path, block: int) -> None:
-    """As xxhash computes them of the tokens that h5py reads."""
+    """Compares with xxhash over the tokens that h5py reads."""
     with h5py.File(path) as file:
         tokens, table = file["tokens"], file["tokens_xxh3"]
         stored = tokens[:]
@@ -30,7 +30,7 @@ def check_checksums(path, block: int) -> None:
         assert all(file[name].fletcher32 for name in ("tokens", "document_offsets", "tokens_xxh3"))
         for node in (file, tokens, table):
             for name in node.attrs:
-                # One of variable length would lie in a heap, which has no checksum.
+                # A text of variable length would be in a heap, which has no checksum.
                 assert not node.attrs.get_id(name).get_type().is_variable_str() if is_text(node, name) else True
         assert b"GCOL" not in path.read_bytes()
 
@@ -40,7 +40,7 @@ def is_text(node, name: str) -> bool:
 
 
 @pytest.mark.parametrize("pieces", [[1000], [1, 63, 64, 65, 0, 807], [100] * 10])
-def test_checksums_are_those_of_the_tokens_however_they_come(tmp_path, pieces):
+def test_checksums_are_those_of_the_tokens_for_any_pieces(tmp_path, pieces):
     file = TokenFile(tmp_path / "a.h5", TOKENS.dtype, chunk=64)
     for begin, size in zip(np.cumsum([0, *pieces]), pieces, strict=False):
         file.append(TOKENS[begin : begin + size], np.array([size] if size else [], np.int64))
@@ -77,11 +77,11 @@ def test_rewriting_keeps_all_and_adds_checksums(tmp_path, capsys, monkeypatch):
     record = {"format_version": 1, "max_token_id": TOKENS.max(), "arguments": '{"dataset": "books", "content": null}'}
     assert written.attributes == {**ATTRIBUTES, **record}
     said = capsys.readouterr().out
-    assert "written anew with checksums, 1,000 tokens" in said
-    assert "not taken over, since no token file has them: note." in said
+    assert "rewritten with checksums, 1,000 tokens" in said
+    assert "not copied, since token files do not have them: note." in said
     before = path.read_bytes()
     rewriting.rewrite(path)
-    assert "has checksums already" in capsys.readouterr().out
+    assert "already has checksums" in capsys.readouterr().out
     assert path.read_bytes() == before
 
 
@@ -110,7 +110,7 @@ def test_rewriting_goes_through_links_and_keeps_the_mode(tmp_path):
         ({"format_version": 2}, "it has format version 2"),
     ],
 )
-def test_what_is_no_whole_token_file_is_left_as_it_is(tmp_path, change, words):
+def test_an_invalid_token_file_is_left_unchanged(tmp_path, change, words):
     path = tmp_path / "a.h5"
     write_older(path, **change)
     before = path.read_bytes()
@@ -145,14 +145,14 @@ def test_rewrite_takes_no_other_argument(tmp_path):
         assert "takes no other argument" in process.stderr or "not allowed with argument" in process.stderr
     process = run("--rewrite", "b.h5")
     assert process.returncode == 2
-    assert process.stderr == "prepare_data.py: b.h5 is no file: give --rewrite the token file to write anew.\n"
+    assert process.stderr == "prepare_data.py: b.h5 is not a file: give --rewrite the token file to rewrite.\n"
     process = run("--rewrite", "a.h5")
     assert process.returncode == 0, process.stderr
     check_checksums(tmp_path / "a.h5", 32_768)
 
 
 def damage_heap(path) -> None:
-    """A size of the heap of texts becomes one that HDF5 2.0 never comes to the end of."""
+    """Changes a size in the heap of texts to one that HDF5 2.0 never finishes reading."""
     stored = bytearray(path.read_bytes())
     first_object = stored.find(b"GCOL") + 16
     size = slice(first_object + 8, first_object + 16)
@@ -160,7 +160,7 @@ def damage_heap(path) -> None:
     path.write_bytes(stored)
 
 
-def test_a_damaged_heap_of_texts_is_refused_where_hdf5_hangs(tmp_path):
+def test_a_damaged_heap_of_texts_is_refused_if_hdf5_hangs(tmp_path):
     (tmp_path / "a.txt").write_text("text")
     write_older(tmp_path / "a.h5", arguments="{}")
     damage_heap(tmp_path / "a.h5")

@@ -1,4 +1,4 @@
-"""Tokenizers of every form give the ids that the tokenizers library gives for the whole text."""
+"""Tokenizers of every form give the ids that the tokenizers library gives for the full text."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_ids_of_a_long_text_are_those_of_the_whole(prepare, tmp_path, small_bpe,
     prepare("a.txt", "a.h5", "--tokenizer", arguments[form])
     made = read_tokens(tmp_path / "a.h5")
     tokenizer = Tokenizer.from_file(str(small_bpe / "tokenizer.json"))
-    # A folder says in tokenizer_config.json which token ends a text; bare files do not.
+    # A folder defines its end-of-text token in tokenizer_config.json; bare files do not.
     eos = tokenizer.token_to_id("<|endoftext|>" if form == "vocab and merges" else "<stop>")
     assert np.array_equal(made.tokens, [*tokenizer.encode(text).ids, eos])
     assert made.attributes["eos_token_id"] == eos
@@ -40,8 +40,8 @@ def test_ids_of_a_long_text_are_those_of_the_whole(prepare, tmp_path, small_bpe,
     assert made.tokens.dtype == np.uint16
 
 
-def test_tokenizer_that_looks_at_the_whole_text_is_not_cut(prepare, tmp_path, novel):
-    """Metaspace puts a space before a text: cut in pieces, it would put one before each."""
+def test_text_is_not_cut_for_a_tokenizer_that_depends_on_the_full_text(prepare, tmp_path, novel):
+    """Metaspace puts a space before a text: if it is cut into pieces, each would get one."""
     from tokenizers import models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
@@ -57,7 +57,7 @@ def test_tokenizer_that_looks_at_the_whole_text_is_not_cut(prepare, tmp_path, no
 
 @pytest.fixture(scope="session")
 def llama3(tmp_path_factory, novel) -> Path:
-    """vocab.json and merges.txt as large as Llama 3's, which is how they are known: learned words, then unused ones."""
+    """vocab.json and merges.txt of Llama 3's size, by which they are recognized: learned words, then unused ones."""
     from tokenizers import models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -73,7 +73,8 @@ def llama3(tmp_path_factory, novel) -> Path:
 
 
 def test_llama3_vocabulary(prepare, tmp_path, novel, llama3):
-    """Against the library's encoder for the same files, set up as the published tokenizer.json of Llama 3 is."""
+    """Compares with the library's encoder for the same files, configured like the published tokenizer.json of Llama
+    3."""
     from tokenizers import Regex, decoders, models, pre_tokenizers
 
     pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -93,7 +94,7 @@ def test_llama3_vocabulary(prepare, tmp_path, novel, llama3):
     assert made.tokens[-1] == 128001
     assert np.array_equal(made.tokens[:-1], oracle.encode(text).ids)
     assert oracle.decode(made.tokens[:-1].tolist()) == text
-    # As in the published model: no digits run beyond three, words carry their space.
+    # As in the published model: at most three digits, and words include their space.
     cut = [text for text, _ in oracle.pre_tokenizer.pre_tokenize_str("Hello world 12345")]
     assert cut == ["Hello", "Ġworld", "Ġ", "123", "45"]
 
@@ -126,7 +127,7 @@ def test_llama3_special_tokens_have_their_published_ids(llama3):
         (["--vocab_size", 256], "--vocab_size 256 is smaller than the 257 ids of tokenizer 'bytes'"),
         (["--tokenizer", "no/such/folder"], "no/such/folder does not exist"),
         (["--tokenizer", "missing.json"], "missing.json does not exist"),
-        (["--tokenizer", "."], "holds neither tokenizer.json nor vocab.json"),
+        (["--tokenizer", "."], "contains neither tokenizer.json nor vocab.json"),
         (["--tokenizer", "a.txt"], "a.txt cannot be read as a tokenizer.json"),
     ],
 )

@@ -69,7 +69,7 @@ def train_with_deepspeed(name: str, result: Path, *flags: object, ranks: int, st
     words = [sys.executable, DEEPSPEED_RUN, GOLDEN / name, result, "--ranks", ranks, "--stage", stage, *flags]
     with deepspeed_operators() as folder, (result.parent / f"{result.stem}.log").open("w+") as log:
         environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(folder)}
-        # A session of its own, so that no rank outlives the test.
+        # In its own session, so that no rank outlives the test.
         process = subprocess.Popen([*map(str, words)], stdout=log, stderr=log, env=environment, start_new_session=True)
         try:
             process.wait(timeout=600)
@@ -93,8 +93,8 @@ def saved_by_deepspeed(name: str) -> Path:
 def deepspeed_operators() -> Iterator[Path]:
     """A folder for the operators that DeepSpeed compiles at first use, for one test at a time.
 
-    PyTorch guards such a folder with a file that stays behind when a build is killed, and whoever comes next waits for
-    it to go, without end. Here nobody else builds, so that one that is there is such a left-over.
+    PyTorch guards such a folder with a lock file that remains when a build is killed; the next process waits forever
+    for its removal. Here no other process builds, so a lock file that exists is such a leftover.
     """
     folder = BUILD / "torch_extensions"
     folder.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ LIMIT_SECONDS = 200
 
 
 class LiveRun:
-    """`with LiveRun(run, flags…) as live:`; whatever is left of it is killed with the block."""
+    """`with LiveRun(run, flags…) as live:`; what is left of the run is killed at the end of the block."""
 
     def __init__(self, run: TinyRun, *flags: object) -> None:
         self.run = run

@@ -1,4 +1,4 @@
-"""What users get wrong: one sentence that says what, where and what to do; a non-zero exit; nothing lost."""
+"""User errors: one sentence that says what, where and what to do; a non-zero exit; nothing lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.e2e
 
 
 def refuse(run: TinyRun, *flags: object) -> str:
-    """Trains with a mistake; returns the one sentence about it."""
+    """Trains with a user error; returns the one sentence about it."""
     result = run.train("--max_steps=2", *flags, check=False)
     assert result.returncode != 0, result.stdout
     assert "Batch 2" not in result.stdout
@@ -101,7 +101,7 @@ def test_truncated_data(tmp_path: Path) -> None:
 
 
 def test_data_cut_off_under_a_run(tmp_path: Path) -> None:
-    """HDF5 would go on with zeros, or with what it remembers. Once the data are back, so is the run."""
+    """HDF5 would continue with zeros, or with cached data. Once the data are back, the run can resume."""
     run = TinyRun(tmp_path)
     content = run.data.read_bytes()
     with run.running("--max_steps=1000000", "--checkpoint_freq=3", "--keep_last=1") as process:
@@ -162,7 +162,7 @@ def test_data_without_checksums_gets_them(tmp_path: Path) -> None:
         if run is rewritten:
             program = [sys.executable, REPOSITORY / "app/prepare_data.py", "--rewrite", run.data]
             said = subprocess.run(program, capture_output=True, text=True, check=True).stdout
-            assert f"{run.data}: written anew with checksums, 3,001 tokens." in said
+            assert f"{run.data}: rewritten with checksums, 3,001 tokens." in said
         result = run.train("--max_steps=3")
         said = [line for line in result.stderr.splitlines() if "holds no checksums" in line]
         assert len(said) == lines, result.stderr
@@ -202,14 +202,14 @@ def test_truncated_shard(tmp_path: Path) -> None:
     assert (run.checkpoints / "latest").read_text().strip() == "tiny-1steps"
 
 
-def test_latest_naming_nothing(tmp_path: Path) -> None:
+def test_latest_that_names_no_checkpoint(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     run.train("--max_steps=1")
     (run.checkpoints / "latest").write_text("tiny-77steps\n")
     sentence = refuse(run, "--resume_strict")
     assert "latest" in sentence
     assert "tiny-77steps" in sentence
-    # Without the flag the run goes on from what is whole, and says so.
+    # Without the flag the run resumes from the newest intact checkpoint, and reports that.
     result = run.train("--max_steps=2")
     [warning] = [line for line in result.stderr.splitlines() if "tiny-77steps" in line]
     assert "tiny-1steps" in warning
@@ -251,7 +251,7 @@ def test_missing_weight(tmp_path: Path) -> None:
 
 
 def test_weights_of_another_model(tmp_path: Path) -> None:
-    """Weights that have no place in the model are not left out in silence."""
+    """Weights that have no place in the model are not left out silently."""
     donor = TinyRun(tmp_path / "donor")
     donor.train("--max_steps=1")
     weights = tmp_path / "weights"
@@ -264,8 +264,8 @@ def test_weights_of_another_model(tmp_path: Path) -> None:
     assert "Batch 1 Loss" in result.stdout
 
 
-def test_weights_that_are_no_numbers(tmp_path: Path) -> None:
-    """Each rank reads its part; one of them meets the value, and all end with the sentence."""
+def test_weights_that_are_not_finite(tmp_path: Path) -> None:
+    """Each rank reads its shard; one of them finds the value, and all end with the sentence."""
     donor = TinyRun(tmp_path / "donor")
     donor.train("--max_steps=1")
     weights = tmp_path / "weights"
@@ -309,7 +309,7 @@ def test_more_memory_than_there_is(tmp_path: Path) -> None:
         ("gradient_accumulation_steps", 9 * 10**18, [], "the batch is too large"),
     ],
 )
-def test_batches_that_no_run_can_have(tmp_path: Path, key: str, value: int, flags: list[str], reason: str) -> None:
+def test_impossible_batch_sizes(tmp_path: Path, key: str, value: int, flags: list[str], reason: str) -> None:
     sentence = refuse(TinyRun(tmp_path, config={key: value}), *flags)
     assert reason in sentence
     assert str(value) in sentence or "too large" in reason
@@ -324,11 +324,11 @@ def test_batches_that_no_run_can_have(tmp_path: Path, key: str, value: int, flag
         (["--vocab_size=9000000000000000000"], "vocab_size is 9000000000000000000, but must be"),
     ],
 )
-def test_sizes_that_no_model_has(tmp_path: Path, flags: list[str], reason: str) -> None:
+def test_impossible_model_sizes(tmp_path: Path, flags: list[str], reason: str) -> None:
     assert reason in refuse(TinyRun(tmp_path), *flags)
 
 
-def test_sequences_that_no_run_can_have(tmp_path: Path) -> None:
+def test_impossible_sequence_lengths(tmp_path: Path) -> None:
     flags = [flag for flag in TinyRun(tmp_path).flags() if not flag.startswith("--seq_length")]
     result = train(*flags, f"--seq_length={9 * 10**18}", ranks=2, check=False)
     assert result.returncode == 2, result.stderr
@@ -336,7 +336,7 @@ def test_sequences_that_no_run_can_have(tmp_path: Path) -> None:
 
 
 def test_validation_of_more_batches_than_can_be_counted(tmp_path: Path) -> None:
-    """All of the set is read, as where only too many are asked for."""
+    """The full set is read, as with any number of batches above its size."""
     losses = []
     for batches in (10**6, 9 * 10**18):
         run = TinyRun(tmp_path / str(batches))
@@ -386,7 +386,7 @@ def test_model_that_is_not_understood(tmp_path: Path) -> None:
 
 
 def test_loss_that_is_not_finite(tmp_path: Path) -> None:
-    """A learning rate out of all bounds: the run stops, and what was saved before stays."""
+    """An extreme learning rate: the run stops, and earlier checkpoints remain."""
     scheduler = {"type": "WarmupLR", "params": {"warmup_max_lr": 1e38, "warmup_min_lr": 1e38}}
     run = TinyRun(tmp_path, config={"gradient_clipping": 0.0, "scheduler": scheduler})
     result = run.train("--max_steps=8", "--checkpoint_freq=1", check=False)
@@ -397,7 +397,7 @@ def test_loss_that_is_not_finite(tmp_path: Path) -> None:
 
 
 def test_folder_in_use(tmp_path: Path) -> None:
-    """A second run in the same folder would take the first one's checkpoints and metrics apart."""
+    """A second run in the same folder would damage the first one's checkpoints and metrics."""
     run = TinyRun(tmp_path)
     with run.running("--max_steps=1000000", "--checkpoint_freq=3", "--keep_last=1") as first:
         sentence = refuse(run)

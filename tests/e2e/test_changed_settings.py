@@ -1,4 +1,4 @@
-"""What differs between a checkpoint and the run that goes on from it is refused, or said in one line."""
+"""Differences between a checkpoint and the run that resumes from it are refused, or reported in one line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refusal(run: TinyRun, *flags: object) -> str:
     return result.stderr
 
 
-# Llama's parameters have the same shapes whatever part of them is a head; Qwen3 has a norm of one head's size.
+# Llama's parameters have the same shapes for any head size; Qwen3 has a norm of one head's size.
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
 
 
@@ -59,7 +59,7 @@ def test_other_heads_of_the_same_shapes_are_refused(tmp_path: Path, checkpoint_f
     assert "num_key_value_heads was 2 and is 4" in sentence
     assert "head_dim was 8 and is 4" in sentence
     assert "--overwrite" in sentence
-    # No flag lets it go on.
+    # No flag allows it to resume.
     assert "num_attention_heads" in refusal(run, "--max_steps=4", "--allow_changed=num_attention_heads")
 
 
@@ -70,7 +70,7 @@ def test_other_heads_of_the_same_shapes_are_refused(tmp_path: Path, checkpoint_f
         ("rms_norm_eps", "--rms_norm_eps=1e-5", "rms_norm_eps 1e-06 -> 1e-05"),
     ],
 )
-def test_rope_and_eps_change_on_purpose_only(tmp_path: Path, key: str, flag: str, shown: str) -> None:
+def test_rope_and_eps_change_only_on_request(tmp_path: Path, key: str, flag: str, shown: str) -> None:
     run = tiny(tmp_path)
     run.train("--max_steps=2")
     sentence = refusal(run, "--max_steps=4", flag)
@@ -79,7 +79,7 @@ def test_rope_and_eps_change_on_purpose_only(tmp_path: Path, key: str, flag: str
     assert f"--allow_changed {key}" in sentence
     result = run.train("--max_steps=4", flag, f"--allow_changed={key}")
     assert f"{shown} (--allow_changed)" in changes(result.stdout)
-    # Its checkpoints have the new value: the same command goes on, and so does one without the flag.
+    # Its checkpoints have the new value: the same command resumes, and so does one without the flag.
     again = run.train("--max_steps=5", flag, f"--allow_changed={key}")
     assert changes(again.stdout) == ["max_steps 4 -> 5"]
     assert again.stdout.count(f"--allow_changed {key}: it has not changed") == 1
@@ -87,7 +87,7 @@ def test_rope_and_eps_change_on_purpose_only(tmp_path: Path, key: str, flag: str
     assert key in refusal(run, "--max_steps=6")
 
 
-def test_rope_scaling_changes_on_purpose_only(tmp_path: Path) -> None:
+def test_rope_scaling_changes_only_on_request(tmp_path: Path) -> None:
     run = tiny(tmp_path)
     run.train("--max_steps=2")
     scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -98,7 +98,7 @@ def test_rope_scaling_changes_on_purpose_only(tmp_path: Path) -> None:
     assert f"{CHANGED}rope_scaling none -> llama3 (factor 8" in result.stdout
 
 
-def test_only_what_needs_it_may_be_named(tmp_path: Path) -> None:
+def test_allow_changed_takes_only_settings_that_need_it(tmp_path: Path) -> None:
     run = tiny(tmp_path)
     result = run.train("--allow_changed=rope_theta,beta2", check=False)
     assert result.returncode == 2
@@ -107,7 +107,7 @@ def test_only_what_needs_it_may_be_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("checkpoint_format", FORMATS)
-def test_all_that_may_change_stands_in_one_line(tmp_path: Path, checkpoint_format: str) -> None:
+def test_all_allowed_changes_are_in_one_line(tmp_path: Path, checkpoint_format: str) -> None:
     run = tiny(tmp_path)
     saves = f"--checkpoint_format={checkpoint_format}"
     run.train("--max_steps=2", saves)
@@ -145,7 +145,7 @@ def test_all_that_may_change_stands_in_one_line(tmp_path: Path, checkpoint_forma
     assert changes(run.train("--max_steps=4", "--max_position_embeddings=128", saves).stdout) == []
 
 
-def test_no_decay_is_no_silent_change(tmp_path: Path) -> None:
+def test_no_decay_is_not_a_silent_change(tmp_path: Path) -> None:
     run = tiny(tmp_path)
     run.train("--max_steps=2", "--no_decay=norm,bias")
     assert changes(run.train("--max_steps=2", "--no_decay=norm,bias").stdout) == []
@@ -155,7 +155,7 @@ def test_no_decay_is_no_silent_change(tmp_path: Path) -> None:
 @pytest.mark.parametrize("checkpoint_format", FORMATS)
 def test_the_same_command_is_silent(tmp_path: Path, checkpoint_format: str) -> None:
     run = TinyRun(tmp_path)
-    # All that the first run's ds_config.json leaves to the program.
+    # Everything that the first run's ds_config.json leaves to the program.
     run.config = {
         "gradient_clipping": "auto",
         "train_batch_size": "auto",
@@ -171,7 +171,8 @@ def test_the_same_command_is_silent(tmp_path: Path, checkpoint_format: str) -> N
     assert "Resumed from checkpoint at step 3" in again.stdout
     assert changes(first.stdout) == changes(again.stdout) == []
     assert "is not that of" not in again.stderr
-    # Nor does another way to the same global batch count, another stage, or another place of the states.
+    # Another factorization of the same global batch, another stage, or another place of the states is not a change
+    # either.
     run.ranks, run.micro_batch, run.config = 1, 4, {**run.config, "zero_optimization": {"stage": 3}}
     (run.checkpoints / "latest").write_text("tiny-3steps\n")
     elsewhere = run.train(*flags)
@@ -187,7 +188,7 @@ def test_a_longer_run_is_one_line(tmp_path: Path) -> None:
     assert "is not that of" not in result.stderr
 
 
-def test_another_text_of_the_same_length_is_no_silent_change(tmp_path: Path) -> None:
+def test_another_text_of_the_same_length_is_not_a_silent_change(tmp_path: Path) -> None:
     run = tiny(tmp_path)
     run.train("--max_steps=2")
     tokens = np.arange(3001) % VOCAB_SIZE
@@ -195,7 +196,7 @@ def test_another_text_of_the_same_length_is_no_silent_change(tmp_path: Path) -> 
     result = run.train("--max_steps=3")
     assert result.stderr.count("mpzero: warning: the data is not that of") == 1
     assert "what was seen before may come again" in result.stderr
-    # One token of it is enough.
+    # One changed token is enough.
     tokens[1234] = (tokens[1234] + 1) % VOCAB_SIZE
     write_tokens(run.data, tokens, VOCAB_SIZE)
     assert "the data is not that of" in run.train("--max_steps=4").stderr

@@ -87,7 +87,7 @@ def test_zero_to_fp32_of_deepspeed(tmp_path: Path, name: str, stage: int, ranks:
 
 @pytest.mark.parametrize(("stage", "ranks"), [(2, 2), (3, 2), (1, 4)])
 def test_we_resume_our_own(tmp_path: Path, stage: int, ranks: int) -> None:
-    """The same ranks and stage: the bits of a run that never stopped; the format loses nothing."""
+    """The same ranks and stage: the same bits as a run that never stopped; the format loses nothing."""
     name = "qwen3-zero2-fp32"
     straight, _ = train_golden(name, tmp_path / "straight", ranks=ranks, stage=stage)
     save(name, tmp_path / "stopped", ranks=ranks, stage=stage)
@@ -99,7 +99,7 @@ def test_we_resume_our_own(tmp_path: Path, stage: int, ranks: int) -> None:
 
 
 def test_torch_reads_without_running_code(tmp_path: Path) -> None:
-    """torch.load's own restricted unpickler takes the model's file; ours needs nothing beyond it."""
+    """torch.load's restricted unpickler loads the model's file; ours needs nothing more."""
     torch = pytest.importorskip("torch")
     checkpoints = save("qwen3-zero2-bf16", tmp_path, ranks=2, stage=2)
     tag = checkpoints / (checkpoints / "latest").read_text().strip()
@@ -114,7 +114,7 @@ def test_what_deepspeed_would_misread_is_refused(tmp_path: Path) -> None:
         save("qwen3-zero2-fp32", tmp_path, ranks=1, stage=2, zero={"round_robin_gradients": True})
 
 
-def test_deepspeed_that_goes_on_and_hands_our_state_back(tmp_path: Path) -> None:
+def test_deepspeed_that_resumes_and_saves_our_client_state(tmp_path: Path) -> None:
     """A run of DeepSpeed that saves the client state it has loaded: its position is DeepSpeed's, not that state's."""
     torch = pytest.importorskip("torch")
     name = "qwen3-zero2-fp32"

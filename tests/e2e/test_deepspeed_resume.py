@@ -32,7 +32,7 @@ def resume(
     tolerance: float,
     norm_tolerance: float | None = None,
 ) -> str:
-    """Goes on from the checkpoint in `saved`; returns what the run said on stderr."""
+    """Resumes from the checkpoint in `saved`; returns the run's stderr."""
     steps, result = train_golden(name, folder, f"--resume_from_checkpoint={saved}", ranks=ranks, stage=stage)
     assert f"Resumed from checkpoint at step {SAVED_AFTER}" in result.stdout
     assert "schedule is not that of" not in result.stderr
@@ -53,7 +53,8 @@ def test_recorded_zero3(tmp_path: Path, ranks: int, stage: int) -> None:
 
 @pytest.mark.parametrize(("ranks", "stage"), [(2, 2), (4, 3)])
 def test_recorded_bf16(tmp_path: Path, ranks: int, stage: int) -> None:
-    # Gradients round to 2^-8. The loss averages over all tokens; the norm of a model of 4,000 weights averages little.
+    # Gradients round to 2^-8. The loss averages over all tokens; the norm of a model with 4,000 weights averages over
+    # few values.
     tolerances = {"tolerance": 1e-3, "norm_tolerance": 3e-2}
     resume(SAVED_BF16, saved_by_deepspeed(SAVED_BF16), tmp_path, ranks=ranks, stage=stage, **tolerances)
 
@@ -82,8 +83,8 @@ def test_other_stages_ranks_and_options(
     resume(name, saved, tmp_path / "resumed", ranks=2, stage=3, tolerance=FP32_TOLERANCE)
 
 
-def test_groups_of_weight_decay_are_no_silent_change(tmp_path: Path) -> None:
-    """The Hugging Face Trainer's two parameter groups: the weights go on, and a line says what differs."""
+def test_groups_of_weight_decay_are_not_a_silent_change(tmp_path: Path) -> None:
+    """The Hugging Face Trainer's two parameter groups: training continues, and a line says what differs."""
     saved = tmp_path / "saved"
     train_with_deepspeed(
         "llama-zero3-fp32",
@@ -97,7 +98,7 @@ def test_groups_of_weight_decay_are_no_silent_change(tmp_path: Path) -> None:
 
 
 def test_a_damaged_shard_stops_the_run(tmp_path: Path) -> None:
-    """A flipped bit in any rank's numbers is found, by whichever rank, before a step is taken."""
+    """A flipped bit in any rank's values is found, by any rank, before the first step."""
     copy = tmp_path / "copy"
     shutil.copytree(saved_by_deepspeed(SAVED_ZERO2), copy)
     shard = copy / "global_step6" / "zero_pp_rank_1_mp_rank_00_optim_states.pt"

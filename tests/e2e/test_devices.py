@@ -1,4 +1,4 @@
-"""Which device each rank trains on, by what it is shown of its machine."""
+"""The device each rank trains on, depending on the GPUs that it is shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ with_two_gpus = pytest.mark.skipif(num_gpus() < 2, reason="fewer than 2 GPUs")
 
 
 def train(run: TinyRun, variables: list[dict[str, str]], *flags: str) -> subprocess.CompletedProcess[str]:
-    """Two steps of ranks that have variables of their own."""
+    """Two steps of ranks with different environment variables."""
     words = ["mpirun", "--oversubscribe", "--bind-to", "none"]
     for rank, own in enumerate(variables):
         words += [":"] if rank > 0 else []
@@ -29,7 +29,7 @@ def train(run: TinyRun, variables: list[dict[str, str]], *flags: str) -> subproc
 
 
 @without_gpus
-def test_a_gpu_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_gpu_is_one_sentence(tmp_path: Path) -> None:
     result = train(TinyRun(tmp_path, device="cuda"), [{"CUDA_VISIBLE_DEVICES": "0"}] * 2)
     assert result.returncode == 2
     (error,) = [line for line in result.stderr.splitlines() if "error" in line and "mpirun" not in line]
@@ -39,10 +39,10 @@ def test_a_gpu_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 
 
 @without_gpus
-def test_a_run_on_the_cpu_of_a_node_that_has_gpus_for_slurm_is_no_silent_one(tmp_path: Path) -> None:
+def test_a_run_on_the_cpu_of_a_node_whose_gpus_slurm_has_given_is_warned_about(tmp_path: Path) -> None:
     run = TinyRun(tmp_path, device="auto")
     words = f"mpzero: warning: training on the CPU, although Slurm has given this job 8 GPUs on {socket.gethostname()}"
-    # Only one of the two knows.
+    # Only one of the two ranks knows.
     result = train(run, [{}, {"SLURM_GPUS_ON_NODE": "8"}])
     assert result.returncode == 0, result.stderr
     assert result.stderr.count(words) == 1
@@ -52,7 +52,7 @@ def test_a_run_on_the_cpu_of_a_node_that_has_gpus_for_slurm_is_no_silent_one(tmp
 
 @with_two_gpus
 def test_ranks_that_are_shown_one_gpu_each_train_as_those_that_see_all(tmp_path: Path) -> None:
-    """As with Slurm's --gpus-per-task=1: each rank's own GPU is its device 0."""
+    """Like with Slurm's --gpus-per-task=1: each rank's own GPU is its device 0."""
     losses = []
     for name, variables in {"all": [{}, {}], "own": [{"CUDA_VISIBLE_DEVICES": str(rank)} for rank in (0, 1)]}.items():
         run = TinyRun(tmp_path / name, bf16=True, device="cuda", stage=3)

@@ -1,4 +1,4 @@
-"""mpzero doctor: faults planted on the hosts of a job, with the libraries of GPU nodes stood in for."""
+"""mpzero doctor: faults planted on the hosts of a job, with stand-ins for the libraries of GPU nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EFA_DRIVER = "sys/bus/pci/drivers/efa"
 
 
 def can_mount() -> bool:
-    """Whether this user may mount a file system, in a namespace of its own."""
+    """Whether this user may mount a file system, in a separate namespace."""
     if shutil.which("unshare") is None:
         return False
     words = ["unshare", "-Urm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
@@ -46,7 +46,7 @@ class Host:
         path.write_text(text)
 
     def make_p4d(self) -> None:
-        """GPUs and EFA as a p4d has them."""
+        """GPUs and EFA like those of a p4d."""
         self.write("sys/devices/virtual/dmi/id/sys_vendor", "Amazon EC2\n")
         self.write("sys/devices/virtual/dmi/id/product_name", "p4d.24xlarge\n")
         (self.root / EFA_DRIVER).mkdir(parents=True)
@@ -106,7 +106,7 @@ def diagnose(hosts: list[Host], tmp_path: Path, *flags: str) -> tuple[int, dict[
 
 
 def faults(found: dict[str, dict[str, tuple[str, str]]]) -> dict[str, dict[str, str]]:
-    """By host, the checks that are not ok. Addresses of the loopback stand in for hosts, which the doctor notices."""
+    """By host, the checks that are not ok. Loopback addresses stand in for hosts, which the doctor reports."""
     return {
         host: {check: status for check, (status, _) in checks.items() if status != "ok" and check != "host_names"}
         for host, checks in found.items()
@@ -140,7 +140,7 @@ def test_two_healthy_hosts_and_each_planted_fault(hosts: list[Host], tmp_path: P
     b.environment["MPZERO_FAKE_FABRIC"] = "efa+gpu tcp"
 
     def planted_version() -> str:
-        """Of two hosts nobody knows which has the wrong one, so that the job ends rather than leaving one out."""
+        """Of two hosts it is unknown which has the wrong one, so the job ends rather than excluding one."""
         status, found = diagnose(hosts, tmp_path)
         assert status == 2
         assert faults(found) == {"127.1.1.1": {"versions": "failure"}, "127.1.1.2": {"versions": "failure"}}
@@ -184,7 +184,7 @@ def test_a_name_without_an_address_is_blamed_on_its_host(tmp_path: Path) -> None
 
 
 def test_this_machine_as_it_is(tmp_path: Path) -> None:
-    """Without any stand-in, and with what takes seconds."""
+    """Without stand-ins, and with the checks that take seconds."""
     report = tmp_path / "report.json"
     program = str(BUILD / "bin" / "mpzero")
     flags = ["--json", str(report), "--checkpoint_dir", str(tmp_path)]
@@ -221,11 +221,11 @@ def test_bandwidth_is_not_measured_over_what_is_broken(tmp_path: Path) -> None:
     assert result.returncode == 1, result.stderr
     (found,) = json.loads(report.read_text())["hosts"]
     messages = {finding["check"]: finding["message"] for finding in found["findings"]}
-    assert messages["gpus"] == "GPU 2 does not answer the driver"
+    assert messages["gpus"] == "GPU 2 does not respond to the driver"
     assert messages["bandwidth"] == "not measured, since gpus fails on localhost"
 
 
-def test_the_limit_on_locked_memory_is_this_process_s_own(tmp_path: Path) -> None:
+def test_the_limit_on_locked_memory_is_that_of_this_process(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
 
     def lower() -> None:
@@ -238,8 +238,9 @@ def test_the_limit_on_locked_memory_is_this_process_s_own(tmp_path: Path) -> Non
     assert "64 KiB" in found["memlock"]["message"]
 
 
-def test_a_host_that_hangs_is_told_beside_the_report(hosts: list[Host], tmp_path: Path) -> None:
-    """Its kernel does not answer, as a pipe that nobody writes to. The other host waits for it, and is not blamed."""
+def test_a_host_that_hangs_has_its_own_report(hosts: list[Host], tmp_path: Path) -> None:
+    """Its kernel does not respond, like a pipe that nothing writes to. The other host waits for it, and is not
+    blamed."""
     report = tmp_path / "report.json"
     (hosts[1].root / "proc/meminfo").unlink()
     os.mkfifo(hosts[1].root / "proc/meminfo")
@@ -252,7 +253,7 @@ def test_a_host_that_hangs_is_told_beside_the_report(hosts: list[Host], tmp_path
         words += ["--system_root", str(host.root), "--json", str(report), "--checkpoint_dir", str(tmp_path)]
     result = run(words)
     assert result.returncode not in (0, 2), result.stderr
-    assert "mpzero: error: 127.1.1.2: what the kernel tells in /proc and /sys has not answered" in result.stderr
+    assert "mpzero: error: 127.1.1.2: the kernel's /proc or /sys has not responded" in result.stderr
     assert not report.exists()
     assert sorted(path.name for path in tmp_path.glob("*.hung*")) == ["report.json.127.1.1.2.hung"]
     hung = Path(f"{report}.127.1.1.2.hung")

@@ -1,4 +1,4 @@
-"""A golden run that stops on one number of ranks and ZeRO stage and goes on with another follows the golden trace."""
+"""A golden run that stops with one number of ranks and ZeRO stage and resumes with another follows the golden trace."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> dict[Shape, Path]:
 # The short form leaves every shape once and arrives at every shape once.
 @pytest.mark.parametrize("shift", range(6) if LONG else [3])
 @pytest.mark.parametrize("name", RANKS)
-def test_goes_on_in_another_shape(tmp_path: Path, stopped: dict[Shape, Path], name: str, shift: int) -> None:
+def test_resumes_in_another_shape(tmp_path: Path, stopped: dict[Shape, Path], name: str, shift: int) -> None:
     shapes = SHAPES[name]
     for index, left in enumerate(shapes):
         _, ranks, stage = shapes[(index + shift) % len(shapes)]

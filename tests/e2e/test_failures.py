@@ -1,4 +1,4 @@
-"""A run that cannot go on ends on every rank, soon, with one report of who held it up."""
+"""A run that cannot continue ends on every rank, soon, with one report that names the cause."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.e2e
 
 ENDLESS = ("--max_steps=100000", "--checkpoint_freq=0")
 STUCK_AFTER = 4
-# Only tells an end in time from a hang.
+# Only distinguishes an end in time from a hang.
 SOON = 60
 
 
@@ -53,11 +53,11 @@ def test_a_rank_that_dies_is_named(tmp_path: Path, number: signal.Signals, rank:
         live.signal(number, rank)
         # The others do not wait for --stuck_after, which is minutes.
         assert live.finish(limit=SOON) not in (0, 2, 75)
-    assert_reported(live, rank=rank, words="ended without a word in step \\d+")
+    assert_reported(live, rank=rank, words="ended without reporting an error in step \\d+")
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_stopped_rank_is_named_and_no_process_stays(tmp_path: Path, rank: int) -> None:
+def test_a_stopped_rank_is_named_and_no_process_remains(tmp_path: Path, rank: int) -> None:
     run = TinyRun(tmp_path)
     with LiveRun(run, *ENDLESS, f"--stuck_after={STUCK_AFTER}") as live:
         live.wait_for_step(3)
@@ -68,8 +68,8 @@ def test_a_stopped_rank_is_named_and_no_process_stays(tmp_path: Path, rank: int)
     assert_reported(live, rank=rank, words=words)
 
 
-def test_the_ranks_of_a_stopped_one_are_ended_without_a_launcher_that_does(tmp_path: Path) -> None:
-    """mpirun itself is stopped too: the rank that lives must kill the one that does not."""
+def test_ranks_of_a_stopped_launcher_end(tmp_path: Path) -> None:
+    """mpirun itself is stopped too: the running rank must kill the stopped one."""
     run = TinyRun(tmp_path)
     with LiveRun(run, *ENDLESS, f"--stuck_after={STUCK_AFTER}") as live:
         live.wait_for_step(3)
@@ -98,7 +98,7 @@ def test_a_short_pause_ends_nothing(tmp_path: Path) -> None:
             live.signal(signal.SIGSTOP, rank)
             time.sleep(2)
             live.signal(signal.SIGCONT, rank)
-        # As Slurm suspends a whole job.
+        # Like Slurm when it suspends a job.
         live.signal(signal.SIGSTOP, 0, 1)
         time.sleep(12)
         steps = len(run.metrics())
@@ -110,7 +110,7 @@ def test_a_short_pause_ends_nothing(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_hangs_while_it_answers_is_named(tmp_path: Path) -> None:
-    """Its threads run, but the one that trains waits for a file that nobody writes: a disk that does not answer."""
+    """Its threads run, but the training thread waits for a file that nothing writes: a disk that does not respond."""
     run = TinyRun(tmp_path)
     run.checkpoints.mkdir()
     os.mkfifo(run.checkpoints / "latest")
@@ -119,7 +119,7 @@ def test_a_rank_that_hangs_while_it_answers_is_named(tmp_path: Path) -> None:
         assert live.finish(limit=SOON) == 1
     (report,) = reports(live)
     # Set-up may take three times as long as --stuck_after says.
-    waited = re.search(r"while the run was set up.* for (\d+) s\b", report)
+    waited = re.search(r"during set-up.* for (\d+) s\b", report)
     assert waited and int(waited.group(1)) >= 3, report
     failure = json.loads((run.checkpoints / "failure.json").read_text())
     assert failure["reason"] in report
@@ -128,7 +128,7 @@ def test_a_rank_that_hangs_while_it_answers_is_named(tmp_path: Path) -> None:
 def start_failing_rank(
     what: str, rank: int, folder: Path, *, ranks: int = 3, stuck_after: float
 ) -> subprocess.Popen[str]:
-    """Ranks of which one fails, see tests/app/liveness/failing_rank.cpp."""
+    """Ranks, one of which fails; see tests/app/liveness/failing_rank.cpp."""
     program = [str(BUILD / "tests" / "failing_rank"), what, str(rank), str(stuck_after), str(folder)]
     return subprocess.Popen(
         ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *program],
@@ -147,7 +147,7 @@ def failing_rank(what: str, rank: int, folder: Path, *, ranks: int = 3, stuck_af
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_an_error_of_one_rank_is_told_once_and_ends_all(tmp_path: Path, rank: int) -> None:
+def test_an_error_of_one_rank_is_reported_once_and_ends_all(tmp_path: Path, rank: int) -> None:
     status, errors = failing_rank("error", rank, tmp_path, stuck_after=600)
     assert status == 1
     host = socket.gethostname()
@@ -159,16 +159,16 @@ def test_an_error_of_one_rank_is_told_once_and_ends_all(tmp_path: Path, rank: in
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_does_not_come_to_a_collective_is_named(tmp_path: Path, rank: int) -> None:
+def test_a_rank_that_does_not_reach_a_collective_is_named(tmp_path: Path, rank: int) -> None:
     status, errors = failing_rank("hang", rank, tmp_path, stuck_after=2)
     assert status == 1
     assert re.search(
-        rf"mpzero: error: rank {rank} on \S+ \(pid \d+\) has not come to all_reduce 10 of sums \(3.9 KiB\), "
-        r"in step 10, in which others have waited for \d+ s; ",
+        rf"mpzero: error: rank {rank} on \S+ \(pid \d+\) has not reached all_reduce 10 of sums \(3.9 KiB\), "
+        r"in step 10, while others have waited in it for \d+ s; ",
         errors,
     ), errors
-    assert errors.count("sums: 10 asked for, 9 completed; last: all_reduce 8 3.9 KiB, all_reduce 9") == 1
-    assert errors.count("sums: 9 asked for, 9 completed") == 1
+    assert errors.count("sums: 10 requested, 9 completed; last: all_reduce 8 3.9 KiB, all_reduce 9") == 1
+    assert errors.count("sums: 9 requested, 9 completed") == 1
     assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [rank]
 
 
@@ -177,10 +177,10 @@ def test_a_rank_that_does_not_come_to_a_collective_is_named(tmp_path: Path, rank
     ("what", "words"),
     [("no_efa", "NCCL could not start EFA here"), ("other_network", 'NCCL runs over "Socket" instead of EFA')],
 )
-def test_a_network_that_does_not_start_on_one_rank_is_told_once(
+def test_a_network_that_does_not_start_on_one_rank_is_reported_once(
     tmp_path: Path, what: str, words: str, rank: int
 ) -> None:
-    """Its peers fail too, or know of it: who is to blame is the rank whose network it is."""
+    """Its peers fail too, or know of it: the rank whose network fails is to blame."""
     status, errors = failing_rank(what, rank, tmp_path / "new", stuck_after=600)
     assert status == 1
     (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
@@ -189,7 +189,7 @@ def test_a_network_that_does_not_start_on_one_rank_is_told_once(
     assert (failure["ranks"], failure["hosts"]) == ([rank], [socket.gethostname()])
 
 
-def test_nodes_that_are_never_connected_blame_nobody(tmp_path: Path) -> None:
+def test_nodes_that_are_never_connected_blame_no_rank(tmp_path: Path) -> None:
     status, errors = failing_rank("unconnected", 0, tmp_path, stuck_after=1)
     assert status == 1
     (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
@@ -201,7 +201,7 @@ def test_nodes_that_are_never_connected_blame_nobody(tmp_path: Path) -> None:
     assert (failure["ranks"], failure["hosts"]) == ([], [])
 
 
-def test_a_stop_while_the_nodes_are_connected_is_heard(tmp_path: Path) -> None:
+def test_a_stop_while_the_nodes_are_being_connected_is_handled(tmp_path: Path) -> None:
     with start_failing_rank("unconnected", 0, tmp_path, ranks=2, stuck_after=600) as process:
         assert [process.stdout.readline() for _ in range(2)] == ["connects\n"] * 2
         os.kill(int(children_of(process)[1]), signal.SIGTERM)
@@ -220,16 +220,16 @@ def test_a_rank_that_alone_is_not_connected_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_mistake_that_one_rank_meets_is_no_failure_of_the_others(tmp_path: Path, rank: int) -> None:
+def test_a_user_error_on_one_rank_is_not_a_failure_of_the_others(tmp_path: Path, rank: int) -> None:
     """MPI asks the others to end with the signal that also asks a run to stop."""
     status, errors = failing_rank("mistake", rank, tmp_path, stuck_after=600)
     assert status == 2
-    assert "ended without a word" not in errors
+    assert "ended without reporting an error" not in errors
     assert "before the first step" not in errors
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ranks_that_leave_in_order_are_no_failure(tmp_path: Path) -> None:
+def test_ranks_that_leave_normally_are_not_a_failure(tmp_path: Path) -> None:
     assert failing_rank("leave", 0, tmp_path, ranks=4, stuck_after=1) == (0, "")
     assert list(tmp_path.iterdir()) == []
 
@@ -271,21 +271,21 @@ def test_a_slow_rank_is_named(tmp_path: Path) -> None:
         holding = threading.Thread(target=hold_up)
         holding.start()
         try:
-            live.wait_for(lambda: "is steadily late" in live.errors, "warning of the slow rank")
+            live.wait_for(lambda: "is consistently slow" in live.errors, "warning of the slow rank")
         finally:
             slow.set()
             holding.join()
         live.signal(signal.SIGTERM, 0)
         assert live.finish() == 75
-    (line, *_) = [line for line in live.errors.splitlines() if "is steadily late" in line]
-    words = rf"mpzero: warning: rank 1 on {socket.gethostname()} is steadily late: it needs [\d.]+ ms a step"
+    (line, *_) = [line for line in live.errors.splitlines() if "is consistently slow" in line]
+    words = rf"mpzero: warning: rank 1 on {socket.gethostname()} is consistently slow: it needs [\d.]+ ms per step"
     assert re.match(words, line), line
     slowest = [line["slowest_rank"] for line in run.metrics() if line.get("slowest_rank_share", 0) > 0.5]
     assert slowest.count(1) > len(slowest) / 2
     assert all(0 <= line["slowest_rank_share"] <= 1 for line in run.metrics()[2:])
 
 
-def test_a_single_rank_is_slowest_of_none(tmp_path: Path) -> None:
+def test_a_single_rank_is_never_the_slowest(tmp_path: Path) -> None:
     run = TinyRun(tmp_path, ranks=1)
     run.train("--max_steps=4")
     assert all("slowest_rank" not in line for line in run.metrics())
@@ -297,7 +297,7 @@ def test_a_single_rank_is_slowest_of_none(tmp_path: Path) -> None:
 def test_gpu_ranks_end_with_one_that_died_or_stopped(
     tmp_path: Path, number: signal.Signals, words: str, rank: int
 ) -> None:
-    """Kernels that wait for a peer end too: the GPUs are free afterwards, for the run that goes on."""
+    """Kernels that wait for a peer end too: the GPUs are free afterwards, for the run that resumes."""
     run = TinyRun(tmp_path, stage=3, bf16=True, device="cuda")
     with LiveRun(run, "--max_steps=100000", "--checkpoint_freq=20", f"--stuck_after={STUCK_AFTER}") as live:
         live.wait_for_output("Saved checkpoint")
@@ -306,7 +306,7 @@ def test_gpu_ranks_end_with_one_that_died_or_stopped(
         assert live.finish(limit=SOON) not in (0, 2, 75)
     assert_reported(live, rank=rank, words=words)
     if number == signal.SIGSTOP:
-        # A launcher that has lost a rank may end the others before NCCL has answered.
+        # A launcher that has lost a rank may end the others before NCCL has responded.
         assert "NCCL's RAS counts" in live.errors, live.errors
     saved = int(run.latest.name.split("-")[1].removesuffix("steps"))
     result = run.train(f"--max_steps={saved + 2}")
@@ -329,11 +329,11 @@ def test_a_gpu_run_stops_with_its_state_saved(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(num_gpus() < 2, reason="fewer than 2 GPUs")
 @pytest.mark.parametrize("rank", [0, 1])
-def test_an_error_of_one_gpu_rank_is_told_before_its_collectives_are_ended(tmp_path: Path, rank: int) -> None:
-    """Its peer waits in a kernel. Were that ended first, the peer would meet an error of its own and be blamed."""
+def test_an_error_of_one_gpu_rank_is_reported_before_its_collectives_are_ended(tmp_path: Path, rank: int) -> None:
+    """Its peer waits in a kernel. If that were ended first, the peer would get its own error and be blamed."""
     status, errors = failing_rank("gpu_error", rank, tmp_path, ranks=2, stuck_after=600)
     assert status == 1
     (report,) = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
     assert report.startswith(f"mpzero: error: rank {rank}: the disk has said something odd (in step 10, on "), errors
-    assert errors.count("sums: 10 asked for, 9 completed") == 1, errors
+    assert errors.count("sums: 10 requested, 9 completed") == 1, errors
     assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [rank]

@@ -26,7 +26,7 @@ def run_golden(name: str, folder: Path, *, ranks: int, stage: int, offload: bool
     model = json.loads((golden / "init" / "config.json").read_text())
     config = json.loads((golden / "ds_config.json").read_text())
     samples = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * trace["ranks"]
-    # Micro-batches of one where more ranks share the batch; the windows of a step are the same.
+    # Micro-batches of one if more ranks share the batch; the sequences of a step are the same.
     micro_batch = config["train_micro_batch_size_per_gpu"] if ranks <= trace["ranks"] else 1
     assert samples % (micro_batch * ranks) == 0
     config["train_micro_batch_size_per_gpu"] = micro_batch

@@ -1,4 +1,4 @@
-"""Memory: what recomputation changes, what is planned and measured on a GPU, what a run that does not fit says."""
+"""Memory: the effect of recomputation, plan and measurement on a GPU, the message of a run that does not fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ needs_gpu = pytest.mark.skipif(num_gpus() == 0, reason="no GPU")
 
 GIB = 2**30
 
-# Layers that keep 0.7 GiB each at 16,384 tokens, with 1.3 GiB of states: 5 GiB in all, 3 GiB where all is recomputed.
+# Layers that keep 0.7 GiB each at 16,384 tokens, with 1.3 GiB of states: 5 GiB in total, 3 GiB if everything is
+# recomputed.
 WIDE = [
     "--hidden_size=1024",
     "--intermediate_size=4096",
@@ -41,7 +42,7 @@ sys.stdin.read()
 
 @contextmanager
 def memory_left(gibibytes: float) -> Iterator[None]:
-    """Another process holds all but this much of the first GPU."""
+    """Another process uses all but this much of the first GPU."""
     words = [sys.executable, "-c", HOLD, str(int(gibibytes * GIB))]
     holder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -78,7 +79,7 @@ def test_recomputation_changes_no_bit_on_the_cpu(tmp_path: Path) -> None:
 
 @needs_gpu
 @pytest.mark.parametrize("level", ["none", "selective", "full"])
-def test_the_plan_is_what_is_measured(tmp_path: Path, level: str) -> None:
+def test_the_plan_matches_the_measurement(tmp_path: Path, level: str) -> None:
     run = wide_run(tmp_path)
     result = run.train(*WIDE, f"--recompute={level}")
     assert f"recompute {level} x 4" in result.stdout
@@ -89,12 +90,12 @@ def test_the_plan_is_what_is_measured(tmp_path: Path, level: str) -> None:
 
 
 @needs_gpu
-def test_auto_keeps_all_where_there_is_room(tmp_path: Path) -> None:
+def test_auto_keeps_all_if_it_fits(tmp_path: Path) -> None:
     assert "recompute none x 4" in wide_run(tmp_path).train(*WIDE).stdout
 
 
 @needs_gpu
-def test_auto_recomputes_where_memory_is_short(tmp_path: Path) -> None:
+def test_auto_recomputes_if_memory_is_short(tmp_path: Path) -> None:
     with memory_left(5.0):
         result = wide_run(tmp_path).train(*WIDE)
     assert "recompute none x 4" not in result.stdout
@@ -114,7 +115,7 @@ def test_out_of_memory_in_a_step_names_what_would_fit(tmp_path: Path) -> None:
     with memory_left(4.6):
         sentence = refusal(wide_run(tmp_path), "--recompute=none")
     assert "out of GPU memory while training" in sentence
-    assert re.search(r"[\d.]+ GiB were asked for while [\d.]+ GiB of [\d.]+ GiB are free", sentence)
+    assert re.search(r"[\d.]+ GiB were requested while [\d.]+ GiB of [\d.]+ GiB are free", sentence)
     for part in ("parameters", "gradients", "optimizer states", "activations", "workspace"):
         assert re.search(rf"{part} [\d.]+ GiB", sentence)
     assert re.search(r"what would fit: --recompute (selective|full) \(saves [\d.]+ GiB\)", sentence)
@@ -122,7 +123,7 @@ def test_out_of_memory_in_a_step_names_what_would_fit(tmp_path: Path) -> None:
 
 
 @needs_gpu
-def test_auto_that_finds_nothing_to_fit_says_so_before_the_first_step(tmp_path: Path) -> None:
+def test_auto_that_does_not_fit_is_reported_before_the_first_step(tmp_path: Path) -> None:
     with memory_left(2.6):
         sentence = refusal(wide_run(tmp_path))
     assert "the run does not fit: with --recompute full it needs" in sentence
@@ -130,8 +131,8 @@ def test_auto_that_finds_nothing_to_fit_says_so_before_the_first_step(tmp_path: 
 
 
 @needs_gpu
-def test_states_that_do_not_fit_are_told_before_the_first_step(tmp_path: Path) -> None:
+def test_states_that_do_not_fit_are_reported_before_the_first_step(tmp_path: Path) -> None:
     with memory_left(1.5):
         sentence = refusal(wide_run(tmp_path))
-    assert "out of GPU memory while the training state was made" in sentence
+    assert "out of GPU memory while allocating the training state" in sentence
     assert "optimizer states" in sentence

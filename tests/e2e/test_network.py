@@ -1,4 +1,4 @@
-"""Which network NCCL uses between nodes: two ranks on one machine, which NCCL takes for two nodes."""
+"""The network NCCL uses between nodes: two ranks on one machine, which NCCL treats as two nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TwoNodes:
         self.folder = folder
 
     def train(self, network: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Two steps, with a file of NCCL's own words for each rank."""
+        """Two steps, with a file of NCCL's log for each rank."""
         words = ["mpirun", "--oversubscribe"]
         for rank in range(2):
             words += [":"] if rank > 0 else []
@@ -36,13 +36,13 @@ class TwoNodes:
         return subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300, check=False)
 
     def networks(self) -> list[str]:
-        """What NCCL names for each communicator of each rank."""
+        """The network that NCCL names for each communicator of each rank."""
         logs = [path.read_text() for path in self.folder.glob("nccl.*")]
         return [name for log in logs for name in re.findall(r"Using network (\S+)", log)]
 
 
 @pytest.mark.parametrize("network", ["auto", "socket"])
-def test_without_efa_tcp_is_used_and_said(tmp_path: Path, network: str) -> None:
+def test_without_efa_tcp_is_used_and_logged(tmp_path: Path, network: str) -> None:
     nodes = TwoNodes(tmp_path)
     result = nodes.train(network)
     assert result.returncode == 0, result.stderr
@@ -52,7 +52,7 @@ def test_without_efa_tcp_is_used_and_said(tmp_path: Path, network: str) -> None:
     assert nodes.networks() == ["Socket"] * 4
 
 
-def test_efa_that_is_not_there_is_refused_before_nccl_starts(tmp_path: Path) -> None:
+def test_missing_efa_is_refused_before_nccl_starts(tmp_path: Path) -> None:
     nodes = TwoNodes(tmp_path)
     result = nodes.train("efa")
     assert result.returncode == 2
@@ -61,8 +61,8 @@ def test_efa_that_is_not_there_is_refused_before_nccl_starts(tmp_path: Path) -> 
 
 
 @needs_plugin
-def test_what_trains_runs_over_the_plugin_that_was_proven(tmp_path: Path) -> None:
-    """NCCL 2.28 forgets NCCL_NET_PLUGIN where its last communicator ends before the next begins."""
+def test_training_uses_the_plugin_that_was_proven(tmp_path: Path) -> None:
+    """NCCL 2.28 forgets NCCL_NET_PLUGIN if its last communicator ends before the next one begins."""
     nodes = TwoNodes(tmp_path)
     result = nodes.train("auto", NCCL_NET_PLUGIN=str(PLUGIN), FI_PROVIDER="tcp")
     assert result.returncode == 0, result.stderr
@@ -72,7 +72,7 @@ def test_what_trains_runs_over_the_plugin_that_was_proven(tmp_path: Path) -> Non
 
 
 @needs_plugin
-def test_sockets_are_used_beside_a_plugin_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_sockets_are_used_on_request_despite_a_plugin(tmp_path: Path) -> None:
     nodes = TwoNodes(tmp_path)
     result = nodes.train("socket", NCCL_NET_PLUGIN=str(PLUGIN), FI_PROVIDER="tcp")
     assert result.returncode == 0, result.stderr
@@ -80,7 +80,7 @@ def test_sockets_are_used_beside_a_plugin_where_they_are_asked_for(tmp_path: Pat
 
 
 @needs_plugin
-def test_a_plugin_is_no_efa(tmp_path: Path) -> None:
+def test_a_plugin_without_efa_is_not_efa(tmp_path: Path) -> None:
     nodes = TwoNodes(tmp_path)
     result = nodes.train("efa", NCCL_NET_PLUGIN=str(PLUGIN), FI_PROVIDER="tcp")
     assert result.returncode == 2

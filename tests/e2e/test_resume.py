@@ -1,4 +1,4 @@
-"""A run that stops and goes on is the run that never stopped."""
+"""A run that stops and resumes equals the run that never stopped."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_resume_has_the_same_bits(tmp_path: Path, stage: int, bf16: bool) -> Non
     straight = TinyRun(tmp_path / "straight", stage=stage, bf16=bf16)
     straight.train("--max_steps=9", "--checkpoint_freq=0")
     stopped = TinyRun(tmp_path / "stopped", stage=stage, bf16=bf16)
-    # The schedule's length stands in ds_config.json, so that a shorter run follows the same rates.
+    # The schedule's length is in ds_config.json, so that a shorter run follows the same rates.
     stopped.train("--max_steps=4", "--checkpoint_freq=0")
     result = stopped.train("--max_steps=9", "--checkpoint_freq=0")
     assert "Resumed from checkpoint at step 4" in result.stdout
@@ -84,19 +84,19 @@ def test_finished_run_trains_no_further_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ranks", "stage"), [(1, 0), (1, 3), (4, 2), (4, 1)])
-def test_other_ranks_and_stages_go_on(tmp_path: Path, ranks: int, stage: int) -> None:
+def test_other_ranks_and_stages_resume(tmp_path: Path, ranks: int, stage: int) -> None:
     straight = TinyRun(tmp_path / "straight", ranks=2, stage=2)
     straight.train("--max_steps=8", "--checkpoint_freq=0")
     moved = TinyRun(tmp_path / "moved", ranks=2, stage=2)
     moved.train("--max_steps=4", "--checkpoint_freq=0")
-    # The same global batch of 8 windows.
+    # The same global batch of 8 sequences.
     elsewhere = TinyRun(tmp_path / "moved", ranks=ranks, stage=stage, micro_batch=4 // ranks)
     elsewhere.train("--max_steps=8", "--checkpoint_freq=0")
     losses = [line["loss"] for line in straight.metrics()]
     assert [line["loss"] for line in elsewhere.metrics()] == pytest.approx(losses, rel=1e-5)
 
 
-def test_other_data_is_no_silent_change(tmp_path: Path) -> None:
+def test_other_data_is_not_a_silent_change(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     run.train("--max_steps=2")
     assert "the data is not that of" not in run.train("--max_steps=3").stderr
@@ -108,7 +108,7 @@ def test_other_data_is_no_silent_change(tmp_path: Path) -> None:
     assert "now 12 sequences of 16 tokens" in result.stderr
 
 
-def test_another_schedule_is_no_silent_change(tmp_path: Path) -> None:
+def test_another_schedule_is_not_a_silent_change(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     # No total_num_steps: the schedule is as long as the run.
     run.config = {"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 2}}}

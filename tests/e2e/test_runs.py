@@ -1,4 +1,4 @@
-"""Several runs and one folder: whose checkpoints and metrics are whose."""
+"""Several runs and one folder: which checkpoints and metrics belong to which run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run_id(checkpoint: Path) -> str:
 
 
 def forget_run(checkpoint: Path) -> None:
-    """Makes the manifest one of an mpzero from before there were ids."""
+    """Turns the manifest into one of an older mpzero without ids."""
     manifest = checkpoint / "manifest.json"
     content = json.loads(manifest.read_text())["content"]
     del content["run"]
@@ -52,7 +52,7 @@ def the_error(result: subprocess.CompletedProcess[str]) -> str:
 
 
 def assert_refused(run: TinyRun, *flags: object) -> str:
-    """That the run is refused with both ways on, and that nothing has changed."""
+    """Checks that the run is refused, that the message has both remedies, and that nothing has changed."""
     before = files_in(run.folder)
     sentence = the_error(run.train("--max_steps=6", *flags, check=False))
     assert "--checkpoint_dir" in sentence
@@ -79,7 +79,7 @@ def test_a_new_run_does_not_begin_among_anothers_checkpoints(tmp_path: Path) -> 
     sentence = assert_refused(run, "--resume_from_checkpoint=none")
     assert f"{run.checkpoints} holds tiny-4steps and 1 more of another run (run {run_id(run.latest)[:8]})" in sentence
     assert str(run.checkpoints / "old-1") in sentence
-    # Nor do two that have no `latest`, one that is damaged, or another model's.
+    # Neither without `latest`, nor among damaged checkpoints, nor among those of another model.
     (run.checkpoints / "latest").unlink()
     shutil.rmtree(run.checkpoints / "tiny-4steps")
     (run.checkpoints / "tiny-2steps" / "manifest.json").write_text("{}")
@@ -89,7 +89,7 @@ def test_a_new_run_does_not_begin_among_anothers_checkpoints(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("flags", [["--overwrite"], ["--resume_from_checkpoint=none", "--overwrite"]])
-def test_overwrite_moves_the_old_run_aside_whole(tmp_path: Path, flags: list[str]) -> None:
+def test_overwrite_moves_the_full_old_run_aside(tmp_path: Path, flags: list[str]) -> None:
     run = without_metrics_flag(TinyRun(tmp_path / "run"))
     inside = with_metrics_inside(run)
     run.train("--max_steps=4", FREQUENT, inside)
@@ -100,7 +100,7 @@ def test_overwrite_moves_the_old_run_aside_whole(tmp_path: Path, flags: list[str
     result = run.train("--max_steps=3", "--checkpoint_freq=0", inside, *flags)
     assert f"Moved the checkpoints of another run to {run.checkpoints / 'old-1'}" in result.stdout
     assert "Resumed" not in result.stdout
-    # What is the job's or the user's stays.
+    # Files of the job or the user are not moved.
     moved = files_in(run.checkpoints / "old-1")
     assert {**moved, "restarts.txt": b"restarts.txt", "notes.txt": b"notes.txt"} == before
     assert names_in(run.checkpoints) == ["latest", "metrics.jsonl", "notes.txt", "old-1", "restarts.txt", "tiny-3steps"]
@@ -111,7 +111,7 @@ def test_overwrite_moves_the_old_run_aside_whole(tmp_path: Path, flags: list[str
         shutil.copy(one.checkpoints / "metrics.jsonl", one.folder)
     assert_same_bits(run, straight)
 
-    # Nothing sees the old run by accident, and all programs see it when they are asked to.
+    # No program uses the old run by accident, and all programs can be pointed to it.
     listed = checkpoint_command("ls", run.checkpoints)
     assert "tiny-4steps" not in listed.stdout and "run" not in listed.stdout.splitlines()[0].split()
     assert checkpoint_command("prune", run.checkpoints, "--keep_last", 1).returncode == 0
@@ -120,7 +120,7 @@ def test_overwrite_moves_the_old_run_aside_whole(tmp_path: Path, flags: list[str
         words = [BUILD / "bin" / "zero_to_fp32", folder, tmp_path / f"weights-{step}"]
         subprocess.run(words, check=True, capture_output=True)
     assert files_in(run.checkpoints / "old-1") == moved
-    # Without the flag each of the two goes on.
+    # Without the flag each of the two runs resumes.
     assert "Resumed from checkpoint at step 3" in run.train("--max_steps=5", inside).stdout
     result = run.train("--max_steps=5", inside, f"--checkpoint_dir={run.checkpoints / 'old-1'}", check=False)
     assert "stands there twice" in result.stderr
@@ -138,13 +138,13 @@ def test_a_second_overwrite_keeps_the_first(tmp_path: Path) -> None:
         ids.append(run_id(run.latest))
     assert len(set(ids)) == 3
     assert [run_id(run.checkpoints / name / "tiny-2steps") for name in ("old-1", "old-2", ".")] == ids
-    # The metrics stand elsewhere: each run's are kept beside the next one's.
+    # The metrics are elsewhere: those of each run are kept next to the next one's.
     for name, one in zip(("metrics.old-1.jsonl", "metrics.old-2.jsonl", "metrics.jsonl"), ids, strict=True):
         lines = [json.loads(line) for line in (run.folder / name).read_text().splitlines()]
         assert [(line["step"], line["run"]) for line in lines] == [(1, one), (2, one)]
 
 
-def test_a_move_that_was_interrupted_is_ended_by_the_next_start(tmp_path: Path) -> None:
+def test_an_interrupted_move_is_completed_by_the_next_start(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     run.train("--max_steps=4", FREQUENT)
     old = run_id(run.latest)
@@ -170,7 +170,7 @@ def test_a_run_whose_folder_another_one_has_taken_saves_nothing_more(tmp_path: P
             other.replace(lock)
             before = files_in(run.checkpoints)
             assert process.wait(timeout=120) != 0
-    # One save may have published between the two looks; none begins after the folder was taken.
+    # One save may have been published between the two checks; none begins after the folder was taken.
     assert "has taken over" in run.errors.read_text()
     assert "nothing more is saved there" in run.errors.read_text()
     after = files_in(run.checkpoints)
@@ -193,7 +193,7 @@ def test_a_run_keeps_its_id(tmp_path: Path) -> None:
         assert run_id(run.latest) == first
     assert [line["step"] for line in run.metrics()] == [1, 2, 3, 4, 5, 6]
     assert {line["run"] for line in run.metrics()} == {first}
-    # Elsewhere, too.
+    # Also in another folder.
     moved = TinyRun(tmp_path / "moved")
     moved.train("--max_steps=7", f"--resume_from_checkpoint={run.latest}")
     assert run_id(moved.latest) == first
@@ -203,7 +203,7 @@ def test_a_run_keeps_its_id(tmp_path: Path) -> None:
 
 
 def mixed_folder(tmp_path: Path) -> tuple[TinyRun, str, str]:
-    """Steps 2 and 4 of a run beside step 6 and 8 of another, which was saved before; with the two ids."""
+    """Steps 2 and 4 of a run next to steps 6 and 8 of another, which was saved before; with the two ids."""
     other = TinyRun(tmp_path / "other")
     other.train("--max_steps=8", FREQUENT)
     run = TinyRun(tmp_path / "run")
@@ -217,7 +217,7 @@ def mixed_folder(tmp_path: Path) -> tuple[TinyRun, str, str]:
 SHARD = "zero_pp_rank_1_mp_rank_00_optim_states.h5"
 
 
-def test_a_damaged_checkpoint_gives_way_to_the_same_runs_alone(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_replaced_only_by_one_of_the_same_run(tmp_path: Path) -> None:
     run, ours, theirs = mixed_folder(tmp_path)
     flip_last_bit(run.checkpoints / "tiny-4steps" / SHARD)
     result = run.train("--max_steps=3", "--checkpoint_freq=0", "--overwrite=false", check=False)
@@ -234,7 +234,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_same_runs_alone(tmp_path: Path) -
     assert f"tiny-8steps (run {theirs[:8]})" in sentence
 
 
-def test_where_the_newest_does_not_say_its_run_no_other_run_goes_on_in_silence(tmp_path: Path) -> None:
+def test_no_other_run_resumes_silently_if_the_newest_checkpoint_does_not_name_its_run(tmp_path: Path) -> None:
     run, ours, theirs = mixed_folder(tmp_path)
     damaged = run.latest
     (damaged / "manifest.json").write_text("{}")
@@ -245,10 +245,10 @@ def test_where_the_newest_does_not_say_its_run_no_other_run_goes_on_in_silence(t
     for step, one in ((2, ours), (8, theirs)):
         assert f"--resume_from_checkpoint {run.checkpoints / f'tiny-{step}steps'} (run {one[:8]})" in sentence
     assert files_in(run.checkpoints) == before
-    # The checkpoint that the user names says which run.
+    # The checkpoint that the user names determines the run.
     named = f"--resume_from_checkpoint={run.checkpoints / 'tiny-8steps'}"
     assert "Resumed from checkpoint at step 8" in run.train("--max_steps=8", "--save_final=false", named).stdout
-    # One other run is what it goes on with, and says so.
+    # With one other run, it resumes that one, and reports it.
     for step in (6, 8):
         shutil.rmtree(run.checkpoints / f"tiny-{step}steps")
     strict = the_error(run.train("--max_steps=4", "--resume_strict", check=False))
@@ -300,7 +300,7 @@ def test_keep_last_counts_the_runs_own(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_without_an_id_resumes_and_stays_of_the_run(tmp_path: Path) -> None:
-    """A folder that an older mpzero has filled."""
+    """A folder of an older mpzero."""
     run = TinyRun(tmp_path / "run")
     run.train("--max_steps=4", FREQUENT)
     for step in (2, 4):
@@ -313,7 +313,7 @@ def test_a_checkpoint_without_an_id_resumes_and_stays_of_the_run(tmp_path: Path)
     new = run_id(run.latest)
     assert [line["step"] for line in run.metrics()] == [1, 2, 3, 4, 5, 6]
     assert names_in(run.folder) == ["checkpoints", "ds_config.json", "metrics.jsonl", "tiny.json", "train.h5"]
-    # The run's own first checkpoint is damaged: what it came from is its own, too, and its id stays.
+    # The run's own first checkpoint is damaged: the checkpoint it resumed from is its own too, and its id is kept.
     flip_last_bit(run.latest / SHARD)
     result = run.train("--max_steps=6")
     assert f"goes on from {run.checkpoints / 'tiny-4steps'}, the newest checkpoint that is whole." in result.stderr
@@ -323,7 +323,7 @@ def test_a_checkpoint_without_an_id_resumes_and_stays_of_the_run(tmp_path: Path)
     assert_same_bits(run, straight)
 
 
-def test_a_run_that_comes_from_elsewhere_does_not_mix_with_what_is_there(tmp_path: Path) -> None:
+def test_a_run_from_another_folder_does_not_mix_with_existing_checkpoints(tmp_path: Path) -> None:
     donor = TinyRun(tmp_path / "donor")
     donor.train("--max_steps=4", FREQUENT)
     run = TinyRun(tmp_path / "run")
@@ -346,7 +346,7 @@ def test_a_checkpoint_without_an_id_is_known_under_every_name_of_it(tmp_path: Pa
         forget_run(run.checkpoints / f"tiny-{step}steps")
     link = tmp_path / "link"
     link.symlink_to(run.latest)
-    # A checkpoint on another disk, which a link in the folder leads to.
+    # A checkpoint on another disk, linked from the folder.
     store = tmp_path / "store"
     (run.checkpoints / "tiny-2steps").rename(store)
     (run.checkpoints / "tiny-2steps").symlink_to(store)
@@ -356,7 +356,7 @@ def test_a_checkpoint_without_an_id_is_known_under_every_name_of_it(tmp_path: Pa
     latest = run.latest
     spellings = [latest, f"{latest}/", f"{latest}//", f"{latest}/.", f"{latest}/../{latest.name}/", link, f"{link}/"]
     for spelling in spellings:
-        # Nothing is in the way, so that nothing is refused, or moved.
+        # No other checkpoints are in the way, so nothing is refused or moved.
         for flags in ([], ["--overwrite"]):
             result = run.train(
                 "--max_steps=4", f"--resume_from_checkpoint={spelling}", "--save_final=false", *flags, check=False
@@ -366,7 +366,7 @@ def test_a_checkpoint_without_an_id_is_known_under_every_name_of_it(tmp_path: Pa
             assert names_in(run.checkpoints) == names
     linked = f"--resume_from_checkpoint={run.checkpoints / 'tiny-2steps'}/"
     sentence = the_error(run.train("--max_steps=3", linked, check=False))
-    # It goes back behind step 4, which is in its way.
+    # It goes back to before step 4, whose checkpoint is in its way.
     assert "holds tiny-4steps of another run" in sentence
 
 
@@ -394,13 +394,13 @@ def test_log_and_checkpoint_have_the_hash_of_the_weights(tmp_path: Path, checkpo
         assert f"total parameters: {found[1]}\n" in result.stdout
         assert recorded_hash(run) == found[2]
         hashes.add(found[2])
-        # The run keeps it without the flag.
+        # The run keeps the hash without the flag.
         run.train("--max_steps=2", made)
         assert recorded_hash(run) == found[2]
     assert len(hashes) == 1
 
 
-def test_another_model_seed_or_weights_are_no_silent_resume(tmp_path: Path) -> None:
+def test_another_model_seed_or_weights_do_not_resume_silently(tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "run")
     run.train("--max_steps=2")
     assert "another model: its model.embed_tokens.weight" in assert_refused(run, "--hidden_size=64")
@@ -412,11 +412,11 @@ def test_another_model_seed_or_weights_are_no_silent_resume(tmp_path: Path) -> N
     assert f"a run that began with random weights, not with those of --init_from {weights}" in sentence
     tuned = TinyRun(tmp_path / "tuned")
     tuned.train("--max_steps=2", f"--init_from={weights}")
-    # Under any name of the same folder, and without the flag, it goes on.
+    # Under any name of the same folder, and without the flag, it resumes.
     relative = os.path.relpath(weights)
     assert "Resumed" in tuned.train("--max_steps=3", f"--init_from={relative}/").stdout
     assert "Resumed" in tuned.train("--max_steps=4").stdout
-    # The same weights elsewhere are the same, others in their place are not.
+    # The same weights in another folder are accepted; other weights in their place are not.
     other = tmp_path / "other"
     shutil.copytree(weights, other)
     assert "Resumed" in tuned.train("--max_steps=5", f"--init_from={other}").stdout
@@ -444,13 +444,13 @@ def test_another_model_seed_or_weights_are_no_silent_resume(tmp_path: Path) -> N
     assert "Moved the checkpoints of another run" in result.stdout
 
 
-def test_metrics_of_a_run_that_saved_nothing_stay(tmp_path: Path) -> None:
+def test_metrics_of_a_run_that_saved_nothing_are_kept(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     run.train("--max_steps=3", "--save_final=false", "--checkpoint_freq=0")
     before = (run.folder / "metrics.jsonl").read_bytes()
     result = run.train("--max_steps=2")
     kept = run.folder / "metrics.old-1.jsonl"
-    assert f"{run.folder / 'metrics.jsonl'} held steps of another run: it is {kept} now." in result.stderr
+    assert f"{run.folder / 'metrics.jsonl'} had steps of another run: it was renamed to {kept}." in result.stderr
     assert kept.read_bytes() == before
     assert [line["step"] for line in run.metrics()] == [1, 2]
 
@@ -473,7 +473,7 @@ def test_a_run_ends_without_its_last_checkpoint(tmp_path: Path) -> None:
         result.stdout
     )
     assert names_in(run.checkpoints) == []
-    # Also where the last step is one of those that are saved.
+    # Also if the last step is one of those that are saved.
     run = TinyRun(tmp_path / "some")
     result = run.train("--max_steps=4", FREQUENT, "--save_final=false")
     assert names_in(run.checkpoints) == ["latest", "tiny-2steps"]

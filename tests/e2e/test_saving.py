@@ -1,4 +1,4 @@
-"""Checkpoints that are written beside training: what they hold; full disks, damaged checkpoints and killed ranks."""
+"""Checkpoints that are written during training: their content; full disks, damaged checkpoints and killed ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainer import BUILD, ENVIRONMENT, children_of, command, num_gpus, wait_unt
 pytestmark = pytest.mark.e2e
 
 LONG = "MPZERO_LONG_TESTS" in os.environ
-# The schedule's length stands in ds_config.json, so that all runs follow the same rates.
+# The schedule's length is in ds_config.json, so that all runs follow the same rates.
 STEPS = 8
 
 
@@ -37,7 +37,7 @@ def flip_last_bit(path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", [0, 2, 3])
-def test_beside_training_is_what_waiting_writes(tmp_path: Path, stage: int) -> None:
+def test_saving_during_training_writes_the_same_as_waiting(tmp_path: Path, stage: int) -> None:
     runs = {}
     for mode in ("true", "false"):
         run = runs[mode] = TinyRun(tmp_path / mode, stage=stage)
@@ -57,12 +57,12 @@ def test_beside_training_is_what_waiting_writes(tmp_path: Path, stage: int) -> N
             (run.checkpoints / "latest").write_text(f"tiny-{step}steps\n")
         assert_same_bits(runs["true"], runs["false"])
     blocked = [line["step"] for line in runs["true"].metrics() if "checkpoint_blocked_seconds" in line]
-    # Saved behind steps 3 and 6: reported with the next ones.
+    # Saved after steps 3 and 6: reported with the next ones.
     assert {4, 7} <= set(blocked)
     assert blocked[0] == 4
 
 
-def test_another_save_waits_and_says_so(tmp_path: Path) -> None:
+def test_another_save_waits_and_reports_it(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     result = run.train("--max_steps=10", "--checkpoint_freq=1")
     assert result.stdout.count("Saved checkpoint: ") == 10
@@ -95,7 +95,7 @@ def test_a_full_disk_gives_up_the_checkpoint_and_not_the_run(tmp_path: Path, sma
     shutil.rmtree(run.checkpoints, ignore_errors=True)
     run.checkpoints.symlink_to(small_disk)
     flags = ("--checkpoint_freq=1", f"--async_save={mode}")
-    # Three of them fit. The run goes on to its end, but its last checkpoint is what it was for.
+    # Three of them fit. The run continues to its end, but fails if its last checkpoint cannot be saved.
     result = run.train("--max_steps=6", *flags, check=False)
     assert result.returncode == 1, result.stderr
     told = [line for line in result.stderr.splitlines() if "could not be saved" in line]
@@ -108,14 +108,14 @@ def test_a_full_disk_gives_up_the_checkpoint_and_not_the_run(tmp_path: Path, sma
     assert [line["step"] for line in run.metrics()] == [1, 2, 3, 4, 5, 6]
     assert run.latest.name == "tiny-3steps"
     assert checkpoint_command("verify", run.checkpoints).returncode == 0
-    # With fewer there is room.
+    # With fewer checkpoints there is space.
     assert checkpoint_command("prune", run.checkpoints, "--keep_last", 1).returncode == 0
     result = run.train("--max_steps=8", "--keep_last=1", *flags)
     assert "Resumed from checkpoint at step 3" in result.stdout
     assert run.latest.name == "tiny-8steps"
 
 
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "run")
     run.train("--max_steps=6", "--checkpoint_freq=2")
     whole = tmp_path / "whole"
@@ -152,7 +152,7 @@ def test_a_checkpoint_that_cannot_be_opened_is_not_passed_over(tmp_path: Path) -
     run = TinyRun(tmp_path)
     run.train("--max_steps=6", "--checkpoint_freq=2")
     manifest = run.checkpoints / "tiny-6steps" / "manifest.json"
-    # An error of the system that root gets, too: the link leads to itself.
+    # A system error that root gets too: the link leads to itself.
     whole = manifest.read_bytes()
     manifest.unlink()
     manifest.symlink_to("manifest.json")
@@ -165,7 +165,7 @@ def test_a_checkpoint_that_cannot_be_opened_is_not_passed_over(tmp_path: Path) -
     listed = checkpoint_command("ls", run.checkpoints)
     assert "cannot be read, latest" in listed.stdout
     assert "damaged" not in listed.stdout
-    # The older one that is named, and nothing happens to the newer one.
+    # The older one that is named is used, and the newer one is unchanged.
     older = f"--resume_from_checkpoint={run.checkpoints / 'tiny-4steps'}"
     result = run.train("--max_steps=5", older)
     assert "Resumed from checkpoint at step 4" in result.stdout
@@ -176,7 +176,7 @@ def test_a_checkpoint_that_cannot_be_opened_is_not_passed_over(tmp_path: Path) -
     assert checkpoint_command("verify", run.checkpoints, "-t", "tiny-6steps").returncode == 0
 
 
-def test_a_leftover_that_stays_is_named_once(tmp_path: Path) -> None:
+def test_a_leftover_that_remains_is_named_once(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     kept = run.checkpoints / "tiny-9steps.tmp" / "kept"
     kept.parent.mkdir(parents=True)
@@ -191,7 +191,7 @@ def test_a_leftover_that_stays_is_named_once(tmp_path: Path) -> None:
         subprocess.run(["chattr", "-i", kept], check=True)
 
 
-def test_nothing_whole_is_no_fresh_start(tmp_path: Path) -> None:
+def test_no_fresh_start_without_an_intact_checkpoint(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     run.train("--max_steps=4", "--checkpoint_freq=2")
     for folder in run.checkpoints.glob("tiny-*"):
@@ -199,14 +199,14 @@ def test_nothing_whole_is_no_fresh_start(tmp_path: Path) -> None:
     result = run.train("--max_steps=6", check=False)
     assert result.returncode == 2
     assert "no other checkpoint of the run is whole" in result.stderr
-    # A checkpoint that is named itself stands for no other.
+    # A checkpoint that is itself named is not replaced by another one.
     result = run.train("--max_steps=6", f"--resume_from_checkpoint={run.checkpoints / 'tiny-2steps'}", check=False)
     assert result.returncode == 2
     assert "tiny-2steps/manifest.json is damaged" in result.stderr
 
 
 def test_killed_while_checkpoints_are_written(tmp_path: Path) -> None:
-    """SIGKILL to one rank, or to all, at any time of a run that saves all the time."""
+    """SIGKILL to one rank, or to all, at any time of a run that saves continuously."""
     run = TinyRun(tmp_path / "run")
     straight = TinyRun(tmp_path / "straight")
     saved = 0
@@ -264,7 +264,7 @@ def test_ls_verify_and_prune(tmp_path: Path) -> None:
     assert checkpoint_command("verify", folder, "-t", "tiny-3steps").returncode == 0
     assert checkpoint_command("verify", folder / "tiny-4steps").returncode == 1
 
-    # The damaged one does not count: 3 and 2 stay.
+    # The damaged one does not count: 3 and 2 are kept.
     (folder / "tiny-9steps.tmp").mkdir()
     tried = checkpoint_command("prune", folder, "--keep_last", 2, "--dry_run")
     assert tried.returncode == 0
@@ -297,7 +297,7 @@ class ClippedRun(TinyRun):
     LARGE = MODEL | {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 4, "head_dim": 128}
 
     def __init__(self, folder: Path, clipping: float) -> None:
-        # A rate so small that norms scatter about the same value all the time.
+        # A rate so small that norms scatter around the same value throughout.
         optimizer = {"type": "AdamW", "params": {"lr": 1e-5, "betas": [0.9, 0.95], "weight_decay": 0.1}}
         zero = {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": True}}
         config = {"gradient_clipping": clipping, "optimizer": optimizer, "zero_optimization": zero}
@@ -314,8 +314,8 @@ def checksums(checkpoint: Path) -> dict[str, list]:
 
 
 @pytest.mark.skipif(num_gpus() < 1, reason="no GPU")
-def test_gpu_steps_that_are_clipped_or_not_leave_the_checkpoints_beside_them_whole(tmp_path: Path) -> None:
-    """What the host has updated ahead of a norm turns out wrong at random while checkpoints are written."""
+def test_clipped_and_unclipped_gpu_steps_leave_concurrent_checkpoints_intact(tmp_path: Path) -> None:
+    """Updates on the host ahead of the norm turn out wrong at random while checkpoints are written."""
     steps, frequency = 300, 5
     trial = ClippedRun(tmp_path / "trial", clipping=1e9)
     trial.train("--max_steps=40", "--checkpoint_freq=1000")
@@ -328,7 +328,7 @@ def test_gpu_steps_that_are_clipped_or_not_leave_the_checkpoints_beside_them_who
         )
     assert curve(runs["true"]) == curve(runs["false"])
     clipped = [norm > threshold for norm in runs["true"].norms()]
-    # Behind a save: an update that was right ahead of the norm, then one that was not, and the other way about.
+    # After a save: an update ahead of the norm that was right, then one that was wrong, and vice versa.
     assert sum(not clipped[i] and clipped[i + 1] for i in range(frequency, steps - 1, frequency)) >= 5
     for step in range(frequency, steps + 1, frequency):
         saved, waited = (checksums(run.checkpoints / f"tiny-{step}steps") for run in runs.values())

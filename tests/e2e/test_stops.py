@@ -1,4 +1,4 @@
-"""A run that is asked to stop saves its state, ends with status 75, and goes on as if nothing had happened."""
+"""A run that is asked to stop saves its state, ends with status 75, and resumes as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_what_mpirun_forwards_stops_the_run(tmp_path: Path) -> None:
     assert run.latest.name == f"tiny-{stopped_step(live)}steps"
 
 
-def test_validation_is_broken_off(tmp_path: Path) -> None:
+def test_validation_is_interrupted(tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "run")
     # Minutes of validation.
     data = write_tokens(tmp_path / "validation.h5", np.arange(2_000_000) % VOCAB_SIZE, VOCAB_SIZE)
@@ -82,7 +82,7 @@ def test_validation_is_broken_off(tmp_path: Path) -> None:
     assert_goes_on_with_the_same_bits(tmp_path, run, 3)
 
 
-def test_a_checkpoint_under_way_is_waited_for(tmp_path: Path) -> None:
+def test_a_checkpoint_in_progress_is_waited_for(tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "run")
     with LiveRun(run, "--max_steps=100000", "--checkpoint_freq=1", "--keep_last=2") as live:
         live.wait_for_output("Saved checkpoint")
@@ -92,7 +92,7 @@ def test_a_checkpoint_under_way_is_waited_for(tmp_path: Path) -> None:
     assert_goes_on_with_the_same_bits(tmp_path, run, step)
 
 
-def test_a_save_that_would_outlive_the_grace_period_is_not_begun(tmp_path: Path) -> None:
+def test_a_save_that_would_exceed_the_grace_period_is_not_started(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     flags = ("--max_steps=100000", "--checkpoint_freq=2", "--async_save=false")
     with LiveRun(run, *flags, "--grace_period=0.001") as live:
@@ -127,7 +127,7 @@ def test_interrupted_once(tmp_path: Path, ranks: int) -> None:
         live.wait_for_step(2)
         live.signal(signal.SIGINT, 0)
         assert live.finish() == STOPPED, live.errors
-    assert "interrupt it again to stop at once" in live.errors
+    assert "interrupt it again to stop immediately" in live.errors
     assert run.latest.name == f"tiny-{stopped_step(live)}steps"
 
 
@@ -135,28 +135,28 @@ def test_interrupted_twice(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     with LiveRun(run, *ENDLESS) as live:
         live.wait_for_step(2)
-        # Rank 0 cannot come to the end of its step meanwhile: the other one does not take part.
+        # Rank 0 cannot finish its step meanwhile: the other rank does not take part.
         live.signal(signal.SIGSTOP, 1)
         live.signal(signal.SIGINT, 0)
         live.wait_for(lambda: "interrupt it again" in live.errors, "word on the first interruption")
         live.signal(signal.SIGINT, 0)
         assert live.finish() == INTERRUPTED, live.errors
-    assert "interrupted twice: stopped at once, without a save" in live.errors
+    assert "interrupted twice: stopped immediately without saving" in live.errors
     assert not (run.checkpoints / "latest").exists()
     assert not (run.checkpoints / "failure.json").exists()
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_stop_before_the_first_step_ends_at_once(tmp_path: Path, rank: int) -> None:
+def test_a_stop_before_the_first_step_ends_immediately(tmp_path: Path, rank: int) -> None:
     run = TinyRun(tmp_path)
     run.checkpoints.mkdir()
-    # Whoever reads it waits for a writer: a file system that does not answer.
+    # Reading it waits for a writer: a file system that does not respond.
     os.mkfifo(run.checkpoints / "latest")
     with LiveRun(run, *ENDLESS) as live:
         live.wait_for_output("Created model")
         time.sleep(1)
         live.signal(signal.SIGTERM, rank)
         assert live.finish() == STOPPED
-    assert live.errors.count("stopped before the first step, so that there is nothing to save") == 1
-    # It did not come to its end: the next start finds that the process of the record is no more.
+    assert live.errors.count("stopped before the first step, so there is nothing to save") == 1
+    # It did not end normally: the next start finds that the process of the record is gone.
     assert sorted(path.name for path in run.checkpoints.iterdir()) == [".lock", ".owner-1", "latest"]

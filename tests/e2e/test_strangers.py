@@ -1,4 +1,4 @@
-"""Whoever connects to the ranks' ports, and says nothing or the wrong thing, takes nothing from the run."""
+"""Strangers that connect to the ranks' ports, and send nothing or the wrong data, do not disturb the run."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SILENT = 1100
 
 @pytest.fixture(autouse=True)
 def only_the_ranks_own_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Open MPI's own would be on every address."""
+    """Open MPI's own ports would be on every address."""
     monkeypatch.setenv("OMPI_MCA_btl", "self,vader")
 
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """For this process, which plays the strangers."""
+    """For this process, which acts as the strangers."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
     yield
@@ -90,7 +90,7 @@ def nonsense() -> list[bytes]:
 
 @contextmanager
 def talking_strangers(ports: list[int]) -> Iterator[list[int]]:
-    """Connect, talk nonsense and come again, until the block ends. Counts the connections."""
+    """Connects, sends nonsense and connects again, until the block ends. Counts the connections."""
     ends = threading.Event()
     count = [0]
 
@@ -103,7 +103,7 @@ def talking_strangers(ports: list[int]) -> Iterator[list[int]]:
                             one.sendall(words)
                             count[0] += 1
                     except OSError:
-                        continue  # closed while it talked, or the run is over
+                        continue  # closed while it sent, or the run is over
             ends.wait(0.01)
 
     thread = threading.Thread(target=talk)
@@ -129,7 +129,7 @@ def test_a_flood_of_strangers_costs_no_save(tmp_path: Path) -> None:
         assert len(run.metrics()) < steps - 10 * every
         with talking_strangers(ports) as count:
             live.signal(signal.SIGCONT, 0, 1)
-            # All but two ranks' and 16.
+            # All but those of two ranks and 16.
             live.wait_for(lambda: sum(map(is_closed, silent)) >= SILENT - 18, "closed connections")
             live.wait_for(lambda: count[0] >= 100, "nonsense")
             for pid in live.ranks():
@@ -140,13 +140,13 @@ def test_a_flood_of_strangers_costs_no_save(tmp_path: Path) -> None:
     assert status == 0, live.errors
     assert live.output.count("Saved checkpoint: ") == steps // every, live.output + live.errors
     assert "could not be saved" not in live.errors
-    # Each rank tells of the first at once, and of the others much later.
+    # Each rank reports the first immediately, and the others much later.
     for rank in (0, 1):
         told = rf"warning: rank {rank} on \S+ has closed a connection from 127\.0\.0\.1:\d+(?: and \d+ more)?, because "
         assert len(re.findall(told, live.errors)) == 1, live.errors
 
 
-def test_ranks_listen_where_others_were_told_and_nowhere_else(tmp_path: Path) -> None:
+def test_ranks_listen_only_at_the_addresses_that_others_know(tmp_path: Path) -> None:
     run = TinyRun(tmp_path)
     with LiveRun(run, "--max_steps=100000", "--checkpoint_freq=0") as live:
         live.wait_for_step(3)

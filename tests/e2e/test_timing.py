@@ -1,4 +1,4 @@
-"""Where a step's time went: the log line, the metrics fields, and the trace of --profile_steps."""
+"""The time split of a step: the log line, the metrics fields, and the trace of --profile_steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTS = ("forward_seconds", "backward_seconds", "exposed_communication_seconds",
 
 
 def ranges_of(trace: Path) -> list[dict]:
-    """The named ranges of a trace, which is in Chrome's format: complete events with a time and a duration in us."""
+    """The named ranges of a trace in Chrome's format: complete events with a time and a duration in us."""
     events = json.loads(trace.read_text())["traceEvents"]
     return [event for event in events if event.get("cat") == "user_annotation"]
 
@@ -39,7 +39,7 @@ def test_split_adds_up_to_the_step(tmp_path: Path) -> None:
         assert re.fullmatch(pattern, lines[number]), lines[number]
     for step in run.metrics():
         assert all(step[name] > 0 for name in PARTS), step
-        # What is left is making the report; the parts are inside the step's time.
+        # The rest is creating the report; the parts are within the step's time.
         assert sum(step[name] for name in PARTS) <= step["step_seconds"]
         exposed = step["exposed_parameters_seconds"] + step["exposed_gradients_seconds"]
         assert exposed == pytest.approx(step["exposed_communication_seconds"])
@@ -73,7 +73,7 @@ def test_trace_names_units_within_its_steps(tmp_path: Path, stage: int) -> None:
         assert expected <= inside, expected - inside
     for event in ranges:
         assert any(lies_in(event, step) for step in steps.values()), event
-    # Two micro-batches a step, two steps.
+    # Two micro-batches per step, two steps.
     assert sum(event["name"] == "backward layers.1" for event in ranges) == 4
 
 
@@ -102,7 +102,7 @@ def test_a_trace_that_cannot_be_written_does_not_end_the_run(tmp_path: Path) -> 
     assert len(metrics(tmp_path / "metrics.jsonl")) == 3
 
 
-def test_a_profile_changes_no_result(tmp_path: Path) -> None:
+def test_profiling_changes_no_result(tmp_path: Path) -> None:
     plain, profiled = TinyRun(tmp_path / "plain"), TinyRun(tmp_path / "profiled")
     plain.train("--max_steps=3")
     profiled.train("--max_steps=3", "--profile_steps=2-3")

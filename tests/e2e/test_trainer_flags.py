@@ -38,7 +38,7 @@ WALK_THROUGH = {
     },
     "wall_clock_breakdown": False,
 }
-# As missing as it is there.
+# Missing there as well.
 NOTHING = {"optimizer": None, "scheduler": None}
 AUTO = {
     "optimizer": {
@@ -55,7 +55,7 @@ FLAGS = [
 
 
 def trainer_rates(**case: object) -> list[float]:
-    """What transformers' own schedule applies, update by update: tests/parallel/make_lr_schedules.py."""
+    """The rates of transformers' own schedule, update by update: tests/parallel/make_lr_schedules.py."""
     fixture = REPOSITORY / "tests" / "parallel" / "fixtures" / "trainer_lr_schedules.json"
     [found] = [test for test in json.loads(fixture.read_text())["cases"] if case.items() <= test.items()]
     return found["rates"]
@@ -131,8 +131,8 @@ def test_no_checkpoint_at_all(tmp_path: Path) -> None:
     assert not (run.checkpoints / "latest").exists()
 
 
-def test_what_is_left_open_is_said(tmp_path: Path) -> None:
-    """Without the flags mpzero's own values hold, of which the user hears once."""
+def test_values_that_are_left_open_are_reported(tmp_path: Path) -> None:
+    """Without the flags mpzero's own values apply, which is reported once."""
     run = TinyRun(tmp_path, config={**WALK_THROUGH, **NOTHING})
     result = run.train("--max_steps=2")
     warnings = [line for line in result.stderr.splitlines() if "mpzero's own values hold" in line]
@@ -180,8 +180,8 @@ def weights(run: TinyRun) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("stage", [0, 2, 3])
 def test_norms_without_decay(tmp_path: Path, stage: int, ranks: int) -> None:
-    """A first update of AdamW moves weights by (1 - lr decay) w - lr sign(g): with norms excluded they, which begin at
-    1, end a decay away from those of a run that decays all, and all other weights have the same bits."""
+    """A first update of AdamW changes weights to (1 - lr decay) w - lr sign(g). Norms begin at 1: if they are excluded,
+    they differ by the decay from those of a run that decays everything. All other weights have the same bits."""
     optimizer = {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.5}}
     after = {}
     for flags in [(), ("--no_decay=norm,bias",)]:

@@ -1,4 +1,4 @@
-"""What zero_to_fp32 writes is the model that was trained: transformers finds the same validation loss."""
+"""zero_to_fp32 writes the model that was trained: transformers computes the same validation loss."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_validation_loss(tmp_path: Path, family: str) -> None:
         qwen2 = {**MODEL, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
         (tmp_path / "tiny.json").write_text(json.dumps(qwen2))
     with h5py.File(run.data) as file:
-        # 20 windows: the last of the 3 asked-for batches of 2 ranks x 4 is not full.
+        # 20 windows: the last of the 3 requested batches of 2 ranks x 4 is not full.
         validation = write_tokens(
             tmp_path / "validation.h5", file["tokens"][100 : 100 + 20 * SEQ_LENGTH + 1], VOCAB_SIZE
         )
@@ -50,12 +50,12 @@ def test_validation_loss(tmp_path: Path, family: str) -> None:
     program = str(BUILD / "bin" / "zero_to_fp32")
     subprocess.run([program, str(run.checkpoints), str(weights)], check=True, timeout=120, capture_output=True)
     assert transformers_loss(weights, validation, windows=20) == pytest.approx(ours, rel=1e-4)
-    # The training did something, so that the agreement is not that of untouched weights.
+    # Training changed the weights, so the agreement is not that of initial weights.
     assert ours < run.metrics()[0]["loss"] - 0.2
 
 
 def test_weights_that_transformers_saved_start_a_run(tmp_path: Path) -> None:
-    """Of a Qwen2, whose biases are not zero here: the loss of the first step is that of transformers."""
+    """With a Qwen2 whose biases are not zero: the loss of the first step is that of transformers."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     run = TinyRun(tmp_path, stage=3)

@@ -1,4 +1,4 @@
-"""A training run of seconds: a tiny model on random tokens, in a folder of its own."""
+"""A training run of seconds: a tiny model on random tokens, in its own folder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TinyRun:
         rng = np.random.default_rng(0)
         self.data = self.folder / "train.h5"
         if not self.data.exists():
-            # Tokens that follow each other by a rule most of the time, so that there is something to learn.
+            # Tokens that mostly follow a rule, so that there is something to learn.
             noise = rng.integers(0, VOCAB_SIZE, 3001)
             ramp = np.cumsum(np.ones(3001, dtype=np.int64) * 3) % VOCAB_SIZE
             write_tokens(self.data, np.where(rng.random(3001) < 0.8, ramp, noise), VOCAB_SIZE)
@@ -99,8 +99,8 @@ class TinyRun:
 
     @contextmanager
     def running(self, *flags: object) -> Iterator[subprocess.Popen]:
-        """A training run in the background that has saved its first checkpoint; it is ended with the block. What it
-        says of errors goes to `errors`."""
+        """A training run in the background that has saved its first checkpoint; it is ended with the block. Its stderr
+        goes to `errors`."""
         with self.errors.open("w") as errors:
             process = subprocess.Popen(
                 command(*self.flags(), *flags, ranks=self.ranks),

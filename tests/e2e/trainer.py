@@ -1,4 +1,4 @@
-"""Runs the built programs as a user does, for the end-to-end tests."""
+"""Runs the built programs like a user does, for the end-to-end tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     # Containers may forbid the system call that the shared-memory transport would use.
     "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-    # More ranks than cores: who waits lets others run.
+    # More ranks than cores: waiting ranks yield to others.
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
 
@@ -50,7 +50,7 @@ def write_tokens(path: Path, tokens: np.ndarray, vocab_size: int) -> Path:
 
 
 def write_older_tokens(path: Path, tokens: np.ndarray, vocab_size: int) -> Path:
-    """The same as versions before checksums did."""
+    """The same, as versions before checksums wrote it."""
     with h5py.File(path, "w") as file:
         file.create_dataset("tokens", data=tokens.astype(np.uint16), chunks=(32_768,), maxshape=(None,))
         file.create_dataset("document_offsets", data=np.array([0, len(tokens)], dtype=np.uint64))
@@ -72,7 +72,7 @@ def children_of(process: subprocess.Popen) -> list[str]:
 
 
 def train(*flags: object, ranks: int = 1, timeout: float = 240, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Runs `command`; with `check`, a failure fails the test with the program's words."""
+    """Runs `command`; with `check`, a failure fails the test with the program's output."""
     words = command(*flags, ranks=ranks)
     result = subprocess.run(
         words, capture_output=True, text=True, timeout=timeout, env={**os.environ, **ENVIRONMENT}, check=False

@@ -176,11 +176,11 @@ def test_an_earlier_export_is_replaced_whole(programs, model, tmp_path):
     done = programs.zero_to_fp32(tmp_path / "checkpoints", out)
     assert {path.name for path in out.iterdir()} == {"model.safetensors", "config.json", "tokenizer.json"}
     assert_same_weights(made, loaded_by_transformers(out))
-    (said,) = [line for line in done.stdout.decode().splitlines() if line.startswith("That replaces")]
+    (said,) = [line for line in done.stdout.decode().splitlines() if line.startswith("This replaced")]
     assert f"config.json, model-00001-of-000{len(former) - 2:02}.safetensors" in said
 
     done = programs.zero_to_fp32(tmp_path / "checkpoints", out, "--format", "pt")
-    assert "That replaces the export that was there: config.json, model.safetensors\n" in done.stdout.decode()
+    assert "This replaced the previous export: config.json, model.safetensors\n" in done.stdout.decode()
     assert {path.name for path in out.iterdir()} == {"pytorch_model.bin", "config.json", "tokenizer.json"}
     assert_same_weights(made, loaded_by_transformers(out))
 
@@ -201,7 +201,7 @@ def test_each_mistake_is_one_sentence_and_exit_code_2(programs, model, tmp_path)
     out = tmp_path / "out"
     assert "CHECKPOINT_DIR and OUTPUT_DIR" in message_of(checkpoints)
     assert "--dtype fp16 is unknown" in message_of(checkpoints, out, "--dtype", "fp16")
-    assert "--dtype bf16 does not go with" in message_of(checkpoints, out, "--format", "hdf5", "--dtype", "bf16")
+    assert "--dtype bf16 cannot be combined with" in message_of(checkpoints, out, "--format", "hdf5", "--dtype", "bf16")
     assert "absent.json" in message_of(checkpoints, out, "--model_config", tmp_path / "absent.json")
     assert "--format bin is unknown" in message_of(checkpoints, out, "--format", "bin")
     assert "--max_shard_size 5XB" in message_of(checkpoints, out, "--max_shard_size", "5XB")

@@ -4,7 +4,7 @@
 
 namespace mpzero {
 
-// What silence is measured with: it runs on evenly when the time of day is set.
+// The clock that measures silence. It is monotonic: setting the time of day does not affect it.
 using LivenessClock = std::chrono::steady_clock;
 using LivenessTime = LivenessClock::time_point;
 

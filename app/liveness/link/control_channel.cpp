@@ -16,9 +16,9 @@
 namespace mpzero {
 namespace {
 
-// Of one rank's words: many seconds' worth.
+// Limit for the unsent data of one connection: many seconds of messages.
 constexpr size_t kUnsentLimit = size_t{1} << 20;
-// Longer than any line of ours: whoever sends it is not one of our ranks.
+// Longer than any line that a rank sends. A sender of a longer line is not a rank of this run.
 constexpr size_t kLineLimit = size_t{1} << 22;
 
 }  // namespace
@@ -89,7 +89,7 @@ void LineConnection::flush() {
     const ssize_t sent = ::send(socket_.get(), unsent_.data(), unsent_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) {
-      // A connection that is gone shows when it is read.
+      // A broken connection is detected when it is read.
       if (errno != EAGAIN) unsent_.clear();
       return;
     }

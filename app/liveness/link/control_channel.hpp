@@ -9,10 +9,10 @@
 
 namespace mpzero {
 
-// How long a process that ends waits for its last words to be heard.
+// How long a process that ends waits for its last messages to be received.
 inline constexpr std::chrono::milliseconds kFarewell(300);
 
-// A file descriptor that is closed with its owner.
+// An owned file descriptor; the destructor closes it.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}
@@ -26,40 +26,42 @@ class Descriptor {
   int number_;
 };
 
-// A TCP connection that carries lines of text. Neither sending nor receiving waits.
+// A TCP connection that carries lines of text. Sending and receiving do not block.
 class LineConnection {
  public:
   explicit LineConnection(Descriptor socket);
 
   int descriptor() const { return socket_.get(); }
-  // Sends a line, without its end, or keeps it until flush() can. A line that finds too many waiting is dropped.
+  // Sends a line (`line` has no line end), or keeps it until flush() can send it. Drops the line if too many are
+  // waiting.
   void send(const std::string& line);
   void flush();
   bool has_unsent() const { return !unsent_.empty(); }
-  // Whether a line of so many bytes would be kept.
+  // Whether there is room for a line of this many bytes.
   bool has_room(size_t bytes) const;
-  // Nothing more will be sent; what has been still arrives.
+  // No more lines will be sent. What was sent still arrives.
   void end_sending();
   void close();
-  // The lines that have come; nothing once the other side has closed the connection and all has been read.
+  // The lines that have arrived; std::nullopt once the other side has closed the connection and everything has been
+  // read.
   std::optional<std::vector<std::string>> receive();
-  // One line at the most; what comes behind it waits. A line that is longer than `limit`, with its end, closes the
-  // connection, and no more than that is kept of what its sender sends.
+  // At most one line; later lines wait. A line longer than `limit` (including its end) closes the connection. No more
+  // than `limit` bytes are buffered.
   std::optional<std::vector<std::string>> receive_one(size_t limit);
   bool was_too_long() const { return too_long_; }
 
  private:
-  // Reads what has come, until `limit` bytes are kept.
+  // Reads what has arrived, until `limit` bytes are buffered.
   void read(size_t limit);
 
   Descriptor socket_;
   std::string unsent_;
-  std::string received_;  // what no line was taken of yet
+  std::string received_;  // bytes of lines that were not returned yet
   bool closed_ = false;
   bool too_long_ = false;
 };
 
-// An IPv4 or IPv6 address in numbers with a port, as the system's calls want it.
+// A numeric IPv4 or IPv6 address with a port, in the form that system calls take.
 struct SocketAddress {
   sockaddr_storage bytes{};
   socklen_t length = 0;
@@ -69,15 +71,15 @@ struct SocketAddress {
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&bytes); }
   int port() const;
 };
-// Nothing where `text` is no such address.
+// std::nullopt if `text` is not such an address.
 std::optional<SocketAddress> socket_address(const std::string& text, int port);
 // "10.1.2.3:4711", "[fd00::2]:4711"
 std::string show(const SocketAddress& address);
 
-// That neither blocks nor passes to a program that this process starts.
+// A non-blocking socket that programs started by this process do not inherit.
 Descriptor make_socket(int family);
 
-// Connects to an IPv4 or IPv6 address; nothing where that fails or takes longer.
+// Connects to an IPv4 or IPv6 address; std::nullopt if that fails or takes longer than `limit`.
 std::optional<LineConnection> connect_to(const std::string& address, int port, std::chrono::milliseconds limit);
 
 }  // namespace mpzero

@@ -9,7 +9,7 @@
 namespace mpzero {
 namespace {
 
-// The words of "name word word …", each behind one blank; nothing where there are not so many, or another name.
+// The words of "name word word …", separated by single spaces; std::nullopt if their number or the name is another.
 std::optional<std::vector<std::string_view>> words_of(std::string_view line, std::string_view name, size_t count) {
   std::vector<std::string_view> words;
   for (size_t begin = 0; begin <= line.size() && words.size() <= count + 1;) {

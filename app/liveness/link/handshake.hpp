@@ -10,16 +10,16 @@
 
 namespace mpzero {
 
-// What a rank proves to others, and wants proof of: that it is this rank of this run.
+// What ranks need to prove to each other that they are these ranks of this run.
 struct RankCredentials {
   int own = 0;
   int world_size = 1;
-  HashBytes secret{};  // which the ranks of this run share
+  HashBytes secret{};  // shared by the ranks of this run
 };
 
 // How long a connection may take to identify its other side.
 inline constexpr std::chrono::seconds kHandshakeLimit(5);
-// The longest line before that, with its end.
+// The longest line before that, including its end.
 inline constexpr size_t kHandshakeLine = 512;
 
 // Two ranks prove to each other that they know the run's secret, without sending it:
@@ -30,11 +30,11 @@ inline constexpr size_t kHandshakeLine = 512;
 //     proof CODE("proof", NONCE_A)            ->
 //
 // CODE(word, n) is keyed_hash(secret, word, c, a, world_size, NONCE_C, n). Both nonces are random and new in each
-// connection: a recorded handshake proves nothing later, and the words keep one side's code from being the other's.
-// The code in the hello only tells those who know the secret from strangers before any state is kept for them; it can
-// be replayed, the proof cannot.
+// connection, so a recorded handshake proves nothing later. The words keep one side's code from being valid for the
+// other side. The code in the hello only separates peers that know the secret from strangers, before any state is kept
+// for them. It can be replayed; the proof cannot.
 //
-// The states, and what each event makes of them. Nothing leaves kGone.
+// The states and their transitions. No event leaves kGone.
 //
 //   the one that connects   kUnidentified           kIdentified
 //   right challenge         kIdentified, proof      stays
@@ -49,47 +49,49 @@ inline constexpr size_t kHandshakeLine = 512;
 //   5 s have passed         kGone                   kGone           stays
 //   end()                   kGone                   kGone           kGone
 //
-// A connection calls end() where the other side has closed it or sent too long a line, where there is no room for it,
-// and where a line behind the handshake is not the other side's (LineSeal): what is said then is no handshake's matter.
+// A connection calls end() when the other side has closed it or sent a line that is too long, when there is no room for
+// it, and when a line after the handshake is not from the other side (LineSeal).
 //
-// What this keeps out: who reaches the port and does not know the secret, who plays a recorded handshake again, who
-// answers in a monitor's place, and, with LineSeal, who changes lines on their way or adds some. What it does not:
-// lines are not encrypted, so who reads the network reads steps and errors; who reads MPI's traffic or a rank's memory
-// has the secret; who can drop packets can cut a connection, as a broken network does.
+// This protects against a peer that reaches the port without knowing the secret, replays a recorded handshake, answers
+// in place of a monitor, or (with LineSeal) changes or adds lines in transit. It does not protect against others: lines
+// are not encrypted, so anyone who reads the network reads steps and errors; anyone who reads MPI's traffic or a rank's
+// memory has the secret; anyone who can drop packets can cut a connection, as a broken network does.
 class Handshake {
  public:
   enum class Role : uint8_t { kConnects, kAccepts };
   enum class State : uint8_t { kUnidentified, kChallenged, kIdentified, kGone };
   enum class Refusal : uint8_t {
     kNone,
-    kNotOurs,      // no line of a handshake, or not the one that was due
-    kWrongSecret,  // or another rank, or a replay
+    kNotOurs,      // not a line of a handshake, or not the expected one
+    kWrongSecret,  // or another rank's, or a replay
     kTooLate,
-    kClosed,   // by the other side, or it broke
-    kTooLong,  // a line
-    kNoRoom,   // for so many
-    kChanged   // a line on its way
+    kClosed,   // by the other side, or the connection broke
+    kTooLong,  // a line is too long
+    kNoRoom,   // for so many connections
+    kChanged   // a line was altered in transit
   };
 
-  // Of the rank that connects to `rank`.
+  // For the side that connects to `rank`.
   static Handshake connecting(const RankCredentials& credentials, int rank, LivenessTime now);
   static Handshake accepting(const RankCredentials& credentials, LivenessTime now);
 
-  // The first line, of the one that connects.
+  // The first line that the connecting side sends.
   std::string hello() const;
-  // The other side's line; what to answer, if anything.
+  // Takes a line from the other side. Returns the answer, if there is one.
   std::optional<std::string> take(std::string_view line);
   void look_at_clock(LivenessTime now);
   void end(Refusal why);
 
   State state() const { return state_; }
   bool is_over() const { return state_ == State::kIdentified || state_ == State::kGone; }
-  // Why it is gone.
+  // The reason for kGone.
   Refusal refusal() const { return refusal_; }
   Role role() const { return role_; }
-  // The other side, once it is challenged or identified; of the one that connects: whom it wants.
+  // The other side's rank: on the accepting side known once challenged or identified, on the connecting side the rank
+  // to reach.
   int rank() const { return rank_; }
-  // For what is said behind the handshake by the side of this role: another for each connection and direction.
+  // The key for the lines that the side of this role sends after the handshake: a different one for each connection and
+  // direction.
   HashBytes session_key(Role speaker) const;
 
  private:

@@ -11,10 +11,10 @@ static_assert(sizeof(HashBytes) == crypto_auth_hmacsha512256_KEYBYTES);
 
 namespace {
 
-// Which libsodium wants before any other call.
+// libsodium requires sodium_init() before any other call.
 void start_sodium() {
   static const bool started = sodium_init() >= 0;
-  if (!started) throw_failure("sodium_init failed: the system gives no random numbers");
+  if (!started) throw_failure("sodium_init failed: the system does not provide random numbers");
 }
 
 }  // namespace

@@ -15,10 +15,10 @@ namespace {
 
 Descriptor spare_descriptor() { return Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
-// Nothing where it is taken; throws Failure for all else.
+// std::nullopt if the port is taken. Throws Failure for any other error.
 std::optional<Descriptor> listen_at(const std::string& text, int port) {
   const std::optional<SocketAddress> address = socket_address(text, port);
-  if (!address) throw_failure("\"{}\", on which this rank was to listen, is no address", text);
+  if (!address) throw_failure("this rank cannot listen on \"{}\": it is not an IP address", text);
   Descriptor socket = make_socket(address->family());
   const int yes = 1;
   if (address->family() == AF_INET6) setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes);
@@ -37,7 +37,8 @@ int port_of(const Descriptor& socket) {
   return address.port();
 }
 
-// On all of them at the port that the system chooses for the first; fewer where another has taken that on one of them.
+// Listens on all addresses at the port that the system chooses for the first. Returns fewer sockets if that port is
+// taken on one of them.
 std::vector<Descriptor> listen_on(const std::vector<std::string>& addresses) {
   std::vector<Descriptor> sockets;
   for (const std::string& address : addresses) {
@@ -56,7 +57,7 @@ Listener::Listener(const std::vector<std::string>& addresses) : reserve_(spare_d
   constexpr int kAttempts = 32;
   for (int i = 0; i < kAttempts && sockets_.size() < addresses.size(); ++i) sockets_ = listen_on(addresses);
   if (sockets_.size() < addresses.size()) {
-    throw_failure("no TCP port is free on {} and {} alike for the ranks' heartbeats", addresses.front(),
+    throw_failure("no TCP port is free on both {} and {} for the ranks' heartbeats", addresses.front(),
                   addresses[sockets_.size()]);
   }
   if (!sockets_.empty()) port_ = port_of(sockets_.front());
@@ -83,7 +84,7 @@ Listener::Visit Listener::accept_at(int socket) {
   Descriptor accepted;
   do {
     accepted = Descriptor(accept4(socket, from.get(), &from.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    // One that was there and has broken says nothing of the next.
+    // A connection that broke while waiting says nothing about the next one.
   } while (!accepted && (errno == EINTR || errno == ECONNABORTED));
   if (accepted) {
     return {.outcome = Outcome::kAccepted, .connection = LineConnection(std::move(accepted)), .from = show(from)};
@@ -96,7 +97,7 @@ Listener::Visit Listener::turn_away(int socket) {
   reserve_ = Descriptor();
   Descriptor accepted(accept4(socket, from.get(), &from.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
   const bool closed = static_cast<bool>(accepted);
-  // The system looks for a descriptor before it looks for somebody who waits.
+  // The system looks for a free descriptor before it looks for a waiting connection.
   const bool nobody = !closed && errno == EAGAIN;
   accepted = Descriptor();
   reserve_ = spare_descriptor();

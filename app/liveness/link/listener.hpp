@@ -9,28 +9,28 @@
 
 namespace mpzero {
 
-// Where other ranks connect to: some addresses of this machine, and one port of all of them that the system chooses.
+// Where other ranks connect to: some addresses of this machine, all with the same port, which the system chooses.
 class Listener {
  public:
   enum class Outcome : uint8_t {
-    kNobody,      // waits
+    kNobody,      // no connection waits
     kAccepted,    // a connection
-    kTurnedAway,  // one for which the process or the machine has no descriptor: it was closed
-    kFailed       // nor could one be turned away: the next attempt is for later
+    kTurnedAway,  // a connection was closed because the process or the machine has no free descriptor
+    kFailed       // a connection could not even be turned away: try again later
   };
   struct Visit {
     Outcome outcome = Outcome::kNobody;
     std::optional<LineConnection> connection;  // kAccepted
-    std::string from;                          // "10.1.2.3:4711"; of kAccepted and kTurnedAway
+    std::string from;                          // "10.1.2.3:4711"; for kAccepted and kTurnedAway
   };
 
-  // IPv4 and IPv6 addresses; with none of them nobody can connect. Throws Failure, naming the address.
+  // IPv4 and IPv6 addresses; without addresses no rank can connect. Throws Failure, naming the address.
   explicit Listener(const std::vector<std::string>& addresses);
 
   std::vector<int> descriptors() const;
-  // 0: nowhere.
+  // 0: not listening.
   int port() const { return port_; }
-  // One connection that has come. Does not wait. All addresses have their turn.
+  // Accepts one waiting connection. Does not block. Takes the addresses in turn.
   Visit accept();
 
  private:
@@ -40,8 +40,8 @@ class Listener {
   std::vector<Descriptor> sockets_;
   int port_ = 0;
   size_t next_ = 0;
-  // Kept for the moment in which there is no other: given up, it takes a connection in, to be closed. Otherwise that
-  // would stay, and the system would tell of it again and again.
+  // A spare descriptor for the case that no other is free. It is released to accept a connection and close it;
+  // otherwise that connection would stay pending, and the system would report it again and again.
   Descriptor reserve_;
 };
 

@@ -5,7 +5,7 @@
 namespace mpzero {
 namespace {
 
-// Of what waits for the handshake: a status, an error, an end.
+// Limit for the lines that wait for the handshake: a status, an error, an end.
 constexpr size_t kEarlyLines = 16;
 
 }  // namespace
@@ -48,7 +48,7 @@ void RankConnection::send(const std::string& line) {
 }
 
 void RankConnection::send_sealed(const std::string& line) {
-  // A line that is counted but never sent would spoil those behind it.
+  // A line that is counted but never sent would invalidate the lines after it.
   if (line_.has_room(kHexDigits + 1 + line.size())) line_.send(outgoing_->close(line));
 }
 

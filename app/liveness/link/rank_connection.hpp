@@ -13,13 +13,13 @@
 
 namespace mpzero {
 
-// The lines of one direction of a connection, each with its code: CODE LINE, where CODE is that of the line and of how
-// many came before it. A line that was changed, left out, repeated or moved has no right code.
+// Authenticates the lines of one direction of a connection: each is sent as CODE LINE, where CODE depends on the line
+// and on the number of lines before it. The code does not match if a line was changed, left out, repeated or moved.
 class LineSeal {
  public:
   explicit LineSeal(const HashBytes& key) : key_(key) {}
   std::string close(std::string_view line);
-  // Nothing where the code is not right; then none behind it is, either.
+  // std::nullopt if the code does not match; then no later one matches either.
   std::optional<std::string> open(std::string_view sealed);
 
  private:
@@ -27,8 +27,8 @@ class LineSeal {
   uint64_t count_ = 0;
 };
 
-// A connection between two ranks. Nothing is heard or said on it before each has proved to the other which rank of the
-// run it is (Handshake); what is sent earlier waits for that. Neither sending nor receiving waits.
+// A connection between two ranks. No messages are exchanged before each side has proved to the other which rank of the
+// run it is (Handshake); lines that are sent earlier wait for that. Sending and receiving do not block.
 class RankConnection {
  public:
   using State = Handshake::State;
@@ -39,29 +39,29 @@ class RankConnection {
 
   State state() const { return handshake_.state(); }
   bool is_identified() const { return state() == State::kIdentified; }
-  // Also once it is gone.
+  // Stays true after the connection is gone.
   bool was_identified() const { return incoming_.has_value(); }
   Handshake::Refusal refusal() const { return handshake_.refusal(); }
-  // Once the other side is identified, or whom this one wants.
+  // The other side's rank, once identified; on the connecting side the rank to reach.
   int rank() const { return handshake_.rank(); }
   int descriptor() const { return line_.descriptor(); }
 
-  // A line that finds too many waiting is dropped.
+  // Drops the line if too many are waiting.
   void send(const std::string& line);
   void flush() { line_.flush(); }
   bool has_unsent() const { return line_.has_unsent() || !early_.empty(); }
   void end_sending() { line_.end_sending(); }
-  // The lines that have come, of the identified other side; nothing once the connection is gone: it was closed, it
-  // broke, or the other side is not who it should be.
+  // The lines that have arrived from the identified other side; std::nullopt once the connection is gone: it was
+  // closed, it broke, or the other side is not the expected rank.
   std::optional<std::vector<std::string>> receive();
-  // Who takes longer than kHandshakeLimit is gone.
+  // Ends a handshake that takes longer than kHandshakeLimit.
   void look_at_clock(LivenessTime now) { handshake_.look_at_clock(now); }
-  // It is gone; its descriptor is closed with its owner.
+  // Marks the connection as gone. The destructor closes its descriptor.
   void end(Handshake::Refusal why) { handshake_.end(why); }
 
  private:
   RankConnection(LineConnection line, Handshake handshake);
-  // Whether the handshake is over.
+  // Continues the handshake. Returns whether it is over.
   bool shake_hands();
   void begin_session();
   void send_sealed(const std::string& line);

@@ -22,9 +22,9 @@
 namespace mpzero {
 namespace {
 
-// The kernel's account of when a process started: field 22 of /proc/PID/stat; 0 where there is no such process.
+// The start time of a process according to the kernel: field 22 of /proc/PID/stat; 0 if there is no such process.
 int64_t start_of(int64_t pid) {
-  constexpr int kFieldsBefore = 19;  // behind the name, which ends with the last ')'
+  constexpr int kFieldsBefore = 19;  // after the name, which ends with the last ')'
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::stringstream text;
   text << file.rdbuf();
@@ -39,19 +39,19 @@ int64_t start_of(int64_t pid) {
   return started;
 }
 
-// The name under which a job can exclude this node.
+// The name by which a job can exclude this node.
 std::string node_name() {
   const char* name = std::getenv("SLURMD_NODENAME");
   return name != nullptr && *name != '\0' ? name : host_name();
 }
 
-// Bridges of containers and virtual machines lead nowhere else.
+// Bridges of containers and virtual machines do not lead to other machines.
 bool leads_out(std::string_view interface) {
   constexpr std::array<std::string_view, 5> kInside = {"docker", "veth", "virbr", "br-", "cni"};
   return std::none_of(kInside.begin(), kInside.end(), [&](auto prefix) { return interface.starts_with(prefix); });
 }
 
-// Nothing where another machine cannot turn to it: a link-local one means another interface there.
+// std::nullopt if another machine cannot connect to the address: a link-local one means another interface there.
 std::optional<std::string> text_of(const sockaddr& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   const void* bytes = nullptr;
@@ -121,7 +121,7 @@ std::vector<std::string> told_addresses(const RankIdentity& identity, bool from_
   std::vector<std::string> addresses;
   if (from_same_machine) addresses.emplace_back(kLoopback);
   for (const std::string& address : identity.addresses) {
-    // Two interfaces may have the same.
+    // Two interfaces may have the same address.
     if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) addresses.push_back(address);
   }
   return addresses;

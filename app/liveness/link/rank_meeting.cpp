@@ -20,15 +20,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// For one address to answer, and for rank 0 to be reached at all.
+// Time for one address to answer, and for reaching rank 0 at all.
 constexpr milliseconds kConnectLimit(3000);
 constexpr milliseconds kMeetingLimit(10'000);
 constexpr milliseconds kRetryAfter(50);
 constexpr milliseconds kTurn(10);
 
-// So that neither the ranks, of which any may come to hear all others, nor the strangers who are heard until they are
-// found to be such, nor NCCL's connections take what a save needs. The system's limit for one process is often 1,024
-// at first, and may be raised to another, which is left where it is higher than anything here.
+// Raises the limit of open files, so that connections leave enough of them for a save: those of the ranks (any rank may
+// come to monitor all others), of strangers until they are identified as such, and of NCCL. The soft limit is often
+// 1,024 at first. It is never lowered.
 void allow_connections(int world_size) {
   constexpr rlim_t kEnough = 65'536;
   rlimit files{};
@@ -39,19 +39,19 @@ void allow_connections(int world_size) {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// Where others reach this rank; alone, nobody needs to. Throws Failure.
+// Listens for the other ranks; a single rank needs no listener. Throws Failure.
 Listener open_listener(const RankIdentity& self, int world_size) {
   return Listener(world_size == 1 ? std::vector<std::string>{} : told_addresses(self, /*from_same_machine=*/true));
 }
 
-// The secret travels with the ranks' own messages: who can read those can read all that is trained, too.
+// The secret is sent through MPI: anyone who can read that traffic can also read everything that is trained.
 RankRoster introduce(ProcessGroup& group, const RankIdentity& self) {
   return {.own = group.rank(),
           .ranks = all_gather(group, self),
           .secret = broadcast(group, group.rank() == 0 ? random_bytes() : HashBytes{})};
 }
 
-// Until the other side is identified, or is not who it should be.
+// Waits until the other side is identified, or turns out not to be the expected rank.
 void identify(RankConnection& connection) {
   while (connection.state() == RankConnection::State::kUnidentified) {
     pollfd wanted{.fd = connection.descriptor(), .events = POLLIN, .revents = 0};
@@ -61,11 +61,11 @@ void identify(RankConnection& connection) {
   }
 }
 
-// Leads to rank 0; or nothing, and `why` says it in words behind "does not reach rank 0, because".
+// A connection to rank 0; or std::nullopt, and `why` completes "cannot reach rank 0, because".
 std::optional<RankConnection> reach_monitor(const RankRoster& roster, std::string& why) {
   const RankIdentity& to = roster.identity(0);
   size_t others = told_addresses(to, to.machine == roster.identity(roster.own).machine).size();
-  why = others == 0 ? "rank 0 has told no address that leads to another machine" : "nothing answers there";
+  why = others == 0 ? "rank 0 has no address that another machine can reach" : "nothing answers there";
   const LivenessTime start = LivenessClock::now();
   for (size_t attempt = 0; others > 0 && LivenessClock::now() - start < kMeetingLimit; ++attempt) {
     std::optional<RankConnection> connection = connect_to_rank(roster, 0, kConnectLimit, LivenessClock::now(), attempt);
@@ -78,16 +78,16 @@ std::optional<RankConnection> reach_monitor(const RankRoster& roster, std::strin
     const Handshake::Refusal refusal = connection->refusal();
     why = describe(refusal);
     if (refusal == Handshake::Refusal::kWrongSecret || refusal == Handshake::Refusal::kNotOurs) {
-      --others;  // who answers there is not rank 0
+      --others;  // what answers there is not rank 0
     } else {
-      // Where many connect at once, it may have had no room.
+      // If many connect at the same time, rank 0 may have had no room.
       std::this_thread::sleep_for(kRetryAfter);
     }
   }
   return std::nullopt;
 }
 
-// Hears the others while this rank waits for them.
+// Receives the other ranks' messages while this rank waits for them.
 class Reception {
  public:
   explicit Reception(RankPeers& peers) : thread_([&peers](const std::stop_token& stop) { run(peers, stop); }) {}
@@ -103,7 +103,7 @@ class Reception {
   std::jthread thread_;
 };
 
-// Why this rank does not reach rank 0, in one sentence; empty: it does, and keeps the connection.
+// Why this rank cannot reach rank 0, in one sentence. Empty: it can, and keeps the connection.
 std::string reach_monitor(RankMeeting& meeting) {
   const RankRoster& roster = meeting.roster;
   std::string why;
@@ -111,7 +111,7 @@ std::string reach_monitor(RankMeeting& meeting) {
   if (meeting.monitor) return {};
   const RankIdentity& to = roster.identity(0);
   return fmt::format(
-      "rank {} on {} does not reach rank 0 on {} over TCP (port {}), because {}; let the nodes of a job connect to "
+      "rank {} on {} cannot reach rank 0 on {} over TCP (port {}), because {}; allow the nodes of a job to connect to "
       "each other on every port",
       roster.own, roster.identity(roster.own).host, to.host, to.port, why);
 }
@@ -145,7 +145,7 @@ RankMeeting meet(ProcessGroup& group) {
   for (const std::string& text : problems) {
     if (text.empty()) continue;
     meeting.warning =
-        fmt::format("the ranks do not watch each other, so that a rank that hangs is not noticed: {}.", text);
+        fmt::format("the ranks do not watch each other, so a rank that hangs will not be noticed: {}.", text);
     meeting.monitor.reset();
     meeting.peers.reset();
     break;

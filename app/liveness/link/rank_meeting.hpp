@@ -13,17 +13,17 @@ namespace mpzero {
 // The ranks of a run once they know each other.
 struct RankMeeting {
   RankRoster roster;
-  // Why they do not watch each other, in one sentence that is the same on all; empty: they do.
+  // Why the ranks do not watch each other, in one sentence that is the same on all ranks. Empty: they do.
   std::string warning;
-  // Where others connect to, unless there is a warning; on rank 0 they have.
+  // Where other ranks connect to; none if there is a warning. On rank 0 all others are connected.
   std::optional<RankPeers> peers;
-  // To rank 0, which all others report to first: each has proved to the other who it is. Not on rank 0 itself, nor
-  // where there is a warning.
+  // The connection to rank 0, which all others report to at first. Both sides are identified. None on rank 0 itself, or
+  // if there is a warning.
   std::optional<RankConnection> monitor;
 };
 
-// Collective. The ranks tell each other who and where they are; then each connects to rank 0, which hears them
-// meanwhile: one message there, one back and one there, beside those of TCP.
+// Collective. The ranks exchange their identities and addresses. Then each connects to rank 0, which listens meanwhile:
+// one message there, one back and one there, in addition to those of TCP.
 RankMeeting meet(ProcessGroup& group);
 
 }  // namespace mpzero

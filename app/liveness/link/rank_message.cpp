@@ -12,10 +12,10 @@ namespace {
 
 using nlohmann::json;
 
-// Where a line has its message's name.
+// The key of the message's name in a line.
 constexpr const char* kName = "t";
 
-// By the order of the alternatives of Any.
+// In the order of the alternatives of Any.
 constexpr std::array<std::string_view, std::variant_size_v<Any>> kNames = {"status", "failed", "stop", "pulse",
                                                                            "ask",    "end",    "bye"};
 
@@ -57,7 +57,7 @@ std::optional<Any> parse_named(std::string_view name, const json& words) {
 std::string to_line(const Any& message) {
   json words = std::visit([](const auto& one) { return fields(one); }, message);
   words[kName] = kNames[message.index()];
-  // An error's words may be of any encoding.
+  // An error's text may be in any encoding.
   return words.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
 }
 

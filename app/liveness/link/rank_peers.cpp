@@ -16,11 +16,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Beside one for each rank.
+// In addition to one for each rank.
 constexpr int kStrangers = 16;
 constexpr int kAcceptedAtOnce = 256;
 constexpr milliseconds kRest(10);
-// Where there is no descriptor, not even to turn somebody away.
+// For the case that no descriptor is free, not even to turn a connection away.
 constexpr milliseconds kLongRest(100);
 
 }  // namespace
@@ -50,7 +50,7 @@ std::vector<RankPeers::News> RankPeers::hear(LivenessTime now) {
 void RankPeers::take_in(LivenessTime now) {
   for (auto& [descriptor, peer] : peers_) peer.connection.flush();
   end_rest(now);
-  // What those say who are connected may identify them, so that they need not make room.
+  // Reads existing connections first: what arrives may identify them, so that they need not make room.
   if (hear_ready()) admit(now);
   drop_overdue(now);
 }
@@ -81,7 +81,7 @@ void RankPeers::admit(LivenessTime now) {
         take(std::move(visit), now);
         break;
       case Listener::Outcome::kTurnedAway:
-        strangers_.turned_away(visit.from, "this process can open no more files (see `ulimit -n`)");
+        strangers_.turned_away(visit.from, "this process cannot open more files (see `ulimit -n`)");
         break;
       case Listener::Outcome::kFailed:
         return rest_until(now + kLongRest);
@@ -95,7 +95,7 @@ void RankPeers::take(Listener::Visit visit, LivenessTime now) {
   Peer peer{.connection = RankConnection::from(std::move(*visit.connection), credentials_, now),
             .from = std::move(visit.from),
             .arrival = num_arrived_++};
-  if (!watch(descriptor)) return strangers_.turned_away(peer.from, "this machine watches too many connections already");
+  if (!watch(descriptor)) return strangers_.turned_away(peer.from, "this machine already watches too many connections");
   hear(peers_.emplace(descriptor, std::move(peer)).first);
   if (num_unidentified() > credentials_.world_size + kStrangers) make_room(descriptor);
 }
@@ -103,7 +103,7 @@ void RankPeers::take(Listener::Visit visit, LivenessTime now) {
 void RankPeers::make_room(int newcomer) {
   std::map<int, int> claims;  // of each rank
   for (const auto& [descriptor, peer] : peers_) ++claims[peer.connection.rank()];
-  // By state: who has said no hello, who was challenged, who is identified.
+  // By state: no hello yet, challenged, identified.
   const auto order_of = [&](const Peers::value_type& one) {
     const RankConnection& connection = one.second.connection;
     const bool is_challenged = connection.state() == RankConnection::State::kChallenged;

@@ -42,17 +42,17 @@ std::string describe(RunPhase phase, int64_t step) {
     case RunPhase::kNetwork:
       return "while the nodes were being connected";
     case RunPhase::kSetUp:
-      return "while the run was set up";
+      return "during set-up";
     case RunPhase::kFirstStep:
       return fmt::format("in step {}, the run's first", step);
     case RunPhase::kTraining:
       return fmt::format("in step {}", step);
     case RunPhase::kValidation:
-      return fmt::format("in the validation behind step {}", step);
+      return fmt::format("in the validation after step {}", step);
     case RunPhase::kCheckpoint:
-      return fmt::format("in the checkpoint behind step {}", step);
+      return fmt::format("in the checkpoint after step {}", step);
     default:
-      return fmt::format("at the end, behind step {}", step);
+      return fmt::format("at the end, after step {}", step);
   }
 }
 

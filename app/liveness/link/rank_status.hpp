@@ -10,28 +10,28 @@
 
 namespace mpzero {
 
-// What a run does, for who waits for it.
+// What a run is doing, for callers that wait for it.
 enum class RunPhase : uint8_t { kNetwork, kSetUp, kFirstStep, kTraining, kValidation, kCheckpoint, kEnding };
 
-// "in step 12", "while a checkpoint is written", …
+// "in step 12", "in the checkpoint after step 12", …
 std::string describe(RunPhase phase, int64_t step);
 // "1.5 MiB"
 std::string show_bytes(int64_t bytes);
 
-// What one rank says of itself, each second.
+// What a rank reports about itself each second.
 struct RankStatus {
   int64_t step = 0;
   RunPhase phase = RunPhase::kSetUp;
-  double idle = 0;     // seconds since anything moved on
-  double allowed = 0;  // seconds that it may stand still in this phase; 0: for ever
+  double idle = 0;     // seconds since the last progress
+  double allowed = 0;  // seconds that this phase may take without progress; 0: no limit
   std::vector<parallel::ChannelRecord> channels;
-  std::string complaint;  // what has taken the rank too long, in its own words; empty: nothing
+  std::string complaint;  // what takes the rank too long, in its own words; empty: nothing
 };
 
-// The same with what went wrong.
+// A status and what went wrong.
 struct RankReport {
   RankStatus status;
-  std::optional<std::string> error;  // that the rank has met, or its device
+  std::optional<std::string> error;  // of the rank or its device
   std::vector<int> culprits;         // ranks that are known to be the cause of the error; empty: not known
 };
 

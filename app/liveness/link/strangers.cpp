@@ -10,7 +10,7 @@ std::string describe(Handshake::Refusal refusal) {
   using Refusal = Handshake::Refusal;
   switch (refusal) {
     case Refusal::kNotOurs:
-      return "what it says is nothing that ranks say";
+      return "it does not speak the protocol of the ranks";
     case Refusal::kWrongSecret:
       return "it does not know this run's secret";
     case Refusal::kTooLate:
@@ -20,9 +20,9 @@ std::string describe(Handshake::Refusal refusal) {
     case Refusal::kNoRoom:
       return "too many others were waiting to prove which rank of this run they are";
     case Refusal::kChanged:
-      return "what it says was changed on its way";
+      return "its messages were altered in transit";
     default:
-      return "it has ended";
+      return "the connection was closed";
   }
 }
 
@@ -37,7 +37,7 @@ std::string Strangers::take_warning(LivenessTime now) {
   told_ = now;
   const int64_t others = std::exchange(count_, 0) - 1;
   return fmt::format(
-      "has closed a connection from {}{}, because {}; the run goes on, but look at who connects to its ports", from_,
+      "has closed a connection from {}{}, because {}; the run continues, but check what connects to its ports", from_,
       others > 0 ? fmt::format(" and {} more", others) : "", why_);
 }
 

@@ -9,19 +9,20 @@
 
 namespace mpzero {
 
-// Why a connection was closed whose other side is none of the run's ranks, as far as is known: "it does not know this
-// run's secret".
+// Why a connection was closed whose other side is not known to be a rank of this run: "it does not know this run's
+// secret".
 std::string describe(Handshake::Refusal refusal);
 
-// Who connected and was turned away: the user is told of the first at once, and of the others together, now and then.
+// Connections that were turned away. The first is reported to the user immediately, the others together from time to
+// time.
 class Strangers {
  public:
-  // How long it is silent after it has told something.
+  // The minimum time between two warnings.
   static constexpr std::chrono::minutes kSilence{10};
 
-  // `from`: "10.1.2.3:4711"; `why`: behind "because".
+  // `from`: "10.1.2.3:4711"; `why`: completes "because".
   void turned_away(const std::string& from, const std::string& why);
-  // One sentence for the user, behind "rank R on HOST"; empty: nothing to tell.
+  // One sentence for the user, to follow "rank R on HOST". Empty: no warning.
   std::string take_warning(LivenessTime now);
 
  private:

@@ -16,7 +16,7 @@ namespace mpzero::doctor {
 
 inline std::string stand_in(const std::string& name) { return std::string(MPZERO_STAND_INS) + "/lib" + name + ".so"; }
 
-// A folder with files of its own in place of /proc, /sys and /dev.
+// A folder with test files in place of /proc, /sys and /dev.
 class FakeRoot {
  public:
   FakeRoot() : path_(std::filesystem::temp_directory_path() / ("mpzero_doctor_" + std::to_string(getpid()))) {
@@ -35,7 +35,7 @@ class FakeRoot {
     write("sys/devices/virtual/dmi/id/sys_vendor", "Amazon EC2\n");
     write("sys/devices/virtual/dmi/id/product_name", type + "\n");
   }
-  // EFA devices under names of their own kind, told by their driver.
+  // EFA devices under custom names, identified by their driver.
   void make_efa(int count, const std::string& state = "4: ACTIVE") const {
     std::filesystem::create_directories(path_ / "sys/bus/pci/drivers/efa");
     for (int i = 0; i < count; ++i) {
@@ -60,7 +60,7 @@ class FakeRoot {
   std::filesystem::path path_;
 };
 
-// An environment variable for the length of a test.
+// An environment variable for the duration of a test.
 class Setting {
  public:
   Setting(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
@@ -72,7 +72,7 @@ class Setting {
   const char* name_;
 };
 
-// The finding of `check`, which must be there once.
+// The finding of `check`, which must exist once.
 inline Finding find(const std::vector<Finding>& findings, const std::string& check) {
   std::vector<Finding> found;
   for (const Finding& finding : findings) {
@@ -80,7 +80,7 @@ inline Finding find(const std::vector<Finding>& findings, const std::string& che
   }
   INFO(check);
   REQUIRE(found.size() == 1);
-  // Whoever is told of a fault is told what to do.
+  // Every fault has a remedy.
   CHECK((found.front().status == Status::kOk) == found.front().remedy.empty());
   return found.front();
 }

@@ -1,7 +1,7 @@
 // A stand-in for libfabric.so.1: one entry for each word of MPZERO_FAKE_FABRIC, e.g. "efa+gpu efa tcp"; "+gpu": takes
 // GPU memory. MPZERO_FAKE_FABRIC_VERSION: e.g. "2.1.0amzn3.0". As with EFA's provider (efa_user_info.c), GPU memory
-// (FI_HMEM) is offered only to those who ask for it and register it (FI_MR_HMEM); an entry that lacks it is not offered
-// to them.
+// (FI_HMEM) is offered only to callers that request it and register it (FI_MR_HMEM); they are not offered entries
+// without it.
 
 #include <cstdint>
 #include <cstdlib>
@@ -11,8 +11,8 @@
 
 namespace {
 
-// fi_fabric_attr, fi_domain_attr, fi_ep_attr and fi_info of rdma/fabric.h, pointers, enumerations and lengths as the
-// manual has them.
+// fi_fabric_attr, fi_domain_attr, fi_ep_attr and fi_info of rdma/fabric.h, with pointers, enumerations and lengths as
+// in the manual.
 struct FabricAttributes {
   void* fabric;
   char *name, *provider;

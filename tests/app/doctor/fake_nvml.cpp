@@ -1,6 +1,6 @@
-// A stand-in for libnvidia-ml.so.1: what MPZERO_FAKE_NVML says, e.g. "gpus=2 throttle=64 temperature=85", is what all
-// its GPUs have; "sick=1" keeps the other faults to that GPU; "first=2" makes the first GPU the third on the bus, as
-// for a process that is shown no others. Written from NVML's documentation, apart from the program's own declarations.
+// A stand-in for libnvidia-ml.so.1: all its GPUs have the values in MPZERO_FAKE_NVML, e.g. "gpus=2 throttle=64
+// temperature=85"; "sick=1" limits the faults to that GPU; "first=2" makes the first GPU the third on the bus, as for a
+// process that is shown no others. Written from NVML's documentation, independently of the program's own declarations.
 
 #include <cstdio>
 #include <cstdlib>
@@ -29,7 +29,7 @@ struct Gpu {
 };
 Gpu gpus[16];
 
-// A fault of the GPUs that are sick: all, unless one is named.
+// A fault of the faulty GPUs: all, unless one is named.
 long fault(void* device, const std::string& key, long healthy) {
   const long sick = number("sick", -1);
   return sick >= 0 && static_cast<Gpu*>(device)->index != sick ? healthy : number(key, healthy);

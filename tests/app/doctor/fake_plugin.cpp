@@ -1,5 +1,5 @@
-// A stand-in for a network plugin of NCCL: a structure that begins with the network's name, and, as aws-ofi-nccl has
-// them, the words with which it starts.
+// A stand-in for a network plugin of NCCL: a structure that begins with the network's name, and, as in aws-ofi-nccl,
+// the words with which it starts.
 
 extern "C" {
 

@@ -37,7 +37,7 @@ TEST_CASE("healthy GPUs pass every check") {
   CHECK(worst(findings) == Status::kOk);
   CHECK(find(findings, "gpus").message == "8 x NVIDIA-H100");
   CHECK(find(findings, "driver").message == "580.95.05, up to CUDA 13.0");
-  CHECK(find(findings, "pcie").message == "x16, generation 1 now (an idle link rests), 5 at most");
+  CHECK(find(findings, "pcie").message == "x16, generation 1 now (lower while idle), 5 at most");
 }
 
 TEST_CASE("a machine without GPUs trains on the CPU; one with GPUs and no driver does not") {
@@ -52,11 +52,11 @@ TEST_CASE("a machine without GPUs trains on the CPU; one with GPUs and no driver
   CHECK_THAT(finding.message, Catch::Contains("libnvidia-ml.so.1"));
 }
 
-TEST_CASE("what the run is to train on says whether GPUs are looked at, and whether there may be none") {
+TEST_CASE("--device decides whether GPUs are checked, and whether they may be missing") {
   const FakeRoot root;
   root.make_instance("p5.48xlarge");
   CHECK(find(look(root, "gpus=7", {.device = "cpu"}), "gpus").message ==
-        "not looked at: the run is to train on the CPU (--device cpu)");
+        "not checked: the run is to train on the CPU (--device cpu)");
   CHECK(worst(look(root, "gpus=7", {.device = "cpu"})) == Status::kOk);
 
   const FakeRoot bare;
@@ -67,15 +67,15 @@ TEST_CASE("what the run is to train on says whether GPUs are looked at, and whet
   };
   CHECK(without("auto").status == Status::kOk);
   CHECK(without("cuda").status == Status::kFailure);
-  CHECK(without("cuda").message == "none, and the run is to train on GPUs (--device cuda)");
+  CHECK(without("cuda").message == "none, but the run is to train on GPUs (--device cuda)");
 }
 
-TEST_CASE("a missing GPU is found against the instance type and against the PCI bus") {
+TEST_CASE("a missing GPU is found by comparison with the instance type and with the PCI bus") {
   const FakeRoot root;
   root.make_instance("p5.48xlarge");
-  CHECK(find(look(root, "gpus=7"), "gpus").message == "7 GPUs where a p5.48xlarge has 8");
+  CHECK(find(look(root, "gpus=7"), "gpus").message == "7 GPUs, but a p5.48xlarge has 8");
   CHECK(find(look(root, "gpus=7"), "gpus").status == Status::kFailure);
-  CHECK(find(look(root, "lost=3"), "gpus").message == "GPU 3 does not answer the driver");
+  CHECK(find(look(root, "lost=3"), "gpus").message == "GPU 3 does not respond to the driver");
 
   const FakeRoot bus;
   for (const char* slot : {"1e", "1f"}) {
@@ -87,13 +87,13 @@ TEST_CASE("a missing GPU is found against the instance type and against the PCI 
   CHECK(find(look(bus, "gpus=2"), "gpus").status == Status::kOk);
   CHECK(find(look(bus, "gpus=2", {.local_ranks = 4}), "gpus").message == "4 ranks share 2 GPUs");
 
-  // What Slurm gave to the job counts, be it less than the machine has.
+  // What Slurm gave to the job counts, even if it is less than the machine has.
   CHECK(find(look(root, "gpus=4", {.allotted_gpus = 4}), "gpus").status == Status::kOk);
   CHECK(find(look(bus, "gpus=1", {.allotted_gpus = 1}), "gpus").status == Status::kOk);
-  CHECK(find(look(root, "gpus=3", {.allotted_gpus = 4}), "gpus").message == "3 GPUs where Slurm gave 4 to the job");
+  CHECK(find(look(root, "gpus=3", {.allotted_gpus = 4}), "gpus").message == "3 GPUs, but Slurm gave 4 to the job");
 }
 
-TEST_CASE("ranks that each see their own GPU alone see all of the host's together") {
+TEST_CASE("ranks that each see only their own GPU see all of the host's GPUs together") {
   const FakeRoot root;
   root.make_instance("p5.48xlarge");
   std::vector<GpuSurvey> surveys;
@@ -109,10 +109,10 @@ TEST_CASE("ranks that each see their own GPU alone see all of the host's togethe
   CHECK(find(check_gpus(root.system(), job, all, kCuda), "throttling").message ==
         "GPU 0: HW Thermal Slowdown (1980 of 1980 MHz)");
   CHECK(merge_surveys({survey(root, ""), survey(root, "")}).gpus.size() == 8);
-  CHECK(merge_surveys({survey(root, ""), survey(root, "lost=3")}).problem == "GPU 3 does not answer the driver");
+  CHECK(merge_surveys({survey(root, ""), survey(root, "lost=3")}).problem == "GPU 3 does not respond to the driver");
 }
 
-TEST_CASE("a survey of GPUs survives its way to another rank") {
+TEST_CASE("a survey of GPUs survives serialization") {
   const FakeRoot root;
   const GpuSurvey told = survey(root, "throttle=72 sick=2 clock=345 ecc=0 rows_pending=1 used_gib=7");
   const GpuSurvey heard = sent(told);
@@ -126,7 +126,7 @@ TEST_CASE("a survey of GPUs survives its way to another rank") {
   CHECK_FALSE(sent(odd).gpus.front().temperature);
 }
 
-TEST_CASE("a late rank's GPU is found by its place on the bus, and the log's line names why it is slow") {
+TEST_CASE("a slow rank's GPU is found by its PCI address, and the log line names why it is slow") {
   const FakeRoot root;
   const auto condition = [&](const std::string& nvml, const std::string& address) {
     const Setting setting("MPZERO_FAKE_NVML", nvml);
@@ -141,11 +141,11 @@ TEST_CASE("a late rank's GPU is found by its place on the bus, and the log's lin
   CHECK(gpu_condition("0000:1c:00.0", {"libno-such-nvml.so.1"}).empty());
   CHECK(gpu_condition(at::kCPU).empty());
   const Straggler late{.rank = 3, .share = 0.3, .steps = 19, .of = 20, .seconds = 0.3, .median_seconds = 0.2};
-  CHECK(
-      describe(late, "node7", slow) ==
-      "rank 3 on node7 is steadily late: it needs 300.0 ms a step for its own part, the others 200.0 ms, and was later "
-      "in 19 of the last 20 steps; the others wait for it (GPU 2: 345 of 1980 MHz, 88 °C, HW Slowdown, HW Thermal "
-      "Slowdown).");
+  CHECK(describe(late, "node7", slow) ==
+        "rank 3 on node7 is consistently slow: it needs 300.0 ms per step for its own part, the others 200.0 ms, and "
+        "was slower "
+        "in 19 of the last 20 steps; the others wait for it (GPU 2: 345 of 1980 MHz, 88 °C, HW Slowdown, HW Thermal "
+        "Slowdown).");
   CHECK_THAT(describe(late, "node7", ""), Catch::EndsWith("; the others wait for it."));
 }
 

@@ -13,10 +13,10 @@ namespace {
 
 constexpr Look kDriver = {"gpus", "the GPU driver", "leave the host out"};
 constexpr std::chrono::milliseconds kShort(20);
-// Only tells an end from a hang.
+// Only distinguishes an end from a hang.
 constexpr std::chrono::seconds kLong(60);
 
-// What the watch of `host` says where `begin` is followed by nothing.
+// The last words of a watch that hangs after `begin`.
 std::string last_words(const std::string& json, const std::function<void(HangWatch&)>& begin) {
   std::promise<std::string> words;
   std::future<std::string> future = words.get_future();
@@ -28,12 +28,12 @@ std::string last_words(const std::string& json, const std::function<void(HangWat
 
 }  // namespace
 
-TEST_CASE("a look that hangs is told in a report of its host alone") {
+TEST_CASE("a check that hangs is reported in a report of its host alone") {
   const FakeRoot root;
   const std::string json = (root.path() / "doctor.json").string();
   CHECK(hang_report(json, "node7") == root.path() / "doctor.json.node7.hung");
   const std::string words = last_words(json, [](HangWatch& watch) { watch.enter(kDriver); });
-  CHECK(words == "node7: the GPU driver has not answered, 0 s after the doctor began; leave the host out");
+  CHECK(words == "node7: the GPU driver has not responded 0 s after the doctor started; leave the host out");
   std::ifstream file(hang_report(json, "node7"));
   const auto report = nlohmann::json::parse(file);
   REQUIRE(report.at("hosts").size() == 1);
@@ -47,7 +47,7 @@ TEST_CASE("a look that hangs is told in a report of its host alone") {
   CHECK(finding.at("remedy") == "leave the host out");
 }
 
-TEST_CASE("a rank that waits for others leaves the word to them") {
+TEST_CASE("a rank that waits for others lets them report") {
   const FakeRoot root;
   const std::string json = (root.path() / "doctor.json").string();
   const std::string words = last_words(json, [](HangWatch& watch) {
@@ -58,20 +58,20 @@ TEST_CASE("a rank that waits for others leaves the word to them") {
   CHECK_FALSE(std::filesystem::exists(hang_report(json, "node7")));
 }
 
-TEST_CASE("a report whose folder is not there, or whose file system hangs, keeps nobody") {
+TEST_CASE("a report whose folder is missing, or whose file system hangs, delays no rank") {
   const FakeRoot root;
   const auto begin = [](HangWatch& watch) { watch.enter(kDriver); };
   CHECK_THAT(last_words((root.path() / "absent/doctor.json").string(), begin), Catch::Contains("the GPU driver"));
   CHECK_THAT(last_words("", begin), Catch::Contains("the GPU driver"));
   const std::string json = (root.path() / "doctor.json").string();
-  // To open it waits for a reader; the file is written there first.
+  // Opening it waits for a reader; the file is written there first.
   const std::string file = hang_report(json, "node7").string() + ".tmp";
   REQUIRE(mkfifo(file.c_str(), 0600) == 0);
   CHECK_THAT(last_words(json, begin), Catch::Contains("the GPU driver"));
   std::ifstream(file).get();
 }
 
-TEST_CASE("the patience with a host that hangs is a whole number of seconds") {
+TEST_CASE("--patience is a whole number of seconds") {
   CHECK(parse_options({}).patience() == std::chrono::seconds(900));
   CHECK(parse_options({"--quick"}).patience() == std::chrono::seconds(120));
   CHECK(parse_options({"--quick", "--patience=7"}).patience() == std::chrono::seconds(7));

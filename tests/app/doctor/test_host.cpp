@@ -55,7 +55,7 @@ TEST_CASE("few open files matter when there are many ranks") {
   CHECK(find(look(root, large, true, false), "open_files").status == Status::kWarning);
 }
 
-TEST_CASE("shared memory that is missing is a failure") {
+TEST_CASE("missing shared memory is a failure") {
   const FakeRoot root;
   healthy(root);
   CHECK(find(look(root, kJob, true, true), "shared_memory").status == Status::kOk);
@@ -63,7 +63,7 @@ TEST_CASE("shared memory that is missing is a failure") {
   CHECK(find(look(root, kJob, true, true), "shared_memory").status == Status::kFailure);
 }
 
-TEST_CASE("host memory is what the machine and the job's control group leave") {
+TEST_CASE("available host memory is limited by the machine and the job's control group") {
   const FakeRoot root;
   healthy(root);
   root.write("proc/meminfo", "MemTotal: 1000000000 kB\nMemAvailable: 100000000 kB\n");
@@ -74,7 +74,7 @@ TEST_CASE("host memory is what the machine and the job's control group leave") {
   CHECK(find(look(root, kJob, true, true), "host_memory").status == Status::kFailure);
 }
 
-TEST_CASE("a governor that holds the frequency down is found, Intel's own way of saving is not") {
+TEST_CASE("a governor that keeps the frequency low is found, unlike Intel's own powersave") {
   const FakeRoot root;
   healthy(root);
   root.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
@@ -84,7 +84,7 @@ TEST_CASE("a governor that holds the frequency down is found, Intel's own way of
   CHECK(find(look(root, kJob, true, true), "cpu_frequency").status == Status::kOk);
 }
 
-TEST_CASE("names are looked up, and the host that is to blame is blamed") {
+TEST_CASE("names are looked up, and the host at fault is blamed") {
   const std::string lookups = look_up_names({"localhost", "no-such-host.invalid"});
   CHECK((lookups == "lu" || lookups == "nn"));
 
@@ -92,10 +92,10 @@ TEST_CASE("names are looked up, and the host that is to blame is blamed") {
   for (size_t own = 0; own < 3; ++own) {
     CHECK(find({judge_names(own, hosts, {"lff", "fff", "fff"})}, "host_names").status == Status::kOk);
   }
-  // Nobody knows b.
+  // No host knows b.
   CHECK(judge_names(0, hosts, {"fuf", "fuf", "fuf"}).status == Status::kOk);
   CHECK(judge_names(1, hosts, {"fuf", "fuf", "fuf"}).message == "no host knows the address of b");
-  // c knows nobody but itself.
+  // c knows only itself.
   CHECK(judge_names(0, hosts, {"fff", "fff", "uuf"}).status == Status::kOk);
   CHECK(judge_names(2, hosts, {"fff", "fff", "uuf"}).message == "a, b has no address here");
   CHECK(judge_names(0, hosts, {"flf", "fff", "fff"}).message == "b is a loopback address here");
@@ -103,7 +103,7 @@ TEST_CASE("names are looked up, and the host that is to blame is blamed") {
   CHECK(judge_names(0, {"a"}, {"u"}).status == Status::kWarning);
 }
 
-TEST_CASE("the checkpoint folder is written to, and nothing stays") {
+TEST_CASE("the checkpoint folder is written to, and no file remains") {
   const FakeRoot root;
   const std::filesystem::path folder = root.path() / "checkpoints/of/a/run";
   const std::vector<Finding> quick = check_storage(folder, 0);
@@ -118,7 +118,7 @@ TEST_CASE("clocks that differ") {
   CHECK(check_clock(0.01).status == Status::kOk);
   CHECK(check_clock(-2).status == Status::kWarning);
   CHECK(check_clock(90).status == Status::kFailure);
-  CHECK(check_clock(90).message == "+90.000 s against the first host");
+  CHECK(check_clock(90).message == "+90.000 s relative to the first host");
 }
 
 TEST_CASE("tasks of Slurm that do not find each other") {

@@ -40,7 +40,7 @@ TEST_CASE("a report is the same after it has travelled, and as JSON") {
   CHECK(json["hosts"][0]["findings"][1]["remedy"] == "reboot");
 }
 
-TEST_CASE("a table begins with the worst and sums up") {
+TEST_CASE("a table begins with the worst finding and ends with a summary") {
   const std::string table = to_table({kReport}, false);
   CHECK(table.rfind("node1: failure\n", 0) == 0);
   CHECK(table.find("memlock") < table.find("pcie"));
@@ -49,7 +49,7 @@ TEST_CASE("a table begins with the worst and sums up") {
   CHECK_THAT(table, Catch::Contains("1 host: 1 failure, 1 warning\n"));
 }
 
-TEST_CASE("what all hosts share is the job's fault, and what one host has is its own") {
+TEST_CASE("a failure on all hosts is the job's fault, and a failure on one host is its own") {
   const auto reports = [](std::vector<Finding> a, std::vector<Finding> b) {
     std::vector<HostReport> both = {{.host = "a", .findings = std::move(a)}, {.host = "b", .findings = std::move(b)}};
     tell_job_from_hosts(both);
@@ -79,14 +79,14 @@ TEST_CASE("what all hosts share is the job's fault, and what one host has is its
   CHECK(exit_code(alone) == kFailureExitCode);
 }
 
-TEST_CASE("versions are compared with what most hosts have") {
+TEST_CASE("versions are compared with those of most hosts") {
   const std::vector<std::string> hosts = {"a", "b", "c"};
   const std::vector<std::vector<Fact>> all = {facts("2.27.3", "6.1"), facts("2.28.9", "6.1"), facts("2.28.9", "6.2")};
   CHECK(compare_facts(0, hosts, all).status == Status::kFailure);
   CHECK(compare_facts(0, hosts, all).message == "NCCL 2.27.3 here, 2.28.9 on b and 1 more");
   CHECK(compare_facts(1, hosts, all).status == Status::kOk);
   CHECK(compare_facts(2, hosts, all).status == Status::kWarning);
-  // Of two, nobody knows which is the odd one.
+  // Of two hosts, it is unknown which one is wrong.
   const std::vector<std::vector<Fact>> two = {facts("2.28.9", ""), facts("", "")};
   CHECK(compare_facts(0, {"a", "b"}, two).message == "NCCL 2.28.9 here, none on b");
   CHECK(compare_facts(1, {"a", "b"}, two).message == "NCCL none here, 2.28.9 on a");
@@ -96,7 +96,7 @@ TEST_CASE("versions are compared with what most hosts have") {
   CHECK_FALSE(read[2].decisive);
 }
 
-TEST_CASE("this process's own versions are known") {
+TEST_CASE("the versions of this process are known") {
   const FakeRoot root;
   root.write("proc/sys/kernel/osrelease", "6.1.0\n");
   const std::vector<Fact> own = collect_facts(root.system(), {}, {}, {});
@@ -106,7 +106,7 @@ TEST_CASE("this process's own versions are known") {
   CHECK(own[3].value.find("MPI") != std::string::npos);
 }
 
-TEST_CASE("NCCL's plugin and libfabric are compared by version, and decide where there is EFA") {
+TEST_CASE("NCCL's plugin and libfabric are compared by version, and are decisive with EFA") {
   const FakeRoot root;
   const auto fact = [&](const std::string& what, const std::string& plugin) {
     System system = root.system();
@@ -137,7 +137,7 @@ TEST_CASE("NCCL's plugin and libfabric are compared by version, and decide where
   CHECK(compared("fake_old_plugin").message == "NCCL's plugin aws-ofi-nccl 1.7.4-aws here, aws-ofi-nccl 1.16.2 on a");
 }
 
-TEST_CASE("bandwidth is compared with what the instance type promises") {
+TEST_CASE("bandwidth is compared with the instance type's figures") {
   const auto measured = [](double rate) {
     return std::vector<Measurement>{{"all-gather", 1 << 20, 1e9},
                                     {"reduce-scatter", 1 << 20, 1e9},

@@ -21,7 +21,7 @@ namespace mpzero {
 namespace {
 
 struct Manners {
-  int silent_connections = 0;  // as of a process that is stopped: the kernel accepts, and nobody answers
+  int silent_connections = 0;  // like those of a stopped process: the kernel accepts, and nothing answers
   std::string greeting = "SERVER PROTOCOL 2\n";
   std::string status =
       "Job summary\n===========\n\nRank 0 -- [process information not found]\nCommunicators... (0.01s)\n  2 ranks have "
@@ -42,7 +42,7 @@ class RasService {
   std::string address(const std::string& host = "127.0.0.1") const {
     return host + ":" + std::to_string(listener_.port());
   }
-  // What clients have said so far.
+  // What clients have sent so far.
   std::vector<std::string> heard() {
     const std::lock_guard lock(mutex_);
     return heard_;
@@ -106,19 +106,19 @@ constexpr const char* kAnswer =
 
 }  // namespace
 
-TEST_CASE("NCCL's RAS is greeted, told how long it may take, and asked") {
+TEST_CASE("NCCL's RAS service receives a greeting, a timeout and the question") {
   RasService service({});
   CHECK(nccl_ras_status(service.address()) == kAnswer);
   CHECK(service.heard() == std::vector<std::string>{"CLIENT PROTOCOL 2", "TIMEOUT 1", "VERBOSE STATUS"});
   CHECK(nccl_ras_status(service.address("localhost")) == kAnswer);
 }
 
-TEST_CASE("A process of the machine that is stopped is passed over for another that listens at the same port") {
+TEST_CASE("A stopped process is skipped for another one that listens at the same port") {
   RasService service({.silent_connections = 2});
   CHECK(nccl_ras_status(service.address()) == kAnswer);
 }
 
-TEST_CASE("Where nobody listens, or something else does, nothing is said of NCCL") {
+TEST_CASE("Without a service at the port, or with a different one, the result is empty") {
   int free_port = 0;
   { free_port = Listener({"127.0.0.1"}).port(); }
   CHECK(nccl_ras_status("127.0.0.1:" + std::to_string(free_port)).empty());
@@ -127,7 +127,7 @@ TEST_CASE("Where nobody listens, or something else does, nothing is said of NCCL
   CHECK(nccl_ras_status(service.address()).empty());
 }
 
-TEST_CASE("An answer that stops is told as far as it has come, while the caller goes on with what must not wait") {
+TEST_CASE("An answer that stalls is returned as far as it has arrived, and `meanwhile` is called during the wait") {
   RasService service({.status = "Job summary\nCommunicators... (0.01s)\n", .closes = false});
   int turns = 0;
   CHECK(nccl_ras_status(service.address(), [&] { ++turns; }) == "    Job summary\n    Communicators... (0.01s)\n");
@@ -143,7 +143,7 @@ TEST_CASE("A long answer is cut") {
   CHECK(text.ends_with("    Rank 59\n"));
 }
 
-TEST_CASE("The service is found at IPv6 addresses, too", "[ipv6]") {
+TEST_CASE("The service is also found at IPv6 addresses", "[ipv6]") {
   const Descriptor listener(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_in6 address{};
   address.sin6_family = AF_INET6;
@@ -158,7 +158,7 @@ TEST_CASE("The service is found at IPv6 addresses, too", "[ipv6]") {
   CHECK(connect_to("::1", ntohs(address.sin6_port), std::chrono::milliseconds(1000)));
   const std::string port = std::to_string(ntohs(address.sin6_port));
   std::thread client([&] { nccl_ras_status("[::1]:" + port); });
-  // The first connection is that of the check above.
+  // The first connection is from the check above.
   pollfd wanted{.fd = listener.get(), .events = POLLIN, .revents = 0};
   int connections = 0;
   while (connections < 2 && poll(&wanted, 1, 5000) == 1) {

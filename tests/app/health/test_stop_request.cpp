@@ -15,7 +15,7 @@ bool readable(int descriptor) {
 
 }  // namespace
 
-TEST_CASE("The first signal is the one that stops, and when it came is known") {
+TEST_CASE("The first signal and the time since it are kept") {
   const StopRequest stop;
   CHECK_FALSE(stop.requested());
   CHECK(stop.seconds_since() == 0);
@@ -31,7 +31,7 @@ TEST_CASE("The first signal is the one that stops, and when it came is known") {
   CHECK_FALSE(readable(stop.descriptor()));
 }
 
-TEST_CASE("Two interruptions, and no two other signals, mean at once") {
+TEST_CASE("Two interruptions, but not two other signals, request an immediate end") {
   const StopRequest stop;
   raise(SIGTERM);
   raise(SIGTERM);
@@ -42,7 +42,7 @@ TEST_CASE("Two interruptions, and no two other signals, mean at once") {
   CHECK(stop.signal() == SIGTERM);
 }
 
-TEST_CASE("A new request knows nothing of an old one, and what was ignored stays ignored") {
+TEST_CASE("A new request does not inherit an old one, and ignored signals stay ignored") {
   struct sigaction terminate {};
   sigaction(SIGTERM, nullptr, &terminate);
   {

@@ -6,7 +6,7 @@
 namespace mpzero {
 namespace {
 
-// So many steps with the same times.
+// Adds this many steps with the same times.
 void feed(Stragglers& stragglers, const std::vector<double>& seconds, int steps) {
   for (int i = 0; i < steps; ++i) stragglers.add(seconds);
 }
@@ -15,7 +15,7 @@ constexpr int kWarmUp = 2;
 
 }  // namespace
 
-TEST_CASE("The slowest rank's share is what goes beyond the others' median") {
+TEST_CASE("The slowest rank's share is its time beyond the others' median") {
   Stragglers stragglers;
   const std::vector<double> seconds{1.0, 1.0, 4.0, 1.2};
   const auto slowest = stragglers.add(seconds);
@@ -24,7 +24,7 @@ TEST_CASE("The slowest rank's share is what goes beyond the others' median") {
   CHECK(slowest->share == Approx(0.75));
 }
 
-TEST_CASE("A single rank, and times that were not measured, have no slowest") {
+TEST_CASE("A single rank, or times that were not measured, have no slowest rank") {
   Stragglers stragglers;
   CHECK_FALSE(stragglers.add(std::vector<double>{1.0}));
   CHECK_FALSE(stragglers.add(std::vector<double>{1.0, 0.0}));
@@ -32,7 +32,7 @@ TEST_CASE("A single rank, and times that were not measured, have no slowest") {
   CHECK_FALSE(stragglers.take_straggler());
 }
 
-TEST_CASE("A rank that is late in every step is named after twenty, and then after twice as many each time") {
+TEST_CASE("A rank that is slow in every step is named after twenty steps, and then after twice as many each time") {
   Stragglers stragglers;
   feed(stragglers, {0.1, 0.1, 0.12}, kWarmUp + 19);
   CHECK_FALSE(stragglers.take_straggler());
@@ -51,14 +51,14 @@ TEST_CASE("A rank that is late in every step is named after twenty, and then aft
     if (stragglers.take_straggler()) named.push_back(window);
   }
   CHECK(named == std::vector<int>{2, 4, 8});
-  // Well for a while, then late again: that is news.
+  // Normal for a while, then slow again: that is reported.
   feed(stragglers, {0.1, 0.1, 0.1}, 20);
   CHECK_FALSE(stragglers.take_straggler());
   feed(stragglers, {0.1, 0.1, 0.12}, 20);
   CHECK(stragglers.take_straggler());
 }
 
-TEST_CASE("Of two ranks the other one is the measure") {
+TEST_CASE("With two ranks, each is compared with the other") {
   Stragglers stragglers;
   feed(stragglers, {0.112, 0.1}, kWarmUp + 20);
   const auto late = stragglers.take_straggler();
@@ -66,7 +66,7 @@ TEST_CASE("Of two ranks the other one is the measure") {
   CHECK(late->rank == 0);
 }
 
-TEST_CASE("Little, short, single and alternating delays are not steady lateness") {
+TEST_CASE("Small, short, single and alternating delays are not consistent slowness") {
   SECTION("9% more") {
     Stragglers stragglers;
     feed(stragglers, {0.1, 0.109}, 200);

@@ -1,9 +1,10 @@
 // failing_rank error|gpu_error|hang|leave|mistake|no_efa|other_network|unconnected|alone RANK SECONDS FOLDER: ranks
-// that sum numbers again and again, watched as in training. At the tenth sum RANK meets an error, or sleeps for ever
-// while its heartbeat goes on, or all leave in order; with a mistake it ends before the first sum as a user's mistake
-// does. Before that the nodes are connected: with no_efa RANK's network does not start, which its peers only see as an
-// error of theirs; with other_network all ranks learn that RANK has another network; unconnected, none is ever
-// answered; alone, RANK is not. gpu_error is error with sums on the ranks' GPUs. For tests/e2e/test_failures.py.
+// that sum numbers repeatedly, watched as in training. At the tenth sum RANK meets an error (error), sleeps forever
+// while its heartbeat continues (hang), or all ranks leave normally (leave). With mistake RANK ends before the first
+// sum, like a run with a user error. Before the sums the nodes are connected: with no_efa RANK's network does not
+// start, which its peers only see as their own errors; with other_network all ranks learn that RANK has another
+// network; with unconnected no rank is ever answered; with alone only RANK is not answered. gpu_error is error with
+// sums on the ranks' GPUs. For tests/e2e/test_failures.py.
 
 #include <ATen/ops/ones.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -26,7 +27,7 @@
 namespace mpzero {
 namespace {
 
-// As parallel::prove_network() fails, which needs GPUs.
+// Fails like parallel::prove_network(), which needs GPUs.
 void connect(parallel::MpiRuntime& mpi, Liveness& liveness, const std::string& what, int which) {
   liveness.enter(RunPhase::kNetwork, 0);
   const bool here = mpi.rank() == which;

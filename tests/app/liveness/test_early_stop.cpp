@@ -4,7 +4,7 @@
 
 namespace mpzero {
 
-TEST_CASE("A stop waits for signs of a failure, and reporters for the monitor") {
+TEST_CASE("A stop waits for signs of a failure, and reporting ranks wait for the monitor") {
   using std::chrono::milliseconds;
   const LivenessTime start = LivenessClock::now();
   EarlyStop stop;
@@ -19,7 +19,7 @@ TEST_CASE("A stop waits for signs of a failure, and reporters for the monitor") 
   CHECK(stop.overdue(start + milliseconds(6100)));
 }
 
-TEST_CASE("The most urgent wish is the run's exit code, and repeated ones are no news") {
+TEST_CASE("The most urgent request decides the exit code, and repeated requests are not new") {
   using std::chrono::seconds;
   const LivenessTime start = LivenessClock::now();
   EarlyStop stop;
@@ -28,7 +28,7 @@ TEST_CASE("The most urgent wish is the run's exit code, and repeated ones are no
   CHECK(stop.ask(kInterruptedExitCode, start + seconds(2)));
   CHECK_FALSE(stop.ask(kStoppedExitCode, start));
   CHECK(stop.exit_code() == kInterruptedExitCode);
-  // Counted from the first.
+  // Counted from the first request.
   CHECK(stop.overdue(start + seconds(7)));
 }
 

@@ -40,7 +40,7 @@ std::string errors_of(const std::filesystem::path& file, const std::function<voi
   return text.str();
 }
 
-// Two ranks of which the second has ended.
+// Two ranks, of which the second has ended.
 std::vector<RankRecord> one_lost() {
   std::vector<RankRecord> records(2);
   for (int rank = 0; rank < 2; ++rank) {
@@ -56,7 +56,7 @@ std::vector<RankRecord> one_lost() {
 
 }  // namespace
 
-TEST_CASE("Work is waited for, but no longer than was said") {
+TEST_CASE("Work is waited for, but not longer than the limit") {
   const auto done = std::make_shared<std::atomic<bool>>(false);
   parallel::no_longer_than(std::chrono::milliseconds(30'000), [done] { *done = true; });
   CHECK(*done);
@@ -72,46 +72,47 @@ TEST_CASE("Work is waited for, but no longer than was said") {
   while (!*ended) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-TEST_CASE("A failure is told on stderr and in failure.json, with the checkpoint to go on from") {
+TEST_CASE("A failure is reported on stderr and in failure.json, with the checkpoint to resume from") {
   const TemporaryFolder folder;
   const auto tell = [&] {
     return errors_of(folder.path() / "stderr",
                      [&] { tell_failure(one_lost(), report_facts(folder.path(), at::kCPU)); });
   };
-  CHECK_THAT(tell(), Catch::Contains("mpzero: error: rank 1 on node1 (pid 0) ended without a word in step 12") &&
-                         Catch::Contains("No checkpoint was saved yet"));
+  CHECK_THAT(tell(),
+             Catch::Contains("mpzero: error: rank 1 on node1 (pid 0) ended without reporting an error in step 12") &&
+                 Catch::Contains("No checkpoint was saved yet"));
   std::ofstream(folder.path() / "latest") << "tiny-10steps\n";
-  CHECK_THAT(tell(), Catch::Contains("goes on from " + (folder.path() / "tiny-10steps").string() + "."));
+  CHECK_THAT(tell(), Catch::Contains("resumes from " + (folder.path() / "tiny-10steps").string() + "."));
   std::ifstream file(folder.path() / "failure.json");
   CHECK(nlohmann::json::parse(file).at("ranks") == std::vector<int>{1});
 }
 
-TEST_CASE("A failure is told even where its file cannot be written") {
+TEST_CASE("A failure is reported even if its file cannot be written") {
   const TemporaryFolder folder;
   const std::filesystem::path no_folder = folder.path() / "file";
   std::ofstream(no_folder) << "in the way";
   const std::string errors =
       errors_of(folder.path() / "stderr", [&] { tell_failure(one_lost(), report_facts(no_folder, at::kCPU)); });
-  CHECK_THAT(errors, Catch::Contains("ended without a word") &&
+  CHECK_THAT(errors, Catch::Contains("ended without reporting an error") &&
                          Catch::Contains("mpzero: warning: failure.json could not be written: "));
 }
 
-TEST_CASE("A disk that does not answer holds up no last words") {
+TEST_CASE("A disk that does not respond delays no report") {
   const TemporaryFolder folder;
   const std::filesystem::path latest = folder.path() / "latest";
-  // To open it waits for a writer.
+  // Opening it waits for a writer.
   REQUIRE(mkfifo(latest.c_str(), 0600) == 0);
   const std::string errors =
       errors_of(folder.path() / "stderr", [&] { tell_stop(kInterruptedExitCode, folder.path()); });
-  CHECK(errors == "mpzero: interrupted twice: stopped at once, without a save; no checkpoint was saved yet.\n");
+  CHECK(errors == "mpzero: interrupted twice: stopped immediately without saving; no checkpoint was saved yet.\n");
   close(open(latest.c_str(), O_WRONLY | O_NONBLOCK));
 }
 
-TEST_CASE("A stop before the first step says what is left") {
+TEST_CASE("A stop before the first step names the checkpoint that remains") {
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "latest") << "tiny-10steps\n";
   CHECK(errors_of(folder.path() / "stderr", [&] { tell_stop(kStoppedExitCode, folder.path()); }) ==
-        "mpzero: stopped before the first step, so that there is nothing to save: tiny-10steps stays.\n");
+        "mpzero: stopped before the first step, so there is nothing to save: tiny-10steps remains.\n");
 }
 
 }  // namespace mpzero

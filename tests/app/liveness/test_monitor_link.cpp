@@ -27,7 +27,7 @@ struct Pair {
     identify(*connection, *peers);
     link.emplace(reporters_roster, std::move(connection), silent_after, kStart);
   }
-  // What the link hears until something has come.
+  // What the link receives until something has arrived.
   MonitorLink::News heard() {
     MonitorLink::News news;
     wait_until([&] {
@@ -52,7 +52,7 @@ std::string error_in(const RankPeers::News& news) {
 
 }  // namespace
 
-TEST_CASE("What the monitor says is heard") {
+TEST_CASE("Messages of the monitor are received") {
   Pair pair;
   CHECK(pair.link->descriptor() >= 0);
   pair.peers->broadcast(message::Pulse{});
@@ -66,7 +66,7 @@ TEST_CASE("What the monitor says is heard") {
   CHECK(ended.end->kill == std::vector<int>{1, 0});
 }
 
-TEST_CASE("An error is said once, behind the status") {
+TEST_CASE("An error is sent once, after the status") {
   Pair pair;
   RankReport report{.status = in_step(4), .error = "the disk is full", .culprits = {}};
   pair.link->report(report);
@@ -98,13 +98,13 @@ TEST_CASE("A monitor that dies is lost, and one that leaves is not") {
     CHECK_FALSE(pair.link->hear(kStart + seconds(1000)).gone);
   }
   CHECK(pair.link->descriptor() < 0);
-  // Nobody is there to hear it.
+  // No monitor receives it.
   pair.link->report({.status = {}, .error = "an error", .culprits = {}});
   CHECK_FALSE(pair.link->has_said_error());
   pair.link->leave(/*with_error=*/false);
 }
 
-TEST_CASE("A monitor that says nothing for its time is silent") {
+TEST_CASE("A monitor without a message for the allowed time is silent") {
   Pair pair;
   CHECK_FALSE(pair.link->hear(kStart + seconds(9)).gone);
   SECTION("it is gone") {
@@ -113,7 +113,7 @@ TEST_CASE("A monitor that says nothing for its time is silent") {
     CHECK(*gone == MonitorLink::Gone::kSilent);
     CHECK(pair.link->descriptor() < 0);
   }
-  SECTION("a pulse is a word") {
+  SECTION("a pulse is a message") {
     pair.peers->broadcast(message::Pulse{});
     wait_readable(pair.link->descriptor());
     CHECK_FALSE(pair.link->hear(kStart + seconds(9)).gone);
@@ -127,12 +127,12 @@ TEST_CASE("A monitor that says nothing for its time is silent") {
   }
 }
 
-TEST_CASE("Without a limit silence says nothing") {
+TEST_CASE("Without a limit silence is not a failure") {
   Pair pair(/*silent_after=*/0);
   CHECK_FALSE(pair.link->hear(kStart + std::chrono::hours(100)).gone);
 }
 
-TEST_CASE("A rank that leaves is heard before its connection closes, whatever it has left unread") {
+TEST_CASE("A leaving rank's last message arrives before its connection closes, even with unread input") {
   Pair pair;
   for (int i = 0; i < 1000; ++i) pair.peers->broadcast(message::Pulse{});
   pair.link->report({.status = in_step(9), .error = std::nullopt, .culprits = {}});
@@ -153,11 +153,11 @@ TEST_CASE("A rank that leaves is heard before its connection closes, whatever it
   CHECK(std::get<message::Bye>(*news[1].words).with_error);
 }
 
-TEST_CASE("A monitor that does not answer holds up nobody who leaves, and hears of it later") {
+TEST_CASE("A monitor that does not respond delays no leaving rank, and receives its message later") {
   Pair pair;
   for (int i = 0; i < 1000; ++i) pair.peers->broadcast(message::Pulse{});
   wait_readable(pair.link->descriptor());
-  // More than fits into what the monitor's system keeps for it, so that the bye still waits on this side.
+  // More than fits into the monitor's receive buffer, so that the bye still waits on this side.
   pair.link->say(message::Failed{std::string(600'000, 'x'), {}});
   pair.link->leave(/*with_error=*/false);
   pair.link.reset();
@@ -166,7 +166,7 @@ TEST_CASE("A monitor that does not answer holds up nobody who leaves, and hears 
   CHECK(std::holds_alternative<message::Bye>(*news.back().words));
 }
 
-TEST_CASE("Ranks turn to the first one that is there, and that one finds that it is itself") {
+TEST_CASE("Ranks connect to the first present rank, and that rank finds that it is itself") {
   LoopbackRanks ranks(4);
   // Ranks 0 and 1 are gone.
   ranks.end(0);
@@ -182,7 +182,7 @@ TEST_CASE("Ranks turn to the first one that is there, and that one finds that it
   CHECK(known_to_three.records()[1].state == State::kSilent);
   CHECK(known_to_three.records()[2].state == State::kAnswers);
   three.report({.status = in_step(6), .error = "an error", .culprits = {}});
-  // Rank 2 hears it before it has noticed anything itself.
+  // Rank 2 receives it before it has noticed anything itself.
   const auto news = hear(peers, 2, [&] { CHECK_FALSE(three.hear(kStart).gone); });
   CHECK((news[0].rank == 3 && news[1].rank == 3));
   CHECK(error_in(news[1]) == "an error");
@@ -194,7 +194,7 @@ TEST_CASE("Ranks turn to the first one that is there, and that one finds that it
   CHECK(known_to_two.silent_ranks() == std::vector<int>{0, 1});
 }
 
-TEST_CASE("A new monitor is told of an error anew, and left where it does not end the run in time") {
+TEST_CASE("An error is sent again to a new monitor, which is abandoned if it does not end the run in time") {
   LoopbackRanks ranks(3);
   const RankRoster of_two = ranks.roster(2);
   MonitorLink link(of_two, LoopbackRanks::connect(of_two, 0), kSilentAfter, kStart);
@@ -218,7 +218,7 @@ TEST_CASE("A new monitor is told of an error anew, and left where it does not en
   CHECK_FALSE(link.turn_to_next(records, *gone, kStart + seconds(11)));
 }
 
-TEST_CASE("A connection that ends before the monitor is identified is made again, and reported over anew") {
+TEST_CASE("A connection that ends before the monitor is identified is opened again, and reports are sent again") {
   LoopbackRanks ranks(2);
   Listener listener = ranks.take_listener(0);
   const RankRoster monitors = ranks.roster(0);
@@ -226,7 +226,7 @@ TEST_CASE("A connection that ends before the monitor is identified is made again
   MonitorLink link(reporters, LoopbackRanks::connect(reporters, 0), kSilentAfter, kStart);
   const RankReport report{.status = in_step(3), .error = "the disk is full", .culprits = {}};
   link.report(report);
-  // As where too many connect.
+  // As when too many connect.
   for (int i = 0; i < 3; ++i) {
     wait_readable(listener.descriptors().front());
     listener.accept();
@@ -258,7 +258,7 @@ TEST_CASE("A monitor whose port closes before it is identified is lost") {
   CHECK_FALSE(link.hear(kStart + seconds(2)).gone);
 }
 
-TEST_CASE("A new monitor that takes connections and answers none is left once it has had its time") {
+TEST_CASE("A new monitor that accepts connections but never answers is abandoned after the time limit") {
   LoopbackRanks ranks(3);
   ranks.end(0);
   const RankRoster roster = ranks.roster(2);
@@ -266,7 +266,7 @@ TEST_CASE("A new monitor that takes connections and answers none is left once it
   MonitorLink link(roster, std::nullopt, /*silent_after=*/0, kStart);
   REQUIRE(link.turn_to_next(records, MonitorLink::Gone::kLost, kStart));
   CHECK_FALSE(link.hear(kStart + seconds(4)).gone);
-  // The connection is made again after 5 s.
+  // The connection is opened again after 5 s.
   CHECK_FALSE(link.hear(kStart + seconds(5)).gone);
   CHECK(link.descriptor() < 0);
   CHECK_FALSE(link.hear(kStart + seconds(6)).gone);
@@ -276,7 +276,7 @@ TEST_CASE("A new monitor that takes connections and answers none is left once it
   CHECK(*gone == MonitorLink::Gone::kSilent);
 }
 
-TEST_CASE("What answers in the monitor's place without the secret is told nothing, and told of once") {
+TEST_CASE("A process that answers in the monitor's place without the secret receives nothing and is reported once") {
   LoopbackRanks ranks(2);
   const RankRoster reporters = ranks.roster(1);
   Listener other({kLoopback});

@@ -36,7 +36,7 @@ class BrokenWork final : public parallel::DeviceWork {
 
 }  // namespace
 
-TEST_CASE("A rank says where it is and how long nothing has moved on") {
+TEST_CASE("A rank reports its position and the time since its last progress") {
   RankActivity activity(/*stuck_after=*/10);
   const LivenessTime start = LivenessClock::now();
   activity.enter(RunPhase::kTraining, 3);
@@ -66,7 +66,7 @@ TEST_CASE("A rank says where it is and how long nothing has moved on") {
   CHECK((report.status.step == 3 && report.status.phase == RunPhase::kEnding && report.status.idle == 0));
 }
 
-TEST_CASE("Phases that take long may stand still for three times as long") {
+TEST_CASE("Long phases may go three times as long without progress") {
   RankActivity activity(/*stuck_after=*/10);
   const auto allowed = [&](RunPhase phase) {
     activity.enter(phase, 1);
@@ -81,7 +81,7 @@ TEST_CASE("Phases that take long may stand still for three times as long") {
   CHECK(allowed(RunPhase::kCheckpoint) == 30);
 }
 
-TEST_CASE("Errors of devices and of communicators are found while they are watched, and its own come first") {
+TEST_CASE("Errors of devices and communicators are found while they are watched, after the rank's own errors") {
   RankActivity activity(/*stuck_after=*/10);
   const auto error = [&] { return activity.report(LivenessClock::now()).error; };
   Watched one;
@@ -106,7 +106,7 @@ TEST_CASE("Errors of devices and of communicators are found while they are watch
   CHECK(error() == "the disk is full");
 }
 
-TEST_CASE("Who is known to be the cause of an error, and what has taken too long, is told with the rest") {
+TEST_CASE("A report includes the ranks that caused an error and what takes too long") {
   RankActivity activity(/*stuck_after=*/10);
   const auto report = [&] { return activity.report(LivenessClock::now()); };
   CHECK((report().culprits.empty() && report().status.complaint.empty()));

@@ -32,7 +32,7 @@ std::vector<RankIdentity> identities(int count) {
   return ranks;
 }
 
-// A rank that has been in this collective for `waited` seconds, on a GPU that came to `started`.
+// A rank that has been in this collective for `waited` seconds, on a GPU that has started `started`.
 RankStatus in_collective(int64_t queued, int64_t started, int64_t completed, double waited, double allowed = 60) {
   parallel::ChannelRecord channel{
       .name = "gradients", .queued = queued, .started = started, .completed = completed, .last = {}};
@@ -66,7 +66,7 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("Ranks that answer and move on are no alarm") {
+TEST_CASE("Ranks that answer and make progress raise no alarm") {
   Fixture fixture(3);
   for (int second = 0; second < 100; ++second) {
     fixture.all_say(in_collective(second + 2, second + 1, second, 1), second);
@@ -74,7 +74,7 @@ TEST_CASE("Ranks that answer and move on are no alarm") {
   }
 }
 
-TEST_CASE("A lost rank ends the run within a second, and is named with what the others wait in") {
+TEST_CASE("A lost rank ends the run within a second, and is named with the collective that the others wait in") {
   Fixture fixture(4);
   fixture.all_say(in_collective(8, 8, 7, 0.5), 1);
   fixture.monitor.lost(2);
@@ -84,11 +84,12 @@ TEST_CASE("A lost rank ends the run within a second, and is named with what the 
   const Verdict verdict = find_culprits(fixture.monitor.records());
   CHECK(verdict.ranks == std::vector<int>{2});
   CHECK_THAT(verdict.reason,
-             Catch::Contains("rank 2 on node1 (pid 102) ended without a word in step 12, while others wait for it in "
-                             "reduce_scatter 8 of gradients (3.0 MiB)"));
+             Catch::Contains(
+                 "rank 2 on node1 (pid 102) ended without reporting an error in step 12, while others wait for it in "
+                 "reduce_scatter 8 of gradients (3.0 MiB)"));
 }
 
-TEST_CASE("A silent rank counts as stopped after its time, unless it speaks again") {
+TEST_CASE("A silent rank counts as stopped after the limit, unless it reports again") {
   Fixture fixture(2);
   fixture.all_say(in_collective(3, 3, 2, 0), 0);
   const auto rank_0_says = [&](double when) { fixture.monitor.heard(0, in_collective(3, 3, 2, when), at(when)); };
@@ -109,14 +110,14 @@ TEST_CASE("A silent rank counts as stopped after its time, unless it speaks agai
   CHECK_THAT(verdict.reason, Catch::Contains("rank 1 on node0 (pid 101) has not answered for 15 s in step 12"));
 }
 
-TEST_CASE("A monitor that slept itself blames nobody for its own silence") {
+TEST_CASE("A monitor that slept itself blames no rank for its own silence") {
   Fixture fixture(2);
   fixture.all_say(in_collective(3, 3, 2, 0), 0);
   fixture.monitor.slept(at(500));
   CHECK_FALSE(fixture.monitor.alarmed(at(501)));
 }
 
-TEST_CASE("Ranks that leave in order are not lost") {
+TEST_CASE("Ranks that leave normally are not lost") {
   Fixture fixture(2);
   fixture.monitor.left(1, /*with_error=*/false, at(1));
   fixture.monitor.lost(1);
@@ -126,7 +127,7 @@ TEST_CASE("Ranks that leave in order are not lost") {
   CHECK_FALSE(fixture.monitor.all_gone_but(1));
 }
 
-TEST_CASE("An alarm is told once, and again when it has passed in between") {
+TEST_CASE("An alarm is returned once, and again if it has passed in between") {
   Fixture fixture(2);
   fixture.all_say(in_collective(3, 3, 2, 70), 1);
   CHECK(fixture.monitor.look(at(1)) == Finding::kAlarm);
@@ -139,7 +140,7 @@ TEST_CASE("An alarm is told once, and again when it has passed in between") {
   CHECK(fixture.monitor.look(at(3 + 2.6)) == Finding::kFailure);
 }
 
-TEST_CASE("A rank that leaves with an error ends the run itself, and those who end then are not to blame") {
+TEST_CASE("A rank that leaves with an error ends the run itself, and ranks that end after it are not to blame") {
   Fixture fixture(3);
   fixture.monitor.left(1, /*with_error=*/true, at(1));
   CHECK(fixture.monitor.alarmed(at(1)));
@@ -149,7 +150,7 @@ TEST_CASE("A rank that leaves with an error ends the run itself, and those who e
   CHECK(fixture.monitor.look(at(62)) == Finding::kOverdue);
 }
 
-TEST_CASE("The first rank that is there is the first by number that is neither gone nor silent") {
+TEST_CASE("The first present rank is the first by number that is neither gone nor silent") {
   Fixture fixture(5);
   CHECK(fixture.monitor.first_present() == 0);
   fixture.monitor.lost(0);
@@ -161,7 +162,7 @@ TEST_CASE("The first rank that is there is the first by number that is neither g
   CHECK(fixture.monitor.first_present() == 3);
 }
 
-TEST_CASE("Who takes over excuses the silence of those who have not reported to it, but not of those who are gone") {
+TEST_CASE("A new monitor excuses the silence of ranks that have not reported to it, but not of ranks that are gone") {
   Fixture fixture(4);
   fixture.monitor.left(0, /*with_error=*/false, at(50));
   fixture.monitor.silent(1, at(100));
@@ -186,7 +187,7 @@ TEST_CASE("The loss of a rank explains the errors that its peers meet") {
   CHECK(find_culprits(fixture.monitor.records()).ranks == std::vector<int>{1});
 }
 
-TEST_CASE("An error is reported in its rank's words") {
+TEST_CASE("An error is reported with its rank's own text") {
   Fixture fixture(3);
   fixture.all_say(in_collective(3, 3, 2, 1), 1);
   fixture.monitor.failed(2, "CUDA error: an illegal memory access was encountered.\n", at(1));
@@ -195,7 +196,7 @@ TEST_CASE("An error is reported in its rank's words") {
   CHECK(verdict.reason == "rank 2: CUDA error: an illegal memory access was encountered (in step 12, on node1)");
 }
 
-TEST_CASE("Where a rank knows the cause of an error, that is to blame, whoever told first") {
+TEST_CASE("If a rank knows the cause of an error, the cause is to blame, whichever rank reported first") {
   Fixture fixture(6);
   RankStatus connecting;
   connecting.phase = RunPhase::kNetwork;
@@ -214,8 +215,7 @@ TEST_CASE("Where a rank knows the cause of an error, that is to blame, whoever t
              Catch::StartsWith("ranks 4, 5: NCCL could not start EFA"));
 }
 
-TEST_CASE(
-    "What all ranks have learnt of together blames the ranks that it names, once each, and none that are not there") {
+TEST_CASE("An error that all ranks know of blames the ranks that it names, once each, and none that do not exist") {
   Fixture fixture(4);
   for (int rank = 0; rank < 4; ++rank) {
     fixture.monitor.failed(rank, "NCCL runs over \"Socket\" instead of EFA on node1", at(1), {2, 3, 17, -1});
@@ -226,7 +226,7 @@ TEST_CASE(
   CHECK(json.at("hosts") == std::vector<std::string>{"node1"});
 }
 
-TEST_CASE("Nodes that are not connected are nobody's fault, unless some ranks came through and others did not") {
+TEST_CASE("No rank is blamed for nodes that are not connected, unless some ranks connected and others did not") {
   Fixture fixture(4);
   RankStatus waits = in_collective(3, 3, 3, 61);
   waits.phase = RunPhase::kNetwork;
@@ -239,7 +239,7 @@ TEST_CASE("Nodes that are not connected are nobody's fault, unless some ranks ca
         "the nodes have not been connected for 61 s: NCCL on node0 has had no answer over \"Libfabric\"");
   CHECK_THAT(verdict.remedy, Catch::Contains("security group"));
 
-  // Those who came through ask the others for what they saw.
+  // The ranks that connected ask the others for what they saw.
   RankStatus through = in_collective(4, 4, 3, 61);
   through.phase = RunPhase::kNetwork;
   for (const int rank : {0, 1, 2}) fixture.monitor.heard(rank, through, at(2));
@@ -250,7 +250,7 @@ TEST_CASE("Nodes that are not connected are nobody's fault, unless some ranks ca
         "answer over \"Libfabric\"");
 }
 
-TEST_CASE("A run that stands still is measured by the longest time that any rank may take") {
+TEST_CASE("A run without progress is measured by the longest time that any rank may take") {
   Fixture fixture(2);
   fixture.all_say(in_collective(3, 3, 2, 70), 1);
   CHECK(fixture.monitor.alarmed(at(1)));
@@ -260,45 +260,45 @@ TEST_CASE("A run that stands still is measured by the longest time that any rank
   CHECK_FALSE(fixture.monitor.alarmed(at(3)));
 }
 
-TEST_CASE("The rank that has not asked for what others wait in holds them up") {
+TEST_CASE("The rank that has not requested the collective that others wait in is blamed") {
   Fixture fixture(4);
   fixture.all_say(in_collective(20, 20, 19, 65), 1);
   fixture.monitor.heard(3, in_collective(19, 19, 19, 65), at(1));
   const Verdict verdict = find_culprits(fixture.monitor.records());
   CHECK(verdict.ranks == std::vector<int>{3});
   CHECK(verdict.reason ==
-        "rank 3 on node1 (pid 103) has not come to reduce_scatter 20 of gradients (3.0 MiB), in step "
-        "12, in which others have waited for 65 s");
+        "rank 3 on node1 (pid 103) has not reached reduce_scatter 20 of gradients (3.0 MiB), in step "
+        "12, while others have waited in it for 65 s");
 }
 
-TEST_CASE("Where all have asked, the GPU that has not come there holds the others up") {
+TEST_CASE("If all ranks have requested a collective, the rank whose GPU has not reached it is blamed") {
   Fixture fixture(3);
   fixture.all_say(in_collective(30, 20, 19, 65), 1);
   fixture.monitor.heard(1, in_collective(30, 19, 19, 65), at(1));
   const Verdict verdict = find_culprits(fixture.monitor.records());
   CHECK(verdict.ranks == std::vector<int>{1});
-  CHECK_THAT(verdict.reason, Catch::Contains("has not come on the GPU to reduce_scatter 20 of gradients"));
+  CHECK_THAT(verdict.reason, Catch::Contains("has not reached reduce_scatter 20 of gradients (3.0 MiB) on the GPU"));
 }
 
-TEST_CASE("Where all are in the same collective and one alone does not finish it, it is named") {
+TEST_CASE("If all ranks are in the same collective and one does not complete it, that rank is named") {
   Fixture fixture(3);
   fixture.all_say(in_collective(20, 20, 20, 65), 1);
   fixture.monitor.heard(1, in_collective(20, 20, 19, 65), at(1));
   const Verdict verdict = find_culprits(fixture.monitor.records());
   CHECK(verdict.ranks == std::vector<int>{1});
-  CHECK_THAT(verdict.reason, Catch::Contains("did not finish it"));
+  CHECK_THAT(verdict.reason, Catch::Contains("did not complete it"));
 }
 
-TEST_CASE("Where all wait alike nobody is blamed, and the collective is named") {
+TEST_CASE("If all ranks wait in the same collective, none is blamed and the collective is named") {
   Fixture fixture(3);
   fixture.all_say(in_collective(20, 20, 19, 65), 1);
   const Verdict verdict = find_culprits(fixture.monitor.records());
   CHECK(verdict.ranks.empty());
   CHECK(verdict.reason ==
-        "nothing has moved on for 65 s in step 12, all ranks in reduce_scatter 20 of gradients (3.0 MiB)");
+        "no rank has made progress for 65 s in step 12, all ranks in reduce_scatter 20 of gradients (3.0 MiB)");
 }
 
-TEST_CASE("A report for people has the verdict first, and ranks at the same place together") {
+TEST_CASE("The text report begins with the verdict and groups ranks at the same place") {
   Fixture fixture(6);
   fixture.all_say(in_collective(20, 20, 19, 65), 1);
   fixture.monitor.heard(3, in_collective(19, 19, 19, 65), at(1));
@@ -306,11 +306,11 @@ TEST_CASE("A report for people has the verdict first, and ranks at the same plac
   const Verdict verdict = find_culprits(records);
   const std::string text = report_text(verdict, records, "checkpoints/tiny-10steps");
   CHECK(text.rfind("mpzero: error: " + verdict.reason + "; ", 0) == 0);
-  CHECK_THAT(text, Catch::Contains("The same command goes on from checkpoints/tiny-10steps.\n"));
+  CHECK_THAT(text, Catch::Contains("The same command resumes from checkpoints/tiny-10steps.\n"));
   CHECK_THAT(text,
-             Catch::Contains("    rank 0-2,4-5 (node0): in step 12\n      gradients: 20 asked for, 19 completed; last: "
+             Catch::Contains("    rank 0-2,4-5 (node0): in step 12\n      gradients: 20 requested, 19 completed; last: "
                              "reduce_scatter 19 3.0 MiB, reduce_scatter 20 3.0 MiB WAITS\n"));
-  CHECK_THAT(text, Catch::Contains("    rank 3 (node1): in step 12\n      gradients: 19 asked for, 19 completed"));
+  CHECK_THAT(text, Catch::Contains("    rank 3 (node1): in step 12\n      gradients: 19 requested, 19 completed"));
   CHECK_THAT(report_text(verdict, records, ""), Catch::Contains("No checkpoint was saved yet"));
 }
 
@@ -330,7 +330,7 @@ TEST_CASE("failure.json names ranks, and each of their hosts once") {
   CHECK(json.at("time").get<std::string>().size() == std::string("2026-01-01T00:00:00Z").size());
 }
 
-TEST_CASE("A rank's identity and status survive their way to another rank") {
+TEST_CASE("A rank's identity and status survive serialization") {
   const RankIdentity identity = this_process(3, 4711);
   CHECK(identity.pid > 1);
   CHECK(identity.started > 0);

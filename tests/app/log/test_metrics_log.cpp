@@ -43,7 +43,7 @@ std::vector<int64_t> steps_of(const std::filesystem::path& path) {
   return steps;
 }
 
-// Returns where another run's file went.
+// Returns the new name of another run's file.
 std::string write_steps(const std::filesystem::path& path, int64_t steps_done, int64_t last,
                         const MetricsOwner& run = owner) {
   MetricsLog log(path, steps_done, run);
@@ -58,7 +58,7 @@ std::string text_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("Each step is one JSON object with all fields, readable at once") {
+TEST_CASE("Each step is one JSON object with all fields, readable immediately") {
   const TemporaryFolder folder;
   MetricsLog log(folder / "runs/a/metrics.jsonl", 0, owner);  // makes the folders
   StepMetrics metrics = metrics_of(1);
@@ -79,7 +79,7 @@ TEST_CASE("Each step is one JSON object with all fields, readable at once") {
                                    {"gpu_memory_bytes", 8e10}});
 }
 
-TEST_CASE("What is not finite becomes null, so that the line stays JSON") {
+TEST_CASE("Values that are not finite become null, so that the line is valid JSON") {
   const TemporaryFolder folder;
   MetricsLog log(folder / "metrics.jsonl", 0, owner);
   StepMetrics metrics = metrics_of(1);
@@ -91,7 +91,7 @@ TEST_CASE("What is not finite becomes null, so that the line stays JSON") {
   CHECK(line["grad_norm"].is_null());
 }
 
-TEST_CASE("A resumed run drops the steps that it does again and keeps those before") {
+TEST_CASE("A resumed run drops the steps that it repeats and keeps earlier ones") {
   const TemporaryFolder folder;
   const auto path = folder / "metrics.jsonl";
   write_steps(path, 0, 10);
@@ -104,7 +104,7 @@ TEST_CASE("A resumed run drops the steps that it does again and keeps those befo
   CHECK(!std::filesystem::exists(folder / "metrics.jsonl.tmp"));
 }
 
-TEST_CASE("Another run's lines are never cut") {
+TEST_CASE("Another run's lines are never removed") {
   const TemporaryFolder folder;
   const auto path = folder / "metrics.jsonl";
   CHECK(write_steps(path, 0, 5) == "");
@@ -116,7 +116,7 @@ TEST_CASE("Another run's lines are never cut") {
   CHECK(lines_of(path).front()["run"] == other.run_id);
   CHECK(write_steps(path, 3, 4, other) == "");
   CHECK(steps_of(path) == std::vector<int64_t>{3, 4});
-  // Of a file of both, the run keeps its own.
+  // From a file with lines of both, the run keeps its own.
   std::ofstream(path, std::ios::app) << before;
   const std::string both = text_of(path);
   CHECK(write_steps(path, 3, 3, other) == "metrics.old-2.jsonl");
@@ -125,7 +125,7 @@ TEST_CASE("Another run's lines are never cut") {
   CHECK(steps_of(path) == std::vector<int64_t>{3});
 }
 
-TEST_CASE("Lines without an id are a run's own where it began with a checkpoint without one") {
+TEST_CASE("Lines without an id are a run's own if it began with a checkpoint without one") {
   const TemporaryFolder folder;
   const auto path = folder / "metrics.jsonl";
   const MetricsOwner continued{.run_id = owner.run_id, .began_without_id = true};
@@ -134,18 +134,18 @@ TEST_CASE("Lines without an id are a run's own where it began with a checkpoint 
   CHECK(write_steps(path, 3, 6, continued) == "");
   CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3, 4, 5, 6});
   CHECK(lines_of(path)[3]["run"] == owner.run_id);
-  // From now on the file says whose they are, also where the run goes back to what had no id.
+  // From now on the file names the run, even if the run goes back to steps that had no id.
   CHECK(write_steps(path, 5, 6) == "");
   CHECK(write_steps(path, 2, 3, continued) == "");
   CHECK(steps_of(path) == std::vector<int64_t>{1, 2, 3});
-  // To a new run they are another's.
+  // For a new run they are another run's.
   CHECK(write_steps(path, 0, 1, {.run_id = "11111111bbbbbbbb"}) == "metrics.old-1.jsonl");
   CHECK(steps_of(folder / "metrics.old-1.jsonl") == std::vector<int64_t>{1, 2, 3});
   CHECK(write_steps(folder / "unnamed.jsonl", 0, 2, {}) == "");
   CHECK(write_steps(folder / "unnamed.jsonl", 0, 1) == "unnamed.old-1.jsonl");
 }
 
-TEST_CASE("A line that a killed run left half written is dropped") {
+TEST_CASE("An incomplete line of a killed run is dropped") {
   const TemporaryFolder folder;
   const auto path = folder / "metrics.jsonl";
   write_steps(path, 0, 4);
@@ -157,7 +157,7 @@ TEST_CASE("A line that a killed run left half written is dropped") {
   }
 }
 
-TEST_CASE("A file that holds something else is refused and left as it is") {
+TEST_CASE("A file with other content is refused and left unchanged") {
   const TemporaryFolder folder;
   const auto path = folder / "notes.txt";
   std::ofstream(path) << "{\"step\":1}\nDo not lose this.\nNor this.\n";
@@ -167,7 +167,7 @@ TEST_CASE("A file that holds something else is refused and left as it is") {
   CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "{\"step\":1}\nDo not lose this.\nNor this.\n");
 }
 
-TEST_CASE("A last line without an end is dropped only where it may be half a step") {
+TEST_CASE("A last line without an end is dropped only if it may be part of a step") {
   const TemporaryFolder folder;
   const auto path = folder / "notes.txt";
   std::ofstream(path) << "Do not lose this";
@@ -176,7 +176,7 @@ TEST_CASE("A last line without an end is dropped only where it may be half a ste
   CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "Do not lose this");
 }
 
-TEST_CASE("A place that cannot be written is a user's mistake") {
+TEST_CASE("A path that cannot be written is a user error") {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "folder");
   CHECK(lacks(message_of<UserError>([&] { MetricsLog(folder / "folder", 0, owner); }),
@@ -189,7 +189,7 @@ TEST_CASE("A place that cannot be written is a user's mistake") {
 }
 
 TEST_CASE("A full disk is reported with the file's name") {
-  // A write to this device always meets a full disk.
+  // This device behaves like a full disk.
   MetricsLog log("/dev/full", 0, owner);
   CHECK(lacks(message_of<UserError>([&] { log.write(metrics_of(1)); }), {"/dev/full", "No space"}) == "");
 }

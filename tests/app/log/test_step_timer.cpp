@@ -12,7 +12,7 @@ using parallel::MeasuredCommunicator;
 using parallel::PendingCollective;
 using parallel::Timeline;
 
-// A host's timeline, or one like a GPU's, whose marks may be read only once the host has waited for them.
+// A host's timeline, or one like a GPU's, whose marks can be read only after the host has waited for them.
 class FakeTimeline final : public Timeline {
  public:
   explicit FakeTimeline(bool host) : host_(host), marks_([this] { return clock; }) {}
@@ -88,7 +88,7 @@ struct Bench {
     return timer.finish_step();
   }
 
-  // The mark that enter() has just made.
+  // The mark that enter() has just set.
   Timeline::Mark last_mark_of_step() { return timeline.mark() - 1; }
 
   FakeTimeline timeline;
@@ -99,7 +99,7 @@ struct Bench {
 
 }  // namespace
 
-TEST_CASE("On the CPU the parts are those of the step and add up to it") {
+TEST_CASE("On the CPU the phases are those of the step and add up to it") {
   Bench bench(/*host=*/true);
   for (const double optimizer : {7.0, 8.0}) {
     const double begin = bench.timeline.clock;
@@ -111,12 +111,12 @@ TEST_CASE("On the CPU the parts are those of the step and add up to it") {
     CHECK(split.exposed_parameters == Approx(6));
     CHECK(split.exposed_gradients == Approx(12));
     CHECK(split.total() == Approx(bench.timeline.clock - begin));
-    bench.work(1000);  // a validation, in no step
+    bench.work(1000);  // a validation, outside of steps
     bench.gather();
   }
 }
 
-TEST_CASE("On a GPU the update is reported one step later, and no mark is read before it has been passed") {
+TEST_CASE("On a GPU the update is reported one step later, and no mark is read before it has passed") {
   Bench bench(/*host=*/false);
   const StepSplit first = bench.step(7);
   CHECK(first.data == Approx(2));
@@ -135,7 +135,7 @@ TEST_CASE("On a GPU the update is reported one step later, and no mark is read b
   CHECK(bench.step(1).optimizer == Approx(9));
 }
 
-TEST_CASE("Waits for the host's updates belong to the optimizer, whatever phase they are in") {
+TEST_CASE("Waits for the host's updates belong to the optimizer, in any phase") {
   Bench bench(/*host=*/false);
   StepTimer& timer = bench.timer;
   timer.enter(Phase::kForward);
@@ -168,7 +168,7 @@ TEST_CASE("Splits add up and divide") {
   CHECK(half.total() == Approx(10.5));
 }
 
-TEST_CASE("The peak rate of a GPU follows its whole name") {
+TEST_CASE("The peak rate of a GPU depends on its full name") {
   CHECK(dense_bf16_flops("NVIDIA H100 80GB HBM3") == 989e12);
   CHECK(dense_bf16_flops("NVIDIA H100 PCIe") == 756e12);
   CHECK(dense_bf16_flops("NVIDIA H200") == 989e12);

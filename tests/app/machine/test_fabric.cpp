@@ -23,7 +23,7 @@ const std::string kFabric = "2.1.0amzn3.0 (" + stand_in("fake_fabric") + ")";
 
 }  // namespace
 
-TEST_CASE("EFA devices are told by their driver or their name") {
+TEST_CASE("EFA devices are identified by their driver or their name") {
   const FakeRoot root;
   CHECK(parallel::rdma_devices(root.path()).empty());
   root.make_efa(2);
@@ -43,7 +43,7 @@ TEST_CASE("a healthy p5 passes, and a machine without EFA needs none") {
   root.make_efa(32);
   const std::vector<Finding> findings = look(root.system(), "efa+gpu efa+gpu tcp");
   CHECK(worst(findings) == Status::kOk);
-  CHECK(find(findings, "libfabric").message == kFabric + ", provider efa, takes GPU memory");
+  CHECK(find(findings, "libfabric").message == kFabric + ", provider efa, supports GPU memory");
   CHECK(find(findings, "nccl_plugin").message ==
         "aws-ofi-nccl 1.16.2 (" + stand_in("fake_plugin") + "), network \"Libfabric\"");
   CHECK(find(findings, "efa_counters").message == "32 can be read");
@@ -54,12 +54,12 @@ TEST_CASE("fewer EFA devices than the instance type has") {
   root.make_instance("p4d.24xlarge");
   const Finding none = find(look(root.system(), "tcp"), "efa_devices");
   CHECK(none.status == Status::kFailure);
-  CHECK(none.message == "0 EFA devices where a p4d.24xlarge can have 4");
+  CHECK(none.message == "0 EFA devices, but a p4d.24xlarge can have 4");
   root.make_efa(3);
   CHECK(find(look(root.system(), "efa+gpu"), "efa_devices").status == Status::kWarning);
 }
 
-TEST_CASE("a missing provider, library, GPU memory or plugin is a failure where there is EFA") {
+TEST_CASE("a missing provider, library, GPU memory or plugin is a failure with EFA") {
   const FakeRoot root;
   root.make_instance("p4d.24xlarge");
   root.make_efa(4);
@@ -67,10 +67,10 @@ TEST_CASE("a missing provider, library, GPU memory or plugin is a failure where 
   CHECK(missing.status == Status::kFailure);
   CHECK(missing.message == kFabric + " lists no provider efa for the 4 devices (it lists tcp, udp)");
   CHECK(find(look(root.system(), ""), "libfabric").status == Status::kFailure);
-  // What runs over EFA in layers is not what NCCL's plugin takes.
+  // NCCL's plugin does not use providers layered over EFA.
   CHECK(find(look(root.system(), "efa;ofi_rxd"), "libfabric").status == Status::kFailure);
   CHECK(find(look(root.system(), "efa"), "gpudirect").status == Status::kFailure);
-  // What the GPUs' own check finds missing is not said twice.
+  // What the check of the GPUs finds missing is not reported twice.
   CHECK(find(look(root.system(), "efa", /*gpus=*/false), "libfabric").status == Status::kOk);
   {
     const Setting forbidden("FI_EFA_USE_DEVICE_RDMA", "No");
@@ -89,7 +89,7 @@ TEST_CASE("a missing provider, library, GPU memory or plugin is a failure where 
   CHECK(plugin.message == "no libnccl-net.so was found");
 }
 
-TEST_CASE("the libfabric that NCCL's plugin brings with it is the one that counts") {
+TEST_CASE("the libfabric of NCCL's plugin is the one that is checked") {
   const FakeRoot root;
   const Setting setting("MPZERO_FAKE_FABRIC", "efa");
   System system = root.system();
@@ -106,7 +106,7 @@ TEST_CASE("the libfabric that NCCL's plugin brings with it is the one that count
   CHECK(survey_fabric({stand_in("no_plugin")}).problem == "no library has fi_getinfo");
 }
 
-TEST_CASE("a libfabric of the system, where there is one, is asked as its manual has it", "[libfabric]") {
+TEST_CASE("the system's libfabric, if there is one, is queried as in its manual", "[libfabric]") {
   const FabricSurvey survey = survey_fabric({"libfabric.so.1"});
   if (!survey.library) {
     skip_test("libfabric.so.1");
@@ -117,7 +117,7 @@ TEST_CASE("a libfabric of the system, where there is one, is asked as its manual
   CHECK_FALSE(survey.providers.empty());
 }
 
-TEST_CASE("the instance type is what the firmware says, or what NCCL's plugin is told") {
+TEST_CASE("the instance type is the firmware's, or the one that NCCL's plugin is given") {
   const FakeRoot root;
   const System system = root.system();
   CHECK(check_instance(system).message == "not in EC2");
@@ -131,7 +131,7 @@ TEST_CASE("the instance type is what the firmware says, or what NCCL's plugin is
   CHECK(check_instance(system).status == Status::kOk);
   CHECK_THAT(check_instance(system).message, Catch::Contains("no figures"));
 
-  // A container that hides the firmware's tables hides them from NCCL's plugin, too.
+  // A container that hides the firmware's tables hides them from NCCL's plugin too.
   std::filesystem::remove_all(root.path() / "sys/devices/virtual/dmi");
   root.write("sys/bus/pci/devices/0000:00:05.0/vendor", "0x1d0f\n");
   const Finding hidden = check_instance(system);
@@ -141,12 +141,12 @@ TEST_CASE("the instance type is what the firmware says, or what NCCL's plugin is
   CHECK(check_instance(system).message == "p4d.24xlarge");
 }
 
-TEST_CASE("what instances promise agrees with itself") {
+TEST_CASE("the figures of the instance types are consistent") {
   for (const Instance& instance : all_instances()) {
     INFO(instance.type);
     CHECK(instance.gpus > 0);
     CHECK(instance.efa_devices > 0);
-    // No card of EFA has more than 400 Gb/s.
+    // No EFA card has more than 400 Gb/s.
     CHECK(instance.gigabits <= 400 * instance.efa_devices);
     CHECK((instance.gpus > 1 || instance.nvlink_gigabytes == 0));
     CHECK((instance.type[0] == 'p' || instance.nvlink_gigabytes == 0));
@@ -163,11 +163,11 @@ TEST_CASE("a port that is down and counters that cannot be read are found") {
   const std::vector<Finding> findings = look(root.system(), "efa+gpu");
   CHECK(find(findings, "efa_ports").message == "efa_1 is DOWN");
   CHECK(find(findings, "efa_ports").status == Status::kFailure);
-  CHECK(find(findings, "efa_counters").message == "efa_1 has none that can be read");
+  CHECK(find(findings, "efa_counters").message == "efa_1 has no readable counters");
   CHECK(find(findings, "efa_counters").status == Status::kWarning);
 }
 
-TEST_CASE("InfiniBand devices beside EFA do not matter, and without EFA one that is down is no failure") {
+TEST_CASE("with EFA, InfiniBand devices do not matter; without EFA, one that is down is not a failure") {
   const FakeRoot root;
   root.write("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
   CHECK(find(look(root.system(), "tcp"), "efa_ports").status == Status::kFailure);

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder with files of its own in place of /proc and /sys.
+// A folder with test files in place of /proc and /sys.
 class FakeRoot {
  public:
   FakeRoot() : path_(fs::temp_directory_path() / name()) { fs::remove_all(path_); }
@@ -51,7 +51,7 @@ TEST_CASE("a control group of version 2 limits memory and cores, and so does one
   root.write("sys/fs/cgroup/slurm/memory.max", "1000\n");
   root.write("sys/fs/cgroup/slurm/memory.current", "700\n");
   CHECK(available_host_bytes(root.path()) == 300);
-  // Caches of files give way.
+  // File caches count as free.
   root.write("sys/fs/cgroup/slurm/memory.stat", "anon 500\nactive_file 150\ninactive_file 50\n");
   CHECK(available_host_bytes(root.path()) == 500);
   root.write("sys/fs/cgroup/slurm/job_7/memory.max", "800\n");

@@ -3,7 +3,7 @@
 
 namespace mpzero {
 
-TEST_CASE("AdamW's instructions on the host are named where they are not the fastest") {
+TEST_CASE("AdamW's instructions on the host are named if they are not the fastest") {
   CHECK(!slower_update(parallel::HostKernel::kAvx512));
   CHECK_THAT(slower_update(parallel::HostKernel::kAvx2).value(), Catch::Contains("uses AVX2"));
   CHECK_THAT(slower_update(parallel::HostKernel::kPortable).value(), Catch::Contains("slow"));

@@ -26,7 +26,7 @@ TEST_CASE("segments grow unless the user has configured the allocator") {
   CHECK(expandable());
 }
 
-TEST_CASE("errors that say that a GPU is full are told from others") {
+TEST_CASE("out-of-memory errors of a GPU are distinguished from other errors") {
   const auto torch_error = [](const char* words) {
     return c10::Error(c10::SourceLocation{"function", "file", 1}, words);
   };

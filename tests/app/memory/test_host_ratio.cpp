@@ -5,7 +5,7 @@ namespace mpzero {
 
 using parallel::MemoryUse;
 
-TEST_CASE("the smallest share of states on the host leaves no more to the GPU than fits") {
+TEST_CASE("the smallest ratio of states on the host leaves no more on the GPU than fits") {
   const MemoryUse use{.host_optimizer_states = 12'000'000'000};
   CHECK(smallest_host_ratio(use, 0) == 1);
   CHECK(smallest_host_ratio(use, 3'000'000'000) == 0.75);

@@ -10,12 +10,12 @@ namespace {
 using Catch::Contains;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
-// Sizes like those of a wide layer: 17 parts kept whole, 11 without what is cheap, 1 for the input.
+// Sizes like those of a wide layer: 17 units if all is kept, 11 without what is cheap to recompute, 1 for the input.
 constexpr ActivationSizes kSizes{.full = {.kept = kGiB, .workspace = 36 * kGiB},
                                  .selective = {.kept = 11 * kGiB, .workspace = 21 * kGiB},
                                  .none = {.kept = 17 * kGiB, .workspace = 20 * kGiB}};
 
-// Walks through a micro-batch and notes the most that is held at any moment: the oracle of activation_peak.
+// Walks through a micro-batch and records the peak: the oracle of activation_peak.
 int64_t simulated_peak(const LayerLevels& levels, const ActivationSizes& sizes) {
   std::vector<ActivationSizes::Level> layers;
   layers.insert(layers.end(), static_cast<size_t>(levels.full), sizes.full);
@@ -51,14 +51,14 @@ TEST_CASE("the peak of activations is that of a walk through the micro-batch") {
   }
 }
 
-TEST_CASE("recomputation is the least that fits") {
+TEST_CASE("the least recomputation that fits is chosen") {
   const int64_t all = 4 * 17 * kGiB + 20 * kGiB;
   CHECK(cheapest_levels(4, kSizes, all) == LayerLevels{.none = 4});
   CHECK(cheapest_levels(4, kSizes, all - 1) == LayerLevels{.selective = 1, .none = 3});
   CHECK(cheapest_levels(4, kSizes, (4 * 11 + 21) * kGiB) == LayerLevels{.selective = 4});
-  // A layer at full makes more room than is missing, so that others can keep all.
+  // A layer at full frees more memory than is missing, so that others can keep everything.
   CHECK(cheapest_levels(4, kSizes, (4 * 11 + 21) * kGiB - 1) == LayerLevels{.full = 1, .selective = 2, .none = 1});
-  // The last layer keeps all: at full it would make the same again at once.
+  // The last layer keeps everything: at full it would recompute the same immediately.
   CHECK(cheapest_levels(4, kSizes, 40 * kGiB) == LayerLevels{.full = 3, .none = 1});
   CHECK_FALSE(cheapest_levels(4, kSizes, 38 * kGiB).has_value());
 }
@@ -78,7 +78,7 @@ TEST_CASE("no mix that recomputes less than the one chosen would fit") {
   }
 }
 
-TEST_CASE("what --recompute names holds for all layers, and auto goes as low as any mix") {
+TEST_CASE("--recompute applies to all layers, and auto goes as low as any mix") {
   CHECK(leanest_levels(3, kSizes, Recomputation::kNone) == LayerLevels{.none = 3});
   CHECK(leanest_levels(3, kSizes, Recomputation::kSelective) == LayerLevels{.selective = 3});
   CHECK(leanest_levels(3, kSizes, Recomputation::kFull) == LayerLevels{.full = 3});
@@ -89,8 +89,8 @@ TEST_CASE("what --recompute names holds for all layers, and auto goes as low as 
   CHECK_FALSE(cheapest_levels(4, kSizes, simulated_peak(leanest, kSizes) - 1).has_value());
 }
 
-// A run whose parts save round numbers, in GiB: activations 8 a sequence (6 and 2 when recomputed), parameters 16,
-// sharded over two ranks from stage 3 on, states 48.
+// A run in which changes save round numbers, in GiB: activations 8 per sequence (6 and 2 when recomputed), parameters
+// 16, sharded over two ranks from stage 3 on, states 48.
 MemoryNeed need(const MemoryScenario& s) {
   const int64_t per_sequence = s.recompute == Recomputation::kNone        ? 8
                                : s.recompute == Recomputation::kSelective ? 6
@@ -127,8 +127,8 @@ TEST_CASE("the two changes named are the least intrusive that fit") {
   const std::vector<MemoryChange> all = changes(88, kRun, kHost, 2, 10);
   REQUIRE(all.size() == 5);
   CHECK(all[2].text == "zero_optimization.stage 3");
-  CHECK(all[3].text == "offload_optimizer to cpu, with 48.00 GiB of host memory a rank");
-  CHECK(all[4].text == "zero_optimization.stage 3 and offload_param to cpu, with 8.00 GiB of host memory a rank");
+  CHECK(all[3].text == "offload_optimizer to cpu, with 48.00 GiB of host memory per rank");
+  CHECK(all[4].text == "zero_optimization.stage 3 and offload_param to cpu, with 8.00 GiB of host memory per rank");
   CHECK(describe_changes(little) ==
         "what would fit: --recompute selective (saves 8.00 GiB), or train_micro_batch_size_per_gpu 2 with "
         "gradient_accumulation_steps 6 (saves 16.00 GiB)");
@@ -146,7 +146,7 @@ TEST_CASE("changes that fit only together are named together") {
   CHECK_THAT(describe_changes(changes(2)), Contains("more or larger GPUs"));
 }
 
-TEST_CASE("a change that is no choice is not named") {
+TEST_CASE("a change that is not possible is not named") {
   for (const MemoryChange& change : changes(60, kRun, kHost, 1, 10)) {
     CHECK((change.scenario.zero_stage == 2 || change.scenario.offload_param));
   }
@@ -162,7 +162,7 @@ TEST_CASE("a change that is no choice is not named") {
   }
 }
 
-TEST_CASE("the global batch stays as it is") {
+TEST_CASE("the global batch stays the same") {
   for (const MemoryChange& change : changes(70, kRun, kHost, 2, 10)) {
     CHECK(change.scenario.micro_batch_size * change.scenario.gradient_accumulation_steps == 12);
   }

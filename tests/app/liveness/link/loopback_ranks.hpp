@@ -20,7 +20,7 @@
 
 namespace mpzero {
 
-// The moment in which tests take place, unless they move on.
+// The time at which tests take place, unless they advance it.
 inline const LivenessTime kNow = LivenessClock::now();
 
 inline constexpr HashBytes kSecret = {1, 2, 3, 250};
@@ -40,13 +40,13 @@ class LoopbackRanks {
   RankRoster roster(int own) const { return {.own = own, .ranks = identities_, .secret = kSecret}; }
   int port(int rank) const { return identities_.at(static_cast<size_t>(rank)).port; }
   Listener take_listener(int rank) { return *std::exchange(listeners_.at(static_cast<size_t>(rank)), std::nullopt); }
-  // Nobody answers there any more.
+  // Nothing answers there any more.
   void end(int rank) { take_listener(rank); }
 
   static std::optional<RankConnection> connect(const RankRoster& from, int to) {
     return connect_to_rank(from, to, std::chrono::milliseconds(5000), kNow);
   }
-  // Of somebody who is no rank.
+  // A connection that is not a rank's.
   LineConnection stranger(int rank) const {
     auto connection = connect_to(kLoopback, port(rank), std::chrono::milliseconds(5000));
     REQUIRE(connection);
@@ -64,7 +64,7 @@ inline RankStatus in_step(int64_t step) {
   return status;
 }
 
-// Fails only where `condition` does not come true at all.
+// Fails only if `condition` never becomes true.
 inline void wait_until(const std::function<bool()>& condition) {
   const auto start = std::chrono::steady_clock::now();
   while (!condition()) {
@@ -78,10 +78,10 @@ inline bool is_readable(int descriptor, int milliseconds = 0) {
   return poll(&wanted, 1, milliseconds) == 1;
 }
 
-// Until there is something to read.
+// Waits until there is something to read.
 inline void wait_readable(int descriptor) { REQUIRE(is_readable(descriptor, 30'000)); }
 
-// The next words on a connection; nothing once the other side has closed it.
+// The next message on a connection; std::nullopt once the other side has closed it.
 inline std::optional<message::Any> next_words(RankConnection& connection) {
   std::optional<std::vector<std::string>> lines;
   wait_until([&] {
@@ -93,7 +93,7 @@ inline std::optional<message::Any> next_words(RankConnection& connection) {
   return message::parse(lines->front());
 }
 
-// What `peers` hear until so many news have come; `meanwhile` is done in between.
+// What `peers` receive until that many news have arrived; `meanwhile` is called in between.
 inline std::vector<RankPeers::News> hear(RankPeers& peers, size_t count, const std::function<void()>& meanwhile = {}) {
   std::vector<RankPeers::News> all;
   wait_until([&] {
@@ -104,7 +104,7 @@ inline std::vector<RankPeers::News> hear(RankPeers& peers, size_t count, const s
   return all;
 }
 
-// Until both sides are identified.
+// Waits until both sides are identified.
 inline void identify(RankConnection& connection, RankPeers& peers) {
   const int expected = peers.num_connected() + 1;
   wait_until([&] {

@@ -10,7 +10,7 @@
 
 namespace mpzero {
 
-// As long as it lives, this process can open nothing more; with `and_lower`, neither where it closes something.
+// While it exists, this process cannot open anything; with `and_lower`, not even after it closes something.
 class NoDescriptors {
  public:
   explicit NoDescriptors(bool and_lower = false) {
@@ -32,7 +32,7 @@ class NoDescriptors {
   NoDescriptors& operator=(const NoDescriptors&) = delete;
 
  private:
-  // Of the descriptors in use.
+  // The highest descriptor in use.
   static int highest() {
     int found = 0;
     constexpr int kMost = 4096;

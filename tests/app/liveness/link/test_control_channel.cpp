@@ -9,7 +9,7 @@
 namespace mpzero {
 namespace {
 
-// What comes within a few seconds.
+// What arrives within a few seconds.
 std::vector<std::string> receive_lines(LineConnection& connection, size_t count) {
   std::vector<std::string> lines;
   while (lines.size() < count) {
@@ -24,7 +24,7 @@ std::vector<std::string> receive_lines(LineConnection& connection, size_t count)
 
 }  // namespace
 
-TEST_CASE("Lines go over a connection whole, long ones too, and its end is noticed") {
+TEST_CASE("Lines arrive complete, long ones too, and the end of a connection is noticed") {
   Listener listener({"127.0.0.1"});
   auto one = connect_to("127.0.0.1", listener.port(), std::chrono::milliseconds(5000));
   REQUIRE(one);
@@ -50,7 +50,7 @@ TEST_CASE("Lines go over a connection whole, long ones too, and its end is notic
   CHECK_FALSE(other->receive());
 }
 
-TEST_CASE("Who does not read loses lines, and holds nobody up") {
+TEST_CASE("A peer that does not read loses lines and does not block the sender") {
   const Listener listener({"127.0.0.1"});
   auto one = connect_to("127.0.0.1", listener.port(), std::chrono::milliseconds(5000));
   REQUIRE(one);
@@ -59,7 +59,7 @@ TEST_CASE("Who does not read loses lines, and holds nobody up") {
   CHECK(one->has_unsent());
 }
 
-TEST_CASE("Where nobody listens there is no connection") {
+TEST_CASE("Without a listener there is no connection") {
   int port = 0;
   {
     const Listener listener({"127.0.0.1"});
@@ -69,7 +69,7 @@ TEST_CASE("Where nobody listens there is no connection") {
   CHECK_FALSE(connect_to("no address", 1, std::chrono::milliseconds(10)));
 }
 
-TEST_CASE("One line is taken at a time where that is asked for, and none that is too long") {
+TEST_CASE("receive_one() takes one line at a time, and none that is too long") {
   Listener listener({"127.0.0.1"});
   auto one = connect_to("127.0.0.1", listener.port(), std::chrono::milliseconds(5000));
   REQUIRE(one);
@@ -80,7 +80,7 @@ TEST_CASE("One line is taken at a time where that is asked for, and none that is
     REQUIRE(poll(&wanted, 1, 10'000) == 1);
     return other->receive_one(8);
   };
-  SECTION("they come one by one, and those behind them as before") {
+  SECTION("they arrive one by one, and later ones as before") {
     one->send("1234567");
     one->send("two");
     one->send("three");
@@ -100,7 +100,7 @@ TEST_CASE("One line is taken at a time where that is asked for, and none that is
     CHECK(other->was_too_long());
     CHECK_FALSE(other->receive_one(8));
   }
-  SECTION("half a line is none") {
+  SECTION("half a line is not a line") {
     REQUIRE(send(one->descriptor(), "half", 4, 0) == 4);
     CHECK(next()->empty());
     one.reset();

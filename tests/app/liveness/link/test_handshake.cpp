@@ -22,7 +22,7 @@ struct Pair {
   explicit Pair(const RankCredentials& connects = rank(2), const RankCredentials& accepts = rank(0), int wanted = 0)
       : connecting(Handshake::connecting(connects, wanted, kNow)), accepting(Handshake::accepting(accepts, kNow)) {}
 
-  // As far as both sides play along. The lines that were said, in order.
+  // Runs the handshake as far as both sides cooperate. Returns the lines that were sent, in order.
   std::vector<std::string> shake() {
     std::vector<std::string> lines = {connecting.hello()};
     const auto challenge = accepting.take(lines.back());
@@ -43,14 +43,14 @@ enum class Event { kHello, kProof, kChallenge, kOtherLine, kWrongSecret, kWait, 
 constexpr std::array kEvents = {Event::kHello,       Event::kProof, Event::kChallenge, Event::kOtherLine,
                                 Event::kWrongSecret, Event::kWait,  Event::kLimit,     Event::kEnd};
 
-// One side of a handshake, whose other side does or fakes whatever a test wants.
+// One side of a handshake whose other side is scripted by the test.
 class Side {
  public:
   explicit Side(Role role) : role_(role) {}
 
   State state() const { return own().state(); }
   const Handshake& own() const { return role_ == Role::kConnects ? pair_.connecting : pair_.accepting; }
-  // Whether it was answered.
+  // Returns whether there was an answer.
   bool meet(Event event) {
     Handshake& own = role_ == Role::kConnects ? pair_.connecting : pair_.accepting;
     switch (event) {
@@ -84,7 +84,7 @@ class Side {
     if (answer && role_ == Role::kAccepts) challenge_ = answer;
     return answer.has_value();
   }
-  // The line that is due, of somebody with another secret.
+  // The expected line, from a peer with another secret.
   std::string wrong_line() {
     Pair others(rank(2, kOtherSecret), rank(0, kOtherSecret));
     const std::vector<std::string> lines = others.shake();
@@ -98,7 +98,7 @@ class Side {
   std::optional<std::string> challenge_;
 };
 
-// As in handshake.hpp; what is not there is gone.
+// As in handshake.hpp; what is missing here leads to kGone.
 State after(Role role, State state, Event event) {
   if (state == State::kGone || event == Event::kEnd) return State::kGone;
   if (state == State::kIdentified || event == Event::kWait) return state;
@@ -134,7 +134,7 @@ TEST_CASE("Two ranks that know the secret identify each other, and have the same
   }
 }
 
-TEST_CASE("Every state and every three events lead where the table says") {
+TEST_CASE("Every sequence of three events from every state follows the table") {
   for (const Role role : {Role::kConnects, Role::kAccepts}) {
     for (const Event first : kEvents) {
       for (const Event second : kEvents) {
@@ -149,7 +149,7 @@ TEST_CASE("Every state and every three events lead where the table says") {
             CAPTURE(static_cast<int>(role), static_cast<int>(first), static_cast<int>(second), static_cast<int>(third),
                     static_cast<int>(event));
             REQUIRE(side.state() == expected);
-            // A hello is answered with a challenge, and a challenge with a proof; nothing else is.
+            // A hello is answered with a challenge, and a challenge with a proof. Nothing else is answered.
             const State answers = role == Role::kAccepts ? State::kChallenged : State::kIdentified;
             CHECK(answered == (expected == answers && before == State::kUnidentified));
           }
@@ -159,7 +159,7 @@ TEST_CASE("Every state and every three events lead where the table says") {
   }
 }
 
-TEST_CASE("Why a handshake has failed is known, and the first reason stays") {
+TEST_CASE("The first reason for a failed handshake is kept") {
   const auto [event, refusal] = GENERATE(table<Event, Refusal>({{Event::kOtherLine, Refusal::kNotOurs},
                                                                 {Event::kWrongSecret, Refusal::kWrongSecret},
                                                                 {Event::kLimit, Refusal::kTooLate},
@@ -175,7 +175,7 @@ TEST_CASE("Why a handshake has failed is known, and the first reason stays") {
   CHECK(side.own().refusal() == refusal);
 }
 
-TEST_CASE("Who knows another secret, is another rank, or of a run of another size is not identified by either side") {
+TEST_CASE("Neither side identifies a peer with another secret, another rank or another world size") {
   struct Case {
     RankCredentials connects;
     RankCredentials accepts;
@@ -192,9 +192,9 @@ TEST_CASE("Who knows another secret, is another rank, or of a run of another siz
   CHECK(pair.accepting.refusal() == Refusal::kWrongSecret);
 }
 
-TEST_CASE("What answers without the secret is not taken for a monitor") {
+TEST_CASE("A process that answers without the secret is not taken for a monitor") {
   Pair pair;
-  // It has heard the hello, and knows how handshakes look.
+  // It has received the hello and knows the form of handshakes.
   Pair others(rank(2, kOtherSecret), rank(0, kOtherSecret));
   CHECK_FALSE(pair.connecting.take(others.shake()[1]));
   CHECK(pair.connecting.refusal() == Refusal::kWrongSecret);
@@ -212,7 +212,7 @@ TEST_CASE("A recorded handshake proves nothing in another connection, to either 
   CHECK(connecting.refusal() == Refusal::kWrongSecret);
 }
 
-TEST_CASE("No code of one side is one of the other's, so that nothing can be reflected") {
+TEST_CASE("No code of one side is valid for the other, so codes cannot be reflected") {
   Pair pair;
   const std::string challenge = pair.accepting.take(pair.connecting.hello()).value();
   SECTION("the acceptor's code as a proof") {
@@ -237,7 +237,7 @@ TEST_CASE("No code of one side is one of the other's, so that nothing can be ref
   }
 }
 
-TEST_CASE("What is no line of a handshake, to the letter, is none") {
+TEST_CASE("A line that differs from a handshake line in any letter is rejected") {
   const std::string hello = Pair().connecting.hello();
   const std::string nonce(kHexDigits, 'a');
   const std::string line = GENERATE_COPY(

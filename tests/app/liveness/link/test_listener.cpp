@@ -32,7 +32,7 @@ bool has_ipv6() {
 
 }  // namespace
 
-TEST_CASE("Nobody is heard at an address that nobody was told") {
+TEST_CASE("No connection is accepted at an address that is not listened on") {
   Listener listener({"127.0.0.1", "127.0.0.3"});
   CHECK(connect_to("127.0.0.1", listener.port(), kLong));
   CHECK(connect_to("127.0.0.3", listener.port(), kLong));
@@ -55,22 +55,22 @@ TEST_CASE("IPv6 addresses are listened on as such", "[ipv6]") {
   CHECK_THAT(visit.from, Catch::StartsWith("[::1]:"));
 }
 
-TEST_CASE("An address that cannot be listened on is named") {
-  // Of the block for documentation: no machine has it.
+TEST_CASE("The error names an address that cannot be listened on") {
+  // From the block for documentation: no machine has it.
   CHECK_THROWS_WITH(Listener({"127.0.0.1", "203.0.113.7"}),
                     Catch::Contains("no TCP port of 203.0.113.7 could be opened") && Catch::Contains("Cannot assign"));
   CHECK_THROWS_WITH(Listener({"node1"}), Catch::Contains("\"node1\"") && Catch::Contains("no address"));
   CHECK_THROWS_WITH(Listener({"127.0.0.1", "127.0.0.1"}), Catch::Contains("no TCP port is free on 127.0.0.1"));
 }
 
-TEST_CASE("Where there is nobody to listen to, there is no port") {
+TEST_CASE("Without addresses there is no port") {
   Listener listener({});
   CHECK(listener.port() == 0);
   CHECK(listener.descriptors().empty());
   CHECK(listener.accept().outcome == Listener::Outcome::kNobody);
 }
 
-TEST_CASE("Each address has its turn, whatever comes at another") {
+TEST_CASE("Each address gets its turn, however many connect to another") {
   Listener listener({"127.0.0.1", "127.0.0.2"});
   std::vector<std::optional<LineConnection>> clients;
   for (int i = 0; i < 8; ++i) clients.push_back(connect_to("127.0.0.1", listener.port(), kLong));
@@ -91,7 +91,7 @@ TEST_CASE("Each address has its turn, whatever comes at another") {
   });
 }
 
-TEST_CASE("What no descriptor is left for is turned away with the reserve, each time anew") {
+TEST_CASE("Without a free descriptor each connection is turned away with the spare one") {
   Listener listener({"127.0.0.1"});
   std::vector<LineConnection> clients;
   for (int i = 0; i < 3; ++i) clients.push_back(std::move(*connect_to("127.0.0.1", listener.port(), kLong)));
@@ -115,7 +115,7 @@ TEST_CASE("What no descriptor is left for is turned away with the reserve, each 
   CHECK(listener.accept().outcome == Listener::Outcome::kNobody);
 }
 
-TEST_CASE("Where the reserve was taken, too, nothing is accepted until there is one again") {
+TEST_CASE("If the spare descriptor is taken too, nothing is accepted until one is free again") {
   Listener listener({"127.0.0.1"});
   const auto client = connect_to("127.0.0.1", listener.port(), kLong);
   wait_readable(listener.descriptors().front());
@@ -127,7 +127,7 @@ TEST_CASE("Where the reserve was taken, too, nothing is accepted until there is 
   CHECK(listener.accept().outcome == Listener::Outcome::kAccepted);
 }
 
-TEST_CASE("No descriptor of a listener or a connection passes to another program") {
+TEST_CASE("Programs that are started inherit no descriptor of a listener or a connection") {
   const std::set<int> before = open_descriptors();
   LoopbackRanks ranks(2);
   const RankRoster roster = ranks.roster(0);
@@ -141,7 +141,7 @@ TEST_CASE("No descriptor of a listener or a connection passes to another program
     ++seen;
     CHECK((fcntl(descriptor, F_GETFD) & FD_CLOEXEC) != 0);
   }
-  // Two listeners with their reserves, of which one is watched, and both ends of the connection.
+  // Two listeners with their spare descriptors, one of them watched, and both ends of the connection.
   CHECK(seen == 7);
 }
 

@@ -19,7 +19,7 @@ std::pair<LineConnection, LineConnection> connected() {
 const RankCredentials kOne = {.own = 1, .world_size = 2, .secret = kSecret};
 const RankCredentials kZero = {.own = 0, .world_size = 2, .secret = kSecret};
 
-// Somebody between two ranks who hands on what they say, or something else.
+// A relay between two ranks that passes on their lines, or changes them.
 struct Intercepted {
   Intercepted() : Intercepted(connected(), connected()) {}
   Intercepted(std::pair<LineConnection, LineConnection> ones, std::pair<LineConnection, LineConnection> zeros)
@@ -49,7 +49,7 @@ struct Intercepted {
 
 }  // namespace
 
-TEST_CASE("What is sent before the other side is identified waits, and comes in order") {
+TEST_CASE("Lines sent before the other side is identified wait and arrive in order") {
   auto [ones, zeros] = connected();
   RankConnection one = RankConnection::to(std::move(ones), kOne, 0, kNow);
   RankConnection zero = RankConnection::from(std::move(zeros), kZero, kNow);
@@ -68,7 +68,7 @@ TEST_CASE("What is sent before the other side is identified waits, and comes in 
   CHECK(one.receive() == std::vector<std::string>{"back"});
 }
 
-TEST_CASE("Who is not identified is told nothing but a handshake") {
+TEST_CASE("An unidentified peer receives only handshake lines") {
   auto [ones, stranger] = connected();
   RankConnection one = RankConnection::to(std::move(ones), kOne, 0, kNow);
   one.send("the loss is 3.14");
@@ -116,7 +116,7 @@ TEST_CASE("A line that was changed, left out, repeated, moved or turned back end
   CHECK_FALSE(between.zero.receive());
 }
 
-TEST_CASE("A line that is dropped because too many wait spoils none behind it") {
+TEST_CASE("A line that is dropped because too many wait does not invalidate later lines") {
   auto [ones, zeros] = connected();
   RankConnection one = RankConnection::to(std::move(ones), kOne, 0, kNow);
   RankConnection zero = RankConnection::from(std::move(zeros), kZero, kNow);
@@ -143,7 +143,7 @@ TEST_CASE("A line that is dropped because too many wait spoils none behind it") 
   CHECK(lines.back() == "last");
 }
 
-TEST_CASE("Neither half a line nor a long one identifies anybody") {
+TEST_CASE("Neither half a line nor a long one identifies a peer") {
   auto [stranger, zeros] = connected();
   RankConnection zero = RankConnection::from(std::move(zeros), kZero, kNow);
   const std::string hello = Handshake::connecting(kOne, 0, kNow).hello();
@@ -162,7 +162,7 @@ TEST_CASE("Neither half a line nor a long one identifies anybody") {
     CHECK_FALSE(zero.receive());
     CHECK(zero.refusal() == Refusal::kTooLong);
   }
-  SECTION("a handshake behind which a long line comes is one") {
+  SECTION("a handshake followed by a long line is valid") {
     Handshake one = Handshake::connecting(kOne, 0, kNow);
     stranger.send(one.hello());
     CHECK(zero.receive()->empty());

@@ -37,7 +37,7 @@ class Interfaces {
 
 }  // namespace
 
-TEST_CASE("A machine is reached over IPv6 where it has no IPv4 that leads to others, and never over a link's own") {
+TEST_CASE("A machine without a routable IPv4 address is reached over IPv6, never by a link-local address") {
   Interfaces machine;
   machine.add("lo", "127.0.0.1", IFF_UP | IFF_LOOPBACK);
   machine.add("docker0", "172.17.0.1");
@@ -81,7 +81,7 @@ TEST_CASE("Only the process that was meant is killed") {
   other = meant;
   other.machine += "-2";
   kill_process(other);
-  // Never this one.
+  // Never this process.
   kill_process(this_process(0, 1));
   int status = 0;
   CHECK(waitpid(child, &status, WNOHANG) == 0);
@@ -92,7 +92,7 @@ TEST_CASE("Only the process that was meant is killed") {
   CHECK(WTERMSIG(status) == SIGKILL);
 }
 
-TEST_CASE("Each address is told once, and the loopback interface's only on the same machine") {
+TEST_CASE("Each address is listed once, and the loopback address only on the same machine") {
   RankIdentity identity;
   identity.addresses = {"10.0.0.1", "10.0.1.1", "10.0.0.1"};
   CHECK(told_addresses(identity, /*from_same_machine=*/false) == std::vector<std::string>{"10.0.0.1", "10.0.1.1"});

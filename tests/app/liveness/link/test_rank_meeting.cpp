@@ -13,7 +13,7 @@ namespace {
 
 using Change = std::function<void(nlohmann::json& words)>;
 
-// What a group does with the words in which rank 0 introduces itself, before its ranks hear of them.
+// What a group does to rank 0's introduction before its ranks receive it.
 class Changed : public ProcessGroup {
  public:
   Changed(ProcessGroup& group, Change change) : group_(group), change_(std::move(change)) {}
@@ -37,7 +37,7 @@ class Changed : public ProcessGroup {
 
 constexpr int kAllRanks = -1;
 
-// Meets as ranks of which `which` is told something else of rank 0.
+// Lets ranks meet, of which `which` receives a changed introduction of rank 0.
 std::vector<RankMeeting> meet_all(int count, int which, const Change& change) {
   std::vector<RankMeeting> meetings(static_cast<size_t>(count));
   ThreadGroup group(count);
@@ -88,19 +88,19 @@ TEST_CASE("Each run has another secret") {
   CHECK(secrets.size() == 3);
 }
 
-TEST_CASE("Where one rank does not reach rank 0, all say so in the same words and watch nobody") {
+TEST_CASE("If one rank cannot reach rank 0, all ranks report the same sentence and none is watched") {
   const std::vector<RankMeeting> meetings = meet_all(3, 1, [](auto& words) { words["port"] = 1; });
   const std::string warning = meetings.front().warning;
   for (const RankMeeting& one : meetings) {
     CHECK(one.warning == warning);
     CHECK_FALSE((one.peers || one.monitor));
   }
-  CHECK_THAT(warning, Catch::Contains("rank 1 on ") && Catch::Contains(" does not reach rank 0 on ") &&
+  CHECK_THAT(warning, Catch::Contains("rank 1 on ") && Catch::Contains(" cannot reach rank 0 on ") &&
                           Catch::Contains("the ranks do not watch each other") &&
-                          Catch::Contains("because nothing answers there; let the nodes"));
+                          Catch::Contains("because nothing answers there; allow the nodes"));
 }
 
-TEST_CASE("Where rank 0 has no address for other machines, all say so in the same words and watch nobody") {
+TEST_CASE("If rank 0 has no address for other machines, all ranks report the same sentence and none is watched") {
   const int which = GENERATE(1, kAllRanks);
   const std::vector<RankMeeting> meetings = meet_all(3, which, [](auto& words) {
     words["machine"] = "another-machine";
@@ -112,11 +112,11 @@ TEST_CASE("Where rank 0 has no address for other machines, all say so in the sam
     CHECK_FALSE((one.peers || one.monitor));
   }
   CHECK_THAT(warning, Catch::StartsWith("the ranks do not watch each other") && Catch::Contains("rank 1 on ") &&
-                          Catch::Contains(" does not reach rank 0 on ") &&
-                          Catch::Contains("because rank 0 has told no address that leads to another machine; let"));
+                          Catch::Contains(" cannot reach rank 0 on ") &&
+                          Catch::Contains("because rank 0 has no address that another machine can reach; allow"));
 }
 
-TEST_CASE("What does not know the secret is not taken for rank 0") {
+TEST_CASE("A process that does not know the secret is not taken for rank 0") {
   Listener listener({kLoopback});
   std::jthread stranger([&](const std::stop_token& stop) {
     std::vector<LineConnection> kept;
@@ -129,8 +129,8 @@ TEST_CASE("What does not know the secret is not taken for rank 0") {
   const std::vector<RankMeeting> meetings = meet_all(2, 1, [&](auto& words) { words["port"] = listener.port(); });
   for (const RankMeeting& one : meetings) {
     CHECK_FALSE((one.peers || one.monitor));
-    CHECK_THAT(one.warning, Catch::Contains("rank 1 on ") && Catch::Contains(" does not reach rank 0 on ") &&
-                                Catch::Contains("because what it says is nothing that ranks say"));
+    CHECK_THAT(one.warning, Catch::Contains("rank 1 on ") && Catch::Contains(" cannot reach rank 0 on ") &&
+                                Catch::Contains("because it does not speak the protocol of the ranks"));
   }
 }
 

@@ -16,7 +16,7 @@ Message sent(const Message& one) {
 
 }  // namespace
 
-TEST_CASE("Every message arrives as what it was") {
+TEST_CASE("Every message survives serialization") {
   parallel::ChannelRecord gradients;
   gradients.name = "gradients";
   const auto status = sent(message::Status{{.step = 7,
@@ -40,11 +40,11 @@ TEST_CASE("Every message arrives as what it was") {
   CHECK_FALSE(sent(message::Bye{}).with_error);
 }
 
-TEST_CASE("An error's words need not be UTF-8") {
+TEST_CASE("An error's text need not be UTF-8") {
   CHECK_THAT(sent(message::Failed{"caf\xe9 is gone", {}}).error, Catch::Contains(" is gone"));
 }
 
-TEST_CASE("What no rank says is no message") {
+TEST_CASE("A line that no rank sends is not parsed as a message") {
   for (const char* line : {"", "GET / HTTP/1.1", "{}", "[1]", "7", R"({"t":7})", R"({"t":"greeting"})",
                            R"({"t":"hello","rank":1})", R"({"t":"failed","error":1,"culprits":[]})",
                            R"({"t":"status","step":1})", R"({"t":"end","code":1,"kill":3})"}) {

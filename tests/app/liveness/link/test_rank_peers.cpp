@@ -39,7 +39,7 @@ constexpr int kMostUnidentified = 3 + 16;
 
 }  // namespace
 
-TEST_CASE("Who does not prove to be another rank of this run is not heard, and sees the connection close") {
+TEST_CASE("A peer that does not prove to be another rank of this run is ignored, and its connection is closed") {
   Monitor monitor;
   const RankCredentials one = monitor.ranks.roster(1).credentials();
   const RankCredentials others = {.own = 1, .world_size = 3, .secret = kOtherSecret};
@@ -52,9 +52,9 @@ TEST_CASE("Who does not prove to be another rank of this run is not heard, and s
                                                      {hello(one, 3), "does not know this run's secret"},
                                                      {hello(one, -1), "does not know this run's secret"},
                                                      {hello(one, 0), "does not know this run's secret"},
-                                                     {message::to_line(message::Bye{}), "nothing that ranks say"},
-                                                     {"GET / HTTP/1.1", "nothing that ranks say"},
-                                                     {"", "nothing that ranks say"},
+                                                     {message::to_line(message::Bye{}), "does not speak the protocol"},
+                                                     {"GET / HTTP/1.1", "does not speak the protocol"},
+                                                     {"", "does not speak the protocol"},
                                                      {std::string(100'000, 'x'), "longer than 512 bytes"}}));
   LineConnection stranger = monitor.stranger();
   stranger.send(words);
@@ -68,7 +68,7 @@ TEST_CASE("Who does not prove to be another rank of this run is not heard, and s
   CHECK(monitor.peers.take_warning(kNow).empty());
 }
 
-TEST_CASE("A recorded handshake, played again, is no rank's") {
+TEST_CASE("A replayed handshake identifies no rank") {
   Monitor monitor;
   LineConnection rank = monitor.stranger();
   Handshake handshake = Handshake::connecting(monitor.ranks.roster(1).credentials(), 0, kNow);
@@ -92,7 +92,7 @@ TEST_CASE("A recorded handshake, played again, is no rank's") {
   CHECK_THAT(monitor.peers.take_warning(kNow), Catch::Contains("does not know this run's secret"));
 }
 
-TEST_CASE("Who does not identify itself is dropped after 5 s, and nobody else") {
+TEST_CASE("Only peers that do not identify themselves within 5 s are dropped") {
   Monitor monitor;
   RankConnection one = monitor.connect(1);
   LineConnection silent = monitor.stranger();
@@ -118,7 +118,7 @@ TEST_CASE("Who does not identify itself is dropped after 5 s, and nobody else") 
   CHECK(hear(monitor.peers, 1).front().rank == 1);
 }
 
-TEST_CASE("Of a flood so many wait as ranks and 16 more, those who came last; a rank gets in all the same") {
+TEST_CASE("Of a flood only world_size + 16 connections wait, the latest ones; a rank still gets in") {
   Monitor monitor;
   std::vector<LineConnection> flood;
   const auto pour = [&](int count) {
@@ -134,7 +134,7 @@ TEST_CASE("Of a flood so many wait as ranks and 16 more, those who came last; a 
   CHECK(flood.back().receive());
   RankConnection one = LoopbackRanks::connect(monitor.ranks.roster(1), 0).value();
   pour(100);
-  // Challenged before any of them came, it makes room for none.
+  // It was challenged before any of them came, and makes room for none.
   wait_until([&] {
     flood.push_back(monitor.stranger());
     REQUIRE(one.receive());
@@ -146,7 +146,7 @@ TEST_CASE("Of a flood so many wait as ranks and 16 more, those who came last; a 
   CHECK_THAT(monitor.peers.take_warning(kNow), Catch::Contains("too many others were waiting"));
 }
 
-TEST_CASE("Hellos of a rank, recorded and played again, make room for it too") {
+TEST_CASE("Replayed hellos of a rank make room for it too") {
   Monitor monitor;
   const std::string hello = Handshake::connecting(monitor.ranks.roster(1).credentials(), 0, kNow).hello();
   std::vector<LineConnection> flood;
@@ -159,12 +159,12 @@ TEST_CASE("Hellos of a rank, recorded and played again, make room for it too") {
   CHECK(monitor.peers.num_unidentified() <= kMostUnidentified);
 }
 
-TEST_CASE("Where all that wait are replays, a rank whose hello comes later than its connection gets in") {
+TEST_CASE("If only replays wait, a rank whose hello comes later than its connection gets in") {
   Monitor monitor;
   const auto hello_of = [&](int rank) {
     return Handshake::connecting(monitor.ranks.roster(rank).credentials(), 0, kNow).hello();
   };
-  // A rank that is about to prove itself, and whom nobody else claims to be, stays although it came first.
+  // A rank that is about to prove itself, and that no other connection claims to be, stays although it came first.
   LineConnection two = monitor.stranger();
   two.send(hello_of(2));
   const std::string replay = hello_of(1);
@@ -202,7 +202,7 @@ TEST_CASE("Where all that wait are replays, a rank whose hello comes later than 
   }
 }
 
-TEST_CASE("After many connections at once others are left waiting for a moment, so that a flood takes no core") {
+TEST_CASE("After many connections the next ones wait for a moment, so that a flood does not occupy a core") {
   Monitor monitor;
   std::vector<LineConnection> flood;
   for (int i = 0; i < 300; ++i) flood.push_back(monitor.stranger());
@@ -218,14 +218,14 @@ TEST_CASE("After many connections at once others are left waiting for a moment, 
   monitor.wait_closed(flood[270], rested + kHandshakeLimit);
 }
 
-TEST_CASE("Without a descriptor left strangers are turned away, and a rank gets in once there are some again") {
+TEST_CASE("Without a free descriptor strangers are turned away, and a rank gets in once one is free again") {
   Monitor monitor;
   RankConnection one = monitor.connect(1);
   LineConnection stranger = monitor.stranger();
   RankConnection two = LoopbackRanks::connect(monitor.ranks.roster(2), 0).value();
   {
     const NoDescriptors none;
-    // Nothing spins: what came is gone, and nothing is left to be read.
+    // Nothing spins: what arrived was removed, and nothing is left to be read.
     wait_until([&] { return monitor.peers.hear(kNow).empty() && !is_readable(monitor.peers.descriptor(), 50); });
     CHECK(monitor.peers.num_unidentified() == 0);
     one.send(message::to_line(message::Pulse{}));
@@ -233,12 +233,12 @@ TEST_CASE("Without a descriptor left strangers are turned away, and a rank gets 
   }
   wait_until([&] { return !stranger.receive(); });
   wait_until([&] { return !two.receive(); });
-  CHECK_THAT(monitor.peers.take_warning(kNow), Catch::Contains("can open no more files"));
+  CHECK_THAT(monitor.peers.take_warning(kNow), Catch::Contains("cannot open more files"));
   two = monitor.connect(2);
   CHECK(two.is_identified());
 }
 
-TEST_CASE("Where not even the reserve is left, connections wait, and nothing spins") {
+TEST_CASE("Without even the spare descriptor connections wait, and nothing spins") {
   Monitor monitor;
   RankConnection one = LoopbackRanks::connect(monitor.ranks.roster(1), 0).value();
   wait_readable(monitor.peers.descriptor());
@@ -260,7 +260,7 @@ TEST_CASE("Where not even the reserve is left, connections wait, and nothing spi
   });
 }
 
-TEST_CASE("Each rank is heard in its order, and words that no rank says are passed over") {
+TEST_CASE("Each rank's messages arrive in order, and lines that no rank sends are ignored") {
   Monitor monitor;
   RankConnection one = monitor.connect(1);
   RankConnection two = monitor.connect(2);
@@ -318,7 +318,7 @@ TEST_CASE("A rank that says bye is closed and not lost") {
   CHECK(monitor.peers.num_connected() == 1);
 }
 
-TEST_CASE("The end reaches all ranks, also those with much unread, and no stranger") {
+TEST_CASE("The end reaches all ranks, even those with much unread input, and no stranger") {
   Monitor monitor;
   RankConnection one = monitor.connect(1);
   RankConnection two = monitor.connect(2);
@@ -358,7 +358,7 @@ TEST_CASE("The end reaches all ranks, also those with much unread, and no strang
   CHECK(nothing->empty());
 }
 
-TEST_CASE("Who does not read holds up an end for as long as was said, and no longer") {
+TEST_CASE("A peer that does not read delays an end only up to the limit") {
   Monitor monitor;
   const RankConnection one = monitor.connect(1);
   for (int i = 0; i < 50; ++i) monitor.peers.broadcast(message::Failed{std::string(500'000, 'x'), {}});
