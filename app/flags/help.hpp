@@ -8,10 +8,10 @@ namespace mpzero {
 // names.
 std::string command_line_help();
 
-// What `mpzero train --help=json` prints: {"groups": [{"title", "flags": [...]}]}. A flag has "name", "takes" (its unit,
-// or N, X, BOOL, WHAT), "type" (integer, number, boolean, text, names or choice), its limits ("minimum", "more_than",
-// "less_than", "choices"), "help", "required", "default", and "ds_config" and "trainer": the key and the Trainer's flag
-// that set the same. Without a default, a key or a Trainer's flag these are null.
+// What `mpzero train --help=json` prints: {"groups": [{"title", "flags": [...]}]}. A flag has "name", "takes" (its
+// unit, or N, X, BOOL, WHAT), "type" (integer, number, boolean, text, names or choice), its limits ("minimum",
+// "more_than", "less_than", "choices"), "help", "required", "default", and "ds_config" and "trainer": the key and the
+// Trainer's flag that set the same. Without a default, a key or a Trainer's flag these are null.
 std::string command_line_help_json();
 
 }  // namespace mpzero

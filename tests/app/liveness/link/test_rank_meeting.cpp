@@ -5,8 +5,8 @@
 
 #include "app/liveness/link/rank_meeting.hpp"
 #include "tests/app/liveness/link/loopback_ranks.hpp"
-#include "tests/catch.hpp"
 #include "tests/base/thread_group.hpp"
+#include "tests/catch.hpp"
 
 namespace mpzero {
 namespace {
