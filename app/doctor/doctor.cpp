@@ -89,7 +89,7 @@ GpuSurvey gather_gpus(const Hosts& hosts, const GpuSurvey& own, ProcessGroup& gr
   return merge_surveys(here);
 }
 
-// What leaders have to say, by host.
+// Gathers the leaders' values, by host.
 template <class T>
 std::vector<T> from_leaders(const Hosts& hosts, const T& own, ProcessGroup& group) {
   const std::vector<std::optional<T>> all = all_gather(group, hosts.leads ? std::optional(own) : std::nullopt);
@@ -175,7 +175,7 @@ std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) 
   return findings;
 }
 
-// Where something is broken that collectives rest on, they would only hang or end the doctor before it has reported.
+// Collectives that depend on something broken would hang, or end the doctor before it has reported.
 std::vector<Finding> measure_unless_broken(const Options& options, const std::vector<HostReport>& reports,
                                            parallel::MpiRuntime& mpi) {
   for (const HostReport& report : reports) {

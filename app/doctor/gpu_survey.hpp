@@ -7,7 +7,7 @@
 
 namespace mpzero::doctor {
 
-// For its way to another rank (base/collectives.hpp).
+// Serialization for other ranks (base/collectives.hpp).
 void to_json(nlohmann::json& json, const GpuSurvey& survey);
 void from_json(const nlohmann::json& json, GpuSurvey& survey);
 

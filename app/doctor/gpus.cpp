@@ -205,7 +205,7 @@ Finding check_gpu_kernels(const Job& job, const GpuSurvey& survey, bool built_wi
   constexpr const char* kCheck = "gpu_kernels";
   if (built_with_them) return ok(kCheck, "built");
   if (job.device == "cpu" || survey.gpus.empty()) return ok(kCheck, "not built, and not needed on the CPU");
-  return failure(kCheck, "not built: there was no GPU where mpzero was built",
+  return failure(kCheck, "not built: the machine that built mpzero had no GPU",
                  "build them: ./train-singlenode.sh --build-only on a machine with GPUs, or anywhere with "
                  "MPZERO_GPU_ARCHITECTURES=all");
 }

@@ -45,7 +45,7 @@ std::string painted(Status status, bool color) {
 std::string to_json(const std::vector<HostReport>& reports) {
   Json hosts = Json::array();
   for (const HostReport& report : reports) hosts.push_back(to_value(report));
-  // What a library or a device says of itself need not be UTF-8.
+  // The strings of a library or a device need not be UTF-8.
   return Json({{"hosts", std::move(hosts)}}).dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) +
          "\n";
 }

@@ -12,7 +12,7 @@ namespace mpzero::doctor {
 // "blame"}]}]}; "blame" is "job" or "host" of a failure, else empty.
 std::string to_json(const std::vector<HostReport>& reports);
 
-// For its way to another rank (base/collectives.hpp).
+// Serialization for other ranks (base/collectives.hpp).
 void to_json(nlohmann::json& json, const HostReport& report);
 void from_json(const nlohmann::json& json, HostReport& report);
 

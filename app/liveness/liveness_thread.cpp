@@ -75,7 +75,7 @@ Liveness::Thread::~Thread() {
   activity_.enter(RunPhase::kEnding);
   leaving_ = true;
   if (thread_.joinable()) thread_.join();
-  // The recorder ends here, MPI does not.
+  // The recorder is destroyed here, MPI is not.
   mpi_->record_in(nullptr);
 }
 

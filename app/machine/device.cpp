@@ -69,7 +69,7 @@ DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& m
   run_on_all_ranks(mpi, [&] {
     if (gpus.empty()) throw UserError(why_no_gpu(look_for_gpus(host), parallel::process_environment));
     if (!built_with_gpu_kernels()) throw_no_gpu_kernels();
-    // The rank that sees none tells.
+    // The rank that sees no GPU reports the error.
     if (std::any_of(views.begin(), views.end(), [](const auto& view) { return view.empty(); })) return;
     index = choose_gpu(views, mpi.local_rank(), host);
   });

@@ -25,16 +25,16 @@ namespace {
 namespace fs = std::filesystem;
 using parallel::RdmaDevice;
 
-// libfabric's headers declare what it offers; the library is opened when the program runs (survey_fabric), since a
-// machine that runs jobs need not have it.
+// The types come from libfabric's headers. The library is opened at run time (survey_fabric), since a machine that runs
+// jobs need not have it.
 using GetInfo = decltype(fi_getinfo);
 using FreeInfo = decltype(fi_freeinfo);
 using DuplicateInfo = decltype(fi_dupinfo);
 using GetVersion = decltype(fi_version);
 using ToString = decltype(fi_tostr);
 
-constexpr uint32_t kInterface = FI_VERSION(1, 18);  // what NCCL's plugin asks for at least where it wants GPU memory
-constexpr int kAnyRegistration = ~(FI_MR_BASIC | FI_MR_SCALABLE);  // but for the two retired kinds
+constexpr uint32_t kInterface = FI_VERSION(1, 18);  // the minimum that NCCL's plugin requests for GPU memory
+constexpr int kAnyRegistration = ~(FI_MR_BASIC | FI_MR_SCALABLE);  // except two retired kinds
 
 struct FreeWith {
   FreeInfo* free;
@@ -44,7 +44,7 @@ using Infos = std::unique_ptr<fi_info, FreeWith>;
 
 bool is_efa(const fi_info& info) {
   if (info.fabric_attr == nullptr || info.fabric_attr->prov_name == nullptr) return false;
-  // Layered providers are called "efa;ofi_rxd", and are not what NCCL's plugin takes.
+  // Layered providers are called "efa;ofi_rxd"; NCCL's plugin does not use them.
   const std::string_view provider = info.fabric_attr->prov_name;
   return provider == "efa" || provider == "efa-direct";
 }

@@ -15,7 +15,7 @@ struct Instance {
   int gpus;
   const char* gpu;          // its name
   int gpu_gigabytes;        // memory of one
-  int efa_devices;          // with which it reaches its bandwidth
+  int efa_devices;          // needed to reach its bandwidth
   double gigabits;          // of EFA, per second, in each direction; all cards together
   double nvlink_gigabytes;  // of one GPU to the others, per second, in each direction; 0: PCIe only
   bool gpu_direct;          // the GPUs must reach EFA without host memory

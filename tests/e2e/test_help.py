@@ -1,4 +1,4 @@
-"""What the program says of its flags."""
+"""The flags in the help of the program."""
 
 from __future__ import annotations
 

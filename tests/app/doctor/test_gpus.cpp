@@ -21,7 +21,7 @@ GpuSurvey survey(const FakeRoot& root, const std::string& nvml) {
   return survey_gpus(root.system().nvml);
 }
 
-// As another rank gets it.
+// The value as another rank receives it.
 GpuSurvey sent(const GpuSurvey& survey) {
   SingleProcess alone;
   return all_gather(alone, survey).front();
@@ -182,7 +182,7 @@ TEST_CASE("memory errors, heat, narrow links and other users are found") {
   CHECK(find(look(root, "used_gib=7 sick=1"), "gpu_memory").message == "GPU 1: 7.0 GiB in use already");
 }
 
-TEST_CASE("a build without GPU kernels is refused where the run is to use GPUs") {
+TEST_CASE("a build without GPU kernels is refused if the run is to use GPUs") {
   const GpuSurvey gpus = survey(FakeRoot(), "");
   REQUIRE_FALSE(gpus.gpus.empty());
   CHECK(check_gpu_kernels({}, gpus, true).status == Status::kOk);

@@ -25,7 +25,7 @@ std::vector<Fact> facts(const std::string& nccl, const std::string& kernel) {
 
 }  // namespace
 
-TEST_CASE("a report is the same after it has travelled, and as JSON") {
+TEST_CASE("a report survives serialization, and is the same as JSON") {
   SingleProcess alone;
   const HostReport read = all_gather(alone, kReport).front();
   CHECK(read.host == "node1");

@@ -1,4 +1,4 @@
-"""docs/ec2.md says of EC2's instance types what the program's table (app/machine/ec2_instances.inc) says."""
+"""docs/ec2.md agrees with the program's table of EC2's instance types (app/machine/ec2_instances.inc)."""
 
 import re
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def test_the_page_agrees_with_the_program(kind):
 
 
 def test_the_page_has_every_type_of_several_cards_or_nvlink():
-    """The others have one device, which the sentence after the table says with their range of Gb/s."""
+    """The others have one device; the sentence after the table has their range of Gb/s."""
     page, table = documented(), program()
     assert {kind for kind, what in table.items() if what.efa > 1 or what.nvlink > 0} <= set(page)
     others = [what for kind, what in table.items() if kind not in page and not kind.startswith("p")]
