@@ -108,7 +108,7 @@ decide_without_python() {
   MPZERO_NO_PYTHON=true
   if [[ $event == start ]]; then
     ((starts > 0)) && { flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; } || return 0
-    warn "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags goes on from the last checkpoint, and with them begins so again."
+    warn "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags resumes from the last checkpoint, and with them begins so again."
     exit 1
   fi
   ((status != MPZERO_USER_ERROR)) || exit "$status"
@@ -118,16 +118,16 @@ decide_without_python() {
   fi
   [[ -n $MPZERO_STOP || $status == "$MPZERO_STOPPED" ]] || say "The run failed with status $status"
   if ((starts >= MAX_RESTARTS)); then
-    warn "Slurm has started this job $((starts + 1)) times, and MAX_RESTARTS is $MAX_RESTARTS: it is not requeued; 'sbatch train.sbatch' goes on from the last checkpoint."
+    warn "Slurm has started this job $((starts + 1)) times, and MAX_RESTARTS is $MAX_RESTARTS: it is not requeued; 'sbatch train.sbatch' resumes from the last checkpoint."
     exit "$((status == MPZERO_STOPPED ? 1 : status))"
   fi
   record=$(show_job)
   if [[ -n $record && $record != *JobState=RUNNING* ]]; then
     say "Slurm is ending this job: it is left to Slurm whether it starts again."
   else
-    say "Requeue $((starts + 1)) of at most $MAX_RESTARTS; the job goes on from its last checkpoint, or starts over where there is none."
+    say "Requeue $((starts + 1)) of at most $MAX_RESTARTS; the job resumes from its last checkpoint, or starts over where there is none."
     answer=$(ask_slurm scontrol requeue "$SLURM_JOB_ID" 2>&1) || [[ $answer == *"pending execution"* ]] ||
-      warn "Slurm did not requeue the job (${answer//$'\n'/ }); 'sbatch train.sbatch' goes on from the last checkpoint."
+      warn "Slurm did not requeue the job (${answer//$'\n'/ }); 'sbatch train.sbatch' resumes from the last checkpoint."
   fi
   exit "$status"
 }

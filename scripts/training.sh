@@ -190,7 +190,7 @@ prepare_data() {
     local -a arguments=()
     folder=$(data_folder)
     arguments+=(--validation_output "$folder/validation.h5")
-    # Of a folder, too: prepare_data.py uses it, or says that it says nothing there.
+    # Of a folder, too: prepare_data.py uses it, or says that it has no effect.
     [[ -z $DATASET_CONFIG_NAME ]] || arguments+=(--dataset_config_name "$DATASET_CONFIG_NAME")
     [[ -z $LOCAL_DATASET ]] || arguments+=(--local_dataset "$LOCAL_DATASET")
     [[ -z ${MAX_DOCUMENTS:-} ]] || arguments+=(--max_documents "$MAX_DOCUMENTS")

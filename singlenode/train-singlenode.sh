@@ -194,7 +194,7 @@ if ((status != 0)); then
   elif tag=$(latest_tag); then
     without=""
     if flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; then without=", without --overwrite and --resume_from_checkpoint,"; fi
-    say "Interrupted; the same command$without goes on from $CHECKPOINT_DIR/$tag."
+    say "Interrupted; the same command$without resumes from $CHECKPOINT_DIR/$tag."
   else
     say "Interrupted before the first checkpoint; the same command starts over."
   fi

@@ -237,8 +237,8 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
         const std::string who = choices.problem_of_run.empty()
                                     ? ": the run"
                                     : ", so that its run is not known: " + io::show_run(resumed.run.id);
-        warnings.push_back(fmt::format("{}{} goes on from {}, the newest checkpoint that is whole{}.", first_problem,
-                                       who, folder.string(), left_out));
+        warnings.push_back(fmt::format("{}{} resumes from {}, the newest complete checkpoint{}.", first_problem, who,
+                                       folder.string(), left_out));
       }
       return resumed;
     } catch (const Unusable& error) {

@@ -110,7 +110,7 @@ void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& c
   if (progress.step == 0 || std::isnan(progress.lr) || same_lr(lr, progress.lr)) return;
   notes.warnings.push_back(
       fmt::format("the schedule is not that of {}: step {} was taken with learning rate {:.6g}, where this run's "
-                  "schedule has {:.6g}; to go on as before, give the same learning rate and total_num_steps (or "
+                  "schedule has {:.6g}; to continue as before, give the same learning rate and total_num_steps (or "
                   "--max_steps, where total_num_steps is left out).",
                   checkpoint.folder().string(), progress.step, progress.lr, lr));
 }
@@ -128,7 +128,7 @@ void compare_with_deepspeed(const io::StoredCheckpoint& checkpoint, const RunCon
   if (!checkpoint.next_lr() || same_lr(lr, *checkpoint.next_lr())) return;
   notes.warnings.push_back(
       fmt::format("the schedule is not that of {}: step {} would have had learning rate {:.6g}, where this run's "
-                  "schedule has {:.6g}; to go on as before, give the same scheduler and total_num_steps.",
+                  "schedule has {:.6g}; to continue as before, give the same scheduler and total_num_steps.",
                   checkpoint.folder().string(), progress.step + 1, *checkpoint.next_lr(), lr));
 }
 

@@ -7,7 +7,7 @@
 #include "base/parameter_spec.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 
-// What a run that goes on from a checkpoint may have changed: docs/runs.md has the table.
+// What a run that resumes from a checkpoint may have changed: docs/runs.md has the table.
 namespace mpzero {
 
 // Throws UserError where the run cannot go on from the checkpoint: other parameters, another model of the same

@@ -173,7 +173,7 @@ void RunFolder::check(const io::RunRecord& run, const std::optional<Resumed>& re
           "the "
           "other run has left to {}",
           folder.string(), show_tags(others), show_runs(others),
-          resumed ? fmt::format("this one ({}) goes on from {}", io::show_run(run.id), resumed->checkpoint.string())
+          resumed ? fmt::format("this one ({}) resumes from {}", io::show_run(run.id), resumed->checkpoint.string())
                   : std::string("this one begins anew"),
           (folder / io::next_old_name(folder)).string());
     }

@@ -25,7 +25,7 @@ class RunFolder {
   // Makes the folder, locks it for as long as this lives, ends a move that a crash has interrupted, and removes what
   // crashed saves have left.
   void open();
-  // The run that starts: that of the checkpoint it goes on from, or a new one, with an id that all ranks know.
+  // The run that starts: that of the checkpoint it resumes from, or a new one, with an id that all ranks know.
   io::RunRecord identify(const std::optional<Resumed>& resumed);
   // Throws UserError where checkpoints of other runs are in the way, unless --overwrite moves them.
   void check(const io::RunRecord& run, const std::optional<Resumed>& resumed);

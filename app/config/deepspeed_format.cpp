@@ -30,7 +30,7 @@ void check_deepspeed_format(const RunConfig& config, std::vector<std::string>& w
   }
   if (std::holds_alternative<parallel::TrainerLr>(config.schedule.variant())) {
     warnings.emplace_back(
-        "--checkpoint_format deepspeed keeps no state of --lr_scheduler_type's schedule: DeepSpeed goes on from the "
+        "--checkpoint_format deepspeed keeps no state of --lr_scheduler_type's schedule: DeepSpeed resumes from the "
         "files "
         "with load_lr_scheduler_states=False.");
   }

@@ -19,7 +19,7 @@ struct RunSetup {
   DataIdentity data;                  // known once the run starts: see identify_data
   std::vector<std::string> warnings;  // for the user, one line each
   std::string start;                  // likewise; see io::SaveJob
-  io::RunRecord run;                  // known once it is clear what the run goes on from
+  io::RunRecord run;                  // known once it is clear what the run resumes from
 };
 
 // Reads flags, ds_config.json, the model's config.json and the sizes of the data sets. Throws UserError for whatever

@@ -55,7 +55,7 @@ void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& che
   log_.say(fmt::format("Stopping on {} after step {}: saving", reason, position.step));
   checkpointer.save_last(position);
   log_.say(fmt::format(
-      "Stopped by {} after step {}, with the state saved: the same command{} goes on from there", reason, position.step,
+      "Stopped by {} after step {}, with the state saved: the same command{} resumes from there", reason, position.step,
       config_.resume_from_checkpoint.empty() ? "" : ", without --overwrite and --resume_from_checkpoint,"));
 }
 

@@ -101,13 +101,13 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
 TrainingEnd Trainer::run() {
   start();
   if (at_end()) {
-    log_.say(fmt::format("Training finished already: step {} of {} is saved; raise --max_steps to go on",
+    log_.say(fmt::format("Training finished already: step {} of {} is saved; raise --max_steps to continue",
                          position_.step, config_.max_steps));
     return TrainingEnd::kFinished;
   }
   run_on_all_ranks(mpi_, [&] { log_.begin(position_.step, metrics_owner_); });
   if (const auto& steps = config_.profile_steps; steps && steps->last <= position_.step) {
-    log_.warn(fmt::format("--profile_steps {}-{} has no effect: the run goes on behind step {}", steps->first,
+    log_.warn(fmt::format("--profile_steps {}-{} has no effect: the run resumes after step {}", steps->first,
                           steps->last, position_.step));
   }
   try {
@@ -207,7 +207,7 @@ void Trainer::start() {
     log_.say(fmt::format("Resumed from checkpoint at step {}", position_.step));
     for (const std::string& line : resumed->changes) log_.say(line);
   } else {
-    if (!config_.allow_changed.empty()) log_.warn("--allow_changed has no effect: the run goes on from no checkpoint.");
+    if (!config_.allow_changed.empty()) log_.warn("--allow_changed has no effect: the run resumes from no checkpoint.");
     std::vector<std::string> of_weights;
     setup_.run.init_from_hash = initialize_run(setup_, decoder_.units(), engine_, mpi_, of_weights);
     for (const std::string& warning : of_weights) log_.warn(warning);

@@ -201,7 +201,7 @@ struct DeepSpeedCheckpoint::Impl {
     adamw_updates = progress.step + 1;
     warnings.push_back(fmt::format(
         "{} has taken {} steps, but AdamW counts {} updates on every rank: a DeepSpeed of before 0.13.5 counts one "
-        "more, or else AdamW's states are of a save one step later; the run goes on from step {}.",
+        "more, or else AdamW's states are of a save one step later; the run resumes from step {}.",
         folder.string(), progress.step, adamw_updates, progress.step));
   }
 

@@ -132,7 +132,7 @@ UNKEPT = (
 # Word for word as in scripts/requeue.sh, for where no Python runs.
 NOT_KNOWN = (
     "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and "
-    "beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags goes on from the last "
+    "beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags resumes from the last "
     "checkpoint, and with them begins so again."
 )
 
@@ -246,7 +246,7 @@ def fill_in(sentence: str, case: Case) -> str:
 
 def what_stays(event: Event) -> str:
     if event.newest.step > 0:
-        return f"the same job goes on from step {event.newest.step}, {event.folder}/{event.newest.name}"
+        return f"the same job resumes from step {event.newest.step}, {event.folder}/{event.newest.name}"
     return "there is no checkpoint yet, so that it starts over"
 
 

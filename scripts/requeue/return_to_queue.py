@@ -47,7 +47,7 @@ def return_to_queue(slurm: Slurm, action: Action, done: Callable[[], None]) -> N
     try:
         slurm.requeue()
     except Silent as error:
-        warn(f"Slurm did not requeue the job ({error}); 'sbatch train.sbatch' goes on from the last checkpoint.")
+        warn(f"Slurm did not requeue the job ({error}); 'sbatch train.sbatch' resumes from the last checkpoint.")
         done()
         return
     done()

@@ -224,9 +224,9 @@ def test_a_damaged_checkpoint_is_replaced_only_by_one_of_the_same_run(tmp_path: 
     # The other run's steps are in its way.
     sentence = the_error(result)
     assert f"tiny-8steps and 1 more of another run (run {theirs[:8]})" in sentence
-    assert f"this one (run {ours[:8]}) goes on from {run.checkpoints / 'tiny-2steps'}" in sentence
-    (line,) = [line for line in result.stderr.splitlines() if "the newest checkpoint that is whole" in line]
-    assert f"goes on from {run.checkpoints / 'tiny-2steps'}" in line
+    assert f"this one (run {ours[:8]}) resumes from {run.checkpoints / 'tiny-2steps'}" in sentence
+    (line,) = [line for line in result.stderr.splitlines() if "the newest complete checkpoint" in line]
+    assert f"resumes from {run.checkpoints / 'tiny-2steps'}" in line
     assert f"not tried: tiny-8steps (run {theirs[:8]}), tiny-6steps (run {theirs[:8]})" in line
     flip_last_bit(run.checkpoints / "tiny-2steps" / SHARD)
     sentence = the_error(run.train("--max_steps=6", check=False))
@@ -255,11 +255,11 @@ def test_no_other_run_resumes_silently_if_the_newest_checkpoint_does_not_name_it
     assert f"{damaged / 'manifest.json'} is damaged" in strict
     assert "goes on" not in strict
     result = run.train("--max_steps=3", "--checkpoint_freq=0", "--save_final=false")
-    (line,) = [line for line in result.stderr.splitlines() if "the newest checkpoint that is whole" in line]
+    (line,) = [line for line in result.stderr.splitlines() if "the newest complete checkpoint" in line]
     assert f"{damaged / 'manifest.json'} is damaged" in line
     assert (
-        f"so that its run is not known: run {ours[:8]} goes on from {run.checkpoints / 'tiny-2steps'}, "
-        "the newest checkpoint that is whole" in line
+        f"so that its run is not known: run {ours[:8]} resumes from {run.checkpoints / 'tiny-2steps'}, "
+        "the newest complete checkpoint" in line
     )
 
 
@@ -316,7 +316,7 @@ def test_a_checkpoint_without_an_id_resumes_and_stays_of_the_run(tmp_path: Path)
     # The run's own first checkpoint is damaged: the checkpoint it resumed from is its own too, and its id is kept.
     flip_last_bit(run.latest / SHARD)
     result = run.train("--max_steps=6")
-    assert f"goes on from {run.checkpoints / 'tiny-4steps'}, the newest checkpoint that is whole." in result.stderr
+    assert f"resumes from {run.checkpoints / 'tiny-4steps'}, the newest complete checkpoint." in result.stderr
     assert run_id(run.latest) == new
     straight = TinyRun(tmp_path / "straight")
     straight.train("--max_steps=6")
@@ -330,7 +330,7 @@ def test_a_run_from_another_folder_does_not_mix_with_existing_checkpoints(tmp_pa
     run.train("--max_steps=2")
     there = run_id(run.latest)
     sentence = assert_refused(run, f"--resume_from_checkpoint={donor.checkpoints}")
-    assert f"this one (run {run_id(donor.latest)[:8]}) goes on from {donor.latest}" in sentence
+    assert f"this one (run {run_id(donor.latest)[:8]}) resumes from {donor.latest}" in sentence
     forget_run(donor.latest)
     assert_refused(run, f"--resume_from_checkpoint={donor.latest}")
     result = run.train("--max_steps=6", f"--resume_from_checkpoint={donor.latest}", "--overwrite")

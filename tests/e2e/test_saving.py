@@ -142,8 +142,8 @@ def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path: Path) ->
         result = run.train(f"--max_steps={STEPS}", "--checkpoint_freq=0")
         step = 6 if name.startswith("latest") else 4
         assert f"Resumed from checkpoint at step {step}" in result.stdout, name
-        (line,) = [line for line in result.stderr.splitlines() if "the newest checkpoint that is whole" in line]
-        assert f"goes on from {run.checkpoints / f'tiny-{step}steps'}" in line
+        (line,) = [line for line in result.stderr.splitlines() if "the newest complete checkpoint" in line]
+        assert f"resumes from {run.checkpoints / f'tiny-{step}steps'}" in line
         assert "tiny-6steps" in line or name.startswith("latest"), line
         assert_same_bits(straight, run)
 

@@ -80,7 +80,7 @@ def test_an_interrupted_run_saves_and_says_where_it_goes_on(checkout, number, to
     (os.killpg if to_group else os.kill)(process.pid, number)
     output = finish(checkout, process)
     assert process.returncode == 75
-    assert "goes on from checkpoints/first_run/qwen3_tiny-2steps" in output
+    assert "resumes from checkpoints/first_run/qwen3_tiny-2steps" in output
     assert "Loss plot" not in output
 
 

@@ -67,11 +67,11 @@ CASES = {
     "a stop that saved": (
         replace(OPEN, unsaved_starts=2, last_run_failed=True), event(Kind.STOPPED, FIVE, status=75), Verb.REQUEUE, 75,
         {"running": False, "unsaved_starts": 0, "last_run_failed": False, "has_saved": True},
-        "goes on from step 5, ck/tiny-5steps",
+        "resumes from step 5, ck/tiny-5steps",
     ),
     "a stop that saved nothing": (
         OPEN, event(Kind.STOPPED, status=143), Verb.REQUEUE, 143, {"running": False, "unsaved_starts": 1},
-        "goes on from step 4",
+        "resumes from step 4",
     ),
     "a checkpoint of the same step is no progress": (
         OPEN, event(Kind.STOPPED, replace(FOUR, time="16.0"), status=75), Verb.REQUEUE, 75,

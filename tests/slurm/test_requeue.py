@@ -24,7 +24,7 @@ train() {
     assert sorted(set(run.lines("hosts.1"))) == ["node0", "node2"]
     assert "rank 2 on node1 did not answer" in job.text()
     assert "Left out from now on: node1." in job.text()
-    assert "goes on from step 4" in job.text()
+    assert "resumes from step 4" in job.text()
     assert not (run.folder / "checkpoints/restarts.txt").exists()
 
 

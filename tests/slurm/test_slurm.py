@@ -303,7 +303,7 @@ def test_a_host_run_that_is_interrupted_saves(run):
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 75, output + errors
     assert run.tag() == f"qwen3_tiny-{run.steps()[-1]}steps"
-    assert f"goes on from {run.folder}/checkpoints/{run.tag()}" in output
+    assert f"resumes from {run.folder}/checkpoints/{run.tag()}" in output
 
 
 def test_a_host_that_is_no_node_is_named(cluster):

@@ -84,7 +84,7 @@ def test_a_run_out_of_time_ends_with_the_same_bits(idle, tmp_path, slow_library,
     # start. On a machine that is too busy for a step in that time the first start saves nothing.
     job = slow_run.start("--time=2", SBATCH_SIGNAL="B:USR1@75")
     slow_run.started(job, 1)
-    job.wait_until(lambda: "The run was stopped; the same job goes on from step" in job.text())
+    job.wait_until(lambda: "The run was stopped; the same job resumes from step" in job.text())
     slow_run.go_on()
     job.wait()
     assert job.state == "COMPLETED" and job.restarts >= 1, job.text()
