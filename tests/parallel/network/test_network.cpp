@@ -175,7 +175,7 @@ TEST_CASE("without EFA, auto leaves the choice to NCCL, efa is refused and socke
 
 TEST_CASE("the flag of mpzero train") {
   CHECK(parse_command_line({"--network", "efa"}).network == "efa");
-  CHECK_FALSE(parse_command_line({}).network);
+  CHECK(parse_command_line({}).network == "auto");
   CHECK_THROWS_WITH(parse_command_line({"--network=tcp"}), Catch::Contains("--network"));
   CHECK(parse_network_choice("network", "socket") == NetworkChoice::kSocket);
   CHECK_THROWS_WITH(parse_network_choice("network", "tcp"), Catch::Contains("auto, efa or socket"));
