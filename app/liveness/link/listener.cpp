@@ -57,7 +57,7 @@ Listener::Listener(const std::vector<std::string>& addresses) : reserve_(spare_d
   constexpr int kAttempts = 32;
   for (int i = 0; i < kAttempts && sockets_.size() < addresses.size(); ++i) sockets_ = listen_on(addresses);
   if (sockets_.size() < addresses.size()) {
-    throw_failure("no TCP port is free on both {} and {} for the ranks' heartbeats", addresses.front(),
+    throw_failure("no TCP port is free on {} and {} for the ranks' heartbeats", addresses.front(),
                   addresses[sockets_.size()]);
   }
   if (!sockets_.empty()) port_ = port_of(sockets_.front());
