@@ -59,7 +59,8 @@ def test_presets_out_of_reach(tmp_path: Path) -> None:
     environment = {**os.environ, **ENVIRONMENT}
     result = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 2, result.stderr
-    assert f"in {tmp_path}/configs/models or {tmp_path}/elsewhere/configs/models" in result.stderr
+    for folder in ("configs/models", "elsewhere/configs/models"):
+        assert str(tmp_path / folder) in result.stderr
     assert "--model_config" in result.stderr
 
 
@@ -313,7 +314,7 @@ def test_impossible_batch_sizes(tmp_path: Path, key: str, value: int, flags: lis
     sentence = refuse(TinyRun(tmp_path, config={key: value}), *flags)
     assert reason in sentence
     assert str(value) in sentence or "too large" in reason
-    assert "smaller" in sentence
+    assert "smaller" in sentence or "reduce" in sentence
 
 
 @pytest.mark.parametrize(
