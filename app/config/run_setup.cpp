@@ -27,9 +27,7 @@ std::vector<fs::path> preset_folders() {
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   if (!error) {
     const fs::path above = program.parent_path().parent_path();
-    for (const fs::path& root : {above, above.parent_path()}) {
-      if (fs::exists(root / "configs" / "models")) folders.push_back(root / "configs" / "models");
-    }
+    for (const fs::path& root : {above, above.parent_path()}) folders.push_back(root / "configs" / "models");
   }
   return folders;
 }
