@@ -7,6 +7,14 @@
 #include "parallel/zero/sharded_parameters.hpp"
 
 namespace mpzero::parallel {
+namespace {
+
+// Whether a store of these options gathers units on demand.
+bool gathers_on_demand(const std::vector<FlatLayout>& layouts, const ParameterStoreOptions& options) {
+  return is_offloaded(options) || (options.sharded && layouts.front().parts() > 1);
+}
+
+}  // namespace
 
 ParameterStore::ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int rank,
                                Communicator& communicator, const ParameterStoreOptions& options)
@@ -102,10 +110,6 @@ void ParameterStore::publish(size_t unit, Written written) {
 void ParameterStore::set_writer(ShardWriter& writer) {
   writer_ = &writer;
   if (tensor_options_.device().is_cuda() && !copy_stream_) copy_stream_ = c10::cuda::getStreamFromPool();
-}
-
-bool gathers_on_demand(const std::vector<FlatLayout>& layouts, const ParameterStoreOptions& options) {
-  return is_offloaded(options) || (options.sharded && layouts.front().parts() > 1);
 }
 
 std::unique_ptr<ParameterStore> make_parameter_store(const std::vector<UnitSpec>& units,

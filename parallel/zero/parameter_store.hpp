@@ -144,9 +144,6 @@ class ParameterStore {
   std::vector<Stall> stalls_;
 };
 
-// Whether a store of these options gathers units on demand.
-bool gathers_on_demand(const std::vector<FlatLayout>& layouts, const ParameterStoreOptions& options);
-
 // `units`, `layouts` and `communicator` outlive the store. `rank`: of the shards.
 std::unique_ptr<ParameterStore> make_parameter_store(const std::vector<UnitSpec>& units,
                                                      const std::vector<FlatLayout>& layouts, int rank,
