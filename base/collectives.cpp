@@ -10,8 +10,8 @@
 namespace mpzero::collectives {
 
 void Message::refuse(const std::string& what) const {
-  const std::string_view path = place.file_name();
-  throw_failure("{} ({}:{}): rank {} sent {}", call, path.substr(path.rfind('/') + 1), place.line(), rank, what);
+  const std::string_view path = site.file;
+  throw_failure("{} ({}:{}): rank {} sent {}", call, path.substr(path.rfind('/') + 1), site.line, rank, what);
 }
 
 void Message::check_size(size_t size) const {

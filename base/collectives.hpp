@@ -7,7 +7,6 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <ranges>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -15,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/call_site.hpp"
 #include "base/process_group.hpp"
 
 // Collectives over the control plane whose values have types. Every rank calls with the same type, in the same order.
@@ -59,7 +59,7 @@ struct Message {
   std::string_view bytes;
   const char* call;
   size_t rank;
-  std::source_location place;
+  CallSite site;
 
   // Throws Failure: "CALL (FILE:LINE): rank R sent WHAT".
   [[noreturn]] void refuse(const std::string& what) const;
@@ -133,12 +133,12 @@ T from_message(Message message) {
 }
 
 template <class T>
-std::vector<T> gather(ProcessGroup& group, const T& value, const char* call, const std::source_location& place) {
+std::vector<T> gather(ProcessGroup& group, const T& value, const char* call, CallSite site) {
   const std::vector<std::string> messages = group.all_gather(to_message(value));
   std::vector<T> values;
   values.reserve(messages.size());
   for (const std::string& message : messages) {
-    values.push_back(from_message<T>({.bytes = message, .call = call, .rank = values.size(), .place = place}));
+    values.push_back(from_message<T>({.bytes = message, .call = call, .rank = values.size(), .site = site}));
   }
   return values;
 }
@@ -146,41 +146,40 @@ std::vector<T> gather(ProcessGroup& group, const T& value, const char* call, con
 }  // namespace collectives
 
 template <class T>
-std::vector<T> all_gather(ProcessGroup& group, const T& value,
-                          const std::source_location& place = std::source_location::current()) {
-  return collectives::gather(group, value, "all_gather", place);
+std::vector<T> all_gather(ProcessGroup& group, const T& value, CallSite site = CallSite::here()) {
+  return collectives::gather(group, value, "all_gather", site);
 }
 
 template <class T>
-T broadcast(ProcessGroup& group, const T& value, const std::source_location& place = std::source_location::current()) {
+T broadcast(ProcessGroup& group, const T& value, CallSite site = CallSite::here()) {
   const std::vector<std::string> messages =
       group.all_gather(group.rank() == 0 ? collectives::to_message(value) : std::string());
-  return collectives::from_message<T>({.bytes = messages.front(), .call = "broadcast", .rank = 0, .place = place});
+  return collectives::from_message<T>({.bytes = messages.front(), .call = "broadcast", .rank = 0, .site = site});
 }
 
 template <class T>
-T min(ProcessGroup& group, const T& value, const std::source_location& place = std::source_location::current()) {
-  return std::ranges::min(collectives::gather(group, value, "min", place));
+T min(ProcessGroup& group, const T& value, CallSite site = CallSite::here()) {
+  return std::ranges::min(collectives::gather(group, value, "min", site));
 }
 
 template <class T>
-T max(ProcessGroup& group, const T& value, const std::source_location& place = std::source_location::current()) {
-  return std::ranges::max(collectives::gather(group, value, "max", place));
+T max(ProcessGroup& group, const T& value, CallSite site = CallSite::here()) {
+  return std::ranges::max(collectives::gather(group, value, "max", site));
 }
 
 template <class T>
-T sum(ProcessGroup& group, const T& value, const std::source_location& place = std::source_location::current()) {
+T sum(ProcessGroup& group, const T& value, CallSite site = CallSite::here()) {
   T total{};
-  for (const T& of_rank : collectives::gather(group, value, "sum", place)) total += of_rank;
+  for (const T& of_rank : collectives::gather(group, value, "sum", site)) total += of_rank;
   return total;
 }
 
-inline bool any(ProcessGroup& group, bool value, const std::source_location& place = std::source_location::current()) {
-  return std::ranges::count(collectives::gather(group, value, "any", place), true) > 0;
+inline bool any(ProcessGroup& group, bool value, CallSite site = CallSite::here()) {
+  return std::ranges::count(collectives::gather(group, value, "any", site), true) > 0;
 }
 
-inline bool all(ProcessGroup& group, bool value, const std::source_location& place = std::source_location::current()) {
-  return std::ranges::count(collectives::gather(group, value, "all", place), false) == 0;
+inline bool all(ProcessGroup& group, bool value, CallSite site = CallSite::here()) {
+  return std::ranges::count(collectives::gather(group, value, "all", site), false) == 0;
 }
 
 }  // namespace mpzero
