@@ -10,12 +10,13 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <utility>
 
 #include "app/health/nccl_ras.hpp"
 #include "app/liveness/failure_report.hpp"
-#include "app/liveness/failure_verdict.hpp"
+#include "app/liveness/link/keyed_hash.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "io/files/atomic_file.hpp"
@@ -33,49 +34,82 @@ void print(const std::string& text) {
   std::fflush(stderr);
 }
 
-// The tag in `checkpoint_dir`/latest, unchanged. Empty if there is none, or if the disk does not respond.
-std::string newest_checkpoint(const std::filesystem::path& checkpoint_dir) {
+// What `read` returns; its initial value if the disk does not respond in time.
+template <class T>
+T from_disk(const std::function<T()>& read) {
   struct Answer {
     std::mutex mutex;
-    std::string tag;
+    T value{};
   };
   const auto answer = std::make_shared<Answer>();
-  parallel::no_longer_than(kDiskLimit, [answer, checkpoint_dir] {
+  parallel::no_longer_than(kDiskLimit, [answer, read] {
+    T value = read();
+    const std::lock_guard lock(answer->mutex);
+    answer->value = std::move(value);
+  });
+  const std::lock_guard lock(answer->mutex);
+  return answer->value;
+}
+
+// The tag in `checkpoint_dir`/latest, unchanged. Empty if there is none, or if the disk does not respond.
+std::string newest_checkpoint(const std::filesystem::path& checkpoint_dir) {
+  return from_disk<std::string>([checkpoint_dir] {
     std::ifstream file(checkpoint_dir / "latest");
     std::string tag;
     std::getline(file, tag);
-    const std::lock_guard lock(answer->mutex);
-    answer->tag = std::move(tag);
+    return tag;
   });
-  const std::lock_guard lock(answer->mutex);
-  return answer->tag;
+}
+
+std::string text_of(const std::filesystem::path& file) {
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+// Writes failure.json, unless another rank's verdict on this run counts more: returns that one's reason. Two ranks that
+// write at the same moment leave the later one's; that only one side of a cut network names ranks does not depend on
+// it.
+std::optional<std::string> write_report(const std::filesystem::path& file, const std::string& run,
+                                        const Verdict& verdict, const std::string& text) {
+  return from_disk<std::optional<std::string>>([=]() -> std::optional<std::string> {
+    try {
+      if (std::optional<std::string> reason = reason_that_counts_more(text_of(file), run, verdict)) return reason;
+      std::filesystem::create_directories(file.parent_path());  // it does not exist before the first save
+      io::replace_text_file(file, text);
+    } catch (const std::exception& error) {
+      print(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));
+    }
+    return std::nullopt;
+  });
 }
 
 }  // namespace
 
-ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device) {
+ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device, const RankRoster& roster) {
+  constexpr size_t kDigits = 16;
   const auto read = [](const char* name) { return parallel::process_environment(name).value_or(""); };
   // Reads TZ now; formatting a report's time would read it later.
   tzset();
+  // The code says nothing about the secret.
   return {.checkpoint_dir = checkpoint_dir,
-          .job = {.id = read("SLURM_JOB_ID"), .restart = std::atoi(read("SLURM_RESTART_COUNT").c_str())},
+          .origin = {.job = {.id = read("SLURM_JOB_ID"), .restart = std::atoi(read("SLURM_RESTART_COUNT").c_str())},
+                     .run = to_hex(keyed_hash(roster.secret, "failure.json")).substr(0, kDigits),
+                     .rank = roster.own},
           .ras_address = device.is_cuda() ? std::optional(read("NCCL_RAS_ADDR")) : std::nullopt};
 }
 
-void tell_failure(const std::vector<RankRecord>& records, const ReportFacts& facts,
+void tell_failure(const Verdict& verdict, const std::vector<RankRecord>& records, const ReportFacts& facts,
                   const std::function<void()>& meanwhile) {
-  const Verdict verdict = find_culprits(records);
   const std::string tag = newest_checkpoint(facts.checkpoint_dir);
+  const std::filesystem::path file = facts.checkpoint_dir / "failure.json";
+  const std::optional<std::string> known =
+      write_report(file, facts.origin.run, verdict, report_json(verdict, records, facts.origin));
+  if (known) {
+    return print(fmt::format("mpzero: rank {} ends: the run has ended already, as {} says: {}.\n", facts.origin.rank,
+                             file.string(), *known));
+  }
   print(report_text(verdict, records, tag.empty() ? tag : (facts.checkpoint_dir / tag).string()));
-  parallel::no_longer_than(
-      kDiskLimit, [file = facts.checkpoint_dir / "failure.json", text = report_json(verdict, records, facts.job)] {
-        try {
-          std::filesystem::create_directories(file.parent_path());  // it does not exist before the first save
-          io::replace_text_file(file, text);
-        } catch (const std::exception& error) {
-          print(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));
-        }
-      });
   if (!facts.ras_address) return;
   // Last, because its answer takes seconds. A launcher that has lost a rank may not leave that much time.
   const std::string ras = nccl_ras_status(*facts.ras_address, meanwhile);

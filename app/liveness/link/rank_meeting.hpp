@@ -3,9 +3,9 @@
 #include <optional>
 #include <string>
 
+#include "app/liveness/link/dialer.hpp"
 #include "app/liveness/link/rank_connection.hpp"
 #include "app/liveness/link/rank_peers.hpp"
-#include "app/liveness/link/rank_roster.hpp"
 #include "base/process_group.hpp"
 
 namespace mpzero {

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -54,6 +55,11 @@ std::vector<RankRecord> one_lost() {
   return records;
 }
 
+// Of rank 0 of a run.
+ReportFacts facts(const std::filesystem::path& folder, unsigned char run) {
+  return report_facts(folder, at::kCPU, {.own = 0, .ranks = {}, .secret = {run}});
+}
+
 }  // namespace
 
 TEST_CASE("Work is waited for, but not longer than the limit") {
@@ -74,9 +80,11 @@ TEST_CASE("Work is waited for, but not longer than the limit") {
 
 TEST_CASE("A failure is reported on stderr and in failure.json, with the checkpoint to resume from") {
   const TemporaryFolder folder;
+  unsigned char run = 0;
   const auto tell = [&] {
+    const auto records = one_lost();
     return errors_of(folder.path() / "stderr",
-                     [&] { tell_failure(one_lost(), report_facts(folder.path(), at::kCPU)); });
+                     [&] { tell_failure(find_culprits(records), records, facts(folder.path(), ++run)); });
   };
   CHECK_THAT(tell(),
              Catch::Contains("mpzero: error: rank 1 on node1 (pid 0) ended without reporting an error in step 12") &&
@@ -91,10 +99,38 @@ TEST_CASE("A failure is reported even if its file cannot be written") {
   const TemporaryFolder folder;
   const std::filesystem::path no_folder = folder.path() / "file";
   std::ofstream(no_folder) << "in the way";
+  const auto records = one_lost();
   const std::string errors =
-      errors_of(folder.path() / "stderr", [&] { tell_failure(one_lost(), report_facts(no_folder, at::kCPU)); });
+      errors_of(folder.path() / "stderr", [&] { tell_failure(find_culprits(records), records, facts(no_folder, 1)); });
   CHECK_THAT(errors, Catch::Contains("ended without reporting an error") &&
                          Catch::Contains("mpzero: warning: failure.json could not be written: "));
+}
+
+TEST_CASE("Of two verdicts on one run the better founded one stays in failure.json, else the first") {
+  const TemporaryFolder folder;
+  const auto records = one_lost();
+  const auto tell = [&](int rank, int foundation, unsigned char run) {
+    const Verdict verdict = {
+        .ranks = {rank}, .reason = fmt::format("rank {} did it", rank), .remedy = "look", .foundation = foundation};
+    return errors_of(folder.path() / "stderr", [&] { tell_failure(verdict, records, facts(folder.path(), run)); });
+  };
+  const auto blamed = [&] {
+    std::ifstream file(folder.path() / "failure.json");
+    return nlohmann::json::parse(file).at("ranks").get<std::vector<int>>();
+  };
+  CHECK_THAT(tell(0, 1, 1), Catch::StartsWith("mpzero: error: rank 0 did it; look.\n"));
+  CHECK_THAT(tell(1, 24, 1), Catch::StartsWith("mpzero: error: rank 1 did it; look.\n"));
+  for (const int foundation : {24, 1, 0}) {
+    CHECK(tell(0, foundation, 1) ==
+          fmt::format("mpzero: rank 0 ends: the run has ended already, as {} says: rank 1 did it.\n",
+                      (folder.path() / "failure.json").string()));
+    CHECK(blamed() == std::vector<int>{1});
+  }
+  // Another run, for example the next start of the job.
+  CHECK_THAT(tell(0, 0, 2), Catch::StartsWith("mpzero: error: rank 0 did it"));
+  CHECK(blamed() == std::vector<int>{0});
+  std::ofstream(folder.path() / "failure.json") << "{\"run\": 5";
+  CHECK_THAT(tell(1, 0, 2), Catch::StartsWith("mpzero: error: rank 1 did it"));
 }
 
 TEST_CASE("A disk that does not respond delays no report") {

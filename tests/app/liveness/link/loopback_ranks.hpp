@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "app/liveness/link/control_channel.hpp"
+#include "app/liveness/link/dialer.hpp"
 #include "app/liveness/link/listener.hpp"
 #include "app/liveness/link/rank_connection.hpp"
 #include "app/liveness/link/rank_message.hpp"
 #include "app/liveness/link/rank_peers.hpp"
-#include "app/liveness/link/rank_roster.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
@@ -44,7 +44,9 @@ class LoopbackRanks {
   void end(int rank) { take_listener(rank); }
 
   static std::optional<RankConnection> connect(const RankRoster& from, int to) {
-    return connect_to_rank(from, to, std::chrono::milliseconds(5000), kNow);
+    auto line = connect_to(kLoopback, from.identity(to).port, std::chrono::milliseconds(5000));
+    if (!line) return std::nullopt;
+    return RankConnection::to(std::move(*line), from.credentials(), to, kNow);
   }
   // A connection that is not a rank's.
   LineConnection stranger(int rank) const {

@@ -1,0 +1,164 @@
+#include <fmt/format.h>
+
+#include <set>
+
+#include "app/liveness/link/dialer.hpp"
+#include "tests/app/liveness/link/loopback_ranks.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+using message::Reach;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kLimit(5);
+
+// The next answer, at a time that stands still.
+Dialer::Answer answer(Dialer& dialer, LivenessTime now = kNow, const std::function<void()>& meanwhile = {}) {
+  std::vector<Dialer::Answer> answers;
+  wait_until([&] {
+    if (meanwhile) meanwhile();
+    answers = dialer.hear(now);
+    return !answers.empty();
+  });
+  REQUIRE(answers.size() == 1);
+  return std::move(answers.front());
+}
+
+}  // namespace
+
+TEST_CASE("A rank answers, and what it says next waits in the connection") {
+  LoopbackRanks ranks(2);
+  const RankRoster own = ranks.roster(1);
+  const RankRoster other = ranks.roster(0);
+  RankPeers peers(ranks.take_listener(0), other.credentials());
+  Dialer dialer(own);
+  dialer.dial(0, kNow, kLimit);
+  Dialer::Answer found = answer(dialer, kNow, [&] { peers.hear(kNow); });
+  CHECK((found.rank == 0 && found.reach == Reach::kAnswers));
+  REQUIRE(found.connection);
+  wait_until([&] { return peers.hear(kNow).empty() && peers.num_connected() == 1; });
+  peers.broadcast(message::Pulse{});
+  CHECK(std::holds_alternative<message::Pulse>(*next_words(*found.connection)));
+  CHECK_FALSE(dialer.wakes_at());
+}
+
+TEST_CASE("All addresses are tried at once: 32 that do not answer delay nothing") {
+  LoopbackRanks ranks(2);
+  RankRoster own = ranks.roster(1);
+  for (int i = 1; i <= 32; ++i) own.ranks[0].addresses.push_back(fmt::format("192.0.2.{}", i));
+  const RankRoster other = ranks.roster(0);
+  RankPeers peers(ranks.take_listener(0), other.credentials());
+  Dialer dialer(own);
+  dialer.dial(0, kNow, kLimit);
+  CHECK(answer(dialer, kNow, [&] { peers.hear(kNow); }).reach == Reach::kAnswers);
+}
+
+TEST_CASE("A rank whose process has ended refuses") {
+  LoopbackRanks ranks(2);
+  ranks.end(0);
+  const RankRoster own = ranks.roster(1);
+  Dialer dialer(own);
+  dialer.dial(0, kNow, kLimit);
+  CHECK(answer(dialer).reach == Reach::kRefused);
+}
+
+TEST_CASE("At the limit a rank that accepts is mute, and one whose machine does not answer is unreachable") {
+  LoopbackRanks ranks(3);
+  RankRoster own = ranks.roster(2);
+  own.ranks[1].machine = "another";
+  own.ranks[1].addresses = {"192.0.2.1", "192.0.2.2"};
+  Dialer dialer(own);
+  dialer.dial(0, kNow, kLimit);
+  dialer.dial(1, kNow, kLimit);
+  CHECK(dialer.hear(kNow).empty());
+  // The connection to rank 0 is accepted by the system.
+  wait_readable(dialer.descriptor());
+  CHECK(dialer.hear(kNow + kLimit - milliseconds(1)).empty());
+  const auto answers = dialer.hear(kNow + kLimit);
+  REQUIRE(answers.size() == 2);
+  CHECK((answers[0].rank == 0 && answers[0].reach == Reach::kMute));
+  CHECK((answers[1].rank == 1 && answers[1].reach == Reach::kUnreachable));
+}
+
+TEST_CASE("A rank without an address for other machines is unreachable at once") {
+  LoopbackRanks ranks(2);
+  RankRoster own = ranks.roster(1);
+  own.ranks[0].machine = "another";
+  Dialer dialer(own);
+  dialer.dial(0, kNow, kLimit);
+  const Dialer::Answer found = answer(dialer);
+  CHECK(found.reach == Reach::kUnreachable);
+  CHECK(found.why == "rank 0 has no address that another machine can reach");
+}
+
+TEST_CASE("A connection that the other side closes too early is opened again after a short time") {
+  LoopbackRanks ranks(2);
+  const RankRoster own = ranks.roster(1);
+  const RankRoster other = ranks.roster(0);
+  Listener listener = ranks.take_listener(0);
+  Dialer dialer(own);
+  dialer.dial(0, kNow, kLimit);
+  // As when too many connect.
+  wait_readable(listener.descriptors().front());
+  listener.accept();
+  wait_until([&] {
+    CHECK(dialer.hear(kNow).empty());
+    return dialer.wakes_at() < kNow + kLimit;
+  });
+  CHECK(*dialer.wakes_at() >= kNow + milliseconds(50));
+  CHECK(*dialer.wakes_at() <= kNow + milliseconds(150));
+  RankPeers peers(std::move(listener), other.credentials());
+  CHECK(answer(dialer, kNow + milliseconds(150), [&] { peers.hear(kNow); }).reach == Reach::kAnswers);
+}
+
+TEST_CASE("Ranks that were turned away at the same time come again at different times") {
+  LoopbackRanks ranks(9);
+  Listener listener = ranks.take_listener(0);
+  std::set<LivenessTime> times;
+  for (int rank = 1; rank < 9; ++rank) {
+    const RankRoster own = ranks.roster(rank);
+    Dialer dialer(own);
+    dialer.dial(0, kNow, kLimit);
+    wait_readable(listener.descriptors().front());
+    listener.accept();
+    wait_until([&] {
+      CHECK(dialer.hear(kNow).empty());
+      return dialer.wakes_at() < kNow + kLimit;
+    });
+    times.insert(*dialer.wakes_at());
+  }
+  CHECK(times.size() > 4);
+}
+
+TEST_CASE("A process that answers in a rank's place without the secret is reported, and learns nothing") {
+  LoopbackRanks ranks(2);
+  Listener other({kLoopback});
+  RankRoster own = ranks.roster(1);
+  own.ranks[0].port = other.port();
+  Dialer dialer(own);
+  dialer.dial(0, kNow, kLimit);
+  CHECK(dialer.hear(kNow).empty());
+  wait_readable(other.descriptors().front());
+  LineConnection connection = other.accept().connection.value();
+  const std::string nonce(kHexDigits, '0');
+  connection.send("challenge " + nonce + " " + nonce);
+  const Dialer::Answer found = answer(dialer);
+  CHECK(found.reach == Reach::kMute);
+  CHECK(found.warning ==
+        fmt::format("has closed its connection to rank 0 on {} (port {}), because it does not know this "
+                    "run's secret",
+                    own.identity(0).host, other.port()));
+  std::vector<std::string> heard;
+  wait_until([&] {
+    const auto lines = connection.receive();
+    if (lines) heard.insert(heard.end(), lines->begin(), lines->end());
+    return !lines;
+  });
+  REQUIRE(heard.size() == 1);
+  CHECK_THAT(heard.front(), Catch::StartsWith("hello 1 "));
+}
+
+}  // namespace mpzero
