@@ -33,6 +33,8 @@ constexpr milliseconds kLongestTurn(100);
 constexpr milliseconds kShortestTurn(10);
 // How often a monitor looks at all ranks, unless something has happened.
 constexpr milliseconds kLook(200);
+// How often devices and communicators are asked for errors.
+constexpr milliseconds kPoll(1000);
 // If a turn takes longer, the thread or its machine was stopped.
 constexpr milliseconds kSleep(1000);
 constexpr milliseconds kAbortLimit(3000);
@@ -56,7 +58,8 @@ Liveness::Thread::Thread(RankMeeting meeting, const StopRequest& stop, Options o
       report_facts_(report_facts(options_.checkpoint_dir, options_.device, roster_)),
       activity_(options_.stuck_after),
       last_turn_(Clock::now()),
-      next_look_(last_turn_) {
+      next_look_(last_turn_),
+      next_poll_(last_turn_) {
   if (meeting.peers) watching_.emplace(roster_, std::move(meeting), silent_after_, Clock::now());
 }
 
@@ -141,13 +144,22 @@ void Liveness::Thread::take_turn(Time now) {
     ask_to_stop(*news.stop, now);
     handle_stop(now);
   }
-  const bool urgent = activity_.has_failed() && !watch.has_said_error();
-  if (urgent || now >= watch.next_beat()) watch.beat(activity_.report(now), now);
+  beat_if_due(now);
   if (news.is_urgent || now >= next_look_) {
     next_look_ = now + kLook;
     watch.look(now);
   }
   if (watch.ended()) end_run(*watch.ended());
+}
+
+void Liveness::Thread::beat_if_due(Time now) {
+  RankWatch& watch = watching_->watch;
+  const bool has_failed = activity_.has_failed() && !watch.has_said_error();
+  if (!has_failed && now < watch.next_beat() && now < next_poll_) return;
+  next_poll_ = now + kPoll;
+  const RankReport own = activity_.report(now);
+  const bool is_news = own.error && !watch.has_said_error();
+  if (is_news || now >= watch.next_beat()) watch.beat(own, now);
 }
 
 void Liveness::Thread::warn(const std::string& words) const {

@@ -51,6 +51,7 @@ class Liveness::Thread {
   void excuse_sleep(Time now);
   // Receives, sends what is due, judges. Ends the process if the run ends.
   void take_turn(Time now);
+  void beat_if_due(Time now);
   // Prints a warning: "rank R on HOST" followed by `words`.
   void warn(const std::string& words) const;
   void handle_stop(Time now);
@@ -73,6 +74,7 @@ class Liveness::Thread {
   EarlyStop early_stop_;
   Time last_turn_;
   Time next_look_;
+  Time next_poll_;
   std::atomic<bool> leaving_{false};
   bool leaves_in_haste_ = false;  // written before leaving_
   std::latch started_{1};

@@ -83,8 +83,11 @@ void WatchSockets::hear_dialed(RankWatch& watch, News& news) {
   }
   std::vector<int> gone;
   for (auto& [rank, connection] : dialed_) {
-    // A rank that others report to sends heartbeats, which are of no use yet.
-    if (!connection.receive()) gone.push_back(rank);
+    const auto lines = connection.receive();
+    if (!lines) gone.push_back(rank);
+    for (const std::string& line : lines.value_or(std::vector<std::string>())) {
+      if (const auto words = message::parse(line)) watch.hear_dialed(*words);
+    }
   }
   for (const int rank : gone) {
     dialed_.erase(rank);

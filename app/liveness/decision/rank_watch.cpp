@@ -41,6 +41,7 @@ void RankWatch::beat(const RankReport& own, Time now) {
   if (monitors()) {
     monitor_.heard(own_, own.status, now);
     if (own.error) monitor_.failed(own_, *own.error, now, own.culprits);
+    said_error_ = own.error.has_value();
     wires_.to_reporters(message::Pulse{});
     return;
   }
@@ -122,6 +123,11 @@ void RankWatch::dialed(int rank, Reach reach, Time now) {
   if (!for_search || state_ != State::kSeeks) return;
   succession_.tried(rank, reach);
   search(now);
+}
+
+void RankWatch::hear_dialed(const message::Any& words) {
+  const auto* end = std::get_if<message::End>(&words);
+  if (end != nullptr && state_ == State::kSeeks && !ended_) ended_.emplace().words = *end;
 }
 
 void RankWatch::lose_dialed(int rank, Time now) { dialed(rank, Reach::kRefused, now); }

@@ -45,7 +45,8 @@ class WatchWires {
 //              silence of it, for too long                  kSeeks; the monitor is silent, and gets Abandon
 //              a new monitor has not ended the run in 30 s  kSeeks; the same
 //              Ask                                          a Status; dials the ranks that it is to probe
-//   kSeeks     a candidate is chosen (Succession)           kReports; says Turned, if a monitor was silent, and its
+//   kSeeks     a candidate says End                         ended() has it
+//              a candidate is chosen (Succession)           kReports; says Turned, if a monitor was silent, and its
 //   Status
 //              this rank is chosen                          kMonitors
 //   kMonitors  a sign of failure (RankMonitor)              Ask to all
@@ -87,6 +88,8 @@ class RankWatch {
   void lose_monitor(bool by_network, Time now);
   // The outcome of WatchWires::dial().
   void dialed(int rank, message::Reach reach, Time now);
+  // A candidate says something before it is chosen.
+  void hear_dialed(const message::Any& words);
   // The connection to a rank that was dialed, and answered, broke.
   void lose_dialed(int rank, Time now);
   // This process has not run for that long.

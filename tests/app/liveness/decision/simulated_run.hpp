@@ -237,6 +237,8 @@ class SimulatedRun {
           close(link, to);
       } else if (rank.link == link) {
         rank.watch.hear_monitor(words, time());
+      } else if (const auto dialed = rank.dialed.find(from); dialed != rank.dialed.end() && dialed->second == link) {
+        rank.watch.hear_dialed(words);
       }
     });
   }
