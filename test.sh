@@ -132,7 +132,7 @@ if (build_programs on "$(visible_gpus)"); then
   [[ $quick == false ]] || exclude=(-m "not slurm and not e2e")
   # Tests wait often: for ranks, signals, a scheduler. Where there are GPUs they run one by one, as some measure a GPU's memory.
   workers=()
-  (($(visible_gpus) > 0)) || workers=(-n "$(test_workers)" --dist loadgroup --no-loadscope-reorder)
+  (($(visible_gpus) > 0)) || workers=(-n "$(test_workers)" --no-loadscope-reorder)
   .venv/bin/pytest -q "${workers[@]}" --durations=10 --junitxml "$MPZERO_BUILD/pytest.xml" "${exclude[@]}" </dev/null
   count_results "$MPZERO_BUILD/pytest.xml" pytest $?
 else

@@ -15,16 +15,24 @@ HERE = Path(__file__).parent
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def group_of(path: Path) -> str:
+def group_of(name: str) -> str:
     """The tests of one group run in one process. A file is a group, so that its fixtures are made once."""
-    name = path.relative_to(HERE).as_posix()
     shared = [group for prefix, group in SHARE.items() if name == prefix or name.startswith(f"{prefix}/")]
     return shared[0] if shared else name
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Several processes (`-n 2 --dist loadgroup`) take a group each; the one that takes longest is started first."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
-    items.sort(key=lambda item: group_of(item.path) != "slurm")
+    """The group that takes longest is started first."""
+    items.sort(key=lambda item: group_of(item.path.relative_to(HERE).as_posix()) != "slurm")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Several processes (`-n 2`) take a group each."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid.split("::")[0].removeprefix("tests/"))
+
+    return ByGroup(config, log)
