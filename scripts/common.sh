@@ -54,7 +54,7 @@ require_number() {
 # A path as the user will want to read and type it: relative to the checkout where it lies inside.
 shown_path() { printf '%s\n' "${1#"$MPZERO_ROOT"/}"; }
 
-# A program that uses lock or prepare_data defines two functions:
+# A program that uses lock, build_programs or prepare_data defines two functions:
 #   run_long COMMAND...   runs what may take minutes; a Slurm job can be stopped meanwhile (scripts/stops.sh)
 #   end_with STATUS       ends it: a step failed and has said why; a Slurm job decides here whether it is requeued (scripts/requeue.sh)
 

@@ -241,11 +241,17 @@ build_jobs() {
 }
 
 # What CMake was last asked for, in three words: the hash of the lock file, BUILD_TESTING, MPZERO_GPU_ARCHITECTURES. (Without the
-# last one the folder is of an earlier release, which built for all.)
+# last one the folder is of an earlier release, which built for all.) A fourth word is "unbuilt" until ninja has built the programs so,
+# then "built". No lock is needed to read them: the file is replaced in one step, and before ninja replaces a program.
 configured_words() {
   local -a words=()
   [[ ! -f $MPZERO_BUILD/mpzero-configured || ! -f $MPZERO_BUILD/build.ninja ]] || read -r -a words <"$MPZERO_BUILD/mpzero-configured" || true
-  ((${#words[@]} == 0)) || printf '%s %s %s\n' "${words[0]}" "${words[1]:-off}" "${words[2]:-all}"
+  ((${#words[@]} == 0)) || printf '%s %s %s %s\n' "${words[0]}" "${words[1]:-off}" "${words[2]:-all}" "${words[3]:-built}"
+}
+
+set_configured_words() {
+  printf '%s\n' "$*" >"$MPZERO_BUILD/mpzero-configured.$$"
+  mv -f "$MPZERO_BUILD/mpzero-configured.$$" "$MPZERO_BUILD/mpzero-configured"
 }
 
 are_architectures() { [[ $1 =~ ^(all|none|[0-9]+[af]?(-real|-virtual)?(;[0-9]+[af]?(-real|-virtual)?)*)$ ]]; }
@@ -271,11 +277,11 @@ gpu_architectures() {
 # (WITH_TESTS: on or off) and with kernels for the GPUS that this machine has, and lets ninja find out what there is to do. A folder
 # made for tests serves training, and one with GPU kernels a machine without GPUs.
 build_programs() {
-  local with_tests=$1 gpus=$2 hash tests architectures wanted
+  local with_tests=$1 gpus=$2 hash tests architectures state wanted code=0
   shift 2
   complete_cuda_wheel
   choose_compiler
-  read -r hash tests architectures < <(configured_words) || true
+  read -r hash tests architectures state < <(configured_words) || true
   [[ ${tests:-} != on ]] || with_tests=on
   wanted=$(gpu_architectures "$gpus" "${architectures:-}") || exit
   wanted="$(lock_hash) $with_tests $wanted"
@@ -283,14 +289,22 @@ build_programs() {
     architectures=${wanted##* }
     say "Configuring the build$([[ $architectures != none ]] || echo ", without GPU kernels since there is no GPU here (MPZERO_GPU_ARCHITECTURES=all builds them)")."
     mkdir -p "$MPZERO_ROOT/logs"
-    (cd "$MPZERO_ROOT" && PATH=$MPZERO_VENV/bin:$PATH cmake --preset release -B "$MPZERO_BUILD" \
-      -DBUILD_TESTING="${with_tests^^}" -DMPZERO_GPU_ARCHITECTURES="$architectures" >logs/configure.log 2>&1) ||
+    PATH=$MPZERO_VENV/bin:$PATH run_long cmake --preset release -S "$MPZERO_ROOT" -B "$MPZERO_BUILD" -DBUILD_TESTING="${with_tests^^}" \
+      -DMPZERO_GPU_ARCHITECTURES="$architectures" >"$MPZERO_ROOT/logs/configure.log" 2>&1 || code=$?
+    ((code == 0)) || end_if_stopped
+    ((code == 0)) ||
       die "CMake could not configure the build: $(grep -m 1 -A 2 'CMake Error' "$MPZERO_ROOT/logs/configure.log" | tr '\n' ' ') (all of it is in logs/configure.log)."
-    printf '%s\n' "$wanted" >"$MPZERO_BUILD/mpzero-configured"
+    state=unbuilt
+    set_configured_words "$wanted $state"
   fi
-  PATH=$MPZERO_VENV/bin:$PATH ninja -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@" ||
-    die "The build failed; the compiler's message is above."
+  PATH=$MPZERO_VENV/bin:$PATH run_long ninja -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@" || code=$?
+  ((code == 0)) || end_if_stopped
+  ((code == 0)) || die "The build failed; the compiler's message is above."
+  [[ $state == built ]] || set_configured_words "$wanted"
 }
+
+# end_if_stopped: a job of Slurm that was asked to end while it built is no failed build. (ninja may end with 2, a user error.)
+end_if_stopped() { [[ -z ${MPZERO_STOP:-} ]] || end_with 143; }
 
 # require_installation: what the programs of an installed tree need beside it.
 require_installation() {
@@ -303,14 +317,24 @@ require_installation() {
 # require_gpu_kernels GPUS: a job with GPUs whose programs were built without kernels for them, as on a login node that has none,
 # builds the rest. The other jobs wait for it.
 require_gpu_kernels() {
-  local words missing
+  if (($1 == 0)) || installed || ! lacks_gpu_kernels; then return 0; fi
+  lock logs/setup.lock "build"
+  # Another process may have built them meanwhile.
+  if lacks_gpu_kernels; then build_gpu_kernels "$1"; fi
+  unlock
+}
+
+lacks_gpu_kernels() {
+  local words
   words=$(configured_words)
-  if (($1 == 0)) || [[ $words != *" none" ]]; then return 0; fi
+  [[ $words == *" none "* || $words == *" unbuilt" ]]
+}
+
+build_gpu_kernels() {
+  local missing
   missing=$(missing_packages "${MPZERO_BUILD_PACKAGES[@]}" | grep -vx -e ccache -e python3-venv | paste -sd ' ') || true
   [[ -z $missing ]] ||
     die "The programs in $(shown_path "$MPZERO_BUILD") were built without GPU kernels, and $(hostname -s) lacks what builds them ($missing); run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' on a machine that shares this folder."
   say "The programs were built without GPU kernels: building those now."
-  lock logs/setup.lock "build"
   build_programs off "$1" mpzero zero_to_fp32
-  unlock
 }
