@@ -13,7 +13,7 @@ MPZERO_BUILD_PACKAGES=(
   "libhdf5-dev|has_package libhdf5-dev || command -v h5cc || has_header hdf5.h"
   "libboost-program-options-dev|has_package libboost-program-options-dev || has_header boost/program_options.hpp"
   "nlohmann-json3-dev|has_package nlohmann-json3-dev || has_header nlohmann/json.hpp"
-  "libfabric-dev|has_package libfabric-dev || has_header rdma/fabric.h"
+  "libfabric-dev|has_package libfabric-dev || has_header rdma/fabric.h || has_efa_headers"
   "libxxhash-dev|has_package libxxhash-dev || has_header xxhash.h"
   "libhwloc-dev|has_package libhwloc-dev || has_header hwloc.h"
   "libsodium-dev|has_package libsodium-dev || has_header sodium.h"
@@ -41,6 +41,9 @@ has_package() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) ==
 # has_header NAME: of a library, on a distribution without Debian's packages. (With them a header does not mean that its library is
 # there: libboost-dev has all of Boost's.)
 has_header() { ! command -v dpkg-query && "$(find_compiler)" -E -x c++ -include "$1" /dev/null; }
+
+# The EFA installer's libfabric, where CMakeLists.txt looks for the headers. mpzero is linked with no libfabric.
+has_efa_headers() { [[ -f ${EFA_PARENT:-/opt}/amazon/efa/include/rdma/fabric.h ]]; }
 
 # find_compiler: prints the C++ compiler to build with: CXX, or the first of gcc 12 or later. Amazon Linux 2023 calls a later one so.
 find_compiler() {

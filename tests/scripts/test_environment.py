@@ -124,6 +124,16 @@ def test_without_debians_packages_headers_count(checkout):
     assert checkout.shell(f"{elsewhere} missing_packages {packages}").stdout.split() == ["gone"]
 
 
+def test_the_efa_installers_libfabric_counts(checkout, efa):
+    command = 'has_package() { return 1; }; missing_packages "${MPZERO_BUILD_PACKAGES[@]}" | grep fabric || true'
+    variables = {"EFA_PARENT": str(efa / "opt")}
+    assert checkout.shell(command, **variables).stdout.strip() == "libfabric-dev"
+    header = efa / "opt/amazon/efa/include/rdma/fabric.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("")
+    assert checkout.shell(command, **variables).stdout == ""
+
+
 def test_a_failed_installation_ends_the_script(checkout):
     checkout.program(
         checkout.bin / "apt-get", '#!/bin/bash\n[[ $1 == update ]] || { echo "Unable to locate"; exit 100; }\n'
