@@ -290,7 +290,7 @@ build_programs() {
   wanted="$(lock_hash) $with_tests $wanted"
   if [[ "${hash:-} ${tests:-} ${architectures:-}" != "$wanted" ]]; then
     architectures=${wanted##* }
-    say "Configuring the build$([[ $architectures != none ]] || echo ", without GPU kernels since there is no GPU here (MPZERO_GPU_ARCHITECTURES=all builds them)")."
+    say "Configuring the build$([[ $architectures != none ]] || echo ", without GPU kernels since no GPU is to be used (MPZERO_GPU_ARCHITECTURES=all builds them)")."
     mkdir -p "$MPZERO_ROOT/logs"
     PATH=$MPZERO_VENV/bin:$PATH run_long cmake --preset release -S "$MPZERO_ROOT" -B "$MPZERO_BUILD" -DBUILD_TESTING="${with_tests^^}" \
       -DMPZERO_GPU_ARCHITECTURES="$architectures" >"$MPZERO_ROOT/logs/configure.log" 2>&1 || code=$?
@@ -335,6 +335,8 @@ lacks_gpu_kernels() {
 
 build_gpu_kernels() {
   local missing
+  [[ ${MPZERO_GPU_ARCHITECTURES:-} != none ]] ||
+    die "MPZERO_GPU_ARCHITECTURES=none keeps the GPU kernels out of the programs, and this job has GPUs ($1 a node); leave it unset, or train with --device cpu."
   missing=$(missing_packages "${MPZERO_BUILD_PACKAGES[@]}" | grep -vx -e ccache -e python3-venv | paste -sd ' ') || true
   [[ -z $missing ]] ||
     die "The programs in $(shown_path "$MPZERO_BUILD") were built without GPU kernels, and $(hostname -s) lacks what builds them ($missing); run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' on a machine that shares this folder."
