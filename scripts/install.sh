@@ -219,17 +219,23 @@ sync_environment() {
 }
 
 # nvcc looks for its libraries in lib64; the wheels put them into lib. Without the link, even the test whether nvcc works fails to
-# link on a machine that has no other CUDA. And libfabric knows the runtime as libcudart.so alone, which is given a folder of its
-# own: the loader is to find no other library there.
+# link on a machine that has no other CUDA.
 complete_cuda_wheel() {
-  local folder runtime
+  local folder
   for folder in "$MPZERO_VENV"/lib/python3.*/site-packages/nvidia/cu13; do
     if [[ -d $folder/lib && ! -e $folder/lib64 ]]; then ln -s lib "$folder/lib64"; fi
-    for runtime in "$folder"/lib/libcudart.so.*; do
-      [[ -e $runtime ]] || continue
-      mkdir -p "$folder/libcudart"
-      ln -sfn "../lib/${runtime##*/}" "$folder/libcudart/libcudart.so"
-    done
+  done
+  link_cuda_runtime
+}
+
+# libfabric knows the runtime as libcudart.so alone, which is given a folder of its own: the loader is to find no other library there.
+link_cuda_runtime() {
+  local runtime folder
+  for runtime in "$MPZERO_VENV"/lib/python3.*/site-packages/nvidia/cu13/lib/libcudart.so.[0-9]*; do
+    folder=${runtime%/lib/*}/libcudart
+    [[ -e $runtime && ! -e $folder/libcudart.so ]] || continue
+    { mkdir -p "$folder" && ln -sfn "../lib/${runtime##*/}" "$folder/libcudart.so"; } 2>/dev/null || ! has_efa ||
+      warn "$folder/libcudart.so cannot be made, without which libfabric does not reach the GPUs' memory; run mpzero's script once as a user who may write to $MPZERO_VENV."
   done
 }
 
@@ -309,12 +315,19 @@ build_programs() {
 # end_if_stopped: a job of Slurm that was asked to end while it built is no failed build. (ninja may end with 2, a user error.)
 end_if_stopped() { [[ -z ${MPZERO_STOP:-} ]] || end_with 143; }
 
-# require_installation: what the programs of an installed tree need beside it.
+# require_installation: what the programs of an installed tree need next to it.
 require_installation() {
   find_mpi
   command -v mpirun >/dev/null || die "There is no mpirun on $(hostname -s); install the Open MPI that mpzero was built with."
-  [[ -x $MPZERO_VENV/bin/python ]] ||
-    die "The Python environment $MPZERO_VENV, with torch, is not there; make it available on $(hostname -s), or run 'uv sync' in $MPZERO_ROOT, which makes one inside."
+  require_environment
+}
+
+# require_environment: the Python environment, which holds torch for the programs.
+require_environment() {
+  local remedy="run './train-singlenode.sh --build-only' on a machine that shares this folder"
+  if installed; then remedy="make it available there, or run 'uv sync' in $MPZERO_ROOT, which makes one inside"; fi
+  [[ -x $MPZERO_VENV/bin/python ]] || die "The Python environment $MPZERO_VENV, with torch, is not on $(hostname -s); $remedy."
+  link_cuda_runtime
 }
 
 # require_gpu_kernels GPUS: a job with GPUs whose programs were built without kernels for them, as on a login node that has none,
