@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# What these tests share, one process uses: the virtual cluster, the build folder's ninja, DeepSpeed's compiled operators.
+# One process uses what these share: the virtual cluster, the build folder's ninja, DeepSpeed's compiled operators.
 SHARE = {
     "slurm": "slurm",
     "docs/test_walk_through.py": "slurm",
