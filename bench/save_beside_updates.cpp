@@ -33,7 +33,7 @@
 #include "io/checkpoint_dir/save.hpp"
 #include "io/checkpoint_dir/save_throttle.hpp"
 #include "io/files/atomic_file.hpp"
-#include "parallel/host/core_share.hpp"
+#include "parallel/host/core_assignment.hpp"
 #include "parallel/host/host_memory.hpp"
 #include "parallel/optimizer/host_optimizer.hpp"
 

@@ -113,7 +113,7 @@ void Checkpointer::prepare(int64_t steps_done) {
   }
   snapshot_ = std::move(snapshot);
   snapshot_->allocate();
-  if (config_.zero.offload_optimizer) writers_cores_ = cores_beside_updates(device_, mpi_);
+  if (config_.zero.offload_optimizer) writers_cores_ = cores_for_checkpoints(device_, mpi_);
 }
 
 void Checkpointer::save(const RunPosition& position) {

@@ -25,14 +25,14 @@ ReplicatedParameters::ReplicatedParameters(const std::vector<UnitSpec>& units, c
     UnitState& state = states_[u];
     const FlatLayout& layout = layouts[u];
     state.full = all.narrow(0, std::exchange(offset, offset + layout.padded_numel()), layout.padded_numel());
-    state.shard = state.full.narrow(0, layout.part_begin(rank), layout.part_numel());
+    state.shard = state.full.narrow(0, layout.shard_begin(rank), layout.shard_numel());
     state.views = parameter_views(state.full, units[u]);
   }
 }
 
 void ReplicatedParameters::start(size_t unit) {
   UnitState& state = states_[unit];
-  if (layouts_[unit].parts() == 1) return wait_for_writer(unit);
+  if (layouts_[unit].num_shards() == 1) return wait_for_writer(unit);
   if (!copy_stream_ || state.written == Written::kNow) {
     wait_for_writer(unit);
     follow(state, communicator_.all_gather(state.shard, state.full));
@@ -45,7 +45,7 @@ void ReplicatedParameters::start(size_t unit) {
 }
 
 std::vector<size_t> ReplicatedParameters::due_after_publishing(size_t unit, Written written) {
-  if (layouts_[unit].parts() > 1 || written == Written::kLater) return {unit};
+  if (layouts_[unit].num_shards() > 1 || written == Written::kLater) return {unit};
   return {};
 }
 

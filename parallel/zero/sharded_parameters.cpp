@@ -30,7 +30,7 @@ std::vector<int64_t> full_sizes(const std::vector<FlatLayout>& layouts) {
 
 std::vector<int64_t> shard_sizes(const std::vector<FlatLayout>& layouts) {
   std::vector<int64_t> sizes;
-  for (const FlatLayout& layout : layouts) sizes.push_back(layout.part_numel());
+  for (const FlatLayout& layout : layouts) sizes.push_back(layout.shard_numel());
   return sizes;
 }
 
@@ -106,7 +106,7 @@ int64_t ShardedParameters::move_to_device(int64_t bytes) {
   std::vector<size_t> moved;
   int64_t total = 0;
   for (size_t u = 0; u < states_.size(); ++u) {
-    const int64_t numel = layouts_[u].part_numel();
+    const int64_t numel = layouts_[u].shard_numel();
     if (!states_[u].shard.is_cpu() || (total + numel) * item > bytes) continue;
     moved.push_back(u);
     total += numel;
@@ -145,11 +145,11 @@ void ShardedParameters::start_on_copy_stream(size_t unit) {
     const c10::StreamGuard on_copy_stream(*copy_stream_);
     wait_for_writer(unit);
     at::Tensor shard = state.shard;
-    if (shard.is_cpu() || layout.parts() == 1) {
-      shard = state.full.narrow(0, layout.part_begin(rank_), layout.part_numel());
+    if (shard.is_cpu() || layout.num_shards() == 1) {
+      shard = state.full.narrow(0, layout.shard_begin(rank_), layout.shard_numel());
       shard.copy_(state.shard, /*non_blocking=*/true);
     }
-    if (layout.parts() > 1) {
+    if (layout.num_shards() > 1) {
       gathered = communicator_.all_gather(shard, state.full);
     } else {
       gathered = std::make_unique<PendingCopy>(*copy_stream_);
