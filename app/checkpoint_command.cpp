@@ -132,7 +132,7 @@ Found look_at(const fs::path& folder, const std::function<void(const io::StoredC
     io::read_checkpoint([&] { return folder; }, read, [&](const std::string& what) { found.told.push_back(what); });
   } catch (const io::ReplacedWhileRead& replaced) {
     found.told.clear();
-    if (replaced.fate() == io::OpenFolder::Fate::kRemoved) {
+    if (replaced.change() == io::OpenFolder::Change::kRemoved) {
       found.change = "removed meanwhile";
     } else {
       found.change = "replaced meanwhile";

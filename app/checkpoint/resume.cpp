@@ -34,8 +34,8 @@ RunPosition position_of(const io::StoredCheckpoint& checkpoint, const RunConfig&
   const io::TrainingProgress& progress = checkpoint.progress();
   return {
       .step = progress.step,
-      .windows_seen = progress.windows_seen,
-      .tokens_seen = checkpoint.made_by_mpzero() ? progress.tokens_seen : progress.windows_seen * config.seq_length};
+      .sequences_seen = progress.sequences_seen,
+      .tokens_seen = checkpoint.made_by_mpzero() ? progress.tokens_seen : progress.sequences_seen * config.seq_length};
 }
 
 // A checkpoint that is damaged or unfinished; the message says which and why.

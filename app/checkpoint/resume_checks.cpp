@@ -101,7 +101,7 @@ void compare_data(const io::StoredCheckpoint& checkpoint, const nlohmann::json& 
       fmt::format("the data is not that of {} ({}; now {}): it goes on at sequence {} of the new order, and what was "
                   "seen before may come again.",
                   checkpoint.folder().string(), show_data(progress.data_order, before),
-                  show_data(setup.data_order, setup.data.train), progress.windows_seen));
+                  show_data(setup.data_order, setup.data.train), progress.sequences_seen));
 }
 
 void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& config, ResumeNotes& notes) {
@@ -122,7 +122,7 @@ void compare_with_deepspeed(const io::StoredCheckpoint& checkpoint, const RunCon
     notes.warnings.push_back(
         fmt::format("{} is DeepSpeed's and does not say in which order it saw the data: the run goes on at sequence {} "
                     "of its own order, and what was seen before may come again.",
-                    checkpoint.folder().string(), progress.windows_seen));
+                    checkpoint.folder().string(), progress.sequences_seen));
   }
   const double lr = config.schedule.lr(progress.step + 1);
   if (!checkpoint.next_lr() || same_lr(lr, *checkpoint.next_lr())) return;

@@ -133,7 +133,7 @@ io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, c
           .tag = checkpoint_tag(config, position.step),
           .progress = {.step = position.step,
                        .tokens_seen = position.tokens_seen,
-                       .windows_seen = position.windows_seen,
+                       .sequences_seen = position.sequences_seen,
                        .seed = config.seed,
                        .data_order = setup.data_order,
                        .lr = config.schedule.lr(position.step),

@@ -59,7 +59,7 @@ io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& grou
           .seed = setup.config.seed,
           .shuffle = setup.config.shuffle,
           .vocab_limit = setup.model.vocab_size,
-          .first_window = position.windows_seen};
+          .first_window = position.sequences_seen};
 }
 
 // For one use of the network, whose collectives the flight recorder remembers by its name.
@@ -298,7 +298,7 @@ StepReport Trainer::train_step() {
   const StepSplit split = timer_.finish_step();
   own_seconds_ = split.total() - split.exposed_communication();
   position_.step = update;
-  position_.windows_seen += config_.train_batch_size;
+  position_.sequences_seen += config_.train_batch_size;
   position_.tokens_seen += config_.train_batch_size * config_.seq_length;
   return {.step = update,
           .loss = summary.loss,

@@ -25,8 +25,8 @@ struct UnitShard {
 struct TrainingProgress {
   int64_t step = 0;  // optimizer steps done: also the position of the schedule and of the data
   int64_t tokens_seen = 0;
-  int64_t windows_seen = 0;  // training windows consumed by all ranks together: the data position
-  uint64_t seed = 0;         // of the weights and of the shuffle
+  int64_t sequences_seen = 0;  // training windows consumed by all ranks together: the data position
+  uint64_t seed = 0;           // of the weights and of the shuffle
   // Which windows there are and in which order, in words; a run with others cannot take up the data where they stopped.
   std::string data_order;
   double lr = std::numeric_limits<double>::quiet_NaN();  // applied in the last step; NaN: not known

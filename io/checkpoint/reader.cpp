@@ -141,7 +141,7 @@ struct Hdf5Checkpoint::Impl {
       }
     }
     if (states.units.empty()) {
-      throw_not_whole("{} holds no {}: {}", folder.string(), kModelStatesName, kChooseAnother);
+      throw_incomplete("{} holds no {}: {}", folder.string(), kModelStatesName, kChooseAnother);
     }
     if (const std::string mistake = mistake_in_shards(manifest, states.units); !mistake.empty()) {
       throw_damaged(folder / kManifestName, mistake);
@@ -180,8 +180,8 @@ struct Hdf5Checkpoint::Impl {
       position = stop;
     }
     if (position < end) {
-      throw_not_whole("{} is not complete: no file holds element {} of {} of unit {}; {}", folder.string(), position,
-                      name_of(kind), unit.name, kChooseAnother);
+      throw_incomplete("{} is not complete: no file holds element {} of {} of unit {}; {}", folder.string(), position,
+                       name_of(kind), unit.name, kChooseAnother);
     }
   }
 

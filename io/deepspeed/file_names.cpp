@@ -15,7 +15,7 @@ std::string deepspeed_optimizer_file(bool bf16, int rank) {
 }
 
 bool is_deepspeed_checkpoint(const std::filesystem::path& folder) {
-  return is_there(folder / deepspeed_model_file(2, 0)) || is_there(folder / deepspeed_model_file(3, 0));
+  return path_exists(folder / deepspeed_model_file(2, 0)) || path_exists(folder / deepspeed_model_file(3, 0));
 }
 
 bool is_deepspeed_checkpoint(const OpenFolder& folder) {

@@ -71,7 +71,7 @@ DeepSpeedRankFile::DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, co
     : archive_(std::move(archive)), layout_(layout), rank_(rank), groups_(layout.groups().size()) {
   const DeepSpeedPartition partition = read_deepspeed_partition(*archive_);
   if (partition.stage != layout.stage() || partition.ranks != layout.ranks()) {
-    throw_not_whole(
+    throw_incomplete(
         "{} has ZeRO stage {} and {} ranks, but the checkpoint has stage {} and {} ranks: it was left by another run; "
         "{}",
         archive_->path().string(), partition.stage, partition.ranks, layout.stage(), layout.ranks(), kChooseAnother);

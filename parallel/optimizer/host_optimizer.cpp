@@ -195,7 +195,7 @@ void HostOptimizer::wait_for_holds(size_t unit) {
   throw_if_failed();
 }
 
-void HostOptimizer::let_go(size_t unit) {
+void HostOptimizer::release(size_t unit) {
   wait(unit);
   wait_for_holds(unit);
   const std::lock_guard lock(mutex_);

@@ -105,7 +105,7 @@ class HostOptimizer {
   void wait_for_holds(size_t unit);
 
   // Gives up the unit's states, which something else updates from now on. Waits until nothing holds them.
-  void let_go(size_t unit);
+  void release(size_t unit);
 
   MemoryUse memory_use() const;
   // For tests, from any thread.
@@ -129,10 +129,10 @@ class HostOptimizer {
     size_t unit = 0;
     Kind kind = Kind::kUpdate;
     AdamWUpdate update{};
-    bool beside = false;    // into the unit's spare states
-    int64_t issued = 0;     // elements whose pieces are in progress or done
-    int64_t in_flight = 0;  // pieces
-    bool closed = false;    // no further piece will be issued
+    bool into_spare = false;  // into the unit's spare states
+    int64_t issued = 0;       // elements whose pieces are in progress or done
+    int64_t in_flight = 0;    // pieces
+    bool closed = false;      // no further piece will be issued
   };
   // Buffers for a piece in transfer, if the training device is a GPU.
   struct Slot {

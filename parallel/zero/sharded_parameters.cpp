@@ -161,7 +161,7 @@ void ShardedParameters::start_on_copy_stream(size_t unit) {
 
 void ShardedParameters::about_to_use(size_t unit) {
   const GatherSchedule::Moves moves = schedule_.use(unit);
-  for (const size_t other : moves.let_go) free_full(other);
+  for (const size_t other : moves.release) free_full(other);
   gather_next(moves.gather);
 }
 

@@ -335,7 +335,7 @@ void ZeroEngine::set_host_ratio(double ratio) {
   const std::vector<bool> stays = units_on_host(units_, ratio);
   for (size_t u = 0; u < units_.size(); ++u) {
     if (!on_host(u) || stays[u]) continue;
-    host_->let_go(u);
+    host_->release(u);
     shards_[u].move_to(options_.device);
   }
   if (std::none_of(stays.begin(), stays.end(), [](bool unit_stays) { return unit_stays; })) host_.reset();

@@ -107,7 +107,7 @@ inline TrainingProgress progress_at(int64_t step, const std::string& dtype = "bf
   TrainingProgress progress;
   progress.step = step;
   progress.tokens_seen = (int64_t{1} << 40) + step;
-  progress.windows_seen = step * 8;
+  progress.sequences_seen = step * 8;
   progress.seed = 0xFFFFFFFFFFFFFFF0ULL;
   progress.dtype = dtype;
   progress.zero_stage = 2;

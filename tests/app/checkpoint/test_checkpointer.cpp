@@ -33,7 +33,7 @@ class Saves {
     checkpointer_.after_step(position(step), /*seconds=*/0.001, stops);
   }
   RunPosition position(int64_t step) const {
-    return {.step = step, .windows_seen = 4 * step, .tokens_seen = 64 * step};
+    return {.step = step, .sequences_seen = 4 * step, .tokens_seen = 64 * step};
   }
   Checkpointer& operator*() { return checkpointer_; }
   Checkpointer* operator->() { return &checkpointer_; }

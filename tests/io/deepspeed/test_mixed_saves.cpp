@@ -158,7 +158,7 @@ TEST_CASE("a DeepSpeed checkpoint that resumed from mpzero and kept its client s
     const auto checkpoint = open_checkpoint(tag);
     CHECK_FALSE(checkpoint->made_by_mpzero());
     CHECK(checkpoint->progress().step == 6);
-    CHECK(checkpoint->progress().windows_seen == 64);
+    CHECK(checkpoint->progress().sequences_seen == 64);
     CHECK(checkpoint->progress().model_config_json == R"({"model_type": "qwen3"})");
   }
 }

@@ -197,12 +197,12 @@ TEST_CASE("an optimizer is destroyed while an update waits for a hold, and the h
 TEST_CASE("states are released, and loaded, once they are no longer held") {
   Step step(1);
   StateHold hold = step.optimizer->hold(kUnit);
-  auto let_go = std::async(std::launch::async, [&] { step.optimizer->let_go(kUnit); });
+  auto released = std::async(std::launch::async, [&] { step.optimizer->release(kUnit); });
   auto waited = std::async(std::launch::async, [&] { step.optimizer->wait_for_holds(kFirst); });
   waited.get();
   CHECK(step.optimizer->updates(kUnit));
   hold.release();
-  let_go.get();
+  released.get();
   CHECK_FALSE(step.optimizer->updates(kUnit));
 }
 
