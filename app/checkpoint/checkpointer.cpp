@@ -201,7 +201,7 @@ void Checkpointer::watch_save(double step_seconds) {
   if (!save_) return throttle_.step_alone(step_seconds);
   save_->poll();
   if (save_->in_flight()) {
-    save_->pace().set_rate(throttle_.step_beside(step_seconds, save_->pace().bytes()));
+    save_->pace().set_rate(throttle_.step_during_save(step_seconds, save_->pace().bytes()));
   } else {
     conclude();
   }

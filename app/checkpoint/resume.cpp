@@ -44,7 +44,7 @@ class Unusable : public std::runtime_error {
 };
 
 // Nothing else keeps the run from starting anew.
-constexpr const char* kStartAnew =
+constexpr const char* kStartNewRun =
     ", or start anew: in another --checkpoint_dir, or here with --overwrite, which moves the old run aside";
 
 // A sentence about a checkpoint without what a user would have to do about it, where the run does it itself.
@@ -147,7 +147,7 @@ Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder
       check_resumable(*stored, setup, units);
     } catch (const UserError& error) {
       if (!setup.config.resume_from_checkpoint.empty()) throw;
-      throw UserError(error.what() + std::string(kStartAnew));
+      throw UserError(error.what() + std::string(kStartNewRun));
     }
   });
   read_or_give_up([&] {
@@ -230,7 +230,7 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
           folder, [&] { return restore_stable(folder, choices.run, setup, units, engine, group, warnings); });
       const std::string other_weights = problem_of_initial_weights(setup, resumed.run, folder, units, group, warnings);
       if (!other_weights.empty()) {
-        throw UserError(other_weights + (config.resume_from_checkpoint.empty() ? kStartAnew : ""),
+        throw UserError(other_weights + (config.resume_from_checkpoint.empty() ? kStartNewRun : ""),
                         ErrorScope::kAllRanks);
       }
       if (!first_problem.empty()) {

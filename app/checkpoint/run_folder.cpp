@@ -26,7 +26,7 @@ bool same_folder(const fs::path& a, const fs::path& b) {
 
 // Whether `folder` holds `checkpoint`, as a user may have spelled it: "tiny-4steps/", a link to it, one to elsewhere
 // that `entries`, the folder's checkpoints, has.
-bool lies_in(const fs::path& checkpoint, const fs::path& folder, const std::vector<io::CatalogEntry>& entries) {
+bool is_in(const fs::path& checkpoint, const fs::path& folder, const std::vector<io::CatalogEntry>& entries) {
   std::error_code error;
   const fs::path path = fs::weakly_canonical(checkpoint, error);
   const fs::path last = path.has_filename() ? path : path.parent_path();
@@ -150,7 +150,7 @@ std::vector<io::CatalogEntry> RunFolder::in_the_way(const io::RunRecord& run,
                                                     const std::optional<Resumed>& resumed) const {
   std::vector<io::CatalogEntry> entries = io::list_checkpoints(config_.checkpoint_dir);
   if (!resumed) return entries;
-  const bool from_here = lies_in(resumed->checkpoint, config_.checkpoint_dir, entries);
+  const bool from_here = is_in(resumed->checkpoint, config_.checkpoint_dir, entries);
   std::erase_if(entries, [&](const io::CatalogEntry& entry) {
     if (entry.run_id == run.id) return true;
     if (!from_here) return false;

@@ -51,7 +51,7 @@ io::SafetensorsSource open_weights(const std::string& folder, const std::vector<
 }
 
 // Whether nothing is left of the weights, in words; empty: something is.
-std::string what_is_gone(const fs::path& folder) {
+std::string missing_weights(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) return "is not there";
   return io::has_safetensors(folder) ? "" : "holds no weights";
@@ -97,14 +97,14 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
   };
   const bool same_path = recorded_init_from(setup.config) == run.init_from;
   // Weights may be gone that a run began with; it goes on without them. All ranks take what rank 0 sees.
-  const std::string gone = broadcast(group, what_is_gone(folder));
-  if (run.init_from_hash.empty() || !gone.empty()) {
+  const std::string missing = broadcast(group, missing_weights(folder));
+  if (run.init_from_hash.empty() || !missing.empty()) {
     if (!same_path) return others("");
-    if (!gone.empty()) {
+    if (!missing.empty()) {
       warnings.push_back(
           fmt::format("--init_from {} {} any more, so that it is not known whether the run began with its weights; its "
                       "path is the same.",
-                      folder, gone));
+                      folder, missing));
     }
     return "";
   }

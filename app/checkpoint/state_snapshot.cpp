@@ -81,7 +81,7 @@ void StateSnapshot::begin() {
     at::cuda::CUDAEvent updated;
     updated.record(c10::cuda::getCurrentCUDAStream());
     updated.block(*stream_);
-    const c10::StreamGuard beside(*stream_);
+    const c10::StreamGuard guard(*stream_);
     for (const Part& part : parts_) {
       if (part.way != Way::kFromGpu) continue;
       memory_.narrow(0, part.begin, part.count).copy_(engine_.state(part.unit, part.kind), /*non_blocking=*/true);

@@ -207,7 +207,7 @@ void Liveness::Thread::look_for_failures(Time now) {
 }
 
 void Liveness::Thread::handle_stop(Time now) {
-  if (stop_.at_once()) {
+  if (stop_.is_immediate()) {
     ask_to_stop(kInterruptedExitCode, now);
   } else if (activity_.phase() <= RunPhase::kSetUp) {
     ask_to_stop(kStoppedExitCode, now);

@@ -126,10 +126,10 @@ FilesInFolder files_in(const fs::path& folder) {
   FilesInFolder found;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code gone;
-    if (!entry->is_regular_file(gone)) continue;
-    const uintmax_t size = entry->file_size(gone);
-    if (gone) continue;
+    std::error_code removed;
+    if (!entry->is_regular_file(removed)) continue;
+    const uintmax_t size = entry->file_size(removed);
+    if (removed) continue;
     found.bytes += static_cast<int64_t>(size);
     ++found.count;
   }

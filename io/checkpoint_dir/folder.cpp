@@ -122,8 +122,8 @@ std::vector<fs::path> folders_in(const fs::path& parent) {
     std::error_code unknown;
     const fs::file_status status = entry->symlink_status(unknown);
     // If the system cannot tell, it may be a folder: opening it reports the error.
-    const bool gone = status.type() == fs::file_type::not_found;
-    if (!gone && (unknown || fs::is_directory(status))) found.push_back(entry->path());
+    const bool removed = status.type() == fs::file_type::not_found;
+    if (!removed && (unknown || fs::is_directory(status))) found.push_back(entry->path());
   }
   if (error && error != std::errc::no_such_file_or_directory) throw_system_error("list", parent, error.value());
   return found;

@@ -23,7 +23,7 @@ from trainer import (
     children_of,
     num_gpus,
     train,
-    wait_until_gone,
+    wait_until_ended,
     write_older_tokens,
     write_tokens,
 )
@@ -417,7 +417,7 @@ def test_one_rank_dies(tmp_path: Path) -> None:
         assert len(ranks) == 2
         os.kill(int(ranks[1]), signal.SIGKILL)
         assert process.wait(timeout=60) != 0
-        wait_until_gone(ranks)
+        wait_until_ended(ranks)
     result = run.train("--max_steps=3", check=False)
     assert result.returncode == 0, result.stderr
     with h5py.File(run.latest / "mp_rank_00_model_states.h5"):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from test_resume import assert_same_bits, curve, final_states
 from tiny_run import MODEL, TinyRun
-from trainer import BUILD, ENVIRONMENT, children_of, command, num_gpus, wait_until_gone
+from trainer import BUILD, ENVIRONMENT, children_of, command, num_gpus, wait_until_ended
 
 pytestmark = pytest.mark.e2e
 
@@ -42,8 +42,8 @@ def test_saving_during_training_writes_the_same_as_waiting(tmp_path: Path, stage
     for mode in ("true", "false"):
         run = runs[mode] = TinyRun(tmp_path / mode, stage=stage)
         result = run.train(f"--max_steps={STEPS}", "--checkpoint_freq=3", f"--async_save={mode}")
-        beside = result.stdout.count("beside training, ")
-        assert beside == (3 if mode == "true" else 0), result.stdout
+        num_saves = result.stdout.count("beside training, ")
+        assert num_saves == (3 if mode == "true" else 0), result.stdout
         assert sorted(path.name for path in run.checkpoints.iterdir()) == [
             ".lock",
             "latest",
@@ -98,13 +98,13 @@ def test_a_full_disk_gives_up_the_checkpoint_and_not_the_run(tmp_path: Path, sma
     # Three of them fit. The run continues to its end, but fails if its last checkpoint cannot be saved.
     result = run.train("--max_steps=6", *flags, check=False)
     assert result.returncode == 1, result.stderr
-    told = [line for line in result.stderr.splitlines() if "could not be saved" in line]
-    assert len(told) == 3, result.stderr
-    for step, line in zip((4, 5, 6), told, strict=True):
+    messages = [line for line in result.stderr.splitlines() if "could not be saved" in line]
+    assert len(messages) == 3, result.stderr
+    for step, line in zip((4, 5, 6), messages, strict=True):
         assert f"the checkpoint of step {step} could not be saved: " in line
         assert "No space left on device; free some space or choose a folder on another disk; that of step 3" in line
-    assert all("warning: " in line and line.endswith("stays, and training goes on.") for line in told[:2])
-    assert told[2].startswith("mpzero: error: ")
+    assert all("warning: " in line and line.endswith("stays, and training goes on.") for line in messages[:2])
+    assert messages[2].startswith("mpzero: error: ")
     assert [line["step"] for line in run.metrics()] == [1, 2, 3, 4, 5, 6]
     assert run.latest.name == "tiny-3steps"
     assert checkpoint_command("verify", run.checkpoints).returncode == 0
@@ -229,7 +229,7 @@ def test_killed_while_checkpoints_are_written(tmp_path: Path) -> None:
             os.kill(int(pid), signal.SIGKILL)
         process.stdout.read()
         process.wait(timeout=60)
-        wait_until_gone(ranks)
+        wait_until_ended(ranks)
         checked = checkpoint_command("verify", run.latest)
         assert checked.returncode == 0, checked.stdout + checked.stderr
         step = int(run.latest.name.split("-")[1].removesuffix("steps"))

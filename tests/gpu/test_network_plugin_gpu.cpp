@@ -28,7 +28,7 @@ TEST_CASE("training uses the network that was proven") {
   REQUIRE(network.communicator);
 
   const NcclLog log;
-  const NcclCommunicator beside(mpi());
+  const NcclCommunicator other(mpi());
   CHECK(parse_network_proof(log.text()).net == "Fake");
 }
 

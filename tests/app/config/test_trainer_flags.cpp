@@ -261,11 +261,11 @@ TEST_CASE("no_decay takes parts of names") {
 }
 
 TEST_CASE("DeepSpeed's files have no place for the Trainer's schedule, of which the user hears") {
-  const auto told = [](const std::string& flag) {
+  const auto num_warnings = [](const std::string& flag) {
     return warnings_with(run("", {"--checkpoint_format=deepspeed", flag}), "load_lr_scheduler_states=False").size();
   };
-  CHECK(told("--lr_scheduler_type=linear") == 1);
-  CHECK(told("--max_steps=500") == 0);
+  CHECK(num_warnings("--lr_scheduler_type=linear") == 1);
+  CHECK(num_warnings("--max_steps=500") == 0);
 }
 
 TEST_CASE("save_strategy says when checkpoints are made") {
