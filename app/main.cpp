@@ -129,8 +129,8 @@ int main(int argc, char** argv) {
     return arguments.empty() ? mpzero::kUserErrorExitCode : EXIT_SUCCESS;
   }
   if (arguments.front() == "train") {
-    const auto given = [&](const char* word) {
-      return std::find(arguments.begin(), arguments.end(), word) != arguments.end();
+    const auto given = [&](const char* argument) {
+      return std::find(arguments.begin(), arguments.end(), argument) != arguments.end();
     };
     const bool as_json = given("--help=json");
     if (as_json || given("--help") || given("-h")) {

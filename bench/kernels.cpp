@@ -159,7 +159,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: bench_kernels CONFIG_DIR OUTPUT.json [WORD ...], on a machine with a GPU\n");
     return 2;
   }
-  const std::vector<std::string> words(argv + 3, argv + argc);
+  const std::vector<std::string> patterns(argv + 3, argv + argc);
   const Ceilings ceilings = measure_ceilings();
   fmt::print("copy {:.2f} TB/s; bf16 matrix product of 8192^3 {:.0f} TFLOPS\n", ceilings.bytes_per_second * 1e-12,
              ceilings.flops * 1e-12);
@@ -169,9 +169,10 @@ int main(int argc, char** argv) {
       ceilings.bytes_per_second * 1e-12, ceilings.flops * 1e-12);
   nlohmann::json results{{"copy_bytes_per_second", ceilings.bytes_per_second}, {"matmul_flops", ceilings.flops}};
   for (const Workload& workload : kWorkloads) {
-    const bool wanted = words.empty() || std::any_of(words.begin(), words.end(), [&](const std::string& word) {
-                          return workload.name.find(word) != std::string::npos;
-                        });
+    const bool wanted =
+        patterns.empty() || std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+          return workload.name.find(pattern) != std::string::npos;
+        });
     if (!wanted) continue;
     results["workloads"].push_back(run(workload, argv[1], ceilings, markdown));
     std::ofstream(argv[2]) << results.dump(1) << "\n";

@@ -33,15 +33,15 @@ std::optional<std::vector<ModelChange>> model_changes_since(const io::StoredChec
 }
 
 void check_same_model(const std::string& folder, const std::vector<ModelChange>& changes) {
-  std::vector<std::string> words;
+  std::vector<std::string> descriptions;
   for (const ModelChange& change : changes) {
     if (change.rule != ChangeRule::kRefused) continue;
-    words.push_back(fmt::format("{} was {} and is {}", change.key, change.before, change.now));
+    descriptions.push_back(fmt::format("{} was {} and is {}", change.key, change.before, change.now));
   }
-  if (words.empty()) return;
+  if (descriptions.empty()) return;
   throw_user_error(
       "{} is a checkpoint of another model: {}; give the --model_type or --model_config that it was trained with",
-      folder, fmt::join(words, ", "));
+      folder, fmt::join(descriptions, ", "));
 }
 
 void check_meant(const std::string& folder, const std::vector<ModelChange>& changes, const RunConfig& config) {
@@ -66,12 +66,12 @@ void check_optimizer(const std::string& folder, const nlohmann::json& known) {
 }
 
 std::vector<std::string> shown_model_changes(const std::vector<ModelChange>& changes) {
-  std::vector<std::string> words;
+  std::vector<std::string> descriptions;
   for (const ModelChange& change : changes) {
     const char* how = change.rule == ChangeRule::kOnPurpose ? " (--allow_changed)" : "";
-    words.push_back(fmt::format("{} {} -> {}{}", change.key, change.before, change.now, how));
+    descriptions.push_back(fmt::format("{} {} -> {}{}", change.key, change.before, change.now, how));
   }
-  return words;
+  return descriptions;
 }
 
 // --allow_changed for what is as it was, as in each later start of the same command.

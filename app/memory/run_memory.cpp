@@ -59,8 +59,8 @@ std::vector<Part> device_parts(const parallel::MemoryUse& states, const LayerLev
 
 std::string first_line(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string words = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  return words.substr(0, words.find('\n'));
+  const std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
 }
 
 }  // namespace

@@ -17,9 +17,9 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-std::string join(const std::vector<std::string>& words) {
+std::string join(const std::vector<std::string>& names) {
   std::string joined;
-  for (const std::string& word : words) joined += (joined.empty() ? "" : ", ") + word;
+  for (const std::string& name : names) joined += (joined.empty() ? "" : ", ") + name;
   return joined;
 }
 

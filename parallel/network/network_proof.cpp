@@ -68,8 +68,8 @@ std::string parse_network_failure(std::string_view log) {
     return "a security group drops EFA's packets";
   }
   std::string of_plugin, of_loading;
-  const auto remember = [](std::string& reason, const std::optional<std::string>& words) {
-    if (words && reason.empty()) reason = *words;
+  const auto remember = [](std::string& reason, const std::optional<std::string>& found) {
+    if (found && reason.empty()) reason = *found;
   };
   for_each_line(log, [&](std::string_view line) {
     remember(of_plugin, text_after(line, "NCCL WARN NET/OFI ", "\r\n"));
