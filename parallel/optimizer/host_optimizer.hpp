@@ -7,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -146,7 +147,12 @@ class HostOptimizer {
     std::shared_ptr<ThreadTeam::Task> task;  // once the gradient has arrived
   };
 
+  // Locks the mutex once `condition`, which is evaluated with the mutex locked, is true. Throws if the thread failed.
+  template <typename Condition>
+  std::unique_lock<std::mutex> lock_when(const Condition& condition);
+
   // The mutex is locked.
+  bool is_done(size_t unit) const { return units_[unit].done == units_[unit].ordered; }
   void order(size_t unit, Kind kind, const AdamWUpdate& update);
   void give_spare_back(Unit& unit);
   void throw_if_failed() const;
