@@ -19,6 +19,23 @@ int64_t FlatLayout::shard_used(int shard) const {
   return std::clamp<int64_t>(numel_ - shard_begin(shard), 0, shard_numel_);
 }
 
+std::vector<int64_t> full_sizes(const std::vector<FlatLayout>& layouts) {
+  std::vector<int64_t> sizes;
+  for (const FlatLayout& layout : layouts) sizes.push_back(layout.padded_numel());
+  return sizes;
+}
+
+std::vector<at::Tensor> split_buffer(const at::Tensor& buffer, const std::vector<int64_t>& sizes) {
+  std::vector<at::Tensor> views;
+  views.reserve(sizes.size());
+  int64_t offset = 0;
+  for (const int64_t size : sizes) {
+    views.push_back(buffer.narrow(0, offset, size));
+    offset += size;
+  }
+  return views;
+}
+
 std::vector<at::Tensor> parameter_views(const at::Tensor& flat, const UnitSpec& unit) {
   std::vector<at::Tensor> views;
   views.reserve(unit.parameters.size());

@@ -30,6 +30,11 @@ class FlatLayout {
   int64_t shard_numel_;
 };
 
+// The sizes of the full units, padding included.
+std::vector<int64_t> full_sizes(const std::vector<FlatLayout>& layouts);
+// Consecutive views of `buffer`, with these numbers of elements.
+std::vector<at::Tensor> split_buffer(const at::Tensor& buffer, const std::vector<int64_t>& sizes);
+
 // The unit's parameters as views of `flat` [>= unit.numel()], in the order of the unit and of their shapes.
 std::vector<at::Tensor> parameter_views(const at::Tensor& flat, const UnitSpec& unit);
 

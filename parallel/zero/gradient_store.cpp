@@ -64,16 +64,15 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
   // One buffer for all units, if collectives read or write it.
   const int64_t total = std::accumulate(sizes_.kept.begin(), sizes_.kept.end(), int64_t{0});
   const bool communicated = sizes_.kept_dtype == options.communication_dtype;
-  const at::Tensor all = communicated ? communicator.buffer(total, kept) : at::zeros({total}, kept);
-  int64_t offset = 0;
+  const std::vector<at::Tensor> buffers =
+      split_buffer(communicated ? communicator.buffer(total, kept) : at::zeros({total}, kept), sizes_.kept);
   states_.resize(units.size());
   for (size_t u = 0; u < units.size(); ++u) {
     UnitState& state = states_[u];
-    const at::Tensor own = all.narrow(0, std::exchange(offset, offset + sizes_.kept[u]), sizes_.kept[u]);
     if (sizes_.partitioned) {
-      state.shard = own;
+      state.shard = buffers[u];
     } else {
-      state.full = own;
+      state.full = buffers[u];
       state.views = parameter_views(state.full, units[u]);
       state.shard = state.full.narrow(0, layouts[u].shard_begin(shard_index), layouts[u].shard_numel());
     }

@@ -22,12 +22,6 @@ class PendingCopy final : public PendingCollective {
   at::cuda::CUDAEvent done_;
 };
 
-std::vector<int64_t> full_sizes(const std::vector<FlatLayout>& layouts) {
-  std::vector<int64_t> sizes;
-  for (const FlatLayout& layout : layouts) sizes.push_back(layout.padded_numel());
-  return sizes;
-}
-
 std::vector<int64_t> shard_sizes(const std::vector<FlatLayout>& layouts) {
   std::vector<int64_t> sizes;
   for (const FlatLayout& layout : layouts) sizes.push_back(layout.shard_numel());
@@ -60,11 +54,8 @@ ShardedParameters::ShardedParameters(const std::vector<UnitSpec>& units, const s
     return;
   }
   // One buffer for all units, since registering one costs time and address space.
-  const at::Tensor all = communicator.buffer(sum(sizes), tensor_options_);
-  int64_t offset = 0;
-  for (size_t u = 0; u < units.size(); ++u) {
-    states_[u].shard = all.narrow(0, std::exchange(offset, offset + sizes[u]), sizes[u]);
-  }
+  const std::vector<at::Tensor> shards = split_buffer(communicator.buffer(sum(sizes), tensor_options_), sizes);
+  for (size_t u = 0; u < units.size(); ++u) states_[u].shard = shards[u];
 }
 
 void ShardedParameters::plan(std::vector<size_t> uses) {
