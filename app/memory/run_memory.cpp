@@ -86,7 +86,7 @@ void RunMemory::check_micro_batch(ProcessGroup& group) const {
   const auto refuse = [&](const char* memory, double needed, int64_t available) {
     throw UserError(
         fmt::format("the run does not fit into {} memory: a micro-batch of {} sequences x {} tokens takes at least "
-                    "{:.2f} GiB of it, and a rank can use {}; reduce train_micro_batch_size_per_gpu or --seq_length",
+                    "{:.2f} GiB of it, and a rank can use {}; lower train_micro_batch_size_per_gpu or --seq_length",
                     memory, config_.micro_batch_size, config_.seq_length, needed / (1 << 30), gibibytes(available)),
         ErrorScope::kAllRanks);
   };
