@@ -121,7 +121,7 @@ def read_peers(paths: Iterable[Path]) -> list[dict]:
 
 
 def ratio_table(results: dict[str, dict], peers: list[dict]) -> list[str]:
-    """A Markdown table of the speed runs beside their targets and the peers of the same session.
+    """A Markdown table of the speed runs, their targets and the peers of the same session.
 
     `results`: by name of the run, speed_WORK or users_…; a peer belongs to the run of the same work.
     """

@@ -292,7 +292,7 @@ build_programs() {
     die "The build failed; the compiler's message is above."
 }
 
-# require_installation: what the programs of an installed tree need beside it.
+# require_installation: what the programs of an installed tree need in addition.
 require_installation() {
   find_mpi
   command -v mpirun >/dev/null || die "There is no mpirun on $(hostname -s); install the Open MPI that mpzero was built with."

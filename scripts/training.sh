@@ -186,7 +186,7 @@ prepare_data() {
     prepare "$text/validation.txt" "$folder/validation.h5" || end_with $?
   else
     [[ $LOCAL_DATASET != true || -e $DATASET ]] ||
-      die "DATASET=$DATASET does not exist on $(hostname -s), but LOCAL_DATASET=true says it is a folder or file; mend the path, or set LOCAL_DATASET=false for a Hugging Face name."
+      die "DATASET=$DATASET does not exist on $(hostname -s), but LOCAL_DATASET=true says it is a folder or file; fix the path, or set LOCAL_DATASET=false for a Hugging Face name."
     local -a arguments=()
     folder=$(data_folder)
     arguments+=(--validation_output "$folder/validation.h5")
@@ -209,7 +209,7 @@ prepare_data() {
 make_checkpoint_folder() {
   local reason
   reason=$(mkdir -p "$CHECKPOINT_DIR" 2>&1) ||
-    die "CHECKPOINT_DIR=$CHECKPOINT_DIR cannot be made (${reason##*: }); choose another folder or mend its permissions."
+    die "CHECKPOINT_DIR=$CHECKPOINT_DIR cannot be made (${reason##*: }); choose another folder or fix its permissions."
 }
 
 # training_flags: fills MPZERO_FLAGS with what mpzero is started with: the settings, then the extra flags.

@@ -76,7 +76,7 @@ int64_t ShardedParameters::elements_of_buffers(const GatherLimits& limits) const
 void ShardedParameters::use_memory(int64_t bytes) {
   // Buffers that exist already count too.
   const int64_t elements = (pool_.bytes() + bytes) / static_cast<int64_t>(pool_.options().dtype().itemsize());
-  // How far ahead stays as it is: gathers that run beside the optimizer's update slow it down by more than they gain.
+  // How far ahead stays as it is: gathers that run during the optimizer's update slow it down by more than they gain.
   GatherLimits limits{.prefetch_bucket_size = schedule_.limits().prefetch_bucket_size,
                       .param_persistence_threshold = 0,
                       .max_live_parameters = elements,

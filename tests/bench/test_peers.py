@@ -1,4 +1,4 @@
-"""The peers' side: what DeepSpeed is given, and mpzero beside Hugging Face step by step."""
+"""The peers' side: what DeepSpeed is given, and mpzero compared with Hugging Face step by step."""
 
 from __future__ import annotations
 

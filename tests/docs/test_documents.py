@@ -194,7 +194,7 @@ def test_every_room_is_described() -> None:
 
 
 def test_the_korean_walk_through_has_the_same_commands() -> None:
-    """But for the remarks behind #, which are translated; links and numbers, too, are those of the README."""
+    """Except for the remarks after #, which are translated; links and numbers, too, are those of the README."""
     english, korean = text_of("README.md"), text_of("docs/README.ko.md")
 
     def commands(text: str) -> list[str]:

@@ -123,7 +123,7 @@ def test_overwrite_moves_the_full_old_run_aside(tmp_path: Path, flags: list[str]
     # Without the flag each of the two runs resumes.
     assert "Resumed from checkpoint at step 3" in run.train("--max_steps=5", inside).stdout
     result = run.train("--max_steps=5", inside, f"--checkpoint_dir={run.checkpoints / 'old-1'}", check=False)
-    assert "stands there twice" in result.stderr
+    assert "is given twice" in result.stderr
     flags_of_old = [flag for flag in run.flags() if not flag.startswith("--checkpoint_dir")]
     run.flags = lambda: [*flags_of_old, f"--checkpoint_dir={run.checkpoints / 'old-1'}"]
     metrics = f"--metrics_file={run.checkpoints / 'old-1' / 'metrics.jsonl'}"
@@ -230,7 +230,7 @@ def test_a_damaged_checkpoint_is_replaced_only_by_one_of_the_same_run(tmp_path: 
     assert f"not tried: tiny-8steps (run {theirs[:8]}), tiny-6steps (run {theirs[:8]})" in line
     flip_last_bit(run.checkpoints / "tiny-2steps" / SHARD)
     sentence = the_error(run.train("--max_steps=6", check=False))
-    assert "no other checkpoint of the run is whole" in sentence
+    assert "no other checkpoint of the run is complete" in sentence
     assert f"tiny-8steps (run {theirs[:8]})" in sentence
 
 
@@ -241,7 +241,7 @@ def test_no_other_run_resumes_silently_if_the_newest_checkpoint_does_not_name_it
     before = files_in(run.checkpoints)
     sentence = the_error(run.train("--max_steps=4", check=False))
     assert f"{damaged / 'manifest.json'} is damaged" in sentence
-    assert "so that its run is not known" in sentence
+    assert "so its run is not known" in sentence
     for step, one in ((2, ours), (8, theirs)):
         assert f"--resume_from_checkpoint {run.checkpoints / f'tiny-{step}steps'} (run {one[:8]})" in sentence
     assert files_in(run.checkpoints) == before
@@ -258,7 +258,7 @@ def test_no_other_run_resumes_silently_if_the_newest_checkpoint_does_not_name_it
     (line,) = [line for line in result.stderr.splitlines() if "the newest complete checkpoint" in line]
     assert f"{damaged / 'manifest.json'} is damaged" in line
     assert (
-        f"so that its run is not known: run {ours[:8]} resumes from {run.checkpoints / 'tiny-2steps'}, "
+        f"so its run is not known: run {ours[:8]} resumes from {run.checkpoints / 'tiny-2steps'}, "
         "the newest complete checkpoint" in line
     )
 
@@ -427,11 +427,11 @@ def test_another_model_seed_or_weights_do_not_resume_silently(tmp_path: Path) ->
     assert f"not with those of --init_from {weights} (xxh3 " in sentence
     shutil.rmtree(weights)
     result = tuned.train("--max_steps=6", f"--init_from={weights}")
-    assert f"--init_from {weights} is not there any more" in result.stderr
+    assert f"--init_from {weights} no longer exists" in result.stderr
     assert "Resumed" in result.stdout
     weights.mkdir()
     result = tuned.train("--max_steps=7", f"--init_from={weights}")
-    assert f"--init_from {weights} holds no weights any more" in result.stderr
+    assert f"--init_from {weights} no longer holds weights" in result.stderr
     assert "Resumed" in result.stdout
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -42,7 +42,7 @@ def test_saving_during_training_writes_the_same_as_waiting(tmp_path: Path, stage
     for mode in ("true", "false"):
         run = runs[mode] = TinyRun(tmp_path / mode, stage=stage)
         result = run.train(f"--max_steps={STEPS}", "--checkpoint_freq=3", f"--async_save={mode}")
-        num_saves = result.stdout.count("beside training, ")
+        num_saves = result.stdout.count("during training, ")
         assert num_saves == (3 if mode == "true" else 0), result.stdout
         assert sorted(path.name for path in run.checkpoints.iterdir()) == [
             ".lock",
@@ -103,7 +103,7 @@ def test_a_full_disk_gives_up_the_checkpoint_and_not_the_run(tmp_path: Path, sma
     for step, line in zip((4, 5, 6), messages, strict=True):
         assert f"the checkpoint of step {step} could not be saved: " in line
         assert "No space left on device; free some space or choose a folder on another disk; that of step 3" in line
-    assert all("warning: " in line and line.endswith("stays, and training goes on.") for line in messages[:2])
+    assert all("warning: " in line and line.endswith("remains, and training continues.") for line in messages[:2])
     assert messages[2].startswith("mpzero: error: ")
     assert [line["step"] for line in run.metrics()] == [1, 2, 3, 4, 5, 6]
     assert run.latest.name == "tiny-3steps"
@@ -198,7 +198,7 @@ def test_no_fresh_start_without_an_intact_checkpoint(tmp_path: Path) -> None:
         (folder / "manifest.json").write_text("{}")
     result = run.train("--max_steps=6", check=False)
     assert result.returncode == 2
-    assert "no other checkpoint of the run is whole" in result.stderr
+    assert "no other checkpoint of the run is complete" in result.stderr
     # A checkpoint that is itself named is not replaced by another one.
     result = run.train("--max_steps=6", f"--resume_from_checkpoint={run.checkpoints / 'tiny-2steps'}", check=False)
     assert result.returncode == 2

@@ -165,7 +165,7 @@ printf "uv %s\n" "$*" >>"$RECORD/calls"
 def test_the_packages_are_the_same_in_every_locale(checkout):
     for name in ("Zope-1.dist-info", "accelerate-1.dist-info"):
         (checkout.package.parent / name).mkdir()
-    # Most languages put capitals beside small letters, C puts them first.
+    # Most languages sort capitals next to small letters, C puts them first.
     language = """#!/bin/bash
 [[ ${LC_ALL:-${LANG:-C}} == C ]] || set -- --ignore-case "$@"
 LC_ALL=C exec /usr/bin/sort "$@"

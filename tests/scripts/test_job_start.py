@@ -137,4 +137,4 @@ def test_both_who_decide_say_alike_that_it_is_not_known(job):
     known = job(begin, SLURM_RESTART_COUNT="1").stderr.splitlines()[-1]
     without_python = job("find_python() { return 1; }; " + begin, SLURM_RESTART_COUNT="1").stderr.splitlines()[-1]
     assert known == without_python and NOT_KNOWN in known
-    assert "without these flags resumes from the last checkpoint, and with them begins so again" in known
+    assert "without these flags resumes from the last checkpoint; with them it begins again" in known

@@ -104,7 +104,7 @@ CASES = {
         event(Kind.FAILED, status=9, nodes=("n1",)), Verb.FINISH, 9,
         {"running": False, "failures": 2, "unsaved_starts": 1}, "no other host is to blame",
     ),
-    "a failure behind a new checkpoint": (
+    "a failure after a new checkpoint": (
         replace(OPEN, failures=1, last_run_failed=True), event(Kind.FAILED, FIVE, status=1), Verb.REQUEUE, 1,
         {"running": False, "failures": 2, "has_saved": True}, "Requeue 2",
     ),

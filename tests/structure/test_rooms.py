@@ -81,7 +81,7 @@ def used_by(folder: str) -> dict[str, str]:
 def test_a_room_uses_what_its_cmake_file_names(folder: str) -> None:
     used = used_by(folder)
     unnamed = [line for other, line in used.items() if other not in ROOMS[folder].uses]
-    assert unnamed == [], f"{folder}/CMakeLists.txt does not name these rooms behind USES"
+    assert unnamed == [], f"{folder}/CMakeLists.txt does not name these rooms after USES"
     if folder not in WHOLE:
         assert sorted(ROOMS[folder].uses - used.keys()) == [], f"{folder} names rooms that it does not include"
 

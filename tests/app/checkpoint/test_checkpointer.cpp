@@ -124,7 +124,7 @@ TEST_CASE("a checkpoint that cannot be written is given up, and the last one's f
     for (int64_t step = 3; step <= 5; ++step) saves.step(step);
     saves.step(6);
     CHECK_THROWS_WITH(saves->finish(6),
-                      Contains("the checkpoint of step 6 could not be saved") && Contains("that of step 2 stays"));
+                      Contains("the checkpoint of step 6 could not be saved") && Contains("that of step 2 remains"));
   }
   CHECK(saves.whole() == Steps{2});
 }

@@ -94,7 +94,7 @@ void set_up(const fs::path& dir, const Scene& scene) {
 
 const std::vector<Scene> kScenes = {
     {"first of all", kNew, false},
-    {"beside another", kNew},
+    {"with another in the folder", kNew},
     {"next to others that are removed", kNew, true, true, true},
     {"replacing another", kOld},
     {"replacing another, without exchange", kOld, true, false},
