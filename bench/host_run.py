@@ -163,7 +163,7 @@ def table(visit: Visit) -> list[str]:
         theirs = figures[0]["step_ms"] if figures else None
         clipped = visit.results[row.name].get("clipped_percent", 0)
         comparison = f"{theirs:.0f} ms | {theirs / ours:.2f}" if theirs else "| "
-        lines.append(f"| {row.what} | {row.gpus} | {ours:.1f} ms | {clipped}% | {beside} | {row.target} |")
+        lines.append(f"| {row.what} | {row.gpus} | {ours:.1f} ms | {clipped}% | {comparison} | {row.target} |")
     return lines
 
 

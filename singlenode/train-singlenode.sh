@@ -200,4 +200,4 @@ if ((status != 0)); then
   fi
   exit "$status"
 fi
-closing_words
+closing_message

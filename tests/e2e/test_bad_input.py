@@ -272,10 +272,10 @@ def test_weights_that_are_not_finite(tmp_path: Path) -> None:
     weights = tmp_path / "weights"
     subprocess.run([BUILD / "bin" / "zero_to_fp32", donor.checkpoints, weights], check=True, capture_output=True)
     file = weights / "model.safetensors"
-    whole = file.read_bytes()
+    intact = file.read_bytes()
     run = TinyRun(tmp_path / "run", bf16=True)
     for value, what in ((float("nan"), "is NaN at ["), (float("-inf"), "is -inf at ["), (3.4e38, "infinite in bf16")):
-        file.write_bytes(whole[:-4] + struct.pack("<f", value))
+        file.write_bytes(intact[:-4] + struct.pack("<f", value))
         sentence = refuse(run, f"--init_from={weights}")
         assert str(file) in sentence
         assert what in sentence

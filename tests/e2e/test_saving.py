@@ -118,8 +118,8 @@ def test_a_full_disk_gives_up_the_checkpoint_and_not_the_run(tmp_path: Path, sma
 def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "run")
     run.train("--max_steps=6", "--checkpoint_freq=2")
-    whole = tmp_path / "whole"
-    shutil.copytree(run.checkpoints, whole)
+    intact = tmp_path / "whole"
+    shutil.copytree(run.checkpoints, intact)
     straight = TinyRun(tmp_path / "straight")
     straight.train(f"--max_steps={STEPS}", "--checkpoint_freq=0")
 
@@ -134,7 +134,7 @@ def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path: Path) ->
     }
     for name, damage in damages.items():
         shutil.rmtree(run.checkpoints)
-        shutil.copytree(whole, run.checkpoints)
+        shutil.copytree(intact, run.checkpoints)
         damage(run.checkpoints)
         strict = run.train(f"--max_steps={STEPS}", "--resume_strict", check=False)
         assert strict.returncode == 2, name
@@ -153,7 +153,7 @@ def test_a_checkpoint_that_cannot_be_opened_is_not_passed_over(tmp_path: Path) -
     run.train("--max_steps=6", "--checkpoint_freq=2")
     manifest = run.checkpoints / "tiny-6steps" / "manifest.json"
     # A system error that root gets too: the link leads to itself.
-    whole = manifest.read_bytes()
+    intact = manifest.read_bytes()
     manifest.unlink()
     manifest.symlink_to("manifest.json")
     result = run.train("--max_steps=8", check=False)
@@ -172,7 +172,7 @@ def test_a_checkpoint_that_cannot_be_opened_is_not_passed_over(tmp_path: Path) -
     assert "not known whether they are newer" in result.stderr
     assert manifest.is_symlink()
     manifest.unlink()
-    manifest.write_bytes(whole)
+    manifest.write_bytes(intact)
     assert checkpoint_command("verify", run.checkpoints, "-t", "tiny-6steps").returncode == 0
 
 
