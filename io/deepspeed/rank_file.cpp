@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "io/checkpoint/manifest.hpp"
@@ -167,6 +168,24 @@ void DeepSpeedRankFile::read(size_t group, StateKind kind, int64_t offset, std::
         archive_->path().string(), name_of(kind), *step_);
   }
   std::fill(out.begin(), out.end(), 0.0F);
+}
+
+std::string shared_settings(const std::vector<DeepSpeedParamGroup>& groups) {
+  nlohmann::json settings = nlohmann::json::object();
+  const auto add = [&](const char* key, auto member) {
+    const auto& value = groups[0].*member;
+    const bool same = std::all_of(groups.begin(), groups.end(),
+                                  [&](const DeepSpeedParamGroup& group) { return group.*member == value; });
+    if (same && value) settings[key] = *value;
+  };
+  if (!groups.empty()) {
+    add("beta1", &DeepSpeedParamGroup::beta1);
+    add("beta2", &DeepSpeedParamGroup::beta2);
+    add("eps", &DeepSpeedParamGroup::eps);
+    add("weight_decay", &DeepSpeedParamGroup::weight_decay);
+    add("bias_correction", &DeepSpeedParamGroup::bias_correction);
+  }
+  return settings.dump();
 }
 
 }  // namespace mpzero::io

@@ -51,25 +51,6 @@ int64_t not_negative(const Value& value) {
   return value.integer();
 }
 
-// What torch's optimizer says of all parameters alike; see TrainingProgress::settings_json.
-std::string settings_of(const std::vector<DeepSpeedParamGroup>& groups) {
-  nlohmann::json settings = nlohmann::json::object();
-  const auto add = [&](const char* key, auto member) {
-    const auto& value = groups[0].*member;
-    const bool same = std::all_of(groups.begin(), groups.end(),
-                                  [&](const DeepSpeedParamGroup& group) { return group.*member == value; });
-    if (same && value) settings[key] = *value;
-  };
-  if (!groups.empty()) {
-    add("beta1", &DeepSpeedParamGroup::beta1);
-    add("beta2", &DeepSpeedParamGroup::beta2);
-    add("eps", &DeepSpeedParamGroup::eps);
-    add("weight_decay", &DeepSpeedParamGroup::weight_decay);
-    add("bias_correction", &DeepSpeedParamGroup::bias_correction);
-  }
-  return settings.dump();
-}
-
 // The updates of the weights that model states are of.
 int64_t updates_of(const Value& model) {
   const int64_t updates = not_negative(model.at("global_steps")) - not_negative(model.at("skipped_steps"));
@@ -190,7 +171,7 @@ struct DeepSpeedCheckpoint::Impl {
                       folder.string(), *groups[0].weight_decay, group.weight_decay.value_or(0)));
       break;
     }
-    progress.settings_json = settings_of(groups);
+    progress.settings_json = shared_settings(groups);
     if (const auto own = root.find(kClientStateKey)) read_own_state(*own);
     adamw_updates = progress.step;
     if (!made_by_mpzero && !counts_otherwise && first.optimizer_step() == progress.step + 1) count_one_more();
