@@ -72,13 +72,13 @@ class ShardFile {
         from.read(offset + wanted_begin * kFloatBytes, std::as_writable_bytes(wanted));
         return;
       }
-      const bool whole = wanted_begin == block_begin && wanted_end == block_end;
-      std::vector<float> buffer(whole ? 0 : static_cast<size_t>(block_end - block_begin));
-      const std::span<float> values = whole ? wanted : std::span<float>(buffer);
+      const bool full_block = wanted_begin == block_begin && wanted_end == block_end;
+      std::vector<float> buffer(full_block ? 0 : static_cast<size_t>(block_end - block_begin));
+      const std::span<float> values = full_block ? wanted : std::span<float>(buffer);
       from.read(offset + block_begin * kFloatBytes, std::as_writable_bytes(values));
       check(piece.dataset, block, std::as_bytes(values));
       piece.verified[static_cast<size_t>(block)].store(true, std::memory_order_release);
-      if (!whole) std::copy_n(buffer.begin() + (wanted_begin - block_begin), wanted.size(), wanted.begin());
+      if (!full_block) std::copy_n(buffer.begin() + (wanted_begin - block_begin), wanted.size(), wanted.begin());
     });
   }
 

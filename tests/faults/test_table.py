@@ -12,7 +12,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 BUILD = Path(os.environ.get("BUILD_DIR", HERE.parents[1] / "build"))
-OUTCOMES = ("not tried", "right", "told", "refused", "UNCLEAR", "WRONG", "LOST", "HANG", "CRASH")
+OUTCOMES = ("not tried", "right", "reported", "refused", "UNCLEAR", "WRONG", "LOST", "HANG", "CRASH")
 
 
 def filled(tmp_path: Path, rows: list[dict]) -> subprocess.CompletedProcess[str]:
