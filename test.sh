@@ -56,13 +56,13 @@ check() {
 count_results() {
   local numbers
   if ! numbers=$(python3 scripts/count_tests.py "$1"); then numbers="0 1 0 $2"; fi
-  local -a words
-  read -r -a words <<<"$numbers"
-  if (($3 != 0 && words[1] == 0)); then words=("${words[0]}" 1 "${words[2]}" "$2 (exit status $3)"); fi
-  passed=$((passed + words[0]))
-  failed=$((failed + words[1]))
-  skipped=$((skipped + words[2]))
-  failures+=("${words[@]:3}")
+  local -a fields
+  read -r -a fields <<<"$numbers"
+  if (($3 != 0 && fields[1] == 0)); then fields=("${fields[0]}" 1 "${fields[2]}" "$2 (exit status $3)"); fi
+  passed=$((passed + fields[0]))
+  failed=$((failed + fields[1]))
+  skipped=$((skipped + fields[2]))
+  failures+=("${fields[@]:3}")
 }
 
 tracked() { git ls-files -- "$@"; }

@@ -125,7 +125,7 @@ install_packages() {
 # install_with_dnf PACKAGE...: installs what dnf has for these packages of Debian's. ccache makes a build faster, but none needs it.
 install_with_dnf() {
   local package name
-  local -a names=() gone=() rights
+  local -a names=() missing=() rights
   for package in "$@"; do
     name=${MPZERO_DNF_NAMES[$package]:-}
     if [[ -n $name && -n $(dnf --quiet repoquery "$name" 2>/dev/null) ]]; then
@@ -133,11 +133,11 @@ install_with_dnf() {
     elif [[ $package == ccache ]]; then
       say "dnf has no ccache here: building without it."
     else
-      gone+=("${name:-$package}")
+      missing+=("${name:-$package}")
     fi
   done
-  ((${#gone[@]} == 0)) ||
-    die "No repository that dnf knows here has ${gone[*]}: enable one that does (on Amazon Linux 2023 SPAL, https://docs.aws.amazon.com/linux/al2023/ug/configure-spal-repository.html), or install them from source where the compiler finds their headers."
+  ((${#missing[@]} == 0)) ||
+    die "No repository that dnf knows here has ${missing[*]}: enable one that does (on Amazon Linux 2023 SPAL, https://docs.aws.amazon.com/linux/al2023/ug/configure-spal-repository.html), or install them from source where the compiler finds their headers."
   ((${#names[@]} > 0)) || return 0
   read -r -a rights < <(install_rights) ||
     die "These packages are missing and neither root nor a password-less sudo is available: ask for 'sudo dnf install ${names[*]}'."
@@ -252,13 +252,13 @@ build_jobs() {
 # What CMake was last asked for, in three words: the hash of the lock file, BUILD_TESTING, MPZERO_GPU_ARCHITECTURES. (Without the
 # last one the folder is of an earlier release, which built for all.) A fourth word is "unbuilt" until ninja has built the programs so,
 # then "built". No lock is needed to read them: the file is replaced in one step, and before ninja replaces a program.
-configured_words() {
-  local -a words=()
-  [[ ! -f $MPZERO_BUILD/mpzero-configured || ! -f $MPZERO_BUILD/build.ninja ]] || read -r -a words <"$MPZERO_BUILD/mpzero-configured" || true
-  ((${#words[@]} == 0)) || printf '%s %s %s %s\n' "${words[0]}" "${words[1]:-off}" "${words[2]:-all}" "${words[3]:-built}"
+configured_options() {
+  local -a options=()
+  [[ ! -f $MPZERO_BUILD/mpzero-configured || ! -f $MPZERO_BUILD/build.ninja ]] || read -r -a options <"$MPZERO_BUILD/mpzero-configured" || true
+  ((${#options[@]} == 0)) || printf '%s %s %s %s\n' "${options[0]}" "${options[1]:-off}" "${options[2]:-all}" "${options[3]:-built}"
 }
 
-set_configured_words() {
+set_configured_options() {
   printf '%s\n' "$*" >"$MPZERO_BUILD/mpzero-configured.$$"
   mv -f "$MPZERO_BUILD/mpzero-configured.$$" "$MPZERO_BUILD/mpzero-configured"
 }
@@ -290,7 +290,7 @@ build_programs() {
   shift 2
   complete_cuda_wheel
   choose_compiler
-  read -r hash tests architectures state < <(configured_words) || true
+  read -r hash tests architectures state < <(configured_options) || true
   [[ ${tests:-} != on ]] || with_tests=on
   wanted=$(gpu_architectures "$gpus" "${architectures:-}") || exit
   wanted="$(lock_hash) $with_tests $wanted"
@@ -304,18 +304,18 @@ build_programs() {
     ((code == 0)) ||
       die "CMake could not configure the build: $(grep -m 1 -A 2 'CMake Error' "$MPZERO_ROOT/logs/configure.log" | tr '\n' ' ') (all of it is in logs/configure.log)."
     state=unbuilt
-    set_configured_words "$wanted $state"
+    set_configured_options "$wanted $state"
   fi
   PATH=$MPZERO_VENV/bin:$PATH run_long ninja -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@" || code=$?
   ((code == 0)) || end_if_stopped
   ((code == 0)) || die "The build failed; the compiler's message is above."
-  [[ $state == built ]] || set_configured_words "$wanted"
+  [[ $state == built ]] || set_configured_options "$wanted"
 }
 
 # end_if_stopped: a job of Slurm that was asked to end while it built is no failed build. (ninja may end with 2, a user error.)
 end_if_stopped() { [[ -z ${MPZERO_STOP:-} ]] || end_with 143; }
 
-# require_installation: what the programs of an installed tree need next to it.
+# require_installation: what the programs of an installed tree need in addition.
 require_installation() {
   find_mpi
   command -v mpirun >/dev/null || die "There is no mpirun on $(hostname -s); install the Open MPI that mpzero was built with."
@@ -341,9 +341,9 @@ require_gpu_kernels() {
 }
 
 lacks_gpu_kernels() {
-  local words
-  words=$(configured_words)
-  [[ $words == *" none "* || $words == *" unbuilt" ]]
+  local options
+  options=$(configured_options)
+  [[ $options == *" none "* || $options == *" unbuilt" ]]
 }
 
 build_gpu_kernels() {
