@@ -176,14 +176,15 @@ Finding check_pcie(const std::vector<GpuState>& gpus) {
                                 first.pcie_generation.value_or(0), first.max_pcie_generation.value_or(0)));
 }
 
-Finding check_others(const std::vector<GpuState>& gpus) {
-  static constexpr uint64_t kNoticeable = uint64_t{2} << 30;
-  const std::string taken = those(gpus, [](const GpuState& gpu) -> std::string {
-    if (gpu.used_memory.value_or(0) < kNoticeable) return {};
-    return bytes_text(static_cast<int64_t>(*gpu.used_memory));
-  });
+Finding check_others(const Job& job, const std::vector<GpuState>& gpus) {
+  const std::string taken = those(gpus, memory_in_use);
   if (taken.empty()) return ok("gpu_memory", "free");
-  return warning("gpu_memory", taken + " in use already", "`nvidia-smi` lists the processes that use it: end them");
+  constexpr const char* kRemedy = "`nvidia-smi` lists the processes that use it: end them";
+  // Slurm gives a GPU to one job at a time, so that processes of an earlier one are left.
+  if (job.allotted_gpus > 0) {
+    return failure("gpu_memory", taken + " in use already, of GPUs that Slurm has given to this job", kRemedy);
+  }
+  return warning("gpu_memory", taken + " in use already", kRemedy);
 }
 
 }  // namespace
@@ -197,7 +198,7 @@ std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuS
   findings.push_back(check_throttling(survey.gpus));
   findings.push_back(check_temperature(survey.gpus));
   findings.push_back(check_pcie(survey.gpus));
-  findings.push_back(check_others(survey.gpus));
+  findings.push_back(check_others(job, survey.gpus));
   return findings;
 }
 

@@ -56,7 +56,7 @@ class Host:
             self.write(f"{device}/ports/1/hw_counters/rx_drops", "0\n")
             (self.root / device / "device").mkdir()
             (self.root / device / "device" / "driver").symlink_to(self.root / EFA_DRIVER)
-        libraries = {"nvml": "fake_nvml", "fabric": "fake_fabric", "plugin": "fake_plugin"}
+        libraries = {"nvml": "fake_nvml", "cuda": "fake_cuda", "fabric": "fake_fabric", "plugin": "fake_plugin"}
         for flag, library in libraries.items():
             self.flags += [f"--{flag}_library", str(BUILD / "tests" / f"lib{library}.so")]
         self.environment = {"MPZERO_FAKE_NVML": "gpus=8", "MPZERO_FAKE_FABRIC": "efa+gpu tcp"}
