@@ -179,7 +179,7 @@ std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) 
   }
   const std::string type = instance_type(options.system);
   const auto instance = find_instance(type);
-  const auto measure_over = [&](parallel::MpiRuntime& ranks, const char* check, double gigabytes) {
+  const auto measure_over = [&](parallel::MpiRuntime& ranks, Check check, double gigabytes) {
     std::unique_ptr<parallel::Communicator> communicator;
     if (device.is_cpu()) communicator = std::make_unique<parallel::MpiCommunicator>(ranks);
     if (device.is_cuda()) communicator = std::make_unique<parallel::NcclCommunicator>(ranks);
@@ -201,7 +201,7 @@ std::vector<Finding> measure_unless_broken(const Options& options, const std::ve
                                            parallel::MpiRuntime& mpi) {
   for (const HostReport& report : reports) {
     for (const Finding& finding : report.findings) {
-      const bool of_storage = finding.check.rfind("checkpoint_", 0) == 0;
+      const bool of_storage = fault_of(finding.check) == Fault::kFolder;
       if (finding.status != Status::kFailure || of_storage || finding.check == "clock") continue;
       return {warning("bandwidth", fmt::format("not measured, since {} fails on {}", finding.check, report.host),
                       "fix that first")};

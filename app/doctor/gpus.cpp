@@ -63,7 +63,7 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
   if (!survey.problem.empty()) return failure("gpus", survey.problem, kReplace);
   if (!survey.library && std::max(on_bus, expected) > 0) {
     return failure(
-        "gpus",
+        "driver",
         fmt::format(
             "{} GPUs exist, but libnvidia-ml.so.1 cannot be loaded: there is no driver, or none in this container",
             std::max(on_bus, expected)),
@@ -81,12 +81,13 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
                    "unless this is intended (a container with some of the GPUs), reboot or replace the node");
   }
   if (found == 0 && job.device == "cuda") {
-    return failure("gpus", "none, but the run is to train on GPUs (--device cuda)",
+    return failure("no_gpus", "none, but the run is to train on GPUs (--device cuda)",
                    "install NVIDIA's driver, start the container with its runtime (docker run --gpus all), or reboot");
   }
   if (found == 0) return ok("gpus", "none: mpzero trains on the CPU here");
   if (job.local_ranks > found) {
-    return failure("gpus", fmt::format("{} ranks share {} GPUs", job.local_ranks, found), "start one rank per GPU");
+    return failure("ranks_per_gpu", fmt::format("{} ranks share {} GPUs", job.local_ranks, found),
+                   "start one rank per GPU");
   }
   std::map<std::string, int> models;
   for (const GpuState& gpu : survey.gpus) ++models[gpu.name];

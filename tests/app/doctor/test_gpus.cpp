@@ -48,7 +48,7 @@ TEST_CASE("a machine without GPUs trains on the CPU; one with GPUs and no driver
   CHECK(worst(check_gpus(system, {}, survey_gpus(system.nvml), kCuda)) == Status::kOk);
   root.write("sys/bus/pci/devices/0000:00:1e.0/class", "0x030200\n");
   root.write("sys/bus/pci/devices/0000:00:1e.0/vendor", "0x10de\n");
-  const Finding finding = find(check_gpus(system, {}, survey_gpus(system.nvml), kCuda), "gpus");
+  const Finding finding = find(check_gpus(system, {}, survey_gpus(system.nvml), kCuda), "driver");
   CHECK(finding.status == Status::kFailure);
   CHECK_THAT(finding.message, Catch::Contains("libnvidia-ml.so.1"));
 }
@@ -63,12 +63,12 @@ TEST_CASE("--device decides whether GPUs are checked, and whether they may be mi
   const FakeRoot bare;
   System system = bare.system();
   system.nvml = {"libno-such-nvml.so.1"};
-  const auto without = [&](const char* device) {
-    return find(check_gpus(system, {.device = device}, survey_gpus(system.nvml), kCuda), "gpus");
+  const auto without = [&](const char* device, const char* check) {
+    return find(check_gpus(system, {.device = device}, survey_gpus(system.nvml), kCuda), check);
   };
-  CHECK(without("auto").status == Status::kOk);
-  CHECK(without("cuda").status == Status::kFailure);
-  CHECK(without("cuda").message == "none, but the run is to train on GPUs (--device cuda)");
+  CHECK(without("auto", "gpus").status == Status::kOk);
+  CHECK(without("cuda", "no_gpus").status == Status::kFailure);
+  CHECK(without("cuda", "no_gpus").message == "none, but the run is to train on GPUs (--device cuda)");
 }
 
 TEST_CASE("a missing GPU is found by comparison with the instance type and with the PCI bus") {
@@ -86,7 +86,7 @@ TEST_CASE("a missing GPU is found by comparison with the instance type and with 
   CHECK(find(look(bus, "gpus=1"), "gpus").message == "the driver shows 1 GPUs, the PCI bus 2");
   CHECK(find(look(bus, "gpus=1"), "gpus").status == Status::kWarning);
   CHECK(find(look(bus, "gpus=2"), "gpus").status == Status::kOk);
-  CHECK(find(look(bus, "gpus=2", {.local_ranks = 4}), "gpus").message == "4 ranks share 2 GPUs");
+  CHECK(find(look(bus, "gpus=2", {.local_ranks = 4}), "ranks_per_gpu").message == "4 ranks share 2 GPUs");
 
   // What Slurm gave to the job counts, even if it is less than the machine has.
   CHECK(find(look(root, "gpus=4", {.allotted_gpus = 4}), "gpus").status == Status::kOk);
@@ -229,8 +229,13 @@ TEST_CASE("CUDA is started on the GPUs, and what it says is explained") {
   const Job given{.allotted_gpus = 8};
   CHECK(find(start("gpus=7", "", given), "cuda").message ==
         "CUDA shows 7 of the 8 GPUs that Slurm has given to the job");
-  const Setting hidden("CUDA_VISIBLE_DEVICES", "0,1");
-  CHECK(find(start("gpus=2", "", given), "cuda").status == Status::kOk);
+  {
+    const Setting some("CUDA_VISIBLE_DEVICES", "0,1");
+    CHECK(find(start("gpus=2", "", given), "cuda").status == Status::kOk);
+  }
+  const Setting none_listed("CUDA_VISIBLE_DEVICES", "");
+  CHECK(find(start("init=100"), "cuda").message == "not started: CUDA_VISIBLE_DEVICES hides all GPUs");
+  CHECK(find(start("init=100", "", {.device = "cuda"}), "cuda").status == Status::kFailure);
 
   CHECK(find(check_cuda_start({.device = "cpu"}, {}, {}), "cuda").status == Status::kOk);
   CHECK(find(check_cuda_start({}, {}, {}), "cuda").status == Status::kOk);
