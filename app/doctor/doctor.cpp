@@ -291,7 +291,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     add({check_gpu_kernels(job, gpus, built_with_gpu_kernels())});
     add(check_fabric(system, job, !gpus.gpus.empty(), fabric, plugin));
     add(check_host(system, job, !gpus.gpus.empty(), rdma));
-    names = look_up_names(hosts.names);
+    names = look_up_names(hosts.own, hosts.names);
     watch.enter(kCheckpointFolder);
     add(check_storage(options.checkpoint_dir, options.quick ? 0 : kProbe));
     watch.leave();
