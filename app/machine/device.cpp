@@ -45,9 +45,9 @@ int64_t peak_resident_bytes() {
 
 CudaAnswer answer(const std::string& host, cudaError_t result) {
   return {.host = host,
-          .error = static_cast<int>(result),
-          .cuda_says = result == cudaSuccess ? "no device" : cudaGetErrorString(result),
-          .driver_is_there = std::filesystem::exists("/proc/driver/nvidia/version")};
+          .code = static_cast<int>(result),
+          .cuda_error = result == cudaSuccess ? "no device" : cudaGetErrorString(result),
+          .driver_found = std::filesystem::exists("/proc/driver/nvidia/version")};
 }
 
 CudaAnswer look_for_gpus(const std::string& host) {
@@ -103,7 +103,7 @@ DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& m
   const bool seen_by_any = any(mpi, !gpus.empty());
   const GpuViews views = all_gather(*mpi.this_machine(), gpus);
   const bool cpu_will_do = requested == "auto" && !seen_by_any;
-  if (!cpu_will_do || any(mpi, is_fault_of_host(seen.error))) {
+  if (!cpu_will_do || any(mpi, is_fault_of_host(seen.code))) {
     end_for_faults(fault_of_host(seen, views, mpi.local_rank(), seen_by_any, parallel::process_environment), mpi);
   }
   if (cpu_will_do) return {at::kCPU, warning_of_cpu(host, mpi)};

@@ -70,14 +70,14 @@ int choose_gpu(const GpuViews& views, int local_rank, const std::string& host) {
 
 std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& environment) {
   const auto visible = environment("CUDA_VISIBLE_DEVICES");
-  const std::string start = fmt::format("--device cuda: CUDA shows no GPU on {} ({}; {})", seen.host, seen.cuda_says,
+  const std::string start = fmt::format("--device cuda: CUDA shows no GPU on {} ({}; {})", seen.host, seen.cuda_error,
                                         visible_devices(environment));
   if (environment("SLURM_JOB_ID") && gpus_from_slurm(environment) == 0) {
     return start +
            ": Slurm has given this step no GPU there; request GPUs with sbatch --gpus-per-node=N (srun accepts it "
            "too), or use --device cpu";
   }
-  if (!seen.driver_is_there) {
+  if (!seen.driver_found) {
     return start +
            ": NVIDIA's driver is not loaded there; install it, start a container with its runtime (docker run --gpus "
            "all), or use --device cpu";
@@ -94,23 +94,23 @@ std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int loc
   const std::vector<std::string>& view = views[static_cast<size_t>(local_rank)];
   if (view.empty()) {
     // A container without the driver's libraries is the same on all hosts.
-    const bool without_libraries = seen.driver_is_there && seen.error == cuda_error::kInsufficientDriver;
-    if (!is_fault_of_host(seen.error) && (expected == 0 || (without_libraries && !others_see_gpus))) return {};
+    const bool without_libraries = seen.driver_found && seen.code == cuda_error::kInsufficientDriver;
+    if (!is_fault_of_host(seen.code) && (expected == 0 || (without_libraries && !others_see_gpus))) return {};
     const std::string given = promised == 0 ? "" : fmt::format(" to which Slurm has given {}", gpus(promised));
     const std::string start =
         fmt::format("CUDA shows no GPU on {}{} (error {}, {}; {})", seen.host, given.empty() ? "" : "," + given,
-                    seen.error, seen.cuda_says, visible_devices(environment));
-    if (seen.driver_is_there || is_fault_of_host(seen.error)) return start + explained(seen.error);
+                    seen.code, seen.cuda_error, visible_devices(environment));
+    if (seen.driver_found || is_fault_of_host(seen.code)) return start + explained(seen.code);
     return start + ": NVIDIA's driver is not loaded there: load it, or replace the node";
   }
   if (view.size() >= expected || all_in(views).size() >= views.size()) return {};
   return fmt::format("CUDA shows {} of the {} GPUs that Slurm has given to {}, too few for its {} ranks{}", view.size(),
-                     expected, seen.host, views.size(), explained(seen.error));
+                     expected, seen.host, views.size(), explained(seen.code));
 }
 
 std::string gpu_does_not_start(const CudaAnswer& seen, const std::string& gpu) {
-  return fmt::format("CUDA does not start on GPU {} of {} (error {}, {}){}", gpu, seen.host, seen.error, seen.cuda_says,
-                     explained(seen.error));
+  return fmt::format("CUDA does not start on GPU {} of {} (error {}, {}){}", gpu, seen.host, seen.code, seen.cuda_error,
+                     explained(seen.code));
 }
 
 std::string memory_of_others(const doctor::GpuSurvey& survey, const std::string& gpu, const std::string& host,

@@ -20,9 +20,9 @@ int choose_gpu(const GpuViews& views, int local_rank, const std::string& host);
 // An answer of CUDA on a host.
 struct CudaAnswer {
   std::string host;
-  int error = 0;                // a cudaError_t
-  std::string cuda_says;        // the text of cudaGetErrorString()
-  bool driver_is_there = true;  // NVIDIA's, in the kernel
+  int code = 0;              // a cudaError_t
+  std::string cuda_error;    // the text of cudaGetErrorString()
+  bool driver_found = true;  // NVIDIA's, in the kernel
 };
 
 // Why `--device cuda` is not possible on a host, and what to do: one sentence.

@@ -41,11 +41,11 @@ class Communicator {
   // allocated.
   virtual int64_t reserve_reduce_scatter(int64_t /*numel*/, const at::TensorOptions& /*options*/) { return 0; }
 
-  // whole [world_size * n] <- every rank's shard [n], by rank. In place if shard is this rank's shard of whole.
-  virtual std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) = 0;
-  // shard [n] <- (or +=) this rank's shard of the sum over ranks of whole [world_size * n]. The shard has whole's type
-  // or fp32. To overwrite, it may be that part of whole, whose content is destroyed in any case.
-  virtual std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
+  // full [world_size * n] <- every rank's shard [n], by rank. In place if shard is this rank's shard of full.
+  virtual std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) = 0;
+  // shard [n] <- (or +=) this rank's shard of the sum over ranks of full [world_size * n]. The shard has full's type
+  // or fp32. To overwrite, it may be that shard of full, whose content is destroyed in any case.
+  virtual std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
                                                                 SumMode mode = SumMode::kOverwrite) = 0;
   // tensor <- its sum over the ranks.
   virtual std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) = 0;

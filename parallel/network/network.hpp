@@ -14,7 +14,7 @@ namespace mpzero::parallel {
 enum class NetworkChoice { kAuto, kEfa, kSocket };
 
 // "auto", "efa" or "socket". Throws UserError naming `flag` for any other value.
-NetworkChoice parse_network_choice(const std::string& flag, const std::string& word);
+NetworkChoice parse_network_choice(const std::string& flag, const std::string& value);
 
 // What one rank knows about its node before NCCL starts.
 struct NodeNetwork {

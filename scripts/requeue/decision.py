@@ -133,7 +133,7 @@ UNKEPT = (
 NOT_KNOWN = (
     "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and "
     "beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags resumes from the last "
-    "checkpoint, and with them begins so again."
+    "checkpoint; with them it begins again."
 )
 
 # The first row of an event's kind whose condition holds is taken.
@@ -151,7 +151,7 @@ TABLE = (
     Row(Kind.STOPPED, Case.always, Verb.REQUEUE, None, "The run was stopped; {stays}."),
     Row(Kind.NO_STEP, Case.always, Verb.FINISH, USER_ERROR,
         "Slurm did not create the step of the ranks, and srun says why above: no rank has run, so that no host is to "
-        "blame, and the job is not requeued; mend what srun names, then 'sbatch train.sbatch' again."),
+        "blame, and the job is not requeued; fix what srun names, then 'sbatch train.sbatch' again."),
     Row(Kind.FAILED, Case.failed_too_often, Verb.FINISH, None,
         "That was failure {failures} of this job, and MAX_RESTARTS is {limit}: it is not requeued; {stays}."),
     Row(Kind.FAILED, Case.failed_again, Verb.FINISH, None,
@@ -162,7 +162,7 @@ TABLE = (
         "Requeue {failures} of at most {limit} after failures; {stays}."),
     Row(Kind.REFUSED, Case.refused_too_often, Verb.FINISH, 1,
         "Hosts were refused {refusals} times, and MAX_RESTARTS is {limit}: the job is not requeued. "
-        "'CHECK_NODES=false sbatch train.sbatch' trains all the same."),
+        "'CHECK_NODES=false sbatch train.sbatch' trains anyway."),
     Row(Kind.REFUSED, Case.restarted_too_often, Verb.FINISH, 1, UNKEPT),
     Row(Kind.REFUSED, Case.always, Verb.REQUEUE, 1, "Requeue {refusals} of at most {limit} for refused hosts."),
 )  # fmt: skip
@@ -247,7 +247,7 @@ def fill_in(sentence: str, case: Case) -> str:
 def what_stays(event: Event) -> str:
     if event.newest.step > 0:
         return f"the same job resumes from step {event.newest.step}, {event.folder}/{event.newest.name}"
-    return "there is no checkpoint yet, so that it starts over"
+    return "there is no checkpoint yet, so it starts over"
 
 
 def first_flags(event: Event) -> str:

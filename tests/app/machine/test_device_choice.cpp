@@ -63,7 +63,7 @@ TEST_CASE("Views that overlap partially are refused") {
 
 TEST_CASE("Without a GPU one sentence names the cause and the remedy") {
   const CudaAnswer seen{
-      .host = "node7", .error = 100, .cuda_says = "no CUDA-capable device is detected", .driver_is_there = true};
+      .host = "node7", .code = 100, .cuda_error = "no CUDA-capable device is detected", .driver_found = true};
   const auto why = [&](const CudaAnswer& no_gpu, std::map<std::string, std::string> variables) {
     return why_no_gpu(no_gpu, environment(std::move(variables)));
   };
@@ -72,7 +72,7 @@ TEST_CASE("Without a GPU one sentence names the cause and the remedy") {
         "driver is loaded, so the variable hides its GPUs; unset it, or list GPUs in it");
   CHECK_THAT(why(seen, {}), Catch::Contains("CUDA_VISIBLE_DEVICES is unset") && Catch::Contains("nvidia-smi"));
   CudaAnswer without = seen;
-  without.driver_is_there = false;
+  without.driver_found = false;
   CHECK_THAT(why(without, {}), Catch::Contains("NVIDIA's driver is not loaded there"));
   // In a job that was given no GPU, the variable does not matter.
   for (const char* none : {"0", ""}) {
@@ -114,7 +114,7 @@ TEST_CASE("GPUs that do not work are their host's fault, unless they are hidden 
   using Variables = std::map<std::string, std::string>;
   const GpuViews none = {{}, {}};
   const auto fault = [](int error, const GpuViews& views, Variables variables, bool others = true, bool driver = true) {
-    const CudaAnswer seen{.host = "node7", .error = error, .cuda_says = "it says", .driver_is_there = driver};
+    const CudaAnswer seen{.host = "node7", .code = error, .cuda_error = "it says", .driver_found = driver};
     return fault_of_host(seen, views, 0, others, environment(std::move(variables)));
   };
   const Variables given = {{"SLURM_JOB_ID", "17"}, {"SLURM_GPUS_ON_NODE", "2"}};
