@@ -144,7 +144,7 @@ bool forbids_device_rdma(const parallel::Environment& environment) {
                      [&](const char* no) { return strcasecmp(value->c_str(), no) == 0; });
 }
 
-// Whether NCCL's plugin is told to start without GPUDirect, also on types that have it. The plugin takes "true" or a
+// Whether NCCL's plugin may start without GPUDirect, also on types that have it. The plugin takes "true" or a
 // number other than 0.
 bool plugin_does_without_gpu_direct(const parallel::Environment& environment) {
   const auto value = environment("OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK");
