@@ -61,9 +61,12 @@ TEST_CASE("a run that is asked to stop saves, and resumes with the bits of one t
   const TinyTraining stopped;
   std::jthread asks;
   const TrainingEnd end = stopped.train({"--max_steps=1000000", "--checkpoint_freq=0"}, [&] {
-    asks = std::jthread([&] {
+    asks = std::jthread([&](const std::stop_token& given_up) {
       // Before the first step is done, liveness would end the process.
-      while (lines_of(stopped.metrics()).empty()) std::this_thread::yield();
+      while (lines_of(stopped.metrics()).empty()) {
+        if (given_up.stop_requested()) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
       ::kill(::getpid(), SIGUSR1);
     });
   });
