@@ -11,6 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 # A folder that is one library, without rooms.
 COMPLETE = ("base",)
+# Sources without a test file of their own.
+NO_OWN_TEST = ROOT / "tests/structure/no_own_test.txt"
 SOURCES = {".c", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".inc"}
 TOPS = ("app", "base", "io", "model", "parallel")
 # A folder that takes longer to look through than this is to be divided. Each kernel has a header and a file for GPUs.
@@ -172,3 +174,23 @@ def test_the_tests_of_a_room_lie_in_the_folder_of_its_name() -> None:
             folder = str(path.parent.relative_to(ROOT / "tests"))
             assert folder in ROOMS, f"tests/{folder} is no room's name"
             assert folder in rooms_of_test(path), f"{path.relative_to(ROOT)} includes nothing of {folder}"
+
+
+def listed_sources() -> list[str]:
+    lines = NO_OWN_TEST.read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("folder", sorted(ROOMS))
+def test_each_room_has_tests(folder: str) -> None:
+    assert list((ROOT / "tests" / folder).glob("test_*.cpp")) != [], f"tests/{folder} holds no test"
+
+
+def test_each_source_has_a_test_of_its_own_unless_it_is_listed() -> None:
+    """The test of a/b.cpp is tests/a/test_b.cpp."""
+    sources = [path.relative_to(ROOT) for top in TOPS for path in files_of(top) if path.suffix == ".cpp"]
+    untested = {str(path) for path in sources if not (ROOT / "tests" / path.parent / f"test_{path.stem}.cpp").is_file()}
+    listed = listed_sources()
+    assert sorted(untested - set(listed)) == [], "each of these needs a test file of its own: tests/a/test_b.cpp"
+    assert sorted(set(listed) - untested) == [], f"these have one, or are gone: remove them from {NO_OWN_TEST.name}"
+    assert listed == sorted(set(listed)), f"{NO_OWN_TEST.name} is not in order"
