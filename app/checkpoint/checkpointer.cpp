@@ -7,7 +7,6 @@
 #include <numeric>
 #include <utility>
 
-#include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
@@ -83,7 +82,7 @@ bool Checkpointer::is_due(int64_t step) const {
   return config_.checkpoint_freq > 0 && step % config_.checkpoint_freq == 0;
 }
 
-void Checkpointer::prepare(int64_t steps_done) {
+void Checkpointer::prepare(int64_t steps_done, int64_t available_bytes) {
   // The last checkpoint's training has ended: nothing is gained by a copy for it alone.
   if (!config_.async_save || !will_save_before_the_end(steps_done)) return;
   const std::vector<io::UnitShard> shards = checkpoint_shards(config_, units_, engine_, mpi_.rank());
@@ -100,8 +99,7 @@ void Checkpointer::prepare(int64_t steps_done) {
     return static_cast<double>(need.wanted) - kShareForSnapshots * static_cast<double>(need.left);
   };
   Need tightest;
-  for (const Need& need :
-       all_gather(mpi_, Need{snapshot->bytes() * mpi_.local_size(), int64_t{available_host_bytes()}})) {
+  for (const Need& need : all_gather(mpi_, Need{snapshot->bytes() * mpi_.local_size(), available_bytes})) {
     if (excess(need) > excess(tightest)) tightest = need;
   }
   if (excess(tightest) > 0) {

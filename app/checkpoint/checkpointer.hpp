@@ -31,8 +31,9 @@ class Checkpointer {
                at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder);
 
   // Before the first step, when the training state has its memory: finds out whether there is room for a copy, and
-  // takes it in the background. `steps_done`: see RunPosition. Collective.
-  void prepare(int64_t steps_done);
+  // takes it in the background. `steps_done`: see RunPosition. `available_bytes`: see available_host_bytes().
+  // Collective.
+  void prepare(int64_t steps_done, int64_t available_bytes);
 
   // What a step calls, in this order; collective, as all that follow.
   //
