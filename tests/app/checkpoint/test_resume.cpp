@@ -16,13 +16,14 @@ class SavedRun : public TinyTraining {
   SavedRun() { train({"--max_steps=4", "--checkpoint_freq=2"}); }
 
   // `relative`: see set_up().
-  std::optional<Resumed> resume(std::vector<std::string> flags = {}, bool relative = false) {
+  std::optional<Resumed> resume(std::vector<std::string> flags = {}, bool relative = false,
+                                ProcessGroup& group = parallel::mpi()) {
     flags.emplace_back("--max_steps=4");
     RunSetup setup = set_up(std::move(flags), relative);
     setup.data = identify_data(setup.config, parallel::mpi());
     engine.emplace(setup);
     warnings.clear();
-    return resume_run(setup, engine->decoder.units(), engine->engine, parallel::mpi(), warnings);
+    return resume_run(setup, engine->decoder.units(), engine->engine, group, warnings);
   }
 
   std::optional<TinyEngine> engine;
@@ -48,6 +49,25 @@ class CurrentFolder {
 
  private:
   std::filesystem::path before_ = std::filesystem::current_path();
+};
+
+// The ranks of the test program. Before its collective number `call`, from 0, rank 0 does the work.
+class WorksBeforeCall final : public ProcessGroup {
+ public:
+  WorksBeforeCall(int call, std::function<void()> work) : call_(call), work_(std::move(work)) {}
+  int rank() const override { return parallel::mpi().rank(); }
+  int world_size() const override { return parallel::mpi().world_size(); }
+  void barrier() override { parallel::mpi().barrier(); }
+  std::vector<std::string> all_gather(const std::string& text) override {
+    if (calls_++ == call_ && is_rank_0()) work_();
+    return parallel::mpi().all_gather(text);
+  }
+  bool has_worked() const { return calls_ > call_; }
+
+ private:
+  int call_;
+  int calls_ = 0;
+  std::function<void()> work_;
 };
 
 }  // namespace
@@ -131,6 +151,35 @@ TEST_CASE("ranks that read different files under one name do not resume from the
   CHECK_THROWS_WITH(
       first.resume({"--resume_from_checkpoint=checkpoints/model-4steps"}, /*relative=*/true),
       Contains("checkpoints/model-4steps") && Contains("the ranks have read manifest.json of different saves"));
+}
+
+TEST_CASE("a checkpoint that is replaced while it is read is read again, whenever that is") {
+  namespace fs = std::filesystem;
+  SavedRun run;
+  const fs::path newest = run.checkpoint(4);
+  const fs::path same = run.folder() / "same";
+  const fs::path before = run.folder() / "before";
+  bool was_read_again = false;
+  bool has_worked = true;
+  for (int call = 0; has_worked; ++call) {
+    INFO(call);
+    on_rank_0([&] {
+      fs::remove_all(same);
+      fs::copy(newest, same, fs::copy_options::recursive);
+    });
+    WorksBeforeCall group(call, [&] {
+      fs::rename(newest, before);
+      fs::rename(same, newest);
+      fs::remove_all(before);
+    });
+    CHECK(run.resume({}, /*relative=*/false, group)->position.step == 4);
+    has_worked = group.has_worked();
+    for (const std::string& warning : run.warnings) {
+      CHECK(warning == newest.string() + " was replaced by another process while it was read; it is read again.");
+      was_read_again = true;
+    }
+  }
+  CHECK(was_read_again);
 }
 
 }  // namespace mpzero
