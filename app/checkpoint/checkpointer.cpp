@@ -55,7 +55,8 @@ std::string sentence(std::string text) {
 }  // namespace
 
 Checkpointer::Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
-                           at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder)
+                           at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder,
+                           io::FileSystem& files)
     : setup_(setup),
       config_(setup.config),
       units_(units),
@@ -63,6 +64,7 @@ Checkpointer::Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& u
       mpi_(mpi),
       log_(log),
       folder_(folder),
+      files_(files),
       device_(device),
       last_step_(setup.config.max_steps) {}
 
@@ -143,7 +145,7 @@ void Checkpointer::start_in_background(const io::SaveJob& job) {
   const auto done = [this] { snapshot_->release(); };
   try {
     save_ = std::make_unique<io::BackgroundSave>(job, io::ShardValues{.fetch = fetch, .all_stay = true, .done = done},
-                                                 mpi_, io::disk(), writers_cores_);
+                                                 mpi_, files_, writers_cores_);
     throttle_.begin(bytes_of(job), steps_until_next_save(job.progress.step));
   } catch (const Error& error) {
     snapshot_->wait();
@@ -248,6 +250,10 @@ void Checkpointer::save_last(const RunPosition& position) {
 }
 
 double Checkpointer::expected_save_seconds() const { return save_ ? 2 * save_seconds_ : save_seconds_; }
+
+std::optional<double> Checkpointer::write_rate() const {
+  return save_ ? std::optional(save_->pace().rate()) : std::nullopt;
+}
 
 void Checkpointer::finish(int64_t last_step) {
   if (save_) {
