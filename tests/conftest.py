@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-# One process after another uses what these tests share: the virtual cluster, and the build folder's ninja.
-SHARE = {"slurm": "slurm", "docs/test_walk_through.py": "slurm"}
+# One process uses what these share: the virtual cluster, the build folder's ninja, DeepSpeed's compiled operators.
+SHARE = {
+    "slurm": "slurm",
+    "docs/test_walk_through.py": "slurm",
+    "e2e/test_deepspeed_format.py": "deepspeed",
+    "e2e/test_deepspeed_resume.py": "deepspeed",
+    "interop/test_deepspeed_files.py": "deepspeed",
+}
 HERE = Path(__file__).parent
 
 # Who is started in the background may ignore Ctrl-C, and so would everything that the tests start and then interrupt.
@@ -22,8 +28,14 @@ def group_of(name: str) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The group that takes longest is started first."""
-    items.sort(key=lambda item: group_of(item.path.relative_to(HERE).as_posix()) != "slurm")
+    """The groups that take longest are started first."""
+    first = ["slurm", "deepspeed"]
+
+    def place(item: pytest.Item) -> int:
+        group = group_of(item.path.relative_to(HERE).as_posix())
+        return first.index(group) if group in first else len(first)
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "parallel/network/network_start.hpp"
+#include "parallel/network/network.hpp"
 
 namespace mpzero {
 namespace {

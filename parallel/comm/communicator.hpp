@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/core/ATen_fwd.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,7 +36,7 @@ class Communicator {
 
   // Zeroed memory [numel] with which this communicator's collectives are fastest, for data that is sent and received
   // repeatedly. It lives as long as the communicator. All ranks ask for the same sizes in the same order.
-  virtual at::Tensor buffer(int64_t numel, const at::TensorOptions& options) { return at::zeros({numel}, options); }
+  virtual at::Tensor buffer(int64_t numel, const at::TensorOptions& options);
   // Makes room for reduce_scatter_sum() of `numel` elements in total. Ordered like buffer(); returns the bytes
   // allocated.
   virtual int64_t reserve_reduce_scatter(int64_t /*numel*/, const at::TensorOptions& /*options*/) { return 0; }

@@ -1,5 +1,7 @@
 #include "parallel/comm/local_communicator.hpp"
 
+#include <ATen/core/Tensor.h>
+
 namespace mpzero::parallel {
 
 std::unique_ptr<PendingCollective> LocalCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& full) {

@@ -27,11 +27,6 @@ class NetworkFailure final : public Error {
   std::vector<int> culprits_;
 };
 
-// The remedy if no data arrives, without a full stop.
-inline constexpr const char* kUnconnectedRemedy =
-    "the security group must allow all traffic to and from itself, and every node must reach every other; `mpzero "
-    "doctor` checks each part";
-
 // Ends the process with one sentence: `message` followed by the remedy.
 void end_unconnected(const std::string& message);
 

@@ -87,7 +87,7 @@ class Case:
     before: State
     after: State
     event: Event
-    known: bool = True  # the state before is this job's own
+    known: bool = True  # the state before tells which checkpoints are this job's own
 
     def always(self) -> bool:
         return True
@@ -186,9 +186,8 @@ def decide(state: State, event: Event) -> Action:
 
 
 def case_of(state: State, event: Event) -> Case:
-    known = state.job == event.job
-    before = state if known else State(job=event.job)
-    return Case(before, count(before, event), event, known)
+    before = state if state.job == event.job else State(job=event.job)
+    return Case(before, count(before, event), event, knows_checkpoints(before))
 
 
 def row_of(case: Case) -> Row:
@@ -196,8 +195,15 @@ def row_of(case: Case) -> Row:
 
 
 def has_saved(state: State, event: Event) -> bool:
-    """Whether a checkpoint was saved since the start that the state tells of."""
-    return event.newest.time != state.checkpoint_time and event.newest.step > state.start_step
+    """Whether a checkpoint was saved since the start that the state tells of. Of an end whose start was not counted, no
+    checkpoint is known to be the job's own."""
+    return state.running and event.newest.time != state.checkpoint_time and event.newest.step > state.start_step
+
+
+def knows_checkpoints(state: State) -> bool:
+    """Whether a start of the job was counted, so that the checkpoints it found are known. False, too, where it found
+    none, saved none, and has ended: a checkpoint that is there now came later, from whom is not known."""
+    return state.running or state.has_saved or state.checkpoint_time != "0"
 
 
 def resumes_from_own(state: State, event: Event) -> bool:

@@ -210,3 +210,11 @@ def test_a_run_fails_with_a_message_where_no_python_runs(job):
     assert result.returncode == 1 and "The run failed with status 1\n" in result.stdout
     assert result.stderr.count("\n") == 1 and "no reason is known" in result.stderr
     assert job.checkout.calls().count("scontrol requeue 7\n") == 2
+
+
+def test_a_program_that_failed_is_not_taken_for_a_missing_python(job):
+    (job.checkout.root / "scripts/requeue/__main__.py").write_text("raise RuntimeError('a defect')\n")
+    result = job("begin_run; end_run 1")
+    assert result.returncode == 1 and job.requeued()
+    assert "RuntimeError: a defect" in result.stderr
+    assert result.stderr.count("scripts/requeue failed on") == 1 and "Neither" not in result.stderr
