@@ -64,6 +64,10 @@ RankStatus status(int64_t step) {
   return one;
 }
 
+void await(RankConnection& connection) {
+  while (!connection.is_identified()) connection.receive();
+}
+
 // All ranks but 0. The last one ends when `signal` can be read.
 [[noreturn]] void play_others(const RankRoster& roster, int signal) {
   std::vector<RankConnection> all;
@@ -73,8 +77,12 @@ RankStatus status(int64_t step) {
     all.push_back(RankConnection::to(std::move(*line),
                                      {.own = rank, .world_size = roster.size(), .secret = roster.secret}, 0,
                                      LivenessClock::now()));
-    while (!all.back().is_identified()) all.back().receive();
+    // So many shake hands at the same time.
+    constexpr size_t kAtOnce = 256;
+    for (size_t i = all.size() < kAtOnce ? 0 : all.size() - kAtOnce; i < all.size(); ++i) all[i].receive();
+    if (all.size() >= kAtOnce) await(all[all.size() - kAtOnce]);
   }
+  for (RankConnection& one : all) await(one);
   const double period = in_seconds(beat_period(kSilentAfter));
   const LivenessTime start = LivenessClock::now();
   for (size_t sent = 0;; std::this_thread::sleep_for(milliseconds(1))) {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/liveness/last_words.hpp"
+#include "app/liveness/final_report.hpp"
 #include "base/error.hpp"
 #include "parallel/mpi/deadline.hpp"
 
@@ -169,7 +169,7 @@ void Liveness::Thread::warn(const std::string& words) const {
 void Liveness::Thread::end_run(const RankWatch::Ending& ending) {
   auto& [sockets, watch] = *watching_;
   if (ending.verdict) {
-    tell_failure(*ending.verdict, watch.records().records(), report_facts_,
+    report_failure(*ending.verdict, watch.records().records(), report_facts_,
                  [&] { sockets.to_reporters(message::Pulse{}); });
   } else if (watch.monitors()) {
     end(ending.words.exit_code);
@@ -179,7 +179,7 @@ void Liveness::Thread::end_run(const RankWatch::Ending& ending) {
 }
 
 void Liveness::Thread::handle_stop(Time now) {
-  if (stop_.at_once()) {
+  if (stop_.is_immediate()) {
     ask_to_stop(kInterruptedExitCode, now);
   } else if (activity_.phase() <= RunPhase::kSetUp) {
     ask_to_stop(kStoppedExitCode, now);
@@ -190,7 +190,7 @@ void Liveness::Thread::handle_stop(Time now) {
   if (!watching_->watch.monitors()) {
     if (early_stop_.overdue(now)) end(exit_code);
   } else if (early_stop_.settled(now) && !watching_->watch.alarmed(now)) {
-    tell_stop(exit_code, options_.checkpoint_dir);
+    report_stop(exit_code, options_.checkpoint_dir);
     end_all({.exit_code = exit_code, .kill = {}});
   }
 }

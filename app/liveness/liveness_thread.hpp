@@ -9,7 +9,7 @@
 
 #include "app/liveness/decision/rank_watch.hpp"
 #include "app/liveness/early_stop.hpp"
-#include "app/liveness/last_words.hpp"
+#include "app/liveness/final_report.hpp"
 #include "app/liveness/link/clock.hpp"
 #include "app/liveness/link/dialer.hpp"
 #include "app/liveness/link/rank_meeting.hpp"
@@ -31,7 +31,7 @@ class Liveness::Thread {
   RankActivity& activity() { return activity_; }
   const std::string& warning() const { return warning_; }
   void failed(const std::string& error, const std::vector<int>& culprits);
-  bool overdue(const std::string& words);
+  bool overdue(const std::string& message);
 
  private:
   using Clock = LivenessClock;

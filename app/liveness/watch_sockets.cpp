@@ -63,13 +63,13 @@ void WatchSockets::hear_link(RankWatch& watch, News& news) {
 
 void WatchSockets::hear_reporters(RankWatch& watch, News& news) {
   for (const RankPeers::News& one : peers_.hear(now_)) {
-    news.is_urgent = news.is_urgent || !one.words || !is_heartbeat(*one.words);
-    if (!one.words) {
+    news.is_urgent = news.is_urgent || !one.message || !is_heartbeat(*one.message);
+    if (!one.message) {
       watch.lose_reporter(one.rank);
-    } else if (const auto* stop = std::get_if<message::Stop>(&*one.words)) {
+    } else if (const auto* stop = std::get_if<message::Stop>(&*one.message)) {
       news.stop = stop->exit_code;
     } else {
-      watch.hear_reporter(one.rank, *one.words, now_);
+      watch.hear_reporter(one.rank, *one.message, now_);
     }
   }
 }

@@ -161,7 +161,7 @@ def seconds(text: str) -> int:
     return int(whole) if NUMBER.fullmatch(whole) else 0
 
 
-def parse_arguments(words: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(prog="requeue", allow_abbrev=False)
     parser.add_argument("event", choices=("start", "end", "doctor"))
     parser.add_argument("--checkpoint_dir", type=Path, required=True)
@@ -172,22 +172,22 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--signalled", action="store_true", help="the job's shell was asked to end the run")
     parser.add_argument("--grace_period", type=seconds, default=0)
     parser.add_argument("--minutes", type=number, default=0)
-    return parser.parse_args(words)
+    return parser.parse_args(arguments)
 
 
-def job_of(words: list[str]) -> Job:
+def job_of(arguments: list[str]) -> Job:
     variables = os.environ
     slurm = Slurm(
         job=str(number(variables["SLURM_JOB_ID"])),
         nodelist=variables.get("SLURM_JOB_NODELIST", ""),
         partition=variables.get("SLURM_JOB_PARTITION", ""),
     )
-    return Job(parse_arguments(words), slurm, restart=number(variables.get("SLURM_RESTART_COUNT") or "0"))
+    return Job(parse_arguments(arguments), slurm, restart=number(variables.get("SLURM_RESTART_COUNT") or "0"))
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     try:
-        job = job_of(words)
+        job = job_of(arguments)
         {"start": start, "end": end, "doctor": doctor}[job.arguments.event](job)
     except Exception as error:
         warn(f"scripts/requeue: {type(error).__name__}: {error}")

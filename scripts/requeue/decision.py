@@ -87,7 +87,7 @@ class Case:
     before: State
     after: State
     event: Event
-    known: bool = True  # the state before is this job's own
+    known: bool = True  # the state before tells which checkpoints are this job's own
 
     def always(self) -> bool:
         return True
@@ -133,7 +133,7 @@ UNKEPT = (
 NOT_KNOWN = (
     "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and "
     "beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags resumes from the last "
-    "checkpoint, and with them begins so again."
+    "checkpoint; with them it begins again."
 )
 
 # The first row of an event's kind whose condition holds is taken.
@@ -151,7 +151,7 @@ TABLE = (
     Row(Kind.STOPPED, Case.always, Verb.REQUEUE, None, "The run was stopped; {stays}."),
     Row(Kind.NO_STEP, Case.always, Verb.FINISH, USER_ERROR,
         "Slurm did not create the step of the ranks, and srun says why above: no rank has run, so that no host is to "
-        "blame, and the job is not requeued; mend what srun names, then 'sbatch train.sbatch' again."),
+        "blame, and the job is not requeued; fix what srun names, then 'sbatch train.sbatch' again."),
     Row(Kind.FAILED, Case.failed_too_often, Verb.FINISH, None,
         "That was failure {failures} of this job, and MAX_RESTARTS is {limit}: it is not requeued; {stays}."),
     Row(Kind.FAILED, Case.failed_again, Verb.FINISH, None,
@@ -162,7 +162,7 @@ TABLE = (
         "Requeue {failures} of at most {limit} after failures; {stays}."),
     Row(Kind.REFUSED, Case.refused_too_often, Verb.FINISH, 1,
         "Hosts were refused {refusals} times, and MAX_RESTARTS is {limit}: the job is not requeued. "
-        "'CHECK_NODES=false sbatch train.sbatch' trains all the same."),
+        "'CHECK_NODES=false sbatch train.sbatch' trains anyway."),
     Row(Kind.REFUSED, Case.restarted_too_often, Verb.FINISH, 1, UNKEPT),
     Row(Kind.REFUSED, Case.always, Verb.REQUEUE, 1, "Requeue {refusals} of at most {limit} for refused hosts."),
 )  # fmt: skip
@@ -186,9 +186,8 @@ def decide(state: State, event: Event) -> Action:
 
 
 def case_of(state: State, event: Event) -> Case:
-    known = state.job == event.job
-    before = state if known else State(job=event.job)
-    return Case(before, count(before, event), event, known)
+    before = state if state.job == event.job else State(job=event.job)
+    return Case(before, count(before, event), event, knows_checkpoints(before))
 
 
 def row_of(case: Case) -> Row:
@@ -196,8 +195,15 @@ def row_of(case: Case) -> Row:
 
 
 def has_saved(state: State, event: Event) -> bool:
-    """Whether a checkpoint was saved since the start that the state tells of."""
-    return event.newest.time != state.checkpoint_time and event.newest.step > state.start_step
+    """Whether a checkpoint was saved since the start that the state tells of. Of an end whose start was not counted, no
+    checkpoint is known to be the job's own."""
+    return state.running and event.newest.time != state.checkpoint_time and event.newest.step > state.start_step
+
+
+def knows_checkpoints(state: State) -> bool:
+    """Whether a start of the job was counted, so that the checkpoints it found are known. False, too, where it found
+    none, saved none, and has ended: a checkpoint that is there now came later, from whom is not known."""
+    return state.running or state.has_saved or state.checkpoint_time != "0"
 
 
 def resumes_from_own(state: State, event: Event) -> bool:
@@ -247,7 +253,7 @@ def fill_in(sentence: str, case: Case) -> str:
 def what_stays(event: Event) -> str:
     if event.newest.step > 0:
         return f"the same job resumes from step {event.newest.step}, {event.folder}/{event.newest.name}"
-    return "there is no checkpoint yet, so that it starts over"
+    return "there is no checkpoint yet, so it starts over"
 
 
 def first_flags(event: Event) -> str:

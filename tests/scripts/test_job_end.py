@@ -62,7 +62,7 @@ def test_a_controller_that_is_silent_for_a_while_does_not_lose_the_job(job):
     assert job.requeued() and "ending this job" not in result.stdout, result.stdout + result.stderr
 
 
-def test_a_job_of_unknown_state_is_requeued_all_the_same(job):
+def test_a_job_of_unknown_state_is_requeued_nevertheless(job):
     job.replace("scontrol", f'[[ $1 == requeue ]] || {{ called scontrol "$@"; {SILENT}; }}')
     result = job("begin_run; end_run 1")
     assert job.requeued() and "ending this job" not in result.stdout, result.stdout + result.stderr
@@ -194,7 +194,7 @@ def test_a_log_that_is_full_loses_no_job(job):
     assert result.returncode == 1 and job.requeued(), result.stderr
 
 
-def test_a_run_fails_with_a_word_where_no_python_runs(job):
+def test_a_run_fails_with_a_message_where_no_python_runs(job):
     python = job.checkout.root / ".venv/bin/python"
     (job.checkpoints / "failure.json").write_text(
         json.dumps({"job": "7", "restart": 0, "hosts": ["node1"], "reason": "rank 2 did not answer"})
@@ -210,3 +210,11 @@ def test_a_run_fails_with_a_word_where_no_python_runs(job):
     assert result.returncode == 1 and "The run failed with status 1\n" in result.stdout
     assert result.stderr.count("\n") == 1 and "no reason is known" in result.stderr
     assert job.checkout.calls().count("scontrol requeue 7\n") == 2
+
+
+def test_a_program_that_failed_is_not_taken_for_a_missing_python(job):
+    (job.checkout.root / "scripts/requeue/__main__.py").write_text("raise RuntimeError('a defect')\n")
+    result = job("begin_run; end_run 1")
+    assert result.returncode == 1 and job.requeued()
+    assert "RuntimeError: a defect" in result.stderr
+    assert result.stderr.count("scripts/requeue failed on") == 1 and "Neither" not in result.stderr

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from requeue.slurm import NO_ANSWER
 
 
-def test_ranks_that_outlive_their_time_are_told_from_those_that_a_signal_ended(job):
+def test_ranks_that_outlive_their_time_are_distinguished_from_those_that_a_signal_ended(job):
     command = """
     run_interruptibly() { SECONDS=$((SECONDS + took)); return 143; }
     launch() { local code=0; launch_ranks 5 mpzero doctor || code=$?; echo "status $code"; }

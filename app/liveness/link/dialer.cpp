@@ -58,7 +58,7 @@ void Dialer::dial(int rank, LivenessTime now, LivenessClock::duration limit) {
   const bool same_machine = to.machine == roster_.identity(roster_.own).machine;
   Call& call = calls_[rank];
   call = Call{.attempts = {}, .until = now + limit, .why = "nothing answers there", .warning = {}};
-  for (std::string& address : told_addresses(to, same_machine)) {
+  for (std::string& address : reported_addresses(to, same_machine)) {
     call.attempts.push_back({.address = std::move(address), .socket = Descriptor(), .connection = {}, .again = {}});
   }
   if (call.attempts.empty()) call.why = fmt::format("rank {} has no address that another machine can reach", rank);
@@ -115,7 +115,7 @@ void Dialer::shake_hands(int rank, Call& call, Attempt& attempt, LivenessTime no
   // What arrives after the handshake stays in the connection.
   connection.greet();
   connection.look_at_clock(now);
-  if (connection.state() != RankConnection::State::kGone) return;
+  if (connection.state() != RankConnection::State::kClosed) return;
   const Handshake::Refusal why = connection.refusal();
   call.why = describe(why);
   wait(attempt, now);

@@ -41,7 +41,7 @@ void allow_connections(int world_size) {
 // Listens for the other ranks; a single rank needs no listener. Throws Failure.
 Listener open_listener(const RankIdentity& self, int world_size) {
   if (world_size == 1) return Listener({});
-  std::vector<std::string> addresses = told_addresses(self, /*from_same_machine=*/true);
+  std::vector<std::string> addresses = reported_addresses(self, /*from_same_machine=*/true);
   // A machine has one of the two loopback addresses, or both.
   std::erase_if(addresses, [](const std::string& address) { return !can_listen_on(address); });
   return Listener(addresses);

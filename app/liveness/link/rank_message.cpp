@@ -35,12 +35,12 @@ json fields(const Beat& beat) {
   return {{"step", beat.step}, {"phase", static_cast<int>(beat.phase)}, {"idle", beat.idle}, {"allowed", beat.allowed}};
 }
 
-void read(const json& words, Status& status) { words.get_to(status.status); }
-void read(const json& words, Failed& failed) {
-  words.at("error").get_to(failed.error);
-  words.at("culprits").get_to(failed.culprits);
+void read(const json& object, Status& status) { object.get_to(status.status); }
+void read(const json& object, Failed& failed) {
+  object.at("error").get_to(failed.error);
+  object.at("culprits").get_to(failed.culprits);
 }
-void read(const json& words, Stop& stop) { words.at("code").get_to(stop.exit_code); }
+void read(const json& object, Stop& stop) { object.at("code").get_to(stop.exit_code); }
 void read(const json&, Pulse&) {}
 void read(const json& words, Ask& ask) {
   words.at("probe").get_to(ask.probe);
@@ -66,11 +66,11 @@ void read(const json& words, Beat& beat) {
 }
 
 template <size_t kIndex = 0>
-std::optional<Any> parse_named(std::string_view name, const json& words) {
+std::optional<Any> parse_named(std::string_view name, const json& object) {
   if constexpr (kIndex < kNames.size()) {
-    if (name != kNames[kIndex]) return parse_named<kIndex + 1>(name, words);
+    if (name != kNames[kIndex]) return parse_named<kIndex + 1>(name, object);
     std::variant_alternative_t<kIndex, Any> message;
-    read(words, message);
+    read(object, message);
     return message;
   }
   return std::nullopt;
@@ -79,16 +79,16 @@ std::optional<Any> parse_named(std::string_view name, const json& words) {
 }  // namespace
 
 std::string to_line(const Any& message) {
-  json words = std::visit([](const auto& one) { return fields(one); }, message);
-  words[kName] = kNames[message.index()];
+  json object = std::visit([](const auto& one) { return fields(one); }, message);
+  object[kName] = kNames[message.index()];
   // An error's text may be in any encoding.
-  return words.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+  return object.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
 }
 
 std::optional<Any> parse(const std::string& line) {
   try {
-    const json words = parse_json(line, kLineLimits);
-    return parse_named(words.at(kName).get_ref<const std::string&>(), words);
+    const json object = parse_json(line, kLineLimits);
+    return parse_named(object.at(kName).get_ref<const std::string&>(), object);
   } catch (const json::exception&) {
     return std::nullopt;
   } catch (const JsonError&) {

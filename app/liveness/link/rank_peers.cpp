@@ -114,14 +114,14 @@ void RankPeers::take(Listener::Visit visit, LivenessTime now) {
   if (num_unidentified() > credentials_.world_size + kStrangers) make_room(descriptor);
 }
 
-void RankPeers::make_room(int newcomer) {
+void RankPeers::make_room(int new_peer) {
   std::map<int, int> claims;  // of each rank
   for (const auto& [descriptor, peer] : peers_) ++claims[peer.connection.rank()];
   // By state: no hello yet, challenged, identified.
   const auto order_of = [&](const Peers::value_type& one) {
     const RankConnection& connection = one.second.connection;
     const bool is_challenged = connection.state() == RankConnection::State::kChallenged;
-    return std::tuple(one.first == newcomer, connection.state(), is_challenged && claims.at(connection.rank()) == 1,
+    return std::tuple(one.first == new_peer, connection.state(), is_challenged && claims.at(connection.rank()) == 1,
                       one.second.arrival);
   };
   drop(std::min_element(peers_.begin(), peers_.end(),
@@ -133,7 +133,7 @@ void RankPeers::drop_overdue(LivenessTime now) {
   for (const int descriptor : std::vector<int>(unidentified_.begin(), unidentified_.end())) {
     const auto peer = peers_.find(descriptor);
     peer->second.connection.look_at_clock(now);
-    if (peer->second.connection.state() == RankConnection::State::kGone) drop(peer, Handshake::Refusal::kTooLate);
+    if (peer->second.connection.state() == RankConnection::State::kClosed) drop(peer, Handshake::Refusal::kTooLate);
   }
 }
 
@@ -168,9 +168,9 @@ void RankPeers::hear(Peers::iterator peer) {
                             [&](const std::string& line) { return take(connection.rank(), line); })) {
     return erase(peer);
   }
-  if (connection.state() != RankConnection::State::kGone) return;
+  if (connection.state() != RankConnection::State::kClosed) return;
   if (connection.was_identified() && !connection.broken_by_network()) {
-    news_.push_back({.rank = connection.rank(), .words = std::nullopt});
+    news_.push_back({.rank = connection.rank(), .message = std::nullopt});
   }
   if (connection.refusal() == Handshake::Refusal::kClosed) return erase(peer);
   drop(peer, connection.refusal());
@@ -180,12 +180,12 @@ bool RankPeers::take(int rank, const std::string& line) {
   std::optional<message::Any> words = message::parse(line);
   if (!words) return true;
   const bool stays = !std::holds_alternative<message::Bye>(*words) && !std::holds_alternative<message::Visit>(*words);
-  news_.push_back({.rank = rank, .words = std::move(words)});
+  news_.push_back({.rank = rank, .message = std::move(words)});
   return stays;
 }
 
-void RankPeers::broadcast(const message::Any& words) {
-  const std::string line = message::to_line(words);
+void RankPeers::broadcast(const message::Any& message) {
+  const std::string line = message::to_line(message);
   for (auto& [descriptor, peer] : peers_) {
     if (!peer.connection.is_identified()) continue;
     peer.connection.send(line);

@@ -32,7 +32,7 @@ class RankPeers {
     int rank = 0;
     // std::nullopt: the other side closed its connection without a Bye. If the network broke it, there is no news: the
     // rank is silent.
-    std::optional<message::Any> words;
+    std::optional<message::Any> message;
   };
 
   // Throws Failure.
@@ -49,7 +49,7 @@ class RankPeers {
   std::vector<News> hear(LivenessTime now);
   // The same, but keeps what has arrived for hear().
   void take_in(LivenessTime now);
-  void broadcast(const message::Any& words);
+  void broadcast(const message::Any& message);
   // Waits until everything is sent, at most for `limit`.
   void finish_sending(std::chrono::milliseconds limit);
 
@@ -73,7 +73,7 @@ class RankPeers {
   void admit(LivenessTime now);
   void take(Listener::Visit visit, LivenessTime now);
   // Drops another connection in favor of that of this descriptor.
-  void make_room(int newcomer);
+  void make_room(int new_peer);
   void drop_overdue(LivenessTime now);
   void drop(Peers::iterator peer, Handshake::Refusal why);
   void rest_until(LivenessTime when);

@@ -124,10 +124,10 @@ TEST_CASE("Ranks that leave normally are not lost") {
   Fixture fixture(2);
   fixture.monitor.left(1, /*with_error=*/false, at(1));
   fixture.monitor.lost(1);
-  fixture.monitor.heard(0, {}, at(20));
+  fixture.monitor.heard(0, RankStatus{}, at(20));
   CHECK_FALSE(fixture.monitor.alarmed(at(21)));
-  CHECK(fixture.monitor.all_gone_but(0));
-  CHECK_FALSE(fixture.monitor.all_gone_but(1));
+  CHECK(fixture.monitor.all_ended_but(0));
+  CHECK_FALSE(fixture.monitor.all_ended_but(1));
 }
 
 TEST_CASE("An alarm is returned once, and again if it has passed in between") {
@@ -245,7 +245,8 @@ TEST_CASE("An error that all ranks know of blames the ranks that it names, once 
   }
   const Verdict verdict = find_culprits(fixture.monitor.records());
   CHECK(verdict.ranks == std::vector<int>{2, 3});
-  const auto json = nlohmann::json::parse(report_json(verdict, fixture.monitor.records(), ReportOrigin{}));
+  const ReportOrigin origin;
+  const auto json = nlohmann::json::parse(report_json(verdict, fixture.monitor.records(), origin));
   CHECK(json.at("hosts") == std::vector<std::string>{"node1"});
 }
 
@@ -343,8 +344,12 @@ TEST_CASE("failure.json names ranks, and each of their hosts once") {
   fixture.monitor.lost(2);
   fixture.monitor.lost(3);
   const auto& records = fixture.monitor.records();
-  const nlohmann::json json = nlohmann::json::parse(
-      report_json(find_culprits(records), records, {.job = {.id = "17", .restart = 2}, .run = "f00d", .rank = 1}));
+  ReportOrigin origin;
+  origin.job.id = "17";
+  origin.job.restart = 2;
+  origin.run = "f00d";
+  origin.rank = 1;
+  const nlohmann::json json = nlohmann::json::parse(report_json(find_culprits(records), records, origin));
   CHECK(json.at("ranks") == std::vector<int>{2, 3});
   CHECK(json.at("hosts") == std::vector<std::string>{"node1"});
   CHECK(json.at("step") == 12);

@@ -1,4 +1,4 @@
-#include "app/liveness/last_words.hpp"
+#include "app/liveness/final_report.hpp"
 
 #include <fmt/format.h>
 
@@ -17,6 +17,8 @@
 #include "app/health/nccl_ras.hpp"
 #include "app/liveness/failure_report.hpp"
 #include "app/liveness/link/keyed_hash.hpp"
+#include "app/liveness/link/rank_identity.hpp"
+#include "base/collectives.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "io/files/atomic_file.hpp"
@@ -84,6 +86,18 @@ std::optional<std::string> write_report(const std::filesystem::path& file, const
   });
 }
 
+void write_report(const Verdict& verdict, const std::vector<RankRecord>& records, const ReportFacts& facts) {
+  parallel::no_longer_than(
+      kDiskLimit, [file = facts.checkpoint_dir / "failure.json", text = report_json(verdict, records, facts.job)] {
+        try {
+          std::filesystem::create_directories(file.parent_path());  // it does not exist before the first save
+          io::replace_text_file(file, text);
+        } catch (const std::exception& error) {
+          print(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));
+        }
+      });
+}
+
 }  // namespace
 
 ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device, const RankRoster& roster) {
@@ -91,15 +105,16 @@ ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device
   const auto read = [](const char* name) { return parallel::process_environment(name).value_or(""); };
   // Reads TZ now; formatting a report's time would read it later.
   tzset();
-  // The code says nothing about the secret.
+  // The code says nothing about the secret. Without a roster each call is a run of its own.
+  const HashBytes secret = roster.secret == HashBytes{} ? random_bytes() : roster.secret;
   return {.checkpoint_dir = checkpoint_dir,
           .origin = {.job = {.id = read("SLURM_JOB_ID"), .restart = std::atoi(read("SLURM_RESTART_COUNT").c_str())},
-                     .run = to_hex(keyed_hash(roster.secret, "failure.json")).substr(0, kDigits),
+                     .run = to_hex(keyed_hash(secret, "failure.json")).substr(0, kDigits),
                      .rank = roster.own},
           .ras_address = device.is_cuda() ? std::optional(read("NCCL_RAS_ADDR")) : std::nullopt};
 }
 
-void tell_failure(const Verdict& verdict, const std::vector<RankRecord>& records, const ReportFacts& facts,
+void report_failure(const Verdict& verdict, const std::vector<RankRecord>& records, const ReportFacts& facts,
                   const std::function<void()>& meanwhile) {
   const std::string tag = newest_checkpoint(facts.checkpoint_dir);
   const std::filesystem::path file = facts.checkpoint_dir / "failure.json";
@@ -116,7 +131,21 @@ void tell_failure(const Verdict& verdict, const std::vector<RankRecord>& records
   if (!ras.empty()) print("  NCCL's RAS counts of the collectives that were requested:\n" + ras);
 }
 
-void tell_stop(int exit_code, const std::filesystem::path& checkpoint_dir) {
+void write_start_failure(const std::string& reason, const std::vector<int>& culprits, const ReportFacts& facts,
+                         ProcessGroup& group) {
+  std::vector<RankRecord> records;
+  for (const RankIdentity& identity : all_gather(group, this_process(group.rank(), /*port=*/0))) {
+    RankRecord record;
+    record.identity = identity;
+    records.push_back(record);
+  }
+  if (group.rank() != 0) return;
+  const Verdict verdict = {.ranks = culprits, .reason = reason, .remedy = {}};
+  write_report(facts.checkpoint_dir / "failure.json", facts.origin.run, verdict,
+               report_json(verdict, records, facts.origin));
+}
+
+void report_stop(int exit_code, const std::filesystem::path& checkpoint_dir) {
   const std::string tag = newest_checkpoint(checkpoint_dir);
   const std::string state = tag.empty() ? "no checkpoint was saved yet" : fmt::format("{} remains", tag);
   if (exit_code == kInterruptedExitCode) {

@@ -13,7 +13,7 @@
 #include <sstream>
 #include <thread>
 
-#include "app/liveness/last_words.hpp"
+#include "app/liveness/final_report.hpp"
 #include "base/error.hpp"
 #include "parallel/mpi/deadline.hpp"
 #include "tests/catch.hpp"
@@ -84,7 +84,7 @@ TEST_CASE("A failure is reported on stderr and in failure.json, with the checkpo
   const auto tell = [&] {
     const auto records = one_lost();
     return errors_of(folder.path() / "stderr",
-                     [&] { tell_failure(find_culprits(records), records, facts(folder.path(), ++run)); });
+                     [&] { report_failure(find_culprits(records), records, facts(folder.path(), ++run)); });
   };
   CHECK_THAT(tell(),
              Catch::Contains("mpzero: error: rank 1 on node1 (pid 0) ended without reporting an error in step 12") &&
@@ -101,7 +101,7 @@ TEST_CASE("A failure is reported even if its file cannot be written") {
   std::ofstream(no_folder) << "in the way";
   const auto records = one_lost();
   const std::string errors =
-      errors_of(folder.path() / "stderr", [&] { tell_failure(find_culprits(records), records, facts(no_folder, 1)); });
+      errors_of(folder.path() / "stderr", [&] { report_failure(find_culprits(records), records, facts(no_folder, 1)); });
   CHECK_THAT(errors, Catch::Contains("ended without reporting an error") &&
                          Catch::Contains("mpzero: warning: failure.json could not be written: "));
 }
@@ -112,7 +112,7 @@ TEST_CASE("Of two verdicts on one run the better founded one stays in failure.js
   const auto tell = [&](int rank, int foundation, unsigned char run) {
     const Verdict verdict = {
         .ranks = {rank}, .reason = fmt::format("rank {} did it", rank), .remedy = "look", .foundation = foundation};
-    return errors_of(folder.path() / "stderr", [&] { tell_failure(verdict, records, facts(folder.path(), run)); });
+    return errors_of(folder.path() / "stderr", [&] { report_failure(verdict, records, facts(folder.path(), run)); });
   };
   const auto blamed = [&] {
     std::ifstream file(folder.path() / "failure.json");
@@ -139,7 +139,7 @@ TEST_CASE("A disk that does not respond delays no report") {
   // Opening it waits for a writer.
   REQUIRE(mkfifo(latest.c_str(), 0600) == 0);
   const std::string errors =
-      errors_of(folder.path() / "stderr", [&] { tell_stop(kInterruptedExitCode, folder.path()); });
+      errors_of(folder.path() / "stderr", [&] { report_stop(kInterruptedExitCode, folder.path()); });
   CHECK(errors == "mpzero: interrupted twice: stopped immediately without saving; no checkpoint was saved yet.\n");
   close(open(latest.c_str(), O_WRONLY | O_NONBLOCK));
 }
@@ -147,7 +147,7 @@ TEST_CASE("A disk that does not respond delays no report") {
 TEST_CASE("A stop before the first step names the checkpoint that remains") {
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "latest") << "tiny-10steps\n";
-  CHECK(errors_of(folder.path() / "stderr", [&] { tell_stop(kStoppedExitCode, folder.path()); }) ==
+  CHECK(errors_of(folder.path() / "stderr", [&] { report_stop(kStoppedExitCode, folder.path()); }) ==
         "mpzero: stopped before the first step, so there is nothing to save: tiny-10steps remains.\n");
 }
 
