@@ -94,7 +94,7 @@ class Dialer {
 
   const RankRoster& roster_;
   Descriptor epoll_;
-  std::minstd_rand random_;
+  std::mt19937 random_;
   std::map<int, Call> calls_;  // by rank
 };
 
