@@ -62,6 +62,7 @@ require_cuda_on_all_nodes() {
 launch_ranks() {
   local minutes=$1 code=0 began=$SECONDS
   shift
+  [[ -z $MPZERO_STOP ]] || return "$MPZERO_ENDED_BY_SIGUSR1"
   if ((${#MPZERO_SRUN[@]} > 0)); then
     ((minutes == 0)) || set -- "--time=$minutes" "$@"
     run_step "${MPZERO_SRUN[@]}" "$@" || code=$?
@@ -93,21 +94,26 @@ run_beside_watcher() {
   watch_for_preemption &
   local watcher=$!
   run_interruptibly "$@" || code=$?
-  kill -USR1 "$watcher" 2>/dev/null && wait "$watcher" 2>/dev/null
+  end_process USR1 "$watcher"
   return "$code"
 }
 
 # Under mpirun the ranks of the job's first node are no step of Slurm's, nor is this shell: they would not hear of a preemption.
 # A step of its own that does nothing hears of it.
 watch_for_preemption() {
-  local code=0
-  trap 'kill "$step" 2>/dev/null; exit 0' USR1
+  local code=0 node=${SLURMD_NODENAME:-$(hostname -s)}
+  trap 'end_children; exit 0' USR1
   trap '' TERM
-  srun --overlap --nodes=1 --ntasks=1 --mpi=none "--nodelist=$(hostname -s)" --quiet sleep infinity 2>/dev/null &
+  srun --overlap --nodes=1 --ntasks=1 --mpi=none "--nodelist=$node" --quiet sleep infinity 2>/dev/null &
   local step=$!
   wait "$step" || code=$?
   # 143: the step was ended by SIGTERM. Anything else says that Slurm could not start it.
   ((code != 143)) || kill -USR1 $$
+}
+
+end_children() {
+  local pid
+  for pid in $(jobs -p); do end_process TERM "$pid"; done
 }
 
 # choose_job_settings SCRIPT: fills in what only a job of Slurm has, and DOCTOR_FLAGS.

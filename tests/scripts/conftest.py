@@ -204,8 +204,12 @@ class Job:
         self.slurm = checkout.root.parent / "slurm"
         checkout.program(checkout.root / ".venv/bin/python", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
         for name, text in SLURM.items():
-            checkout.program(self.slurm / name, CALLED + text)
-            self.replace(name, "")
+            self.provide(name, text)
+
+    def provide(self, name: str, text: str) -> None:
+        """Adds a command of Slurm's."""
+        self.checkout.program(self.slurm / name, CALLED + text)
+        self.replace(name, "")
 
     def replace(self, name: str, first: str) -> None:
         """Has a command of Slurm's run this piece of bash before it answers; where the piece exits, instead."""

@@ -12,11 +12,11 @@ from requeue.slurm import NO_ANSWER
 
 def test_ranks_that_outlive_their_time_are_told_from_those_that_a_signal_ended(job):
     command = """
-    run_interruptibly() { SECONDS=$((SECONDS + took)); return 143; }
+    run_interruptibly() { SECONDS=$((SECONDS + took)) MPZERO_STOP=${stop:-}; return 143; }
     launch() { local code=0; launch_ranks 5 mpzero doctor || code=$?; echo "status $code"; }
     MPZERO_SRUN=(--mpi=pmix) took=301; launch
     took=20; launch
-    took=301 MPZERO_STOP=TERM; launch"""
+    took=301 stop=TERM; launch"""
     assert job(command).stdout.split() == ["status", "124", "status", "143", "status", "143"]
 
 
@@ -80,3 +80,10 @@ def test_a_run_is_stopped_in_time_whatever_the_signals_lead(job):
     result = job(command)
     assert "s of the job's time are left, and GRACE_PERIOD is 58 s" in result.stdout, result.stderr
     assert "stopped by USR1" in result.stdout
+
+
+def test_the_watcher_of_preemption_runs_on_the_node_as_slurm_calls_it(job):
+    # A node's name in Slurm need not be its host name.
+    job.provide("srun", 'called srun "$@"')
+    job("run_beside_watcher sleep 1", SLURMD_NODENAME="p5-7")
+    assert "--nodelist=p5-7 " in job.checkout.calls()
