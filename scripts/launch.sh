@@ -4,6 +4,9 @@
 # What launch_ranks returns as its own, with the meaning that they have for timeout(1); mpzero has no such exit status.
 readonly MPZERO_TOO_LONG=124 # the command was still running when its time was up
 readonly MPZERO_NO_STEP=125  # Slurm did not create a step: no rank has started
+readonly MPZERO_NO_TASKS=123 # srun names nodes on which tasks could not start
+
+MPZERO_NO_TASKS_ON="" # these nodes, with commas between them
 
 # SageMaker HyperPod replaces a failed node and restarts the step.
 hyperpod_arguments() {
@@ -77,16 +80,35 @@ launch_ranks() {
 
 # run_step ARGUMENTS OF srun...: a step that Slurm refuses is tried again, since a controller that is busy refuses, too.
 run_step() {
-  local attempt code
+  local attempt code log_bytes
   for ((attempt = 1; attempt <= 3; ++attempt)); do
     code=0
+    log_bytes=$(log_size)
     SLURM_EXIT_ERROR=$MPZERO_NO_STEP run_interruptibly srun "$@" || code=$?
+    # srun ends with the highest status of the tasks that did run, which may be 0.
+    MPZERO_NO_TASKS_ON=$(nodes_without_tasks "$log_bytes")
+    if [[ -n $MPZERO_NO_TASKS_ON ]]; then
+      code=$MPZERO_NO_TASKS
+      break
+    fi
     if ((code != MPZERO_NO_STEP || attempt == 3)) || [[ -n $MPZERO_STOP ]]; then break; fi
     warn "Slurm did not create the step of the ranks, and srun says why above: it is asked again."
     run_interruptibly sleep "$((attempt * $(retry_seconds)))" || true
     [[ $(show_job) == *JobState=RUNNING* ]] || break
   done
   return "$code"
+}
+
+# log_size: how long the job's log of errors is; nothing where it is no file.
+log_size() { if [[ -f /proc/$$/fd/2 ]]; then stat --dereference --format=%s "/proc/$$/fd/2"; fi; }
+
+# nodes_without_tasks BYTES: the nodes on which srun could not start tasks, according to what it has written since the log had so many
+# bytes, with commas between them. srun writes it before any rank has come through MPI_Init.
+nodes_without_tasks() {
+  [[ -n $1 ]] || return 0
+  { tail --bytes="+$(($1 + 1))" "/proc/$$/fd/2" | head --bytes=1048576 || true; } 2>/dev/null |
+    sed -n 's/^srun: error: Task launch for .* failed on node \([A-Za-z0-9][A-Za-z0-9._-]*\): .*/\1/p' |
+    sort --unique | paste --serial --delimiters=,
 }
 
 run_beside_watcher() {
