@@ -8,9 +8,11 @@ readonly MPZERO_NO_TASKS=123 # srun names nodes on which tasks could not start
 
 MPZERO_NO_TASKS_ON="" # these nodes, with commas between them
 
-# SageMaker HyperPod replaces a failed node and restarts the step.
+# hyperpod_arguments GPUS: SageMaker HyperPod replaces a failed node and restarts the step, in the job. Where Slurm manages GPUs (GPUS, those
+# of each node, is not 0) it cannot: Slurm does not change the nodes of a job that has generic resources. It would requeue the job, which
+# requeues itself, and the two would race.
 hyperpod_arguments() {
-  if [[ -d ${HYPERPOD_FOLDER:-/opt/sagemaker_cluster} ]]; then echo --auto-resume=1; fi
+  if [[ -d ${HYPERPOD_FOLDER:-/opt/sagemaker_cluster} ]] && (($1 == 0)); then echo --auto-resume=1; fi
 }
 
 has_pmix() { [[ $(srun --mpi=list 2>&1) == *pmix* ]]; }
@@ -25,7 +27,7 @@ choose_launcher() {
     # On fewer nodes than its TreeWidth, Slurm (20.11 and later) lets each node pass an empty fence of PMIx without the others unless
     # the fence is a ring, and a rank that gets a message while it is still in MPI_Init crashes.
     export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}
-    mapfile -t MPZERO_SRUN < <(hyperpod_arguments)
+    mapfile -t MPZERO_SRUN < <(hyperpod_arguments "$gpus")
     if slurm_binds_cores; then MPZERO_SRUN+=(--cpu-bind=none); fi
     ((ranks <= cores)) || MPZERO_SRUN+=(--overcommit)
     ((gpus == 0)) || MPZERO_SRUN+=("--gpus-per-node=$gpus")
