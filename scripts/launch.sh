@@ -85,10 +85,10 @@ run_step() {
   local attempt code log_bytes
   for ((attempt = 1; attempt <= 3; ++attempt)); do
     code=0
-    log_bytes=$(log_size)
+    log_bytes=$(log_size) || true
     SLURM_EXIT_ERROR=$MPZERO_NO_STEP run_interruptibly srun "$@" || code=$?
     # srun ends with the highest status of the tasks that did run, which may be 0.
-    MPZERO_NO_TASKS_ON=$(nodes_without_tasks "$log_bytes")
+    MPZERO_NO_TASKS_ON=$(nodes_without_tasks "$log_bytes") || true
     if [[ -n $MPZERO_NO_TASKS_ON ]]; then
       code=$MPZERO_NO_TASKS
       break
