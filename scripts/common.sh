@@ -67,7 +67,7 @@ lock() {
   if [[ -L $file || (-e $file && ! -f $file) ]]; then
     die "$(shown_path "$file") is no regular file, as a lock must be: look at who has put it there, and remove it."
   fi
-  exec {MPZERO_LOCK}>>"$file" || die "$(shown_path "$file") cannot be written; mend the permissions of its folder."
+  exec {MPZERO_LOCK}>>"$file" || die "$(shown_path "$file") cannot be written; fix the permissions of its folder."
   flock --nonblock --conflict-exit-code 75 "$MPZERO_LOCK" 2>/dev/null || code=$?
   if ((code == 75)); then
     read -r -n 200 holder <"$file" || true

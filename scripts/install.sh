@@ -122,7 +122,7 @@ install_packages() {
 # install_with_dnf PACKAGE...: installs what dnf has for these packages of Debian's. ccache makes a build faster, but none needs it.
 install_with_dnf() {
   local package name
-  local -a names=() gone=() rights
+  local -a names=() missing=() rights
   for package in "$@"; do
     name=${MPZERO_DNF_NAMES[$package]:-}
     if [[ -n $name && -n $(dnf --quiet repoquery "$name" 2>/dev/null) ]]; then
@@ -130,11 +130,11 @@ install_with_dnf() {
     elif [[ $package == ccache ]]; then
       say "dnf has no ccache here: building without it."
     else
-      gone+=("${name:-$package}")
+      missing+=("${name:-$package}")
     fi
   done
-  ((${#gone[@]} == 0)) ||
-    die "No repository that dnf knows here has ${gone[*]}: enable one that does (on Amazon Linux 2023 SPAL, https://docs.aws.amazon.com/linux/al2023/ug/configure-spal-repository.html), or install them from source where the compiler finds their headers."
+  ((${#missing[@]} == 0)) ||
+    die "No repository that dnf knows here has ${missing[*]}: enable one that does (on Amazon Linux 2023 SPAL, https://docs.aws.amazon.com/linux/al2023/ug/configure-spal-repository.html), or install them from source where the compiler finds their headers."
   ((${#names[@]} > 0)) || return 0
   read -r -a rights < <(install_rights) ||
     die "These packages are missing and neither root nor a password-less sudo is available: ask for 'sudo dnf install ${names[*]}'."
@@ -242,10 +242,10 @@ build_jobs() {
 
 # What CMake was last asked for, in three words: the hash of the lock file, BUILD_TESTING, MPZERO_GPU_ARCHITECTURES. (Without the
 # last one the folder is of an earlier release, which built for all.)
-configured_words() {
-  local -a words=()
-  [[ ! -f $MPZERO_BUILD/mpzero-configured || ! -f $MPZERO_BUILD/build.ninja ]] || read -r -a words <"$MPZERO_BUILD/mpzero-configured" || true
-  ((${#words[@]} == 0)) || printf '%s %s %s\n' "${words[0]}" "${words[1]:-off}" "${words[2]:-all}"
+configured_options() {
+  local -a options=()
+  [[ ! -f $MPZERO_BUILD/mpzero-configured || ! -f $MPZERO_BUILD/build.ninja ]] || read -r -a options <"$MPZERO_BUILD/mpzero-configured" || true
+  ((${#options[@]} == 0)) || printf '%s %s %s\n' "${options[0]}" "${options[1]:-off}" "${options[2]:-all}"
 }
 
 are_architectures() { [[ $1 =~ ^(all|none|[0-9]+[af]?(-real|-virtual)?(;[0-9]+[af]?(-real|-virtual)?)*)$ ]]; }
@@ -275,7 +275,7 @@ build_programs() {
   shift 2
   complete_cuda_wheel
   choose_compiler
-  read -r hash tests architectures < <(configured_words) || true
+  read -r hash tests architectures < <(configured_options) || true
   [[ ${tests:-} != on ]] || with_tests=on
   wanted=$(gpu_architectures "$gpus" "${architectures:-}") || exit
   wanted="$(lock_hash) $with_tests $wanted"
@@ -292,7 +292,7 @@ build_programs() {
     die "The build failed; the compiler's message is above."
 }
 
-# require_installation: what the programs of an installed tree need beside it.
+# require_installation: what the programs of an installed tree need in addition.
 require_installation() {
   find_mpi
   command -v mpirun >/dev/null || die "There is no mpirun on $(hostname -s); install the Open MPI that mpzero was built with."
@@ -303,9 +303,9 @@ require_installation() {
 # require_gpu_kernels GPUS: a job with GPUs whose programs were built without kernels for them, as on a login node that has none,
 # builds the rest. The other jobs wait for it.
 require_gpu_kernels() {
-  local words missing
-  words=$(configured_words)
-  if (($1 == 0)) || [[ $words != *" none" ]]; then return 0; fi
+  local options missing
+  options=$(configured_options)
+  if (($1 == 0)) || [[ $options != *" none" ]]; then return 0; fi
   missing=$(missing_packages "${MPZERO_BUILD_PACKAGES[@]}" | grep -vx -e ccache -e python3-venv | paste -sd ' ') || true
   [[ -z $missing ]] ||
     die "The programs in $(shown_path "$MPZERO_BUILD") were built without GPU kernels, and $(hostname -s) lacks what builds them ($missing); run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' on a machine that shares this folder."

@@ -73,7 +73,7 @@ launch_ranks() {
     run_step "${MPZERO_SRUN[@]}" "$@" || code=$?
   else
     ((minutes == 0)) || set -- --timeout "$((minutes * 60))" "$@"
-    run_beside_watcher "${MPZERO_MPIRUN[@]}" "$@" || code=$?
+    run_with_watcher "${MPZERO_MPIRUN[@]}" "$@" || code=$?
   fi
   # srun and mpirun then tell of the signal that ended the ranks, as they do for any other that ends them.
   if ((code != 0 && minutes > 0 && SECONDS - began >= minutes * 60)) && [[ -z $MPZERO_STOP ]]; then code=$MPZERO_TOO_LONG; fi
@@ -113,7 +113,7 @@ nodes_without_tasks() {
     sort --unique | paste --serial --delimiters=,
 }
 
-run_beside_watcher() {
+run_with_watcher() {
   local code=0
   watch_for_preemption &
   local watcher=$!

@@ -117,7 +117,7 @@ decide_without_python() {
   MPZERO_NO_PYTHON=true
   if [[ $event == start ]]; then
     ((starts > 0)) && { flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; } || return 0
-    warn "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags resumes from the last checkpoint, and with them begins so again."
+    warn "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags resumes from the last checkpoint; with them it begins again."
     exit 1
   fi
   ((status != MPZERO_USER_ERROR)) || exit "$status"

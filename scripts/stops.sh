@@ -115,7 +115,7 @@ bound_grace() {
   fi
 }
 
-# stop_in_time SECONDS: from now on a process beside this shell asks it to stop when so much of the job's time is left, in case that
+# stop_in_time SECONDS: from now on another process asks this shell to stop when so much of the job's time is left, in case that
 # Slurm's signal comes later (sbatch --signal=B:USR1@60) or never: a run must not count on more time to save than it has.
 stop_in_time() {
   (($1 > 0)) || return 0

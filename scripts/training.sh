@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# From the users' variables and flags to what mpzero is started with: settings, prepared data, flags, and the closing words.
+# From the users' variables and flags to what mpzero is started with: settings, prepared data, flags, and the closing message.
 #
 # MPZERO_EXTRA_FLAGS holds the flags that the user gave to the script; the caller fills it. A flag in there replaces the variable
 # of the same meaning, so that no flag reaches mpzero twice.
@@ -186,7 +186,7 @@ prepare_data() {
     prepare "$text/validation.txt" "$folder/validation.h5" || end_with $?
   else
     [[ $LOCAL_DATASET != true || -e $DATASET ]] ||
-      die "DATASET=$DATASET does not exist on $(hostname -s), but LOCAL_DATASET=true says it is a folder or file; mend the path, or set LOCAL_DATASET=false for a Hugging Face name."
+      die "DATASET=$DATASET does not exist on $(hostname -s), but LOCAL_DATASET=true says it is a folder or file; fix the path, or set LOCAL_DATASET=false for a Hugging Face name."
     local -a arguments=()
     folder=$(data_folder)
     arguments+=(--validation_output "$folder/validation.h5")
@@ -209,7 +209,7 @@ prepare_data() {
 make_checkpoint_folder() {
   local reason
   reason=$(mkdir -p "$CHECKPOINT_DIR" 2>&1) ||
-    die "CHECKPOINT_DIR=$CHECKPOINT_DIR cannot be made (${reason##*: }); choose another folder or mend its permissions."
+    die "CHECKPOINT_DIR=$CHECKPOINT_DIR cannot be made (${reason##*: }); choose another folder or fix its permissions."
 }
 
 # training_flags: fills MPZERO_FLAGS with what mpzero is started with: the settings, then the extra flags.
@@ -244,8 +244,8 @@ latest_tag() {
   [[ -n $tag && $tag != */* ]] && printable "$tag"
 }
 
-# closing_words: draws the loss and says where everything is and what to try next.
-closing_words() {
+# closing_message: draws the loss and says where everything is and what to try next.
+closing_message() {
   local plot=$CHECKPOINT_DIR/loss.png tag=""
   if [[ -s $METRICS_FILE ]] && ! "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/plot_metrics.py" "$METRICS_FILE" "$plot" >/dev/null; then
     warn "The loss plot could not be drawn from $METRICS_FILE."

@@ -91,7 +91,7 @@ wait_for_ranks() {
   if ((signals > 1)); then status=130; fi
 }
 
-# without_notice: passes stderr of mpirun on, but for the five lines in which Open MPI 5 tells, behind mpzero's own sentence, that a
+# without_notice: passes stderr of mpirun on, but for the five lines in which Open MPI 5 reports, after mpzero's own sentence, that a
 # rank had an exit status.
 without_notice() {
   sed --unbuffered '/^--*$/{
@@ -200,4 +200,4 @@ if ((status != 0)); then
   fi
   exit "$status"
 fi
-closing_words
+closing_message

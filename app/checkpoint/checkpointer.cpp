@@ -106,14 +106,14 @@ void Checkpointer::prepare(int64_t steps_done) {
   }
   if (excess(tightest) > 0) {
     log_.warn(fmt::format(
-        "training will stand still while checkpoints are written: a copy of the states would take {:.1f} GiB of host "
+        "training will pause while checkpoints are written: a copy of the states would take {:.1f} GiB of host "
         "memory on a machine that has {:.1f} GiB left; more machines, or a smaller model, make room for it.",
         static_cast<double>(tightest.wanted) / kGibibyte, static_cast<double>(tightest.left) / kGibibyte));
     return;
   }
   snapshot_ = std::move(snapshot);
   snapshot_->allocate();
-  if (config_.zero.offload_optimizer) writers_cores_ = cores_beside_updates(device_, mpi_);
+  if (config_.zero.offload_optimizer) writers_cores_ = cores_for_checkpoints(device_, mpi_);
 }
 
 void Checkpointer::save(const RunPosition& position) {
@@ -201,7 +201,7 @@ void Checkpointer::watch_save(double step_seconds) {
   if (!save_) return throttle_.step_alone(step_seconds);
   save_->poll();
   if (save_->in_flight()) {
-    save_->pace().set_rate(throttle_.step_beside(step_seconds, save_->pace().bytes()));
+    save_->pace().set_rate(throttle_.step_during_save(step_seconds, save_->pace().bytes()));
   } else {
     conclude();
   }
@@ -224,7 +224,7 @@ void Checkpointer::conclude() {
   const double seconds = save->writing_seconds();
   const bool held_back = seconds > kNoticeable * save->unhindered_seconds();
   log_.say(fmt::format(
-      "Saved checkpoint: {} (written in {:.1f} s beside training, {:.2f} GB/s{}; training stood still for {:.3f} s)",
+      "Saved checkpoint: {} (written in {:.1f} s during training, {:.2f} GB/s{}; training paused for {:.3f} s)",
       (job.checkpoint_dir / job.tag).string(), seconds, static_cast<double>(published.bytes) / kGigabyte / seconds,
       held_back ? fmt::format(", held back to spare the steps: {:.1f} s at full speed", save->unhindered_seconds())
                 : std::string(),
@@ -235,11 +235,11 @@ void Checkpointer::conclude() {
 void Checkpointer::abandon(const io::SaveJob& job, const std::string& reason) {
   last_error_ = fmt::format(
       "the checkpoint of step {} could not be saved: {}; {}", job.progress.step, sentence(reason),
-      saved_step_ ? fmt::format("that of step {} stays", *saved_step_) : std::string("there is none before it"));
+      saved_step_ ? fmt::format("that of step {} remains", *saved_step_) : std::string("there is no earlier one"));
   // The last one's failure is for finish() to tell.
   if (job.progress.step >= last_step_) return;
   folder_.stop_where_taken();
-  log_.warn(last_error_ + ", and training goes on.");
+  log_.warn(last_error_ + ", and training continues.");
 }
 
 void Checkpointer::save_last(const RunPosition& position) {

@@ -19,7 +19,7 @@
 namespace mpzero {
 
 // Saves a run's checkpoints while it trains on. Training stands still for no longer than it takes to copy the states
-// to host memory, less what of that runs beside the next forward and backward pass; threads write the copy. Where
+// to host memory, less what of that runs during the next forward and backward pass; threads write the copy. Where
 // memory for a copy is short, training waits until the checkpoint is written instead.
 //
 // A checkpoint that cannot be written is given up with a warning, the former ones stay, and training goes on; only the

@@ -40,12 +40,12 @@ int gpus_on_bus(const fs::path& root) {
   return count;
 }
 
-// "GPU 0: TEXT, GPU 2: TEXT" for the GPUs whose `word` is not empty; empty: none.
-std::string those(const std::vector<GpuState>& gpus, const std::function<std::string(const GpuState&)>& word) {
+// "GPU 0: TEXT, GPU 2: TEXT" for the GPUs for which `describe` returns text. Empty: for none.
+std::string those(const std::vector<GpuState>& gpus, const std::function<std::string(const GpuState&)>& describe) {
   std::string list;
   for (size_t i = 0; i < gpus.size(); ++i) {
-    const std::string said = word(gpus[i]);
-    if (!said.empty()) list += fmt::format("{}GPU {}: {}", list.empty() ? "" : ", ", i, said);
+    const std::string text = describe(gpus[i]);
+    if (!text.empty()) list += fmt::format("{}GPU {}: {}", list.empty() ? "" : ", ", i, text);
   }
   return list;
 }

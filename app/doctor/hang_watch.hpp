@@ -32,7 +32,7 @@ class HangWatch {
   void leave() { look_ = nullptr; }
 
  private:
-  std::string last_words();
+  std::string last_message();
 
   const std::string host_;
   const std::string json_;

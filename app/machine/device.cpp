@@ -43,8 +43,8 @@ NoGpu look_for_gpus(const std::string& host) {
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
   return {.host = host,
-          .cuda_says = result == cudaSuccess ? "no device" : cudaGetErrorString(result),
-          .driver_is_there = std::filesystem::exists("/proc/driver/nvidia/version")};
+          .cuda_error = result == cudaSuccess ? "no device" : cudaGetErrorString(result),
+          .driver_found = std::filesystem::exists("/proc/driver/nvidia/version")};
 }
 
 // The warning of the first host that has one.

@@ -54,13 +54,13 @@ std::string why_no_gpu(const NoGpu& seen, const parallel::Environment& environme
   const std::string shown =
       visible ? fmt::format("CUDA_VISIBLE_DEVICES={}", *visible) : "CUDA_VISIBLE_DEVICES is unset";
   const std::string start =
-      fmt::format("--device cuda: CUDA shows no GPU on {} ({}; {})", seen.host, seen.cuda_says, shown);
+      fmt::format("--device cuda: CUDA shows no GPU on {} ({}; {})", seen.host, seen.cuda_error, shown);
   if (environment("SLURM_JOB_ID") && gpus_from_slurm(environment) == 0) {
     return start +
            ": Slurm has given this step no GPU there; request GPUs with sbatch --gpus-per-node=N (srun accepts it "
            "too), or use --device cpu";
   }
-  if (!seen.driver_is_there) {
+  if (!seen.driver_found) {
     return start +
            ": NVIDIA's driver is not loaded there; install it, start a container with its runtime (docker run --gpus "
            "all), or use --device cpu";

@@ -19,8 +19,8 @@ int choose_gpu(const GpuViews& views, int local_rank, const std::string& host);
 // What is known when CUDA shows no GPU to a rank.
 struct NoGpu {
   std::string host;
-  std::string cuda_says;        // the text of cudaGetErrorString()
-  bool driver_is_there = true;  // NVIDIA's, in the kernel
+  std::string cuda_error;    // the text of cudaGetErrorString()
+  bool driver_found = true;  // NVIDIA's, in the kernel
 };
 
 // Why `--device cuda` is not possible on a host, and what to do: one sentence.

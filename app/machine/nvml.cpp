@@ -103,9 +103,10 @@ GpuSurvey survey_gpus(const std::vector<std::string>& libraries) {
     return survey;
   }
   if (const Result result = initialize(); result != kSuccess) {
-    auto* words = library.function<const char*(Result)>("nvmlErrorString");
-    survey.problem = fmt::format("NVIDIA's management library does not start: {}",
-                                 words == nullptr ? fmt::format("error {}", result) : std::string(words(result)));
+    auto* error_string = library.function<const char*(Result)>("nvmlErrorString");
+    survey.problem =
+        fmt::format("NVIDIA's management library does not start: {}",
+                    error_string == nullptr ? fmt::format("error {}", result) : std::string(error_string(result)));
     return survey;
   }
   const Session session(library);

@@ -47,7 +47,7 @@ void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& che
           fmt::format("stopped by {} after step {} without saving it: a checkpoint takes {:.1f} s and {:.1f} s of "
                       "--grace_period {:g} were left; {}; ask for more time, or save more often",
                       reason, position.step, save, std::max(left, 0.0), config_.grace_period,
-                      stays ? fmt::format("the checkpoint of step {} stays", *stays)
+                      stays ? fmt::format("the checkpoint of step {} remains", *stays)
                             : std::string("there is no checkpoint yet")),
           ErrorScope::kAllRanks);
     }

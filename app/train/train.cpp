@@ -43,8 +43,8 @@ int explain_out_of_memory(const RunMemory& memory, at::Device device, const std:
 // How long connecting the nodes may take, and what happens when it takes longer.
 parallel::StartPatience start_patience(double stuck_after, Liveness& liveness) {
   return {.limit = std::chrono::milliseconds(std::llround(stuck_after * 1e3)),
-          .overdue = [&liveness](const std::string& words) {
-            if (!liveness.overdue(words)) parallel::end_unconnected(words);
+          .overdue = [&liveness](const std::string& message) {
+            if (!liveness.overdue(message)) parallel::end_unconnected(message);
           }};
 }
 

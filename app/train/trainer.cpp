@@ -59,7 +59,7 @@ io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& grou
           .seed = setup.config.seed,
           .shuffle = setup.config.shuffle,
           .vocab_limit = setup.model.vocab_size,
-          .first_window = position.windows_seen};
+          .first_window = position.sequences_seen};
 }
 
 // For one use of the network, whose collectives the flight recorder remembers by its name.
@@ -283,7 +283,8 @@ StepReport Trainer::train_step() {
     loss_sum.add_(pass_.train(inputs, targets, /*last_of_step=*/a + 1 == micro_batches));
   }
   timer_.enter(Phase::kOptimizer);
-  // Before measure(): the figures that it copies from the GPU would queue behind a snapshot that is still coming down.
+  // Before measure(): the figures that it copies from the GPU would wait for a snapshot that is still being copied to
+  // the host.
   const double blocked_by_checkpoints = checkpointer_.before_update();
   engine_.measure(loss_sum, micro_batches * mpi_.world_size(), figures());
   engine_.update(lr, update);
@@ -298,7 +299,7 @@ StepReport Trainer::train_step() {
   const StepSplit split = timer_.finish_step();
   own_seconds_ = split.total() - split.exposed_communication();
   position_.step = update;
-  position_.windows_seen += config_.train_batch_size;
+  position_.sequences_seen += config_.train_batch_size;
   position_.tokens_seen += config_.train_batch_size * config_.seq_length;
   return {.step = update,
           .loss = summary.loss,
@@ -322,7 +323,7 @@ void Trainer::check_finite(const parallel::StepSummary& summary, const at::Tenso
   run_on_all_ranks(mpi_, [&] {
     const double loss = loss_sum.item<double>() / static_cast<double>(config_.gradient_accumulation_steps);
     if (std::isfinite(loss)) return;
-    throw_failure("the loss is {} at step {}: {}; lower the learning rate, warm up longer or look at the data",
+    throw_failure("the loss is {} at step {}: {}; lower the learning rate, warm up longer or check the data",
                   describe(loss), step, saved);
   });
   throw Failure(

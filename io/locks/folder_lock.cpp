@@ -38,12 +38,12 @@ bool is_of_job(const std::string& owner, const std::string& job) {
   return !job.empty() && (owner.ends_with("(job " + job + ")") || owner.ends_with(", job " + job + ")"));
 }
 
-int flock_at_once(int descriptor) { return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
+int try_flock(int descriptor) { return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
 
 }  // namespace
 
 FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSystem& files)
-    : folder_(folder), flock_(options.flock ? options.flock : &flock_at_once) {
+    : folder_(folder), flock_(options.flock ? options.flock : &try_flock) {
   const fs::path path = folder / kLockName;
   descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw_system_error("open", path, errno);

@@ -192,7 +192,7 @@ def seconds(text: str) -> int:
     return int(whole) if NUMBER.fullmatch(whole) else 0
 
 
-def parse_arguments(words: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(prog="requeue", allow_abbrev=False)
     parser.add_argument("event", choices=("start", "end", "doctor"))
     parser.add_argument("--checkpoint_dir", type=Path, required=True)
@@ -205,7 +205,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=number, default=0)
     parser.add_argument("--ask_until", type=number, help="seconds since 1970; 0: the job has no time limit")
     parser.add_argument("--no_tasks_on", type=names, default=(), help="nodes on which srun could not start tasks")
-    return parser.parse_args(words)
+    return parser.parse_args(arguments)
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -228,9 +228,9 @@ def job_of(words: list[str]) -> Job:
     return Job(arguments, slurm, job, restart=number(variables.get("SLURM_RESTART_COUNT") or "0"))
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     try:
-        job = job_of(words)
+        job = job_of(arguments)
         {"start": start, "end": end, "doctor": doctor}[job.arguments.event](job)
     except Exception as error:
         warn(f"scripts/requeue: {type(error).__name__}: {error}")

@@ -179,7 +179,7 @@ def fill_in(cell: Cell, state: State, event: Event) -> str:
 def what_stays(event: Event) -> str:
     if event.newest.step > 0:
         return f"the same job resumes from step {event.newest.step}, {event.folder}/{event.newest.name}"
-    return "there is no checkpoint yet, so that it starts over"
+    return "there is no checkpoint yet, so it starts over"
 
 
 def first_flags(event: Event) -> str:

@@ -66,7 +66,7 @@ UNCOUNTED = (
 NOT_KNOWN = (
     "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and "
     "beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags resumes from the last "
-    "checkpoint, and with them begins so again."
+    "checkpoint; with them it begins again."
 )
 
 # A standing without a cell does not matter to the event.
@@ -94,7 +94,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
         Standing.WITHIN: Cell(
             Verb.FINISH, USER_ERROR,
             "Slurm did not create the step of the ranks, and srun says why above: no rank has run, so that no host is "
-            "to blame, and the job is not requeued; correct what srun names, then 'sbatch train.sbatch' again."),
+            "to blame, and the job is not requeued; fix what srun names, then 'sbatch train.sbatch' again."),
     },
     Kind.NO_TASKS: {
         Standing.REFUSALS: Cell(
@@ -123,7 +123,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
         Standing.REFUSALS: Cell(
             Verb.FINISH, 1,
             "Hosts were refused {refusals} times since the last progress, and MAX_RESTARTS is {limit}: the job is not "
-            "requeued. 'CHECK_NODES=false sbatch train.sbatch' trains without the check."),
+            "requeued. 'CHECK_NODES=false sbatch train.sbatch' trains anyway."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Requeue {refusals} of at most {limit} for refused hosts."),
     },

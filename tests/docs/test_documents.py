@@ -157,7 +157,7 @@ def test_every_key_of_ds_config_is_documented() -> None:
     documented |= {key.removeprefix("stage3_") for key in documented if key.startswith("stage3_")}
     keys = keys_that_are_read()
     assert len(keys) > 100
-    undocumented = keys - documented - passed_over_as_a_whole()
+    undocumented = keys - documented - documented_as_a_group()
     assert sorted(undocumented) == []
 
 
@@ -173,7 +173,7 @@ def test_every_documented_key_of_ds_config_is_known() -> None:
             assert f'"{part}"' in source or f'"{name}"' in source, f"{key} is no key that mpzero reads"
 
 
-def passed_over_as_a_whole() -> set[str]:
+def documented_as_a_group() -> set[str]:
     """Keys of sections of which the page says that none has an effect: monitors, fp16 and activation checkpointing."""
     source = ds_config_sources()
     lists = re.findall(r'section->harmless\(\{("output_path".*?)\}\)', source, re.DOTALL)
@@ -194,7 +194,7 @@ def test_every_room_is_described() -> None:
 
 
 def test_the_korean_walk_through_has_the_same_commands() -> None:
-    """But for the remarks behind #, which are translated; links and numbers, too, are those of the README."""
+    """Except for the remarks after #, which are translated; links and numbers, too, are those of the README."""
     english, korean = text_of("README.md"), text_of("docs/README.ko.md")
 
     def commands(text: str) -> list[str]:

@@ -62,7 +62,7 @@ def test_there_is_nothing_to_build_in_it(tree, tmp_path):
     assert result.stderr.count("\n") == 1 and f"{tree} is installed" in result.stderr
 
 
-def test_an_environment_that_is_gone_is_named(tree, tmp_path):
+def test_an_environment_that_was_removed_is_named(tree, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(tree, copy, symlinks=True)
     (copy / "installation").write_text("/no/such/environment\n")

@@ -54,7 +54,7 @@ def test_efa_gets_what_must_be_there_before_a_process_starts(checkout, efa):
     assert names["NCCL_SOCKET_IFNAME"] == "ens5"
 
 
-def test_libfabric_finds_the_cuda_runtime_behind_the_users_own_folders(checkout, efa):
+def test_libfabric_finds_the_cuda_runtime_after_the_users_own_folders(checkout, efa):
     wheel = checkout.root / ".venv/lib/python3.11/site-packages/nvidia/cu13"
     (wheel / "lib").mkdir(parents=True)
     (wheel / "lib/libcudart.so.13").write_text("the wheel's")
@@ -156,7 +156,7 @@ def test_a_failed_installation_ends_the_script(checkout):
     assert "Unable to locate" in (checkout.root / "logs/apt.log").read_text()
 
 
-def test_nothing_is_asked_of_apt_when_all_is_there(checkout):
+def test_apt_is_not_called_when_everything_is_installed(checkout):
     checkout.program(checkout.bin / "apt-get", '#!/bin/bash\ntouch "$RECORD/calls"\n')
     assert checkout.shell('install_packages "here|true"').returncode == 0
     assert checkout.calls() == "" and not (checkout.record / "calls").exists()
@@ -187,7 +187,7 @@ printf "uv %s\n" "$*" >>"$RECORD/calls"
 def test_the_packages_are_the_same_in_every_locale(checkout):
     for name in ("Zope-1.dist-info", "accelerate-1.dist-info"):
         (checkout.package.parent / name).mkdir()
-    # Most languages put capitals beside small letters, C puts them first.
+    # Most languages sort capitals next to small letters, C puts them first.
     language = """#!/bin/bash
 [[ ${LC_ALL:-${LANG:-C}} == C ]] || set -- --ignore-case "$@"
 LC_ALL=C exec /usr/bin/sort "$@"

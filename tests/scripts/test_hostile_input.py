@@ -139,7 +139,7 @@ def test_the_name_of_a_checkpoint_is_data(job, name, value):
     results = [
         job("begin_run; end_run 75"),
         job("MPZERO_EXTRA_FLAGS=(--resume_from_checkpoint checkpoints); begin_run; end_run 1"),
-        job("METRICS_FILE=none; closing_words"),
+        job("METRICS_FILE=none; closing_message"),
     ]
     assert_harmless(job.checkout, *results)
     assert [result.returncode for result in results] == [75, 1, 0], [result.stderr for result in results]

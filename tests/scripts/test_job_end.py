@@ -63,7 +63,7 @@ def test_a_controller_that_is_silent_for_a_while_does_not_lose_the_job(job):
     assert job.requeued() and "ending this job" not in result.stdout, result.stdout + result.stderr
 
 
-def test_a_job_of_unknown_state_is_requeued_all_the_same(job):
+def test_a_job_of_unknown_state_is_requeued_nevertheless(job):
     job.replace("scontrol", f'[[ $1 == requeue ]] || {{ called scontrol "$@"; {SILENT}; }}')
     result = job("begin_run; end_run 1")
     assert job.requeued() and "ending this job" not in result.stdout, result.stdout + result.stderr
@@ -196,7 +196,7 @@ def test_a_log_that_is_full_loses_no_job(job):
     assert result.returncode == 1 and job.requeued(), result.stderr
 
 
-def test_a_run_fails_with_a_word_where_no_python_runs(job):
+def test_a_run_fails_with_a_message_where_no_python_runs(job):
     python = job.checkout.root / ".venv/bin/python"
     (job.checkpoints / "failure.json").write_text(
         json.dumps({"job": "7", "restart": 0, "hosts": ["node1"], "reason": "rank 2 did not answer"})

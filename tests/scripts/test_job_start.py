@@ -9,7 +9,7 @@ BEGIN = 'begin_run; echo "flags ${MPZERO_EXTRA_FLAGS[*]}"; '
 
 @pytest.mark.parametrize("flag", ["--resume_from_checkpoint none", "--resume_from_checkpoint=/fsx/other/tiny-90steps"])
 @pytest.mark.parametrize("end", ["save 2; end_run 75", "save 2"], ids=["stopped", "ended by Slurm"])
-def test_a_requeued_job_goes_on_from_its_own_checkpoint(job, flag, end):
+def test_a_requeued_job_resumes_from_its_own_checkpoint(job, flag, end):
     # What another job has left here is not this one's.
     (job.checkpoints / "latest").write_text("qwen3_tiny-500steps\n")
     flags = f"MPZERO_EXTRA_FLAGS=(--seed 3 {flag} --bf16); "
@@ -131,10 +131,10 @@ def test_a_start_that_could_not_be_noted_is_not_known_later(job, unwritten):
     assert again.returncode == 1 and NOT_KNOWN in again.stderr, again.stdout + again.stderr
 
 
-def test_both_who_decide_say_alike_that_it_is_not_known(job):
+def test_bash_and_python_say_alike_that_it_is_not_known(job):
     job("save 4")
     begin = "MPZERO_EXTRA_FLAGS=(--overwrite); begin_run"
     known = job(begin, SLURM_RESTART_COUNT="1").stderr.splitlines()[-1]
     without_python = job("find_python() { return 1; }; " + begin, SLURM_RESTART_COUNT="1").stderr.splitlines()[-1]
     assert known == without_python and NOT_KNOWN in known
-    assert "without these flags resumes from the last checkpoint, and with them begins so again" in known
+    assert "without these flags resumes from the last checkpoint; with them it begins again" in known

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from requeue.slurm import NO_ANSWER
 
 
-def test_ranks_that_outlive_their_time_are_told_from_those_that_a_signal_ended(job):
+def test_ranks_that_outlive_their_time_are_distinguished_from_those_that_a_signal_ended(job):
     command = """
     run_interruptibly() { SECONDS=$((SECONDS + took)) MPZERO_STOP=${stop:-}; return 143; }
     launch() { local code=0; launch_ranks 5 mpzero doctor || code=$?; echo "status $code"; }
@@ -151,5 +151,5 @@ def test_a_run_is_stopped_in_time_whatever_the_signals_lead(job):
 def test_the_watcher_of_preemption_runs_on_the_node_as_slurm_calls_it(job):
     # A node's name in Slurm need not be its host name.
     job.provide("srun", 'called srun "$@"')
-    job("run_beside_watcher sleep 1", SLURMD_NODENAME="p5-7")
+    job("run_with_watcher sleep 1", SLURMD_NODENAME="p5-7")
     assert "--nodelist=p5-7 " in job.checkout.calls()

@@ -39,14 +39,14 @@ def test_the_state_survives_its_file(tmp_path, state):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_words_of_earlier_versions_are_read():
+def test_the_keys_of_earlier_versions_are_read():
     assert parse_state(words()) == FULL
     assert parse_state(words(blamed_before="", open="false", time="0")).blamed_nodes == ()
 
 
 @pytest.mark.parametrize("value", COMMANDS + ODD)
 @pytest.mark.parametrize("key", WORDS)
-def test_each_word_has_one_form(key, value):
+def test_each_key_has_one_form(key, value):
     # No node may be blamed; a time may begin with zeros, as 0.5 does; 1.5 is a time, and as a name a node's.
     if (key, value) in {("blamed_before", ""), ("time", "08"), ("time", "1.5")} or (
         key == "blamed_before" and value.isascii() and value.replace(".", "").isalnum()

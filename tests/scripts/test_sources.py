@@ -27,7 +27,7 @@ def test_a_function_is_defined_once_in_whatever_order_the_scripts_are_sourced(pr
 
 
 @pytest.mark.parametrize("program", PROGRAMS[:2])
-def test_what_the_common_scripts_leave_to_a_program_is_there(program):
+def test_what_the_common_scripts_leave_to_a_program_exists(program):
     assert {"run_long", "end_with"} <= set(functions(program))
 
 

@@ -67,7 +67,7 @@ def test_a_watcher_of_preemption_that_has_just_been_forked_is_ended(job):
     result = job(
         """
         catch_stops
-        for ((i = 0; i < 50; ++i)); do run_beside_watcher true; done
+        for ((i = 0; i < 50; ++i)); do run_with_watcher true; done
         echo "ended" """
     )
     assert result.stdout == "ended\n", result.stderr

@@ -26,7 +26,7 @@ if folders := os.environ.get("MPZERO_TEST_PATH"):
     SYSTEM_PATH = f"{folders}:{SYSTEM_PATH}"
 # Whether Slurm confines steps to their cores and GPUs: needs the controllers of control groups, version 1, for itself.
 CGROUPS = "true" if os.environ.get("MPZERO_TEST_CGROUPS") else "false"
-# Scripts decide by these; the cluster must look the same whoever runs the tests.
+# Scripts decide by these; the cluster must look the same for every user who runs the tests.
 DROPPED = (
     "SLURM", "SBATCH", "OMPI_", "PMIX", "CUDA_", "NPROC", "MAX_", "DATASET", "CHECK", "MPZERO", "OMP_NUM", "GRACE",
     "STUCK",

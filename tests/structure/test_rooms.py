@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # A folder that is one library, without rooms.
-WHOLE = ("base",)
+COMPLETE = ("base",)
 SOURCES = {".cpp", ".hpp", ".cu", ".cuh"}
 # A folder that takes longer to look through than this is to be divided. Each kernel has a header and a file for GPUs.
 MOST_FILES = {"model/kernels": 31}
@@ -23,18 +23,18 @@ class Room:
     uses: set[str]
 
 
-def words_of(text: str, keyword: str) -> list[str]:
+def names_of(text: str, keyword: str) -> list[str]:
     found = re.search(rf"\b{keyword}\b([^)]*?)(?=\b(?:SOURCES|CUDA|NO_CUDA|USES|PUBLIC|PRIVATE)\b|\))", text)
     return found.group(1).split() if found else []
 
 
 def read_rooms() -> dict[str, Room]:
-    rooms = {name: Room(name, {"base"} - {name}) for name in WHOLE}
+    rooms = {name: Room(name, {"base"} - {name}) for name in COMPLETE}
     for path in ROOT.glob("*/**/CMakeLists.txt"):
         folder = str(path.parent.relative_to(ROOT))
         call = re.search(r"^mpzero_add_room\(.*?\)", path.read_text(), re.DOTALL | re.MULTILINE)
         if call and not folder.startswith((".venv", "build")):
-            rooms[folder] = Room(folder, set(words_of(call.group(0), "USES")))
+            rooms[folder] = Room(folder, set(names_of(call.group(0), "USES")))
     return rooms
 
 
@@ -81,8 +81,8 @@ def used_by(folder: str) -> dict[str, str]:
 def test_a_room_uses_what_its_cmake_file_names(folder: str) -> None:
     used = used_by(folder)
     unnamed = [line for other, line in used.items() if other not in ROOMS[folder].uses]
-    assert unnamed == [], f"{folder}/CMakeLists.txt does not name these rooms behind USES"
-    if folder not in WHOLE:
+    assert unnamed == [], f"{folder}/CMakeLists.txt does not name these rooms after USES"
+    if folder not in COMPLETE:
         assert sorted(ROOMS[folder].uses - used.keys()) == [], f"{folder} names rooms that it does not include"
 
 

@@ -33,13 +33,13 @@ class Saves {
     checkpointer_.after_step(position(step), /*seconds=*/0.001, stops);
   }
   RunPosition position(int64_t step) const {
-    return {.step = step, .windows_seen = 4 * step, .tokens_seen = 64 * step};
+    return {.step = step, .sequences_seen = 4 * step, .tokens_seen = 64 * step};
   }
   Checkpointer& operator*() { return checkpointer_; }
   Checkpointer* operator->() { return &checkpointer_; }
 
   // The steps of the checkpoints that can be read in full.
-  std::vector<int64_t> whole() const {
+  std::vector<int64_t> complete() const {
     std::vector<int64_t> steps;
     for (int64_t step = 1; step <= 20; ++step) {
       if (!std::filesystem::exists(run_.checkpoint(step))) continue;
@@ -87,7 +87,7 @@ TEST_CASE("every checkpoint that is due is saved, and the last one once") {
   Saves saves({"--max_steps=5", "--checkpoint_freq=2"});
   for (int64_t step = 1; step <= 5; ++step) saves.step(step);
   saves->finish(5);
-  CHECK(saves.whole() == Steps{2, 4, 5});
+  CHECK(saves.complete() == Steps{2, 4, 5});
   CHECK(saves->saved_step() == 5);
   CHECK(saves->expected_save_seconds() > 0);
 }
@@ -97,7 +97,7 @@ TEST_CASE("without --checkpoint_freq only the last step is saved, and without --
     Saves saves({"--max_steps=3", "--checkpoint_freq=0", fmt::format("--save_final={}", save_final)});
     for (int64_t step = 1; step <= 3; ++step) saves.step(step);
     saves->finish(3);
-    CHECK(saves.whole() == (save_final ? Steps{3} : Steps{}));
+    CHECK(saves.complete() == (save_final ? Steps{3} : Steps{}));
   }
 }
 
@@ -108,7 +108,7 @@ TEST_CASE("a run that stops saves its step, whether or not it was due") {
     saves.step(last, /*stops=*/true);
     saves->save_last(saves.position(last));
     CHECK(saves->saved_step() == last);
-    CHECK(saves.whole() == (last == 3 ? Steps{2, 3} : Steps{2, 4}));
+    CHECK(saves.complete() == (last == 3 ? Steps{2, 3} : Steps{2, 4}));
   }
 }
 
@@ -118,15 +118,15 @@ TEST_CASE("a checkpoint that cannot be written is given up, and the last one's f
   saves.step(2);
   // Waits for it.
   saves->save_last(saves.position(2));
-  REQUIRE(saves.whole() == Steps{2});
+  REQUIRE(saves.complete() == Steps{2});
   {
     const FullDisk full;
     for (int64_t step = 3; step <= 5; ++step) saves.step(step);
     saves.step(6);
     CHECK_THROWS_WITH(saves->finish(6),
-                      Contains("the checkpoint of step 6 could not be saved") && Contains("that of step 2 stays"));
+                      Contains("the checkpoint of step 6 could not be saved") && Contains("that of step 2 remains"));
   }
-  CHECK(saves.whole() == Steps{2});
+  CHECK(saves.complete() == Steps{2});
 }
 
 }  // namespace mpzero

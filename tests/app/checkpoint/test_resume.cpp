@@ -53,7 +53,7 @@ TEST_CASE("a run resumes from its newest checkpoint, and from the one that it is
   const std::optional<Resumed> newest = run.resume();
   REQUIRE(newest);
   CHECK(newest->position.step == 4);
-  CHECK(newest->position.windows_seen == 4 * 4);
+  CHECK(newest->position.sequences_seen == 4 * 4);
   CHECK(newest->checkpoint == run.checkpoint(4));
   CHECK(newest->changes.empty());
   const std::optional<Resumed> given = run.resume({"--resume_from_checkpoint=" + run.checkpoint(2).string()});

@@ -114,11 +114,12 @@ TEST_CASE("ranks that each see only their own GPU see all of the host's GPUs tog
 
 TEST_CASE("a survey of GPUs survives serialization") {
   const FakeRoot root;
-  const GpuSurvey told = survey(root, "throttle=72 sick=2 clock=345 ecc=0 rows_pending=1 used_gib=7");
-  const GpuSurvey heard = sent(told);
-  CHECK(collectives::to_message(heard) == collectives::to_message(told));
-  CHECK((heard.library && heard.driver == "580.95.05" && heard.cuda_version == kCuda && heard.gpus.size() == 8));
-  const GpuState& sick = heard.gpus[2];
+  const GpuSurvey reported = survey(root, "throttle=72 sick=2 clock=345 ecc=0 rows_pending=1 used_gib=7");
+  const GpuSurvey received = sent(reported);
+  CHECK(collectives::to_message(received) == collectives::to_message(reported));
+  CHECK((received.library && received.driver == "580.95.05" && received.cuda_version == kCuda &&
+         received.gpus.size() == 8));
+  const GpuState& sick = received.gpus[2];
   CHECK((sick.throttle_reasons == 72 && sick.sm_clock == 345 && sick.ecc == false && sick.rows_pending == true));
   CHECK(sick.used_memory == uint64_t{7} << 30);
   GpuSurvey odd;

@@ -61,7 +61,7 @@ TEST_CASE("Views that overlap partially are refused") {
 }
 
 TEST_CASE("Without a GPU one sentence names the cause and the remedy") {
-  const NoGpu seen{.host = "node7", .cuda_says = "no CUDA-capable device is detected", .driver_is_there = true};
+  const NoGpu seen{.host = "node7", .cuda_error = "no CUDA-capable device is detected", .driver_found = true};
   const auto why = [&](const NoGpu& no_gpu, std::map<std::string, std::string> variables) {
     return why_no_gpu(no_gpu, environment(std::move(variables)));
   };
@@ -70,7 +70,7 @@ TEST_CASE("Without a GPU one sentence names the cause and the remedy") {
         "driver is loaded, so the variable hides its GPUs; unset it, or list GPUs in it");
   CHECK_THAT(why(seen, {}), Catch::Contains("CUDA_VISIBLE_DEVICES is unset") && Catch::Contains("nvidia-smi"));
   NoGpu without = seen;
-  without.driver_is_there = false;
+  without.driver_found = false;
   CHECK_THAT(why(without, {}), Catch::Contains("NVIDIA's driver is not loaded there"));
   // In a job that was given no GPU, the variable does not matter.
   for (const char* none : {"0", ""}) {

@@ -94,9 +94,9 @@ TEST_CASE("the libfabric of NCCL's plugin is the one that is checked") {
   const Setting setting("MPZERO_FAKE_FABRIC", "efa");
   System system = root.system();
   CHECK(survey_fabric(libfabric_files(system, plugin_of(system))).file == stand_in("fake_fabric"));
-  system.plugin_files = {stand_in("fake_whole_plugin")};
+  system.plugin_files = {stand_in("fake_full_plugin")};
   const FabricSurvey survey = survey_fabric(libfabric_files(system, plugin_of(system)));
-  CHECK(survey.file == stand_in("fake_whole_plugin"));
+  CHECK(survey.file == stand_in("fake_full_plugin"));
   CHECK(survey.efa);
   CHECK_FALSE(survey.efa_gpu_memory);
   CHECK(survey.problem.empty());

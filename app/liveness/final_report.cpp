@@ -1,4 +1,4 @@
-#include "app/liveness/last_words.hpp"
+#include "app/liveness/final_report.hpp"
 
 #include <fmt/format.h>
 
@@ -62,8 +62,8 @@ ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device
           .ras_address = device.is_cuda() ? std::optional(read("NCCL_RAS_ADDR")) : std::nullopt};
 }
 
-void tell_failure(const std::vector<RankRecord>& records, const ReportFacts& facts,
-                  const std::function<void()>& meanwhile) {
+void report_failure(const std::vector<RankRecord>& records, const ReportFacts& facts,
+                    const std::function<void()>& meanwhile) {
   const Verdict verdict = find_culprits(records);
   const std::string tag = newest_checkpoint(facts.checkpoint_dir);
   print(report_text(verdict, records, tag.empty() ? tag : (facts.checkpoint_dir / tag).string()));
@@ -82,7 +82,7 @@ void tell_failure(const std::vector<RankRecord>& records, const ReportFacts& fac
   if (!ras.empty()) print("  NCCL's RAS counts of the collectives that were requested:\n" + ras);
 }
 
-void tell_stop(int exit_code, const std::filesystem::path& checkpoint_dir) {
+void report_stop(int exit_code, const std::filesystem::path& checkpoint_dir) {
   const std::string tag = newest_checkpoint(checkpoint_dir);
   const std::string state = tag.empty() ? "no checkpoint was saved yet" : fmt::format("{} remains", tag);
   if (exit_code == kInterruptedExitCode) {

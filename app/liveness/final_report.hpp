@@ -27,11 +27,11 @@ ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device
 // Writes which ranks held up the run to stderr and to failure.json, then writes the counts of NCCL's RAS service to
 // stderr, if it responds. `records`: by rank, not empty. `meanwhile` is called several times a second while waiting for
 // NCCL.
-void tell_failure(
+void report_failure(
     const std::vector<RankRecord>& records, const ReportFacts& facts, const std::function<void()>& meanwhile = [] {});
 
 // Writes to stderr that the run stops on request without saving, according to its exit code, and which checkpoint
 // remains.
-void tell_stop(int exit_code, const std::filesystem::path& checkpoint_dir);
+void report_stop(int exit_code, const std::filesystem::path& checkpoint_dir);
 
 }  // namespace mpzero
