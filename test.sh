@@ -14,6 +14,9 @@ for part in common install environment; do
   source "scripts/$part.sh"
 done
 
+run_long() { "$@"; }
+end_with() { exit "$1"; }
+
 quick=false
 tidy=false
 for argument in "$@"; do

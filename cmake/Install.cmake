@@ -20,7 +20,8 @@ install(DIRECTORY assets configs docs sbatch scripts singlenode DESTINATION . US
   PATTERN __pycache__ EXCLUDE)
 install(PROGRAMS app/prepare_data.py app/plot_metrics.py DESTINATION app)
 install(DIRECTORY app/prepare DESTINATION app PATTERN __pycache__ EXCLUDE)
-install(FILES train-singlenode.sh train.sbatch LICENSE README.md pyproject.toml uv.lock DESTINATION .)
+install(FILES train-singlenode.sh train.sbatch LICENSE README.md CONTRIBUTING.md pyproject.toml uv.lock DESTINATION .)
+install(FILES bench/RESULTS.md bench/ROOFLINE.md DESTINATION bench)  # pages that the others link to
 install(DIRECTORY DESTINATION logs)
 file(WRITE "${CMAKE_BINARY_DIR}/installation" "${MPZERO_VENV}\n")
 install(FILES "${CMAKE_BINARY_DIR}/installation" DESTINATION .)

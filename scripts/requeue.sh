@@ -110,10 +110,12 @@ forget_doctor() {
 
 # decide_without_python EVENT STATUS: only Slurm counts the starts then, whatever ended them; no report is read.
 decide_without_python() {
-  local event=$1 status=$2 starts=0 record answer
+  local event=$1 status=$2 starts=0 why record answer
   if [[ ${SLURM_RESTART_COUNT:-} =~ ^[0-9]{1,9}$ ]]; then starts=$((10#$SLURM_RESTART_COUNT)); fi
+  why="scripts/requeue failed on $(hostname -s), as it says above"
+  find_python >/dev/null || why="Neither $MPZERO_VENV/bin/python nor python3 can run scripts/requeue on $(hostname -s)"
   [[ -n $MPZERO_NO_PYTHON ]] ||
-    warn "Neither $MPZERO_VENV/bin/python nor python3 can run scripts/requeue on $(hostname -s): no reason is known, no host is left out, and every start counts against MAX_RESTARTS=$MAX_RESTARTS."
+    warn "$why: no reason is known, no host is left out, and every start counts against MAX_RESTARTS=$MAX_RESTARTS."
   MPZERO_NO_PYTHON=true
   if [[ $event == start ]]; then
     ((starts > 0)) && { flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; } || return 0

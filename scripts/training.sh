@@ -164,6 +164,7 @@ prepare() { run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py
 lock_data() {
   local reason
   reason=$(mkdir -p "$1" 2>&1) || die "The data folder $1 cannot be made (${reason##*: }); set DATA_DIR to a folder that can be written."
+  [[ -w $1 ]] || die "The data folder $1 cannot be written by $(id -un); set DATA_DIR to a folder that can be written."
   lock "$1/prepare.lock" "prepare its data"
 }
 
@@ -205,12 +206,15 @@ prepare_data() {
   VALIDATION_DATA=$folder/validation.h5
 }
 
-# make_checkpoint_folder: where checkpoints, metrics and the plot go.
-make_checkpoint_folder() {
+# make_folder VARIABLE FOLDER: makes a folder that the run writes to, which the variable names.
+make_folder() {
   local reason
-  reason=$(mkdir -p "$CHECKPOINT_DIR" 2>&1) ||
-    die "CHECKPOINT_DIR=$CHECKPOINT_DIR cannot be made (${reason##*: }); choose another folder or fix its permissions."
+  reason=$(mkdir -p "$2" 2>&1) || die "$1=$2 cannot be made (${reason##*: }); choose another folder or fix its permissions."
+  [[ -w $2 ]] || die "$1=$2 cannot be written by $(id -un); choose another folder or fix its permissions."
 }
+
+# make_checkpoint_folder: where checkpoints, metrics and the plot go.
+make_checkpoint_folder() { make_folder CHECKPOINT_DIR "$CHECKPOINT_DIR"; }
 
 # training_flags: fills MPZERO_FLAGS with what mpzero is started with: the settings, then the extra flags.
 training_flags() {

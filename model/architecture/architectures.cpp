@@ -10,7 +10,7 @@
 namespace mpzero::model {
 
 std::span<const Architecture* const> architectures() {
-  static constexpr std::array<const Architecture*, 3> kAll{&kLlama, &kQwen2, &kQwen3};
+  static constexpr std::array kAll{&kLlama, &kQwen2, &kQwen3};
   return kAll;
 }
 

@@ -78,10 +78,9 @@ class Action:
 
 def decide(state: State, event: Event) -> Action:
     """`state` is that of the job's newest start. Defined for every state and event."""
-    known = state.job == event.job
-    before = state if known else State(job=event.job)
+    before = state if state.job == event.job else State(job=event.job)
     after = count(before, event)
-    standings = standings_of(before, after, event, known)
+    standings = standings_of(before, after, event)
     cell = cell_of(event.kind, standings)
     own = cell.verb is Verb.START and resumes_from_own(after, event)
     requeued = cell.verb is Verb.REQUEUE
@@ -99,10 +98,11 @@ def decide(state: State, event: Event) -> Action:
     )
 
 
-def standings_of(before: State, after: State, event: Event, known: bool) -> set[Standing]:
-    """All that hold. `known`: the state before is this job's own."""
+def standings_of(before: State, after: State, event: Event) -> set[Standing]:
+    """All that hold, with the state before and after the event was counted."""
     limit = event.max_restarts
     requeued = event.kind is Kind.STARTED and event.restart > 0
+    known = knows_checkpoints(before)
     another_host = not set(event.nodes) <= set(before.blamed_nodes)
     holds = {
         # The flags of the job's first start, followed again, could undo what it has saved since.
@@ -118,8 +118,15 @@ def standings_of(before: State, after: State, event: Event, known: bool) -> set[
 
 
 def has_saved(state: State, event: Event) -> bool:
-    """Whether a checkpoint was saved since the start that the state is of."""
-    return event.newest.time != state.checkpoint_time and event.newest.step > state.start_step
+    """Whether a checkpoint was saved since the start that the state is of. Of an end whose start was not counted, no
+    checkpoint is known to be the job's own."""
+    return state.running and event.newest.time != state.checkpoint_time and event.newest.step > state.start_step
+
+
+def knows_checkpoints(state: State) -> bool:
+    """Whether a start of the job was counted, so that the checkpoints it found are known. False, too, where it found
+    none, saved none, and has ended: a checkpoint that exists now was saved later, by an unknown run."""
+    return state.running or state.has_saved or state.checkpoint_time != "0"
 
 
 def resumes_from_own(state: State, event: Event) -> bool:

@@ -123,7 +123,7 @@ def test_documents_in_messages_of_the_programs_exist() -> None:
     """Sentences for users and comments point to pages."""
     sources = [path for path in tracked_files() if path.endswith((".cpp", ".hpp", ".py", ".sh", ".sbatch", ".txt"))]
     for path in sorted(sources):
-        for page in re.findall(r"\b(?:docs|bench)/\w+\.md\b", (ROOT / path).read_text(errors="replace")):
+        for page in re.findall(r"\b(?:docs|bench)/[\w-]+\.md\b", (ROOT / path).read_text(errors="replace")):
             assert page in tracked_files(), f"{path} names {page}"
 
 

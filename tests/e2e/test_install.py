@@ -3,10 +3,15 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from trainer import BUILD, REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "tests/docs"))
+
+from documents import links
 
 pytestmark = pytest.mark.e2e
 
@@ -69,3 +74,11 @@ def test_an_environment_that_was_removed_is_named(tree, tmp_path):
     result = run(copy, cwd=tmp_path)
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1 and "/no/such/environment" in result.stderr and "uv sync" in result.stderr
+
+
+def test_its_documents_link_to_files_that_it_has(tree):
+    pages = [path for path in tree.rglob("*.md") if ".venv" not in path.parts]
+    assert len(pages) > 15
+    targets = {(page, link.target) for page in pages for link in links(page.read_text()) if link.target}
+    missing = [(page.name, target) for page, target in targets if not (page.parent / target).exists()]
+    assert missing == []

@@ -146,6 +146,16 @@ def test_without_debians_packages_headers_count(checkout):
     assert checkout.shell(f"{elsewhere} missing_packages {packages}").stdout.split() == ["gone"]
 
 
+def test_the_efa_installers_libfabric_counts(checkout, efa):
+    command = 'has_package() { return 1; }; missing_packages "${MPZERO_BUILD_PACKAGES[@]}" | grep fabric || true'
+    variables = {"EFA_PARENT": str(efa / "opt")}
+    assert checkout.shell(command, **variables).stdout.strip() == "libfabric-dev"
+    header = efa / "opt/amazon/efa/include/rdma/fabric.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("")
+    assert checkout.shell(command, **variables).stdout == ""
+
+
 def test_a_failed_installation_ends_the_script(checkout):
     checkout.program(
         checkout.bin / "apt-get", '#!/bin/bash\n[[ $1 == update ]] || { echo "Unable to locate"; exit 100; }\n'
@@ -275,6 +285,8 @@ def test_kernels_are_compiled_where_there_are_gpus_to_run_them(checkout, gpus, s
     assert result.returncode == 0, result.stderr
     assert f"-DMPZERO_GPU_ARCHITECTURES={architectures}\n" in checkout.calls()
     assert ("without GPU kernels" in result.stdout) == (architectures == "none")
+    # With --device cpu there may be some.
+    assert "no GPU here" not in result.stdout
     # Another time there is nothing to configure.
     assert checkout.shell(f"build_programs off {gpus} mpzero", MPZERO_GPU_ARCHITECTURES=chosen).returncode == 0
     assert checkout.calls().count("cmake") == 1
@@ -316,6 +328,14 @@ def test_a_job_with_gpus_builds_the_kernels_that_are_missing(checkout):
     assert result.returncode == 0, result.stderr
     calls = checkout.calls()
     assert "-DMPZERO_GPU_ARCHITECTURES=all\n" in calls and "mpzero zero_to_fp32" in calls
+
+
+def test_a_job_with_gpus_whose_user_wants_no_kernels_says_so(checkout):
+    configured(checkout, "none")
+    result = checkout.shell("missing_packages() { :; }; require_gpu_kernels 8", MPZERO_GPU_ARCHITECTURES="none")
+    assert result.returncode == 2 and checkout.calls() == ""
+    assert result.stderr.count("\n") == 1 and "MPZERO_GPU_ARCHITECTURES=none" in result.stderr
+    assert "building those now" not in result.stdout
 
 
 def test_a_node_that_cannot_build_them_says_what_can(checkout):

@@ -240,3 +240,11 @@ def test_a_job_that_is_cancelled_while_it_asks_for_its_requeue_stays_cancelled(j
     result = job("begin_run; end_run 1")
     assert "Slurm has ended this job meanwhile (scancel, or its time limit): it is not requeued." in result.stdout
     assert job.requeued() and "update" not in job.checkout.calls()
+
+
+def test_a_program_that_failed_is_not_taken_for_a_missing_python(job):
+    (job.checkout.root / "scripts/requeue/__main__.py").write_text("raise RuntimeError('a defect')\n")
+    result = job("begin_run; end_run 1")
+    assert result.returncode == 1 and job.requeued()
+    assert "RuntimeError: a defect" in result.stderr
+    assert result.stderr.count("scripts/requeue failed on") == 1 and "Neither" not in result.stderr

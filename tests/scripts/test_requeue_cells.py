@@ -77,10 +77,9 @@ def test_the_cell(kind, standing, verb, status):
 @pytest.mark.parametrize("standing", Standing, ids=lambda standing: standing.name)
 def test_the_job_is_in_that_standing_and_no_other(kind, standing):
     differs, facts = STANDINGS[standing]
-    before = replace(RUNNING, **differs)
-    known = before.job == "7"
-    event = replace(EVENT, kind=kind, **facts)
-    held = standings_of(before if known else State(job="7"), before, event, known)
+    state = replace(RUNNING, **differs)
+    before = state if state.job == "7" else State(job="7")
+    held = standings_of(before, state, replace(EVENT, kind=kind, **facts))
     of_starts = standing is Standing.UNKNOWN and kind is not Kind.STARTED
     assert held == (set() if standing is Standing.WITHIN or of_starts else {standing})
 

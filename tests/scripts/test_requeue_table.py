@@ -195,7 +195,7 @@ def test_slurm_is_asked_about_ranks_that_a_signal_of_a_stop_ended_or_that_it_did
 @pytest.mark.parametrize(("restart", "saved", "own"), [(1, True, True), (1, False, False), (0, True, False)])
 def test_a_requeued_job_that_has_saved_resumes_from_its_own(restart, saved, own):
     started = replace(event(Kind.STARTED, resume_from="/fsx/other-90steps", resume_step=90), restart=restart)
-    action = decide(State(job="7", has_saved=saved), started)
+    action = decide(State(job="7", has_saved=saved, checkpoint_time="13.0"), started)
     assert (action.own, action.state.start_step) == (own, 4 if own else 90)
     assert ("--resume_from_checkpoint /fsx/other-90steps, which is left out" in "".join(action.notes)) == own
 

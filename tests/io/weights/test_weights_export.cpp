@@ -194,4 +194,22 @@ TEST_CASE("a folder created by a failed conversion is removed") {
   CHECK(!fs::exists(folder / "out"));
 }
 
+TEST_CASE("config.json gets the class of its model_type where it has no architectures") {
+  const MadeUpCheckpoint checkpoint(1);
+  ExportOptions options = Form{}.options();
+  options.causal_lm_class = [](const std::string& model_type) {
+    return model_type == "new" ? std::string("NewForCausalLM") : std::string();
+  };
+  const auto architectures = [&](const std::string& config) {
+    options.model_config_json = config;
+    const auto exported = nlohmann::json::parse(exported_config(checkpoint, options));
+    return exported.contains("architectures") ? exported.at("architectures").dump() : "none";
+  };
+  CHECK(architectures(R"({"model_type": "new"})") == R"(["NewForCausalLM"])");
+  CHECK(architectures(R"({"model_type": "new", "architectures": ["Mine"]})") == R"(["Mine"])");
+  CHECK(architectures(R"({"model_type": "gpt2"})") == "none");
+  CHECK(architectures(R"({"model_type": 7})") == "none");
+  CHECK(architectures("{}") == "none");
+}
+
 }  // namespace mpzero::io
