@@ -14,6 +14,14 @@ foreach(venv "$ORIGIN/../.venv" "${MPZERO_VENV}")
 endforeach()
 # And the folders of system libraries that the loader does not look into by itself.
 set_target_properties(mpzero zero_to_fp32 PROPERTIES INSTALL_RPATH "${rpath}" INSTALL_RPATH_USE_LINK_PATH ON)
+
+# CMake's default. The tree would be scattered over the system's folders.
+install(CODE [[
+  if(CMAKE_INSTALL_PREFIX MATCHES "^/usr(/local)?/?$")
+    message(FATAL_ERROR "mpzero is a tree of its own, which ${CMAKE_INSTALL_PREFIX} would mix with the system's files: "
+      "give cmake --install a folder with --prefix DIR, such as --prefix /opt/mpzero")
+  endif()
+]])
 install(TARGETS mpzero zero_to_fp32 RUNTIME DESTINATION bin)
 
 install(DIRECTORY assets configs docs sbatch scripts singlenode DESTINATION . USE_SOURCE_PERMISSIONS

@@ -7,7 +7,6 @@
 #include <numeric>
 #include <utility>
 
-#include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
@@ -56,7 +55,8 @@ std::string sentence(std::string text) {
 }  // namespace
 
 Checkpointer::Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
-                           at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder)
+                           at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder,
+                           io::FileSystem& files)
     : setup_(setup),
       config_(setup.config),
       units_(units),
@@ -64,6 +64,7 @@ Checkpointer::Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& u
       mpi_(mpi),
       log_(log),
       folder_(folder),
+      files_(files),
       device_(device),
       last_step_(setup.config.max_steps) {}
 
@@ -83,7 +84,7 @@ bool Checkpointer::is_due(int64_t step) const {
   return config_.checkpoint_freq > 0 && step % config_.checkpoint_freq == 0;
 }
 
-void Checkpointer::prepare(int64_t steps_done) {
+void Checkpointer::prepare(int64_t steps_done, int64_t available_bytes) {
   // The last checkpoint's training has ended: nothing is gained by a copy for it alone.
   if (!config_.async_save || !will_save_before_the_end(steps_done)) return;
   const std::vector<io::UnitShard> shards = checkpoint_shards(config_, units_, engine_, mpi_.rank());
@@ -100,8 +101,7 @@ void Checkpointer::prepare(int64_t steps_done) {
     return static_cast<double>(need.wanted) - kShareForSnapshots * static_cast<double>(need.left);
   };
   Need tightest;
-  for (const Need& need :
-       all_gather(mpi_, Need{snapshot->bytes() * mpi_.local_size(), int64_t{available_host_bytes()}})) {
+  for (const Need& need : all_gather(mpi_, Need{snapshot->bytes() * mpi_.local_size(), available_bytes})) {
     if (excess(need) > excess(tightest)) tightest = need;
   }
   if (excess(tightest) > 0) {
@@ -145,7 +145,7 @@ void Checkpointer::start_in_background(const io::SaveJob& job) {
   const auto done = [this] { snapshot_->release(); };
   try {
     save_ = std::make_unique<io::BackgroundSave>(job, io::ShardValues{.fetch = fetch, .all_stay = true, .done = done},
-                                                 mpi_, io::disk(), writers_cores_);
+                                                 mpi_, files_, writers_cores_);
     throttle_.begin(bytes_of(job), steps_until_next_save(job.progress.step));
   } catch (const Error& error) {
     snapshot_->wait();
@@ -250,6 +250,10 @@ void Checkpointer::save_last(const RunPosition& position) {
 }
 
 double Checkpointer::expected_save_seconds() const { return save_ ? 2 * save_seconds_ : save_seconds_; }
+
+std::optional<double> Checkpointer::write_rate() const {
+  return save_ ? std::optional(save_->pace().rate()) : std::nullopt;
+}
 
 void Checkpointer::finish(int64_t last_step) {
   if (save_) {

@@ -97,7 +97,11 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
   };
   const bool same_path = recorded_init_from(setup.config) == run.init_from;
   // The weights that a run started from may have been removed; it continues without them. Rank 0 decides for all.
-  const std::string missing = broadcast(group, missing_weights(folder));
+  std::string missing;
+  run_on_all_ranks(group, [&] {
+    if (group.rank() == 0) missing = missing_weights(folder);
+  });
+  missing = broadcast(group, missing);
   if (run.init_from_hash.empty() || !missing.empty()) {
     if (!same_path) return others("");
     if (!missing.empty()) {

@@ -68,7 +68,7 @@ std::vector<Measurement> measure_bandwidth(parallel::Communicator& communicator,
   return measurements;
 }
 
-Finding judge_bandwidth(const std::string& check, const std::vector<Measurement>& measurements, double promised,
+Finding judge_bandwidth(Check check, const std::vector<Measurement>& measurements, double promised,
                         const std::string& promised_by) {
   // Below kAnotherNetwork the run uses another network than the promised one (TCP has a tenth of EFA's bandwidth).
   // NCCL's collectives reach 70 to 90% of a healthy network.

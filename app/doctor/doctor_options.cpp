@@ -46,6 +46,7 @@ std::vector<Flag> flags() {
        [](Options& options, const std::string& value) { options.given_patience = parse_seconds("patience", value); }},
       {"system_root", [](Options& options, const std::string& value) { options.system.root = value; }},
       {"nvml_library", [](Options& options, const std::string& value) { options.system.nvml = {value}; }},
+      {"cuda_library", [](Options& options, const std::string& value) { options.system.cuda = {value}; }},
       {"fabric_library", [](Options& options, const std::string& value) { options.system.libfabric = {value}; }},
       {"plugin_library", [](Options& options, const std::string& value) { options.system.plugin_files = {value}; }},
   };
@@ -115,8 +116,8 @@ std::string options_help() {
          "to\n"
          "                        the report (default: 120 with --quick, 900 without)\n"
          "\n"
-         "For tests: --system_root DIR (where /proc, /sys and /dev are), --nvml_library, --fabric_library and\n"
-         "--plugin_library FILE (instead of the system's).\n";
+         "For tests: --system_root DIR (where /proc, /sys and /dev are), --nvml_library, --cuda_library,\n"
+         "--fabric_library and --plugin_library FILE (instead of the system's).\n";
 }
 
 }  // namespace mpzero::doctor

@@ -13,6 +13,7 @@
 #include "app/health/gpu_condition.hpp"
 #include "app/liveness/link/rank_identity.hpp"
 #include "app/machine/device.hpp"
+#include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
 #include "app/memory/gpu_peak.hpp"
 #include "app/memory/host_ratio.hpp"
@@ -120,7 +121,7 @@ TrainingEnd Trainer::run() {
 
 TrainingEnd Trainer::train_to_the_end() {
   // Not before the states are where they stay.
-  if (!chooses_host_ratio()) checkpointer_.prepare(position_.step);
+  if (!chooses_host_ratio()) checkpointer_.prepare(position_.step, available_host_bytes());
   first_step_ = position_.step + 1;
   while (!at_end()) {
     control_.liveness.enter(position_.step + 1 == first_step_ ? RunPhase::kFirstStep : RunPhase::kTraining,
@@ -263,7 +264,7 @@ void Trainer::choose_host_ratio() {
       fmt::format("offload_optimizer.ratio auto: {:.4f} of the parameters are updated on the host, the others on the "
                   "GPUs, which takes {} of each; \"ratio\": {:.4f} does the same in another run",
                   ratio, gibibytes(taken), ratio));
-  checkpointer_.prepare(position_.step);
+  checkpointer_.prepare(position_.step, available_host_bytes());
 }
 
 StepReport Trainer::train_step() {

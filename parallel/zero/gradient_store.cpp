@@ -83,6 +83,14 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
   }
 }
 
+MemoryUse GradientStore::memory_use() const {
+  MemoryUse use{.units_in_flight = pool_.bytes() + reduce_scatter_bytes_};
+  for (const UnitState& state : states_) {
+    use.gradients += static_cast<int64_t>((sizes_.partitioned ? state.shard : state.full).nbytes());
+  }
+  return use;
+}
+
 void GradientStore::begin_step() {
   for (UnitState& state : states_) state.empty = true;
 }

@@ -72,9 +72,8 @@ class GradientStore {
   // This rank's shard of the summed gradient [shard_numel], after finish_step().
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
 
-  MemoryUse memory_use() const {
-    return sizes_.memory_use(c10::typeMetaToScalarType(pool_.options().dtype()), reduce_scatter_bytes_);
-  }
+  // Of the tensors that this store holds.
+  MemoryUse memory_use() const;
 
  private:
   struct UnitState {

@@ -150,6 +150,34 @@ def test_every_flag_of_the_help_is_in_the_table() -> None:
     assert len(flags) > 60
 
 
+@needs_programs
+def test_every_flag_of_the_doctor_is_in_its_table() -> None:
+    rows = section(text_of("docs/doctor.md"), "Flags").splitlines()
+    documented = {name for row in rows for name in re.findall(r"^\| `--(\w+)`", row)}
+    # The flags for tests are listed in the help alone.
+    flags = set(re.findall(r"^  --(\w+)", help_of("mpzero doctor"), re.MULTILINE))
+    assert len(flags) >= 7
+    assert documented == flags
+
+
+FAULTS = {
+    "kHost": "the host",
+    "kShared": "the job, if all of several hosts fail",
+    "kFolder": "the job, if all hosts fail",
+    "kJob": "the job",
+}
+
+
+def test_every_check_of_the_doctor_is_in_its_table() -> None:
+    """With whose fault a failure is."""
+    source = (ROOT / "app/machine/finding.hpp").read_text()
+    checks = {name: FAULTS[fault] for name, fault in re.findall(r'CheckInfo\{"(\w+)", Fault::(\w+)\}', source)}
+    rows = section(text_of("docs/doctor.md"), "Checks").splitlines()
+    documented = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", "\n".join(rows), re.MULTILINE))
+    assert len(checks) >= 30
+    assert documented == checks
+
+
 def test_every_key_of_ds_config_is_documented() -> None:
     # What a tool of monitoring is told, of which the page says "all of their keys".
     page = section(text_of("docs/configuration.md"), "ds_config.json")

@@ -31,15 +31,31 @@ def test_unknown_flag(tmp_path: Path) -> None:
     assert "--learning_rate" in refuse(TinyRun(tmp_path), "--learning_rat=1e-3")
 
 
-def test_presets_out_of_reach(tmp_path: Path) -> None:
-    """A program that was moved out of its checkout and is started elsewhere."""
-    run = TinyRun(tmp_path)
-    program = tmp_path / "elsewhere" / "build" / "bin" / "mpzero"
+def train_with(program: Path, run: TinyRun, cwd: Path) -> subprocess.CompletedProcess:
+    """A copy of mpzero in another place, with a preset's name."""
     program.parent.mkdir(parents=True)
     shutil.copy(BUILD / "bin" / "mpzero", program)
     words = [program, "train", "--model_type=qwen3_tiny", f"--train_data={run.data}", "--device=cpu"]
     environment = {**os.environ, **ENVIRONMENT}
-    result = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("place", ["build/bin", "build/asan/bin", "bin"])
+def test_presets_are_those_of_the_programs_tree(tmp_path: Path, place: str) -> None:
+    """The checkout, or the installed tree; not the build folder, and no folder above the tree."""
+    tree = tmp_path / "above" / "tree"
+    for folder in (tree / "build", tree.parent):
+        (folder / "configs/models").mkdir(parents=True)
+        (folder / "configs/models/stray.json").write_text("{}")
+    (tree / "pyproject.toml").touch()
+    result = train_with(tree / place / "mpzero", TinyRun(tmp_path), tmp_path)
+    assert result.returncode == 2, result.stderr
+    assert f"there are no presets in {tmp_path}/configs/models or {tree}/configs/models," in result.stderr
+
+
+def test_presets_out_of_reach(tmp_path: Path) -> None:
+    """A program that was moved out of its checkout and is started elsewhere."""
+    result = train_with(tmp_path / "elsewhere" / "build" / "bin" / "mpzero", TinyRun(tmp_path), tmp_path)
     assert result.returncode == 2, result.stderr
     for folder in ("configs/models", "elsewhere/configs/models"):
         assert str(tmp_path / folder) in result.stderr

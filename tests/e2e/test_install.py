@@ -39,6 +39,17 @@ def run(tree: Path, *arguments: str, cwd: Path, **variables: str) -> subprocess.
     )
 
 
+@pytest.mark.parametrize("prefix", [[], ["--prefix", "/usr/local"], ["--prefix", "/usr/"]])
+def test_nothing_is_scattered_over_the_systems_folders(prefix, tmp_path):
+    # DESTDIR keeps what this test is to find out of the machine's /usr/local.
+    command = [REPOSITORY / ".venv/bin/cmake", "--install", BUILD, *prefix]
+    environment = {**os.environ, "DESTDIR": str(tmp_path)}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "--prefix /opt/mpzero" in " ".join(result.stderr.split())  # CMake wraps lines
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_installed_tree_trains_after_it_was_moved(tree, tmp_path):
     result = run(tree, "--", "--device", "cpu", "--validation_freq", "0", cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
