@@ -39,9 +39,12 @@ class Doctor:
     hung: bool  # the doctor hung on these hosts
 
 
-# Checks of what a host has to itself: what several hosts fail in is theirs all the same, and not the job's settings.
-# The doctor has the same rule (app/machine/finding.cpp); a report of an earlier one may not follow it.
-CHECKS_OF_HOST = frozenset(("gpus", "gpu_memory", "cuda", "fabric", "throttling", "temperature", "pcie", "efa_ports"))
+# Checks of what a host has to itself: what several hosts fail in is theirs, and not the job's settings. The same as
+# Fault::kHost of the doctor (app/machine/finding.hpp); a report of an earlier doctor may not follow it.
+CHECKS_OF_HOST = frozenset(
+    ("gpus", "gpu_memory", "gpu_memory_errors", "cuda", "nvlink_fabric", "throttling", "temperature", "pcie")
+    + ("efa_ports", "host", "clock", "bandwidth_inside")
+)
 
 
 def failure_of(path: Path, job: str, restart: int) -> Failure | None:

@@ -1,8 +1,16 @@
 """What a job does about the hosts that `mpzero doctor` refuses, or on which it hangs."""
 
 import json
+import re
+import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+from requeue.reports import CHECKS_OF_HOST
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def hung(host: str, check: str = "gpus") -> str:
@@ -116,3 +124,8 @@ def test_hosts_that_fail_alike_in_their_own_hardware_are_refused_whatever_the_re
         report(check)
         again = job("begin_run; refuse_hosts 2")
         assert (again.returncode, job.state()["refusals"]) == (2, 1), again.stderr
+
+
+def test_the_job_and_the_doctor_take_the_same_checks_for_a_hosts_own():
+    text = (ROOT / "app/machine/finding.hpp").read_text()
+    assert set(re.findall(r'CheckInfo\{"(\w+)", Fault::kHost\}', text)) == CHECKS_OF_HOST
