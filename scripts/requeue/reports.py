@@ -42,8 +42,20 @@ class Doctor:
 # Checks of what a host has to itself: what several hosts fail in is theirs, and not the job's settings. The same as
 # Fault::kHost of the doctor (app/machine/finding.hpp); a report of an earlier doctor may not follow it.
 CHECKS_OF_HOST = frozenset(
-    ("gpus", "gpu_memory", "gpu_memory_errors", "cuda", "nvlink_fabric", "throttling", "temperature", "pcie")
-    + ("efa_ports", "host", "clock", "bandwidth_inside")
+    [
+        "gpus",
+        "gpu_memory",
+        "gpu_memory_errors",
+        "cuda",
+        "nvlink_fabric",
+        "throttling",
+        "temperature",
+        "pcie",
+        "efa_ports",
+        "host",
+        "clock",
+        "bandwidth_inside",
+    ]
 )
 
 
