@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <system_error>
 
 #include "base/collectives.hpp"
@@ -90,10 +92,15 @@ void RunFolder::open() {
     if (group_.rank() != 0) return;
     io::check_writable(config_.checkpoint_dir);
     const char* job = std::getenv("SLURM_JOB_ID");
-    lock_.emplace(config_.checkpoint_dir,
-                  io::FolderLock::Options{.job = job == nullptr ? "" : job,
-                                          .say = [this](const std::string& line) { log_.say(line); },
-                                          .warn = [this](const std::string& line) { log_.warn(line); }});
+    const char* restart = std::getenv("SLURM_RESTART_COUNT");
+    const bool requeued = restart != nullptr && std::string_view(restart) != "0";
+    lock_.emplace(
+        config_.checkpoint_dir,
+        io::FolderLock::Options{
+            .job = job == nullptr ? "" : job,
+            .patience_with_predecessor = requeued ? io::FolderLock::kPatienceWithPredecessor : std::chrono::minutes(0),
+            .say = [this](const std::string& line) { log_.say(line); },
+            .warn = [this](const std::string& line) { log_.warn(line); }});
     for (const fs::path& folder : io::finish_moving(config_.checkpoint_dir)) finished = folder.string();
     name_leftovers(io::clean_up(config_.checkpoint_dir).left);
   });

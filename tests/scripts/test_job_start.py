@@ -86,7 +86,7 @@ def test_a_job_that_has_saved_nothing_keeps_where_it_begins(job):
 NOT_KNOWN = "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known"
 
 
-# What becomes of the job's restarts.txt between its starts.
+# What becomes of the job's record between its starts.
 LOSSES = {
     "missing": lambda path: path.unlink(),
     "damaged": lambda path: path.write_text("job=7 failures=1\n"),
@@ -103,14 +103,14 @@ LOSSES = {
 def test_a_requeued_job_that_does_not_know_whether_it_has_saved_undoes_nothing(job, flag, loss):
     flags = f"MPZERO_EXTRA_FLAGS=({flag}); "
     assert job(flags + BEGIN + "save 4").returncode == 0
-    LOSSES[loss](job.checkpoints / "restarts.txt")
+    LOSSES[loss](job.record("7"))
     # A requeue by hand, after the job has ended for this reason, knows no more.
     for restart in ("1", "2"):
         again = job(flags + BEGIN, SLURM_RESTART_COUNT=restart)
         assert again.returncode == 1 and NOT_KNOWN in again.stderr, again.stdout + again.stderr
         assert "flags" not in again.stdout and not job.requeued()
     # A first start begins whatever lies there; so does a job without these flags.
-    first = job("SLURM_JOB_ID=8; " + flags + BEGIN + "rm -rf checkpoints/restarts.txt")
+    first = job("SLURM_JOB_ID=8; " + flags + BEGIN + "rm -rf checkpoints/restarts.8.txt")
     assert f"flags {flag}\n" in first.stdout, first.stderr
     assert "flags --bf16" in job("MPZERO_EXTRA_FLAGS=(--bf16); " + BEGIN, SLURM_RESTART_COUNT="3").stdout
     # Where there is no checkpoint at all, there is nothing to undo.
@@ -126,7 +126,7 @@ def test_a_start_that_could_not_be_noted_is_not_known_later(job, unwritten):
     # As on a file system that is full.
     full = "ulimit -S -f 0; begin_run; ulimit -S -f unlimited; save 4"
     noted = job(flags + full, SLURM_RESTART_COUNT="0" if unwritten == "first" else "1")
-    assert noted.returncode == 0 and "restarts.txt cannot be written" in noted.stderr, noted.stderr
+    assert noted.returncode == 0 and "restarts.7.txt cannot be written" in noted.stderr, noted.stderr
     again = job(flags + "begin_run", SLURM_RESTART_COUNT="2")
     assert again.returncode == 1 and NOT_KNOWN in again.stderr, again.stdout + again.stderr
 
