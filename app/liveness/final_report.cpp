@@ -86,18 +86,6 @@ std::optional<std::string> write_report(const std::filesystem::path& file, const
   });
 }
 
-void write_report(const Verdict& verdict, const std::vector<RankRecord>& records, const ReportFacts& facts) {
-  parallel::no_longer_than(
-      kDiskLimit, [file = facts.checkpoint_dir / "failure.json", text = report_json(verdict, records, facts.job)] {
-        try {
-          std::filesystem::create_directories(file.parent_path());  // it does not exist before the first save
-          io::replace_text_file(file, text);
-        } catch (const std::exception& error) {
-          print(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));
-        }
-      });
-}
-
 }  // namespace
 
 ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device, const RankRoster& roster) {
@@ -115,7 +103,7 @@ ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device
 }
 
 void report_failure(const Verdict& verdict, const std::vector<RankRecord>& records, const ReportFacts& facts,
-                  const std::function<void()>& meanwhile) {
+                    const std::function<void()>& meanwhile) {
   const std::string tag = newest_checkpoint(facts.checkpoint_dir);
   const std::filesystem::path file = facts.checkpoint_dir / "failure.json";
   const std::optional<std::string> known =
@@ -140,7 +128,7 @@ void write_start_failure(const std::string& reason, const std::vector<int>& culp
     records.push_back(record);
   }
   if (group.rank() != 0) return;
-  const Verdict verdict = {.ranks = culprits, .reason = reason, .remedy = {}};
+  const Verdict verdict = {.ranks = culprits, .reason = reason, .remedy = {}, .foundation = group.world_size()};
   write_report(facts.checkpoint_dir / "failure.json", facts.origin.run, verdict,
                report_json(verdict, records, facts.origin));
 }

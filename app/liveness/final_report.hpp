@@ -25,8 +25,7 @@ struct ReportFacts {
 };
 // Reads the environment and other process-wide state. Call it while no other thread changes them; at the time of a
 // report another thread may.
-ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device,
-                         const RankRoster& roster = {});
+ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device, const RankRoster& roster = {});
 
 // Writes which ranks held up the run to failure.json and to stderr, then writes the counts of NCCL's RAS service to
 // stderr, if it responds. If failure.json has a verdict on this run that counts more, or as much, it stays, and stderr

@@ -87,9 +87,9 @@ Liveness::Thread::~Thread() {
   mpi_->record_in(nullptr);
 }
 
-bool Liveness::Thread::overdue(const std::string& words) {
+bool Liveness::Thread::overdue(const std::string& message) {
   if (!watching_) return false;
-  activity_.complain(words);
+  activity_.complain(message);
   return true;
 }
 
@@ -154,28 +154,28 @@ void Liveness::Thread::take_turn(Time now) {
 
 void Liveness::Thread::beat_if_due(Time now) {
   RankWatch& watch = watching_->watch;
-  const bool has_failed = activity_.has_failed() && !watch.has_said_error();
+  const bool has_failed = activity_.has_failed() && !watch.has_reported_error();
   if (!has_failed && now < watch.next_beat() && now < next_poll_) return;
   next_poll_ = now + kPoll;
   const RankReport own = activity_.report(now);
-  const bool is_news = own.error && !watch.has_said_error();
+  const bool is_news = own.error && !watch.has_reported_error();
   if (is_news || now >= watch.next_beat()) watch.beat(own, now);
 }
 
-void Liveness::Thread::warn(const std::string& words) const {
-  fmt::print(stderr, "mpzero: warning: rank {} on {} {}.\n", roster_.own, roster_.identity(roster_.own).host, words);
+void Liveness::Thread::warn(const std::string& message) const {
+  fmt::print(stderr, "mpzero: warning: rank {} on {} {}.\n", roster_.own, roster_.identity(roster_.own).host, message);
 }
 
 void Liveness::Thread::end_run(const RankWatch::Ending& ending) {
   auto& [sockets, watch] = *watching_;
   if (ending.verdict) {
     report_failure(*ending.verdict, watch.records().records(), report_facts_,
-                 [&] { sockets.to_reporters(message::Pulse{}); });
+                   [&] { sockets.to_reporters(message::Pulse{}); });
   } else if (watch.monitors()) {
-    end(ending.words.exit_code);
+    end(ending.end.exit_code);
   }
   // Also of another monitor's End: some ranks may report here instead.
-  end_all(ending.words);
+  end_all(ending.end);
 }
 
 void Liveness::Thread::handle_stop(Time now) {
@@ -205,7 +205,7 @@ void Liveness::Thread::leave() {
   if (!watch.monitors()) return;
   // The others are leaving too. One that fails meanwhile is still reported.
   const Time start = Clock::now();
-  while (!leaves_in_haste_ && !watch.records().all_gone_but(roster_.own) && Clock::now() - start < kLastRankLimit) {
+  while (!leaves_in_haste_ && !watch.records().all_ended_but(roster_.own) && Clock::now() - start < kLastRankLimit) {
     wait_for_news();
     last_turn_ = Clock::now();
     take_turn(last_turn_);

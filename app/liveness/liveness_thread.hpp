@@ -52,8 +52,8 @@ class Liveness::Thread {
   // Receives, sends what is due, judges. Ends the process if the run ends.
   void take_turn(Time now);
   void beat_if_due(Time now);
-  // Prints a warning: "rank R on HOST" followed by `words`.
-  void warn(const std::string& words) const;
+  // Prints a warning: "rank R on HOST" followed by `message`.
+  void warn(const std::string& message) const;
   void handle_stop(Time now);
   void ask_to_stop(int exit_code, Time now);
   void leave();

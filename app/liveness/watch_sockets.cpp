@@ -10,8 +10,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-bool is_heartbeat(const message::Any& words) {
-  return std::holds_alternative<message::Beat>(words) || std::holds_alternative<message::Status>(words);
+bool is_heartbeat(const message::Any& message) {
+  return std::holds_alternative<message::Beat>(message) || std::holds_alternative<message::Status>(message);
 }
 
 }  // namespace
@@ -54,10 +54,10 @@ void WatchSockets::hear_link(RankWatch& watch, News& news) {
     return watch.lose_monitor(by_network, now_);
   }
   for (const std::string& line : *lines) {
-    const std::optional<message::Any> words = message::parse(line);
-    if (!words) continue;
-    news.is_urgent = news.is_urgent || !std::holds_alternative<message::Pulse>(*words);
-    watch.hear_monitor(*words, now_);
+    const std::optional<message::Any> message = message::parse(line);
+    if (!message) continue;
+    news.is_urgent = news.is_urgent || !std::holds_alternative<message::Pulse>(*message);
+    watch.hear_monitor(*message, now_);
   }
 }
 
@@ -86,7 +86,7 @@ void WatchSockets::hear_dialed(RankWatch& watch, News& news) {
     const auto lines = connection.receive();
     if (!lines) gone.push_back(rank);
     for (const std::string& line : lines.value_or(std::vector<std::string>())) {
-      if (const auto words = message::parse(line)) watch.hear_dialed(*words);
+      if (const auto message = message::parse(line)) watch.hear_dialed(*message);
     }
   }
   for (const int rank : gone) {
@@ -95,8 +95,8 @@ void WatchSockets::hear_dialed(RankWatch& watch, News& news) {
   }
 }
 
-void WatchSockets::to_monitor(const message::Any& words) {
-  if (link_) link_->send(message::to_line(words));
+void WatchSockets::to_monitor(const message::Any& message) {
+  if (link_) link_->send(message::to_line(message));
 }
 
 void WatchSockets::hang_up(int rank) {

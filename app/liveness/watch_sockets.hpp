@@ -41,8 +41,8 @@ class WatchSockets final : public WatchWires {
   // long.
   void leave(bool with_error);
 
-  void to_monitor(const message::Any& words) override;
-  void to_reporters(const message::Any& words) override { peers_.broadcast(words); }
+  void to_monitor(const message::Any& message) override;
+  void to_reporters(const message::Any& message) override { peers_.broadcast(message); }
   void dial(int rank, LivenessClock::duration limit) override { dialer_.dial(rank, now_, limit); }
   void hang_up(int rank) override;
   void report_to(int rank) override;

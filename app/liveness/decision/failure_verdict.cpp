@@ -240,17 +240,17 @@ Verdict of_lost(const std::vector<RankRecord>& records, const std::vector<int>& 
 Verdict of_failed(const std::vector<RankRecord>& records, const std::vector<int>& failed) {
   const std::vector<int> culprits = known_culprits(records, failed);
   const RankRecord& first = teller(records, failed);
-  std::string words = first.error;
-  while (!words.empty() && (words.back() == '.' || words.back() == '\n')) words.pop_back();
+  std::string error = first.error;
+  while (!error.empty() && (error.back() == '.' || error.back() == '\n')) error.pop_back();
   if (!culprits.empty()) {
     return {.ranks = culprits,
             .reason = fmt::format("rank{} {}: {} ({})", culprits.size() == 1 ? "" : "s", fmt::join(culprits, ", "),
-                                  words, where(records, first.identity.rank)),
+                                  error, where(records, first.identity.rank)),
             .remedy = "check that machine if it happens there again"};
   }
   // Its peers fail because it failed.
   return {.ranks = {first.identity.rank},
-          .reason = fmt::format("rank {}: {} ({}, on {})", first.identity.rank, words,
+          .reason = fmt::format("rank {}: {} ({}, on {})", first.identity.rank, error,
                                 where(records, first.identity.rank), first.identity.host),
           .remedy = "check that machine if it happens there again"};
 }
@@ -266,10 +266,10 @@ std::string some_names(const std::vector<std::string>& names) {
 
 // Who saw the same as the judging rank, and who did not. Empty: nobody else was asked.
 std::string seen_by(const Silence& silence) {
-  std::string words;
-  if (!silence.cut.empty()) words += fmt::format("; {} cannot reach it either", some_names(silence.cut));
-  if (!silence.reached.empty()) words += fmt::format("; {} can", some_names(silence.reached));
-  return words;
+  std::string text;
+  if (!silence.cut.empty()) text += fmt::format("; {} cannot reach it either", some_names(silence.cut));
+  if (!silence.reached.empty()) text += fmt::format("; {} can", some_names(silence.reached));
+  return text;
 }
 
 Verdict of_silent(const std::vector<RankRecord>& records, const std::vector<int>& silent, const std::string& seen) {

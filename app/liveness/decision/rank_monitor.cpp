@@ -9,7 +9,7 @@ namespace {
 using State = RankRecord::State;
 
 // When a rank is gone, its launcher soon ends the others: mpirun one second after the first.
-constexpr double kSettleGone = 0.4;
+constexpr double kSettleLost = 0.4;
 // Longer than a heartbeat, after which all ranks of a machine are silent, and than the time limit of a probe.
 constexpr double kSettleSilent = 4;
 constexpr double kProbeAfter = 1;
@@ -34,7 +34,7 @@ LivenessClock::duration beat_period(double silent_after) {
 }
 
 RankMonitor::RankMonitor(const std::vector<RankIdentity>& ranks, int own, double silent_after, Time now)
-    : nodes_(ranks), own_(own), last_word_(ranks.size(), now), silent_after_(silent_after) {
+    : nodes_(ranks), own_(own), last_message_(ranks.size(), now), silent_after_(silent_after) {
   records_.resize(ranks.size());
   for (size_t i = 0; i < ranks.size(); ++i) records_[i].identity = ranks[i];
 }
@@ -43,7 +43,7 @@ void RankMonitor::heard(int rank, const RankStatus& status, Time now) {
   RankRecord& one = record(rank);
   one.status = status;
   one.reports = true;
-  last_word_.at(static_cast<size_t>(rank)) = now;
+  last_message_.at(static_cast<size_t>(rank)) = now;
   if (one.state == State::kSilent && !one.abandoned) one.state = State::kAnswers;
 }
 
@@ -65,7 +65,7 @@ void RankMonitor::failed(int rank, const std::string& error, Time now, const std
   for (const int culprit : culprits) {
     if (culprit >= 0 && static_cast<size_t>(culprit) < records_.size()) record(rank).culprits.push_back(culprit);
   }
-  last_word_.at(static_cast<size_t>(rank)) = now;
+  last_message_.at(static_cast<size_t>(rank)) = now;
 }
 
 void RankMonitor::lost(int rank) {
@@ -75,7 +75,7 @@ void RankMonitor::lost(int rank) {
 void RankMonitor::silent(int rank, Time now) {
   if (record(rank).state != State::kAnswers) return;
   record(rank).state = State::kSilent;
-  last_word_.at(static_cast<size_t>(rank)) = now - from_seconds(silent_after_);
+  last_message_.at(static_cast<size_t>(rank)) = now - from_seconds(silent_after_);
 }
 
 void RankMonitor::abandoned(int rank, Time now) {
@@ -96,14 +96,14 @@ void RankMonitor::left(int rank, bool with_error, Time now) {
 }
 
 void RankMonitor::slept(Clock::duration length, Time now) {
-  for (Time& last : last_word_) last = std::min(now, last + length);
+  for (Time& last : last_message_) last = std::min(now, last + length);
   if (first_sign_) first_sign_ = std::min(now, *first_sign_ + length);
 }
 
 void RankMonitor::take_over(Time now) {
   took_over_ = true;
   for (size_t i = 0; i < records_.size(); ++i) {
-    if (records_[i].state != State::kSilent) last_word_[i] = now;
+    if (records_[i].state != State::kSilent) last_message_[i] = now;
   }
   first_sign_.reset();
 }
@@ -116,7 +116,7 @@ std::optional<RankMonitor::Sign> RankMonitor::worst_sign(Time now) {
   bool bounded = true;
   for (size_t i = 0; i < records_.size(); ++i) {
     RankRecord& one = records_[i];
-    one.quiet = in_seconds(now - last_word_[i]);
+    one.quiet = in_seconds(now - last_message_[i]);
     if (one.state == State::kAnswers && silent_after_ > 0 && one.quiet > silent_after_) one.state = State::kSilent;
     gone = gone || one.state == State::kLost || one.state == State::kFailed;
     silent = silent || one.state == State::kSilent;
@@ -126,7 +126,7 @@ std::optional<RankMonitor::Sign> RankMonitor::worst_sign(Time now) {
     allowed = std::max(allowed, one.status.allowed);
     bounded = bounded && one.status.allowed > 0;
   }
-  if (gone) return Sign{.settle = kSettleGone, .is_silence = false};
+  if (gone) return Sign{.settle = kSettleLost, .is_silence = false};
   if (silent) return Sign{.settle = kSettleSilent, .is_silence = true};
   if (!bounded || allowed <= 0 || idle <= allowed) return std::nullopt;
   return Sign{.settle = kSettleStuckBeats * in_seconds(beat_period(silent_after_)), .is_silence = false};
@@ -150,13 +150,13 @@ RankMonitor::Finding RankMonitor::look(Time now) {
   }
   const std::optional<Sign> sign = sees_sign(now);
   if (!sign) {
-    told_alarm_ = false;
+    reported_alarm_ = false;
     probed_ = false;
     sightings_.clear();
     return Finding::kNothing;
   }
-  if (!told_alarm_) {
-    told_alarm_ = true;
+  if (!reported_alarm_) {
+    reported_alarm_ = true;
     return Finding::kAlarm;
   }
   const double lasted = in_seconds(now - *first_sign_);
@@ -205,7 +205,7 @@ std::vector<bool> RankMonitor::gone() const {
   return gone;
 }
 
-bool RankMonitor::all_gone_but(int rank) const {
+bool RankMonitor::all_ended_but(int rank) const {
   return std::all_of(records_.begin(), records_.end(), [&](const RankRecord& one) {
     return one.identity.rank == rank || one.state == State::kLeft || one.state == State::kLost;
   });

@@ -87,7 +87,7 @@ class RankMonitor {
   // By rank: those that have left, or are gone or silent.
   std::vector<bool> gone() const;
   // Whether all ranks but `rank` have left or are gone.
-  bool all_gone_but(int rank) const;
+  bool all_ended_but(int rank) const;
 
  private:
   static constexpr double kFreshBeats = 2.5;
@@ -109,12 +109,12 @@ class RankMonitor {
   NodeMap nodes_;
   int own_;
   std::vector<RankRecord> records_;
-  std::vector<Time> last_word_;
+  std::vector<Time> last_message_;
   double silent_after_;
   Sightings sightings_;
   std::optional<Silence> silence_;
   std::optional<Time> first_sign_;
-  bool told_alarm_ = false;
+  bool reported_alarm_ = false;
   bool probed_ = false;
   bool took_over_ = false;
   std::optional<Time> error_ends_run_;  // when that began

@@ -33,7 +33,7 @@ RankWatch::RankWatch(const std::vector<RankIdentity>& ranks, int own, double sil
       monitor_(ranks, own, silent_after, now),
       succession_(monitor_.nodes(), own),
       state_(own == 0 ? State::kMonitors : State::kReports),
-      last_word_(now),
+      last_message_(now),
       next_beat_(now) {}
 
 void RankWatch::beat(const RankReport& own, Time now) {
@@ -41,12 +41,12 @@ void RankWatch::beat(const RankReport& own, Time now) {
   if (monitors()) {
     monitor_.heard(own_, own.status, now);
     if (own.error) monitor_.failed(own_, *own.error, now, own.culprits);
-    said_error_ = own.error.has_value();
+    reported_error_ = own.error.has_value();
     wires_.to_reporters(message::Pulse{});
     return;
   }
   if (state_ != State::kReports) return;
-  const bool is_news = own.error && !said_error_;
+  const bool is_news = own.error && !reported_error_;
   // Ranks send theirs at different times.
   const bool is_full = (own_ + beats_++) % kFullBeats == 0;
   if (std::exchange(asked_, false) || is_news || is_full) {
@@ -55,36 +55,36 @@ void RankWatch::beat(const RankReport& own, Time now) {
     wires_.to_monitor(brief(own.status));
   }
   if (is_news) wires_.to_monitor(message::Failed{*own.error, own.culprits});
-  said_error_ = own.error.has_value();
+  reported_error_ = own.error.has_value();
 }
 
-void RankWatch::hear_reporter(int rank, const message::Any& words, Time now) {
-  if (const auto* status = std::get_if<message::Status>(&words)) {
+void RankWatch::hear_reporter(int rank, const message::Any& message, Time now) {
+  if (const auto* status = std::get_if<message::Status>(&message)) {
     monitor_.heard(rank, status->status, now);
-  } else if (const auto* beat = std::get_if<message::Beat>(&words)) {
+  } else if (const auto* beat = std::get_if<message::Beat>(&message)) {
     monitor_.heard(rank, *beat, now);
-  } else if (const auto* failed = std::get_if<message::Failed>(&words)) {
+  } else if (const auto* failed = std::get_if<message::Failed>(&message)) {
     monitor_.failed(rank, failed->error, now, failed->culprits);
-  } else if (const auto* bye = std::get_if<message::Bye>(&words)) {
+  } else if (const auto* bye = std::get_if<message::Bye>(&message)) {
     monitor_.left(rank, bye->with_error, now);
-  } else if (const auto* turned = std::get_if<message::Turned>(&words)) {
+  } else if (const auto* turned = std::get_if<message::Turned>(&message)) {
     monitor_.sighted(rank, turned->from, Reach::kUnreachable);
-  } else if (const auto* probed = std::get_if<message::Probed>(&words)) {
+  } else if (const auto* probed = std::get_if<message::Probed>(&message)) {
     monitor_.sighted(rank, probed->rank, probed->reach);
-  } else if (std::holds_alternative<message::Abandon>(words) && monitors()) {
+  } else if (std::holds_alternative<message::Abandon>(message) && monitors()) {
     monitor_.abandoned(rank, now);
   }
 }
 
-void RankWatch::hear_monitor(const message::Any& words, Time now) {
+void RankWatch::hear_monitor(const message::Any& message, Time now) {
   if (state_ != State::kReports || ended_) return;
-  last_word_ = now;
-  if (std::holds_alternative<message::Bye>(words)) {
+  last_message_ = now;
+  if (std::holds_alternative<message::Bye>(message)) {
     state_ = State::kFree;
     wires_.leave_monitor();
-  } else if (const auto* end = std::get_if<message::End>(&words)) {
-    ended_.emplace().words = *end;
-  } else if (const auto* ask = std::get_if<message::Ask>(&words)) {
+  } else if (const auto* end = std::get_if<message::End>(&message)) {
+    ended_.emplace().end = *end;
+  } else if (const auto* ask = std::get_if<message::Ask>(&message)) {
     asked_ = true;
     next_beat_ = now;
     if (std::find(ask->by.begin(), ask->by.end(), own_) != ask->by.end()) probe(ask->probe);
@@ -114,7 +114,7 @@ void RankWatch::dialed(int rank, Reach reach, Time now) {
   if (found == dials_.end()) return;
   Dial& dial = found->second;
   dial.answered = reach == Reach::kAnswers;
-  if (std::exchange(dial.for_probe, false)) tell_probed(rank, reach);
+  if (std::exchange(dial.for_probe, false)) report_probed(rank, reach);
   const bool for_search = dial.for_search;
   if (!dial.answered || !for_search) {
     if (dial.answered) wires_.hang_up(rank);
@@ -125,14 +125,14 @@ void RankWatch::dialed(int rank, Reach reach, Time now) {
   search(now);
 }
 
-void RankWatch::hear_dialed(const message::Any& words) {
-  const auto* end = std::get_if<message::End>(&words);
-  if (end != nullptr && state_ == State::kSeeks && !ended_) ended_.emplace().words = *end;
+void RankWatch::hear_dialed(const message::Any& message) {
+  const auto* end = std::get_if<message::End>(&message);
+  if (end != nullptr && state_ == State::kSeeks && !ended_) ended_.emplace().end = *end;
 }
 
 void RankWatch::lose_dialed(int rank, Time now) { dialed(rank, Reach::kRefused, now); }
 
-void RankWatch::tell_probed(int rank, Reach reach) {
+void RankWatch::report_probed(int rank, Reach reach) {
   if (monitors()) {
     monitor_.sighted(own_, rank, reach);
   } else {
@@ -141,7 +141,7 @@ void RankWatch::tell_probed(int rank, Reach reach) {
 }
 
 void RankWatch::slept(LivenessClock::duration length, Time now) {
-  last_word_ = std::min(now, last_word_ + length);
+  last_message_ = std::min(now, last_message_ + length);
   if (turned_) turned_ = std::min(now, *turned_ + length);
   monitor_.slept(length, now);
 }
@@ -200,8 +200,8 @@ void RankWatch::report_to(int rank, Time now) {
   state_ = State::kReports;
   monitor_rank_ = rank;
   turned_ = now;
-  last_word_ = now;
-  said_error_ = false;
+  last_message_ = now;
+  reported_error_ = false;
   asked_ = true;
   next_beat_ = now;
   for (const int silent : silent_monitors_) wires_.to_monitor(message::Turned{silent});
@@ -217,7 +217,7 @@ void RankWatch::take_over(Time now) {
 void RankWatch::look(Time now) {
   if (ended_) return;
   if (state_ == State::kReports) {
-    const bool is_silent = silent_after_ > 0 && in_seconds(now - last_word_) > silent_after_;
+    const bool is_silent = silent_after_ > 0 && in_seconds(now - last_message_) > silent_after_;
     if (is_silent || (turned_ && now - *turned_ > kTakeOverPatience)) turn(/*silent=*/true, now);
   }
   if (monitors()) look_for_failures(now);
@@ -238,11 +238,11 @@ void RankWatch::look_for_failures(Time now) {
       break;
     }
     case RankMonitor::Finding::kFailure:
-      ended_.emplace().words = {.exit_code = kFailureExitCode, .kill = monitor_.silent_ranks()};
+      ended_.emplace().end = {.exit_code = kFailureExitCode, .kill = monitor_.silent_ranks()};
       ended_->verdict = monitor_.verdict();
       break;
     case RankMonitor::Finding::kOverdue:
-      ended_.emplace().words = {.exit_code = kFailureExitCode, .kill = {}};
+      ended_.emplace().end = {.exit_code = kFailureExitCode, .kill = {}};
       break;
   }
 }

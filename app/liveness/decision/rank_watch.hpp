@@ -19,8 +19,8 @@ class WatchWires {
  public:
   virtual ~WatchWires() = default;
   // Nothing is sent without a connection.
-  virtual void to_monitor(const message::Any& words) = 0;
-  virtual void to_reporters(const message::Any& words) = 0;
+  virtual void to_monitor(const message::Any& message) = 0;
+  virtual void to_reporters(const message::Any& message) = 0;
   // Connects to a rank; RankWatch::dialed() gets the outcome, within `limit`.
   virtual void dial(int rank, LivenessClock::duration limit) = 0;
   // Closes the connection to a rank that was dialed, or stops dialing it.
@@ -61,35 +61,32 @@ class WatchWires {
 class RankWatch {
  public:
   using Time = LivenessTime;
-  enum class State : uint8_t { kReports, kSeeks, kMonitors, kFree };
   struct Ending {
-    message::End words;              // for the ranks that report to this one
+    message::End end;                // for the ranks that report to this one
     std::optional<Verdict> verdict;  // what this rank found; none: another rank did, or MPI ends the run
   };
 
   // `wires` must outlive it.
   RankWatch(const std::vector<RankIdentity>& ranks, int own, double silent_after, WatchWires& wires, Time now);
 
-  State state() const { return state_; }
   bool monitors() const { return state_ == State::kMonitors; }
-  int monitor() const { return monitor_rank_; }
 
   // When the next heartbeat is due.
   Time next_beat() const { return next_beat_; }
   // This rank's own heartbeat: to the monitor, or to itself and the others.
   void beat(const RankReport& own, Time now);
   // Whether the monitor knows this rank's error.
-  bool has_said_error() const { return said_error_; }
+  bool has_reported_error() const { return reported_error_; }
 
-  void hear_reporter(int rank, const message::Any& words, Time now);
+  void hear_reporter(int rank, const message::Any& message, Time now);
   void lose_reporter(int rank) { monitor_.lost(rank); }
-  void hear_monitor(const message::Any& words, Time now);
+  void hear_monitor(const message::Any& message, Time now);
   // `by_network`: it was not closed, but the network has failed.
   void lose_monitor(bool by_network, Time now);
   // The outcome of WatchWires::dial().
   void dialed(int rank, message::Reach reach, Time now);
   // A candidate says something before it is chosen.
-  void hear_dialed(const message::Any& words);
+  void hear_dialed(const message::Any& message);
   // The connection to a rank that was dialed, and answered, broke.
   void lose_dialed(int rank, Time now);
   // This process has not run for that long.
@@ -103,6 +100,7 @@ class RankWatch {
   const RankMonitor& records() const { return monitor_; }
 
  private:
+  enum class State : uint8_t { kReports, kSeeks, kMonitors, kFree };
   struct Dial {
     bool for_probe = false;
     bool for_search = false;
@@ -116,7 +114,7 @@ class RankWatch {
   void report_to(int rank, Time now);
   void take_over(Time now);
   void record_search(Time now);
-  void tell_probed(int rank, message::Reach reach);
+  void report_probed(int rank, message::Reach reach);
   void look_for_failures(Time now);
 
   const int own_;
@@ -128,12 +126,12 @@ class RankWatch {
   int monitor_rank_ = 0;
   std::vector<int> silent_monitors_;  // that this rank reported to before
   std::map<int, Dial> dials_;
-  Time last_word_;              // of the monitor
+  Time last_message_;           // of the monitor
   std::optional<Time> turned_;  // to another monitor
   Time next_beat_;
   int64_t beats_ = 0;
   bool asked_ = false;
-  bool said_error_ = false;
+  bool reported_error_ = false;
   std::optional<Ending> ended_;
 };
 

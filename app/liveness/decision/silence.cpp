@@ -145,7 +145,6 @@ class Judgement {
 
   Silence facts() const {
     Silence silence;
-    silence.num_nodes = num_nodes_;
     const int own_node = nodes_.node_of(own_);
     silence.here.push_back(nodes_.name(own_node));
     for (int node = 0; node < nodes_.size(); ++node) {

@@ -58,7 +58,6 @@ struct Silence {
   std::vector<std::string> there;    // nodes of silent ranks, from which no rank answers
   std::vector<std::string> reached;  // nodes that reach one of `there`
   std::vector<std::string> cut;      // other nodes that reach none of them
-  int num_nodes = 0;
 };
 
 // `records`: by rank. `own` is the rank that judges. A node answers if one of its ranks was heard in the last `fresh`

@@ -42,27 +42,28 @@ void read(const json& object, Failed& failed) {
 }
 void read(const json& object, Stop& stop) { object.at("code").get_to(stop.exit_code); }
 void read(const json&, Pulse&) {}
-void read(const json& words, Ask& ask) {
-  words.at("probe").get_to(ask.probe);
-  words.at("by").get_to(ask.by);
+void read(const json& object, Ask& ask) {
+  object.at("probe").get_to(ask.probe);
+  object.at("by").get_to(ask.by);
 }
-void read(const json& words, End& end) {
-  words.at("code").get_to(end.exit_code);
-  words.at("kill").get_to(end.kill);
+void read(const json& object, End& end) {
+  object.at("code").get_to(end.exit_code);
+  object.at("kill").get_to(end.kill);
 }
-void read(const json& words, Bye& bye) { words.at("error").get_to(bye.with_error); }
-void read(const json& words, Turned& turned) { words.at("from").get_to(turned.from); }
-void read(const json& words, Probed& probed) {
-  words.at("rank").get_to(probed.rank);
-  probed.reach = static_cast<Reach>(std::clamp(words.at("reach").get<int>(), 0, static_cast<int>(Reach::kUnreachable)));
+void read(const json& object, Bye& bye) { object.at("error").get_to(bye.with_error); }
+void read(const json& object, Turned& turned) { object.at("from").get_to(turned.from); }
+void read(const json& object, Probed& probed) {
+  object.at("rank").get_to(probed.rank);
+  probed.reach =
+      static_cast<Reach>(std::clamp(object.at("reach").get<int>(), 0, static_cast<int>(Reach::kUnreachable)));
 }
 void read(const json&, Abandon&) {}
 void read(const json&, Visit&) {}
-void read(const json& words, Beat& beat) {
-  words.at("step").get_to(beat.step);
-  beat.phase = phase_of(words.at("phase").get<int>());
-  words.at("idle").get_to(beat.idle);
-  words.at("allowed").get_to(beat.allowed);
+void read(const json& object, Beat& beat) {
+  object.at("step").get_to(beat.step);
+  beat.phase = phase_of(object.at("phase").get<int>());
+  object.at("idle").get_to(beat.idle);
+  object.at("allowed").get_to(beat.allowed);
 }
 
 template <size_t kIndex = 0>

@@ -177,10 +177,11 @@ void RankPeers::hear(Peers::iterator peer) {
 }
 
 bool RankPeers::take(int rank, const std::string& line) {
-  std::optional<message::Any> words = message::parse(line);
-  if (!words) return true;
-  const bool stays = !std::holds_alternative<message::Bye>(*words) && !std::holds_alternative<message::Visit>(*words);
-  news_.push_back({.rank = rank, .message = std::move(words)});
+  std::optional<message::Any> message = message::parse(line);
+  if (!message) return true;
+  const bool stays =
+      !std::holds_alternative<message::Bye>(*message) && !std::holds_alternative<message::Visit>(*message);
+  news_.push_back({.rank = rank, .message = std::move(message)});
   return stays;
 }
 

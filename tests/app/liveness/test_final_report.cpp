@@ -100,8 +100,8 @@ TEST_CASE("A failure is reported even if its file cannot be written") {
   const std::filesystem::path no_folder = folder.path() / "file";
   std::ofstream(no_folder) << "in the way";
   const auto records = one_lost();
-  const std::string errors =
-      errors_of(folder.path() / "stderr", [&] { report_failure(find_culprits(records), records, facts(no_folder, 1)); });
+  const std::string errors = errors_of(folder.path() / "stderr",
+                                       [&] { report_failure(find_culprits(records), records, facts(no_folder, 1)); });
   CHECK_THAT(errors, Catch::Contains("ended without reporting an error") &&
                          Catch::Contains("mpzero: warning: failure.json could not be written: "));
 }

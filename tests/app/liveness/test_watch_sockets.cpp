@@ -10,7 +10,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using State = RankWatch::State;
 
 constexpr double kSilentAfter = 60;
 
@@ -78,7 +77,7 @@ class WatchedRanks {
       one.watch.beat({.status = in_step(7), .error = std::nullopt, .culprits = {}}, now_);
     }
     one.watch.look(now_);
-    if (one.watch.ended()) one.sockets.to_reporters(one.watch.ended()->words);
+    if (one.watch.ended()) one.sockets.to_reporters(one.watch.ended()->end);
   }
 
   LoopbackRanks ranks_;
@@ -109,7 +108,7 @@ TEST_CASE("After the death of rank 0 the next one takes over, names it and ends 
     return true;
   });
   for (int rank = 1; rank < count; ++rank) {
-    CHECK(ranks.watch(rank).ended()->words.exit_code == kFailureExitCode);
+    CHECK(ranks.watch(rank).ended()->end.exit_code == kFailureExitCode);
     CHECK(ranks.watch(rank).ended()->verdict.has_value() == (rank == 1));
   }
   CHECK(ranks.watch(1).ended()->verdict->ranks == std::vector<int>{0});
@@ -125,7 +124,7 @@ TEST_CASE("A stopped rank is named, also the one that monitors") {
   REQUIRE(ranks.watch(judge).ended());
   REQUIRE(ranks.watch(judge).ended()->verdict);
   CHECK(ranks.watch(judge).ended()->verdict->ranks == std::vector<int>{stopped});
-  CHECK(ranks.watch(judge).ended()->words.kill == std::vector<int>{stopped});
+  CHECK(ranks.watch(judge).ended()->end.kill == std::vector<int>{stopped});
 }
 
 TEST_CASE("A stopped monitor that runs again learns that it was abandoned, and blames no other") {
@@ -159,7 +158,7 @@ TEST_CASE("A leaving rank's last message arrives before its connection closes, e
   std::thread leaving([&] { ranks.sockets(1).leave(/*with_error=*/false); });
   wait_until([&] {
     ranks.sockets(0).hear(ranks.watch(0), kNow);
-    return ranks.watch(0).records().all_gone_but(0);
+    return ranks.watch(0).records().all_ended_but(0);
   });
   leaving.join();
   CHECK(ranks.watch(0).records().records()[1].state == RankRecord::State::kLeft);

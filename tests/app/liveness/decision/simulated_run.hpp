@@ -143,11 +143,11 @@ class SimulatedRun {
    public:
     Rank(SimulatedRun& run, int number)
         : run(run), number(number), watch(run.identities_, number, run.options_.silent_after, *this, run.time()) {}
-    void to_monitor(const message::Any& words) override {
-      if (link) run.send(link, number, words);
+    void to_monitor(const message::Any& message) override {
+      if (link) run.send(link, number, message);
     }
-    void to_reporters(const message::Any& words) override {
-      for (const auto& [rank, connection] : reporters) run.send(connection, number, words);
+    void to_reporters(const message::Any& message) override {
+      for (const auto& [rank, connection] : reporters) run.send(connection, number, message);
     }
     void dial(int rank, LivenessClock::duration limit) override { run.dial(number, rank, in_seconds(limit)); }
     void hang_up(int rank) override {
@@ -226,19 +226,19 @@ class SimulatedRun {
     });
   }
 
-  void send(const Link& link, int from, const message::Any& words) {
+  void send(const Link& link, int from, const message::Any& message) {
     if (link->closed_by[from]) return;
     const int to = link->dialer == from ? link->acceptor : link->dialer;
-    deliver(link, from, [this, link, from, to, words](Rank& rank) {
+    deliver(link, from, [this, link, from, to, message](Rank& rank) {
       if (link->closed_by[to]) return;
       if (link->acceptor == to) {
-        rank.watch.hear_reporter(from, words, time());
-        if (std::holds_alternative<message::Bye>(words) || std::holds_alternative<message::Visit>(words))
+        rank.watch.hear_reporter(from, message, time());
+        if (std::holds_alternative<message::Bye>(message) || std::holds_alternative<message::Visit>(message))
           close(link, to);
       } else if (rank.link == link) {
-        rank.watch.hear_monitor(words, time());
+        rank.watch.hear_monitor(message, time());
       } else if (const auto dialed = rank.dialed.find(from); dialed != rank.dialed.end() && dialed->second == link) {
-        rank.watch.hear_dialed(words);
+        rank.watch.hear_dialed(message);
       }
     });
   }
@@ -358,8 +358,8 @@ class SimulatedRun {
       const std::optional<int> written = file_ ? std::optional(file_->verdict.foundation) : std::nullopt;
       if (counts_more(*ending.verdict, written)) file_ = verdicts_.back();
     }
-    one.to_reporters(ending.words);
-    for (const int rank : ending.words.kill) {
+    one.to_reporters(ending.end);
+    for (const int rank : ending.end.kill) {
       if (node_of(rank) == node_of(one.number)) end(rank);
     }
     end(one.number);

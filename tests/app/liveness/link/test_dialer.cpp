@@ -1,5 +1,8 @@
 #include <fmt/format.h>
+#include <sys/socket.h>
 
+#include <array>
+#include <functional>
 #include <set>
 
 #include "app/liveness/link/dialer.hpp"
@@ -14,6 +17,27 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr seconds kLimit(5);
+
+// A port at which nothing answers, not even a refusal: its queue of connections is full, so that the system drops more.
+class SilentPort {
+ public:
+  SilentPort() {
+    SocketAddress to = socket_address(kLoopback, 0).value();
+    REQUIRE(bind(listener_.get(), to.get(), to.length) == 0);
+    REQUIRE(listen(listener_.get(), /*backlog=*/0) == 0);
+    REQUIRE(getsockname(listener_.get(), to.get(), &to.length) == 0);
+    number_ = to.port();
+    for (const Descriptor& socket : waiting_) connect(socket.get(), to.get(), to.length);
+  }
+  int number() const { return number_; }
+
+ private:
+  Descriptor listener_ = make_socket(AF_INET);
+  // More than a backlog of 0 takes.
+  std::array<Descriptor, 4> waiting_ = {make_socket(AF_INET), make_socket(AF_INET), make_socket(AF_INET),
+                                        make_socket(AF_INET)};
+  int number_ = 0;
+};
 
 // The next answer, at a time that stands still.
 Dialer::Answer answer(Dialer& dialer, LivenessTime now = kNow, const std::function<void()>& meanwhile = {}) {
@@ -41,7 +65,7 @@ TEST_CASE("A rank answers, and what it says next waits in the connection") {
   REQUIRE(found.connection);
   wait_until([&] { return peers.hear(kNow).empty() && peers.num_connected() == 1; });
   peers.broadcast(message::Pulse{});
-  CHECK(std::holds_alternative<message::Pulse>(*next_words(*found.connection)));
+  CHECK(std::holds_alternative<message::Pulse>(*next_message(*found.connection)));
   CHECK_FALSE(dialer.wakes_at());
 }
 
@@ -69,7 +93,9 @@ TEST_CASE("At the limit a rank that accepts is mute, and one whose machine does 
   LoopbackRanks ranks(3);
   RankRoster own = ranks.roster(2);
   own.ranks[1].machine = "another";
-  own.ranks[1].addresses = {"192.0.2.1", "192.0.2.2"};
+  own.ranks[1].addresses = {kLoopback};
+  const SilentPort port;
+  own.ranks[1].port = port.number();
   Dialer dialer(own);
   dialer.dial(0, kNow, kLimit);
   dialer.dial(1, kNow, kLimit);
