@@ -273,10 +273,11 @@ std::string seen_by(const Silence& silence) {
 }
 
 Verdict of_silent(const std::vector<RankRecord>& records, const std::vector<int>& silent, const std::string& seen) {
-  const RankRecord& first = records[static_cast<size_t>(silent.front())];
+  double quiet = 0;
+  for (const int rank : silent) quiet = std::max(quiet, records[static_cast<size_t>(rank)].quiet);
   return {.ranks = silent,
           .reason = fmt::format("{} {} not answered for {:.0f} s {}{}{}", names_of(records, silent),
-                                silent.size() == 1 ? "has" : "have", first.quiet, where_all(records, silent),
+                                silent.size() == 1 ? "has" : "have", quiet, where_all(records, silent),
                                 awaited_by_others(records, silent), seen),
           .remedy = "the process is stopped, or its machine is down, out of memory or cut off: check that machine"};
 }

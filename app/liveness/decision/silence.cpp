@@ -21,6 +21,7 @@ bool answers(const RankRecord& record, int own, double fresh) {
 struct NodeView {
   bool takes_part = false;     // a rank of it is neither gone nor has left
   std::optional<int> answers;  // the first rank that does
+  bool reports = false;        // a rank of it has reported to the judging rank
   std::vector<int> silent;
   int first = 0;  // rank that takes part
   // What others saw of it.
@@ -40,6 +41,7 @@ std::vector<NodeView> view(const std::vector<RankRecord>& records, const NodeMap
     if (record.state == State::kLeft || record.state == State::kLost) continue;
     if (!node.takes_part) node.first = rank;
     node.takes_part = true;
+    node.reports = node.reports || record.reports;
     if (record.state == State::kSilent) node.silent.push_back(rank);
     if (!node.answers && answers(record, own, fresh)) node.answers = rank;
   }
@@ -61,6 +63,8 @@ class Judgement {
             double fresh)
       : records_(records), nodes_(nodes), own_(own), sightings_(sightings), views_(view(records, nodes, own, fresh)) {
     for (const auto& [pair, what] : sightings_) note(pair.first, pair.second, what);
+    for (int node = 0; node < nodes_.size(); ++node) find_unheard(node);
+    for (const auto& [pair, what] : sightings_) note_witness(pair.first, pair.second, what);
     for (int node = 0; node < nodes_.size(); ++node) count(node);
   }
 
@@ -86,6 +90,20 @@ class Judgement {
     one.is_mute = one.is_mute || what == Reach::kMute;
     if (what == Reach::kAnswers) ++one.num_reach;
     if (what == Reach::kUnreachable && witness != nodes_.node_of(own_)) ++one.num_cut;
+  }
+
+  // A rank that has taken over does not know the silence of a node that went together with the former monitor's. Such a
+  // node has never reported here, and others cannot reach it.
+  void find_unheard(int node) {
+    NodeView& one = views_[static_cast<size_t>(node)];
+    if (one.answers || one.reports || !one.silent.empty() || one.is_mute || one.num_reach > 0 || one.num_cut == 0)
+      return;
+    for (const int rank : nodes_.ranks_of(node)) {
+      if (records_[static_cast<size_t>(rank)].state == State::kAnswers) one.silent.push_back(rank);
+    }
+  }
+
+  void note_witness(int witness, int node, Reach what) {
     if (!is_silent(node)) return;
     NodeView& other = views_[static_cast<size_t>(witness)];
     other.reaches_silent = other.reaches_silent || what == Reach::kAnswers;
