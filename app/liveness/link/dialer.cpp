@@ -133,7 +133,7 @@ std::optional<Dialer::Answer> Dialer::outcome(int rank, Call& call, LivenessTime
   };
   bool all_refused = true;
   for (Attempt& attempt : call.attempts) {
-    if (attempt.state == State::kShakesHands && attempt.connection->is_identified()) {
+    if (is_identified(attempt)) {
       epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, attempt.connection->descriptor(), nullptr);
       return answer(Reach::kAnswers, std::move(attempt.connection));
     }
@@ -149,7 +149,11 @@ std::vector<Dialer::Answer> Dialer::hear(LivenessTime now) {
   std::vector<Answer> answers;
   for (auto one = calls_.begin(); one != calls_.end();) {
     auto& [rank, call] = *one;
-    for (Attempt& attempt : call.attempts) advance(rank, call, attempt, now);
+    // At most one is identified. If another were closed then, the rank there would think that this one has ended.
+    for (Attempt& attempt : call.attempts) {
+      advance(rank, call, attempt, now);
+      if (is_identified(attempt)) break;
+    }
     std::optional<Answer> answer = outcome(rank, call, now);
     if (answer) answers.push_back(std::move(*answer));
     one = answer ? calls_.erase(one) : std::next(one);

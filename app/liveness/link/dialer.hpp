@@ -75,6 +75,9 @@ class Dialer {
     std::optional<RankConnection> connection;  // while it shakes hands
     LivenessTime again;                        // while it waits
   };
+  static bool is_identified(const Attempt& attempt) {
+    return attempt.state == State::kShakesHands && attempt.connection->is_identified();
+  }
   struct Call {
     std::vector<Attempt> attempts;
     LivenessTime until;

@@ -164,6 +164,16 @@ TEST_CASE("A leaving rank's last message arrives before its connection closes, e
   CHECK(ranks.watch(0).records().records()[1].state == RankRecord::State::kLeft);
 }
 
+TEST_CASE("A visit that ends with unread input does not look like the end of a rank") {
+  WatchedRanks ranks(3, 1);
+  ranks.sockets(2).dial(1, seconds(5));
+  ranks.settle([&] { return ranks.peers(1).num_connected() == 1; });
+  for (int i = 0; i < 1000; ++i) ranks.sockets(1).to_reporters(message::Pulse{});
+  ranks.sockets(2).hang_up(1);
+  ranks.settle([&] { return ranks.peers(1).num_connected() == 0; });
+  CHECK(ranks.watch(1).records().records()[2].state == RankRecord::State::kAnswers);
+}
+
 TEST_CASE("A request to stop reaches the monitor") {
   WatchedRanks ranks(2, 2);
   ranks.sockets(1).to_monitor(message::Stop{75});

@@ -80,6 +80,28 @@ TEST_CASE("All addresses are tried at once: 32 that do not answer delay nothing"
   CHECK(answer(dialer, kNow, [&] { peers.hear(kNow); }).reach == Reach::kAnswers);
 }
 
+TEST_CASE("A rank that answers at two addresses at once gets one connection, and loses none") {
+  LoopbackRanks ranks(2);
+  const std::string other_address = "127.0.0.2";
+  Listener listener({kLoopback, other_address});
+  RankRoster own = ranks.roster(1);
+  own.ranks[0].addresses = {other_address};
+  own.ranks[0].port = listener.port();
+  Dialer dialer(own);
+  dialer.dial(0, kNow, kLimit);
+  for (const int descriptor : listener.descriptors()) wait_readable(descriptor);
+  CHECK(dialer.hear(kNow).empty());
+  RankPeers peers(std::move(listener), ranks.roster(0).credentials());
+  wait_until([&] { return peers.hear(kNow).empty() && peers.num_unidentified() == 2; });
+  const Dialer::Answer found = answer(dialer);
+  CHECK(found.reach == Reach::kAnswers);
+  wait_until([&] {
+    CHECK(peers.hear(kNow).empty());
+    return peers.num_unidentified() == 0;
+  });
+  CHECK(peers.num_connected() == 1);
+}
+
 TEST_CASE("A rank whose process has ended refuses") {
   LoopbackRanks ranks(2);
   ranks.end(0);
