@@ -116,7 +116,8 @@ TEST_CASE("a rank that cannot write ends the save on all ranks with the same err
     reported[static_cast<size_t>(rank.rank())] = save.error();
   });
   REQUIRE(errors == std::vector<std::string>(3));
-  for (const std::string& error : reported) CHECK(error == fmt::format("rank {}: the disk is full; free some", failing));
+  for (const std::string& error : reported)
+    CHECK(error == fmt::format("rank {}: the disk is full; free some", failing));
   CHECK(names_in(folder.path()).empty());
 }
 
