@@ -256,7 +256,7 @@ FAKE_SLURM = {
     "scontrol": """#!/bin/bash
 case "$1 $2" in
   "show job") printf '   JobState=RUNNING NumTasks=1\\n   Command=%s\\n' "$CHECKOUT/sbatch/train.sbatch" ;;
-  "requeue 7") echo requeue >>"$RECORD/calls" ;;
+  "requeue Incomplete") echo "requeue $3" >>"$RECORD/calls" ;;
 esac
 """,
     "srun": """#!/bin/bash
@@ -329,7 +329,7 @@ def test_other_variables_are_data(job, name, value):
 def test_flags_are_data(job, flag, value):
     result = run_job(job.checkout, "--train_data", "mine.h5", f"--{flag}", value, FAKE_EXIT="138")
     assert_harmless(job.checkout, result)
-    assert result.returncode == 138 and "requeue" in job.checkout.calls(), result.stderr
+    assert result.returncode == 138 and "requeue 7\n" in job.checkout.calls(), result.stderr
 
 
 @pytest.mark.parametrize("text", [ESCAPES + "\n", "PATH[$(id>canary)]", "x" * 100_000, "\0\0"])
