@@ -74,7 +74,12 @@ int64_t resolve_warmup(const CommandLine& line, const io::SchedulerSection& sect
   const int64_t warmup =
       merge.value("warmup_steps", line.warmup_steps, "scheduler.params.warmup_num_steps", section.warmup_num_steps,
                   /*section_present=*/true, kDefaultWarmupSteps, config.origins.warmup);
-  if (config.warmup_ratio && !section.warmup_num_steps.given()) config.origins.warmup = *warmup_flag(line);
+  if (config.warmup_ratio && (!section.warmup_num_steps.given() ||
+                              (line.deepspeed_config_yields && merge.flag_holds("warmup_ratio", *config.warmup_ratio,
+                                                                                "scheduler.params.warmup_num_steps",
+                                                                                section.warmup_num_steps.value)))) {
+    config.origins.warmup = *warmup_flag(line);
+  }
   return section.warmup_num_steps.is_auto() ? std::max<int64_t>(1, warmup) : warmup;
 }
 
@@ -85,8 +90,9 @@ double resolve_max_lr(const CommandLine& line, const DsConfig& file, ConfigMerge
   const double peak = config.optimizer.lr;
   if (section.warmup_max_lr.given()) {
     const double max_lr = section.warmup_max_lr.value;
-    if (line.gives("learning_rate") && line.optimizer.lr != max_lr) {
-      merge.disagree("learning_rate", line.optimizer.lr, "scheduler.params.warmup_max_lr", max_lr);
+    if (line.gives("learning_rate") && line.optimizer.lr != max_lr &&
+        merge.flag_holds("learning_rate", line.optimizer.lr, "scheduler.params.warmup_max_lr", max_lr)) {
+      return peak;
     }
     return max_lr;
   }
@@ -186,7 +192,7 @@ void resolve_schedule(const CommandLine& line, const DsConfig& file, ConfigMerge
   config.origins.schedule_end = config.origins.of("max_steps");
   if (!line.lr_scheduler_type.empty()) {
     if (file.scheduler.type != SchedulerType::kNone) {
-      merge.disagree("lr_scheduler_type", line.lr_scheduler_type, "scheduler.type", name_of(file.scheduler.type));
+      merge.flag_holds("lr_scheduler_type", line.lr_scheduler_type, "scheduler.type", name_of(file.scheduler.type));
     }
     use_trainer_schedule(line, config);
   } else if (!file.given()) {
