@@ -158,16 +158,16 @@ bool is_trainers(const parallel::LrSchedule& schedule) {
   return std::holds_alternative<parallel::TrainerLr>(schedule.variant());
 }
 
-// Refuses what DeepSpeed's schedules cannot do.
-void check_warmup(const RunConfig& config) {
+// DeepSpeed's schedules take 0 and 1 as 2, which is what lr_at() computes.
+void warn_of_no_warmup(const RunConfig& config, std::vector<std::string>& warnings) {
   const bool may_have_none =
       is_trainers(config.schedule) || std::holds_alternative<parallel::ConstantLr>(config.schedule.variant());
   if (may_have_none || config.schedule.warmup_num_steps() >= 1) return;
   const Origin& origin = config.origins.warmup;
-  throw_user_error(
-      "{}{} 0: DeepSpeed's schedules warm up for at least one step; give more steps, or choose "
-      "--lr_scheduler_type linear, cosine or constant.",
-      origin.kind == Origin::Kind::kFlag ? "--" : "", origin.name);
+  warnings.push_back(fmt::format(
+      "{}{} 0: DeepSpeed's schedules warm up for two steps at least, and this run does the same; --lr_scheduler_type "
+      "linear, cosine or constant has no warm-up.",
+      origin.kind == Origin::Kind::kFlag ? "--" : "", origin.name));
 }
 
 // The warm-up as a share of max_steps.
@@ -202,7 +202,7 @@ void resolve_schedule(const CommandLine& line, const DsConfig& file, ConfigMerge
   } else {
     use_section(line, file, merge, config, warnings);
   }
-  if (!config.warmup_ratio) check_warmup(config);
+  if (!config.warmup_ratio) warn_of_no_warmup(config, warnings);
 }
 
 void fit_schedule(RunConfig& config, std::vector<std::string>& warnings) {
