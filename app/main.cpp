@@ -20,6 +20,7 @@
 #include "app/flags/help.hpp"
 #include "app/memory/gpu_memory.hpp"
 #include "app/train/train.hpp"
+#include "app/version.hpp"
 #include "base/error.hpp"
 #include "parallel/comm/library_versions.hpp"
 #include "parallel/mpi/launch_check.hpp"
@@ -34,6 +35,7 @@ constexpr const char* kUsage =
     "  mpirun -n RANKS mpzero train FLAGS   train; `mpzero train --help` lists the flags\n"
     "  mpirun -n RANKS mpzero doctor        check every node for problems; `mpzero doctor --help`\n"
     "  mpzero checkpoint ls|verify|prune DIR   list checkpoints, check every byte, remove old ones\n"
+    "  mpzero --version                     versions of mpzero and of the libraries it uses\n"
     "  zero_to_fp32 CHECKPOINT OUTPUT       convert a checkpoint into fp32 safetensors\n";
 
 // Returns the exit code.
@@ -126,6 +128,10 @@ int main(int argc, char** argv) {
   if (words.empty() || words.front() == "--help" || words.front() == "help") {
     std::fputs(mpzero::kUsage, stdout);
     return words.empty() ? mpzero::kUserErrorExitCode : EXIT_SUCCESS;
+  }
+  if (words.front() == "--version") {
+    std::fputs(mpzero::version_text().c_str(), stdout);
+    return EXIT_SUCCESS;
   }
   if (words.front() == "train") {
     const auto given = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
