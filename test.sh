@@ -14,6 +14,9 @@ for part in common install environment; do
   source "scripts/$part.sh"
 done
 
+run_long() { "$@"; }
+end_with() { exit "$1"; }
+
 quick=false
 tidy=false
 for argument in "$@"; do
@@ -53,13 +56,13 @@ check() {
 count_results() {
   local numbers
   if ! numbers=$(python3 scripts/count_tests.py "$1"); then numbers="0 1 0 $2"; fi
-  local -a words
-  read -r -a words <<<"$numbers"
-  if (($3 != 0 && words[1] == 0)); then words=("${words[0]}" 1 "${words[2]}" "$2 (exit status $3)"); fi
-  passed=$((passed + words[0]))
-  failed=$((failed + words[1]))
-  skipped=$((skipped + words[2]))
-  failures+=("${words[@]:3}")
+  local -a fields
+  read -r -a fields <<<"$numbers"
+  if (($3 != 0 && fields[1] == 0)); then fields=("${fields[0]}" 1 "${fields[2]}" "$2 (exit status $3)"); fi
+  passed=$((passed + fields[0]))
+  failed=$((failed + fields[1]))
+  skipped=$((skipped + fields[2]))
+  failures+=("${fields[@]:3}")
 }
 
 tracked() { git ls-files -- "$@"; }
@@ -95,6 +98,13 @@ clang_tidy() {
   ((${#files[@]} == 0)) || printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(build_jobs)" .venv/bin/clang-tidy --quiet -p "$MPZERO_BUILD"
 }
 
+# One more than the cores, and no more than 8: the tests' programs start ranks of their own.
+test_workers() {
+  local cores
+  cores=$(nproc)
+  echo $((cores < 7 ? cores + 1 : 8))
+}
+
 mkdir -p logs
 install_packages "${MPZERO_BUILD_PACKAGES[@]}" "${MPZERO_TEST_PACKAGES[@]}"
 if [[ $quick == false ]] && install_rights >/dev/null && command -v apt-get >/dev/null; then
@@ -123,7 +133,10 @@ if (build_programs on "$(visible_gpus)"); then
   [[ $tidy == false ]] || check "clang-tidy" clang_tidy
   exclude=()
   [[ $quick == false ]] || exclude=(-m "not slurm and not e2e")
-  .venv/bin/pytest -q --durations=10 --junitxml "$MPZERO_BUILD/pytest.xml" "${exclude[@]}" </dev/null
+  # Tests wait often: for ranks, signals, a scheduler. Where there are GPUs they run one by one, as some measure a GPU's memory.
+  workers=()
+  (($(visible_gpus) > 0)) || workers=(-n "$(test_workers)" --no-loadscope-reorder)
+  .venv/bin/pytest -q "${workers[@]}" --durations=10 --junitxml "$MPZERO_BUILD/pytest.xml" "${exclude[@]}" </dev/null
   count_results "$MPZERO_BUILD/pytest.xml" pytest $?
 else
   failed=$((failed + 1))

@@ -56,7 +56,7 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
   }
 }
 
-struct Words {
+struct Arguments {
   fs::path folder;
   std::string tag;
   std::optional<int64_t> keep_last;
@@ -64,7 +64,7 @@ struct Words {
   bool dry_run = false;
 };
 
-Words parse(const std::string& command, const std::vector<std::string>& arguments) {
+Arguments parse(const std::string& command, const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("folder", po::value<std::string>())("tag,t", po::value<std::string>());
   if (command == "prune") {
@@ -85,16 +85,16 @@ Words parse(const std::string& command, const std::vector<std::string>& argument
         "checkpoints`",
         command, command);
   }
-  Words words;
-  words.folder = values["folder"].as<std::string>();
-  if (values.contains("tag")) words.tag = values["tag"].as<std::string>();
-  if (values.contains("keep_last")) words.keep_last = values["keep_last"].as<int64_t>();
-  if (values.contains("run")) words.run = values["run"].as<std::string>();
-  if (values.contains("dry_run")) words.dry_run = values["dry_run"].as<bool>();
-  if (!fs::is_directory(words.folder)) {
-    throw_user_error("there is no folder {}: check the path", words.folder.string());
+  Arguments parsed;
+  parsed.folder = values["folder"].as<std::string>();
+  if (values.contains("tag")) parsed.tag = values["tag"].as<std::string>();
+  if (values.contains("keep_last")) parsed.keep_last = values["keep_last"].as<int64_t>();
+  if (values.contains("run")) parsed.run = values["run"].as<std::string>();
+  if (values.contains("dry_run")) parsed.dry_run = values["dry_run"].as<bool>();
+  if (!fs::is_directory(parsed.folder)) {
+    throw_user_error("there is no folder {}: check the path", parsed.folder.string());
   }
-  return words;
+  return parsed;
 }
 
 // The checkpoint that `latest` names; std::nullopt if it does not exist.
@@ -117,10 +117,10 @@ std::set<std::string> runs_of(const std::vector<io::CatalogEntry>& entries) {
 }
 
 struct Found {
-  std::string problem;            // one sentence; empty: none
-  bool is_damage = false;         // else the system, or a newer format, prevented reading it
-  const char* change = nullptr;   // what another process did to it; the checkpoint is then neither good nor damaged
-  std::vector<std::string> told;  // what else happened, one sentence each
+  std::string problem;             // one sentence; empty: none
+  bool is_damage = false;          // else the system, or a newer format, prevented reading it
+  const char* change = nullptr;    // what another process did to it; the checkpoint is then neither good nor damaged
+  std::vector<std::string> notes;  // what else happened, one sentence each
 
   bool good() const { return problem.empty() && change == nullptr; }
 };
@@ -129,10 +129,10 @@ struct Found {
 Found look_at(const fs::path& folder, const std::function<void(const io::StoredCheckpoint&)>& read) {
   Found found;
   try {
-    io::read_checkpoint([&] { return folder; }, read, [&](const std::string& what) { found.told.push_back(what); });
+    io::read_checkpoint([&] { return folder; }, read, [&](const std::string& what) { found.notes.push_back(what); });
   } catch (const io::ReplacedWhileRead& replaced) {
-    found.told.clear();
-    if (replaced.fate() == io::OpenFolder::Fate::kRemoved) {
+    found.notes.clear();
+    if (replaced.change() == io::OpenFolder::Change::kRemoved) {
       found.change = "removed meanwhile";
     } else {
       found.change = "replaced meanwhile";
@@ -152,10 +152,10 @@ Found verify(const fs::path& folder) {
   return look_at(folder, [](const io::StoredCheckpoint& stored) { stored.verify(); });
 }
 
-int list(const Words& words) {
+int list(const Arguments& arguments) {
   std::string problem_of_latest;
-  const std::optional<fs::path> latest = latest_of(words.folder, problem_of_latest);
-  const std::vector<io::CatalogEntry> entries = io::list_checkpoints(words.folder);
+  const std::optional<fs::path> latest = latest_of(arguments.folder, problem_of_latest);
+  const std::vector<io::CatalogEntry> entries = io::list_checkpoints(arguments.folder);
   const bool shows_run = runs_of(entries).size() > 1;
   std::vector<std::vector<std::string>> rows = {{"checkpoint", "step", "saved at", "size", "dtype", "ZeRO", "state"}};
   if (shows_run) rows.front().insert(rows.front().end() - 1, "run");
@@ -182,7 +182,7 @@ int list(const Words& words) {
     if (!found.problem.empty()) problems.push_back(found.problem);
   }
   if (rows.size() == 1) {
-    fmt::print("{} holds no checkpoints\n", words.folder.string());
+    fmt::print("{} holds no checkpoints\n", arguments.folder.string());
   } else {
     print_table(rows);
   }
@@ -191,24 +191,24 @@ int list(const Words& words) {
   return 0;
 }
 
-int verify_command(const Words& words) {
+int verify_command(const Arguments& arguments) {
   struct Checked {
     std::string name;
     fs::path folder;
   };
   std::vector<Checked> to_check;
-  if (!words.tag.empty() || io::looks_like_checkpoint(words.folder)) {
-    const fs::path folder = io::find_checkpoint(words.folder, words.tag);
+  if (!arguments.tag.empty() || io::looks_like_checkpoint(arguments.folder)) {
+    const fs::path folder = io::find_checkpoint(arguments.folder, arguments.tag);
     to_check.push_back({folder.filename().string(), folder});
   } else {
-    for (const io::CatalogEntry& entry : io::list_checkpoints(words.folder)) {
+    for (const io::CatalogEntry& entry : io::list_checkpoints(arguments.folder)) {
       to_check.push_back({entry.tag, entry.folder});
     }
   }
-  if (to_check.empty()) throw_user_error("{} holds no checkpoints: check the path", words.folder.string());
+  if (to_check.empty()) throw_user_error("{} holds no checkpoints: check the path", arguments.folder.string());
   std::vector<std::vector<std::string>> rows = {{"checkpoint", "size", "read at", "state"}};
   std::vector<std::string> problems;
-  std::vector<std::string> told;
+  std::vector<std::string> notes;
   {
     ProgressBar bar("Verifying", static_cast<int64_t>(to_check.size()));
     for (const auto& [name, folder] : to_check) {
@@ -224,22 +224,22 @@ int verify_command(const Words& words) {
                       : found.change    ? found.change
                       : found.is_damage ? "damaged"
                                         : "cannot be read"});
-      told.insert(told.end(), found.told.begin(), found.told.end());
+      notes.insert(notes.end(), found.notes.begin(), found.notes.end());
       if (!found.problem.empty()) problems.push_back(found.problem);
     }
   }
   print_table(rows);
-  for (const std::string& sentence : told) fmt::print("\n{}\n", sentence);
+  for (const std::string& sentence : notes) fmt::print("\n{}\n", sentence);
   for (const std::string& problem : problems) fmt::print("\n{}\n", problem);
   return problems.empty() ? 0 : kFailureExitCode;
 }
 
 // The run whose checkpoints are counted and removed: the one that is named, or that of the newest checkpoint.
-std::string run_to_prune(const Words& words, const std::vector<io::CatalogEntry>& newest_first) {
+std::string run_to_prune(const Arguments& arguments, const std::vector<io::CatalogEntry>& newest_first) {
   const std::set<std::string> runs = runs_of(newest_first);
-  if (!words.run) {
+  if (!arguments.run) {
     std::string ignored;
-    if (const std::optional<fs::path> latest = latest_of(words.folder, ignored)) {
+    if (const std::optional<fs::path> latest = latest_of(arguments.folder, ignored)) {
       for (const io::CatalogEntry& entry : newest_first) {
         if (entry.folder == *latest && entry.run_id) return *entry.run_id;
       }
@@ -251,24 +251,25 @@ std::string run_to_prune(const Words& words, const std::vector<io::CatalogEntry>
   }
   std::vector<std::string> found;
   for (const std::string& id : runs) {
-    if (id.empty() ? words.run == "none" : !words.run->empty() && id.starts_with(*words.run)) found.push_back(id);
+    if (id.empty() ? arguments.run == "none" : !arguments.run->empty() && id.starts_with(*arguments.run))
+      found.push_back(id);
   }
   if (found.size() == 1) return found.front();
   throw_user_error(
       "--run {}: {} runs in {} have an id that begins with this; `mpzero checkpoint ls` shows the first digits",
-      *words.run, found.empty() ? "no" : std::to_string(found.size()), words.folder.string());
+      *arguments.run, found.empty() ? "no" : std::to_string(found.size()), arguments.folder.string());
 }
 
-int prune(const Words& words) {
-  if (!words.keep_last || *words.keep_last < 1) {
+int prune(const Arguments& arguments) {
+  if (!arguments.keep_last || *arguments.keep_last < 1) {
     throw_user_error("mpzero checkpoint prune needs --keep_last N, the number of good checkpoints to keep, 1 or more");
   }
-  io::FolderLock lock(words.folder,
+  io::FolderLock lock(arguments.folder,
                       {.purpose = io::FolderLock::Purpose::kPruning,
                        .say = [](const std::string& line) { fmt::print("{}\n", line); },
                        .warn = [](const std::string& line) { fmt::print(stderr, "warning: {}\n", line); }});
-  std::vector<io::CatalogEntry> entries = io::list_checkpoints(words.folder);
-  const std::string run = run_to_prune(words, entries);
+  std::vector<io::CatalogEntry> entries = io::list_checkpoints(arguments.folder);
+  const std::string run = run_to_prune(arguments, entries);
   // Checkpoints of several models in one folder are counted for each model.
   std::map<std::string, std::vector<io::CatalogEntry>> of_model;
   for (io::CatalogEntry& entry : entries) {
@@ -284,7 +285,7 @@ int prune(const Words& words) {
       if (!entry.problem.empty()) fmt::print("not counted: {}\n", entry.problem);
     }
     for (const fs::path& folder :
-         io::checkpoints_to_prune(words.folder, entries, *words.keep_last, [](const io::CatalogEntry& entry) {
+         io::checkpoints_to_prune(arguments.folder, entries, *arguments.keep_last, [](const io::CatalogEntry& entry) {
            const Found found = verify(entry.folder);
            if (!found.problem.empty()) fmt::print("not counted: {}\n", found.problem);
            return found.good();
@@ -294,15 +295,15 @@ int prune(const Words& words) {
   }
   std::vector<io::Leftover> left;
   for (const fs::path& folder : doomed) {
-    if (!words.dry_run) lock.check();
+    if (!arguments.dry_run) lock.check();
     const std::vector<io::Leftover> stays =
-        words.dry_run ? std::vector<io::Leftover>{} : io::remove_checkpoints({folder}, run);
-    if (stays.empty()) fmt::print("{} {}\n", words.dry_run ? "would remove" : "removed", folder.string());
+        arguments.dry_run ? std::vector<io::Leftover>{} : io::remove_checkpoints({folder}, run);
+    if (stays.empty()) fmt::print("{} {}\n", arguments.dry_run ? "would remove" : "removed", folder.string());
     left.insert(left.end(), stays.begin(), stays.end());
   }
-  if (!words.dry_run) {
+  if (!arguments.dry_run) {
     lock.check();
-    const io::CleanUp cleaned = io::clean_up(words.folder);
+    const io::CleanUp cleaned = io::clean_up(arguments.folder);
     for (const std::string& name : cleaned.removed) fmt::print("removed unfinished {}\n", name);
     left.insert(left.end(), cleaned.left.begin(), cleaned.left.end());
   }
@@ -311,7 +312,7 @@ int prune(const Words& words) {
     if (named.insert(leftover.path).second) fmt::print(stderr, "stays: {}\n", leftover.problem);
   }
   if (doomed.empty())
-    fmt::print("nothing to remove: no checkpoint is older than the newest {} good ones\n", *words.keep_last);
+    fmt::print("nothing to remove: no checkpoint is older than the newest {} good ones\n", *arguments.keep_last);
   return left.empty() ? 0 : kFailureExitCode;
 }
 
@@ -335,20 +336,20 @@ std::string checkpoint_command_help() {
          "                                        or --run ID, as ls shows it (none: those without an id)\n";
 }
 
-int checkpoint_command(const std::vector<std::string>& words) {
-  const std::string command = words.empty() ? "" : words.front();
+int checkpoint_command(const std::vector<std::string>& arguments) {
+  const std::string command = arguments.empty() ? "" : arguments.front();
   if (command == "--help" || command == "-h") {
     std::fputs(checkpoint_command_help().c_str(), stdout);
     return 0;
   }
-  const std::map<std::string, std::function<int(const Words&)>> commands = {
+  const std::map<std::string, std::function<int(const Arguments&)>> commands = {
       {"ls", list}, {"verify", verify_command}, {"prune", prune}};
   const auto found = commands.find(command);
   if (found == commands.end()) {
     throw_user_error(
         "mpzero checkpoint knows ls, verify and prune, not \"{}\"; `mpzero checkpoint --help` explains them", command);
   }
-  return found->second(parse(command, {words.begin() + 1, words.end()}));
+  return found->second(parse(command, {arguments.begin() + 1, arguments.end()}));
 }
 
 }  // namespace mpzero

@@ -39,12 +39,13 @@ constexpr const char* kUsage =
     "  zero_to_fp32 CHECKPOINT OUTPUT       convert a checkpoint into fp32 safetensors\n";
 
 // Returns the exit code.
-int dispatch(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
-  if (words.front() == "doctor") return run_doctor({words.begin() + 1, words.end()}, mpi);
+int dispatch(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) {
+  if (arguments.front() == "doctor") return run_doctor({arguments.begin() + 1, arguments.end()}, mpi);
   run_on_all_ranks(mpi, [&] {
-    if (words.front() != "train") throw_user_error("unknown command '{}': did you mean `mpzero train`?", words.front());
+    if (arguments.front() != "train")
+      throw_user_error("unknown command '{}': did you mean `mpzero train`?", arguments.front());
   });
-  return train({words.begin() + 1, words.end()}, mpi);
+  return train({arguments.begin() + 1, arguments.end()}, mpi);
 }
 
 constexpr const char* kOutOfHostMemory =
@@ -71,9 +72,9 @@ int end_with(parallel::MpiRuntime& mpi, const std::string& message, ErrorScope s
   mpi.abort(exit_code);
 }
 
-int run(const std::vector<std::string>& words, parallel::MpiRuntime& mpi) {
+int run(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) {
   try {
-    return dispatch(words, mpi);
+    return dispatch(arguments, mpi);
   } catch (const Error& error) {
     return end_with(mpi, error.what(), error.scope(), error.exit_code());
   } catch (const std::bad_alloc&) {
@@ -113,7 +114,7 @@ int check_launch(const std::function<void()>& check) {
     check();
     return EXIT_SUCCESS;
   } catch (const UserError& error) {
-    if (parallel::speaks_for_tasks(parallel::process_environment)) {
+    if (parallel::is_first_task(parallel::process_environment)) {
       fmt::print(stderr, "mpzero: error: {}\n", error.what());
     }
     return error.exit_code();
@@ -124,41 +125,43 @@ int check_launch(const std::function<void()>& check) {
 }  // namespace mpzero
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  if (words.empty() || words.front() == "--help" || words.front() == "help") {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.empty() || arguments.front() == "--help" || arguments.front() == "help") {
     std::fputs(mpzero::kUsage, stdout);
-    return words.empty() ? mpzero::kUserErrorExitCode : EXIT_SUCCESS;
+    return arguments.empty() ? mpzero::kUserErrorExitCode : EXIT_SUCCESS;
   }
-  if (words.front() == "--version") {
+  if (arguments.front() == "--version") {
     std::fputs(mpzero::version_text().c_str(), stdout);
     return EXIT_SUCCESS;
   }
-  if (words.front() == "train") {
-    const auto given = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
+  if (arguments.front() == "train") {
+    const auto given = [&](const char* argument) {
+      return std::find(arguments.begin(), arguments.end(), argument) != arguments.end();
+    };
     const bool as_json = given("--help=json");
     if (as_json || given("--help") || given("-h")) {
       std::fputs((as_json ? mpzero::command_line_help_json() : mpzero::command_line_help()).c_str(), stdout);
       return EXIT_SUCCESS;
     }
   }
-  if (words.front() == "doctor" && words.size() > 1 && words[1] == "--help") {
+  if (arguments.front() == "doctor" && arguments.size() > 1 && arguments[1] == "--help") {
     std::fputs(mpzero::doctor::options_help().c_str(), stdout);
     return EXIT_SUCCESS;
   }
-  if (words.front() == "checkpoint") {
-    return mpzero::run_alone([&] { return mpzero::checkpoint_command({words.begin() + 1, words.end()}); });
+  if (arguments.front() == "checkpoint") {
+    return mpzero::run_alone([&] { return mpzero::checkpoint_command({arguments.begin() + 1, arguments.end()}); });
   }
   namespace parallel = mpzero::parallel;
   const auto& environment = parallel::process_environment;
   if (const int code = mpzero::check_launch([&] { parallel::require_launcher(environment); }); code != 0) return code;
   parallel::MpiRuntime mpi(&argc, &argv);
   // The doctor reports the same as one of its findings.
-  if (words.front() != "doctor") {
+  if (arguments.front() != "doctor") {
     const auto check = [&] {
       const auto problem = parallel::find_launch_problem(environment, mpi.world_size(), parallel::mpi_version());
       if (problem) mpzero::throw_user_error("{}; {}", problem->message, problem->remedy);
     };
     if (const int code = mpzero::check_launch(check); code != 0) return code;
   }
-  return mpzero::run(words, mpi);
+  return mpzero::run(arguments, mpi);
 }

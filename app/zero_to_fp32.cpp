@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,7 @@
 #include "io/checkpoint_dir/stable_read.hpp"
 #include "io/files/atomic_file.hpp"
 #include "io/weights/weights_export.hpp"
+#include "model/architecture/architectures.hpp"
 
 namespace {
 
@@ -115,6 +117,14 @@ std::string show_names(const std::vector<std::string>& names) {
   return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
 }
 
+// Empty where mpzero has no such architecture: a checkpoint of DeepSpeed's may be of any model.
+std::string causal_lm_class(std::string_view model_type) {
+  for (const mpzero::model::Architecture* architecture : mpzero::model::architectures()) {
+    if (architecture->model_type == model_type) return std::string(architecture->causal_lm_class);
+  }
+  return "";
+}
+
 void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
   using namespace mpzero;
   for (const std::string& warning : checkpoint.warnings()) print_warning(warning);
@@ -124,7 +134,19 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
   to_do.max_shard_bytes = options.max_shard_bytes;
   if (!options.model_config.empty())
     to_do.model_config_json = io::read_text_file(options.model_config, kMaxConfigBytes);
+  std::optional<std::string> unknown_type;
+  to_do.causal_lm_class = [&](const std::string& model_type) {
+    std::string name = causal_lm_class(model_type);
+    if (name.empty()) unknown_type = model_type;
+    return name;
+  };
   const bool has_config = !io::exported_config(checkpoint, to_do).empty();
+  if (unknown_type) {
+    print_warning(
+        fmt::format("config.json is written without \"architectures\": mpzero knows no class for its model_type "
+                    "\"{}\"; add the key to the file of --model_config if a program needs it",
+                    *unknown_type));
+  }
   int64_t numel = 0;
   for (const ParameterSpec& parameter : checkpoint.parameters()) numel += parameter.numel();
   const int64_t bytes = numel * io::bytes_of(options.type);

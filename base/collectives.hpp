@@ -24,10 +24,10 @@
 //   min, max, sum(group, x)    over the ranks, in the order of the ranks: all ranks get the same bits
 //   any, all(group, bool)
 //
-// A value is a trivially copyable type without pointers (its bytes are sent), a std::string, a std::vector,
-// std::optional, std::pair or std::tuple of values, or any other type with to_json() and from_json() (sent as JSON;
-// bytes that are no UTF-8 are replaced). Each call is one ProcessGroup::all_gather(). A message that is not of the type
-// throws Failure, which names the call, its place and the rank that sent the message.
+// A value is a trivially copyable type (its bytes are sent), a std::string, a std::vector, std::optional, std::pair or
+// std::tuple of values, or any other type with to_json() and from_json() (sent as JSON; bytes that are no UTF-8 are
+// replaced). Each call is one ProcessGroup::all_gather(). A message that is not of the type throws Failure, which names
+// the call, its place and the rank that sent the message.
 namespace mpzero {
 namespace collectives {
 
@@ -48,7 +48,7 @@ struct IsTuple<std::tuple<Ts...>> : std::true_type {};
 template <class A, class B>
 struct IsTuple<std::pair<A, B>> : std::true_type {};
 
-// A view (std::string_view, std::span) is trivially copyable, but its bytes mean nothing on another rank.
+// Pointers and views (std::string_view, std::span) mean nothing on another rank. Members of a struct are not checked.
 template <class T>
 concept SentAsBytes =
     std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_array_v<T> && !std::is_same_v<T, bool> &&

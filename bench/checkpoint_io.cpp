@@ -17,14 +17,17 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <new>
 #include <random>
 #include <vector>
 
 #include "base/error.hpp"
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/reader.hpp"
 #include "io/checkpoint_dir/save.hpp"
 #include "io/files/atomic_file.hpp"
+#include "io/files/open_folder.hpp"
 #include "io/files/output_file.hpp"
 
 namespace mpzero::io {
@@ -154,10 +157,10 @@ void run(const fs::path& parent, int64_t gibibytes, int repeats) {
     drop_cache(folder / kTag);
     std::vector<float> out(static_cast<size_t>(kUnitElements));
     read_ours.push_back(seconds_of([&] {
-      const CheckpointReader reader(folder / kTag);
+      const Hdf5Checkpoint reader(std::make_shared<OpenFolder>(folder / kTag));
       for (const UnitSpec& unit : units) {
         for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
-          reader.read(unit.name, kind, 0, out);
+          reader.read_unit(unit, kind, 0, out);
         }
       }
     }));

@@ -135,7 +135,7 @@ def train_mpzero(arguments: argparse.Namespace, weights: Path) -> list[dict]:
 def compare(name: str, ours: list[dict], theirs: list[dict], tolerance: float) -> dict:
     """The verdict over all steps. A run of another length, or one at other learning rates, is not the same work."""
     if [line["step"] for line in ours] != [line["step"] for line in theirs] or not ours:
-        sys.exit(f"{name}: {len(ours)} steps beside {len(theirs)}; there is nothing to compare")
+        sys.exit(f"{name}: {len(ours)} steps, but {len(theirs)}; there is nothing to compare")
     for one, other in zip(ours, theirs, strict=True):
         if not math.isclose(one["lr"], other["lr"], rel_tol=1e-9, abs_tol=1e-15):
             sys.exit(f"{name}: at step {one['step']} the learning rates are {one['lr']} and {other['lr']}")

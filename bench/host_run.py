@@ -162,8 +162,8 @@ def table(visit: Visit) -> list[str]:
         figures = visit.results.get(f"peer_deepspeed_{row.peer}_{row.gpus}gpu", {}).get("figures", [])
         theirs = figures[0]["step_ms"] if figures else None
         clipped = visit.results[row.name].get("clipped_percent", 0)
-        beside = f"{theirs:.0f} ms | {theirs / ours:.2f}" if theirs else "| "
-        lines.append(f"| {row.what} | {row.gpus} | {ours:.1f} ms | {clipped}% | {beside} | {row.target} |")
+        comparison = f"{theirs:.0f} ms | {theirs / ours:.2f}" if theirs else "| "
+        lines.append(f"| {row.what} | {row.gpus} | {ours:.1f} ms | {clipped}% | {comparison} | {row.target} |")
     return lines
 
 

@@ -17,10 +17,10 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "bench/full_step.hpp"
 #include "bench/graph.hpp"
 #include "bench/operations.hpp"
 #include "bench/roofline.hpp"
-#include "bench/whole_step.hpp"
 
 namespace mpzero::bench {
 namespace {
@@ -44,7 +44,7 @@ const std::vector<Workload> kWorkloads{{"Qwen3-0.6B 8x2048", "qwen3_0_6b.json", 
 
 // The head with more and with fewer tokens at a time: small chunks would stay in the cache, but read the full output
 // weight and add to its full gradient more often.
-void measure_chunks(const Workload& workload, WholeStep& step, Roofline& roofline) {
+void measure_chunks(const Workload& workload, FullStep& step, Roofline& roofline) {
   const model::ModelConfig& config = step.decoder().config();
   const int64_t tokens = workload.micro_batch * workload.length;
   const size_t head_unit = step.decoder().head_unit(), output_unit = step.decoder().tied_head() ? 0 : head_unit;
@@ -75,7 +75,7 @@ void measure_graphs(const Workload& workload, double layers, int sets, const Bod
 }
 
 // A layer, the head and the full step, compared with the sums of their operations.
-void measure_wholes(const Workload& workload, WholeStep& step, Roofline& roofline) {
+void measure_full_passes(const Workload& workload, FullStep& step, Roofline& roofline) {
   const model::Decoder& decoder = step.decoder();
   const model::ModelConfig& config = decoder.config();
   const auto layers = static_cast<double>(config.num_hidden_layers);
@@ -91,8 +91,8 @@ void measure_wholes(const Workload& workload, WholeStep& step, Roofline& rooflin
     std::vector<Gradient> gradients = step.gradients(layer_unit(set));
     return Tensors{decoder.layer_backward(step.weights(layer_unit(set)), x[set], again, gradients)};
   };
-  roofline.whole("layers forward", layers, "layer forward", measure(sets, kRepeats, forward));
-  roofline.whole("layers backward", layers, "layer backward", measure(sets, kRepeats, backward));
+  roofline.full_pass("layers forward", layers, "layer forward", measure(sets, kRepeats, forward));
+  roofline.full_pass("layers backward", layers, "layer backward", measure(sets, kRepeats, backward));
   const size_t head_unit = decoder.head_unit(), output_unit = decoder.tied_head() ? 0 : head_unit;
   const Timing head = measure(1, kRepeats, [&](int set) {
     std::vector<Gradient> gradients = step.gradients(head_unit), output = step.gradients(output_unit);
@@ -100,7 +100,7 @@ void measure_wholes(const Workload& workload, WholeStep& step, Roofline& rooflin
                                                       step.tokens(), 1.0, gradients, output.back());
     return Tensors{result.dx};
   });
-  roofline.whole("head", 1, "head", head);
+  roofline.full_pass("head", 1, "head", head);
   const Timing all = measure(1, kRepeats, [&](int) {
     Tensors result{step.forward_backward()};
     if (workload.with_optimizer) {
@@ -111,7 +111,7 @@ void measure_wholes(const Workload& workload, WholeStep& step, Roofline& rooflin
   });
   const double flops =
       model::flops_per_token(config, workload.length) * static_cast<double>(workload.micro_batch * workload.length);
-  roofline.whole("step", 1, "", all, flops);
+  roofline.full_pass("step", 1, "", all, flops);
   const double loss = step.forward_backward().item<double>();
   fmt::print("{}: {:.0f} tokens/s, loss {:.3f}\n", workload.name,
              static_cast<double>(workload.micro_batch * workload.length) / all.seconds, loss);
@@ -124,7 +124,7 @@ nlohmann::json run(const Workload& workload, const std::filesystem::path& config
                    std::string& markdown) {
   const model::ModelConfig config = model::ModelConfig::from_file(configs / workload.preset);
   Roofline roofline(workload.name, ceilings);
-  WholeStep step(config, workload.micro_batch, workload.length, workload.with_optimizer);
+  FullStep step(config, workload.micro_batch, workload.length, workload.with_optimizer);
   Operations operations(config, workload.micro_batch, workload.length, roofline);
   operations.forward_layer();
   operations.backward_layer();
@@ -144,7 +144,7 @@ nlohmann::json run(const Workload& workload, const std::filesystem::path& config
   measure_chunks(workload, step, roofline);
   roofline.tuned(operations.tuned());
   fmt::print("\n");
-  measure_wholes(workload, step, roofline);
+  measure_full_passes(workload, step, roofline);
   fmt::print("{}: the step's own tuning took {:.0f} ms\n", workload.name, step.decoder().tuning_seconds() * 1e3);
   markdown += roofline.to_markdown();
   return roofline.to_json();
@@ -159,7 +159,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: bench_kernels CONFIG_DIR OUTPUT.json [WORD ...], on a machine with a GPU\n");
     return 2;
   }
-  const std::vector<std::string> words(argv + 3, argv + argc);
+  const std::vector<std::string> patterns(argv + 3, argv + argc);
   const Ceilings ceilings = measure_ceilings();
   fmt::print("copy {:.2f} TB/s; bf16 matrix product of 8192^3 {:.0f} TFLOPS\n", ceilings.bytes_per_second * 1e-12,
              ceilings.flops * 1e-12);
@@ -169,9 +169,10 @@ int main(int argc, char** argv) {
       ceilings.bytes_per_second * 1e-12, ceilings.flops * 1e-12);
   nlohmann::json results{{"copy_bytes_per_second", ceilings.bytes_per_second}, {"matmul_flops", ceilings.flops}};
   for (const Workload& workload : kWorkloads) {
-    const bool wanted = words.empty() || std::any_of(words.begin(), words.end(), [&](const std::string& word) {
-                          return workload.name.find(word) != std::string::npos;
-                        });
+    const bool wanted =
+        patterns.empty() || std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+          return workload.name.find(pattern) != std::string::npos;
+        });
     if (!wanted) continue;
     results["workloads"].push_back(run(workload, argv[1], ceilings, markdown));
     std::ofstream(argv[2]) << results.dump(1) << "\n";

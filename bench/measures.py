@@ -121,7 +121,7 @@ def read_peers(paths: Iterable[Path]) -> list[dict]:
 
 
 def ratio_table(results: dict[str, dict], peers: list[dict]) -> list[str]:
-    """A Markdown table of the speed runs beside their targets and the peers of the same session.
+    """A Markdown table of the speed runs, their targets and the peers of the same session.
 
     `results`: by name of the run, speed_WORK or users_…; a peer belongs to the run of the same work.
     """
@@ -136,15 +136,15 @@ def ratio_table(results: dict[str, dict], peers: list[dict]) -> list[str]:
     }
     for work, result in speeds.items():
         speed = result["tokens_per_second_per_gpu"]
-        beside = [(p["peer"], p["tokens_per_second_per_gpu"]) for p in peers if p["work"] == work]
-        beside += [
+        compared = [(p["peer"], p["tokens_per_second_per_gpu"]) for p in peers if p["work"] == work]
+        compared += [
             (other, speeds[other]["tokens_per_second_per_gpu"])
             for one, other in SHARES
             if one == work and other in speeds
         ]
         target = TARGETS.get(work)
         reached = "" if target is None else f"{target:,} ({'reached' if speed >= target else 'missed'})"
-        for peer, theirs in beside or [("", 0)]:
+        for peer, theirs in compared or [("", 0)]:
             share = SHARES.get((work, peer))
             cells = [
                 work,

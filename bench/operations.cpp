@@ -86,7 +86,7 @@ void Operations::head(int64_t chunk) {
   norm_backward(part, "rms_norm backward", 1, false);
 }
 
-void Operations::ends(WholeStep& step) {
+void Operations::ends(FullStep& step) {
   const at::Tensor& tokens = step.tokens();
   const double bytes = kBf16 * count(tokens_, hidden_);
   roofline_.memory("embedding", "forward", 1, 2 * bytes, 2,

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/full_step.hpp"
 #include "bench/roofline.hpp"
-#include "bench/whole_step.hpp"
 #include "model/kernels/qk_rope.hpp"
 #include "model/matmuls.hpp"
 
@@ -41,7 +41,7 @@ class Operations {
   void head(int64_t chunk);
   // The weight gradients of a run that accumulates micro-batches, whose gradients are fp32.
   void fp32_gradients(int64_t chunk);
-  void ends(WholeStep& step);
+  void ends(FullStep& step);
   // The results of tuning for the products measured so far.
   std::vector<model::TunedMatmul> tuned() const { return matmuls_.tuned(); }
 

@@ -116,8 +116,8 @@ void Roofline::matmul(const std::string& part, const std::string& name, double c
       best_matmul_seconds(shape, adds, sets));
 }
 
-void Roofline::whole(const std::string& name, double calls, const std::string& parts, const Timing& timing,
-                     double flops_per_call) {
+void Roofline::full_pass(const std::string& name, double calls, const std::string& parts, const Timing& timing,
+                         double flops_per_call) {
   double sum = 0, ceiling = 0;
   for (const auto& row : rows_) {
     if (!row["part"].get<std::string>().starts_with(parts)) continue;
@@ -130,11 +130,11 @@ void Roofline::whole(const std::string& name, double calls, const std::string& p
              workload_, name, measured * 1e3, sum * 1e3, ceiling * 1e3, calls * timing.host_seconds * 1e3);
   if (flops_per_call > 0) fmt::print("; {:.1f}% of 989 TFLOPS", flops_per_call / timing.seconds / 989e12 * 100);
   fmt::print("\n");
-  wholes_.push_back({{"name", name},
-                     {"seconds", measured},
-                     {"sum_of_operations", sum},
-                     {"sum_at_ceilings", ceiling},
-                     {"host_seconds", calls * timing.host_seconds}});
+  full_passes_.push_back({{"name", name},
+                          {"seconds", measured},
+                          {"sum_of_operations", sum},
+                          {"sum_at_ceilings", ceiling},
+                          {"host_seconds", calls * timing.host_seconds}});
 }
 
 void Roofline::tuned(const std::vector<model::TunedMatmul>& matmuls) {
@@ -170,8 +170,8 @@ void Roofline::tuned(const std::vector<model::TunedMatmul>& matmuls) {
 
 std::string Roofline::to_markdown() const {
   double step = 0;
-  for (const auto& whole : wholes_) {
-    if (whole["name"] == "step") step = whole["seconds"].get<double>();
+  for (const auto& full_pass : full_passes_) {
+    if (full_pass["name"] == "step") step = full_pass["seconds"].get<double>();
   }
   std::string table = fmt::format(
       "\n### {}\n\n| part | operation | calls a step | us a call | rate | share of ceiling | share of step |\n"
@@ -186,10 +186,11 @@ std::string Roofline::to_markdown() const {
                          100 * row["share_of_ceiling"].get<double>(), 100 * calls * seconds / step);
   }
   table += "\n| whole | measured | its operations one by one | at their ceilings | host |\n|---|---|---|---|---|\n";
-  for (const auto& whole : wholes_) {
-    table += fmt::format("| {} | {:.2f} ms | {:.2f} ms | {:.2f} ms | {:.2f} ms |\n", whole["name"].get<std::string>(),
-                         1e3 * whole["seconds"].get<double>(), 1e3 * whole["sum_of_operations"].get<double>(),
-                         1e3 * whole["sum_at_ceilings"].get<double>(), 1e3 * whole["host_seconds"].get<double>());
+  for (const auto& full_pass : full_passes_) {
+    table +=
+        fmt::format("| {} | {:.2f} ms | {:.2f} ms | {:.2f} ms | {:.2f} ms |\n", full_pass["name"].get<std::string>(),
+                    1e3 * full_pass["seconds"].get<double>(), 1e3 * full_pass["sum_of_operations"].get<double>(),
+                    1e3 * full_pass["sum_at_ceilings"].get<double>(), 1e3 * full_pass["host_seconds"].get<double>());
   }
   table +=
       "\n| product, rows x columns x inner | result | tuned | ATen | cuBLASLt's first | algorithm "

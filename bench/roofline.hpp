@@ -36,8 +36,8 @@ class Roofline {
   void matmul(const std::string& part, const std::string& name, double calls, const model::MatmulShape& shape,
               bool adds, int sets, const Body& body);
   // A measured whole, compared with the sum of the operations whose part begins with `parts`; an empty name: of all.
-  void whole(const std::string& name, double calls, const std::string& parts, const Timing& timing,
-             double flops_per_call = 0);
+  void full_pass(const std::string& name, double calls, const std::string& parts, const Timing& timing,
+                 double flops_per_call = 0);
 
   // The results of tuning for the products, next to ATen's product and cuBLASLt's own first choice.
   void tuned(const std::vector<model::TunedMatmul>& matmuls);
@@ -45,7 +45,7 @@ class Roofline {
   // A table of the operations, with their fractions of the whole called "step".
   std::string to_markdown() const;
   nlohmann::json to_json() const {
-    return {{"workload", workload_}, {"operations", rows_}, {"wholes", wholes_}, {"tuned", tuned_}};
+    return {{"workload", workload_}, {"operations", rows_}, {"wholes", full_passes_}, {"tuned", tuned_}};
   }
 
  private:
@@ -54,7 +54,8 @@ class Roofline {
 
   std::string workload_;
   Ceilings ceilings_;
-  nlohmann::json rows_ = nlohmann::json::array(), wholes_ = nlohmann::json::array(), tuned_ = nlohmann::json::array();
+  nlohmann::json rows_ = nlohmann::json::array(), full_passes_ = nlohmann::json::array(),
+                 tuned_ = nlohmann::json::array();
   std::string last_part_;
 };
 

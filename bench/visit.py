@@ -169,7 +169,7 @@ class Visit:
     def sanitize(self, tool: str, program: str, *, cases: list[str], limit: float) -> None:
         """A GPU test program under compute-sanitizer. `cases`: what Catch2 selects test cases by.
 
-        Only mpzero's own kernels are instrumented: cuBLAS's and cuDNN's would take hours, and are not ours to mend.
+        Only mpzero's own kernels are instrumented: cuBLAS's and cuDNN's would take hours, and are not ours to fix.
         """
         label = f"{tool}_{program.removeprefix('test_')}"
         if not self.wanted(label) or self.gpus == 0:

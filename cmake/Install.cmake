@@ -14,13 +14,22 @@ foreach(venv "$ORIGIN/../.venv" "${MPZERO_VENV}")
 endforeach()
 # And the folders of system libraries that the loader does not look into by itself.
 set_target_properties(mpzero zero_to_fp32 PROPERTIES INSTALL_RPATH "${rpath}" INSTALL_RPATH_USE_LINK_PATH ON)
+
+# CMake's default. The tree would be scattered over the system's folders.
+install(CODE [[
+  if(CMAKE_INSTALL_PREFIX MATCHES "^/usr(/local)?/?$")
+    message(FATAL_ERROR "mpzero is a tree of its own, which ${CMAKE_INSTALL_PREFIX} would mix with the system's files: "
+      "give cmake --install a folder with --prefix DIR, such as --prefix /opt/mpzero")
+  endif()
+]])
 install(TARGETS mpzero zero_to_fp32 RUNTIME DESTINATION bin)
 
 install(DIRECTORY assets configs docs sbatch scripts singlenode DESTINATION . USE_SOURCE_PERMISSIONS
   PATTERN __pycache__ EXCLUDE)
 install(PROGRAMS app/prepare_data.py app/plot_metrics.py DESTINATION app)
 install(DIRECTORY app/prepare DESTINATION app PATTERN __pycache__ EXCLUDE)
-install(FILES train-singlenode.sh train.sbatch LICENSE README.md pyproject.toml uv.lock DESTINATION .)
+install(FILES train-singlenode.sh train.sbatch LICENSE README.md CONTRIBUTING.md pyproject.toml uv.lock DESTINATION .)
+install(FILES bench/RESULTS.md bench/ROOFLINE.md DESTINATION bench)  # pages that the others link to
 install(DIRECTORY DESTINATION logs)
 file(WRITE "${CMAKE_BINARY_DIR}/installation" "${MPZERO_VENV}\n")
 install(FILES "${CMAKE_BINARY_DIR}/installation" DESTINATION .)

@@ -42,11 +42,11 @@ at::Tensor Gradient::join(std::span<const Gradient> gradients) {
   return rows_adjacent(views) ? join_rows(views) : at::Tensor();
 }
 
-template <typename Whole, typename Part>
-void Gradient::add_group(std::span<Gradient> gradients, const Whole& add_whole, const Part& add_part) {
+template <typename Joined, typename Part>
+void Gradient::add_group(std::span<Gradient> gradients, const Joined& add_joined, const Part& add_part) {
   if (const at::Tensor joined = join(gradients); joined.defined()) {
-    Gradient whole(joined, gradients.front().empty_);
-    add_whole(whole);
+    Gradient all(joined, gradients.front().empty_);
+    add_joined(all);
     for (Gradient& gradient : gradients) gradient.empty_ = false;
     return;
   }
@@ -64,7 +64,7 @@ void RowSums::add(Gradient& gradient, const at::Tensor& rows) {
 
 void RowSums::add(std::span<Gradient> gradients, const at::Tensor& rows) {
   Gradient::add_group(
-      gradients, [&](Gradient& whole) { add(whole, rows); },
+      gradients, [&](Gradient& all) { add(all, rows); },
       [&](Gradient& part, int64_t begin, int64_t count) { add(part, rows.narrow(1, begin, count)); });
 }
 
@@ -75,7 +75,7 @@ void RowSums::run() {
 
 void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls) {
   Gradient::add_group(
-      gradients, [&](Gradient& whole) { whole.add_matmul(a, b, matmuls); },
+      gradients, [&](Gradient& all) { all.add_matmul(a, b, matmuls); },
       [&](Gradient& part, int64_t begin, int64_t count) { part.add_matmul(a.narrow(1, begin, count), b, matmuls); });
 }
 

@@ -40,10 +40,10 @@ class Gradient {
   friend class RowSums;
   friend void add_matmul(std::span<Gradient> gradients, const at::Tensor& a, const at::Tensor& b, Matmuls* matmuls);
   static at::Tensor join(std::span<const Gradient> gradients);
-  // Calls add_whole(Gradient&) with one gradient over the views of the group if they can be joined, otherwise
+  // Calls add_joined(Gradient&) with one gradient over the views of the group if they can be joined, otherwise
   // add_part(Gradient&, first row, number of rows) for each.
-  template <typename Whole, typename Part>
-  static void add_group(std::span<Gradient> gradients, const Whole& add_whole, const Part& add_part);
+  template <typename Joined, typename Part>
+  static void add_group(std::span<Gradient> gradients, const Joined& add_joined, const Part& add_part);
 
   at::Tensor view_;
   bool empty_ = true;

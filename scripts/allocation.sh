@@ -10,7 +10,7 @@ record_field() {
   [[ ! $1 =~ $pattern ]] || printf '%s\n' "${BASH_REMATCH[2]}"
 }
 
-# list_items LIST: a line for each item of a list of Slurm's, without what stands in brackets behind it.
+# list_items LIST: a line for each item of a list of Slurm's, without the brackets at its end.
 list_items() { sed 's/([^)]*)//g; s/,/\n/g' <<<"$1"; }
 
 # least_of LIST: the smallest number of a list like "72(x2),36".

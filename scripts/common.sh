@@ -10,7 +10,7 @@ installed() { [[ -f $MPZERO_ROOT/installation ]]; }
 if installed; then
   MPZERO_BUILD=$MPZERO_ROOT
   # Its own environment, else the one that mpzero was built with.
-  [[ -d $MPZERO_VENV ]] || IFS= read -r MPZERO_VENV <"$MPZERO_ROOT/installation"
+  [[ -d $MPZERO_VENV ]] || IFS= read -r MPZERO_VENV <"$MPZERO_ROOT/installation" || true
 fi
 
 # A user's mistake ends a script with the exit status that mpzero itself uses for it (base/error.hpp).
@@ -54,7 +54,7 @@ require_number() {
 # A path as the user will want to read and type it: relative to the checkout where it lies inside.
 shown_path() { printf '%s\n' "${1#"$MPZERO_ROOT"/}"; }
 
-# A program that uses lock or prepare_data defines two functions:
+# A program that uses lock, build_programs or prepare_data defines two functions:
 #   run_long COMMAND...   runs what may take minutes; a Slurm job can be stopped meanwhile (scripts/stops.sh)
 #   end_with STATUS       ends it: a step failed and has said why; a Slurm job decides here whether it is requeued (scripts/requeue.sh)
 
@@ -67,7 +67,7 @@ lock() {
   if [[ -L $file || (-e $file && ! -f $file) ]]; then
     die "$(shown_path "$file") is no regular file, as a lock must be: look at who has put it there, and remove it."
   fi
-  exec {MPZERO_LOCK}>>"$file" || die "$(shown_path "$file") cannot be written; mend the permissions of its folder."
+  { exec {MPZERO_LOCK}>>"$file"; } 2>/dev/null || die "$(shown_path "$file") cannot be written; fix the permissions of its folder."
   flock --nonblock --conflict-exit-code 75 "$MPZERO_LOCK" 2>/dev/null || code=$?
   if ((code == 75)); then
     read -r -n 200 holder <"$file" || true

@@ -74,6 +74,15 @@ has_efa() {
   return 1
 }
 
+# set_network_environment: for runs of several nodes. The bridges of Docker and libvirt have the same address on every node: through one a
+# rank would reach its own node instead of its peer.
+set_network_environment() {
+  if [[ -z ${OMPI_MCA_btl_tcp_if_include:-} ]]; then
+    export OMPI_MCA_btl_tcp_if_exclude=${OMPI_MCA_btl_tcp_if_exclude:-lo,docker0,virbr0}
+  fi
+  set_efa_environment
+}
+
 # set_efa_environment: for runs of several nodes that have EFA, what must be there before a process starts. mpzero itself chooses
 # NCCL's network, strictly, and proves what came of it (--network). Elsewhere nothing is set.
 set_efa_environment() {
@@ -89,10 +98,9 @@ set_efa_environment() {
   done
   [[ -z ${LD_LIBRARY_PATH:-} ]] || export LD_LIBRARY_PATH
   # For NCCL's start only; the data goes over EFA.
-  export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-^docker,lo,veth}
+  export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-^docker,lo,veth,virbr}
   # MPI carries only the rendezvous here; over TCP it leaves the EFA device to NCCL.
   export OMPI_MCA_pml=${OMPI_MCA_pml:-ob1} OMPI_MCA_btl=${OMPI_MCA_btl:-tcp,self,vader}
-  export OMPI_MCA_btl_tcp_if_exclude=${OMPI_MCA_btl_tcp_if_exclude:-lo,docker0}
 }
 
 # Whether this cluster binds tasks to cores, which mpzero does not want: its ranks share a node by their number of threads. A

@@ -13,7 +13,7 @@ MPZERO_BUILD_PACKAGES=(
   "libhdf5-dev|has_package libhdf5-dev || command -v h5cc || has_header hdf5.h"
   "libboost-program-options-dev|has_package libboost-program-options-dev || has_header boost/program_options.hpp"
   "nlohmann-json3-dev|has_package nlohmann-json3-dev || has_header nlohmann/json.hpp"
-  "libfabric-dev|has_package libfabric-dev || has_header rdma/fabric.h"
+  "libfabric-dev|has_package libfabric-dev || has_header rdma/fabric.h || has_efa_headers"
   "libxxhash-dev|has_package libxxhash-dev || has_header xxhash.h"
   "libhwloc-dev|has_package libhwloc-dev || has_header hwloc.h"
   "libsodium-dev|has_package libsodium-dev || has_header sodium.h"
@@ -41,6 +41,9 @@ has_package() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) ==
 # has_header NAME: of a library, on a distribution without Debian's packages. (With them a header does not mean that its library is
 # there: libboost-dev has all of Boost's.)
 has_header() { ! command -v dpkg-query && "$(find_compiler)" -E -x c++ -include "$1" /dev/null; }
+
+# The EFA installer's libfabric, where CMakeLists.txt looks for the headers. mpzero is linked with no libfabric.
+has_efa_headers() { [[ -f ${EFA_PARENT:-/opt}/amazon/efa/include/rdma/fabric.h ]]; }
 
 # find_compiler: prints the C++ compiler to build with: CXX, or the first of gcc 12 or later. Amazon Linux 2023 calls a later one so.
 find_compiler() {
@@ -122,7 +125,7 @@ install_packages() {
 # install_with_dnf PACKAGE...: installs what dnf has for these packages of Debian's. ccache makes a build faster, but none needs it.
 install_with_dnf() {
   local package name
-  local -a names=() gone=() rights
+  local -a names=() missing=() rights
   for package in "$@"; do
     name=${MPZERO_DNF_NAMES[$package]:-}
     if [[ -n $name && -n $(dnf --quiet repoquery "$name" 2>/dev/null) ]]; then
@@ -130,11 +133,11 @@ install_with_dnf() {
     elif [[ $package == ccache ]]; then
       say "dnf has no ccache here: building without it."
     else
-      gone+=("${name:-$package}")
+      missing+=("${name:-$package}")
     fi
   done
-  ((${#gone[@]} == 0)) ||
-    die "No repository that dnf knows here has ${gone[*]}: enable one that does (on Amazon Linux 2023 SPAL, https://docs.aws.amazon.com/linux/al2023/ug/configure-spal-repository.html), or install them from source where the compiler finds their headers."
+  ((${#missing[@]} == 0)) ||
+    die "No repository that dnf knows here has ${missing[*]}: enable one that does (on Amazon Linux 2023 SPAL, https://docs.aws.amazon.com/linux/al2023/ug/configure-spal-repository.html), or install them from source where the compiler finds their headers."
   ((${#names[@]} > 0)) || return 0
   read -r -a rights < <(install_rights) ||
     die "These packages are missing and neither root nor a password-less sudo is available: ask for 'sudo dnf install ${names[*]}'."
@@ -216,17 +219,23 @@ sync_environment() {
 }
 
 # nvcc looks for its libraries in lib64; the wheels put them into lib. Without the link, even the test whether nvcc works fails to
-# link on a machine that has no other CUDA. And libfabric knows the runtime as libcudart.so alone, which is given a folder of its
-# own: the loader is to find no other library there.
+# link on a machine that has no other CUDA.
 complete_cuda_wheel() {
-  local folder runtime
+  local folder
   for folder in "$MPZERO_VENV"/lib/python3.*/site-packages/nvidia/cu13; do
     if [[ -d $folder/lib && ! -e $folder/lib64 ]]; then ln -s lib "$folder/lib64"; fi
-    for runtime in "$folder"/lib/libcudart.so.*; do
-      [[ -e $runtime ]] || continue
-      mkdir -p "$folder/libcudart"
-      ln -sfn "../lib/${runtime##*/}" "$folder/libcudart/libcudart.so"
-    done
+  done
+  link_cuda_runtime
+}
+
+# libfabric knows the runtime as libcudart.so alone, which is given a folder of its own: the loader is to find no other library there.
+link_cuda_runtime() {
+  local runtime folder
+  for runtime in "$MPZERO_VENV"/lib/python3.*/site-packages/nvidia/cu13/lib/libcudart.so.[0-9]*; do
+    folder=${runtime%/lib/*}/libcudart
+    [[ -e $runtime && ! -e $folder/libcudart.so ]] || continue
+    { mkdir -p "$folder" && ln -sfn "../lib/${runtime##*/}" "$folder/libcudart.so"; } 2>/dev/null || ! has_efa ||
+      warn "$folder/libcudart.so cannot be made, without which libfabric does not reach the GPUs' memory; run mpzero's script once as a user who may write to $MPZERO_VENV."
   done
 }
 
@@ -241,11 +250,17 @@ build_jobs() {
 }
 
 # What CMake was last asked for, in three words: the hash of the lock file, BUILD_TESTING, MPZERO_GPU_ARCHITECTURES. (Without the
-# last one the folder is of an earlier release, which built for all.)
-configured_words() {
-  local -a words=()
-  [[ ! -f $MPZERO_BUILD/mpzero-configured || ! -f $MPZERO_BUILD/build.ninja ]] || read -r -a words <"$MPZERO_BUILD/mpzero-configured" || true
-  ((${#words[@]} == 0)) || printf '%s %s %s\n' "${words[0]}" "${words[1]:-off}" "${words[2]:-all}"
+# last one the folder is of an earlier release, which built for all.) A fourth word is "unbuilt" until ninja has built the programs so,
+# then "built". No lock is needed to read them: the file is replaced in one step, and before ninja replaces a program.
+configured_options() {
+  local -a options=()
+  [[ ! -f $MPZERO_BUILD/mpzero-configured || ! -f $MPZERO_BUILD/build.ninja ]] || read -r -a options <"$MPZERO_BUILD/mpzero-configured" || true
+  ((${#options[@]} == 0)) || printf '%s %s %s %s\n' "${options[0]}" "${options[1]:-off}" "${options[2]:-all}" "${options[3]:-built}"
+}
+
+set_configured_options() {
+  printf '%s\n' "$*" >"$MPZERO_BUILD/mpzero-configured.$$"
+  mv -f "$MPZERO_BUILD/mpzero-configured.$$" "$MPZERO_BUILD/mpzero-configured"
 }
 
 are_architectures() { [[ $1 =~ ^(all|none|[0-9]+[af]?(-real|-virtual)?(;[0-9]+[af]?(-real|-virtual)?)*)$ ]]; }
@@ -271,46 +286,73 @@ gpu_architectures() {
 # (WITH_TESTS: on or off) and with kernels for the GPUS that this machine has, and lets ninja find out what there is to do. A folder
 # made for tests serves training, and one with GPU kernels a machine without GPUs.
 build_programs() {
-  local with_tests=$1 gpus=$2 hash tests architectures wanted
+  local with_tests=$1 gpus=$2 hash tests architectures state wanted code=0
   shift 2
   complete_cuda_wheel
   choose_compiler
-  read -r hash tests architectures < <(configured_words) || true
+  read -r hash tests architectures state < <(configured_options) || true
   [[ ${tests:-} != on ]] || with_tests=on
   wanted=$(gpu_architectures "$gpus" "${architectures:-}") || exit
   wanted="$(lock_hash) $with_tests $wanted"
   if [[ "${hash:-} ${tests:-} ${architectures:-}" != "$wanted" ]]; then
     architectures=${wanted##* }
-    say "Configuring the build$([[ $architectures != none ]] || echo ", without GPU kernels since there is no GPU here (MPZERO_GPU_ARCHITECTURES=all builds them)")."
+    say "Configuring the build$([[ $architectures != none ]] || echo ", without GPU kernels since no GPU is to be used (MPZERO_GPU_ARCHITECTURES=all builds them)")."
     mkdir -p "$MPZERO_ROOT/logs"
-    (cd "$MPZERO_ROOT" && PATH=$MPZERO_VENV/bin:$PATH cmake --preset release -B "$MPZERO_BUILD" \
-      -DBUILD_TESTING="${with_tests^^}" -DMPZERO_GPU_ARCHITECTURES="$architectures" >logs/configure.log 2>&1) ||
+    PATH=$MPZERO_VENV/bin:$PATH run_long cmake --preset release -S "$MPZERO_ROOT" -B "$MPZERO_BUILD" -DBUILD_TESTING="${with_tests^^}" \
+      -DMPZERO_GPU_ARCHITECTURES="$architectures" >"$MPZERO_ROOT/logs/configure.log" 2>&1 || code=$?
+    ((code == 0)) || end_if_stopped
+    ((code == 0)) ||
       die "CMake could not configure the build: $(grep -m 1 -A 2 'CMake Error' "$MPZERO_ROOT/logs/configure.log" | tr '\n' ' ') (all of it is in logs/configure.log)."
-    printf '%s\n' "$wanted" >"$MPZERO_BUILD/mpzero-configured"
+    state=unbuilt
+    set_configured_options "$wanted $state"
   fi
-  PATH=$MPZERO_VENV/bin:$PATH ninja -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@" ||
-    die "The build failed; the compiler's message is above."
+  PATH=$MPZERO_VENV/bin:$PATH run_long ninja -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@" || code=$?
+  ((code == 0)) || end_if_stopped
+  ((code == 0)) || die "The build failed; the compiler's message is above."
+  [[ $state == built ]] || set_configured_options "$wanted"
 }
 
-# require_installation: what the programs of an installed tree need beside it.
+# end_if_stopped: a job of Slurm that was asked to end while it built is no failed build. (ninja may end with 2, a user error.)
+end_if_stopped() { [[ -z ${MPZERO_STOP:-} ]] || end_with 143; }
+
+# require_installation: what the programs of an installed tree need in addition.
 require_installation() {
   find_mpi
   command -v mpirun >/dev/null || die "There is no mpirun on $(hostname -s); install the Open MPI that mpzero was built with."
-  [[ -x $MPZERO_VENV/bin/python ]] ||
-    die "The Python environment $MPZERO_VENV, with torch, is not there; make it available on $(hostname -s), or run 'uv sync' in $MPZERO_ROOT, which makes one inside."
+  require_environment
+}
+
+# require_environment: the Python environment, which holds torch for the programs.
+require_environment() {
+  local remedy="run './train-singlenode.sh --build-only' on a machine that shares this folder"
+  if installed; then remedy="make it available there, or run 'uv sync' in $MPZERO_ROOT, which makes one inside"; fi
+  [[ -x $MPZERO_VENV/bin/python ]] || die "The Python environment $MPZERO_VENV, with torch, is not on $(hostname -s); $remedy."
+  link_cuda_runtime
 }
 
 # require_gpu_kernels GPUS: a job with GPUs whose programs were built without kernels for them, as on a login node that has none,
 # builds the rest. The other jobs wait for it.
 require_gpu_kernels() {
-  local words missing
-  words=$(configured_words)
-  if (($1 == 0)) || [[ $words != *" none" ]]; then return 0; fi
+  if (($1 == 0)) || installed || ! lacks_gpu_kernels; then return 0; fi
+  lock logs/setup.lock "build"
+  # Another process may have built them meanwhile.
+  if lacks_gpu_kernels; then build_gpu_kernels "$1"; fi
+  unlock
+}
+
+lacks_gpu_kernels() {
+  local options
+  options=$(configured_options)
+  [[ $options == *" none "* || $options == *" unbuilt" ]]
+}
+
+build_gpu_kernels() {
+  local missing
+  [[ ${MPZERO_GPU_ARCHITECTURES:-} != none ]] ||
+    die "MPZERO_GPU_ARCHITECTURES=none keeps the GPU kernels out of the programs, and this job has GPUs ($1 a node); leave it unset, or train with --device cpu."
   missing=$(missing_packages "${MPZERO_BUILD_PACKAGES[@]}" | grep -vx -e ccache -e python3-venv | paste -sd ' ') || true
   [[ -z $missing ]] ||
     die "The programs in $(shown_path "$MPZERO_BUILD") were built without GPU kernels, and $(hostname -s) lacks what builds them ($missing); run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' on a machine that shares this folder."
   say "The programs were built without GPU kernels: building those now."
-  lock logs/setup.lock "build"
   build_programs off "$1" mpzero zero_to_fp32
-  unlock
 }

@@ -4,10 +4,15 @@
 # What launch_ranks returns as its own, with the meaning that they have for timeout(1); mpzero has no such exit status.
 readonly MPZERO_TOO_LONG=124 # the command was still running when its time was up
 readonly MPZERO_NO_STEP=125  # Slurm did not create a step: no rank has started
+readonly MPZERO_NO_TASKS=123 # srun names nodes on which tasks could not start
 
-# SageMaker HyperPod replaces a failed node and restarts the step.
+MPZERO_NO_TASKS_ON="" # these nodes, with commas between them
+
+# hyperpod_arguments GPUS: SageMaker HyperPod replaces a failed node and restarts the step, in the job. Where Slurm manages GPUs (GPUS, those
+# of each node, is not 0) it cannot: Slurm does not change the nodes of a job that has generic resources. It would requeue the job, which
+# requeues itself, and the two would race.
 hyperpod_arguments() {
-  if [[ -d ${HYPERPOD_FOLDER:-/opt/sagemaker_cluster} ]]; then echo --auto-resume=1; fi
+  if [[ -d ${HYPERPOD_FOLDER:-/opt/sagemaker_cluster} ]] && (($1 == 0)); then echo --auto-resume=1; fi
 }
 
 has_pmix() { [[ $(srun --mpi=list 2>&1) == *pmix* ]]; }
@@ -22,7 +27,7 @@ choose_launcher() {
     # On fewer nodes than its TreeWidth, Slurm (20.11 and later) lets each node pass an empty fence of PMIx without the others unless
     # the fence is a ring, and a rank that gets a message while it is still in MPI_Init crashes.
     export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}
-    mapfile -t MPZERO_SRUN < <(hyperpod_arguments)
+    mapfile -t MPZERO_SRUN < <(hyperpod_arguments "$gpus")
     if slurm_binds_cores; then MPZERO_SRUN+=(--cpu-bind=none); fi
     ((ranks <= cores)) || MPZERO_SRUN+=(--overcommit)
     ((gpus == 0)) || MPZERO_SRUN+=("--gpus-per-node=$gpus")
@@ -62,12 +67,13 @@ require_cuda_on_all_nodes() {
 launch_ranks() {
   local minutes=$1 code=0 began=$SECONDS
   shift
+  [[ -z $MPZERO_STOP ]] || return "$MPZERO_ENDED_BY_SIGUSR1"
   if ((${#MPZERO_SRUN[@]} > 0)); then
     ((minutes == 0)) || set -- "--time=$minutes" "$@"
     run_step "${MPZERO_SRUN[@]}" "$@" || code=$?
   else
     ((minutes == 0)) || set -- --timeout "$((minutes * 60))" "$@"
-    run_beside_watcher "${MPZERO_MPIRUN[@]}" "$@" || code=$?
+    run_with_watcher "${MPZERO_MPIRUN[@]}" "$@" || code=$?
   fi
   # srun and mpirun then tell of the signal that ended the ranks, as they do for any other that ends them.
   if ((code != 0 && minutes > 0 && SECONDS - began >= minutes * 60)) && [[ -z $MPZERO_STOP ]]; then code=$MPZERO_TOO_LONG; fi
@@ -76,10 +82,17 @@ launch_ranks() {
 
 # run_step ARGUMENTS OF srun...: a step that Slurm refuses is tried again, since a controller that is busy refuses, too.
 run_step() {
-  local attempt code
+  local attempt code log_bytes
   for ((attempt = 1; attempt <= 3; ++attempt)); do
     code=0
+    log_bytes=$(log_size) || true
     SLURM_EXIT_ERROR=$MPZERO_NO_STEP run_interruptibly srun "$@" || code=$?
+    # srun ends with the highest status of the tasks that did run, which may be 0.
+    MPZERO_NO_TASKS_ON=$(nodes_without_tasks "$log_bytes") || true
+    if [[ -n $MPZERO_NO_TASKS_ON ]]; then
+      code=$MPZERO_NO_TASKS
+      break
+    fi
     if ((code != MPZERO_NO_STEP || attempt == 3)) || [[ -n $MPZERO_STOP ]]; then break; fi
     warn "Slurm did not create the step of the ranks, and srun says why above: it is asked again."
     run_interruptibly sleep "$((attempt * $(retry_seconds)))" || true
@@ -88,26 +101,43 @@ run_step() {
   return "$code"
 }
 
-run_beside_watcher() {
+# log_size: how long the job's log of errors is; nothing where it is no file.
+log_size() { if [[ -f /proc/$$/fd/2 ]]; then stat --dereference --format=%s "/proc/$$/fd/2"; fi; }
+
+# nodes_without_tasks BYTES: the nodes on which srun could not start tasks, according to what it has written since the log had so many
+# bytes, with commas between them. srun writes it before any rank has come through MPI_Init.
+nodes_without_tasks() {
+  [[ -n $1 ]] || return 0
+  { tail --bytes="+$(($1 + 1))" "/proc/$$/fd/2" | head --bytes=1048576 || true; } 2>/dev/null |
+    sed -n 's/^srun: error: Task launch for .* failed on node \([A-Za-z0-9][A-Za-z0-9._-]*\): .*/\1/p' |
+    sort --unique | paste --serial --delimiters=,
+}
+
+run_with_watcher() {
   local code=0
   watch_for_preemption &
   local watcher=$!
   run_interruptibly "$@" || code=$?
-  kill -USR1 "$watcher" 2>/dev/null && wait "$watcher" 2>/dev/null
+  end_process USR1 "$watcher"
   return "$code"
 }
 
 # Under mpirun the ranks of the job's first node are no step of Slurm's, nor is this shell: they would not hear of a preemption.
 # A step of its own that does nothing hears of it.
 watch_for_preemption() {
-  local code=0
-  trap 'kill "$step" 2>/dev/null; exit 0' USR1
+  local code=0 node=${SLURMD_NODENAME:-$(hostname -s)}
+  trap 'end_children; exit 0' USR1
   trap '' TERM
-  srun --overlap --nodes=1 --ntasks=1 --mpi=none "--nodelist=$(hostname -s)" --quiet sleep infinity 2>/dev/null &
+  srun --overlap --nodes=1 --ntasks=1 --mpi=none "--nodelist=$node" --quiet sleep infinity 2>/dev/null &
   local step=$!
   wait "$step" || code=$?
   # 143: the step was ended by SIGTERM. Anything else says that Slurm could not start it.
   ((code != 143)) || kill -USR1 $$
+}
+
+end_children() {
+  local pid
+  for pid in $(jobs -p); do end_process TERM "$pid"; done
 }
 
 # choose_job_settings SCRIPT: fills in what only a job of Slurm has, and DOCTOR_FLAGS.

@@ -9,23 +9,25 @@
 #   other: a rank was lost, stuck or failed                  is requeued without the hosts that the report blames
 #   `mpzero doctor` refuses a host before the run starts,    is requeued without it
 #   or hangs on it
+#   it hangs on half of the hosts in one check, or on more   is requeued with all of them, and waits
+#   123 tasks cannot start on nodes that srun names          is requeued without them
 #   125 Slurm did not create the ranks' step, three times    it ends: no rank ran, no host is to blame
 #
 # 138 and 143, SIGUSR1 and SIGTERM, are stops where this shell got a signal or Slurm's record of the job says that it wants the nodes;
 # whatever else ends ranks with a signal is a failure.
 #
 # A job that was submitted with --resume_from_checkpoint or --overwrite starts so once: after it has saved a step it resumes from its
-# own checkpoint. Where a requeued job cannot tell whether it has (restarts.txt is gone, damaged or another job's) and checkpoints are
-# there, it ends.
+# own checkpoint. Where a requeued job cannot tell whether it has (its record is gone or damaged) and checkpoints are there, it ends.
 #
 # It ends for good
-#   - after MAX_RESTARTS requeues for failures, and after as many for refused hosts;
+#   - after MAX_RESTARTS requeues for failures since the last progress, and after as many for refused hosts;
 #   - when a failure follows a failure with no checkpoint in between, and no other host is to blame this time;
 #   - after MAX_RESTARTS + 1 starts in a row that saved nothing, whatever ended them (a time limit that is too short, say).
 # Requeues after stops do not count, as long as each run saves something.
 #
-# The decisions are a table, state by state and event by event, in scripts/requeue/decision.py. The Python program scripts/requeue gathers
-# what they need, keeps the job's state in CHECKPOINT_DIR/restarts.txt, and asks Slurm; this file starts it and does what it answers.
+# The decisions are a table, standing by standing and event by event, in scripts/requeue/table.py. The Python program scripts/requeue
+# gathers what they need, keeps the job's state in CHECKPOINT_DIR/restarts.JOB.txt, and asks Slurm; this file starts it and does what it
+# answers.
 
 readonly MPZERO_STOPPED=75       # as in base/error.hpp
 readonly MPZERO_DOCTOR_MINUTES=5 # it gives up by itself before, wherever it can
@@ -84,14 +86,21 @@ end_with() { end_run "$1"; }
 refuse_hosts() { decide_end doctor "$1" "--minutes=$MPZERO_DOCTOR_MINUTES"; }
 
 decide_end() {
-  local -a stop=()
-  [[ -z $MPZERO_STOP ]] || stop=(--signalled)
+  local -a more=()
+  [[ -z $MPZERO_STOP ]] || more=(--signalled)
+  [[ -z $MPZERO_ASK_UNTIL ]] || more+=("--ask_until=$MPZERO_ASK_UNTIL")
+  [[ -z $MPZERO_NO_TASKS_ON ]] || more+=("--no_tasks_on=$MPZERO_NO_TASKS_ON")
   # Slurm sends them to all processes of this job as soon as it is requeued.
   trap '' TERM USR1 INT HUP CONT
-  decide "$@" "--grace_period=$GRACE_PERIOD" "${stop[@]}"
+  decide "$@" "--grace_period=$GRACE_PERIOD" "${more[@]}"
 }
 
-forget_restarts() { rm -f -- "$CHECKPOINT_DIR/restarts.txt" 2>/dev/null || warn "$CHECKPOINT_DIR/restarts.txt cannot be removed; remove it by hand."; }
+# forget_restarts: the run has finished.
+forget_restarts() {
+  local record
+  record=$CHECKPOINT_DIR/restarts.$(slurm_job).txt
+  rm -f -- "$record" 2>/dev/null || warn "$record cannot be removed; remove it by hand."
+}
 
 # forget_doctor: removes what an earlier doctor reported.
 forget_doctor() {
@@ -101,14 +110,16 @@ forget_doctor() {
 
 # decide_without_python EVENT STATUS: only Slurm counts the starts then, whatever ended them; no report is read.
 decide_without_python() {
-  local event=$1 status=$2 starts=0 record answer
+  local event=$1 status=$2 starts=0 why record answer
   if [[ ${SLURM_RESTART_COUNT:-} =~ ^[0-9]{1,9}$ ]]; then starts=$((10#$SLURM_RESTART_COUNT)); fi
+  why="scripts/requeue failed on $(hostname -s), as it says above"
+  find_python >/dev/null || why="Neither $MPZERO_VENV/bin/python nor python3 can run scripts/requeue on $(hostname -s)"
   [[ -n $MPZERO_NO_PYTHON ]] ||
-    warn "Neither $MPZERO_VENV/bin/python nor python3 can run scripts/requeue on $(hostname -s): no reason is known, no host is left out, and every start counts against MAX_RESTARTS=$MAX_RESTARTS."
+    warn "$why: no reason is known, no host is left out, and every start counts against MAX_RESTARTS=$MAX_RESTARTS."
   MPZERO_NO_PYTHON=true
   if [[ $event == start ]]; then
     ((starts > 0)) && { flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; } || return 0
-    warn "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags resumes from the last checkpoint, and with them begins so again."
+    warn "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags resumes from the last checkpoint; with them it begins again."
     exit 1
   fi
   ((status != MPZERO_USER_ERROR)) || exit "$status"
@@ -126,7 +137,7 @@ decide_without_python() {
     say "Slurm is ending this job: it is left to Slurm whether it starts again."
   else
     say "Requeue $((starts + 1)) of at most $MAX_RESTARTS; the job resumes from its last checkpoint, or starts over where there is none."
-    answer=$(ask_slurm scontrol requeue "$SLURM_JOB_ID" 2>&1) || [[ $answer == *"pending execution"* ]] ||
+    answer=$(ask_on scontrol requeue Incomplete "$(slurm_job)" 2>&1) || [[ $answer == *"pending execution"* ]] ||
       warn "Slurm did not requeue the job (${answer//$'\n'/ }); 'sbatch train.sbatch' resumes from the last checkpoint."
   fi
   exit "$status"

@@ -8,26 +8,70 @@ readonly MPZERO_NO_ANSWER="Unable to contact|timed out|[Ss]ocket|Connection|conn
 # retry_seconds: how long to wait for a controller that does not answer.
 retry_seconds() { if [[ ${MPZERO_RETRY_SECONDS:-} =~ ^[0-9]{1,3}$ ]]; then echo "$((10#$MPZERO_RETRY_SECONDS))"; else echo 3; fi; }
 
-# ask_slurm COMMAND...: what a command of Slurm prints, and its exit status; asked again while the controller does not answer.
-ask_slurm() {
-  local attempt code errors
-  for ((attempt = 1; attempt <= 10; ++attempt)); do
-    ((attempt == 1)) || sleep "$(retry_seconds)"
+# Seconds since 1970: a controller that is away is asked about the job itself until then (remember_end); 0: the job has no time limit;
+# empty: ten times.
+MPZERO_ASK_UNTIL=""
+
+# remember_end RECORD: the job keeps its nodes while the controller is away, until its time limit less the seconds in which Slurm ends
+# what is left of it.
+remember_end() {
+  local end configuration kill_wait=30
+  MPZERO_ASK_UNTIL=0
+  end=$(sed -n 's/.*[[:space:]]EndTime=\([0-9T:-]*\).*/\1/p' <<<"$1" | head -n 1)
+  end=$(date --date="${end:-none}" +%s 2>/dev/null) || return 0
+  configuration=$(ask_slurm scontrol show config 2>/dev/null) || true
+  if [[ $configuration =~ KillWait\ *=\ *([0-9]{1,9}) ]]; then kill_wait=$((10#${BASH_REMATCH[1]})); fi
+  MPZERO_ASK_UNTIL=$((end - kill_wait))
+}
+
+# ask_slurm COMMAND...: what a command of Slurm prints, and its exit status; asked ten times while the controller does not answer.
+ask_slurm() { ask_again 0 "$@"; }
+
+# ask_on COMMAND...: the same, asked again for as long as the job keeps its nodes.
+ask_on() {
+  local until=${MPZERO_ASK_UNTIL:-1}
+  if ((until == 0)); then until=$(($(date +%s) + 86400)); fi
+  ask_again "$until" "$@"
+}
+
+# ask_again UNTIL COMMAND...
+ask_again() {
+  local until=$1 attempt=0 code errors pause
+  shift
+  pause=$(retry_seconds)
+  while :; do
     code=0
     { errors=$("$@" 2>&1 >&4) || code=$?; } 4>&1
+    attempt=$((attempt + 1))
     if ((code == 0)) || [[ ! $errors =~ $MPZERO_NO_ANSWER ]]; then break; fi
+    if ((attempt >= 10)); then
+      (($(date +%s) + pause <= until)) || break
+      ((attempt > 10)) ||
+        warn "Slurm does not answer '$*'. The job keeps its nodes meanwhile, so Slurm is asked again until $(date --date="@$until" '+%F %T')."
+      if ((attempt > 10)); then pause=$((2 * pause < 30 ? 2 * pause : 30)); fi
+    fi
+    sleep "$pause"
   done
   [[ -z $errors ]] || printf '%s\n' "$errors" >&2
   return "$code"
 }
 
+# slurm_job: this job as Slurm's commands take it. The number of a job array, which one of its tasks has as its own, means all tasks.
+slurm_job() {
+  if [[ -n ${SLURM_ARRAY_JOB_ID:-} ]]; then
+    printf '%s_%s\n' "$SLURM_ARRAY_JOB_ID" "$SLURM_ARRAY_TASK_ID"
+  else
+    printf '%s\n' "$SLURM_JOB_ID"
+  fi
+}
+
 # show_job: what Slurm says of this job; nothing where it does not answer.
-show_job() { ask_slurm scontrol show job "$SLURM_JOB_ID" 2>/dev/null || true; }
+show_job() { ask_on scontrol show job "$(slurm_job)" || true; }
 
 # seconds_left: until this job's time is up; fails where it has no limit, or Slurm does not answer.
 seconds_left() {
   local end
-  end=$(SLURM_TIME_FORMAT=standard ask_slurm squeue --noheader --jobs="$SLURM_JOB_ID" --format=%e 2>/dev/null) || return
+  end=$(SLURM_TIME_FORMAT=standard ask_slurm squeue --noheader --jobs="$(slurm_job)" --format=%e 2>/dev/null) || return
   end=$(date --date="$end" +%s 2>/dev/null) || return
   echo $((end - $(date +%s)))
 }

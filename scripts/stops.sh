@@ -6,11 +6,16 @@
 # scancel sends SIGTERM to everything. mpzero saves and ends with status 75 on either signal, so this shell passes on what the
 # ranks did not get themselves, always as SIGUSR1, which srun and mpirun both forward. (SIGTERM to mpirun would kill the ranks.)
 
-# Of the job: MPZERO_STOP names the signal that asked it to end, MPZERO_CHILD is what it waits for, MPZERO_CLOCK is stop_in_time.
-MPZERO_STOP=""
+# Of the job: MPZERO_STOP names the signal that asked it to end (train.sbatch may have got one before it knew this file), MPZERO_CHILD is
+# what it waits for, MPZERO_REPEATER is repeat_stop, MPZERO_CLOCK is stop_in_time.
+MPZERO_STOP=${MPZERO_STOP:-}
 MPZERO_CHILD=""
+MPZERO_REPEATER=""
 MPZERO_CLOCK=""
 MPZERO_INTERRUPTED=false
+
+# What run_interruptibly returns for a program that it did not start, because a stop was wanted: as if SIGUSR1 had ended it.
+readonly MPZERO_ENDED_BY_SIGUSR1=138
 
 catch_stops() {
   trap 'pass_on USR1' USR1
@@ -22,16 +27,51 @@ pass_on() {
   MPZERO_STOP=$1
   MPZERO_INTERRUPTED=true
   stop_the_clock
-  [[ -z $MPZERO_CHILD ]] || kill -USR1 "$MPZERO_CHILD" 2>/dev/null || true
+  stop_child
 }
 
-# run_interruptibly COMMAND...: runs a program and returns its exit status. bash acts on a signal only between two commands, and
-# at once while it waits; so it waits.
+# stop_child: the child hears of the stop, and hears of it again until it ends. One signal may be lost: a child that has just been
+# forked still has the handlers of this shell, which drop it, and srun and mpirun have nobody to pass it on to before the ranks run.
+stop_child() {
+  [[ -n $MPZERO_CHILD && -z $MPZERO_REPEATER ]] || return 0
+  repeat_stop "$MPZERO_CHILD" &
+  MPZERO_REPEATER=$!
+}
+
+# repeat_stop PID: SIGUSR1 to a process, again and again, until this function's own process is ended.
+repeat_stop() {
+  local pause nothing
+  # A pipe into which nobody writes: read waits on it without a process, which would outlive this one.
+  exec {nothing}<> <(:)
+  for pause in 0.02 0.05 0.1 0.2 0.5 1 2 5; do
+    kill -USR1 "$1" 2>/dev/null || return 0
+    read -r -t "$pause" -u "$nothing" || true
+  done
+  while kill -USR1 "$1" 2>/dev/null; do read -r -t 10 -u "$nothing" || true; done
+}
+
+# end_process SIGNAL PID: ends a child of this shell, or gives up after 10 seconds; the signal is repeated for the reason that
+# stop_child has.
+end_process() {
+  local attempt
+  for ((attempt = 0; attempt < 200; ++attempt)); do
+    if ! kill "-$1" "$2" 2>/dev/null; then
+      wait "$2" 2>/dev/null || true
+      return
+    fi
+    sleep 0.05
+  done
+}
+
+# run_interruptibly COMMAND...: runs a program and returns its exit status; where a stop is wanted already, starts nothing. bash acts
+# on a signal only between two commands, and at once while it waits; so it waits.
 run_interruptibly() {
   local code
+  [[ -z $MPZERO_STOP ]] || return "$MPZERO_ENDED_BY_SIGUSR1"
   "$@" &
   MPZERO_CHILD=$!
-  [[ -z $MPZERO_STOP ]] || kill -USR1 "$MPZERO_CHILD" 2>/dev/null || true
+  # A signal may have come before the child was known.
+  [[ -z $MPZERO_STOP ]] || stop_child
   while :; do
     MPZERO_INTERRUPTED=false
     code=0
@@ -39,6 +79,8 @@ run_interruptibly() {
     [[ $MPZERO_INTERRUPTED == true ]] || break
   done
   MPZERO_CHILD=""
+  [[ -z $MPZERO_REPEATER ]] || end_process TERM "$MPZERO_REPEATER"
+  MPZERO_REPEATER=""
   return "$code"
 }
 run_long() { run_interruptibly "$@"; }
@@ -73,7 +115,7 @@ bound_grace() {
   fi
 }
 
-# stop_in_time SECONDS: from now on a process beside this shell asks it to stop when so much of the job's time is left, in case that
+# stop_in_time SECONDS: from now on another process asks this shell to stop when so much of the job's time is left, in case that
 # Slurm's signal comes later (sbatch --signal=B:USR1@60) or never: a run must not count on more time to save than it has.
 stop_in_time() {
   (($1 > 0)) || return 0

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# From the users' variables and flags to what mpzero is started with: settings, prepared data, flags, and the closing words.
+# From the users' variables and flags to what mpzero is started with: settings, prepared data, flags, and the closing message.
 #
 # MPZERO_EXTRA_FLAGS holds the flags that the user gave to the script; the caller fills it. A flag in there replaces the variable
 # of the same meaning, so that no flag reaches mpzero twice.
@@ -178,6 +178,7 @@ prepare() { run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py
 lock_data() {
   local reason
   reason=$(mkdir -p "$1" 2>&1) || die "The data folder $1 cannot be made (${reason##*: }); set DATA_DIR to a folder that can be written."
+  [[ -w $1 ]] || die "The data folder $1 cannot be written by $(id -un); set DATA_DIR to a folder that can be written."
   lock "$1/prepare.lock" "prepare its data"
 }
 
@@ -200,7 +201,7 @@ prepare_data() {
     prepare "$text/validation.txt" "$folder/validation.h5" || end_with $?
   else
     [[ $LOCAL_DATASET != true || -e $DATASET ]] ||
-      die "DATASET=$DATASET does not exist on $(hostname -s), but LOCAL_DATASET=true says it is a folder or file; mend the path, or set LOCAL_DATASET=false for a Hugging Face name."
+      die "DATASET=$DATASET does not exist on $(hostname -s), but LOCAL_DATASET=true says it is a folder or file; fix the path, or set LOCAL_DATASET=false for a Hugging Face name."
     local -a arguments=()
     folder=$(data_folder)
     arguments+=(--validation_output "$folder/validation.h5")
@@ -219,12 +220,15 @@ prepare_data() {
   VALIDATION_DATA=$folder/validation.h5
 }
 
-# make_checkpoint_folder: where checkpoints, metrics and the plot go.
-make_checkpoint_folder() {
+# make_folder VARIABLE FOLDER: makes a folder that the run writes to, which the variable names.
+make_folder() {
   local reason
-  reason=$(mkdir -p "$CHECKPOINT_DIR" 2>&1) ||
-    die "CHECKPOINT_DIR=$CHECKPOINT_DIR cannot be made (${reason##*: }); choose another folder or mend its permissions."
+  reason=$(mkdir -p "$2" 2>&1) || die "$1=$2 cannot be made (${reason##*: }); choose another folder or fix its permissions."
+  [[ -w $2 ]] || die "$1=$2 cannot be written by $(id -un); choose another folder or fix its permissions."
 }
+
+# make_checkpoint_folder: where checkpoints, metrics and the plot go.
+make_checkpoint_folder() { make_folder CHECKPOINT_DIR "$CHECKPOINT_DIR"; }
 
 # training_flags: fills MPZERO_FLAGS with what mpzero is started with: the settings, then the extra flags.
 training_flags() {
@@ -258,8 +262,8 @@ latest_tag() {
   [[ -n $tag && $tag != */* ]] && printable "$tag"
 }
 
-# closing_words: draws the loss and says where everything is and what to try next.
-closing_words() {
+# closing_message: draws the loss and says where everything is and what to try next.
+closing_message() {
   local plot=$CHECKPOINT_DIR/loss.png tag=""
   if [[ -s $METRICS_FILE ]] && ! "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/plot_metrics.py" "$METRICS_FILE" "$plot" >/dev/null; then
     warn "The loss plot could not be drawn from $METRICS_FILE."

@@ -23,6 +23,8 @@ SEQ_LENGTH=${SEQ_LENGTH:-}                   # tokens in a sequence; empty: as m
 MAX_STEPS=${MAX_STEPS:-}                     # empty: as mpzero has it, or 800 for qwen3_tiny
 CHECKPOINT_FREQ=${CHECKPOINT_FREQ:-}         # steps between checkpoints, 0: at the end only; empty: as mpzero has it, or 200 for qwen3_tiny
 CHECKPOINT_DIR=${CHECKPOINT_DIR:-}           # empty: checkpoints, or checkpoints/first_run for qwen3_tiny
+DATA_DIR=${DATA_DIR:-}                       # where prepared data is kept; empty: data
+LOG_DIR=${LOG_DIR:-}                         # where the run's log goes; empty: logs
 NPROC=${NPROC:-}                             # ranks; empty: one for each GPU, or two without
 CUDA_VERSION=${CUDA_VERSION:-}               # 12.9 takes the tools of /usr/local/cuda-12.9
 
@@ -57,7 +59,7 @@ run_on_host() {
     user_arguments+=("--gpus-per-node=$(gpus_in "$resources")")
   fi
   export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS \
-    CHECKPOINT_FREQ CHECKPOINT_DIR NPROC CUDA_VERSION
+    CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR NPROC CUDA_VERSION
   # srun forwards SIGUSR1 to the script on the node, which passes it on to its ranks. Ctrl-C must not reach srun itself, which
   # would ask a question, so it runs in a session of its own.
   setsid srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --mem=0 --mpi=none \
@@ -91,7 +93,7 @@ wait_for_ranks() {
   if ((signals > 1)); then status=130; fi
 }
 
-# without_notice: passes stderr of mpirun on, but for the five lines in which Open MPI 5 tells, behind mpzero's own sentence, that a
+# without_notice: passes stderr of mpirun on, but for the five lines in which Open MPI 5 reports, after mpzero's own sentence, that a
 # rank had an exit status.
 without_notice() {
   sed --unbuffered '/^--*$/{
@@ -162,7 +164,6 @@ fi
 MPZERO_EXTRA_FLAGS=("$@")
 
 [[ -z $host ]] || run_on_host "$host" "$@"
-mkdir -p logs
 select_cuda
 gpus=$(count_gpus)
 cores=$(cores_here)
@@ -173,6 +174,7 @@ if installed; then
   [[ $build_only == false ]] || die "$MPZERO_ROOT is installed: there is nothing to build in it; give --build-only in the checkout."
   require_installation
 else
+  mkdir -p logs 2>/dev/null || die "$MPZERO_ROOT/logs cannot be made, where the build writes; start this as a user who may write to the checkout."
   lock logs/setup.lock "build"
   install_packages "${MPZERO_BUILD_PACKAGES[@]}"
   sync_environment cuda
@@ -181,11 +183,12 @@ else
 fi
 [[ $build_only == false ]] || exit 0
 
+make_folder LOG_DIR "${LOG_DIR:=logs}"
+make_checkpoint_folder
 prepare_data
 training_flags
 set_rank_environment "$ranks" "$cores"
-make_checkpoint_folder
-MPZERO_LOG=logs/$MODEL_TYPE-$(date +%Y%m%d-%H%M%S).out
+MPZERO_LOG=$LOG_DIR/$MODEL_TYPE-$(date +%Y%m%d-%H%M%S).out
 say "Training $MODEL_TYPE with $ranks ranks on $( ((gpus > 0)) && echo "$gpus GPUs" || echo "the CPU ($cores cores)"); log: $MPZERO_LOG."
 start_ranks "$ranks"
 if ((status != 0)); then
@@ -200,4 +203,4 @@ if ((status != 0)); then
   fi
   exit "$status"
 fi
-closing_words
+closing_message

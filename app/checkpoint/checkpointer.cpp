@@ -7,7 +7,6 @@
 #include <numeric>
 #include <utility>
 
-#include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
@@ -56,7 +55,8 @@ std::string sentence(std::string text) {
 }  // namespace
 
 Checkpointer::Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
-                           at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder)
+                           at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder,
+                           io::FileSystem& files)
     : setup_(setup),
       config_(setup.config),
       units_(units),
@@ -64,6 +64,7 @@ Checkpointer::Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& u
       mpi_(mpi),
       log_(log),
       folder_(folder),
+      files_(files),
       device_(device),
       last_step_(setup.config.max_steps) {}
 
@@ -83,7 +84,7 @@ bool Checkpointer::is_due(int64_t step) const {
   return config_.checkpoint_freq > 0 && step % config_.checkpoint_freq == 0;
 }
 
-void Checkpointer::prepare(int64_t steps_done) {
+void Checkpointer::prepare(int64_t steps_done, int64_t available_bytes) {
   // The last checkpoint's training has ended: nothing is gained by a copy for it alone.
   if (!config_.async_save || !will_save_before_the_end(steps_done)) return;
   const std::vector<io::UnitShard> shards = checkpoint_shards(config_, units_, engine_, mpi_.rank());
@@ -100,20 +101,19 @@ void Checkpointer::prepare(int64_t steps_done) {
     return static_cast<double>(need.wanted) - kShareForSnapshots * static_cast<double>(need.left);
   };
   Need tightest;
-  for (const Need& need :
-       all_gather(mpi_, Need{snapshot->bytes() * mpi_.local_size(), int64_t{available_host_bytes()}})) {
+  for (const Need& need : all_gather(mpi_, Need{snapshot->bytes() * mpi_.local_size(), available_bytes})) {
     if (excess(need) > excess(tightest)) tightest = need;
   }
   if (excess(tightest) > 0) {
     log_.warn(fmt::format(
-        "training will stand still while checkpoints are written: a copy of the states would take {:.1f} GiB of host "
+        "training will pause while checkpoints are written: a copy of the states would take {:.1f} GiB of host "
         "memory on a machine that has {:.1f} GiB left; more machines, or a smaller model, make room for it.",
         static_cast<double>(tightest.wanted) / kGibibyte, static_cast<double>(tightest.left) / kGibibyte));
     return;
   }
   snapshot_ = std::move(snapshot);
   snapshot_->allocate();
-  if (config_.zero.offload_optimizer) writers_cores_ = cores_beside_updates(device_, mpi_);
+  if (config_.zero.offload_optimizer) writers_cores_ = cores_for_checkpoints(device_, mpi_);
 }
 
 void Checkpointer::save(const RunPosition& position) {
@@ -145,7 +145,7 @@ void Checkpointer::start_in_background(const io::SaveJob& job) {
   const auto done = [this] { snapshot_->release(); };
   try {
     save_ = std::make_unique<io::BackgroundSave>(job, io::ShardValues{.fetch = fetch, .all_stay = true, .done = done},
-                                                 mpi_, io::disk(), writers_cores_);
+                                                 mpi_, files_, writers_cores_);
     throttle_.begin(bytes_of(job), steps_until_next_save(job.progress.step));
   } catch (const Error& error) {
     snapshot_->wait();
@@ -201,7 +201,7 @@ void Checkpointer::watch_save(double step_seconds) {
   if (!save_) return throttle_.step_alone(step_seconds);
   save_->poll();
   if (save_->in_flight()) {
-    save_->pace().set_rate(throttle_.step_beside(step_seconds, save_->pace().bytes()));
+    save_->pace().set_rate(throttle_.step_during_save(step_seconds, save_->pace().bytes()));
   } else {
     conclude();
   }
@@ -224,7 +224,7 @@ void Checkpointer::conclude() {
   const double seconds = save->writing_seconds();
   const bool held_back = seconds > kNoticeable * save->unhindered_seconds();
   log_.say(fmt::format(
-      "Saved checkpoint: {} (written in {:.1f} s beside training, {:.2f} GB/s{}; training stood still for {:.3f} s)",
+      "Saved checkpoint: {} (written in {:.1f} s during training, {:.2f} GB/s{}; training paused for {:.3f} s)",
       (job.checkpoint_dir / job.tag).string(), seconds, static_cast<double>(published.bytes) / kGigabyte / seconds,
       held_back ? fmt::format(", held back to spare the steps: {:.1f} s at full speed", save->unhindered_seconds())
                 : std::string(),
@@ -235,11 +235,11 @@ void Checkpointer::conclude() {
 void Checkpointer::abandon(const io::SaveJob& job, const std::string& reason) {
   last_error_ = fmt::format(
       "the checkpoint of step {} could not be saved: {}; {}", job.progress.step, sentence(reason),
-      saved_step_ ? fmt::format("that of step {} stays", *saved_step_) : std::string("there is none before it"));
+      saved_step_ ? fmt::format("that of step {} remains", *saved_step_) : std::string("there is no earlier one"));
   // The last one's failure is for finish() to tell.
   if (job.progress.step >= last_step_) return;
   folder_.stop_where_taken();
-  log_.warn(last_error_ + ", and training goes on.");
+  log_.warn(last_error_ + ", and training continues.");
 }
 
 void Checkpointer::save_last(const RunPosition& position) {
@@ -250,6 +250,10 @@ void Checkpointer::save_last(const RunPosition& position) {
 }
 
 double Checkpointer::expected_save_seconds() const { return save_ ? 2 * save_seconds_ : save_seconds_; }
+
+std::optional<double> Checkpointer::write_rate() const {
+  return save_ ? std::optional(save_->pace().rate()) : std::nullopt;
+}
 
 void Checkpointer::finish(int64_t last_step) {
   if (save_) {

@@ -13,26 +13,29 @@
 #include "app/log/step_log.hpp"
 #include "io/checkpoint_dir/background_save.hpp"
 #include "io/checkpoint_dir/save_throttle.hpp"
+#include "io/files/file_system.hpp"
 #include "parallel/mpi/mpi_runtime.hpp"
 #include "parallel/zero/zero_engine.hpp"
 
 namespace mpzero {
 
 // Saves a run's checkpoints while it trains on. Training stands still for no longer than it takes to copy the states
-// to host memory, less what of that runs beside the next forward and backward pass; threads write the copy. Where
+// to host memory, less what of that runs during the next forward and backward pass; threads write the copy. Where
 // memory for a copy is short, training waits until the checkpoint is written instead.
 //
 // A checkpoint that cannot be written is given up with a warning, the former ones stay, and training goes on; only the
 // last one's failure ends the run.
 class Checkpointer {
  public:
-  // All arguments outlive it.
+  // All arguments outlive it. Saves during training write to `files`.
   Checkpointer(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
-               at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder);
+               at::Device device, parallel::MpiRuntime& mpi, StepLog& log, RunFolder& folder,
+               io::FileSystem& files = io::disk());
 
   // Before the first step, when the training state has its memory: finds out whether there is room for a copy, and
-  // takes it in the background. `steps_done`: see RunPosition. Collective.
-  void prepare(int64_t steps_done);
+  // takes it in the background. `steps_done`: see RunPosition. `available_bytes`: see available_host_bytes().
+  // Collective.
+  void prepare(int64_t steps_done, int64_t available_bytes);
 
   // What a step calls, in this order; collective, as all that follow.
   //
@@ -61,6 +64,8 @@ class Checkpointer {
   // that is under way; 0: it has not saved any. Nothing holds back a save that training waits for, so that this is the
   // time that they would have taken at full speed; what the pace added is left out where the disk's own speed is known.
   double expected_save_seconds() const;
+  // Bytes per second that this rank may write of the checkpoint under way; std::nullopt if there is none.
+  std::optional<double> write_rate() const;
 
  private:
   bool will_save_before_the_end(int64_t steps_done) const;
@@ -81,6 +86,7 @@ class Checkpointer {
   parallel::MpiRuntime& mpi_;
   StepLog& log_;
   RunFolder& folder_;
+  io::FileSystem& files_;
   at::Device device_;
   std::unique_ptr<StateSnapshot> snapshot_;  // none: training waits
   std::unique_ptr<io::BackgroundSave> save_;

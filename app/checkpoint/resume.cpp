@@ -34,8 +34,8 @@ RunPosition position_of(const io::StoredCheckpoint& checkpoint, const RunConfig&
   const io::TrainingProgress& progress = checkpoint.progress();
   return {
       .step = progress.step,
-      .windows_seen = progress.windows_seen,
-      .tokens_seen = checkpoint.made_by_mpzero() ? progress.tokens_seen : progress.windows_seen * config.seq_length};
+      .sequences_seen = progress.sequences_seen,
+      .tokens_seen = checkpoint.made_by_mpzero() ? progress.tokens_seen : progress.sequences_seen * config.seq_length};
 }
 
 // A checkpoint that is damaged or unfinished; the message says which and why.
@@ -44,8 +44,8 @@ class Unusable : public std::runtime_error {
 };
 
 // Nothing else keeps the run from starting anew.
-constexpr const char* kStartAnew =
-    ", or start anew: in another --checkpoint_dir, or here with --overwrite, which moves the old run aside";
+constexpr const char* kStartNewRun =
+    ", or start a new run: in another --checkpoint_dir, or here with --overwrite, which moves the old run aside";
 
 // A sentence about a checkpoint without what a user would have to do about it, where the run does it itself.
 std::string without_remedy(std::string text) {
@@ -73,7 +73,7 @@ void check_one_run(const io::ResumeCandidates& candidates) {
   for (const io::CatalogEntry& entry : candidates.newest_of_runs) {
     ways.push_back(fmt::format("--resume_from_checkpoint {} ({})", entry.folder.string(), io::show_run(*entry.run_id)));
   }
-  throw_user_error("{}, so that its run is not known, and {} runs have checkpoints beside it: give {}",
+  throw_user_error("{}, so its run is not known, and {} runs have checkpoints in the same folder: give {}",
                    without_remedy(candidates.problem_of_run), ways.size(), fmt::join(ways, " or "));
 }
 
@@ -147,7 +147,7 @@ Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder
       check_resumable(*stored, setup, units);
     } catch (const UserError& error) {
       if (!setup.config.resume_from_checkpoint.empty()) throw;
-      throw UserError(error.what() + std::string(kStartAnew));
+      throw UserError(error.what() + std::string(kStartNewRun));
     }
   });
   read_or_give_up([&] {
@@ -183,7 +183,7 @@ Resumed restore_patiently(const fs::path& checkpoint, const std::function<Resume
   } catch (const Error& error) {
     if (error.system_error() == 0) throw;
     const std::string sentence = fmt::format(
-        "{} cannot be read now, which does not mean that it is damaged: {}; mend that and start again, or name an "
+        "{} cannot be read now, which does not mean that it is damaged: {}; fix that and start again, or name an "
         "older checkpoint with --resume_from_checkpoint DIR",
         checkpoint.string(), error.what());
     if (error.exit_code() == kUserErrorExitCode) throw UserError(sentence, error.scope(), error.system_error());
@@ -230,13 +230,12 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
           folder, [&] { return restore_stable(folder, choices.run, setup, units, engine, group, warnings); });
       const std::string other_weights = problem_of_initial_weights(setup, resumed.run, folder, units, group, warnings);
       if (!other_weights.empty()) {
-        throw UserError(other_weights + (config.resume_from_checkpoint.empty() ? kStartAnew : ""),
+        throw UserError(other_weights + (config.resume_from_checkpoint.empty() ? kStartNewRun : ""),
                         ErrorScope::kAllRanks);
       }
       if (!first_problem.empty()) {
-        const std::string who = choices.problem_of_run.empty()
-                                    ? ": the run"
-                                    : ", so that its run is not known: " + io::show_run(resumed.run.id);
+        const std::string who =
+            choices.problem_of_run.empty() ? ": the run" : ", so its run is not known: " + io::show_run(resumed.run.id);
         warnings.push_back(fmt::format("{}{} resumes from {}, the newest complete checkpoint{}.", first_problem, who,
                                        folder.string(), left_out));
       }
@@ -254,8 +253,8 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
   }
   if (first_problem.empty()) return std::nullopt;
   throw UserError(
-      fmt::format("{}; no other checkpoint of the run is whole{}, so give --resume_from_checkpoint another one, or "
-                  "--overwrite to start anew",
+      fmt::format("{}; no other checkpoint of the run is complete{}, so give --resume_from_checkpoint another one, or "
+                  "--overwrite to start a new run",
                   first_problem, left_out),
       ErrorScope::kAllRanks);
 }

@@ -33,15 +33,15 @@ std::optional<std::vector<ModelChange>> model_changes_since(const io::StoredChec
 }
 
 void check_same_model(const std::string& folder, const std::vector<ModelChange>& changes) {
-  std::vector<std::string> words;
+  std::vector<std::string> descriptions;
   for (const ModelChange& change : changes) {
     if (change.rule != ChangeRule::kRefused) continue;
-    words.push_back(fmt::format("{} was {} and is {}", change.key, change.before, change.now));
+    descriptions.push_back(fmt::format("{} was {} and is {}", change.key, change.before, change.now));
   }
-  if (words.empty()) return;
+  if (descriptions.empty()) return;
   throw_user_error(
       "{} is a checkpoint of another model: {}; give the --model_type or --model_config that it was trained with",
-      folder, fmt::join(words, ", "));
+      folder, fmt::join(descriptions, ", "));
 }
 
 void check_meant(const std::string& folder, const std::vector<ModelChange>& changes, const RunConfig& config) {
@@ -53,25 +53,26 @@ void check_meant(const std::string& folder, const std::vector<ModelChange>& chan
     now.push_back(change.now);
   }
   if (keys.empty()) return;
-  throw_user_error("{} was trained with {}, this run has {}: give the same, or --allow_changed {} if it is meant",
+  throw_user_error("{} was trained with {}, this run has {}: give the same, or --allow_changed {} if that is intended",
                    folder, fmt::join(before, " and "), fmt::join(now, " and "), fmt::join(keys, ","));
 }
 
 void check_optimizer(const std::string& folder, const nlohmann::json& known) {
   if (!known.contains("optimizer") || known["optimizer"] == "AdamW") return;
   throw_user_error(
-      "{} was trained with the optimizer {:.100}, whose states AdamW cannot go on from: convert it with zero_to_fp32 "
+      "{} was trained with the optimizer {:.100}, whose states AdamW cannot continue from: convert it with "
+      "zero_to_fp32 "
       "and give the result to --init_from",
       folder, known["optimizer"].dump());
 }
 
 std::vector<std::string> shown_model_changes(const std::vector<ModelChange>& changes) {
-  std::vector<std::string> words;
+  std::vector<std::string> descriptions;
   for (const ModelChange& change : changes) {
     const char* how = change.rule == ChangeRule::kOnPurpose ? " (--allow_changed)" : "";
-    words.push_back(fmt::format("{} {} -> {}{}", change.key, change.before, change.now, how));
+    descriptions.push_back(fmt::format("{} {} -> {}{}", change.key, change.before, change.now, how));
   }
-  return words;
+  return descriptions;
 }
 
 // --allow_changed for what is as it was, as in each later start of the same command.
@@ -98,10 +99,10 @@ void compare_data(const io::StoredCheckpoint& checkpoint, const nlohmann::json& 
   const bool same_order = progress.data_order.empty() || progress.data_order == setup.data_order;
   if (same_order && same.value_or(true)) return;
   notes.warnings.push_back(
-      fmt::format("the data is not that of {} ({}; now {}): it goes on at sequence {} of the new order, and what was "
-                  "seen before may come again.",
+      fmt::format("the data is not that of {} ({}; now {}): the run continues at sequence {} of the new order, and "
+                  "may repeat sequences that it has seen.",
                   checkpoint.folder().string(), show_data(progress.data_order, before),
-                  show_data(setup.data_order, setup.data.train), progress.windows_seen));
+                  show_data(setup.data_order, setup.data.train), progress.sequences_seen));
 }
 
 void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& config, ResumeNotes& notes) {
@@ -115,14 +116,14 @@ void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& c
                   checkpoint.folder().string(), progress.step, progress.lr, lr));
 }
 
-// DeepSpeed knows how many windows were seen, but not which: the run goes on where its own order has as many behind it.
+// DeepSpeed records how many sequences were seen, but not which: the run continues after as many of its own order.
 void compare_with_deepspeed(const io::StoredCheckpoint& checkpoint, const RunConfig& config, ResumeNotes& notes) {
   const io::TrainingProgress& progress = checkpoint.progress();
   if (config.shuffle) {
-    notes.warnings.push_back(
-        fmt::format("{} is DeepSpeed's and does not say in which order it saw the data: the run goes on at sequence {} "
-                    "of its own order, and what was seen before may come again.",
-                    checkpoint.folder().string(), progress.windows_seen));
+    notes.warnings.push_back(fmt::format(
+        "{} was saved by DeepSpeed, which does not record the order of the data: the run continues at sequence "
+        "{} of its own order, and may repeat sequences that it has seen.",
+        checkpoint.folder().string(), progress.sequences_seen));
   }
   const double lr = config.schedule.lr(progress.step + 1);
   if (!checkpoint.next_lr() || same_lr(lr, *checkpoint.next_lr())) return;

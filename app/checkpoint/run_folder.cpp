@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <system_error>
 
 #include "base/collectives.hpp"
@@ -26,7 +28,7 @@ bool same_folder(const fs::path& a, const fs::path& b) {
 
 // Whether `folder` holds `checkpoint`, as a user may have spelled it: "tiny-4steps/", a link to it, one to elsewhere
 // that `entries`, the folder's checkpoints, has.
-bool lies_in(const fs::path& checkpoint, const fs::path& folder, const std::vector<io::CatalogEntry>& entries) {
+bool is_in(const fs::path& checkpoint, const fs::path& folder, const std::vector<io::CatalogEntry>& entries) {
   std::error_code error;
   const fs::path path = fs::weakly_canonical(checkpoint, error);
   const fs::path last = path.has_filename() ? path : path.parent_path();
@@ -35,7 +37,7 @@ bool lies_in(const fs::path& checkpoint, const fs::path& folder, const std::vect
                      [&](const io::CatalogEntry& entry) { return same_folder(entry.folder, checkpoint); });
 }
 
-// Whether a file beside the checkpoints tells of the run that has saved them.
+// Whether a file next to the checkpoints names the run that saved them.
 bool belongs_to_run(const fs::path& file, const std::string& metrics_file) {
   const std::string name = file.filename().string();
   const std::string extension = file.extension().string();
@@ -90,10 +92,15 @@ void RunFolder::open() {
     if (group_.rank() != 0) return;
     io::check_writable(config_.checkpoint_dir);
     const char* job = std::getenv("SLURM_JOB_ID");
-    lock_.emplace(config_.checkpoint_dir,
-                  io::FolderLock::Options{.job = job == nullptr ? "" : job,
-                                          .say = [this](const std::string& line) { log_.say(line); },
-                                          .warn = [this](const std::string& line) { log_.warn(line); }});
+    const char* restart = std::getenv("SLURM_RESTART_COUNT");
+    const bool requeued = restart != nullptr && std::string_view(restart) != "0";
+    lock_.emplace(
+        config_.checkpoint_dir,
+        io::FolderLock::Options{
+            .job = job == nullptr ? "" : job,
+            .patience_with_predecessor = requeued ? io::FolderLock::kPatienceWithPredecessor : std::chrono::minutes(0),
+            .say = [this](const std::string& line) { log_.say(line); },
+            .warn = [this](const std::string& line) { log_.warn(line); }});
     for (const fs::path& folder : io::finish_moving(config_.checkpoint_dir)) finished = folder.string();
     name_leftovers(io::clean_up(config_.checkpoint_dir).left);
   });
@@ -134,7 +141,7 @@ void RunFolder::name_leftovers(const std::vector<io::Leftover>& left) {
   const std::vector<std::string> problems = new_problems(left);
   if (problems.empty()) return;
   log_.warn(fmt::format(
-      "what earlier saves have left stays in {}: {}. It takes up space and does no other harm: remove it by hand.",
+      "files that earlier saves left remain in {}: {}. They take up space and do no other harm: remove them by hand.",
       config_.checkpoint_dir, fmt::join(problems, "; ")));
 }
 
@@ -142,7 +149,7 @@ void RunFolder::name_unread(const std::vector<io::Leftover>& unread) {
   const std::vector<std::string> problems = new_problems(unread);
   if (problems.empty()) return;
   log_.warn(fmt::format(
-      "checkpoints in {} cannot be read, so that it is not known whether they are newer than what this run saves: {}.",
+      "checkpoints in {} cannot be read, so it is not known whether they are newer than what this run saves: {}.",
       config_.checkpoint_dir, fmt::join(problems, "; ")));
 }
 
@@ -150,7 +157,7 @@ std::vector<io::CatalogEntry> RunFolder::in_the_way(const io::RunRecord& run,
                                                     const std::optional<Resumed>& resumed) const {
   std::vector<io::CatalogEntry> entries = io::list_checkpoints(config_.checkpoint_dir);
   if (!resumed) return entries;
-  const bool from_here = lies_in(resumed->checkpoint, config_.checkpoint_dir, entries);
+  const bool from_here = is_in(resumed->checkpoint, config_.checkpoint_dir, entries);
   std::erase_if(entries, [&](const io::CatalogEntry& entry) {
     if (entry.run_id == run.id) return true;
     if (!from_here) return false;
@@ -169,12 +176,11 @@ void RunFolder::check(const io::RunRecord& run, const std::optional<Resumed>& re
     const fs::path folder = config_.checkpoint_dir;
     if (!config_.overwrite) {
       throw_user_error(
-          "{} holds {} of another run ({}), and {}: give another --checkpoint_dir, or --overwrite, which moves what "
-          "the "
-          "other run has left to {}",
+          "{} holds {} of another run ({}), and {}: give another --checkpoint_dir, or --overwrite, which moves the "
+          "files of the other run to {}",
           folder.string(), show_tags(others), show_runs(others),
           resumed ? fmt::format("this one ({}) resumes from {}", io::show_run(run.id), resumed->checkpoint.string())
-                  : std::string("this one begins anew"),
+                  : std::string("this one starts from the beginning"),
           (folder / io::next_old_name(folder)).string());
     }
     const bool all = others.size() == io::list_checkpoints(folder).size();
@@ -201,8 +207,8 @@ void RunFolder::make_room() {
     moved_to = io::move_aside(config_.checkpoint_dir, to_move_).string();
   });
   if (moved_to.empty()) return;
-  log_.say(fmt::format("Moved the checkpoints of another run to {}; --checkpoint_dir {} goes on with it", moved_to,
-                       moved_to));
+  log_.say(
+      fmt::format("Moved the checkpoints of another run to {}; --checkpoint_dir {} resumes it", moved_to, moved_to));
 }
 
 }  // namespace mpzero

@@ -28,7 +28,7 @@ void check_all_used(const io::SafetensorsSource& weights, const std::vector<Unit
   for (const UnitSpec& unit : units) {
     for (const ParameterSpec& parameter : unit.parameters) used.insert(parameter.name);
   }
-  // A tied head is often saved beside the embedding, and old Llama checkpoints hold their table of rotations.
+  // A tied head is often saved in addition to the embedding, and old Llama checkpoints hold their table of rotations.
   const auto is_copy = [](const std::string& name) {
     return name == kOutputWeight || name.ends_with(".rotary_emb.inv_freq");
   };
@@ -50,11 +50,11 @@ io::SafetensorsSource open_weights(const std::string& folder, const std::vector<
   return weights;
 }
 
-// Whether nothing is left of the weights, in words; empty: something is.
-std::string what_is_gone(const fs::path& folder) {
+// Why the weights cannot be compared: they were removed. Empty: they exist.
+std::string missing_weights(const fs::path& folder) {
   std::error_code error;
-  if (!fs::is_directory(folder, error)) return "is not there";
-  return io::has_safetensors(folder) ? "" : "holds no weights";
+  if (!fs::is_directory(folder, error)) return "no longer exists";
+  return io::has_safetensors(folder) ? "" : "no longer holds weights";
 }
 
 std::string describe_weights(const io::RunRecord& run) {
@@ -96,15 +96,19 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
                        checkpoint.string(), describe_weights(run), folder, hash);
   };
   const bool same_path = recorded_init_from(setup.config) == run.init_from;
-  // Weights may be gone that a run began with; it goes on without them. All ranks take what rank 0 sees.
-  const std::string gone = broadcast(group, what_is_gone(folder));
-  if (run.init_from_hash.empty() || !gone.empty()) {
+  // The weights that a run started from may have been removed; it continues without them. Rank 0 decides for all.
+  std::string missing;
+  run_on_all_ranks(group, [&] {
+    if (group.rank() == 0) missing = missing_weights(folder);
+  });
+  missing = broadcast(group, missing);
+  if (run.init_from_hash.empty() || !missing.empty()) {
     if (!same_path) return others("");
-    if (!gone.empty()) {
+    if (!missing.empty()) {
       warnings.push_back(
-          fmt::format("--init_from {} {} any more, so that it is not known whether the run began with its weights; its "
+          fmt::format("--init_from {} {}, so it is not known whether the run began with its weights; its "
                       "path is the same.",
-                      folder, gone));
+                      folder, missing));
     }
     return "";
   }
@@ -133,7 +137,7 @@ io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, c
           .tag = checkpoint_tag(config, position.step),
           .progress = {.step = position.step,
                        .tokens_seen = position.tokens_seen,
-                       .windows_seen = position.windows_seen,
+                       .sequences_seen = position.sequences_seen,
                        .seed = config.seed,
                        .data_order = setup.data_order,
                        .lr = config.schedule.lr(position.step),

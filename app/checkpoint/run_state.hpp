@@ -15,8 +15,8 @@ namespace mpzero {
 
 // How far a run is.
 struct RunPosition {
-  int64_t step = 0;          // optimizer steps done
-  int64_t windows_seen = 0;  // training windows that all ranks together have consumed
+  int64_t step = 0;            // optimizer steps done
+  int64_t sequences_seen = 0;  // training windows that all ranks together have consumed
   int64_t tokens_seen = 0;
 };
 

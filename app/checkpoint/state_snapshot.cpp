@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kPageElements = io::kPageBytes / kFloatBytes;
-// What a thread copies at a time: small beside a unit, large beside what handing it out costs.
+// What a thread copies at a time: small compared with a unit, large compared with the cost of distributing it.
 constexpr int64_t kCopyElements = int64_t{1} << 20;
 constexpr StateKind kKinds[] = {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq};
 
@@ -81,7 +81,7 @@ void StateSnapshot::begin() {
     at::cuda::CUDAEvent updated;
     updated.record(c10::cuda::getCurrentCUDAStream());
     updated.block(*stream_);
-    const c10::StreamGuard beside(*stream_);
+    const c10::StreamGuard guard(*stream_);
     for (const Part& part : parts_) {
       if (part.way != Way::kFromGpu) continue;
       memory_.narrow(0, part.begin, part.count).copy_(engine_.state(part.unit, part.kind), /*non_blocking=*/true);

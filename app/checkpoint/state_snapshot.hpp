@@ -15,10 +15,10 @@
 
 namespace mpzero {
 
-// This rank's optimizer states as they are at one moment, in host memory, while training goes on. States that the host
-// updates beside what a GPU does are not copied but held: the next update writes beside them. Others are copied beside
-// the forward and backward pass that follows, since they rest until the next update: from a GPU on a stream of their
-// own into pinned memory, from host memory by a few threads.
+// This rank's optimizer states as they are at one moment, in host memory, while training continues. States that the
+// host updates while a GPU trains are not copied but held: the next update writes to spare memory. Others are copied
+// during the forward and backward pass that follows, since they do not change until the next update: from a GPU on
+// their own stream into pinned memory, from host memory by a few threads.
 //
 //   begin() ──> [forward, backward] ──> before_update() ──> [update]
 //      └──> wait(), from another thread ──> values() ──> release()
@@ -37,7 +37,7 @@ class StateSnapshot {
   // of its own.
   void allocate();
 
-  // Starts to take the states as they are behind the updates so far. Not before the last snapshot was released.
+  // Starts to take the states as they are after the updates so far. Not before the last snapshot was released.
   void begin();
   // Before the engine's next update: returns as soon as updates do not touch what is still being taken. On a GPU the
   // update is made to wait, not the caller.

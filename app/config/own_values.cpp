@@ -9,7 +9,7 @@
 namespace mpzero {
 namespace {
 
-// A value that mpzero has chosen, beside the default of the Trainer's command line (transformers 5.23).
+// A value that mpzero has chosen, and the default of the Trainer's command line (transformers 5.23).
 struct OwnValue {
   Origin origin;
   std::string value;     // with its name

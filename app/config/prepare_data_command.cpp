@@ -9,11 +9,11 @@ namespace {
 
 constexpr const char* kProgram = "uv run --group data app/prepare_data.py";
 
-std::string shell_quoted(const std::string& word) {
+std::string shell_quoted(const std::string& argument) {
   const std::string plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+=,";
-  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+  if (!argument.empty() && argument.find_first_not_of(plain) == std::string::npos) return argument;
   std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  for (const char c : argument) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
 }
 

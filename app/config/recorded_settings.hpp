@@ -11,7 +11,7 @@
 #include "io/data/token_identity.hpp"
 
 // What a checkpoint records of the settings of its run (io::TrainingProgress::settings_json), and what a run that goes
-// on from it has changed. Beside the model, whose config.json is recorded by itself: see model_changes.hpp.
+// on from it has changed. In addition to the model, whose config.json is recorded by itself: see model_changes.hpp.
 namespace mpzero {
 
 // The tokens that a run trains and validates on.

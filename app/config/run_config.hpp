@@ -64,7 +64,7 @@ RunConfig resolve(const CommandLine& command_line, const io::DsConfig& ds_config
 // Sets max_steps from `epochs`, when that is given, and from the number of training windows, rounded down to whole
 // optimizer steps. Where --max_steps is given too the smaller of the two holds, and a line says so. `num_train_epochs`
 // counts as the Trainer does where it drops what fills no step: the whole steps in a pass, times the epochs, rounded
-// up; what --max_steps or `epochs` says beside it must be the same. Fits the schedule's length to it, and
+// up; what --max_steps or `epochs` says in addition must be the same. Fits the schedule's length to it, and
 // checkpoint_freq to a pass where that is asked for. Throws UserError if the data set does not fill one optimizer step.
 void apply_epochs(RunConfig& config, int64_t num_windows, std::vector<std::string>& warnings);
 

@@ -28,7 +28,7 @@ void check_one_step(const char* flag, double epochs, int64_t num_windows, int64_
       flag, epochs, num_windows, config.train_batch_size, flag);
 }
 
-// The Trainer's count, beside which neither --max_steps nor --epochs may say something else.
+// The Trainer's count. --max_steps and --epochs must agree with it if they are given.
 void apply_num_train_epochs(RunConfig& config, int64_t num_windows) {
   const double epochs = *config.num_train_epochs;
   const int64_t steps = steps_of(epochs, num_windows, config.train_batch_size);

@@ -20,16 +20,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// configs/models of the folder that mpzero was started from, then those of the program: of the checkout that it was
-// built in (build/bin/mpzero), or of the tree that it is installed in (bin/mpzero).
+// The tree that a program belongs to, which holds mpzero's pyproject.toml: the installed one (bin/mpzero), or the
+// checkout (build/bin/mpzero, build/asan/bin/mpzero). Where none does, that of build/bin/mpzero.
+fs::path tree_of(const fs::path& program) {
+  const fs::path above = program.parent_path().parent_path();
+  std::error_code ignored;
+  for (const fs::path& tree : {above, above.parent_path(), above.parent_path().parent_path()}) {
+    if (fs::exists(tree / "pyproject.toml", ignored)) return tree;
+  }
+  return above.parent_path();
+}
+
+// configs/models of the folder that mpzero was started from, then of the program's tree.
 std::vector<fs::path> preset_folders() {
   std::vector<fs::path> folders{fs::current_path() / "configs" / "models"};
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (!error) {
-    const fs::path above = program.parent_path().parent_path();
-    for (const fs::path& root : {above, above.parent_path()}) folders.push_back(root / "configs" / "models");
-  }
+  if (!error) folders.push_back(tree_of(program) / "configs" / "models");
   return folders;
 }
 

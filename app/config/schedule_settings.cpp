@@ -83,7 +83,7 @@ int64_t resolve_warmup(const CommandLine& line, const io::SchedulerSection& sect
   return section.warmup_num_steps.is_auto() ? std::max<int64_t>(1, warmup) : warmup;
 }
 
-// WarmupLR and WarmupDecayLR have a peak of their own beside the optimizer's.
+// WarmupLR and WarmupDecayLR have their own peak in addition to the optimizer's.
 double resolve_max_lr(const CommandLine& line, const DsConfig& file, ConfigMerge& merge, const RunConfig& config,
                       std::vector<std::string>& warnings) {
   const io::SchedulerSection& section = file.scheduler;

@@ -8,8 +8,8 @@
 
 namespace mpzero {
 
-// Chooses `config.schedule` with its origins: the file's scheduler section; --lr_scheduler_type, beside which there may
-// be no such section; a constant rate for a file without either; mpzero's own schedule without a file. Needs the
+// Chooses `config.schedule` with its origins: the file's scheduler section; --lr_scheduler_type, with which the file
+// may have no such section; a constant rate for a file without either; mpzero's own schedule without a file. Needs the
 // optimizer's lr and max_steps, which may still change: see fit_schedule.
 void resolve_schedule(const CommandLine& line, const io::DsConfig& file, ConfigMerge& merge, RunConfig& config,
                       std::vector<std::string>& warnings);

@@ -47,28 +47,28 @@ std::vector<Measurement> measure_bandwidth(parallel::Communicator& communicator,
                                                       : std::vector<int64_t>{1 * kMebi, 16 * kMebi};
   constexpr int64_t kElement = 2;
   const int64_t ranks = communicator.world_size();
-  const auto slice_of = [&](int64_t bytes) { return bytes / kElement / ranks; };
+  const auto shard_numel_of = [&](int64_t bytes) { return bytes / kElement / ranks; };
   const auto options = at::TensorOptions().dtype(at::kBFloat16).device(device);
-  const at::Tensor buffer = communicator.buffer(slice_of(sizes.back()) * ranks, options);
+  const at::Tensor buffer = communicator.buffer(shard_numel_of(sizes.back()) * ranks, options);
   communicator.reserve_reduce_scatter(buffer.numel(), options);
-  const at::Tensor sum = at::zeros({slice_of(sizes.back())}, options);
+  const at::Tensor sum = at::zeros({shard_numel_of(sizes.back())}, options);
   std::vector<Measurement> measurements;
   for (const int64_t bytes : sizes) {
-    const int64_t slice = slice_of(bytes);
-    const at::Tensor whole = buffer.narrow(0, 0, slice * ranks);
-    const at::Tensor shard = whole.narrow(0, communicator.rank() * slice, slice);
+    const int64_t shard_numel = shard_numel_of(bytes);
+    const at::Tensor full = buffer.narrow(0, 0, shard_numel * ranks);
+    const at::Tensor shard = full.narrow(0, communicator.rank() * shard_numel, shard_numel);
     const int repetitions = bytes <= 16 * kMebi ? 10 : 5;
-    const double moved = static_cast<double>(slice * kElement * (ranks - 1));
-    const double gather = time([&] { communicator.all_gather(shard, whole)->wait(); }, group, device, repetitions);
-    const double scatter = time([&] { communicator.reduce_scatter_sum(whole, sum.narrow(0, 0, slice))->wait(); }, group,
-                                device, repetitions);
+    const double moved = static_cast<double>(shard_numel * kElement * (ranks - 1));
+    const double gather = time([&] { communicator.all_gather(shard, full)->wait(); }, group, device, repetitions);
+    const double scatter = time([&] { communicator.reduce_scatter_sum(full, sum.narrow(0, 0, shard_numel))->wait(); },
+                                group, device, repetitions);
     measurements.push_back({.operation = "all-gather", .bytes = bytes, .bytes_per_second = moved / gather});
     measurements.push_back({.operation = "reduce-scatter", .bytes = bytes, .bytes_per_second = moved / scatter});
   }
   return measurements;
 }
 
-Finding judge_bandwidth(const std::string& check, const std::vector<Measurement>& measurements, double promised,
+Finding judge_bandwidth(Check check, const std::vector<Measurement>& measurements, double promised,
                         const std::string& promised_by) {
   // Below kAnotherNetwork the run uses another network than the promised one (TCP has a tenth of EFA's bandwidth).
   // NCCL's collectives reach 70 to 90% of a healthy network.

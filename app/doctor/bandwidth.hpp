@@ -27,7 +27,7 @@ std::vector<Measurement> measure_bandwidth(parallel::Communicator& communicator,
                                            const at::Device& device);
 
 // One finding for `check`: the measurements, compared with `promised` bytes per second; 0: nothing is promised.
-Finding judge_bandwidth(const std::string& check, const std::vector<Measurement>& measurements, double promised,
+Finding judge_bandwidth(Check check, const std::vector<Measurement>& measurements, double promised,
                         const std::string& promised_by);
 
 }  // namespace mpzero::doctor

@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "app/doctor/bandwidth.hpp"
+#include "app/doctor/cuda_start.hpp"
 #include "app/doctor/doctor_options.hpp"
 #include "app/doctor/gpu_survey.hpp"
 #include "app/doctor/gpus.hpp"
@@ -22,8 +23,8 @@
 #include "app/doctor/storage.hpp"
 #include "app/doctor/versions.hpp"
 #include "app/machine/device.hpp"
-#include "app/machine/device_choice.hpp"
 #include "app/machine/fabric.hpp"
+#include "app/machine/gpu_promise.hpp"
 #include "app/machine/instances.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
@@ -42,6 +43,9 @@ namespace doctor {
 namespace {
 
 constexpr Look kGpuDriver = {"gpus", "the GPU driver", "exclude the host; `dmesg | grep -i nvrm` there shows details"};
+constexpr Look kCuda = {
+    "cuda", "CUDA's initialization",
+    "exclude the host; `dmesg | grep -i nvrm` and `systemctl status nvidia-fabricmanager` show details"};
 constexpr Look kFabricLibraries = {
     "libfabric", "libfabric, or NCCL's plugin for it",
     "exclude the host; `fi_info -p efa` there hangs too, or the folder of a library in LD_LIBRARY_PATH does"};
@@ -87,6 +91,23 @@ GpuSurvey gather_gpus(const Hosts& hosts, const GpuSurvey& own, ProcessGroup& gr
     if (hosts.of_rank[rank] == hosts.own) here.push_back(all[rank]);
   }
   return merge_surveys(here);
+}
+
+// How CUDA starts on the ranks of this rank's host.
+std::vector<CudaSurvey> gather_cuda(const Hosts& hosts, const CudaSurvey& own, ProcessGroup& group) {
+  std::vector<CudaSurvey> here;
+  const std::vector<CudaSurvey> all = all_gather(group, own);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (hosts.of_rank[rank] == hosts.own && all[rank].asked) here.push_back(all[rank]);
+  }
+  return here;
+}
+
+// This rank among those of its host.
+Asker asker(const Hosts& hosts, int rank) {
+  const auto own = hosts.of_rank.begin() + rank;
+  return {.index = static_cast<int>(std::count(hosts.of_rank.begin(), own, hosts.own)),
+          .of = ranks_on(hosts, hosts.own)};
 }
 
 // Gathers the leaders' values, by host.
@@ -158,7 +179,7 @@ std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) 
   }
   const std::string type = instance_type(options.system);
   const auto instance = find_instance(type);
-  const auto measure_over = [&](parallel::MpiRuntime& ranks, const char* check, double gigabytes) {
+  const auto measure_over = [&](parallel::MpiRuntime& ranks, Check check, double gigabytes) {
     std::unique_ptr<parallel::Communicator> communicator;
     if (device.is_cpu()) communicator = std::make_unique<parallel::MpiCommunicator>(ranks);
     if (device.is_cuda()) communicator = std::make_unique<parallel::NcclCommunicator>(ranks);
@@ -180,7 +201,7 @@ std::vector<Finding> measure_unless_broken(const Options& options, const std::ve
                                            parallel::MpiRuntime& mpi) {
   for (const HostReport& report : reports) {
     for (const Finding& finding : report.findings) {
-      const bool of_storage = finding.check.rfind("checkpoint_", 0) == 0;
+      const bool of_storage = fault_of(finding.check) == Fault::kFolder;
       if (finding.status != Status::kFailure || of_storage || finding.check == "clock") continue;
       return {warning("bandwidth", fmt::format("not measured, since {} fails on {}", finding.check, report.host),
                       "fix that first")};
@@ -240,6 +261,15 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     watch.leave();
   });
   gpus = gather_gpus(hosts, gpus, mpi);
+  // From here on the doctor itself uses the GPUs.
+  CudaSurvey cuda;
+  run_on_all_ranks(mpi, [&] {
+    if (!needs_cuda(job, gpus)) return;
+    watch.enter(kCuda);
+    cuda = survey_cuda(system.cuda, asker(hosts, mpi.rank()));
+    watch.leave();
+  });
+  const std::vector<CudaSurvey> cuda_here = gather_cuda(hosts, cuda, mpi);
 
   std::string facts, names;
   run_on_all_ranks(mpi, [&] {
@@ -257,10 +287,11 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     constexpr int64_t kProbe = int64_t{256} << 20;
     add({check_launch(parallel::process_environment, mpi.world_size()), check_instance(system)});
     add(check_gpus(system, job, gpus, parallel::cuda_runtime_version()));
+    add(check_cuda_start(job, gpus, cuda_here));
     add({check_gpu_kernels(job, gpus, built_with_gpu_kernels())});
     add(check_fabric(system, job, !gpus.gpus.empty(), fabric, plugin));
     add(check_host(system, job, !gpus.gpus.empty(), rdma));
-    names = look_up_names(hosts.names);
+    names = look_up_names(hosts.own, hosts.names);
     watch.enter(kCheckpointFolder);
     add(check_storage(options.checkpoint_dir, options.quick ? 0 : kProbe));
     watch.leave();

@@ -17,20 +17,20 @@ struct Flag {
   bool has_value = true;
 };
 
-std::chrono::seconds parse_seconds(const std::string& flag, const std::string& word) {
+std::chrono::seconds parse_seconds(const std::string& flag, const std::string& argument) {
   int seconds = 0;
-  const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), seconds);
-  if (error != std::errc() || rest != word.data() + word.size() || seconds < 1) {
-    throw_user_error("--{} must be a whole number of seconds, not \"{}\".", flag, word);
+  const auto [rest, error] = std::from_chars(argument.data(), argument.data() + argument.size(), seconds);
+  if (error != std::errc() || rest != argument.data() + argument.size() || seconds < 1) {
+    throw_user_error("--{} must be a whole number of seconds, not \"{}\".", flag, argument);
   }
   return std::chrono::seconds(seconds);
 }
 
-std::string parse_device(const std::string& word) {
-  if (word != "auto" && word != "cuda" && word != "cpu") {
-    throw_user_error("--device must be auto, cuda or cpu, not \"{}\".", word);
+std::string parse_device(const std::string& argument) {
+  if (argument != "auto" && argument != "cuda" && argument != "cpu") {
+    throw_user_error("--device must be auto, cuda or cpu, not \"{}\".", argument);
   }
-  return word;
+  return argument;
 }
 
 std::vector<Flag> flags() {
@@ -46,18 +46,20 @@ std::vector<Flag> flags() {
        [](Options& options, const std::string& value) { options.given_patience = parse_seconds("patience", value); }},
       {"system_root", [](Options& options, const std::string& value) { options.system.root = value; }},
       {"nvml_library", [](Options& options, const std::string& value) { options.system.nvml = {value}; }},
+      {"cuda_library", [](Options& options, const std::string& value) { options.system.cuda = {value}; }},
       {"fabric_library", [](Options& options, const std::string& value) { options.system.libfabric = {value}; }},
       {"plugin_library", [](Options& options, const std::string& value) { options.system.plugin_files = {value}; }},
   };
 }
 
-const Flag& find(const std::vector<Flag>& known, const std::string& word, const std::string& name) {
+const Flag& find(const std::vector<Flag>& known, const std::string& argument, const std::string& name) {
   std::vector<std::string> names;
   for (const Flag& flag : known) {
-    if (word.rfind("--", 0) == 0 && flag.name == name) return flag;
+    if (argument.rfind("--", 0) == 0 && flag.name == name) return flag;
     names.push_back(flag.name);
   }
-  if (word.rfind("--", 0) != 0) throw_user_error("\"{}\" is not a flag; `mpzero doctor --help` lists them.", word);
+  if (argument.rfind("--", 0) != 0)
+    throw_user_error("\"{}\" is not a flag; `mpzero doctor --help` lists them.", argument);
   if (const auto nearest = nearest_name(name, names)) {
     throw_user_error("--{} is not a known flag of mpzero doctor; did you mean --{}?", name, *nearest);
   }
@@ -76,12 +78,13 @@ Options parse_options(const std::vector<std::string>& arguments) {
   options.system.plugin_files = parallel::usual_plugin_files();
   const std::vector<Flag> known = flags();
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& word = arguments[i];
-    const size_t equals = word.find('=');
-    const std::string name = word.size() > 2 ? word.substr(2, equals == std::string::npos ? equals : equals - 2) : word;
-    const Flag& flag = find(known, word, name);
+    const std::string& argument = arguments[i];
+    const size_t equals = argument.find('=');
+    const std::string name =
+        argument.size() > 2 ? argument.substr(2, equals == std::string::npos ? equals : equals - 2) : argument;
+    const Flag& flag = find(known, argument, name);
     std::optional<std::string> value;
-    if (equals != std::string::npos) value = word.substr(equals + 1);
+    if (equals != std::string::npos) value = argument.substr(equals + 1);
     if (!flag.has_value && value) throw_user_error("--{} takes no value; leave it out.", name);
     if (flag.has_value && !value && i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) != 0) {
       value = arguments[++i];
@@ -113,8 +116,8 @@ std::string options_help() {
          "to\n"
          "                        the report (default: 120 with --quick, 900 without)\n"
          "\n"
-         "For tests: --system_root DIR (where /proc, /sys and /dev are), --nvml_library, --fabric_library and\n"
-         "--plugin_library FILE (instead of the system's).\n";
+         "For tests: --system_root DIR (where /proc, /sys and /dev are), --nvml_library, --cuda_library,\n"
+         "--fabric_library and --plugin_library FILE (instead of the system's).\n";
 }
 
 }  // namespace mpzero::doctor

@@ -31,6 +31,8 @@ void for_each_member(Gpu& gpu, Visit visit) {
   visit("pcie_generation", gpu.pcie_generation);
   visit("max_pcie_generation", gpu.max_pcie_generation);
   visit("used_memory", gpu.used_memory);
+  visit("fabric", gpu.fabric);
+  visit("fabric_error", gpu.fabric_error);
 }
 
 Json to_value(const GpuState& gpu) {
@@ -38,6 +40,10 @@ Json to_value(const GpuState& gpu) {
   for_each_member(gpu, [&](const char* name, const auto& member) {
     if (member) value[name] = *member;
   });
+  for (const GpuProcess& process : gpu.processes) {
+    Json& one = value["processes"].emplace_back(Json{{"pid", process.pid}});
+    if (process.bytes) one["bytes"] = *process.bytes;
+  }
   return value;
 }
 
@@ -48,6 +54,11 @@ GpuState to_gpu(const Json& value) {
   for_each_member(gpu, [&]<typename Number>(const char* name, std::optional<Number>& member) {
     if (value.contains(name)) member = value.at(name).get<Number>();
   });
+  for (const Json& one : value.value("processes", Json::array())) {
+    GpuProcess process{.pid = one.at("pid"), .bytes = std::nullopt};
+    if (one.contains("bytes")) process.bytes = one.at("bytes").get<uint64_t>();
+    gpu.processes.push_back(process);
+  }
   return gpu;
 }
 

@@ -40,12 +40,12 @@ int gpus_on_bus(const fs::path& root) {
   return count;
 }
 
-// "GPU 0: TEXT, GPU 2: TEXT" for the GPUs whose `word` is not empty; empty: none.
-std::string those(const std::vector<GpuState>& gpus, const std::function<std::string(const GpuState&)>& word) {
+// "GPU 0: TEXT, GPU 2: TEXT" for the GPUs for which `describe` returns text. Empty: for none.
+std::string those(const std::vector<GpuState>& gpus, const std::function<std::string(const GpuState&)>& describe) {
   std::string list;
   for (size_t i = 0; i < gpus.size(); ++i) {
-    const std::string said = word(gpus[i]);
-    if (!said.empty()) list += fmt::format("{}GPU {}: {}", list.empty() ? "" : ", ", i, said);
+    const std::string text = describe(gpus[i]);
+    if (!text.empty()) list += fmt::format("{}GPU {}: {}", list.empty() ? "" : ", ", i, text);
   }
   return list;
 }
@@ -63,7 +63,7 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
   if (!survey.problem.empty()) return failure("gpus", survey.problem, kReplace);
   if (!survey.library && std::max(on_bus, expected) > 0) {
     return failure(
-        "gpus",
+        "driver",
         fmt::format(
             "{} GPUs exist, but libnvidia-ml.so.1 cannot be loaded: there is no driver, or none in this container",
             std::max(on_bus, expected)),
@@ -81,12 +81,13 @@ Finding check_count(const System& system, const Job& job, const GpuSurvey& surve
                    "unless this is intended (a container with some of the GPUs), reboot or replace the node");
   }
   if (found == 0 && job.device == "cuda") {
-    return failure("gpus", "none, but the run is to train on GPUs (--device cuda)",
+    return failure("no_gpus", "none, but the run is to train on GPUs (--device cuda)",
                    "install NVIDIA's driver, start the container with its runtime (docker run --gpus all), or reboot");
   }
   if (found == 0) return ok("gpus", "none: mpzero trains on the CPU here");
   if (job.local_ranks > found) {
-    return failure("gpus", fmt::format("{} ranks share {} GPUs", job.local_ranks, found), "start one rank per GPU");
+    return failure("ranks_per_gpu", fmt::format("{} ranks share {} GPUs", job.local_ranks, found),
+                   "start one rank per GPU");
   }
   std::map<std::string, int> models;
   for (const GpuState& gpu : survey.gpus) ++models[gpu.name];
@@ -176,14 +177,15 @@ Finding check_pcie(const std::vector<GpuState>& gpus) {
                                 first.pcie_generation.value_or(0), first.max_pcie_generation.value_or(0)));
 }
 
-Finding check_others(const std::vector<GpuState>& gpus) {
-  static constexpr uint64_t kNoticeable = uint64_t{2} << 30;
-  const std::string taken = those(gpus, [](const GpuState& gpu) -> std::string {
-    if (gpu.used_memory.value_or(0) < kNoticeable) return {};
-    return bytes_text(static_cast<int64_t>(*gpu.used_memory));
-  });
+Finding check_others(const Job& job, const std::vector<GpuState>& gpus) {
+  const std::string taken = those(gpus, memory_in_use);
   if (taken.empty()) return ok("gpu_memory", "free");
-  return warning("gpu_memory", taken + " in use already", "`nvidia-smi` lists the processes that use it: end them");
+  constexpr const char* kRemedy = "`nvidia-smi` lists the processes that use it: end them";
+  // Slurm gives a GPU to one job at a time, so that processes of an earlier one are left.
+  if (job.allotted_gpus > 0) {
+    return failure("gpu_memory", taken + " in use already, of GPUs that Slurm has given to this job", kRemedy);
+  }
+  return warning("gpu_memory", taken + " in use already", kRemedy);
 }
 
 }  // namespace
@@ -197,7 +199,7 @@ std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuS
   findings.push_back(check_throttling(survey.gpus));
   findings.push_back(check_temperature(survey.gpus));
   findings.push_back(check_pcie(survey.gpus));
-  findings.push_back(check_others(survey.gpus));
+  findings.push_back(check_others(job, survey.gpus));
   return findings;
 }
 

@@ -30,9 +30,9 @@ HangWatch::HangWatch(std::string host, std::string json, std::chrono::millisecon
     : host_(std::move(host)),
       json_(std::move(json)),
       patience_(patience),
-      deadline_(patience, [this] { return last_words(); }, std::move(end)) {}
+      deadline_(patience, [this] { return last_message(); }, std::move(end)) {}
 
-std::string HangWatch::last_words() {
+std::string HangWatch::last_message() {
   const Look* look = look_;
   if (look == nullptr) {
     std::this_thread::sleep_for(kPrecedence);

@@ -6,13 +6,14 @@
 #include <functional>
 #include <string>
 
+#include "app/machine/finding.hpp"
 #include "parallel/mpi/deadline.hpp"
 
 namespace mpzero::doctor {
 
 // A check of something that may block its caller forever: a driver, a file system, a library.
 struct Look {
-  const char* check;   // of the finding
+  Check check;         // of the finding
   const char* at;      // what is checked, as part of a sentence: "the GPU driver"
   const char* remedy;  // for the case that it hangs
 };
@@ -32,7 +33,7 @@ class HangWatch {
   void leave() { look_ = nullptr; }
 
  private:
-  std::string last_words();
+  std::string last_message();
 
   const std::string host_;
   const std::string json_;

@@ -6,14 +6,17 @@
 #include <sys/socket.h>
 #include <sys/statvfs.h>
 
+#include <algorithm>
 #include <charconv>
+#include <condition_variable>
 #include <cstring>
 #include <fstream>
-#include <future>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "app/machine/host_limits.hpp"
 
@@ -137,11 +140,38 @@ Finding check_governor(const System& system) {
                  "cpupower frequency-set -g performance");
 }
 
+// The names that host `own` of `count` looks up.
+std::vector<size_t> names_of(size_t own, size_t count) {
+  std::vector<size_t> names;
+  for (size_t i = 0; i < std::min(count, kMostLookups); ++i) names.push_back((own + i) % count);
+  return names;
+}
+
+// The results so far, which outlive a thread that waits for a name server.
+struct Lookups {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string letters;
+  bool done = false;
+};
+
+}  // namespace
+
+std::vector<Finding> check_host(const System& system, const Job& job, bool gpus, bool rdma) {
+  return {check_locked_memory(system, rdma), check_open_files(system, job), check_shared_memory(system, job, gpus),
+          check_memory(system), check_governor(system)};
+}
+
 NameLookup look_up(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* addresses = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &addresses) != 0) return NameLookup::kUnknown;
+  const auto start = std::chrono::steady_clock::now();
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &addresses);
+  // Where there is no name server, the same error comes at once.
+  const bool waited = std::chrono::steady_clock::now() - start > std::chrono::seconds(2);
+  if (error == EAI_AGAIN && waited) return NameLookup::kNoAnswer;
+  if (error != 0) return NameLookup::kUnknown;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(addresses, freeaddrinfo);
   for (const addrinfo* address = addresses; address != nullptr; address = address->ai_next) {
     if (address->ai_family == AF_INET6) {
@@ -155,24 +185,28 @@ NameLookup look_up(const std::string& host) {
   return NameLookup::kLoopback;
 }
 
-}  // namespace
-
-std::vector<Finding> check_host(const System& system, const Job& job, bool gpus, bool rdma) {
-  return {check_locked_memory(system, rdma), check_open_files(system, job), check_shared_memory(system, job, gpus),
-          check_memory(system), check_governor(system)};
-}
-
-std::string look_up_names(const std::vector<std::string>& hosts, std::chrono::milliseconds patience) {
-  // The look-ups share nothing with this function's frame, since a name server may block their thread for longer.
-  auto answer = std::make_shared<std::promise<std::string>>();
-  std::future<std::string> future = answer->get_future();
-  std::thread([answer, hosts] {
-    std::string lookups;
-    for (const std::string& host : hosts) lookups += static_cast<char>(look_up(host));
-    answer->set_value(lookups);
+std::string look_up_names(size_t own, const std::vector<std::string>& hosts, Resolver resolver,
+                          std::chrono::milliseconds patience) {
+  const auto lookups = std::make_shared<Lookups>();
+  const std::vector<size_t> names = names_of(own, hosts.size());
+  lookups->letters.assign(hosts.size(), static_cast<char>(NameLookup::kNotAsked));
+  for (const size_t name : names) lookups->letters[name] = static_cast<char>(NameLookup::kNoAnswer);
+  // It shares nothing else with this function's frame, since a name server may block it for longer.
+  std::thread([lookups, names, hosts, resolver = std::move(resolver)] {
+    for (const size_t name : names) {
+      NameLookup found = resolver(hosts[name]);
+      if (found == NameLookup::kNoAnswer) found = resolver(hosts[name]);
+      if (found == NameLookup::kNoAnswer) break;
+      const std::lock_guard lock(lookups->mutex);
+      lookups->letters[name] = static_cast<char>(found);
+    }
+    const std::lock_guard lock(lookups->mutex);
+    lookups->done = true;
+    lookups->changed.notify_one();
   }).detach();
-  if (future.wait_for(patience) == std::future_status::ready) return future.get();
-  return std::string(hosts.size(), static_cast<char>(NameLookup::kNoAnswer));
+  std::unique_lock lock(lookups->mutex);
+  lookups->changed.wait_for(lock, patience, [&] { return lookups->done; });
+  return lookups->letters;
 }
 
 Finding judge_names(size_t own, const std::vector<std::string>& hosts, const std::vector<std::string>& lookups) {
@@ -180,8 +214,8 @@ Finding judge_names(size_t own, const std::vector<std::string>& hosts, const std
   constexpr const char* kRemedy =
       "put the names of all nodes into DNS or into each node's /etc/hosts; Slurm and MPI start ranks by them";
   const auto seen_by = [&](size_t host, size_t name) { return static_cast<NameLookup>(lookups[host][name]); };
-  if (seen_by(own, own) == NameLookup::kNoAnswer) {
-    return failure(kCheck, "the name server does not answer",
+  if (const size_t silent = lookups[own].find(static_cast<char>(NameLookup::kNoAnswer)); silent != std::string::npos) {
+    return failure(kCheck, fmt::format("the name server does not answer when it is asked for {}", hosts[silent]),
                    "the one in /etc/resolv.conf must be reachable (in a VPC: enableDnsSupport)");
   }
   if (hosts.size() == 1) {
@@ -191,7 +225,8 @@ Finding judge_names(size_t own, const std::vector<std::string>& hosts, const std
   std::string unknown, loopback;
   bool known_to_none = true;
   for (size_t other = 0; other < hosts.size(); ++other) {
-    if (seen_by(other, own) != NameLookup::kUnknown) known_to_none = false;
+    const NameLookup seen = seen_by(other, own);
+    if (seen != NameLookup::kUnknown && seen != NameLookup::kNotAsked) known_to_none = false;
   }
   for (size_t name = 0; name < hosts.size(); ++name) {
     // A host may know itself by a loopback address; others must not.
@@ -208,7 +243,11 @@ Finding judge_names(size_t own, const std::vector<std::string>& hosts, const std
   if (known_to_none) return failure(kCheck, fmt::format("no host knows the address of {}", hosts[own]), kRemedy);
   if (!unknown.empty()) return failure(kCheck, fmt::format("{} has no address here", unknown), kRemedy);
   if (!loopback.empty()) return failure(kCheck, fmt::format("{} is a loopback address here", loopback), kRemedy);
-  return ok(kCheck, fmt::format("all {} resolve", hosts.size()));
+  const auto asked = hosts.size() - static_cast<size_t>(std::count(lookups[own].begin(), lookups[own].end(),
+                                                                   static_cast<char>(NameLookup::kNotAsked)));
+  return ok(kCheck, asked == hosts.size()
+                        ? fmt::format("all {} resolve", asked)
+                        : fmt::format("{} of {} were looked up here, and resolve", asked, hosts.size()));
 }
 
 }  // namespace mpzero::doctor

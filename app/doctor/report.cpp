@@ -26,18 +26,18 @@ Json to_value(const HostReport& report) {
   return {{"host", report.host}, {"status", name(worst(report.findings))}, {"findings", std::move(findings)}};
 }
 
-Status status_of(const std::string& word) {
+Status status_of(const std::string& text) {
   for (const Status status : {Status::kOk, Status::kWarning, Status::kFailure}) {
-    if (word == name(status)) return status;
+    if (text == name(status)) return status;
   }
-  throw_failure("a report of the doctor has the unknown status '{}'", word);
+  throw_failure("a report of the doctor has the unknown status '{}'", text);
 }
 
 std::string painted(Status status, bool color) {
-  std::string word = fmt::format("{:<7}", name(status));
-  if (!color) return word;
+  std::string text = fmt::format("{:<7}", name(status));
+  if (!color) return text;
   const int code = status == Status::kOk ? 32 : status == Status::kWarning ? 33 : 31;
-  return fmt::format("\x1b[{}m{}\x1b[0m", code, word);
+  return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
 }
 
 }  // namespace

@@ -35,14 +35,14 @@ FlagGroup checkpoint_flags() {
         .value = Text{field<&Settings::resume_from_checkpoint>},
         .help = "a checkpoint folder, or none: start anew",
         .unit = "DIR",
-        .default_in_words = "resume from --checkpoint_dir if it holds a checkpoint, none with --overwrite"},
+        .default_text = "resume from --checkpoint_dir if it holds a checkpoint, none with --overwrite"},
        {.name = "allow_changed",
         .value = Names{.field = field<&Settings::allow_changed>, .remark = "; write it as rope_theta,rms_norm_eps"},
         .help =
             "keys of the model that may differ from the checkpoint's, of rope_theta, rope_scaling and rms_norm_eps, "
             "as when a context is extended",
         .unit = "KEYS",
-        .default_in_words = "none"},
+        .default_text = "none"},
        {.name = "overwrite",
         .value = Boolean{field<&Settings::overwrite>},
         .help = "move what another run has left in --checkpoint_dir into a folder old-<n> there; without it a new run "

@@ -16,8 +16,8 @@ namespace {
 bool parse_boolean(const std::string& flag, const std::string& text) {
   std::string word = text;
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
-  const auto is_one_of = [&](std::initializer_list<const char*> words) {
-    return std::find(words.begin(), words.end(), word) != words.end();
+  const auto is_one_of = [&](std::initializer_list<const char*> choices) {
+    return std::find(choices.begin(), choices.end(), word) != choices.end();
   };
   if (is_one_of({"true", "t", "yes", "y", "1"})) return true;
   if (is_one_of({"false", "f", "no", "n", "0"})) return false;
@@ -26,12 +26,12 @@ bool parse_boolean(const std::string& flag, const std::string& text) {
 
 std::vector<std::string> parse_names(const std::string& flag, const std::string& text, const std::string& remark) {
   std::vector<std::string> names;
-  std::istringstream words(text + ",");
-  for (std::string word; std::getline(words, word, ',');) {
-    word.erase(0, word.find_first_not_of(' '));
-    word.erase(word.find_last_not_of(' ') + 1);
-    if (word.empty()) throw_user_error("--{} {} has an empty name{}.", flag, text, remark);
-    names.push_back(word);
+  std::istringstream items(text + ",");
+  for (std::string item; std::getline(items, item, ',');) {
+    item.erase(0, item.find_first_not_of(' '));
+    item.erase(item.find_last_not_of(' ') + 1);
+    if (item.empty()) throw_user_error("--{} {} has an empty name{}.", flag, text, remark);
+    names.push_back(item);
   }
   return names;
 }
@@ -67,26 +67,26 @@ struct Read {
     value.field.set(line, parse_names(flag, text, value.remark));
   }
   void operator()(const Choice& value) const {
-    const auto word = std::find(value.words.begin(), value.words.end(), text);
-    if (word == value.words.end()) {
-      throw_user_error("--{} must be one of {}, not \"{}\".", flag, fmt::join(value.words, ", "), text);
+    const auto chosen = std::find(value.choices.begin(), value.choices.end(), text);
+    if (chosen == value.choices.end()) {
+      throw_user_error("--{} must be one of {}, not \"{}\".", flag, fmt::join(value.choices, ", "), text);
     }
-    value.set(line, static_cast<size_t>(word - value.words.begin()));
+    value.set(line, static_cast<size_t>(chosen - value.choices.begin()));
   }
   void operator()(const Custom& value) const { value.read(line, flag, text); }
 };
 
 }  // namespace
 
-Choice choice(const Field<std::string>& field, const std::vector<std::string>& words) {
+Choice choice(const Field<std::string>& field, const std::vector<std::string>& choices) {
   std::vector<std::pair<std::string, std::string>> values;
-  for (const std::string& word : words) values.emplace_back(word, word);
+  for (const std::string& name : choices) values.emplace_back(name, name);
   return choice(field, values);
 }
 
-bool Flag::is_named(const std::string& word) const {
+bool Flag::is_named(const std::string& text) const {
   const std::vector<std::string> all = names();
-  return std::find(all.begin(), all.end(), word) != all.end();
+  return std::find(all.begin(), all.end(), text) != all.end();
 }
 
 std::vector<std::string> Flag::names() const {
@@ -102,9 +102,9 @@ void Flag::read(CommandLine& line, const std::string& name, const std::string& t
 nlohmann::ordered_json Flag::to_json(const Settings& settings) const {
   return std::visit(
       [&](const auto& kind) -> nlohmann::ordered_json {
-        if constexpr (requires { kind.words; }) {
-          const auto word = kind.get(settings);
-          return word ? nlohmann::ordered_json(kind.words[*word]) : nlohmann::ordered_json();
+        if constexpr (requires { kind.choices; }) {
+          const auto chosen = kind.get(settings);
+          return chosen ? nlohmann::ordered_json(kind.choices[*chosen]) : nlohmann::ordered_json();
         } else if constexpr (requires { kind.field; }) {
           const auto given = kind.field.get(settings);
           if (!given) return {};

@@ -78,29 +78,29 @@ struct Names {
   std::string remark;
 };
 
-// One of several words, each of which is a value of the member.
+// One of several names, each of which stands for a value of the member.
 struct Choice {
-  std::vector<std::string> words;
-  std::function<void(Settings&, size_t word)> set;
+  std::vector<std::string> choices;
+  std::function<void(Settings&, size_t chosen)> set;
   std::function<std::optional<size_t>(const Settings&)> get;
 };
 
 template <typename T>
 Choice choice(const Field<T>& field, const std::vector<std::pair<std::string, T>>& values) {
   Choice made;
-  for (const auto& [word, value] : values) made.words.push_back(word);
-  made.set = [field, values](Settings& settings, size_t word) { field.set(settings, values[word].second); };
+  for (const auto& [name, value] : values) made.choices.push_back(name);
+  made.set = [field, values](Settings& settings, size_t chosen) { field.set(settings, values[chosen].second); };
   made.get = [field, values](const Settings& settings) -> std::optional<size_t> {
-    for (size_t word = 0; word < values.size(); ++word) {
-      if (field.get(settings) == values[word].second) return word;
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (field.get(settings) == values[i].second) return i;
     }
     return std::nullopt;
   };
   return made;
 }
 
-// The same for a member that is the word itself.
-Choice choice(const Field<std::string>& field, const std::vector<std::string>& words);
+// The same for a member that holds the name itself.
+Choice choice(const Field<std::string>& field, const std::vector<std::string>& choices);
 
 // What none of the others reads. `read` throws UserError naming the flag (`name`, without dashes) and what it takes;
 // `show` gives nothing where the flag was not given.
@@ -146,16 +146,16 @@ struct Recorded {
 struct Flag {
   std::string name;
   std::variant<Integer, Unsigned, Real, Boolean, Text, Names, Choice, Custom> value;
-  std::string help;                   // what it means, without its default
-  std::string unit = {};              // in capitals, as the help shows what the flag takes: STEPS, FILE
-  std::string default_in_words = {};  // where the default is no single value
-  bool required = false;              // has no default
+  std::string help;               // what it means, without its default
+  std::string unit = {};          // in capitals, as the help shows what the flag takes: STEPS, FILE
+  std::string default_text = {};  // where the default is no single value
+  bool required = false;          // has no default
   std::optional<FileKey> file = {};
   std::optional<TrainersFlag> trainer = {};
   std::optional<Recorded> recorded = {};
 
-  // Whether `word` is the flag's name or the Trainer's.
-  bool is_named(const std::string& word) const;
+  // Whether `text` is the flag's name or the Trainer's.
+  bool is_named(const std::string& text) const;
   // All names, its own first.
   std::vector<std::string> names() const;
   bool is_boolean() const { return std::holds_alternative<Boolean>(value); }

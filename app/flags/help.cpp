@@ -38,7 +38,7 @@ std::string placeholder(const Flag& flag) {
 
 // As a user would write it: 5e-5 for 5e-05.
 std::string default_of(const Flag& flag) {
-  if (!flag.default_in_words.empty()) return flag.default_in_words;
+  if (!flag.default_text.empty()) return flag.default_text;
   std::string text = flag.show(Settings{});
   if (!std::holds_alternative<Real>(flag.value)) return text;
   if (const size_t exponent = text.find("e-0"); exponent != std::string::npos) text.erase(exponent + 2, 1);
@@ -68,7 +68,7 @@ ordered_json limits_of(const Real& value) {
   if (std::isfinite(value.limit)) limits["less_than"] = value.limit;
   return limits;
 }
-ordered_json limits_of(const Choice& value) { return {{"choices", value.words}}; }
+ordered_json limits_of(const Choice& value) { return {{"choices", value.choices}}; }
 template <typename Other>
 ordered_json limits_of(const Other&) {
   return ordered_json::object();

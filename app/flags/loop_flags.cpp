@@ -9,10 +9,10 @@ namespace {
 // "5-7", or "5" for that step alone.
 void read_profile_steps(CommandLine& line, const std::string& flag, const std::string& text) {
   const size_t dash = text.find('-');
-  const auto step = [&](const std::string& word) {
+  const auto step = [&](const std::string& bound) {
     int64_t number = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (error != std::errc() || end != word.data() + word.size() || number < 1) {
+    const auto [end, error] = std::from_chars(bound.data(), bound.data() + bound.size(), number);
+    if (error != std::errc() || end != bound.data() + bound.size() || number < 1) {
       throw_user_error("--{} must be the first and the last step, counted from 1, as in 5-7, not \"{}\".", flag, text);
     }
     return number;
@@ -35,17 +35,17 @@ std::vector<Flag> length_flags() {
            .value = Integer{.field = field<&Settings::max_steps>, .minimum = 1},
            .help = "optimizer steps",
            .unit = "STEPS",
-           .default_in_words = fmt::format("{}, or as --epochs says", Settings{}.max_steps),
+           .default_text = fmt::format("{}, or as --epochs says", Settings{}.max_steps),
            .trainer = TrainersFlag{},
            .recorded = Recorded{.section = Recorded::Section::kSchedule, .label = "steps", .key = "max_steps"}},
           {.name = "epochs",
            .value = Integer{.field = field<&Settings::epochs>, .minimum = 1},
            .help = "passes over --train_data; with --max_steps the smaller holds",
-           .default_in_words = "as --max_steps says"},
+           .default_text = "as --max_steps says"},
           {.name = "num_train_epochs",
            .value = Real{.field = field<&Settings::num_train_epochs>, .may_be_minimum = false},
            .help = "as the Trainer counts them: so many times the whole optimizer steps in --train_data, rounded up",
-           .default_in_words = "as --max_steps says",
+           .default_text = "as --max_steps says",
            .trainer = TrainersFlag{}}};
 }
 
@@ -69,7 +69,7 @@ std::vector<Flag> observing_flags() {
            .value = Text{field<&Settings::metrics_file>},
            .help = "write one JSON object a step",
            .unit = "FILE",
-           .default_in_words = "none"}};
+           .default_text = "none"}};
 }
 
 std::vector<Flag> machine_flags() {
@@ -100,7 +100,7 @@ std::vector<Flag> profile_flags() {
            .value = Custom{.read = read_profile_steps, .show = show_profile_steps},
            .help = "take a trace of these steps, for https://ui.perfetto.dev",
            .unit = "FIRST-LAST",
-           .default_in_words = "none"},
+           .default_text = "none"},
           {.name = "profile_ranks",
            .value = choice<bool>(field<&Settings::profile_all_ranks>, {{"0", false}, {"all", true}}),
            .help = "the ranks that take it: 0 or all"},
@@ -108,7 +108,7 @@ std::vector<Flag> profile_flags() {
            .value = Text{field<&Settings::profile_dir>},
            .help = "where the trace goes",
            .unit = "DIR",
-           .default_in_words = "the folder of --metrics_file, else --checkpoint_dir"}};
+           .default_text = "the folder of --metrics_file, else --checkpoint_dir"}};
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ FlagGroup model_flags() {
         .help =
             "folder of Hugging Face safetensors to start from; its config.json is the model where no other is named",
         .unit = "DIR",
-        .default_in_words = "random weights"},
+        .default_text = "random weights"},
        {.name = "bf16",
         .value = Boolean{kIsBf16},
         .help = "bf16 weights and activations with fp32 master weights; false: fp32",
@@ -53,7 +53,7 @@ FlagGroup model_flags() {
        {.name = "gradient_checkpointing",
         .value = Boolean{field<&Settings::gradient_checkpointing>},
         .help = "as the Trainer has it: true is --recompute full, false --recompute none",
-        .default_in_words = "as --recompute says",
+        .default_text = "as --recompute says",
         .trainer = TrainersFlag{.default_value = "false"}},
        {.name = "deterministic",
         .value = Boolean{field<&Settings::deterministic>},
@@ -77,7 +77,7 @@ FlagGroup override_flags() {
         .help = "tokens of the longest sequence"},
        {.name = "rms_norm_eps", .value = model_real<&ModelOverrides::rms_norm_eps>(), .help = ""},
        {.name = "rope_theta", .value = model_real<&ModelOverrides::rope_theta>(), .help = ""}}};
-  for (Flag& flag : group.flags) flag.default_in_words = "the model's";
+  for (Flag& flag : group.flags) flag.default_text = "the model's";
   return group;
 }
 

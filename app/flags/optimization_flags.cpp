@@ -61,7 +61,7 @@ std::vector<Flag> batch_flags() {
            .value = Integer{.field = field<&Settings::train_batch_size>, .minimum = 1},
            .help = "sequences in an optimizer step",
            .unit = "SEQUENCES",
-           .default_in_words = "the product of the next two and the ranks",
+           .default_text = "the product of the next two and the ranks",
            .file = FileKey{.name = "train_batch_size",
                            .read = [](const io::DsConfig& file) { return file.train_batch_size; }}},
           {.name = "train_micro_batch_size_per_gpu",
@@ -117,7 +117,7 @@ std::vector<Flag> adamw_flags() {
            .value = Names{.field = field<&Settings::optimizer, &OptimizerConfig::no_decay>,
                           .remark = ", which would be part of every other; write it as norm,bias"},
            .help = "no weight decay for parameters whose names contain one of these, as in norm,bias",
-           .default_in_words = "all decay"},
+           .default_text = "all decay"},
           {.name = "grad_clip",
            .value = Real{.field = field<&Settings::gradient_clipping>},
            .help = "largest L2 norm of the gradient over all parameters; 0: no clipping",
@@ -129,31 +129,30 @@ std::vector<Flag> adamw_flags() {
 
 // resolve_schedule brings these and the file's scheduler section together.
 std::vector<Flag> schedule_flags() {
-  return {
-      {.name = "lr_scheduler_type",
-       .value = choice(field<&Settings::lr_scheduler_type>,
-                       std::vector<std::string>{"linear", "cosine", "constant", "constant_with_warmup"}),
-       .help = "the Trainer's schedule in place of a scheduler section: linear or cosine, both to 0 at the last "
-               "step; constant; constant_with_warmup",
-       .default_in_words = "without --deepspeed_config DeepSpeed's WarmupCosineLR; with it, as its scheduler section "
+  return {{.name = "lr_scheduler_type",
+           .value = choice(field<&Settings::lr_scheduler_type>,
+                           std::vector<std::string>{"linear", "cosine", "constant", "constant_with_warmup"}),
+           .help = "the Trainer's schedule in place of a scheduler section: linear or cosine, both to 0 at the last "
+                   "step; constant; constant_with_warmup",
+           .default_text = "without --deepspeed_config DeepSpeed's WarmupCosineLR; with it, as its scheduler section "
                            "says, and without one constant",
-       .file = FileKey{.name = "scheduler.type"},
-       .trainer = TrainersFlag{.default_value = "linear"}},
-      {.name = "warmup_steps",
-       .value = Custom{.read = read_warmup_steps,
-                       .show = [](const Settings& settings) { return show_number(settings.warmup_steps); }},
-       .help = "steps until the schedule's peak; below 1 a share of all steps",
-       .unit = "STEPS",
-       .default_in_words = "100; with --lr_scheduler_type 0",
-       .file = FileKey{.name = "scheduler.params.warmup_num_steps"},
-       .trainer = TrainersFlag{.default_value = "0"}},
-      {.name = "warmup_ratio",
-       .value = Custom{.read = read_warmup_ratio,
-                       .show = [](const Settings& settings) { return show_number(settings.warmup_ratio); }},
-       .help = "the same as a share of all steps, rounded up",
-       .unit = "X",
-       .default_in_words = "as --warmup_steps says",
-       .trainer = TrainersFlag{}}};
+           .file = FileKey{.name = "scheduler.type"},
+           .trainer = TrainersFlag{.default_value = "linear"}},
+          {.name = "warmup_steps",
+           .value = Custom{.read = read_warmup_steps,
+                           .show = [](const Settings& settings) { return show_number(settings.warmup_steps); }},
+           .help = "steps until the schedule's peak; below 1 a share of all steps",
+           .unit = "STEPS",
+           .default_text = "100; with --lr_scheduler_type 0",
+           .file = FileKey{.name = "scheduler.params.warmup_num_steps"},
+           .trainer = TrainersFlag{.default_value = "0"}},
+          {.name = "warmup_ratio",
+           .value = Custom{.read = read_warmup_ratio,
+                           .show = [](const Settings& settings) { return show_number(settings.warmup_ratio); }},
+           .help = "the same as a share of all steps, rounded up",
+           .unit = "X",
+           .default_text = "as --warmup_steps says",
+           .trainer = TrainersFlag{}}};
 }
 
 }  // namespace
@@ -164,8 +163,8 @@ FlagGroup optimization_flags() {
                     .value = Text{field<&Settings::deepspeed_config>},
                     .help = "ds_config.json as DeepSpeed reads it",
                     .unit = "FILE",
-                    .default_in_words = "none; ZeRO stage 2 with the optimizer in host memory, and the defaults given "
-                                        "here"},
+                    .default_text = "none; ZeRO stage 2 with the optimizer in host memory, and the defaults given "
+                                    "here"},
                    {.name = "deepspeed_config_yields",
                     .value = Boolean{field<&Settings::deepspeed_config_yields>},
                     .help = "flags replace the values of --deepspeed_config instead of having to be the same; the "

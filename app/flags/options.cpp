@@ -27,8 +27,8 @@ po::options_description known_options() {
   return options;
 }
 
-// Boost knows no option with an optional value behind a blank, so that `--bf16 false` and `--bf16` both become one
-// word.
+// Boost has no option with an optional value after a blank, so that `--bf16 false` and `--bf16` both become one
+// argument.
 std::vector<std::string> normalize(const std::vector<std::string>& arguments) {
   const auto is_boolean = [&](const std::string& argument) {
     const Flag* flag = argument.starts_with("--") ? find_flag(argument.substr(2)) : nullptr;
@@ -91,9 +91,9 @@ struct GivenFlag {
   }
 };
 
-// Refuses a flag that stands there twice, or under two names with two values.
+// Refuses a flag that is given twice, or under two names with two values.
 void check_repetition(const Flag& flag, const GivenFlag& first, const GivenFlag& second) {
-  if (first.name == second.name) throw_user_error("--{} stands there twice; keep one of the two.", first.name);
+  if (first.name == second.name) throw_user_error("--{} is given twice; keep one of the two.", first.name);
   if (first.read(flag) == second.read(flag)) return;
   throw_user_error("--{} {} and --{} {} contradict each other: they are two names of one setting; keep one of the two.",
                    first.name, first.value, second.name, second.value);

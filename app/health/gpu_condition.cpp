@@ -45,19 +45,19 @@ std::string gpu_condition(const std::string& pci_address, const std::vector<std:
   const std::optional<size_t> index = find(survey.gpus, pci_address);
   if (!index) return "";
   const doctor::GpuState& gpu = survey.gpus[*index];
-  std::vector<std::string> words;
-  if (gpu.sm_clock && gpu.max_sm_clock) words.push_back(fmt::format("{} of {} MHz", *gpu.sm_clock, *gpu.max_sm_clock));
-  if (gpu.temperature) words.push_back(fmt::format("{} °C", *gpu.temperature));
+  std::vector<std::string> parts;
+  if (gpu.sm_clock && gpu.max_sm_clock) parts.push_back(fmt::format("{} of {} MHz", *gpu.sm_clock, *gpu.max_sm_clock));
+  if (gpu.temperature) parts.push_back(fmt::format("{} °C", *gpu.temperature));
   if (gpu.throttle_reasons) {
     bool slowed = false;
     for (const Reason& reason : kReasons) {
       if ((*gpu.throttle_reasons & reason.bit) == 0) continue;
-      words.emplace_back(reason.name);
+      parts.emplace_back(reason.name);
       slowed = true;
     }
-    if (!slowed) words.emplace_back("not throttled");
+    if (!slowed) parts.emplace_back("not throttled");
   }
-  return words.empty() ? "" : fmt::format("GPU {}: {}", *index, fmt::join(words, ", "));
+  return parts.empty() ? "" : fmt::format("GPU {}: {}", *index, fmt::join(parts, ", "));
 }
 
 }  // namespace mpzero

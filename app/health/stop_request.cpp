@@ -88,7 +88,7 @@ double StopRequest::seconds_since() const {
   return at == 0 ? 0 : static_cast<double>(now() - at) / static_cast<double>(kNanoseconds);
 }
 
-bool StopRequest::at_once() const { return received.interrupts > 1; }
+bool StopRequest::is_immediate() const { return received.interrupts > 1; }
 
 void StopRequest::drain() const {
   std::array<char, 64> bytes{};

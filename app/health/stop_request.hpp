@@ -24,7 +24,7 @@ class StopRequest {
   // Seconds since the first signal; 0 if there was none.
   double seconds_since() const;
   // Whether SIGINT has arrived twice.
-  bool at_once() const;
+  bool is_immediate() const;
   // For poll(): readable once a signal has arrived; see drain().
   int descriptor() const { return pipe_[0]; }
   // Makes it unreadable until the next signal.

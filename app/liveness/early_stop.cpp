@@ -6,7 +6,7 @@ namespace mpzero {
 namespace {
 
 constexpr std::chrono::milliseconds kSettle(300);
-// Longer than the monitor needs to give up on a file system that does not respond (last_words.cpp). When another rank
+// Longer than the monitor needs to give up on a file system that does not respond (final_report.cpp). When another rank
 // has died, the launcher may leave the monitor no time to report the stop.
 constexpr std::chrono::milliseconds kLimit(6000);
 

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "parallel/network/network_start.hpp"
+#include "parallel/network/network.hpp"
 
 namespace mpzero {
 namespace {
@@ -28,15 +28,15 @@ const CollectiveRecord* find(const ChannelRecord& channel, int64_t sequence) {
   return nullptr;
 }
 
-std::string ranks_in_words(const std::vector<RankRecord>& records, const std::vector<int>& ranks) {
+std::string names_of(const std::vector<RankRecord>& records, const std::vector<int>& ranks) {
   constexpr size_t kNamed = 8;
-  std::vector<std::string> words;
+  std::vector<std::string> names;
   for (size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) {
     const RankIdentity& identity = records[static_cast<size_t>(ranks[i])].identity;
-    words.push_back(fmt::format("rank {} on {} (pid {})", identity.rank, identity.host, identity.pid));
+    names.push_back(fmt::format("rank {} on {} (pid {})", identity.rank, identity.host, identity.pid));
   }
-  if (ranks.size() > kNamed) words.push_back(fmt::format("{} more ranks", ranks.size() - kNamed));
-  return fmt::format("{}", fmt::join(words, ", "));
+  if (ranks.size() > kNamed) names.push_back(fmt::format("{} more ranks", ranks.size() - kNamed));
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 std::vector<int> ranks_in(const std::vector<RankRecord>& records, State state) {
@@ -93,7 +93,7 @@ std::optional<Lag> find_lag(const std::vector<RankRecord>& records, const std::s
   return worst;
 }
 
-std::string collective_in_words(const Lag& lag) {
+std::string name_of_collective(const Lag& lag) {
   if (lag.collective) return show(lag.channel, *lag.collective);
   return fmt::format("collective {} of {}", lag.sequence, lag.channel);
 }
@@ -104,11 +104,11 @@ bool contains(const std::vector<int>& ranks, int rank) {
 
 // What the other ranks wait for while these ranks are gone: the collective that has been open for the longest. (The
 // last status of the ranks that are gone may be a second old.)
-std::string awaited_by_others(const std::vector<RankRecord>& records, const std::vector<int>& gone) {
+std::string awaited_by_others(const std::vector<RankRecord>& records, const std::vector<int>& lost) {
   const CollectiveRecord* oldest = nullptr;
   const ChannelRecord* channel = nullptr;
   for (const RankRecord& record : records) {
-    if (contains(gone, record.identity.rank) || record.state == State::kLeft) continue;
+    if (contains(lost, record.identity.rank) || record.state == State::kLeft) continue;
     for (const ChannelRecord& one : record.status.channels) {
       const CollectiveRecord* open = find(one, one.completed + 1);
       if (open != nullptr && (oldest == nullptr || open->seconds > oldest->seconds)) {
@@ -121,8 +121,8 @@ std::string awaited_by_others(const std::vector<RankRecord>& records, const std:
 }
 
 // Where these ranks must be: the position of the rank that has come the farthest.
-std::string where_all(const std::vector<RankRecord>& records, const std::vector<int>& gone) {
-  const RankRecord* farthest = &records[static_cast<size_t>(gone.front())];
+std::string where_all(const std::vector<RankRecord>& records, const std::vector<int>& lost) {
+  const RankRecord* farthest = &records[static_cast<size_t>(lost.front())];
   for (const RankRecord& record : records) {
     if (record.state == State::kLeft) continue;
     const auto place = [](const RankRecord& one) { return std::pair(one.status.step, one.status.phase); };
@@ -147,7 +147,7 @@ Verdict not_connected(const std::vector<RankRecord>& records, const std::set<int
   }
   if (!complaint.empty()) complaint = ": " + complaint;
   const std::string who = lag ? fmt::format("{} {} not been connected, while the others have, for",
-                                            ranks_in_words(records, late), late.size() == 1 ? "has" : "have")
+                                            names_of(records, late), late.size() == 1 ? "has" : "have")
                               : std::string("the nodes have not been connected for");
   return {.ranks = lag ? late : std::vector<int>(),
           .reason = fmt::format("{} {:.0f} s{}", who, idle, complaint),
@@ -177,8 +177,8 @@ Verdict stuck(const std::vector<RankRecord>& records) {
     const bool on_gpu = measure == &ChannelRecord::started;
     return {.ranks = lag->late,
             .reason = fmt::format("{0} {1} not reached {3}{2}, {4}, while others have waited in it for {5:.0f} s",
-                                  ranks_in_words(records, lag->late), lag->late.size() == 1 ? "has" : "have",
-                                  on_gpu ? " on the GPU" : "", collective_in_words(*lag),
+                                  names_of(records, lag->late), lag->late.size() == 1 ? "has" : "have",
+                                  on_gpu ? " on the GPU" : "", name_of_collective(*lag),
                                   where(records, lag->late.front()), lag->waited),
             .remedy = on_gpu ? gpu_remedy : host_remedy};
   }
@@ -186,7 +186,7 @@ Verdict stuck(const std::vector<RankRecord>& records) {
     return {.ranks = lag->late,
             .reason = fmt::format(
                 "{} reached {} with the others, {}, but did not complete it: the network or the GPU makes no progress",
-                ranks_in_words(records, lag->late), collective_in_words(*lag), where(records, lag->late.front())),
+                names_of(records, lag->late), name_of_collective(*lag), where(records, lag->late.front())),
             .remedy = "check the network's counters, and dmesg for Xid messages, on that machine"};
   }
   const int first = *all.begin();
@@ -199,7 +199,7 @@ Verdict stuck(const std::vector<RankRecord>& records) {
   }
   if (all.size() == 1) {
     return {.ranks = {first},
-            .reason = fmt::format("{} has made no progress for {:.0f} s {}", ranks_in_words(records, {first}), idle,
+            .reason = fmt::format("{} has made no progress for {:.0f} s {}", names_of(records, {first}), idle,
                                   where(records, first)),
             .remedy = host_remedy};
   }
@@ -234,7 +234,7 @@ Verdict find_culprits(const std::vector<RankRecord>& records) {
   if (std::vector<int> lost = ranks_in(records, State::kLost); !lost.empty()) {
     const std::string others = awaited_by_others(records, lost);
     return {.ranks = lost,
-            .reason = fmt::format("{} ended without reporting an error {}{}", ranks_in_words(records, lost),
+            .reason = fmt::format("{} ended without reporting an error {}{}", names_of(records, lost),
                                   where_all(records, lost), others),
             .remedy =
                 "look for the cause in that rank's last lines of output and, on its machine, in dmesg (out of memory, "
@@ -243,7 +243,7 @@ Verdict find_culprits(const std::vector<RankRecord>& records) {
   if (std::vector<int> silent = ranks_in(records, State::kSilent); !silent.empty()) {
     const RankRecord& first = records[static_cast<size_t>(silent.front())];
     return {.ranks = silent,
-            .reason = fmt::format("{} {} not answered for {:.0f} s {}{}", ranks_in_words(records, silent),
+            .reason = fmt::format("{} {} not answered for {:.0f} s {}{}", names_of(records, silent),
                                   silent.size() == 1 ? "has" : "have", first.quiet, where_all(records, silent),
                                   awaited_by_others(records, silent)),
             .remedy = "the process is stopped, or its machine is down, out of memory or cut off: check that machine"};
@@ -251,17 +251,17 @@ Verdict find_culprits(const std::vector<RankRecord>& records) {
   if (std::vector<int> failed = ranks_in(records, State::kFailed); !failed.empty()) {
     const std::vector<int> culprits = known_culprits(records, failed);
     const RankRecord& first = teller(records, failed);
-    std::string words = first.error;
-    while (!words.empty() && (words.back() == '.' || words.back() == '\n')) words.pop_back();
+    std::string error = first.error;
+    while (!error.empty() && (error.back() == '.' || error.back() == '\n')) error.pop_back();
     if (!culprits.empty()) {
       return {.ranks = culprits,
               .reason = fmt::format("rank{} {}: {} ({})", culprits.size() == 1 ? "" : "s", fmt::join(culprits, ", "),
-                                    words, where(records, first.identity.rank)),
+                                    error, where(records, first.identity.rank)),
               .remedy = "check that machine if it happens there again"};
     }
     // Its peers fail because it failed.
     return {.ranks = {first.identity.rank},
-            .reason = fmt::format("rank {}: {} ({}, on {})", first.identity.rank, words,
+            .reason = fmt::format("rank {}: {} ({}, on {})", first.identity.rank, error,
                                   where(records, first.identity.rank), first.identity.host),
             .remedy = "check that machine if it happens there again"};
   }

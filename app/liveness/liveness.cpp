@@ -14,7 +14,7 @@ void Liveness::enter(RunPhase phase, int64_t step) { thread_->activity().enter(p
 void Liveness::moved_on() { thread_->activity().moved_on(); }
 parallel::FlightRecorder& Liveness::recorder() { return thread_->activity().recorder(); }
 void Liveness::failed(const std::string& error, const std::vector<int>& culprits) { thread_->failed(error, culprits); }
-bool Liveness::overdue(const std::string& words) { return thread_->overdue(words); }
+bool Liveness::overdue(const std::string& message) { return thread_->overdue(message); }
 
 Liveness::Watch::Watch(Liveness& liveness, std::vector<parallel::Communicator*> communicators) : liveness_(liveness) {
   liveness_.thread_->activity().watch(std::move(communicators));

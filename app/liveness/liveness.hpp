@@ -69,7 +69,7 @@ class Liveness {
   void failed(const std::string& error, const std::vector<int>& culprits = {});
   // Records, for the report that the lack of progress will cause, that this rank's current operation takes too long.
   // False if the ranks do not watch each other, so that there will be no report.
-  bool overdue(const std::string& words);
+  bool overdue(const std::string& message);
 
  private:
   class Thread;

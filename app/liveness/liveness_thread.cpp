@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "app/liveness/last_words.hpp"
+#include "app/liveness/final_report.hpp"
 #include "base/error.hpp"
 #include "parallel/mpi/deadline.hpp"
 
@@ -79,9 +79,9 @@ Liveness::Thread::~Thread() {
   mpi_->record_in(nullptr);
 }
 
-bool Liveness::Thread::overdue(const std::string& words) {
+bool Liveness::Thread::overdue(const std::string& message) {
   if (!peers_) return false;
-  activity_.complain(words);
+  activity_.complain(message);
   return true;
 }
 
@@ -140,8 +140,8 @@ void Liveness::Thread::hear_monitor(Time now) {
     kill_ranks(roster_, news.end->kill);
     end(news.end->exit_code);
   }
-  if (!news.gone) return;
-  if (!link_.turn_to_next(monitor_, *news.gone, now)) {
+  if (!news.loss) return;
+  if (!link_.turn_to_next(monitor_, *news.loss, now)) {
     role_ = Role::kMonitors;
     monitor_.take_over(now);
   }
@@ -153,28 +153,29 @@ void Liveness::Thread::hear_peers(Time now) {
   warn(peers_->take_warning(now));
 }
 
-void Liveness::Thread::warn(const std::string& words) const {
-  if (words.empty()) return;
-  fmt::print(stderr, "mpzero: warning: rank {} on {} {}.\n", roster_.own, roster_.identity(roster_.own).host, words);
+void Liveness::Thread::warn(const std::string& message) const {
+  if (message.empty()) return;
+  fmt::print(stderr, "mpzero: warning: rank {} on {} {}.\n", roster_.own, roster_.identity(roster_.own).host, message);
 }
 
 void Liveness::Thread::take(const RankPeers::News& news, Time now) {
-  if (!news.words) {
+  if (!news.message) {
     monitor_.lost(news.rank);
-  } else if (const auto* status = std::get_if<message::Status>(&*news.words)) {
+  } else if (const auto* status = std::get_if<message::Status>(&*news.message)) {
     monitor_.heard(news.rank, status->status, now);
-  } else if (const auto* failed = std::get_if<message::Failed>(&*news.words)) {
+  } else if (const auto* failed = std::get_if<message::Failed>(&*news.message)) {
     monitor_.failed(news.rank, failed->error, now, failed->culprits);
-  } else if (const auto* bye = std::get_if<message::Bye>(&*news.words)) {
+  } else if (const auto* bye = std::get_if<message::Bye>(&*news.message)) {
     monitor_.left(news.rank, bye->with_error, now);
-  } else if (const auto* stop = std::get_if<message::Stop>(&*news.words); stop != nullptr && role_ == Role::kMonitors) {
+  } else if (const auto* stop = std::get_if<message::Stop>(&*news.message);
+             stop != nullptr && role_ == Role::kMonitors) {
     ask_to_stop(stop->exit_code, now);
     handle_stop(now);
   }
 }
 
 void Liveness::Thread::beat_if_due(Time now) {
-  const bool urgent = activity_.has_failed() && !link_.has_said_error();
+  const bool urgent = activity_.has_failed() && !link_.has_reported_error();
   if (urgent || now - last_beat_ >= kBeat) beat(now);
 }
 
@@ -199,7 +200,7 @@ void Liveness::Thread::look_for_failures(Time now) {
       beat(now);
       break;
     case RankMonitor::Finding::kFailure:
-      tell_failure(monitor_.records(), report_facts_, [this] { peers_->broadcast(message::Pulse{}); });
+      report_failure(monitor_.records(), report_facts_, [this] { peers_->broadcast(message::Pulse{}); });
       end_all({.exit_code = kFailureExitCode, .kill = monitor_.silent_ranks()});
     case RankMonitor::Finding::kOverdue:
       end(kFailureExitCode);
@@ -207,7 +208,7 @@ void Liveness::Thread::look_for_failures(Time now) {
 }
 
 void Liveness::Thread::handle_stop(Time now) {
-  if (stop_.at_once()) {
+  if (stop_.is_immediate()) {
     ask_to_stop(kInterruptedExitCode, now);
   } else if (activity_.phase() <= RunPhase::kSetUp) {
     ask_to_stop(kStoppedExitCode, now);
@@ -218,13 +219,13 @@ void Liveness::Thread::handle_stop(Time now) {
   if (role_ == Role::kReports) {
     if (early_stop_.overdue(now)) end(exit_code);
   } else if (early_stop_.settled(now) && !monitor_.alarmed(now)) {
-    tell_stop(exit_code, options_.checkpoint_dir);
+    report_stop(exit_code, options_.checkpoint_dir);
     end_all({.exit_code = exit_code, .kill = {}});
   }
 }
 
 void Liveness::Thread::ask_to_stop(int exit_code, Time now) {
-  if (early_stop_.ask(exit_code, now)) link_.say(message::Stop{exit_code});
+  if (early_stop_.ask(exit_code, now)) link_.send(message::Stop{exit_code});
 }
 
 void Liveness::Thread::leave() {
@@ -232,7 +233,7 @@ void Liveness::Thread::leave() {
   if (role_ != Role::kMonitors) return;
   // The others are leaving too. One that fails meanwhile is still reported.
   const Time start = Clock::now();
-  while (!leaves_in_haste_ && !monitor_.all_gone_but(roster_.own) && Clock::now() - start < kLastRankLimit) {
+  while (!leaves_in_haste_ && !monitor_.all_ended_but(roster_.own) && Clock::now() - start < kLastRankLimit) {
     wait_for_news();
     const Time now = Clock::now();
     hear_peers(now);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "app/liveness/early_stop.hpp"
-#include "app/liveness/last_words.hpp"
+#include "app/liveness/final_report.hpp"
 #include "app/liveness/link/clock.hpp"
 #include "app/liveness/link/rank_meeting.hpp"
 #include "app/liveness/link/rank_peers.hpp"
@@ -32,7 +32,7 @@ class Liveness::Thread {
   RankActivity& activity() { return activity_; }
   const std::string& warning() const { return warning_; }
   void failed(const std::string& error, const std::vector<int>& culprits);
-  bool overdue(const std::string& words);
+  bool overdue(const std::string& message);
 
  private:
   using Clock = LivenessClock;
@@ -47,8 +47,8 @@ class Liveness::Thread {
   void hear_monitor(Time now);
   void hear_peers(Time now);
   void take(const RankPeers::News& news, Time now);
-  // Prints a warning: "rank R on HOST" followed by `words`. Prints nothing if `words` is empty.
-  void warn(const std::string& words) const;
+  // Prints a warning: "rank R on HOST" followed by `message`. Prints nothing if `message` is empty.
+  void warn(const std::string& message) const;
   void beat_if_due(Time now);
   void beat(Time now);
   void look_for_failures(Time now);

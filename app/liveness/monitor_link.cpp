@@ -23,17 +23,17 @@ constexpr milliseconds kRetryAfter(100);
 
 MonitorLink::MonitorLink(const RankRoster& roster, std::optional<RankConnection> connection, double silent_after,
                          LivenessTime now)
-    : roster_(roster), silent_after_(silent_after), connection_(std::move(connection)), last_word_(now) {}
+    : roster_(roster), silent_after_(silent_after), connection_(std::move(connection)), last_message_(now) {}
 
-void MonitorLink::say(const message::Any& words) {
-  if (connection_) connection_->send(message::to_line(words));
+void MonitorLink::send(const message::Any& message) {
+  if (connection_) connection_->send(message::to_line(message));
 }
 
 void MonitorLink::report(const RankReport& report) {
   if (!connection_) return;
-  say(message::Status{report.status});
-  if (report.error && !said_error_) say(message::Failed{*report.error, report.culprits});
-  said_error_ = report.error.has_value();
+  send(message::Status{report.status});
+  if (report.error && !reported_error_) send(message::Failed{*report.error, report.culprits});
+  reported_error_ = report.error.has_value();
 }
 
 MonitorLink::News MonitorLink::hear(LivenessTime now) {
@@ -49,22 +49,22 @@ MonitorLink::News MonitorLink::hear(LivenessTime now) {
       return news;
     }
   }
-  if ((connection_ || retry_) && is_too_late(now)) count_as_gone(news, Gone::kSilent);
+  if ((connection_ || retry_) && is_too_late(now)) count_as_lost(news, Loss::kSilent);
   return news;
 }
 
 bool MonitorLink::hear(const std::vector<std::string>& lines, News& news, LivenessTime now) {
-  if (!lines.empty()) last_word_ = now;
+  if (!lines.empty()) last_message_ = now;
   for (const std::string& line : lines) {
-    const std::optional<message::Any> words = message::parse(line);
-    if (!words) continue;
-    if (std::holds_alternative<message::Bye>(*words)) {
+    const std::optional<message::Any> message = message::parse(line);
+    if (!message) continue;
+    if (std::holds_alternative<message::Bye>(*message)) {
       // The monitor waits for this.
       connection_.reset();
       return false;
     }
-    if (std::holds_alternative<message::Ask>(*words)) news.asked = true;
-    if (const auto* end = std::get_if<message::End>(&*words)) {
+    if (std::holds_alternative<message::Ask>(*message)) news.asked = true;
+    if (const auto* end = std::get_if<message::End>(&*message)) {
       news.end = *end;
       return false;
     }
@@ -77,10 +77,10 @@ void MonitorLink::lose_connection(News& news, LivenessTime now) {
   const bool was_identified = connection_->was_identified();
   connection_.reset();
   if (was_identified) {
-    count_as_gone(news, Gone::kLost);
+    count_as_lost(news, Loss::kLost);
   } else {
     retry_ = now + kRetryAfter;
-    unreached_ = why == Handshake::Refusal::kClosed ? Gone::kLost : Gone::kSilent;
+    unreached_ = why == Handshake::Refusal::kClosed ? Loss::kLost : Loss::kSilent;
   }
   if (warned_ || why == Handshake::Refusal::kClosed || why == Handshake::Refusal::kTooLate) return;
   warned_ = true;
@@ -92,30 +92,30 @@ void MonitorLink::lose_connection(News& news, LivenessTime now) {
 void MonitorLink::connect_again(News& news, LivenessTime now) {
   retry_.reset();
   connection_ = connect_to_rank(roster_, monitor_, kConnectLimit, now, ++attempt_);
-  if (!connection_) return count_as_gone(news, unreached_);
-  said_error_ = false;
+  if (!connection_) return count_as_lost(news, unreached_);
+  reported_error_ = false;
   news.asked = true;
 }
 
-void MonitorLink::count_as_gone(News& news, Gone how) {
+void MonitorLink::count_as_lost(News& news, Loss how) {
   connection_.reset();
   retry_.reset();
-  news.gone = how;
+  news.loss = how;
 }
 
 bool MonitorLink::is_too_late(LivenessTime now) const {
-  const bool is_silent = silent_after_ > 0 && in_seconds(now - last_word_) > silent_after_;
+  const bool is_silent = silent_after_ > 0 && in_seconds(now - last_message_) > silent_after_;
   const bool does_not_end_the_run = turned_ && now - *turned_ > kTakeOverPatience;
   return is_silent || does_not_end_the_run;
 }
 
-bool MonitorLink::turn_to_next(RankMonitor& records, Gone how, LivenessTime now) {
+bool MonitorLink::turn_to_next(RankMonitor& records, Loss how, LivenessTime now) {
   connection_.reset();
   retry_.reset();
   attempt_ = 0;
   warned_ = false;
   while (true) {
-    if (how == Gone::kLost) {
+    if (how == Loss::kLost) {
       records.lost(monitor_);
     } else {
       records.silent(monitor_, now);
@@ -124,17 +124,17 @@ bool MonitorLink::turn_to_next(RankMonitor& records, Gone how, LivenessTime now)
     if (monitor_ == roster_.own) return false;
     connection_ = connect_to_rank(roster_, monitor_, kConnectLimit, now);
     if (connection_) break;
-    how = Gone::kSilent;
+    how = Loss::kSilent;
   }
   turned_ = now;
-  last_word_ = now;
-  said_error_ = false;
+  last_message_ = now;
+  reported_error_ = false;
   return true;
 }
 
 void MonitorLink::leave(bool with_error) {
   if (!connection_) return;
-  say(message::Bye{.with_error = with_error});
+  send(message::Bye{.with_error = with_error});
   const LivenessTime start = LivenessClock::now();
   const auto in_time = [&] { return LivenessClock::now() - start < kFarewell; };
   // A connection that is not yet identified sends what it keeps once it is, and must receive for that.

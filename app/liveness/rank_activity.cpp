@@ -41,9 +41,9 @@ void RankActivity::failed(const std::string& error, const std::vector<int>& culp
   culprits_ = culprits;
 }
 
-void RankActivity::complain(const std::string& words) {
+void RankActivity::complain(const std::string& message) {
   const std::lock_guard lock(mutex_);
-  complaint_ = words;
+  complaint_ = message;
 }
 
 bool RankActivity::has_failed() {

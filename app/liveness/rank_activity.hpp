@@ -29,7 +29,7 @@ class RankActivity {
   // returns.
   void watch(std::vector<parallel::Communicator*> communicators);
   void failed(const std::string& error, const std::vector<int>& culprits = {});
-  void complain(const std::string& words);
+  void complain(const std::string& message);
   parallel::FlightRecorder& recorder() { return recorder_; }
 
   // Called from the other thread.

@@ -8,7 +8,7 @@ namespace {
 using State = RankRecord::State;
 
 // When a rank is gone, its launcher soon ends the others: mpirun one second after the first.
-constexpr double kSettleGone = 0.4;
+constexpr double kSettleLost = 0.4;
 // All ranks stop making progress, or notice the silence of another rank, within two heartbeats.
 constexpr double kSettleStuck = 2.5;
 // Time for MPI to end the ranks once one of them has reported its error, in seconds.
@@ -17,14 +17,14 @@ constexpr double kErrorLimit = 60;
 }  // namespace
 
 RankMonitor::RankMonitor(const std::vector<RankIdentity>& ranks, double silent_after, Time now)
-    : last_word_(ranks.size(), now), silent_after_(silent_after) {
+    : last_message_(ranks.size(), now), silent_after_(silent_after) {
   records_.resize(ranks.size());
   for (size_t i = 0; i < ranks.size(); ++i) records_[i].identity = ranks[i];
 }
 
 void RankMonitor::heard(int rank, const RankStatus& status, Time now) {
   record(rank).status = status;
-  last_word_.at(static_cast<size_t>(rank)) = now;
+  last_message_.at(static_cast<size_t>(rank)) = now;
   if (record(rank).state == State::kSilent) record(rank).state = State::kAnswers;
 }
 
@@ -36,7 +36,7 @@ void RankMonitor::failed(int rank, const std::string& error, Time now, const std
   for (const int culprit : culprits) {
     if (culprit >= 0 && static_cast<size_t>(culprit) < records_.size()) record(rank).culprits.push_back(culprit);
   }
-  last_word_.at(static_cast<size_t>(rank)) = now;
+  last_message_.at(static_cast<size_t>(rank)) = now;
 }
 
 void RankMonitor::lost(int rank) {
@@ -47,7 +47,7 @@ void RankMonitor::lost(int rank) {
 void RankMonitor::silent(int rank, Time now) {
   if (record(rank).state != State::kAnswers) return;
   record(rank).state = State::kSilent;
-  last_word_.at(static_cast<size_t>(rank)) =
+  last_message_.at(static_cast<size_t>(rank)) =
       now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(silent_after_));
 }
 
@@ -57,13 +57,13 @@ void RankMonitor::left(int rank, bool with_error, Time now) {
 }
 
 void RankMonitor::slept(Time now) {
-  std::fill(last_word_.begin(), last_word_.end(), now);
+  std::fill(last_message_.begin(), last_message_.end(), now);
   first_sign_.reset();
 }
 
 void RankMonitor::take_over(Time now) {
   for (size_t i = 0; i < records_.size(); ++i) {
-    if (records_[i].state != State::kSilent) last_word_[i] = now;
+    if (records_[i].state != State::kSilent) last_message_[i] = now;
   }
   first_sign_.reset();
 }
@@ -75,12 +75,12 @@ std::optional<double> RankMonitor::worst_sign(Time now) {
   bool bounded = true;
   for (size_t i = 0; i < records_.size(); ++i) {
     RankRecord& one = records_[i];
-    one.quiet = in_seconds(now - last_word_[i]);
+    one.quiet = in_seconds(now - last_message_[i]);
     if (one.state == State::kAnswers && silent_after_ > 0 && one.quiet > silent_after_) one.state = State::kSilent;
     switch (one.state) {
       case State::kLost:
       case State::kFailed:
-        return kSettleGone;
+        return kSettleLost;
       case State::kSilent:
         settle = kSettleStuck;
         break;
@@ -114,11 +114,11 @@ RankMonitor::Finding RankMonitor::look(Time now) {
     return in_seconds(now - *error_ends_run_) > kErrorLimit ? Finding::kOverdue : Finding::kNothing;
   }
   if (!sees_sign(now)) {
-    told_alarm_ = false;
+    reported_alarm_ = false;
     return Finding::kNothing;
   }
-  if (!told_alarm_) {
-    told_alarm_ = true;
+  if (!reported_alarm_) {
+    reported_alarm_ = true;
     return Finding::kAlarm;
   }
   return in_seconds(now - *first_sign_) >= *worst_sign(now) ? Finding::kFailure : Finding::kNothing;
@@ -139,7 +139,7 @@ int RankMonitor::first_present() const {
   return found->identity.rank;
 }
 
-bool RankMonitor::all_gone_but(int rank) const {
+bool RankMonitor::all_ended_but(int rank) const {
   return std::all_of(records_.begin(), records_.end(), [&](const RankRecord& one) {
     return one.identity.rank == rank || one.state == State::kLeft || one.state == State::kLost;
   });

@@ -51,7 +51,7 @@ class RankMonitor {
   // The first rank that is neither gone nor silent. It exists, since no rank counts itself as gone or silent.
   int first_present() const;
   // Whether all ranks but `rank` have left or are gone.
-  bool all_gone_but(int rank) const;
+  bool all_ended_but(int rank) const;
 
  private:
   // How long the worst sign must last, in seconds; std::nullopt if there is none.
@@ -60,10 +60,10 @@ class RankMonitor {
   RankRecord& record(int rank) { return records_.at(static_cast<size_t>(rank)); }
 
   std::vector<RankRecord> records_;
-  std::vector<Time> last_word_;
+  std::vector<Time> last_message_;
   double silent_after_;
   std::optional<Time> first_sign_;
-  bool told_alarm_ = false;
+  bool reported_alarm_ = false;
   std::optional<Time> error_ends_run_;  // when that began
 };
 

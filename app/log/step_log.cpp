@@ -43,10 +43,10 @@ std::string describe(const StepSplit& split, double seconds, const std::vector<d
 }  // namespace
 
 StepLog::StepLog(const RunConfig& config, ProcessGroup& group, std::optional<double> peak_step_seconds)
-    : config_(config), group_(group), speaks_(group.rank() == 0), peak_step_seconds_(peak_step_seconds) {}
+    : config_(config), group_(group), prints_(group.rank() == 0), peak_step_seconds_(peak_step_seconds) {}
 
 void StepLog::begin(int64_t steps_done, const MetricsOwner& run) {
-  if (!speaks_) return;
+  if (!prints_) return;
   if (!config_.metrics_file.empty()) {
     metrics_.emplace(config_.metrics_file, steps_done, run);
     if (!metrics_->kept_at().empty()) {
@@ -59,14 +59,14 @@ void StepLog::begin(int64_t steps_done, const MetricsOwner& run) {
 }
 
 void StepLog::say(const std::string& line) {
-  if (!speaks_) return;
+  if (!prints_) return;
   if (bar_) bar_->clear();
   std::puts(line.c_str());
   std::fflush(stdout);
 }
 
 void StepLog::warn(const std::string& line) {
-  if (!speaks_) return;
+  if (!prints_) return;
   if (bar_) bar_->clear();
   fmt::print(stderr, "mpzero: warning: {}\n", line);
 }
@@ -77,7 +77,7 @@ void StepLog::step(const StepReport& report) {
   split_ += report.split;
   const bool last = report.step == config_.max_steps;
   if ((config_.logging_freq > 0 && report.step % config_.logging_freq == 0) || last) log_line(report);
-  if (!speaks_) return;
+  if (!prints_) return;
   if (report.validation_loss)
     say(fmt::format("Batch {} Validation loss: {:.5f}", report.step, *report.validation_loss));
   if (metrics_) write_metrics(report);
@@ -89,7 +89,7 @@ void StepLog::log_line(const StepReport& report) {
   const double steps = static_cast<double>(std::exchange(steps_, 0));
   const double step_seconds = std::exchange(seconds_, 0) / steps;
   const StepSplit split = std::exchange(split_, {}).divided_by(steps);
-  if (!speaks_) return;
+  if (!prints_) return;
   const auto samples_per_step = static_cast<double>(config_.train_batch_size);
   const double tokens_per_step = samples_per_step * static_cast<double>(config_.seq_length);
   say(

@@ -53,7 +53,7 @@ class StepLog {
 
   const RunConfig& config_;
   ProcessGroup& group_;
-  bool speaks_;
+  bool prints_;
   std::optional<double> peak_step_seconds_;
   std::optional<ProgressBar> bar_;
   std::optional<MetricsLog> metrics_;

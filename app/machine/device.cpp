@@ -16,7 +16,11 @@
 #include <vector>
 
 #include "app/liveness/link/rank_identity.hpp"
+#include "app/machine/cuda_error.hpp"
 #include "app/machine/device_choice.hpp"
+#include "app/machine/gpu_promise.hpp"
+#include "app/machine/nvml.hpp"
+#include "app/machine/system.hpp"
 #include "base/collectives.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
@@ -39,12 +43,45 @@ int64_t peak_resident_bytes() {
   return 0;
 }
 
-NoGpu look_for_gpus(const std::string& host) {
-  int count = 0;
-  const cudaError_t result = cudaGetDeviceCount(&count);
+CudaAnswer answer(const std::string& host, cudaError_t result) {
   return {.host = host,
-          .cuda_says = result == cudaSuccess ? "no device" : cudaGetErrorString(result),
-          .driver_is_there = std::filesystem::exists("/proc/driver/nvidia/version")};
+          .code = static_cast<int>(result),
+          .cuda_error = result == cudaSuccess ? "no device" : cudaGetErrorString(result),
+          .driver_found = std::filesystem::exists("/proc/driver/nvidia/version")};
+}
+
+CudaAnswer look_for_gpus(const std::string& host) {
+  int count = 0;
+  return answer(host, cudaGetDeviceCount(&count));
+}
+
+// Throws DeviceFailure on all ranks if `fault`, a sentence, is not empty on some.
+void end_for_faults(const std::string& fault, ProcessGroup& group) {
+  const std::vector<std::string> faults = all_gather(group, fault);
+  std::vector<int> culprits;
+  for (size_t rank = 0; rank < faults.size(); ++rank) {
+    if (!faults[rank].empty()) culprits.push_back(static_cast<int>(rank));
+  }
+  if (!culprits.empty()) throw DeviceFailure(faults[static_cast<size_t>(culprits.front())], culprits);
+}
+
+// Makes the GPU current and creates CUDA's context there, which only then finds some of its faults. Collective.
+void start_gpu(int index, const std::string& gpu, const std::string& host, ProcessGroup& group) {
+  const bool promised = gpus_from_slurm(parallel::process_environment) > 0;
+  end_for_faults(
+      promised ? memory_of_others(doctor::survey_gpus(doctor::System{}.nvml), gpu, host, parallel::process_environment)
+               : "",
+      group);
+  size_t free = 0, total = 0;
+  cudaError_t result = cudaSetDevice(index);
+  if (result == cudaSuccess) result = cudaMemGetInfo(&free, &total);
+  const std::string fault = result == cudaSuccess ? "" : gpu_does_not_start(answer(host, result), gpu);
+  // Without Slurm the user has chosen a GPU that others may use as well.
+  const bool of_user = !promised && (result == cudaErrorMemoryAllocation || result == cudaErrorDevicesUnavailable);
+  run_on_all_ranks(group, [&] {
+    if (of_user) throw_user_error("{}, or choose other GPUs with CUDA_VISIBLE_DEVICES", fault);
+  });
+  end_for_faults(fault, group);
 }
 
 // The warning of the first host that has one.
@@ -62,16 +99,24 @@ DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& m
   if (requested == "cpu") return {at::kCPU, ""};
   const std::vector<std::string> gpus = parallel::visible_gpus();
   const std::string host = this_process(mpi.rank(), 0).host;
+  const CudaAnswer seen = look_for_gpus(host);
   const bool seen_by_any = any(mpi, !gpus.empty());
-  if (requested == "auto" && !seen_by_any) return {at::kCPU, warning_of_cpu(host, mpi)};
   const GpuViews views = all_gather(*mpi.this_machine(), gpus);
+  const bool cpu_will_do = requested == "auto" && !seen_by_any;
+  if (!cpu_will_do || any(mpi, is_fault_of_host(seen.code))) {
+    end_for_faults(fault_of_host(seen, views, mpi.local_rank(), seen_by_any, parallel::process_environment), mpi);
+  }
+  if (cpu_will_do) return {at::kCPU, warning_of_cpu(host, mpi)};
   int index = 0;
   run_on_all_ranks(mpi, [&] {
-    if (gpus.empty()) throw UserError(why_no_gpu(look_for_gpus(host), parallel::process_environment));
-    if (!built_with_gpu_kernels()) throw_no_gpu_kernels();
+    if (gpus.empty()) throw UserError(why_no_gpu(seen, parallel::process_environment));
     // The rank that sees no GPU reports the error.
     if (std::any_of(views.begin(), views.end(), [](const auto& view) { return view.empty(); })) return;
     index = choose_gpu(views, mpi.local_rank(), host);
+  });
+  start_gpu(index, gpus[static_cast<size_t>(index)], host, mpi);
+  run_on_all_ranks(mpi, [] {
+    if (!built_with_gpu_kernels()) throw_no_gpu_kernels();
   });
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
   c10::cuda::set_device(device.index());

@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "base/error.hpp"
 #include "parallel/mpi/mpi_runtime.hpp"
 
 namespace mpzero {
@@ -15,9 +18,22 @@ struct DeviceChoice {
   std::string warning;  // for the user, the same on all ranks; empty: no warning
 };
 
+// GPUs that a host should have do not work; `culprits` are the ranks that cannot use them. Thrown on all ranks.
+class DeviceFailure final : public Error {
+ public:
+  DeviceFailure(const std::string& message, std::vector<int> culprits)
+      : Error(message, ErrorScope::kAllRanks), culprits_(std::move(culprits)) {}
+  int exit_code() const override { return kFailureExitCode; }
+  const std::vector<int>& culprits() const { return culprits_; }
+
+ private:
+  std::vector<int> culprits_;
+};
+
 // Chooses the device this rank trains on and makes it current: one of the GPUs that CUDA shows to it, a different one
 // for each rank of a machine (choose_gpu()), or the CPU. `requested`: "auto" (GPUs, unless no rank sees any), "cuda" or
-// "cpu". Collective; throws UserError on all ranks.
+// "cpu". Starts CUDA on a GPU. Collective; throws on all ranks: DeviceFailure if GPUs do not work that Slurm has given
+// to a host, or that CUDA reports as broken; UserError if the user can choose others, or the CPU.
 DeviceChoice choose_device(const std::string& requested, parallel::MpiRuntime& mpi);
 
 // Sets the number of this rank's ATen threads to its share of the cores that it may use, unless OMP_NUM_THREADS is set.

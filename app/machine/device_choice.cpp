@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 
+#include "app/machine/cuda_error.hpp"
+#include "app/machine/gpu_promise.hpp"
 #include "base/error.hpp"
+#include "parallel/comm/gpu_address.hpp"
 
 namespace mpzero {
 namespace {
@@ -26,14 +28,31 @@ bool all_alike(const GpuViews& views) {
   return std::all_of(views.begin(), views.end(), [&](const auto& view) { return view == views.front(); });
 }
 
+// "CUDA_VISIBLE_DEVICES=0,1" or that it is unset.
+std::string visible_devices(const parallel::Environment& environment) {
+  const auto visible = environment("CUDA_VISIBLE_DEVICES");
+  return visible ? fmt::format("CUDA_VISIBLE_DEVICES={}", *visible) : "CUDA_VISIBLE_DEVICES is unset";
+}
+
+std::set<std::string> all_in(const GpuViews& views) {
+  std::set<std::string> all;
+  for (const auto& view : views) all.insert(view.begin(), view.end());
+  return all;
+}
+
+// ": CAUSE; REMEDY" of an error of CUDA.
+std::string explained(int error) {
+  const CudaErrorCause why = explain_cuda_error(error);
+  return why.cause.empty() ? ": " + why.remedy : fmt::format(": {}; {}", why.cause, why.remedy);
+}
+
 std::string gpus(size_t count) { return count == 1 ? "one GPU" : fmt::format("{} GPUs", count); }
 
 }  // namespace
 
 int choose_gpu(const GpuViews& views, int local_rank, const std::string& host) {
   if (views.size() > 1 && disjoint(views)) return 0;
-  std::set<std::string> all;
-  for (const auto& view : views) all.insert(view.begin(), view.end());
+  const std::set<std::string> all = all_in(views);
   if (all.size() < views.size()) {
     throw_user_error(
         "{} ranks on {} share {} ({}; MIG instances of one GPU count as one GPU for NCCL): start one rank per GPU, "
@@ -49,18 +68,16 @@ int choose_gpu(const GpuViews& views, int local_rank, const std::string& host) {
   return local_rank;
 }
 
-std::string why_no_gpu(const NoGpu& seen, const parallel::Environment& environment) {
+std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& environment) {
   const auto visible = environment("CUDA_VISIBLE_DEVICES");
-  const std::string shown =
-      visible ? fmt::format("CUDA_VISIBLE_DEVICES={}", *visible) : "CUDA_VISIBLE_DEVICES is unset";
-  const std::string start =
-      fmt::format("--device cuda: CUDA shows no GPU on {} ({}; {})", seen.host, seen.cuda_says, shown);
+  const std::string start = fmt::format("--device cuda: CUDA shows no GPU on {} ({}; {})", seen.host, seen.cuda_error,
+                                        visible_devices(environment));
   if (environment("SLURM_JOB_ID") && gpus_from_slurm(environment) == 0) {
     return start +
            ": Slurm has given this step no GPU there; request GPUs with sbatch --gpus-per-node=N (srun accepts it "
            "too), or use --device cpu";
   }
-  if (!seen.driver_is_there) {
+  if (!seen.driver_found) {
     return start +
            ": NVIDIA's driver is not loaded there; install it, start a container with its runtime (docker run --gpus "
            "all), or use --device cpu";
@@ -69,9 +86,47 @@ std::string why_no_gpu(const NoGpu& seen, const parallel::Environment& environme
   return start + ": the driver is loaded; `nvidia-smi` shows what is wrong with its GPUs";
 }
 
-int gpus_from_slurm(const parallel::Environment& environment) {
-  const auto gpus = environment("SLURM_GPUS_ON_NODE");
-  return gpus ? std::max(0, std::atoi(gpus->c_str())) : 0;
+std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int local_rank, bool others_see_gpus,
+                          const parallel::Environment& environment) {
+  const auto promised = static_cast<size_t>(gpus_from_slurm(environment));
+  const auto listed = static_cast<size_t>(listed_gpus(environment).value_or(static_cast<int>(promised)));
+  const size_t expected = std::min(promised, listed);
+  const std::vector<std::string>& view = views[static_cast<size_t>(local_rank)];
+  if (view.empty()) {
+    // A container without the driver's libraries is the same on all hosts.
+    const bool without_libraries = seen.driver_found && seen.code == cuda_error::kInsufficientDriver;
+    if (!is_fault_of_host(seen.code) && (expected == 0 || (without_libraries && !others_see_gpus))) return {};
+    const std::string given = promised == 0 ? "" : fmt::format(" to which Slurm has given {}", gpus(promised));
+    const std::string start =
+        fmt::format("CUDA shows no GPU on {}{} (error {}, {}; {})", seen.host, given.empty() ? "" : "," + given,
+                    seen.code, seen.cuda_error, visible_devices(environment));
+    if (seen.driver_found || is_fault_of_host(seen.code)) return start + explained(seen.code);
+    return start + ": NVIDIA's driver is not loaded there: load it, or replace the node";
+  }
+  if (view.size() >= expected || all_in(views).size() >= views.size()) return {};
+  return fmt::format("CUDA shows {} of the {} GPUs that Slurm has given to {}, too few for its {} ranks{}", view.size(),
+                     expected, seen.host, views.size(), explained(seen.code));
+}
+
+std::string gpu_does_not_start(const CudaAnswer& seen, const std::string& gpu) {
+  return fmt::format("CUDA does not start on GPU {} of {} (error {}, {}){}", gpu, seen.host, seen.code, seen.cuda_error,
+                     explained(seen.code));
+}
+
+std::string memory_of_others(const doctor::GpuSurvey& survey, const std::string& gpu, const std::string& host,
+                             const parallel::Environment& environment) {
+  if (gpus_from_slurm(environment) == 0) return {};
+  for (const doctor::GpuState& one : survey.gpus) {
+    if (!parallel::same_gpu(one.pci_address, gpu)) continue;
+    const std::string used = doctor::memory_in_use(one);
+    if (used.empty()) return {};
+    return fmt::format(
+        "other processes use {} of GPU {} of {}, which Slurm has given to this job: end them (`nvidia-smi` lists "
+        "them), "
+        "or leave the node out",
+        used, gpu, host);
+  }
+  return {};
 }
 
 std::string cpu_instead_of_gpus(int promised, const std::string& host) {

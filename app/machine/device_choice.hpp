@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "app/machine/nvml.hpp"
 #include "base/environment.hpp"
 
 namespace mpzero {
@@ -16,18 +17,31 @@ using GpuViews = std::vector<std::vector<std::string>>;
 // to each rank. Throws UserError if that is not one GPU per rank. `views`: at least one GPU for each rank.
 int choose_gpu(const GpuViews& views, int local_rank, const std::string& host);
 
-// What is known when CUDA shows no GPU to a rank.
-struct NoGpu {
+// An answer of CUDA on a host.
+struct CudaAnswer {
   std::string host;
-  std::string cuda_says;        // the text of cudaGetErrorString()
-  bool driver_is_there = true;  // NVIDIA's, in the kernel
+  int code = 0;              // a cudaError_t
+  std::string cuda_error;    // the text of cudaGetErrorString()
+  bool driver_found = true;  // NVIDIA's, in the kernel
 };
 
 // Why `--device cuda` is not possible on a host, and what to do: one sentence.
-std::string why_no_gpu(const NoGpu& seen, const parallel::Environment& environment);
+std::string why_no_gpu(const CudaAnswer& seen, const parallel::Environment& environment);
 
-// GPUs that Slurm has given to this step on this node; 0: none, or there is no Slurm.
-int gpus_from_slurm(const parallel::Environment& environment);
+// The sentence for a host whose GPUs do not work, rather than being hidden or not requested: CUDA fails there, or shows
+// fewer GPUs than Slurm has given to the host, and too few for its ranks. Empty: the host is not to blame. `views`: of
+// the machine's ranks, of which `local_rank` got the answer `seen`. `others_see_gpus`: a rank of the job does, on any
+// machine.
+std::string fault_of_host(const CudaAnswer& seen, const GpuViews& views, int local_rank, bool others_see_gpus,
+                          const parallel::Environment& environment);
+
+// The sentence for a GPU on which CUDA does not start.
+std::string gpu_does_not_start(const CudaAnswer& seen, const std::string& gpu);
+
+// The sentence for a GPU that Slurm has given to this job, and whose memory other processes hold. Empty: Slurm has
+// given none, or the memory is free. `gpu`: its PCI address.
+std::string memory_of_others(const doctor::GpuSurvey& survey, const std::string& gpu, const std::string& host,
+                             const parallel::Environment& environment);
 
 // The warning for a run that trains on the CPU although Slurm has given it GPUs, which is rarely intended; empty: none.
 // `promised`: gpus_from_slurm() on that host.

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -143,6 +144,22 @@ bool forbids_device_rdma(const parallel::Environment& environment) {
                      [&](const char* no) { return strcasecmp(value->c_str(), no) == 0; });
 }
 
+// Whether NCCL's plugin may start without GPUDirect, also on types that have it. The plugin takes "true" or a
+// number other than 0.
+bool plugin_does_without_gpu_direct(const parallel::Environment& environment) {
+  const auto value = environment("OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK");
+  return value && (strcasecmp(value->c_str(), "true") == 0 || std::atoi(value->c_str()) != 0);
+}
+
+// A run without GPUDirect on a type that has it. `remedy` is for the case that it is not intended.
+Finding without_gpu_direct(const std::string& why, const std::string& remedy) {
+  if (plugin_does_without_gpu_direct(parallel::process_environment)) {
+    return warning("gpudirect",
+                   why + ", so data passes through host memory, as OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK allows", remedy);
+  }
+  return failure("gpudirect", why + ", so NCCL's plugin will not start here", remedy);
+}
+
 Finding check_provider(const System& system, const FabricSurvey& survey, int efa, bool gpus) {
   constexpr const char* kCheck = "libfabric";
   if (efa == 0) {
@@ -163,15 +180,14 @@ Finding check_provider(const System& system, const FabricSurvey& survey, int efa
   }
   const auto instance = find_instance(instance_type(system));
   if (gpus && instance && instance->gpu_direct && !survey.efa_gpu_memory) {
-    return failure(
-        "gpudirect",
-        fmt::format("libfabric {} does not support GPU memory, so NCCL's plugin will not start here", which),
+    return without_gpu_direct(
+        fmt::format("libfabric {} does not support GPU memory", which),
         "it looks for libcudart.so and libcuda.so.1 by these names: put CUDA's folder with libcudart.so (not "
         "only libcudart.so.13) into LD_LIBRARY_PATH; it must also be Amazon's libfabric (/opt/amazon/efa)");
   }
   if (gpus && instance && instance->gpu_direct && forbids_device_rdma(parallel::process_environment)) {
-    return failure("gpudirect", "FI_EFA_USE_DEVICE_RDMA forbids it, so NCCL's plugin will not start here",
-                   "unset FI_EFA_USE_DEVICE_RDMA: EFA's default is right for every type");
+    return without_gpu_direct("FI_EFA_USE_DEVICE_RDMA forbids it",
+                              "unset FI_EFA_USE_DEVICE_RDMA: EFA's default is right for every type");
   }
   const char* memory = !gpus ? "" : survey.efa_gpu_memory ? ", supports GPU memory" : ", supports host memory only";
   return ok(kCheck, fmt::format("{}, provider efa{}", which, memory));

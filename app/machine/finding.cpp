@@ -21,25 +21,30 @@ const char* name(Status status) {
   return "failure";
 }
 
-Finding ok(std::string check, std::string message) {
-  return {
-      .check = std::move(check), .status = Status::kOk, .message = std::move(message), .remedy = {}, .of_job = false};
+Finding ok(Check check, std::string message) {
+  return {.check = check.text(), .status = Status::kOk, .message = std::move(message), .remedy = {}, .of_job = false};
 }
 
-Finding warning(std::string check, std::string message, std::string remedy) {
-  return {.check = std::move(check),
+Finding warning(Check check, std::string message, std::string remedy) {
+  return {.check = check.text(),
           .status = Status::kWarning,
           .message = std::move(message),
           .remedy = std::move(remedy),
           .of_job = false};
 }
 
-Finding failure(std::string check, std::string message, std::string remedy) {
-  return {.check = std::move(check),
+Finding failure(Check check, std::string message, std::string remedy) {
+  return {.check = check.text(),
           .status = Status::kFailure,
           .message = std::move(message),
           .remedy = std::move(remedy),
           .of_job = false};
+}
+
+Fault fault_of(std::string_view check) {
+  const auto* found =
+      std::find_if(kChecks.begin(), kChecks.end(), [&](const CheckInfo& one) { return one.name == check; });
+  return found == kChecks.end() ? Fault::kHost : found->fault;
 }
 
 Status worst(const std::vector<Finding>& findings) {
@@ -57,9 +62,20 @@ void tell_job_from_hosts(std::vector<HostReport>& reports) {
     for (Finding& finding : report.findings) {
       if (finding.status != Status::kFailure) continue;
       const bool everywhere = failing[finding.check] == reports.size();
-      const bool setting = finding.check == "launch" || finding.check == "network";
-      const bool folder = finding.check.rfind("checkpoint_", 0) == 0;
-      finding.of_job = setting || (everywhere && (reports.size() > 1 || folder));
+      switch (fault_of(finding.check)) {
+        case Fault::kHost:
+          finding.of_job = false;
+          break;
+        case Fault::kShared:
+          finding.of_job = everywhere && reports.size() > 1;
+          break;
+        case Fault::kFolder:
+          finding.of_job = everywhere;
+          break;
+        case Fault::kJob:
+          finding.of_job = true;
+          break;
+      }
     }
   }
 }

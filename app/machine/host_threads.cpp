@@ -11,7 +11,7 @@
 #include "base/collectives.hpp"
 #include "base/host_name.hpp"
 #include "parallel/comm/gpu_address.hpp"
-#include "parallel/host/core_share.hpp"
+#include "parallel/host/core_assignment.hpp"
 
 namespace mpzero {
 namespace {
@@ -24,7 +24,7 @@ bool ranks_are_bound(const std::vector<int>& cores, parallel::MpiRuntime& mpi) {
   });
 }
 
-std::vector<int> share_of_cores(const parallel::CpuTopology& machine, at::Device device, parallel::MpiRuntime& mpi) {
+std::vector<int> assigned_cores(const parallel::CpuTopology& machine, at::Device device, parallel::MpiRuntime& mpi) {
   if (ranks_are_bound(machine.cores(), mpi)) return machine.cores();
   std::vector<std::vector<int>> near;
   for (const std::string& gpu : all_gather(*mpi.this_machine(), parallel::gpu_address(device.index()))) {
@@ -52,7 +52,7 @@ parallel::HostUpdateOptions host_update_options(at::Device device, parallel::Mpi
   if (device.is_cpu()) return {};
   parallel::HostUpdateOptions options;
   const auto machine = parallel::CpuTopology::of_this_machine();
-  options.cores = machine.hardware_threads(parallel::cores_for_updates(share_of_cores(machine, device, mpi)));
+  options.cores = machine.hardware_threads(parallel::cores_for_updates(assigned_cores(machine, device, mpi)));
   options.threads = std::max(1, static_cast<int>(options.cores.size()));
   if (const int allowed = allowed_cores(); allowed > 0) {
     options.threads = std::clamp(allowed / mpi.local_size(), 1, options.threads);
@@ -70,12 +70,12 @@ parallel::HostUpdateOptions host_update_options(at::Device device, parallel::Mpi
   return options;
 }
 
-std::vector<int> cores_beside_updates(at::Device device, parallel::MpiRuntime& mpi) {
+std::vector<int> cores_for_checkpoints(at::Device device, parallel::MpiRuntime& mpi) {
   if (device.is_cpu()) return {};
   const std::vector<int> updates = host_update_options(device, mpi).cores;
   const auto machine = parallel::CpuTopology::of_this_machine();
-  const std::vector<int> share = machine.hardware_threads(share_of_cores(machine, device, mpi));
-  return updates.empty() ? updates : parallel::left_over(share, updates);
+  const std::vector<int> assigned = machine.hardware_threads(assigned_cores(machine, device, mpi));
+  return updates.empty() ? updates : parallel::left_over(assigned, updates);
 }
 
 std::string describe(const parallel::HostUpdateOptions& options) {

@@ -20,7 +20,7 @@ parallel::HostUpdateOptions host_update_options(at::Device device, parallel::Mpi
 // The hardware threads of this rank's share that the threads above do not use, for threads that write checkpoints: an
 // update waits for the slowest of its threads, each of which has its own core. Empty if none are left, or if nothing is
 // bound. Collective.
-std::vector<int> cores_beside_updates(at::Device device, parallel::MpiRuntime& mpi);
+std::vector<int> cores_for_checkpoints(at::Device device, parallel::MpiRuntime& mpi);
 
 // e.g. "14 threads a rank, on rank 0 on hardware threads 2-15".
 std::string describe(const parallel::HostUpdateOptions& options);

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "app/machine/shared_library.hpp"
+#include "app/machine/system.hpp"
 
 namespace mpzero::doctor {
 namespace {
@@ -22,6 +24,20 @@ constexpr int kVolatile = 0;
 
 struct Memory {
   unsigned long long total, free, used;
+};
+
+struct ProcessInfo {  // version 2 of the structure, version 3 of the call
+  unsigned pid;
+  unsigned long long bytes;
+  unsigned gpu_instance, compute_instance;
+};
+constexpr unsigned long long kUnknownBytes = ~0ULL;
+
+struct FabricInfo {
+  unsigned char cluster[16];
+  Result status;
+  unsigned clique;
+  unsigned char state;
 };
 
 struct PciInfo {  // version 3
@@ -51,6 +67,20 @@ std::string text_of(const SharedLibrary& library, const char* name) {
   return text.data();
 }
 
+std::vector<GpuProcess> processes_on(const SharedLibrary& library, Device device) {
+  constexpr unsigned kMost = 64;
+  std::array<ProcessInfo, kMost> found{};
+  unsigned count = kMost;
+  if (!call(library, "nvmlDeviceGetComputeRunningProcesses_v3", device, &count, found.data())) return {};
+  std::vector<GpuProcess> processes;
+  for (unsigned i = 0; i < std::min(count, kMost); ++i) {
+    GpuProcess process{.pid = found[i].pid, .bytes = std::nullopt};
+    if (found[i].bytes != kUnknownBytes) process.bytes = found[i].bytes;
+    processes.push_back(process);
+  }
+  return processes;
+}
+
 GpuState look(const SharedLibrary& library, Device device) {
   GpuState gpu;
   std::array<char, 96> text{};
@@ -76,6 +106,12 @@ GpuState look(const SharedLibrary& library, Device device) {
   gpu.pcie_generation = ask<unsigned>(library, "nvmlDeviceGetCurrPcieLinkGeneration", device);
   gpu.max_pcie_generation = ask<unsigned>(library, "nvmlDeviceGetMaxPcieLinkGeneration", device);
   if (const auto memory = ask<Memory>(library, "nvmlDeviceGetMemoryInfo", device)) gpu.used_memory = memory->used;
+  gpu.processes = processes_on(library, device);
+  const auto fabric = ask<FabricInfo>(library, "nvmlDeviceGetGpuFabricInfo", device);
+  if (fabric && fabric->state <= static_cast<unsigned char>(GpuFabric::kCompleted)) {
+    gpu.fabric = static_cast<GpuFabric>(fabric->state);
+    if (gpu.fabric == GpuFabric::kCompleted) gpu.fabric_error = fabric->status;
+  }
   return gpu;
 }
 
@@ -93,6 +129,18 @@ class Session {
 
 }  // namespace
 
+std::string memory_in_use(const GpuState& gpu) {
+  static constexpr uint64_t kNoticeable = uint64_t{2} << 30;
+  if (gpu.used_memory.value_or(0) < kNoticeable) return {};
+  std::string holders;
+  for (const GpuProcess& process : gpu.processes) {
+    holders += fmt::format("{}pid {}", holders.empty() ? "" : ", ", process.pid);
+    if (process.bytes) holders += ": " + bytes_text(static_cast<int64_t>(*process.bytes));
+  }
+  const std::string used = bytes_text(static_cast<int64_t>(*gpu.used_memory));
+  return holders.empty() ? used : fmt::format("{} ({})", used, holders);
+}
+
 GpuSurvey survey_gpus(const std::vector<std::string>& libraries) {
   GpuSurvey survey;
   const SharedLibrary library(libraries);
@@ -103,9 +151,10 @@ GpuSurvey survey_gpus(const std::vector<std::string>& libraries) {
     return survey;
   }
   if (const Result result = initialize(); result != kSuccess) {
-    auto* words = library.function<const char*(Result)>("nvmlErrorString");
-    survey.problem = fmt::format("NVIDIA's management library does not start: {}",
-                                 words == nullptr ? fmt::format("error {}", result) : std::string(words(result)));
+    auto* error_string = library.function<const char*(Result)>("nvmlErrorString");
+    survey.problem =
+        fmt::format("NVIDIA's management library does not start: {}",
+                    error_string == nullptr ? fmt::format("error {}", result) : std::string(error_string(result)));
     return survey;
   }
   const Session session(library);

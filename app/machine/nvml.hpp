@@ -7,6 +7,16 @@
 
 namespace mpzero::doctor {
 
+// A process that holds memory of a GPU.
+struct GpuProcess {
+  unsigned pid = 0;               // of the machine, not of a container
+  std::optional<uint64_t> bytes;  // empty: not reported
+};
+
+// How far a GPU has joined the NVLink fabric of its machine, for which NVIDIA's Fabric Manager is needed. The values
+// are those of nvmlGpuFabricState_t.
+enum class GpuFabric : uint8_t { kNone = 0, kNotStarted = 1, kInProgress = 2, kCompleted = 3 };
+
 // What the driver reports about one GPU. An optional is empty if this GPU or driver does not report the value.
 struct GpuState {
   std::string name;
@@ -22,6 +32,9 @@ struct GpuState {
   std::optional<unsigned> pcie_width, max_pcie_width;
   std::optional<unsigned> pcie_generation, max_pcie_generation;
   std::optional<uint64_t> used_memory;  // bytes, of all processes
+  std::vector<GpuProcess> processes;    // those with a CUDA context
+  std::optional<GpuFabric> fabric;
+  std::optional<int> fabric_error;  // of kCompleted, an nvmlReturn_t; 0: none
 };
 
 struct GpuSurvey {
@@ -31,6 +44,10 @@ struct GpuSurvey {
   int cuda_version = 0;  // the newest CUDA that the driver runs, 1000 * major + 10 * minor
   std::vector<GpuState> gpus;
 };
+
+// "7.0 GiB (pid 4242: 6.5 GiB)": the memory of a GPU that processes hold, and which. Empty: less than 2 GiB, which the
+// driver and idle contexts may use.
+std::string memory_in_use(const GpuState& gpu);
 
 // Queries NVIDIA's management library (NVML), the first of `libraries` that can be loaded. Never throws: what cannot be
 // queried stays empty.

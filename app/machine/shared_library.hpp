@@ -16,8 +16,8 @@ class SharedLibrary {
     for (const std::string& library : names) {
       handle_.reset(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
       if (handle_) return;
-      const char* words = dlerror();
-      if (reason_.empty()) reason_ = words == nullptr ? library + " cannot be loaded" : words;
+      const char* error = dlerror();
+      if (reason_.empty()) reason_ = error == nullptr ? library + " cannot be loaded" : error;
     }
   }
 

@@ -12,6 +12,7 @@ namespace mpzero::doctor {
 struct System {
   std::filesystem::path root = "/";  // of /proc, /sys and /dev
   std::vector<std::string> nvml = {"libnvidia-ml.so.1"};
+  std::vector<std::string> cuda = {"libcuda.so.1"};
   std::vector<std::string> libfabric = {"libfabric.so.1", "/opt/amazon/efa/lib64/libfabric.so.1",
                                         "/opt/amazon/efa/lib/libfabric.so.1"};
   std::vector<std::string> plugin_files;  // of NCCL's plugin for libfabric

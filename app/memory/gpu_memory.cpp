@@ -55,11 +55,11 @@ RefusedAllocations::RefusedAllocations(const at::Device& gpu)
 
 bool is_out_of_gpu_memory(const std::exception& error) {
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
-  const std::string_view words = error.what();
-  const auto says = [&](std::string_view part) { return words.find(part) != std::string_view::npos; };
-  constexpr std::array kWords{"CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
-                              "CUDNN_STATUS_ALLOC_FAILED"};
-  return std::any_of(kWords.begin(), kWords.end(), says) || (says("nccl") && says("out of memory"));
+  const std::string_view text = error.what();
+  const auto contains = [&](std::string_view part) { return text.find(part) != std::string_view::npos; };
+  constexpr std::array kMessages{"CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
+                                 "CUDNN_STATUS_ALLOC_FAILED"};
+  return std::any_of(kMessages.begin(), kMessages.end(), contains) || (contains("nccl") && contains("out of memory"));
 }
 
 }  // namespace mpzero

@@ -59,8 +59,8 @@ std::vector<Part> device_parts(const parallel::MemoryUse& states, const LayerLev
 
 std::string first_line(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string words = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  return words.substr(0, words.find('\n'));
+  const std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ void RunMemory::check_micro_batch(ProcessGroup& group) const {
   const auto refuse = [&](const char* memory, double needed, int64_t available) {
     throw UserError(
         fmt::format("the run does not fit into {} memory: a micro-batch of {} sequences x {} tokens takes at least "
-                    "{:.2f} GiB of it, and a rank can use {}; reduce train_micro_batch_size_per_gpu or --seq_length",
+                    "{:.2f} GiB of it, and a rank can use {}; lower train_micro_batch_size_per_gpu or --seq_length",
                     memory, config_.micro_batch_size, config_.seq_length, needed / (1 << 30), gibibytes(available)),
         ErrorScope::kAllRanks);
   };

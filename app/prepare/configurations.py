@@ -95,9 +95,9 @@ def _matcher(root: Path, folder: str, pattern: str):
             f"{shown(root / 'README.md')} names '{pattern}', which is outside of the folder: choose files with "
             "--files, or name the data set by its Hugging Face name."
         )
-    whole = f"{folder}/{pattern}" if folder else pattern
+    full = f"{folder}/{pattern}" if folder else pattern
     try:
-        return re.compile(glob_translate(whole)).match
+        return re.compile(glob_translate(full)).match
     except (ValueError, re.error) as error:
         raise PrepareError(
             f"{shown(root / 'README.md')} names '{pattern}', which is not a valid file name pattern ({error}): fix it, "

@@ -42,7 +42,7 @@ def is_made_already(arguments: argparse.Namespace, record: dict, plan: Plan | No
         return False
     if not arguments.if_missing:
         raise PrepareError(f"{shown(existing[0])} exists: give --overwrite to replace it, or --if_missing to keep it.")
-    words = []
+    lines = []
     for path in existing:
         made_from = arguments_of(path)
         if made_from is None:
@@ -51,11 +51,11 @@ def is_made_already(arguments: argparse.Namespace, record: dict, plan: Plan | No
             )
         line = _check(path, made_from, arguments, record, plan)
         if line is not None:
-            words.append(line)
+            lines.append(line)
     if len(existing) < len(outputs):
         return False
     print(f"{' and '.join(map(shown, outputs))}: already made from the same arguments.")
-    for line in words:
+    for line in lines:
         print(line)
     return True
 

@@ -63,17 +63,17 @@ def _tokens_of(file):
     tokens = file["tokens"]
     if tokens.ndim != 1 or tokens.dtype not in (np.uint16, np.uint32) or len(tokens) == 0:
         raise ValueError("/tokens is not one-dimensional uint16 or uint32 with at least one element")
-    return _whole(tokens)
+    return _full(tokens)
 
 
 def _offsets_of(file):
     offsets = file["document_offsets"]
     if offsets.ndim != 1 or offsets.dtype != np.uint64 or len(offsets) == 0 or offsets[0] != 0:
         raise ValueError("/document_offsets is not one-dimensional uint64 that begins with 0")
-    return _whole(offsets)
+    return _full(offsets)
 
 
-def _whole(dataset):
+def _full(dataset):
     """Refuses data that was never written: it would be read as zeros, and get checksums of these."""
     missing = (
         dataset.id.get_num_chunks() < -(-len(dataset) // dataset.chunks[0])

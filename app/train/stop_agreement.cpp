@@ -17,9 +17,10 @@ constexpr double kMargin = 1.25;
 
 void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& checkpointer) const {
   struct Request {
-    int signal;          // 0: none
+    int64_t signal;      // 0: none; as long as the others, so that no byte of the message is padding
     double since, save;  // seconds since the signal, and that a save takes
   };
+  static_assert(sizeof(Request) == sizeof(Request::signal) + sizeof(Request::since) + sizeof(Request::save));
   const Request mine = {request_.signal(), request_.seconds_since(), checkpointer.expected_save_seconds()};
   double since = 0;
   double save = 0;
@@ -29,7 +30,7 @@ void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& che
   for (const Request& theirs : all_gather(group_, mine)) {
     if (theirs.signal != 0 && first_rank < 0) {
       first_rank = rank;
-      reason = signal_name(theirs.signal);
+      reason = signal_name(static_cast<int>(theirs.signal));
       if (group_.world_size() > 1) reason += fmt::format(" to rank {}", rank);
     }
     since = std::max(since, theirs.since);
@@ -47,7 +48,7 @@ void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& che
           fmt::format("stopped by {} after step {} without saving it: a checkpoint takes {:.1f} s and {:.1f} s of "
                       "--grace_period {:g} were left; {}; ask for more time, or save more often",
                       reason, position.step, save, std::max(left, 0.0), config_.grace_period,
-                      stays ? fmt::format("the checkpoint of step {} stays", *stays)
+                      stays ? fmt::format("the checkpoint of step {} remains", *stays)
                             : std::string("there is no checkpoint yet")),
           ErrorScope::kAllRanks);
     }

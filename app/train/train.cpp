@@ -14,6 +14,7 @@
 #include "app/config/run_setup.hpp"
 #include "app/config/settings_table.hpp"
 #include "app/health/stop_request.hpp"
+#include "app/liveness/final_report.hpp"
 #include "app/liveness/liveness.hpp"
 #include "app/machine/device.hpp"
 #include "app/memory/gpu_memory.hpp"
@@ -43,9 +44,19 @@ int explain_out_of_memory(const RunMemory& memory, at::Device device, const std:
 // How long connecting the nodes may take, and what happens when it takes longer.
 parallel::StartPatience start_patience(double stuck_after, Liveness& liveness) {
   return {.limit = std::chrono::milliseconds(std::llround(stuck_after * 1e3)),
-          .overdue = [&liveness](const std::string& words) {
-            if (!liveness.overdue(words)) parallel::end_unconnected(words);
+          .overdue = [&liveness](const std::string& message) {
+            if (!liveness.overdue(message)) parallel::end_unconnected(message);
           }};
+}
+
+// Like choose_device(), and writes failure.json if GPUs of a host do not work.
+DeviceChoice choose_device_or_report(const RunConfig& config, parallel::MpiRuntime& mpi) {
+  try {
+    return choose_device(config.device, mpi);
+  } catch (const DeviceFailure& error) {
+    write_start_failure(error.what(), error.culprits(), report_facts(config.checkpoint_dir, at::kCPU), mpi);
+    throw;
+  }
 }
 
 }  // namespace
@@ -54,7 +65,7 @@ int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) 
   RunSetup setup;
   run_on_all_ranks(mpi, [&] { setup = set_up_run(arguments, mpi.world_size()); });
   configure_gpu_allocator();
-  const DeviceChoice choice = choose_device(setup.config.device, mpi);
+  const DeviceChoice choice = choose_device_or_report(setup.config, mpi);
   const at::Device device = choice.device;
   if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);
   share_cores(mpi);

@@ -13,6 +13,7 @@
 #include "app/health/gpu_condition.hpp"
 #include "app/liveness/link/rank_identity.hpp"
 #include "app/machine/device.hpp"
+#include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
 #include "app/memory/gpu_peak.hpp"
 #include "app/memory/host_ratio.hpp"
@@ -59,7 +60,7 @@ io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& grou
           .seed = setup.config.seed,
           .shuffle = setup.config.shuffle,
           .vocab_limit = setup.model.vocab_size,
-          .first_window = position.windows_seen};
+          .first_window = position.sequences_seen};
 }
 
 // For one use of the network, whose collectives the flight recorder remembers by its name.
@@ -120,7 +121,7 @@ TrainingEnd Trainer::run() {
 
 TrainingEnd Trainer::train_to_the_end() {
   // Not before the states are where they stay.
-  if (!chooses_host_ratio()) checkpointer_.prepare(position_.step);
+  if (!chooses_host_ratio()) checkpointer_.prepare(position_.step, available_host_bytes());
   first_step_ = position_.step + 1;
   while (!at_end()) {
     control_.liveness.enter(position_.step + 1 == first_step_ ? RunPhase::kFirstStep : RunPhase::kTraining,
@@ -263,7 +264,7 @@ void Trainer::choose_host_ratio() {
       fmt::format("offload_optimizer.ratio auto: {:.4f} of the parameters are updated on the host, the others on the "
                   "GPUs, which takes {} of each; \"ratio\": {:.4f} does the same in another run",
                   ratio, gibibytes(taken), ratio));
-  checkpointer_.prepare(position_.step);
+  checkpointer_.prepare(position_.step, available_host_bytes());
 }
 
 StepReport Trainer::train_step() {
@@ -283,7 +284,8 @@ StepReport Trainer::train_step() {
     loss_sum.add_(pass_.train(inputs, targets, /*last_of_step=*/a + 1 == micro_batches));
   }
   timer_.enter(Phase::kOptimizer);
-  // Before measure(): the figures that it copies from the GPU would queue behind a snapshot that is still coming down.
+  // Before measure(): the figures that it copies from the GPU would wait for a snapshot that is still being copied to
+  // the host.
   const double blocked_by_checkpoints = checkpointer_.before_update();
   engine_.measure(loss_sum, micro_batches * mpi_.world_size(), figures());
   engine_.update(lr, update);
@@ -298,7 +300,7 @@ StepReport Trainer::train_step() {
   const StepSplit split = timer_.finish_step();
   own_seconds_ = split.total() - split.exposed_communication();
   position_.step = update;
-  position_.windows_seen += config_.train_batch_size;
+  position_.sequences_seen += config_.train_batch_size;
   position_.tokens_seen += config_.train_batch_size * config_.seq_length;
   return {.step = update,
           .loss = summary.loss,
@@ -322,7 +324,7 @@ void Trainer::check_finite(const parallel::StepSummary& summary, const at::Tenso
   run_on_all_ranks(mpi_, [&] {
     const double loss = loss_sum.item<double>() / static_cast<double>(config_.gradient_accumulation_steps);
     if (std::isfinite(loss)) return;
-    throw_failure("the loss is {} at step {}: {}; lower the learning rate, warm up longer or look at the data",
+    throw_failure("the loss is {} at step {}: {}; lower the learning rate, warm up longer or check the data",
                   describe(loss), step, saved);
   });
   throw Failure(

@@ -21,21 +21,21 @@ struct UnitShard {
   int64_t count = 0;
 };
 
-// What a run needs beside the weights and moments to go on as if it had not stopped.
+// What a run needs in addition to the weights and moments to continue as if it had not stopped.
 struct TrainingProgress {
   int64_t step = 0;  // optimizer steps done: also the position of the schedule and of the data
   int64_t tokens_seen = 0;
-  int64_t windows_seen = 0;  // training windows consumed by all ranks together: the data position
-  uint64_t seed = 0;         // of the weights and of the shuffle
-  // Which windows there are and in which order, in words; a run with others cannot take up the data where they stopped.
+  int64_t sequences_seen = 0;  // training windows consumed by all ranks together: the data position
+  uint64_t seed = 0;           // of the weights and of the shuffle
+  // Describes which sequences there are and in which order. A run with another order cannot continue in the data.
   std::string data_order;
   double lr = std::numeric_limits<double>::quiet_NaN();  // applied in the last step; NaN: not known
   std::string dtype;                                     // "bf16" or "fp32"
   int zero_stage = 0;
   std::string model_config_json;  // the Hugging Face config.json
   std::string run_config_json;    // the ds_config in force, for the record
-  // A JSON object of what decided the run's numbers beside the model, as it was resolved from file, flags and defaults;
-  // empty: not recorded. Of DeepSpeed's own checkpoints it has what their optimizer says.
+  // A JSON object of what decided the run's numbers in addition to the model, as it was resolved from file, flags and
+  // defaults; empty: not recorded. Of DeepSpeed's own checkpoints it has what their optimizer says.
   std::string settings_json;
 };
 

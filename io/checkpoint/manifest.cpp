@@ -164,8 +164,8 @@ const ManifestFile* Manifest::find(const std::string& name) const {
 }
 
 void throw_no_manifest(const fs::path& folder) {
-  throw_not_whole("{} holds no {}, so it is not a complete checkpoint of mpzero: {}", folder.string(), kManifestName,
-                  kChooseAnother);
+  throw_incomplete("{} holds no {}, so it is not a complete checkpoint of mpzero: {}", folder.string(), kManifestName,
+                   kChooseAnother);
 }
 
 Manifest read_manifest(const fs::path& folder) { return read_manifest(OpenFolder(folder)); }

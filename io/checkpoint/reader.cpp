@@ -72,13 +72,13 @@ class ShardFile {
         from.read(offset + wanted_begin * kFloatBytes, std::as_writable_bytes(wanted));
         return;
       }
-      const bool whole = wanted_begin == block_begin && wanted_end == block_end;
-      std::vector<float> buffer(whole ? 0 : static_cast<size_t>(block_end - block_begin));
-      const std::span<float> values = whole ? wanted : std::span<float>(buffer);
+      const bool full_block = wanted_begin == block_begin && wanted_end == block_end;
+      std::vector<float> buffer(full_block ? 0 : static_cast<size_t>(block_end - block_begin));
+      const std::span<float> values = full_block ? wanted : std::span<float>(buffer);
       from.read(offset + block_begin * kFloatBytes, std::as_writable_bytes(values));
       check(piece.dataset, block, std::as_bytes(values));
       piece.verified[static_cast<size_t>(block)].store(true, std::memory_order_release);
-      if (!whole) std::copy_n(buffer.begin() + (wanted_begin - block_begin), wanted.size(), wanted.begin());
+      if (!full_block) std::copy_n(buffer.begin() + (wanted_begin - block_begin), wanted.size(), wanted.begin());
     });
   }
 
@@ -141,7 +141,7 @@ struct Hdf5Checkpoint::Impl {
       }
     }
     if (states.units.empty()) {
-      throw_not_whole("{} holds no {}: {}", folder.string(), kModelStatesName, kChooseAnother);
+      throw_incomplete("{} holds no {}: {}", folder.string(), kModelStatesName, kChooseAnother);
     }
     if (const std::string mistake = mistake_in_shards(manifest, states.units); !mistake.empty()) {
       throw_damaged(folder / kManifestName, mistake);
@@ -180,8 +180,8 @@ struct Hdf5Checkpoint::Impl {
       position = stop;
     }
     if (position < end) {
-      throw_not_whole("{} is not complete: no file holds element {} of {} of unit {}; {}", folder.string(), position,
-                      name_of(kind), unit.name, kChooseAnother);
+      throw_incomplete("{} is not complete: no file holds element {} of {} of unit {}; {}", folder.string(), position,
+                       name_of(kind), unit.name, kChooseAnother);
     }
   }
 

@@ -161,7 +161,7 @@ ManifestFile write_model_states(const fs::path& folder, const ModelStates& state
   out.set_attribute("format_version", kFormatVersion);
   out.set_attribute("global_steps", progress.step);
   out.set_attribute("tokens_seen", progress.tokens_seen);
-  out.set_attribute("windows_seen", progress.windows_seen);
+  out.set_attribute("windows_seen", progress.sequences_seen);
   out.set_attribute("seed", progress.seed);
   out.set_attribute("data_order", progress.data_order);
   out.set_attribute("lr", progress.lr);
@@ -192,7 +192,7 @@ ModelStates read_model_states(const fs::path& path, std::span<const std::byte> b
   TrainingProgress& progress = states.progress;
   progress.step = in.attribute<int64_t>("global_steps");
   progress.tokens_seen = in.attribute<int64_t>("tokens_seen");
-  progress.windows_seen = in.attribute<int64_t>("windows_seen");
+  progress.sequences_seen = in.attribute<int64_t>("windows_seen");
   progress.seed = in.attribute<uint64_t>("seed");
   if (in.has_attribute("data_order")) progress.data_order = in.text_attribute("data_order");
   if (in.has_attribute("lr")) progress.lr = in.attribute<double>("lr");

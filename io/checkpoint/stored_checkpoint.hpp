@@ -44,7 +44,7 @@ class StoredCheckpoint {
   virtual bool made_by_mpzero() const { return true; }
   // The rate that the next update would have had, where the checkpoint knows it.
   virtual std::optional<double> next_lr() const { return std::nullopt; }
-  // What whoever resumes from it should know, one sentence each.
+  // What a run that resumes from it should know, one sentence each.
   virtual std::span<const std::string> warnings() const { return {}; }
 
   // Elements [begin, begin + out.size()) of the row-major parameter.

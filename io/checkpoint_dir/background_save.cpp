@@ -95,7 +95,7 @@ BackgroundSave::BackgroundSave(SaveJob job, ShardValues values, ProcessGroup& gr
     : job_(std::move(job)), values_(std::move(values)), group_(group), files_(files), cores_(std::move(cores)) {
   left_ = begin_save(job_, group_, files_);
   const auto write = [this](std::stop_token stop) {
-    const AtExit let_go(values_.done);
+    const AtExit report_done(values_.done);
     shard_file_ =
         write_shards(job_, group_.rank(), values_, {.files = &files_, .stop = std::move(stop), .pace = &pace_});
   };

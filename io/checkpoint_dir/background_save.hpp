@@ -38,7 +38,7 @@ class BackgroundTask {
   std::jthread thread_;
 };
 
-// A checkpoint that is written behind the caller's back. Threads of each rank write, rank 0's publishes; what the ranks
+// A checkpoint that is written in the background. Threads of each rank write, rank 0's publishes; what the ranks
 // must tell each other they tell in poll(), so that only the caller's thread communicates.
 //
 //   kWriting ──> kPublishing ──> kSaved

@@ -29,7 +29,7 @@ bool holds_checkpoint(const fs::path& folder) {
 // Reads what it can into `entry`. Throws Error at the first failure.
 void read_entry(CatalogEntry& entry) {
   // Checkpoints of DeepSpeed have no manifest.
-  if (!is_there(entry.folder / kManifestName) && looks_like_checkpoint(entry.folder)) {
+  if (!path_exists(entry.folder / kManifestName) && looks_like_checkpoint(entry.folder)) {
     entry.run_id = "";
     return;
   }
@@ -56,7 +56,7 @@ CatalogEntry describe(const fs::path& folder, const std::string& tag) {
     entry.problem = error.what();
   } catch (const Error& error) {
     entry.problem = error.what();
-    entry.may_be_whole = true;
+    entry.may_be_complete = true;
   }
   return entry;
 }
@@ -94,12 +94,12 @@ RunRecord run_to_go_on(const std::optional<fs::path>& latest, const std::vector<
 void add_others(const std::optional<fs::path>& latest, const std::vector<CatalogEntry>& newest_first,
                 ResumeCandidates& candidates) {
   for (const CatalogEntry& entry : newest_first) {
-    if (entry.may_be_whole && entry.folder != latest) candidates.folders.push_back(entry.folder);
+    if (entry.may_be_complete && entry.folder != latest) candidates.folders.push_back(entry.folder);
   }
   int64_t next_step = std::numeric_limits<int64_t>::max();
   bool began = candidates.run.id.empty();  // whether older checkpoints without an id can belong to the run
   for (const CatalogEntry& entry : newest_first) {
-    if (entry.may_be_whole) continue;
+    if (entry.may_be_complete) continue;
     const bool own = entry.run_id == candidates.run.id;
     began = began || own;
     if (entry.run_id && !own && !(entry.run_id->empty() && began)) {
@@ -126,10 +126,10 @@ FilesInFolder files_in(const fs::path& folder) {
   FilesInFolder found;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code gone;
-    if (!entry->is_regular_file(gone)) continue;
-    const uintmax_t size = entry->file_size(gone);
-    if (gone) continue;
+    std::error_code removed;
+    if (!entry->is_regular_file(removed)) continue;
+    const uintmax_t size = entry->file_size(removed);
+    if (removed) continue;
     found.bytes += static_cast<int64_t>(size);
     ++found.count;
   }
@@ -143,7 +143,7 @@ std::vector<CatalogEntry> list_checkpoints(const fs::path& checkpoint_dir, const
     // After a crash this name can be the only one of a checkpoint.
     const std::optional<std::string> replaced = replaced_tag(name);
     const std::string tag = replaced.value_or(name);
-    if (replaced && is_there(checkpoint_dir / tag)) continue;
+    if (replaced && path_exists(checkpoint_dir / tag)) continue;
     if (step_of_tag(tag, model_type) || (model_type.empty() && !name.ends_with(".tmp") && holds_checkpoint(folder))) {
       entries.push_back(describe(folder, tag));
     }
@@ -158,7 +158,7 @@ int64_t next_generation(const fs::path& checkpoint_dir, std::vector<Leftover>* n
   int64_t newest = 0;
   for (const CatalogEntry& entry : list_checkpoints(checkpoint_dir)) {
     newest = std::max(newest, entry.generation);
-    if (entry.may_be_whole && !entry.has_manifest && not_known != nullptr) {
+    if (entry.may_be_complete && !entry.has_manifest && not_known != nullptr) {
       not_known->push_back({entry.folder, entry.problem});
     }
   }
@@ -174,7 +174,7 @@ std::vector<fs::path> checkpoints_to_prune(const fs::path& checkpoint_dir,
   int64_t good = 0;
   for (const CatalogEntry& entry : newest_first) {
     if (good >= keep_last) {
-      if (entry.has_manifest && !entry.may_be_whole && entry.tag != latest) doomed.push_back(entry.folder);
+      if (entry.has_manifest && !entry.may_be_complete && entry.tag != latest) doomed.push_back(entry.folder);
     } else if (entry.problem.empty() && is_good(entry)) {
       ++good;
     }

@@ -36,7 +36,7 @@ struct CatalogEntry {
   std::string problem;
   // The problem is not damage: a system error, or a format newer than this mpzero's, prevented reading it. It may be
   // complete, of any run, and newer than any other, so it is not replaced, removed or skipped.
-  bool may_be_whole = false;
+  bool may_be_complete = false;
   bool has_manifest = true;  // a readable one
   // See RunRecord. std::nullopt if the manifest, which records it, cannot be read.
   std::optional<std::string> run_id;

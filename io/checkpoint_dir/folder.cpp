@@ -82,7 +82,7 @@ bool attempt(const fs::path& path, std::vector<Leftover>& left, const std::funct
 
 // Restores the former checkpoint if a crash has left no other. Returns whether it did.
 bool put_back(const fs::path& replaced, const fs::path& target, FileSystem& files) {
-  if (is_there(target)) return false;
+  if (path_exists(target)) return false;
   rename_path(replaced, target, files);
   return true;
 }
@@ -122,8 +122,8 @@ std::vector<fs::path> folders_in(const fs::path& parent) {
     std::error_code unknown;
     const fs::file_status status = entry->symlink_status(unknown);
     // If the system cannot tell, it may be a folder: opening it reports the error.
-    const bool gone = status.type() == fs::file_type::not_found;
-    if (!gone && (unknown || fs::is_directory(status))) found.push_back(entry->path());
+    const bool removed = status.type() == fs::file_type::not_found;
+    if (!removed && (unknown || fs::is_directory(status))) found.push_back(entry->path());
   }
   if (error && error != std::errc::no_such_file_or_directory) throw_system_error("list", parent, error.value());
   return found;
@@ -131,7 +131,7 @@ std::vector<fs::path> folders_in(const fs::path& parent) {
 
 std::optional<std::string> latest_tag(const fs::path& checkpoint_dir) {
   const fs::path path = checkpoint_dir / kLatestName;
-  if (!is_there(path)) return std::nullopt;
+  if (!path_exists(path)) return std::nullopt;
   std::string tag = read_text_file(path, kMaxLatestBytes);
   constexpr const char* kBlank = " \t\r\n";
   tag.erase(std::min(tag.find_last_not_of(kBlank) + 1, tag.size()));
@@ -173,7 +173,7 @@ std::vector<Leftover> begin_staging(const fs::path& checkpoint_dir, const std::s
   std::vector<Leftover> left = clean_up(checkpoint_dir, writer, files).left;
   // clean_up() only recognizes tags of steps.
   const fs::path replaced = with_suffix(checkpoint_dir / tag, kReplacedSuffix);
-  if (!step_of_tag(tag, "") && is_there(replaced)) {
+  if (!step_of_tag(tag, "") && path_exists(replaced)) {
     attempt(replaced, left, [&] {
       if (!put_back(replaced, checkpoint_dir / tag, files)) remove_folder(replaced, files);
     });
@@ -200,7 +200,7 @@ std::vector<Leftover> publish(const fs::path& checkpoint_dir, const std::string&
   };
   sync_folder(staging, files);
   fs::path outdated;
-  if (!is_there(target)) {
+  if (!path_exists(target)) {
     rename_path(staging, target, files);
   } else {
     check_or(target, [] {});
@@ -260,7 +260,7 @@ std::optional<fs::path> latest_checkpoint(const fs::path& checkpoint_dir) {
 
 fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
   if (!is_folder(folder)) {
-    if (is_there(folder)) throw_user_error("{} is a file: name the folder that holds it", folder.string());
+    if (path_exists(folder)) throw_user_error("{} is a file: name the folder that holds it", folder.string());
     throw_user_error("checkpoint folder {} does not exist: check the path", folder.string());
   }
   if (!tag.empty()) {

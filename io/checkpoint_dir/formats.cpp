@@ -18,7 +18,7 @@ bool looks_like_checkpoint(const OpenFolder& folder) {
 }
 
 bool looks_like_checkpoint(const fs::path& folder) {
-  return is_there(folder / kManifestName) || is_deepspeed_checkpoint(folder);
+  return is_folder(folder) && looks_like_checkpoint(OpenFolder(folder));
 }
 
 std::unique_ptr<StoredCheckpoint> open_checkpoint(const fs::path& folder) {

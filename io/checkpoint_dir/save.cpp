@@ -47,7 +47,7 @@ fs::path staging_of(const SaveJob& job) { return staging_folder(job.checkpoint_d
 // of no use to anybody. What cannot be read, or is of a newer format, may be whole.
 void check_replaceable(const SaveJob& job, const fs::path& folder) {
   if (job.check_owner) job.check_owner();
-  if (!is_there(folder)) return;
+  if (!path_exists(folder)) return;
   RunRecord there;
   try {
     there = run_of(folder);

@@ -48,7 +48,7 @@ void SaveThrottle::begin(int64_t bytes, int64_t steps) {
   recent_bytes_ = 0;
 }
 
-double SaveThrottle::step_beside(double seconds, int64_t written) {
+double SaveThrottle::step_during_save(double seconds, int64_t written) {
   const int64_t bytes = written - written_;
   written_ = written;
   ++steps_;

@@ -24,7 +24,7 @@ class SaveThrottle {
   // Reports the time of a step during the save and the bytes of the save `written` so far. Returns the rate in bytes
   // per second for the save, WritePace::kUnlimited if steps are not slowed down. The rate suffices to finish before the
   // next save is due, and is at least a fixed fraction of the disk's speed.
-  double step_beside(double seconds, int64_t written);
+  double step_during_save(double seconds, int64_t written);
 
  private:
   double usual_seconds() const;

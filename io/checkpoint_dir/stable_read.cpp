@@ -10,12 +10,12 @@ namespace mpzero::io {
 namespace fs = std::filesystem;
 namespace {
 
-// What makes the errors of a read meaningless. kSame if the folder is unchanged.
-OpenFolder::Fate fate_of(const OpenFolder* folder, const fs::path& path) {
-  if (folder != nullptr) return folder->fate();
+// What makes the errors of a read meaningless. kNone if the folder is unchanged.
+OpenFolder::Change change_of(const OpenFolder* folder, const fs::path& path) {
+  if (folder != nullptr) return folder->change();
   std::error_code error;
-  const bool is_there = fs::exists(path, error);
-  return is_there || error ? OpenFolder::Fate::kSame : OpenFolder::Fate::kRemoved;
+  const bool found = fs::exists(path, error);
+  return found || error ? OpenFolder::Change::kNone : OpenFolder::Change::kRemoved;
 }
 
 // If `removed` was found before, any error in finding it again is reported as its removal.
@@ -24,7 +24,7 @@ fs::path find_again(const std::function<fs::path()>& find, const std::optional<f
   try {
     return find();
   } catch (const UserError&) {
-    throw ReplacedWhileRead(*removed, OpenFolder::Fate::kRemoved);
+    throw ReplacedWhileRead(*removed, OpenFolder::Change::kRemoved);
   }
 }
 
@@ -36,31 +36,31 @@ void read_checkpoint(const std::function<fs::path()>& find, const std::function<
   for (int attempt = 1;; ++attempt) {
     const fs::path path = find_again(find, removed);
     std::shared_ptr<const OpenFolder> folder;
-    OpenFolder::Fate fate = OpenFolder::Fate::kSame;
+    OpenFolder::Change change = OpenFolder::Change::kNone;
     try {
       folder = std::make_shared<OpenFolder>(path);
       const std::unique_ptr<StoredCheckpoint> checkpoint = open_checkpoint(folder);
       read(*checkpoint);
       return;
     } catch (const ReplacedWhileRead& replaced) {
-      fate = replaced.fate();
+      change = replaced.change();
     } catch (const Error&) {
-      fate = fate_of(folder.get(), path);
-      if (fate == OpenFolder::Fate::kSame) throw;
+      change = change_of(folder.get(), path);
+      if (change == OpenFolder::Change::kNone) throw;
     }
-    if (attempt == kMaxReads || (fate == OpenFolder::Fate::kRemoved && removed == path)) {
-      throw ReplacedWhileRead(path, fate);
+    if (attempt == kMaxReads || (change == OpenFolder::Change::kRemoved && removed == path)) {
+      throw ReplacedWhileRead(path, change);
     }
-    if (fate == OpenFolder::Fate::kRemoved) removed = path;
+    if (change == OpenFolder::Change::kRemoved) removed = path;
     on_restart(fmt::format("{} {} by another process while it was being read; reading it again", path.string(),
-                           name_of(fate)));
+                           name_of(change)));
   }
 }
 
 bool replaced_on_any_rank(const OpenFolder* folder, ProcessGroup& group) {
   bool replaced = false;
   try {
-    replaced = folder != nullptr && folder->fate() != OpenFolder::Fate::kSame;
+    replaced = folder != nullptr && folder->change() != OpenFolder::Change::kNone;
   } catch (const Error&) {
     // Unknown. The error that caused this check is reported instead.
   }

@@ -18,7 +18,7 @@ struct LoaderOptions {
   bool shuffle = true;
   int64_t vocab_limit = 0;  // token ids must be smaller: the model's vocabulary size
   int64_t read_ahead = 4;   // maximum number of micro-batches that are ready
-  // Windows that all ranks together consumed before (TrainingProgress::windows_seen). Needed if the batch size has
+  // Windows that all ranks together consumed before (TrainingProgress::sequences_seen). Needed if the batch size has
   // changed since; otherwise `first_step` gives the same position.
   std::optional<int64_t> first_window;
 };

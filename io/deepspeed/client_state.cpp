@@ -11,7 +11,7 @@ void write_client_state(pickle::Writer& out, const TrainingProgress& progress) {
   };
   out.begin_dict();
   write("tokens_seen", progress.tokens_seen, &pickle::Writer::integer);
-  write("windows_seen", progress.windows_seen, &pickle::Writer::integer);
+  write("windows_seen", progress.sequences_seen, &pickle::Writer::integer);
   // As a string, because an unsigned 64-bit number may not fit a signed one.
   write("seed", std::to_string(progress.seed), &pickle::Writer::text);
   write("data_order", progress.data_order, &pickle::Writer::text);
@@ -28,7 +28,7 @@ bool is_of_save(const pickle::Value& state, int64_t global_samples) {
 
 void read_client_state(const pickle::Value& state, TrainingProgress& progress) {
   progress.tokens_seen = state.at("tokens_seen").integer();
-  progress.windows_seen = state.at("windows_seen").integer();
+  progress.sequences_seen = state.at("windows_seen").integer();
   const pickle::Value seed = state.at("seed");
   const std::string& digits = seed.text();
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), progress.seed);

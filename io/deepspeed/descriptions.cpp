@@ -238,7 +238,7 @@ std::string describe_model(const DeepSpeedLayout& layout, const TrainingProgress
   };
   write_integer("skipped_steps", 0);
   write_integer("global_steps", progress.step);
-  write_integer("global_samples", progress.windows_seen);
+  write_integer("global_samples", progress.sequences_seen);
   write_integer("dp_world_size", settings.ranks);
   write_integer("mp_world_size", 1);
   write_ds_config(out, progress);

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "io/files/atomic_file.hpp"
-
 namespace mpzero::io {
 
 std::string deepspeed_model_file(int stage, int rank) {
@@ -12,10 +10,6 @@ std::string deepspeed_model_file(int stage, int rank) {
 
 std::string deepspeed_optimizer_file(bool bf16, int rank) {
   return fmt::format("{}zero_pp_rank_{}_mp_rank_00_optim_states.pt", bf16 ? "bf16_" : "", rank);
-}
-
-bool is_deepspeed_checkpoint(const std::filesystem::path& folder) {
-  return is_there(folder / deepspeed_model_file(2, 0)) || is_there(folder / deepspeed_model_file(3, 0));
 }
 
 bool is_deepspeed_checkpoint(const OpenFolder& folder) {

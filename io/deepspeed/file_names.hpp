@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <string>
 
 #include "io/files/open_folder.hpp"
@@ -14,7 +13,6 @@ std::string deepspeed_model_file(int stage, int rank);
 std::string deepspeed_optimizer_file(bool bf16, int rank);
 
 // Whether `folder` (a tag folder) holds model states under one of these names.
-bool is_deepspeed_checkpoint(const std::filesystem::path& folder);
 bool is_deepspeed_checkpoint(const OpenFolder& folder);
 
 }  // namespace mpzero::io

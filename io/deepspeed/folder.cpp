@@ -28,7 +28,7 @@ std::unique_ptr<TorchZipReader> DeepSpeedFolder::open(const std::string& name) c
   }
   const std::scoped_lock lock(mutex_);
   if (const auto [known, is_new] = checksums_.emplace(name, checksum); !is_new && known->second != checksum) {
-    throw ReplacedWhileRead(folder_->path(), OpenFolder::Fate::kRewritten);
+    throw ReplacedWhileRead(folder_->path(), OpenFolder::Change::kRewritten);
   }
   return archive;
 }
@@ -43,17 +43,17 @@ FileChecksums DeepSpeedFolder::fingerprints() const {
 
 void DeepSpeedFolder::check_unchanged() const {
   if (manifest_) return;
-  const auto fail = [&] { throw ReplacedWhileRead(folder_->path(), OpenFolder::Fate::kRewritten); };
-  const OpenFolder::Fate fate = folder_->fate();
-  if (fate == OpenFolder::Fate::kRewritten) fail();
-  if (fate != OpenFolder::Fate::kSame) return;
+  const auto fail = [&] { throw ReplacedWhileRead(folder_->path(), OpenFolder::Change::kRewritten); };
+  const OpenFolder::Change change = folder_->change();
+  if (change == OpenFolder::Change::kRewritten) fail();
+  if (change != OpenFolder::Change::kNone) return;
   const std::scoped_lock lock(mutex_);
   // A file's time alone does not tell: it has a limited resolution.
   for (const auto& [name, checksum] : checksums_) {
     try {
       if (read_zip_directory(folder_->open(name)).checksum == checksum) continue;
     } catch (const Error&) {
-      if (folder_->fate() == OpenFolder::Fate::kSame) throw;
+      if (folder_->change() == OpenFolder::Change::kNone) throw;
     }
     fail();
   }

@@ -12,7 +12,7 @@
 
 namespace mpzero::io {
 
-// What DeepSpeed's files say of the optimizer beside its states.
+// What DeepSpeed's files say of the optimizer in addition to its states.
 struct DeepSpeedOptimizer {
   double next_lr = 0;  // of the update that comes next
   double beta1 = 0;

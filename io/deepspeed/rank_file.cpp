@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "io/checkpoint/manifest.hpp"
@@ -71,7 +72,7 @@ DeepSpeedRankFile::DeepSpeedRankFile(std::unique_ptr<TorchZipReader> archive, co
     : archive_(std::move(archive)), layout_(layout), rank_(rank), groups_(layout.groups().size()) {
   const DeepSpeedPartition partition = read_deepspeed_partition(*archive_);
   if (partition.stage != layout.stage() || partition.ranks != layout.ranks()) {
-    throw_not_whole(
+    throw_incomplete(
         "{} has ZeRO stage {} and {} ranks, but the checkpoint has stage {} and {} ranks: it was left by another run; "
         "{}",
         archive_->path().string(), partition.stage, partition.ranks, layout.stage(), layout.ranks(), kChooseAnother);
@@ -167,6 +168,24 @@ void DeepSpeedRankFile::read(size_t group, StateKind kind, int64_t offset, std::
         archive_->path().string(), name_of(kind), *step_);
   }
   std::fill(out.begin(), out.end(), 0.0F);
+}
+
+std::string shared_settings(const std::vector<DeepSpeedParamGroup>& groups) {
+  nlohmann::json settings = nlohmann::json::object();
+  const auto add = [&](const char* key, auto member) {
+    const auto& value = groups[0].*member;
+    const bool same = std::all_of(groups.begin(), groups.end(),
+                                  [&](const DeepSpeedParamGroup& group) { return group.*member == value; });
+    if (same && value) settings[key] = *value;
+  };
+  if (!groups.empty()) {
+    add("beta1", &DeepSpeedParamGroup::beta1);
+    add("beta2", &DeepSpeedParamGroup::beta2);
+    add("eps", &DeepSpeedParamGroup::eps);
+    add("weight_decay", &DeepSpeedParamGroup::weight_decay);
+    add("bias_correction", &DeepSpeedParamGroup::bias_correction);
+  }
+  return settings.dump();
 }
 
 }  // namespace mpzero::io

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/optimizer_state.hpp"
@@ -21,6 +22,9 @@ struct DeepSpeedParamGroup {
   std::optional<double> eps;
   std::optional<bool> bias_correction;
 };
+
+// The hyperparameters in which all groups agree, as JSON; see TrainingProgress::settings_json.
+std::string shared_settings(const std::vector<DeepSpeedParamGroup>& groups);
 
 // One rank's optimizer file. Its tensors have the lengths that the layout requires.
 class DeepSpeedRankFile {

@@ -31,12 +31,12 @@ std::string only_one(const DeepSpeedFolder& files, const std::string& first, con
   const bool has_first = files.holds(first);
   const bool has_second = files.holds(second);
   if (has_first && has_second) {
-    throw_not_whole("{} and {} lie side by side, so the folder holds files of two runs: remove those of the older one",
-                    files.path_of(first).string(), second);
+    throw_incomplete("{} and {} lie side by side, so the folder holds files of two runs: remove those of the older one",
+                     files.path_of(first).string(), second);
   }
   if (!has_first && !has_second) {
-    throw_not_whole("{} is missing, and so is {}: the checkpoint is not complete; {}", files.path_of(first).string(),
-                    second, kChooseAnother);
+    throw_incomplete("{} is missing, and so is {}: the checkpoint is not complete; {}", files.path_of(first).string(),
+                     second, kChooseAnother);
   }
   return has_first ? first : second;
 }
@@ -49,25 +49,6 @@ bool is_empty(const Value& value) {
 int64_t not_negative(const Value& value) {
   if (value.integer() < 0) value.throw_unexpected("a number from 0 on");
   return value.integer();
-}
-
-// What torch's optimizer says of all parameters alike; see TrainingProgress::settings_json.
-std::string settings_of(const std::vector<DeepSpeedParamGroup>& groups) {
-  nlohmann::json settings = nlohmann::json::object();
-  const auto add = [&](const char* key, auto member) {
-    const auto& value = groups[0].*member;
-    const bool same = std::all_of(groups.begin(), groups.end(),
-                                  [&](const DeepSpeedParamGroup& group) { return group.*member == value; });
-    if (same && value) settings[key] = *value;
-  };
-  if (!groups.empty()) {
-    add("beta1", &DeepSpeedParamGroup::beta1);
-    add("beta2", &DeepSpeedParamGroup::beta2);
-    add("eps", &DeepSpeedParamGroup::eps);
-    add("weight_decay", &DeepSpeedParamGroup::weight_decay);
-    add("bias_correction", &DeepSpeedParamGroup::bias_correction);
-  }
-  return settings.dump();
 }
 
 // The updates of the weights that model states are of.
@@ -153,9 +134,9 @@ struct DeepSpeedCheckpoint::Impl {
                     fmt::format("it says that there were {} ranks", partition.ranks));
     }
     if ((model.path().filename() == deepspeed_model_file(3, 0)) != (partition.stage == 3)) {
-      throw_not_whole("{} is of ZeRO stage {}, {} is not: the folder holds files of two runs; {}",
-                      files.path_of(first_optimizer_file).string(), partition.stage, model.path().filename().string(),
-                      kChooseAnother);
+      throw_incomplete("{} is of ZeRO stage {}, {} is not: the folder holds files of two runs; {}",
+                       files.path_of(first_optimizer_file).string(), partition.stage, model.path().filename().string(),
+                       kChooseAnother);
     }
     if (const auto count = root.find("mp_world_size"); count && count->kind() == Kind::kInt && count->integer() != 1) {
       refuse(fmt::format("it was saved with tensor parallelism over {} ranks, which mpzero does not read",
@@ -169,7 +150,7 @@ struct DeepSpeedCheckpoint::Impl {
   void read_progress(const Value& root) {
     progress.step = updates_of(root);
     counts_otherwise = has_zenflow(root);
-    if (const auto samples = root.find("global_samples")) progress.windows_seen = not_negative(*samples);
+    if (const auto samples = root.find("global_samples")) progress.sequences_seen = not_negative(*samples);
     progress.dtype = bf16 ? "bf16" : has_fp16(root) ? "fp16" : "fp32";
     progress.zero_stage = layout->stage();
     if (const auto config = root.find("ds_config"); config && config->kind() == Kind::kDict) {
@@ -190,7 +171,7 @@ struct DeepSpeedCheckpoint::Impl {
                       folder.string(), *groups[0].weight_decay, group.weight_decay.value_or(0)));
       break;
     }
-    progress.settings_json = settings_of(groups);
+    progress.settings_json = shared_settings(groups);
     if (const auto own = root.find(kClientStateKey)) read_own_state(*own);
     adamw_updates = progress.step;
     if (!made_by_mpzero && !counts_otherwise && first.optimizer_step() == progress.step + 1) count_one_more();
@@ -207,7 +188,7 @@ struct DeepSpeedCheckpoint::Impl {
 
   void read_own_state(const Value& own) {
     // What DeepSpeed writes never has a manifest, what mpzero writes has one from the moment that it is whole.
-    made_by_mpzero = files.manifest() || is_of_save(own, progress.windows_seen);
+    made_by_mpzero = files.manifest() || is_of_save(own, progress.sequences_seen);
     if (made_by_mpzero && !files.manifest()) throw_no_manifest(folder);
     if (made_by_mpzero) return read_client_state(own, progress);
     // DeepSpeed has gone on from a checkpoint of mpzero: the model is the same, the position is not.
@@ -221,15 +202,15 @@ struct DeepSpeedCheckpoint::Impl {
       if (layout->stage() == 3) require_file(deepspeed_model_file(3, rank));
     }
     if (files.holds(optimizer_file(layout->ranks()))) {
-      throw_not_whole("{} does not belong to this checkpoint of {} ranks: the folder holds files of two runs; {}",
-                      files.path_of(optimizer_file(layout->ranks())).string(), layout->ranks(), kChooseAnother);
+      throw_incomplete("{} does not belong to this checkpoint of {} ranks: the folder holds files of two runs; {}",
+                       files.path_of(optimizer_file(layout->ranks())).string(), layout->ranks(), kChooseAnother);
     }
   }
 
   void require_file(const std::string& name) const {
     if (!files.holds(name)) {
-      throw_not_whole("{} is missing, one of the files of {} ranks: the checkpoint is not complete; {}",
-                      files.path_of(name).string(), layout->ranks(), kChooseAnother);
+      throw_incomplete("{} is missing, one of the files of {} ranks: the checkpoint is not complete; {}",
+                       files.path_of(name).string(), layout->ranks(), kChooseAnother);
     }
     if (!files.manifest() || files.manifest()->find(name) != nullptr) return;
     throw_damaged(folder / kManifestName,

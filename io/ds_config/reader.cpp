@@ -17,9 +17,9 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-std::string join(const std::vector<std::string>& words) {
+std::string join(const std::vector<std::string>& names) {
   std::string joined;
-  for (const std::string& word : words) joined += (joined.empty() ? "" : ", ") + word;
+  for (const std::string& name : names) joined += (joined.empty() ? "" : ", ") + name;
   return joined;
 }
 
@@ -79,7 +79,7 @@ void ObjectReader::read(const std::string& key, Setting<int64_t>& setting, Auto 
                         int64_t maximum) {
   const json* value = find_value(key, setting, allow_auto, "a whole number");
   if (value == nullptr) return;
-  constexpr double kWholeLimit = 9.2e18;  // just below 2^63
+  constexpr double kIntegerLimit = 9.2e18;  // just below 2^63
   if (value->is_number_unsigned()) {
     const auto wide = value->get<uint64_t>();
     if (wide > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
@@ -88,7 +88,7 @@ void ObjectReader::read(const std::string& key, Setting<int64_t>& setting, Auto 
     setting.value = static_cast<int64_t>(wide);
   } else if (value->is_number_integer()) {
     setting.value = value->get<int64_t>();
-  } else if (value->is_number_float() && std::abs(value->get<double>()) < kWholeLimit &&
+  } else if (value->is_number_float() && std::abs(value->get<double>()) < kIntegerLimit &&
              value->get<double>() == std::floor(value->get<double>())) {
     setting.value = static_cast<int64_t>(value->get<double>());
   } else {

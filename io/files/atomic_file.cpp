@@ -217,7 +217,7 @@ fs::file_status status_of(const fs::path& path) {
 
 }  // namespace
 
-bool is_there(const fs::path& path) { return fs::exists(status_of(path)); }
+bool path_exists(const fs::path& path) { return fs::exists(status_of(path)); }
 bool is_folder(const fs::path& path) { return fs::is_directory(status_of(path)); }
 
 void rename_path(const fs::path& from, const fs::path& to, FileSystem& files) {

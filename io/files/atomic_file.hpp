@@ -72,7 +72,7 @@ void replace_text_file(const std::filesystem::path& path, std::string_view text,
 
 // Whether `path` exists, and whether it is a folder. Symbolic links are followed. If the system cannot tell (no
 // permission, an I/O error), both throw instead of returning false.
-bool is_there(const std::filesystem::path& path);
+bool path_exists(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
 
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to, FileSystem& files = disk());

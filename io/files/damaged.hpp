@@ -20,7 +20,7 @@ inline constexpr const char* kChooseAnother =
 
 // Throws Damaged with a different sentence: for a checkpoint that is incomplete or holds files of two saves.
 template <typename... Args>
-[[noreturn]] void throw_not_whole(fmt::format_string<Args...> format, Args&&... args) {
+[[noreturn]] void throw_incomplete(fmt::format_string<Args...> format, Args&&... args) {
   throw Damaged(fmt::format(format, std::forward<Args>(args)...));
 }
 

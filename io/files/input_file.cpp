@@ -38,11 +38,11 @@ bool InputFile::read_direct(int64_t offset, std::span<std::byte> out) const {
     const int64_t begin = round_down_to_page(offset);
     const auto skipped = static_cast<size_t>(offset - begin);
     // Whole pages are read directly into `out`.
-    const auto whole = static_cast<size_t>(round_down_to_page(static_cast<int64_t>(out.size())));
-    const bool in_place = skipped == 0 && whole > 0 && is_page_aligned(out.data());
+    const auto full_pages = static_cast<size_t>(round_down_to_page(static_cast<int64_t>(out.size())));
+    const bool in_place = skipped == 0 && full_pages > 0 && is_page_aligned(out.data());
     AlignedBuffers::Lease buffer = in_place ? AlignedBuffers::Lease() : buffers_->take();
     std::byte* memory = in_place ? out.data() : buffer.data();
-    const auto size = in_place ? static_cast<int64_t>(whole)
+    const auto size = in_place ? static_cast<int64_t>(full_pages)
                                : std::min(kBufferBytes, round_up_to_page(static_cast<int64_t>(skipped + out.size())));
     const ssize_t n = ::pread(direct_, memory, static_cast<size_t>(size), begin);
     if (n < 0 && errno == EINTR) continue;

@@ -55,39 +55,39 @@ File OpenFolder::open(const std::string& name) const {
   return file;
 }
 
-OpenFolder::Fate OpenFolder::fate() const {
+OpenFolder::Change OpenFolder::change() const {
   const std::scoped_lock lock(mutex_);
   bool all_there = true;
   for (const auto& [name, identity] : opened_) {
     struct stat status {};
-    const bool is_there = ::fstatat(descriptor_, name.c_str(), &status, 0) == 0;
-    if (is_there && identity_of(status) != identity) return Fate::kRewritten;
-    all_there = all_there && is_there;
+    const bool found = ::fstatat(descriptor_, name.c_str(), &status, 0) == 0;
+    if (found && identity_of(status) != identity) return Change::kRewritten;
+    all_there = all_there && found;
   }
   struct stat named {};
   struct stat held {};
   if (::stat(path_.c_str(), &named) != 0) {
-    if (is_absent(errno)) return Fate::kRemoved;
+    if (is_absent(errno)) return Change::kRemoved;
     throw_system_error("look for", path_, errno);
   }
   // fstat fails if the folder was removed on its server.
-  if (::fstat(descriptor_, &held) != 0) return Fate::kReplaced;
-  if (named.st_dev != held.st_dev || named.st_ino != held.st_ino) return Fate::kReplaced;
-  return all_there ? Fate::kSame : Fate::kRewritten;
+  if (::fstat(descriptor_, &held) != 0) return Change::kReplaced;
+  if (named.st_dev != held.st_dev || named.st_ino != held.st_ino) return Change::kReplaced;
+  return all_there ? Change::kNone : Change::kRewritten;
 }
 
-const char* name_of(OpenFolder::Fate fate) {
-  switch (fate) {
-    case OpenFolder::Fate::kSame:
+const char* name_of(OpenFolder::Change change) {
+  switch (change) {
+    case OpenFolder::Change::kNone:
       return "";
-    case OpenFolder::Fate::kReplaced:
+    case OpenFolder::Change::kReplaced:
       return "was replaced";
-    case OpenFolder::Fate::kRemoved:
+    case OpenFolder::Change::kRemoved:
       return "was removed";
-    case OpenFolder::Fate::kRewritten:
+    case OpenFolder::Change::kRewritten:
       return "was rewritten";
   }
-  throw_failure("unknown fate {} of a folder", static_cast<int>(fate));
+  throw_failure("unknown change {} of a folder", static_cast<int>(change));
 }
 
 }  // namespace mpzero::io

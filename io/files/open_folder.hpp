@@ -40,13 +40,13 @@ class OpenFolder {
   File open(const std::string& name) const;
 
   // What has happened since to the path and to the files that were opened.
-  enum class Fate {
-    kSame,
+  enum class Change {
+    kNone,
     kReplaced,   // the path names another folder
     kRemoved,    // the path does not exist
     kRewritten,  // an opened file has other contents or was removed from the folder
   };
-  Fate fate() const;
+  Change change() const;
 
  private:
   std::filesystem::path path_;
@@ -55,7 +55,7 @@ class OpenFolder {
   mutable std::map<std::string, FileIdentity> opened_;  // identity of each file when it was first opened
 };
 
-// "was replaced", "was removed", "was rewritten"; empty for kSame.
-const char* name_of(OpenFolder::Fate fate);
+// "was replaced", "was removed", "was rewritten"; empty for kNone.
+const char* name_of(OpenFolder::Change change);
 
 }  // namespace mpzero::io

@@ -41,6 +41,11 @@ void WritePace::set_rate(double bytes_per_second) {
   changed_.notify_all();
 }
 
+double WritePace::rate() const {
+  const std::scoped_lock lock(mutex_);
+  return rate_;
+}
+
 void WritePace::wait(int64_t bytes, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   if (!begun_) {

@@ -17,6 +17,7 @@ class WritePace {
 
   // Bytes per second, greater than 0. Waiting threads continue at the new rate.
   void set_rate(double bytes_per_second);
+  double rate() const;
 
   // Call before writing a piece: waits until the time of the previous pieces has passed, or until `stop`.
   void wait(int64_t bytes, const std::stop_token& stop);

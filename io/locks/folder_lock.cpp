@@ -33,12 +33,17 @@ const char* remedy(FolderLock::Purpose purpose) {
   return "";
 }
 
-int flock_at_once(int descriptor) { return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
+// `owner`: the text of the lock file, which show_owner() wrote.
+bool is_of_job(const std::string& owner, const std::string& job) {
+  return !job.empty() && (owner.ends_with("(job " + job + ")") || owner.ends_with(", job " + job + ")"));
+}
+
+int try_flock(int descriptor) { return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
 
 }  // namespace
 
 FolderLock::FolderLock(const fs::path& folder, const Options& options, FileSystem& files)
-    : folder_(folder), flock_(options.flock ? options.flock : &flock_at_once) {
+    : folder_(folder), flock_(options.flock ? options.flock : &try_flock) {
   const fs::path path = folder / kLockName;
   descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw_system_error("open", path, errno);
@@ -120,6 +125,26 @@ FolderLock::~FolderLock() {
   ::close(descriptor_);
 }
 
+void FolderLock::wait_for_predecessor(const fs::path& path, const Options& options, milliseconds waited) {
+  const std::string owner = read_text_file(path, kMaxOwnerBytes);
+  const std::string folder = path.parent_path().string();
+  if (options.patience_with_predecessor.count() == 0 || !is_of_job(owner, options.job)) {
+    throw_user_error("another run ({}) is using {}: wait until it ends or stop it{}", owner, folder,
+                     remedy(options.purpose));
+  }
+  const auto limit = std::chrono::duration_cast<std::chrono::seconds>(options.patience_with_predecessor).count();
+  if (waited >= options.patience_with_predecessor) {
+    throw_failure(
+        "an earlier start of this job ({}) still locks {} after {} s: its process cannot exit, which a file "
+        "system or a driver that does not respond causes; reboot its host",
+        owner, folder, limit);
+  }
+  if (!std::exchange(waits_, true) && options.say) {
+    options.say(fmt::format("waiting up to {} s for an earlier start of this job ({}), which still locks {}", limit,
+                            owner, folder));
+  }
+}
+
 bool FolderLock::lock(const fs::path& path, const Options& options) {
   const milliseconds start = options.clock.now();
   for (;;) {
@@ -134,9 +159,8 @@ bool FolderLock::lock(const fs::path& path, const Options& options) {
       }
       return false;
     }
-    if (options.clock.now() - start >= options.patience) {
-      throw_user_error("another run ({}) is using {}: wait until it ends or stop it{}",
-                       read_text_file(path, kMaxOwnerBytes), path.parent_path().string(), remedy(options.purpose));
+    if (const milliseconds waited = options.clock.now() - start; waited >= options.patience) {
+      wait_for_predecessor(path, options, waited);
     }
     options.clock.wait(kPause);
   }

@@ -26,6 +26,9 @@ class FolderLock {
  public:
   // How long to wait for a lock that another process holds: a killed run may still be exiting.
   static constexpr std::chrono::milliseconds kPatience{5000};
+  // How long a requeued job waits for a process of its own earlier start, which may be unable to exit while the file
+  // system or a driver does not respond.
+  static constexpr std::chrono::minutes kPatienceWithPredecessor{10};
 
   // What the folder is locked for. Selects the remedy in the error message.
   enum class Purpose : uint8_t { kTraining, kPruning };
@@ -34,6 +37,8 @@ class FolderLock {
     std::chrono::milliseconds patience = kPatience;
     Purpose purpose = Purpose::kTraining;
     std::string job{};  // see OwnerRecord
+    // Longer patience if the owner is of the same job. Zero: no longer patience.
+    std::chrono::milliseconds patience_with_predecessor{};
     // Callbacks that receive one sentence each: why locking takes long; that there are no locks.
     std::function<void(const std::string&)> say{};
     std::function<void(const std::string&)> warn{};
@@ -46,7 +51,7 @@ class FolderLock {
   };
 
   // Throws UserError naming the owner if another process holds the lock for longer than `patience`, or if its record
-  // shows that it is active.
+  // shows that it is active. Throws Failure if it is of the same job and outlives `patience_with_predecessor`.
   explicit FolderLock(const std::filesystem::path& folder, const Options& options, FileSystem& files = disk());
   explicit FolderLock(const std::filesystem::path& folder) : FolderLock(folder, Options()) {}
   ~FolderLock();
@@ -62,6 +67,9 @@ class FolderLock {
  private:
   // Returns true if the folder is now locked, false if the file system has no locks.
   bool lock(const std::filesystem::path& path, const Options& options);
+  // Returns if the lock is to be tried again. `waited`: for how long it has been.
+  void wait_for_predecessor(const std::filesystem::path& path, const Options& options,
+                            std::chrono::milliseconds waited);
   // Throws if the record cannot be written. If the lock decides, a full disk is only a warning.
   void claim(const Options& options, FileSystem& files);
   // Throws FolderTaken if another process now holds `.lock`.
@@ -71,6 +79,7 @@ class FolderLock {
   std::filesystem::path folder_;
   std::function<int(int descriptor)> flock_;
   bool decides_ = false;  // the lock reaches all processes and decides alone
+  bool waits_ = false;    // that it waits for a predecessor was logged
   std::mutex holding_;
   int descriptor_ = -1;
   std::optional<FolderOwner> owner_;

@@ -29,7 +29,7 @@ std::string unescaped(const std::string& text) {
   return plain;
 }
 
-bool lies_below(const fs::path& path, const fs::path& mount_point) {
+bool is_below(const fs::path& path, const fs::path& mount_point) {
   return std::mismatch(mount_point.begin(), mount_point.end(), path.begin(), path.end()).first == mount_point.end();
 }
 
@@ -55,7 +55,7 @@ std::optional<Mount> find_mount(std::string_view mountinfo, const fs::path& path
     fields >> super_options;
     const fs::path mount_point = point == "/" ? fs::path("/") : fs::path(unescaped(point));
     // Of several mounts at the same place the last one is visible.
-    if (!lies_below(path, mount_point) || mount_point.native().size() < longest) continue;
+    if (!is_below(path, mount_point) || mount_point.native().size() < longest) continue;
     longest = mount_point.native().size();
     found = Mount{.type = type, .options = fmt::format(",{},{},", options, super_options)};
   }

@@ -35,7 +35,7 @@ class Reader {
 
  private:
   [[noreturn]] void fail(std::string_view what) const {
-    throw_not_whole("{} is damaged: its pickle {} at byte {}; {}", document_.name, what, position_, kChooseAnother);
+    throw_incomplete("{} is damaged: its pickle {} at byte {}; {}", document_.name, what, position_, kChooseAnother);
   }
 
   std::span<const std::byte> take(uint64_t count) {
@@ -379,8 +379,8 @@ bool Reader::step() {
 
 Document read(std::span<const std::byte> bytes, std::string file) {
   if (static_cast<int64_t>(bytes.size()) > kMaxPickleBytes) {
-    throw_not_whole("the pickle in {} has {} bytes, more than the {} that are read; {}", file, bytes.size(),
-                    kMaxPickleBytes, kChooseAnother);
+    throw_incomplete("the pickle in {} has {} bytes, more than the {} that are read; {}", file, bytes.size(),
+                     kMaxPickleBytes, kChooseAnother);
   }
   return Reader(bytes, std::move(file)).run();
 }

@@ -104,8 +104,8 @@ class DirectoryParser {
     entry.header_offset = header.header_offset;
     read_zip64(extra, entry);
     if (header.method != zip::kStored || entry.size != entry.compressed_size || (header.flags & 1U) != 0) {
-      throw_not_whole("{}: {} is compressed or encrypted, which torch.save never does; {}", file_.path().string(),
-                      entry.record.name, kChooseAnother);
+      throw_incomplete("{}: {} is compressed or encrypted, which torch.save never does; {}", file_.path().string(),
+                       entry.record.name, kChooseAnother);
     }
     return entry;
   }

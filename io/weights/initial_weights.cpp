@@ -74,7 +74,7 @@ void check_values(const SafetensorsSource& weights, const ParameterSpec& paramet
 
 void InitialWeights::read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const {
   const int64_t end = begin + static_cast<int64_t>(out.size());
-  std::vector<float> whole;
+  std::vector<float> block_values;
   for (int64_t first = begin; first < end;) {
     const int64_t block = first / kBlockElements;
     const int64_t block_end = std::min((block + 1) * kBlockElements, parameter.numel());
@@ -86,10 +86,10 @@ void InitialWeights::read(const ParameterSpec& parameter, int64_t begin, std::sp
       if (last == block_end) {
         add_block(parameter, block, values);
       } else {
-        whole.resize(static_cast<size_t>(block_end - first));
-        std::copy(values.begin(), values.end(), whole.begin());
-        weights_.read(parameter, last, std::span(whole).subspan(values.size()));
-        add_block(parameter, block, whole);
+        block_values.resize(static_cast<size_t>(block_end - first));
+        std::copy(values.begin(), values.end(), block_values.begin());
+        weights_.read(parameter, last, std::span(block_values).subspan(values.size()));
+        add_block(parameter, block, block_values);
       }
     }
     first = last;

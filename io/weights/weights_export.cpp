@@ -105,11 +105,10 @@ std::string exported_config(const StoredCheckpoint& checkpoint, const ExportOpti
   for (const ParameterSpec& parameter : checkpoint.parameters()) {
     if (parameter.name == kEmbeddingWeight) config["vocab_size"] = parameter.shape.at(0);
   }
-  if (!config.contains("architectures")) {
-    const std::string model_type = config.value("model_type", "");
-    if (model_type == "llama") config["architectures"] = {"LlamaForCausalLM"};
-    if (model_type == "qwen3") config["architectures"] = {"Qwen3ForCausalLM"};
-    if (model_type == "qwen2") config["architectures"] = {"Qwen2ForCausalLM"};
+  if (!config.contains("architectures") && options.causal_lm_class) {
+    const json model_type = config.value("model_type", json());
+    const std::string name = options.causal_lm_class(model_type.is_string() ? model_type.get<std::string>() : "");
+    if (!name.empty()) config["architectures"] = {name};
   }
   return config.dump(2) + "\n";
 }

@@ -22,6 +22,9 @@ struct ExportOptions {
   WeightType type = WeightType::kFloat32;   // kHdf5: fp32 only
   int64_t max_shard_bytes = 5'000'000'000;  // not used by kHdf5
   std::string model_config_json;            // replaces the checkpoint's own; empty: use the checkpoint's
+  // The class of transformers ("Qwen3ForCausalLM") for a model_type, asked where config.json has no "architectures".
+  // Not set, or an empty result: the key stays out.
+  std::function<std::string(const std::string& model_type)> causal_lm_class;
   OnWritten on_written;
   std::function<void(const std::string&)> on_warning;  // receives one sentence
 };

@@ -1,6 +1,8 @@
 #include "model/architecture/architectures.hpp"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "base/error.hpp"
 #include "model/architecture/config_reader.hpp"
@@ -8,7 +10,7 @@
 namespace mpzero::model {
 
 std::span<const Architecture* const> architectures() {
-  static constexpr std::array<const Architecture*, 3> kAll{&kLlama, &kQwen2, &kQwen3};
+  static constexpr std::array kAll{&kLlama, &kQwen2, &kQwen3};
   return kAll;
 }
 
@@ -20,6 +22,22 @@ const Architecture& find_architecture(std::string_view model_type, std::string_v
   }
   throw_user_error("{}: model_type \"{}\" is not supported; use a model of one of these types: {}.", source, model_type,
                    supported);
+}
+
+std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& c, std::vector<LayerParameter> after_values) {
+  const int64_t hidden = c.hidden_size, q = c.query_size(), kv = c.key_value_size(), inner = c.intermediate_size;
+  std::vector<LayerParameter> parameters = {{LayerRole::kInputNorm, "input_layernorm.weight", {hidden}},
+                                            {LayerRole::kQuery, "self_attn.q_proj.weight", {q, hidden}},
+                                            {LayerRole::kKey, "self_attn.k_proj.weight", {kv, hidden}},
+                                            {LayerRole::kValue, "self_attn.v_proj.weight", {kv, hidden}}};
+  std::ranges::move(after_values, std::back_inserter(parameters));
+  const LayerParameter rest[] = {{LayerRole::kOutput, "self_attn.o_proj.weight", {hidden, q}},
+                                 {LayerRole::kPostAttentionNorm, "post_attention_layernorm.weight", {hidden}},
+                                 {LayerRole::kGate, "mlp.gate_proj.weight", {inner, hidden}},
+                                 {LayerRole::kUp, "mlp.up_proj.weight", {inner, hidden}},
+                                 {LayerRole::kDown, "mlp.down_proj.weight", {hidden, inner}}};
+  std::ranges::copy(rest, std::back_inserter(parameters));
+  return parameters;
 }
 
 void refuse_attention_bias(ConfigReader& reader) {

@@ -39,6 +39,10 @@ std::span<const Architecture* const> architectures();
 // Throws UserError, naming `source` and the supported types, if there is none.
 const Architecture& find_architecture(std::string_view model_type, std::string_view source);
 
+// Llama's weights; `after_values` follow the projection of the values.
+std::vector<LayerParameter> llama_layer_parameters(const ModelConfig& config,
+                                                   std::vector<LayerParameter> after_values = {});
+
 // For check_options: throw UserError, naming file, key and value, if the option is on.
 void refuse_attention_bias(ConfigReader& reader);
 void refuse_sliding_window(ConfigReader& reader);

@@ -25,7 +25,7 @@ struct Llama3RopeScaling {
 // The shape of a model, with the names of a Hugging Face config.json. Fields may be changed after reading (an override
 // on the command line); call validate() afterwards.
 struct ModelConfig {
-  std::string model_type;  // "llama", "qwen2" or "qwen3"
+  std::string model_type;  // of one of architectures()
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;

@@ -19,18 +19,7 @@ void write_options(const ModelConfig&, nlohmann::json& json) {
   json["pretraining_tp"] = 1;
 }
 
-std::vector<LayerParameter> layer_parameters(const ModelConfig& c) {
-  const int64_t hidden = c.hidden_size, q = c.query_size(), kv = c.key_value_size(), inner = c.intermediate_size;
-  return {{LayerRole::kInputNorm, "input_layernorm.weight", {hidden}},
-          {LayerRole::kQuery, "self_attn.q_proj.weight", {q, hidden}},
-          {LayerRole::kKey, "self_attn.k_proj.weight", {kv, hidden}},
-          {LayerRole::kValue, "self_attn.v_proj.weight", {kv, hidden}},
-          {LayerRole::kOutput, "self_attn.o_proj.weight", {hidden, q}},
-          {LayerRole::kPostAttentionNorm, "post_attention_layernorm.weight", {hidden}},
-          {LayerRole::kGate, "mlp.gate_proj.weight", {inner, hidden}},
-          {LayerRole::kUp, "mlp.up_proj.weight", {inner, hidden}},
-          {LayerRole::kDown, "mlp.down_proj.weight", {hidden, inner}}};
-}
+std::vector<LayerParameter> layer_parameters(const ModelConfig& c) { return llama_layer_parameters(c); }
 
 }  // namespace
 

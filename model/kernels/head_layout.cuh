@@ -3,6 +3,9 @@
 // How the kernels of qk_rope.cu distribute heads over threads.
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <initializer_list>
+
 #include "model/kernels/device.cuh"
 #include "model/kernels/qk_rope.hpp"
 
@@ -120,6 +123,55 @@ inline Shape shape_of(const at::Tensor& x, HeadCounts heads, int64_t out_heads) 
               "qk_rope supports fewer than 2^31 heads at a time");
   return {static_cast<unsigned>(x.size(0) * x.size(1)), Divider(static_cast<unsigned>(x.size(1))),
           static_cast<int>(out_heads), static_cast<int>(all_heads), static_cast<int>(x.size(3))};
+}
+
+// Strides, in elements, of a [B, T, heads, D] tensor; D is dense.
+struct Strides {
+  int64_t batch, token, head;
+};
+
+inline Strides strides_of(const at::Tensor& x) { return {x.stride(0), x.stride(1), x.stride(2)}; }
+
+// The queries, the keys or the values: neighbouring heads of the packed projection. Blocks first_block … first_block +
+// blocks - 1 process them. In the backward pass `in` is the gradient of the forward's output, `x` the packed
+// projection, and partial [blocks, D] receives each block's contribution to the weight's gradient.
+template <typename T>
+struct HeadRange {
+  const T* in = nullptr;
+  Strides strides{};
+  const T* x = nullptr;
+  const T* weight = nullptr;
+  float* partial = nullptr;
+  int heads = 0;
+  int first_head = 0;  // in out and x
+  int passes = 1;      // how many times the kernel reads or writes the range
+  Divider strips;      // per token
+  int first_block = 0;
+  int blocks = 0;
+};
+
+template <typename T>
+__device__ HeadRange<T> range_of_block(const HeadRange<T>& first, const HeadRange<T>& second) {
+  return static_cast<int>(blockIdx.x) < second.first_block ? first : second;
+}
+
+// Distributes `limit` blocks over the ranges by their traffic, at most as many as have work. Returns the number of
+// blocks.
+template <typename T>
+unsigned divide_blocks(std::initializer_list<HeadRange<T>*> ranges, const Shape& shape, int strip, int groups,
+                       int limit) {
+  int traffic = 0, blocks = 0;
+  for (const HeadRange<T>* range : ranges) traffic += range->heads * range->passes;
+  for (HeadRange<T>* range : ranges) {
+    const int strips = (range->heads + strip - 1) / strip;
+    range->strips = Divider(static_cast<unsigned>(strips));
+    const int64_t useful = (static_cast<int64_t>(shape.tokens) * strips + groups - 1) / groups;
+    range->first_block = blocks;
+    range->blocks = static_cast<int>(
+        std::clamp<int64_t>(static_cast<int64_t>(limit) * range->heads * range->passes / traffic, 1, useful));
+    blocks += range->blocks;
+  }
+  return static_cast<unsigned>(blocks);
 }
 
 }  // namespace mpzero::model::cuda

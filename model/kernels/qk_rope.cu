@@ -11,61 +11,31 @@ constexpr int kThreads = kHeadThreads;
 constexpr int kForwardStrip = 2, kBackwardStrip = 2;
 constexpr int kBackwardBlocks = 5;  // per multiprocessor, at a time
 
-// Strides, in elements, of a [B, T, heads, D] tensor; D is dense.
-struct Strides {
-  int64_t batch, token, head;
-};
-
-Strides strides_of(const at::Tensor& x) { return {x.stride(0), x.stride(1), x.stride(2)}; }
-
-// The queries, the keys or the values: neighbouring heads of the packed projection. Blocks first_block … first_block +
-// blocks - 1 process them. In the backward pass `in` is the gradient of the forward's output, `x` the packed
-// projection, and partial [blocks, D] receives each block's contribution to the weight's gradient.
-template <typename T>
-struct Part {
-  const T* in = nullptr;
-  Strides strides{};
-  const T* x = nullptr;
-  const T* weight = nullptr;
-  float* partial = nullptr;
-  int heads = 0;
-  int first_head = 0;  // in out and x
-  int passes = 1;      // how many times the kernel reads or writes the part
-  Divider strips;      // per token
-  int first_block = 0;
-  int blocks = 0;
-};
-
-template <typename T>
-__device__ Part<T> part_of_block(const Part<T>& first, const Part<T>& second) {
-  return static_cast<int>(blockIdx.x) < second.first_block ? first : second;
-}
-
 template <typename T, typename Layout>
-__global__ void __launch_bounds__(kThreads)
-    forward_kernel(const Part<T> query, const Part<T> key, const T* cos, const T* sin, T* out, Shape shape, float eps) {
+__global__ void __launch_bounds__(kThreads) forward_kernel(const HeadRange<T> query, const HeadRange<T> key,
+                                                           const T* cos, const T* sin, T* out, Shape shape, float eps) {
   constexpr int kPack = Layout::kPack;
-  const Part<T> part = part_of_block(query, key);
+  const HeadRange<T> range = range_of_block(query, key);
   const int lane = threadIdx.x % Layout::kLanes, group = threadIdx.x / Layout::kLanes;
   const int head_dim = shape.head_dim, half = head_dim / 2;
-  const bool with_norm = part.weight != nullptr;
+  const bool with_norm = range.weight != nullptr;
   Pack<T, kPack> weights[2];
   if (with_norm) {
-    weights[0] = Layout::load(part.weight, lane, half);
-    weights[1] = Layout::load(part.weight + half, lane, half);
+    weights[0] = Layout::load(range.weight, lane, half);
+    weights[1] = Layout::load(range.weight + half, lane, half);
   }
-  const unsigned step = part.blocks * Layout::kGroups;
+  const unsigned step = range.blocks * Layout::kGroups;
   // Every thread of a block executes the same number of iterations.
-  for (unsigned begin = (blockIdx.x - part.first_block) * Layout::kGroups; begin < shape.tokens * part.strips.divisor;
+  for (unsigned begin = (blockIdx.x - range.first_block) * Layout::kGroups; begin < shape.tokens * range.strips.divisor;
        begin += step) {
-    const Strip strip(shape, begin + group, part.strips, kForwardStrip);
+    const Strip strip(shape, begin + group, range.strips, kForwardStrip);
     Pack<T, kPack> x[kForwardStrip][2] = {}, c = {}, s = {};
     if (strip.valid) {
-      const T* row = part.in + strip.batch * part.strides.batch + strip.position * part.strides.token;
+      const T* row = range.in + strip.batch * range.strides.batch + strip.position * range.strides.token;
 #pragma unroll
       for (int h = 0; h < kForwardStrip; ++h) {
-        if (strip.head + h < part.heads) {
-          const T* head = row + (strip.head + h) * part.strides.head;
+        if (strip.head + h < range.heads) {
+          const T* head = row + (strip.head + h) * range.strides.head;
           x[h][0] = Layout::load_once(head, lane, half);
           x[h][1] = Layout::load_once(head + half, lane, half);
         }
@@ -92,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
           round_to<T>(y[side]);
         }
       }
-      if (!strip.valid || strip.head + h >= part.heads) continue;
+      if (!strip.valid || strip.head + h >= range.heads) continue;
       widen(c, cosine);
       widen(s, sine);
       for (int j = 0; j < kPack; ++j) {
@@ -100,7 +70,8 @@ __global__ void __launch_bounds__(kThreads)
         y[0][j] = a * cosine[j] - b * sine[j];
         y[1][j] = b * cosine[j] + a * sine[j];
       }
-      T* to = out + (static_cast<int64_t>(strip.token) * shape.out_heads + part.first_head + strip.head + h) * head_dim;
+      T* to =
+          out + (static_cast<int64_t>(strip.token) * shape.out_heads + range.first_head + strip.head + h) * head_dim;
       Layout::store(to, lane, half, rounded<T>(y[0]));
       Layout::store(to + half, lane, half, rounded<T>(y[1]));
     }
@@ -109,19 +80,19 @@ __global__ void __launch_bounds__(kThreads)
 
 // Copies the gradients of the values to the result.
 template <typename T, typename Layout>
-__device__ void copy_part(const Part<T>& part, T* out, const Shape& shape) {
+__device__ void copy_range(const HeadRange<T>& range, T* out, const Shape& shape) {
   const int lane = threadIdx.x % Layout::kLanes, group = threadIdx.x / Layout::kLanes;
   const int half = shape.head_dim / 2;
-  for (unsigned item = (blockIdx.x - part.first_block) * Layout::kGroups + group;
-       item < shape.tokens * part.strips.divisor; item += part.blocks * Layout::kGroups) {
-    const Strip strip(shape, item, part.strips, kBackwardStrip);
-    const T* row = part.in + strip.batch * part.strides.batch + strip.position * part.strides.token;
+  for (unsigned item = (blockIdx.x - range.first_block) * Layout::kGroups + group;
+       item < shape.tokens * range.strips.divisor; item += range.blocks * Layout::kGroups) {
+    const Strip strip(shape, item, range.strips, kBackwardStrip);
+    const T* row = range.in + strip.batch * range.strides.batch + strip.position * range.strides.token;
 #pragma unroll
     for (int h = 0; h < kBackwardStrip; ++h) {
-      if (strip.head + h >= part.heads) continue;
-      const T* from = row + (strip.head + h) * part.strides.head;
-      T* to = out +
-              (static_cast<int64_t>(strip.token) * shape.out_heads + part.first_head + strip.head + h) * shape.head_dim;
+      if (strip.head + h >= range.heads) continue;
+      const T* from = row + (strip.head + h) * range.strides.head;
+      T* to = out + (static_cast<int64_t>(strip.token) * shape.out_heads + range.first_head + strip.head + h) *
+                        shape.head_dim;
       Layout::store(to, lane, half, Layout::load_once(from, lane, half));
       Layout::store(to + half, lane, half, Layout::load_once(from + half, lane, half));
     }
@@ -137,19 +108,19 @@ struct Staging {
   static constexpr int kInputs = kBackwardStrip * 2, kCos = 2 * kInputs, kSin = kCos + 1, kSlots = kSin + 1;
   using Packs = Pack<T, Layout::kPack>;
   // After the last strip the memory holds each group's contribution to the weight's gradient.
-  static constexpr size_t kShareBytes = sizeof(float) * kThreads * 2 * Layout::kPack;
-  static constexpr size_t kBytes = std::max(kShareBytes, sizeof(Packs) * kStages * kSlots * kThreads);
+  static constexpr size_t kSumBytes = sizeof(float) * kThreads * 2 * Layout::kPack;
+  static constexpr size_t kBytes = std::max(kSumBytes, sizeof(Packs) * kStages * kSlots * kThreads);
 };
 
 // For the weight's gradient, each lane sums over the heads that it processes, then the block sums over its groups, in a
 // fixed order.
 template <typename T, typename Layout>
 __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
-    backward_kernel(const Part<T> query, const Part<T> key, const Part<T> value, const T* cos, const T* sin, T* out,
-                    Shape shape, float eps) {
+    backward_kernel(const HeadRange<T> query, const HeadRange<T> key, const HeadRange<T> value, const T* cos,
+                    const T* sin, T* out, Shape shape, float eps) {
   constexpr int kPack = Layout::kPack;
   if (static_cast<int>(blockIdx.x) >= value.first_block) {
-    copy_part<T, Layout>(value, out, shape);
+    copy_range<T, Layout>(value, out, shape);
     return;
   }
   using Stages = Staging<T, Layout>;
@@ -158,28 +129,28 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
   const auto slot = [&](int stage, int i) {
     return reinterpret_cast<Packs*>(shared) + (stage * Stages::kSlots + i) * kThreads + threadIdx.x;
   };
-  const Part<T> part = part_of_block(query, key);
+  const HeadRange<T> range = range_of_block(query, key);
   const int lane = threadIdx.x % Layout::kLanes, group = threadIdx.x / Layout::kLanes;
   const int head_dim = shape.head_dim, half = head_dim / 2;
-  const bool with_norm = part.weight != nullptr;
+  const bool with_norm = range.weight != nullptr;
   Packs weights[2] = {};
   float dweight[2][kPack] = {};
   if (with_norm) {
-    weights[0] = Layout::load(part.weight, lane, half);
-    weights[1] = Layout::load(part.weight + half, lane, half);
+    weights[0] = Layout::load(range.weight, lane, half);
+    weights[1] = Layout::load(range.weight + half, lane, half);
   }
   // Calls take(slot, position of the first element of the half head or table row) for all the data that a strip needs.
   const auto for_inputs = [&](const Strip& strip, const auto& take) {
     if (!strip.valid) return;
-    const T* d_row = part.in + strip.batch * part.strides.batch + strip.position * part.strides.token;
-    const T* x_row = part.x + (static_cast<int64_t>(strip.token) * shape.x_heads + part.first_head) * head_dim;
+    const T* d_row = range.in + strip.batch * range.strides.batch + strip.position * range.strides.token;
+    const T* x_row = range.x + (static_cast<int64_t>(strip.token) * shape.x_heads + range.first_head) * head_dim;
 #pragma unroll
     for (int h = 0; h < kBackwardStrip; ++h) {
       const int head = strip.head + h;
-      if (head >= part.heads) continue;
+      if (head >= range.heads) continue;
 #pragma unroll
       for (int side = 0; side < 2; ++side) {
-        take(2 * h + side, d_row + head * part.strides.head + side * half);
+        take(2 * h + side, d_row + head * range.strides.head + side * half);
         if (with_norm) take(Stages::kInputs + 2 * h + side, x_row + head * head_dim + side * half);
       }
     }
@@ -188,16 +159,16 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
   };
   const auto stage_strip = [&](unsigned begin, int stage) {
     if constexpr (Stages::kStages > 0) {
-      for_inputs(Strip(shape, begin + group, part.strips, kBackwardStrip),
+      for_inputs(Strip(shape, begin + group, range.strips, kBackwardStrip),
                  [&](int i, const T* from) { copy_async<T, kPack>(slot(stage, i), from + lane * kPack); });
       __pipeline_commit();
     }
   };
-  const unsigned step = part.blocks * Layout::kGroups, end = shape.tokens * part.strips.divisor;
-  unsigned begin = (blockIdx.x - part.first_block) * Layout::kGroups;
+  const unsigned step = range.blocks * Layout::kGroups, end = shape.tokens * range.strips.divisor;
+  unsigned begin = (blockIdx.x - range.first_block) * Layout::kGroups;
   for (int stage = 0; stage < Stages::kStages; ++stage) stage_strip(begin + stage * step, stage);
   for (int turn = 0; begin < end; begin += step, ++turn) {
-    const Strip strip(shape, begin + group, part.strips, kBackwardStrip);
+    const Strip strip(shape, begin + group, range.strips, kBackwardStrip);
     const int stage = turn & 1;
     Packs direct[Stages::kStages > 0 ? 1 : Stages::kSlots] = {};
     if constexpr (Stages::kStages > 0) {
@@ -217,7 +188,7 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     const Packs c = read(Stages::kCos, strip.valid), s = read(Stages::kSin, strip.valid);
 #pragma unroll
     for (int h = 0; h < kBackwardStrip; ++h) {
-      const bool there = strip.valid && strip.head + h < part.heads;
+      const bool there = strip.valid && strip.head + h < range.heads;
       const Packs d[2] = {read(2 * h, there), read(2 * h + 1, there)};
       float dy[2][kPack];  // rotated back
       {
@@ -258,7 +229,8 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
         }
       }
       if (!there) continue;
-      T* to = out + (static_cast<int64_t>(strip.token) * shape.out_heads + part.first_head + strip.head + h) * head_dim;
+      T* to =
+          out + (static_cast<int64_t>(strip.token) * shape.out_heads + range.first_head + strip.head + h) * head_dim;
       Layout::store(to, lane, half, rounded<T>(dy[0]));
       Layout::store(to + half, lane, half, rounded<T>(dy[1]));
     }
@@ -276,26 +248,8 @@ __global__ void __launch_bounds__(kThreads, kBackwardBlocks)
     const int side = i < half ? 0 : 1;
     float sum = 0.0f;
     for (int g = 0; g < Layout::kGroups; ++g) sum += shares[(g * 2 + side) * kHalf + i - side * half];
-    part.partial[static_cast<int64_t>(blockIdx.x - part.first_block) * head_dim + i] = sum;
+    range.partial[static_cast<int64_t>(blockIdx.x - range.first_block) * head_dim + i] = sum;
   }
-}
-
-// Distributes `limit` blocks over the parts by their traffic, at most as many as have work. Returns the number of
-// blocks.
-template <typename T>
-unsigned share_blocks(std::initializer_list<Part<T>*> parts, const Shape& shape, int strip, int groups, int limit) {
-  int traffic = 0, blocks = 0;
-  for (const Part<T>* part : parts) traffic += part->heads * part->passes;
-  for (Part<T>* part : parts) {
-    const int strips = (part->heads + strip - 1) / strip;
-    part->strips = Divider(static_cast<unsigned>(strips));
-    const int64_t useful = (static_cast<int64_t>(shape.tokens) * strips + groups - 1) / groups;
-    part->first_block = blocks;
-    part->blocks = static_cast<int>(
-        std::clamp<int64_t>(static_cast<int64_t>(limit) * part->heads * part->passes / traffic, 1, useful));
-    blocks += part->blocks;
-  }
-  return static_cast<unsigned>(blocks);
 }
 
 at::Tensor dense_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
@@ -321,17 +275,17 @@ void qk_rope_forward(const at::Tensor& qkv, HeadCounts heads, const QkNormWeight
       using Layout = decltype(layout);
       const Strides strides = strides_of(qkv);
       const int query_heads = static_cast<int>(heads.query);
-      Part<T> query{.in = qkv.const_data_ptr<T>(),
-                    .strides = strides,
-                    .weight = data_or_null<T>(norm.query),
-                    .heads = query_heads};
-      Part<T> key{.in = qkv.const_data_ptr<T>() + heads.query * strides.head,
-                  .strides = strides,
-                  .weight = data_or_null<T>(norm.key),
-                  .heads = static_cast<int>(heads.key_value),
-                  .first_head = query_heads};
+      HeadRange<T> query{.in = qkv.const_data_ptr<T>(),
+                         .strides = strides,
+                         .weight = data_or_null<T>(norm.query),
+                         .heads = query_heads};
+      HeadRange<T> key{.in = qkv.const_data_ptr<T>() + heads.query * strides.head,
+                       .strides = strides,
+                       .weight = data_or_null<T>(norm.key),
+                       .heads = static_cast<int>(heads.key_value),
+                       .first_head = query_heads};
       const unsigned blocks =
-          share_blocks<T>({&query, &key}, shape, kForwardStrip, Layout::kGroups, 32 * multiprocessor_count());
+          divide_blocks<T>({&query, &key}, shape, kForwardStrip, Layout::kGroups, 32 * multiprocessor_count());
       forward_kernel<T, Layout><<<blocks, kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
           query, key, rope.cos.const_data_ptr<T>(), rope.sin.const_data_ptr<T>(), out.mutable_data_ptr<T>(), shape,
           static_cast<float>(norm.eps));
@@ -367,26 +321,26 @@ QkRopeGradients qk_rope_backward(const at::Tensor& dq_in, const at::Tensor& dk_i
       const int query_heads = static_cast<int>(heads.query), key_value_heads = static_cast<int>(heads.key_value);
       const T* x = norm.defined() ? qkv.const_data_ptr<T>() : nullptr;
       const int passes = norm.defined() ? 3 : 2;  // the gradient, the norm's input, the result
-      Part<T> query{.in = dq.const_data_ptr<T>(),
-                    .strides = strides_of(dq),
-                    .x = x,
-                    .weight = data_or_null<T>(norm.query),
-                    .heads = query_heads,
-                    .passes = passes};
-      Part<T> key{.in = dk.const_data_ptr<T>(),
-                  .strides = strides_of(dk),
-                  .x = x,
-                  .weight = data_or_null<T>(norm.key),
-                  .heads = key_value_heads,
-                  .first_head = query_heads,
-                  .passes = passes};
-      Part<T> value{.in = dv.const_data_ptr<T>(),
-                    .strides = strides_of(dv),
-                    .heads = key_value_heads,
-                    .first_head = query_heads + key_value_heads,
-                    .passes = 2};
-      const unsigned blocks = share_blocks<T>({&query, &key, &value}, shape, kBackwardStrip, Layout::kGroups,
-                                              kBackwardBlocks * multiprocessor_count());
+      HeadRange<T> query{.in = dq.const_data_ptr<T>(),
+                         .strides = strides_of(dq),
+                         .x = x,
+                         .weight = data_or_null<T>(norm.query),
+                         .heads = query_heads,
+                         .passes = passes};
+      HeadRange<T> key{.in = dk.const_data_ptr<T>(),
+                       .strides = strides_of(dk),
+                       .x = x,
+                       .weight = data_or_null<T>(norm.key),
+                       .heads = key_value_heads,
+                       .first_head = query_heads,
+                       .passes = passes};
+      HeadRange<T> value{.in = dv.const_data_ptr<T>(),
+                         .strides = strides_of(dv),
+                         .heads = key_value_heads,
+                         .first_head = query_heads + key_value_heads,
+                         .passes = 2};
+      const unsigned blocks = divide_blocks<T>({&query, &key, &value}, shape, kBackwardStrip, Layout::kGroups,
+                                               kBackwardBlocks * multiprocessor_count());
       if (norm.defined()) {
         const at::Tensor partial = at::empty({query.blocks + key.blocks, head_dim}, dq.options().dtype(at::kFloat));
         result.dquery_weight_rows = partial.narrow(0, 0, query.blocks);

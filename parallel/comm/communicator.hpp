@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/core/ATen_fwd.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,16 +36,16 @@ class Communicator {
 
   // Zeroed memory [numel] with which this communicator's collectives are fastest, for data that is sent and received
   // repeatedly. It lives as long as the communicator. All ranks ask for the same sizes in the same order.
-  virtual at::Tensor buffer(int64_t numel, const at::TensorOptions& options) { return at::zeros({numel}, options); }
+  virtual at::Tensor buffer(int64_t numel, const at::TensorOptions& options);
   // Makes room for reduce_scatter_sum() of `numel` elements in total. Ordered like buffer(); returns the bytes
   // allocated.
   virtual int64_t reserve_reduce_scatter(int64_t /*numel*/, const at::TensorOptions& /*options*/) { return 0; }
 
-  // whole [world_size * n] <- every rank's shard [n], by rank. In place if shard is this rank's shard of whole.
-  virtual std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) = 0;
-  // shard [n] <- (or +=) this rank's shard of the sum over ranks of whole [world_size * n]. The shard has whole's type
-  // or fp32. To overwrite, it may be that part of whole, whose content is destroyed in any case.
-  virtual std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
+  // full [world_size * n] <- every rank's shard [n], by rank. In place if shard is this rank's shard of full.
+  virtual std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) = 0;
+  // shard [n] <- (or +=) this rank's shard of the sum over ranks of full [world_size * n]. The shard has full's type
+  // or fp32. To overwrite, it may be that shard of full, whose content is destroyed in any case.
+  virtual std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
                                                                 SumMode mode = SumMode::kOverwrite) = 0;
   // tensor <- its sum over the ranks.
   virtual std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) = 0;

@@ -10,12 +10,12 @@ std::optional<std::string> copy_engine_hazard(int nccl_version, int world_size) 
   // With exactly two ranks, the flags of a collective go through a multicast object that the peer may not have mapped
   // yet, so the collective waits forever (https://github.com/NVIDIA/nccl/issues/2241, fixed in 2.31.2).
   constexpr int kFirst = 22900;
-  constexpr int kMended = 23102;
-  if (world_size != 2 || nccl_version < kFirst || nccl_version >= kMended) return std::nullopt;
+  constexpr int kFixed = 23102;
+  if (world_size != 2 || nccl_version < kFirst || nccl_version >= kFixed) return std::nullopt;
   return fmt::format(
       "NCCL {} can hang in the first collective that uses copy engines between two ranks (NVIDIA/nccl issue 2241), so "
       "NCCL's kernels are used, which take multiprocessors away from compute; NCCL {} and later do not hang",
-      version_text(nccl_version), version_text(kMended));
+      version_text(nccl_version), version_text(kFixed));
 }
 
 }  // namespace mpzero::parallel

@@ -1,18 +1,20 @@
 #include "parallel/comm/local_communicator.hpp"
 
+#include <ATen/core/Tensor.h>
+
 namespace mpzero::parallel {
 
-std::unique_ptr<PendingCollective> LocalCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& whole) {
-  if (shard.data_ptr() != whole.data_ptr()) whole.copy_(shard);
+std::unique_ptr<PendingCollective> LocalCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& full) {
+  if (shard.data_ptr() != full.data_ptr()) full.copy_(shard);
   return std::make_unique<CompletedCollective>();
 }
 
-std::unique_ptr<PendingCollective> LocalCommunicator::reduce_scatter_sum(const at::Tensor& whole,
+std::unique_ptr<PendingCollective> LocalCommunicator::reduce_scatter_sum(const at::Tensor& full,
                                                                          const at::Tensor& shard, SumMode mode) {
   if (mode == SumMode::kAdd) {
-    shard.add_(whole);
-  } else if (shard.data_ptr() != whole.data_ptr()) {
-    shard.copy_(whole);
+    shard.add_(full);
+  } else if (shard.data_ptr() != full.data_ptr()) {
+    shard.copy_(full);
   }
   return std::make_unique<CompletedCollective>();
 }

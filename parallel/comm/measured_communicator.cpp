@@ -44,13 +44,13 @@ std::unique_ptr<PendingCollective> MeasuredCommunicator::measure(const char* nam
   return std::make_unique<Pending>(std::move(collective), *this);
 }
 
-std::unique_ptr<PendingCollective> MeasuredCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& whole) {
-  return measure("all_gather", [&] { return communicator().all_gather(shard, whole); });
+std::unique_ptr<PendingCollective> MeasuredCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& full) {
+  return measure("all_gather", [&] { return communicator().all_gather(shard, full); });
 }
 
-std::unique_ptr<PendingCollective> MeasuredCommunicator::reduce_scatter_sum(const at::Tensor& whole,
+std::unique_ptr<PendingCollective> MeasuredCommunicator::reduce_scatter_sum(const at::Tensor& full,
                                                                             const at::Tensor& shard, SumMode mode) {
-  return measure("reduce_scatter", [&] { return communicator().reduce_scatter_sum(whole, shard, mode); });
+  return measure("reduce_scatter", [&] { return communicator().reduce_scatter_sum(full, shard, mode); });
 }
 
 std::unique_ptr<PendingCollective> MeasuredCommunicator::all_reduce_sum(const at::Tensor& tensor) {

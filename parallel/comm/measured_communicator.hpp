@@ -18,8 +18,8 @@ class MeasuredCommunicator final : public ForwardingCommunicator {
   MeasuredCommunicator(std::unique_ptr<Communicator> communicator, Timeline& timeline)
       : ForwardingCommunicator(std::move(communicator)), timeline_(timeline) {}
 
-  std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) override;
-  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
+  std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override;
+  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
                                                         SumMode mode = SumMode::kOverwrite) override;
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 

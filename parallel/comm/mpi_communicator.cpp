@@ -41,19 +41,19 @@ MPI_Datatype arithmetic_type(const at::Tensor& tensor) {
 
 }  // namespace
 
-std::unique_ptr<PendingCollective> MpiCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& whole) {
+std::unique_ptr<PendingCollective> MpiCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& full) {
   const int count = as_count(shard.numel());
   const MPI_Datatype type = movable_type(shard);
-  const char* slice = static_cast<const char*>(whole.data_ptr()) + rank_ * shard.nbytes();
-  const bool in_place = shard.data_ptr() == slice;
-  MPZERO_MPI_CHECK(MPI_Allgather(in_place ? MPI_IN_PLACE : shard.data_ptr(), count, type, whole.data_ptr(), count, type,
+  const char* own_shard = static_cast<const char*>(full.data_ptr()) + rank_ * shard.nbytes();
+  const bool in_place = shard.data_ptr() == own_shard;
+  MPZERO_MPI_CHECK(MPI_Allgather(in_place ? MPI_IN_PLACE : shard.data_ptr(), count, type, full.data_ptr(), count, type,
                                  group_.handle));
   return std::make_unique<CompletedCollective>();
 }
 
-std::unique_ptr<PendingCollective> MpiCommunicator::reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
+std::unique_ptr<PendingCollective> MpiCommunicator::reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
                                                                        SumMode mode) {
-  const at::Tensor addends = has_mpi_arithmetic(whole) ? whole : whole.to(at::kFloat);
+  const at::Tensor addends = has_mpi_arithmetic(full) ? full : full.to(at::kFloat);
   const at::Tensor sum = at::empty({shard.numel()}, addends.options());
   MPZERO_MPI_CHECK(MPI_Reduce_scatter_block(addends.data_ptr(), sum.data_ptr(), as_count(shard.numel()),
                                             arithmetic_type(addends), MPI_SUM, group_.handle));

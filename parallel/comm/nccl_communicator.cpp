@@ -14,7 +14,7 @@
 #include "parallel/comm/copy_engines.hpp"
 #include "parallel/comm/gpu_address.hpp"
 #include "parallel/comm/library_versions.hpp"
-#include "parallel/comm/slice_sum.hpp"
+#include "parallel/comm/shard_sum.hpp"
 
 // Throws Failure naming the NCCL call, the rank and NCCL's last error; an out-of-memory error if that is the cause.
 #define MPZERO_NCCL_CHECK(call)                                                                      \
@@ -187,8 +187,8 @@ std::unique_ptr<PendingCollective> NcclCommunicator::finish() {
   return std::make_unique<NcclCollective>(std::make_shared<NcclWork>(std::move(inputs_ready_), std::move(done)));
 }
 
-std::unique_ptr<PendingCollective> NcclCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& whole) {
-  MPZERO_NCCL_CHECK(ncclAllGather(shard.data_ptr(), whole.data_ptr(), static_cast<size_t>(shard.numel()),
+std::unique_ptr<PendingCollective> NcclCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& full) {
+  MPZERO_NCCL_CHECK(ncclAllGather(shard.data_ptr(), full.data_ptr(), static_cast<size_t>(shard.numel()),
                                   nccl_type(shard), comm_, start()));
   return finish();
 }
@@ -201,25 +201,25 @@ int64_t NcclCommunicator::reserve_reduce_scatter(int64_t numel, const at::Tensor
   return static_cast<int64_t>(arrived_.nbytes());
 }
 
-void NcclCommunicator::exchange_and_sum(const at::Tensor& whole, const at::Tensor& shard, SumMode mode) {
-  reserve_reduce_scatter(whole.numel(), whole.options());
-  const at::Tensor slices = arrived_.narrow(0, 0, whole.numel()).view({world_size_, shard.numel()});
-  MPZERO_NCCL_CHECK(ncclAlltoAll(whole.data_ptr(), slices.data_ptr(), static_cast<size_t>(shard.numel()),
-                                 nccl_type(whole), comm_, start()));
+void NcclCommunicator::exchange_and_sum(const at::Tensor& full, const at::Tensor& shard, SumMode mode) {
+  reserve_reduce_scatter(full.numel(), full.options());
+  const at::Tensor shards = arrived_.narrow(0, 0, full.numel()).view({world_size_, shard.numel()});
+  MPZERO_NCCL_CHECK(ncclAlltoAll(full.data_ptr(), shards.data_ptr(), static_cast<size_t>(shard.numel()),
+                                 nccl_type(full), comm_, start()));
   const c10::StreamGuard on_stream(stream_);
-  sum_slices(slices, shard, mode);
+  sum_shards(shards, shard, mode);
 }
 
-std::unique_ptr<PendingCollective> NcclCommunicator::reduce_scatter_sum(const at::Tensor& whole,
-                                                                        const at::Tensor& shard, SumMode mode) {
-  if (copy_engines_ && whole.scalar_type() != at::kDouble) {
-    exchange_and_sum(whole, shard, mode);
+std::unique_ptr<PendingCollective> NcclCommunicator::reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
+                                                                        SumMode mode) {
+  if (copy_engines_ && full.scalar_type() != at::kDouble) {
+    exchange_and_sum(full, shard, mode);
     return finish();
   }
-  const bool direct = mode == SumMode::kOverwrite && shard.scalar_type() == whole.scalar_type();
-  const at::Tensor sum = direct ? shard : whole.narrow(0, rank_ * shard.numel(), shard.numel());
-  MPZERO_NCCL_CHECK(ncclReduceScatter(whole.data_ptr(), sum.data_ptr(), static_cast<size_t>(shard.numel()),
-                                      nccl_type(whole), ncclSum, comm_, start()));
+  const bool direct = mode == SumMode::kOverwrite && shard.scalar_type() == full.scalar_type();
+  const at::Tensor sum = direct ? shard : full.narrow(0, rank_ * shard.numel(), shard.numel());
+  MPZERO_NCCL_CHECK(ncclReduceScatter(full.data_ptr(), sum.data_ptr(), static_cast<size_t>(shard.numel()),
+                                      nccl_type(full), ncclSum, comm_, start()));
   if (!direct) {
     const c10::StreamGuard on_stream(stream_);
     mode == SumMode::kAdd ? shard.add_(sum) : shard.copy_(sum);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -47,8 +48,8 @@ class NcclCommunicator final : public Communicator {
   // elsewhere registered with the network, if NCCL can. Not allocated by PyTorch's allocator.
   at::Tensor buffer(int64_t numel, const at::TensorOptions& options) override;
   int64_t reserve_reduce_scatter(int64_t numel, const at::TensorOptions& options) override;
-  std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) override;
-  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
+  std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override;
+  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
                                                         SumMode mode = SumMode::kOverwrite) override;
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
   std::optional<std::string> asynchronous_error() override;
@@ -64,7 +65,7 @@ class NcclCommunicator final : public Communicator {
   c10::cuda::CUDAStream& start();
   // The end of what start() began.
   std::unique_ptr<PendingCollective> finish();
-  void exchange_and_sum(const at::Tensor& whole, const at::Tensor& shard, SumMode mode);
+  void exchange_and_sum(const at::Tensor& full, const at::Tensor& shard, SumMode mode);
 
   int rank_;
   int world_size_;

@@ -15,13 +15,13 @@ std::unique_ptr<PendingCollective> RecordedCommunicator::record(const char* oper
   return collective;
 }
 
-std::unique_ptr<PendingCollective> RecordedCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& whole) {
-  return record("all_gather", whole, [&] { return communicator().all_gather(shard, whole); });
+std::unique_ptr<PendingCollective> RecordedCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& full) {
+  return record("all_gather", full, [&] { return communicator().all_gather(shard, full); });
 }
 
-std::unique_ptr<PendingCollective> RecordedCommunicator::reduce_scatter_sum(const at::Tensor& whole,
+std::unique_ptr<PendingCollective> RecordedCommunicator::reduce_scatter_sum(const at::Tensor& full,
                                                                             const at::Tensor& shard, SumMode mode) {
-  return record("reduce_scatter", whole, [&] { return communicator().reduce_scatter_sum(whole, shard, mode); });
+  return record("reduce_scatter", full, [&] { return communicator().reduce_scatter_sum(full, shard, mode); });
 }
 
 std::unique_ptr<PendingCollective> RecordedCommunicator::all_reduce_sum(const at::Tensor& tensor) {

@@ -15,8 +15,8 @@ class RecordedCommunicator final : public ForwardingCommunicator {
   RecordedCommunicator(std::unique_ptr<Communicator> communicator, FlightRecorder::Channel& channel)
       : ForwardingCommunicator(std::move(communicator)), channel_(channel) {}
 
-  std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) override;
-  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
+  std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override;
+  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
                                                         SumMode mode = SumMode::kOverwrite) override;
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 

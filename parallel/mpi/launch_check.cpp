@@ -97,6 +97,6 @@ std::optional<LaunchProblem> find_launch_problem(const Environment& environment,
           "of this one"};
 }
 
-bool speaks_for_tasks(const Environment& environment) { return find_launch(environment).task == "0"; }
+bool is_first_task(const Environment& environment) { return find_launch(environment).task == "0"; }
 
 }  // namespace mpzero::parallel

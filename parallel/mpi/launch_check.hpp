@@ -25,6 +25,6 @@ std::optional<LaunchProblem> find_launch_problem(const Environment& environment,
                                                  const std::string& mpi);
 
 // Whether this process is the one that prints messages for all started tasks, as far as is known without MPI.
-bool speaks_for_tasks(const Environment& environment);
+bool is_first_task(const Environment& environment);
 
 }  // namespace mpzero::parallel

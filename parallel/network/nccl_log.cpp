@@ -92,16 +92,16 @@ std::optional<std::string> NcclLog::before(const std::string& name) const {
 void NcclLog::pass_on() const {
   const std::string level = before("NCCL_DEBUG").value_or("");
   if (strcasecmp(level.c_str(), "INFO") != 0 && strcasecmp(level.c_str(), "TRACE") != 0) return;
-  const std::string words = text();
+  const std::string content = text();
   const std::string pattern = before("NCCL_DEBUG_FILE").value_or("");
   if (pattern.empty() || pattern == "/dev/stdout") {
-    std::fwrite(words.data(), 1, words.size(), stdout);
+    std::fwrite(content.data(), 1, content.size(), stdout);
     std::fflush(stdout);
   } else if (pattern == "/dev/stderr") {
-    std::fwrite(words.data(), 1, words.size(), stderr);
+    std::fwrite(content.data(), 1, content.size(), stderr);
   } else {
     // A convenience for the user's own debugging: the run ignores a file that cannot be written.
-    std::ofstream(expand(pattern) + ".start") << words;
+    std::ofstream(expand(pattern) + ".start") << content;
   }
 }
 

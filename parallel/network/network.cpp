@@ -15,9 +15,9 @@
 namespace mpzero::parallel {
 namespace {
 
-bool same_word(const std::string& a, const std::string& b) { return strcasecmp(a.c_str(), b.c_str()) == 0; }
+bool equal_ignoring_case(const std::string& a, const std::string& b) { return strcasecmp(a.c_str(), b.c_str()) == 0; }
 
-// The word behind "--network ": the flag as the user gave it or could have given it.
+// The value of --network: the flag as the user gave it or could have given it.
 const char* as_given(NetworkChoice choice) { return choice == NetworkChoice::kEfa ? "efa" : "auto"; }
 
 NetworkPlan plan_efa(NetworkChoice choice, const NodeNetwork& own, const Environment& environment,
@@ -43,7 +43,7 @@ NetworkPlan plan_efa(NetworkChoice choice, const NodeNetwork& own, const Environ
         "its folder into LD_LIBRARY_PATH, or give --network socket for TCP at less than half the speed",
         own.host, search.problem);
   }
-  if (net && !same_word(*net, search.plugin->net_name)) {
+  if (net && !equal_ignoring_case(*net, search.plugin->net_name)) {
     throw_user_error("NCCL_NET={} is not what {} calls its network, which is \"{}\": unset NCCL_NET", *net,
                      search.plugin->library, search.plugin->net_name);
   }
@@ -69,15 +69,15 @@ void check_one_node(const Environment& environment, const std::vector<std::strin
 }
 
 NetworkPlan plan_socket(const Environment& environment) {
-  if (const auto net = environment("NCCL_NET"); net && !same_word(*net, "Socket")) {
+  if (const auto net = environment("NCCL_NET"); net && !equal_ignoring_case(*net, "Socket")) {
     throw_user_error("NCCL_NET={} contradicts --network socket: unset the one or leave out the other", *net);
   }
   return {.several_nodes = true, .proof = NetworkPlan::Proof::kSocket, .settings = {{"NCCL_NET", "Socket"}}};
 }
 
-std::string join(const std::set<std::string>& words) {
+std::string join(const std::set<std::string>& names) {
   std::string joined;
-  for (const std::string& word : words) joined += (joined.empty() ? "" : ", ") + word;
+  for (const std::string& name : names) joined += (joined.empty() ? "" : ", ") + name;
   return joined;
 }
 
@@ -85,11 +85,11 @@ const char* has(const std::set<std::string>& subjects) { return subjects.size() 
 
 }  // namespace
 
-NetworkChoice parse_network_choice(const std::string& flag, const std::string& word) {
-  if (word == "auto") return NetworkChoice::kAuto;
-  if (word == "efa") return NetworkChoice::kEfa;
-  if (word == "socket") return NetworkChoice::kSocket;
-  throw_user_error("--{} must be auto, efa or socket, not \"{}\".", flag, word);
+NetworkChoice parse_network_choice(const std::string& flag, const std::string& value) {
+  if (value == "auto") return NetworkChoice::kAuto;
+  if (value == "efa") return NetworkChoice::kEfa;
+  if (value == "socket") return NetworkChoice::kSocket;
+  throw_user_error("--{} must be auto, efa or socket, not \"{}\".", flag, value);
 }
 
 NodeNetwork look_at_network(const Environment& environment, const std::string& root) {

@@ -10,11 +10,16 @@
 
 namespace mpzero::parallel {
 
+// The remedy if no data arrives, without a full stop.
+inline constexpr const char* kUnconnectedRemedy =
+    "the security group must allow all traffic to and from itself, and every node must reach every other; `mpzero "
+    "doctor` checks each part";
+
 // The network between nodes that the user requests: EFA if there is any, otherwise NCCL's choice; EFA; TCP.
 enum class NetworkChoice { kAuto, kEfa, kSocket };
 
 // "auto", "efa" or "socket". Throws UserError naming `flag` for any other value.
-NetworkChoice parse_network_choice(const std::string& flag, const std::string& word);
+NetworkChoice parse_network_choice(const std::string& flag, const std::string& value);
 
 // What one rank knows about its node before NCCL starts.
 struct NodeNetwork {

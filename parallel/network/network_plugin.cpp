@@ -42,8 +42,8 @@ std::string file_of(const void* net) {
 std::optional<NetworkPlugin> open_plugin(const std::string& library, std::string& problem) {
   const std::unique_ptr<void, Unload> handle(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
   if (!handle) {
-    const char* words = dlerror();
-    const std::string reason = words == nullptr ? "unknown reason" : words;
+    const char* error = dlerror();
+    const std::string reason = error == nullptr ? "unknown reason" : error;
     const bool absent = reason.find(library + ": cannot open shared object file: No such file") != std::string::npos;
     if (!absent) problem = fmt::format("{} cannot be loaded ({})", library, reason);
     return std::nullopt;

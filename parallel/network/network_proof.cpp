@@ -12,7 +12,7 @@ namespace mpzero::parallel {
 namespace {
 
 // The text after the first `mark` in `line`, up to one of the characters in `ends`.
-std::optional<std::string> behind(std::string_view line, std::string_view mark, std::string_view ends) {
+std::optional<std::string> text_after(std::string_view line, std::string_view mark, std::string_view ends) {
   const size_t at = line.find(mark);
   if (at == std::string_view::npos) return std::nullopt;
   const std::string_view rest = line.substr(at + mark.size());
@@ -38,18 +38,18 @@ NetworkProof parse_network_proof(std::string_view log) {
   // Data passes through host memory if one card or channel does so.
   const auto also = [](std::optional<bool>& all, bool direct) { all = all.value_or(true) && direct; };
   for_each_line(log, [&](std::string_view line) {
-    if (const auto net = behind(line, "Using network ", "\r\n")) proof.net = *net;
+    if (const auto net = text_after(line, "Using network ", "\r\n")) proof.net = *net;
     // "Initializing" since 1.7.4, "Using" before.
     for (const char* mark : {"NET/OFI Initializing aws-ofi-nccl ", "NET/OFI Using aws-ofi-nccl "}) {
-      if (const auto plugin = behind(line, mark, " \r\n")) proof.plugin = "aws-ofi-nccl " + *plugin;
+      if (const auto plugin = text_after(line, mark, " \r\n")) proof.plugin = "aws-ofi-nccl " + *plugin;
     }
     // "Selected Provider is efa (found 16 nics)" up to 1.13, "Selected provider is efa, fabric is efa-direct (found 16
     // nics)" since 1.14.
-    auto provider = behind(line, "NET/OFI Selected provider is ", ", \r\n");
-    if (!provider) provider = behind(line, "NET/OFI Selected Provider is ", ", \r\n");
+    auto provider = text_after(line, "NET/OFI Selected provider is ", ", \r\n");
+    if (!provider) provider = text_after(line, "NET/OFI Selected Provider is ", ", \r\n");
     if (provider) {
       proof.provider = *provider;
-      if (const auto found = behind(line, "(found ", " )")) {
+      if (const auto found = text_after(line, "(found ", " )")) {
         std::from_chars(found->data(), found->data() + found->size(), proof.devices);
       }
     }
@@ -68,16 +68,16 @@ std::string parse_network_failure(std::string_view log) {
     return "a security group drops EFA's packets";
   }
   std::string of_plugin, of_loading;
-  const auto remember = [](std::string& reason, const std::optional<std::string>& words) {
-    if (words && reason.empty()) reason = *words;
+  const auto remember = [](std::string& reason, const std::optional<std::string>& found) {
+    if (found && reason.empty()) reason = *found;
   };
   for_each_line(log, [&](std::string_view line) {
-    remember(of_plugin, behind(line, "NCCL WARN NET/OFI ", "\r\n"));
+    remember(of_plugin, text_after(line, "NCCL WARN NET/OFI ", "\r\n"));
     // The following warning names only the protocol that does not start.
-    if (contains(line, "No eligible providers")) remember(of_plugin, behind(line, "NET/OFI ", "\r\n"));
+    if (contains(line, "No eligible providers")) remember(of_plugin, text_after(line, "NET/OFI ", "\r\n"));
     // The same prefix appears for plugins that were loaded, and for one of several names that was not found.
     if (contains(line, "Could not find") || contains(line, ".so: ")) {
-      remember(of_loading, behind(line, "NET/Plugin: ", "\r\n"));
+      remember(of_loading, text_after(line, "NET/Plugin: ", "\r\n"));
     }
   });
   return of_plugin.empty() ? of_loading : of_plugin;

@@ -26,7 +26,9 @@ std::unique_ptr<NcclCommunicator> start_and_talk(MpiRuntime& mpi) {
   return communicator;
 }
 
-std::string in_parentheses(const std::string& words) { return words.empty() ? words : fmt::format(" ({})", words); }
+std::string in_parentheses(const std::string& message) {
+  return message.empty() ? message : fmt::format(" ({})", message);
+}
 
 // Over NCCL's own sockets, or over one of libfabric's providers that use the kernel's sockets.
 bool over_sockets(const NetworkProof& proof) {
@@ -51,7 +53,7 @@ std::optional<std::string> explain_failure(const std::string& log, const Network
 
 }  // namespace
 
-void end_unconnected(const std::string& words) { end_process(fmt::format("{}: {}", words, kUnconnectedRemedy)); }
+void end_unconnected(const std::string& message) { end_process(fmt::format("{}: {}", message, kUnconnectedRemedy)); }
 
 ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const StartPatience& patience) {
   const std::string host = look_at_network(process_environment).host;
@@ -60,12 +62,12 @@ ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const Star
   {
     const NcclLog log;
     std::optional<Deadline> deadline;
-    const auto words = [&] {
+    const auto message = [&] {
       const std::string text = log.text();
       return fmt::format("NCCL on {} has had no answer over \"{}\"{}", host, parse_network_proof(text).net,
                          in_parentheses(parse_network_failure(text)));
     };
-    if (patience.limit.count() > 0) deadline.emplace(patience.limit, words, patience.overdue);
+    if (patience.limit.count() > 0) deadline.emplace(patience.limit, message, patience.overdue);
     try {
       network.communicator = start_and_talk(mpi);
     } catch (const Failure& error) {

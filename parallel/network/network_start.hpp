@@ -27,20 +27,15 @@ class NetworkFailure final : public Error {
   std::vector<int> culprits_;
 };
 
-// The remedy if no data arrives, without a full stop.
-inline constexpr const char* kUnconnectedRemedy =
-    "the security group must allow all traffic to and from itself, and every node must reach every other; `mpzero "
-    "doctor` checks each part";
-
-// Ends the process with one sentence: `words` followed by the remedy.
-void end_unconnected(const std::string& words);
+// Ends the process with one sentence: `message` followed by the remedy.
+void end_unconnected(const std::string& message);
 
 // How long NCCL may take to connect the nodes.
 struct StartPatience {
   std::chrono::milliseconds limit = std::chrono::minutes(4);  // 0: forever
   // Called after the limit with the state of NCCL: "NCCL on node7 has had no answer over "Libfabric"". On a separate
   // thread.
-  std::function<void(const std::string& words)> overdue = end_unconnected;
+  std::function<void(const std::string& message)> overdue = end_unconnected;
 };
 
 struct ProvenNetwork {

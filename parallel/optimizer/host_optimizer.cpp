@@ -143,16 +143,21 @@ void HostOptimizer::publish(size_t unit, const at::Tensor& parameter) {
   changed_.notify_all();
 }
 
+template <typename Condition>
+std::unique_lock<std::mutex> HostOptimizer::lock_when(const Condition& condition) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return failure_ || condition(); });
+  throw_if_failed();
+  return lock;
+}
+
 bool HostOptimizer::ready(size_t unit) {
   const std::lock_guard lock(mutex_);
-  return failure_ || units_[unit].done == units_[unit].ordered;
+  return failure_ || is_done(unit);
 }
 
 void HostOptimizer::wait_for_states(size_t unit) {
-  const Unit& state = units_[unit];
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return failure_ || state.done == state.ordered; });
-  throw_if_failed();
+  lock_when([&] { return is_done(unit); });
 }
 
 void HostOptimizer::wait(size_t unit) {
@@ -166,11 +171,8 @@ void HostOptimizer::wait_for_all() {
 }
 
 StateHold HostOptimizer::hold(size_t unit) {
-  const Unit& state = units_[unit];
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return failure_ || state.done == state.ordered; });
-  throw_if_failed();
-  return {holds_, state.shard->states()};
+  const std::unique_lock lock = lock_when([&] { return is_done(unit); });
+  return {holds_, units_[unit].shard->states()};
 }
 
 void HostOptimizer::add_spares_for_holds() {
@@ -190,12 +192,10 @@ void HostOptimizer::add_spares_for_holds() {
 }
 
 void HostOptimizer::wait_for_holds(size_t unit) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return failure_ || !holds_->is_held(units_[unit].shard->states()); });
-  throw_if_failed();
+  lock_when([&] { return !holds_->is_held(units_[unit].shard->states()); });
 }
 
-void HostOptimizer::let_go(size_t unit) {
+void HostOptimizer::release(size_t unit) {
   wait(unit);
   wait_for_holds(unit);
   const std::lock_guard lock(mutex_);

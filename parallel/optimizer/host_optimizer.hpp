@@ -7,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -105,7 +106,7 @@ class HostOptimizer {
   void wait_for_holds(size_t unit);
 
   // Gives up the unit's states, which something else updates from now on. Waits until nothing holds them.
-  void let_go(size_t unit);
+  void release(size_t unit);
 
   MemoryUse memory_use() const;
   // For tests, from any thread.
@@ -129,10 +130,10 @@ class HostOptimizer {
     size_t unit = 0;
     Kind kind = Kind::kUpdate;
     AdamWUpdate update{};
-    bool beside = false;    // into the unit's spare states
-    int64_t issued = 0;     // elements whose pieces are in progress or done
-    int64_t in_flight = 0;  // pieces
-    bool closed = false;    // no further piece will be issued
+    bool into_spare = false;  // into the unit's spare states
+    int64_t issued = 0;       // elements whose pieces are in progress or done
+    int64_t in_flight = 0;    // pieces
+    bool closed = false;      // no further piece will be issued
   };
   // Buffers for a piece in transfer, if the training device is a GPU.
   struct Slot {
@@ -146,7 +147,12 @@ class HostOptimizer {
     std::shared_ptr<ThreadTeam::Task> task;  // once the gradient has arrived
   };
 
+  // Locks the mutex once `condition`, which is evaluated with the mutex locked, is true. Throws if the thread failed.
+  template <typename Condition>
+  std::unique_lock<std::mutex> lock_when(const Condition& condition);
+
   // The mutex is locked.
+  bool is_done(size_t unit) const { return units_[unit].done == units_[unit].ordered; }
   void order(size_t unit, Kind kind, const AdamWUpdate& update);
   void give_spare_back(Unit& unit);
   void throw_if_failed() const;

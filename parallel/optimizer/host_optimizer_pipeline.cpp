@@ -73,7 +73,7 @@ std::shared_ptr<HostOptimizer::Job> HostOptimizer::begin_ordered() {
   if (job->kind == Kind::kUpdate && holds_->is_held(unit.shard->states())) {
     unit.next = spares_.take(unit.shard->numel(), *holds_).value();
     unit.ahead = Ahead::kConfirmed;
-    job->beside = true;
+    job->into_spare = true;
   }
   return job;
 }
@@ -93,7 +93,7 @@ std::shared_ptr<HostOptimizer::Job> HostOptimizer::begin_ahead() {
     auto job = std::make_shared<Job>();
     job->unit = u;
     job->update = *expected_;
-    job->beside = true;
+    job->into_spare = true;
     return job;
   }
   return nullptr;
@@ -107,7 +107,7 @@ std::shared_ptr<HostOptimizer::Job> HostOptimizer::next_job() {
 
 bool HostOptimizer::is_dropped(const Job& job) {
   const std::lock_guard lock(mutex_);
-  return ending_ || (job.beside && units_[job.unit].ahead == Ahead::kDropped);
+  return ending_ || (job.into_spare && units_[job.unit].ahead == Ahead::kDropped);
 }
 
 bool HostOptimizer::issue_piece() {
@@ -150,8 +150,9 @@ void HostOptimizer::start_update(Piece& piece) {
   if (piece.task) return;
   const Job& job = *piece.job;
   Unit& unit = units_[job.unit];
-  const bool goes_up = staged_ && unit.parameter.is_cuda();
-  void* const parameter = goes_up ? piece.slot->parameter.data_ptr() : mutable_at_element(unit.parameter, piece.begin);
+  const bool to_device = staged_ && unit.parameter.is_cuda();
+  void* const parameter =
+      to_device ? piece.slot->parameter.data_ptr() : mutable_at_element(unit.parameter, piece.begin);
   const bool parameter_is_bf16 = unit.parameter.scalar_type() == at::kBFloat16;
   const OptimizerStates& states = unit.shard->states();
   float* const master = states.master.data_ptr<float>() + piece.begin;
@@ -159,7 +160,7 @@ void HostOptimizer::start_update(Piece& piece) {
   const auto end_of = [count = piece.count](int64_t block) { return std::min((block + 1) * kHostBlock, count); };
   if (job.kind == Kind::kPublish) {
     // Uploads are ordered by their stream; work queued earlier may still read parameters that remain in host memory.
-    if (staged_ && !goes_up) unit.released.synchronize();
+    if (staged_ && !to_device) unit.released.synchronize();
     piece.task = team_.start(blocks, [=](int64_t block) {
       round_host_range(master, parameter, parameter_is_bf16, block * kHostBlock, end_of(block));
     });
@@ -176,8 +177,8 @@ void HostOptimizer::start_update(Piece& piece) {
                    .parameter_is_bf16 = parameter_is_bf16,
                    .count = piece.count,
                    .first = unit.shard->first() + piece.begin,
-                   .parameter_stays_cached = goes_up};
-  if (job.beside) {
+                   .parameter_stays_cached = to_device};
+  if (job.into_spare) {
     spans.next_master = unit.next.master.data_ptr<float>() + piece.begin;
     spans.next_exp_avg = unit.next.exp_avg.data_ptr<float>() + piece.begin;
     spans.next_exp_avg_sq = unit.next.exp_avg_sq.data_ptr<float>() + piece.begin;
@@ -223,7 +224,7 @@ void HostOptimizer::finish_job(const Job& job) {
     }
     const bool dropped = unit.ahead == Ahead::kDropped;
     if (unit.ahead == Ahead::kConfirmed) std::swap(unit.shard->states(), unit.next);
-    if (job.beside) give_spare_back(unit);
+    if (job.into_spare) give_spare_back(unit);
     if (dropped) return;
     ++unit.done;
   }

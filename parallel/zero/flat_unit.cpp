@@ -6,16 +6,35 @@ namespace mpzero::parallel {
 namespace {
 
 // In elements: 128 bytes of bf16.
-constexpr int64_t kPartAlignment = 64;
+constexpr int64_t kShardAlignment = 64;
 
 }  // namespace
 
-FlatLayout::FlatLayout(int64_t numel, int parts) : parts_(parts), numel_(numel) {
-  const int64_t share = (numel + parts - 1) / parts;
-  part_numel_ = (share + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+FlatLayout::FlatLayout(int64_t numel, int num_shards) : num_shards_(num_shards), numel_(numel) {
+  const int64_t unaligned = (numel + num_shards - 1) / num_shards;
+  shard_numel_ = (unaligned + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
 }
 
-int64_t FlatLayout::part_used(int part) const { return std::clamp<int64_t>(numel_ - part_begin(part), 0, part_numel_); }
+int64_t FlatLayout::shard_used(int shard) const {
+  return std::clamp<int64_t>(numel_ - shard_begin(shard), 0, shard_numel_);
+}
+
+std::vector<int64_t> full_sizes(const std::vector<FlatLayout>& layouts) {
+  std::vector<int64_t> sizes;
+  for (const FlatLayout& layout : layouts) sizes.push_back(layout.padded_numel());
+  return sizes;
+}
+
+std::vector<at::Tensor> split_buffer(const at::Tensor& buffer, const std::vector<int64_t>& sizes) {
+  std::vector<at::Tensor> views;
+  views.reserve(sizes.size());
+  int64_t offset = 0;
+  for (const int64_t size : sizes) {
+    views.push_back(buffer.narrow(0, offset, size));
+    offset += size;
+  }
+  return views;
+}
 
 std::vector<at::Tensor> parameter_views(const at::Tensor& flat, const UnitSpec& unit) {
   std::vector<at::Tensor> views;

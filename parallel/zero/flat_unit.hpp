@@ -9,26 +9,31 @@
 
 namespace mpzero::parallel {
 
-// How a flat unit is split over `parts` ranks: the concatenated parameters, padded at the end so that every shard has
-// the same length and an alignment suitable for vector instructions and NCCL.
+// How a flat unit is split over `num_shards` ranks: the concatenated parameters, padded at the end so that every shard
+// has the same length and an alignment suitable for vector instructions and NCCL.
 class FlatLayout {
  public:
-  FlatLayout(int64_t numel, int parts);
+  FlatLayout(int64_t numel, int num_shards);
 
-  int parts() const { return parts_; }
-  int64_t numel() const { return numel_; }                       // without padding
-  int64_t padded_numel() const { return part_numel_ * parts_; }  // with it
-  int64_t part_numel() const { return part_numel_; }             // of each shard, padding included
+  int num_shards() const { return num_shards_; }
+  int64_t numel() const { return numel_; }                             // without padding
+  int64_t padded_numel() const { return shard_numel_ * num_shards_; }  // with it
+  int64_t shard_numel() const { return shard_numel_; }                 // of each shard, padding included
 
-  int64_t part_begin(int part) const { return part_numel_ * part; }
+  int64_t shard_begin(int shard) const { return shard_numel_ * shard; }
   // The number of parameter elements in the shard; the rest is padding.
-  int64_t part_used(int part) const;
+  int64_t shard_used(int shard) const;
 
  private:
-  int parts_;
+  int num_shards_;
   int64_t numel_;
-  int64_t part_numel_;
+  int64_t shard_numel_;
 };
+
+// The sizes of the full units, padding included.
+std::vector<int64_t> full_sizes(const std::vector<FlatLayout>& layouts);
+// Consecutive views of `buffer`, with these numbers of elements.
+std::vector<at::Tensor> split_buffer(const at::Tensor& buffer, const std::vector<int64_t>& sizes);
 
 // The unit's parameters as views of `flat` [>= unit.numel()], in the order of the unit and of their shapes.
 std::vector<at::Tensor> parameter_views(const at::Tensor& flat, const UnitSpec& unit);

@@ -50,7 +50,7 @@ GatherSchedule::Moves GatherSchedule::use(size_t unit) {
                     uses_.size(), buffers_.at(numel_[unit]), numel_[unit]);
     }
     give_back(*other);
-    moves.let_go.push_back(*other);
+    moves.release.push_back(*other);
   }
   moves.gather = gather_ahead();
   ++states_[unit].users;

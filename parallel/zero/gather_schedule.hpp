@@ -38,8 +38,8 @@ class GatherSchedule {
 
   // What a use requires, in this order.
   struct Moves {
-    std::vector<size_t> let_go;  // kept for later, but their buffers are needed now
-    std::vector<size_t> gather;  // most urgent first
+    std::vector<size_t> release;  // kept for later, but their buffers are needed now
+    std::vector<size_t> gather;   // most urgent first
   };
   // The plan's next use. Throws Failure if the plan has another unit next.
   Moves use(size_t unit);

@@ -20,17 +20,17 @@ constexpr int64_t kReductionsUnderWay = 3;
 GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts, int world_size,
                                           const Options& options) {
   Sizes sizes{
-      .partitioned = options.partitioned && layouts.front().parts() > 1,
+      .partitioned = options.partitioned && layouts.front().num_shards() > 1,
       // One micro-batch needs no accumulation, and its gradient is no more precise than its dtype.
       .kept_dtype = options.gradient_accumulation_steps > 1 ? options.accumulation_dtype : options.communication_dtype};
   std::map<int64_t, int64_t> units;
   int64_t largest = 0;
   for (const FlatLayout& layout : layouts) {
-    sizes.kept.push_back(sizes.partitioned ? layout.part_numel() : layout.padded_numel());
+    sizes.kept.push_back(sizes.partitioned ? layout.shard_numel() : layout.padded_numel());
     largest = std::max(largest, layout.padded_numel());
     ++units[layout.padded_numel()];
   }
-  if (layouts.front().parts() > 1) sizes.reduce_scatter = largest;
+  if (layouts.front().num_shards() > 1) sizes.reduce_scatter = largest;
   if (!sizes.partitioned && (world_size == 1 || sizes.kept_dtype == options.communication_dtype)) return sizes;
   // The maximum number of units of each length that need a buffer at a time: the current unit and those that are being
   // summed. (If there are two current units, an embedding and a layer, or one that is still being summed since the last
@@ -51,8 +51,8 @@ MemoryUse GradientStore::Sizes::memory_use(at::ScalarType communication_dtype, i
   return use;
 }
 
-GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
-                             Communicator& communicator, const Options& options)
+GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts,
+                             int shard_index, Communicator& communicator, const Options& options)
     : units_(units),
       layouts_(layouts),
       communicator_(communicator),
@@ -64,24 +64,31 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
   // One buffer for all units, if collectives read or write it.
   const int64_t total = std::accumulate(sizes_.kept.begin(), sizes_.kept.end(), int64_t{0});
   const bool communicated = sizes_.kept_dtype == options.communication_dtype;
-  const at::Tensor all = communicated ? communicator.buffer(total, kept) : at::zeros({total}, kept);
-  int64_t offset = 0;
+  const std::vector<at::Tensor> buffers =
+      split_buffer(communicated ? communicator.buffer(total, kept) : at::zeros({total}, kept), sizes_.kept);
   states_.resize(units.size());
   for (size_t u = 0; u < units.size(); ++u) {
     UnitState& state = states_[u];
-    const at::Tensor own = all.narrow(0, std::exchange(offset, offset + sizes_.kept[u]), sizes_.kept[u]);
     if (sizes_.partitioned) {
-      state.shard = own;
+      state.shard = buffers[u];
     } else {
-      state.whole = own;
-      state.views = parameter_views(state.whole, units[u]);
-      state.shard = state.whole.narrow(0, layouts[u].part_begin(part), layouts[u].part_numel());
+      state.full = buffers[u];
+      state.views = parameter_views(state.full, units[u]);
+      state.shard = state.full.narrow(0, layouts[u].shard_begin(shard_index), layouts[u].shard_numel());
     }
   }
   for (const auto& [numel, count] : sizes_.buffers) pool_.reserve(numel, count);
   if (sizes_.reduce_scatter > 0) {
     reduce_scatter_bytes_ = communicator.reserve_reduce_scatter(sizes_.reduce_scatter, pool_.options());
   }
+}
+
+MemoryUse GradientStore::memory_use() const {
+  MemoryUse use{.units_in_flight = pool_.bytes() + reduce_scatter_bytes_};
+  for (const UnitState& state : states_) {
+    use.gradients += static_cast<int64_t>((sizes_.partitioned ? state.shard : state.full).nbytes());
+  }
+  return use;
 }
 
 void GradientStore::begin_step() {
@@ -91,11 +98,11 @@ void GradientStore::begin_step() {
 GradientViews GradientStore::gradients(size_t unit) {
   UnitState& state = states_[unit];
   if (!sizes_.partitioned) return {state.views, !state.empty};
-  if (!state.whole.defined()) {
+  if (!state.full.defined()) {
     const FlatLayout& layout = layouts_[unit];
-    state.whole = take_buffer(layout.padded_numel());
-    state.whole.narrow(0, layout.numel(), layout.padded_numel() - layout.numel()).zero_();
-    state.views = parameter_views(state.whole, units_[unit]);
+    state.full = take_buffer(layout.padded_numel());
+    state.full.narrow(0, layout.numel(), layout.padded_numel() - layout.numel()).zero_();
+    state.views = parameter_views(state.full, units_[unit]);
   }
   return {state.views, false};
 }
@@ -107,14 +114,14 @@ at::Tensor GradientStore::take_buffer(int64_t numel) {
 
 void GradientStore::reduce(size_t unit) {
   const ProfileRange range("reduce", units_[unit].name);
-  sizes_.partitioned ? reduce_partitioned(unit) : reduce_whole(unit);
+  sizes_.partitioned ? reduce_partitioned(unit) : reduce_full(unit);
 }
 
 void GradientStore::reduce_partitioned(size_t unit) {
   UnitState& state = states_[unit];
   Reduction reduction{.unit = unit,
                       .last_of_step = last_micro_batch_,
-                      .addends = std::exchange(state.whole, at::Tensor()),
+                      .addends = std::exchange(state.full, at::Tensor()),
                       .pending = {}};
   state.views.clear();
   const SumMode mode = std::exchange(state.empty, false) ? SumMode::kOverwrite : SumMode::kAdd;
@@ -122,7 +129,7 @@ void GradientStore::reduce_partitioned(size_t unit) {
   follow(std::move(reduction));
 }
 
-void GradientStore::reduce_whole(size_t unit) {
+void GradientStore::reduce_full(size_t unit) {
   UnitState& state = states_[unit];
   state.empty = false;
   if (!last_micro_batch_) return;
@@ -131,14 +138,14 @@ void GradientStore::reduce_whole(size_t unit) {
     return;
   }
   const FlatLayout& layout = layouts_[unit];
-  Reduction reduction{.unit = unit, .addends = state.whole, .pooled = false, .pending = {}};
-  if (pool_.options().dtype() != state.whole.dtype()) {
+  Reduction reduction{.unit = unit, .addends = state.full, .pooled = false, .pending = {}};
+  if (pool_.options().dtype() != state.full.dtype()) {
     reduction.addends = take_buffer(layout.padded_numel());
-    reduction.addends.copy_(state.whole);
+    reduction.addends.copy_(state.full);
     reduction.pooled = true;
   }
-  reduction.pending = layout.parts() > 1 ? communicator_.reduce_scatter_sum(reduction.addends, state.shard)
-                                         : communicator_.all_reduce_sum(reduction.addends);
+  reduction.pending = layout.num_shards() > 1 ? communicator_.reduce_scatter_sum(reduction.addends, state.shard)
+                                              : communicator_.all_reduce_sum(reduction.addends);
   follow(std::move(reduction));
 }
 
@@ -160,7 +167,7 @@ void GradientStore::complete_oldest() {
   under_way_.pop_front();
   const ProfileRange range("take gradient", units_[reduction.unit].name);
   reduction.pending->wait();
-  if (reduction.pooled && layouts_[reduction.unit].parts() == 1) {
+  if (reduction.pooled && layouts_[reduction.unit].num_shards() == 1) {
     states_[reduction.unit].shard.copy_(reduction.addends);
   }
   if (reduction.pooled) pool_.put_back(std::move(reduction.addends));

@@ -50,7 +50,7 @@ class GradientStore {
   };
   static Sizes sizes(const std::vector<FlatLayout>& layouts, int world_size, const Options& options);
 
-  GradientStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int part,
+  GradientStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
                 Communicator& communicator, const Options& options);
 
   at::ScalarType shard_dtype() const { return sizes_.kept_dtype; }
@@ -69,19 +69,18 @@ class GradientStore {
   void reduce(size_t unit);
   // Waits for the step's sums.
   void finish_step();
-  // This rank's shard of the summed gradient [part_numel], after finish_step().
+  // This rank's shard of the summed gradient [shard_numel], after finish_step().
   const at::Tensor& shard(size_t unit) const { return states_[unit].shard; }
 
-  MemoryUse memory_use() const {
-    return sizes_.memory_use(c10::typeMetaToScalarType(pool_.options().dtype()), reduce_scatter_bytes_);
-  }
+  // Of the tensors that this store holds.
+  MemoryUse memory_use() const;
 
  private:
   struct UnitState {
-    at::Tensor whole;  // of this micro-batch (partitioned) or of the step
+    at::Tensor full;  // of this micro-batch (partitioned) or of the step
     std::vector<at::Tensor> views;
     at::Tensor shard;   // summed over ranks and micro-batches
-    bool empty = true;  // the kept gradient (the shard if partitioned, otherwise `whole`) has nothing of this step
+    bool empty = true;  // the kept gradient (the shard if partitioned, otherwise `full`) has nothing of this step
   };
   struct Reduction {
     size_t unit = 0;
@@ -92,7 +91,7 @@ class GradientStore {
   };
 
   void reduce_partitioned(size_t unit);
-  void reduce_whole(size_t unit);
+  void reduce_full(size_t unit);
   // Registers a started reduction, and completes the oldest ones above the limit.
   void follow(Reduction reduction);
   void complete_oldest();

@@ -11,7 +11,7 @@ namespace {
 
 // Whether a store of these options gathers units on demand.
 bool gathers_on_demand(const std::vector<FlatLayout>& layouts, const ParameterStoreOptions& options) {
-  return is_offloaded(options) || (options.sharded && layouts.front().parts() > 1);
+  return is_offloaded(options) || (options.sharded && layouts.front().num_shards() > 1);
 }
 
 }  // namespace

@@ -19,33 +19,28 @@ ReplicatedParameters::ReplicatedParameters(const std::vector<UnitSpec>& units, c
                                            int rank, Communicator& communicator, const ParameterStoreOptions& options)
     : ParameterStore(units, layouts, rank, communicator, options) {
   // One buffer for all units, since registering one costs time and address space.
-  const at::Tensor all = communicator.buffer(numel_of_all(layouts), tensor_options_);
-  int64_t offset = 0;
+  const std::vector<at::Tensor> full =
+      split_buffer(communicator.buffer(numel_of_all(layouts), tensor_options_), full_sizes(layouts));
   for (size_t u = 0; u < units.size(); ++u) {
     UnitState& state = states_[u];
-    const FlatLayout& layout = layouts[u];
-    state.full = all.narrow(0, std::exchange(offset, offset + layout.padded_numel()), layout.padded_numel());
-    state.shard = state.full.narrow(0, layout.part_begin(rank), layout.part_numel());
+    state.full = full[u];
+    state.shard = state.full.narrow(0, layouts[u].shard_begin(rank), layouts[u].shard_numel());
     state.views = parameter_views(state.full, units[u]);
   }
 }
 
 void ReplicatedParameters::start(size_t unit) {
   UnitState& state = states_[unit];
-  if (layouts_[unit].parts() == 1) return wait_for_writer(unit);
-  if (!copy_stream_ || state.written == Written::kNow) {
-    wait_for_writer(unit);
-    follow(state, communicator_.all_gather(state.shard, state.full));
-    return;
-  }
-  // invalidate() has made this stream wait for the old parameters' last use.
-  const c10::StreamGuard on_copy_stream(*copy_stream_);
+  if (layouts_[unit].num_shards() == 1) return wait_for_writer(unit);
+  // invalidate() has made the copy stream wait for the old parameters' last use.
+  c10::OptionalStreamGuard on_copy_stream;
+  if (copy_stream_ && state.written == Written::kLater) on_copy_stream.reset_stream(*copy_stream_);
   wait_for_writer(unit);
   follow(state, communicator_.all_gather(state.shard, state.full));
 }
 
 std::vector<size_t> ReplicatedParameters::due_after_publishing(size_t unit, Written written) {
-  if (layouts_[unit].parts() > 1 || written == Written::kLater) return {unit};
+  if (layouts_[unit].num_shards() > 1 || written == Written::kLater) return {unit};
   return {};
 }
 

@@ -22,15 +22,9 @@ class PendingCopy final : public PendingCollective {
   at::cuda::CUDAEvent done_;
 };
 
-std::vector<int64_t> full_sizes(const std::vector<FlatLayout>& layouts) {
-  std::vector<int64_t> sizes;
-  for (const FlatLayout& layout : layouts) sizes.push_back(layout.padded_numel());
-  return sizes;
-}
-
 std::vector<int64_t> shard_sizes(const std::vector<FlatLayout>& layouts) {
   std::vector<int64_t> sizes;
-  for (const FlatLayout& layout : layouts) sizes.push_back(layout.part_numel());
+  for (const FlatLayout& layout : layouts) sizes.push_back(layout.shard_numel());
   return sizes;
 }
 
@@ -60,11 +54,8 @@ ShardedParameters::ShardedParameters(const std::vector<UnitSpec>& units, const s
     return;
   }
   // One buffer for all units, since registering one costs time and address space.
-  const at::Tensor all = communicator.buffer(sum(sizes), tensor_options_);
-  int64_t offset = 0;
-  for (size_t u = 0; u < units.size(); ++u) {
-    states_[u].shard = all.narrow(0, std::exchange(offset, offset + sizes[u]), sizes[u]);
-  }
+  const std::vector<at::Tensor> shards = split_buffer(communicator.buffer(sum(sizes), tensor_options_), sizes);
+  for (size_t u = 0; u < units.size(); ++u) states_[u].shard = shards[u];
 }
 
 void ShardedParameters::plan(std::vector<size_t> uses) {
@@ -85,7 +76,7 @@ int64_t ShardedParameters::elements_of_buffers(const GatherLimits& limits) const
 void ShardedParameters::use_memory(int64_t bytes) {
   // Buffers that exist already count too.
   const int64_t elements = (pool_.bytes() + bytes) / static_cast<int64_t>(pool_.options().dtype().itemsize());
-  // How far ahead stays as it is: gathers that run beside the optimizer's update slow it down by more than they gain.
+  // How far ahead stays as it is: gathers that run during the optimizer's update slow it down by more than they gain.
   GatherLimits limits{.prefetch_bucket_size = schedule_.limits().prefetch_bucket_size,
                       .param_persistence_threshold = 0,
                       .max_live_parameters = elements,
@@ -106,7 +97,7 @@ int64_t ShardedParameters::move_to_device(int64_t bytes) {
   std::vector<size_t> moved;
   int64_t total = 0;
   for (size_t u = 0; u < states_.size(); ++u) {
-    const int64_t numel = layouts_[u].part_numel();
+    const int64_t numel = layouts_[u].shard_numel();
     if (!states_[u].shard.is_cpu() || (total + numel) * item > bytes) continue;
     moved.push_back(u);
     total += numel;
@@ -145,11 +136,11 @@ void ShardedParameters::start_on_copy_stream(size_t unit) {
     const c10::StreamGuard on_copy_stream(*copy_stream_);
     wait_for_writer(unit);
     at::Tensor shard = state.shard;
-    if (shard.is_cpu() || layout.parts() == 1) {
-      shard = state.full.narrow(0, layout.part_begin(rank_), layout.part_numel());
+    if (shard.is_cpu() || layout.num_shards() == 1) {
+      shard = state.full.narrow(0, layout.shard_begin(rank_), layout.shard_numel());
       shard.copy_(state.shard, /*non_blocking=*/true);
     }
-    if (layout.parts() > 1) {
+    if (layout.num_shards() > 1) {
       gathered = communicator_.all_gather(shard, state.full);
     } else {
       gathered = std::make_unique<PendingCopy>(*copy_stream_);
@@ -161,7 +152,7 @@ void ShardedParameters::start_on_copy_stream(size_t unit) {
 
 void ShardedParameters::about_to_use(size_t unit) {
   const GatherSchedule::Moves moves = schedule_.use(unit);
-  for (const size_t other : moves.let_go) free_full(other);
+  for (const size_t other : moves.release) free_full(other);
   gather_next(moves.gather);
 }
 

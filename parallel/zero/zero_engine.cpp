@@ -22,14 +22,14 @@ namespace {
 // The squares and the loss.
 constexpr size_t kOwnTotals = 2;
 
-std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, int parts) {
+std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, int num_shards) {
   std::vector<FlatLayout> layouts;
   layouts.reserve(units.size());
-  for (const UnitSpec& unit : units) layouts.emplace_back(unit.numel(), parts);
+  for (const UnitSpec& unit : units) layouts.emplace_back(unit.numel(), num_shards);
   return layouts;
 }
 
-int num_parts(const ZeroOptions& options, int world_size) { return options.stage == 0 ? 1 : world_size; }
+int num_shards(const ZeroOptions& options, int world_size) { return options.stage == 0 ? 1 : world_size; }
 
 ParameterStoreOptions parameter_options(const ZeroOptions& options) {
   return {.sharded = options.stage == 3,
@@ -71,7 +71,7 @@ HostMemoryDemand host_memory_demand(const ZeroOptions& options, const std::vecto
                           .gradient_dtype = gradient_dtype,
                           .parameter_dtype = options.dtype};
   for (size_t u = 0; u < layouts.size(); ++u) {
-    if (on_host[u]) demand.lengths.push_back(layouts[u].part_numel());
+    if (on_host[u]) demand.lengths.push_back(layouts[u].shard_numel());
   }
   return demand;
 }
@@ -102,10 +102,11 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
     : units_(units),
       options_(options),
       communicator_(gradient_communicator),
-      part_(options.stage == 0 ? 0 : gradient_communicator.rank()),
-      layouts_(make_layouts(units, num_parts(options, gradient_communicator.world_size()))),
-      parameters_(make_parameter_store(units_, layouts_, part_, parameter_communicator, parameter_options(options))),
-      gradients_(units_, layouts_, part_, gradient_communicator, gradient_options(options)) {
+      shard_index_(options.stage == 0 ? 0 : gradient_communicator.rank()),
+      layouts_(make_layouts(units, num_shards(options, gradient_communicator.world_size()))),
+      parameters_(
+          make_parameter_store(units_, layouts_, shard_index_, parameter_communicator, parameter_options(options))),
+      gradients_(units_, layouts_, shard_index_, gradient_communicator, gradient_options(options)) {
   gradients_.on_summed([this](size_t unit) { take_gradient(unit); });
   const bool offload = options.optimizer_placement == Placement::kHost;
   const std::vector<bool> host_units = placed_on_host(units_, options);
@@ -123,7 +124,7 @@ ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& op
   shards_.reserve(units_.size());
   int64_t first = 0;
   for (size_t u = 0; u < units_.size(); ++u) {
-    const int64_t begin = layouts_[u].part_begin(part_), numel = layouts_[u].part_numel();
+    const int64_t begin = layouts_[u].shard_begin(shard_index_), numel = layouts_[u].shard_numel();
     shards_.emplace_back(numel,
                          OptimizerShard::Options{.placement = host_units[u] ? Placement::kHost : Placement::kDevice,
                                                  .device = options.device,
@@ -159,8 +160,8 @@ void ZeroEngine::make_host_optimizer(const std::vector<bool>& host_units) {
 }
 
 ZeroEngine::Shard ZeroEngine::shard(size_t unit) const {
-  return {.begin = std::min(layouts_[unit].part_begin(part_), layouts_[unit].numel()),
-          .count = layouts_[unit].part_used(part_)};
+  return {.begin = std::min(layouts_[unit].shard_begin(shard_index_), layouts_[unit].numel()),
+          .count = layouts_[unit].shard_used(shard_index_)};
 }
 
 void ZeroEngine::initialize(const ParameterSource& source, ProcessGroup& group) {
@@ -217,7 +218,7 @@ void ZeroEngine::publish_all() {
 at::Tensor ZeroEngine::staging(int64_t count) {
   if (!staging_.defined()) {
     int64_t largest = 0;
-    for (const FlatLayout& layout : layouts_) largest = std::max(largest, layout.part_numel());
+    for (const FlatLayout& layout : layouts_) largest = std::max(largest, layout.shard_numel());
     staging_ = host_tensor(largest, at::kFloat, options_.pin_memory && options_.device.is_cuda());
   }
   return staging_.narrow(0, 0, count);
@@ -275,7 +276,7 @@ void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count, std::span<co
   }
   at::Tensor squares = partial_squares_.sum();
   // With unsharded states every rank has counted the full gradient.
-  if (layouts_.front().parts() == 1) squares.div_(communicator_.world_size());
+  if (layouts_.front().num_shards() == 1) squares.div_(communicator_.world_size());
   const auto length = static_cast<int64_t>(kOwnTotals + figures.size());
   const auto pinned = at::TensorOptions().dtype(at::kDouble).pinned_memory(options_.device.is_cuda());
   at::Tensor totals = at::stack({squares, loss_sum.to(at::kDouble)});
@@ -334,7 +335,7 @@ void ZeroEngine::set_host_ratio(double ratio) {
   const std::vector<bool> stays = units_on_host(units_, ratio);
   for (size_t u = 0; u < units_.size(); ++u) {
     if (!on_host(u) || stays[u]) continue;
-    host_->let_go(u);
+    host_->release(u);
     shards_[u].move_to(options_.device);
   }
   if (std::none_of(stays.begin(), stays.end(), [](bool unit_stays) { return unit_stays; })) host_.reset();
@@ -342,7 +343,7 @@ void ZeroEngine::set_host_ratio(double ratio) {
 
 MemoryUse ZeroEngine::memory_use(const std::vector<UnitSpec>& units, const ZeroOptions& options, int world_size,
                                  const std::vector<size_t>& uses) {
-  const std::vector<FlatLayout> layouts = make_layouts(units, num_parts(options, world_size));
+  const std::vector<FlatLayout> layouts = make_layouts(units, num_shards(options, world_size));
   const GradientStore::Sizes gradients = GradientStore::sizes(layouts, world_size, gradient_options(options));
   // If NCCL sums with copy engines, as it does on GPUs that can access each other, the received shards need memory.
   const int64_t room = options.device.is_cuda() ? gradients.reduce_scatter : 0;
@@ -351,7 +352,7 @@ MemoryUse ZeroEngine::memory_use(const std::vector<UnitSpec>& units, const ZeroO
                               room * static_cast<int64_t>(c10::elementSize(options.communication_dtype)));
   const std::vector<bool> on_host = placed_on_host(units, options);
   for (size_t u = 0; u < units.size(); ++u) {
-    use += OptimizerShard::memory_use(layouts[u].part_numel(),
+    use += OptimizerShard::memory_use(layouts[u].shard_numel(),
                                       {.placement = on_host[u] ? Placement::kHost : Placement::kDevice,
                                        .device = options.device,
                                        .moment_dtype = options.moment_dtype});

@@ -173,7 +173,7 @@ class ZeroEngine {
   const std::vector<UnitSpec>& units_;
   ZeroOptions options_;
   Communicator& communicator_;
-  int part_;  // the shard of each unit that this rank updates
+  int shard_index_;  // the shard of each unit that this rank updates
   std::vector<FlatLayout> layouts_;
   std::unique_ptr<ParameterStore> parameters_;
   GradientStore gradients_;

@@ -1,8 +1,9 @@
 """Decides what happens to a Slurm job when it starts and when its run ends, and asks Slurm for it.
 
     command.py     the program: reads what happened, decides, acts; scripts/requeue.sh starts it
-    decision.py    decide(state, event) -> action, a table without input or output
-    state.py       what a job keeps from one start to the next, in CHECKPOINT_DIR/restarts.txt
+    table.py       the decisions: standing of the job × event -> action
+    decision.py    decide(state, event) -> action, by that table, without input or output
+    state.py       what a job keeps from one start to the next, in CHECKPOINT_DIR/restarts.JOB.txt
     checkpoint.py  the newest checkpoint of a folder
     reports.py     failure.json and doctor.json, which mpzero writes
     nodes.py       from host names to Slurm's nodes, and which of them a job can be kept off

@@ -2,6 +2,7 @@
 
     requeue start  --checkpoint_dir DIR --max_restarts N [--resume_from_checkpoint DIR] [--overwrite]
     requeue end    --checkpoint_dir DIR --max_restarts N --status N [--signalled] [--grace_period SECONDS]
+                   [--ask_until TIME] [--no_tasks_on NODES]
     requeue doctor as end, for `mpzero doctor`, with --minutes: how long it may take
 
 What it says goes to stdout and stderr, and its answer, one line, to file descriptor 3:
@@ -11,7 +12,8 @@ What it says goes to stdout and stderr, and its answer, one line, to file descri
     exit STATUS    the job's shell ends with this status; Slurm has been asked for what is to follow
 
 Without an answer this program has failed, and scripts/requeue.sh does what can be done without it. Slurm's variables
-(SLURM_JOB_ID, SLURM_RESTART_COUNT, SLURM_JOB_NODELIST, SLURM_JOB_PARTITION) tell which job it is.
+(SLURM_JOB_ID, SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID, SLURM_RESTART_COUNT, SLURM_JOB_NODELIST, SLURM_JOB_PARTITION)
+tell which job it is.
 """
 
 from __future__ import annotations
@@ -20,28 +22,33 @@ import argparse
 import contextlib
 import os
 import re
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from requeue.checkpoint import newest_checkpoint, requested_step
-from requeue.decision import Action, Event, Kind, Verb, decide, kind_of_end, may_be_stop
+from requeue.decision import Action, Event, decide, kind_of_end, may_be_stop
 from requeue.log import say, warn
-from requeue.nodes import nodes_of_hosts
-from requeue.reports import failure_of, refusals_of
+from requeue.nodes import Node, nodes_of_hosts
+from requeue.reports import Doctor, doctor_of, failure_of, is_of_host, shared_hang
 from requeue.return_to_queue import return_to_queue, wants_the_nodes
 from requeue.slurm import Slurm
-from requeue.state import load_state, save_state
-from requeue.untrusted import printable
+from requeue.state import load_state, record_of, remove_oldest, save_state
+from requeue.table import Kind, Verb
+from requeue.untrusted import NAME, printable
 
 NUMBER = re.compile("0|[1-9][0-9]{0,14}")
 ANSWER = 3  # a file descriptor
 TIMED_OUT = 124  # `mpzero doctor` was still running when its time was up, as in scripts/launch.sh
+# How long Slurm is asked about a job without a time limit.
+DAY = 86_400
 
 
 @dataclass(frozen=True)
 class Job:
     arguments: argparse.Namespace
     slurm: Slurm
+    number: str  # SLURM_JOB_ID, which mpzero writes into failure.json; that of slurm.job is another for a job array
     restart: int
 
     @property
@@ -67,6 +74,7 @@ def start(job: Job) -> None:
     resume_from = job.arguments.resume_from_checkpoint
     facts = {"resume_from": resume_from, "resume_step": requested_step(resume_from)}
     carry_out(job, job.event(Kind.STARTED, overwrite=job.arguments.overwrite, **facts))
+    remove_oldest(job.folder)
 
 
 def end(job: Job) -> None:
@@ -75,22 +83,41 @@ def end(job: Job) -> None:
 
 def doctor(job: Job) -> None:
     kind = kind_of(job)
-    if kind in (Kind.USER_ERROR, Kind.STOPPED):
+    found = doctor_of(job.folder / "doctor.json")
+    if kind is Kind.USER_ERROR and any(is_of_host(refusal.check) for refusal in found.refusals):
+        kind = Kind.FAILED
+    if kind in (Kind.USER_ERROR, Kind.STOPPED, Kind.NO_TASKS):
         carry_out_end(job, kind)
+    elif found.refusals:
+        refuse(job, found)
+    else:
+        # Not the state of a host is at fault, but the start of the ranks.
+        timed_out = job.arguments.status == TIMED_OUT
+        took = f"was still running after {job.arguments.minutes} minutes" if timed_out else "ended"
+        nodelist = job.slurm.nodelist
+        reason = f"mpzero doctor {took}, and no report came from any of {nodelist} that names a host to leave out"
+        carry_out_end(job, kind, reason)
+
+
+def refuse(job: Job, found: Doctor) -> None:
+    nodes = job.slurm.nodes()
+    # Others may have left reports of hosts that are none of this job's.
+    own = replace(found, refusals=tuple(refusal for refusal in found.refusals if is_one_of(refusal.host, nodes)))
+    if shared := shared_hang(own, len(nodes)):
+        reason = (
+            f"{len(shared)} of {len(nodes)} hosts hang in the check {shared[0].check} of mpzero doctor: "
+            f"{shared[0].message}. That is what the hosts share, such as a file system"
+        )
+        carry_out(job, job.event(Kind.SURROUNDINGS, status=job.arguments.status, reason=reason))
         return
-    refusals = refusals_of(job.folder / "doctor.json")
-    for refusal in refusals:
+    for refusal in found.refusals:
         warn(f"{refusal.host} is refused: {refusal.message}")
-    if refusals:
-        nodes = job.nodes(tuple(refusal.host for refusal in refusals))
-        carry_out(job, job.event(Kind.REFUSED, status=job.arguments.status, nodes=nodes))
-        return
-    # Not the state of a host is at fault, but the start of the ranks.
-    timed_out = job.arguments.status == TIMED_OUT
-    took = f"was still running after {job.arguments.minutes} minutes" if timed_out else "ended"
-    nodelist = job.slurm.nodelist
-    reason = f"mpzero doctor {took}, and no report came from any of {nodelist} that names a host to leave out"
-    carry_out_end(job, kind, reason)
+    blamed = nodes_of_hosts((refusal.host for refusal in found.refusals), nodes)
+    carry_out(job, job.event(Kind.REFUSED, status=job.arguments.status, nodes=blamed))
+
+
+def is_one_of(host: str, nodes: list[Node]) -> bool:
+    return nodes_of_hosts((host,), nodes) != ()
 
 
 def kind_of(job: Job) -> Kind:
@@ -98,20 +125,23 @@ def kind_of(job: Job) -> Kind:
     stopped = arguments.signalled or (
         may_be_stop(arguments.status) and wants_the_nodes(job.slurm, arguments.grace_period)
     )
-    return kind_of_end(arguments.status, stopped)
+    return kind_of_end(arguments.status, stopped, arguments.no_tasks_on)
 
 
 def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
     """`reason`: of a failure that leaves no report."""
     nodes: tuple[str, ...] = ()
-    failure = failure_of(job.folder / "failure.json", job.slurm.job, job.restart) if kind is Kind.FAILED else None
+    if kind is Kind.NO_TASKS:
+        nodes = job.nodes(job.arguments.no_tasks_on)
+        reason = f"No task could start on {' '.join(job.arguments.no_tasks_on)}, as srun says above"
+    failure = failure_of(job.folder / "failure.json", job.number, job.restart) if kind is Kind.FAILED else None
     if failure is not None:
         reason, nodes = failure.reason, job.nodes(failure.hosts)
     carry_out(job, job.event(kind, status=job.arguments.status, reason=reason, nodes=nodes))
 
 
 def carry_out(job: Job, event: Event) -> None:
-    action = decide_and_keep(job.folder / "restarts.txt", event)
+    action = decide_and_keep(job, event)
     for note in action.notes:
         say(note)
     if action.verb is Verb.START:
@@ -121,12 +151,13 @@ def carry_out(job: Job, event: Event) -> None:
             warn(action.why)
         answer(f"exit {action.status}")
     else:
-        return_to_queue(job.slurm, action, lambda: answer(f"exit {action.status}"))
+        return_to_queue(job.slurm, action, job.restart, lambda: answer(f"exit {action.status}"))
 
 
-def decide_and_keep(path: Path, event: Event) -> Action:
-    state = load_state(path)
+def decide_and_keep(job: Job, event: Event) -> Action:
+    state = load_state(job.folder, event.job)
     action = decide(state, event)
+    path = record_of(job.folder, event.job)
     try:
         if action.state is not None:
             save_state(path, action.state)
@@ -161,7 +192,7 @@ def seconds(text: str) -> int:
     return int(whole) if NUMBER.fullmatch(whole) else 0
 
 
-def parse_arguments(words: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(prog="requeue", allow_abbrev=False)
     parser.add_argument("event", choices=("start", "end", "doctor"))
     parser.add_argument("--checkpoint_dir", type=Path, required=True)
@@ -172,22 +203,34 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--signalled", action="store_true", help="the job's shell was asked to end the run")
     parser.add_argument("--grace_period", type=seconds, default=0)
     parser.add_argument("--minutes", type=number, default=0)
-    return parser.parse_args(words)
+    parser.add_argument("--ask_until", type=number, help="seconds since 1970; 0: the job has no time limit")
+    parser.add_argument("--no_tasks_on", type=names, default=(), help="nodes on which srun could not start tasks")
+    return parser.parse_args(arguments)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Those of a list with commas that have the form of a node's name."""
+    return tuple(dict.fromkeys(name for name in text.split(",") if NAME.fullmatch(name)))
 
 
 def job_of(words: list[str]) -> Job:
     variables = os.environ
+    arguments = parse_arguments(words)
+    job = str(number(variables["SLURM_JOB_ID"]))
+    array = variables.get("SLURM_ARRAY_JOB_ID")
+    until = arguments.ask_until
     slurm = Slurm(
-        job=str(number(variables["SLURM_JOB_ID"])),
+        job=f"{number(array)}_{number(variables['SLURM_ARRAY_TASK_ID'])}" if array else job,
         nodelist=variables.get("SLURM_JOB_NODELIST", ""),
         partition=variables.get("SLURM_JOB_PARTITION", ""),
+        ask_until=0 if until is None else until or time.time() + DAY,
     )
-    return Job(parse_arguments(words), slurm, restart=number(variables.get("SLURM_RESTART_COUNT") or "0"))
+    return Job(arguments, slurm, job, restart=number(variables.get("SLURM_RESTART_COUNT") or "0"))
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     try:
-        job = job_of(words)
+        job = job_of(arguments)
         {"start": start, "end": end, "doctor": doctor}[job.arguments.event](job)
     except Exception as error:
         warn(f"scripts/requeue: {type(error).__name__}: {error}")

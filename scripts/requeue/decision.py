@@ -1,33 +1,31 @@
-"""What a Slurm job does when it starts and when its run ends: decide(state, event), by the table below.
+"""What a Slurm job does when it starts and when its run ends: decide(state, event), by the table of table.py.
 
 Nothing here reads or writes anything. command.py gathers the state and the event, and carries out the action.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from requeue.checkpoint import Checkpoint
 from requeue.state import State
+from requeue.table import (
+    ENDED_BY_SIGTERM,
+    ENDED_BY_SIGUSR1,
+    NO_STEP,
+    NO_TASKS,
+    STOPPED,
+    USER_ERROR,
+    Cell,
+    Kind,
+    Standing,
+    Verb,
+    cell_of,
+)
 
-# Exit statuses, as in base/error.hpp and scripts/launch.sh.
-USER_ERROR = 2
-STOPPED = 75
-NO_STEP = 125
-# Of ranks that SIGUSR1 and SIGTERM end: before their first step, ranks do not catch these signals.
-ENDED_BY_SIGUSR1 = 138
-ENDED_BY_SIGTERM = 143
-
-
-class Kind(Enum):
-    STARTED = "a start of the job"
-    USER_ERROR = "a user error"
-    STOPPED = "Slurm or the user asked the run to end"
-    NO_STEP = "Slurm did not create the ranks' step, three times"
-    FAILED = "a rank was lost, stuck or failed"
-    REFUSED = "mpzero doctor refused hosts, or hung on them"
+# How long a job whose surroundings fail waits in the queue: twice as long each time.
+FIRST_WAIT_MINUTES = 10
+LONGEST_WAIT_MINUTES = 60
 
 
 @dataclass(frozen=True)
@@ -49,155 +47,86 @@ class Event:
 
 def may_be_stop(status: int) -> bool:
     """Whether a run that ended so was perhaps asked to end although the job's shell got no signal: the shell is not
-    told of a preemption that leaves the ranks time, nor of --signal without B:, and Slurm creates no step for a job
+    notified of a preemption that leaves the ranks time, nor of --signal without B:, and Slurm creates no step for a job
     that it is ending. Slurm's record of the job decides: wants_the_nodes()."""
-    return status in (ENDED_BY_SIGUSR1, ENDED_BY_SIGTERM, NO_STEP)
+    return status in (ENDED_BY_SIGUSR1, ENDED_BY_SIGTERM, NO_STEP, NO_TASKS)
 
 
-def kind_of_end(status: int, stopped: bool) -> Kind:
-    """`stopped`: the job's shell got a signal, or a signal ended the ranks while Slurm wanted the nodes back."""
+def kind_of_end(status: int, stopped: bool, nodes: tuple[str, ...] = ()) -> Kind:
+    """`stopped`: the job's shell got a signal, or a signal ended the ranks while Slurm wanted the nodes back. `nodes`:
+    those on which srun could not start tasks."""
     if status == USER_ERROR:
         return Kind.USER_ERROR
     if status == STOPPED or stopped:
         return Kind.STOPPED
+    if status == NO_TASKS and nodes:
+        return Kind.NO_TASKS
     return Kind.NO_STEP if status == NO_STEP else Kind.FAILED
-
-
-class Verb(Enum):
-    START = "start"  # the run starts
-    FINISH = "finish"  # the job ends for good
-    REQUEUE = "requeue"  # back into the queue, without the nodes
 
 
 @dataclass(frozen=True)
 class Action:
     verb: Verb
-    state: State | None  # to be written; None: restarts.txt stays as it is
+    state: State | None  # to be written; None: the record stays as it is
     status: int = 0  # that the job's shell ends with
     why: str = ""  # one sentence
     nodes: tuple[str, ...] = ()  # to be excluded
+    minutes: int = 0  # REQUEUE: the job waits at least so long
     own: bool = False  # START: from the job's own last checkpoint, whatever the flags of its first start say
-    notes: tuple[str, ...] = ()  # sentences that are said first
-
-
-@dataclass(frozen=True)
-class Case:
-    """What the conditions of the table look at: an event, and the state before and after it was counted."""
-
-    before: State
-    after: State
-    event: Event
-    known: bool = True  # the state before is this job's own
-
-    def always(self) -> bool:
-        return True
-
-    def might_undo(self) -> bool:
-        """Whether the flags of the job's first start, followed again, could undo what it has saved since."""
-        requeued = self.event.kind is Kind.STARTED and self.event.restart > 0
-        return requeued and not self.known and first_flags(self.event) != "" and self.event.newest.step > 0
-
-    def unsaved_too_often(self) -> bool:
-        return self.after.unsaved_starts > self.event.max_restarts
-
-    def failed_too_often(self) -> bool:
-        return self.after.failures > self.event.max_restarts
-
-    def refused_too_often(self) -> bool:
-        return self.after.refusals > self.event.max_restarts
-
-    def failed_again(self) -> bool:
-        another_host = not set(self.event.nodes) <= set(self.before.blamed_nodes)
-        return self.before.last_run_failed and not has_saved(self.before, self.event) and not another_host
-
-    def restarted_too_often(self) -> bool:
-        """Where the state cannot be written, Slurm's count of the starts is all that is known."""
-        return not self.event.kept and self.event.restart >= self.event.max_restarts
-
-
-@dataclass(frozen=True)
-class Row:
-    kind: Kind
-    when: Callable[[Case], bool]
-    verb: Verb
-    status: int | None = None  # None: the event's
-    why: str = ""
-
-
-UNKEPT = (
-    "Slurm has started this job {starts} times, which is all that is known without restarts.txt, and MAX_RESTARTS is "
-    "{limit}: it is not requeued; {stays}."
-)
-
-# Word for word as in scripts/requeue.sh, for where no Python runs.
-NOT_KNOWN = (
-    "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known, and "
-    "beginning so again could undo it: the job ends. 'sbatch train.sbatch' without these flags resumes from the last "
-    "checkpoint, and with them begins so again."
-)
-
-# The first row of an event's kind whose condition holds is taken.
-TABLE = (
-    Row(Kind.STARTED, Case.might_undo, Verb.FINISH, 1, NOT_KNOWN),
-    Row(Kind.STARTED, Case.unsaved_too_often, Verb.FINISH, 1,
-        "Slurm has ended this job {unsaved} times in a row before it could save anything: it is not started again. "
-        "Shorten CHECKPOINT_FREQ, or look at the nodes (sacct -j {job})."),
-    Row(Kind.STARTED, Case.always, Verb.START, 0),
-    Row(Kind.USER_ERROR, Case.always, Verb.FINISH),
-    Row(Kind.STOPPED, Case.unsaved_too_often, Verb.FINISH, 1,
-        "The job was stopped {unsaved} times in a row before it could save anything: it is not requeued. Give it more "
-        "time (--time), or save more often (CHECKPOINT_FREQ)."),
-    Row(Kind.STOPPED, Case.restarted_too_often, Verb.FINISH, 1, UNKEPT),
-    Row(Kind.STOPPED, Case.always, Verb.REQUEUE, None, "The run was stopped; {stays}."),
-    Row(Kind.NO_STEP, Case.always, Verb.FINISH, USER_ERROR,
-        "Slurm did not create the step of the ranks, and srun says why above: no rank has run, so that no host is to "
-        "blame, and the job is not requeued; mend what srun names, then 'sbatch train.sbatch' again."),
-    Row(Kind.FAILED, Case.failed_too_often, Verb.FINISH, None,
-        "That was failure {failures} of this job, and MAX_RESTARTS is {limit}: it is not requeued; {stays}."),
-    Row(Kind.FAILED, Case.failed_again, Verb.FINISH, None,
-        "It failed twice with no checkpoint in between, and no other host is to blame this time: it is not requeued; "
-        "{stays}."),
-    Row(Kind.FAILED, Case.restarted_too_often, Verb.FINISH, None, UNKEPT),
-    Row(Kind.FAILED, Case.always, Verb.REQUEUE, None,
-        "Requeue {failures} of at most {limit} after failures; {stays}."),
-    Row(Kind.REFUSED, Case.refused_too_often, Verb.FINISH, 1,
-        "Hosts were refused {refusals} times, and MAX_RESTARTS is {limit}: the job is not requeued. "
-        "'CHECK_NODES=false sbatch train.sbatch' trains all the same."),
-    Row(Kind.REFUSED, Case.restarted_too_often, Verb.FINISH, 1, UNKEPT),
-    Row(Kind.REFUSED, Case.always, Verb.REQUEUE, 1, "Requeue {refusals} of at most {limit} for refused hosts."),
-)  # fmt: skip
+    notes: tuple[str, ...] = ()  # sentences that are logged first
 
 
 def decide(state: State, event: Event) -> Action:
-    """`state` is that of the newest start in the folder, whatever job it was. Defined for every state and event."""
-    case = case_of(state, event)
-    row = row_of(case)
-    own = row.verb is Verb.START and resumes_from_own(case.after, event)
+    """`state` is that of the job's newest start. Defined for every state and event."""
+    before = state if state.job == event.job else State(job=event.job)
+    after = count(before, event)
+    standings = standings_of(before, after, event)
+    cell = cell_of(event.kind, standings)
+    own = cell.verb is Verb.START and resumes_from_own(after, event)
+    requeued = cell.verb is Verb.REQUEUE
+    surrounded = requeued and event.kind is Kind.SURROUNDINGS
     return Action(
-        verb=row.verb,
+        verb=cell.verb,
         # A state that is written is taken for known by the next start.
-        state=None if case.might_undo() else replace(case.after, running=row.verb is Verb.START),
-        status=event.status if row.status is None else row.status,
-        why=fill_in(row.why, case),
-        nodes=event.nodes if row.verb is Verb.REQUEUE else (),
+        state=None if Standing.UNKNOWN in standings else replace(after, running=cell.verb is Verb.START),
+        status=event.status if cell.status is None else cell.status,
+        why=fill_in(cell, after, event),
+        nodes=event.nodes if requeued and not surrounded else (),
+        minutes=wait_minutes(after) if surrounded else 0,
         own=own,
         notes=notes(event, own),
     )
 
 
-def case_of(state: State, event: Event) -> Case:
-    known = state.job == event.job
-    before = state if known else State(job=event.job)
-    return Case(before, count(before, event), event, known)
-
-
-def row_of(case: Case) -> Row:
-    return next(row for row in TABLE if row.kind is case.event.kind and row.when(case))
+def standings_of(before: State, after: State, event: Event) -> set[Standing]:
+    """All that hold, with the state before and after the event was counted."""
+    limit = event.max_restarts
+    requeued = event.kind is Kind.STARTED and event.restart > 0
+    known = knows_checkpoints(before)
+    another_host = not set(event.nodes) <= set(before.blamed_nodes)
+    holds = {
+        # The flags of the job's first start, followed again, could undo what it has saved since.
+        Standing.UNKNOWN: requeued and not known and first_flags(event) != "" and event.newest.step > 0,
+        Standing.FAILURES: after.failures > limit,
+        Standing.REPEATED: before.last_run_failed and not has_saved(before, event) and not another_host,
+        Standing.UNSAVED: after.unsaved_starts > limit,
+        Standing.REFUSALS: after.refusals > limit,
+        # Where the state cannot be written, Slurm's count of the starts is all that is known.
+        Standing.UNCOUNTED: not event.kept and event.restart >= limit,
+    }
+    return {standing for standing, held in holds.items() if held}
 
 
 def has_saved(state: State, event: Event) -> bool:
-    """Whether a checkpoint was saved since the start that the state tells of."""
-    return event.newest.time != state.checkpoint_time and event.newest.step > state.start_step
+    """Whether a checkpoint was saved since the start that the state is of. Of an end whose start was not counted, no
+    checkpoint is known to be the job's own."""
+    return state.running and event.newest.time != state.checkpoint_time and event.newest.step > state.start_step
+
+
+def knows_checkpoints(state: State) -> bool:
+    """Whether a start of the job was counted, so that the checkpoints it found are known. False, too, where it found
+    none, saved none, and has ended: a checkpoint that exists now was saved later, by an unknown run."""
+    return state.running or state.has_saved or state.checkpoint_time != "0"
 
 
 def resumes_from_own(state: State, event: Event) -> bool:
@@ -208,21 +137,16 @@ def resumes_from_own(state: State, event: Event) -> bool:
 def count(state: State, event: Event) -> State:
     if event.kind is Kind.USER_ERROR:
         return state
-    if event.kind is Kind.REFUSED:
+    if event.kind in (Kind.REFUSED, Kind.NO_TASKS):
         return replace(state, refusals=state.refusals + 1)
-    # A start that Slurm ended itself (a node that died, a preemption without grace) could not tell: it is counted now.
+    # A start that Slurm ended itself (a node that died, a preemption without grace) is counted by the next start.
     if event.kind is not Kind.STARTED or state.running:
-        if has_saved(state, event):
-            state = replace(state, unsaved_starts=0, has_saved=True)
-            if event.kind is Kind.STARTED:
-                state = replace(state, last_run_failed=False)
-        else:
-            state = replace(state, unsaved_starts=state.unsaved_starts + 1)
+        state = count_saving(state, event)
     if event.kind is Kind.STARTED:
         from_newest = not first_flags(event) or resumes_from_own(state, event)
-        return replace(
-            state, start_step=event.newest.step if from_newest else event.resume_step, checkpoint_time=event.newest.time
-        )
+        step = event.newest.step if from_newest else event.resume_step
+        furthest = max(state.furthest_step, step)
+        return replace(state, start_step=step, checkpoint_time=event.newest.time, furthest_step=furthest)
     if event.kind is Kind.STOPPED:
         return replace(state, last_run_failed=False)
     if event.kind is Kind.FAILED:
@@ -231,9 +155,24 @@ def count(state: State, event: Event) -> State:
     return state
 
 
-def fill_in(sentence: str, case: Case) -> str:
-    state, event = case.after, case.event
-    return sentence.format(
+def count_saving(state: State, event: Event) -> State:
+    if not has_saved(state, event):
+        return replace(state, unsaved_starts=state.unsaved_starts + 1)
+    state = replace(state, unsaved_starts=0, has_saved=True)
+    if event.kind is Kind.STARTED:
+        state = replace(state, last_run_failed=False)
+    # A run that fell back to an older checkpoint, since a newer one is damaged, saves steps that are no progress.
+    if event.newest.step <= state.furthest_step:
+        return state
+    return replace(state, failures=0, refusals=0, blamed_nodes=(), furthest_step=event.newest.step)
+
+
+def wait_minutes(state: State) -> int:
+    return min(FIRST_WAIT_MINUTES * 2 ** min(max(state.unsaved_starts - 1, 0), 10), LONGEST_WAIT_MINUTES)
+
+
+def fill_in(cell: Cell, state: State, event: Event) -> str:
+    return cell.why.format(
         unsaved=state.unsaved_starts,
         failures=state.failures,
         refusals=state.refusals,
@@ -247,7 +186,7 @@ def fill_in(sentence: str, case: Case) -> str:
 def what_stays(event: Event) -> str:
     if event.newest.step > 0:
         return f"the same job resumes from step {event.newest.step}, {event.folder}/{event.newest.name}"
-    return "there is no checkpoint yet, so that it starts over"
+    return "there is no checkpoint yet, so it starts over"
 
 
 def first_flags(event: Event) -> str:
@@ -258,9 +197,11 @@ def first_flags(event: Event) -> str:
 
 def notes(event: Event, own: bool) -> tuple[str, ...]:
     if event.kind is Kind.FAILED:
-        # mpzero itself has told its reason; where it could not, its exit status is all there is.
+        # mpzero itself has logged its reason; where it could not, its exit status is all there is.
         reason = f": {event.reason}" if event.reason else ""
         return (f"The run failed with status {event.status}{reason}",)
+    if event.kind in (Kind.SURROUNDINGS, Kind.NO_TASKS) and event.reason:
+        return (event.reason,)
     if own and first_flags(event):
         return (
             f"This job has saved since it began with {first_flags(event)}, which is left out: {what_stays(event)}.",

@@ -26,7 +26,37 @@ class Failure:
 @dataclass(frozen=True)
 class Refusal:
     host: str
+    check: str  # the first that failed
     message: str
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """What `mpzero doctor` says. A doctor that hangs leaves no report, but a file doctor.json.HOST.hung of the same
+    form for each host on which it hung."""
+
+    refusals: tuple[Refusal, ...]
+    hung: bool  # the doctor hung on these hosts
+
+
+# Checks of what a host has to itself: what several hosts fail in is theirs, and not the job's settings. The same as
+# Fault::kHost of the doctor (app/machine/finding.hpp); a report of an earlier doctor may not follow it.
+CHECKS_OF_HOST = frozenset(
+    [
+        "gpus",
+        "gpu_memory",
+        "gpu_memory_errors",
+        "cuda",
+        "nvlink_fabric",
+        "throttling",
+        "temperature",
+        "pcie",
+        "efa_ports",
+        "host",
+        "clock",
+        "bandwidth_inside",
+    ]
+)
 
 
 def failure_of(path: Path, job: str, restart: int) -> Failure | None:
@@ -39,25 +69,44 @@ def failure_of(path: Path, job: str, restart: int) -> Failure | None:
     return Failure(tuple(dict.fromkeys(hosts)), printable(report.get("reason") or "") or "no reason is given")
 
 
-def refusals_of(path: Path) -> list[Refusal]:
-    """The hosts that doctor.json blames for a failure. A doctor that hangs does not write it, but leaves a file
-    doctor.json.HOST.hung of the same form for each host on which it hung."""
+def doctor_of(path: Path) -> Doctor:
+    """What doctor.json says, or the reports of hosts on which the doctor hung."""
+    report = load(path)
+    if report or not path.parent.is_dir():
+        return Doctor(tuple(refusals_of(report)), hung=False)
+    names = [name for name in path.parent.iterdir() if name.name.startswith(path.name) and name.suffix == ".hung"]
+    refusals = [refusal for name in sorted(names)[:MOST_HOSTS] for refusal in refusals_of(load(name))]
+    return Doctor(tuple(refusals), hung=True)
+
+
+def refusals_of(report: dict) -> list[Refusal]:
+    """The hosts that a report blames for a failure."""
     refusals = []
-    for host in objects(load_doctor(path).get("hosts")):
+    for host in objects(report.get("hosts")):
         failures = [f for f in objects(host.get("findings")) if f.get("status") == "failure"]
         # What the whole job shares, such as a full checkpoint folder, is the same on another host.
-        found = [str(f.get("message", "it does not say why")) for f in failures if f.get("blame") != "job"]
+        found = [f for f in failures if f.get("blame") != "job" or is_of_host(f.get("check"))]
         if found and is_host(host.get("host")):
-            refusals.append(Refusal(host["host"], printable("; ".join(found))))
+            messages = "; ".join(str(f.get("message", "it does not say why")) for f in found)
+            refusals.append(Refusal(host["host"], printable(found[0].get("check", ""), 60), printable(messages)))
     return refusals
 
 
-def load_doctor(path: Path) -> dict:
-    report = load(path)
-    if report or not path.parent.is_dir():
-        return report
-    names = [name for name in path.parent.iterdir() if name.name.startswith(path.name) and name.suffix == ".hung"]
-    return {"hosts": [host for name in sorted(names)[:MOST_HOSTS] for host in objects(load(name).get("hosts"))]}
+def is_of_host(check: object) -> bool:
+    return isinstance(check, str) and check in CHECKS_OF_HOST
+
+
+def shared_hang(doctor: Doctor, hosts: int) -> tuple[Refusal, ...]:
+    """The refusals of the check in which at least half of the job's hosts hang: what they share, such as a file
+    system, is to blame, and not they. One host alone that hangs in a check of its own hardware is to blame, also where
+    it is one of two."""
+    if not doctor.hung:
+        return ()
+    for check in dict.fromkeys(refusal.check for refusal in doctor.refusals):
+        hung = tuple({refusal.host: refusal for refusal in doctor.refusals if refusal.check == check}.values())
+        if 2 * len(hung) >= hosts and (len(hung) > 1 or not is_of_host(check)):
+            return hung
+    return ()
 
 
 def load(path: Path) -> dict:

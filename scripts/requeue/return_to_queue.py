@@ -8,7 +8,7 @@ from collections.abc import Callable
 from requeue.decision import Action
 from requeue.log import say, warn, write
 from requeue.nodes import Placement, why_not_excluded
-from requeue.slurm import Silent, Slurm
+from requeue.slurm import JobRecord, Silent, Slurm
 
 # Slurm's warning signal comes up to a minute earlier than --signal says.
 EARLY_SECONDS = 60
@@ -28,8 +28,9 @@ def wants_the_nodes(slurm: Slurm, grace_seconds: int) -> bool:
         return False
 
 
-def return_to_queue(slurm: Slurm, action: Action, done: Callable[[], None]) -> None:
-    """Calls `done` as soon as it is certain what becomes of the job."""
+def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[], None]) -> None:
+    """`restart`: how often Slurm has started the job before. Calls `done` as soon as it is certain what becomes of the
+    job."""
     # A job that was cancelled, preempted to its end or that ran out of time is being ended by Slurm: what Slurm decided
     # holds. Where Slurm does not say, it is asked to requeue the job all the same.
     record = slurm.job_record()
@@ -39,7 +40,7 @@ def return_to_queue(slurm: Slurm, action: Action, done: Callable[[], None]) -> N
         return
     preempted = record is not None and record.preempted and record.requeue
     # Asked for a requeue as well, Slurm would do it twice: now, and again when the job has ended.
-    if preempted and not action.nodes and slurm.requeues_preempted_jobs():
+    if preempted and not action.nodes and not action.minutes and slurm.requeues_preempted_jobs():
         say(f"{action.why} Slurm puts it back into the queue when it has ended.")
         done()
         return
@@ -51,15 +52,30 @@ def return_to_queue(slurm: Slurm, action: Action, done: Callable[[], None]) -> N
         done()
         return
     done()
-    # Slurm does not change the nodes of a running job. This one is pending now, and its processes have until KillWait.
+    # Slurm does not change a running job. This one is pending now, and its processes have until KillWait.
+    record = slurm.job_record(patiently=False)
+    if record is not None and record.restarts is not None and record.restarts <= restart:
+        say("Slurm has ended this job meanwhile (scancel, or its time limit): it is not requeued.")
+        return
+    if action.minutes:
+        delay(slurm, action.minutes)
     if action.nodes:
-        exclude(slurm, action.nodes)
+        exclude(slurm, record, action.nodes)
 
 
-def exclude(slurm: Slurm, nodes: tuple[str, ...]) -> None:
+def delay(slurm: Slurm, minutes: int) -> None:
+    try:
+        slurm.delay(minutes)
+    except Silent as error:
+        tell(error)
+        warn(f"Slurm did not let the job wait for {minutes} minutes; it may start earlier.")
+    else:
+        say(f"It starts again in {minutes} minutes at the earliest.")
+
+
+def exclude(slurm: Slurm, record: JobRecord | None, nodes: tuple[str, ...]) -> None:
     """Keeps the pending job off these nodes, where enough others are left."""
     names = " ".join(nodes)
-    record = slurm.job_record()
     try:
         if record is None:
             raise Silent("")

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 
+from requeue.log import warn
 from requeue.nodes import Node
 from requeue.untrusted import printable
 
@@ -17,7 +18,9 @@ NO_ANSWER = re.compile(
     "Unable to contact|timed out|[Ss]ocket|Connection|connection|Communication|communication|Unexpected message|"
     "temporarily"
 )
+# A controller that does not answer is asked so often in any case, and for longer where Slurm.ask_until says so.
 ATTEMPTS = 10
+LONGEST_PAUSE = 30
 COUNT = re.compile(r"[0-9]{1,9}")
 
 
@@ -25,18 +28,25 @@ class Silent(Exception):
     """Slurm does not answer, or not with what was asked."""
 
 
-def ask(*command: str) -> str:
-    """What a command prints; it is asked again while the controller does not answer. Raises Silent, with what the
-    command says on stderr, where it fails."""
-    for attempt in range(ATTEMPTS):
-        if attempt > 0:
-            time.sleep(retry_seconds())
+def ask(*command: str, until: float = 0) -> str:
+    """What a command prints; it is asked again while the controller does not answer, ATTEMPTS times and until that time
+    (seconds since 1970). Raises Silent, with what the command says on stderr, where it fails."""
+    pause, attempt = retry_seconds(), 0
+    while True:
         result = run(command)
+        attempt += 1
         if result.returncode == 0:
             return result.stdout
-        if not NO_ANSWER.search(result.stderr):
-            break
-    raise Silent(printable(f"{result.stdout} {result.stderr}"))
+        if not NO_ANSWER.search(result.stderr) or (attempt >= ATTEMPTS and time.time() + pause > until):
+            raise Silent(printable(f"{result.stdout} {result.stderr}"))
+        if attempt == ATTEMPTS:
+            warn(
+                f"Slurm does not answer '{' '.join(command)}'. The job keeps its nodes meanwhile, so Slurm is asked "
+                f"again until {datetime.fromtimestamp(until):%Y-%m-%d %H:%M:%S}."
+            )
+        time.sleep(pause)
+        if attempt >= ATTEMPTS:
+            pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def run(command: tuple[str, ...]) -> subprocess.CompletedProcess:
@@ -67,6 +77,7 @@ class JobRecord:
     requeue: bool  # the job may be requeued
     required: str  # --nodelist; empty: none
     excluded: str  # --exclude; empty: none
+    restarts: int | None = None  # None: not known
 
     @staticmethod
     def parse(text: str) -> JobRecord:
@@ -76,6 +87,7 @@ class JobRecord:
             requeue=field_of(text, "Requeue") == "1",
             required=field_of(text, "ReqNodeList"),
             excluded=field_of(text, "ExcNodeList"),
+            restarts=int(count) if COUNT.fullmatch(count := field_of(text, "Restarts")) else None,
         )
 
 
@@ -83,14 +95,15 @@ class JobRecord:
 class Slurm:
     """Of one job. Each method but expand() raises Silent where its comment does not say otherwise."""
 
-    job: str
+    job: str  # as Slurm's commands take it: "7", and "7_3" for a task of a job array
     nodelist: str
     partition: str
+    ask_until: float = 0  # seconds since 1970: what decides about the job is asked again until then
 
-    def job_record(self) -> JobRecord | None:
-        """None where Slurm does not answer."""
+    def job_record(self, patiently: bool = True) -> JobRecord | None:
+        """None where Slurm does not answer. `patiently`: until ask_until."""
         try:
-            text = ask("scontrol", "show", "job", self.job)
+            text = ask("scontrol", "show", "job", self.job, until=self.ask_until if patiently else 0)
         except Silent:
             return None
         return JobRecord.parse(text) if text.strip() else None
@@ -148,13 +161,19 @@ class Slurm:
         return re.search("PreemptMode=[A-Z,]*REQUEUE", partition) is not None
 
     def requeue(self) -> None:
-        """Puts the job back into the queue, where it is pending."""
+        """Puts the job back into the queue, where it is pending. A job that is no longer running, since it was
+        cancelled meanwhile, stays as it is: without "Incomplete" Slurm would start it again. Slurm reports neither."""
         try:
-            ask("scontrol", "requeue", self.job)
+            ask("scontrol", "requeue", "Incomplete", self.job, until=self.ask_until)
         except Silent as error:
             # An earlier attempt, the answer to which was lost, has put it there.
             if "pending execution" not in str(error):
                 raise
 
     def exclude(self, nodelist: str) -> None:
+        """Of the pending job."""
         ask("scontrol", "update", f"JobId={self.job}", f"ExcNodeList={nodelist}")
+
+    def delay(self, minutes: int) -> None:
+        """The pending job starts no earlier than in so many minutes."""
+        ask("scontrol", "update", f"JobId={self.job}", f"StartTime=now+{minutes}minutes")

@@ -1,8 +1,10 @@
-"""What a Slurm job keeps from one start to the next: CHECKPOINT_DIR/restarts.txt, one JSON object.
+"""What a Slurm job keeps from one start to the next: CHECKPOINT_DIR/restarts.JOB.txt, one JSON object.
 
+Each job has its own file: a second job with the same folder, which mpzero refuses only later, changes nothing of it.
 The file is in a folder that others may write to: each value is checked for its type, its form and its size, and a file
-with anything else in it counts as damaged. Files of earlier versions of mpzero, key=value words on one line, are read
-as well, so that a job that is requeued across an upgrade keeps its history.
+with anything else in it counts as damaged. The files of earlier versions of mpzero (restarts.txt, for whatever job;
+before JSON, key=value words on one line) are read as well, so that a job that is requeued across an upgrade keeps its
+history.
 """
 
 from __future__ import annotations
@@ -19,31 +21,35 @@ from requeue.log import warn
 from requeue.untrusted import NAME, NotReadable, parse_json, printable, read
 
 # Of the JSON object. A change that an older reader would misunderstand gets the next number.
-VERSION = 1
+VERSION = 2
+# Records of so many jobs are kept in a folder.
+MOST_RECORDS = 100
 LARGEST = 10**15
 MOST_NODES = 10_000
-JOB = re.compile(r"0|[1-9][0-9]{0,14}")
+# A task of a job array is ARRAY_TASK.
+JOB = re.compile(r"(0|[1-9][0-9]{0,14})(_(0|[1-9][0-9]{0,8}))?")
 TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
 
 @dataclass(frozen=True)
 class State:
-    """Of the newest start in this folder. Another job in the same folder begins with an empty one."""
+    """Of the job's newest start."""
 
     job: str  # Slurm's number; empty: not known
-    failures: int = 0  # runs of this job that failed
-    refusals: int = 0  # starts that ended because `mpzero doctor` refused a host
+    failures: int = 0  # runs of this job that failed since its last progress
+    refusals: int = 0  # starts since then that ended because a host was refused
     unsaved_starts: int = 0  # starts in a row that saved no checkpoint
     last_run_failed: bool = False  # the last run that ended
-    blamed_nodes: tuple[str, ...] = ()  # nodes to which failures were attributed
+    blamed_nodes: tuple[str, ...] = ()  # nodes to which failures since then were attributed
     running: bool = False  # the last start has not said how it ended: it runs, or Slurm ended it without a signal
     start_step: int = 0  # the step from which the last start resumed
     checkpoint_time: str = "0"  # Checkpoint.time of the newest checkpoint at that start
     has_saved: bool = False  # a checkpoint, since the job was submitted
+    furthest_step: int = 0  # of all checkpoints of this job: progress is a checkpoint of a later step
 
 
 class Damaged(Exception):
-    """What is wrong with restarts.txt, without a full stop."""
+    """What is wrong with a record, without a full stop."""
 
 
 def parse_state(text: str) -> State:
@@ -89,6 +95,7 @@ CHECKS = {
     "start_step": is_number,
     "checkpoint_time": matches(TIME),
     "has_saved": is_truth,
+    "furthest_step": is_number,
 }
 
 
@@ -100,11 +107,13 @@ def parse_object(text: str) -> dict[str, object]:
     if not isinstance(values, dict):
         raise Damaged("it is no JSON object")
     version = values.pop("version", None)
-    if version != VERSION or isinstance(version, bool):
-        raise Damaged(f"its version is '{printable(version, 60)}', and this mpzero reads version {VERSION}")
+    if version not in (1, VERSION) or isinstance(version, bool):
+        raise Damaged(f"its version is '{printable(version, 60)}', and this mpzero reads versions 1 and {VERSION}")
     for key in values:
         if key not in CHECKS:
             raise Damaged(f"'{printable(key, 60)}' is none of its keys")
+    if version == 1:
+        values.setdefault("furthest_step", values.get("start_step"))
     return values
 
 
@@ -132,6 +141,7 @@ def parse_words(text: str) -> dict[str, object]:
         if name is None or not equals or name in values:
             raise Damaged(f"'{printable(word, 60)}' is none of its words")
         values[name] = value_of_word(name, value)
+    values["furthest_step"] = values.get("start_step")
     return values
 
 
@@ -147,9 +157,18 @@ def value_of_word(name: str, value: str) -> object:
     return value
 
 
-def load_state(path: Path) -> State:
-    """Of the newest start, of whatever job it was; of no job where there is no file or it is damaged."""
+def record_of(folder: Path, job: str) -> Path:
+    return folder / f"restarts.{job}.txt"
+
+
+def load_state(folder: Path, job: str) -> State:
+    """Of the job's newest start; of no job where there is no record or it is damaged."""
+    path = record_of(folder, job)
     try:
+        text = read(path)
+        if text is not None:
+            return parse_state(text)
+        path = folder / "restarts.txt"
         text = read(path)
         return State(job="") if text is None else parse_state(text)
     except NotReadable as error:
@@ -160,6 +179,15 @@ def load_state(path: Path) -> State:
             "this folder."
         )
     return State(job="")
+
+
+def remove_oldest(folder: Path) -> None:
+    """Leaves the newest MOST_RECORDS: the job that a record is of removes it only when its run has finished."""
+    with contextlib.suppress(OSError):
+        names = [path for path in folder.iterdir() if re.fullmatch(rf"restarts\.({JOB.pattern})\.txt", path.name)]
+        names.sort(key=lambda path: path.lstat().st_mtime_ns)
+        for path in names[: max(len(names) - MOST_RECORDS, 0)]:
+            path.unlink()
 
 
 def save_state(path: Path, state: State) -> None:

@@ -15,45 +15,65 @@
 #include "app/memory/run_memory.hpp"
 #include "app/train/network.hpp"
 #include "app/train/trainer.hpp"
+#include "base/collectives.hpp"
 #include "model/decoder.hpp"
-#include "parallel/comm/local_communicator.hpp"
+#include "parallel/comm/mpi_communicator.hpp"
 #include "tests/io/token_files.hpp"
 #include "tests/parallel/mpi_for_tests.hpp"
 
-// A run of seconds in this process: a small model on a text of few tokens, in a folder of its own.
+// A run of seconds by the ranks of the test program: a small model on a text of few tokens, in a folder of its own. All
+// is collective.
 namespace mpzero {
+
+inline bool is_rank_0() { return parallel::mpi().rank() == 0; }
+
+// Returns on all ranks when rank 0 has done the work.
+inline void on_rank_0(const std::function<void()>& work) {
+  if (is_rank_0()) work();
+  parallel::mpi().barrier();
+}
+
+// A temporary folder that all ranks use.
+class SharedFolder {
+ public:
+  SharedFolder() {
+    if (is_rank_0()) own_.emplace();
+    path_ = broadcast(parallel::mpi(), own_ ? own_->path().string() : std::string());
+  }
+  ~SharedFolder() { parallel::mpi().barrier(); }
+  SharedFolder(const SharedFolder&) = delete;
+  SharedFolder& operator=(const SharedFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::optional<io::testing::TemporaryFolder> own_;
+  std::filesystem::path path_;
+};
 
 class TinyTraining {
  public:
   TinyTraining() {
-    std::vector<uint16_t> tokens(4000);
-    // The next token follows from the one before, so that there is something to learn.
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(i * 3 % kVocabSize);
-    io::testing::write_token_file(folder_ / "train.h5", tokens, kVocabSize);
-    std::ofstream(folder_ / "model.json") << R"({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"],
-      "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-      "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
-      "rope_theta": 10000.0, "tie_word_embeddings": true, "hidden_act": "silu", "initializer_range": 0.02})";
-    std::ofstream(folder_ / "ds_config.json") << R"({"train_micro_batch_size_per_gpu": 2,
-      "gradient_accumulation_steps": 2, "gradient_clipping": 1.0, "bf16": {"enabled": false},
-      "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}, "zero_optimization": {"stage": 2}})";
+    on_rank_0([this] { write_inputs(); });
   }
 
+  const std::filesystem::path& folder() const { return folder_.path(); }
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
   std::filesystem::path checkpoint(int64_t step) const { return checkpoints() / fmt::format("model-{}steps", step); }
   std::filesystem::path metrics() const { return folder_ / "metrics.jsonl"; }
 
-  // `flags` in addition to the model, the data and the folders.
-  RunSetup set_up(std::vector<std::string> flags) const {
+  // `flags` in addition to the model, the data and the folders, which are relative to the current one if `relative`.
+  RunSetup set_up(std::vector<std::string> flags, bool relative = false) const {
     for (const auto& [flag, name] : {std::pair("deepspeed_config", "ds_config.json"),
                                      {"model_config", "model.json"},
                                      {"train_data", "train.h5"},
                                      {"checkpoint_dir", "checkpoints"},
                                      {"metrics_file", "metrics.jsonl"}}) {
-      flags.push_back(fmt::format("--{}={}", flag, (folder_ / name).string()));
+      flags.push_back(fmt::format("--{}={}", flag, relative ? name : (folder_ / name).string()));
     }
     flags.insert(flags.end(), {"--seq_length=16", "--device=cpu"});
-    return set_up_run(flags, /*world_size=*/1);
+    return set_up_run(flags, parallel::mpi().world_size());
   }
 
   // As `mpzero train` does; `begun` is called when signals are taken.
@@ -71,16 +91,31 @@ class TinyTraining {
 
  private:
   static constexpr int64_t kVocabSize = 64;
-  io::testing::TemporaryFolder folder_;
+
+  void write_inputs() const {
+    std::vector<uint16_t> tokens(4000);
+    // The next token follows from the one before, so that there is something to learn.
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(i * 3 % kVocabSize);
+    io::testing::write_token_file(folder_ / "train.h5", tokens, kVocabSize);
+    std::ofstream(folder_ / "model.json") << R"({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"],
+      "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
+      "rope_theta": 10000.0, "tie_word_embeddings": true, "hidden_act": "silu", "initializer_range": 0.02})";
+    std::ofstream(folder_ / "ds_config.json") << R"({"train_micro_batch_size_per_gpu": 2,
+      "gradient_accumulation_steps": 2, "gradient_clipping": 1.0, "bf16": {"enabled": false},
+      "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}, "zero_optimization": {"stage": 2}})";
+  }
+
+  SharedFolder folder_;
 };
 
 // The engine of such a run, which no trainer drives.
 struct TinyEngine {
   explicit TinyEngine(const RunSetup& setup)
-      : decoder(setup.model),
-        engine(decoder.units(), zero_options(setup.config, at::kCPU), communicator, communicator) {}
+      : decoder(setup.model), engine(decoder.units(), zero_options(setup.config, at::kCPU), parameters, gradients) {}
 
-  parallel::LocalCommunicator communicator;
+  parallel::MpiCommunicator parameters{parallel::mpi()};
+  parallel::MpiCommunicator gradients{parallel::mpi()};
   model::Decoder decoder;
   parallel::ZeroEngine engine;
 };

@@ -16,21 +16,21 @@ TEST_CASE("run_on_all_ranks returns where every rank succeeds") {
 }
 
 TEST_CASE("an error of one rank reaches the others with its rank") {
-  const auto told = ThreadGroup(3).run([](ProcessGroup& group) {
+  const auto errors = ThreadGroup(3).run([](ProcessGroup& group) {
     const auto fail_on_1 = [&] {
       if (group.rank() == 1) throw UserError("no such file");
     };
     CHECK_THROWS_AS(run_on_all_ranks(group, fail_on_1), UserError);
     run_on_all_ranks(group, fail_on_1);
   });
-  CHECK(told == std::vector<std::string>(3, "rank 1: no such file"));
+  CHECK(errors == std::vector<std::string>(3, "rank 1: no such file"));
 }
 
 TEST_CASE("an error that all ranks share is told without a rank") {
-  const auto told = ThreadGroup(2).run([](ProcessGroup& group) {
+  const auto errors = ThreadGroup(2).run([](ProcessGroup& group) {
     run_on_all_ranks(group, [] { throw Failure("disk full", ErrorScope::kThisRank, ENOSPC); });
   });
-  CHECK(told == std::vector<std::string>(2, "disk full"));
+  CHECK(errors == std::vector<std::string>(2, "disk full"));
 }
 
 TEST_CASE("damage and the errno of a system call stay what they are on every rank") {

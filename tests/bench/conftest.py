@@ -1,4 +1,4 @@
-"""The measuring programs lie in bench/, beside each other."""
+"""The measuring programs are in bench/."""
 
 import sys
 from pathlib import Path

@@ -39,7 +39,7 @@ def test_a_share_on_the_gpu_changes_nothing_else() -> None:
     assert "ratio" not in config["zero_optimization"]["offload_optimizer"]
 
 
-def test_the_table_sets_runs_beside_the_peer_of_the_same_gpus(tmp_path: Path) -> None:
+def test_the_table_compares_runs_with_the_peer_of_the_same_gpus(tmp_path: Path) -> None:
     visit = make_visit(tmp_path)
     visit.results["host_qwen3_1gpu"] = {"step_ms": 130.0}
     visit.results["host_qwen3_1gpu_clipped"] = {"step_ms": 150.0, "clipped_percent": 40}

@@ -1,4 +1,4 @@
-"""The peers' side: what DeepSpeed is given, and mpzero beside Hugging Face step by step."""
+"""The peers' side: what DeepSpeed is given, and mpzero compared with Hugging Face step by step."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def test_verdict() -> None:
     assert not compare("a", steps(9.0, float("nan"), 7.0), steps(9.0, 8.0, 7.0), 1e-2)["agree"]
     with pytest.raises(SystemExit, match="learning rate"):
         compare("a", steps(9.0), steps(9.0, lr=0.2), 1e-2)
-    with pytest.raises(SystemExit, match="2 steps beside 3"):
+    with pytest.raises(SystemExit, match="2 steps, but 3"):
         compare("a", steps(9.0, 8.0), steps(9.0, 8.0, 7.0), 1e-2)
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(("kind", "tolerance"), [("fp32", 1e-4), ("bf16", 1e-2)])
-def test_mpzero_beside_hugging_face(tmp_path: Path, kind: str, tolerance: float) -> None:
+def test_mpzero_compared_with_hugging_face(tmp_path: Path, kind: str, tolerance: float) -> None:
     """The comparison as it is run on a GPU, with a tiny Qwen3 on the CPU and tokens that can be learnt."""
     pytest.importorskip("transformers")
     rng = np.random.default_rng(0)

@@ -17,7 +17,7 @@ TRICKY = (
 
 
 @pytest.mark.parametrize("form", ["folder", "tokenizer.json", "vocab and merges"])
-def test_ids_of_a_long_text_are_those_of_the_whole(prepare, tmp_path, small_bpe, novel, form):
+def test_ids_of_a_long_text_are_those_of_the_full_text(prepare, tmp_path, small_bpe, novel, form):
     text = novel[:300_000] + TRICKY * 3000
     (tmp_path / "a.txt").write_bytes(text.encode())
     arguments = {

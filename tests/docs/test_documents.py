@@ -123,7 +123,7 @@ def test_documents_in_messages_of_the_programs_exist() -> None:
     """Sentences for users and comments point to pages."""
     sources = [path for path in tracked_files() if path.endswith((".cpp", ".hpp", ".py", ".sh", ".sbatch", ".txt"))]
     for path in sorted(sources):
-        for page in re.findall(r"\b(?:docs|bench)/\w+\.md\b", (ROOT / path).read_text(errors="replace")):
+        for page in re.findall(r"\b(?:docs|bench)/[\w-]+\.md\b", (ROOT / path).read_text(errors="replace")):
             assert page in tracked_files(), f"{path} names {page}"
 
 
@@ -150,6 +150,34 @@ def test_every_flag_of_the_help_is_in_the_table() -> None:
     assert len(flags) > 60
 
 
+@needs_programs
+def test_every_flag_of_the_doctor_is_in_its_table() -> None:
+    rows = section(text_of("docs/doctor.md"), "Flags").splitlines()
+    documented = {name for row in rows for name in re.findall(r"^\| `--(\w+)`", row)}
+    # The flags for tests are listed in the help alone.
+    flags = set(re.findall(r"^  --(\w+)", help_of("mpzero doctor"), re.MULTILINE))
+    assert len(flags) >= 7
+    assert documented == flags
+
+
+FAULTS = {
+    "kHost": "the host",
+    "kShared": "the job, if all of several hosts fail",
+    "kFolder": "the job, if all hosts fail",
+    "kJob": "the job",
+}
+
+
+def test_every_check_of_the_doctor_is_in_its_table() -> None:
+    """With whose fault a failure is."""
+    source = (ROOT / "app/machine/finding.hpp").read_text()
+    checks = {name: FAULTS[fault] for name, fault in re.findall(r'CheckInfo\{"(\w+)", Fault::(\w+)\}', source)}
+    rows = section(text_of("docs/doctor.md"), "Checks").splitlines()
+    documented = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", "\n".join(rows), re.MULTILINE))
+    assert len(checks) >= 30
+    assert documented == checks
+
+
 def test_every_key_of_ds_config_is_documented() -> None:
     # What a tool of monitoring is told, of which the page says "all of their keys".
     page = section(text_of("docs/configuration.md"), "ds_config.json")
@@ -157,7 +185,7 @@ def test_every_key_of_ds_config_is_documented() -> None:
     documented |= {key.removeprefix("stage3_") for key in documented if key.startswith("stage3_")}
     keys = keys_that_are_read()
     assert len(keys) > 100
-    undocumented = keys - documented - passed_over_as_a_whole()
+    undocumented = keys - documented - documented_as_a_group()
     assert sorted(undocumented) == []
 
 
@@ -173,7 +201,7 @@ def test_every_documented_key_of_ds_config_is_known() -> None:
             assert f'"{part}"' in source or f'"{name}"' in source, f"{key} is no key that mpzero reads"
 
 
-def passed_over_as_a_whole() -> set[str]:
+def documented_as_a_group() -> set[str]:
     """Keys of sections of which the page says that none has an effect: monitors, fp16 and activation checkpointing."""
     source = ds_config_sources()
     lists = re.findall(r'section->harmless\(\{("output_path".*?)\}\)', source, re.DOTALL)
@@ -194,7 +222,7 @@ def test_every_room_is_described() -> None:
 
 
 def test_the_korean_walk_through_has_the_same_commands() -> None:
-    """But for the remarks behind #, which are translated; links and numbers, too, are those of the README."""
+    """Except for the remarks after #, which are translated; links and numbers, too, are those of the README."""
     english, korean = text_of("README.md"), text_of("docs/README.ko.md")
 
     def commands(text: str) -> list[str]:

@@ -28,7 +28,7 @@ WRITERS = [
     ("Checkpoint", "io/deepspeed/client_state.cpp", r'write\("(\w+)"', 8),
     ("Token file", "app/prepare/token_file.py", r'_create\("(\w+)"', 3),
     ("Token file", "app/prepare/token_file.py", r'attrs\["(\w+)"\]|"(format_version|max_token_id|arguments)":', 4),
-    ("restarts.txt", "scripts/requeue/state.py", r'"(version)"|(?m:^    (\w+): (?:str|int|bool|tuple))', 10),
+    ("restarts.JOB.txt", "scripts/requeue/state.py", r'"(version)"|(?m:^    (\w+): (?:str|int|bool|tuple))', 10),
 ]
 # Parts of torch's optimizer state and of DeepSpeed's helper objects, which the page names by the field that holds them.
 INNER = {

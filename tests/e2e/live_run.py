@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tiny_run import TinyRun
-from trainer import ENVIRONMENT, children_of, command, wait_until_gone
+from trainer import ENVIRONMENT, children_of, command, wait_until_ended
 
 # Generous: it only ends a test that hangs.
 LIMIT_SECONDS = 200
@@ -98,5 +98,5 @@ class LiveRun:
         status = self.process.wait(timeout=limit)
         for reader in self.readers:
             reader.join()
-        wait_until_gone(ranks)
+        wait_until_ended(ranks)
         return status

@@ -9,55 +9,53 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 from pathlib import Path
 
 import h5py
-import numpy as np
 import pytest
+from refusals import refuse, the_sentence
 from tiny_run import MODEL, TinyRun
 from trainer import (
     BUILD,
     ENVIRONMENT,
-    REPOSITORY,
     children_of,
     num_gpus,
     train,
-    wait_until_gone,
-    write_older_tokens,
-    write_tokens,
+    wait_until_ended,
 )
 
 pytestmark = pytest.mark.e2e
-
-
-def refuse(run: TinyRun, *flags: object) -> str:
-    """Trains with a user error; returns the one sentence about it."""
-    result = run.train("--max_steps=2", *flags, check=False)
-    assert result.returncode != 0, result.stdout
-    assert "Batch 2" not in result.stdout
-    return the_sentence(result.stderr)
-
-
-def the_sentence(errors: str) -> str:
-    sentences = [line for line in errors.splitlines() if line.startswith("mpzero: error: ")]
-    assert len(sentences) == 1, errors
-    return sentences[0]
 
 
 def test_unknown_flag(tmp_path: Path) -> None:
     assert "--learning_rate" in refuse(TinyRun(tmp_path), "--learning_rat=1e-3")
 
 
-def test_presets_out_of_reach(tmp_path: Path) -> None:
-    """A program that was moved out of its checkout and is started elsewhere."""
-    run = TinyRun(tmp_path)
-    program = tmp_path / "elsewhere" / "build" / "bin" / "mpzero"
+def train_with(program: Path, run: TinyRun, cwd: Path) -> subprocess.CompletedProcess:
+    """A copy of mpzero in another place, with a preset's name."""
     program.parent.mkdir(parents=True)
     shutil.copy(BUILD / "bin" / "mpzero", program)
     words = [program, "train", "--model_type=qwen3_tiny", f"--train_data={run.data}", "--device=cpu"]
     environment = {**os.environ, **ENVIRONMENT}
-    result = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("place", ["build/bin", "build/asan/bin", "bin"])
+def test_presets_are_those_of_the_programs_tree(tmp_path: Path, place: str) -> None:
+    """The checkout, or the installed tree; not the build folder, and no folder above the tree."""
+    tree = tmp_path / "above" / "tree"
+    for folder in (tree / "build", tree.parent):
+        (folder / "configs/models").mkdir(parents=True)
+        (folder / "configs/models/stray.json").write_text("{}")
+    (tree / "pyproject.toml").touch()
+    result = train_with(tree / place / "mpzero", TinyRun(tmp_path), tmp_path)
+    assert result.returncode == 2, result.stderr
+    assert f"there are no presets in {tmp_path}/configs/models or {tree}/configs/models," in result.stderr
+
+
+def test_presets_out_of_reach(tmp_path: Path) -> None:
+    """A program that was moved out of its checkout and is started elsewhere."""
+    result = train_with(tmp_path / "elsewhere" / "build" / "bin" / "mpzero", TinyRun(tmp_path), tmp_path)
     assert result.returncode == 2, result.stderr
     for folder in ("configs/models", "elsewhere/configs/models"):
         assert str(tmp_path / folder) in result.stderr
@@ -86,104 +84,6 @@ def test_unsupported_optimizer(tmp_path: Path) -> None:
     sentence = refuse(TinyRun(tmp_path, config={"optimizer": {"type": "Lamb", "params": {"lr": 1e-3}}}))
     assert "Lamb" in sentence
     assert "AdamW" in sentence
-
-
-def test_missing_data(tmp_path: Path) -> None:
-    sentence = refuse(TinyRun(tmp_path), f"--validation_data={tmp_path / 'absent.h5'}")
-    assert "absent.h5" in sentence
-    assert "prepare_data.py" in sentence
-
-
-def test_truncated_data(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    content = run.data.read_bytes()
-    run.data.write_bytes(content[: len(content) // 2])
-    assert "train.h5" in refuse(run)
-
-
-def test_data_cut_off_under_a_run(tmp_path: Path) -> None:
-    """HDF5 would continue with zeros, or with cached data. Once the data are back, the run can resume."""
-    run = TinyRun(tmp_path)
-    content = run.data.read_bytes()
-    with run.running("--max_steps=1000000", "--checkpoint_freq=3", "--keep_last=1") as process:
-        os.truncate(run.data, len(content) // 2)
-        assert process.wait(timeout=60) == 2
-    sentence = the_sentence(run.errors.read_text())
-    assert f"{run.data} changed from {len(content)} to {len(content) // 2} bytes while it was being read" in sentence
-    assert "start the run again" in sentence
-    run.data.write_bytes(content)
-    saved = int(run.latest.name.removeprefix("tiny-").removesuffix("steps"))
-    assert f"Resumed from checkpoint at step {saved}" in run.train(f"--max_steps={saved + 1}").stdout
-
-
-def test_data_replaced_under_a_run(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    with run.running("--max_steps=1000000", "--checkpoint_freq=3", "--keep_last=1") as process:
-        write_tokens(tmp_path / "other.h5", np.zeros(3001), MODEL["vocab_size"]).rename(run.data)
-        assert process.wait(timeout=60) == 2
-    assert f"{run.data} was replaced by another file while it was being read" in the_sentence(run.errors.read_text())
-
-
-def test_tokens_that_were_never_written(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    with h5py.File(run.data, "r+") as file:
-        attributes = dict(file.attrs)
-        del file["tokens"], file["tokens_xxh3"]
-        file.create_dataset("tokens", (3001,), np.uint16, chunks=(500,))[:3000] = 1
-        file.attrs.update(attributes)
-    sentence = refuse(run)
-    assert str(run.data) in sentence
-    assert "never written" in sentence
-    assert "prepare_data.py" in sentence
-
-
-def test_changed_byte_of_the_tokens(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    with h5py.File(run.data) as file:
-        place = file["tokens"].id.get_chunk_info(0).byte_offset
-    with open(run.data, "r+b") as file:
-        file.seek(place + 2 * 1500)
-        before = file.read(1)[0]
-        file.seek(place + 2 * 1500)
-        file.write(bytes([before ^ 1]))
-    sentence = refuse(run)
-    assert f"{run.data} is damaged: tokens 0 to 3,000 are not those that were written" in sentence
-    assert "prepare" in sentence
-
-
-def test_data_without_checksums_gets_them(tmp_path: Path) -> None:
-    """One line says that they are missing and which command adds them, after which the run is the same."""
-    older, rewritten = TinyRun(tmp_path / "older"), TinyRun(tmp_path / "rewritten")
-    with h5py.File(older.data) as file:
-        tokens = file["tokens"][:]
-    for run in (older, rewritten):
-        write_older_tokens(run.data, tokens, MODEL["vocab_size"])
-    losses = []
-    for run, lines in ((older, 1), (rewritten, 0)):
-        if run is rewritten:
-            program = [sys.executable, REPOSITORY / "app/prepare_data.py", "--rewrite", run.data]
-            said = subprocess.run(program, capture_output=True, text=True, check=True).stdout
-            assert f"{run.data}: rewritten with checksums, 3,001 tokens." in said
-        result = run.train("--max_steps=3")
-        said = [line for line in result.stderr.splitlines() if "holds no checksums" in line]
-        assert len(said) == lines, result.stderr
-        assert all(f"app/prepare_data.py --rewrite {run.data}" in line for line in said)
-        losses.append([step["loss"] for step in run.metrics()])
-    assert losses[0] == losses[1]
-
-
-def test_empty_data(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    write_tokens(run.data, np.zeros(0), MODEL["vocab_size"])
-    assert "train.h5" in refuse(run)
-
-
-def test_vocabulary_too_small(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path)
-    sentence = refuse(run, "--vocab_size=32")
-    assert "train.h5" in sentence
-    assert "63" in sentence
-    assert "31" in sentence
 
 
 def test_unwritable_checkpoint_folder(tmp_path: Path) -> None:
@@ -276,10 +176,10 @@ def test_weights_that_are_not_finite(tmp_path: Path) -> None:
     weights = tmp_path / "weights"
     subprocess.run([BUILD / "bin" / "zero_to_fp32", donor.checkpoints, weights], check=True, capture_output=True)
     file = weights / "model.safetensors"
-    whole = file.read_bytes()
+    intact = file.read_bytes()
     run = TinyRun(tmp_path / "run", bf16=True)
     for value, what in ((float("nan"), "is NaN at ["), (float("-inf"), "is -inf at ["), (3.4e38, "infinite in bf16")):
-        file.write_bytes(whole[:-4] + struct.pack("<f", value))
+        file.write_bytes(intact[:-4] + struct.pack("<f", value))
         sentence = refuse(run, f"--init_from={weights}")
         assert str(file) in sentence
         assert what in sentence
@@ -421,7 +321,7 @@ def test_one_rank_dies(tmp_path: Path) -> None:
         assert len(ranks) == 2
         os.kill(int(ranks[1]), signal.SIGKILL)
         assert process.wait(timeout=60) != 0
-        wait_until_gone(ranks)
+        wait_until_ended(ranks)
     result = run.train("--max_steps=3", check=False)
     assert result.returncode == 0, result.stderr
     with h5py.File(run.latest / "mp_rank_00_model_states.h5"):

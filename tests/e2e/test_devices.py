@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -48,6 +49,62 @@ def test_a_run_on_the_cpu_of_a_node_whose_gpus_slurm_has_given_is_warned_about(t
     assert result.stderr.count(words) == 1
     run.device = "cpu"
     assert "training on the CPU" not in train(run, [{"SLURM_GPUS_ON_NODE": "8"}] * 2).stderr
+
+
+def on_slurm(tmp_path: Path, cuda: str, *, nvml: str = "", node: str = "node7", **variables: str) -> dict[str, str]:
+    """The variables of a rank of a Slurm step with two GPUs, with stand-ins for CUDA and the management library."""
+    libraries = tmp_path / "libraries"
+    libraries.mkdir(exist_ok=True)
+    if not (libraries / "libnvidia-ml.so.1").exists():
+        (libraries / "libnvidia-ml.so.1").symlink_to(BUILD / "tests/libfake_nvml.so")
+    slurm = {"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": "2", "SLURM_GPUS_ON_NODE": "2", "SLURMD_NODENAME": node}
+    stand_ins = {"LD_PRELOAD": str(BUILD / "tests/libfake_cuda.so"), "LD_LIBRARY_PATH": str(libraries)}
+    return {**stand_ins, "MPZERO_FAKE_CUDA": cuda, "MPZERO_FAKE_NVML": f"gpus=2 {nvml}", **slurm, **variables}
+
+
+def assert_of_host(run: TinyRun, result: subprocess.CompletedProcess[str], host: str, *words: str) -> None:
+    """One sentence, exit status 1, and a report by which the job is requeued without this host alone."""
+    assert result.returncode == 1, result.stderr
+    (error,) = [line for line in result.stderr.splitlines() if line.startswith("mpzero: error: ")]
+    assert [word for word in (host, *words) if word not in error] == [], error
+    failure = json.loads((run.checkpoints / "failure.json").read_text())
+    assert (failure["job"], failure["restart"], failure["hosts"]) == ("17", 2, [host])
+    assert failure["reason"] in error
+
+
+@pytest.mark.parametrize("device", ["cuda", "auto"])
+def test_a_node_whose_fabric_manager_is_down_is_to_blame(tmp_path: Path, device: str) -> None:
+    run = TinyRun(tmp_path, device=device)
+    result = train(run, [on_slurm(tmp_path, "gpus=2 init=802")] * 2)
+    assert_of_host(run, result, "node7", "802", "Fabric Manager is not running", "nvidia-fabricmanager")
+
+
+def test_only_the_node_whose_cuda_is_dead_is_to_blame(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, device="cuda")
+    dead = on_slurm(tmp_path, "init=999", node="node8")
+    assert_of_host(run, train(run, [on_slurm(tmp_path, "gpus=2"), dead]), "node8", "999")
+
+
+def test_a_node_that_shows_fewer_gpus_than_slurm_has_given_is_to_blame(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, device="cuda")
+    result = train(run, [on_slurm(tmp_path, "gpus=1", CUDA_VISIBLE_DEVICES="0,1")] * 2)
+    assert_of_host(run, result, "node7", "shows 1 of the 2 GPUs that Slurm has given")
+    # This user hides one.
+    result = train(run, [on_slurm(tmp_path, "gpus=1", CUDA_VISIBLE_DEVICES="0")] * 2)
+    assert result.returncode == 2, result.stderr
+    assert "2 ranks on node7 share one GPU" in result.stderr
+
+
+def test_a_gpu_on_which_cuda_does_not_start_is_to_blame(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, device="cuda")
+    result = train(run, [on_slurm(tmp_path, "gpus=2 context=46 sick=1")] * 2)
+    assert_of_host(run, result, "node7", "0000:1b:00.0", "46")
+
+
+def test_memory_that_a_leftover_process_holds_is_the_nodes_fault(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, device="cuda")
+    result = train(run, [on_slurm(tmp_path, "gpus=2", nvml="used_gib=70 pid=4242 sick=1")] * 2)
+    assert_of_host(run, result, "node7", "0000:1b:00.0", "70.0 GiB", "pid 4242")
 
 
 @with_two_gpus

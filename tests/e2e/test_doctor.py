@@ -56,7 +56,7 @@ class Host:
             self.write(f"{device}/ports/1/hw_counters/rx_drops", "0\n")
             (self.root / device / "device").mkdir()
             (self.root / device / "device" / "driver").symlink_to(self.root / EFA_DRIVER)
-        libraries = {"nvml": "fake_nvml", "fabric": "fake_fabric", "plugin": "fake_plugin"}
+        libraries = {"nvml": "fake_nvml", "cuda": "fake_cuda", "fabric": "fake_fabric", "plugin": "fake_plugin"}
         for flag, library in libraries.items():
             self.flags += [f"--{flag}_library", str(BUILD / "tests" / f"lib{library}.so")]
         self.environment = {"MPZERO_FAKE_NVML": "gpus=8", "MPZERO_FAKE_FABRIC": "efa+gpu tcp"}
@@ -159,6 +159,11 @@ def test_two_healthy_hosts_and_each_planted_fault(hosts: list[Host], tmp_path: P
 
     b.environment["MPZERO_FAKE_NVML"] = "throttle=64 sick=3"
     assert planted() == {"throttling": "failure"}
+    b.environment["MPZERO_FAKE_NVML"] = "gpus=8"
+
+    # The management library shows 8 healthy GPUs.
+    b.environment["MPZERO_FAKE_CUDA"] = "init=802"
+    assert planted() == {"cuda": "failure"}
 
 
 def test_a_host_without_efa_among_those_with(hosts: list[Host], tmp_path: Path) -> None:
@@ -266,6 +271,64 @@ def test_a_host_that_hangs_has_its_own_report(hosts: list[Host], tmp_path: Path)
     from requeue.reports import Refusal, refusals_of
 
     assert refusals_of(report) == [Refusal("127.1.1.2", finding["message"])]
+
+
+def test_cuda_that_hangs_has_its_own_report(tmp_path: Path) -> None:
+    host = make_host(tmp_path / "a", "localhost")
+    host.make_p4d()
+    report = tmp_path / "report.json"
+    words = ["env", *[f"{name}={value}" for name, value in host.environment.items()], "MPZERO_FAKE_CUDA=hang=1"]
+    words += [str(BUILD / "bin" / "mpzero"), "doctor", "--quick", "--patience", "2", "--system_root", str(host.root)]
+    result = run([*words, *host.flags, "--checkpoint_dir", str(tmp_path), "--json", str(report)])
+    assert result.returncode == 1, result.stderr
+    assert "mpzero: error: localhost: CUDA's initialization has not responded" in result.stderr
+    (found,) = json.loads(Path(f"{report}.localhost.hung").read_text())["hosts"]
+    assert [(finding["check"], finding["blame"]) for finding in found["findings"]] == [("cuda", "host")]
+
+
+# A name server that loses the first packet of each question. Its answer: the address 192.0.2.7, or none but IPv4.
+LOSSY_SERVER = """
+import socket, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", 53))
+print("ready", flush=True)
+lost = set()
+while True:
+    packet, peer = server.recvfrom(512)
+    end = packet.index(0, 12) + 5
+    question = packet[12:end]
+    if question not in lost:
+        lost.add(question)
+        continue
+    ipv4 = question[-4:-2] == bytes([0, 1])
+    answer = bytes.fromhex("c00c00010001000000010004c0000207") if ipv4 else b""
+    flags = bytes.fromhex("8180") + packet[4:6] + bytes([0, int(ipv4), 0, 0, 0, 0])
+    server.sendto(packet[:2] + flags + question + answer, peer)
+"""
+
+
+@needs_mounts
+def test_a_lost_packet_of_the_name_server_refuses_no_host(tmp_path: Path) -> None:
+    host = make_host(tmp_path / "a", "node7.example")
+    report = tmp_path / "report.json"
+    (tmp_path / "server.py").write_text(LOSSY_SERVER)
+    (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+    (tmp_path / "nsswitch.conf").write_text("hosts: files dns\n")
+    os.mkfifo(tmp_path / "ready")
+    doctor = f"{BUILD}/bin/mpzero doctor --quick --system_root {host.root} --checkpoint_dir {tmp_path} --json {report}"
+    script = f"""
+        ip link set lo up
+        mount --bind {tmp_path}/resolv.conf /etc/resolv.conf
+        mount --bind {tmp_path}/nsswitch.conf /etc/nsswitch.conf
+        {sys.executable} {tmp_path}/server.py >{tmp_path}/ready 2>/dev/null & server=$!
+        read line <{tmp_path}/ready
+        {doctor}
+        kill $server
+    """
+    result = run(["unshare", "-Urmn", "sh", "-c", script])
+    (found,) = json.loads(report.read_text())["hosts"]
+    names = {finding["check"]: finding["message"] for finding in found["findings"]}
+    assert names["host_names"] == "node7.example resolves", result.stderr
 
 
 @needs_mounts

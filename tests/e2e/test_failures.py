@@ -151,8 +151,8 @@ def test_an_error_of_one_rank_is_reported_once_and_ends_all(tmp_path: Path, rank
     status, errors = failing_rank("error", rank, tmp_path, stuck_after=600)
     assert status == 1
     host = socket.gethostname()
-    told = f"mpzero: error: rank {rank}: the disk has said something odd (in step 10, on {host}); "
-    assert [line for line in errors.splitlines() if told in line], errors
+    message = f"mpzero: error: rank {rank}: the disk has said something odd (in step 10, on {host}); "
+    assert [line for line in errors.splitlines() if message in line], errors
     assert errors.count("mpzero: error: ") == 1
     failure = json.loads((tmp_path / "failure.json").read_text())
     assert (failure["ranks"], failure["step"], failure["hosts"]) == ([rank], 10, [host])

@@ -3,10 +3,15 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from trainer import BUILD, REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "tests/docs"))
+
+from documents import links
 
 pytestmark = pytest.mark.e2e
 
@@ -32,6 +37,17 @@ def run(tree: Path, *arguments: str, cwd: Path, **variables: str) -> subprocess.
         text=True,
         timeout=600,
     )
+
+
+@pytest.mark.parametrize("prefix", [[], ["--prefix", "/usr/local"], ["--prefix", "/usr/"]])
+def test_nothing_is_scattered_over_the_systems_folders(prefix, tmp_path):
+    # DESTDIR keeps what this test is to find out of the machine's /usr/local.
+    command = [REPOSITORY / ".venv/bin/cmake", "--install", BUILD, *prefix]
+    environment = {**os.environ, "DESTDIR": str(tmp_path)}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "--prefix /opt/mpzero" in " ".join(result.stderr.split())  # CMake wraps lines
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_installed_tree_trains_after_it_was_moved(tree, tmp_path):
@@ -62,10 +78,18 @@ def test_there_is_nothing_to_build_in_it(tree, tmp_path):
     assert result.stderr.count("\n") == 1 and f"{tree} is installed" in result.stderr
 
 
-def test_an_environment_that_is_gone_is_named(tree, tmp_path):
+def test_an_environment_that_was_removed_is_named(tree, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(tree, copy, symlinks=True)
     (copy / "installation").write_text("/no/such/environment\n")
     result = run(copy, cwd=tmp_path)
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1 and "/no/such/environment" in result.stderr and "uv sync" in result.stderr
+
+
+def test_its_documents_link_to_files_that_it_has(tree):
+    pages = [path for path in tree.rglob("*.md") if ".venv" not in path.parts]
+    assert len(pages) > 15
+    targets = {(page, link.target) for page in pages for link in links(page.read_text()) if link.target}
+    missing = [(page.name, target) for page, target in targets if not (page.parent / target).exists()]
+    assert missing == []

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 from tiny_run import VOCAB_SIZE, TinyRun
-from trainer import children_of, wait_until_gone, write_tokens
+from trainer import children_of, wait_until_ended, write_tokens
 
 pytestmark = pytest.mark.e2e
 
@@ -62,7 +62,7 @@ def test_killed_after_a_checkpoint(tmp_path: Path, stage: int) -> None:
         ranks = children_of(process)
         for pid in [process.pid, *map(int, ranks)]:
             os.kill(pid, signal.SIGKILL)
-    wait_until_gone(ranks)
+    wait_until_ended(ranks)
     saved = int((killed.checkpoints / "latest").read_text().strip().split("-")[-1].removesuffix("steps"))
     steps = saved + 5
     result = killed.train(f"--max_steps={steps}", "--checkpoint_freq=0")

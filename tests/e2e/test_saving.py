@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from test_resume import assert_same_bits, curve, final_states
 from tiny_run import MODEL, TinyRun
-from trainer import BUILD, ENVIRONMENT, children_of, command, num_gpus, wait_until_gone
+from trainer import BUILD, ENVIRONMENT, children_of, command, num_gpus, wait_until_ended
 
 pytestmark = pytest.mark.e2e
 
@@ -42,8 +42,8 @@ def test_saving_during_training_writes_the_same_as_waiting(tmp_path: Path, stage
     for mode in ("true", "false"):
         run = runs[mode] = TinyRun(tmp_path / mode, stage=stage)
         result = run.train(f"--max_steps={STEPS}", "--checkpoint_freq=3", f"--async_save={mode}")
-        beside = result.stdout.count("beside training, ")
-        assert beside == (3 if mode == "true" else 0), result.stdout
+        num_saves = result.stdout.count("during training, ")
+        assert num_saves == (3 if mode == "true" else 0), result.stdout
         assert sorted(path.name for path in run.checkpoints.iterdir()) == [
             ".lock",
             "latest",
@@ -98,13 +98,13 @@ def test_a_full_disk_gives_up_the_checkpoint_and_not_the_run(tmp_path: Path, sma
     # Three of them fit. The run continues to its end, but fails if its last checkpoint cannot be saved.
     result = run.train("--max_steps=6", *flags, check=False)
     assert result.returncode == 1, result.stderr
-    told = [line for line in result.stderr.splitlines() if "could not be saved" in line]
-    assert len(told) == 3, result.stderr
-    for step, line in zip((4, 5, 6), told, strict=True):
+    messages = [line for line in result.stderr.splitlines() if "could not be saved" in line]
+    assert len(messages) == 3, result.stderr
+    for step, line in zip((4, 5, 6), messages, strict=True):
         assert f"the checkpoint of step {step} could not be saved: " in line
         assert "No space left on device; free some space or choose a folder on another disk; that of step 3" in line
-    assert all("warning: " in line and line.endswith("stays, and training goes on.") for line in told[:2])
-    assert told[2].startswith("mpzero: error: ")
+    assert all("warning: " in line and line.endswith("remains, and training continues.") for line in messages[:2])
+    assert messages[2].startswith("mpzero: error: ")
     assert [line["step"] for line in run.metrics()] == [1, 2, 3, 4, 5, 6]
     assert run.latest.name == "tiny-3steps"
     assert checkpoint_command("verify", run.checkpoints).returncode == 0
@@ -118,8 +118,8 @@ def test_a_full_disk_gives_up_the_checkpoint_and_not_the_run(tmp_path: Path, sma
 def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "run")
     run.train("--max_steps=6", "--checkpoint_freq=2")
-    whole = tmp_path / "whole"
-    shutil.copytree(run.checkpoints, whole)
+    intact = tmp_path / "whole"
+    shutil.copytree(run.checkpoints, intact)
     straight = TinyRun(tmp_path / "straight")
     straight.train(f"--max_steps={STEPS}", "--checkpoint_freq=0")
 
@@ -134,7 +134,7 @@ def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path: Path) ->
     }
     for name, damage in damages.items():
         shutil.rmtree(run.checkpoints)
-        shutil.copytree(whole, run.checkpoints)
+        shutil.copytree(intact, run.checkpoints)
         damage(run.checkpoints)
         strict = run.train(f"--max_steps={STEPS}", "--resume_strict", check=False)
         assert strict.returncode == 2, name
@@ -153,7 +153,7 @@ def test_a_checkpoint_that_cannot_be_opened_is_not_passed_over(tmp_path: Path) -
     run.train("--max_steps=6", "--checkpoint_freq=2")
     manifest = run.checkpoints / "tiny-6steps" / "manifest.json"
     # A system error that root gets too: the link leads to itself.
-    whole = manifest.read_bytes()
+    intact = manifest.read_bytes()
     manifest.unlink()
     manifest.symlink_to("manifest.json")
     result = run.train("--max_steps=8", check=False)
@@ -172,7 +172,7 @@ def test_a_checkpoint_that_cannot_be_opened_is_not_passed_over(tmp_path: Path) -
     assert "not known whether they are newer" in result.stderr
     assert manifest.is_symlink()
     manifest.unlink()
-    manifest.write_bytes(whole)
+    manifest.write_bytes(intact)
     assert checkpoint_command("verify", run.checkpoints, "-t", "tiny-6steps").returncode == 0
 
 
@@ -198,7 +198,7 @@ def test_no_fresh_start_without_an_intact_checkpoint(tmp_path: Path) -> None:
         (folder / "manifest.json").write_text("{}")
     result = run.train("--max_steps=6", check=False)
     assert result.returncode == 2
-    assert "no other checkpoint of the run is whole" in result.stderr
+    assert "no other checkpoint of the run is complete" in result.stderr
     # A checkpoint that is itself named is not replaced by another one.
     result = run.train("--max_steps=6", f"--resume_from_checkpoint={run.checkpoints / 'tiny-2steps'}", check=False)
     assert result.returncode == 2
@@ -229,7 +229,7 @@ def test_killed_while_checkpoints_are_written(tmp_path: Path) -> None:
             os.kill(int(pid), signal.SIGKILL)
         process.stdout.read()
         process.wait(timeout=60)
-        wait_until_gone(ranks)
+        wait_until_ended(ranks)
         checked = checkpoint_command("verify", run.latest)
         assert checked.returncode == 0, checked.stdout + checked.stderr
         step = int(run.latest.name.split("-")[1].removesuffix("steps"))

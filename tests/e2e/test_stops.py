@@ -28,7 +28,7 @@ def stopped_step(live: LiveRun) -> int:
     return int(found.group(3))
 
 
-def assert_goes_on_with_the_same_bits(tmp_path: Path, stopped: TinyRun, step: int, *flags: object) -> None:
+def assert_resumes_with_the_same_bits(tmp_path: Path, stopped: TinyRun, step: int, *flags: object) -> None:
     steps = step + 4
     result = stopped.train(f"--max_steps={steps}", "--checkpoint_freq=0", *flags)
     assert f"Resumed from checkpoint at step {step}" in result.stdout
@@ -53,7 +53,7 @@ def test_a_signal_to_one_rank_stops_all_with_the_state_saved(
     assert run.latest.name == f"tiny-{step}steps"
     assert run.metrics()[-1]["step"] == step
     assert not (run.checkpoints / "failure.json").exists()
-    assert_goes_on_with_the_same_bits(tmp_path, run, step)
+    assert_resumes_with_the_same_bits(tmp_path, run, step)
 
 
 def test_what_mpirun_forwards_stops_the_run(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_validation_is_interrupted(tmp_path: Path) -> None:
     assert run.latest.name == "tiny-3steps"
     assert [line["step"] for line in run.metrics()] == [1, 2, 3]
     assert "validation_loss" not in run.metrics()[-1]
-    assert_goes_on_with_the_same_bits(tmp_path, run, 3)
+    assert_resumes_with_the_same_bits(tmp_path, run, 3)
 
 
 def test_a_checkpoint_in_progress_is_waited_for(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_checkpoint_in_progress_is_waited_for(tmp_path: Path) -> None:
         live.signal(signal.SIGTERM, 0, 1)
         assert live.finish() == STOPPED, live.errors
     step = stopped_step(live)
-    assert_goes_on_with_the_same_bits(tmp_path, run, step)
+    assert_resumes_with_the_same_bits(tmp_path, run, step)
 
 
 def test_a_save_that_would_exceed_the_grace_period_is_not_started(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_save_that_would_exceed_the_grace_period_is_not_started(tmp_path: Path
     saved = int(run.latest.name.split("-")[1].removesuffix("steps"))
     (line,) = [line for line in live.errors.splitlines() if "error" in line and "stopped by" in line]
     assert line.startswith("mpzero: error: stopped by SIGTERM to rank 0 after step ")
-    assert f"--grace_period 0.001 were left; the checkpoint of step {saved} stays" in line
+    assert f"--grace_period 0.001 were left; the checkpoint of step {saved} remains" in line
     assert not list(run.checkpoints.glob("*.tmp"))
 
 

@@ -142,8 +142,8 @@ def test_a_flood_of_strangers_costs_no_save(tmp_path: Path) -> None:
     assert "could not be saved" not in live.errors
     # Each rank reports the first immediately, and the others much later.
     for rank in (0, 1):
-        told = rf"warning: rank {rank} on \S+ has closed a connection from 127\.0\.0\.1:\d+(?: and \d+ more)?, because "
-        assert len(re.findall(told, live.errors)) == 1, live.errors
+        text = rf"warning: rank {rank} on \S+ has closed a connection from 127\.0\.0\.1:\d+(?: and \d+ more)?, because "
+        assert len(re.findall(text, live.errors)) == 1, live.errors
 
 
 def test_ranks_listen_only_at_the_addresses_that_others_know(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def ranges_of(trace: Path) -> list[dict]:
     return [event for event in events if event.get("cat") == "user_annotation"]
 
 
-def lies_in(inner: dict, outer: dict) -> bool:
+def is_within(inner: dict, outer: dict) -> bool:
     slack = 0.01  # us, for the rounding of printed times
     return outer["ts"] - slack <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + slack
 
@@ -69,10 +69,10 @@ def test_trace_names_units_within_its_steps(tmp_path: Path, stage: int) -> None:
     expected |= {f"forward {unit}" for unit in units[:3]} | {f"backward {unit}" for unit in units[:3]}
     expected |= {"forward and backward head", "all_gather", "reduce_scatter"} | {f"gather {unit}" for unit in units}
     for step in steps.values():
-        inside = {event["name"] for event in ranges if lies_in(event, step)}
+        inside = {event["name"] for event in ranges if is_within(event, step)}
         assert expected <= inside, expected - inside
     for event in ranges:
-        assert any(lies_in(event, step) for step in steps.values()), event
+        assert any(is_within(event, step) for step in steps.values()), event
     # Two micro-batches per step, two steps.
     assert sum(event["name"] == "backward layers.1" for event in ranges) == 4
 

@@ -93,7 +93,7 @@ def metrics(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def wait_until_gone(pids: list[str]) -> None:
+def wait_until_ended(pids: list[str]) -> None:
     """Waits until no process of these ids runs any more."""
 
     def lives(pid: str) -> bool:

@@ -250,9 +250,10 @@ Verdict DamagedFiles::read(const fs::path& folder, const fs::path& scratch, bool
       const std::string text = without_place(readers_.readings[i](folder, scratch), folder);
       bool right = text == right_[0][i];
       for (size_t other = 1; of_others && other < right_.size(); ++other) right = right || text == right_[other][i];
-      const bool told = !right && readers_.tells && readers_.tells(folder);
+      const bool reported = !right && readers_.tells && readers_.tells(folder);
       if (!right)
-        verdict = {told ? Outcome::kTold : Outcome::kWrong, fmt::format("read: {}", difference(text, right_[0][i]))};
+        verdict = {reported ? Outcome::kReported : Outcome::kWrong,
+                   fmt::format("read: {}", difference(text, right_[0][i]))};
     } catch (...) {
       verdict = judge_exception(folder);
       if (verified && verdict.outcome == Outcome::kRefused) {

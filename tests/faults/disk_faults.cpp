@@ -111,10 +111,10 @@ class Disk {
   }
   Happening at(DiskCall call, int folder, const char* path) {
     if (path[0] == '/' || folder == AT_FDCWD) return at(call, path);
-    char whole[2 * PATH_MAX];
+    char full_path[2 * PATH_MAX];
     const std::string parent = path_of(folder);
-    std::snprintf(whole, sizeof whole, "%s/%s", parent.c_str(), path);
-    return at(call, whole);
+    std::snprintf(full_path, sizeof full_path, "%s/%s", parent.c_str(), path);
+    return at(call, full_path);
   }
   Happening at(DiskCall call, int descriptor) { return at(call, path_of(descriptor).c_str()); }
 

@@ -10,18 +10,18 @@ namespace mpzero::faults {
 // The outcome of a fault, from best to worst.
 enum class Outcome : unsigned char {
   kNotTried,
-  kRight,    // the values that were written; for a save: the old checkpoint or the new one, complete
-  kTold,     // other values from a format without checksums, reported as possible by the program
-  kRefused,  // one sentence that names the file or the folder
-  kUnclear,  // refused, but not with such a sentence
-  kWrong,    // other values, or a sentence that is not true
-  kLost,     // a checkpoint that existed before is lost
+  kRight,     // the values that were written; for a save: the old checkpoint or the new one, complete
+  kReported,  // other values from a format without checksums, reported as possible by the program
+  kRefused,   // one sentence that names the file or the folder
+  kUnclear,   // refused, but not with such a sentence
+  kWrong,     // other values, or a sentence that is not true
+  kLost,      // a checkpoint that existed before is lost
   kHang,
   kCrash,  // a signal, memory beyond the limit, or an exception that is not one of mpzero's
 };
 inline constexpr size_t kOutcomes = 9;
 inline constexpr std::array<std::string_view, kOutcomes> kOutcomeNames = {
-    "not tried", "right", "told", "refused", "UNCLEAR", "WRONG", "LOST", "HANG", "CRASH"};
+    "not tried", "right", "reported", "refused", "UNCLEAR", "WRONG", "LOST", "HANG", "CRASH"};
 
 inline bool is_bad(Outcome outcome) { return outcome >= Outcome::kUnclear; }
 

@@ -31,7 +31,7 @@ std::string hash_of(std::span<const float> values) { return io::to_hex(io::check
 std::string describe(const io::TrainingProgress& progress) {
   return fmt::format(
       "step {} tokens {} windows {} seed {} order '{}' lr {} dtype {} stage {} config {} run {} settings {}\n",
-      progress.step, progress.tokens_seen, progress.windows_seen, progress.seed, progress.data_order, progress.lr,
+      progress.step, progress.tokens_seen, progress.sequences_seen, progress.seed, progress.data_order, progress.lr,
       progress.dtype, progress.zero_stage, progress.model_config_json, progress.run_config_json,
       progress.settings_json);
 }
@@ -99,7 +99,7 @@ std::string read_as_run(const fs::path& checkpoint, int ranks) {
 bool holds(const fs::path& checkpoint, const Save& save) {
   const auto stored = io::open_checkpoint(checkpoint);
   const io::TrainingProgress& progress = stored->progress();
-  if (progress.step != save.step || progress.windows_seen != save.step * kWindowsOfStep) return false;
+  if (progress.step != save.step || progress.sequences_seen != save.step * kWindowsOfStep) return false;
   if (progress.dtype != save.dtype || io::run_of(checkpoint).id != save.run_id) return false;
   for (size_t unit = 0; unit < tiny_model().size(); ++unit) {
     for (const StateKind kind : {StateKind::kMaster, StateKind::kExpAvg, StateKind::kExpAvgSq}) {

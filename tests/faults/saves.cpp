@@ -39,7 +39,7 @@ io::SaveJob job_for(const fs::path& dir, const Save& save, int rank) {
   job.tag = save.tag();
   job.progress.step = save.step;
   job.progress.tokens_seen = save.step * 1000;
-  job.progress.windows_seen = save.step * kWindowsOfStep;
+  job.progress.sequences_seen = save.step * kWindowsOfStep;
   job.progress.seed = 17;
   job.progress.lr = 0.25;
   job.progress.dtype = save.dtype;

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "checkpoints.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->"
-OUTCOMES = ("right", "told", "refused", "UNCLEAR", "WRONG", "LOST", "HANG", "CRASH")
+OUTCOMES = ("right", "reported", "refused", "UNCLEAR", "WRONG", "LOST", "HANG", "CRASH")
 FORMATS = ("hdf5", "deepspeed-zero2", "deepspeed-zero3")
 # The names in the table of the targets of targets.cpp.
 GROUPS = {

@@ -12,15 +12,15 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 BUILD = Path(os.environ.get("BUILD_DIR", HERE.parents[1] / "build"))
-OUTCOMES = ("not tried", "right", "told", "refused", "UNCLEAR", "WRONG", "LOST", "HANG", "CRASH")
+OUTCOMES = ("not tried", "right", "reported", "refused", "UNCLEAR", "WRONG", "LOST", "HANG", "CRASH")
 
 
 def filled(tmp_path: Path, rows: list[dict]) -> subprocess.CompletedProcess[str]:
     document, report = tmp_path / "document.md", tmp_path / "report.json"
     document.write_text("before\n<!-- table -->\n| old |\n<!-- end of table -->\nbehind\n")
     report.write_text(json.dumps({"rows": rows}))
-    words = [sys.executable, HERE / "table.py", report, document]
-    return subprocess.run(words, capture_output=True, text=True, check=False)
+    arguments = [sys.executable, HERE / "table.py", report, document]
+    return subprocess.run(arguments, capture_output=True, text=True, check=False)
 
 
 def row(files: str, fault: str, **counts: int) -> dict:
@@ -55,8 +55,8 @@ def test_every_target_has_a_place(tmp_path: Path) -> None:
     if not program.exists():
         pytest.skip(f"{program} is not built")
     tokens = HERE / "h5py_tokens.h5"  # any file is one for the list
-    words = [program, "--list", "--count", "1", "--tokens", tokens]
-    listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    arguments = [program, "--list", "--count", "1", "--tokens", tokens]
+    listed = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
     names = {tuple(line.split("/")[:2]) for line in listed.splitlines()}
     done = filled(tmp_path, [row(files, fault, right=1) for files, fault in sorted(names)])
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@
 namespace mpzero {
 
 // False on a machine without a GPU for each of `ranks`: the test case is then skipped and must return.
-inline bool have_gpu(int ranks = 1) {
+inline bool has_gpu(int ranks = 1) {
   if (c10::cuda::device_count() >= ranks) return true;
   skip_test(ranks == 1 ? std::string("no GPU") : "fewer GPUs than the " + std::to_string(ranks) + " ranks here");
   return false;

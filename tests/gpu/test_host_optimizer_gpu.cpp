@@ -12,7 +12,7 @@
 namespace mpzero::parallel {
 
 TEST_CASE("with a GPU, random interleavings and every snapshot have the bits of sequential execution") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   const at::Device device(at::kCUDA, 0);
   for (uint32_t seed = 0; seed < 100; ++seed) {
     CAPTURE(seed);
@@ -21,7 +21,7 @@ TEST_CASE("with a GPU, random interleavings and every snapshot have the bits of 
 }
 
 TEST_CASE("a parameter in host memory is not overwritten while queued work reads it") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   const at::Device device(at::kCUDA, 0);
   constexpr int64_t kNumel = 2 * kHostBlock;
   ThreadTeam team(2);

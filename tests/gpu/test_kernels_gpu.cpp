@@ -54,7 +54,7 @@ struct Pair {
 }  // namespace
 
 TEST_CASE("rms_norm on the GPU", "[kernels]") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   for (const auto& [type, tolerance] : kPrecisions) {
     for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{{1, 8},
                                                                                 {3, 7},
@@ -93,7 +93,7 @@ TEST_CASE("rms_norm on the GPU", "[kernels]") {
 }
 
 TEST_CASE("norm and rotation of queries and keys on the GPU", "[kernels]") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   for (const auto& [type, tolerance] : kPrecisions) {
     for (const bool with_norm : {false, true}) {
       for (const int64_t head_dim : {6, 32, 64, 80, 128, 256}) {
@@ -139,7 +139,7 @@ TEST_CASE("norm and rotation of queries and keys on the GPU", "[kernels]") {
 }
 
 TEST_CASE("sums over rows on the GPU", "[kernels]") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   for (const auto& [type, tolerance] : kPrecisions) {
     for (const auto& [count, columns] :
          std::vector<std::pair<int64_t, int64_t>>{{0, 5}, {1, 1}, {33, 31}, {528, 128}, {1056, 4096}}) {
@@ -157,7 +157,7 @@ TEST_CASE("sums over rows on the GPU", "[kernels]") {
 }
 
 TEST_CASE("many sums over rows in one call on the GPU", "[kernels]") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   // More sums than fit into one launch, of both types, adding and overwriting, one of zero rows.
   std::vector<RowSum> sums;
   std::vector<at::Tensor> expected;
@@ -177,7 +177,7 @@ TEST_CASE("many sums over rows in one call on the GPU", "[kernels]") {
 }
 
 TEST_CASE("swiglu on the GPU", "[kernels]") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   for (const auto& [type, tolerance] : kPrecisions) {
     for (const auto& [rows, inner] :
          std::vector<std::pair<int64_t, int64_t>>{{3, 9}, {7, 13}, {300, 3072}, {64, 14336}}) {
@@ -193,7 +193,7 @@ TEST_CASE("swiglu on the GPU", "[kernels]") {
 }
 
 TEST_CASE("cross entropy on the GPU", "[kernels]") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   for (const auto& [type, tolerance] : kPrecisions) {
     for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{{1, 2},
                                                                                 {9, 53},
@@ -221,7 +221,7 @@ TEST_CASE("cross entropy on the GPU", "[kernels]") {
 }
 
 TEST_CASE("a target outside the vocabulary makes the loss NaN on the GPU", "[kernels]") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   const at::Tensor logits = at::randn({2, 10}).to(at::kCUDA);
   at::Tensor targets = at::zeros({2}, at::kLong);
   targets[1] = 10;
@@ -232,7 +232,7 @@ TEST_CASE("a target outside the vocabulary makes the loss NaN on the GPU", "[ker
 
 TEST_CASE("cross entropy of long rows with masked logits, and with targets outside the vocabulary, on the GPU",
           "[kernels]") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   const int64_t columns = 151936;
   at::Tensor values = at::randn({4, columns}, at::kDouble);
   values[0].narrow(0, 0, columns - 1).fill_(-std::numeric_limits<double>::infinity());
@@ -253,7 +253,7 @@ TEST_CASE("cross entropy of long rows with masked logits, and with targets outsi
 }
 
 TEST_CASE("the embedding's gradient on the GPU", "[kernels]") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const auto& [count, vocabulary, columns] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
              {1, 3, 5}, {1000, 3, 33}, {4096, 50000, 1024}, {777, 1, 16}}) {
@@ -282,7 +282,7 @@ TEST_CASE("the embedding's gradient on the GPU", "[kernels]") {
 }
 
 TEST_CASE("attention on the GPU") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   struct Case {
     AttentionKernel kernel;
     at::ScalarType type;
@@ -314,7 +314,7 @@ TEST_CASE("attention on the GPU") {
 }
 
 TEST_CASE("deterministic attention has reproducible bits on long sequences") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   const Deterministic on(true);
   const at::Tensor packed = at::randn({1, 8192, 8, 128}).to(at::kBFloat16).to(at::kCUDA);
   const at::Tensor q = packed.narrow(2, 0, 4), k = packed.narrow(2, 4, 2), v = packed.narrow(2, 6, 2);

@@ -53,7 +53,7 @@ at::Tensor poisoned(at::IntArrayRef shape, at::ScalarType type) {
 }  // namespace
 
 TEST_CASE("matrix products of all layouts, types and odd shapes on the GPU") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   for (const bool deterministic : {false, true}) {
     const Deterministic scope(deterministic);
     Matmuls matmuls;
@@ -89,7 +89,7 @@ TEST_CASE("matrix products of all layouts, types and odd shapes on the GPU") {
 }
 
 TEST_CASE("addresses that cuBLASLt cannot use are supported") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   Matmuls matmuls;
   for (const int64_t offset : {1, 8, 64}) {  // in elements: 2 bytes, the least alignment, half the full one
     INFO("offset " << offset);
@@ -111,7 +111,7 @@ TEST_CASE("addresses that cuBLASLt cannot use are supported") {
 }
 
 TEST_CASE("tuning does not change accumulated sums") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   const int64_t rows = 512, in = 256, out = 384;
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     Matmuls matmuls;
@@ -149,7 +149,7 @@ TEST_CASE("tuning does not change accumulated sums") {
 }
 
 TEST_CASE("every algorithm that cuBLASLt proposes gives correct products") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   const int64_t rows = 384, columns = 256, inner = 4096;
   for (const auto& [a_transposed, b_transposed] :
        std::vector<std::pair<bool, bool>>{{false, false}, {false, true}, {true, false}}) {
@@ -191,7 +191,7 @@ TEST_CASE("every algorithm that cuBLASLt proposes gives correct products") {
 }
 
 TEST_CASE("deterministic products have the same bits in every instance") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   const Deterministic scope(true);
   const int64_t rows = 8192, in = 1024, out = 512;
   const at::Tensor a = on_gpu({rows, in}, at::kBFloat16), weight = on_gpu({out, in}, at::kBFloat16);
@@ -213,7 +213,7 @@ TEST_CASE("deterministic products have the same bits in every instance") {
 }
 
 TEST_CASE("tuning uses no memory beyond a product's workspace") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   using c10::CachingAllocator::StatType;
   const auto allocated = [] {
     return c10::cuda::CUDACachingAllocator::getDeviceStats(0).allocated_bytes[static_cast<size_t>(StatType::AGGREGATE)];

@@ -14,7 +14,7 @@ constexpr int64_t kMebibyte = int64_t{1} << 20;
 at::Tensor take(int64_t bytes) { return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(at::kCUDA)); }
 
 TEST_CASE("the memory of tensors is measured") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   configure_gpu_allocator();
   const at::Device gpu(at::kCUDA, 0);
   const GpuMemory before = gpu_memory(gpu);
@@ -35,7 +35,7 @@ TEST_CASE("the memory of tensors is measured") {
 }
 
 TEST_CASE("a refused allocation is recorded") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   const at::Device gpu(at::kCUDA, 0);
   const RefusedAllocations refused(gpu);
   CHECK_FALSE(refused.last().has_value());

@@ -15,7 +15,7 @@
 namespace mpzero::model {
 
 TEST_CASE("full models on the GPU agree with fp64 on the CPU") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   ModelConfig wide = small_qwen3();
   wide.hidden_size = 128;
   wide.intermediate_size = 256;

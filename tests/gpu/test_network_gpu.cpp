@@ -14,7 +14,7 @@ namespace mpzero::parallel {
 namespace {
 
 bool use_rank_gpu() {
-  if (!have_gpu(mpi().local_size())) return false;
+  if (!has_gpu(mpi().local_size())) return false;
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(mpi().local_rank()));
   return true;
 }

@@ -14,7 +14,7 @@
 namespace mpzero::parallel {
 
 TEST_CASE("training uses the network that was proven") {
-  if (!have_gpu(mpi().local_size())) return;
+  if (!has_gpu(mpi().local_size())) return;
   if (mpi().local_size() < mpi().world_size()) {
     skip_test("ranks of one host, since the stand-in moves nothing between hosts");
     return;
@@ -28,7 +28,7 @@ TEST_CASE("training uses the network that was proven") {
   REQUIRE(network.communicator);
 
   const NcclLog log;
-  const NcclCommunicator beside(mpi());
+  const NcclCommunicator other(mpi());
   CHECK(parse_network_proof(log.text()).net == "Fake");
 }
 

@@ -28,7 +28,7 @@ namespace {
 
 // Makes this rank's GPU current; none if the machine has too few.
 std::optional<at::Device> rank_gpu() {
-  if (!have_gpu(mpi().local_size())) return std::nullopt;
+  if (!has_gpu(mpi().local_size())) return std::nullopt;
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(mpi().local_rank()));
   c10::cuda::set_device(device.index());
   return device;

@@ -49,7 +49,7 @@ ModelConfig wide(ModelConfig config) {
 }  // namespace
 
 TEST_CASE("sums over columns on the GPU", "[kernels]") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   for (const at::ScalarType type : kTypes) {
     for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{
              {1, 1}, {1, 8}, {3, 7}, {17, 1152}, {2048, 1152}, {16384, 1152}, {8192, 4608}, {999, 4097}, {40, 70000}}) {
@@ -70,7 +70,7 @@ TEST_CASE("sums over columns on the GPU", "[kernels]") {
 }
 
 TEST_CASE("products with a bias on the GPU") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   Matmuls matmuls;
   for (const at::ScalarType type : kTypes) {
     for (const auto& [rows, in, out] :
@@ -90,7 +90,7 @@ TEST_CASE("products with a bias on the GPU") {
 }
 
 TEST_CASE("backward passes recompute the forward's result with the same bits on the GPU", "[kernels]") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   for (const at::ScalarType type : kTypes) {
     for (const auto& [rows, columns] :
          std::vector<std::pair<int64_t, int64_t>>{{1, 8}, {5, 33}, {257, 128}, {1000, 896}, {999, 4096}, {65, 14336}}) {
@@ -117,7 +117,7 @@ TEST_CASE("backward passes recompute the forward's result with the same bits on 
 }
 
 TEST_CASE("a layer keeps as many bytes on the GPU as activation_bytes says") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   for (const bool deterministic : {false, true}) {
     const Deterministic scope(deterministic);
     for (const ModelConfig& config : {wide(small_qwen3()), wide(small_llama()), wide(small_qwen2()), small_qwen3()}) {
@@ -141,7 +141,7 @@ TEST_CASE("a layer keeps as many bytes on the GPU as activation_bytes says") {
 }
 
 TEST_CASE("a micro-batch's GPU memory, without kept activations, is about workspace_bytes") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   const int64_t batch = 4, length = 2048;
   for (const ModelConfig& config : {wide(small_qwen3()), wide(small_qwen2())}) {
     // First the head needs the most, then the layer.

@@ -8,7 +8,7 @@
 namespace mpzero {
 
 TEST_CASE("a snapshot of states on the GPU, on the host and on both is the state at its beginning") {
-  if (!have_gpu(parallel::mpi().local_size())) return;
+  if (!has_gpu(parallel::mpi().local_size())) return;
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(parallel::mpi().local_rank()));
   c10::cuda::set_device(device.index());
   parallel::NcclCommunicator parameters(parallel::mpi());

@@ -64,7 +64,7 @@ struct Bench {
 }  // namespace
 
 TEST_CASE("GPU: a slow collective is exposed, one hidden by longer compute is not") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   Bench bench;
   bench.timer.enter(Phase::kForward);
   bench.parameters.all_gather(bench.x, bench.x)->wait();
@@ -82,7 +82,7 @@ TEST_CASE("GPU: a slow collective is exposed, one hidden by longer compute is no
 }
 
 TEST_CASE("GPU: a wait on another stream does not stall compute") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   Bench bench;
   bench.timer.enter(Phase::kForward);
   const auto pending = bench.parameters.all_reduce_sum(bench.x);
@@ -100,7 +100,7 @@ TEST_CASE("GPU: a wait on another stream does not stall compute") {
 }
 
 TEST_CASE("GPU: phases are measured separately, and an update that still runs is reported with the next step") {
-  if (!have_gpu()) return;
+  if (!has_gpu()) return;
   Bench bench;
   const auto step = [&] {
     bench.timer.enter(Phase::kForward);

@@ -42,7 +42,7 @@ std::vector<UnitSpec> units_of(const io::SafetensorsSource& weights) {
   return list;
 }
 
-std::vector<float> whole_unit(const io::SafetensorsSource& weights, const UnitSpec& unit, float factor) {
+std::vector<float> full_unit(const io::SafetensorsSource& weights, const UnitSpec& unit, float factor) {
   std::vector<float> values(static_cast<size_t>(unit.numel()));
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
     const ParameterSpec& parameter = unit.parameters[i];
@@ -69,7 +69,7 @@ void write_rank(const io::SafetensorsSource& weights, const std::vector<UnitSpec
   job.progress.model_config_json = config;
   std::vector<float> values;
   const auto fetch = [&](size_t i, io::StateKind kind) {
-    values = whole_unit(weights, units[i], 1.0F + static_cast<float>(kind));
+    values = full_unit(weights, units[i], 1.0F + static_cast<float>(kind));
     return std::span<const float>(values).subspan(static_cast<size_t>(job.shards[i].begin),
                                                   static_cast<size_t>(job.shards[i].count));
   };

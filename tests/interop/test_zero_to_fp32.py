@@ -164,7 +164,7 @@ def test_h5py_reads_the_checkpoint_itself(programs, model, tmp_path):
     assert shapes == {name: tuple(weight.shape) for name, weight in made.named_parameters()}
 
 
-def test_an_earlier_export_is_replaced_whole(programs, model, tmp_path):
+def test_an_earlier_export_is_replaced_completely(programs, model, tmp_path):
     """Also one of another format: transformers prefers model.safetensors, and would load the old weights."""
     made, folder = model
     programs.make_checkpoint(folder, tmp_path / "checkpoints")
@@ -213,15 +213,15 @@ def test_each_mistake_is_one_sentence_and_exit_code_2(programs, model, tmp_path)
     assert "tiny-9steps" in message_of(checkpoints, out)
     (checkpoints / "latest").write_text("tiny-5steps\n")
     shard = tag / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.h5"
-    whole = shard.read_bytes()
-    shard.write_bytes(whole[:-4096])
+    intact = shard.read_bytes()
+    shard.write_bytes(intact[:-4096])
     assert str(shard) in message_of(checkpoints, out)
     files = json.loads((tag / "manifest.json").read_text())["content"]["files"]
     masters = [
         data for file in files if file["name"] == shard.name for data in file["datasets"] if data["kind"] == "master"
     ]
     flipped = masters[-1]["offset"] + 4 * masters[-1]["count"] - 1
-    shard.write_bytes(whole[:flipped] + bytes([whole[flipped] ^ 1]) + whole[flipped + 1 :])
+    shard.write_bytes(intact[:flipped] + bytes([intact[flipped] ^ 1]) + intact[flipped + 1 :])
     assert str(shard) in message_of(checkpoints, out)
     (tag / "manifest.json").unlink()
     assert "manifest.json" in message_of(tag, out)

@@ -19,29 +19,11 @@
 #include "io/checkpoint_dir/save.hpp"
 #include "tests/base/thread_group.hpp"
 #include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
 
 namespace mpzero::io::testing {
 
 namespace fs = std::filesystem;
-
-// A folder that is removed when the test ends.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (fs::temp_directory_path() / "mpzero-test-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
 
 inline std::string read_file(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -107,7 +89,7 @@ inline TrainingProgress progress_at(int64_t step, const std::string& dtype = "bf
   TrainingProgress progress;
   progress.step = step;
   progress.tokens_seen = (int64_t{1} << 40) + step;
-  progress.windows_seen = step * 8;
+  progress.sequences_seen = step * 8;
   progress.seed = 0xFFFFFFFFFFFFFFF0ULL;
   progress.dtype = dtype;
   progress.zero_stage = 2;

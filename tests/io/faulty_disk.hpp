@@ -71,7 +71,7 @@ class FaultyDisk final : public FileSystem {
   // each write is present, lost, torn or garbled, and each change of a folder is present or lost, at random.
   void crash(uint32_t seed) {
     const std::scoped_lock lock(mutex_);
-    Fate random(seed);
+    Survival random(seed);
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(root_)) fs::remove_all(entry.path(), ignored);
     write_out(root_, *top_, random);
@@ -221,8 +221,8 @@ class FaultyDisk final : public FileSystem {
   };
 
   // Decides the outcome of data that was not synced.
-  struct Fate {
-    explicit Fate(uint32_t seed) : seed(seed), random(seed) {}
+  struct Survival {
+    explicit Survival(uint32_t seed) : seed(seed), random(seed) {}
     uint32_t operator()() { return static_cast<uint32_t>(random()); }
     uint32_t seed;
     std::mt19937 random;
@@ -303,7 +303,7 @@ class FaultyDisk final : public FileSystem {
     if (change.arrived) *change.arrived = true;
   }
   // Call it for a folder before the folders in it: an entry moved up from one of them has arrived by then, or is lost.
-  static Entries surviving_entries(const Folder& folder, Fate& random) {
+  static Entries surviving_entries(const Folder& folder, Survival& random) {
     Entries entries = folder.durable;
     const auto keep = [&](const Change& change) {
       if (change.only_if && !*change.only_if) return;
@@ -330,7 +330,7 @@ class FaultyDisk final : public FileSystem {
     return entries;
   }
 
-  static Bytes surviving_bytes(const Inode& inode, Fate& random) {
+  static Bytes surviving_bytes(const Inode& inode, Survival& random) {
     Bytes content = inode.durable;
     if (random.seed == 0) return content;
     for (const Write& write : inode.pending) {
@@ -356,7 +356,7 @@ class FaultyDisk final : public FileSystem {
     return content;
   }
 
-  static void write_out(const fs::path& path, const Folder& folder, Fate& random) {
+  static void write_out(const fs::path& path, const Folder& folder, Survival& random) {
     for (const auto& [name, entry] : surviving_entries(folder, random)) {
       if (entry.folder) {
         fs::create_directory(path / name);

@@ -1,41 +1,18 @@
 #pragma once
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <numeric>
 #include <span>
-#include <stdexcept>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "io/bytes/checksum.hpp"
 #include "io/hdf5/file.hpp"
+#include "tests/io/temporary_folder.hpp"
 
 namespace mpzero::io::testing {
-
-// A temporary folder that is removed with its contents.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "mpzero-test-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 template <typename Token>
 void add_tokens(hdf5::File& file, const std::vector<Token>& tokens, int64_t vocab_size,

@@ -52,14 +52,14 @@ TEST_CASE("gradients of several micro-batches add up") {
   for (const ModelConfig& config : {small_qwen3(), small_llama(), small_qwen2()}) {
     const Decoder decoder(config);
     const at::Tensor tokens = at::randint(config.vocab_size, {4, 20}, at::kLong);
-    FlatModel whole(decoder, at::TensorOptions().dtype(at::kDouble), at::kDouble);
+    FlatModel full(decoder, at::TensorOptions().dtype(at::kDouble), at::kDouble);
     FlatModel parts(decoder, at::TensorOptions().dtype(at::kDouble), at::kDouble);
-    whole.forward_backward(tokens, 3.0);
+    full.forward_backward(tokens, 3.0);
     parts.forward_backward(tokens.narrow(0, 0, 2), 1.5);
     parts.forward_backward(tokens.narrow(0, 2, 2), 1.5);
-    for (const std::string& name : whole.names()) {
+    for (const std::string& name : full.names()) {
       INFO(name);
-      CHECK(relative_error(parts.gradient(name), whole.gradient(name)) < 1e-11);
+      CHECK(relative_error(parts.gradient(name), full.gradient(name)) < 1e-11);
     }
   }
 }

@@ -52,13 +52,13 @@ TEST_CASE("matrices are normal: mean, deviation, skewness, kurtosis, tails") {
 }
 
 TEST_CASE("any range has the bits of the full parameter, with any number of threads") {
-  const std::vector<float> whole = read(RandomInitializer(7, 0.02, 1), kMatrix, 0, kMatrix.numel());
+  const std::vector<float> full = read(RandomInitializer(7, 0.02, 1), kMatrix, 0, kMatrix.numel());
   const RandomInitializer threaded(7, 0.02, 3);
-  CHECK(read(threaded, kMatrix, 0, kMatrix.numel()) == whole);
+  CHECK(read(threaded, kMatrix, 0, kMatrix.numel()) == full);
   for (const auto& [begin, count] : std::vector<std::pair<int64_t, int64_t>>{
            {0, 1}, {1, 1}, {1023, 2}, {1024, 1024}, {777, 5000}, {3002999, 1}, {1500001, 1500000}, {5, 0}}) {
     const std::vector<float> slice = read(threaded, kMatrix, begin, count);
-    const std::span expected = std::span(whole).subspan(begin, count);
+    const std::span expected = std::span(full).subspan(begin, count);
     CHECK(std::ranges::equal(std::as_bytes(std::span(slice)), std::as_bytes(expected)));
   }
 }

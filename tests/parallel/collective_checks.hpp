@@ -20,15 +20,15 @@ inline void check_collectives(Communicator& communicator, at::Device device) {
       at::Tensor expected = at::zeros({n * world_size}, options);
       for (int r = 0; r < world_size; ++r) expected.narrow(0, r * n, n).fill_(r + 1);
 
-      at::Tensor whole = at::zeros({n * world_size}, options);
-      communicator.all_gather(at::full({n}, rank + 1, options), whole)->wait();
-      REQUIRE(whole.equal(expected));
+      at::Tensor full = at::zeros({n * world_size}, options);
+      communicator.all_gather(at::full({n}, rank + 1, options), full)->wait();
+      REQUIRE(full.equal(expected));
 
-      whole = at::zeros({n * world_size}, options);
-      const at::Tensor slice = whole.narrow(0, rank * n, n);
-      slice.fill_(rank + 1);
-      communicator.all_gather(slice, whole)->wait();
-      REQUIRE(whole.equal(expected));
+      full = at::zeros({n * world_size}, options);
+      const at::Tensor own_shard = full.narrow(0, rank * n, n);
+      own_shard.fill_(rank + 1);
+      communicator.all_gather(own_shard, full)->wait();
+      REQUIRE(full.equal(expected));
 
       // Rank r contributes (r + 1) * i at element i of its shard: small integers, exact in bf16.
       const at::Tensor ramp = at::arange(n * world_size, options.dtype(at::kLong)).remainder(8).to(dtype);
@@ -38,9 +38,9 @@ inline void check_collectives(Communicator& communicator, at::Device device) {
       communicator.reduce_scatter_sum(ramp * (rank + 1), shard)->wait();
       REQUIRE(shard.equal(sum));
 
-      whole = ramp * (rank + 1);
-      shard = whole.narrow(0, rank * n, n);
-      communicator.reduce_scatter_sum(whole, shard)->wait();
+      full = ramp * (rank + 1);
+      shard = full.narrow(0, rank * n, n);
+      communicator.reduce_scatter_sum(full, shard)->wait();
       REQUIRE(shard.equal(sum));
 
       // From and to the communicator's own memory, accumulated over two calls, in the same type and in fp32.
@@ -54,9 +54,9 @@ inline void check_collectives(Communicator& communicator, at::Device device) {
         REQUIRE(kept_shard.equal((sum * 2).to(kept)));
       }
 
-      whole = ramp * (rank + 1);
-      communicator.all_reduce_sum(whole)->wait();
-      REQUIRE(whole.equal(ramp * factor));
+      full = ramp * (rank + 1);
+      communicator.all_reduce_sum(full)->wait();
+      REQUIRE(full.equal(ramp * factor));
     }
   }
 }

@@ -26,7 +26,7 @@ inline OptimizerStates copy_of(const OptimizerStates& states) {
 
 // Waits until `look` returns true; false after half a minute, a limit that only a failing test reaches.
 template <typename Look>
-bool comes_true(const Look& look) {
+bool eventually(const Look& look) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!look()) {
     if (std::chrono::steady_clock::now() >= end) return false;

@@ -143,7 +143,7 @@ class Interleaving {
     const auto u = static_cast<size_t>(below(static_cast<int>(sizes_.size())));
     if (!mine_[u]) return;
     if (beginning_.valid()) beginning_.get();
-    bench_.optimizer->let_go(u);
+    bench_.optimizer->release(u);
     mine_[u] = false;
   }
   void publish_a_unit() {

@@ -88,8 +88,11 @@ SLURM = {
     "scontrol": """called scontrol "$@"
 case "$1 $2" in
   "show job")
-    echo "JobId=7 JobState=$state Requeue=$requeue"
+    echo "JobId=$SLURM_JOB_ID JobState=$state Requeue=$requeue"
+    # One more as soon as the job has been requeued.
+    echo "   Restarts=$((${SLURM_RESTART_COUNT:-0} + $(wc -l 2>/dev/null <"$RECORD/requeues" || echo 0)))"
     echo "   ReqNodeList=$nodelist ExcNodeList=$out PreemptTime=$preempted" ;;
+  requeue*) echo "$*" >>"$RECORD/requeues" ;;
   "show node") printf 'NodeName=node%s X=1 NodeHostName=ip-10-0-0-%s X=1\\n' 0 0 1 1 ;;
   "show config") echo "SLURM_VERSION = $version"; echo "PreemptType = preempt/$type" ;;
   "show partition") echo "PartitionName=all PreemptMode=$mode State=UP" ;;
@@ -204,8 +207,12 @@ class Job:
         self.slurm = checkout.root.parent / "slurm"
         checkout.program(checkout.root / ".venv/bin/python", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
         for name, text in SLURM.items():
-            checkout.program(self.slurm / name, CALLED + text)
-            self.replace(name, "")
+            self.provide(name, text)
+
+    def provide(self, name: str, text: str) -> None:
+        """Adds a command of Slurm's."""
+        self.checkout.program(self.slurm / name, CALLED + text)
+        self.replace(name, "")
 
     def replace(self, name: str, first: str) -> None:
         """Has a command of Slurm's run this piece of bash before it answers; where the piece exits, instead."""
@@ -215,11 +222,17 @@ class Job:
         return self.checkout.shell(JOB + command, **variables)
 
     def requeued(self) -> bool:
-        return "scontrol requeue 7\n" in self.checkout.calls()
+        return "scontrol requeue Incomplete 7\n" in self.checkout.calls()
 
     def state(self) -> dict[str, object]:
         """What the job has kept for its next start."""
-        return json.loads((self.checkpoints / "restarts.txt").read_text())
+        return json.loads(self.record().read_text())
+
+    def record(self, job: str = "") -> Path:
+        """The file of the newest start, or of this job."""
+        if job:
+            return self.checkpoints / f"restarts.{job}.txt"
+        return max(self.checkpoints.glob("restarts.*.txt"), key=lambda path: path.stat().st_mtime_ns)
 
 
 @pytest.fixture

@@ -1,12 +1,20 @@
 """What a job does about the hosts that `mpzero doctor` refuses, or on which it hangs."""
 
 import json
+import re
+import sys
+from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+from requeue.reports import CHECKS_OF_HOST
 
-def hung(host: str) -> str:
-    finding = {"check": "gpus", "status": "failure", "message": "the GPU driver\nhas not answered", "blame": "host"}
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def hung(host: str, check: str = "gpus") -> str:
+    finding = {"check": check, "status": "failure", "message": "the GPU driver\nhas not answered", "blame": "host"}
     return json.dumps({"hosts": [{"host": host, "status": "failure", "findings": [finding]}]})
 
 
@@ -28,7 +36,7 @@ def test_a_doctor_that_wrote_its_report_is_believed_and_old_reports_are_removed(
     result = job("begin_run; refuse_hosts 1")
     assert "node0 is refused" in result.stderr and "node1" not in result.stderr
     assert job("forget_doctor").returncode == 0
-    assert sorted(path.name for path in job.checkpoints.iterdir()) == ["restarts.txt"]
+    assert sorted(path.name for path in job.checkpoints.iterdir()) == ["restarts.7.txt"]
     assert job("forget_doctor").returncode == 0
 
 
@@ -52,3 +60,72 @@ def test_only_a_failure_of_the_host_itself_refuses_it(job, status, blame, refuse
     result = job("begin_run; refuse_hosts 1")
     assert ("node1 is refused: it is full" in result.stderr) == refused
     assert job.state()["refusals"] == int(refused) and job.state()["failures"] == int(not refused)
+
+
+# How many hosts of a job of four hang in which check, and whether what they share is to blame.
+HANGS = {
+    "half, file system": ({"checkpoint_write": 2}, True),
+    "all, file system": ({"checkpoint_write": 4}, True),
+    "one of four, file system": ({"checkpoint_write": 1}, False),
+    "half, driver": ({"gpus": 2}, True),
+    "one, driver": ({"gpus": 1}, False),
+    "one each in two checks": ({"gpus": 1, "checkpoint_write": 1}, False),
+    "half, and one with its driver": ({"gpus": 1, "report": 2}, True),
+}
+
+
+@pytest.mark.parametrize(("hangs", "shared"), HANGS.values(), ids=HANGS)
+def test_what_at_least_half_of_the_hosts_hang_in_is_no_fault_of_theirs(job, hangs, shared):
+    names = iter(range(4))
+    for check, count in hangs.items():
+        for _ in range(count):
+            host = f"ip-10-0-0-{next(names)}"
+            (job.checkpoints / f"doctor.json.{host}.hung").write_text(hung(host, check))
+    # Left by somebody: hosts that are none of this job's count for nothing.
+    for host in ("x1", "x2", "x3"):
+        (job.checkpoints / f"doctor.json.{host}.hung").write_text(hung(host, "checkpoint_write"))
+    nodes = "printf 'NodeName=node%s X=1 NodeHostName=ip-10-0-0-%s X=1\\n' 0 0 1 1 2 2 3 3; exit"
+    job.replace("scontrol", f'[[ "$1 $2" != "show node" ]] || {{ called scontrol "$@"; {nodes}; }}')
+    result = job("begin_run; refuse_hosts 1")
+    assert result.returncode == 1 and job.requeued(), result.stdout + result.stderr
+    calls = job.checkout.calls()
+    assert ("hosts hang in the check" in result.stdout and "none is left out" in result.stdout) == shared
+    assert ("ExcNodeList=" in calls, "StartTime=now+10minutes" in calls) == (not shared, shared), calls
+    assert (job.state()["refusals"], job.state()["unsaved_starts"]) == ((0, 1) if shared else (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "check", "shared"),
+    [(1, "checkpoint_write", True), (1, "gpus", False), (2, "checkpoint_write", True), (2, "gpus", False)],
+)
+def test_one_host_that_hangs_in_its_own_hardware_is_to_blame_in_a_small_job_too(job, nodes, check, shared):
+    (job.checkpoints / "doctor.json.node0.hung").write_text(hung("node0", check))
+    names = " ".join(f"node{number}" for number in range(nodes))
+    job.replace("scontrol", f"[[ $2 != node ]] || {{ printf 'NodeName=%s X=1\\n' {names}; exit; }}")
+    result = job("begin_run; refuse_hosts 1")
+    assert ("ExcNodeList=node0" in job.checkout.calls()) == (not shared), result.stdout + result.stderr
+
+
+def test_hosts_that_fail_alike_in_their_own_hardware_are_refused_whatever_the_report_says(job):
+    # An earlier doctor took what all hosts fail in for the job's settings, and ended with the status of a user error.
+    def host(name: str, check: str) -> dict:
+        finding = {"check": check, "status": "failure", "message": "ECC is off on GPU 3", "blame": "job"}
+        return {"host": name, "status": "failure", "findings": [finding]}
+
+    def report(check: object) -> None:
+        hosts = [host("node0", check), host("node1", check)]
+        (job.checkpoints / "doctor.json").write_text(json.dumps({"hosts": hosts}))
+
+    report("gpus")
+    result = job("begin_run; refuse_hosts 2")
+    assert result.stderr.count("is refused: ECC is off on GPU 3") == 2, result.stderr
+    assert (result.returncode, job.requeued(), job.state()["refusals"]) == (1, True, 1)
+    for check in ("memlock", ["gpus"], None):
+        report(check)
+        again = job("begin_run; refuse_hosts 2")
+        assert (again.returncode, job.state()["refusals"]) == (2, 1), again.stderr
+
+
+def test_the_job_and_the_doctor_take_the_same_checks_for_a_hosts_own():
+    text = (ROOT / "app/machine/finding.hpp").read_text()
+    assert set(re.findall(r'CheckInfo\{"(\w+)", Fault::kHost\}', text)) == CHECKS_OF_HOST

@@ -46,7 +46,7 @@ def test_efa_gets_what_must_be_there_before_a_process_starts(checkout, efa):
     assert folders[0] == "/mine"
     assert {str(efa / "opt/amazon/ofi-nccl/lib/x86_64-linux-gnu"), str(efa / "opt/amazon/efa/lib")} <= set(folders)
     assert not any("aws-ofi-nccl" in folder for folder in folders)
-    assert names["NCCL_SOCKET_IFNAME"] == "^docker,lo,veth"
+    assert names["NCCL_SOCKET_IFNAME"] == "^docker,lo,veth,virbr"
     assert (names["OMPI_MCA_pml"], names["OMPI_MCA_btl"]) == ("ob1", "tcp,self,vader")
     # The network itself is chosen, and proven, by mpzero.
     assert "NCCL_NET" not in names and "FI_PROVIDER" not in names
@@ -54,7 +54,7 @@ def test_efa_gets_what_must_be_there_before_a_process_starts(checkout, efa):
     assert names["NCCL_SOCKET_IFNAME"] == "ens5"
 
 
-def test_libfabric_finds_the_cuda_runtime_behind_the_users_own_folders(checkout, efa):
+def test_libfabric_finds_the_cuda_runtime_after_the_users_own_folders(checkout, efa):
     wheel = checkout.root / ".venv/lib/python3.11/site-packages/nvidia/cu13"
     (wheel / "lib").mkdir(parents=True)
     (wheel / "lib/libcudart.so.13").write_text("the wheel's")
@@ -67,9 +67,31 @@ def test_libfabric_finds_the_cuda_runtime_behind_the_users_own_folders(checkout,
     assert Path(runtime, "libcudart.so").read_text() == "the wheel's"
 
 
-def test_hyperpod_resumes_failed_nodes(checkout, tmp_path):
-    assert checkout.shell("hyperpod_arguments", HYPERPOD_FOLDER=str(tmp_path)).stdout == "--auto-resume=1\n"
-    assert checkout.shell("hyperpod_arguments", HYPERPOD_FOLDER=str(tmp_path / "none")).stdout == ""
+@pytest.mark.parametrize(
+    ("given", "exclude"),
+    [
+        ({}, "lo,docker0,virbr0"),
+        ({"OMPI_MCA_btl_tcp_if_exclude": "lo"}, "lo"),
+        # Open MPI takes only one of the two.
+        ({"OMPI_MCA_btl_tcp_if_include": "ens5"}, None),
+    ],
+)
+@pytest.mark.parametrize("network", ["efa", "none"])
+def test_bridges_that_have_one_address_on_all_nodes_are_not_used(checkout, efa, network, given, exclude):
+    variables = {"INFINIBAND_CLASS": str(efa / ("class" if network == "efa" else "none")), **given}
+    names = set_variables(checkout.shell("set_network_environment; env", **variables))
+    assert names.get("OMPI_MCA_btl_tcp_if_exclude") == exclude
+
+
+def test_a_job_of_several_nodes_sets_the_network_environment():
+    text = (Path(__file__).resolve().parents[2] / "sbatch/train.sbatch").read_text()
+    assert "((nodes == 1)) || set_network_environment\n" in text
+
+
+def test_hyperpod_resumes_failed_nodes_where_slurm_lets_it(checkout, tmp_path):
+    for folder, gpus, arguments in (("", 0, "--auto-resume=1\n"), ("", 8, ""), ("none", 0, "")):
+        result = checkout.shell(f"hyperpod_arguments {gpus}", HYPERPOD_FOLDER=str(tmp_path / folder))
+        assert (result.returncode, result.stdout) == (0, arguments), result.stderr
 
 
 @pytest.mark.parametrize(("given", "fence"), [("", "ring"), ("tree", "tree")])
@@ -124,6 +146,16 @@ def test_without_debians_packages_headers_count(checkout):
     assert checkout.shell(f"{elsewhere} missing_packages {packages}").stdout.split() == ["gone"]
 
 
+def test_the_efa_installers_libfabric_counts(checkout, efa):
+    command = 'has_package() { return 1; }; missing_packages "${MPZERO_BUILD_PACKAGES[@]}" | grep fabric || true'
+    variables = {"EFA_PARENT": str(efa / "opt")}
+    assert checkout.shell(command, **variables).stdout.strip() == "libfabric-dev"
+    header = efa / "opt/amazon/efa/include/rdma/fabric.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("")
+    assert checkout.shell(command, **variables).stdout == ""
+
+
 def test_a_failed_installation_ends_the_script(checkout):
     checkout.program(
         checkout.bin / "apt-get", '#!/bin/bash\n[[ $1 == update ]] || { echo "Unable to locate"; exit 100; }\n'
@@ -134,7 +166,7 @@ def test_a_failed_installation_ends_the_script(checkout):
     assert "Unable to locate" in (checkout.root / "logs/apt.log").read_text()
 
 
-def test_nothing_is_asked_of_apt_when_all_is_there(checkout):
+def test_apt_is_not_called_when_everything_is_installed(checkout):
     checkout.program(checkout.bin / "apt-get", '#!/bin/bash\ntouch "$RECORD/calls"\n')
     assert checkout.shell('install_packages "here|true"').returncode == 0
     assert checkout.calls() == "" and not (checkout.record / "calls").exists()
@@ -165,7 +197,7 @@ printf "uv %s\n" "$*" >>"$RECORD/calls"
 def test_the_packages_are_the_same_in_every_locale(checkout):
     for name in ("Zope-1.dist-info", "accelerate-1.dist-info"):
         (checkout.package.parent / name).mkdir()
-    # Most languages put capitals beside small letters, C puts them first.
+    # Most languages sort capitals next to small letters, C puts them first.
     language = """#!/bin/bash
 [[ ${LC_ALL:-${LANG:-C}} == C ]] || set -- --ignore-case "$@"
 LC_ALL=C exec /usr/bin/sort "$@"
@@ -253,6 +285,8 @@ def test_kernels_are_compiled_where_there_are_gpus_to_run_them(checkout, gpus, s
     assert result.returncode == 0, result.stderr
     assert f"-DMPZERO_GPU_ARCHITECTURES={architectures}\n" in checkout.calls()
     assert ("without GPU kernels" in result.stdout) == (architectures == "none")
+    # With --device cpu there may be some.
+    assert "no GPU here" not in result.stdout
     # Another time there is nothing to configure.
     assert checkout.shell(f"build_programs off {gpus} mpzero", MPZERO_GPU_ARCHITECTURES=chosen).returncode == 0
     assert checkout.calls().count("cmake") == 1
@@ -294,6 +328,14 @@ def test_a_job_with_gpus_builds_the_kernels_that_are_missing(checkout):
     assert result.returncode == 0, result.stderr
     calls = checkout.calls()
     assert "-DMPZERO_GPU_ARCHITECTURES=all\n" in calls and "mpzero zero_to_fp32" in calls
+
+
+def test_a_job_with_gpus_whose_user_wants_no_kernels_says_so(checkout):
+    configured(checkout, "none")
+    result = checkout.shell("missing_packages() { :; }; require_gpu_kernels 8", MPZERO_GPU_ARCHITECTURES="none")
+    assert result.returncode == 2 and checkout.calls() == ""
+    assert result.stderr.count("\n") == 1 and "MPZERO_GPU_ARCHITECTURES=none" in result.stderr
+    assert "building those now" not in result.stdout
 
 
 def test_a_node_that_cannot_build_them_says_what_can(checkout):

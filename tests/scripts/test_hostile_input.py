@@ -31,7 +31,7 @@ ODD = [
 HOSTILE = COMMANDS + ODD
 ESCAPES = "\x1b]0;title\x07\x1b[2J\x9b2J\u202e"
 
-# restarts.txt as versions of mpzero before JSON wrote it.
+# The record of a job as versions of mpzero before JSON wrote it.
 WORDS = {
     "job": "7", "failures": "0", "refusals": "0", "barren": "0", "failed_before": "false", "blamed_before": "",
     "open": "true", "step": "0", "time": "0", "saved": "false",
@@ -66,13 +66,13 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("text", DAMAGED)
-def test_what_restarts_txt_holds_is_data(job, text):
-    (job.checkpoints / "restarts.txt").write_text(text)
+def test_what_the_record_of_a_job_holds_is_data(job, text):
+    (job.record("7")).write_text(text)
     (job.checkout.root / "failures=9").write_text("")  # what a word such as f* would become
     begun = job("begin_run; end_run 1", SLURM_RESTART_COUNT="1")
     assert_harmless(job.checkout, begun)
     assert begun.returncode == 1 and job.requeued(), begun.stderr
-    assert begun.stderr.count("\n") == 1 and "restarts.txt is not as a job leaves it" in begun.stderr
+    assert begun.stderr.count("\n") == 1 and "restarts.7.txt is not as a job leaves it" in begun.stderr
     assert (job.state()["failures"], set(job.state())) == (1, {"version", *asdict(State(job="7"))})
 
 
@@ -92,7 +92,9 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("name", ["restarts.txt", "latest", "failure.json", "doctor.json", "doctor.json.node1.hung"])
+@pytest.mark.parametrize(
+    "name", ["restarts.7.txt", "restarts.txt", "latest", "failure.json", "doctor.json", "doctor.json.node1.hung"]
+)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_file_of_any_form_loses_no_job(job, name, form):
     FORMS[form](job.checkpoints / name)
@@ -112,7 +114,7 @@ def test_a_file_of_any_form_loses_no_job(job, name, form):
 def test_what_is_kept_is_not_written_through_a_link(job, tmp_path):
     mine = tmp_path / "mine"
     mine.write_text("mine\n")
-    for name in ("restarts.txt", "restarts.txt.part"):
+    for name in ("restarts.7.txt", "restarts.7.txt.part"):
         (job.checkpoints / name).symlink_to(mine)
     result = job("begin_run; end_run 1")
     assert_harmless(job.checkout, result)
@@ -121,7 +123,7 @@ def test_what_is_kept_is_not_written_through_a_link(job, tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_does_not_requeue_for_ever(job):
-    (job.checkpoints / "restarts.txt").mkdir()
+    (job.record("7")).mkdir()
     first = job("begin_run; end_run 75", SLURM_RESTART_COUNT="2")
     assert first.returncode == 75 and job.requeued(), first.stderr
     assert first.stderr.count("cannot be written") == 2
@@ -137,7 +139,7 @@ def test_the_name_of_a_checkpoint_is_data(job, name, value):
     results = [
         job("begin_run; end_run 75"),
         job("MPZERO_EXTRA_FLAGS=(--resume_from_checkpoint checkpoints); begin_run; end_run 1"),
-        job("METRICS_FILE=none; closing_words"),
+        job("METRICS_FILE=none; closing_message"),
     ]
     assert_harmless(job.checkout, *results)
     assert [result.returncode for result in results] == [75, 1, 0], [result.stderr for result in results]

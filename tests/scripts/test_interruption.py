@@ -74,7 +74,7 @@ def ready(checkout) -> bool:
 
 
 @pytest.mark.parametrize(("number", "to_group"), SIGNALS)
-def test_an_interrupted_run_saves_and_says_where_it_goes_on(checkout, number, to_group):
+def test_an_interrupted_run_saves_and_says_where_it_resumes(checkout, number, to_group):
     process = start(checkout, FAKE_SAVES="at_once")
     wait_until(lambda: ready(checkout))
     (os.killpg if to_group else os.kill)(process.pid, number)

@@ -1,6 +1,7 @@
 """What a job asks of Slurm when its run has ended, with stand-ins for Slurm."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -62,12 +63,12 @@ def test_a_controller_that_is_silent_for_a_while_does_not_lose_the_job(job):
     assert job.requeued() and "ending this job" not in result.stdout, result.stdout + result.stderr
 
 
-def test_a_job_of_unknown_state_is_requeued_all_the_same(job):
+def test_a_job_of_unknown_state_is_requeued_nevertheless(job):
     job.replace("scontrol", f'[[ $1 == requeue ]] || {{ called scontrol "$@"; {SILENT}; }}')
     result = job("begin_run; end_run 1")
     assert job.requeued() and "ending this job" not in result.stdout, result.stdout + result.stderr
-    # Asked ten times for its state.
-    assert job.checkout.calls().count("scontrol show job 7\n") == 10
+    # Asked ten times for its state before the requeue, and ten times after it.
+    assert job.checkout.calls().count("scontrol show job 7\n") == 20
 
 
 def blame(job, *hosts: str) -> None:
@@ -88,11 +89,12 @@ def test_what_slurm_answers_to_a_requeue(job, first, second, calls):
         "scontrol",
         f"""[[ $1 == requeue ]] || exec "{job.slurm}/scontrol" "$@"
 called scontrol "$@"
+echo >>"$RECORD/requeues"
 if (($(grep -c requeue "$RECORD/calls") == 1)); then echo "{first}" >&2; else echo "{second}" >&2; fi
 exit 1""",
     )
     result = job("begin_run; end_run 1")
-    assert job.checkout.calls().count("scontrol requeue 7\n") == calls
+    assert job.checkout.calls().count("scontrol requeue Incomplete 7\n") == calls
     assert ("Slurm did not requeue the job (Job requeue is disabled)" in result.stderr) == (calls == 1)
     assert ("Left out from now on: node1." in result.stdout) == (calls == 2), result.stdout + result.stderr
 
@@ -154,7 +156,7 @@ def test_a_job_that_leaves_a_node_out_is_requeued_by_itself(job):
 def test_a_program_that_fails_after_the_requeue_does_not_ask_for_another(job):
     blame(job, "node1")
     with open(job.checkout.root / "scripts/requeue/return_to_queue.py", "a") as module:
-        module.write("\n\ndef exclude(slurm, nodes):\n    raise KeyError(nodes)\n")
+        module.write("\n\ndef exclude(slurm, record, nodes):\n    raise KeyError(nodes)\n")
     result = job("begin_run; end_run 9")
     assert (result.returncode, job.checkout.calls().count("scontrol requeue")) == (9, 1)
     assert result.stderr.count("\n") == 1 and "KeyError" in result.stderr, result.stderr
@@ -194,7 +196,7 @@ def test_a_log_that_is_full_loses_no_job(job):
     assert result.returncode == 1 and job.requeued(), result.stderr
 
 
-def test_a_run_fails_with_a_word_where_no_python_runs(job):
+def test_a_run_fails_with_a_message_where_no_python_runs(job):
     python = job.checkout.root / ".venv/bin/python"
     (job.checkpoints / "failure.json").write_text(
         json.dumps({"job": "7", "restart": 0, "hosts": ["node1"], "reason": "rank 2 did not answer"})
@@ -204,9 +206,45 @@ def test_a_run_fails_with_a_word_where_no_python_runs(job):
     job.checkout.program(job.checkout.bin / "python3", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
     result = job("begin_run; end_run 1")
     assert "rank 2 did not answer" in result.stdout and result.stderr == "", result.stderr
-    (job.checkpoints / "restarts.txt").unlink()
+    job.record().unlink()
     job.checkout.program(job.checkout.bin / "python3", "#!/bin/bash\nexit 127\n")
     result = job("begin_run; end_run 1")
     assert result.returncode == 1 and "The run failed with status 1\n" in result.stdout
     assert result.stderr.count("\n") == 1 and "no reason is known" in result.stderr
-    assert job.checkout.calls().count("scontrol requeue 7\n") == 2
+    assert job.checkout.calls().count("scontrol requeue Incomplete 7\n") == 2
+
+
+def test_a_task_of_a_job_array_is_asked_for_by_its_own_name(job):
+    # Slurm's commands take the number of the array, which is that of one of its tasks, too, for all tasks.
+    blame(job, "node1")
+    result = job("begin_run; end_run 1", SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="3")
+    assert "Left out from now on: node1." in result.stdout, result.stderr
+    calls = job.checkout.calls()
+    assert "scontrol requeue Incomplete 7_3\n" in calls and "scontrol update JobId=7_3 ExcNodeList=node1\n" in calls
+    assert "show job 7_3\n" in calls and "--jobs=7_3 " in calls
+    assert not re.search(r"(job|Incomplete|JobId=|jobs=) ?7\s", calls), calls
+    assert job.state()["job"] == "7_3"
+    again = job("begin_run; seconds_left", SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="3", SLURM_RESTART_COUNT="1")
+    assert job.state()["failures"] == 1 and "squeue --noheader --jobs=7_3 --format=%e\n" in job.checkout.calls(), again
+    other = job("SLURM_JOB_ID=8; begin_run", SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="4", SLURM_RESTART_COUNT="1")
+    assert (job.state()["job"], job.state()["failures"]) == ("7_4", 0), other.stderr
+
+
+def test_a_job_that_is_cancelled_while_it_asks_for_its_requeue_stays_cancelled(job):
+    # Slurm then takes the command, and does nothing. The next record of the job shows it.
+    job.replace(
+        "scontrol",
+        """if [[ $1 == requeue ]]; then called scontrol "$@"; exit; fi
+[[ ! -e "$RECORD/calls" || $(<"$RECORD/calls") != *requeue* ]] || export state=COMPLETING""",
+    )
+    result = job("begin_run; end_run 1")
+    assert "Slurm has ended this job meanwhile (scancel, or its time limit): it is not requeued." in result.stdout
+    assert job.requeued() and "update" not in job.checkout.calls()
+
+
+def test_a_program_that_failed_is_not_taken_for_a_missing_python(job):
+    (job.checkout.root / "scripts/requeue/__main__.py").write_text("raise RuntimeError('a defect')\n")
+    result = job("begin_run; end_run 1")
+    assert result.returncode == 1 and job.requeued()
+    assert "RuntimeError: a defect" in result.stderr
+    assert result.stderr.count("scripts/requeue failed on") == 1 and "Neither" not in result.stderr

@@ -9,7 +9,7 @@ BEGIN = 'begin_run; echo "flags ${MPZERO_EXTRA_FLAGS[*]}"; '
 
 @pytest.mark.parametrize("flag", ["--resume_from_checkpoint none", "--resume_from_checkpoint=/fsx/other/tiny-90steps"])
 @pytest.mark.parametrize("end", ["save 2; end_run 75", "save 2"], ids=["stopped", "ended by Slurm"])
-def test_a_requeued_job_goes_on_from_its_own_checkpoint(job, flag, end):
+def test_a_requeued_job_resumes_from_its_own_checkpoint(job, flag, end):
     # What another job has left here is not this one's.
     (job.checkpoints / "latest").write_text("qwen3_tiny-500steps\n")
     flags = f"MPZERO_EXTRA_FLAGS=(--seed 3 {flag} --bf16); "
@@ -86,7 +86,7 @@ def test_a_job_that_has_saved_nothing_keeps_where_it_begins(job):
 NOT_KNOWN = "Whether this job has saved since it began with --resume_from_checkpoint or --overwrite is not known"
 
 
-# What becomes of the job's restarts.txt between its starts.
+# What becomes of the job's record between its starts.
 LOSSES = {
     "missing": lambda path: path.unlink(),
     "damaged": lambda path: path.write_text("job=7 failures=1\n"),
@@ -103,14 +103,14 @@ LOSSES = {
 def test_a_requeued_job_that_does_not_know_whether_it_has_saved_undoes_nothing(job, flag, loss):
     flags = f"MPZERO_EXTRA_FLAGS=({flag}); "
     assert job(flags + BEGIN + "save 4").returncode == 0
-    LOSSES[loss](job.checkpoints / "restarts.txt")
+    LOSSES[loss](job.record("7"))
     # A requeue by hand, after the job has ended for this reason, knows no more.
     for restart in ("1", "2"):
         again = job(flags + BEGIN, SLURM_RESTART_COUNT=restart)
         assert again.returncode == 1 and NOT_KNOWN in again.stderr, again.stdout + again.stderr
         assert "flags" not in again.stdout and not job.requeued()
     # A first start begins whatever lies there; so does a job without these flags.
-    first = job("SLURM_JOB_ID=8; " + flags + BEGIN + "rm -rf checkpoints/restarts.txt")
+    first = job("SLURM_JOB_ID=8; " + flags + BEGIN + "rm -rf checkpoints/restarts.8.txt")
     assert f"flags {flag}\n" in first.stdout, first.stderr
     assert "flags --bf16" in job("MPZERO_EXTRA_FLAGS=(--bf16); " + BEGIN, SLURM_RESTART_COUNT="3").stdout
     # Where there is no checkpoint at all, there is nothing to undo.
@@ -126,15 +126,15 @@ def test_a_start_that_could_not_be_noted_is_not_known_later(job, unwritten):
     # As on a file system that is full.
     full = "ulimit -S -f 0; begin_run; ulimit -S -f unlimited; save 4"
     noted = job(flags + full, SLURM_RESTART_COUNT="0" if unwritten == "first" else "1")
-    assert noted.returncode == 0 and "restarts.txt cannot be written" in noted.stderr, noted.stderr
+    assert noted.returncode == 0 and "restarts.7.txt cannot be written" in noted.stderr, noted.stderr
     again = job(flags + "begin_run", SLURM_RESTART_COUNT="2")
     assert again.returncode == 1 and NOT_KNOWN in again.stderr, again.stdout + again.stderr
 
 
-def test_both_who_decide_say_alike_that_it_is_not_known(job):
+def test_bash_and_python_say_alike_that_it_is_not_known(job):
     job("save 4")
     begin = "MPZERO_EXTRA_FLAGS=(--overwrite); begin_run"
     known = job(begin, SLURM_RESTART_COUNT="1").stderr.splitlines()[-1]
     without_python = job("find_python() { return 1; }; " + begin, SLURM_RESTART_COUNT="1").stderr.splitlines()[-1]
     assert known == without_python and NOT_KNOWN in known
-    assert "without these flags resumes from the last checkpoint, and with them begins so again" in known
+    assert "without these flags resumes from the last checkpoint; with them it begins again" in known

@@ -10,13 +10,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from requeue.slurm import NO_ANSWER
 
 
-def test_ranks_that_outlive_their_time_are_told_from_those_that_a_signal_ended(job):
+def test_ranks_that_outlive_their_time_are_distinguished_from_those_that_a_signal_ended(job):
     command = """
-    run_interruptibly() { SECONDS=$((SECONDS + took)); return 143; }
+    run_interruptibly() { SECONDS=$((SECONDS + took)) MPZERO_STOP=${stop:-}; return 143; }
     launch() { local code=0; launch_ranks 5 mpzero doctor || code=$?; echo "status $code"; }
     MPZERO_SRUN=(--mpi=pmix) took=301; launch
     took=20; launch
-    took=301 MPZERO_STOP=TERM; launch"""
+    took=301 stop=TERM; launch"""
     assert job(command).stdout.split() == ["status", "124", "status", "143", "status", "143"]
 
 
@@ -38,6 +38,72 @@ def test_a_step_that_slurm_does_not_create_is_tried_three_times(job, refusals):
     if refusals == 9:
         assert result.returncode == 2 and "no rank has run" in result.stderr
         assert not job.requeued() and job.state()["failures"] == 0
+
+
+# srun's own words, as Slurm 22.05 writes them; it then ended with the highest status of the tasks that did run.
+NO_TASKS = "srun: error: Task launch for StepId=7.0 failed on node node1: Unspecified error"
+
+
+@pytest.mark.parametrize(("status", "train"), [(0, True), (143, True), (125, False)])
+def test_a_node_on_which_no_task_starts_is_left_out(job, status, train):
+    job.provide("srun", f'called srun "$@"; echo "{NO_TASKS}" >&2; echo "srun: error: more" >&2; exit {status}')
+    command = f"""
+    exec 2>>log
+    echo "{NO_TASKS.replace("node1", "node0")}" >&2 # of an earlier start: the log is appended to
+    MPZERO_SRUN=(--mpi=pmix)
+    begin_run
+    launch_ranks 0 mpzero x || {"end_run" if train else "refuse_hosts"} $?
+    echo trained"""
+    result = job(command)
+    log = (job.checkout.root / "log").read_text()
+    assert result.returncode == 1 and "trained" not in result.stdout, log
+    assert "No task could start on node1, as srun says above" in result.stdout
+    assert "Left out from now on: node1." in result.stdout and job.requeued(), log
+    assert (job.state()["refusals"], job.state()["failures"]) == (1, 0)
+    assert job.checkout.calls().count("srun --mpi=pmix") == 1
+
+
+def test_what_a_rank_prints_names_no_other_jobs_node(job):
+    job.provide("srun", f'echo "{NO_TASKS.replace("node1", "node8")}" >&2; exit 9')
+    result = job("exec 2>>log; MPZERO_SRUN=(x); begin_run; launch_ranks 0 mpzero x || end_run $?")
+    assert result.returncode == 1 and "ExcNodeList" not in job.checkout.calls(), result.stdout
+
+
+# A controller that is away, and says so. How often it is asked in vain until the job's time is nearly up.
+AWAY = 'called scontrol "$@"; echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1'
+
+
+@pytest.mark.parametrize(
+    ("ends", "asked"), [("+1 hour", True), ("Unknown", True), ("+20 seconds", False), ("-1 hour", False)]
+)
+def test_a_controller_that_is_away_is_asked_until_kill_wait_before_the_time_limit(job, ends, asked):
+    job.provide("squeue", 'echo "$smallest"')
+    job.replace(
+        "scontrol",
+        f"""[[ $2 != config ]] || {{ echo "KillWait                = 30 sec"; exit; }}
+[[ ! -e "$RECORD/away" ]] || {{ echo >>"$RECORD/tries"; (($(wc -l <"$RECORD/tries") > 25)) || {{ {AWAY}; }}; }}""",
+    )
+    time = "Unknown" if ends == "Unknown" else f"$(date --date='{ends}' +%Y-%m-%dT%H:%M:%S)"
+    result = job(
+        f'remember_end "   StartTime=x EndTime={time} Deadline=N/A"; begin_run; touch "$RECORD/away"; end_run 1'
+    )
+    assert job.requeued() == (asked or ends.startswith(("+20", "-1"))), result.stdout + result.stderr
+    tries = job.checkout.calls().count("scontrol show job 7\n")
+    # Ten times in vain and then the requeue all the same, or 25 times in vain and then with an answer.
+    assert (tries > 25) == asked, result.stdout + result.stderr
+    assert ("The job keeps its nodes meanwhile" in result.stderr) == asked
+
+
+def test_bash_asks_a_controller_that_is_away_as_long(job):
+    job.replace("scontrol", f'echo >>"$RECORD/tries"; (($(wc -l <"$RECORD/tries") > 25)) || {{ {AWAY}; }}')
+    result = job("MPZERO_ASK_UNTIL=$(($(date +%s) + 3600)); show_job; ask_slurm scontrol ping")
+    assert "JobState=RUNNING" in result.stdout and result.stderr.count("The job keeps its nodes meanwhile") == 1
+    assert job.checkout.calls().count("scontrol show job 7\n") == 26
+    silent = job("MPZERO_ASK_UNTIL=1; show_job")
+    assert "JobState" in silent.stdout
+    (job.checkout.record / "tries").unlink()
+    silent = job("MPZERO_ASK_UNTIL=1; show_job; echo done")
+    assert silent.stdout == "done\n" and "meanwhile" not in silent.stderr
 
 
 def test_ask_slurm_keeps_answers_and_errors_apart(job):
@@ -80,3 +146,10 @@ def test_a_run_is_stopped_in_time_whatever_the_signals_lead(job):
     result = job(command)
     assert "s of the job's time are left, and GRACE_PERIOD is 58 s" in result.stdout, result.stderr
     assert "stopped by USR1" in result.stdout
+
+
+def test_the_watcher_of_preemption_runs_on_the_node_as_slurm_calls_it(job):
+    # A node's name in Slurm need not be its host name.
+    job.provide("srun", 'called srun "$@"')
+    job("run_with_watcher sleep 1", SLURMD_NODENAME="p5-7")
+    assert "--nodelist=p5-7 " in job.checkout.calls()

@@ -1,6 +1,7 @@
 """scripts/requeue/state.py: what a job keeps in restarts.txt, and what is taken from that file."""
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -8,9 +9,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-from requeue.state import Damaged, State, format_state, load_state, parse_state, save_state
+from requeue.state import Damaged, State, format_state, load_state, parse_state, record_of, remove_oldest, save_state
 
-FULL = State("7", 1, 2, 3, True, ("n1", "ip-10-0-0-1.ec2"), True, 500, "1763778530.123456789", True)
+FULL = State("7", 1, 2, 3, True, ("n1", "ip-10-0-0-1.ec2"), True, 500, "1763778530.123456789", True, 500)
 # As versions of mpzero before JSON wrote it.
 WORDS = {
     "job": "7", "failures": "1", "refusals": "2", "barren": "3", "failed_before": "true",
@@ -27,24 +28,25 @@ def words(**values: str) -> str:
 
 
 def an_object(**values: object) -> str:
-    return json.dumps({"version": 1, **asdict(FULL), **values})
+    return json.dumps({"version": 2, **asdict(FULL), **values})
 
 
-@pytest.mark.parametrize("state", [FULL, State(job="8"), State(job="0", checkpoint_time="0.5")])
+@pytest.mark.parametrize("state", [FULL, State(job="8"), State(job="7_3"), State(job="0", checkpoint_time="0.5")])
 def test_the_state_survives_its_file(tmp_path, state):
-    save_state(tmp_path / "restarts.txt", state)
-    assert load_state(tmp_path / "restarts.txt") == state
-    assert [path.name for path in tmp_path.iterdir()] == ["restarts.txt"]
+    path = record_of(tmp_path, state.job)
+    save_state(path, state)
+    assert load_state(tmp_path, state.job) == state
+    assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_words_of_earlier_versions_are_read():
+def test_the_keys_of_earlier_versions_are_read():
     assert parse_state(words()) == FULL
     assert parse_state(words(blamed_before="", open="false", time="0")).blamed_nodes == ()
 
 
 @pytest.mark.parametrize("value", COMMANDS + ODD)
 @pytest.mark.parametrize("key", WORDS)
-def test_each_word_has_one_form(key, value):
+def test_each_key_has_one_form(key, value):
     # No node may be blamed; a time may begin with zeros, as 0.5 does; 1.5 is a time, and as a name a node's.
     if (key, value) in {("blamed_before", ""), ("time", "08"), ("time", "1.5")} or (
         key == "blamed_before" and value.isascii() and value.replace(".", "").isalnum()
@@ -76,11 +78,12 @@ def test_each_value_has_one_type_and_a_size(key, value):
 
 DAMAGED = {
     "no version": json.dumps(asdict(FULL)),
-    "a newer version": an_object(version=2),
+    "a newer version": an_object(version=3),
     "a version that is none": an_object(version=True),
     "another key": an_object(path="/canary"),
     "a key twice": an_object()[:-1] + ', "failures": 0}',
-    "a key too few": json.dumps({"version": 1, "job": "7"}),
+    "a key too few": json.dumps({"version": 2, "job": "7"}),
+    "another job's name": an_object(job="7_"),
     "half of it": an_object()[:-20],
     "a number of many digits": an_object().replace("500", "5" * 100_000),
     "no number": an_object().replace("500", "NaN"),
@@ -95,18 +98,51 @@ DAMAGED = {
 
 @pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_file_is_named_and_no_jobs_state(tmp_path, capsys, text):
-    path = tmp_path / "restarts.txt"
+    path = tmp_path / "restarts.7.txt"
     path.write_text(text)
-    assert load_state(path) == State(job="")
+    assert load_state(tmp_path, "7") == State(job="")
     said = capsys.readouterr()
     assert said.out == "" and said.err.count("\n") == 1
     assert f"{path} is not as a job leaves it (" in said.err and "counted anew" in said.err
 
 
 def test_a_newer_version_is_named(tmp_path, capsys):
-    (tmp_path / "restarts.txt").write_text(an_object(version=2))
-    load_state(tmp_path / "restarts.txt")
-    assert "its version is '2', and this mpzero reads version 1" in capsys.readouterr().err
+    (tmp_path / "restarts.7.txt").write_text(an_object(version=3))
+    load_state(tmp_path, "7")
+    assert "its version is '3', and this mpzero reads versions 1 and 2" in capsys.readouterr().err
+
+
+def test_the_file_of_all_jobs_of_an_earlier_version_is_read(tmp_path):
+    earlier = {"version": 1, **asdict(FULL)}
+    del earlier["furthest_step"]
+    (tmp_path / "restarts.txt").write_text(json.dumps(earlier))
+    assert load_state(tmp_path, "7") == FULL
+    (tmp_path / "restarts.7.txt").write_text(an_object(failures=9))
+    assert load_state(tmp_path, "7").failures == 9
+
+
+def test_the_newest_records_are_kept(tmp_path):
+    others = {tmp_path / name for name in ("restarts.txt", "restarts.x.txt", "latest", "restarts.7.txt.abc")}
+    records = [record_of(tmp_path, f"{number}") for number in range(103)]
+    for time, path in enumerate([*others, *records]):
+        path.touch()
+        os.utime(path, (time, time))
+    remove_oldest(tmp_path)
+    assert set(tmp_path.iterdir()) == {*others, *records[3:]}
+
+
+def test_a_second_job_with_the_same_folder_changes_nothing_of_the_firsts_record(job):
+    flags = "MPZERO_EXTRA_FLAGS=(--overwrite); "
+    assert job(flags + "begin_run; save 4; end_run 75").returncode == 75
+    assert job(flags + "begin_run; save 5", SLURM_RESTART_COUNT="1").returncode == 0
+    before = job.record("7").read_text()
+    # mpzero refuses it as soon as it asks for the folder's lock; until then it runs.
+    second = job("SLURM_JOB_ID=8; " + flags + "begin_run; end_run 2")
+    assert second.returncode == 2 and job.record("7").read_text() == before
+    first = job(flags + "end_run 1; ", SLURM_RESTART_COUNT="1")
+    assert first.returncode == 1 and job.requeued(), first.stderr
+    again = job(flags + "begin_run; echo flags ${MPZERO_EXTRA_FLAGS[*]}", SLURM_RESTART_COUNT="2")
+    assert "flags\n" in again.stdout, again.stderr
 
 
 def test_a_job_that_is_requeued_across_an_upgrade_keeps_its_history(job):
@@ -118,10 +154,7 @@ def test_a_job_that_is_requeued_across_an_upgrade_keeps_its_history(job):
     begun = job(
         flags + "save 5; begin_run; echo flags ${MPZERO_EXTRA_FLAGS[*]}; save 6; end_run 1", SLURM_RESTART_COUNT="3"
     )
-    # It has saved, so that it resumes from its own checkpoint, and this is its third failure.
-    assert "flags --bf16\n" in begun.stdout and "Requeue 3 of at most 3 after failures" in begun.stdout, begun.stderr
-    assert (job.state()["version"], job.state()["failures"], job.state()["blamed_nodes"]) == (1, 3, ["node2"])
-    assert (
-        format_state(parse_state((job.checkpoints / "restarts.txt").read_text()))
-        == (job.checkpoints / "restarts.txt").read_text()
-    )
+    # It has saved, so that it resumes from its own checkpoint, and this is its first failure since its last progress.
+    assert "flags --bf16\n" in begun.stdout and "Requeue 1 of at most 3 after failures" in begun.stdout, begun.stderr
+    assert (job.state()["version"], job.state()["failures"], job.state()["has_saved"]) == (2, 1, True)
+    assert format_state(parse_state(job.record("7").read_text())) == job.record("7").read_text()

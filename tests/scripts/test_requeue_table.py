@@ -1,4 +1,4 @@
-"""scripts/requeue/decision.py: what a job does, by state and event."""
+"""scripts/requeue/decision.py: what a job does and keeps, by state and event."""
 
 import itertools
 import random
@@ -10,14 +10,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from requeue.checkpoint import Checkpoint
-from requeue.decision import TABLE, Event, Kind, Verb, case_of, decide, kind_of_end, may_be_stop, row_of
+from requeue.decision import Event, decide, kind_of_end, may_be_stop
 from requeue.state import State
+from requeue.table import Kind, Verb
 
 NONE = Checkpoint()
 FOUR = Checkpoint(step=4, time="14.0", name="tiny-4steps")
 FIVE = Checkpoint(step=5, time="15.0", name="tiny-5steps")
 # A start that went on from step 4, of a job that may restart three times.
-OPEN = State(job="7", running=True, start_step=4, checkpoint_time="14.0")
+OPEN = State(job="7", running=True, start_step=4, checkpoint_time="14.0", furthest_step=4)
 
 
 def event(kind: Kind, newest: Checkpoint = FOUR, **facts) -> Event:
@@ -28,7 +29,7 @@ def event(kind: Kind, newest: Checkpoint = FOUR, **facts) -> Event:
 CASES = {
     "a first start": (
         State(job="6"), event(Kind.STARTED), Verb.START, 0,
-        {"running": True, "start_step": 4, "checkpoint_time": "14.0"}, "",
+        {"running": True, "start_step": 4, "checkpoint_time": "14.0", "furthest_step": 4}, "",
     ),
     "a start with nothing saved": (State(job="7"), event(Kind.STARTED, NONE), Verb.START, 0, {"running": True}, ""),
     "a start that goes back": (
@@ -40,7 +41,10 @@ CASES = {
     ),
     "Slurm ended the last start, which had saved": (
         replace(OPEN, unsaved_starts=3, last_run_failed=True), event(Kind.STARTED, FIVE), Verb.START, 0,
-        {"unsaved_starts": 0, "last_run_failed": False, "has_saved": True, "start_step": 5, "checkpoint_time": "15.0"},
+        {
+            "unsaved_starts": 0, "last_run_failed": False, "has_saved": True, "start_step": 5,
+            "checkpoint_time": "15.0", "furthest_step": 5,
+        },
         "",
     ),
     "Slurm ends every start": (
@@ -53,7 +57,7 @@ CASES = {
     ),
     "a requeue that knows nothing, and begins with no such flag": (
         State(job=""), replace(event(Kind.STARTED), restart=1), Verb.START, 0,
-        {"running": True, "start_step": 4, "checkpoint_time": "14.0"}, "",
+        {"running": True, "start_step": 4, "checkpoint_time": "14.0", "furthest_step": 4}, "",
     ),
     "a requeue that knows nothing, and there is nothing to undo": (
         State(job=""), replace(event(Kind.STARTED, NONE, overwrite=True), restart=1), Verb.START, 0,
@@ -66,7 +70,7 @@ CASES = {
     "a user error": (OPEN, event(Kind.USER_ERROR, status=2), Verb.FINISH, 2, {"running": False}, ""),
     "a stop that saved": (
         replace(OPEN, unsaved_starts=2, last_run_failed=True), event(Kind.STOPPED, FIVE, status=75), Verb.REQUEUE, 75,
-        {"running": False, "unsaved_starts": 0, "last_run_failed": False, "has_saved": True},
+        {"running": False, "unsaved_starts": 0, "last_run_failed": False, "has_saved": True, "furthest_step": 5},
         "resumes from step 5, ck/tiny-5steps",
     ),
     "a stop that saved nothing": (
@@ -83,7 +87,7 @@ CASES = {
     ),
     "a stop that cannot be counted": (
         OPEN, replace(event(Kind.STOPPED, FIVE, status=75, kept=False), restart=3), Verb.FINISH, 1,
-        {"running": False, "has_saved": True}, "started this job 4 times",
+        {"running": False, "has_saved": True, "furthest_step": 5}, "started this job 4 times",
     ),
     "no step": (
         OPEN, event(Kind.NO_STEP, status=125), Verb.FINISH, 2, {"running": False, "unsaved_starts": 1},
@@ -104,17 +108,38 @@ CASES = {
         event(Kind.FAILED, status=9, nodes=("n1",)), Verb.FINISH, 9,
         {"running": False, "failures": 2, "unsaved_starts": 1}, "no other host is to blame",
     ),
-    "a failure behind a new checkpoint": (
-        replace(OPEN, failures=1, last_run_failed=True), event(Kind.FAILED, FIVE, status=1), Verb.REQUEUE, 1,
-        {"running": False, "failures": 2, "has_saved": True}, "Requeue 2",
+    "a failure after progress is the first": (
+        replace(OPEN, failures=3, refusals=3, last_run_failed=True, blamed_nodes=("n1",)),
+        event(Kind.FAILED, FIVE, status=1, nodes=("n2",)), Verb.REQUEUE, 1,
+        {"running": False, "failures": 1, "refusals": 0, "has_saved": True, "blamed_nodes": ("n2",),
+         "furthest_step": 5}, "Requeue 1",
+    ),
+    "a failure after steps that were saved before is no first": (
+        replace(OPEN, failures=2, furthest_step=9), event(Kind.FAILED, FIVE, status=1), Verb.REQUEUE, 1,
+        {"running": False, "failures": 3, "has_saved": True, "last_run_failed": True}, "Requeue 3",
     ),
     "one failure too many": (
-        replace(OPEN, failures=3), event(Kind.FAILED, FIVE, status=137), Verb.FINISH, 137,
-        {"running": False, "failures": 4, "has_saved": True, "last_run_failed": True}, "failure 4 of this job",
+        replace(OPEN, failures=3), event(Kind.FAILED, status=137), Verb.FINISH, 137,
+        {"running": False, "failures": 4, "unsaved_starts": 1, "last_run_failed": True},
+        "failure 4 of this job since its last progress",
+    ),
+    "a failure of the last start that may save nothing": (
+        replace(OPEN, unsaved_starts=3), event(Kind.FAILED, status=1, nodes=("n1",)), Verb.FINISH, 1,
+        {"running": False, "failures": 1, "unsaved_starts": 4, "last_run_failed": True, "blamed_nodes": ("n1",)},
+        "4 starts in a row saved nothing",
     ),
     "a failure that cannot be counted": (
         OPEN, replace(event(Kind.FAILED, FIVE, status=1, kept=False), restart=3), Verb.FINISH, 1,
-        {"running": False, "failures": 1, "has_saved": True, "last_run_failed": True}, "started this job 4 times",
+        {"running": False, "failures": 1, "has_saved": True, "last_run_failed": True, "furthest_step": 5},
+        "started this job 4 times",
+    ),
+    "hosts on which no task starts": (
+        OPEN, event(Kind.NO_TASKS, status=123, nodes=("n2",)), Verb.REQUEUE, 1, {"running": False, "refusals": 1},
+        "Requeue 1 of at most 3 for refused hosts",
+    ),
+    "a file system that hangs": (
+        replace(OPEN, unsaved_starts=1, refusals=1), event(Kind.SURROUNDINGS, status=1), Verb.REQUEUE, 1,
+        {"running": False, "unsaved_starts": 2}, "none is left out, and this counts as no refusal",
     ),
     "refused hosts": (
         OPEN, event(Kind.REFUSED, status=1, nodes=("n2",)), Verb.REQUEUE, 1, {"running": False, "refusals": 1},
@@ -141,8 +166,10 @@ def test_the_table(state, what, verb, status, changes, words):
     assert action.nodes == (what.nodes if verb is Verb.REQUEUE else ())
 
 
-def test_every_row_of_the_table_is_reached_by_a_case():
-    assert {row_of(case_of(state, what)) for state, what, *_ in CASES.values()} == set(TABLE)
+@pytest.mark.parametrize(("unsaved", "minutes"), [(0, 10), (1, 20), (2, 40), (3, 60), (2000, 60)])
+def test_a_job_whose_surroundings_fail_waits_longer_each_time(unsaved, minutes):
+    surrounded = replace(event(Kind.SURROUNDINGS, status=1), max_restarts=10**6)
+    assert decide(replace(OPEN, unsaved_starts=unsaved), surrounded).minutes == minutes
 
 
 @pytest.mark.parametrize(
@@ -156,14 +183,19 @@ def test_how_a_run_ended(status, stopped, kind):
     assert kind_of_end(status, stopped) is kind
 
 
+def test_only_nodes_that_srun_names_make_it_their_fault_that_no_task_started():
+    assert kind_of_end(123, False, ("n1",)) is Kind.NO_TASKS
+    assert kind_of_end(123, True, ("n1",)) is Kind.STOPPED and kind_of_end(123, False) is Kind.FAILED
+
+
 def test_slurm_is_asked_about_ranks_that_a_signal_of_a_stop_ended_or_that_it_did_not_start():
-    assert [status for status in range(256) if may_be_stop(status)] == [125, 138, 143]
+    assert [status for status in range(256) if may_be_stop(status)] == [123, 125, 138, 143]
 
 
 @pytest.mark.parametrize(("restart", "saved", "own"), [(1, True, True), (1, False, False), (0, True, False)])
-def test_a_requeued_job_that_has_saved_goes_on_from_its_own(restart, saved, own):
+def test_a_requeued_job_that_has_saved_resumes_from_its_own(restart, saved, own):
     started = replace(event(Kind.STARTED, resume_from="/fsx/other-90steps", resume_step=90), restart=restart)
-    action = decide(State(job="7", has_saved=saved), started)
+    action = decide(State(job="7", has_saved=saved, checkpoint_time="13.0"), started)
     assert (action.own, action.state.start_step) == (own, 4 if own else 90)
     assert ("--resume_from_checkpoint /fsx/other-90steps, which is left out" in "".join(action.notes)) == own
 

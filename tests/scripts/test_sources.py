@@ -26,8 +26,8 @@ def test_a_function_is_defined_once_in_whatever_order_the_scripts_are_sourced(pr
     assert [name for name, count in counts.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("program", PROGRAMS[:2])
-def test_what_the_common_scripts_leave_to_a_program_is_there(program):
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_the_common_scripts_leave_to_a_program_exists(program):
     assert {"run_long", "end_with"} <= set(functions(program))
 
 

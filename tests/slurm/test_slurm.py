@@ -19,7 +19,7 @@ def require_installation(build: Path = BUILD) -> None:
         pytest.skip("the scripts did not install and build this checkout: run ./train-singlenode.sh --build-only")
 
 
-def test_a_cluster_whose_owner_is_killed_is_gone(cluster):
+def test_a_cluster_whose_owner_is_killed_is_removed(cluster):
     program = (
         f"import sys, time; sys.path.insert(0, {str(Path(__file__).parent)!r}); "
         "from virtual_slurm import VirtualSlurm; c = VirtualSlurm(nodes=1); print(c.folder, flush=True); time.sleep(60)"

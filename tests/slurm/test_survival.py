@@ -112,7 +112,7 @@ def test_a_rank_that_hangs_is_named_and_its_node_left_out(slow_run, undisturbed)
     assert slow_run.result() == undisturbed
 
 
-def test_a_run_whose_node_dies_goes_on_with_another(tmp_path, slow_library, undisturbed):
+def test_a_run_whose_node_dies_continues_with_another(tmp_path, slow_library, undisturbed):
     with VirtualSlurm(nodes=3, cpus=2) as cluster:
         run = SlowRun(cluster, tmp_path, slow_library, 2)
         job = run.start()
@@ -126,7 +126,7 @@ def test_a_run_whose_node_dies_goes_on_with_another(tmp_path, slow_library, undi
 
 
 @pytest.mark.nightly
-def test_a_run_that_loses_the_node_of_its_batch_shell_goes_on(tmp_path, slow_library, undisturbed):
+def test_a_run_that_loses_the_node_of_its_batch_shell_continues(tmp_path, slow_library, undisturbed):
     with VirtualSlurm(nodes=3, cpus=2) as cluster:
         run = SlowRun(cluster, tmp_path, slow_library, 2)
         job = run.start()

@@ -26,7 +26,7 @@ if folders := os.environ.get("MPZERO_TEST_PATH"):
     SYSTEM_PATH = f"{folders}:{SYSTEM_PATH}"
 # Whether Slurm confines steps to their cores and GPUs: needs the controllers of control groups, version 1, for itself.
 CGROUPS = "true" if os.environ.get("MPZERO_TEST_CGROUPS") else "false"
-# Scripts decide by these; the cluster must look the same whoever runs the tests.
+# Scripts decide by these; the cluster must look the same for every user who runs the tests.
 DROPPED = (
     "SLURM", "SBATCH", "OMPI_", "PMIX", "CUDA_", "NPROC", "MAX_", "DATASET", "CHECK", "MPZERO", "OMP_NUM", "GRACE",
     "STUCK",
@@ -165,6 +165,15 @@ class VirtualSlurm:
                 break
         return self.run(command).stdout
 
+    def stop_controller(self) -> None:
+        pid = self.folder / "slurmctld.pid"
+        self.run(
+            ["bash", "-c", f"kill $(<{pid}); while kill -0 $(<{pid}); do sleep 0.1; done 2>/dev/null; rm -f {pid}"]
+        )
+
+    def start_controller(self) -> None:
+        self.run(["slurmctld", "-f", str(self.folder / "slurm.conf")])
+
     def submit(self, arguments: list[str], cwd: Path, **variables: str) -> "Job":
         """sbatch; returns at once."""
         return Job(self, int(self.run(["sbatch", "--parsable", *arguments], cwd=cwd, **variables).stdout))
@@ -235,15 +244,16 @@ class Job:
 
     ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY")
 
-    def __init__(self, cluster: VirtualSlurm, number: int):
+    def __init__(self, cluster: VirtualSlurm, number: int, task: int | None = None):
         self.cluster = cluster
         self.number = number
+        self.name = str(number) if task is None else f"{number}_{task}"
         self.fields: dict[str, str] = {}
         self._hastened = 0  # the restart that was
         self.update()
 
     def update(self) -> str:
-        text = self.cluster.ask(["scontrol", "show", "job", str(self.number)])
+        text = self.cluster.ask(["scontrol", "show", "job", self.name])
         self.fields = dict(word.split("=", 1) for word in text.split() if "=" in word)
         return self.state
 
@@ -272,10 +282,10 @@ class Job:
         if not waits or self._hastened >= self.restarts or self._shell_runs():
             return
         self._hastened = self.restarts
-        self.cluster.run(["scontrol", "update", f"JobId={self.number}", "StartTime=now+3seconds"], check=False)
+        self.cluster.run(["scontrol", "update", f"JobId={self.name}", "StartTime=now+3seconds"], check=False)
 
     def _shell_runs(self) -> bool:
-        script = f"/job{self.number:05d}/slurm_script"
+        script = f"/job{int(self.fields['JobId']):05d}/slurm_script"
         return any(script in command for _, command in self.cluster.processes())
 
     @property

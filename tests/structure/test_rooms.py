@@ -10,8 +10,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # A folder that is one library, without rooms.
-WHOLE = ("base",)
-SOURCES = {".cpp", ".hpp", ".cu", ".cuh"}
+COMPLETE = ("base",)
+# Sources without a test file of their own.
+NO_OWN_TEST = ROOT / "tests/structure/no_own_test.txt"
+SOURCES = {".c", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".inc"}
+TOPS = ("app", "base", "io", "model", "parallel")
 # A folder that takes longer to look through than this is to be divided. Each kernel has a header and a file for GPUs.
 MOST_FILES = {"model/kernels": 31}
 MOST_FILES_ELSEWHERE = 25
@@ -23,18 +26,26 @@ class Room:
     uses: set[str]
 
 
-def words_of(text: str, keyword: str) -> list[str]:
+def names_of(text: str, keyword: str) -> list[str]:
     found = re.search(rf"\b{keyword}\b([^)]*?)(?=\b(?:SOURCES|CUDA|NO_CUDA|USES|PUBLIC|PRIVATE)\b|\))", text)
     return found.group(1).split() if found else []
 
 
+def uses_of(cmake: str) -> set[str] | None:
+    """The rooms that a CMakeLists.txt names after USES; None where it adds no room."""
+    code = re.sub(r"#.*", "", cmake)
+    call = re.search(r"^\s*mpzero_add_room\(.*?\)", code, re.DOTALL | re.MULTILINE)
+    return set(names_of(call.group(0), "USES")) if call else None
+
+
 def read_rooms() -> dict[str, Room]:
-    rooms = {name: Room(name, {"base"} - {name}) for name in WHOLE}
-    for path in ROOT.glob("*/**/CMakeLists.txt"):
-        folder = str(path.parent.relative_to(ROOT))
-        call = re.search(r"^mpzero_add_room\(.*?\)", path.read_text(), re.DOTALL | re.MULTILINE)
-        if call and not folder.startswith((".venv", "build")):
-            rooms[folder] = Room(folder, set(words_of(call.group(0), "USES")))
+    rooms = {name: Room(name, {"base"} - {name}) for name in COMPLETE}
+    for top in TOPS:
+        for path in (ROOT / top).rglob("CMakeLists.txt"):
+            folder = str(path.parent.relative_to(ROOT))
+            uses = uses_of(path.read_text())
+            if uses is not None:
+                rooms[folder] = Room(folder, uses)
     return rooms
 
 
@@ -51,8 +62,14 @@ def files_of(folder: str) -> list[Path]:
     return sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in SOURCES)
 
 
+def includes_in(text: str) -> list[str]:
+    """This project's headers that C++ code includes. <...> can name one, too."""
+    found = re.findall(r'^\s*#\s*include\s*([<"])([^>"]+)', text, re.MULTILINE)
+    return [name for mark, name in found if mark == '"' or (ROOT / name).is_file()]
+
+
 def includes_of(path: Path) -> list[str]:
-    return re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE)
+    return includes_in(path.read_text())
 
 
 def rooms_of_test(path: Path) -> set[str | None]:
@@ -77,12 +94,49 @@ def used_by(folder: str) -> dict[str, str]:
     return used
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '#include "app/train/trainer.hpp"',
+        "#include <app/train/trainer.hpp>",
+        '  #include "app/train/trainer.hpp"',
+        "#  include\t<app/train/trainer.hpp>",
+        '#include"app/train/trainer.hpp"  // why',
+    ],
+)
+def test_each_way_to_include_a_header_is_seen(line: str) -> None:
+    assert includes_in(f"#pragma once\n#include <vector>\n#if A\n{line}\n#endif\n") == ["app/train/trainer.hpp"]
+
+
+def test_headers_of_others_are_no_arrows() -> None:
+    assert includes_in("#include <ATen/core/Tensor.h>\n#include <nccl.h>\n// #include <app/train/trainer.hpp>\n") == []
+
+
+def test_files_of_each_kind_are_read() -> None:
+    assert ROOT / "app/machine/ec2_instances.inc" in files_of("app/machine")
+    assert {path.suffix for top in TOPS for path in files_of(top)} <= SOURCES
+    unread = {path.suffix for top in TOPS for path in (ROOT / top).rglob("*") if path.is_file()} - SOURCES
+    assert unread <= {"", ".json", ".py", ".pyc", ".txt"}, "add the kinds of file that can include a header"
+
+
+def test_comments_do_not_end_the_list_of_rooms() -> None:
+    cmake = """
+mpzero_add_room(
+  SOURCES a.cpp  # reads it (twice)
+  USES base  # errors (and more)
+    io/files  # USES nothing) else
+  PRIVATE fmt)
+"""
+    assert uses_of(cmake) == {"base", "io/files"}
+    assert uses_of("# mpzero_add_room(USES base)\nadd_subdirectory(x)\n") is None
+
+
 @pytest.mark.parametrize("folder", sorted(ROOMS))
 def test_a_room_uses_what_its_cmake_file_names(folder: str) -> None:
     used = used_by(folder)
     unnamed = [line for other, line in used.items() if other not in ROOMS[folder].uses]
-    assert unnamed == [], f"{folder}/CMakeLists.txt does not name these rooms behind USES"
-    if folder not in WHOLE:
+    assert unnamed == [], f"{folder}/CMakeLists.txt does not name these rooms after USES"
+    if folder not in COMPLETE:
         assert sorted(ROOMS[folder].uses - used.keys()) == [], f"{folder} names rooms that it does not include"
 
 
@@ -104,7 +158,7 @@ def test_no_arrow_between_rooms_points_back() -> None:
 
 
 def test_no_room_is_too_full_and_every_source_lies_in_one() -> None:
-    for top in ("app", "base", "io", "model", "parallel"):
+    for top in TOPS:
         for folder in sorted({path.parent for path in files_of(top)}):
             name = str(folder.relative_to(ROOT))
             count = len([path for path in folder.iterdir() if path.suffix in SOURCES])
@@ -115,8 +169,28 @@ def test_no_room_is_too_full_and_every_source_lies_in_one() -> None:
 
 
 def test_the_tests_of_a_room_lie_in_the_folder_of_its_name() -> None:
-    for top in ("app", "base", "io", "model", "parallel"):
+    for top in TOPS:
         for path in (ROOT / "tests" / top).rglob("test_*.cpp"):
             folder = str(path.parent.relative_to(ROOT / "tests"))
             assert folder in ROOMS, f"tests/{folder} is no room's name"
             assert folder in rooms_of_test(path), f"{path.relative_to(ROOT)} includes nothing of {folder}"
+
+
+def listed_sources() -> list[str]:
+    lines = NO_OWN_TEST.read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("folder", sorted(ROOMS))
+def test_each_room_has_tests(folder: str) -> None:
+    assert list((ROOT / "tests" / folder).glob("test_*.cpp")) != [], f"tests/{folder} holds no test"
+
+
+def test_each_source_has_a_test_of_its_own_unless_it_is_listed() -> None:
+    """The test of a/b.cpp is tests/a/test_b.cpp."""
+    sources = [path.relative_to(ROOT) for top in TOPS for path in files_of(top) if path.suffix == ".cpp"]
+    untested = {str(path) for path in sources if not (ROOT / "tests" / path.parent / f"test_{path.stem}.cpp").is_file()}
+    listed = listed_sources()
+    assert sorted(untested - set(listed)) == [], "each of these needs a test file of its own: tests/a/test_b.cpp"
+    assert sorted(set(listed) - untested) == [], f"these have one, or are gone: remove them from {NO_OWN_TEST.name}"
+    assert listed == sorted(set(listed)), f"{NO_OWN_TEST.name} is not in order"

@@ -9,23 +9,23 @@
 namespace mpzero {
 namespace {
 
-// The words of "name word word …", separated by single spaces; std::nullopt if their number or the name is another.
-std::optional<std::vector<std::string_view>> words_of(std::string_view line, std::string_view name, size_t count) {
-  std::vector<std::string_view> words;
-  for (size_t begin = 0; begin <= line.size() && words.size() <= count + 1;) {
+// The fields of "name field field …", separated by single spaces; std::nullopt if their number or the name is another.
+std::optional<std::vector<std::string_view>> fields_of(std::string_view line, std::string_view name, size_t count) {
+  std::vector<std::string_view> fields;
+  for (size_t begin = 0; begin <= line.size() && fields.size() <= count + 1;) {
     const size_t end = std::min(line.find(' ', begin), line.size());
-    words.push_back(line.substr(begin, end - begin));
+    fields.push_back(line.substr(begin, end - begin));
     begin = end + 1;
   }
-  if (words.size() != count + 1 || words.front() != name) return std::nullopt;
-  words.erase(words.begin());
-  return words;
+  if (fields.size() != count + 1 || fields.front() != name) return std::nullopt;
+  fields.erase(fields.begin());
+  return fields;
 }
 
-std::optional<int> number_in(std::string_view word) {
+std::optional<int> number_in(std::string_view field) {
   int number = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
+  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), number);
+  if (error != std::errc() || end != field.data() + field.size()) return std::nullopt;
   return number;
 }
 
@@ -57,10 +57,10 @@ std::optional<std::string> Handshake::take(std::string_view line) {
 }
 
 std::optional<std::string> Handshake::take_hello(std::string_view line) {
-  const auto words = words_of(line, "hello", 3);
-  const std::optional<int> rank = words ? number_in(words->at(0)) : std::nullopt;
-  const std::optional<HashBytes> nonce = words ? from_hex(words->at(1)) : std::nullopt;
-  const std::optional<HashBytes> proof = words ? from_hex(words->at(2)) : std::nullopt;
+  const auto fields = fields_of(line, "hello", 3);
+  const std::optional<int> rank = fields ? number_in(fields->at(0)) : std::nullopt;
+  const std::optional<HashBytes> nonce = fields ? from_hex(fields->at(1)) : std::nullopt;
+  const std::optional<HashBytes> proof = fields ? from_hex(fields->at(2)) : std::nullopt;
   if (!rank || !nonce || !proof) {
     end(Refusal::kNotOurs);
     return std::nullopt;
@@ -78,9 +78,9 @@ std::optional<std::string> Handshake::take_hello(std::string_view line) {
 }
 
 std::optional<std::string> Handshake::take_challenge(std::string_view line) {
-  const auto words = words_of(line, "challenge", 2);
-  const std::optional<HashBytes> nonce = words ? from_hex(words->at(0)) : std::nullopt;
-  const std::optional<HashBytes> proof = words ? from_hex(words->at(1)) : std::nullopt;
+  const auto fields = fields_of(line, "challenge", 2);
+  const std::optional<HashBytes> nonce = fields ? from_hex(fields->at(0)) : std::nullopt;
+  const std::optional<HashBytes> proof = fields ? from_hex(fields->at(1)) : std::nullopt;
   if (!nonce || !proof) {
     end(Refusal::kNotOurs);
     return std::nullopt;
@@ -95,8 +95,8 @@ std::optional<std::string> Handshake::take_challenge(std::string_view line) {
 }
 
 void Handshake::take_proof(std::string_view line) {
-  const auto words = words_of(line, "proof", 1);
-  const std::optional<HashBytes> proof = words ? from_hex(words->at(0)) : std::nullopt;
+  const auto fields = fields_of(line, "proof", 1);
+  const std::optional<HashBytes> proof = fields ? from_hex(fields->at(0)) : std::nullopt;
   if (!proof) return end(Refusal::kNotOurs);
   if (!same_bytes(*proof, code("proof", acceptor_nonce_))) return end(Refusal::kWrongSecret);
   state_ = State::kIdentified;
@@ -107,8 +107,8 @@ void Handshake::look_at_clock(LivenessTime now) {
 }
 
 void Handshake::end(Refusal why) {
-  if (state_ == State::kGone) return;
-  state_ = State::kGone;
+  if (state_ == State::kClosed) return;
+  state_ = State::kClosed;
   refusal_ = why;
 }
 
@@ -117,12 +117,12 @@ HashBytes Handshake::session_key(Role speaker) const {
               acceptor_nonce_);
 }
 
-HashBytes Handshake::code(std::string_view word, const HashBytes& challenge) const {
+HashBytes Handshake::code(std::string_view label, const HashBytes& challenge) const {
   const bool connects = role_ == Role::kConnects;
   return keyed_hash(credentials_.secret,
-                    fmt::format("mpzero {}: rank {} to rank {} of {}, {} {}", word, connects ? credentials_.own : rank_,
-                                connects ? rank_ : credentials_.own, credentials_.world_size, to_hex(connector_nonce_),
-                                to_hex(challenge)));
+                    fmt::format("mpzero {}: rank {} to rank {} of {}, {} {}", label,
+                                connects ? credentials_.own : rank_, connects ? rank_ : credentials_.own,
+                                credentials_.world_size, to_hex(connector_nonce_), to_hex(challenge)));
 }
 
 }  // namespace mpzero

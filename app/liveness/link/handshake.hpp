@@ -29,25 +29,25 @@ inline constexpr size_t kHandshakeLine = 512;
 //                                             <-       challenge NONCE_A CODE("challenge", NONCE_A)
 //     proof CODE("proof", NONCE_A)            ->
 //
-// CODE(word, n) is keyed_hash(secret, word, c, a, world_size, NONCE_C, n). Both nonces are random and new in each
-// connection, so a recorded handshake proves nothing later. The words keep one side's code from being valid for the
+// CODE(label, n) is keyed_hash(secret, label, c, a, world_size, NONCE_C, n). Both nonces are random and new in each
+// connection, so a recorded handshake proves nothing later. The labels keep one side's code from being valid for the
 // other side. The code in the hello only separates peers that know the secret from strangers, before any state is kept
 // for them. It can be replayed; the proof cannot.
 //
-// The states and their transitions. No event leaves kGone.
+// The states and their transitions. No event leaves kClosed.
 //
 //   the one that connects   kUnidentified           kIdentified
 //   right challenge         kIdentified, proof      stays
-//   any other line          kGone                   stays
-//   5 s have passed         kGone                   stays
-//   end()                   kGone                   kGone
+//   any other line          kClosed                 stays
+//   5 s have passed         kClosed                 stays
+//   end()                   kClosed                 kClosed
 //
 //   the one that accepts    kUnidentified           kChallenged     kIdentified
-//   right hello             kChallenged, challenge  kGone           stays
-//   right proof             kGone                   kIdentified     stays
-//   any other line          kGone                   kGone           stays
-//   5 s have passed         kGone                   kGone           stays
-//   end()                   kGone                   kGone           kGone
+//   right hello             kChallenged, challenge  kClosed         stays
+//   right proof             kClosed                 kIdentified     stays
+//   any other line          kClosed                 kClosed         stays
+//   5 s have passed         kClosed                 kClosed         stays
+//   end()                   kClosed                 kClosed         kClosed
 //
 // A connection calls end() when the other side has closed it or sent a line that is too long, when there is no room for
 // it, and when a line after the handshake is not from the other side (LineSeal).
@@ -59,7 +59,7 @@ inline constexpr size_t kHandshakeLine = 512;
 class Handshake {
  public:
   enum class Role : uint8_t { kConnects, kAccepts };
-  enum class State : uint8_t { kUnidentified, kChallenged, kIdentified, kGone };
+  enum class State : uint8_t { kUnidentified, kChallenged, kIdentified, kClosed };
   enum class Refusal : uint8_t {
     kNone,
     kNotOurs,      // not a line of a handshake, or not the expected one
@@ -83,8 +83,8 @@ class Handshake {
   void end(Refusal why);
 
   State state() const { return state_; }
-  bool is_over() const { return state_ == State::kIdentified || state_ == State::kGone; }
-  // The reason for kGone.
+  bool is_over() const { return state_ == State::kIdentified || state_ == State::kClosed; }
+  // The reason for kClosed.
   Refusal refusal() const { return refusal_; }
   Role role() const { return role_; }
   // The other side's rank: on the accepting side known once challenged or identified, on the connecting side the rank
@@ -99,7 +99,7 @@ class Handshake {
   std::optional<std::string> take_hello(std::string_view line);
   std::optional<std::string> take_challenge(std::string_view line);
   void take_proof(std::string_view line);
-  HashBytes code(std::string_view word, const HashBytes& challenge) const;
+  HashBytes code(std::string_view label, const HashBytes& challenge) const;
 
   Role role_;
   RankCredentials credentials_;

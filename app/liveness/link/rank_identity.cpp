@@ -117,7 +117,7 @@ RankIdentity this_process(int rank, int port) {
           .addresses = own_addresses()};
 }
 
-std::vector<std::string> told_addresses(const RankIdentity& identity, bool from_same_machine) {
+std::vector<std::string> reported_addresses(const RankIdentity& identity, bool from_same_machine) {
   std::vector<std::string> addresses;
   if (from_same_machine) addresses.emplace_back(kLoopback);
   for (const std::string& address : identity.addresses) {

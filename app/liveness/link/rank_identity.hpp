@@ -33,7 +33,7 @@ std::vector<std::string> addresses_for_others(const ifaddrs* list);
 RankIdentity this_process(int rank, int port);
 // All addresses by which other ranks may connect to this rank, the likeliest first. With `from_same_machine` also the
 // loopback address.
-std::vector<std::string> told_addresses(const RankIdentity& identity, bool from_same_machine);
+std::vector<std::string> reported_addresses(const RankIdentity& identity, bool from_same_machine);
 // Kills the process if it still runs on this machine.
 void kill_process(const RankIdentity& identity);
 

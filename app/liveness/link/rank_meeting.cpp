@@ -41,7 +41,7 @@ void allow_connections(int world_size) {
 
 // Listens for the other ranks; a single rank needs no listener. Throws Failure.
 Listener open_listener(const RankIdentity& self, int world_size) {
-  return Listener(world_size == 1 ? std::vector<std::string>{} : told_addresses(self, /*from_same_machine=*/true));
+  return Listener(world_size == 1 ? std::vector<std::string>{} : reported_addresses(self, /*from_same_machine=*/true));
 }
 
 // The secret is sent through MPI: anyone who can read that traffic can also read everything that is trained.
@@ -64,7 +64,7 @@ void identify(RankConnection& connection) {
 // A connection to rank 0; or std::nullopt, and `why` completes "cannot reach rank 0, because".
 std::optional<RankConnection> reach_monitor(const RankRoster& roster, std::string& why) {
   const RankIdentity& to = roster.identity(0);
-  size_t others = told_addresses(to, to.machine == roster.identity(roster.own).machine).size();
+  size_t others = reported_addresses(to, to.machine == roster.identity(roster.own).machine).size();
   why = others == 0 ? "rank 0 has no address that another machine can reach" : "nothing answers there";
   const LivenessTime start = LivenessClock::now();
   for (size_t attempt = 0; others > 0 && LivenessClock::now() - start < kMeetingLimit; ++attempt) {

@@ -27,26 +27,26 @@ json fields(const Ask&) { return json::object(); }
 json fields(const End& end) { return {{"code", end.exit_code}, {"kill", end.kill}}; }
 json fields(const Bye& bye) { return {{"error", bye.with_error}}; }
 
-void read(const json& words, Status& status) { words.get_to(status.status); }
-void read(const json& words, Failed& failed) {
-  words.at("error").get_to(failed.error);
-  words.at("culprits").get_to(failed.culprits);
+void read(const json& object, Status& status) { object.get_to(status.status); }
+void read(const json& object, Failed& failed) {
+  object.at("error").get_to(failed.error);
+  object.at("culprits").get_to(failed.culprits);
 }
-void read(const json& words, Stop& stop) { words.at("code").get_to(stop.exit_code); }
+void read(const json& object, Stop& stop) { object.at("code").get_to(stop.exit_code); }
 void read(const json&, Pulse&) {}
 void read(const json&, Ask&) {}
-void read(const json& words, End& end) {
-  words.at("code").get_to(end.exit_code);
-  words.at("kill").get_to(end.kill);
+void read(const json& object, End& end) {
+  object.at("code").get_to(end.exit_code);
+  object.at("kill").get_to(end.kill);
 }
-void read(const json& words, Bye& bye) { words.at("error").get_to(bye.with_error); }
+void read(const json& object, Bye& bye) { object.at("error").get_to(bye.with_error); }
 
 template <size_t kIndex = 0>
-std::optional<Any> parse_named(std::string_view name, const json& words) {
+std::optional<Any> parse_named(std::string_view name, const json& object) {
   if constexpr (kIndex < kNames.size()) {
-    if (name != kNames[kIndex]) return parse_named<kIndex + 1>(name, words);
+    if (name != kNames[kIndex]) return parse_named<kIndex + 1>(name, object);
     std::variant_alternative_t<kIndex, Any> message;
-    read(words, message);
+    read(object, message);
     return message;
   }
   return std::nullopt;
@@ -55,16 +55,16 @@ std::optional<Any> parse_named(std::string_view name, const json& words) {
 }  // namespace
 
 std::string to_line(const Any& message) {
-  json words = std::visit([](const auto& one) { return fields(one); }, message);
-  words[kName] = kNames[message.index()];
+  json object = std::visit([](const auto& one) { return fields(one); }, message);
+  object[kName] = kNames[message.index()];
   // An error's text may be in any encoding.
-  return words.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+  return object.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
 }
 
 std::optional<Any> parse(const std::string& line) {
   try {
-    const json words = parse_json(line, kLineLimits);
-    return parse_named(words.at(kName).get_ref<const std::string&>(), words);
+    const json object = parse_json(line, kLineLimits);
+    return parse_named(object.at(kName).get_ref<const std::string&>(), object);
   } catch (const json::exception&) {
     return std::nullopt;
   } catch (const JsonError&) {

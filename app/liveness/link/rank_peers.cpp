@@ -100,14 +100,14 @@ void RankPeers::take(Listener::Visit visit, LivenessTime now) {
   if (num_unidentified() > credentials_.world_size + kStrangers) make_room(descriptor);
 }
 
-void RankPeers::make_room(int newcomer) {
+void RankPeers::make_room(int new_peer) {
   std::map<int, int> claims;  // of each rank
   for (const auto& [descriptor, peer] : peers_) ++claims[peer.connection.rank()];
   // By state: no hello yet, challenged, identified.
   const auto order_of = [&](const Peers::value_type& one) {
     const RankConnection& connection = one.second.connection;
     const bool is_challenged = connection.state() == RankConnection::State::kChallenged;
-    return std::tuple(one.first == newcomer, connection.state(), is_challenged && claims.at(connection.rank()) == 1,
+    return std::tuple(one.first == new_peer, connection.state(), is_challenged && claims.at(connection.rank()) == 1,
                       one.second.arrival);
   };
   drop(std::min_element(peers_.begin(), peers_.end(),
@@ -119,7 +119,7 @@ void RankPeers::drop_overdue(LivenessTime now) {
   for (auto peer = peers_.begin(); peer != peers_.end();) {
     const auto next = std::next(peer);
     peer->second.connection.look_at_clock(now);
-    if (peer->second.connection.state() == RankConnection::State::kGone) drop(peer, Handshake::Refusal::kTooLate);
+    if (peer->second.connection.state() == RankConnection::State::kClosed) drop(peer, Handshake::Refusal::kTooLate);
     peer = next;
   }
 }
@@ -149,8 +149,8 @@ void RankPeers::hear(Peers::iterator peer) {
     peers_.erase(peer);
     return;
   }
-  if (connection.state() != RankConnection::State::kGone) return;
-  if (connection.was_identified()) news_.push_back({.rank = connection.rank(), .words = std::nullopt});
+  if (connection.state() != RankConnection::State::kClosed) return;
+  if (connection.was_identified()) news_.push_back({.rank = connection.rank(), .message = std::nullopt});
   if (connection.refusal() == Handshake::Refusal::kClosed) {
     peers_.erase(peer);
   } else {
@@ -159,15 +159,15 @@ void RankPeers::hear(Peers::iterator peer) {
 }
 
 bool RankPeers::take(int rank, const std::string& line) {
-  std::optional<message::Any> words = message::parse(line);
-  if (!words) return true;
-  const bool stays = !std::holds_alternative<message::Bye>(*words);
-  news_.push_back({.rank = rank, .words = std::move(words)});
+  std::optional<message::Any> message = message::parse(line);
+  if (!message) return true;
+  const bool stays = !std::holds_alternative<message::Bye>(*message);
+  news_.push_back({.rank = rank, .message = std::move(message)});
   return stays;
 }
 
-void RankPeers::broadcast(const message::Any& words) {
-  const std::string line = message::to_line(words);
+void RankPeers::broadcast(const message::Any& message) {
+  const std::string line = message::to_line(message);
   for (auto& [descriptor, peer] : peers_) {
     if (peer.connection.is_identified()) peer.connection.send(line);
   }

@@ -30,7 +30,7 @@ class RankPeers {
  public:
   struct News {
     int rank = 0;
-    std::optional<message::Any> words;  // std::nullopt: its connection broke without a Bye
+    std::optional<message::Any> message;  // std::nullopt: its connection broke without a Bye
   };
 
   // Throws Failure.
@@ -47,7 +47,7 @@ class RankPeers {
   std::vector<News> hear(LivenessTime now);
   // The same, but keeps what has arrived for hear().
   void take_in(LivenessTime now);
-  void broadcast(const message::Any& words);
+  void broadcast(const message::Any& message);
   // Waits until everything is sent, at most for `limit`.
   void finish_sending(std::chrono::milliseconds limit);
 
@@ -71,7 +71,7 @@ class RankPeers {
   void admit(LivenessTime now);
   void take(Listener::Visit visit, LivenessTime now);
   // Drops another connection in favor of that of this descriptor.
-  void make_room(int newcomer);
+  void make_room(int new_peer);
   void drop_overdue(LivenessTime now);
   void drop(Peers::iterator peer, Handshake::Refusal why);
   void rest_until(LivenessTime when);

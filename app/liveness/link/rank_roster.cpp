@@ -8,7 +8,7 @@ std::optional<RankConnection> connect_to_rank(const RankRoster& roster, int rank
                                               LivenessTime now, size_t attempt) {
   const RankIdentity& to = roster.identity(rank);
   const bool same_machine = to.machine == roster.identity(roster.own).machine;
-  const std::vector<std::string> addresses = told_addresses(to, same_machine);
+  const std::vector<std::string> addresses = reported_addresses(to, same_machine);
   for (size_t i = 0; i < addresses.size(); ++i) {
     const std::string& address = addresses[(attempt + i) % addresses.size()];
     std::optional<LineConnection> line = connect_to(address, to.port, limit);

@@ -33,8 +33,8 @@ void Strangers::turned_away(const std::string& from, const std::string& why) {
 }
 
 std::string Strangers::take_warning(LivenessTime now) {
-  if (count_ == 0 || (told_ && now - *told_ < kSilence)) return {};
-  told_ = now;
+  if (count_ == 0 || (reported_ && now - *reported_ < kSilence)) return {};
+  reported_ = now;
   const int64_t others = std::exchange(count_, 0) - 1;
   return fmt::format(
       "has closed a connection from {}{}, because {}; the run continues, but check what connects to its ports", from_,

@@ -29,7 +29,7 @@ class Strangers {
   int64_t count_ = 0;  // since the last warning
   std::string from_;   // the first of them
   std::string why_;
-  std::optional<LivenessTime> told_;
+  std::optional<LivenessTime> reported_;
 };
 
 }  // namespace mpzero

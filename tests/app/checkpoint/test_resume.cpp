@@ -15,14 +15,15 @@ class SavedRun : public TinyTraining {
  public:
   SavedRun() { train({"--max_steps=4", "--checkpoint_freq=2"}); }
 
-  std::optional<Resumed> resume(std::vector<std::string> flags = {}) {
+  // `relative`: see set_up().
+  std::optional<Resumed> resume(std::vector<std::string> flags = {}, bool relative = false,
+                                ProcessGroup& group = parallel::mpi()) {
     flags.emplace_back("--max_steps=4");
-    RunSetup setup = set_up(std::move(flags));
-    SingleProcess alone;
-    setup.data = identify_data(setup.config, alone);
+    RunSetup setup = set_up(std::move(flags), relative);
+    setup.data = identify_data(setup.config, parallel::mpi());
     engine.emplace(setup);
     warnings.clear();
-    return resume_run(setup, engine->decoder.units(), engine->engine, alone, warnings);
+    return resume_run(setup, engine->decoder.units(), engine->engine, group, warnings);
   }
 
   std::optional<TinyEngine> engine;
@@ -31,10 +32,43 @@ class SavedRun : public TinyTraining {
 
 // Its size is what it was.
 void damage(const std::filesystem::path& file) {
-  std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
-  bytes.seekp(-1, std::ios::end);
-  bytes.put('!');
+  on_rank_0([&] {
+    std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(-1, std::ios::end);
+    bytes.put('!');
+  });
 }
+
+// The current folder during its lifetime.
+class CurrentFolder {
+ public:
+  explicit CurrentFolder(const std::filesystem::path& folder) { std::filesystem::current_path(folder); }
+  ~CurrentFolder() { std::filesystem::current_path(before_); }
+  CurrentFolder(const CurrentFolder&) = delete;
+  CurrentFolder& operator=(const CurrentFolder&) = delete;
+
+ private:
+  std::filesystem::path before_ = std::filesystem::current_path();
+};
+
+// The ranks of the test program. Before its collective number `call`, from 0, rank 0 does the work.
+class WorksBeforeCall final : public ProcessGroup {
+ public:
+  WorksBeforeCall(int call, std::function<void()> work) : call_(call), work_(std::move(work)) {}
+  int rank() const override { return parallel::mpi().rank(); }
+  int world_size() const override { return parallel::mpi().world_size(); }
+  void barrier() override { parallel::mpi().barrier(); }
+  std::vector<std::string> all_gather(const std::string& text) override {
+    if (calls_++ == call_ && is_rank_0()) work_();
+    return parallel::mpi().all_gather(text);
+  }
+  bool has_worked() const { return calls_ > call_; }
+
+ private:
+  int call_;
+  int calls_ = 0;
+  std::function<void()> work_;
+};
 
 }  // namespace
 
@@ -42,9 +76,8 @@ TEST_CASE("without a checkpoint there is nothing to resume") {
   const TinyTraining run;
   const RunSetup setup = run.set_up({"--max_steps=6"});
   TinyEngine engine(setup);
-  SingleProcess alone;
   std::vector<std::string> warnings;
-  CHECK_FALSE(resume_run(setup, engine.decoder.units(), engine.engine, alone, warnings));
+  CHECK_FALSE(resume_run(setup, engine.decoder.units(), engine.engine, parallel::mpi(), warnings));
   CHECK(warnings.empty());
 }
 
@@ -53,7 +86,7 @@ TEST_CASE("a run resumes from its newest checkpoint, and from the one that it is
   const std::optional<Resumed> newest = run.resume();
   REQUIRE(newest);
   CHECK(newest->position.step == 4);
-  CHECK(newest->position.windows_seen == 4 * 4);
+  CHECK(newest->position.sequences_seen == 4 * 4 * parallel::mpi().world_size());
   CHECK(newest->checkpoint == run.checkpoint(4));
   CHECK(newest->changes.empty());
   const std::optional<Resumed> given = run.resume({"--resume_from_checkpoint=" + run.checkpoint(2).string()});
@@ -76,8 +109,10 @@ TEST_CASE("where the newest checkpoint is damaged, a run resumes from the one be
 TEST_CASE("a checkpoint that the system does not open is not passed over") {
   SavedRun run;
   const std::filesystem::path manifest = run.checkpoint(4) / "manifest.json";
-  std::filesystem::remove(manifest);
-  std::filesystem::create_symlink(manifest.filename(), manifest);
+  on_rank_0([&] {
+    std::filesystem::remove(manifest);
+    std::filesystem::create_symlink(manifest.filename(), manifest);
+  });
   CHECK_THROWS_WITH(run.resume(), Contains(manifest.string()));
 }
 
@@ -86,11 +121,65 @@ TEST_CASE("another model is refused") {
   RunSetup setup = run.set_up({"--max_steps=6"});
   setup.model.num_hidden_layers = 3;
   TinyEngine engine(setup);
-  SingleProcess alone;
   std::vector<std::string> warnings;
   const std::string refused =
-      error_from([&] { resume_run(setup, engine.decoder.units(), engine.engine, alone, warnings); });
+      error_from([&] { resume_run(setup, engine.decoder.units(), engine.engine, parallel::mpi(), warnings); });
   CHECK_THAT(refused, Contains(run.checkpoint(4).string()));
+}
+
+TEST_CASE("where `latest` is damaged and the folder has checkpoints of two runs, the user chooses") {
+  SavedRun run;
+  const SavedRun other;
+  on_rank_0([&] {
+    for (const int step : {2, 4}) {
+      std::filesystem::rename(other.checkpoint(step), run.checkpoints() / fmt::format("model-{}steps", step + 1));
+    }
+  });
+  CHECK(run.resume()->position.step == 4);
+  damage(run.checkpoint(4) / "manifest.json");
+  CHECK_THAT(error_from([&] { run.resume(); }),
+             Contains("so its run is not known, and 2 runs have checkpoints in the same folder: give "
+                      "--resume_from_checkpoint") &&
+                 Contains(run.checkpoint(2).string() + " (run ") && Contains(run.checkpoint(5).string() + " (run "));
+}
+
+TEST_CASE("ranks that read different files under one name do not resume from them") {
+  if (parallel::mpi().world_size() == 1) return;
+  SavedRun first;
+  const SavedRun second;
+  const CurrentFolder folder(is_rank_0() ? first.folder() : second.folder());
+  CHECK_THROWS_WITH(
+      first.resume({"--resume_from_checkpoint=checkpoints/model-4steps"}, /*relative=*/true),
+      Contains("checkpoints/model-4steps") && Contains("the ranks have read manifest.json of different saves"));
+}
+
+TEST_CASE("a checkpoint that is replaced while it is read is read again, whenever that is") {
+  namespace fs = std::filesystem;
+  SavedRun run;
+  const fs::path newest = run.checkpoint(4);
+  const fs::path same = run.folder() / "same";
+  const fs::path before = run.folder() / "before";
+  bool was_read_again = false;
+  bool has_worked = true;
+  for (int call = 0; has_worked; ++call) {
+    INFO(call);
+    on_rank_0([&] {
+      fs::remove_all(same);
+      fs::copy(newest, same, fs::copy_options::recursive);
+    });
+    WorksBeforeCall group(call, [&] {
+      fs::rename(newest, before);
+      fs::rename(same, newest);
+      fs::remove_all(before);
+    });
+    CHECK(run.resume({}, /*relative=*/false, group)->position.step == 4);
+    has_worked = group.has_worked();
+    for (const std::string& warning : run.warnings) {
+      CHECK(warning == newest.string() + " was replaced by another process while it was read; it is read again.");
+      was_read_again = true;
+    }
+  }
+  CHECK(was_read_again);
 }
 
 }  // namespace mpzero

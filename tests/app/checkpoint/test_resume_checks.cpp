@@ -174,7 +174,7 @@ TEST_CASE("rope and eps change where the user says so") {
   now.model.rms_norm_eps = 1e-5;
   CHECK(refusal(saved, now) ==
         "checkpoints/tiny-5steps was trained with rms_norm_eps 1e-06 and rope_theta 10000, this run has 1e-05 and "
-        "500000: give the same, or --allow_changed rms_norm_eps,rope_theta if it is meant");
+        "500000: give the same, or --allow_changed rms_norm_eps,rope_theta if that is intended");
   now.config.allow_changed = {"rope_theta"};
   CHECK_THAT(refusal(saved, now), Contains("with rms_norm_eps 1e-06, this run has 1e-05"));
   now.config.allow_changed = {"rope_theta", "rms_norm_eps"};
@@ -269,7 +269,7 @@ TEST_CASE("states of another optimizer are refused") {
   saved.progress_made.settings_json.clear();
   saved.progress_made.run_config_json = R"({"optimizer": {"type": "Lamb", "params": {}}})";
   CHECK(refusal(saved, setup_of()) ==
-        "checkpoints/tiny-5steps was trained with the optimizer \"Lamb\", whose states AdamW cannot go on from: "
+        "checkpoints/tiny-5steps was trained with the optimizer \"Lamb\", whose states AdamW cannot continue from: "
         "convert it with zero_to_fp32 and give the result to --init_from");
   for (const char* type : {"Adam", "adam", "AdamW", "adamw"}) {
     saved.progress_made.run_config_json = fmt::format(R"({{"optimizer": {{"type": "{}"}}}})", type);
@@ -318,9 +318,9 @@ TEST_CASE("the training data is what its tokens are") {
       warnings(saved, now) ==
       Strings{"the data is not that of checkpoints/tiny-5steps (62 sequences of 16 tokens, tokenizer bytes, shuffled, "
               "1000 tokens (11111111); now 62 sequences of 16 tokens, tokenizer /elsewhere/bytes, shuffled, 1000 "
-              "tokens (33333333)): it goes on at sequence 0 of the new order, and what was seen before may come "
-              "again."});
-  // Nothing is known of the tokens but how many there are: the order in words decides.
+              "tokens (33333333)): the run continues at sequence 0 of the new order, and may repeat sequences that "
+              "it has seen."});
+  // Nothing is known of the tokens but how many there are: the order's description decides.
   now.data.train = {.num_tokens = 1000, .tokens_xxh3 = {}, .documents_xxh3 = "5555555566666666"};
   CHECK(warnings(saved, now).size() == 1);
   now.data_order = saved.progress().data_order;

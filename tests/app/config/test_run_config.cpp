@@ -220,6 +220,23 @@ TEST_CASE("overlap and the types of moments and accumulation follow the file") {
   CHECK(of(R"("bf16": {"bf16_master_weights_and_grads": true})").accumulation_dtype == "bf16");
 }
 
+TEST_CASE("sizes that the file gives are taken as they are") {
+  const ZeroConfig zero = run(R"({"train_batch_size": 2, "zero_optimization": {"stage": 3, "reduce_bucket_size": 12345,
+      "stage3_prefetch_bucket_size": 23456, "stage3_param_persistence_threshold": 34567,
+      "stage3_max_live_parameters": 45678}})")
+                              .config.zero;
+  CHECK(zero.limits.reduce_bucket_size == 12345);
+  CHECK(zero.limits.gather.prefetch_bucket_size == 23456);
+  CHECK(zero.limits.gather.param_persistence_threshold == 34567);
+  CHECK(zero.limits.gather.max_live_parameters == 45678);
+}
+
+TEST_CASE("--overwrite starts a new run unless a checkpoint is named") {
+  CHECK(run("").config.resume_from_checkpoint.empty());
+  CHECK(run("", {"--overwrite"}).config.resume_from_checkpoint == "none");
+  CHECK(run("", {"--overwrite", "--resume_from_checkpoint=a/b"}).config.resume_from_checkpoint == "a/b");
+}
+
 TEST_CASE("sizes left to auto follow the model's width as the Trainer fills them") {
   const ZeroConfig zero = run(R"({"train_batch_size": 2, "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto",
       "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto",

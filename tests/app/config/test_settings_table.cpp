@@ -104,7 +104,7 @@ TEST_CASE("each flag that is recorded is in the record, and in the table under i
       const auto& [section, label, key] = *flag.recorded;
       CHECK((!label.empty() || !key.empty()));
       if (!label.empty()) CHECK_THAT(line_of(table, label), Contains(label + " " + flag.show(config)));
-      if (!key.empty()) CHECK(record[key] == flag.to_json(config));
+      if (!key.empty()) CHECK(record.at(key) == flag.to_json(config));
     }
   }
 }

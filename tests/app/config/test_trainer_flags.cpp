@@ -68,7 +68,7 @@ TEST_CASE("a setting under two names must have one value") {
   CHECK_THAT(parse_error({"--save_steps=10", "--checkpoint_freq=20"}),
              Contains("--save_steps 10 and --checkpoint_freq 20 contradict each other"));
   CHECK(parse_error({"--max_grad_norm=2", "--max_grad_norm=2"}) ==
-        "--max_grad_norm stands there twice; keep one of the two.");
+        "--max_grad_norm is given twice; keep one of the two.");
   CHECK(parse_error({"--max_grad_norm=-2"}) == "--max_grad_norm -2 is out of range; it must be 0 or more and finite.");
   CHECK_THAT(parse_error({"--max_grad_nrom=2"}), Contains("did you mean --max_grad_norm?"));
 }
@@ -175,7 +175,7 @@ TEST_CASE("lr_scheduler_type chooses the Trainer's schedule") {
   CHECK(parse_command_line({"--warmup_ratio=0"}).warmup_steps == 0);
   CHECK(parse_command_line({"--warmup_ratio=0.0", "--warmup_steps=6"}).warmup_steps == 6);
   CHECK(parse_command_line({"--warmup_steps=10.0"}).warmup_steps == 10);
-  // Also beside a file without a scheduler, and as long as the epochs say.
+  // Also with a file without a scheduler, and as long as the epochs say.
   const std::string json = R"({"train_batch_size": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}})";
   same(with_data(run(json, {"--lr_scheduler_type=linear", "--epochs=2", "--warmup_ratio=0.1"}), 20).schedule,
        {TrainerDecay::kLinear, 1e-3, 2, 20});
@@ -199,7 +199,7 @@ TEST_CASE("DeepSpeed's schedules take a warm-up of 0 steps as 2, with a warning"
   CHECK(warnings_with(run(two), "DeepSpeed's schedules warm up").empty());
 }
 
-TEST_CASE("a warm-up that does not exist, or is given twice, is refused") {
+TEST_CASE("a warm-up that is missing, or given twice, is refused") {
   CHECK_THAT(parse_error({"--lr_scheduler_type=polynomial"}),
              Contains("--lr_scheduler_type must be one of linear, cosine, constant, constant_with_warmup"));
   CHECK_THAT(parse_error({"--lr_scheduler_type=constant", "--warmup_steps=3"}),
@@ -275,11 +275,11 @@ TEST_CASE("no_decay takes parts of names") {
 }
 
 TEST_CASE("DeepSpeed's files have no place for the Trainer's schedule, of which the user hears") {
-  const auto told = [](const std::string& flag) {
+  const auto num_warnings = [](const std::string& flag) {
     return warnings_with(run("", {"--checkpoint_format=deepspeed", flag}), "load_lr_scheduler_states=False").size();
   };
-  CHECK(told("--lr_scheduler_type=linear") == 1);
-  CHECK(told("--max_steps=500") == 0);
+  CHECK(num_warnings("--lr_scheduler_type=linear") == 1);
+  CHECK(num_warnings("--max_steps=500") == 0);
 }
 
 TEST_CASE("save_strategy says when checkpoints are made") {

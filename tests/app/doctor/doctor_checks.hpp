@@ -50,6 +50,7 @@ class FakeRoot {
     System system;
     system.root = path_;
     system.nvml = {stand_in("fake_nvml")};
+    system.cuda = {stand_in("fake_cuda")};
     system.libfabric = {stand_in("fake_fabric")};
     system.plugin_files = {stand_in("fake_plugin")};
     return system;

@@ -139,5 +139,33 @@ int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* memory) {
   memory[1] = memory[0] - memory[2];
   return kSuccess;
 }
+struct nvmlProcessInfo {
+  unsigned pid;
+  unsigned long long usedGpuMemory;
+  unsigned gpuInstanceId, computeInstanceId;
+};
+int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, nvmlProcessInfo* processes) {
+  const auto pid = static_cast<unsigned>(fault(device, "pid", 0));
+  if (pid == 0) {
+    *count = 0;
+    return kSuccess;
+  }
+  if (*count < 1) return 7;  // NVML_ERROR_INSUFFICIENT_SIZE
+  *count = 1;
+  processes[0] = {pid, static_cast<unsigned long long>(fault(device, "used_gib", 0)) << 30, ~0U, ~0U};
+  return kSuccess;
+}
+struct nvmlGpuFabricInfo {
+  unsigned char clusterUuid[16];
+  int status;
+  unsigned cliqueId;
+  unsigned char state;
+};
+int nvmlDeviceGetGpuFabricInfo(void* device, nvmlGpuFabricInfo* info) {
+  *info = {};
+  info->state = static_cast<unsigned char>(fault(device, "fabric", 3));
+  info->status = static_cast<int>(fault(device, "fabric_error", 0));
+  return kSuccess;
+}
 
 }  // extern "C"

@@ -15,8 +15,8 @@ int not_a_plugin() { return 0; }
 #endif
 
 #ifdef PLUGIN_VERSION
-const char* first_words() { return "NET/OFI Initializing aws-ofi-nccl " PLUGIN_VERSION; }
-const char* last_words() { return "NET/OFI aws-ofi-nccl initialization failed"; }
+const char* first_message() { return "NET/OFI Initializing aws-ofi-nccl " PLUGIN_VERSION; }
+const char* last_message() { return "NET/OFI aws-ofi-nccl initialization failed"; }
 #endif
 
 }  // extern "C"

@@ -1,3 +1,4 @@
+#include "app/doctor/cuda_start.hpp"
 #include "app/doctor/gpu_survey.hpp"
 #include "app/doctor/gpus.hpp"
 #include "app/health/gpu_condition.hpp"
@@ -47,7 +48,7 @@ TEST_CASE("a machine without GPUs trains on the CPU; one with GPUs and no driver
   CHECK(worst(check_gpus(system, {}, survey_gpus(system.nvml), kCuda)) == Status::kOk);
   root.write("sys/bus/pci/devices/0000:00:1e.0/class", "0x030200\n");
   root.write("sys/bus/pci/devices/0000:00:1e.0/vendor", "0x10de\n");
-  const Finding finding = find(check_gpus(system, {}, survey_gpus(system.nvml), kCuda), "gpus");
+  const Finding finding = find(check_gpus(system, {}, survey_gpus(system.nvml), kCuda), "driver");
   CHECK(finding.status == Status::kFailure);
   CHECK_THAT(finding.message, Catch::Contains("libnvidia-ml.so.1"));
 }
@@ -62,12 +63,12 @@ TEST_CASE("--device decides whether GPUs are checked, and whether they may be mi
   const FakeRoot bare;
   System system = bare.system();
   system.nvml = {"libno-such-nvml.so.1"};
-  const auto without = [&](const char* device) {
-    return find(check_gpus(system, {.device = device}, survey_gpus(system.nvml), kCuda), "gpus");
+  const auto without = [&](const char* device, const char* check) {
+    return find(check_gpus(system, {.device = device}, survey_gpus(system.nvml), kCuda), check);
   };
-  CHECK(without("auto").status == Status::kOk);
-  CHECK(without("cuda").status == Status::kFailure);
-  CHECK(without("cuda").message == "none, but the run is to train on GPUs (--device cuda)");
+  CHECK(without("auto", "gpus").status == Status::kOk);
+  CHECK(without("cuda", "no_gpus").status == Status::kFailure);
+  CHECK(without("cuda", "no_gpus").message == "none, but the run is to train on GPUs (--device cuda)");
 }
 
 TEST_CASE("a missing GPU is found by comparison with the instance type and with the PCI bus") {
@@ -85,7 +86,7 @@ TEST_CASE("a missing GPU is found by comparison with the instance type and with 
   CHECK(find(look(bus, "gpus=1"), "gpus").message == "the driver shows 1 GPUs, the PCI bus 2");
   CHECK(find(look(bus, "gpus=1"), "gpus").status == Status::kWarning);
   CHECK(find(look(bus, "gpus=2"), "gpus").status == Status::kOk);
-  CHECK(find(look(bus, "gpus=2", {.local_ranks = 4}), "gpus").message == "4 ranks share 2 GPUs");
+  CHECK(find(look(bus, "gpus=2", {.local_ranks = 4}), "ranks_per_gpu").message == "4 ranks share 2 GPUs");
 
   // What Slurm gave to the job counts, even if it is less than the machine has.
   CHECK(find(look(root, "gpus=4", {.allotted_gpus = 4}), "gpus").status == Status::kOk);
@@ -114,11 +115,12 @@ TEST_CASE("ranks that each see only their own GPU see all of the host's GPUs tog
 
 TEST_CASE("a survey of GPUs survives serialization") {
   const FakeRoot root;
-  const GpuSurvey told = survey(root, "throttle=72 sick=2 clock=345 ecc=0 rows_pending=1 used_gib=7");
-  const GpuSurvey heard = sent(told);
-  CHECK(collectives::to_message(heard) == collectives::to_message(told));
-  CHECK((heard.library && heard.driver == "580.95.05" && heard.cuda_version == kCuda && heard.gpus.size() == 8));
-  const GpuState& sick = heard.gpus[2];
+  const GpuSurvey reported = survey(root, "throttle=72 sick=2 clock=345 ecc=0 rows_pending=1 used_gib=7");
+  const GpuSurvey received = sent(reported);
+  CHECK(collectives::to_message(received) == collectives::to_message(reported));
+  CHECK((received.library && received.driver == "580.95.05" && received.cuda_version == kCuda &&
+         received.gpus.size() == 8));
+  const GpuState& sick = received.gpus[2];
   CHECK((sick.throttle_reasons == 72 && sick.sm_clock == 345 && sick.ecc == false && sick.rows_pending == true));
   CHECK(sick.used_memory == uint64_t{7} << 30);
   GpuSurvey odd;
@@ -180,6 +182,68 @@ TEST_CASE("memory errors, heat, narrow links and other users are found") {
   CHECK(find(look(root, "temperature=81"), "temperature").status == Status::kOk);
   CHECK(find(look(root, "pcie=8 sick=1"), "pcie").message == "GPU 1: x8 of x16");
   CHECK(find(look(root, "used_gib=7 sick=1"), "gpu_memory").message == "GPU 1: 7.0 GiB in use already");
+}
+
+TEST_CASE("memory that is in use on GPUs that Slurm has given is a failure, with the processes that hold it") {
+  const FakeRoot root;
+  const Finding taken = find(look(root, "used_gib=7 pid=4242 sick=1", {.allotted_gpus = 8}), "gpu_memory");
+  CHECK(taken.status == Status::kFailure);
+  CHECK(taken.message == "GPU 1: 7.0 GiB (pid 4242: 7.0 GiB) in use already, of GPUs that Slurm has given to this job");
+  CHECK(find(look(root, "used_gib=7 pid=4242 sick=1"), "gpu_memory").status == Status::kWarning);
+}
+
+TEST_CASE("CUDA is started on the GPUs, and what it says is explained") {
+  const FakeRoot root;
+  const auto start = [&](const std::string& cuda, const std::string& nvml = "", const Job& job = {}) {
+    const Setting cuda_setting("MPZERO_FAKE_CUDA", cuda);
+    std::vector<CudaSurvey> surveys;
+    for (int rank = 0; rank < job.local_ranks; ++rank) {
+      SingleProcess alone;
+      surveys.push_back(
+          all_gather(alone, survey_cuda(root.system().cuda, {.index = rank, .of = job.local_ranks})).front());
+    }
+    return check_cuda_start(job, survey(root, nvml), surveys);
+  };
+  CHECK(find(start(""), "cuda").message == "starts on 8 GPUs");
+  CHECK(find(start(""), "nvlink_fabric").message == "all GPUs have joined it");
+  CHECK(find(start("", "fabric=0"), "nvlink_fabric").status == Status::kOk);
+
+  // The Fabric Manager is down: the management library shows 8 healthy GPUs.
+  const std::vector<Finding> down = start("init=802", "fabric=1");
+  CHECK(find(down, "cuda").status == Status::kFailure);
+  CHECK(find(down, "cuda").message ==
+        "cuInit fails: CUDA_ERROR_SYSTEM_NOT_READY (802): NVIDIA's Fabric Manager is not running, or has not finished");
+  CHECK_THAT(find(down, "cuda").remedy, Catch::Contains("systemctl status nvidia-fabricmanager"));
+  CHECK(find(down, "nvlink_fabric").status == Status::kFailure);
+  CHECK_THAT(find(down, "nvlink_fabric").message, Catch::StartsWith("registration of GPU 0: not started, GPU 1: "));
+  CHECK(find(start("", "fabric=2 sick=3"), "nvlink_fabric").status == Status::kWarning);
+  CHECK(find(start("", "fabric_error=9 sick=3"), "nvlink_fabric").message ==
+        "registration of GPU 3: failed with error 9; CUDA starts all the same");
+
+  // Each rank opens its shard of the GPUs.
+  const Job two{.local_ranks = 2};
+  CHECK(find(start("context=46 sick=5", "", two), "cuda").message ==
+        "cuDevicePrimaryCtxRetain fails for GPU 0000:1F:00.0: error 46: another process has the GPU for itself, or it "
+        "needs a reset");
+  CHECK(find(start("gpus=1", "", {.local_ranks = 4}), "cuda").message == "starts on 1 GPU");
+
+  const Job given{.allotted_gpus = 8};
+  CHECK(find(start("gpus=7", "", given), "cuda").message ==
+        "CUDA shows 7 of the 8 GPUs that Slurm has given to the job");
+  {
+    const Setting some("CUDA_VISIBLE_DEVICES", "0,1");
+    CHECK(find(start("gpus=2", "", given), "cuda").status == Status::kOk);
+  }
+  const Setting none_listed("CUDA_VISIBLE_DEVICES", "");
+  CHECK(find(start("init=100"), "cuda").message == "not started: CUDA_VISIBLE_DEVICES hides all GPUs");
+  CHECK(find(start("init=100", "", {.device = "cuda"}), "cuda").status == Status::kFailure);
+
+  CHECK(find(check_cuda_start({.device = "cpu"}, {}, {}), "cuda").status == Status::kOk);
+  CHECK(find(check_cuda_start({}, {}, {}), "cuda").status == Status::kOk);
+  const Finding none =
+      find(check_cuda_start({.device = "cuda"}, {}, {survey_cuda({"libno-such-cuda.so.1"}, {})}), "libcuda");
+  CHECK(none.status == Status::kFailure);
+  CHECK_THAT(none.message, Catch::Contains("libno-such-cuda.so.1"));
 }
 
 TEST_CASE("a build without GPU kernels is refused if the run is to use GPUs") {

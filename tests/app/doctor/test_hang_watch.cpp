@@ -17,10 +17,10 @@ constexpr std::chrono::milliseconds kShort(20);
 constexpr std::chrono::seconds kLong(60);
 
 // The last words of a watch that hangs after `begin`.
-std::string last_words(const std::string& json, const std::function<void(HangWatch&)>& begin) {
-  std::promise<std::string> words;
-  std::future<std::string> future = words.get_future();
-  HangWatch watch("node7", json, kShort, [&](const std::string& sentence) { words.set_value(sentence); });
+std::string last_message(const std::string& json, const std::function<void(HangWatch&)>& begin) {
+  std::promise<std::string> message;
+  std::future<std::string> future = message.get_future();
+  HangWatch watch("node7", json, kShort, [&](const std::string& sentence) { message.set_value(sentence); });
   begin(watch);
   REQUIRE(future.wait_for(kLong) == std::future_status::ready);
   return future.get();
@@ -32,8 +32,8 @@ TEST_CASE("a check that hangs is reported in a report of its host alone") {
   const FakeRoot root;
   const std::string json = (root.path() / "doctor.json").string();
   CHECK(hang_report(json, "node7") == root.path() / "doctor.json.node7.hung");
-  const std::string words = last_words(json, [](HangWatch& watch) { watch.enter(kDriver); });
-  CHECK(words == "node7: the GPU driver has not responded 0 s after the doctor started; leave the host out");
+  const std::string message = last_message(json, [](HangWatch& watch) { watch.enter(kDriver); });
+  CHECK(message == "node7: the GPU driver has not responded 0 s after the doctor started; leave the host out");
   std::ifstream file(hang_report(json, "node7"));
   const auto report = nlohmann::json::parse(file);
   REQUIRE(report.at("hosts").size() == 1);
@@ -50,24 +50,24 @@ TEST_CASE("a check that hangs is reported in a report of its host alone") {
 TEST_CASE("a rank that waits for others lets them report") {
   const FakeRoot root;
   const std::string json = (root.path() / "doctor.json").string();
-  const std::string words = last_words(json, [](HangWatch& watch) {
+  const std::string message = last_message(json, [](HangWatch& watch) {
     watch.enter(kDriver);
     watch.leave();
   });
-  CHECK_THAT(words, Catch::Contains("node7 has waited for other ranks"));
+  CHECK_THAT(message, Catch::Contains("node7 has waited for other ranks"));
   CHECK_FALSE(std::filesystem::exists(hang_report(json, "node7")));
 }
 
 TEST_CASE("a report whose folder is missing, or whose file system hangs, delays no rank") {
   const FakeRoot root;
   const auto begin = [](HangWatch& watch) { watch.enter(kDriver); };
-  CHECK_THAT(last_words((root.path() / "absent/doctor.json").string(), begin), Catch::Contains("the GPU driver"));
-  CHECK_THAT(last_words("", begin), Catch::Contains("the GPU driver"));
+  CHECK_THAT(last_message((root.path() / "absent/doctor.json").string(), begin), Catch::Contains("the GPU driver"));
+  CHECK_THAT(last_message("", begin), Catch::Contains("the GPU driver"));
   const std::string json = (root.path() / "doctor.json").string();
   // Opening it waits for a reader; the file is written there first.
   const std::string file = hang_report(json, "node7").string() + ".tmp";
   REQUIRE(mkfifo(file.c_str(), 0600) == 0);
-  CHECK_THAT(last_words(json, begin), Catch::Contains("the GPU driver"));
+  CHECK_THAT(last_message(json, begin), Catch::Contains("the GPU driver"));
   std::ifstream(file).get();
 }
 

@@ -49,7 +49,7 @@ TEST_CASE("a table begins with the worst finding and ends with a summary") {
   CHECK_THAT(table, Catch::Contains("1 host: 1 failure, 1 warning\n"));
 }
 
-TEST_CASE("a failure on all hosts is the job's fault, and a failure on one host is its own") {
+TEST_CASE("a failure of settings on all hosts is the job's fault, and a failure on one host is its own") {
   const auto reports = [](std::vector<Finding> a, std::vector<Finding> b) {
     std::vector<HostReport> both = {{.host = "a", .findings = std::move(a)}, {.host = "b", .findings = std::move(b)}};
     tell_job_from_hosts(both);
@@ -59,7 +59,9 @@ TEST_CASE("a failure on all hosts is the job's fault, and a failure on one host 
   const Finding network = failure("network", "NCCL_NET=Socket", "unset it");
   CHECK(exit_code(reports({ok("gpus", "8")}, {warning("pcie", "x8", "reboot")})) == 0);
   CHECK(exit_code(reports({ok("gpus", "8")}, {gpu})) == kFailureExitCode);
-  CHECK(exit_code(reports({gpu}, {gpu})) == kUserErrorExitCode);
+  const Finding limit = failure("memlock", "64 KiB", "raise it");
+  CHECK(exit_code(reports({limit}, {limit})) == kUserErrorExitCode);
+  CHECK(exit_code(reports({limit}, {ok("memlock", "unlimited")})) == kFailureExitCode);
   CHECK(exit_code(reports({disk}, {disk})) == kUserErrorExitCode);
   CHECK(exit_code(reports({disk}, {ok("checkpoint_space", "free")})) == kFailureExitCode);
   CHECK(exit_code(reports({network}, {ok("network", "EFA")})) == kUserErrorExitCode);
@@ -77,6 +79,25 @@ TEST_CASE("a failure on all hosts is the job's fault, and a failure on one host 
   alone = {{.host = "a", .findings = {gpu}}};
   tell_job_from_hosts(alone);
   CHECK(exit_code(alone) == kFailureExitCode);
+}
+
+TEST_CASE("two sick hosts are two sick hosts, and no setting of the job") {
+  const auto of_two = [](const Finding& finding) {
+    std::vector<HostReport> both = {{.host = "a", .findings = {finding}}, {.host = "b", .findings = {finding}}};
+    tell_job_from_hosts(both);
+    return exit_code(both);
+  };
+  CHECK(of_two(failure("gpus", "7 GPUs", "replace")) == kFailureExitCode);
+  CHECK(of_two(failure("cuda", "cuInit fails", "replace")) == kFailureExitCode);
+  CHECK(of_two(failure("gpu_memory", "7 GiB in use", "end them")) == kFailureExitCode);
+  CHECK(of_two(failure("gpu_memory_errors", "3 uncorrected errors", "reset")) == kFailureExitCode);
+  CHECK(of_two(failure("throttling", "HW Slowdown", "cool")) == kFailureExitCode);
+  CHECK(of_two(failure("pcie", "x8 of x16", "reboot")) == kFailureExitCode);
+  CHECK(of_two(failure("efa_ports", "DOWN", "reboot")) == kFailureExitCode);
+  CHECK(of_two(failure("libfabric", "no provider efa", "install it")) == kUserErrorExitCode);
+  // More ranks than GPUs, and no GPU where the job asks for some, are requests of the job.
+  CHECK(of_two(failure("ranks_per_gpu", "4 ranks share 2 GPUs", "fewer ranks")) == kUserErrorExitCode);
+  CHECK(of_two(failure("no_gpus", "none", "request some")) == kUserErrorExitCode);
 }
 
 TEST_CASE("versions are compared with those of most hosts") {
@@ -146,11 +167,11 @@ TEST_CASE("bandwidth is compared with the instance type's figures") {
   };
   const double promised = find_instance("p4d.24xlarge")->gigabits / 8 * 1e9;
   CHECK(promised == 50e9);
-  CHECK(judge_bandwidth("b", measured(40e9), promised, "p4d").status == Status::kOk);
-  CHECK(judge_bandwidth("b", measured(20e9), promised, "p4d").status == Status::kWarning);
-  CHECK(judge_bandwidth("b", measured(4e9), promised, "p4d").status == Status::kFailure);
-  CHECK(judge_bandwidth("b", measured(4e9), 0, "").status == Status::kOk);
-  CHECK_THAT(judge_bandwidth("b", measured(4e9), promised, "a p4d").message,
+  CHECK(judge_bandwidth("bandwidth_between", measured(40e9), promised, "p4d").status == Status::kOk);
+  CHECK(judge_bandwidth("bandwidth_between", measured(20e9), promised, "p4d").status == Status::kWarning);
+  CHECK(judge_bandwidth("bandwidth_between", measured(4e9), promised, "p4d").status == Status::kFailure);
+  CHECK(judge_bandwidth("bandwidth_between", measured(4e9), 0, "").status == Status::kOk);
+  CHECK_THAT(judge_bandwidth("bandwidth_between", measured(4e9), promised, "a p4d").message,
              Catch::Contains("all-gather 1 MiB 1.00 GB/s, 64 MiB 8.00 GB/s; reduce-scatter") &&
                  Catch::Contains("(8% of the 50 GB/s of a p4d)"));
 }

@@ -142,7 +142,7 @@ TEST_CASE("every flag of the former training script and of mpzero is read") {
   CHECK(line.device == "cpu");
 }
 
-TEST_CASE("values stand behind a blank or an equals sign, booleans may stand alone") {
+TEST_CASE("values follow a blank or an equals sign, booleans may have none") {
   CHECK(parse_command_line({"--max_steps", "7"}).max_steps == 7);
   CHECK(parse_command_line({"--max_steps=7"}).max_steps == 7);
   CHECK(parse_command_line({"--bf16"}).gives("bf16"));
@@ -169,7 +169,7 @@ TEST_CASE("a flag that is wrong is named with what would be right") {
   CHECK(error_of({"--max_steps"}) == "--max_steps needs a value; give one or leave the flag out.");
   CHECK(error_of({"--max_steps="}) == "--max_steps needs a value; give one or leave the flag out.");
   CHECK(error_of({"--model_type", "--bf16"}) == "--model_type needs a value; give one or leave the flag out.");
-  CHECK(error_of({"--max_steps=3", "--max_steps=4"}) == "--max_steps stands there twice; keep one of the two.");
+  CHECK(error_of({"--max_steps=3", "--max_steps=4"}) == "--max_steps is given twice; keep one of the two.");
   CHECK(error_of({"--max_steps=1.5"}) == "--max_steps must be a whole number, not \"1.5\".");
   CHECK(error_of({"--max_steps=3x"}) == "--max_steps must be a whole number, not \"3x\".");
   CHECK(error_of({"--max_steps=0"}) == "--max_steps 0 is too small; it must be 1 or more.");

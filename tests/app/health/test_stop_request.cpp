@@ -25,7 +25,7 @@ TEST_CASE("The first signal and the time since it are kept") {
   CHECK(stop.requested());
   CHECK(stop.signal() == SIGUSR1);
   CHECK(stop.seconds_since() > 0);
-  CHECK_FALSE(stop.at_once());
+  CHECK_FALSE(stop.is_immediate());
   CHECK(readable(stop.descriptor()));
   stop.drain();
   CHECK_FALSE(readable(stop.descriptor()));
@@ -36,9 +36,9 @@ TEST_CASE("Two interruptions, but not two other signals, request an immediate en
   raise(SIGTERM);
   raise(SIGTERM);
   raise(SIGINT);
-  CHECK_FALSE(stop.at_once());
+  CHECK_FALSE(stop.is_immediate());
   raise(SIGINT);
-  CHECK(stop.at_once());
+  CHECK(stop.is_immediate());
   CHECK(stop.signal() == SIGTERM);
 }
 

@@ -1,3 +1,5 @@
+#include <ATen/core/Tensor.h>
+
 #include <optional>
 #include <stdexcept>
 

@@ -123,8 +123,8 @@ TEST_CASE("Ranks that leave normally are not lost") {
   fixture.monitor.lost(1);
   fixture.monitor.heard(0, {}, at(20));
   CHECK_FALSE(fixture.monitor.alarmed(at(21)));
-  CHECK(fixture.monitor.all_gone_but(0));
-  CHECK_FALSE(fixture.monitor.all_gone_but(1));
+  CHECK(fixture.monitor.all_ended_but(0));
+  CHECK_FALSE(fixture.monitor.all_ended_but(1));
 }
 
 TEST_CASE("An alarm is returned once, and again if it has passed in between") {

@@ -1,6 +1,7 @@
 #include <map>
 
 #include "app/machine/device_choice.hpp"
+#include "app/machine/gpu_promise.hpp"
 #include "base/error.hpp"
 #include "parallel/comm/gpu_address.hpp"
 #include "tests/catch.hpp"
@@ -61,16 +62,17 @@ TEST_CASE("Views that overlap partially are refused") {
 }
 
 TEST_CASE("Without a GPU one sentence names the cause and the remedy") {
-  const NoGpu seen{.host = "node7", .cuda_says = "no CUDA-capable device is detected", .driver_is_there = true};
-  const auto why = [&](const NoGpu& no_gpu, std::map<std::string, std::string> variables) {
+  const CudaAnswer seen{
+      .host = "node7", .code = 100, .cuda_error = "no CUDA-capable device is detected", .driver_found = true};
+  const auto why = [&](const CudaAnswer& no_gpu, std::map<std::string, std::string> variables) {
     return why_no_gpu(no_gpu, environment(std::move(variables)));
   };
   CHECK(why(seen, {{"CUDA_VISIBLE_DEVICES", ""}}) ==
         "--device cuda: CUDA shows no GPU on node7 (no CUDA-capable device is detected; CUDA_VISIBLE_DEVICES=): the "
         "driver is loaded, so the variable hides its GPUs; unset it, or list GPUs in it");
   CHECK_THAT(why(seen, {}), Catch::Contains("CUDA_VISIBLE_DEVICES is unset") && Catch::Contains("nvidia-smi"));
-  NoGpu without = seen;
-  without.driver_is_there = false;
+  CudaAnswer without = seen;
+  without.driver_found = false;
   CHECK_THAT(why(without, {}), Catch::Contains("NVIDIA's driver is not loaded there"));
   // In a job that was given no GPU, the variable does not matter.
   for (const char* none : {"0", ""}) {
@@ -89,6 +91,80 @@ TEST_CASE("A run on the CPU of a node whose GPUs Slurm has given to it is warned
   CHECK(cpu_instead_of_gpus(0, "node7").empty());
   CHECK_THAT(cpu_instead_of_gpus(8, "node7"),
              Catch::Contains("training on the CPU, although Slurm has given this job 8 GPUs on node7"));
+}
+
+TEST_CASE("GPUs that Slurm has given are those of the step, or of the job where there is no step") {
+  const auto given = [](std::map<std::string, std::string> variables) {
+    return gpus_from_slurm(environment(std::move(variables)));
+  };
+  CHECK(given({{"SLURM_JOB_GPUS", "0,1"}}) == 2);
+  CHECK(given({{"SLURM_GPUS_PER_NODE", "h100:8"}}) == 8);
+  CHECK(given({{"SLURM_GPUS_PER_NODE", "a100:2,h100:6"}}) == 8);
+  CHECK(given({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_GPUS", "0,1,2"}}) == 3);
+  // `srun` without --gpus-per-node in a job with GPUs: the step inherits the job's variables, and gets no GPU.
+  CHECK(given({{"SLURM_STEP_ID", "0"}, {"SLURM_JOB_GPUS", "0,1"}, {"SLURM_GPUS_PER_NODE", "2"}}) == 0);
+  CHECK(given({{"SLURM_GPUS_ON_NODE", "none"}}) == 0);
+  CHECK(listed_gpus(environment({})) == std::nullopt);
+  const auto listed = [](const char* list) { return *listed_gpus(environment({{"CUDA_VISIBLE_DEVICES", list}})); };
+  CHECK((listed("") == 0 && listed("-1") == 0 && listed("NoDevFiles") == 0));
+  CHECK((listed("0,1,2") == 3 && listed("MIG-ab,MIG-cd") == 1));
+}
+
+TEST_CASE("GPUs that do not work are their host's fault, unless they are hidden or were not requested") {
+  using Variables = std::map<std::string, std::string>;
+  const GpuViews none = {{}, {}};
+  const auto fault = [](int error, const GpuViews& views, Variables variables, bool others = true, bool driver = true) {
+    const CudaAnswer seen{.host = "node7", .code = error, .cuda_error = "it says", .driver_found = driver};
+    return fault_of_host(seen, views, 0, others, environment(std::move(variables)));
+  };
+  const Variables given = {{"SLURM_JOB_ID", "17"}, {"SLURM_GPUS_ON_NODE", "2"}};
+  CHECK(fault(802, none, given) ==
+        "CUDA shows no GPU on node7, to which Slurm has given 2 GPUs (error 802, it says; CUDA_VISIBLE_DEVICES is "
+        "unset): NVIDIA's Fabric Manager is not running, or has not finished; GPUs with NVSwitch do not start without "
+        "it: `systemctl status nvidia-fabricmanager` shows why");
+  // No user causes this, with or without Slurm.
+  CHECK_THAT(fault(802, none, {}), Catch::StartsWith("CUDA shows no GPU on node7 (error 802"));
+  CHECK_THAT(fault(999, none, given), Catch::Contains("nvidia-smi") && Catch::Contains("error 999"));
+  CHECK_THAT(fault(803, none, given), Catch::Contains("reboot the node"));
+  CHECK_THAT(fault(100, none, given), Catch::Contains("nvidia-smi"));
+  CHECK_THAT(fault(100, none, given, true, false), Catch::Contains("driver is not loaded there"));
+  CHECK(fault(100, none, {}).empty());
+  CHECK(fault(100, none, {{"SLURM_JOB_ID", "17"}}).empty());
+  const auto listing = [&](const char* gpus) {
+    Variables variables = given;
+    variables.emplace("CUDA_VISIBLE_DEVICES", gpus);
+    return variables;
+  };
+  CHECK(fault(100, none, listing("")).empty());
+  // A container without the driver's libraries is the user's; a host without them among others is not.
+  CHECK(fault(35, none, given, false).empty());
+  CHECK_FALSE(fault(35, none, given, true).empty());
+
+  CHECK_THAT(fault(0, {{kA}, {kA}}, given),
+             Catch::StartsWith("CUDA shows 1 of the 2 GPUs that Slurm has given to node7, too few for its 2 ranks"));
+  CHECK(fault(0, {{kA}, {kA}}, listing("0")).empty());
+  CHECK(fault(0, {{kA}, {kA}}, listing("MIG-ab,MIG-cd")).empty());
+  CHECK(fault(0, {{kA}}, given).empty());
+  CHECK(fault(0, {{kA}, {kB}}, given).empty());
+  CHECK(fault(0, {{kA, kB}, {kA, kB}, {kA, kB}}, given).empty());
+}
+
+TEST_CASE("Memory of other processes on a GPU that Slurm has given is named with its holders") {
+  doctor::GpuState taken;
+  taken.pci_address = "00000000:10:1C.0";
+  taken.used_memory = uint64_t{7} << 30;
+  taken.processes = {{.pid = 4242, .bytes = uint64_t{6} << 30}, {.pid = 4343, .bytes = std::nullopt}};
+  const doctor::GpuSurvey survey{.library = true, .problem = {}, .driver = {}, .cuda_version = 0, .gpus = {taken}};
+  const auto given = environment({{"SLURM_GPUS_ON_NODE", "2"}});
+  CHECK(memory_of_others(survey, kA, "node7", given) ==
+        "other processes use 7.0 GiB (pid 4242: 6.0 GiB, pid 4343) of GPU 0000:10:1c.0 of node7, which Slurm has given "
+        "to "
+        "this job: end them (`nvidia-smi` lists them), or leave the node out");
+  CHECK(memory_of_others(survey, kB, "node7", given).empty());
+  CHECK(memory_of_others(survey, kA, "node7", environment({})).empty());
+  doctor::GpuSurvey idle = survey;
+  idle.gpus[0].used_memory = uint64_t{1} << 30;
+  CHECK(memory_of_others(idle, kA, "node7", given).empty());
 }
 
 TEST_CASE("NVIDIA's libraries write one address in several ways") {

@@ -76,6 +76,20 @@ TEST_CASE("a missing provider, library, GPU memory or plugin is a failure with E
     const Setting forbidden("FI_EFA_USE_DEVICE_RDMA", "No");
     CHECK(find(look(root.system(), "efa+gpu"), "gpudirect").status == Status::kFailure);
   }
+  for (const char* word : {"1", "true", "TRUE"}) {
+    const Setting dispensed("OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK", word);
+    const Finding through_host = find(look(root.system(), "efa"), "gpudirect");
+    CHECK(through_host.status == Status::kWarning);
+    CHECK(through_host.message == "libfabric " + kFabric +
+                                      " does not support GPU memory, so data passes through host memory, as "
+                                      "OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK allows");
+    const Setting forbidden("FI_EFA_USE_DEVICE_RDMA", "0");
+    CHECK(find(look(root.system(), "efa+gpu"), "gpudirect").status == Status::kWarning);
+  }
+  for (const char* word : {"0", "false", ""}) {
+    const Setting required("OFI_NCCL_DISABLE_GDR_REQUIRED_CHECK", word);
+    CHECK(find(look(root.system(), "efa"), "gpudirect").status == Status::kFailure);
+  }
   const Setting allowed("FI_EFA_USE_DEVICE_RDMA", "1");
   CHECK(find(look(root.system(), "efa+gpu"), "libfabric").status == Status::kOk);
 
@@ -94,9 +108,9 @@ TEST_CASE("the libfabric of NCCL's plugin is the one that is checked") {
   const Setting setting("MPZERO_FAKE_FABRIC", "efa");
   System system = root.system();
   CHECK(survey_fabric(libfabric_files(system, plugin_of(system))).file == stand_in("fake_fabric"));
-  system.plugin_files = {stand_in("fake_whole_plugin")};
+  system.plugin_files = {stand_in("fake_full_plugin")};
   const FabricSurvey survey = survey_fabric(libfabric_files(system, plugin_of(system)));
-  CHECK(survey.file == stand_in("fake_whole_plugin"));
+  CHECK(survey.file == stand_in("fake_full_plugin"));
   CHECK(survey.efa);
   CHECK_FALSE(survey.efa_gpu_memory);
   CHECK(survey.problem.empty());

@@ -1,4 +1,4 @@
-// The run itself, in this process. What several ranks and a launcher add is in tests/e2e.
+// The run itself, in the test program, with one rank and with two. What a launcher adds is in tests/e2e.
 
 #include <signal.h>
 #include <unistd.h>
@@ -9,11 +9,14 @@
 
 #include "app/train/trainer.hpp"
 #include "io/checkpoint_dir/formats.hpp"
+#include "tests/app/captured_output.hpp"
 #include "tests/app/tiny_training.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
 namespace {
+
+using Catch::Contains;
 
 std::vector<nlohmann::json> lines_of(const std::filesystem::path& metrics) {
   std::ifstream file(metrics);
@@ -36,6 +39,29 @@ std::vector<float> values_of(const std::filesystem::path& checkpoint) {
   return all;
 }
 
+// Asks this process to stop once the first step is done: before that, liveness would end the process.
+std::jthread ask_after_first_step(const TinyTraining& run) {
+  return std::jthread([&run](const std::stop_token& given_up) {
+    while (lines_of(run.metrics()).empty()) {
+      if (given_up.stop_requested()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ::kill(::getpid(), SIGUSR1);
+  });
+}
+
+// A signal that arrives when the run has ended already does not end the test program.
+class LateSignals {
+ public:
+  LateSignals() : before_(::signal(SIGUSR1, [](int) {})) {}
+  ~LateSignals() { ::signal(SIGUSR1, before_); }
+  LateSignals(const LateSignals&) = delete;
+  LateSignals& operator=(const LateSignals&) = delete;
+
+ private:
+  sighandler_t before_;
+};
+
 }  // namespace
 
 TEST_CASE("a run trains to its last step, learns, and saves that step") {
@@ -47,7 +73,8 @@ TEST_CASE("a run trains to its last step, learns, and saves that step") {
   CHECK(lines.back()["loss"].get<double>() < lines.front()["loss"].get<double>() - 0.5);
   for (const int step : {5, 10, 12}) CHECK(io::open_checkpoint(run.checkpoint(step))->progress().step == step);
   // Each token counts once: 2 sequences of 16 tokens, accumulated twice.
-  CHECK(io::open_checkpoint(run.checkpoint(12))->progress().tokens_seen == 12 * 2 * 2 * 16);
+  CHECK(io::open_checkpoint(run.checkpoint(12))->progress().tokens_seen ==
+        12 * 2 * 2 * 16 * parallel::mpi().world_size());
 }
 
 TEST_CASE("a run that has finished trains no further") {
@@ -61,11 +88,8 @@ TEST_CASE("a run that is asked to stop saves, and resumes with the bits of one t
   const TinyTraining stopped;
   std::jthread asks;
   const TrainingEnd end = stopped.train({"--max_steps=1000000", "--checkpoint_freq=0"}, [&] {
-    asks = std::jthread([&] {
-      // Before the first step is done, liveness would end the process.
-      while (lines_of(stopped.metrics()).empty()) std::this_thread::yield();
-      ::kill(::getpid(), SIGUSR1);
-    });
+    // One of the ranks: all stop after the same step.
+    if (is_rank_0()) asks = ask_after_first_step(stopped);
   });
   CHECK(end == TrainingEnd::kStopped);
   const auto step = static_cast<int64_t>(lines_of(stopped.metrics()).size());
@@ -79,6 +103,39 @@ TEST_CASE("a run that is asked to stop saves, and resumes with the bits of one t
   const std::vector<nlohmann::json> lines = lines_of(stopped.metrics());
   REQUIRE(lines.size() == static_cast<size_t>(step + 3));
   CHECK(lines.back()["loss"] == lines_of(straight.metrics()).back()["loss"]);
+}
+
+TEST_CASE("a run that is asked to stop during its last step finishes") {
+  const TinyTraining run;
+  const LateSignals late;
+  std::jthread asks;
+  // The validation after the last step is long enough for the signal.
+  const std::vector<std::string> flags = {"--max_steps=2", "--validation_freq=1000", "--validation_batches=100",
+                                          "--validation_data=" + (run.folder() / "train.h5").string()};
+  const TrainingEnd end = run.train(flags, [&] {
+    if (is_rank_0()) asks = ask_after_first_step(run);
+  });
+  CHECK(end == TrainingEnd::kFinished);
+  CHECK(io::open_checkpoint(run.checkpoint(2))->progress().step == 2);
+}
+
+TEST_CASE("a loss or a gradient norm that is no number ends the run, after the checkpoint that is being written") {
+  for (const auto& [lr, problem] : {std::pair("3e38", "the loss is NaN at step 2: "),
+                                    {"1e30", "the gradient norm is NaN at step 2 while the loss is finite: "}}) {
+    const TinyTraining run;
+    on_rank_0([&] {
+      std::ofstream(run.folder() / "ds_config.json") << fmt::format(R"({{"train_micro_batch_size_per_gpu": 2,
+        "gradient_accumulation_steps": 1, "bf16": {{"enabled": false}},
+        "optimizer": {{"type": "AdamW", "params": {{"lr": {}}}}}, "zero_optimization": {{"stage": 2}}}})",
+                                                                    lr);
+    });
+    const CapturedOutput output;
+    CHECK_THROWS_WITH(run.train({"--max_steps=9", "--checkpoint_freq=1", "--lr_scheduler_type=constant"}),
+                      Contains(problem + std::string("no checkpoint was saved yet; lower the learning rate")));
+    CHECK_THAT(output.text(), Contains("The checkpoint of step 1 is still being written: waiting for it"));
+    CHECK(io::open_checkpoint(run.checkpoint(1))->progress().step == 1);
+    CHECK_FALSE(std::filesystem::exists(run.checkpoint(2)));
+  }
 }
 
 }  // namespace mpzero

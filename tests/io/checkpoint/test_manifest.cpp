@@ -29,18 +29,18 @@ TEST_CASE("a truncated file is named together with the remedy, wherever it is cu
   REQUIRE(read_all(folder / kTag) == "");
   for (const std::string& name : names_in(folder / kTag)) {
     const fs::path path = folder / kTag / name;
-    const std::string whole = read_file(path);
-    for (const size_t size : {size_t{0}, size_t{1}, size_t{7}, whole.size() / 2, whole.size() - 2}) {
-      write_file(path, whole.substr(0, size));
+    const std::string intact = read_file(path);
+    for (const size_t size : {size_t{0}, size_t{1}, size_t{7}, intact.size() / 2, intact.size() - 2}) {
+      write_file(path, intact.substr(0, size));
       CAPTURE(name, size);
       CHECK_THROWS_AS(open_hdf5(folder / kTag), UserError);
       CHECK_THAT(read_all(folder / kTag), Contains(path.string()) && Contains("--resume_from_checkpoint"));
     }
     fs::remove(path);
     CHECK_THAT(read_all(folder / kTag), Contains(name) && Contains("--resume_from_checkpoint"));
-    write_file(path, whole + "x");
+    write_file(path, intact + "x");
     if (name != "manifest.json") CHECK_THAT(read_all(folder / kTag), Contains(path.string()));
-    write_file(path, whole);
+    write_file(path, intact);
   }
   CHECK(read_all(folder / kTag) == "");
 }
@@ -50,18 +50,18 @@ TEST_CASE("a flipped bit anywhere in any file is found") {
   save(folder.path(), kTag, progress_at(3), small_model(), 2);
   for (const std::string& name : names_in(folder / kTag)) {
     const fs::path path = folder / kTag / name;
-    const std::string whole = read_file(path);
-    const size_t stride = std::max<size_t>(1, whole.size() / 257);
-    for (size_t at = 0; at < whole.size(); at += stride) {
-      if (whole[at] == '\n') continue;  // another blank here is still the same JSON
-      std::string flipped = whole;
+    const std::string intact = read_file(path);
+    const size_t stride = std::max<size_t>(1, intact.size() / 257);
+    for (size_t at = 0; at < intact.size(); at += stride) {
+      if (intact[at] == '\n') continue;  // another blank here is still the same JSON
+      std::string flipped = intact;
       flipped[at] = static_cast<char>(flipped[at] ^ (1 << (at % 8)));
       write_file(path, flipped);
       const std::string message = read_all(folder / kTag);
       CAPTURE(name, at, message);
       REQUIRE_THAT(message, Contains(path.string()) && Contains("--resume_from_checkpoint"));
     }
-    write_file(path, whole);
+    write_file(path, intact);
   }
 }
 
@@ -103,9 +103,9 @@ TEST_CASE("after any flipped bit or truncation a run resumes from the previous c
   int elder = 0;
   for (int i = 0; i < 1500; ++i) {
     const fs::path& path = files[random() % files.size()];
-    const std::string whole = read_file(path);
-    std::string damaged = whole;
-    const size_t at = random() % whole.size();
+    const std::string intact = read_file(path);
+    std::string damaged = intact;
+    const size_t at = random() % intact.size();
     const bool cut = i % 5 == 0;
     if (cut) {
       damaged.resize(at);
@@ -119,7 +119,7 @@ TEST_CASE("after any flipped bit or truncation a run resumes from the previous c
     if (found == 1) ++elder;
     // An extra or missing blank changes neither the manifest nor `latest`. No other change may be accepted.
     if (path.extension() == ".h5") REQUIRE(found == 1);
-    write_file(path, whole);
+    write_file(path, intact);
   }
   CHECK(elder > 1000);
   CHECK(generation_found() == 2);

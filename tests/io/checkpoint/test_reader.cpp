@@ -68,7 +68,7 @@ TEST_CASE("progress and configurations are restored unchanged") {
   const TrainingProgress read = open_hdf5(folder / "tiny-12steps").progress();
   CHECK(read.step == saved.step);
   CHECK(read.tokens_seen == saved.tokens_seen);
-  CHECK(read.windows_seen == saved.windows_seen);
+  CHECK(read.sequences_seen == saved.sequences_seen);
   CHECK(read.seed == saved.seed);
   CHECK(read.data_order == saved.data_order);
   CHECK(read.dtype == saved.dtype);

@@ -100,7 +100,7 @@ TEST_CASE("a rank that cannot write ends the save on all ranks with the same err
   const TemporaryFolder folder;
   const int failing = GENERATE(0, 1, 2);
   ThreadGroup group(3);
-  std::vector<std::string> told(3);
+  std::vector<std::string> reported(3);
   const auto errors = group.run([&](ProcessGroup& rank) {
     const SaveJob job = job_for(folder.path(), model, rank);
     const HeldValues values(job, 1, nullptr);
@@ -113,10 +113,11 @@ TEST_CASE("a rank that cannot write ends the save on all ranks with the same err
     BackgroundSave save(job, given, rank);
     if (save.wait() != State::kAbandoned) throw Failure("was not abandoned");
     if (done != 1) throw Failure("the values were not released");
-    told[static_cast<size_t>(rank.rank())] = save.error();
+    reported[static_cast<size_t>(rank.rank())] = save.error();
   });
   REQUIRE(errors == std::vector<std::string>(3));
-  for (const std::string& error : told) CHECK(error == fmt::format("rank {}: the disk is full; free some", failing));
+  for (const std::string& error : reported)
+    CHECK(error == fmt::format("rank {}: the disk is full; free some", failing));
   CHECK(names_in(folder.path()).empty());
 }
 

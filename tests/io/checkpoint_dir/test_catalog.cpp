@@ -90,7 +90,7 @@ TEST_CASE("a checkpoint that may be complete although it cannot be read is not s
   const std::vector<CatalogEntry> entries = list_checkpoints(folder.path());
   REQUIRE(entries.size() == 3);
   CHECK(entries.back().tag == "tiny-2steps");
-  CHECK(entries.back().may_be_whole);
+  CHECK(entries.back().may_be_complete);
   CHECK(entries.back().problem != "");
   // The one that `latest` names comes first, then this one, then all that are known to be older.
   const std::vector<fs::path> folders = resume_candidates(folder.path(), "tiny").folders;
@@ -127,7 +127,7 @@ TEST_CASE("a damaged checkpoint is skipped and replaced, as before") {
   SECTION("no manifest") { fs::remove(folder / "tiny-2steps/manifest.json"); }
   SECTION("no JSON") { write_file(folder / "tiny-2steps/manifest.json", "{"); }
   SECTION("a file is missing") { fs::remove(folder / "tiny-2steps/mp_rank_00_model_states.h5"); }
-  for (const CatalogEntry& entry : list_checkpoints(folder.path())) CHECK_FALSE(entry.may_be_whole);
+  for (const CatalogEntry& entry : list_checkpoints(folder.path())) CHECK_FALSE(entry.may_be_complete);
   CHECK_THROWS_AS(open_hdf5(folder / "tiny-2steps"), Damaged);
   CHECK(save_as(folder.path(), kOurs, 2) == "");
 }

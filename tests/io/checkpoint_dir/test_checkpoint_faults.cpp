@@ -35,7 +35,7 @@ SaveJob job_for(const fs::path& dir, const std::string& tag, int64_t step, const
   return job;
 }
 
-enum class How { kWaiting, kBehind };
+enum class How { kWaiting, kInBackground };
 
 // Saves as two ranks. Returns each rank's error.
 std::vector<std::string> save_on(FileSystem& files, const fs::path& dir, const std::string& tag, int64_t step,
@@ -94,7 +94,7 @@ void set_up(const fs::path& dir, const Scene& scene) {
 
 const std::vector<Scene> kScenes = {
     {"first of all", kNew, false},
-    {"beside another", kNew},
+    {"with another in the folder", kNew},
     {"next to others that are removed", kNew, true, true, true},
     {"replacing another", kOld},
     {"replacing another, without exchange", kOld, true, false},
@@ -104,7 +104,7 @@ const std::vector<Scene> kScenes = {
 
 TEST_CASE("a power failure at any call of a save leaves the old state or the new one") {
   const Scene scene = kScenes[static_cast<size_t>(GENERATE(0, 1, 2, 3, 4))];
-  const How how = GENERATE(How::kWaiting, How::kBehind);
+  const How how = GENERATE(How::kWaiting, How::kInBackground);
   CAPTURE(scene.name, static_cast<int>(how));
   int calls = 0;
   bool saw_old = false, saw_new = false;
@@ -144,7 +144,7 @@ TEST_CASE("a power failure at any call of a save leaves the old state or the new
 
 TEST_CASE("a failing call ends this save on all ranks and keeps the old one, and the next save succeeds") {
   const Scene scene = kScenes[static_cast<size_t>(GENERATE(1, 2, 3, 4))];
-  const How how = GENERATE(How::kWaiting, How::kBehind);
+  const How how = GENERATE(How::kWaiting, How::kInBackground);
   const bool persists = GENERATE(false, true);
   const int error = persists ? ENOSPC : EIO;
   CAPTURE(scene.name, static_cast<int>(how), error, persists);
@@ -182,7 +182,7 @@ TEST_CASE("a disk that writes only half of each request still gets all of the da
   const TemporaryFolder folder;
   FaultyDisk halves(folder.path());
   halves.write_by_halves();
-  REQUIRE(all_succeeded(save_on(halves, folder / "checkpoints", kNew, 2, 2, How::kBehind)));
+  REQUIRE(all_succeeded(save_on(halves, folder / "checkpoints", kNew, 2, 2, How::kInBackground)));
   CHECK(generation_to_resume(folder / "checkpoints", 2) == 2);
 }
 

@@ -193,14 +193,14 @@ TEST_CASE("another run's checkpoint that appears at the last moment is put back"
   WatchedDisk files;
   UnsyncedDisk theirs;
   REQUIRE(save_as(folder.path(), kOurs, 1, 1, files) == "");
-  const auto come_between = [&] {
+  const auto interfere = [&] {
     fs::remove_all(folder / "tiny-1steps");
     REQUIRE(save_as(folder.path(), kTheirs, 1, 9, theirs) == "");
   };
-  SECTION("where two folders are swapped atomically") { files.before_exchange = come_between; }
+  SECTION("where two folders are swapped atomically") { files.before_exchange = interfere; }
   SECTION("where they are renamed one after the other") {
     files.can_exchange = false;
-    files.before_rename = come_between;
+    files.before_rename = interfere;
   }
   CHECK_THAT(save_as(folder.path(), kOurs, 1, 2, files), Contains("is a checkpoint of another run"));
   CHECK(holds_generation(folder / "tiny-1steps", small_model(), 9));

@@ -122,22 +122,22 @@ TEST_CASE("Each epoch has its own order, the one that Permutation gives") {
 
 TEST_CASE("A loader that starts at step k returns the same batches as one that never stopped") {
   const Windows data(23);
-  const auto whole = consumed(data, 2, 2, 3, true, 0, 12);
+  const auto uninterrupted = consumed(data, 2, 2, 3, true, 0, 12);
   for (int64_t first_step = 0; first_step < 12; ++first_step) {
     INFO("from step " << first_step);
-    const std::vector<int64_t> rest(whole.begin() + first_step * 12, whole.end());
+    const std::vector<int64_t> rest(uninterrupted.begin() + first_step * 12, uninterrupted.end());
     CHECK(consumed(data, 2, 2, 3, true, first_step, 12 - first_step) == rest);
   }
 }
 
 TEST_CASE("first_window continues where runs with another batch size stopped") {
   const Windows data(23);
-  const auto whole = consumed(data, 1, 1, 1, true, 0, 60);
+  const auto uninterrupted = consumed(data, 1, 1, 1, true, 0, 60);
   LoaderOptions options = options_of(0, 1, 5, 1, true);
   options.first_window = 17;
   DataLoader loader(data.open(), options, 999);
-  CHECK(windows_of(loader.next()) == std::vector<int64_t>(whole.begin() + 17, whole.begin() + 22));
-  CHECK(windows_of(loader.next()) == std::vector<int64_t>(whole.begin() + 22, whole.begin() + 27));
+  CHECK(windows_of(loader.next()) == std::vector<int64_t>(uninterrupted.begin() + 17, uninterrupted.begin() + 22));
+  CHECK(windows_of(loader.next()) == std::vector<int64_t>(uninterrupted.begin() + 22, uninterrupted.begin() + 27));
 }
 
 TEST_CASE("A micro-batch reports its epoch; epochs and steps convert") {

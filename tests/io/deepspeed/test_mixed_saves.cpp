@@ -111,16 +111,16 @@ TEST_CASE("a damaged manifest is a damaged checkpoint in DeepSpeed's format, too
   const TemporaryFolder folder;
   require_saved(folder.path(), kTag, {.stage = 2, .ranks = 2});
   const fs::path manifest = folder / kTag / kManifestName;
-  const std::string whole = read_file(manifest);
-  for (size_t at = 0; at < whole.size(); ++at) {
-    if (whole[at] == '\n') continue;  // another blank here is still the same JSON
-    std::string damaged = whole;
+  const std::string intact = read_file(manifest);
+  for (size_t at = 0; at < intact.size(); ++at) {
+    if (intact[at] == '\n') continue;  // another blank here is still the same JSON
+    std::string damaged = intact;
     damaged[at] = static_cast<char>(damaged[at] ^ (1 << (at % 8)));
     write_file(manifest, damaged);
     CAPTURE(at);
     REQUIRE_THAT(message_of([&] { open_checkpoint(folder / kTag); }), Contains(manifest.string()));
   }
-  write_file(manifest, whole.substr(0, whole.size() / 2));
+  write_file(manifest, intact.substr(0, intact.size() / 2));
   CHECK_THAT(message_of([&] { open_checkpoint(folder / kTag); }), Contains("manifest.json is damaged"));
 }
 
@@ -158,7 +158,7 @@ TEST_CASE("a DeepSpeed checkpoint that resumed from mpzero and kept its client s
     const auto checkpoint = open_checkpoint(tag);
     CHECK_FALSE(checkpoint->made_by_mpzero());
     CHECK(checkpoint->progress().step == 6);
-    CHECK(checkpoint->progress().windows_seen == 64);
+    CHECK(checkpoint->progress().sequences_seen == 64);
     CHECK(checkpoint->progress().model_config_json == R"({"model_type": "qwen3"})");
   }
 }

@@ -66,9 +66,9 @@ TEST_CASE("a rank's bytes of shared pages that the file system lost are not put 
   for (const std::string& changed : {content.substr(1), content + "x", std::string(content.size(), '\1')}) {
     write_file(folder / "target", "abcdef");
     write_file(folder / "remainders", changed);
-    const bool is_whole = changed == content + "x";
+    const bool is_intact = changed == content + "x";
     const std::string message = message_of([&] { PageRemainders::put_in_place(folder.path(), sections[0], target); });
-    CHECK((message.find("remainders does not hold what a rank has written") != std::string::npos) != is_whole);
-    CHECK((read_file(folder / "target") == "abcdef") != is_whole);
+    CHECK((message.find("remainders does not hold what a rank has written") != std::string::npos) != is_intact);
+    CHECK((read_file(folder / "target") == "abcdef") != is_intact);
   }
 }

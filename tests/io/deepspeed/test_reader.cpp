@@ -47,7 +47,7 @@ TEST_CASE("progress and client state are restored") {
   CHECK(checkpoint->made_by_mpzero());
   CHECK(found.step == 7);
   CHECK(found.tokens_seen == expected.tokens_seen);
-  CHECK(found.windows_seen == expected.windows_seen);
+  CHECK(found.sequences_seen == expected.sequences_seen);
   CHECK(found.seed == expected.seed);
   CHECK(found.lr == 0.25);
   CHECK(found.dtype == "fp32");

@@ -50,7 +50,7 @@ std::vector<double> save(SaveThrottle& throttle, Machine& machine, int64_t total
   std::vector<double> steps;
   while (machine.written < total && steps.size() < 10'000) {
     steps.push_back(machine.step(total));
-    machine.rate = throttle.step_beside(steps.back(), machine.written);
+    machine.rate = throttle.step_during_save(steps.back(), machine.written);
   }
   return steps;
 }
@@ -196,7 +196,7 @@ TEST_CASE("noisy step times do not disturb the pace") {
     sum += seconds;
     long_ones += seconds > 1.05 ? 1 : 0;
     // Some steps are long for other reasons.
-    machine.rate = throttle.step_beside(seconds + noise() + (steps % 7 == 0 ? 0.3 : 0), machine.written);
+    machine.rate = throttle.step_during_save(seconds + noise() + (steps % 7 == 0 ? 0.3 : 0), machine.written);
   }
   CHECK(sum / steps < 1.035);
   CHECK(sum / steps > 1.005);
@@ -224,7 +224,7 @@ TEST_CASE("writes of other ranks are not attributed to this rank's bytes") {
   SaveThrottle throttle;
   for (int i = 0; i < 40; ++i) throttle.step_alone(1);
   throttle.begin(1000, 0);
-  for (int i = 0; i < 50; ++i) CHECK(throttle.step_beside(1.2, 1000) == kUnlimited);
+  for (int i = 0; i < 50; ++i) CHECK(throttle.step_during_save(1.2, 1000) == kUnlimited);
 }
 
 }  // namespace mpzero::io

@@ -41,7 +41,7 @@ void read_all(const std::filesystem::path& folder) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const FuzzFolder whole, sharded;
+  static const FuzzFolder single, sharded;
   const std::string_view bytes = text_of(data, size);
   if (bytes.starts_with('i')) {
     sharded.write("a.safetensors", shard("a"));
@@ -49,8 +49,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     sharded.write("model.safetensors.index.json", bytes.substr(1));
     read_all(sharded.path());
   } else {
-    whole.write("model.safetensors", bytes);
-    read_all(whole.path());
+    single.write("model.safetensors", bytes);
+    read_all(single.path());
   }
   return 0;
 }

@@ -4,8 +4,11 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <functional>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -51,6 +54,45 @@ TEST_CASE("a killed owner leaves the folder free, and one that is about to exit 
   CHECK(::waitpid(child, nullptr, 0) == child);
   ::close(ready[0]);
   ::close(ready[1]);
+}
+
+// A clock that runs without waiting. `at` is called once its time has come.
+WaitingClock fast_clock(std::chrono::milliseconds& now, std::chrono::milliseconds when, std::function<void()> at) {
+  return {.now = [&now] { return now; },
+          .wait =
+              [&now, when, at = std::move(at)](std::chrono::milliseconds time) {
+                if (now < when && now + time >= when) at();
+                now += time;
+              }};
+}
+
+TEST_CASE("a requeued job waits for the lock of its own earlier start") {
+  const TemporaryFolder folder;
+  auto first = std::make_optional<FolderLock>(folder.path(), FolderLock::Options{.job = "77"});
+  std::chrono::milliseconds now{};
+  std::vector<std::string> said;
+  FolderLock::Options requeued{.job = "77",
+                               .patience_with_predecessor = FolderLock::kPatienceWithPredecessor,
+                               .say = [&](const std::string& line) { said.push_back(line); },
+                               .clock = fast_clock(now, std::chrono::minutes(9), [&] { first.reset(); })};
+  SECTION("which ends") {
+    CHECK_NOTHROW(FolderLock(folder.path(), requeued));
+    REQUIRE(said.size() == 1);
+    CHECK_THAT(said.front(), Contains("waiting up to 600 s") && Contains("job 77"));
+  }
+  SECTION("which never ends: a failure, not the user's error") {
+    requeued.clock = fast_clock(now, std::chrono::hours(1), [] {});
+    CHECK_THROWS_AS(FolderLock(folder.path(), requeued), Failure);
+    CHECK(now >= std::chrono::minutes(10));
+  }
+  SECTION("and not for another job's, whose number ends with the same digits") {
+    requeued.job = "7";
+    CHECK_THROWS_AS(FolderLock(folder.path(), requeued), UserError);
+  }
+  SECTION("and not where it is the job's first start") {
+    requeued.patience_with_predecessor = {};
+    CHECK_THROWS_AS(FolderLock(folder.path(), requeued), UserError);
+  }
 }
 
 // Options as on a file system without locks, or with locks that have no effect on other hosts.

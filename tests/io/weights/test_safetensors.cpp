@@ -109,14 +109,14 @@ TEST_CASE("16-bit types are widened to the fp32 of the same value") {
 TEST_CASE("an invalid header is refused, naming file and tensor") {
   const TemporaryFolder folder;
   const fs::path path = folder / "model.safetensors";
-  const std::string whole = file_of({{"w", tensor("F32", {4}, 0, 16)}, {"v", tensor("F32", {1}, 16, 20)}}, 20);
-  write_file(path, whole);
+  const std::string intact = file_of({{"w", tensor("F32", {4}, 0, 16)}, {"v", tensor("F32", {1}, 16, 20)}}, 20);
+  write_file(path, intact);
   CHECK(message_of([&] { SafetensorsSource source(folder.path()); }) == "");
-  for (size_t size = 0; size < whole.size(); ++size) {
+  for (size_t size = 0; size < intact.size(); ++size) {
     CAPTURE(size);
-    REQUIRE_THAT(open_error(folder.path(), whole.substr(0, size)), Contains(path.string()));
+    REQUIRE_THAT(open_error(folder.path(), intact.substr(0, size)), Contains(path.string()));
   }
-  std::string huge = whole;
+  std::string huge = intact;
   huge[7] = '\x7F';  // a header of 2^62 bytes
   CHECK_THAT(open_error(folder.path(), huge), Contains(path.string()) && Contains("truncated"));
   CHECK_THAT(open_error(folder.path(), file_of("[1]", 0)), Contains("not a JSON object"));

@@ -71,9 +71,9 @@ TEST_CASE("Processes that torchrun or a similar launcher started are refused bef
   CHECK_NOTHROW(require_launcher(with({{"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_PROCID", "3"}, {"PMIX_RANK", "3"}})));
   CHECK_FALSE(find_launch_problem(with({{"OMPI_COMM_WORLD_SIZE", "1"}}), 1, "Open MPI v4.1.4").has_value());
 
-  CHECK_FALSE(speaks_for_tasks(of(torchrun)));
-  CHECK(speaks_for_tasks(with({{"LOCAL_RANK", "0"}})));
-  CHECK(speaks_for_tasks(of({{"RANK", "1"}, {"WORLD_SIZE", "2"}})));
+  CHECK_FALSE(is_first_task(of(torchrun)));
+  CHECK(is_first_task(with({{"LOCAL_RANK", "0"}})));
+  CHECK(is_first_task(of({{"RANK", "1"}, {"WORLD_SIZE", "2"}})));
 }
 
 TEST_CASE("Jobs of one rank for each started process are refused", "[launch]") {
@@ -100,12 +100,12 @@ TEST_CASE("Jobs of one rank for each started process are refused", "[launch]") {
 }
 
 TEST_CASE("One task prints for all tasks that srun started", "[launch]") {
-  CHECK_FALSE(speaks_for_tasks(of(kTask)));
-  CHECK(speaks_for_tasks(of(task_with("SLURM_PROCID", "0"))));
-  CHECK(speaks_for_tasks(of({})));
-  CHECK_FALSE(speaks_for_tasks(of({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "1"}})));
-  CHECK_FALSE(speaks_for_tasks(of({{"PMI_SIZE", "4"}, {"PMI_RANK", "1"}, {"MPI_LOCALNRANKS", "4"}})));
-  CHECK(speaks_for_tasks(of({{"PMI_SIZE", "4"}, {"PMI_RANK", "0"}, {"MPI_LOCALNRANKS", "4"}})));
+  CHECK_FALSE(is_first_task(of(kTask)));
+  CHECK(is_first_task(of(task_with("SLURM_PROCID", "0"))));
+  CHECK(is_first_task(of({})));
+  CHECK_FALSE(is_first_task(of({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "1"}})));
+  CHECK_FALSE(is_first_task(of({{"PMI_SIZE", "4"}, {"PMI_RANK", "1"}, {"MPI_LOCALNRANKS", "4"}})));
+  CHECK(is_first_task(of({{"PMI_SIZE", "4"}, {"PMI_RANK", "0"}, {"MPI_LOCALNRANKS", "4"}})));
 }
 
 }  // namespace mpzero::parallel

@@ -138,10 +138,10 @@ TEST_CASE("AdamW on the host has the same bits with AVX2", "[avx2]") { check_sam
 
 TEST_CASE("AdamW on the host gives an element the same bits at any position") {
   // The last elements of a piece are not computed by full vectors.
-  HostArrays whole = make_host_arrays(16'000, 8);
-  HostArrays last = whole;
+  HostArrays full = make_host_arrays(16'000, 8);
+  HostArrays last = full;
   const AdamWUpdate update = adamw_update({.beta2 = 0.95, .weight_decay = 0.1}, 3e-4, 3, 0.37);
-  update_by(fastest_host_kernel(), whole, false, false, update);
+  update_by(fastest_host_kernel(), full, false, false, update);
   for (size_t begin = 0; begin < last.size(); begin += 7) {
     const int64_t count = static_cast<int64_t>(std::min<size_t>(7, last.size() - begin));
     adamw_host_range({.gradient = last.gradient.data() + begin,
@@ -156,9 +156,9 @@ TEST_CASE("AdamW on the host gives an element the same bits at any position") {
                       .first = 0},
                      update, 0, count);
   }
-  CHECK(num_different(whole.master, last.master) == 0);
-  CHECK(num_different(whole.exp_avg, last.exp_avg) == 0);
-  CHECK(num_different(whole.exp_avg_sq, last.exp_avg_sq) == 0);
+  CHECK(num_different(full.master, last.master) == 0);
+  CHECK(num_different(full.exp_avg, last.exp_avg) == 0);
+  CHECK(num_different(full.exp_avg_sq, last.exp_avg_sq) == 0);
 }
 
 TEST_CASE("sums of squares agree with fp64 and are reproducible") { check_sum_of_squares(at::kCPU); }

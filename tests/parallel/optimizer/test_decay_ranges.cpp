@@ -36,18 +36,18 @@ TEST_CASE("shards begin and end within parameters") {
   CHECK(DecayRanges(kUnit, 55, 3, kNoDecay).runs() == std::vector<Run>{{0, 3, false}});
   CHECK(DecayRanges(kUnit, 200, 64, kNoDecay).runs() == std::vector<Run>{{0, 64, true}});
   // All shards together are the unit, whatever their number.
-  for (const int parts : {1, 2, 3, 7}) {
-    const FlatLayout layout(kUnit.numel(), parts);
+  for (const int num_shards : {1, 2, 3, 7}) {
+    const FlatLayout layout(kUnit.numel(), num_shards);
     int64_t without = 0;
-    for (int part = 0; part < parts; ++part) {
+    for (int shard = 0; shard < num_shards; ++shard) {
       int64_t end = 0;
-      const DecayRanges ranges(kUnit, layout.part_begin(part), layout.part_numel(), kNoDecay);
+      const DecayRanges ranges(kUnit, layout.shard_begin(shard), layout.shard_numel(), kNoDecay);
       for (const Run& run : ranges.runs()) {
         CHECK(run.begin == end);
         end = run.end;
         if (!run.decays) without += run.end - run.begin;
       }
-      CHECK(end == layout.part_numel());
+      CHECK(end == layout.shard_numel());
     }
     CHECK(without == 20);
   }

@@ -70,7 +70,7 @@ TEST_CASE("an update ahead with a right expectation has the same bits") {
   bench.take_gradients();
   // The parameters change before finish() is called; the states do not.
   for (size_t u = 0; u < bench.shards.size(); ++u) {
-    CHECK(comes_true([&] { return bench.optimizer->ahead(u) == HostOptimizer::Ahead::kComputed; }));
+    CHECK(eventually([&] { return bench.optimizer->ahead(u) == HostOptimizer::Ahead::kComputed; }));
     CHECK(bench.parameters[u].count_nonzero().item<int64_t>() > 0);
     CHECK(same_bits(bench.shards[u]->states(), bench.expected[u]));
   }
@@ -84,7 +84,7 @@ TEST_CASE("only as many units are updated ahead as there are spare states") {
   CHECK(bench.optimizer->memory_use().host_spares == 12'000'000);
   bench.optimizer->expect(some_update());
   bench.take_gradients();
-  CHECK(comes_true([&] { return bench.optimizer->ahead(1) == HostOptimizer::Ahead::kComputed; }));
+  CHECK(eventually([&] { return bench.optimizer->ahead(1) == HostOptimizer::Ahead::kComputed; }));
   CHECK(bench.parameters[0].count_nonzero().item<int64_t>() == 0);
   bench.finish(some_update());
   bench.check();

@@ -22,18 +22,18 @@ struct Step : Bench {
       : Bench(2, sizes, {.piece_numel = kHostBlock, .spares = {{sizes[kFirst], 1}, {kUnitLength, spares}}}) {}
 
   // Takes all gradients, expecting `update`, and reaches `moment`, which lasts while the gate is closed.
-  void come_to(Moment moment, const AdamWUpdate& update) {
+  void advance_to(Moment moment, const AdamWUpdate& update) {
     if (moment != Moment::kComputed) gate = std::make_unique<Gate>(team);
     optimizer->expect(update);
     if (moment == Moment::kNotBegun) {
       // Its pieces use all available buffers.
       take_gradient(kFirst);
-      REQUIRE(comes_true([&] { return optimizer->ahead(kFirst) == Ahead::kRunning; }));
+      REQUIRE(eventually([&] { return optimizer->ahead(kFirst) == Ahead::kRunning; }));
     }
     for (size_t u = shards.size(); u-- > 1;) take_gradient(u);
     if (moment != Moment::kNotBegun) {
       const Ahead ahead = moment == Moment::kRunning ? Ahead::kRunning : Ahead::kComputed;
-      REQUIRE(comes_true([&] { return optimizer->ahead(kUnit) == ahead; }));
+      REQUIRE(eventually([&] { return optimizer->ahead(kUnit) == ahead; }));
       take_gradient(kFirst);
     }
   }
@@ -61,7 +61,7 @@ TEST_CASE("updates are correct and held states unchanged for all expectations, h
           Step step(spares);
           StateHold hold = held ? step.optimizer->hold(kUnit) : StateHold();
           const OptimizerStates before = copy_of(step.expected[kUnit]);
-          step.come_to(moment, some_update());
+          step.advance_to(moment, some_update());
           step.finish(some_update(right ? 1.0 : 0.5));
           if (moment == Moment::kRunning) {
             CHECK(step.optimizer->ahead(kUnit) == (right ? Ahead::kConfirmed : Ahead::kDropped));
@@ -101,13 +101,13 @@ TEST_CASE("discarding restores parameters and keeps states for all holds, spares
         }
         step.optimizer->wait_for_all();
         StateHold hold = held ? step.optimizer->hold(kUnit) : StateHold();
-        step.come_to(moment, some_update());
+        step.advance_to(moment, some_update());
         auto discarded = std::async(std::launch::async, [&] { step.optimizer->discard(); });
         if (moment == Moment::kRunning) {
-          CHECK(comes_true([&] { return step.optimizer->ahead(kUnit) == Ahead::kDropped; }));
+          CHECK(eventually([&] { return step.optimizer->ahead(kUnit) == Ahead::kDropped; }));
         }
         if (moment == Moment::kNotBegun) {
-          CHECK(comes_true([&] { return step.optimizer->ahead(kFirst) == Ahead::kDropped; }));
+          CHECK(eventually([&] { return step.optimizer->ahead(kFirst) == Ahead::kDropped; }));
         }
         step.open();
         discarded.get();
@@ -127,7 +127,7 @@ TEST_CASE("a confirmed update is neither discarded nor updated twice concurrentl
       Step step(1);
       const OptimizerStates before = copy_of(step.expected[kUnit]);
       const StateHold hold = held ? step.optimizer->hold(kUnit) : StateHold();
-      step.come_to(Moment::kRunning, some_update());
+      step.advance_to(Moment::kRunning, some_update());
       step.finish(some_update());
       REQUIRE(step.optimizer->ahead(kUnit) == Ahead::kConfirmed);
       if (discard) {
@@ -197,12 +197,12 @@ TEST_CASE("an optimizer is destroyed while an update waits for a hold, and the h
 TEST_CASE("states are released, and loaded, once they are no longer held") {
   Step step(1);
   StateHold hold = step.optimizer->hold(kUnit);
-  auto let_go = std::async(std::launch::async, [&] { step.optimizer->let_go(kUnit); });
+  auto released = std::async(std::launch::async, [&] { step.optimizer->release(kUnit); });
   auto waited = std::async(std::launch::async, [&] { step.optimizer->wait_for_holds(kFirst); });
   waited.get();
   CHECK(step.optimizer->updates(kUnit));
   hold.release();
-  let_go.get();
+  released.get();
   CHECK_FALSE(step.optimizer->updates(kUnit));
 }
 

@@ -7,18 +7,18 @@ namespace mpzero::parallel {
 
 TEST_CASE("shards are equal, aligned, and cover the unit once") {
   for (const int64_t numel : {1, 63, 64, 65, 1000, 4096}) {
-    for (const int parts : {1, 2, 3, 4, 7, 16}) {
-      const FlatLayout layout(numel, parts);
-      REQUIRE(layout.padded_numel() == layout.part_numel() * parts);
+    for (const int num_shards : {1, 2, 3, 4, 7, 16}) {
+      const FlatLayout layout(numel, num_shards);
+      REQUIRE(layout.padded_numel() == layout.shard_numel() * num_shards);
       REQUIRE(layout.padded_numel() >= numel);
-      REQUIRE(layout.part_numel() % 64 == 0);
+      REQUIRE(layout.shard_numel() % 64 == 0);
       int64_t used = 0;
-      for (int part = 0; part < parts; ++part) {
-        REQUIRE(layout.part_used(part) >= 0);
-        REQUIRE(layout.part_used(part) <= layout.part_numel());
+      for (int shard = 0; shard < num_shards; ++shard) {
+        REQUIRE(layout.shard_used(shard) >= 0);
+        REQUIRE(layout.shard_used(shard) <= layout.shard_numel());
         // A shard is filled from its start, and only after the previous shards are full.
-        if (layout.part_used(part) > 0) REQUIRE(layout.part_begin(part) == used);
-        used += layout.part_used(part);
+        if (layout.shard_used(shard) > 0) REQUIRE(layout.shard_begin(shard) == used);
+        used += layout.shard_used(shard);
       }
       REQUIRE(used == numel);
     }

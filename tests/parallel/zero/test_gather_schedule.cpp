@@ -28,14 +28,14 @@ GatherSchedule planned(const GatherLimits& limits) {
 // The units that each use of the plan starts to gather, and the uses after which the unit is released.
 struct Trace {
   std::vector<Units> gathered;
-  std::vector<bool> let_go;
+  std::vector<bool> released;
 };
 
 Trace run(GatherSchedule schedule) {
   Trace trace;
   for (const size_t unit : kStep) {
     trace.gathered.push_back(schedule.use(unit).gather);
-    trace.let_go.push_back(schedule.release(unit));
+    trace.released.push_back(schedule.release(unit));
   }
   return trace;
 }
@@ -50,15 +50,15 @@ class Follower {
 
   void use(size_t unit) {
     const GatherSchedule::Moves moves = schedule_.use(unit);
-    for (const size_t other : moves.let_go) let_go(other);
+    for (const size_t other : moves.release) free(other);
     for (const size_t other : moves.gather) gather(other);
     REQUIRE(gathered_[unit]);
   }
   void release(size_t unit) {
-    if (schedule_.release(unit)) let_go(unit);
+    if (schedule_.release(unit)) free(unit);
   }
   void update(std::mt19937& random) {
-    for (const size_t unit : schedule_.invalidate()) let_go(unit);
+    for (const size_t unit : schedule_.invalidate()) free(unit);
     REQUIRE(std::none_of(gathered_.begin(), gathered_.end(), [](const auto& one) { return one.second; }));
     Units order(numel_.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -76,7 +76,7 @@ class Follower {
     const int64_t count = ++now_[numel_[unit]];
     most_[numel_[unit]] = std::max(most_[numel_[unit]], count);
   }
-  void let_go(size_t unit) {
+  void free(size_t unit) {
     REQUIRE(std::exchange(gathered_[unit], false));
     --now_[numel_[unit]];
   }
@@ -107,7 +107,7 @@ void follow(Follower& follower, const Units& uses, std::mt19937& random) {
 TEST_CASE("without room each unit is gathered for its use and released after it") {
   const Trace trace = run(planned(kFrugal));
   CHECK(trace.gathered == std::vector<Units>{{0}, {1}, {2}, {3}, {4}, {3}, {2}, {1}});
-  CHECK(trace.let_go == std::vector<bool>(kStep.size(), true));
+  CHECK(trace.released == std::vector<bool>(kStep.size(), true));
 }
 
 TEST_CASE("the next unit is gathered ahead as far as live parameters allow, others by the prefetch bucket") {
@@ -125,15 +125,15 @@ TEST_CASE("a unit that is needed again soon is kept between its uses") {
   GatherLimits limits = kFrugal;
   limits.max_live_parameters = 10'000;
   limits.max_reuse_distance = 499;
-  CHECK(run(planned(limits)).let_go == std::vector<bool>(kStep.size(), true));
+  CHECK(run(planned(limits)).released == std::vector<bool>(kStep.size(), true));
   // Unit 3 is needed again after the head's 500 elements, unit 2 after twice unit 3 and the head, unit 1 after 900.
   limits.max_reuse_distance = 700;
-  CHECK(run(planned(limits)).let_go == std::vector<bool>{true, true, false, false, true, true, true, true});
+  CHECK(run(planned(limits)).released == std::vector<bool>{true, true, false, false, true, true, true, true});
   // Keeping unit 2 while unit 3 is gathered leaves room for the head; keeping unit 3 too does not.
   limits.max_live_parameters = 700;
-  CHECK(run(planned(limits)).let_go == std::vector<bool>{true, true, false, false, true, true, true, true});
+  CHECK(run(planned(limits)).released == std::vector<bool>{true, true, false, false, true, true, true, true});
   limits.max_live_parameters = 650;
-  CHECK(run(planned(limits)).let_go == std::vector<bool>{true, true, true, false, true, true, true, true});
+  CHECK(run(planned(limits)).released == std::vector<bool>{true, true, true, false, true, true, true, true});
 }
 
 TEST_CASE("a small unit stays until the parameters change") {
@@ -227,10 +227,10 @@ TEST_CASE("a kept unit gives its buffer to one that is used now") {
   schedule.use(1);
   schedule.release(1);
   schedule.plan({0, 2, 1, 0});
-  CHECK(schedule.use(0).let_go.empty());
+  CHECK(schedule.use(0).release.empty());
   schedule.release(0);
   const GatherSchedule::Moves moves = schedule.use(2);
-  CHECK(moves.let_go == Units{0});  // unit 1 is needed sooner
+  CHECK(moves.release == Units{0});  // unit 1 is needed sooner
   CHECK(moves.gather == Units{2});
 }
 

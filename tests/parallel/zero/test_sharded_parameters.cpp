@@ -26,15 +26,15 @@ class TwinRanks final : public Communicator {
     ++buffers_made;
     return at::zeros({numel}, options);
   }
-  std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& whole) override {
-    whole.narrow(0, 0, shard.numel()).copy_(shard);
-    whole.narrow(0, shard.numel(), shard.numel()).copy_(shard);
+  std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override {
+    full.narrow(0, 0, shard.numel()).copy_(shard);
+    full.narrow(0, shard.numel(), shard.numel()).copy_(shard);
     return std::make_unique<CompletedCollective>();
   }
-  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& whole, const at::Tensor& shard,
+  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
                                                         SumMode mode) override {
     // Completes when it is waited for, as on a GPU.
-    return std::make_unique<PendingSum>(whole, shard, mode);
+    return std::make_unique<PendingSum>(full, shard, mode);
   }
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override {
     tensor.mul_(2);
@@ -46,15 +46,15 @@ class TwinRanks final : public Communicator {
  private:
   class PendingSum final : public PendingCollective {
    public:
-    PendingSum(at::Tensor whole, at::Tensor shard, SumMode mode)
-        : whole_(std::move(whole)), shard_(std::move(shard)), mode_(mode) {}
+    PendingSum(at::Tensor full, at::Tensor shard, SumMode mode)
+        : full_(std::move(full)), shard_(std::move(shard)), mode_(mode) {}
     void wait() override {
-      const at::Tensor sum = whole_.narrow(0, 0, shard_.numel()).mul(2);
+      const at::Tensor sum = full_.narrow(0, 0, shard_.numel()).mul(2);
       mode_ == SumMode::kAdd ? shard_.add_(sum) : shard_.copy_(sum);
     }
 
    private:
-    at::Tensor whole_, shard_;
+    at::Tensor full_, shard_;
     SumMode mode_;
   };
 };
@@ -85,7 +85,7 @@ TEST_CASE("gathers create no buffers beyond those of the plan, and share none") 
     for (int64_t& length : lengths) length = std::array<int64_t, 3>{100, 200, 500}[random() % 3];
     const Units units(lengths);
     TwinRanks communicator;
-    ShardedParameters store(units.specs, units.layouts, /*part=*/0, communicator,
+    ShardedParameters store(units.specs, units.layouts, /*rank=*/0, communicator,
                             {.sharded = true,
                              .limits = {.prefetch_bucket_size = static_cast<int64_t>(random() % 10 * 100),
                                         .param_persistence_threshold = static_cast<int64_t>(random() % 3 * 100),

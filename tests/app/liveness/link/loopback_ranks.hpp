@@ -82,7 +82,7 @@ inline bool is_readable(int descriptor, int milliseconds = 0) {
 inline void wait_readable(int descriptor) { REQUIRE(is_readable(descriptor, 30'000)); }
 
 // The next message on a connection; std::nullopt once the other side has closed it.
-inline std::optional<message::Any> next_words(RankConnection& connection) {
+inline std::optional<message::Any> next_message(RankConnection& connection) {
   std::optional<std::vector<std::string>> lines;
   wait_until([&] {
     lines = connection.receive();

@@ -98,14 +98,14 @@ class Side {
   std::optional<std::string> challenge_;
 };
 
-// As in handshake.hpp; what is missing here leads to kGone.
+// As in handshake.hpp; what is missing here leads to kClosed.
 State after(Role role, State state, Event event) {
-  if (state == State::kGone || event == Event::kEnd) return State::kGone;
+  if (state == State::kClosed || event == Event::kEnd) return State::kClosed;
   if (state == State::kIdentified || event == Event::kWait) return state;
-  if (role == Role::kConnects) return event == Event::kChallenge ? State::kIdentified : State::kGone;
+  if (role == Role::kConnects) return event == Event::kChallenge ? State::kIdentified : State::kClosed;
   if (state == State::kUnidentified && event == Event::kHello) return State::kChallenged;
   if (state == State::kChallenged && event == Event::kProof) return State::kIdentified;
-  return State::kGone;
+  return State::kClosed;
 }
 
 }  // namespace
@@ -188,7 +188,7 @@ TEST_CASE("Neither side identifies a peer with another secret, another rank or a
                             Case{rank(-1), rank(0), 0});
   Pair pair(one.connects, one.accepts, one.wanted);
   CHECK(pair.shake().size() == 1);
-  CHECK(pair.accepting.state() == State::kGone);
+  CHECK(pair.accepting.state() == State::kClosed);
   CHECK(pair.accepting.refusal() == Refusal::kWrongSecret);
 }
 

@@ -110,7 +110,7 @@ TEST_CASE("A line that was changed, left out, repeated, moved or turned back end
   }
   for (const std::string& line : lines) between.to_zero.send(line);
   CHECK(between.zero.receive() == heard);
-  CHECK(between.zero.state() == State::kGone);
+  CHECK(between.zero.state() == State::kClosed);
   CHECK(between.zero.refusal() == Refusal::kChanged);
   CHECK(between.zero.was_identified());
   CHECK_FALSE(between.zero.receive());

@@ -58,19 +58,19 @@ TEST_CASE("Only the process that was meant is killed") {
   REQUIRE(pipe(ready) == 0);
   const pid_t child = fork();
   if (child == 0) {
-    const std::string words = nlohmann::json(this_process(1, 1)).dump();
-    (void)!write(ready[1], words.data(), words.size());
+    const std::string text = nlohmann::json(this_process(1, 1)).dump();
+    (void)!write(ready[1], text.data(), text.size());
     close(ready[1]);
     pause();
     _exit(0);
   }
   close(ready[1]);
-  std::string words(4096, '\0');
-  const ssize_t length = read(ready[0], words.data(), words.size());
+  std::string text(4096, '\0');
+  const ssize_t length = read(ready[0], text.data(), text.size());
   close(ready[0]);
   REQUIRE(length > 0);
-  words.resize(static_cast<size_t>(length));
-  const RankIdentity meant = nlohmann::json::parse(words).get<RankIdentity>();
+  text.resize(static_cast<size_t>(length));
+  const RankIdentity meant = nlohmann::json::parse(text).get<RankIdentity>();
   REQUIRE(meant.pid == child);
 
   RankIdentity other = meant;
@@ -95,8 +95,8 @@ TEST_CASE("Only the process that was meant is killed") {
 TEST_CASE("Each address is listed once, and the loopback address only on the same machine") {
   RankIdentity identity;
   identity.addresses = {"10.0.0.1", "10.0.1.1", "10.0.0.1"};
-  CHECK(told_addresses(identity, /*from_same_machine=*/false) == std::vector<std::string>{"10.0.0.1", "10.0.1.1"});
-  CHECK(told_addresses(identity, /*from_same_machine=*/true) ==
+  CHECK(reported_addresses(identity, /*from_same_machine=*/false) == std::vector<std::string>{"10.0.0.1", "10.0.1.1"});
+  CHECK(reported_addresses(identity, /*from_same_machine=*/true) ==
         std::vector<std::string>{"127.0.0.1", "10.0.0.1", "10.0.1.1"});
 }
 

@@ -11,7 +11,7 @@
 namespace mpzero {
 namespace {
 
-using Change = std::function<void(nlohmann::json& words)>;
+using Change = std::function<void(nlohmann::json& identity)>;
 
 // What a group does to rank 0's introduction before its ranks receive it.
 class Changed : public ProcessGroup {
@@ -23,9 +23,9 @@ class Changed : public ProcessGroup {
   std::vector<std::string> all_gather(const std::string& text) override {
     std::vector<std::string> all = group_.all_gather(text);
     if (all.front().find("\"port\"") != std::string::npos) {
-      nlohmann::json words = nlohmann::json::parse(all.front());
-      change_(words);
-      all.front() = words.dump();
+      nlohmann::json identity = nlohmann::json::parse(all.front());
+      change_(identity);
+      all.front() = identity.dump();
     }
     return all;
   }
@@ -43,8 +43,8 @@ std::vector<RankMeeting> meet_all(int count, int which, const Change& change) {
   ThreadGroup group(count);
   const auto errors = group.run([&](ProcessGroup& member) {
     Changed changed(member, change);
-    const bool is_told = which == kAllRanks || member.rank() == which;
-    ProcessGroup& seen = is_told ? static_cast<ProcessGroup&>(changed) : member;
+    const bool is_affected = which == kAllRanks || member.rank() == which;
+    ProcessGroup& seen = is_affected ? static_cast<ProcessGroup&>(changed) : member;
     meetings[static_cast<size_t>(member.rank())] = meet(seen);
   });
   CHECK(errors == std::vector<std::string>(static_cast<size_t>(count)));
@@ -89,7 +89,7 @@ TEST_CASE("Each run has another secret") {
 }
 
 TEST_CASE("If one rank cannot reach rank 0, all ranks report the same sentence and none is watched") {
-  const std::vector<RankMeeting> meetings = meet_all(3, 1, [](auto& words) { words["port"] = 1; });
+  const std::vector<RankMeeting> meetings = meet_all(3, 1, [](auto& identity) { identity["port"] = 1; });
   const std::string warning = meetings.front().warning;
   for (const RankMeeting& one : meetings) {
     CHECK(one.warning == warning);
@@ -102,9 +102,9 @@ TEST_CASE("If one rank cannot reach rank 0, all ranks report the same sentence a
 
 TEST_CASE("If rank 0 has no address for other machines, all ranks report the same sentence and none is watched") {
   const int which = GENERATE(1, kAllRanks);
-  const std::vector<RankMeeting> meetings = meet_all(3, which, [](auto& words) {
-    words["machine"] = "another-machine";
-    words["addresses"] = nlohmann::json::array();
+  const std::vector<RankMeeting> meetings = meet_all(3, which, [](auto& identity) {
+    identity["machine"] = "another-machine";
+    identity["addresses"] = nlohmann::json::array();
   });
   const std::string warning = meetings.front().warning;
   for (const RankMeeting& one : meetings) {
@@ -126,7 +126,7 @@ TEST_CASE("A process that does not know the secret is not taken for rank 0") {
       kept.back().send("220 mail.example.com");
     }
   });
-  const std::vector<RankMeeting> meetings = meet_all(2, 1, [&](auto& words) { words["port"] = listener.port(); });
+  const std::vector<RankMeeting> meetings = meet_all(2, 1, [&](auto& identity) { identity["port"] = listener.port(); });
   for (const RankMeeting& one : meetings) {
     CHECK_FALSE((one.peers || one.monitor));
     CHECK_THAT(one.warning, Catch::Contains("rank 1 on ") && Catch::Contains(" cannot reach rank 0 on ") &&
@@ -136,9 +136,9 @@ TEST_CASE("A process that does not know the secret is not taken for rank 0") {
 
 TEST_CASE("Ranks meet while strangers flood rank 0's port") {
   std::vector<LineConnection> flood;
-  const std::vector<RankMeeting> meetings = meet_all(3, 1, [&](const auto& words) {
+  const std::vector<RankMeeting> meetings = meet_all(3, 1, [&](const auto& identity) {
     for (int i = 0; i < 400; ++i) {
-      auto one = connect_to(kLoopback, words.at("port").template get<int>(), std::chrono::milliseconds(5000));
+      auto one = connect_to(kLoopback, identity.at("port").template get<int>(), std::chrono::milliseconds(5000));
       if (one) flood.push_back(std::move(*one));
     }
   });

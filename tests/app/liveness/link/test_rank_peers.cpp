@@ -47,7 +47,7 @@ TEST_CASE("A peer that does not prove to be another rank of this run is ignored,
     credentials.own = own;
     return Handshake::connecting(credentials, 0, kNow).hello();
   };
-  const auto [words, why] =
+  const auto [message, why] =
       GENERATE_COPY(table<std::string, std::string>({{hello(others, 1), "does not know this run's secret"},
                                                      {hello(one, 3), "does not know this run's secret"},
                                                      {hello(one, -1), "does not know this run's secret"},
@@ -57,7 +57,7 @@ TEST_CASE("A peer that does not prove to be another rank of this run is ignored,
                                                      {"", "does not speak the protocol"},
                                                      {std::string(100'000, 'x'), "longer than 512 bytes"}}));
   LineConnection stranger = monitor.stranger();
-  stranger.send(words);
+  stranger.send(message);
   stranger.send(message::to_line(message::Failed{"heard from a stranger", {}}));
   monitor.wait_closed(stranger);
   CHECK(monitor.peers.num_introduced() == 0);
@@ -273,13 +273,13 @@ TEST_CASE("Each rank's messages arrive in order, and lines that no rank sends ar
   REQUIRE(news.size() == 3);
   std::vector<int64_t> steps;
   for (const RankPeers::News& each : news) {
-    REQUIRE(each.words);
-    if (const auto* status = std::get_if<message::Status>(&*each.words)) {
+    REQUIRE(each.message);
+    if (const auto* status = std::get_if<message::Status>(&*each.message)) {
       CHECK(each.rank == 1);
       steps.push_back(status->status.step);
     } else {
       CHECK(each.rank == 2);
-      CHECK(std::get<message::Failed>(*each.words).error == "an error");
+      CHECK(std::get<message::Failed>(*each.message).error == "an error");
     }
   }
   CHECK(steps == std::vector<int64_t>{1, 2});
@@ -292,8 +292,8 @@ TEST_CASE("A connection that breaks is the loss of its rank, once") {
   one.reset();
   const auto news = hear(monitor.peers, 2);
   REQUIRE(news.size() == 2);
-  CHECK(news[0].words);
-  CHECK((news[1].rank == 1 && !news[1].words));
+  CHECK(news[0].message);
+  CHECK((news[1].rank == 1 && !news[1].message));
   CHECK(monitor.peers.num_introduced() == 1);
   CHECK(monitor.peers.num_connected() == 0);
   CHECK(monitor.peers.hear(kNow).empty());
@@ -307,9 +307,9 @@ TEST_CASE("A rank that says bye is closed and not lost") {
   const auto news = hear(monitor.peers, 1);
   REQUIRE(news.size() == 1);
   CHECK(news.front().rank == 1);
-  REQUIRE(news.front().words);
-  CHECK(std::get<message::Bye>(*news.front().words).with_error);
-  CHECK_FALSE(next_words(*one));
+  REQUIRE(news.front().message);
+  CHECK(std::get<message::Bye>(*news.front().message).with_error);
+  CHECK_FALSE(next_message(*one));
   one.reset();
   two.send(message::to_line(message::Pulse{}));
   const auto later = hear(monitor.peers, 1);
@@ -334,9 +334,9 @@ TEST_CASE("The end reaches all ranks, even those with much unread input, and no 
     const auto lines = connection.receive();
     REQUIRE(lines);
     for (const std::string& line : *lines) {
-      const auto words = message::parse(line);
-      REQUIRE(words);
-      if (const auto* heard = std::get_if<message::End>(&*words)) end = *heard;
+      const auto message = message::parse(line);
+      REQUIRE(message);
+      if (const auto* heard = std::get_if<message::End>(&*message)) end = *heard;
     }
   };
   std::optional<message::End> first;

@@ -24,12 +24,12 @@ TEST_CASE("The first stranger is reported immediately, and the others together a
 
 TEST_CASE("Each reason has its own text") {
   using Refusal = Handshake::Refusal;
-  std::set<std::string> words;
+  std::set<std::string> reasons;
   for (const Refusal why : {Refusal::kNotOurs, Refusal::kWrongSecret, Refusal::kTooLate, Refusal::kTooLong,
                             Refusal::kNoRoom, Refusal::kChanged, Refusal::kClosed}) {
-    words.insert(describe(why));
+    reasons.insert(describe(why));
   }
-  CHECK(words.size() == 7);
+  CHECK(reasons.size() == 7);
 }
 
 }  // namespace mpzero

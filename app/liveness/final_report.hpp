@@ -10,6 +10,7 @@
 
 #include "app/liveness/failure_report.hpp"
 #include "app/liveness/rank_record.hpp"
+#include "base/process_group.hpp"
 
 // What a process does right before it ends. Nothing here waits for long, even for a disk that does not respond.
 namespace mpzero {
@@ -27,11 +28,16 @@ ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device
 // Writes which ranks held up the run to stderr and to failure.json, then writes the counts of NCCL's RAS service to
 // stderr, if it responds. `records`: by rank, not empty. `meanwhile` is called several times a second while waiting for
 // NCCL.
-void tell_failure(
+void report_failure(
     const std::vector<RankRecord>& records, const ReportFacts& facts, const std::function<void()>& meanwhile = [] {});
+
+// Writes failure.json for a failure that all ranks know of before they watch each other. `reason`: one sentence without
+// its full stop. `culprits`: the ranks that are the cause. Collective.
+void write_start_failure(const std::string& reason, const std::vector<int>& culprits, const ReportFacts& facts,
+                         ProcessGroup& group);
 
 // Writes to stderr that the run stops on request without saving, according to its exit code, and which checkpoint
 // remains.
-void tell_stop(int exit_code, const std::filesystem::path& checkpoint_dir);
+void report_stop(int exit_code, const std::filesystem::path& checkpoint_dir);
 
 }  // namespace mpzero

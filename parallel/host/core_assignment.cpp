@@ -1,4 +1,4 @@
-#include "parallel/host/core_share.hpp"
+#include "parallel/host/core_assignment.hpp"
 
 #include <hwloc.h>
 
@@ -110,11 +110,11 @@ std::vector<int> CpuTopology::hardware_threads(const std::vector<int>& cores) co
 
 std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const std::vector<std::vector<int>>& near) {
   const size_t ranks = near.size();
-  std::vector<std::vector<int>> shares(ranks);
-  if (cores.empty()) return shares;
+  std::vector<std::vector<int>> assigned(ranks);
+  if (cores.empty()) return assigned;
   if (cores.size() < ranks) {
-    for (size_t rank = 0; rank < ranks; ++rank) shares[rank].push_back(cores[rank % cores.size()]);
-    return shares;
+    for (size_t rank = 0; rank < ranks; ++rank) assigned[rank].push_back(cores[rank % cores.size()]);
+    return assigned;
   }
   // The first ranks get the remainder.
   const auto quota = [&](size_t rank) { return cores.size() / ranks + (rank < cores.size() % ranks ? 1 : 0); };
@@ -126,7 +126,7 @@ std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const 
                    [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });
   std::vector<int> left = cores;
   const auto take = [&](size_t rank, int core) {
-    shares[rank].push_back(core);
+    assigned[rank].push_back(core);
     left.erase(std::find(left.begin(), left.end(), core));
   };
   for (const auto& [near_cores, group] : groups) {
@@ -141,20 +141,20 @@ std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const 
     }
   }
   for (size_t rank = 0; rank < ranks; ++rank) {
-    while (shares[rank].size() < quota(rank)) take(rank, left.front());
-    std::sort(shares[rank].begin(), shares[rank].end());
+    while (assigned[rank].size() < quota(rank)) take(rank, left.front());
+    std::sort(assigned[rank].begin(), assigned[rank].end());
   }
-  return shares;
+  return assigned;
 }
 
-std::vector<int> cores_for_updates(const std::vector<int>& share) {
-  const size_t free = share.size() >= kManyCores ? 2 : share.size() >= 3 ? 1 : 0;
-  return {share.begin() + static_cast<std::ptrdiff_t>(free), share.end()};
+std::vector<int> cores_for_updates(const std::vector<int>& assigned) {
+  const size_t free = assigned.size() >= kManyCores ? 2 : assigned.size() >= 3 ? 1 : 0;
+  return {assigned.begin() + static_cast<std::ptrdiff_t>(free), assigned.end()};
 }
 
-std::vector<int> left_over(const std::vector<int>& share, const std::vector<int>& taken) {
+std::vector<int> left_over(const std::vector<int>& assigned, const std::vector<int>& taken) {
   std::vector<int> left;
-  std::copy_if(share.begin(), share.end(), std::back_inserter(left),
+  std::copy_if(assigned.begin(), assigned.end(), std::back_inserter(left),
                [&](int core) { return std::find(taken.begin(), taken.end(), core) == taken.end(); });
   return left;
 }

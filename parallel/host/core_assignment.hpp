@@ -43,9 +43,9 @@ std::vector<std::vector<int>> divide_cores(const std::vector<int>& cores, const 
 
 // The cores of a rank that are used for threads that update states: one is left to the rank's main thread, and with
 // eight or more cores another one to the threads of the data loader, of NCCL and of the copies.
-std::vector<int> cores_for_updates(const std::vector<int>& share);
+std::vector<int> cores_for_updates(const std::vector<int>& assigned);
 
-// The cores in `share` that are not in `taken`, in the order of `share`.
-std::vector<int> left_over(const std::vector<int>& share, const std::vector<int>& taken);
+// The cores in `assigned` that are not in `taken`, in the order of `assigned`.
+std::vector<int> left_over(const std::vector<int>& assigned, const std::vector<int>& taken);
 
 }  // namespace mpzero::parallel

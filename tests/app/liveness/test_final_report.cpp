@@ -12,7 +12,7 @@
 #include <sstream>
 #include <thread>
 
-#include "app/liveness/last_words.hpp"
+#include "app/liveness/final_report.hpp"
 #include "base/error.hpp"
 #include "parallel/mpi/deadline.hpp"
 #include "tests/catch.hpp"
@@ -76,7 +76,7 @@ TEST_CASE("A failure is reported on stderr and in failure.json, with the checkpo
   const TemporaryFolder folder;
   const auto tell = [&] {
     return errors_of(folder.path() / "stderr",
-                     [&] { tell_failure(one_lost(), report_facts(folder.path(), at::kCPU)); });
+                     [&] { report_failure(one_lost(), report_facts(folder.path(), at::kCPU)); });
   };
   CHECK_THAT(tell(),
              Catch::Contains("mpzero: error: rank 1 on node1 (pid 0) ended without reporting an error in step 12") &&
@@ -92,7 +92,7 @@ TEST_CASE("A failure is reported even if its file cannot be written") {
   const std::filesystem::path no_folder = folder.path() / "file";
   std::ofstream(no_folder) << "in the way";
   const std::string errors =
-      errors_of(folder.path() / "stderr", [&] { tell_failure(one_lost(), report_facts(no_folder, at::kCPU)); });
+      errors_of(folder.path() / "stderr", [&] { report_failure(one_lost(), report_facts(no_folder, at::kCPU)); });
   CHECK_THAT(errors, Catch::Contains("ended without reporting an error") &&
                          Catch::Contains("mpzero: warning: failure.json could not be written: "));
 }
@@ -103,7 +103,7 @@ TEST_CASE("A disk that does not respond delays no report") {
   // Opening it waits for a writer.
   REQUIRE(mkfifo(latest.c_str(), 0600) == 0);
   const std::string errors =
-      errors_of(folder.path() / "stderr", [&] { tell_stop(kInterruptedExitCode, folder.path()); });
+      errors_of(folder.path() / "stderr", [&] { report_stop(kInterruptedExitCode, folder.path()); });
   CHECK(errors == "mpzero: interrupted twice: stopped immediately without saving; no checkpoint was saved yet.\n");
   close(open(latest.c_str(), O_WRONLY | O_NONBLOCK));
 }
@@ -111,7 +111,7 @@ TEST_CASE("A disk that does not respond delays no report") {
 TEST_CASE("A stop before the first step names the checkpoint that remains") {
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "latest") << "tiny-10steps\n";
-  CHECK(errors_of(folder.path() / "stderr", [&] { tell_stop(kStoppedExitCode, folder.path()); }) ==
+  CHECK(errors_of(folder.path() / "stderr", [&] { report_stop(kStoppedExitCode, folder.path()); }) ==
         "mpzero: stopped before the first step, so there is nothing to save: tiny-10steps remains.\n");
 }
 

@@ -4,7 +4,7 @@
 // without binding, by threads bound to the cores that the updates leave free, and by the bound threads at the pace that
 // training sets.
 //
-//   bench_save_beside_updates FOLDER [PARAMETERS=300000000] [ROUNDS=3] [THREADS=0] [GAP=0.25]
+//   bench_save_during_updates FOLDER [PARAMETERS=300000000] [ROUNDS=3] [THREADS=0] [GAP=0.25]
 //
 // FOLDER is on the disk to measure. THREADS update; 0: as many as for a rank that has this machine to itself, bound to
 // the same cores, and the writers get the cores that a rank's writers would get. GAP is how long the host rests after
@@ -33,7 +33,7 @@
 #include "io/checkpoint_dir/save.hpp"
 #include "io/checkpoint_dir/save_throttle.hpp"
 #include "io/files/atomic_file.hpp"
-#include "parallel/host/core_share.hpp"
+#include "parallel/host/core_assignment.hpp"
 #include "parallel/host/host_memory.hpp"
 #include "parallel/optimizer/host_optimizer.hpp"
 
@@ -226,14 +226,14 @@ class Bench {
       plain.push_back(plain_write(folder_ / "plain", held, updates_->num_units()));
       fs::remove(folder_ / "plain");
     }
-    nlohmann::json beside;
-    for (const Way& way : ways) beside[way.name] = summary(way);
+    nlohmann::json by_way;
+    for (const Way& way : ways) by_way[way.name] = summary(way);
     return {{"parameters", bytes_ / kBytesOfStates},
             {"threads", threads_},
             {"cores_of_updates", cores_},
             {"cores_of_writers", writers_cores_},
             {"bytes", bytes_},
-            {"beside", beside},
+            {"beside", by_way},
             {"save_alone_bytes_per_second", bytes_ / median(alone)},
             {"save_alone_cpu_seconds", median(alone_cpu)},
             {"plain_bytes_per_second", bytes_ / median(plain)},
@@ -246,7 +246,7 @@ class Bench {
     std::string name;
     bool bound = false;  // to the cores that the updates leave free
     bool paced = false;
-    std::vector<double> steps{}, steps_beside{}, slowdowns{}, seconds{}, blocked{};
+    std::vector<double> steps{}, steps_during_saves{}, slowdowns{}, seconds{}, blocked{};
   };
 
   void measure(Way& way) {
@@ -259,12 +259,12 @@ class Bench {
     throttle_.begin(static_cast<int64_t>(bytes_), 0);
     way.seconds.push_back(save(way, [&](io::BackgroundSave& save) {
       during.push_back(step());
-      if (way.paced) save.pace().set_rate(throttle_.step_beside(during.back(), save.pace().bytes()));
+      if (way.paced) save.pace().set_rate(throttle_.step_during_save(during.back(), save.pace().bytes()));
     }));
     way.blocked.push_back(began_seconds_);
     way.slowdowns.push_back(median(during) / median(before) - 1);
     way.steps.insert(way.steps.end(), before.begin(), before.end());
-    way.steps_beside.insert(way.steps_beside.end(), during.begin(), during.end());
+    way.steps_during_saves.insert(way.steps_during_saves.end(), during.begin(), during.end());
   }
 
   // The step during which states are held moves them to the spare memory, which may be slower. They are moved once more
@@ -276,10 +276,10 @@ class Bench {
 
   nlohmann::json summary(const Way& way) const {
     return {{"step_seconds", median(way.steps)},
-            {"step_seconds_beside", median(way.steps_beside)},
-            {"steps_beside", way.steps_beside.size()},
-            {"slowdown", median(way.steps_beside) / median(way.steps) - 1},
-            {"slowdown_of_mean", mean(way.steps_beside) / mean(way.steps) - 1},
+            {"step_seconds_beside", median(way.steps_during_saves)},
+            {"steps_beside", way.steps_during_saves.size()},
+            {"slowdown", median(way.steps_during_saves) / median(way.steps) - 1},
+            {"slowdown_of_mean", mean(way.steps_during_saves) / mean(way.steps) - 1},
             {"slowdown_by_round", way.slowdowns},
             {"spread_of_steps", quantile(way.steps, 0.9) / quantile(way.steps, 0.1) - 1},
             {"save_bytes_per_second", bytes_ / median(way.seconds)},
@@ -328,7 +328,7 @@ class Bench {
 
 int main(int argc, char** argv) {
   if (argc < 2 || argc > 6) {
-    std::fputs("bench_save_beside_updates FOLDER [PARAMETERS=300000000] [ROUNDS=3] [THREADS=0] [GAP=0.25]\n", stderr);
+    std::fputs("bench_save_during_updates FOLDER [PARAMETERS=300000000] [ROUNDS=3] [THREADS=0] [GAP=0.25]\n", stderr);
     return mpzero::kUserErrorExitCode;
   }
   try {
@@ -341,7 +341,7 @@ int main(int argc, char** argv) {
     fmt::print("{}\n", bench.run().dump(1));
     return EXIT_SUCCESS;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_save_beside_updates: %s\n", error.what());
+    std::fprintf(stderr, "bench_save_during_updates: %s\n", error.what());
     return mpzero::kFailureExitCode;
   }
 }

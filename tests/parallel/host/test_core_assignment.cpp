@@ -1,7 +1,7 @@
 #include <numeric>
 #include <set>
 
-#include "parallel/host/core_share.hpp"
+#include "parallel/host/core_assignment.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero::parallel {
@@ -84,20 +84,20 @@ TEST_CASE("cores are near the devices of their package") {
 TEST_CASE("ranks share the cores near their devices") {
   const std::vector<int> all = range(0, 15), left = range(0, 7), right = range(8, 15);
   // The devices are in another order than the packages.
-  const auto shares = divide_cores(all, {right, left, right, left});
-  CHECK(shares == std::vector<std::vector<int>>{range(8, 11), range(0, 3), range(12, 15), range(4, 7)});
+  const auto assigned = divide_cores(all, {right, left, right, left});
+  CHECK(assigned == std::vector<std::vector<int>>{range(8, 11), range(0, 3), range(12, 15), range(4, 7)});
   CHECK(divide_cores(all, {all}) == std::vector<std::vector<int>>{all});
   CHECK(divide_cores(all, {all, all}) == std::vector<std::vector<int>>{left, right});
 }
 
 TEST_CASE("if many ranks are near the same cores, they also get other cores") {
   const std::vector<int> all = range(0, 15), left = range(0, 7);
-  const auto shares = divide_cores(all, {left, left, left, left});
+  const auto assigned = divide_cores(all, {left, left, left, left});
   std::set<int> taken;
   for (size_t rank = 0; rank < 4; ++rank) {
-    CHECK(shares[rank].size() == 4);
-    CHECK(std::count_if(shares[rank].begin(), shares[rank].end(), [](int core) { return core < 8; }) == 2);
-    taken.insert(shares[rank].begin(), shares[rank].end());
+    CHECK(assigned[rank].size() == 4);
+    CHECK(std::count_if(assigned[rank].begin(), assigned[rank].end(), [](int core) { return core < 8; }) == 2);
+    taken.insert(assigned[rank].begin(), assigned[rank].end());
   }
   CHECK(taken.size() == 16);
 }
@@ -105,15 +105,15 @@ TEST_CASE("if many ranks are near the same cores, they also get other cores") {
 TEST_CASE("one rank near a package takes its full quota, even if no other rank is near it") {
   const std::vector<int> all = range(0, 15), right = range(8, 15);
   // Rank 0 has no known device; rank 1 keeps the cores near its device.
-  const auto shares = divide_cores(all, {all, right});
-  CHECK(shares[1] == right);
-  CHECK(shares[0] == range(0, 7));
+  const auto assigned = divide_cores(all, {all, right});
+  CHECK(assigned[1] == right);
+  CHECK(assigned[0] == range(0, 7));
 }
 
 TEST_CASE("cores that do not divide evenly, and fewer cores than ranks") {
   const auto uneven = divide_cores(range(0, 6), std::vector<std::vector<int>>(3, range(0, 6)));
   CHECK(uneven[0].size() + uneven[1].size() + uneven[2].size() == 7);
-  for (const std::vector<int>& share : uneven) CHECK(share.size() >= 2);
+  for (const std::vector<int>& assigned : uneven) CHECK(assigned.size() >= 2);
   const std::vector<int> two{4, 9};
   CHECK(divide_cores(two, {two, two, two}) == std::vector<std::vector<int>>{{4}, {9}, {4}});
 }
@@ -127,8 +127,9 @@ TEST_CASE("updates leave cores to concurrent threads") {
 
 TEST_CASE("the cores of a rank that updates leave free") {
   const auto machine = CpuTopology::synthetic("numa:1 core:8 pu:2(indexes=0,8,1,9,2,10,3,11,4,12,5,13,6,14,7,15)");
-  const std::vector<int> share = machine.hardware_threads(machine.cores());
-  CHECK(left_over(share, machine.hardware_threads(cores_for_updates(machine.cores()))) == std::vector<int>{0, 1, 8, 9});
+  const std::vector<int> assigned = machine.hardware_threads(machine.cores());
+  CHECK(left_over(assigned, machine.hardware_threads(cores_for_updates(machine.cores()))) ==
+        std::vector<int>{0, 1, 8, 9});
   CHECK(left_over({4, 6}, {6, 4}).empty());
   CHECK(left_over({6, 4}, {}) == std::vector<int>{6, 4});
 }

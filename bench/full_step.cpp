@@ -1,4 +1,4 @@
-#include "bench/whole_step.hpp"
+#include "bench/full_step.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randint.h>
@@ -9,7 +9,7 @@ namespace mpzero::bench {
 using model::Gradient;
 using model::LayerActivations;
 
-WholeStep::WholeStep(const model::ModelConfig& config, int64_t micro_batch, int64_t length, bool with_optimizer)
+FullStep::FullStep(const model::ModelConfig& config, int64_t micro_batch, int64_t length, bool with_optimizer)
     : decoder_(config) {
   const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA);
   for (const UnitSpec& spec : decoder_.units()) {
@@ -37,7 +37,7 @@ WholeStep::WholeStep(const model::ModelConfig& config, int64_t micro_batch, int6
   targets_ = at::randint(config.vocab_size, {micro_batch, length}, int64_on_gpu);
 }
 
-std::vector<at::Tensor> WholeStep::views(const at::Tensor& flat, const UnitSpec& unit) const {
+std::vector<at::Tensor> FullStep::views(const at::Tensor& flat, const UnitSpec& unit) const {
   std::vector<at::Tensor> made;
   int64_t offset = 0;
   for (const ParameterSpec& parameter : unit.parameters) {
@@ -47,13 +47,13 @@ std::vector<at::Tensor> WholeStep::views(const at::Tensor& flat, const UnitSpec&
   return made;
 }
 
-std::vector<Gradient> WholeStep::gradients(size_t unit) const {
+std::vector<Gradient> FullStep::gradients(size_t unit) const {
   std::vector<Gradient> made;
   for (const at::Tensor& view : units_[unit].gradients) made.emplace_back(view);
   return made;
 }
 
-at::Tensor WholeStep::forward_backward() {
+at::Tensor FullStep::forward_backward() {
   const int64_t layers = decoder_.config().num_hidden_layers;
   const size_t head_unit = decoder_.head_unit();
   std::vector<LayerActivations> saved(static_cast<size_t>(layers));
@@ -74,13 +74,13 @@ at::Tensor WholeStep::forward_backward() {
   return result.loss;
 }
 
-at::Tensor WholeStep::sum_of_squares() const {
+at::Tensor FullStep::sum_of_squares() const {
   at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(at::kCUDA));
   for (const Unit& unit : units_) sum.add_(parallel::sum_of_squares(unit.gradient));
   return sum;
 }
 
-void WholeStep::update() {
+void FullStep::update() {
   const parallel::AdamWUpdate scalars = parallel::adamw_update({}, 1e-5, ++updates_, 1.0);
   for (const Unit& unit : units_) parallel::adamw(unit.optimizer, scalars);
 }

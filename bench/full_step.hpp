@@ -11,10 +11,10 @@ namespace mpzero::bench {
 
 // A model with random weights and its training step on one GPU: the work of mpzero train without data and
 // communication.
-class WholeStep {
+class FullStep {
  public:
   // B: micro-batch, T: sequence length. `with_optimizer`: also holds AdamW's states, 12 bytes per parameter.
-  WholeStep(const model::ModelConfig& config, int64_t micro_batch, int64_t length, bool with_optimizer);
+  FullStep(const model::ModelConfig& config, int64_t micro_batch, int64_t length, bool with_optimizer);
 
   const model::Decoder& decoder() const { return decoder_; }
   const at::Tensor& tokens() const { return tokens_; }

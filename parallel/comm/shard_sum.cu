@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "parallel/comm/slice_sum.hpp"
+#include "parallel/comm/shard_sum.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -28,7 +28,7 @@ __device__ inline void round_to(__nv_bfloat16* p, float value) { *p = __float2bf
 
 template <typename In, typename Out>
 __global__ void __launch_bounds__(kThreads)
-    sum_kernel(const In* __restrict__ slices, int num_slices, int64_t n, bool add, Out* __restrict__ sum) {
+    sum_kernel(const In* __restrict__ shards, int num_shards, int64_t n, bool add, Out* __restrict__ sum) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kPack;
   for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack; i < n; i += stride) {
     if (n % kPack == 0) {
@@ -38,9 +38,9 @@ __global__ void __launch_bounds__(kThreads)
         for (int j = 0; j < kPack; ++j) total[j] = widen(before.v[j]);
       }
 #pragma unroll 4
-      for (int r = 0; r < num_slices; ++r) {
-        const auto slice = *reinterpret_cast<const Pack<In>*>(slices + r * n + i);
-        for (int j = 0; j < kPack; ++j) total[j] += widen(slice.v[j]);
+      for (int r = 0; r < num_shards; ++r) {
+        const auto shard = *reinterpret_cast<const Pack<In>*>(shards + r * n + i);
+        for (int j = 0; j < kPack; ++j) total[j] += widen(shard.v[j]);
       }
       Pack<Out> rounded;
       for (int j = 0; j < kPack; ++j) round_to(&rounded.v[j], total[j]);
@@ -49,36 +49,36 @@ __global__ void __launch_bounds__(kThreads)
     }
     for (int64_t k = i; k < min(i + kPack, n); ++k) {
       float total = add ? widen(sum[k]) : 0.0F;
-      for (int r = 0; r < num_slices; ++r) total += widen(slices[r * n + k]);
+      for (int r = 0; r < num_shards; ++r) total += widen(shards[r * n + k]);
       round_to(sum + k, total);
     }
   }
 }
 
 template <typename In, typename Out>
-void launch(const at::Tensor& slices, const at::Tensor& sum, SumMode mode) {
+void launch(const at::Tensor& shards, const at::Tensor& sum, SumMode mode) {
   const int64_t n = sum.numel();
   const int64_t per_block = static_cast<int64_t>(kThreads) * kPack;
   const auto blocks = static_cast<unsigned>(std::min((n + per_block - 1) / per_block, kMostBlocks));
   if (blocks == 0) return;
   sum_kernel<<<blocks, kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
-      static_cast<const In*>(slices.const_data_ptr()), static_cast<int>(slices.size(0)), n, mode == SumMode::kAdd,
+      static_cast<const In*>(shards.const_data_ptr()), static_cast<int>(shards.size(0)), n, mode == SumMode::kAdd,
       static_cast<Out*>(sum.data_ptr()));
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 }  // namespace
 
-void sum_slices(const at::Tensor& slices, const at::Tensor& sum, SumMode mode) {
-  TORCH_CHECK(slices.is_contiguous() && slices.size(1) == sum.numel(),
-              "sum_slices: the shapes of slices and sum do not match");
-  if (slices.scalar_type() == at::kFloat) {
-    TORCH_CHECK(sum.scalar_type() == at::kFloat, "sum_slices: the sum of fp32 is fp32");
-    launch<float, float>(slices, sum, mode);
+void sum_shards(const at::Tensor& shards, const at::Tensor& sum, SumMode mode) {
+  TORCH_CHECK(shards.is_contiguous() && shards.size(1) == sum.numel(),
+              "sum_shards: the shapes of shards and sum do not match");
+  if (shards.scalar_type() == at::kFloat) {
+    TORCH_CHECK(sum.scalar_type() == at::kFloat, "sum_shards: the sum of fp32 is fp32");
+    launch<float, float>(shards, sum, mode);
   } else {
-    TORCH_CHECK(slices.scalar_type() == at::kBFloat16, "sum_slices: of fp32 or bf16");
-    sum.scalar_type() == at::kFloat ? launch<__nv_bfloat16, float>(slices, sum, mode)
-                                    : launch<__nv_bfloat16, __nv_bfloat16>(slices, sum, mode);
+    TORCH_CHECK(shards.scalar_type() == at::kBFloat16, "sum_shards: of fp32 or bf16");
+    sum.scalar_type() == at::kFloat ? launch<__nv_bfloat16, float>(shards, sum, mode)
+                                    : launch<__nv_bfloat16, __nv_bfloat16>(shards, sum, mode);
   }
 }
 

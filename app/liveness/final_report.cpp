@@ -1,4 +1,4 @@
-#include "app/liveness/last_words.hpp"
+#include "app/liveness/final_report.hpp"
 
 #include <fmt/format.h>
 
@@ -16,6 +16,8 @@
 #include "app/health/nccl_ras.hpp"
 #include "app/liveness/failure_report.hpp"
 #include "app/liveness/failure_verdict.hpp"
+#include "app/liveness/link/rank_identity.hpp"
+#include "base/collectives.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "io/files/atomic_file.hpp"
@@ -51,6 +53,18 @@ std::string newest_checkpoint(const std::filesystem::path& checkpoint_dir) {
   return answer->tag;
 }
 
+void write_report(const Verdict& verdict, const std::vector<RankRecord>& records, const ReportFacts& facts) {
+  parallel::no_longer_than(
+      kDiskLimit, [file = facts.checkpoint_dir / "failure.json", text = report_json(verdict, records, facts.job)] {
+        try {
+          std::filesystem::create_directories(file.parent_path());  // it does not exist before the first save
+          io::replace_text_file(file, text);
+        } catch (const std::exception& error) {
+          print(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));
+        }
+      });
+}
+
 }  // namespace
 
 ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device) {
@@ -62,27 +76,30 @@ ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device
           .ras_address = device.is_cuda() ? std::optional(read("NCCL_RAS_ADDR")) : std::nullopt};
 }
 
-void tell_failure(const std::vector<RankRecord>& records, const ReportFacts& facts,
-                  const std::function<void()>& meanwhile) {
+void report_failure(const std::vector<RankRecord>& records, const ReportFacts& facts,
+                    const std::function<void()>& meanwhile) {
   const Verdict verdict = find_culprits(records);
   const std::string tag = newest_checkpoint(facts.checkpoint_dir);
   print(report_text(verdict, records, tag.empty() ? tag : (facts.checkpoint_dir / tag).string()));
-  parallel::no_longer_than(
-      kDiskLimit, [file = facts.checkpoint_dir / "failure.json", text = report_json(verdict, records, facts.job)] {
-        try {
-          std::filesystem::create_directories(file.parent_path());  // it does not exist before the first save
-          io::replace_text_file(file, text);
-        } catch (const std::exception& error) {
-          print(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));
-        }
-      });
+  write_report(verdict, records, facts);
   if (!facts.ras_address) return;
   // Last, because its answer takes seconds. A launcher that has lost a rank may not leave that much time.
   const std::string ras = nccl_ras_status(*facts.ras_address, meanwhile);
   if (!ras.empty()) print("  NCCL's RAS counts of the collectives that were requested:\n" + ras);
 }
 
-void tell_stop(int exit_code, const std::filesystem::path& checkpoint_dir) {
+void write_start_failure(const std::string& reason, const std::vector<int>& culprits, const ReportFacts& facts,
+                         ProcessGroup& group) {
+  std::vector<RankRecord> records;
+  for (const RankIdentity& identity : all_gather(group, this_process(group.rank(), /*port=*/0))) {
+    RankRecord record;
+    record.identity = identity;
+    records.push_back(record);
+  }
+  if (group.rank() == 0) write_report({.ranks = culprits, .reason = reason, .remedy = {}}, records, facts);
+}
+
+void report_stop(int exit_code, const std::filesystem::path& checkpoint_dir) {
   const std::string tag = newest_checkpoint(checkpoint_dir);
   const std::string state = tag.empty() ? "no checkpoint was saved yet" : fmt::format("{} remains", tag);
   if (exit_code == kInterruptedExitCode) {

@@ -1,0 +1,97 @@
+#include "app/doctor/cuda_start.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "app/machine/cuda_error.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+// Of a call that fails, with the GPU and the cause.
+Finding failed_call(const CudaSurvey& survey) {
+  const CudaErrorCause why = explain_cuda_error(survey.error);
+  const std::string where = survey.failed_gpu.empty() ? "" : " for GPU " + survey.failed_gpu;
+  const std::string error = survey.error_name.empty() ? fmt::format("error {}", survey.error)
+                                                      : fmt::format("{} ({})", survey.error_name, survey.error);
+  return failure(
+      "cuda",
+      fmt::format("{} fails{}: {}{}", survey.failed_call, where, error, why.cause.empty() ? "" : ": " + why.cause),
+      why.remedy);
+}
+
+// Whether CUDA shows a rank fewer GPUs than Slurm has given to the host and than CUDA_VISIBLE_DEVICES lists.
+bool is_short(const CudaSurvey& survey, int allotted) {
+  return static_cast<int>(survey.gpus.size()) < std::min(allotted, survey.listed.value_or(allotted));
+}
+
+Finding check_start(const Job& job, const std::vector<CudaSurvey>& surveys) {
+  std::set<std::string> all;
+  for (const CudaSurvey& survey : surveys) {
+    if (survey.error == cuda_error::kNoDevice && survey.listed == 0 && job.device != "cuda") {
+      return ok("cuda", "not started: CUDA_VISIBLE_DEVICES hides all GPUs");
+    }
+    if (!survey.failed_call.empty()) return failed_call(survey);
+    all.insert(survey.gpus.begin(), survey.gpus.end());
+  }
+  for (const CudaSurvey& survey : surveys) {
+    if (!is_short(survey, job.allotted_gpus)) continue;
+    return failure("cuda",
+                   fmt::format("CUDA shows {} of the {} GPUs that Slurm has given to the job", survey.gpus.size(),
+                               std::min(job.allotted_gpus, survey.listed.value_or(job.allotted_gpus))),
+                   explain_cuda_error(cuda_error::kNoDevice).remedy);
+  }
+  return ok("cuda", fmt::format("starts on {} GPU{}", all.size(), all.size() == 1 ? "" : "s"));
+}
+
+// "GPU 0: not started, GPU 1: in progress" for those that have not joined the fabric.
+std::string outside_fabric(const std::vector<GpuState>& gpus) {
+  std::string list;
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    const GpuFabric fabric = gpus[i].fabric.value_or(GpuFabric::kNone);
+    std::string word;
+    if (fabric == GpuFabric::kNotStarted) word = "not started";
+    if (fabric == GpuFabric::kInProgress) word = "in progress";
+    if (gpus[i].fabric_error.value_or(0) != 0) word = fmt::format("failed with error {}", *gpus[i].fabric_error);
+    if (!word.empty()) list += fmt::format("{}GPU {}: {}", list.empty() ? "" : ", ", i, word);
+  }
+  return list;
+}
+
+Finding check_fabric_manager(const std::vector<GpuState>& gpus, bool cuda_starts) {
+  constexpr const char* kCheck = "nvlink_fabric";
+  const std::string outside = outside_fabric(gpus);
+  if (outside.empty()) {
+    const bool has_fabric =
+        std::any_of(gpus.begin(), gpus.end(), [](const GpuState& gpu) { return gpu.fabric == GpuFabric::kCompleted; });
+    return ok(kCheck, has_fabric ? "all GPUs have joined it" : "none, or not reported by the driver");
+  }
+  const std::string seen = "registration of " + outside;
+  const std::string remedy = explain_cuda_error(cuda_error::kSystemNotReady).remedy;
+  // Some virtual machines keep showing a registration that their host has completed.
+  return cuda_starts ? warning(kCheck, seen + "; CUDA starts all the same", remedy) : failure(kCheck, seen, remedy);
+}
+
+}  // namespace
+
+bool needs_cuda(const Job& job, const GpuSurvey& gpus) {
+  return job.device != "cpu" && (job.device == "cuda" || !gpus.gpus.empty() || job.allotted_gpus > 0);
+}
+
+std::vector<Finding> check_cuda_start(const Job& job, const GpuSurvey& gpus, const std::vector<CudaSurvey>& surveys) {
+  if (!needs_cuda(job, gpus)) return {ok("cuda", "not needed on the CPU")};
+  for (const CudaSurvey& survey : surveys) {
+    if (survey.library_error.empty()) continue;
+    return {failure("libcuda", survey.library_error,
+                    "install NVIDIA's driver, or start the container with its runtime (docker run --gpus all)")};
+  }
+  std::vector<Finding> findings = {check_start(job, surveys)};
+  if (gpus.gpus.empty()) return findings;
+  findings.push_back(check_fabric_manager(gpus.gpus, findings.front().status != Status::kFailure));
+  return findings;
+}
+
+}  // namespace mpzero::doctor

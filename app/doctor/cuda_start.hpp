@@ -1,0 +1,19 @@
+#pragma once
+
+#include <vector>
+
+#include "app/machine/cuda_driver.hpp"
+#include "app/machine/finding.hpp"
+#include "app/machine/nvml.hpp"
+#include "app/machine/system.hpp"
+
+namespace mpzero::doctor {
+
+// Whether the run needs CUDA on this host: it is to train on GPUs, or there are some, or Slurm has given some.
+bool needs_cuda(const Job& job, const GpuSurvey& gpus);
+
+// Checks that CUDA starts on the GPUs of a host, and that they have joined its NVLink fabric. `surveys`: of the host's
+// ranks.
+std::vector<Finding> check_cuda_start(const Job& job, const GpuSurvey& gpus, const std::vector<CudaSurvey>& surveys);
+
+}  // namespace mpzero::doctor

@@ -1,0 +1,53 @@
+#include "app/machine/gpu_promise.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <string_view>
+
+namespace mpzero {
+namespace {
+
+// The words of a list that commas separate.
+int count_words(std::string_view list) {
+  if (list.empty()) return 0;
+  return 1 + static_cast<int>(std::count(list.begin(), list.end(), ','));
+}
+
+// The sum of the numbers in "8", "h100:8" or "a100:2,h100:6".
+int sum_of_types(std::string_view list) {
+  int sum = 0;
+  while (!list.empty()) {
+    const std::string_view word = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), word.size() + 1));
+    const std::string_view digits = word.substr(word.rfind(':') + 1);
+    int count = 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), count);
+    sum += std::max(0, count);
+  }
+  return sum;
+}
+
+}  // namespace
+
+int gpus_from_slurm(const parallel::Environment& environment) {
+  const auto on_node = environment("SLURM_GPUS_ON_NODE");
+  if (on_node && !on_node->empty()) return sum_of_types(*on_node);
+  if (const auto of_step = environment("SLURM_STEP_GPUS")) return count_words(*of_step);
+  // A step that asks for no GPUs gets none, but inherits what describes those of the job.
+  if (environment("SLURM_STEP_ID")) return 0;
+  if (const auto of_job = environment("SLURM_JOB_GPUS")) return count_words(*of_job);
+  return sum_of_types(environment("SLURM_GPUS_PER_NODE").value_or(""));
+}
+
+std::optional<int> listed_gpus(const parallel::Environment& environment) {
+  const auto visible = environment("CUDA_VISIBLE_DEVICES");
+  if (!visible) return std::nullopt;
+  // Slurm's word for a step without GPUs; CUDA stops at -1, and at any other word that is no GPU.
+  if (visible->rfind("NoDevFiles", 0) == 0 || visible->rfind("-1", 0) == 0) return 0;
+  // Of the MIG instances that are listed, CUDA shows a process only the first.
+  if (visible->rfind("MIG-", 0) == 0) return 1;
+  return count_words(*visible);
+}
+
+}  // namespace mpzero

@@ -1,0 +1,10 @@
+// In a build without GPU kernels: what shard_sum.cu defines.
+
+#include "base/gpu_kernels.hpp"
+#include "parallel/comm/shard_sum.hpp"
+
+namespace mpzero::parallel {
+
+void sum_shards(const at::Tensor&, const at::Tensor&, SumMode) { throw_no_gpu_kernels(); }
+
+}  // namespace mpzero::parallel

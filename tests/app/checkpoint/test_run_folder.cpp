@@ -1,0 +1,42 @@
+#include "app/checkpoint/run_folder.hpp"
+#include "io/checkpoint_dir/formats.hpp"
+#include "io/checkpoint_dir/old_run.hpp"
+#include "tests/app/error_from.hpp"
+#include "tests/app/tiny_training.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+
+using Catch::Contains;
+
+TEST_CASE("a new run does not mix its checkpoints with those of another") {
+  const TinyTraining run;
+  run.train({"--max_steps=2"});
+  CHECK_THAT(error_from([&] { run.train({"--max_steps=3", "--resume_from_checkpoint=none"}); }),
+             Contains(run.checkpoints().string() + " holds model-2steps of another run (run ") &&
+                 Contains("and this one starts from the beginning: give another --checkpoint_dir, or --overwrite"));
+  CHECK_FALSE(std::filesystem::exists(run.checkpoint(3)));
+  CHECK(io::open_checkpoint(run.checkpoint(2))->progress().step == 2);
+}
+
+TEST_CASE("--overwrite moves the checkpoints of another run aside") {
+  const TinyTraining run;
+  run.train({"--max_steps=2"});
+  const std::string first = io::open_checkpoint(run.checkpoint(2))->run().id;
+  CHECK(run.train({"--max_steps=3", "--overwrite"}) == TrainingEnd::kFinished);
+  CHECK_FALSE(std::filesystem::exists(run.checkpoint(2)));
+  const std::unique_ptr<io::StoredCheckpoint> saved = io::open_checkpoint(run.checkpoint(3));
+  CHECK(saved->run().id != first);
+  CHECK(io::open_checkpoint(run.checkpoints() / "old-1" / "model-2steps")->run().id == first);
+}
+
+TEST_CASE("a run that goes back to an earlier step keeps its id, and its later checkpoints are its own") {
+  const TinyTraining run;
+  run.train({"--max_steps=4", "--checkpoint_freq=2"});
+  const std::string id = io::open_checkpoint(run.checkpoint(4))->run().id;
+  CHECK(run.train({"--max_steps=3", "--resume_from_checkpoint=" + run.checkpoint(2).string()}) ==
+        TrainingEnd::kFinished);
+  CHECK(io::open_checkpoint(run.checkpoint(3))->run().id == id);
+}
+
+}  // namespace mpzero

@@ -1,0 +1,87 @@
+#include <signal.h>
+
+#include "app/train/stop_agreement.hpp"
+#include "io/checkpoint_dir/formats.hpp"
+#include "tests/app/captured_output.hpp"
+#include "tests/app/tiny_training.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+using Catch::Contains;
+
+// A run after step 3 of which the last rank was asked to stop.
+class AskedToStop {
+ public:
+  explicit AskedToStop(std::vector<std::string> flags)
+      : setup_(run_.set_up(with_steps(std::move(flags)))),
+        tiny_(setup_),
+        log_(setup_.config, parallel::mpi(), std::nullopt),
+        folder_(setup_.config, parallel::mpi(), log_),
+        checkpointer_(setup_, tiny_.decoder.units(), tiny_.engine, at::kCPU, parallel::mpi(), log_, folder_) {
+    folder_.open();
+    setup_.run = folder_.identify(std::nullopt);
+    std::vector<std::string> warnings;
+    initialize_run(setup_, tiny_.decoder.units(), tiny_.engine, parallel::mpi(), warnings);
+    if (is_last_rank()) ::raise(SIGUSR1);
+  }
+
+  void save_and_stop() {
+    const StopAgreement agreement(request_, setup_.config, parallel::mpi(), log_);
+    CHECK(agreement.vote() == (is_last_rank() ? 1 : 0));
+    agreement.save_and_stop({.step = 3, .sequences_seen = 12, .tokens_seen = 192}, checkpointer_);
+  }
+  Checkpointer& checkpointer() { return checkpointer_; }
+  bool is_saved() const { return std::filesystem::exists(run_.checkpoint(3)); }
+
+ private:
+  static std::vector<std::string> with_steps(std::vector<std::string> flags) {
+    flags.emplace_back("--max_steps=100");
+    return flags;
+  }
+  static bool is_last_rank() { return parallel::mpi().rank() + 1 == parallel::mpi().world_size(); }
+
+  const StopRequest request_;
+  TinyTraining run_;
+  RunSetup setup_;
+  TinyEngine tiny_;
+  StepLog log_;
+  RunFolder folder_;
+  Checkpointer checkpointer_;
+};
+
+std::string reason() { return parallel::mpi().world_size() == 1 ? "SIGUSR1" : "SIGUSR1 to rank 1"; }
+
+}  // namespace
+
+TEST_CASE("a run that is asked to stop saves and says which signal it was") {
+  const CapturedOutput output;
+  AskedToStop run({"--grace_period=0"});
+  run.save_and_stop();
+  CHECK(run.is_saved());
+  CHECK_THAT(output.text(), Contains("Stopping on " + reason() + " after step 3: saving") &&
+                                Contains("with the state saved: the same command resumes from there"));
+}
+
+TEST_CASE("within the grace period a run saves") {
+  AskedToStop run({"--grace_period=3600"});
+  run.save_and_stop();
+  CHECK(run.is_saved());
+}
+
+TEST_CASE("after the grace period a run stops without saving, and fails") {
+  AskedToStop run({"--grace_period=1e-9"});
+  CHECK_THROWS_WITH(run.save_and_stop(), Contains("stopped by " + reason() + " after step 3 without saving it") &&
+                                             Contains("there is no checkpoint yet; ask for more time"));
+  CHECK_FALSE(run.is_saved());
+}
+
+TEST_CASE("a step that is saved already needs no grace period") {
+  AskedToStop run({"--grace_period=1e-9"});
+  run.checkpointer().resumed_from(3);
+  CHECK_NOTHROW(run.save_and_stop());
+  CHECK_FALSE(run.is_saved());
+}
+
+}  // namespace mpzero

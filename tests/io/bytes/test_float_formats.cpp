@@ -1,0 +1,48 @@
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "io/bytes/float_formats.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero::io {
+
+TEST_CASE("each bfloat16 is the same again after fp32") {
+  for (uint32_t bits = 0; bits <= 0xFFFF; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    const float value = from_bfloat16(half);
+    if (std::isnan(value)) {
+      CHECK(std::isnan(from_bfloat16(to_bfloat16(value))));
+    } else if (to_bfloat16(value) != half) {
+      FAIL(bits);
+    }
+  }
+}
+
+TEST_CASE("fp32 is rounded to the nearest bfloat16, ties to even") {
+  const auto rounded = [](uint32_t bits) { return to_bfloat16(std::bit_cast<float>(bits)); };
+  CHECK(rounded(0x3F807FFF) == 0x3F80);
+  CHECK(rounded(0x3F808000) == 0x3F80);
+  CHECK(rounded(0x3F808001) == 0x3F81);
+  CHECK(rounded(0x3F818000) == 0x3F82);
+  CHECK(to_bfloat16(std::numeric_limits<float>::max()) == 0x7F80);
+  // A NaN whose payload is in the lower half only.
+  CHECK(std::isnan(from_bfloat16(rounded(0x7F800001))));
+}
+
+// Oracle: sign, exponent and mantissa by std::ldexp.
+TEST_CASE("each binary16 is exact in fp32") {
+  for (uint32_t bits = 0; bits <= 0xFFFF; ++bits) {
+    const int exponent = static_cast<int>(bits >> 10 & 0x1F);
+    const auto mantissa = static_cast<float>(bits & 0x3FF);
+    float expected = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+    if (exponent == 0x1F) expected = std::numeric_limits<float>::infinity();
+    if ((bits & 0x8000) != 0) expected = -expected;
+    const float value = from_float16(static_cast<uint16_t>(bits));
+    const bool is_nan = exponent == 0x1F && mantissa != 0;
+    const bool same = is_nan ? std::isnan(value) : std::bit_cast<uint32_t>(value) == std::bit_cast<uint32_t>(expected);
+    if (!same) FAIL(bits);
+  }
+}
+
+}  // namespace mpzero::io

@@ -1,0 +1,110 @@
+"""scripts/stops.sh: a stop that is wanted reaches what the job runs, however early it comes."""
+
+import sys
+
+import pytest
+
+# The signal arrives between the fork of the child and the next command of the job's shell: the DEBUG trap sends it.
+AT_THE_FORK = """
+catch_stops
+set -T
+trap '[[ $BASH_COMMAND != "MPZERO_CHILD=\\$!" ]] || kill -USR1 $$' DEBUG
+"""
+
+
+def test_none_of_hundreds_of_signals_right_after_the_start_of_a_child_is_lost(job):
+    result = job(
+        f"""{AT_THE_FORK}
+        for ((i = 0; i < 300; ++i)); do
+          MPZERO_STOP=""
+          code=0
+          run_interruptibly sleep 3600 || code=$?
+          echo "ended $code ${{MPZERO_STOP:-lost}}"
+        done"""
+    )
+    assert result.stdout.splitlines() == ["ended 138 USR1"] * 300, result.stderr
+
+
+def test_a_child_that_ignores_the_first_signals_hears_of_the_stop_later(job):
+    # As srun and mpirun do before they have created the ranks.
+    result = job(
+        """
+        catch_stops
+        child() {
+          trap 'heard=$((heard + 1))' USR1
+          local heard=0
+          kill -USR1 "$JOB_SHELL"
+          until ((heard == 4)); do sleep 0.01; done
+          exit 75
+        }
+        code=0
+        run_interruptibly child || code=$?
+        echo "ended $code" """
+    )
+    assert result.stdout == "ended 75\n", result.stderr
+
+
+def test_nothing_is_started_once_a_stop_is_wanted(job):
+    result = job(
+        """
+        catch_stops
+        kill -USR1 $$
+        code=0
+        run_interruptibly touch "$RECORD/started" || code=$?
+        echo "ended $code" """
+    )
+    assert result.stdout == "ended 138\n", result.stderr
+    assert not (job.checkout.record / "started").exists()
+
+
+# srun with a step that does nothing: it ends on SIGTERM, also where it was started with that signal ignored.
+STEP = "import signal; signal.signal(signal.SIGTERM, signal.SIG_DFL); signal.pause()"
+
+
+def test_a_watcher_of_preemption_that_has_just_been_forked_is_ended(job):
+    # Ranks that end immediately leave it no time to set its trap.
+    job.provide("srun", f"called srun; exec {sys.executable} -c '{STEP}'")
+    result = job(
+        """
+        catch_stops
+        for ((i = 0; i < 50; ++i)); do run_with_watcher true; done
+        echo "ended" """
+    )
+    assert result.stdout == "ended\n", result.stderr
+
+
+# The waits of a job before its ranks run: a stand-in for the program that it waits for sends the signal, once.
+WAITS = {
+    "the job's record": ("scontrol", "show job"),
+    "the partition": ("scontrol", "show partition"),
+    "the GPUs of the nodes": ("sinfo", ""),
+    "the time that is left": ("squeue", ""),
+    "the nodes' CUDA": ("srun", "--mpi=none"),
+    "the PMIx of Slurm": ("srun", "--mpi=list"),
+    "the data": ("python", "app/prepare_data.py"),
+}
+
+
+@pytest.mark.parametrize("signal", ["USR1", "TERM"])
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_stop_that_comes_before_the_ranks_is_not_lost(job, wait, signal):
+    checkout = job.checkout
+    (checkout.root / "train.sbatch").symlink_to("sbatch/train.sbatch")
+    program, words = WAITS[wait]
+    send = f'''if [[ "$*" == *"{words}"* ]] && mkdir "$RECORD/sent" 2>/dev/null; then kill -{signal} "$JOB_SHELL"; fi'''
+    job.provide("srun", 'called srun "$@"; [[ $1 != --mpi=list ]] || echo pmix')
+    if program == "python":
+        checkout.program(checkout.root / ".venv/bin/python", f'#!/bin/bash\n{send}\nexec {sys.executable} "$@"\n')
+    else:
+        job.replace(program, send)
+    (checkout.root / "cuda-12.9").mkdir()
+    data = {} if wait == "the data" else {"TRAIN_DATA": "/dev/null"}
+    result = job(
+        "exec bash ./train.sbatch",
+        SLURM_JOB_NUM_NODES="2", SLURM_JOB_CPUS_PER_NODE="2(x2)", CUDA_VERSION="12.9", CUDA_PARENT=str(checkout.root),
+        **data,
+    )  # fmt: skip
+    assert (checkout.record / "sent").exists(), result.stdout + result.stderr
+    assert "build/bin/mpzero" not in checkout.calls(), result.stdout + result.stderr
+    assert result.returncode == 138, result.stdout + result.stderr
+    assert "The run was stopped" in result.stdout and job.requeued(), result.stdout + result.stderr
