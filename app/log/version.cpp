@@ -1,4 +1,4 @@
-#include "app/version.hpp"
+#include "app/log/version.hpp"
 
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
