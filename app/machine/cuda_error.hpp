@@ -21,9 +21,31 @@ struct CudaErrorCause {
   std::string cause;   // part of a sentence; empty: not known
   std::string remedy;  // part of a sentence
 };
-CudaErrorCause explain_cuda_error(int error);
+inline CudaErrorCause explain_cuda_error(int error) {
+  switch (error) {
+    case cuda_error::kSystemNotReady:
+      return {
+          .cause = "NVIDIA's Fabric Manager is not running, or has not finished",
+          .remedy = "GPUs with NVSwitch do not start without it: `systemctl status nvidia-fabricmanager` shows why"};
+    case cuda_error::kSystemDriverMismatch:
+      return {.cause = "libcuda.so.1 and the driver in the kernel are of different versions",
+              .remedy = "reboot the node after an update of the driver, or take cuda-compat out of LD_LIBRARY_PATH"};
+    case cuda_error::kOutOfMemory:
+      return {.cause = "other processes use all of its memory",
+              .remedy = "`nvidia-smi` lists the processes that use it: end them"};
+    case cuda_error::kUnavailable:
+      return {.cause = "another process has the GPU for itself, or it needs a reset",
+              .remedy = "`nvidia-smi` lists the processes that use it: end them, or reset the GPU (nvidia-smi -r)"};
+    default:
+      return {.cause = {},
+              .remedy = "`nvidia-smi` and `dmesg | grep -i nvrm` show details: reboot or replace the node"};
+  }
+}
 
 // Whether an error means that the GPUs of a host do not work, and not that there are none or that they are hidden.
-bool is_fault_of_host(int error);
+inline bool is_fault_of_host(int error) {
+  return error != cuda_error::kNone && error != cuda_error::kInsufficientDriver && error != cuda_error::kNoDevice &&
+         error != cuda_error::kInvalidDevice;
+}
 
 }  // namespace mpzero

@@ -93,23 +93,6 @@ TEST_CASE("A run on the CPU of a node whose GPUs Slurm has given to it is warned
              Catch::Contains("training on the CPU, although Slurm has given this job 8 GPUs on node7"));
 }
 
-TEST_CASE("GPUs that Slurm has given are those of the step, or of the job where there is no step") {
-  const auto given = [](std::map<std::string, std::string> variables) {
-    return gpus_from_slurm(environment(std::move(variables)));
-  };
-  CHECK(given({{"SLURM_JOB_GPUS", "0,1"}}) == 2);
-  CHECK(given({{"SLURM_GPUS_PER_NODE", "h100:8"}}) == 8);
-  CHECK(given({{"SLURM_GPUS_PER_NODE", "a100:2,h100:6"}}) == 8);
-  CHECK(given({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_GPUS", "0,1,2"}}) == 3);
-  // `srun` without --gpus-per-node in a job with GPUs: the step inherits the job's variables, and gets no GPU.
-  CHECK(given({{"SLURM_STEP_ID", "0"}, {"SLURM_JOB_GPUS", "0,1"}, {"SLURM_GPUS_PER_NODE", "2"}}) == 0);
-  CHECK(given({{"SLURM_GPUS_ON_NODE", "none"}}) == 0);
-  CHECK(listed_gpus(environment({})) == std::nullopt);
-  const auto listed = [](const char* list) { return *listed_gpus(environment({{"CUDA_VISIBLE_DEVICES", list}})); };
-  CHECK((listed("") == 0 && listed("-1") == 0 && listed("NoDevFiles") == 0));
-  CHECK((listed("0,1,2") == 3 && listed("MIG-ab,MIG-cd") == 1));
-}
-
 TEST_CASE("GPUs that do not work are their host's fault, unless they are hidden or were not requested") {
   using Variables = std::map<std::string, std::string>;
   const GpuViews none = {{}, {}};

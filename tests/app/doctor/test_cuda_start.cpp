@@ -1,0 +1,69 @@
+#include "app/doctor/cuda_start.hpp"
+#include "base/collectives.hpp"
+#include "tests/app/doctor/doctor_checks.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+GpuSurvey survey(const FakeRoot& root, const std::string& nvml) {
+  const Setting setting("MPZERO_FAKE_NVML", nvml);
+  return survey_gpus(root.system().nvml);
+}
+
+}  // namespace
+
+TEST_CASE("CUDA is started on the GPUs, and what it says is explained") {
+  const FakeRoot root;
+  const auto start = [&](const std::string& cuda, const std::string& nvml = "", const Job& job = {}) {
+    const Setting cuda_setting("MPZERO_FAKE_CUDA", cuda);
+    std::vector<CudaSurvey> surveys;
+    for (int rank = 0; rank < job.local_ranks; ++rank) {
+      SingleProcess alone;
+      surveys.push_back(
+          all_gather(alone, survey_cuda(root.system().cuda, {.index = rank, .of = job.local_ranks})).front());
+    }
+    return check_cuda_start(job, survey(root, nvml), surveys);
+  };
+  CHECK(find(start(""), "cuda").message == "starts on 8 GPUs");
+  CHECK(find(start(""), "nvlink_fabric").message == "all GPUs have joined it");
+  CHECK(find(start("", "fabric=0"), "nvlink_fabric").status == Status::kOk);
+
+  // The Fabric Manager is down: the management library shows 8 healthy GPUs.
+  const std::vector<Finding> down = start("init=802", "fabric=1");
+  CHECK(find(down, "cuda").status == Status::kFailure);
+  CHECK(find(down, "cuda").message ==
+        "cuInit fails: CUDA_ERROR_SYSTEM_NOT_READY (802): NVIDIA's Fabric Manager is not running, or has not finished");
+  CHECK_THAT(find(down, "cuda").remedy, Catch::Contains("systemctl status nvidia-fabricmanager"));
+  CHECK(find(down, "nvlink_fabric").status == Status::kFailure);
+  CHECK_THAT(find(down, "nvlink_fabric").message, Catch::StartsWith("registration of GPU 0: not started, GPU 1: "));
+  CHECK(find(start("", "fabric=2 sick=3"), "nvlink_fabric").status == Status::kWarning);
+  CHECK(find(start("", "fabric_error=9 sick=3"), "nvlink_fabric").message ==
+        "registration of GPU 3: failed with error 9; CUDA starts all the same");
+
+  // Each rank opens its shard of the GPUs.
+  const Job two{.local_ranks = 2};
+  CHECK(find(start("context=46 sick=5", "", two), "cuda").message ==
+        "cuDevicePrimaryCtxRetain fails for GPU 0000:1F:00.0: error 46: another process has the GPU for itself, or it "
+        "needs a reset");
+  CHECK(find(start("gpus=1", "", {.local_ranks = 4}), "cuda").message == "starts on 1 GPU");
+
+  const Job given{.allotted_gpus = 8};
+  CHECK(find(start("gpus=7", "", given), "cuda").message ==
+        "CUDA shows 7 of the 8 GPUs that Slurm has given to the job");
+  {
+    const Setting some("CUDA_VISIBLE_DEVICES", "0,1");
+    CHECK(find(start("gpus=2", "", given), "cuda").status == Status::kOk);
+  }
+  const Setting none_listed("CUDA_VISIBLE_DEVICES", "");
+  CHECK(find(start("init=100"), "cuda").message == "not started: CUDA_VISIBLE_DEVICES hides all GPUs");
+  CHECK(find(start("init=100", "", {.device = "cuda"}), "cuda").status == Status::kFailure);
+
+  CHECK(find(check_cuda_start({.device = "cpu"}, {}, {}), "cuda").status == Status::kOk);
+  CHECK(find(check_cuda_start({}, {}, {}), "cuda").status == Status::kOk);
+  const Finding none =
+      find(check_cuda_start({.device = "cuda"}, {}, {survey_cuda({"libno-such-cuda.so.1"}, {})}), "libcuda");
+  CHECK(none.status == Status::kFailure);
+  CHECK_THAT(none.message, Catch::Contains("libno-such-cuda.so.1"));
+}
+
+}  // namespace mpzero::doctor

@@ -1,0 +1,35 @@
+#include <map>
+
+#include "app/machine/gpu_promise.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+parallel::Environment environment(std::map<std::string, std::string> variables) {
+  return [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+}  // namespace
+
+TEST_CASE("GPUs that Slurm has given are those of the step, or of the job where there is no step") {
+  const auto given = [](std::map<std::string, std::string> variables) {
+    return gpus_from_slurm(environment(std::move(variables)));
+  };
+  CHECK(given({{"SLURM_JOB_GPUS", "0,1"}}) == 2);
+  CHECK(given({{"SLURM_GPUS_PER_NODE", "h100:8"}}) == 8);
+  CHECK(given({{"SLURM_GPUS_PER_NODE", "a100:2,h100:6"}}) == 8);
+  CHECK(given({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_GPUS", "0,1,2"}}) == 3);
+  // `srun` without --gpus-per-node in a job with GPUs: the step inherits the job's variables, and gets no GPU.
+  CHECK(given({{"SLURM_STEP_ID", "0"}, {"SLURM_JOB_GPUS", "0,1"}, {"SLURM_GPUS_PER_NODE", "2"}}) == 0);
+  CHECK(given({{"SLURM_GPUS_ON_NODE", "none"}}) == 0);
+  CHECK(listed_gpus(environment({})) == std::nullopt);
+  const auto listed = [](const char* list) { return *listed_gpus(environment({{"CUDA_VISIBLE_DEVICES", list}})); };
+  CHECK((listed("") == 0 && listed("-1") == 0 && listed("NoDevFiles") == 0));
+  CHECK((listed("0,1,2") == 3 && listed("MIG-ab,MIG-cd") == 1));
+}
+
+}  // namespace mpzero
