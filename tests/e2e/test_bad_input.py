@@ -163,7 +163,7 @@ def test_weights_of_another_model(tmp_path: Path) -> None:
     assert "num_hidden_layers is 2 there and 1 here, rope_theta is 10000 there and 500 here; leave out" in sentence
     result = run.train("--max_steps=1", f"--init_from={weights}")
     (weights / "config.json").unlink()
-    sentence = refuse(run, f"--init_from={weights}", "--num_hidden_layers=1")
+    sentence = refuse(TinyRun(tmp_path / "other"), f"--init_from={weights}", "--num_hidden_layers=1")
     assert "model.layers.1." in sentence
     assert str(weights) in sentence
     assert "Batch 1 Loss" in result.stdout
