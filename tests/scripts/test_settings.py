@@ -28,8 +28,8 @@ def test_what_the_user_leaves_open_mpzero_decides(checkout, model):
     checkout.program(checkout.bin / "nvidia-smi", GPUS)
     assert checkout.run(MODEL_TYPE=model).returncode == 0
     assert set(checkout.flags()) == {
-        "deepspeed_config", "deepspeed_config_yields", "train_data", "validation_data", "checkpoint_dir", "metrics_file",
-        "device", "model_type",
+        "deepspeed_config", "deepspeed_config_yields", "train_data", "validation_data", "checkpoint_dir",
+        "metrics_file", "device", "model_type",
     }  # fmt: skip
 
 
