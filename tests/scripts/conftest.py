@@ -103,6 +103,21 @@ esac
     "sinfo": """called sinfo "$@"; printf 'node%s\\n' 0 1 2 3\n""",
 }
 
+# train.sbatch as a job of one node. Its scontrol is each test's own.
+ONE_NODE = {
+    "srun": """#!/bin/bash
+[[ $1 != --mpi=list ]] || { echo pmix; exit; }
+while [[ $1 == -* ]]; do shift; done
+exec "$@"
+""",
+    "squeue": "#!/bin/bash\necho N/A\n",
+    "sinfo": "#!/bin/bash\n",
+}
+JOB_OF_ONE_NODE = {
+    "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "node0", "SLURM_JOB_PARTITION": "all",
+    "SLURM_JOB_CPUS_PER_NODE": "2", "MPZERO_RETRY_SECONDS": "0", "CHECK_NODES": "false",
+}  # fmt: skip
+
 
 class Checkout:
     def __init__(self, root: Path):
@@ -147,6 +162,15 @@ class Checkout:
             **kept,
             **variables,
         }
+
+    def install_slurm(self, scontrol: str) -> None:
+        """Slurm's commands of a job of one node, with this scontrol; it finds the checkout in $CHECKOUT."""
+        for name, text in {**ONE_NODE, "scontrol": scontrol}.items():
+            self.program(self.bin / name, text)
+
+    def job_environment(self, variables: dict[str, str]) -> dict[str, str]:
+        """What train.sbatch finds in a job of one node."""
+        return self.environment({**JOB_OF_ONE_NODE, "CHECKOUT": str(self.root), **variables})
 
     def run(self, *arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess:
         return subprocess.run(
