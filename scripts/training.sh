@@ -121,7 +121,7 @@ choose_settings() {
   MODEL_IS_FROM_WEIGHTS=false
   if [[ -n ${MODEL_CONFIG:=$(flag_value model_config || true)} ]]; then
     setting MODEL_TYPE model_type "$(basename "$(dirname "$MODEL_CONFIG")")"
-  elif [[ -n $INIT_FROM && -z ${MODEL_TYPE:-} ]] && ! flag_value model_type >/dev/null; then
+  elif [[ -n $INIT_FROM && -z ${MODEL_TYPE:-} ]] && ! gives_any model_type; then
     MODEL_IS_FROM_WEIGHTS=true
     MODEL_TYPE=$(basename "$(readlink -m "$INIT_FROM")")
   else
@@ -143,7 +143,7 @@ choose_settings() {
     fi
   fi
   DS_CONFIG_YIELDS=""
-  if [[ -z ${DS_CONFIG:-} ]] && ! flag_value deepspeed_config >/dev/null; then DS_CONFIG_YIELDS=true; fi
+  if [[ -z ${DS_CONFIG:-} ]] && ! gives_any deepspeed_config; then DS_CONFIG_YIELDS=true; fi
   if [[ $MODEL_TYPE == qwen3_tiny ]]; then
     setting DS_CONFIG deepspeed_config configs/ds_config_tiny.json
     setting SEQ_LENGTH seq_length 256

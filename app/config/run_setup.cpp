@@ -111,12 +111,12 @@ void check_init_model(const CommandLine& command_line, const model::ModelConfig&
   }
   if (differences.empty()) return;
   const bool by_type = command_line.model_config.empty();
+  const std::string flag = by_type ? "model_type" : "model_config";
   throw_user_error(
       "--init_from {}: its config.json is not the model of --{} {}: {}; leave out --{} to train the folder's model, or "
       "give flags such as --rope_theta so that the two agree.",
-      command_line.init_from, by_type ? "model_type" : "model_config",
-      by_type ? command_line.model_type : command_line.model_config, fmt::join(differences, ", "),
-      by_type ? "model_type" : "model_config");
+      command_line.init_from, flag, by_type ? command_line.model_type : command_line.model_config,
+      fmt::join(differences, ", "), flag);
 }
 
 void check_data_file(const std::string& path, const char* flag, const CommandLine& command_line) {
