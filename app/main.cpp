@@ -18,6 +18,7 @@
 #include "app/doctor/doctor.hpp"
 #include "app/doctor/doctor_options.hpp"
 #include "app/flags/help.hpp"
+#include "app/log/version.hpp"
 #include "app/memory/gpu_memory.hpp"
 #include "app/train/train.hpp"
 #include "base/error.hpp"
@@ -34,6 +35,7 @@ constexpr const char* kUsage =
     "  mpirun -n RANKS mpzero train FLAGS   train; `mpzero train --help` lists the flags\n"
     "  mpirun -n RANKS mpzero doctor        check every node for problems; `mpzero doctor --help`\n"
     "  mpzero checkpoint ls|verify|prune DIR   list checkpoints, check every byte, remove old ones\n"
+    "  mpzero --version                     versions of mpzero and of the libraries it uses\n"
     "  zero_to_fp32 CHECKPOINT OUTPUT       convert a checkpoint into fp32 safetensors\n";
 
 // Returns the exit code.
@@ -127,6 +129,10 @@ int main(int argc, char** argv) {
   if (arguments.empty() || arguments.front() == "--help" || arguments.front() == "help") {
     std::fputs(mpzero::kUsage, stdout);
     return arguments.empty() ? mpzero::kUserErrorExitCode : EXIT_SUCCESS;
+  }
+  if (arguments.front() == "--version") {
+    std::fputs(mpzero::version_text().c_str(), stdout);
+    return EXIT_SUCCESS;
   }
   if (arguments.front() == "train") {
     const auto given = [&](const char* argument) {

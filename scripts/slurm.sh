@@ -43,7 +43,8 @@ ask_again() {
     code=0
     { errors=$("$@" 2>&1 >&4) || code=$?; } 4>&1
     attempt=$((attempt + 1))
-    if ((code == 0)) || [[ ! $errors =~ $MPZERO_NO_ANSWER ]]; then break; fi
+    # 141: SIGPIPE, by which a munge that is too busy ends a command.
+    if ((code == 0)) || [[ $code != 141 && ! $errors =~ $MPZERO_NO_ANSWER ]]; then break; fi
     if ((attempt >= 10)); then
       (($(date +%s) + pause <= until)) || break
       ((attempt > 10)) ||

@@ -108,7 +108,7 @@ default_tokenizer() {
   esac
 }
 
-# choose_settings GPUS: fills in what the scripts decide where the user left it open: the model, the files, and the first run, a small
+# choose_settings GPUS MODEL: fills in what the scripts decide where the user left it open: the model, the files, and the first run, a small
 # Qwen3 that learns something within two minutes on a CPU. What stays empty is not given to mpzero, whose own default holds.
 choose_settings() {
   local gpus=$1 variable
@@ -116,10 +116,16 @@ choose_settings() {
   for variable in CHECKPOINT_FREQ VALIDATION_FREQ; do require_number "$variable" 0; done
   warn_replaced MAX_STEPS num_train_epochs epochs
   if saves_by_flags; then warn_replaced CHECKPOINT_FREQ save_steps save_strategy; fi
+  INIT_FROM=$(flag_value init_from || true)
+  # Weights bring their model, unless another one is named: mpzero then refuses what contradicts their config.json.
+  MODEL_IS_FROM_WEIGHTS=false
   if [[ -n ${MODEL_CONFIG:=$(flag_value model_config || true)} ]]; then
     setting MODEL_TYPE model_type "$(basename "$(dirname "$MODEL_CONFIG")")"
+  elif [[ -n $INIT_FROM && -z ${MODEL_TYPE:-} ]] && ! gives_any model_type; then
+    MODEL_IS_FROM_WEIGHTS=true
+    MODEL_TYPE=$(basename "$(readlink -m "$INIT_FROM")")
   else
-    setting MODEL_TYPE model_type "$( ((gpus > 0)) && echo qwen3_0_6b || echo qwen3_tiny)"
+    setting MODEL_TYPE model_type "$2"
   fi
   setting DATASET dataset ""
   setting DATASET_CONFIG_NAME dataset_config_name ""
@@ -128,8 +134,16 @@ choose_settings() {
     die "LOCAL_DATASET=$LOCAL_DATASET is neither true (DATASET is a folder or file) nor false (DATASET is a Hugging Face name)."
   setting TOKENIZER tokenizer ""
   if [[ -z $TOKENIZER ]]; then
-    if [[ -z $DATASET ]]; then TOKENIZER=bytes; else TOKENIZER=$(default_tokenizer) || exit; fi
+    if [[ -n $INIT_FROM && -f $INIT_FROM/tokenizer.json ]]; then
+      TOKENIZER=$INIT_FROM
+    elif [[ -z $DATASET ]]; then
+      TOKENIZER=bytes
+    else
+      TOKENIZER=$(default_tokenizer) || exit
+    fi
   fi
+  DS_CONFIG_YIELDS=""
+  if [[ -z ${DS_CONFIG:-} ]] && ! gives_any deepspeed_config; then DS_CONFIG_YIELDS=true; fi
   if [[ $MODEL_TYPE == qwen3_tiny ]]; then
     setting DS_CONFIG deepspeed_config configs/ds_config_tiny.json
     setting SEQ_LENGTH seq_length 256
@@ -221,12 +235,12 @@ training_flags() {
   MPZERO_FLAGS=()
   local pair name value
   local -a pairs=(
-    "deepspeed_config $DS_CONFIG" "train_data $TRAIN_DATA" "validation_data $VALIDATION_DATA"
+    "deepspeed_config $DS_CONFIG" "deepspeed_config_yields $DS_CONFIG_YIELDS" "train_data $TRAIN_DATA" "validation_data $VALIDATION_DATA"
     "seq_length $SEQ_LENGTH" "validation_freq $VALIDATION_FREQ"
     "checkpoint_dir $CHECKPOINT_DIR" "metrics_file $METRICS_FILE"
     "device $MPZERO_DEVICE" "network ${NETWORK:-}" "grace_period ${GRACE_PERIOD:-}" "stuck_after ${STUCK_AFTER:-}"
   )
-  if [[ -z $MODEL_CONFIG ]]; then pairs+=("model_type $MODEL_TYPE"); fi
+  if [[ -z $MODEL_CONFIG && $MODEL_IS_FROM_WEIGHTS == false ]]; then pairs+=("model_type $MODEL_TYPE"); fi
   if ! gives_any epochs num_train_epochs; then pairs+=("max_steps $MAX_STEPS"); fi
   if ! saves_by_flags; then pairs+=("checkpoint_freq $CHECKPOINT_FREQ"); fi
   for pair in "${pairs[@]}"; do

@@ -17,7 +17,7 @@ LOCAL_DATASET=${LOCAL_DATASET:-}             # true: DATASET is a path; false: a
 MAX_DOCUMENTS=${MAX_DOCUMENTS:-}             # how much of a large data set to prepare; empty: all of it
 PREPARE_ARGS=${PREPARE_ARGS:-}               # further flags of app/prepare_data.py, such as "--text_column body"
 TOKENIZER=${TOKENIZER:-}                     # Hugging Face name, folder or "bytes"; empty: the model's
-MODEL_TYPE=${MODEL_TYPE:-}                   # a file of configs/models/; empty: qwen3_0_6b on GPUs, qwen3_tiny without
+MODEL_TYPE=${MODEL_TYPE:-}                   # a file of configs/models/; empty: the model of --init_from, or qwen3_0_6b on GPUs, qwen3_tiny without
 DS_CONFIG=${DS_CONFIG:-}                     # empty: configs/ds_config.json, or configs/ds_config_tiny.json for qwen3_tiny
 SEQ_LENGTH=${SEQ_LENGTH:-}                   # tokens in a sequence; empty: as mpzero has it, or 256 for qwen3_tiny
 MAX_STEPS=${MAX_STEPS:-}                     # empty: as mpzero has it, or 800 for qwen3_tiny
@@ -168,7 +168,7 @@ select_cuda
 gpus=$(count_gpus)
 cores=$(cores_here)
 ranks=$(ranks_per_node "$gpus" "$cores")
-[[ $build_only == true ]] || choose_settings "$gpus"
+[[ $build_only == true ]] || choose_settings "$gpus" "$( ((gpus > 0)) && echo qwen3_0_6b || echo qwen3_tiny)"
 
 if installed; then
   [[ $build_only == false ]] || die "$MPZERO_ROOT is installed: there is nothing to build in it; give --build-only in the checkout."

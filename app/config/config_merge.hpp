@@ -15,7 +15,7 @@
 namespace mpzero {
 
 // Brings each flag and its key in the file together and collects those that disagree, so that the user sees them all at
-// once. Notes where each value comes from.
+// once. With --deepspeed_config_yields the flag's value holds instead. Notes where each value comes from.
 class ConfigMerge {
  public:
   // Both outlive it.
@@ -35,7 +35,10 @@ class ConfigMerge {
   std::optional<T> given(const char* flag, const std::optional<T>& from_flag, const char* key,
                          const io::Setting<T>& from_file, Origin& origin) {
     if (from_file.given()) {
-      if (from_flag && *from_flag != from_file.value) disagree(flag, *from_flag, key, from_file.value);
+      if (from_flag && *from_flag != from_file.value && flag_holds(flag, *from_flag, key, from_file.value)) {
+        origin = {Origin::Kind::kFlag, line_.name_of(flag)};
+        return from_flag;
+      }
       origin = {Origin::Kind::kFile, key};
       return from_file.value;
     }
@@ -63,10 +66,24 @@ class ConfigMerge {
     return is_auto ? key + " is \"auto\"" : key.substr(0, key.find('.')) + " is missing";
   }
 
+  // Of a flag and a key with different values: whether the flag's holds. Otherwise they disagree.
+  template <typename T, typename U>
+  bool flag_holds(const char* flag, const T& from_flag, const char* key, const U& from_file) {
+    if (line_.deepspeed_config_yields) {
+      replaced_.push_back(fmt::format("--{} {} ({} {})", line_.name_of(flag), from_flag, key, from_file));
+    } else {
+      disagree(flag, from_flag, key, from_file);
+    }
+    return line_.deepspeed_config_yields;
+  }
+
   template <typename T, typename U>
   void disagree(const char* flag, const T& from_flag, const char* key, const U& from_file) {
     mismatches_.push_back(fmt::format("--{} {} but {} {}", line_.name_of(flag), from_flag, key, from_file));
   }
+
+  // The values of the file that a flag replaces: "--FLAG VALUE (KEY VALUE)".
+  const std::vector<std::string>& replaced() const { return replaced_; }
 
   // Throws UserError naming all that disagreed.
   void finish() const {
@@ -109,6 +126,7 @@ class ConfigMerge {
   const CommandLine& line_;
   const io::DsConfig& file_;
   std::vector<std::string> mismatches_;
+  std::vector<std::string> replaced_;
 };
 
 }  // namespace mpzero

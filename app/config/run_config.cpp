@@ -25,6 +25,30 @@ constexpr const char* kTrainBatch = "train_batch_size";
 constexpr const char* kMicroBatch = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
 
+struct Batch {
+  std::optional<int64_t> total, micro, accumulation;
+
+  // Whether those that are given can belong together.
+  bool fits(int world_size) const {
+    if (!total) return true;
+    const int64_t product = saturating_product(micro.value_or(1), accumulation.value_or(1), world_size);
+    return product > 0 && (micro && accumulation ? *total == product : *total % product == 0);
+  }
+};
+
+// Where the file yields to flags, its values of the three hold as far as the flags' values leave them: the accumulation
+// is dropped first, then the micro-batch, then the total.
+void drop_what_yields(int world_size, RunConfig& config, Batch& batch) {
+  const auto drop = [&](const char* name, std::optional<int64_t>& size) {
+    if (batch.fits(world_size) || config.origins.of(name).kind != Origin::Kind::kFile) return;
+    config.replaced.push_back(fmt::format("{} is computed ({})", name, *size));
+    size.reset();
+  };
+  drop(kAccumulation, batch.accumulation);
+  drop(kMicroBatch, batch.micro);
+  drop(kTrainBatch, batch.total);
+}
+
 // DeepSpeed's table: two of the three give the third; the total or the micro-batch alone is enough.
 void complete_batch(const DsConfig& file, int world_size, RunConfig& config) {
   Origins& origins = config.origins;
@@ -33,9 +57,11 @@ void complete_batch(const DsConfig& file, int world_size, RunConfig& config) {
     const bool is_given = kind == Origin::Kind::kFlag || kind == Origin::Kind::kFile;
     return is_given ? std::optional(size) : std::nullopt;
   };
-  std::optional<int64_t> total = given(kTrainBatch, config.train_batch_size);
-  std::optional<int64_t> micro = given(kMicroBatch, config.micro_batch_size);
-  std::optional<int64_t> accumulation = given(kAccumulation, config.gradient_accumulation_steps);
+  Batch batch{.total = given(kTrainBatch, config.train_batch_size),
+              .micro = given(kMicroBatch, config.micro_batch_size),
+              .accumulation = given(kAccumulation, config.gradient_accumulation_steps)};
+  if (config.deepspeed_config_yields) drop_what_yields(world_size, config, batch);
+  auto& [total, micro, accumulation] = batch;
   const auto computed = [](const char* from) { return Origin{Origin::Kind::kComputed, from}; };
   const std::string where = file.given() ? file.path : std::string("the command line");
   if (!total && !micro) {
@@ -223,6 +249,7 @@ RunConfig resolve(const CommandLine& line, const io::DsConfig& file, int world_s
   resolve_zero(file, model.hidden_size, config.zero, warnings);
   resolve_schedule(line, file, merge, config, warnings);
   merge.finish();
+  config.replaced = merge.replaced();
   complete_batch(file, world_size, config);
   if (!config.counts_epochs()) {
     fit_schedule(config, warnings);

@@ -38,6 +38,7 @@ struct RunConfig : Settings {
   int64_t sub_group_size = 1'000'000'000;    // how DeepSpeed's files of stage 3 group the parameters
   std::string ds_config_json;                // the text of the file in force, for the record; empty: none
   std::string ds_config_path;                // its name in messages; empty: none
+  std::vector<std::string> replaced;         // "--FLAG VALUE (KEY VALUE)": values of a file that yields to flags
   Origins origins;                           // of the values above and of Settings
 
   // max_steps is not known before apply_epochs.

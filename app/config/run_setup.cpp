@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "app/config/model_changes.hpp"
 #include "app/config/prepare_data_command.hpp"
 #include "app/config/size_limits.hpp"
 #include "app/flags/options.hpp"
@@ -97,6 +98,27 @@ model::ModelConfig read_model(const CommandLine& command_line) {
   return model;
 }
 
+// Refuses to train the weights of --init_from as another model than their config.json says: a preset that differs in
+// what the weights mean (rope_theta, heads) would load them all the same.
+void check_init_model(const CommandLine& command_line, const model::ModelConfig& model) {
+  const bool is_named = command_line.gives("model_type") || !command_line.model_config.empty();
+  const fs::path config = fs::path(command_line.init_from) / "config.json";
+  if (command_line.init_from.empty() || !is_named || !fs::exists(config)) return;
+  std::vector<std::string> differences;
+  for (const ModelChange& change : model_changes(model::ModelConfig::from_file(config), model)) {
+    if (change.rule == ChangeRule::kFree) continue;
+    differences.push_back(fmt::format("{} is {} there and {} here", change.key, change.before, change.now));
+  }
+  if (differences.empty()) return;
+  const bool by_type = command_line.model_config.empty();
+  const std::string flag = by_type ? "model_type" : "model_config";
+  throw_user_error(
+      "--init_from {}: its config.json is not the model of --{} {}: {}; leave out --{} to train the folder's model, or "
+      "give flags such as --rope_theta so that the two agree.",
+      command_line.init_from, flag, by_type ? command_line.model_type : command_line.model_config,
+      fmt::join(differences, ", "), flag);
+}
+
 void check_data_file(const std::string& path, const char* flag, const CommandLine& command_line) {
   if (path.empty()) throw_user_error("{} is missing: name a token file that app/prepare_data.py made", flag);
   if (!fs::exists(path)) {
@@ -145,6 +167,7 @@ RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size) {
       command_line.deepspeed_config.empty() ? io::DsConfig{} : io::read_ds_config(command_line.deepspeed_config);
   RunSetup setup;
   setup.model = read_model(command_line);
+  check_init_model(command_line, setup.model);
   setup.config =
       resolve(command_line, ds_config, world_size, ModelDims{.hidden_size = setup.model.hidden_size}, setup.warnings);
   RunConfig& config = setup.config;

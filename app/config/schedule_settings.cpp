@@ -74,7 +74,12 @@ int64_t resolve_warmup(const CommandLine& line, const io::SchedulerSection& sect
   const int64_t warmup =
       merge.value("warmup_steps", line.warmup_steps, "scheduler.params.warmup_num_steps", section.warmup_num_steps,
                   /*section_present=*/true, kDefaultWarmupSteps, config.origins.warmup);
-  if (config.warmup_ratio && !section.warmup_num_steps.given()) config.origins.warmup = *warmup_flag(line);
+  if (config.warmup_ratio && (!section.warmup_num_steps.given() ||
+                              (line.deepspeed_config_yields && merge.flag_holds("warmup_ratio", *config.warmup_ratio,
+                                                                                "scheduler.params.warmup_num_steps",
+                                                                                section.warmup_num_steps.value)))) {
+    config.origins.warmup = *warmup_flag(line);
+  }
   return section.warmup_num_steps.is_auto() ? std::max<int64_t>(1, warmup) : warmup;
 }
 
@@ -85,8 +90,9 @@ double resolve_max_lr(const CommandLine& line, const DsConfig& file, ConfigMerge
   const double peak = config.optimizer.lr;
   if (section.warmup_max_lr.given()) {
     const double max_lr = section.warmup_max_lr.value;
-    if (line.gives("learning_rate") && line.optimizer.lr != max_lr) {
-      merge.disagree("learning_rate", line.optimizer.lr, "scheduler.params.warmup_max_lr", max_lr);
+    if (line.gives("learning_rate") && line.optimizer.lr != max_lr &&
+        merge.flag_holds("learning_rate", line.optimizer.lr, "scheduler.params.warmup_max_lr", max_lr)) {
+      return peak;
     }
     return max_lr;
   }
@@ -152,16 +158,16 @@ bool is_trainers(const parallel::LrSchedule& schedule) {
   return std::holds_alternative<parallel::TrainerLr>(schedule.variant());
 }
 
-// Refuses what DeepSpeed's schedules cannot do.
-void check_warmup(const RunConfig& config) {
+// DeepSpeed's schedules take 0 and 1 as 2, which is what lr_at() computes.
+void warn_of_no_warmup(const RunConfig& config, std::vector<std::string>& warnings) {
   const bool may_have_none =
       is_trainers(config.schedule) || std::holds_alternative<parallel::ConstantLr>(config.schedule.variant());
   if (may_have_none || config.schedule.warmup_num_steps() >= 1) return;
   const Origin& origin = config.origins.warmup;
-  throw_user_error(
-      "{}{} 0: DeepSpeed's schedules warm up for at least one step; give more steps, or choose "
-      "--lr_scheduler_type linear, cosine or constant.",
-      origin.kind == Origin::Kind::kFlag ? "--" : "", origin.name);
+  warnings.push_back(fmt::format(
+      "{}{} 0: DeepSpeed's schedules warm up for two steps at least, and this run does the same; --lr_scheduler_type "
+      "linear, cosine or constant has no warm-up.",
+      origin.kind == Origin::Kind::kFlag ? "--" : "", origin.name));
 }
 
 // The warm-up as a share of max_steps.
@@ -186,7 +192,7 @@ void resolve_schedule(const CommandLine& line, const DsConfig& file, ConfigMerge
   config.origins.schedule_end = config.origins.of("max_steps");
   if (!line.lr_scheduler_type.empty()) {
     if (file.scheduler.type != SchedulerType::kNone) {
-      merge.disagree("lr_scheduler_type", line.lr_scheduler_type, "scheduler.type", name_of(file.scheduler.type));
+      merge.flag_holds("lr_scheduler_type", line.lr_scheduler_type, "scheduler.type", name_of(file.scheduler.type));
     }
     use_trainer_schedule(line, config);
   } else if (!file.given()) {
@@ -196,7 +202,7 @@ void resolve_schedule(const CommandLine& line, const DsConfig& file, ConfigMerge
   } else {
     use_section(line, file, merge, config, warnings);
   }
-  if (!config.warmup_ratio) check_warmup(config);
+  if (!config.warmup_ratio) warn_of_no_warmup(config, warnings);
 }
 
 void fit_schedule(RunConfig& config, std::vector<std::string>& warnings) {

@@ -199,6 +199,9 @@ std::vector<std::string> settings_table(const RunConfig& config) {
   for (const Row& row : rows) {
     lines.push_back(fmt::format("  {:<{}}  {:<{}}  {}", row.name, name_width, row.value, value_width, row.origin));
   }
+  if (!config.replaced.empty()) {
+    lines.push_back(fmt::format("  {} yields to flags: {}", config.ds_config_path, fmt::join(config.replaced, ", ")));
+  }
   return lines;
 }
 

@@ -164,7 +164,11 @@ FlagGroup optimization_flags() {
                     .help = "ds_config.json as DeepSpeed reads it",
                     .unit = "FILE",
                     .default_text = "none; ZeRO stage 2 with the optimizer in host memory, and the defaults given "
-                                    "here"}}};
+                                    "here"},
+                   {.name = "deepspeed_config_yields",
+                    .value = Boolean{field<&Settings::deepspeed_config_yields>},
+                    .help = "flags replace the values of --deepspeed_config instead of having to be the same; the "
+                            "scripts give it with a file that the user has not named"}}};
   for (const std::vector<Flag>& flags : {batch_flags(), adamw_flags(), schedule_flags()}) {
     group.flags.insert(group.flags.end(), flags.begin(), flags.end());
   }

@@ -80,7 +80,8 @@ struct Settings {
   int64_t gradient_accumulation_steps = 1;
 
   // optimization
-  std::string deepspeed_config;  // path of the ds_config.json; empty: none
+  std::string deepspeed_config;          // path of the ds_config.json; empty: none
+  bool deepspeed_config_yields = false;  // flags replace its values; else both must be the same
   OptimizerConfig optimizer;
   double gradient_clipping = 1.0;       // largest global L2 norm; 0: off
   std::string lr_scheduler_type;        // "linear", "cosine", "constant" or "constant_with_warmup"

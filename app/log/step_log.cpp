@@ -12,6 +12,11 @@
 namespace mpzero {
 namespace {
 
+// Six digits, as DeepSpeed's examples print it; rates that have no such digits in scientific notation.
+std::string show_rate(double lr) {
+  return lr == 0 || lr >= 1e-5 ? fmt::format("{:.6f}", lr) : fmt::format("{:.3e}", lr);
+}
+
 constexpr double kGibibyte = 1 << 30;
 
 std::string show_time(double seconds) {
@@ -88,9 +93,9 @@ void StepLog::log_line(const StepReport& report) {
   const auto samples_per_step = static_cast<double>(config_.train_batch_size);
   const double tokens_per_step = samples_per_step * static_cast<double>(config_.seq_length);
   say(
-      fmt::format("Batch {} Loss: {:.5f}, Speed: {:.2f} samples/sec, lr: {:.6f}, Grad norm: {:.4f}, Tokens/sec: "
+      fmt::format("Batch {} Loss: {:.5f}, Speed: {:.2f} samples/sec, lr: {}, Grad norm: {:.4f}, Tokens/sec: "
                   "{:.0f}, Memory: {:.2f} GiB",
-                  report.step, report.loss, samples_per_step / step_seconds, report.lr, report.grad_norm,
+                  report.step, report.loss, samples_per_step / step_seconds, show_rate(report.lr), report.grad_norm,
                   tokens_per_step / step_seconds, static_cast<double>(report.peak_memory.total) / kGibibyte));
   std::string time = describe(split, step_seconds, exposed_shares);
   if (peak_step_seconds_) time += fmt::format("; MFU {:.1f}%", *peak_step_seconds_ / step_seconds * 100);

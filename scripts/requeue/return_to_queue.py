@@ -82,7 +82,7 @@ def exclude(slurm: Slurm, record: JobRecord | None, nodes: tuple[str, ...]) -> N
         place = Placement(
             required=frozenset(slurm.expand(record.required)),
             excluded=frozenset(slurm.expand(record.excluded)),
-            least=slurm.least_nodes(),
+            least=record.least_nodes(len(slurm.expand(slurm.nodelist))),
             partition=frozenset(slurm.partition_nodes()),
         )
     except Silent as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import time
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ def ask(*command: str, until: float = 0) -> str:
         attempt += 1
         if result.returncode == 0:
             return result.stdout
-        if not NO_ANSWER.search(result.stderr) or (attempt >= ATTEMPTS and time.time() + pause > until):
+        if not unanswered(result) or (attempt >= ATTEMPTS and time.time() + pause > until):
             raise Silent(printable(f"{result.stdout} {result.stderr}"))
         if attempt == ATTEMPTS:
             warn(
@@ -47,6 +48,11 @@ def ask(*command: str, until: float = 0) -> str:
         time.sleep(pause)
         if attempt >= ATTEMPTS:
             pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def unanswered(result: subprocess.CompletedProcess) -> bool:
+    """The command got no answer, as opposed to a refusal. Munge, where it is too busy, ends it by SIGPIPE."""
+    return result.returncode == -signal.SIGPIPE or NO_ANSWER.search(result.stderr) is not None
 
 
 def run(command: tuple[str, ...]) -> subprocess.CompletedProcess:
@@ -70,6 +76,10 @@ def field_of(record: str, name: str) -> str:
     return "" if match is None or match.group(1) == "(null)" else match.group(1)
 
 
+def count_of(text: str) -> int | None:
+    return int(text) if COUNT.fullmatch(text) else None
+
+
 @dataclass(frozen=True)
 class JobRecord:
     running: bool  # False: Slurm is ending the job
@@ -78,6 +88,8 @@ class JobRecord:
     required: str  # --nodelist; empty: none
     excluded: str  # --exclude; empty: none
     restarts: int | None = None  # None: not known
+    tasks: int | None = None  # that the job asks for; one a node where it says nothing. None: not known
+    tasks_per_node: int = 0  # --ntasks-per-node; 0: not given
 
     @staticmethod
     def parse(text: str) -> JobRecord:
@@ -87,8 +99,17 @@ class JobRecord:
             requeue=field_of(text, "Requeue") == "1",
             required=field_of(text, "ReqNodeList"),
             excluded=field_of(text, "ExcNodeList"),
-            restarts=int(count) if COUNT.fullmatch(count := field_of(text, "Restarts")) else None,
+            restarts=count_of(field_of(text, "Restarts")),
+            tasks=count_of(field_of(text, "NumTasks")),
+            tasks_per_node=count_of(field_of(text, "NtasksPerN:B:S:C").partition(":")[0]) or 0,
         )
+
+    def least_nodes(self, nodes: int) -> int:
+        """The nodes that the job needs, of which this start had so many. NumNodes does not tell: of a job that was just
+        put back into the queue it counts the nodes that have not yet ended their part of it."""
+        if self.tasks is None or self.tasks_per_node:
+            return nodes
+        return min(nodes, self.tasks)
 
 
 @dataclass(frozen=True)
@@ -134,12 +155,6 @@ class Slurm:
             return run(("scontrol", "show", "hostnames", nodelist)).stdout.split()
         except Silent:
             return []
-
-    def least_nodes(self) -> int:
-        text = ask("squeue", "--noheader", f"--jobs={self.job}", "--format=%D").strip()
-        if not COUNT.fullmatch(text):
-            raise Silent(f"squeue gives no number of nodes: {printable(text, 60)}")
-        return int(text)
 
     def partition_nodes(self) -> list[str]:
         return ask("sinfo", "--noheader", "--Node", f"--partition={self.partition}", "--format=%N").split()

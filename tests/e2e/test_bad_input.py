@@ -158,10 +158,14 @@ def test_weights_of_another_model(tmp_path: Path) -> None:
     weights = tmp_path / "weights"
     subprocess.run([BUILD / "bin" / "zero_to_fp32", donor.checkpoints, weights], check=True, capture_output=True)
     run = TinyRun(tmp_path / "run")
-    sentence = refuse(run, f"--init_from={weights}", "--num_hidden_layers=1")
+    sentence = refuse(run, f"--init_from={weights}", "--num_hidden_layers=1", "--rope_theta=500")
+    assert f"--init_from {weights}: its config.json is not the model of --model_config" in sentence
+    assert "num_hidden_layers is 2 there and 1 here, rope_theta is 10000 there and 500 here; leave out" in sentence
+    result = run.train("--max_steps=1", f"--init_from={weights}")
+    (weights / "config.json").unlink()
+    sentence = refuse(TinyRun(tmp_path / "other"), f"--init_from={weights}", "--num_hidden_layers=1")
     assert "model.layers.1." in sentence
     assert str(weights) in sentence
-    result = run.train("--max_steps=1", f"--init_from={weights}")
     assert "Batch 1 Loss" in result.stdout
 
 
@@ -214,7 +218,7 @@ def test_impossible_batch_sizes(tmp_path: Path, key: str, value: int, flags: lis
     sentence = refuse(TinyRun(tmp_path, config={key: value}), *flags)
     assert reason in sentence
     assert str(value) in sentence or "too large" in reason
-    assert "smaller" in sentence or "reduce" in sentence
+    assert "lower" in sentence or "smaller" in sentence
 
 
 @pytest.mark.parametrize(

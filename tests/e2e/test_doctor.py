@@ -268,9 +268,10 @@ def test_a_host_that_hangs_has_its_own_report(hosts: list[Host], tmp_path: Path)
     assert (finding["check"], finding["status"], finding["blame"]) == ("host", "failure", "host")
     assert finding["remedy"]
     sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-    from requeue.reports import Refusal, refusals_of
+    from requeue.reports import Doctor, Refusal, doctor_of
 
-    assert refusals_of(report) == [Refusal("127.1.1.2", finding["message"])]
+    refusal = Refusal("127.1.1.2", "host", finding["message"])
+    assert doctor_of(report) == Doctor((refusal,), hung=True)
 
 
 def test_cuda_that_hangs_has_its_own_report(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ JOB = """
 export SLURM_JOB_ID=7 SLURM_JOB_NODELIST="node[0-1]" SLURM_JOB_PARTITION=all MPZERO_RETRY_SECONDS=0 JOB_SHELL=$$
 CHECKPOINT_DIR=$PWD/checkpoints MAX_RESTARTS=3 GRACE_PERIOD=300
 # What Slurm says of the job: a test sets these.
-export state=RUNNING preempted=None requeue=1 out="(null)" nodelist="(null)" ends_at=N/A smallest=2
+export state=RUNNING preempted=None requeue=1 out="(null)" nodelist="(null)" ends_at=N/A tasks=2 tasks_per_node=0
 export version=22.05.8 type=partition_prio mode=REQUEUE
 mkdir -p "$CHECKPOINT_DIR"
 called() { printf '%s\\n' "$*" >>"$RECORD/calls"; }
@@ -91,6 +91,8 @@ case "$1 $2" in
     echo "JobId=$SLURM_JOB_ID JobState=$state Requeue=$requeue"
     # One more as soon as the job has been requeued.
     echo "   Restarts=$((${SLURM_RESTART_COUNT:-0} + $(wc -l 2>/dev/null <"$RECORD/requeues" || echo 0)))"
+    echo "   NumNodes=1 NumTasks=$tasks"  # one node has ended its part
+    echo "   NtasksPerN:B:S:C=$tasks_per_node:0:*:*"
     echo "   ReqNodeList=$nodelist ExcNodeList=$out PreemptTime=$preempted" ;;
   requeue*) echo "$*" >>"$RECORD/requeues" ;;
   "show node") printf 'NodeName=node%s X=1 NodeHostName=ip-10-0-0-%s X=1\\n' 0 0 1 1 ;;
@@ -99,9 +101,24 @@ case "$1 $2" in
   "show hostnames") if [[ $3 == *"["* ]]; then printf 'node0\\nnode1\\n'; else tr , '\\n' <<<"$3"; fi ;;
 esac
 """,
-    "squeue": """called squeue "$@"; if [[ $* == *%e* ]]; then echo "$ends_at"; else echo "$smallest"; fi\n""",
+    "squeue": """called squeue "$@"; echo "$ends_at"\n""",
     "sinfo": """called sinfo "$@"; printf 'node%s\\n' 0 1 2 3\n""",
 }
+
+# train.sbatch as a job of one node. Its scontrol is each test's own.
+ONE_NODE = {
+    "srun": """#!/bin/bash
+[[ $1 != --mpi=list ]] || { echo pmix; exit; }
+while [[ $1 == -* ]]; do shift; done
+exec "$@"
+""",
+    "squeue": "#!/bin/bash\necho N/A\n",
+    "sinfo": "#!/bin/bash\n",
+}
+JOB_OF_ONE_NODE = {
+    "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "node0", "SLURM_JOB_PARTITION": "all",
+    "SLURM_JOB_CPUS_PER_NODE": "2", "MPZERO_RETRY_SECONDS": "0", "CHECK_NODES": "false",
+}  # fmt: skip
 
 
 class Checkout:
@@ -147,6 +164,15 @@ class Checkout:
             **kept,
             **variables,
         }
+
+    def install_slurm(self, scontrol: str) -> None:
+        """Slurm's commands of a job of one node, with this scontrol; it finds the checkout in $CHECKOUT."""
+        for name, text in {**ONE_NODE, "scontrol": scontrol}.items():
+            self.program(self.bin / name, text)
+
+    def job_environment(self, variables: dict[str, str]) -> dict[str, str]:
+        """What train.sbatch finds in a job of one node."""
+        return self.environment({**JOB_OF_ONE_NODE, "CHECKOUT": str(self.root), **variables})
 
     def run(self, *arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess:
         return subprocess.run(

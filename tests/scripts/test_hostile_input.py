@@ -252,25 +252,12 @@ def test_records_of_slurm_are_data(checkout, command):
         assert_harmless(checkout, checkout.shell(command, **variables, **record, **fixed))
 
 
-FAKE_SLURM = {
-    "scontrol": """#!/bin/bash
+SCONTROL = """#!/bin/bash
 case "$1 $2" in
   "show job") printf '   JobState=RUNNING NumTasks=1\\n   Command=%s\\n' "$CHECKOUT/sbatch/train.sbatch" ;;
-  "requeue 7") echo requeue >>"$RECORD/calls" ;;
+  "requeue Incomplete") echo "requeue $3" >>"$RECORD/calls" ;;
 esac
-""",
-    "srun": """#!/bin/bash
-[[ $1 != --mpi=list ]] || { echo pmix; exit; }
-while [[ $1 == -* ]]; do shift; done
-exec "$@"
-""",
-    "squeue": "#!/bin/bash\necho N/A\n",
-    "sinfo": "#!/bin/bash\n",
-}
-JOB_VARIABLES = {
-    "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "node0", "SLURM_JOB_PARTITION": "all",
-    "SLURM_JOB_CPUS_PER_NODE": "2", "MPZERO_RETRY_SECONDS": "0", "CHECK_NODES": "false",
-}  # fmt: skip
+"""
 NUMBERS = [
     "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_RESTART_COUNT", "MAX_RESTARTS", "STUCK_AFTER", "GRACE_PERIOD",
     "NPROC", "MAX_STEPS", "SEQ_LENGTH", "CHECKPOINT_FREQ", "MAX_DOCUMENTS",
@@ -283,12 +270,11 @@ OTHERS = [
 
 
 def run_job(checkout, *flags: str, **variables: str) -> subprocess.CompletedProcess:
-    for name, text in FAKE_SLURM.items():
-        checkout.program(checkout.bin / name, text)
+    checkout.install_slurm(SCONTROL)
     return subprocess.run(
         ["bash", str(checkout.root / "sbatch/train.sbatch"), *flags],
         cwd=checkout.root,
-        env=checkout.environment({**JOB_VARIABLES, "CHECKOUT": str(checkout.root), **variables}),
+        env=checkout.job_environment(variables),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -329,7 +315,7 @@ def test_other_variables_are_data(job, name, value):
 def test_flags_are_data(job, flag, value):
     result = run_job(job.checkout, "--train_data", "mine.h5", f"--{flag}", value, FAKE_EXIT="138")
     assert_harmless(job.checkout, result)
-    assert result.returncode == 138 and "requeue" in job.checkout.calls(), result.stderr
+    assert result.returncode == 138 and "requeue 7\n" in job.checkout.calls(), result.stderr
 
 
 @pytest.mark.parametrize("text", [ESCAPES + "\n", "PATH[$(id>canary)]", "x" * 100_000, "\0\0"])

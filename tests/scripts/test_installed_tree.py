@@ -11,23 +11,10 @@ import pytest
 pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
 
 NOBODY = 65534
-JOB = {
-    "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "node0", "SLURM_JOB_PARTITION": "all",
-    "SLURM_JOB_CPUS_PER_NODE": "2", "MPZERO_RETRY_SECONDS": "0", "CHECK_NODES": "false",
-}  # fmt: skip
-SLURM = {
-    "scontrol": """#!/bin/bash
-[[ "$1 $2" != "show job" ]] || printf '   JobState=RUNNING\\n   Command=%s\\n' "$TREE/sbatch/train.sbatch"
+SCONTROL = """#!/bin/bash
+[[ "$1 $2" != "show job" ]] || printf '   JobState=RUNNING\\n   Command=%s\\n' "$CHECKOUT/sbatch/train.sbatch"
 [[ $1 != requeue ]] || echo requeued >>"$RECORD/calls"
-""",
-    "srun": """#!/bin/bash
-[[ $1 != --mpi=list ]] || { echo pmix; exit; }
-while [[ $1 == -* ]]; do shift; done
-exec "$@"
-""",
-    "squeue": "#!/bin/bash\necho N/A\n",
-    "sinfo": "#!/bin/bash\n",
-}
+"""
 
 
 def install(checkout) -> None:
@@ -40,12 +27,13 @@ def install(checkout) -> None:
 
 
 def run(checkout, script: str, *flags: str, user: int | None = None, **variables: str):
-    for name, text in SLURM.items() if script == "sbatch/train.sbatch" else ():
-        checkout.program(checkout.bin / name, text)
+    is_job = script == "sbatch/train.sbatch"
+    if is_job:
+        checkout.install_slurm(SCONTROL)
     return subprocess.run(
         ["bash", str(checkout.root / script), "--train_data=mine.h5", *flags],
         cwd=checkout.home,
-        env=checkout.environment({**(JOB if "sbatch" in script else {}), "TREE": str(checkout.root), **variables}),
+        env=checkout.job_environment(variables) if is_job else checkout.environment(variables),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

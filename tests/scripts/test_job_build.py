@@ -8,26 +8,13 @@ import time
 
 import pytest
 
-SLURM = {
-    "scontrol": """#!/bin/bash
+SCONTROL = """#!/bin/bash
 case "$1 $2" in
   "show job") printf '   JobState=RUNNING Requeue=1 NumTasks=1\\n   Command=%s\\n' "$CHECKOUT/sbatch/train.sbatch" ;;
   "requeue "*) echo requeued >>"$RECORD/calls" ;;
 esac
-""",
-    "srun": """#!/bin/bash
-[[ $1 != --mpi=list ]] || { echo pmix; exit; }
-while [[ $1 == -* ]]; do shift; done
-exec "$@"
-""",
-    "squeue": "#!/bin/bash\necho N/A\n",
-    "sinfo": "#!/bin/bash\n",
-    "nvidia-smi": "#!/bin/bash\necho 'GPU 0: NVIDIA H100 (UUID: GPU-0)'\n",
-}
-VARIABLES = {
-    "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "node0", "SLURM_JOB_PARTITION": "all",
-    "SLURM_JOB_CPUS_PER_NODE": "2", "MPZERO_RETRY_SECONDS": "0", "CHECK_NODES": "false",
-}  # fmt: skip
+"""
+GPU = "#!/bin/bash\necho 'GPU 0: NVIDIA H100 (UUID: GPU-0)'\n"
 # Ends when a test opens the gate.
 GATED = """#!/bin/bash
 echo "$(basename "$0") started" >>"$RECORD/calls"
@@ -40,12 +27,11 @@ class Start:
 
     def __init__(self, checkout, *flags: str, **variables: str):
         self.output = checkout.record / f"output.{variables.get('SLURM_JOB_ID', '7')}.{time.monotonic_ns()}"
-        environment = {**VARIABLES, "CHECKOUT": str(checkout.root), **variables}
         with open(self.output, "w") as output:
             self.process = subprocess.Popen(
                 ["bash", str(checkout.root / "sbatch/train.sbatch"), "--train_data", "mine.h5", *flags],
                 cwd=checkout.root,
-                env=checkout.environment(environment),
+                env=checkout.job_environment(variables),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -63,8 +49,8 @@ class Start:
 def start(job):
     """Starts the job in a checkout that was built without kernels."""
     checkout = job.checkout
-    for name, text in SLURM.items():
-        checkout.program(checkout.bin / name, text)
+    checkout.install_slurm(SCONTROL)
+    checkout.program(checkout.bin / "nvidia-smi", GPU)
     stamp = checkout.root / "build/mpzero-configured"
     stamp.write_text(f"{stamp.read_text().split()[0]} off none\n")
     starts: list[Start] = []

@@ -54,6 +54,7 @@ def test_a_job_that_slurm_is_ending_is_left_to_slurm(job):
     assert not job.requeued()
 
 
+BY_MUNGE = "kill -PIPE $$"  # what a munge that is too busy does to a command of Slurm
 SILENT = f'echo "{NO_ANSWER}" >&2; exit 1'
 
 
@@ -117,11 +118,11 @@ def test_hosts_are_found_by_name_where_slurm_does_not_answer(job):
             "node1 should be left out, but only 1 other nodes of partition all are there for a job of 2: it may start "
             "there again. More nodes, or 'sbatch --nodes=1-2', would let it.",
         ),
-        ("smallest=3", "", "node1", "Left out from now on: node1."),
-        ("smallest=4", "", None, "only 3 other nodes"),
-        ("smallest=many", "", None, "but Slurm does not answer; the job may start there again."),
+        ("out=node2,node3 tasks=1", "", "node2,node3,node1", "Left out from now on: node2,node3,node1."),
+        ("out=node2,node3 tasks=16", "", None, "only 1 other nodes"),
+        ("out=node2,node3 tasks=1 tasks_per_node=1", "", None, "only 1 other nodes"),
+        ("out=node2,node3 tasks=", "", None, "only 1 other nodes"),
         ("", "sinfo", None, "node1 should be left out, but Slurm does not answer"),
-        ("", "squeue", None, "node1 should be left out, but Slurm does not answer"),
         ("", "scontrol update", "node1", "Slurm did not exclude node1; the job may start there again."),
     ],
 )  # fmt: skip
@@ -135,6 +136,13 @@ def test_a_blamed_node_is_left_out_where_enough_others_are_there(job, slurm, com
     assert result.returncode == 1 and job.requeued()
     asked = [line for line in job.checkout.calls().splitlines() if line.startswith("scontrol update")]
     assert asked == ([] if excluded is None else [f"scontrol update JobId=7 ExcNodeList={excluded}"])
+
+
+def test_a_command_that_munge_ends_is_asked_again(job):
+    blame(job, "node1")
+    job.replace("scontrol", f'[[ $1 != update || -e $RECORD/twice ]] || {{ touch "$RECORD/twice"; {BY_MUNGE}; }}')
+    result = job("begin_run; end_run 1")
+    assert "Left out from now on: node1." in result.stdout, result.stderr
 
 
 @pytest.mark.parametrize(("started", "restart", "blamed"), [("7", 1, True), ("7", 0, False), ("6", 1, False)])
@@ -221,7 +229,7 @@ def test_a_task_of_a_job_array_is_asked_for_by_its_own_name(job):
     assert "Left out from now on: node1." in result.stdout, result.stderr
     calls = job.checkout.calls()
     assert "scontrol requeue Incomplete 7_3\n" in calls and "scontrol update JobId=7_3 ExcNodeList=node1\n" in calls
-    assert "show job 7_3\n" in calls and "--jobs=7_3 " in calls
+    assert "show job 7_3\n" in calls
     assert not re.search(r"(job|Incomplete|JobId=|jobs=) ?7\s", calls), calls
     assert job.state()["job"] == "7_3"
     again = job("begin_run; seconds_left", SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="3", SLURM_RESTART_COUNT="1")

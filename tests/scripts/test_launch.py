@@ -77,7 +77,7 @@ AWAY = 'called scontrol "$@"; echo "slurm_load_jobs error: Unable to contact slu
     ("ends", "asked"), [("+1 hour", True), ("Unknown", True), ("+20 seconds", False), ("-1 hour", False)]
 )
 def test_a_controller_that_is_away_is_asked_until_kill_wait_before_the_time_limit(job, ends, asked):
-    job.provide("squeue", 'echo "$smallest"')
+    job.provide("squeue", "echo N/A")
     job.replace(
         "scontrol",
         f"""[[ $2 != config ]] || {{ echo "KillWait                = 30 sec"; exit; }}
@@ -104,6 +104,12 @@ def test_bash_asks_a_controller_that_is_away_as_long(job):
     (job.checkout.record / "tries").unlink()
     silent = job("MPZERO_ASK_UNTIL=1; show_job; echo done")
     assert silent.stdout == "done\n" and "meanwhile" not in silent.stderr
+
+
+def test_bash_asks_again_what_munge_ended(job):
+    job.replace("scontrol", '[[ -e $RECORD/twice ]] || { touch "$RECORD/twice"; kill -PIPE $$; }')
+    result = job("show_job")
+    assert "JobState=RUNNING" in result.stdout, result.stderr
 
 
 def test_ask_slurm_keeps_answers_and_errors_apart(job):

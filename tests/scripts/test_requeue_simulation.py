@@ -36,6 +36,7 @@ class Cluster:
     silent: bool = False  # the controller is away: each command fails after it was asked for long enough
     restarts: int = 0
     partition: str = "all"
+    nodelist: str = ""
 
     def answer(self) -> None:
         if self.silent:
@@ -46,7 +47,7 @@ class Cluster:
         if self.silent and not patiently:
             return None
         running = not self.pending and not self.cancelled
-        return JobRecord(running, False, True, "", ",".join(self.excluded), self.restarts)
+        return JobRecord(running, False, True, "", ",".join(self.excluded), self.restarts, tasks=self.least)
 
     def requeue(self) -> None:
         if self.cancelled:
@@ -55,10 +56,6 @@ class Cluster:
 
     def expand(self, nodelist: str) -> list[str]:
         return nodelist.split(",") if nodelist else []
-
-    def least_nodes(self) -> int:
-        self.answer()
-        return self.least
 
     def partition_nodes(self) -> list[str]:
         self.answer()
@@ -78,7 +75,9 @@ class Cluster:
     def nodes_of_a_start(self) -> list[str]:
         free = [node for node in NODES if node not in self.excluded]
         assert len(free) >= self.least, "the job waits for ever"
-        return self.choose.sample(free, self.least)
+        nodes = self.choose.sample(free, self.least)
+        self.nodelist = ",".join(nodes)
+        return nodes
 
 
 @dataclass

@@ -28,7 +28,8 @@ def test_what_the_user_leaves_open_mpzero_decides(checkout, model):
     checkout.program(checkout.bin / "nvidia-smi", GPUS)
     assert checkout.run(MODEL_TYPE=model).returncode == 0
     assert set(checkout.flags()) == {
-        "deepspeed_config", "train_data", "validation_data", "checkpoint_dir", "metrics_file", "device", "model_type",
+        "deepspeed_config", "deepspeed_config_yields", "train_data", "validation_data", "checkpoint_dir",
+        "metrics_file", "device", "model_type",
     }  # fmt: skip
 
 
@@ -158,3 +159,27 @@ def test_gpus_that_are_there_are_used_or_the_run_ends(checkout, flags, device):
     assert device is None or words[words.index("--device") + 1] == device
     on_cpu = "2" if os.cpu_count() > 1 else "1"
     assert checkout.rank_environment()["OMPI_COMM_WORLD_SIZE"] == (on_cpu if device == "cpu" else "3")
+
+
+def test_weights_bring_their_model_and_tokenizer(checkout):
+    weights = checkout.root / "weights/Some-1B"
+    weights.mkdir(parents=True)
+    (weights / "tokenizer.json").write_text("{}")
+    result = checkout.run("--", "--init_from", "weights/Some-1B")
+    assert result.returncode == 0, result.stderr
+    assert "model_type" not in checkout.flags()
+    assert "Training Some-1B with" in result.stdout
+    prepared = checkout.prepared()
+    assert prepared[prepared.index("--tokenizer") + 1] == "weights/Some-1B"
+    # What the user names holds; mpzero compares it with the folder's config.json.
+    assert checkout.run("--", "--init_from", "weights/Some-1B", MODEL_TYPE="llama_3_8b").returncode == 0
+    assert checkout.flags()["model_type"] == "llama_3_8b"
+
+
+def test_only_a_file_that_the_user_names_must_agree_with_the_flags(checkout):
+    assert checkout.run("--", "--learning_rate", "1e-4").returncode == 0
+    assert checkout.flags()["deepspeed_config_yields"] == "true"
+    assert checkout.run("--", "--learning_rate", "1e-4", DS_CONFIG="configs/ds_config.json").returncode == 0
+    assert "deepspeed_config_yields" not in checkout.flags()
+    assert checkout.run("--", "--deepspeed_config", "configs/ds_config.json").returncode == 0
+    assert "deepspeed_config_yields" not in checkout.flags()

@@ -58,7 +58,24 @@ train() {
 }""")
     job = run.submit("--nodes=1-2", "--exclude=node2")
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
-    assert (set(run.lines("hosts.0")), set(run.lines("hosts.1"))) == ({"node0", "node1"}, {"node1"})
+    assert (set(run.lines("hosts.0")), set(run.lines("hosts.1"))) == ({"node0", "node1"}, {"node1"}), job.text()
+
+
+def test_a_job_that_needs_both_nodes_starts_on_both_again(run):
+    """By then one of them has ended its part of the job, and Slurm counts one node only."""
+    run.stand_in("""
+train() {
+  hostname >>"$folder/hosts.$restart"
+  ((restart == 0)) || exit 0
+  save 3
+  sleep 0.5
+  blame node0 "it broke"
+  exit 1
+}""")
+    job = run.submit("--nodes=2", "--exclude=node2")
+    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+    assert set(run.lines("hosts.1")) == {"node0", "node1"}, job.text()
+    assert "only 1 other nodes of partition all are there for a job of 2" in job.text()
 
 
 def test_failures_are_counted_and_end_the_job(run):

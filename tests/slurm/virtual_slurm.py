@@ -141,7 +141,19 @@ class VirtualSlurm:
         self, command: list[str], cwd: Path | None = None, check: bool = True, timeout: float = 300, **variables: str
     ):
         """Runs a command on the controller and returns its subprocess.CompletedProcess."""
-        result = subprocess.run(
+        # On a busy machine munge gives up on a command that has not sent its request within two seconds (SIGPIPE).
+        for _ in range(3):
+            result = self._run_once(command, cwd, timeout, variables)
+            if result.returncode != -signal.SIGPIPE:
+                break
+        if check and result.returncode != 0:
+            raise SlurmError(
+                f"{command} ended with {result.returncode}:\n{result.stdout}{result.stderr}\n{self.logs()}"
+            )
+        return result
+
+    def _run_once(self, command: list[str], cwd: Path | None, timeout: float, variables: dict[str, str]):
+        return subprocess.run(
             self._entered(self._init_pid, command, cwd),
             env=self.environment(**variables),
             stdin=subprocess.DEVNULL,
@@ -149,11 +161,6 @@ class VirtualSlurm:
             text=True,
             timeout=timeout,
         )
-        if check and result.returncode != 0:
-            raise SlurmError(
-                f"{command} ended with {result.returncode}:\n{result.stdout}{result.stderr}\n{self.logs()}"
-            )
-        return result
 
     def ask(self, command: list[str], attempts: int = 5) -> str:
         """What a command that changes nothing prints; once more where a busy controller did not answer in time."""

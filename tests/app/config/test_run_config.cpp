@@ -3,6 +3,7 @@
 
 #include "app/checkpoint/run_folder.hpp"
 #include "app/config/run_config.hpp"
+#include "app/config/settings_table.hpp"
 #include "tests/app/resolved_run.hpp"
 #include "tests/catch.hpp"
 
@@ -97,6 +98,47 @@ TEST_CASE("every contradiction of flags and file is named in one message") {
       error_of(R"({"train_batch_size": 2, "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1e-3}}})",
                {"--learning_rate=1e-4"}),
       Contains("--learning_rate 0.0001 but scheduler.params.warmup_max_lr 0.001"));
+}
+
+TEST_CASE("a file that yields gives way to flags, and the run says which values that replaces") {
+  const std::string json = R"({
+    "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1, "bf16": {"enabled": true},
+    "optimizer": {"type": "AdamW", "params": {"lr": 5e-5, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+    "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 10}}})";
+  const auto yields = [&](std::vector<std::string> flags) {
+    flags.emplace_back("--deepspeed_config_yields");
+    return run(json, flags).config;
+  };
+  const RunConfig config = yields({"--learning_rate=1e-4", "--bf16=false", "--warmup_steps=20", "--beta1=0.9"});
+  CHECK(config.optimizer.lr == 1e-4);
+  CHECK(config.dtype == "fp32");
+  CHECK(config.schedule.warmup_num_steps() == 20);
+  CHECK(config.optimizer.weight_decay == 0.1);
+  CHECK(config.replaced == std::vector<std::string>{"--bf16 false (bf16.enabled true)",
+                                                    "--learning_rate 0.0001 (optimizer.params.lr 5e-05)",
+                                                    "--warmup_steps 20 (scheduler.params.warmup_num_steps 10)"});
+  CHECK(settings_table(config).back() ==
+        "  ds.json yields to flags: --bf16 false (bf16.enabled true), --learning_rate 0.0001 (optimizer.params.lr "
+        "5e-05), --warmup_steps 20 (scheduler.params.warmup_num_steps 10)");
+  CHECK(yields({"--warmup_ratio=0.5", "--max_steps=60"}).schedule.warmup_num_steps() == 30);
+  CHECK(yields({"--lr_scheduler_type=constant"}).schedule.lr(1) == 5e-5);
+  CHECK(yields({}).replaced.empty());
+  CHECK(settings_table(yields({})).back().find("yields") == std::string::npos);
+
+  const auto batch = [&](const std::vector<std::string>& flags) {
+    const RunConfig in_force = yields(flags);
+    return Batch{in_force.train_batch_size, in_force.micro_batch_size, in_force.gradient_accumulation_steps};
+  };
+  CHECK(batch({}) == Batch{8, 4, 1});
+  CHECK(batch({"--train_batch_size=64"}) == Batch{64, 4, 8});
+  CHECK(batch({"--train_batch_size=4"}) == Batch{4, 2, 1});
+  CHECK(batch({"--train_micro_batch_size_per_gpu=2"}) == Batch{4, 2, 1});
+  CHECK(batch({"--gradient_accumulation_steps=3"}) == Batch{24, 4, 3});
+  CHECK(yields({"--train_batch_size=4"}).replaced ==
+        std::vector<std::string>{"gradient_accumulation_steps is computed (1)",
+                                 "train_micro_batch_size_per_gpu is computed (4)"});
+  CHECK_THAT(error_of(json, {"--deepspeed_config_yields", "--train_batch_size=3"}),
+             Contains("train_batch_size 3 is not"));
 }
 
 TEST_CASE("without a file the defaults of --help hold") {

@@ -229,7 +229,7 @@ TEST_CASE("settings that would change the training are refused by name") {
       {R"({"scheduler": {"type": "OneCycle", "params": {}}})", "scheduler.type is \"OneCycle\""},
       {R"({"scheduler": {"type": "LRRangeTest"}})", "scheduler.type is \"LRRangeTest\""},
       {R"({"scheduler": {"type": "Cosine"}})", "scheduler.type is \"Cosine\""},
-      {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}}})", "warmup_num_steps is 0"},
+      {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": -1}}})", "warmup_num_steps is -1"},
       {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "cosine"}}})", "warmup_type is \"cosine\""},
       {R"({"zero_optimization": {"stage": 4}})", "zero_optimization.stage is 4"},
       {R"({"zero_optimization": {"stage": "auto"}})", "zero_optimization.stage cannot be \"auto\""},
