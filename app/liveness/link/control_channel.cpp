@@ -154,6 +154,11 @@ std::optional<std::vector<std::string>> LineConnection::receive() {
   return lines;
 }
 
+bool LineConnection::has_line() {
+  if (received_.find('\n') == std::string::npos) read(kLineLimit);
+  return received_.find('\n') != std::string::npos;
+}
+
 std::optional<LineConnection> connect_to(const std::string& address, int port, std::chrono::milliseconds limit) {
   const std::optional<SocketAddress> to = socket_address(address, port);
   if (!to) return std::nullopt;

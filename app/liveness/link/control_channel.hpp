@@ -49,6 +49,9 @@ class LineConnection {
   // than `limit` bytes are buffered.
   std::optional<std::vector<std::string>> receive_one(size_t limit);
   bool was_too_long() const { return too_long_; }
+  // Whether a line waits for receive(). If none does, `is_closed()` says whether one may still come.
+  bool has_line();
+  bool is_closed() const { return closed_; }
   // Whether it ended with an error of the network, and was not closed by the other side.
   bool broken_by_network() const;
 

@@ -82,8 +82,19 @@ void Dialer::connect(int rank, Attempt& attempt, LivenessTime now) {
 void Dialer::wait(Attempt& attempt, LivenessTime now) {
   attempt.socket = Descriptor();
   attempt.connection.reset();
+  attempt.answers = false;
   attempt.state = State::kWaits;
   attempt.again = soon(now);
+}
+
+void Dialer::advance(int rank, Call& call, LivenessTime now) {
+  const auto identified = std::find_if(call.attempts.begin(), call.attempts.end(), is_identified);
+  if (identified != call.attempts.end()) return shake_hands(rank, call, *identified, now);
+  // At most one is identified. If another were closed then, the rank there would think that this one has ended.
+  for (Attempt& attempt : call.attempts) {
+    advance(rank, call, attempt, now);
+    if (is_identified(attempt)) return;
+  }
 }
 
 void Dialer::advance(int rank, Call& call, Attempt& attempt, LivenessTime now) {
@@ -112,8 +123,7 @@ void Dialer::finish_connect(int rank, Call& call, Attempt& attempt, LivenessTime
 
 void Dialer::shake_hands(int rank, Call& call, Attempt& attempt, LivenessTime now) {
   RankConnection& connection = *attempt.connection;
-  // What arrives after the handshake stays in the connection.
-  connection.greet();
+  attempt.answers = connection.greet();
   connection.look_at_clock(now);
   if (connection.state() != RankConnection::State::kClosed) return;
   const Handshake::Refusal why = connection.refusal();
@@ -133,7 +143,7 @@ std::optional<Dialer::Answer> Dialer::outcome(int rank, Call& call, LivenessTime
   };
   bool all_refused = true;
   for (Attempt& attempt : call.attempts) {
-    if (is_identified(attempt)) {
+    if (attempt.answers) {
       epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, attempt.connection->descriptor(), nullptr);
       return answer(Reach::kAnswers, std::move(attempt.connection));
     }
@@ -145,16 +155,27 @@ std::optional<Dialer::Answer> Dialer::outcome(int rank, Call& call, LivenessTime
   return answer(call.accepted ? Reach::kMute : Reach::kUnreachable);
 }
 
+void Dialer::hang_up(int rank) {
+  const auto call = calls_.find(rank);
+  if (call == calls_.end()) return;
+  take_leave(call->second);
+  calls_.erase(call);
+}
+
+// The rank there may have identified this one, and is not to think that it has ended.
+void Dialer::take_leave(Call& call) {
+  for (Attempt& attempt : call.attempts) {
+    if (is_identified(attempt)) attempt.connection->send(message::to_line(message::Visit{}));
+  }
+}
+
 std::vector<Dialer::Answer> Dialer::hear(LivenessTime now) {
   std::vector<Answer> answers;
   for (auto one = calls_.begin(); one != calls_.end();) {
     auto& [rank, call] = *one;
-    // At most one is identified. If another were closed then, the rank there would think that this one has ended.
-    for (Attempt& attempt : call.attempts) {
-      advance(rank, call, attempt, now);
-      if (is_identified(attempt)) break;
-    }
+    advance(rank, call, now);
     std::optional<Answer> answer = outcome(rank, call, now);
+    if (answer && !answer->connection) take_leave(call);
     if (answer) answers.push_back(std::move(*answer));
     one = answer ? calls_.erase(one) : std::next(one);
   }

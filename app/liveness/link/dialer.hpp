@@ -34,7 +34,7 @@ struct RankRoster {
 //   state of an address   event                                     next state
 //   connects              connected                                 shakes hands (hello is sent)
 //                         refused                                   refused
-//   shakes hands          the rank is identified                    the rank answers; the other addresses are dropped
+//   shakes hands          both sides are identified                 the rank answers; the other addresses are dropped
 //                         closed by the other side, or no room      waits: it may have had no room for so many
 //                         another process, or one without secret    refused, with a warning
 //   connects              the network reports an error              waits
@@ -42,6 +42,9 @@ struct RankRoster {
 //
 // A rank whose addresses are all refused is kRefused, or kMute if another process answers at one of them. At the limit
 // it is kMute if one of its addresses accepted a connection, else kUnreachable.
+//
+// This rank has identified the other one first. The other one says so with a Pulse (RankPeers): until then it may close
+// the connection, for want of room or time. Only one address gets that far at a time.
 class Dialer {
  public:
   struct Answer {
@@ -62,7 +65,7 @@ class Dialer {
   // When hear() is due although nothing has happened.
   std::optional<LivenessTime> wakes_at() const;
   void dial(int rank, LivenessTime now, LivenessClock::duration limit);
-  void hang_up(int rank) { calls_.erase(rank); }
+  void hang_up(int rank);
   // The ranks whose outcome is known since the last call.
   std::vector<Answer> hear(LivenessTime now);
 
@@ -74,6 +77,7 @@ class Dialer {
     Descriptor socket;                         // while it connects
     std::optional<RankConnection> connection;  // while it shakes hands
     LivenessTime again;                        // while it waits
+    bool answers = false;                      // while it shakes hands: both sides are identified
   };
   static bool is_identified(const Attempt& attempt) {
     return attempt.state == State::kShakesHands && attempt.connection->is_identified();
@@ -88,10 +92,12 @@ class Dialer {
 
   void connect(int rank, Attempt& attempt, LivenessTime now);
   void wait(Attempt& attempt, LivenessTime now);
+  void advance(int rank, Call& call, LivenessTime now);
   void advance(int rank, Call& call, Attempt& attempt, LivenessTime now);
   void finish_connect(int rank, Call& call, Attempt& attempt, LivenessTime now);
   void shake_hands(int rank, Call& call, Attempt& attempt, LivenessTime now);
   std::optional<Answer> outcome(int rank, Call& call, LivenessTime now);
+  static void take_leave(Call& call);
   void watch(int descriptor, uint32_t events, int operation);
   LivenessTime soon(LivenessTime now);
 

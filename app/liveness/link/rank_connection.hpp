@@ -55,8 +55,9 @@ class RankConnection {
   // The lines that have arrived from the identified other side; std::nullopt once the connection is gone: it was
   // closed, it broke, or the other side is not the expected rank.
   std::optional<std::vector<std::string>> receive();
-  // Continues the handshake only. What arrives after it is kept for receive().
-  void greet() { shake_hands(); }
+  // Continues the handshake, and returns whether the other side has said something after it. That is kept for
+  // receive().
+  bool greet();
   // Ends a handshake that takes longer than kHandshakeLimit.
   void look_at_clock(LivenessTime now) { handshake_.look_at_clock(now); }
   // Marks the connection as gone. The destructor closes its descriptor.

@@ -23,7 +23,7 @@ struct RankMeeting {
 };
 
 // Collective. The ranks exchange their identities and addresses. Then each connects to rank 0, which listens meanwhile:
-// one message there, one back and one there, in addition to those of TCP.
+// two messages there and two back, in addition to those of TCP.
 RankMeeting meet(ProcessGroup& group);
 
 }  // namespace mpzero

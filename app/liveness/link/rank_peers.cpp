@@ -162,8 +162,11 @@ void RankPeers::end_rest(LivenessTime now) {
 void RankPeers::hear(Peers::iterator peer) {
   RankConnection& connection = peer->second.connection;
   const auto lines = connection.receive();
+  if (connection.was_identified() && unidentified_.erase(peer->first) > 0) {
+    introduced_.insert(connection.rank());
+    connection.send(message::to_line(message::Pulse{}));
+  }
   if (connection.has_unsent()) unsent_.insert(peer->first);
-  if (connection.was_identified() && unidentified_.erase(peer->first) > 0) introduced_.insert(connection.rank());
   if (lines && !std::all_of(lines->begin(), lines->end(),
                             [&](const std::string& line) { return take(connection.rank(), line); })) {
     return erase(peer);

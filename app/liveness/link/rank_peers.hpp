@@ -26,6 +26,8 @@ namespace mpzero {
 // displaces only strangers. If all have sent a valid hello, the oldest of those that claim to be the same rank is
 // dropped: all but one of them are replays. A rank that is dropped nevertheless connects again. At most 256 connections
 // are accepted in 10 ms.
+//
+// A rank that has been identified gets a Pulse at once. Only then does it know that its connection stays.
 class RankPeers {
  public:
   struct News {

@@ -106,18 +106,19 @@ inline std::vector<RankPeers::News> hear(RankPeers& peers, size_t count, const s
   return all;
 }
 
-// Waits until both sides are identified.
+// Waits until both sides are identified, and the connecting one knows it.
 inline void identify(RankConnection& connection, RankPeers& peers) {
   const int expected = peers.num_connected() + 1;
+  std::vector<std::string> received;
   wait_until([&] {
     CHECK(peers.hear(kNow).empty());
-    if (!connection.is_identified()) {
-      const auto lines = connection.receive();
-      REQUIRE(lines);
-      CHECK(lines->empty());
-    }
-    return connection.is_identified() && peers.num_connected() == expected;
+    const auto lines = connection.receive();
+    REQUIRE(lines);
+    received.insert(received.end(), lines->begin(), lines->end());
+    return !received.empty();
   });
+  CHECK(received == std::vector<std::string>{message::to_line(message::Pulse{})});
+  CHECK(peers.num_connected() == expected);
 }
 
 }  // namespace mpzero

@@ -63,9 +63,10 @@ TEST_CASE("A rank answers, and what it says next waits in the connection") {
   Dialer::Answer found = answer(dialer, kNow, [&] { peers.hear(kNow); });
   CHECK((found.rank == 0 && found.reach == Reach::kAnswers));
   REQUIRE(found.connection);
-  wait_until([&] { return peers.hear(kNow).empty() && peers.num_connected() == 1; });
-  peers.broadcast(message::Pulse{});
+  CHECK(peers.num_connected() == 1);
   CHECK(std::holds_alternative<message::Pulse>(*next_message(*found.connection)));
+  peers.broadcast(message::Ask{});
+  CHECK(std::holds_alternative<message::Ask>(*next_message(*found.connection)));
   CHECK_FALSE(dialer.wakes_at());
 }
 
@@ -93,7 +94,7 @@ TEST_CASE("A rank that answers at two addresses at once gets one connection, and
   CHECK(dialer.hear(kNow).empty());
   RankPeers peers(std::move(listener), ranks.roster(0).credentials());
   wait_until([&] { return peers.hear(kNow).empty() && peers.num_unidentified() == 2; });
-  const Dialer::Answer found = answer(dialer);
+  const Dialer::Answer found = answer(dialer, kNow, [&] { CHECK(peers.hear(kNow).empty()); });
   CHECK(found.reach == Reach::kAnswers);
   wait_until([&] {
     CHECK(peers.hear(kNow).empty());
@@ -161,6 +162,59 @@ TEST_CASE("A connection that the other side closes too early is opened again aft
   CHECK(*dialer.wakes_at() <= kNow + milliseconds(150));
   RankPeers peers(std::move(listener), other.credentials());
   CHECK(answer(dialer, kNow + milliseconds(150), [&] { peers.hear(kNow); }).reach == Reach::kAnswers);
+}
+
+TEST_CASE("A rank that closes the connection before it has identified this one is dialed again") {
+  LoopbackRanks ranks(2);
+  const RankRoster own = ranks.roster(1);
+  const RankRoster other = ranks.roster(0);
+  Listener listener = ranks.take_listener(0);
+  Dialer dialer(own);
+  dialer.dial(0, kNow, kLimit);
+  wait_readable(listener.descriptors().front());
+  {
+    RankConnection first =
+        RankConnection::from(listener.accept().connection.value(), other.credentials(), LivenessClock::now());
+    wait_until([&] {
+      CHECK(dialer.hear(kNow).empty());
+      first.receive();
+      return first.state() == RankConnection::State::kChallenged;
+    });
+  }
+  // It has proved to this rank who it is, and is closed.
+  wait_until([&] {
+    CHECK(dialer.hear(kNow).empty());
+    return dialer.wakes_at() < kNow + kLimit;
+  });
+  RankPeers peers(std::move(listener), other.credentials());
+  CHECK(answer(dialer, kNow + milliseconds(150), [&] { peers.hear(kNow); }).reach == Reach::kAnswers);
+  CHECK(peers.num_introduced() == 1);
+}
+
+TEST_CASE("A rank that is no longer dialed learns that this one visited it, and not that it ended") {
+  const bool at_limit = GENERATE(false, true);
+  LoopbackRanks ranks(2);
+  const RankRoster own = ranks.roster(1);
+  const RankRoster other = ranks.roster(0);
+  Listener listener = ranks.take_listener(0);
+  Dialer dialer(own);
+  dialer.dial(0, kNow, kLimit);
+  wait_readable(listener.descriptors().front());
+  RankConnection visited =
+      RankConnection::from(listener.accept().connection.value(), other.credentials(), LivenessClock::now());
+  wait_until([&] {
+    CHECK(dialer.hear(kNow).empty());
+    visited.receive();
+    return visited.is_identified();
+  });
+  if (at_limit) {
+    CHECK(answer(dialer, kNow + kLimit).reach == Reach::kMute);
+  } else {
+    dialer.hang_up(0);
+  }
+  const std::optional<message::Any> message = next_message(visited);
+  REQUIRE(message);
+  CHECK(std::holds_alternative<message::Visit>(*message));
 }
 
 TEST_CASE("Ranks that were turned away at the same time come again at different times") {
