@@ -3,10 +3,12 @@
 
 #include <array>
 #include <functional>
+#include <memory>
 #include <set>
 
 #include "app/liveness/link/dialer.hpp"
 #include "tests/app/liveness/link/loopback_ranks.hpp"
+#include "tests/app/liveness/link/own_network.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
@@ -215,6 +217,33 @@ TEST_CASE("A rank that is no longer dialed learns that this one visited it, and 
   const std::optional<message::Any> message = next_message(visited);
   REQUIRE(message);
   CHECK(std::holds_alternative<message::Visit>(*message));
+}
+
+TEST_CASE("Ranks that overfill the queue of connections, so that the system drops some, all get in", "[own_network]") {
+  constexpr int kRanks = 33;
+  constexpr seconds kMeeting(20);
+  std::vector<Reach> reached;
+  const bool has_run = in_own_network("ip link set lo up && echo 2 > /proc/sys/net/core/somaxconn", [&] {
+    LoopbackRanks ranks(kRanks);
+    std::vector<RankRoster> rosters;
+    for (int rank = 0; rank < kRanks; ++rank) rosters.push_back(ranks.roster(rank));
+    std::vector<std::unique_ptr<Dialer>> dialers;
+    for (int rank = 1; rank < kRanks; ++rank) {
+      dialers.push_back(std::make_unique<Dialer>(rosters[static_cast<size_t>(rank)]));
+      dialers.back()->dial(0, LivenessClock::now(), kMeeting);
+    }
+    // All of them have asked to connect before the first one is accepted.
+    RankPeers peers(ranks.take_listener(0), rosters.front().credentials());
+    std::vector<Dialer::Answer> answers;
+    while (answers.size() < dialers.size()) {
+      peers.hear(LivenessClock::now());
+      for (const auto& dialer : dialers) {
+        for (Dialer::Answer& one : dialer->hear(LivenessClock::now())) answers.push_back(std::move(one));
+      }
+    }
+    for (const Dialer::Answer& one : answers) reached.push_back(one.reach);
+  });
+  if (has_run) CHECK(reached == std::vector<Reach>(kRanks - 1, Reach::kAnswers));
 }
 
 TEST_CASE("Ranks that were turned away at the same time come again at different times") {
