@@ -1,7 +1,8 @@
 // bench_liveness_load [RANKS [SECONDS]]: the share of a core that rank 0's watch takes with so many ranks, over the
-// loopback interface: one process with rank 0's connections and decisions, one that plays all other ranks. Then a rank
-// is closed: the time until the verdict, and whom it names. The process with the other ranks needs RANKS + 100 open
-// files.
+// loopback interface: one process with rank 0's connections and decisions, one that plays all other ranks. All of them
+// connect before rank 0 accepts the first one, so that more than net.core.somaxconn ranks overfill its queue. Then a
+// rank is closed: the time until the verdict, and whom it names. The process with the other ranks needs RANKS + 100
+// open files.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
@@ -64,25 +66,32 @@ RankStatus status(int64_t step) {
   return one;
 }
 
-void await(RankConnection& connection) {
-  while (!connection.is_identified()) connection.receive();
+// Connects all ranks but 0. Writes a byte to `ready` once all of them have begun to.
+std::vector<RankConnection> connect_others(const RankRoster& roster, int ready) {
+  const SocketAddress to = socket_address(kLoopback, roster.identity(0).port).value();
+  std::vector<RankConnection> all;
+  for (int rank = 1; rank < roster.size(); ++rank) {
+    Descriptor socket = make_socket(AF_INET);
+    if (!socket || (connect(socket.get(), to.get(), to.length) != 0 && errno != EINPROGRESS)) _exit(EXIT_FAILURE);
+    all.push_back(RankConnection::to(LineConnection(std::move(socket)),
+                                     {.own = rank, .world_size = roster.size(), .secret = roster.secret}, 0,
+                                     LivenessClock::now()));
+  }
+  if (write(ready, "x", 1) != 1) _exit(EXIT_FAILURE);
+  while (!std::all_of(all.begin(), all.end(), [](const RankConnection& one) { return one.is_identified(); })) {
+    for (RankConnection& one : all) {
+      if (one.is_identified()) continue;
+      one.flush();
+      if (!one.receive()) _exit(EXIT_FAILURE);
+    }
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  return all;
 }
 
 // All ranks but 0. The last one ends when `signal` can be read.
-[[noreturn]] void play_others(const RankRoster& roster, int signal) {
-  std::vector<RankConnection> all;
-  for (int rank = 1; rank < roster.size(); ++rank) {
-    auto line = connect_to(kLoopback, roster.identity(0).port, milliseconds(30'000));
-    if (!line) _exit(EXIT_FAILURE);
-    all.push_back(RankConnection::to(std::move(*line),
-                                     {.own = rank, .world_size = roster.size(), .secret = roster.secret}, 0,
-                                     LivenessClock::now()));
-    // So many shake hands at the same time.
-    constexpr size_t kAtOnce = 256;
-    for (size_t i = all.size() < kAtOnce ? 0 : all.size() - kAtOnce; i < all.size(); ++i) all[i].receive();
-    if (all.size() >= kAtOnce) await(all[all.size() - kAtOnce]);
-  }
-  for (RankConnection& one : all) await(one);
+[[noreturn]] void play_others(const RankRoster& roster, int ready, int signal) {
+  std::vector<RankConnection> all = connect_others(roster, ready);
   const double period = in_seconds(beat_period(kSilentAfter));
   const LivenessTime start = LivenessClock::now();
   for (size_t sent = 0;; std::this_thread::sleep_for(milliseconds(1))) {
@@ -151,10 +160,14 @@ int measure(int ranks, double seconds) {
   }
   roster.secret = random_bytes();
   int ends[2] = {};
-  if (pipe(ends) != 0) return EXIT_FAILURE;
+  int ready[2] = {};
+  if (pipe(ends) != 0 || pipe(ready) != 0) return EXIT_FAILURE;
   const pid_t others = fork();
-  if (others == 0) play_others(roster, ends[0]);
+  if (others == 0) play_others(roster, ready[1], ends[0]);
   Monitor monitor(roster, std::move(listener));
+  char byte = 0;
+  close(ready[1]);
+  if (read(ready[0], &byte, 1) != 1) return EXIT_FAILURE;
   LivenessTime start = LivenessClock::now();
   while (monitor.num_connected() < ranks - 1) monitor.take_turn();
   const double meeting = in_seconds(LivenessClock::now() - start);
