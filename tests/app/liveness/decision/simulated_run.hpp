@@ -23,7 +23,8 @@ namespace mpzero {
 //
 // The network keeps TCP's promises and no others: what is sent arrives in order, late if it must, or not at all; the
 // end of a process closes its connections; a stopped process accepts connections and says nothing; what a cut has
-// delayed comes up to as long after its end as it lasted, as with TCP's retransmissions.
+// delayed comes up to as long after its end as it lasted, as with TCP's retransmissions. Where a cut has one direction
+// only, what is sent in the other one arrives for some seconds, until too much of it is unacknowledged.
 class SimulatedRun {
  public:
   using Time = LivenessTime;
@@ -76,13 +77,16 @@ class SimulatedRun {
   // The connections between these nodes, in both directions.
   void cut(int one, int other, double seconds) {
     cuts_[{std::min(one, other), std::max(one, other)}] = {
-        .begin = now_, .end = now_ + seconds, .delay = random(0, seconds)};
+        .begin = now_, .end = now_ + seconds, .delay = random(0, seconds), .speaker = std::nullopt};
   }
   void cut_off(const std::set<int>& nodes, double seconds) {
-    for (int one = 0; one < options_.num_nodes; ++one) {
-      for (int other = one + 1; other < options_.num_nodes; ++other) {
-        if (nodes.contains(one) != nodes.contains(other)) cut(one, other, seconds);
-      }
+    for (const auto& [inside, outside] : across(nodes)) cut(inside, outside, seconds);
+  }
+  // Only what the other nodes send to these is lost.
+  void deafen(const std::set<int>& nodes, double seconds) {
+    for (const auto& [inside, outside] : across(nodes)) {
+      cut(inside, outside, seconds);
+      find_cut_of_nodes(inside, outside)->second.speaker = inside;
     }
   }
   // This rank does not reach the collective that the others wait in.
@@ -128,7 +132,8 @@ class SimulatedRun {
   struct Cut {
     double begin;
     double end;
-    double delay;  // after the end, of what was sent meanwhile
+    double delay;                // after the end, of what was sent meanwhile
+    std::optional<int> speaker;  // the node whose packets still arrive; none: neither's
   };
   // A TCP connection of two ranks.
   struct Connection {
@@ -190,10 +195,19 @@ class SimulatedRun {
   void run_later(double after, std::function<void()> work) { events_.push({now_ + after, next_++, std::move(work)}); }
 
   bool is_down(int rank) const { return node_down_[static_cast<size_t>(node_of(rank))]; }
-  auto find_cut(int from, int to) {
-    const int one = node_of(from);
-    const int other = node_of(to);
+  auto find_cut(int from, int to) { return find_cut_of_nodes(node_of(from), node_of(to)); }
+  std::map<std::pair<int, int>, Cut>::iterator find_cut_of_nodes(int one, int other) {
     return cuts_.find({std::min(one, other), std::max(one, other)});
+  }
+  // The pairs of a node of these and another one.
+  std::vector<std::pair<int, int>> across(const std::set<int>& nodes) const {
+    std::vector<std::pair<int, int>> pairs;
+    for (const int inside : nodes) {
+      for (int outside = 0; outside < options_.num_nodes; ++outside) {
+        if (!nodes.contains(outside)) pairs.emplace_back(inside, outside);
+      }
+    }
+    return pairs;
   }
 
   // When what is sent now between the nodes of these ranks arrives; std::nullopt: never.
@@ -202,6 +216,7 @@ class SimulatedRun {
     const double latency = random(0.0001, 0.002);
     const auto cut = find_cut(from, to);
     if (cut == cuts_.end() || now_ < cut->second.begin) return now_ + latency;
+    if (cut->second.speaker == node_of(from) && now_ < cut->second.begin + kUnacknowledged) return now_ + latency;
     const double works_again = cut->second.end + cut->second.delay;
     return now_ < works_again ? works_again + latency : now_ + latency;
   }
@@ -398,6 +413,8 @@ class SimulatedRun {
 
   static constexpr double kTurn = 0.25;
   static constexpr double kLongTurn = 1;
+  // A few heartbeats.
+  static constexpr double kUnacknowledged = 12;
 
   Options options_;
   std::mt19937_64 random_;
