@@ -1,7 +1,9 @@
 #include "app/liveness/final_report.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -12,10 +14,13 @@
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "app/health/nccl_ras.hpp"
 #include "app/liveness/failure_report.hpp"
+#include "app/liveness/link/control_channel.hpp"
 #include "app/liveness/link/keyed_hash.hpp"
 #include "app/liveness/link/rank_identity.hpp"
 #include "base/collectives.hpp"
@@ -30,6 +35,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kDiskLimit(3000);
+constexpr milliseconds kLockLimit(1500);
 
 void print(const std::string& text) {
   std::fputs(text.c_str(), stderr);
@@ -69,15 +75,39 @@ std::string text_of(const std::filesystem::path& file) {
   return text.str();
 }
 
-// Writes failure.json, unless another rank's verdict on this run counts more: returns that one's reason. Two ranks that
-// write at the same moment leave the later one's; that only one side of a cut network names ranks does not depend on
-// it.
+// Lets one rank at a time compare its verdict with the one in the file and replace it: the lock is held by creating
+// FILE.lock, which works on every file system. A rank that is killed meanwhile leaves it; after kLockLimit it is void.
+class ReportLock {
+ public:
+  explicit ReportLock(std::filesystem::path file) : path_(std::move(file += ".lock")) {
+    const auto start = std::chrono::steady_clock::now();
+    // Any other error is that of the file itself, too, whose writer reports it.
+    while (!create() && errno == EEXIST && std::chrono::steady_clock::now() - start < kLockLimit) {
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+  }
+  ~ReportLock() {
+    std::error_code none;
+    std::filesystem::remove(path_, none);
+  }
+  ReportLock(const ReportLock&) = delete;
+  ReportLock& operator=(const ReportLock&) = delete;
+
+ private:
+  bool create() const {
+    return static_cast<bool>(Descriptor(open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644)));
+  }
+  std::filesystem::path path_;
+};
+
+// Writes failure.json, unless another rank's verdict on this run counts more: returns that one's reason.
 std::optional<std::string> write_report(const std::filesystem::path& file, const std::string& run,
                                         const Verdict& verdict, const std::string& text) {
   return from_disk<std::optional<std::string>>([=]() -> std::optional<std::string> {
     try {
-      if (std::optional<std::string> reason = reason_that_counts_more(text_of(file), run, verdict)) return reason;
       std::filesystem::create_directories(file.parent_path());  // it does not exist before the first save
+      const ReportLock lock(file);
+      if (std::optional<std::string> reason = reason_that_counts_more(text_of(file), run, verdict)) return reason;
       io::replace_text_file(file, text);
     } catch (const std::exception& error) {
       print(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));

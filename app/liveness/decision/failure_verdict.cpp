@@ -146,11 +146,11 @@ Verdict not_connected(const std::vector<RankRecord>& records, const std::set<int
     if (complaint.empty()) complaint = records[static_cast<size_t>(rank)].status.complaint;
   }
   if (!complaint.empty()) complaint = ": " + complaint;
-  const std::string who = lag ? fmt::format("{} {} not been connected, while the others have, for",
-                                            names_of(records, late), late.size() == 1 ? "has" : "have")
-                              : std::string("the nodes have not been connected for");
+  const std::string subject = lag ? fmt::format("{} {} not been connected, while the others have, for",
+                                                names_of(records, late), late.size() == 1 ? "has" : "have")
+                                  : std::string("the nodes have not been connected for");
   return {.ranks = lag ? late : std::vector<int>(),
-          .reason = fmt::format("{} {:.0f} s{}", who, idle, complaint),
+          .reason = fmt::format("{} {:.0f} s{}", subject, idle, complaint),
           .remedy = parallel::kUnconnectedRemedy};
 }
 
@@ -221,7 +221,7 @@ std::vector<int> known_culprits(const std::vector<RankRecord>& records, const st
 }
 
 // The first rank that knows the cause of its error; if none does, the first rank.
-const RankRecord& teller(const std::vector<RankRecord>& records, const std::vector<int>& failed) {
+const RankRecord& reporter(const std::vector<RankRecord>& records, const std::vector<int>& failed) {
   for (const int rank : failed) {
     if (!records[static_cast<size_t>(rank)].culprits.empty()) return records[static_cast<size_t>(rank)];
   }
@@ -239,7 +239,7 @@ Verdict of_lost(const std::vector<RankRecord>& records, const std::vector<int>& 
 
 Verdict of_failed(const std::vector<RankRecord>& records, const std::vector<int>& failed) {
   const std::vector<int> culprits = known_culprits(records, failed);
-  const RankRecord& first = teller(records, failed);
+  const RankRecord& first = reporter(records, failed);
   std::string error = first.error;
   while (!error.empty() && (error.back() == '.' || error.back() == '\n')) error.pop_back();
   if (!culprits.empty()) {
@@ -286,7 +286,7 @@ Verdict of_silent(const std::vector<RankRecord>& records, const std::vector<int>
 Verdict of_cut(const std::vector<RankRecord>& records, const Silence& silence) {
   const double quiet = records[static_cast<size_t>(silence.silent.front())].quiet;
   const std::string at = where_all(records, silence.silent);
-  if (silence.standing == Silence::Standing::kCutOff) {
+  if (silence.state == Silence::State::kCutOff) {
     const std::string from = silence.there.empty() ? "the others" : some_names(silence.there);
     return {.ranks = silence.ranks,
             .reason = fmt::format("{} had no answer from {} for {:.0f} s {}, so that it is cut off, or was stopped",
@@ -319,7 +319,7 @@ Verdict find_culprits(const std::vector<RankRecord>& records, const std::optiona
   }
   const std::vector<int> silent = ranks_in(records, State::kSilent);
   if (!silence && !silent.empty()) return founded(records, of_silent(records, silent, ""));
-  if (silence && silence->standing == Silence::Standing::kFounded) {
+  if (silence && silence->state == Silence::State::kFounded) {
     return founded(records, of_silent(records, silence->ranks, seen_by(*silence)));
   }
   if (const std::vector<int> failed = ranks_in(records, State::kFailed); !failed.empty()) {

@@ -174,7 +174,7 @@ bool RankMonitor::in_doubt() {
   const bool knows_more = std::any_of(records_.begin(), records_.end(), [](const RankRecord& one) {
     return one.state == State::kLost || one.state == State::kFailed;
   });
-  return !knows_more && silence_ && silence_->standing != Silence::Standing::kFounded;
+  return !knows_more && silence_ && silence_->state != Silence::State::kFounded;
 }
 
 bool RankMonitor::most_lost() const {

@@ -71,14 +71,14 @@ class Judgement {
   std::optional<Silence> result() const {
     Silence silence = facts();
     if (silence.silent.empty()) return std::nullopt;
-    if (own_side_abandoned()) return as(silence, Silence::Standing::kCutOff, {own_});
+    if (own_side_abandoned()) return as(silence, Silence::State::kCutOff, {own_});
     if (const std::vector<int> stopped = stopped_ranks(); !stopped.empty()) {
-      return as(silence, Silence::Standing::kFounded, stopped);
+      return as(silence, Silence::State::kFounded, stopped);
     }
     if (const std::vector<int> blamed = unreached_ranks(); !blamed.empty()) {
-      return as(silence, Silence::Standing::kFounded, blamed);
+      return as(silence, Silence::State::kFounded, blamed);
     }
-    if (2 * num_cut_ > num_nodes_) return as(silence, Silence::Standing::kCutOff, own_side());
+    if (2 * num_cut_ > num_nodes_) return as(silence, Silence::State::kCutOff, own_side());
     return silence;
   }
 
@@ -178,8 +178,8 @@ class Judgement {
     return silence;
   }
 
-  static Silence as(Silence silence, Silence::Standing standing, std::vector<int> ranks) {
-    silence.standing = standing;
+  static Silence as(Silence silence, Silence::State state, std::vector<int> ranks) {
+    silence.state = state;
     silence.ranks = std::move(ranks);
     return silence;
   }

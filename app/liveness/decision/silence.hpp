@@ -46,12 +46,12 @@ using Sightings = std::map<std::pair<int, int>, message::Reach>;
 // If more than half of the machines neither answer nor can be reached, this rank's side is the one that is cut off, and
 // is to blame. Halves of the same size blame none.
 struct Silence {
-  enum class Standing : uint8_t {
+  enum class State : uint8_t {
     kFounded,  // `ranks` are to blame, as others saw too
     kCutOff,   // this side is: `ranks`
     kOpen      // none is known to be to blame
   };
-  Standing standing = Standing::kOpen;
+  State state = State::kOpen;
   std::vector<int> ranks;
   std::vector<int> silent;           // all silent ranks
   std::vector<std::string> here;     // nodes that answer this rank, its own first

@@ -67,7 +67,7 @@ void RankPeers::flush() {
 
 bool RankPeers::hear_ready() {
   std::array<epoll_event, kHeardAtOnce> events;
-  bool somebody_waits = false;
+  bool has_visitor = false;
   // Each round reads what the connections have: another one is for those that did not fit.
   for (size_t heard = 0; heard <= peers_.size() + kHeardAtOnce; heard += events.size()) {
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
@@ -76,12 +76,12 @@ bool RankPeers::hear_ready() {
       if (const auto peer = peers_.find(descriptor); peer != peers_.end()) {
         hear(peer);
       } else {
-        somebody_waits = true;
+        has_visitor = true;
       }
     }
     if (count < static_cast<int>(events.size())) break;
   }
-  return somebody_waits;
+  return has_visitor;
 }
 
 void RankPeers::admit(LivenessTime now) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <barrier>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 #include "app/liveness/final_report.hpp"
 #include "base/error.hpp"
@@ -131,6 +133,37 @@ TEST_CASE("Of two verdicts on one run the better founded one stays in failure.js
   CHECK(blamed() == std::vector<int>{0});
   std::ofstream(folder.path() / "failure.json") << "{\"run\": 5";
   CHECK_THAT(tell(1, 0, 2), Catch::StartsWith("mpzero: error: rank 1 did it"));
+}
+
+TEST_CASE("Of verdicts that are written at the same time the best founded one stays in failure.json") {
+  constexpr int kWriters = 3;
+  const TemporaryFolder folder;
+  const auto records = one_lost();
+  for (unsigned char run = 1; run <= 40; ++run) {
+    std::barrier all(kWriters);
+    errors_of(folder.path() / "stderr", [&] {
+      std::vector<std::jthread> writers;
+      for (int foundation = 0; foundation < kWriters; ++foundation) {
+        writers.emplace_back([&, foundation] {
+          const Verdict verdict = {.ranks = {1}, .reason = "it", .remedy = "look", .foundation = foundation};
+          all.arrive_and_wait();
+          report_failure(verdict, records, facts(folder.path(), run));
+        });
+      }
+    });
+    std::ifstream file(folder.path() / "failure.json");
+    CHECK(nlohmann::json::parse(file).at("foundation") == kWriters - 1);
+  }
+}
+
+TEST_CASE("A rank that was killed while it wrote failure.json delays the next report, and does not prevent it") {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "failure.json.lock") << "";
+  const auto records = one_lost();
+  errors_of(folder.path() / "stderr",
+            [&] { report_failure(find_culprits(records), records, facts(folder.path(), 1)); });
+  CHECK(std::filesystem::exists(folder.path() / "failure.json"));
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "failure.json.lock"));
 }
 
 TEST_CASE("A disk that does not respond delays no report") {

@@ -126,7 +126,7 @@ namespace {
 struct Scenario {
   std::string what;
   std::optional<std::set<int>> guilty;
-  // The truth cannot be told from what the ranks see: blaming none is right, too.
+  // What the ranks see does not show the truth: blaming none is right, too.
   bool may_blame_none = false;
   // The network works again while the ranks ask each other: those that answer by then are not named.
   bool may_blame_some = false;

@@ -7,7 +7,7 @@ namespace mpzero {
 namespace {
 
 using message::Reach;
-using Standing = Silence::Standing;
+using Outcome = Silence::State;
 using State = RankRecord::State;
 
 constexpr double kFresh = 7.5;
@@ -56,7 +56,7 @@ TEST_CASE("Ranks that answer are not judged") {
 TEST_CASE("A silent rank whose node answers is to blame") {
   Nodes nodes(2);
   nodes.silence_rank(3);
-  CHECK(nodes.judged().standing == Standing::kFounded);
+  CHECK(nodes.judged().state == Outcome::kFounded);
   CHECK(nodes.judged().ranks == std::vector<int>{3});
 }
 
@@ -64,7 +64,7 @@ TEST_CASE("Silent ranks whose machine accepts connections are to blame") {
   Nodes nodes(2);
   nodes.silence_node(1);
   nodes.sightings[{0, 1}] = Reach::kMute;
-  CHECK(nodes.judged().standing == Standing::kFounded);
+  CHECK(nodes.judged().state == Outcome::kFounded);
   CHECK(nodes.judged().ranks == std::vector<int>{2, 3});
 }
 
@@ -75,7 +75,7 @@ TEST_CASE("A node that fewer reach than do not is to blame, if most nodes answer
   SECTION("no node reaches it") {}
   SECTION("one node reaches it") { nodes.sightings[{3, 1}] = Reach::kAnswers; }
   const Silence silence = nodes.judged();
-  CHECK(silence.standing == Standing::kFounded);
+  CHECK(silence.state == Outcome::kFounded);
   CHECK(silence.ranks == std::vector<int>{2, 3});
   CHECK(silence.there == std::vector<std::string>{"node1"});
   CHECK(silence.here == std::vector<std::string>{"node0", "node2", "node3", "node4"});
@@ -87,7 +87,7 @@ TEST_CASE("A node that as many reach as do not blames none") {
   Nodes nodes(4);
   nodes.silence_node(1);
   nodes.sightings[{2, 1}] = Reach::kAnswers;
-  CHECK(nodes.judged().standing == Standing::kOpen);
+  CHECK(nodes.judged().state == Outcome::kOpen);
   CHECK(nodes.judged().ranks.empty());
 }
 
@@ -95,9 +95,9 @@ TEST_CASE("Half of the nodes blames none, and fewer blame themselves") {
   Nodes nodes(4);
   nodes.silence_node(2);
   nodes.silence_node(3);
-  CHECK(nodes.judged().standing == Standing::kOpen);
+  CHECK(nodes.judged().state == Outcome::kOpen);
   nodes.silence_node(1);
-  CHECK(nodes.judged().standing == Standing::kCutOff);
+  CHECK(nodes.judged().state == Outcome::kCutOff);
   CHECK(nodes.judged().ranks == std::vector<int>{0, 1});
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("A rank that abandoned this one shows that this side was cut off") {
   Nodes nodes(4);
   nodes.silence_rank(1);
   nodes.records[1].abandoned = true;
-  CHECK(nodes.judged().standing == Standing::kCutOff);
+  CHECK(nodes.judged().state == Outcome::kCutOff);
   CHECK(nodes.judged().ranks == std::vector<int>{0});
 }
 

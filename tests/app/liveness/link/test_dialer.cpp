@@ -41,7 +41,7 @@ class SilentPort {
   int number_ = 0;
 };
 
-// The next answer, at a time that stands still.
+// The next answer, while no time passes.
 Dialer::Answer answer(Dialer& dialer, LivenessTime now = kNow, const std::function<void()>& meanwhile = {}) {
   std::vector<Dialer::Answer> answers;
   wait_until([&] {
