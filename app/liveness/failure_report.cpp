@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.hpp"
+
 namespace mpzero {
 namespace {
 
@@ -90,7 +92,7 @@ std::string report_text(const Verdict& verdict, const std::vector<RankRecord>& r
   return text;
 }
 
-std::string report_json(const Verdict& verdict, const std::vector<RankRecord>& records, const SlurmJob& job) {
+std::string report_json(const Verdict& verdict, const std::vector<RankRecord>& records, const ReportOrigin& origin) {
   std::vector<std::string> hosts;
   for (const int rank : verdict.ranks) {
     const std::string& host = records[static_cast<size_t>(rank)].identity.host;
@@ -101,13 +103,29 @@ std::string report_json(const Verdict& verdict, const std::vector<RankRecord>& r
   const nlohmann::ordered_json json = {
       {"time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
                            fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())))},
-      {"job", job.id},
-      {"restart", job.restart},
+      {"job", origin.job.id},
+      {"restart", origin.job.restart},
       {"step", step},
       {"reason", verdict.reason},
       {"ranks", verdict.ranks},
-      {"hosts", hosts}};
+      {"hosts", hosts},
+      {"run", origin.run},
+      {"found_by", origin.rank},
+      {"foundation", verdict.foundation}};
   return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::optional<std::string> reason_that_counts_more(const std::string& text, const std::string& run,
+                                                   const Verdict& verdict) {
+  try {
+    const nlohmann::json json = parse_json(text, kLineLimits);
+    if (json.at("run") != run || counts_more(verdict, json.at("foundation").get<int>())) return std::nullopt;
+    return json.at("reason").get<std::string>();
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  } catch (const JsonError&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace mpzero

@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "app/liveness/decision/failure_verdict.hpp"
+#include "app/liveness/decision/rank_record.hpp"
 #include "app/liveness/failure_report.hpp"
-#include "app/liveness/rank_record.hpp"
+#include "app/liveness/link/dialer.hpp"
 #include "base/process_group.hpp"
 
 // What a process does right before it ends. Nothing here waits for long, even for a disk that does not respond.
@@ -18,18 +20,20 @@ namespace mpzero {
 // What a report contains in addition to the ranks, and where it is written.
 struct ReportFacts {
   std::filesystem::path checkpoint_dir;
-  SlurmJob job;
+  ReportOrigin origin;
   std::optional<std::string> ras_address;  // NCCL_RAS_ADDR, empty if it is not set; std::nullopt: no NCCL
 };
 // Reads the environment and other process-wide state. Call it while no other thread changes them; at the time of a
 // report another thread may.
-ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device);
+ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device, const RankRoster& roster = {});
 
-// Writes which ranks held up the run to stderr and to failure.json, then writes the counts of NCCL's RAS service to
-// stderr, if it responds. `records`: by rank, not empty. `meanwhile` is called several times a second while waiting for
-// NCCL.
+// Writes which ranks held up the run to failure.json and to stderr, then writes the counts of NCCL's RAS service to
+// stderr, if it responds. If failure.json has a verdict on this run that counts more, or as much, it stays, and stderr
+// gets one line that refers to it. `records`: by rank, not empty. `meanwhile` is called several times a second while
+// waiting for NCCL.
 void report_failure(
-    const std::vector<RankRecord>& records, const ReportFacts& facts, const std::function<void()>& meanwhile = [] {});
+    const Verdict& verdict, const std::vector<RankRecord>& records, const ReportFacts& facts,
+    const std::function<void()>& meanwhile = [] {});
 
 // Writes failure.json for a failure that all ranks know of before they watch each other. `reason`: one sentence without
 // its full stop. `culprits`: the ranks that are the cause. Collective.

@@ -17,12 +17,13 @@ namespace mpzero {
 
 // Ends a run that cannot continue on every rank, within a bounded time, with one report that names the cause.
 //
-// A thread of each rank sends a heartbeat with the rank's step and last collectives to rank 0's thread each second,
-// over TCP and never through MPI. Rank 0's thread detects a rank that ended (its connection breaks), that stopped or
-// whose machine went down (it is silent) or that met an error, and a run in which no rank has made progress for
-// `stuck_after` seconds. It then writes the report to stderr and to failure.json in checkpoint_dir, and every rank ends
-// with kFailureExitCode. Ranks of the same machine kill processes of this job that cannot end by themselves. If rank 0
-// itself is gone, the next live rank takes over.
+// A thread of each rank sends a heartbeat with the rank's step, and now and then its last collectives, to rank 0's
+// thread every 1 to 3 seconds, over TCP and never through MPI. Rank 0's thread detects a rank that ended (its
+// connection breaks), that stopped or whose machine went down (it is silent) or that met an error, and a run in which
+// no rank has made progress for `stuck_after` seconds. decision/rank_watch.hpp has what it decides, and when. It then
+// writes the report to failure.json in checkpoint_dir and to stderr, and every rank ends with kFailureExitCode. Ranks
+// of the same machine kill processes of this job that cannot end by themselves. If rank 0 itself is gone, the next
+// live rank takes over.
 //
 // The same thread ends the run, without a report, when it is asked to stop before its first step, or to stop
 // immediately.

@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <thread>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "app/liveness/final_report.hpp"
@@ -23,18 +23,26 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBeat(1000);
 // The longest that a rank may be silent; less if --stuck_after is less.
 constexpr double kSilentAfter = 60;
 // A few heartbeats.
 constexpr double kLeastSilence = 3;
-// If a thread has not run for longer than this, it or its machine was stopped.
-constexpr double kSleep = 5;
+// Turns of the thread: the longest without news, and the shortest for a monitor. What arrives in between is taken at
+// once, so that the cost of a turn does not come with each message.
+constexpr milliseconds kLongestTurn(100);
+constexpr milliseconds kShortestTurn(10);
+// How often a monitor looks at all ranks, unless something has happened.
+constexpr milliseconds kLook(200);
+// How often devices and communicators are asked for errors.
+constexpr milliseconds kPoll(1000);
+// If a turn takes longer, the thread or its machine was stopped.
+constexpr milliseconds kSleep(1000);
 constexpr milliseconds kAbortLimit(3000);
 constexpr milliseconds kLastRankLimit(10'000);
 // Time for the run to end once a rank has failed, even if a new monitor has to end it.
 constexpr milliseconds kFailedLimit(20'000);
 
+// What counts as silence.
 double silence_limit(double stuck_after) {
   return stuck_after > 0 ? std::clamp(stuck_after, kLeastSilence, kSilentAfter) : 0;
 }
@@ -44,16 +52,16 @@ double silence_limit(double stuck_after) {
 Liveness::Thread::Thread(RankMeeting meeting, const StopRequest& stop, Options options)
     : stop_(stop),
       options_(std::move(options)),
-      report_facts_(report_facts(options_.checkpoint_dir, options_.device)),
       silent_after_(silence_limit(options_.stuck_after)),
       warning_(std::move(meeting.warning)),
       roster_(std::move(meeting.roster)),
+      report_facts_(report_facts(options_.checkpoint_dir, options_.device, roster_)),
       activity_(options_.stuck_after),
-      role_(roster_.own == 0 ? Role::kMonitors : Role::kReports),
-      link_(roster_, std::move(meeting.monitor), silent_after_, Clock::now()),
-      peers_(std::move(meeting.peers)),
-      monitor_(roster_.ranks, silent_after_, Clock::now()),
-      last_beat_(Clock::now() - kBeat) {}
+      last_turn_(Clock::now()),
+      next_look_(last_turn_),
+      next_poll_(last_turn_) {
+  if (meeting.peers) watching_.emplace(roster_, std::move(meeting), silent_after_, Clock::now());
+}
 
 Liveness::Thread::Thread(parallel::MpiRuntime& mpi, const StopRequest& stop, Options options)
     : Thread(meet(mpi), stop, std::move(options)) {
@@ -80,13 +88,13 @@ Liveness::Thread::~Thread() {
 }
 
 bool Liveness::Thread::overdue(const std::string& message) {
-  if (!peers_) return false;
+  if (!watching_) return false;
   activity_.complain(message);
   return true;
 }
 
 void Liveness::Thread::failed(const std::string& error, const std::vector<int>& culprits) {
-  if (!peers_) return;
+  if (!watching_) return;
   activity_.failed(error, culprits);
   // The other thread ends the process.
   std::this_thread::sleep_for(kFailedLimit);
@@ -95,116 +103,79 @@ void Liveness::Thread::failed(const std::string& error, const std::vector<int>& 
 void Liveness::Thread::run() {
   if (options_.device.is_cuda()) c10::cuda::set_device(options_.device.index());
   started_.count_down();
-  const double sleep = silent_after_ > 0 ? std::min(kSleep, silent_after_ / 2) : kSleep;
-  Time last_turn = Clock::now();
+  last_turn_ = Clock::now();
   while (!leaving_) {
     wait_for_news();
     const Time now = Clock::now();
-    if (in_seconds(now - last_turn) > sleep) excuse_silence(now);
-    last_turn = now;
+    excuse_sleep(now);
     if (stop_.requested() || early_stop_.asked()) handle_stop(now);
-    if (!peers_) continue;
-    hear_monitor(now);
-    hear_peers(now);
-    beat_if_due(now);
-    if (role_ == Role::kMonitors) look_for_failures(now);
+    if (watching_) take_turn(now);
   }
-  if (peers_) leave();
+  if (watching_) leave();
 }
 
 void Liveness::Thread::wait_for_news() {
-  constexpr milliseconds kLongest(100);
-  std::vector<pollfd> wanted;
-  const auto want = [&](int descriptor) { wanted.push_back({.fd = descriptor, .events = POLLIN, .revents = 0}); };
-  want(stop_.descriptor());
-  want(link_.descriptor());
-  if (peers_) want(peers_->descriptor());
-  Time wake = last_beat_ + kBeat;
-  if (peers_ && peers_->rests_until()) wake = std::min(wake, *peers_->rests_until());
+  if (watching_ && watching_->watch.monitors()) std::this_thread::sleep_until(last_turn_ + kShortestTurn);
+  std::vector<pollfd> wanted = {{.fd = stop_.descriptor(), .events = POLLIN, .revents = 0}};
+  Time wake = Clock::now() + kLongestTurn;
+  if (watching_) {
+    watching_->sockets.add_to(wanted);
+    wake = std::min(wake, watching_->watch.next_beat());
+    if (const std::optional<Time> due = watching_->sockets.wakes_at()) wake = std::min(wake, *due);
+  }
   const auto left = std::chrono::ceil<milliseconds>(wake - Clock::now());
-  poll(wanted.data(), wanted.size(), static_cast<int>(std::clamp(left, milliseconds(0), kLongest).count()));
+  poll(wanted.data(), wanted.size(), static_cast<int>(std::max(left, milliseconds(0)).count()));
   if (wanted.front().revents != 0) stop_.drain();
 }
 
-void Liveness::Thread::excuse_silence(Time now) {
-  link_.slept(now);
-  activity_.slept(now);
-  monitor_.slept(now);
+void Liveness::Thread::excuse_sleep(Time now) {
+  const auto turn = now - std::exchange(last_turn_, now);
+  if (turn <= kSleep) return;
+  const auto slept = turn - kLongestTurn;
+  activity_.slept(slept, now);
+  if (watching_) watching_->watch.slept(slept, now);
 }
 
-void Liveness::Thread::hear_monitor(Time now) {
-  const MonitorLink::News news = link_.hear(now);
-  warn(news.warning);
-  if (news.asked) beat(now);
-  if (news.end) {
-    kill_ranks(roster_, news.end->kill);
-    end(news.end->exit_code);
-  }
-  if (!news.loss) return;
-  if (!link_.turn_to_next(monitor_, *news.loss, now)) {
-    role_ = Role::kMonitors;
-    monitor_.take_over(now);
-  }
-  beat(now);
-}
-
-void Liveness::Thread::hear_peers(Time now) {
-  for (const RankPeers::News& one : peers_->hear(now)) take(one, now);
-  warn(peers_->take_warning(now));
-}
-
-void Liveness::Thread::warn(const std::string& message) const {
-  if (message.empty()) return;
-  fmt::print(stderr, "mpzero: warning: rank {} on {} {}.\n", roster_.own, roster_.identity(roster_.own).host, message);
-}
-
-void Liveness::Thread::take(const RankPeers::News& news, Time now) {
-  if (!news.message) {
-    monitor_.lost(news.rank);
-  } else if (const auto* status = std::get_if<message::Status>(&*news.message)) {
-    monitor_.heard(news.rank, status->status, now);
-  } else if (const auto* failed = std::get_if<message::Failed>(&*news.message)) {
-    monitor_.failed(news.rank, failed->error, now, failed->culprits);
-  } else if (const auto* bye = std::get_if<message::Bye>(&*news.message)) {
-    monitor_.left(news.rank, bye->with_error, now);
-  } else if (const auto* stop = std::get_if<message::Stop>(&*news.message);
-             stop != nullptr && role_ == Role::kMonitors) {
-    ask_to_stop(stop->exit_code, now);
+void Liveness::Thread::take_turn(Time now) {
+  auto& [sockets, watch] = *watching_;
+  const WatchSockets::News news = sockets.hear(watch, now);
+  for (const std::string& warning : news.warnings) warn(warning);
+  if (news.stop && watch.monitors()) {
+    ask_to_stop(*news.stop, now);
     handle_stop(now);
   }
+  beat_if_due(now);
+  if (news.is_urgent || now >= next_look_) {
+    next_look_ = now + kLook;
+    watch.look(now);
+  }
+  if (watch.ended()) end_run(*watch.ended());
 }
 
 void Liveness::Thread::beat_if_due(Time now) {
-  const bool urgent = activity_.has_failed() && !link_.has_reported_error();
-  if (urgent || now - last_beat_ >= kBeat) beat(now);
-}
-
-void Liveness::Thread::beat(Time now) {
-  last_beat_ = now;
+  RankWatch& watch = watching_->watch;
+  const bool has_failed = activity_.has_failed() && !watch.has_reported_error();
+  if (!has_failed && now < watch.next_beat() && now < next_poll_) return;
+  next_poll_ = now + kPoll;
   const RankReport own = activity_.report(now);
-  if (role_ == Role::kReports) {
-    link_.report(own);
-    return;
-  }
-  monitor_.heard(roster_.own, own.status, now);
-  if (own.error) monitor_.failed(roster_.own, *own.error, now, own.culprits);
-  peers_->broadcast(message::Pulse{});
+  const bool is_news = own.error && !watch.has_reported_error();
+  if (is_news || now >= watch.next_beat()) watch.beat(own, now);
 }
 
-void Liveness::Thread::look_for_failures(Time now) {
-  switch (monitor_.look(now)) {
-    case RankMonitor::Finding::kNothing:
-      break;
-    case RankMonitor::Finding::kAlarm:
-      peers_->broadcast(message::Ask{});
-      beat(now);
-      break;
-    case RankMonitor::Finding::kFailure:
-      report_failure(monitor_.records(), report_facts_, [this] { peers_->broadcast(message::Pulse{}); });
-      end_all({.exit_code = kFailureExitCode, .kill = monitor_.silent_ranks()});
-    case RankMonitor::Finding::kOverdue:
-      end(kFailureExitCode);
+void Liveness::Thread::warn(const std::string& message) const {
+  fmt::print(stderr, "mpzero: warning: rank {} on {} {}.\n", roster_.own, roster_.identity(roster_.own).host, message);
+}
+
+void Liveness::Thread::end_run(const RankWatch::Ending& ending) {
+  auto& [sockets, watch] = *watching_;
+  if (ending.verdict) {
+    report_failure(*ending.verdict, watch.records().records(), report_facts_,
+                   [&] { sockets.to_reporters(message::Pulse{}); });
+  } else if (watch.monitors()) {
+    end(ending.end.exit_code);
   }
+  // Also of another monitor's End: some ranks may report here instead.
+  end_all(ending.end);
 }
 
 void Liveness::Thread::handle_stop(Time now) {
@@ -215,55 +186,55 @@ void Liveness::Thread::handle_stop(Time now) {
   }
   if (!early_stop_.asked()) return;
   const int exit_code = early_stop_.exit_code();
-  if (!peers_) end(exit_code);
-  if (role_ == Role::kReports) {
+  if (!watching_) end(exit_code);
+  if (!watching_->watch.monitors()) {
     if (early_stop_.overdue(now)) end(exit_code);
-  } else if (early_stop_.settled(now) && !monitor_.alarmed(now)) {
+  } else if (early_stop_.settled(now) && !watching_->watch.alarmed(now)) {
     report_stop(exit_code, options_.checkpoint_dir);
     end_all({.exit_code = exit_code, .kill = {}});
   }
 }
 
 void Liveness::Thread::ask_to_stop(int exit_code, Time now) {
-  if (early_stop_.ask(exit_code, now)) link_.send(message::Stop{exit_code});
+  if (early_stop_.ask(exit_code, now) && watching_) watching_->sockets.to_monitor(message::Stop{exit_code});
 }
 
 void Liveness::Thread::leave() {
-  link_.leave(leaves_in_haste_);
-  if (role_ != Role::kMonitors) return;
+  auto& [sockets, watch] = *watching_;
+  sockets.leave(leaves_in_haste_);
+  if (!watch.monitors()) return;
   // The others are leaving too. One that fails meanwhile is still reported.
   const Time start = Clock::now();
-  while (!leaves_in_haste_ && !monitor_.all_ended_but(roster_.own) && Clock::now() - start < kLastRankLimit) {
+  while (!leaves_in_haste_ && !watch.records().all_ended_but(roster_.own) && Clock::now() - start < kLastRankLimit) {
     wait_for_news();
-    const Time now = Clock::now();
-    hear_peers(now);
-    beat_if_due(now);
-    look_for_failures(now);
+    last_turn_ = Clock::now();
+    take_turn(last_turn_);
   }
   see_the_others_off();
 }
 
 void Liveness::Thread::see_the_others_off() {
-  const auto hear_until = [this](const auto& enough) {
+  auto& [sockets, watch] = *watching_;
+  const auto hear_until = [&](const auto& enough) {
     for (const Time start = Clock::now(); !enough() && Clock::now() - start < kFarewell;) {
-      hear_peers(Clock::now());
+      sockets.hear(watch, Clock::now());
       std::this_thread::sleep_for(milliseconds(1));
     }
   };
   // Ranks that have only just connected must receive it too, and all close their side before this one does.
-  hear_until([&] { return peers_->num_introduced() + 1 >= roster_.size(); });
-  peers_->broadcast(message::Bye{});
-  hear_until([&] { return peers_->num_connected() == 0; });
+  hear_until([&] { return sockets.peers().num_introduced() + 1 >= roster_.size(); });
+  sockets.to_reporters(message::Bye{});
+  hear_until([&] { return sockets.peers().num_connected() == 0; });
 }
 
 void Liveness::Thread::end_all(const message::End& end) {
-  peers_->broadcast(end);
-  kill_ranks(roster_, end.kill);
+  watching_->sockets.to_reporters(end);
+  for (const int rank : end.kill) kill_process(roster_.identity(rank));
   this->end(end.exit_code);
 }
 
 void Liveness::Thread::end(int exit_code) {
-  if (peers_) peers_->finish_sending(kFarewell);
+  if (watching_) watching_->sockets.peers().finish_sending(kFarewell);
   // Ends kernels that wait for a peer, so that the GPU is free for the next run. Aborting may itself wait for a peer.
   if (options_.device.is_cuda()) {
     parallel::no_longer_than(kAbortLimit, [this] { activity_.abort_communicators(); });

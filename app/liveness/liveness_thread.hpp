@@ -7,16 +7,15 @@
 #include <thread>
 #include <vector>
 
+#include "app/liveness/decision/rank_watch.hpp"
 #include "app/liveness/early_stop.hpp"
 #include "app/liveness/final_report.hpp"
 #include "app/liveness/link/clock.hpp"
+#include "app/liveness/link/dialer.hpp"
 #include "app/liveness/link/rank_meeting.hpp"
-#include "app/liveness/link/rank_peers.hpp"
-#include "app/liveness/link/rank_roster.hpp"
 #include "app/liveness/liveness.hpp"
-#include "app/liveness/monitor_link.hpp"
 #include "app/liveness/rank_activity.hpp"
-#include "app/liveness/rank_monitor.hpp"
+#include "app/liveness/watch_sockets.hpp"
 
 namespace mpzero {
 
@@ -37,42 +36,45 @@ class Liveness::Thread {
  private:
   using Clock = LivenessClock;
   using Time = LivenessTime;
-  // Whether this rank is the one that all others report to.
-  enum class Role : uint8_t { kReports, kMonitors };
+  // How this rank takes part in the ranks' watch.
+  struct Watching {
+    Watching(const RankRoster& roster, RankMeeting meeting, double silent_after, Time now)
+        : sockets(roster, std::move(*meeting.peers), std::move(meeting.monitor)),
+          watch(roster.ranks, roster.own, silent_after, sockets, now) {}
+    WatchSockets sockets;
+    RankWatch watch;
+  };
 
   Thread(RankMeeting meeting, const StopRequest& stop, Options options);
   void run();
   void wait_for_news();
-  void excuse_silence(Time now);
-  void hear_monitor(Time now);
-  void hear_peers(Time now);
-  void take(const RankPeers::News& news, Time now);
-  // Prints a warning: "rank R on HOST" followed by `message`. Prints nothing if `message` is empty.
-  void warn(const std::string& message) const;
+  void excuse_sleep(Time now);
+  // Receives, sends what is due, judges. Ends the process if the run ends.
+  void take_turn(Time now);
   void beat_if_due(Time now);
-  void beat(Time now);
-  void look_for_failures(Time now);
+  // Prints a warning: "rank R on HOST" followed by `message`.
+  void warn(const std::string& message) const;
   void handle_stop(Time now);
   void ask_to_stop(int exit_code, Time now);
   void leave();
   void see_the_others_off();
+  [[noreturn]] void end_run(const RankWatch::Ending& ending);
   [[noreturn]] void end_all(const message::End& end);
   [[noreturn]] void end(int exit_code);
 
   parallel::MpiRuntime* mpi_ = nullptr;  // whose collectives activity_ records
   const StopRequest& stop_;
   const Options options_;
-  const ReportFacts report_facts_;
   const double silent_after_;  // seconds; 0: never
   const std::string warning_;
   const RankRoster roster_;
+  const ReportFacts report_facts_;
   RankActivity activity_;
-  Role role_;
-  MonitorLink link_;
-  std::optional<RankPeers> peers_;  // std::nullopt if the ranks do not watch each other
-  RankMonitor monitor_;
+  std::optional<Watching> watching_;  // std::nullopt if the ranks do not watch each other
   EarlyStop early_stop_;
-  Time last_beat_;
+  Time last_turn_;
+  Time next_look_;
+  Time next_poll_;
   std::atomic<bool> leaving_{false};
   bool leaves_in_haste_ = false;  // written before leaving_
   std::latch started_{1};

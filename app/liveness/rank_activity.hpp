@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -37,8 +38,8 @@ class RankActivity {
   // Whether the training thread has failed.
   bool has_failed();
   RankReport report(LivenessTime now);
-  // This process has not run for a while: ignore the lack of progress during that time.
-  void slept(LivenessTime now) { last_motion_ = now; }
+  // This process has not run for that long: the lack of progress during that time does not count.
+  void slept(LivenessClock::duration length, LivenessTime now) { last_motion_ = std::min(now, last_motion_ + length); }
   // Ends the collectives in progress before the process ends. May wait for other ranks.
   void abort_communicators();
 

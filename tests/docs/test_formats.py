@@ -20,7 +20,7 @@ WRITERS = [
     ("metrics.jsonl", "app/log/metrics_log.cpp", r'kRunKey = "(\w+)"', 1),
     ("metrics.jsonl", "app/log/step_log.cpp", PAIR, 8),
     ("metrics.jsonl", "app/log/step_log.cpp", r'emplace_back\("(\w+)"', 6),
-    ("failure.json", "app/liveness/failure_report.cpp", PAIR, 7),
+    ("failure.json", "app/liveness/failure_report.cpp", PAIR, 10),
     ("Checkpoint", "io/checkpoint/manifest.cpp", PAIR, 15),
     ("Checkpoint", "io/checkpoint/manifest.cpp", r'(?:entry|content)(?:\["run"\])?\["(\w+)"\] =', 3),
     ("Checkpoint", "io/checkpoint/shard_files.cpp", ATTRIBUTE, 14),

@@ -99,23 +99,30 @@ void LineConnection::flush() {
 
 void LineConnection::end_sending() { shutdown(socket_.get(), SHUT_WR); }
 
+bool LineConnection::broken_by_network() const {
+  return error_ == ETIMEDOUT || error_ == EHOSTUNREACH || error_ == ENETUNREACH || error_ == ENETDOWN;
+}
+
 void LineConnection::close() {
   socket_ = Descriptor();
   closed_ = true;
 }
 
 void LineConnection::read(size_t limit) {
-  std::array<char, 16384> bytes{};
+  std::array<char, 16384> bytes;
   while (!closed_ && received_.size() < limit) {
     const size_t most = std::min(bytes.size(), limit - received_.size());
     const ssize_t count = recv(socket_.get(), bytes.data(), most, MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
     if (count <= 0) {
+      if (count < 0) error_ = errno;
       closed_ = true;
       break;
     }
     received_.append(bytes.data(), static_cast<size_t>(count));
+    // Nothing more waits; asking once more would cost a system call per message. The end is read the next time.
+    if (static_cast<size_t>(count) < most) break;
   }
 }
 
@@ -145,6 +152,11 @@ std::optional<std::vector<std::string>> LineConnection::receive() {
   closed_ = closed_ || too_long_;
   if (lines.empty() && closed_) return std::nullopt;
   return lines;
+}
+
+bool LineConnection::has_line() {
+  if (received_.find('\n') == std::string::npos) read(kLineLimit);
+  return received_.find('\n') != std::string::npos;
 }
 
 std::optional<LineConnection> connect_to(const std::string& address, int port, std::chrono::milliseconds limit) {

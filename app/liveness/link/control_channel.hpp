@@ -49,6 +49,11 @@ class LineConnection {
   // than `limit` bytes are buffered.
   std::optional<std::vector<std::string>> receive_one(size_t limit);
   bool was_too_long() const { return too_long_; }
+  // Whether a line waits for receive(). If none does, `is_closed()` says whether one may still come.
+  bool has_line();
+  bool is_closed() const { return closed_; }
+  // Whether it ended with an error of the network, and was not closed by the other side.
+  bool broken_by_network() const;
 
  private:
   // Reads what has arrived, until `limit` bytes are buffered.
@@ -59,6 +64,7 @@ class LineConnection {
   std::string received_;  // bytes of lines that were not returned yet
   bool closed_ = false;
   bool too_long_ = false;
+  int error_ = 0;  // that ended it
 };
 
 // A numeric IPv4 or IPv6 address with a port, in the form that system calls take.

@@ -53,6 +53,13 @@ bool lacks_descriptors(int error) { return error == EMFILE || error == ENFILE ||
 
 }  // namespace
 
+bool can_listen_on(const std::string& address) {
+  const std::optional<SocketAddress> any_port = socket_address(address, 0);
+  if (!any_port) return false;
+  const Descriptor socket = make_socket(any_port->family());
+  return socket && bind(socket.get(), any_port->get(), any_port->length) == 0;
+}
+
 Listener::Listener(const std::vector<std::string>& addresses) : reserve_(spare_descriptor()) {
   constexpr int kAttempts = 32;
   for (int i = 0; i < kAttempts && sockets_.size() < addresses.size(); ++i) sockets_ = listen_on(addresses);

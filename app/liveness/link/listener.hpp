@@ -9,6 +9,9 @@
 
 namespace mpzero {
 
+// Whether this machine has the address.
+bool can_listen_on(const std::string& address);
+
 // Where other ranks connect to: some addresses of this machine, all with the same port, which the system chooses.
 class Listener {
  public:

@@ -61,6 +61,13 @@ std::optional<std::vector<std::string>> RankConnection::receive() {
   return std::nullopt;
 }
 
+bool RankConnection::greet() {
+  if (!shake_hands() || !is_identified()) return false;
+  if (line_.has_line()) return true;
+  if (line_.is_closed()) end(Handshake::Refusal::kClosed);
+  return false;
+}
+
 bool RankConnection::shake_hands() {
   while (!handshake_.is_over()) {
     const auto line = line_.receive_one(kHandshakeLine);

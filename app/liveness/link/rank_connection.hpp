@@ -49,11 +49,15 @@ class RankConnection {
   // Drops the line if too many are waiting.
   void send(const std::string& line);
   void flush() { line_.flush(); }
+  bool broken_by_network() const { return line_.broken_by_network(); }
   bool has_unsent() const { return line_.has_unsent() || !early_.empty(); }
   void end_sending() { line_.end_sending(); }
   // The lines that have arrived from the identified other side; std::nullopt once the connection is gone: it was
   // closed, it broke, or the other side is not the expected rank.
   std::optional<std::vector<std::string>> receive();
+  // Continues the handshake, and returns whether the other side has said something after it. That is kept for
+  // receive().
+  bool greet();
   // Ends a handshake that takes longer than kHandshakeLimit.
   void look_at_clock(LivenessTime now) { handshake_.look_at_clock(now); }
   // Marks the connection as gone. The destructor closes its descriptor.

@@ -56,7 +56,11 @@ std::optional<std::string> text_of(const sockaddr& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   const void* bytes = nullptr;
   if (address.sa_family == AF_INET) {
-    bytes = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+    const in_addr& ipv4 = reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+    // A machine in a network of IPv6 may give itself such an address.
+    constexpr uint32_t kLinkLocal = 0xA9FE;  // 169.254/16
+    if (ntohl(ipv4.s_addr) >> 16U == kLinkLocal) return std::nullopt;
+    bytes = &ipv4;
   } else {
     const in6_addr& ipv6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
     if (IN6_IS_ADDR_LINKLOCAL(&ipv6) || IN6_IS_ADDR_LOOPBACK(&ipv6)) return std::nullopt;
@@ -88,7 +92,8 @@ std::vector<std::string> own_addresses() {
 
 std::vector<std::string> addresses_for_others(const ifaddrs* list) {
   std::vector<std::string> addresses = addresses_of_family(list, AF_INET);
-  return addresses.empty() ? addresses_of_family(list, AF_INET6) : addresses;
+  for (std::string& address : addresses_of_family(list, AF_INET6)) addresses.push_back(std::move(address));
+  return addresses;
 }
 
 void to_json(nlohmann::json& json, const RankIdentity& identity) {
@@ -119,7 +124,9 @@ RankIdentity this_process(int rank, int port) {
 
 std::vector<std::string> reported_addresses(const RankIdentity& identity, bool from_same_machine) {
   std::vector<std::string> addresses;
-  if (from_same_machine) addresses.emplace_back(kLoopback);
+  if (from_same_machine) {
+    for (const char* loopback : {kLoopback, "::1"}) addresses.emplace_back(loopback);
+  }
   for (const std::string& address : identity.addresses) {
     // Two interfaces may have the same address.
     if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) addresses.push_back(address);

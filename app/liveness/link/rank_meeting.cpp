@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/liveness/link/strangers.hpp"
+#include "app/liveness/link/dialer.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
 
@@ -20,10 +20,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Time for one address to answer, and for reaching rank 0 at all.
-constexpr milliseconds kConnectLimit(3000);
-constexpr milliseconds kMeetingLimit(10'000);
-constexpr milliseconds kRetryAfter(50);
+// Time to reach rank 0. If more ranks connect at once than the system keeps waiting (net.core.somaxconn, often 4,096),
+// TCP asks again after 1, 3 and 7 s.
+constexpr milliseconds kMeetingLimit(20'000);
 constexpr milliseconds kTurn(10);
 
 // Raises the limit of open files, so that connections leave enough of them for a save: those of the ranks (any rank may
@@ -41,7 +40,11 @@ void allow_connections(int world_size) {
 
 // Listens for the other ranks; a single rank needs no listener. Throws Failure.
 Listener open_listener(const RankIdentity& self, int world_size) {
-  return Listener(world_size == 1 ? std::vector<std::string>{} : reported_addresses(self, /*from_same_machine=*/true));
+  if (world_size == 1) return Listener({});
+  std::vector<std::string> addresses = reported_addresses(self, /*from_same_machine=*/true);
+  // A machine has one of the two loopback addresses, or both.
+  std::erase_if(addresses, [](const std::string& address) { return !can_listen_on(address); });
+  return Listener(addresses);
 }
 
 // The secret is sent through MPI: anyone who can read that traffic can also read everything that is trained.
@@ -51,40 +54,19 @@ RankRoster introduce(ProcessGroup& group, const RankIdentity& self) {
           .secret = broadcast(group, group.rank() == 0 ? random_bytes() : HashBytes{})};
 }
 
-// Waits until the other side is identified, or turns out not to be the expected rank.
-void identify(RankConnection& connection) {
-  while (connection.state() == RankConnection::State::kUnidentified) {
-    pollfd wanted{.fd = connection.descriptor(), .events = POLLIN, .revents = 0};
-    poll(&wanted, 1, static_cast<int>(kTurn.count()));
-    connection.look_at_clock(LivenessClock::now());
-    connection.receive();
-  }
-}
-
 // A connection to rank 0; or std::nullopt, and `why` completes "cannot reach rank 0, because".
 std::optional<RankConnection> reach_monitor(const RankRoster& roster, std::string& why) {
-  const RankIdentity& to = roster.identity(0);
-  size_t others = reported_addresses(to, to.machine == roster.identity(roster.own).machine).size();
-  why = others == 0 ? "rank 0 has no address that another machine can reach" : "nothing answers there";
-  const LivenessTime start = LivenessClock::now();
-  for (size_t attempt = 0; others > 0 && LivenessClock::now() - start < kMeetingLimit; ++attempt) {
-    std::optional<RankConnection> connection = connect_to_rank(roster, 0, kConnectLimit, LivenessClock::now(), attempt);
-    if (!connection) {
-      why = "nothing answers there";
-      break;
+  Dialer dialer(roster);
+  dialer.dial(0, LivenessClock::now(), kMeetingLimit);
+  while (true) {
+    std::vector<Dialer::Answer> answers = dialer.hear(LivenessClock::now());
+    if (!answers.empty()) {
+      why = answers.front().why;
+      return std::move(answers.front().connection);
     }
-    identify(*connection);
-    if (connection->is_identified()) return connection;
-    const Handshake::Refusal refusal = connection->refusal();
-    why = describe(refusal);
-    if (refusal == Handshake::Refusal::kWrongSecret || refusal == Handshake::Refusal::kNotOurs) {
-      --others;  // what answers there is not rank 0
-    } else {
-      // If many connect at the same time, rank 0 may have had no room.
-      std::this_thread::sleep_for(kRetryAfter);
-    }
+    pollfd wanted{.fd = dialer.descriptor(), .events = POLLIN, .revents = 0};
+    poll(&wanted, 1, static_cast<int>(kTurn.count()));
   }
-  return std::nullopt;
 }
 
 // Receives the other ranks' messages while this rank waits for them.

@@ -3,9 +3,9 @@
 #include <optional>
 #include <string>
 
+#include "app/liveness/link/dialer.hpp"
 #include "app/liveness/link/rank_connection.hpp"
 #include "app/liveness/link/rank_peers.hpp"
-#include "app/liveness/link/rank_roster.hpp"
 #include "base/process_group.hpp"
 
 namespace mpzero {
@@ -23,7 +23,7 @@ struct RankMeeting {
 };
 
 // Collective. The ranks exchange their identities and addresses. Then each connects to rank 0, which listens meanwhile:
-// one message there, one back and one there, in addition to those of TCP.
+// two messages there and two back, in addition to those of TCP.
 RankMeeting meet(ProcessGroup& group);
 
 }  // namespace mpzero

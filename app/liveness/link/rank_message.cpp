@@ -1,5 +1,6 @@
 #include "app/liveness/link/rank_message.hpp"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -16,16 +17,23 @@ using nlohmann::json;
 constexpr const char* kName = "t";
 
 // In the order of the alternatives of Any.
-constexpr std::array<std::string_view, std::variant_size_v<Any>> kNames = {"status", "failed", "stop", "pulse",
-                                                                           "ask",    "end",    "bye"};
+constexpr std::array<std::string_view, std::variant_size_v<Any>> kNames = {
+    "status", "failed", "stop", "pulse", "ask", "end", "bye", "turned", "probed", "abandon", "beat", "visit"};
 
 json fields(const Status& status) { return status.status; }
 json fields(const Failed& failed) { return {{"error", failed.error}, {"culprits", failed.culprits}}; }
 json fields(const Stop& stop) { return {{"code", stop.exit_code}}; }
 json fields(const Pulse&) { return json::object(); }
-json fields(const Ask&) { return json::object(); }
+json fields(const Ask& ask) { return {{"probe", ask.probe}, {"by", ask.by}}; }
 json fields(const End& end) { return {{"code", end.exit_code}, {"kill", end.kill}}; }
 json fields(const Bye& bye) { return {{"error", bye.with_error}}; }
+json fields(const Turned& turned) { return {{"from", turned.from}}; }
+json fields(const Probed& probed) { return {{"rank", probed.rank}, {"reach", static_cast<int>(probed.reach)}}; }
+json fields(const Abandon&) { return json::object(); }
+json fields(const Visit&) { return json::object(); }
+json fields(const Beat& beat) {
+  return {{"step", beat.step}, {"phase", static_cast<int>(beat.phase)}, {"idle", beat.idle}, {"allowed", beat.allowed}};
+}
 
 void read(const json& object, Status& status) { object.get_to(status.status); }
 void read(const json& object, Failed& failed) {
@@ -34,12 +42,29 @@ void read(const json& object, Failed& failed) {
 }
 void read(const json& object, Stop& stop) { object.at("code").get_to(stop.exit_code); }
 void read(const json&, Pulse&) {}
-void read(const json&, Ask&) {}
+void read(const json& object, Ask& ask) {
+  object.at("probe").get_to(ask.probe);
+  object.at("by").get_to(ask.by);
+}
 void read(const json& object, End& end) {
   object.at("code").get_to(end.exit_code);
   object.at("kill").get_to(end.kill);
 }
 void read(const json& object, Bye& bye) { object.at("error").get_to(bye.with_error); }
+void read(const json& object, Turned& turned) { object.at("from").get_to(turned.from); }
+void read(const json& object, Probed& probed) {
+  object.at("rank").get_to(probed.rank);
+  probed.reach =
+      static_cast<Reach>(std::clamp(object.at("reach").get<int>(), 0, static_cast<int>(Reach::kUnreachable)));
+}
+void read(const json&, Abandon&) {}
+void read(const json&, Visit&) {}
+void read(const json& object, Beat& beat) {
+  object.at("step").get_to(beat.step);
+  beat.phase = phase_of(object.at("phase").get<int>());
+  object.at("idle").get_to(beat.idle);
+  object.at("allowed").get_to(beat.allowed);
+}
 
 template <size_t kIndex = 0>
 std::optional<Any> parse_named(std::string_view name, const json& object) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <variant>
@@ -14,6 +15,13 @@ namespace mpzero::message {
 struct Status {
   RankStatus status;
 };
+// A Status without the collectives, which most heartbeats do without.
+struct Beat {
+  int64_t step = 0;
+  RunPhase phase = RunPhase::kSetUp;
+  double idle = 0;
+  double allowed = 0;
+};
 struct Failed {
   std::string error;
   std::vector<int> culprits;  // as in RankReport
@@ -22,9 +30,36 @@ struct Stop {  // this rank was asked to end with this exit code before there is
   int exit_code = 0;
 };
 
+// This rank has not heard the rank that it reported to, and reports to the receiver from now on.
+struct Turned {
+  int from = 0;
+};
+// What comes of a connection to another rank.
+enum class Reach : uint8_t {
+  kAnswers,     // the rank proves who it is
+  kMute,        // its machine accepts the connection, but the rank does not answer
+  kRefused,     // nothing listens there any more
+  kUnreachable  // no answer of any kind
+};
+// The answer to Ask::probe, for each of those ranks.
+struct Probed {
+  int rank = 0;
+  Reach reach = Reach::kUnreachable;
+};
+// The last message to a monitor that has been silent for too long: this rank reports to another one. The monitor reads
+// it if it was stopped, or its network cut, for a while.
+struct Abandon {};
+
+// The last message of a connection that only found out whether the receiver answers, to any rank. The receiver closes
+// it.
+struct Visit {};
+
 // From the monitor.
-struct Pulse {};  // the monitor is alive
-struct Ask {};    // requests a Status immediately
+struct Pulse {};           // the monitor is alive
+struct Ask {               // requests a Status immediately
+  std::vector<int> probe;  // ranks that these ranks are to connect to
+  std::vector<int> by;
+};
 struct End {
   int exit_code = 0;
   std::vector<int> kill;  // ranks that cannot end by themselves
@@ -35,7 +70,7 @@ struct Bye {
   bool with_error = false;  // the rank leaves with its own error, which ends the run
 };
 
-using Any = std::variant<Status, Failed, Stop, Pulse, Ask, End, Bye>;
+using Any = std::variant<Status, Failed, Stop, Pulse, Ask, End, Bye, Turned, Probed, Abandon, Beat, Visit>;
 
 // One line without its end.
 std::string to_line(const Any& message);

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -19,6 +20,7 @@ using std::chrono::milliseconds;
 // In addition to one for each rank.
 constexpr int kStrangers = 16;
 constexpr int kAcceptedAtOnce = 256;
+constexpr size_t kHeardAtOnce = 1024;
 constexpr milliseconds kRest(10);
 // For the case that no descriptor is free, not even to turn a connection away.
 constexpr milliseconds kLongRest(100);
@@ -48,27 +50,38 @@ std::vector<RankPeers::News> RankPeers::hear(LivenessTime now) {
 }
 
 void RankPeers::take_in(LivenessTime now) {
-  for (auto& [descriptor, peer] : peers_) peer.connection.flush();
+  flush();
   end_rest(now);
   // Reads existing connections first: what arrives may identify them, so that they need not make room.
   if (hear_ready()) admit(now);
   drop_overdue(now);
 }
 
+void RankPeers::flush() {
+  std::erase_if(unsent_, [this](int descriptor) {
+    RankConnection& connection = peers_.at(descriptor).connection;
+    connection.flush();
+    return !connection.has_unsent();
+  });
+}
+
 bool RankPeers::hear_ready() {
-  const std::vector<int> sockets = listener_.descriptors();
-  std::vector<epoll_event> events(peers_.size() + sockets.size() + 1);
-  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
-  bool somebody_waits = false;
-  for (int i = 0; i < count; ++i) {
-    const int descriptor = events[static_cast<size_t>(i)].data.fd;
-    if (const auto peer = peers_.find(descriptor); peer != peers_.end()) {
-      hear(peer);
-    } else {
-      somebody_waits = true;
+  std::array<epoll_event, kHeardAtOnce> events;
+  bool has_visitor = false;
+  // Each round reads what the connections have: another one is for those that did not fit.
+  for (size_t heard = 0; heard <= peers_.size() + kHeardAtOnce; heard += events.size()) {
+    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i) {
+      const int descriptor = events[static_cast<size_t>(i)].data.fd;
+      if (const auto peer = peers_.find(descriptor); peer != peers_.end()) {
+        hear(peer);
+      } else {
+        has_visitor = true;
+      }
     }
+    if (count < static_cast<int>(events.size())) break;
   }
-  return somebody_waits;
+  return has_visitor;
 }
 
 void RankPeers::admit(LivenessTime now) {
@@ -96,6 +109,7 @@ void RankPeers::take(Listener::Visit visit, LivenessTime now) {
             .from = std::move(visit.from),
             .arrival = num_arrived_++};
   if (!watch(descriptor)) return strangers_.turned_away(peer.from, "this machine already watches too many connections");
+  unidentified_.insert(descriptor);
   hear(peers_.emplace(descriptor, std::move(peer)).first);
   if (num_unidentified() > credentials_.world_size + kStrangers) make_room(descriptor);
 }
@@ -116,16 +130,21 @@ void RankPeers::make_room(int new_peer) {
 }
 
 void RankPeers::drop_overdue(LivenessTime now) {
-  for (auto peer = peers_.begin(); peer != peers_.end();) {
-    const auto next = std::next(peer);
+  for (const int descriptor : std::vector<int>(unidentified_.begin(), unidentified_.end())) {
+    const auto peer = peers_.find(descriptor);
     peer->second.connection.look_at_clock(now);
     if (peer->second.connection.state() == RankConnection::State::kClosed) drop(peer, Handshake::Refusal::kTooLate);
-    peer = next;
   }
 }
 
 void RankPeers::drop(Peers::iterator peer, Handshake::Refusal why) {
   strangers_.turned_away(peer->second.from, describe(why));
+  erase(peer);
+}
+
+void RankPeers::erase(Peers::iterator peer) {
+  unidentified_.erase(peer->first);
+  unsent_.erase(peer->first);
   peers_.erase(peer);
 }
 
@@ -143,25 +162,28 @@ void RankPeers::end_rest(LivenessTime now) {
 void RankPeers::hear(Peers::iterator peer) {
   RankConnection& connection = peer->second.connection;
   const auto lines = connection.receive();
-  if (connection.was_identified()) introduced_.insert(connection.rank());
+  if (connection.was_identified() && unidentified_.erase(peer->first) > 0) {
+    introduced_.insert(connection.rank());
+    connection.send(message::to_line(message::Pulse{}));
+  }
+  if (connection.has_unsent()) unsent_.insert(peer->first);
   if (lines && !std::all_of(lines->begin(), lines->end(),
                             [&](const std::string& line) { return take(connection.rank(), line); })) {
-    peers_.erase(peer);
-    return;
+    return erase(peer);
   }
   if (connection.state() != RankConnection::State::kClosed) return;
-  if (connection.was_identified()) news_.push_back({.rank = connection.rank(), .message = std::nullopt});
-  if (connection.refusal() == Handshake::Refusal::kClosed) {
-    peers_.erase(peer);
-  } else {
-    drop(peer, connection.refusal());
+  if (connection.was_identified() && !connection.broken_by_network()) {
+    news_.push_back({.rank = connection.rank(), .message = std::nullopt});
   }
+  if (connection.refusal() == Handshake::Refusal::kClosed) return erase(peer);
+  drop(peer, connection.refusal());
 }
 
 bool RankPeers::take(int rank, const std::string& line) {
   std::optional<message::Any> message = message::parse(line);
   if (!message) return true;
-  const bool stays = !std::holds_alternative<message::Bye>(*message);
+  const bool stays =
+      !std::holds_alternative<message::Bye>(*message) && !std::holds_alternative<message::Visit>(*message);
   news_.push_back({.rank = rank, .message = std::move(message)});
   return stays;
 }
@@ -169,24 +191,18 @@ bool RankPeers::take(int rank, const std::string& line) {
 void RankPeers::broadcast(const message::Any& message) {
   const std::string line = message::to_line(message);
   for (auto& [descriptor, peer] : peers_) {
-    if (peer.connection.is_identified()) peer.connection.send(line);
+    if (!peer.connection.is_identified()) continue;
+    peer.connection.send(line);
+    if (peer.connection.has_unsent()) unsent_.insert(descriptor);
   }
 }
 
 void RankPeers::finish_sending(milliseconds limit) {
-  const auto all_sent = [&] {
-    return std::none_of(peers_.begin(), peers_.end(),
-                        [](const auto& one) { return one.second.connection.has_unsent(); });
-  };
-  for (const LivenessTime start = LivenessClock::now(); !all_sent() && LivenessClock::now() - start < limit;) {
-    for (auto& [descriptor, peer] : peers_) peer.connection.flush();
+  for (const LivenessTime start = LivenessClock::now(); LivenessClock::now() - start < limit;) {
+    flush();
+    if (unsent_.empty()) return;
     std::this_thread::sleep_for(milliseconds(5));
   }
-}
-
-int RankPeers::num_unidentified() const {
-  return static_cast<int>(std::count_if(peers_.begin(), peers_.end(),
-                                        [](const auto& one) { return !one.second.connection.is_identified(); }));
 }
 
 }  // namespace mpzero

@@ -26,11 +26,15 @@ namespace mpzero {
 // displaces only strangers. If all have sent a valid hello, the oldest of those that claim to be the same rank is
 // dropped: all but one of them are replays. A rank that is dropped nevertheless connects again. At most 256 connections
 // are accepted in 10 ms.
+//
+// A rank that has been identified gets a Pulse at once. Only then does it know that its connection stays.
 class RankPeers {
  public:
   struct News {
     int rank = 0;
-    std::optional<message::Any> message;  // std::nullopt: its connection broke without a Bye
+    // std::nullopt: the other side closed its connection without a Bye. If the network broke it, there is no news: the
+    // rank is silent.
+    std::optional<message::Any> message;
   };
 
   // Throws Failure.
@@ -54,7 +58,7 @@ class RankPeers {
   // Ranks that have ever been identified, and those of them that are still connected.
   int num_introduced() const { return static_cast<int>(introduced_.size()); }
   int num_connected() const { return static_cast<int>(peers_.size()) - num_unidentified(); }
-  int num_unidentified() const;
+  int num_unidentified() const { return static_cast<int>(unidentified_.size()); }
   // A warning about connections that were turned away, one sentence to follow "rank R on HOST". Empty: no warning.
   std::string take_warning(LivenessTime now) { return strangers_.take_warning(now); }
 
@@ -66,7 +70,7 @@ class RankPeers {
   };
   using Peers = std::map<int, Peer>;  // by descriptor
 
-  // Whether a new connection waits.
+  // Whether a new connection waits. Looks only at connections that have something to read.
   bool hear_ready();
   void admit(LivenessTime now);
   void take(Listener::Visit visit, LivenessTime now);
@@ -79,6 +83,8 @@ class RankPeers {
   // Receives from this peer, and erases it if its connection does not stay.
   void hear(Peers::iterator peer);
   bool take(int rank, const std::string& line);
+  void erase(Peers::iterator peer);
+  void flush();
   bool watch(int descriptor);
   bool watch_listener();
 
@@ -86,7 +92,9 @@ class RankPeers {
   Listener listener_;
   Descriptor epoll_;
   Peers peers_;
-  std::set<int> introduced_;
+  std::set<int> unidentified_;  // descriptors of peers_
+  std::set<int> unsent_;        // those that have something to send
+  std::set<int> introduced_;    // ranks
   std::vector<News> news_;
   Strangers strangers_;
   int64_t num_arrived_ = 0;

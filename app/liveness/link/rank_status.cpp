@@ -56,6 +56,10 @@ std::string describe(RunPhase phase, int64_t step) {
   }
 }
 
+RunPhase phase_of(int number) {
+  return static_cast<RunPhase>(std::clamp(number, 0, static_cast<int>(RunPhase::kEnding)));
+}
+
 std::string show_bytes(int64_t bytes) {
   constexpr double kKibi = 1024;
   if (bytes < 1024) return fmt::format("{} B", bytes);
@@ -75,7 +79,7 @@ void to_json(nlohmann::json& json, const RankStatus& status) {
 
 void from_json(const nlohmann::json& json, RankStatus& status) {
   json.at("step").get_to(status.step);
-  status.phase = static_cast<RunPhase>(std::clamp(json.at("phase").get<int>(), 0, static_cast<int>(RunPhase::kEnding)));
+  status.phase = phase_of(json.at("phase").get<int>());
   json.at("idle").get_to(status.idle);
   json.at("allowed").get_to(status.allowed);
   json.at("channels").get_to(status.channels);

@@ -15,6 +15,8 @@ enum class RunPhase : uint8_t { kNetwork, kSetUp, kFirstStep, kTraining, kValida
 
 // "in step 12", "in the checkpoint after step 12", …
 std::string describe(RunPhase phase, int64_t step);
+// The phase of this number; the nearest one if there is none.
+RunPhase phase_of(int number);
 // "1.5 MiB"
 std::string show_bytes(int64_t bytes);
 

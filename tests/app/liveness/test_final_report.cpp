@@ -1,8 +1,10 @@
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <barrier>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 #include "app/liveness/final_report.hpp"
 #include "base/error.hpp"
@@ -54,6 +57,11 @@ std::vector<RankRecord> one_lost() {
   return records;
 }
 
+// Of rank 0 of a run.
+ReportFacts facts(const std::filesystem::path& folder, unsigned char run) {
+  return report_facts(folder, at::kCPU, {.own = 0, .ranks = {}, .secret = {run}});
+}
+
 }  // namespace
 
 TEST_CASE("Work is waited for, but not longer than the limit") {
@@ -74,9 +82,11 @@ TEST_CASE("Work is waited for, but not longer than the limit") {
 
 TEST_CASE("A failure is reported on stderr and in failure.json, with the checkpoint to resume from") {
   const TemporaryFolder folder;
+  unsigned char run = 0;
   const auto tell = [&] {
+    const auto records = one_lost();
     return errors_of(folder.path() / "stderr",
-                     [&] { report_failure(one_lost(), report_facts(folder.path(), at::kCPU)); });
+                     [&] { report_failure(find_culprits(records), records, facts(folder.path(), ++run)); });
   };
   CHECK_THAT(tell(),
              Catch::Contains("mpzero: error: rank 1 on node1 (pid 0) ended without reporting an error in step 12") &&
@@ -91,10 +101,69 @@ TEST_CASE("A failure is reported even if its file cannot be written") {
   const TemporaryFolder folder;
   const std::filesystem::path no_folder = folder.path() / "file";
   std::ofstream(no_folder) << "in the way";
-  const std::string errors =
-      errors_of(folder.path() / "stderr", [&] { report_failure(one_lost(), report_facts(no_folder, at::kCPU)); });
+  const auto records = one_lost();
+  const std::string errors = errors_of(folder.path() / "stderr",
+                                       [&] { report_failure(find_culprits(records), records, facts(no_folder, 1)); });
   CHECK_THAT(errors, Catch::Contains("ended without reporting an error") &&
                          Catch::Contains("mpzero: warning: failure.json could not be written: "));
+}
+
+TEST_CASE("Of two verdicts on one run the better founded one stays in failure.json, else the first") {
+  const TemporaryFolder folder;
+  const auto records = one_lost();
+  const auto tell = [&](int rank, int foundation, unsigned char run) {
+    const Verdict verdict = {
+        .ranks = {rank}, .reason = fmt::format("rank {} did it", rank), .remedy = "look", .foundation = foundation};
+    return errors_of(folder.path() / "stderr", [&] { report_failure(verdict, records, facts(folder.path(), run)); });
+  };
+  const auto blamed = [&] {
+    std::ifstream file(folder.path() / "failure.json");
+    return nlohmann::json::parse(file).at("ranks").get<std::vector<int>>();
+  };
+  CHECK_THAT(tell(0, 1, 1), Catch::StartsWith("mpzero: error: rank 0 did it; look.\n"));
+  CHECK_THAT(tell(1, 24, 1), Catch::StartsWith("mpzero: error: rank 1 did it; look.\n"));
+  for (const int foundation : {24, 1, 0}) {
+    CHECK(tell(0, foundation, 1) ==
+          fmt::format("mpzero: rank 0 ends: the run has ended already, as {} says: rank 1 did it.\n",
+                      (folder.path() / "failure.json").string()));
+    CHECK(blamed() == std::vector<int>{1});
+  }
+  // Another run, for example the next start of the job.
+  CHECK_THAT(tell(0, 0, 2), Catch::StartsWith("mpzero: error: rank 0 did it"));
+  CHECK(blamed() == std::vector<int>{0});
+  std::ofstream(folder.path() / "failure.json") << "{\"run\": 5";
+  CHECK_THAT(tell(1, 0, 2), Catch::StartsWith("mpzero: error: rank 1 did it"));
+}
+
+TEST_CASE("Of verdicts that are written at the same time the best founded one stays in failure.json") {
+  constexpr int kWriters = 3;
+  const TemporaryFolder folder;
+  const auto records = one_lost();
+  for (unsigned char run = 1; run <= 40; ++run) {
+    std::barrier all(kWriters);
+    errors_of(folder.path() / "stderr", [&] {
+      std::vector<std::jthread> writers;
+      for (int foundation = 0; foundation < kWriters; ++foundation) {
+        writers.emplace_back([&, foundation] {
+          const Verdict verdict = {.ranks = {1}, .reason = "it", .remedy = "look", .foundation = foundation};
+          all.arrive_and_wait();
+          report_failure(verdict, records, facts(folder.path(), run));
+        });
+      }
+    });
+    std::ifstream file(folder.path() / "failure.json");
+    CHECK(nlohmann::json::parse(file).at("foundation") == kWriters - 1);
+  }
+}
+
+TEST_CASE("A rank that was killed while it wrote failure.json delays the next report, and does not prevent it") {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "failure.json.lock") << "";
+  const auto records = one_lost();
+  errors_of(folder.path() / "stderr",
+            [&] { report_failure(find_culprits(records), records, facts(folder.path(), 1)); });
+  CHECK(std::filesystem::exists(folder.path() / "failure.json"));
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "failure.json.lock"));
 }
 
 TEST_CASE("A disk that does not respond delays no report") {

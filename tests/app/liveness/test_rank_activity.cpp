@@ -61,8 +61,8 @@ TEST_CASE("A rank reports its position and the time since its last progress") {
   control.begin("all_gather", 8);
   CHECK(activity.report(start + seconds(8)).status.idle == Approx(2));
 
-  activity.slept(start + seconds(100));
-  CHECK(activity.report(start + seconds(101)).status.idle == Approx(1));
+  activity.slept(seconds(90), start + seconds(100));
+  CHECK(activity.report(start + seconds(101)).status.idle == Approx(5));
   activity.enter(RunPhase::kEnding);
   report = activity.report(start + seconds(102));
   CHECK((report.status.step == 3 && report.status.phase == RunPhase::kEnding && report.status.idle == 0));

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "app/liveness/link/control_channel.hpp"
+#include "app/liveness/link/dialer.hpp"
 #include "app/liveness/link/listener.hpp"
 #include "app/liveness/link/rank_connection.hpp"
 #include "app/liveness/link/rank_message.hpp"
 #include "app/liveness/link/rank_peers.hpp"
-#include "app/liveness/link/rank_roster.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
@@ -44,7 +44,9 @@ class LoopbackRanks {
   void end(int rank) { take_listener(rank); }
 
   static std::optional<RankConnection> connect(const RankRoster& from, int to) {
-    return connect_to_rank(from, to, std::chrono::milliseconds(5000), kNow);
+    auto line = connect_to(kLoopback, from.identity(to).port, std::chrono::milliseconds(5000));
+    if (!line) return std::nullopt;
+    return RankConnection::to(std::move(*line), from.credentials(), to, kNow);
   }
   // A connection that is not a rank's.
   LineConnection stranger(int rank) const {
@@ -104,18 +106,19 @@ inline std::vector<RankPeers::News> hear(RankPeers& peers, size_t count, const s
   return all;
 }
 
-// Waits until both sides are identified.
+// Waits until both sides are identified, and the connecting one knows it.
 inline void identify(RankConnection& connection, RankPeers& peers) {
   const int expected = peers.num_connected() + 1;
+  std::vector<std::string> received;
   wait_until([&] {
     CHECK(peers.hear(kNow).empty());
-    if (!connection.is_identified()) {
-      const auto lines = connection.receive();
-      REQUIRE(lines);
-      CHECK(lines->empty());
-    }
-    return connection.is_identified() && peers.num_connected() == expected;
+    const auto lines = connection.receive();
+    REQUIRE(lines);
+    received.insert(received.end(), lines->begin(), lines->end());
+    return !received.empty();
   });
+  CHECK(received == std::vector<std::string>{message::to_line(message::Pulse{})});
+  CHECK(peers.num_connected() == expected);
 }
 
 }  // namespace mpzero

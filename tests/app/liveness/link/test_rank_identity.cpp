@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/liveness/link/control_channel.hpp"
-#include "app/liveness/link/rank_roster.hpp"
+#include "app/liveness/link/dialer.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
@@ -48,9 +48,12 @@ TEST_CASE("A machine without a routable IPv4 address is reached over IPv6, never
   machine.add("eth1", "2001:db8::8", 0);
   machine.add("docker0", "2001:db8::9");
   CHECK(addresses_for_others(machine.list()) == std::vector<std::string>{"2001:db8::7", "fd00::7"});
+  // As a machine in a network of IPv6 may have it.
+  machine.add("eth0", "169.254.17.3");
+  CHECK(addresses_for_others(machine.list()) == std::vector<std::string>{"2001:db8::7", "fd00::7"});
   machine.add("eth2", "10.0.0.1", 0);
   machine.add("eth0", "10.0.0.2");
-  CHECK(addresses_for_others(machine.list()) == std::vector<std::string>{"10.0.0.2"});
+  CHECK(addresses_for_others(machine.list()) == std::vector<std::string>{"10.0.0.2", "2001:db8::7", "fd00::7"});
 }
 
 TEST_CASE("Only the process that was meant is killed") {
@@ -86,7 +89,7 @@ TEST_CASE("Only the process that was meant is killed") {
   int status = 0;
   CHECK(waitpid(child, &status, WNOHANG) == 0);
 
-  kill_ranks({.own = 0, .ranks = {this_process(0, 1), meant}, .secret = {}}, {1});
+  kill_process(meant);
   REQUIRE(waitpid(child, &status, 0) == child);
   REQUIRE(WIFSIGNALED(status));
   CHECK(WTERMSIG(status) == SIGKILL);
@@ -97,7 +100,7 @@ TEST_CASE("Each address is listed once, and the loopback address only on the sam
   identity.addresses = {"10.0.0.1", "10.0.1.1", "10.0.0.1"};
   CHECK(reported_addresses(identity, /*from_same_machine=*/false) == std::vector<std::string>{"10.0.0.1", "10.0.1.1"});
   CHECK(reported_addresses(identity, /*from_same_machine=*/true) ==
-        std::vector<std::string>{"127.0.0.1", "10.0.0.1", "10.0.1.1"});
+        std::vector<std::string>{"127.0.0.1", "::1", "10.0.0.1", "10.0.1.1"});
 }
 
 }  // namespace mpzero

@@ -5,6 +5,7 @@
 
 #include "app/liveness/link/rank_meeting.hpp"
 #include "tests/app/liveness/link/loopback_ranks.hpp"
+#include "tests/app/liveness/link/own_network.hpp"
 #include "tests/base/thread_group.hpp"
 #include "tests/catch.hpp"
 
@@ -74,9 +75,8 @@ TEST_CASE("Ranks that have met know each other, share a secret, and are connecte
     REQUIRE(one.monitor.has_value() == (rank != 0));
     if (one.monitor) CHECK((one.monitor->is_identified() && one.monitor->rank() == 0));
   }
-  RankPeers& peers = *meetings.front().peers;
-  wait_until([&] { return peers.hear(kNow).empty() && peers.num_connected() == kRanks - 1; });
-  CHECK(peers.num_unidentified() == 0);
+  CHECK(meetings.front().peers->num_connected() == kRanks - 1);
+  CHECK(meetings.front().peers->num_unidentified() == 0);
 }
 
 TEST_CASE("Each run has another secret") {
@@ -114,6 +114,26 @@ TEST_CASE("If rank 0 has no address for other machines, all ranks report the sam
   CHECK_THAT(warning, Catch::StartsWith("the ranks do not watch each other") && Catch::Contains("rank 1 on ") &&
                           Catch::Contains(" cannot reach rank 0 on ") &&
                           Catch::Contains("because rank 0 has no address that another machine can reach; allow"));
+}
+
+TEST_CASE("Ranks of hosts that have only IPv6 addresses meet", "[own_network]") {
+  const bool same_machine = GENERATE(true, false);
+  std::vector<RankMeeting> meetings;
+  const char* setup =
+      "ip link set lo up && ip addr del 127.0.0.1/8 dev lo && ip link add one type veth peer name other && "
+      "ip addr add fd00::1/64 dev one nodad && ip link set one up && ip link set other up";
+  const bool has_run = in_own_network(setup, [&] {
+    meetings = meet_all(3, kAllRanks, [&](auto& identity) {
+      if (!same_machine) identity["machine"] = "another-machine";
+    });
+  });
+  if (!has_run) return;
+  for (const RankMeeting& one : meetings) {
+    CHECK(one.warning.empty());
+    CHECK(one.roster.identity(0).addresses == std::vector<std::string>{"fd00::1"});
+  }
+  REQUIRE(meetings.front().peers);
+  CHECK(meetings.front().peers->num_connected() == 2);
 }
 
 TEST_CASE("A process that does not know the secret is not taken for rank 0") {

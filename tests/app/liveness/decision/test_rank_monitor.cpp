@@ -1,8 +1,8 @@
 #include <nlohmann/json.hpp>
 
+#include "app/liveness/decision/failure_verdict.hpp"
+#include "app/liveness/decision/rank_monitor.hpp"
 #include "app/liveness/failure_report.hpp"
-#include "app/liveness/failure_verdict.hpp"
-#include "app/liveness/rank_monitor.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
@@ -56,7 +56,7 @@ RankStatus in_collective(int64_t queued, int64_t started, int64_t completed, dou
 using Finding = RankMonitor::Finding;
 
 struct Fixture {
-  explicit Fixture(int count) : monitor(identities(count), kSilentAfter, at(0)), count(count) {}
+  explicit Fixture(int count) : monitor(identities(count), /*own=*/0, kSilentAfter, at(0)), count(count) {}
   void all_say(const RankStatus& status, double when) {
     for (int rank = 0; rank < count; ++rank) monitor.heard(rank, status, at(when));
   }
@@ -99,11 +99,14 @@ TEST_CASE("A silent rank counts as stopped after the limit, unless it reports ag
   CHECK(fixture.monitor.alarmed(at(11)));
   fixture.monitor.heard(1, in_collective(4, 4, 3, 0), at(11.5));
   CHECK_FALSE(fixture.monitor.alarmed(at(12)));
-  for (int second = 12; second < 25; ++second) rank_0_says(second);
-  CHECK(fixture.monitor.alarmed(at(24)));
-  rank_0_says(26.6);
-  CHECK(fixture.monitor.look(at(26.6)) == Finding::kAlarm);
-  REQUIRE(fixture.monitor.look(at(26.6)) == Finding::kFailure);
+  for (int second = 12; second < 22; ++second) rank_0_says(second);
+  rank_0_says(22);
+  CHECK(fixture.monitor.look(at(22)) == Finding::kAlarm);
+  CHECK(fixture.monitor.look(at(22.9)) == Finding::kNothing);
+  CHECK(fixture.monitor.look(at(23.1)) == Finding::kProbe);
+  CHECK(fixture.monitor.look(at(25.9)) == Finding::kNothing);
+  rank_0_says(26.5);
+  REQUIRE(fixture.monitor.look(at(26.5)) == Finding::kFailure);
   CHECK(fixture.monitor.silent_ranks() == std::vector<int>{1});
   const Verdict verdict = find_culprits(fixture.monitor.records());
   CHECK(verdict.ranks == std::vector<int>{1});
@@ -113,7 +116,7 @@ TEST_CASE("A silent rank counts as stopped after the limit, unless it reports ag
 TEST_CASE("A monitor that slept itself blames no rank for its own silence") {
   Fixture fixture(2);
   fixture.all_say(in_collective(3, 3, 2, 0), 0);
-  fixture.monitor.slept(at(500));
+  fixture.monitor.slept(std::chrono::seconds(500), at(500));
   CHECK_FALSE(fixture.monitor.alarmed(at(501)));
 }
 
@@ -121,7 +124,7 @@ TEST_CASE("Ranks that leave normally are not lost") {
   Fixture fixture(2);
   fixture.monitor.left(1, /*with_error=*/false, at(1));
   fixture.monitor.lost(1);
-  fixture.monitor.heard(0, {}, at(20));
+  fixture.monitor.heard(0, RankStatus{}, at(20));
   CHECK_FALSE(fixture.monitor.alarmed(at(21)));
   CHECK(fixture.monitor.all_ended_but(0));
   CHECK_FALSE(fixture.monitor.all_ended_but(1));
@@ -150,16 +153,36 @@ TEST_CASE("A rank that leaves with an error ends the run itself, and ranks that 
   CHECK(fixture.monitor.look(at(62)) == Finding::kOverdue);
 }
 
-TEST_CASE("The first present rank is the first by number that is neither gone nor silent") {
+TEST_CASE("Sleep does not count as silence, but the time before and after it does") {
+  Fixture fixture(2);
+  fixture.all_say(in_collective(3, 3, 2, 0), 0);
+  for (int i = 1; i <= 3; ++i) {
+    // 3 s of silence, then 5 s of which the monitor knows nothing.
+    fixture.monitor.heard(0, in_collective(3, 3, 2, 0), at(8 * i));
+    fixture.monitor.slept(std::chrono::seconds(5), at(8 * i));
+    CHECK_FALSE(fixture.monitor.alarmed(at(8 * i)));
+  }
+  fixture.monitor.heard(0, in_collective(3, 3, 2, 0), at(25.5));
+  CHECK(fixture.monitor.alarmed(at(25.5)));
+  CHECK(fixture.monitor.silent_ranks() == std::vector<int>{1});
+}
+
+TEST_CASE("A rank that abandoned this one stays silent, whatever else comes of it") {
+  Fixture fixture(3);
+  fixture.all_say(in_collective(3, 3, 2, 0), 0);
+  fixture.monitor.abandoned(2, at(5));
+  fixture.monitor.heard(2, in_collective(3, 3, 2, 0), at(6));
+  fixture.monitor.lost(2);
+  CHECK(fixture.monitor.silent_ranks() == std::vector<int>{2});
+}
+
+TEST_CASE("Ranks that are gone, silent or have left are no candidates") {
   Fixture fixture(5);
-  CHECK(fixture.monitor.first_present() == 0);
   fixture.monitor.lost(0);
-  CHECK(fixture.monitor.first_present() == 1);
   fixture.monitor.silent(1, at(1));
   fixture.monitor.left(2, /*with_error=*/false, at(1));
-  CHECK(fixture.monitor.first_present() == 3);
   fixture.monitor.failed(3, "an error", at(1));
-  CHECK(fixture.monitor.first_present() == 3);
+  CHECK(fixture.monitor.gone() == std::vector<bool>{true, true, true, false, false});
 }
 
 TEST_CASE("A new monitor excuses the silence of ranks that have not reported to it, but not of ranks that are gone") {
@@ -222,7 +245,8 @@ TEST_CASE("An error that all ranks know of blames the ranks that it names, once 
   }
   const Verdict verdict = find_culprits(fixture.monitor.records());
   CHECK(verdict.ranks == std::vector<int>{2, 3});
-  const auto json = nlohmann::json::parse(report_json(verdict, fixture.monitor.records(), {}));
+  const ReportOrigin origin;
+  const auto json = nlohmann::json::parse(report_json(verdict, fixture.monitor.records(), origin));
   CHECK(json.at("hosts") == std::vector<std::string>{"node1"});
 }
 
@@ -320,13 +344,20 @@ TEST_CASE("failure.json names ranks, and each of their hosts once") {
   fixture.monitor.lost(2);
   fixture.monitor.lost(3);
   const auto& records = fixture.monitor.records();
-  const nlohmann::json json =
-      nlohmann::json::parse(report_json(find_culprits(records), records, {.id = "17", .restart = 2}));
+  ReportOrigin origin;
+  origin.job.id = "17";
+  origin.job.restart = 2;
+  origin.run = "f00d";
+  origin.rank = 1;
+  const nlohmann::json json = nlohmann::json::parse(report_json(find_culprits(records), records, origin));
   CHECK(json.at("ranks") == std::vector<int>{2, 3});
   CHECK(json.at("hosts") == std::vector<std::string>{"node1"});
   CHECK(json.at("step") == 12);
   CHECK(json.at("job") == "17");
   CHECK(json.at("restart") == 2);
+  CHECK(json.at("run") == "f00d");
+  CHECK(json.at("found_by") == 1);
+  CHECK(json.at("foundation") == 2);
   CHECK(json.at("time").get<std::string>().size() == std::string("2026-01-01T00:00:00Z").size());
 }
 

@@ -21,6 +21,8 @@ struct RankRecord {
   RankIdentity identity;
   RankStatus status;  // the last that it sent
   State state = State::kAnswers;
+  bool reports = false;    // a message of it has come to this rank
+  bool abandoned = false;  // it has not heard this rank for too long, and reports to another one
   std::string error;
   std::vector<int> culprits;  // of the error, as in RankReport
   double quiet = 0;           // seconds since its last message

@@ -1,4 +1,4 @@
-#include "app/liveness/failure_verdict.hpp"
+#include "app/liveness/decision/failure_verdict.hpp"
 
 #include <fmt/ranges.h>
 
@@ -146,11 +146,11 @@ Verdict not_connected(const std::vector<RankRecord>& records, const std::set<int
     if (complaint.empty()) complaint = records[static_cast<size_t>(rank)].status.complaint;
   }
   if (!complaint.empty()) complaint = ": " + complaint;
-  const std::string who = lag ? fmt::format("{} {} not been connected, while the others have, for",
-                                            names_of(records, late), late.size() == 1 ? "has" : "have")
-                              : std::string("the nodes have not been connected for");
+  const std::string subject = lag ? fmt::format("{} {} not been connected, while the others have, for",
+                                                names_of(records, late), late.size() == 1 ? "has" : "have")
+                                  : std::string("the nodes have not been connected for");
   return {.ranks = lag ? late : std::vector<int>(),
-          .reason = fmt::format("{} {:.0f} s{}", who, idle, complaint),
+          .reason = fmt::format("{} {:.0f} s{}", subject, idle, complaint),
           .remedy = parallel::kUnconnectedRemedy};
 }
 
@@ -221,51 +221,120 @@ std::vector<int> known_culprits(const std::vector<RankRecord>& records, const st
 }
 
 // The first rank that knows the cause of its error; if none does, the first rank.
-const RankRecord& teller(const std::vector<RankRecord>& records, const std::vector<int>& failed) {
+const RankRecord& reporter(const std::vector<RankRecord>& records, const std::vector<int>& failed) {
   for (const int rank : failed) {
     if (!records[static_cast<size_t>(rank)].culprits.empty()) return records[static_cast<size_t>(rank)];
   }
   return records[static_cast<size_t>(failed.front())];
 }
 
-}  // namespace
+Verdict of_lost(const std::vector<RankRecord>& records, const std::vector<int>& lost) {
+  return {.ranks = lost,
+          .reason = fmt::format("{} ended without reporting an error {}{}", names_of(records, lost),
+                                where_all(records, lost), awaited_by_others(records, lost)),
+          .remedy =
+              "look for the cause in that rank's last lines of output and, on its machine, in dmesg (out of memory, "
+              "Xid messages)"};
+}
 
-Verdict find_culprits(const std::vector<RankRecord>& records) {
-  if (std::vector<int> lost = ranks_in(records, State::kLost); !lost.empty()) {
-    const std::string others = awaited_by_others(records, lost);
-    return {.ranks = lost,
-            .reason = fmt::format("{} ended without reporting an error {}{}", names_of(records, lost),
-                                  where_all(records, lost), others),
-            .remedy =
-                "look for the cause in that rank's last lines of output and, on its machine, in dmesg (out of memory, "
-                "Xid messages)"};
-  }
-  if (std::vector<int> silent = ranks_in(records, State::kSilent); !silent.empty()) {
-    const RankRecord& first = records[static_cast<size_t>(silent.front())];
-    return {.ranks = silent,
-            .reason = fmt::format("{} {} not answered for {:.0f} s {}{}", names_of(records, silent),
-                                  silent.size() == 1 ? "has" : "have", first.quiet, where_all(records, silent),
-                                  awaited_by_others(records, silent)),
-            .remedy = "the process is stopped, or its machine is down, out of memory or cut off: check that machine"};
-  }
-  if (std::vector<int> failed = ranks_in(records, State::kFailed); !failed.empty()) {
-    const std::vector<int> culprits = known_culprits(records, failed);
-    const RankRecord& first = teller(records, failed);
-    std::string error = first.error;
-    while (!error.empty() && (error.back() == '.' || error.back() == '\n')) error.pop_back();
-    if (!culprits.empty()) {
-      return {.ranks = culprits,
-              .reason = fmt::format("rank{} {}: {} ({})", culprits.size() == 1 ? "" : "s", fmt::join(culprits, ", "),
-                                    error, where(records, first.identity.rank)),
-              .remedy = "check that machine if it happens there again"};
-    }
-    // Its peers fail because it failed.
-    return {.ranks = {first.identity.rank},
-            .reason = fmt::format("rank {}: {} ({}, on {})", first.identity.rank, error,
-                                  where(records, first.identity.rank), first.identity.host),
+Verdict of_failed(const std::vector<RankRecord>& records, const std::vector<int>& failed) {
+  const std::vector<int> culprits = known_culprits(records, failed);
+  const RankRecord& first = reporter(records, failed);
+  std::string error = first.error;
+  while (!error.empty() && (error.back() == '.' || error.back() == '\n')) error.pop_back();
+  if (!culprits.empty()) {
+    return {.ranks = culprits,
+            .reason = fmt::format("rank{} {}: {} ({})", culprits.size() == 1 ? "" : "s", fmt::join(culprits, ", "),
+                                  error, where(records, first.identity.rank)),
             .remedy = "check that machine if it happens there again"};
   }
-  return stuck(records);
+  // Its peers fail because it failed.
+  return {.ranks = {first.identity.rank},
+          .reason = fmt::format("rank {}: {} ({}, on {})", first.identity.rank, error,
+                                where(records, first.identity.rank), first.identity.host),
+          .remedy = "check that machine if it happens there again"};
+}
+
+// "node0, node1 and 3 more"
+std::string some_names(const std::vector<std::string>& names) {
+  constexpr size_t kNamed = 4;
+  const std::vector<std::string> first(names.begin(),
+                                       names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kNamed)));
+  return fmt::format("{}{}", fmt::join(first, ", "),
+                     names.size() > kNamed ? fmt::format(" and {} more", names.size() - kNamed) : "");
+}
+
+// Who saw the same as the judging rank, and who did not. Empty: nobody else was asked.
+std::string seen_by(const Silence& silence) {
+  std::string text;
+  if (!silence.cut.empty()) text += fmt::format("; {} cannot reach it either", some_names(silence.cut));
+  if (!silence.reached.empty()) text += fmt::format("; {} can", some_names(silence.reached));
+  return text;
+}
+
+Verdict of_silent(const std::vector<RankRecord>& records, const std::vector<int>& silent, const std::string& seen) {
+  double quiet = 0;
+  for (const int rank : silent) quiet = std::max(quiet, records[static_cast<size_t>(rank)].quiet);
+  return {.ranks = silent,
+          .reason = fmt::format("{} {} not answered for {:.0f} s {}{}{}", names_of(records, silent),
+                                silent.size() == 1 ? "has" : "have", quiet, where_all(records, silent),
+                                awaited_by_others(records, silent), seen),
+          .remedy = "the process is stopped, or its machine is down, out of memory or cut off: check that machine"};
+}
+
+// This side is cut off, or it is not known who is.
+Verdict of_cut(const std::vector<RankRecord>& records, const Silence& silence) {
+  const double quiet = records[static_cast<size_t>(silence.silent.front())].quiet;
+  const std::string at = where_all(records, silence.silent);
+  if (silence.state == Silence::State::kCutOff) {
+    const std::string from = silence.there.empty() ? "the others" : some_names(silence.there);
+    return {.ranks = silence.ranks,
+            .reason = fmt::format("{} had no answer from {} for {:.0f} s {}, so that it is cut off, or was stopped",
+                                  some_names(silence.here), from, quiet, at),
+            .remedy = "check the network of that machine"};
+  }
+  return {.ranks = {},
+          .reason = fmt::format(
+              "the network between {} and {} is interrupted, or one side is down: no answer for {:.0f} s {}{}",
+              some_names(silence.here), some_names(silence.there), quiet, at, seen_by(silence)),
+          .remedy = "check the network between these machines"};
+}
+
+int num_answering(const std::vector<RankRecord>& records) {
+  return static_cast<int>(std::count_if(records.begin(), records.end(), [](const RankRecord& one) {
+    return one.reports && (one.state == State::kAnswers || one.state == State::kFailed);
+  }));
+}
+
+Verdict founded(const std::vector<RankRecord>& records, Verdict verdict) {
+  verdict.foundation = num_answering(records);
+  return verdict;
+}
+
+}  // namespace
+
+Verdict find_culprits(const std::vector<RankRecord>& records, const std::optional<Silence>& silence) {
+  if (const std::vector<int> lost = ranks_in(records, State::kLost); !lost.empty()) {
+    return founded(records, of_lost(records, lost));
+  }
+  const std::vector<int> silent = ranks_in(records, State::kSilent);
+  if (!silence && !silent.empty()) return founded(records, of_silent(records, silent, ""));
+  if (silence && silence->state == Silence::State::kFounded) {
+    return founded(records, of_silent(records, silence->ranks, seen_by(*silence)));
+  }
+  if (const std::vector<int> failed = ranks_in(records, State::kFailed); !failed.empty()) {
+    return founded(records, of_failed(records, failed));
+  }
+  if (silence) return of_cut(records, *silence);
+  return founded(records, stuck(records));
+}
+
+Verdict most_ranks_lost(const std::vector<RankRecord>& records) {
+  const std::vector<int> lost = ranks_in(records, State::kLost);
+  return {.ranks = {},
+          .reason = fmt::format("{} of the {} ranks have ended {}, and it is not known which of them caused it",
+                                lost.size(), records.size(), where_all(records, lost)),
+          .remedy = "look for the cause in the output before this"};
 }
 
 }  // namespace mpzero
