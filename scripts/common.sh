@@ -27,10 +27,11 @@ printable() {
   printf '%s\n' "${text//[[:cntrl:]]/?}"
 }
 
-say() { printf 'mpzero: %s\n' "$(printable "$*")"; }
-warn() { printf 'mpzero: warning: %s\n' "$(printable "$*")" >&2; }
+# A log that cannot be written, as on a full disk, ends nothing.
+say() { printf 'mpzero: %s\n' "$(printable "$*")" || true; }
+warn() { printf 'mpzero: warning: %s\n' "$(printable "$*")" >&2 || true; }
 die() {
-  printf 'mpzero: error: %s\n' "$(printable "$*")" >&2
+  printf 'mpzero: error: %s\n' "$(printable "$*")" >&2 || true
   exit "$MPZERO_USER_ERROR"
 }
 

@@ -15,7 +15,7 @@ hyperpod_arguments() {
   if [[ -d ${HYPERPOD_FOLDER:-/opt/sagemaker_cluster} ]] && (($1 == 0)); then echo --auto-resume=1; fi
 }
 
-has_pmix() { [[ $(srun --mpi=list 2>&1) == *pmix* ]]; }
+has_pmix() { [[ $(ask_slurm srun --mpi=list 2>&1) == *pmix* ]]; }
 
 # choose_launcher NODES RANKS_PER_NODE CORES GPUS: fills MPZERO_SRUN or, where Slurm has no PMIx plugin, MPZERO_MPIRUN. GPUS of each
 # node are asked of Slurm; 0 where it manages none.
@@ -80,10 +80,12 @@ launch_ranks() {
   return "$code"
 }
 
-# run_step ARGUMENTS OF srun...: a step that Slurm refuses is tried again, since a controller that is busy refuses, too.
+# run_step ARGUMENTS OF srun...: a step that Slurm refuses is tried again, since a controller that is busy refuses, too; where it does
+# not answer at all, for as long as the job has its nodes.
 run_step() {
-  local attempt code log_bytes
-  for ((attempt = 1; attempt <= 3; ++attempt)); do
+  local attempt code log_bytes until=${MPZERO_ASK_UNTIL:-1}
+  if ((until == 0)); then until=$(($(date +%s) + 86400)); fi
+  for ((attempt = 1; ; ++attempt)); do
     code=0
     log_bytes=$(log_size) || true
     SLURM_EXIT_ERROR=$MPZERO_NO_STEP run_interruptibly srun "$@" || code=$?
@@ -93,10 +95,11 @@ run_step() {
       code=$MPZERO_NO_TASKS
       break
     fi
-    if ((code != MPZERO_NO_STEP || attempt == 3)) || [[ -n $MPZERO_STOP ]]; then break; fi
+    if ((code != MPZERO_NO_STEP)) || [[ -n $MPZERO_STOP ]]; then break; fi
+    if ((attempt >= 3)) && { (($(date +%s) >= until)) || ! srun_got_no_answer "$log_bytes"; }; then break; fi
     warn "Slurm did not create the step of the ranks, and srun says why above: it is asked again."
-    run_interruptibly sleep "$((attempt * $(retry_seconds)))" || true
-    [[ $(show_job) == *JobState=RUNNING* ]] || break
+    run_interruptibly sleep "$(((attempt < 10 ? attempt : 10) * $(retry_seconds)))" || true
+    [[ $(show_job) =~ $MPZERO_RUNNING ]] || break
   done
   return "$code"
 }
@@ -104,12 +107,20 @@ run_step() {
 # log_size: how long the job's log of errors is; nothing where it is no file.
 log_size() { if [[ -f /proc/$$/fd/2 ]]; then stat --dereference --format=%s "/proc/$$/fd/2"; fi; }
 
+# log_since BYTES: what the job's log of errors has got since it had so many bytes, at most 1 MiB of it.
+log_since() {
+  [[ -n $1 ]] || return 0
+  { tail --bytes="+$(($1 + 1))" "/proc/$$/fd/2" | head --bytes=1048576 || true; } 2>/dev/null
+}
+
+# srun_got_no_answer BYTES: according to what it has written since.
+srun_got_no_answer() { [[ $(log_since "$1" | grep '^srun: error: ') =~ $MPZERO_NO_ANSWER ]]; }
+
 # nodes_without_tasks BYTES: the nodes on which srun could not start tasks, according to what it has written since the log had so many
 # bytes, with commas between them. srun writes it before any rank has come through MPI_Init.
 nodes_without_tasks() {
-  [[ -n $1 ]] || return 0
-  { tail --bytes="+$(($1 + 1))" "/proc/$$/fd/2" | head --bytes=1048576 || true; } 2>/dev/null |
-    sed -n 's/^srun: error: Task launch for .* failed on node \([A-Za-z0-9][A-Za-z0-9._-]*\): .*/\1/p' |
+  log_since "$1" |
+    sed -n "s/^srun: error: Task launch for \(StepId=\)\?${SLURM_JOB_ID}[.+][^ ]* failed on node \([A-Za-z0-9][A-Za-z0-9._-]*\): .*/\2/p" |
     sort --unique | paste --serial --delimiters=,
 }
 

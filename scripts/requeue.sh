@@ -128,12 +128,12 @@ decide_without_python() {
     exit "$MPZERO_USER_ERROR"
   fi
   [[ -n $MPZERO_STOP || $status == "$MPZERO_STOPPED" ]] || say "The run failed with status $status"
-  if ((starts >= MAX_RESTARTS)); then
+  if ((starts >= MAX_RESTARTS && status != MPZERO_STOPPED)); then
     warn "Slurm has started this job $((starts + 1)) times, and MAX_RESTARTS is $MAX_RESTARTS: it is not requeued; 'sbatch train.sbatch' resumes from the last checkpoint."
-    exit "$((status == MPZERO_STOPPED ? 1 : status))"
+    exit "$status"
   fi
   record=$(show_job)
-  if [[ -n $record && $record != *JobState=RUNNING* ]]; then
+  if [[ -n $record && ! $record =~ $MPZERO_RUNNING ]]; then
     say "Slurm is ending this job: it is left to Slurm whether it starts again."
   else
     say "Requeue $((starts + 1)) of at most $MAX_RESTARTS; the job resumes from its last checkpoint, or starts over where there is none."

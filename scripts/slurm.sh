@@ -5,6 +5,9 @@
 # scontrol update's.)
 readonly MPZERO_NO_ANSWER="Unable to contact|timed out|[Ss]ocket|Connection|connection|Communication|communication|Unexpected message|temporarily"
 
+# The states of a job that has its nodes and is not being ended. While Slurm delivers a signal, the job is SIGNALING.
+readonly MPZERO_RUNNING="JobState=(RUNNING|SIGNALING|RESIZING|SUSPENDED|STOPPED|CONFIGURING)"
+
 # retry_seconds: how long to wait for a controller that does not answer.
 retry_seconds() { if [[ ${MPZERO_RETRY_SECONDS:-} =~ ^[0-9]{1,3}$ ]]; then echo "$((10#$MPZERO_RETRY_SECONDS))"; else echo 3; fi; }
 

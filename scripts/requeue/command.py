@@ -29,12 +29,12 @@ from pathlib import Path
 from requeue.checkpoint import newest_checkpoint, requested_step
 from requeue.decision import Action, Event, decide, kind_of_end, may_be_stop
 from requeue.log import say, warn
-from requeue.nodes import Node, nodes_of_hosts
+from requeue.nodes import Node, Unreached, nodes_of_hosts, nodes_without_tasks
 from requeue.reports import Doctor, doctor_of, failure_of, is_of_host, shared_hang
-from requeue.return_to_queue import return_to_queue, wants_the_nodes
+from requeue.return_to_queue import preempts, return_to_queue, wants_the_nodes
 from requeue.slurm import Slurm
 from requeue.state import load_state, record_of, remove_oldest, save_state
-from requeue.table import Kind, Verb
+from requeue.table import STOPPED, USER_ERROR, Kind, Verb
 from requeue.untrusted import NAME, printable
 
 NUMBER = re.compile("0|[1-9][0-9]{0,14}")
@@ -122,9 +122,12 @@ def is_one_of(host: str, nodes: list[Node]) -> bool:
 
 def kind_of(job: Job) -> Kind:
     arguments = job.arguments
-    stopped = arguments.signalled or (
-        may_be_stop(arguments.status) and wants_the_nodes(job.slurm, arguments.grace_period)
-    )
+    if may_be_stop(arguments.status):
+        wanted = wants_the_nodes(job.slurm, arguments.grace_period)
+    else:
+        # A run that had no time left to save, or was hit while it ended, ends with any status.
+        wanted = arguments.status not in (USER_ERROR, STOPPED) and preempts(job.slurm)
+    stopped = arguments.signalled or wanted
     return kind_of_end(arguments.status, stopped, arguments.no_tasks_on)
 
 
@@ -132,12 +135,24 @@ def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
     """`reason`: of a failure that leaves no report."""
     nodes: tuple[str, ...] = ()
     if kind is Kind.NO_TASKS:
-        nodes = job.nodes(job.arguments.no_tasks_on)
-        reason = f"No task could start on {' '.join(job.arguments.no_tasks_on)}, as srun says above"
+        kind, nodes, reason = judge_tasks(job)
     failure = failure_of(job.folder / "failure.json", job.number, job.restart) if kind is Kind.FAILED else None
     if failure is not None:
         reason, nodes = failure.reason, job.nodes(failure.hosts)
     carry_out(job, job.event(kind, status=job.arguments.status, reason=reason, nodes=nodes))
+
+
+def judge_tasks(job: Job) -> tuple[Kind, tuple[str, ...], str]:
+    """What it means that srun could not start tasks on some nodes: the event, the nodes to blame, and the reason."""
+    named = job.arguments.no_tasks_on
+    own = os.environ.get("SLURMD_NODENAME", "")
+    reason = f"No task could start on {' '.join(named)}, as srun says above"
+    unreached = nodes_without_tasks(named, tuple(node.name for node in job.slurm.nodes()), own)
+    if unreached is Unreached.BY_OWN:
+        return Kind.NO_TASKS, (own,), f"{reason}: {own}, where srun runs, reaches no other node of the job"
+    if unreached is Unreached.BY_ALL:
+        return Kind.SURROUNDINGS, (), f"{reason}: that is half of the job's nodes or more"
+    return Kind.NO_TASKS, job.nodes(named), reason
 
 
 def carry_out(job: Job, event: Event) -> None:

@@ -26,6 +26,8 @@ from requeue.table import (
 # How long a job whose surroundings fail waits in the queue: twice as long each time.
 FIRST_WAIT_MINUTES = 10
 LONGEST_WAIT_MINUTES = 60
+# A day: 10, 20, 40 minutes, then an hour each time.
+MOST_WAITS = 26
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,9 @@ def decide(state: State, event: Event) -> Action:
 def standings_of(before: State, after: State, event: Event) -> set[Standing]:
     """All that hold, with the state before and after the event was counted."""
     limit = event.max_restarts
+    # Without a record, which is in a folder that may be what does not work, the waits are not counted either.
+    starts = limit + MOST_WAITS if event.kind is Kind.SURROUNDINGS else limit
+    stopped_and_saved = event.kind is Kind.STOPPED and (event.status == STOPPED or has_saved(before, event))
     requeued = event.kind is Kind.STARTED and event.restart > 0
     known = knows_checkpoints(before)
     another_host = not set(event.nodes) <= set(before.blamed_nodes)
@@ -111,8 +116,9 @@ def standings_of(before: State, after: State, event: Event) -> set[Standing]:
         Standing.REPEATED: before.last_run_failed and not has_saved(before, event) and not another_host,
         Standing.UNSAVED: after.unsaved_starts > limit,
         Standing.REFUSALS: after.refusals > limit,
+        Standing.WAITED: after.waits > MOST_WAITS,
         # Where the state cannot be written, Slurm's count of the starts is all that is known.
-        Standing.UNCOUNTED: not event.kept and event.restart >= limit,
+        Standing.UNCOUNTED: not event.kept and event.restart >= starts and not stopped_and_saved,
     }
     return {standing for standing, held in holds.items() if held}
 
@@ -138,7 +144,9 @@ def count(state: State, event: Event) -> State:
     if event.kind is Kind.USER_ERROR:
         return state
     if event.kind in (Kind.REFUSED, Kind.NO_TASKS):
-        return replace(state, refusals=state.refusals + 1)
+        return replace(state, refusals=state.refusals + 1, waits=0)
+    if event.kind is Kind.SURROUNDINGS:
+        return replace(state, waits=state.waits + 1)
     # A start that Slurm ended itself (a node that died, a preemption without grace) is counted by the next start.
     if event.kind is not Kind.STARTED or state.running:
         state = count_saving(state, event)
@@ -147,6 +155,7 @@ def count(state: State, event: Event) -> State:
         step = event.newest.step if from_newest else event.resume_step
         furthest = max(state.furthest_step, step)
         return replace(state, start_step=step, checkpoint_time=event.newest.time, furthest_step=furthest)
+    state = replace(state, waits=0)
     if event.kind is Kind.STOPPED:
         return replace(state, last_run_failed=False)
     if event.kind is Kind.FAILED:
@@ -168,12 +177,13 @@ def count_saving(state: State, event: Event) -> State:
 
 
 def wait_minutes(state: State) -> int:
-    return min(FIRST_WAIT_MINUTES * 2 ** min(max(state.unsaved_starts - 1, 0), 10), LONGEST_WAIT_MINUTES)
+    return min(FIRST_WAIT_MINUTES * 2 ** min(max(state.waits - 1, 0), 10), LONGEST_WAIT_MINUTES)
 
 
 def fill_in(cell: Cell, state: State, event: Event) -> str:
     return cell.why.format(
         unsaved=state.unsaved_starts,
+        waits=state.waits,
         failures=state.failures,
         refusals=state.refusals,
         job=event.job,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,22 @@ def nodes_of_hosts(hosts: Iterable[str], nodes: Iterable[Node]) -> tuple[str, ..
 
 def short(name: str) -> str:
     return name.partition(".")[0]
+
+
+class Unreached(Enum):
+    """Why srun could not start tasks on nodes."""
+
+    SICK = "the nodes that it names are to blame"
+    BY_OWN = "the node that srun runs on is"
+    BY_ALL = "something that the nodes share is"
+
+
+def nodes_without_tasks(named: tuple[str, ...], nodes: tuple[str, ...], own: str) -> Unreached:
+    """`named`: the nodes of the job that srun names; `own`: the one that it runs on. A single node of two is sick."""
+    found = {node for node in nodes if short(node) in {short(name) for name in named}}
+    if len(found) < 2 or 2 * len(found) < len(nodes):
+        return Unreached.SICK
+    return Unreached.BY_OWN if found == set(nodes) - {own} else Unreached.BY_ALL
 
 
 @dataclass(frozen=True)

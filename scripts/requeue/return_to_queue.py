@@ -28,6 +28,12 @@ def wants_the_nodes(slurm: Slurm, grace_seconds: int) -> bool:
         return False
 
 
+def preempts(slurm: Slurm) -> bool:
+    """Whether Slurm preempts the job. False where Slurm does not answer."""
+    record = slurm.job_record()
+    return record is not None and record.preempted
+
+
 def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[], None]) -> None:
     """`restart`: how often Slurm has started the job before. Calls `done` as soon as it is certain what becomes of the
     job."""
@@ -40,7 +46,7 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
         return
     preempted = record is not None and record.preempted and record.requeue
     # Asked for a requeue as well, Slurm would do it twice: now, and again when the job has ended.
-    if preempted and not action.nodes and not action.minutes and slurm.requeues_preempted_jobs():
+    if preempted and slurm.requeues_preempted_jobs():
         say(f"{action.why} Slurm puts it back into the queue when it has ended.")
         done()
         return

@@ -23,6 +23,9 @@ NO_ANSWER = re.compile(
 ATTEMPTS = 10
 LONGEST_PAUSE = 30
 COUNT = re.compile(r"[0-9]{1,9}")
+# The states of a job that has its nodes and is not being ended; the same as in scripts/slurm.sh. While Slurm delivers a
+# signal, as it does to a job that it preempts, the job is SIGNALING.
+RUNNING = re.compile("JobState=(RUNNING|SIGNALING|RESIZING|SUSPENDED|STOPPED|CONFIGURING)")
 
 
 class Silent(Exception):
@@ -94,7 +97,7 @@ class JobRecord:
     @staticmethod
     def parse(text: str) -> JobRecord:
         return JobRecord(
-            running="JobState=RUNNING" in text,
+            running=RUNNING.search(text) is not None,
             preempted=re.search("PreemptTime=[0-9]", text) is not None,
             requeue=field_of(text, "Requeue") == "1",
             required=field_of(text, "ReqNodeList"),

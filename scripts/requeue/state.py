@@ -21,7 +21,7 @@ from requeue.log import warn
 from requeue.untrusted import NAME, NotReadable, parse_json, printable, read
 
 # Of the JSON object. A change that an older reader would misunderstand gets the next number.
-VERSION = 2
+VERSION = 3
 # Records of so many jobs are kept in a folder.
 MOST_RECORDS = 100
 LARGEST = 10**15
@@ -46,6 +46,7 @@ class State:
     checkpoint_time: str = "0"  # Checkpoint.time of the newest checkpoint at that start
     has_saved: bool = False  # a checkpoint, since the job was submitted
     furthest_step: int = 0  # of all checkpoints of this job: progress is a checkpoint of a later step
+    waits: int = 0  # times in a row that it has waited since what its hosts share did not work
 
 
 class Damaged(Exception):
@@ -96,6 +97,7 @@ CHECKS = {
     "checkpoint_time": matches(TIME),
     "has_saved": is_truth,
     "furthest_step": is_number,
+    "waits": is_number,
 }
 
 
@@ -107,13 +109,15 @@ def parse_object(text: str) -> dict[str, object]:
     if not isinstance(values, dict):
         raise Damaged("it is no JSON object")
     version = values.pop("version", None)
-    if version not in (1, VERSION) or isinstance(version, bool):
-        raise Damaged(f"its version is '{printable(version, 60)}', and this mpzero reads versions 1 and {VERSION}")
+    if version not in range(1, VERSION + 1) or isinstance(version, bool):
+        raise Damaged(f"its version is '{printable(version, 60)}', and this mpzero reads versions 1 to {VERSION}")
     for key in values:
         if key not in CHECKS:
             raise Damaged(f"'{printable(key, 60)}' is none of its keys")
     if version == 1:
         values.setdefault("furthest_step", values.get("start_step"))
+    if version < VERSION:
+        values.setdefault("waits", 0)
     return values
 
 
@@ -142,6 +146,7 @@ def parse_words(text: str) -> dict[str, object]:
             raise Damaged(f"'{printable(word, 60)}' is none of its words")
         values[name] = value_of_word(name, value)
     values["furthest_step"] = values.get("start_step")
+    values["waits"] = 0
     return values
 
 

@@ -40,6 +40,7 @@ class Standing(Enum):
     REPEATED = "a second failure without progress, and no other host is to blame"
     UNSAVED = "more starts in a row than MAX_RESTARTS that saved nothing"
     REFUSALS = "more refusals than MAX_RESTARTS since the last progress"
+    WAITED = "what the hosts share has not worked for a day"
     UNCOUNTED = "the record cannot be written, and Slurm has started the job MAX_RESTARTS times before"
     WITHIN = "none of these"
 
@@ -128,9 +129,8 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
         Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Requeue {refusals} of at most {limit} for refused hosts."),
     },
     Kind.SURROUNDINGS: {
-        Standing.UNSAVED: Cell(
-            Verb.FINISH, 1,
-            "{unsaved} starts in a row saved nothing, and MAX_RESTARTS is {limit}: the job is not requeued; {stays}."),
+        Standing.WAITED: Cell(
+            Verb.FINISH, 1, "The job has waited {waits} times, for a day in all: it is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(
             Verb.REQUEUE, 1, "No host is to blame, so that none is left out, and this counts as no refusal."),

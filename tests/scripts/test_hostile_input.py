@@ -124,10 +124,10 @@ def test_what_is_kept_is_not_written_through_a_link(job, tmp_path):
 
 def test_a_folder_that_cannot_be_written_does_not_requeue_for_ever(job):
     (job.record("7")).mkdir()
-    first = job("begin_run; end_run 75", SLURM_RESTART_COUNT="2")
-    assert first.returncode == 75 and job.requeued(), first.stderr
+    first = job("begin_run; MPZERO_STOP=USR1; end_run 138", SLURM_RESTART_COUNT="2")
+    assert first.returncode == 138 and job.requeued(), first.stderr
     assert first.stderr.count("cannot be written") == 2
-    last = job("begin_run; end_run 75", SLURM_RESTART_COUNT="3")
+    last = job("begin_run; MPZERO_STOP=USR1; end_run 138", SLURM_RESTART_COUNT="3")
     assert last.returncode == 1 and "started this job 4 times" in last.stderr, last.stderr
     assert job.checkout.calls().count("scontrol requeue") == 1
 
@@ -197,7 +197,7 @@ def test_an_answer_that_is_not_to_the_letter_is_not_acted_on(job, answer):
 
 @pytest.mark.parametrize(
     ("status", "starts", "ends", "requeued"),
-    [(2, "0", 2, False), (125, "0", 2, False), (75, "3", 1, False), (75, "2", 75, True), (1, "x", 1, True)],
+    [(2, "0", 2, False), (125, "0", 2, False), (75, "3", 75, True), (138, "3", 138, False), (1, "x", 1, True)],
 )
 def test_without_an_answer_the_safe_way_is_taken(job, status, starts, ends, requeued):
     (job.checkout.root / "scripts/requeue/command.py").unlink()

@@ -18,7 +18,8 @@ NO_ANSWER = "slurm_load_jobs error: Unable to contact slurm controller (connect 
         (143, "true", "1"),
         (138, "true", "1"),
         (143, "preempted=2026-11-21T12:43:58", "0"),
-        (1, "preempted=2026-11-21T12:43:58", "1"),
+        (1, "preempted=2026-11-21T12:43:58", "0"),
+        (137, "preempted=2026-11-21T12:43:58; state=SIGNALING", "0"),
         (138, 'ends_at=$(date --date="+340 seconds" +%Y-%m-%dT%H:%M:%S)', "0"),
         (138, 'ends_at=$(date --date="+900 seconds" +%Y-%m-%dT%H:%M:%S)', "1"),
     ],
@@ -48,6 +49,16 @@ def test_slurm_is_not_asked_for_the_requeue_that_it_makes_itself(job, slurm, ask
     assert ("Slurm puts it back into the queue" in result.stdout) != asked
 
 
+@pytest.mark.parametrize("state", ["SIGNALING", "RESIZING", "SUSPENDED", "CONFIGURING"])
+def test_a_job_that_has_its_nodes_is_requeued_in_whatever_state_slurm_shows_it(job, state):
+    """A job that is preempted is SIGNALING until all of its nodes have got the signal."""
+    result = job(f"preempted=2026-11-21T12:43:58; state={state}; begin_run; end_run 75")
+    assert job.requeued() and "Slurm is ending this job" not in result.stdout, result.stderr
+    (job.checkout.root / "scripts/requeue/command.py").unlink()
+    again = job(f"state={state}; begin_run; end_run 75")
+    assert "Slurm is ending this job" not in again.stdout and job.checkout.calls().count("scontrol requeue") == 2
+
+
 def test_a_job_that_slurm_is_ending_is_left_to_slurm(job):
     result = job("begin_run; state=COMPLETING; end_run 143")
     assert "Slurm is ending this job" in result.stdout
@@ -68,8 +79,8 @@ def test_a_job_of_unknown_state_is_requeued_nevertheless(job):
     job.replace("scontrol", f'[[ $1 == requeue ]] || {{ called scontrol "$@"; {SILENT}; }}')
     result = job("begin_run; end_run 1")
     assert job.requeued() and "ending this job" not in result.stdout, result.stdout + result.stderr
-    # Asked ten times for its state before the requeue, and ten times after it.
-    assert job.checkout.calls().count("scontrol show job 7\n") == 20
+    # Asked ten times whether Slurm preempts it, ten times for its state before the requeue, and ten times after it.
+    assert job.checkout.calls().count("scontrol show job 7\n") == 30
 
 
 def blame(job, *hosts: str) -> None:
@@ -154,11 +165,12 @@ def test_only_the_report_of_this_start_blames_a_host(job, started, restart, blam
     assert ("Left out from now on: node1." in result.stdout) == blamed and job.requeued()
 
 
-def test_a_job_that_leaves_a_node_out_is_requeued_by_itself(job):
-    # Slurm would put it back as soon as it has ended, but on any node.
+def test_a_run_that_slurm_preempts_is_no_failure_and_blames_nobody(job):
+    # Ranks that are ended one after another report each other.
     blame(job, "node1")
-    result = job("preempted=2026-11-21T12:43:58; version=25.11.7; begin_run; end_run 1")
-    assert job.requeued() and "Left out from now on: node1." in result.stdout, result.stderr
+    result = job("preempted=2026-11-21T12:43:58; begin_run; end_run 1")
+    assert job.requeued() and "ExcNodeList" not in job.checkout.calls(), result.stderr
+    assert (job.state()["failures"], job.state()["last_run_failed"]) == (0, False)
 
 
 def test_a_program_that_fails_after_the_requeue_does_not_ask_for_another(job):
@@ -196,6 +208,26 @@ fi""",
     result = job("catch_stops; begin_run; end_run 1")
     assert "Left out from now on: node1." in result.stdout, result.stderr
     assert (result.returncode, result.stderr) == (1, "")
+
+
+def test_a_log_that_is_full_loses_no_stop(job):
+    script = """catch_stops
+ends_at=$(date --date="+60 seconds" +%Y-%m-%dT%H:%M:%S)
+exec >/dev/full
+say "the log is full"
+warn "the log is full" 2>/dev/full
+stop_in_time 58
+run_interruptibly sleep 40 || true
+echo "stopped by ${MPZERO_STOP:-nothing}" >"$RECORD/stop"
+"""
+    result = job(script)
+    assert (job.checkout.record / "stop").read_text() == "stopped by USR1\n", result.stderr
+
+
+def test_a_stop_that_ended_ranks_while_slurm_ends_the_job_is_no_failure(job):
+    # In the state COMPLETING the record of Slurm names no preemption, and the time limit is far away.
+    result = job("begin_run; state=COMPLETING; end_run 143")
+    assert "The run failed" not in result.stdout and job.state()["failures"] == 0, result.stdout
 
 
 def test_a_log_that_is_full_loses_no_job(job):

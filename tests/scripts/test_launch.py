@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-from requeue.slurm import NO_ANSWER
+from requeue.slurm import NO_ANSWER, RUNNING
 
 
 def test_ranks_that_outlive_their_time_are_distinguished_from_those_that_a_signal_ended(job):
@@ -61,6 +61,59 @@ def test_a_node_on_which_no_task_starts_is_left_out(job, status, train):
     assert "Left out from now on: node1." in result.stdout and job.requeued(), log
     assert (job.state()["refusals"], job.state()["failures"]) == (1, 0)
     assert job.checkout.calls().count("srun --mpi=pmix") == 1
+
+
+def nodes_of_the_job(job, count: int) -> None:
+    nodes = "".join(f"NodeName=node{number} X=1\\n" for number in range(count))
+    job.replace("scontrol", f'[[ "$1 $2" != "show node" ]] || {{ printf "{nodes}"; exit; }}')
+
+
+@pytest.mark.parametrize(
+    ("count", "own", "named", "left_out"),
+    [
+        (2, "node0", (1,), "node1"),  # one of two
+        (4, "node0", (1,), "node1"),
+        (6, "node0", (1, 2), "node1,node2"),
+        (4, "node0", (1, 2), ""),  # half of them: something that they share
+        (4, "node0", (0, 1, 2, 3), ""),
+        (3, "node0", (1, 2), "node0"),  # all but the one that srun runs on
+        (32, "node7", tuple(n for n in range(32) if n != 7), "node7"),
+    ],
+)
+def test_healthy_nodes_that_srun_does_not_reach_are_not_left_out(job, count, own, named, left_out):
+    words = "; ".join(f'echo "{NO_TASKS.replace("node1:", f"node{number}:")}" >&2' for number in named)
+    job.provide("srun", f"{words}; exit 9")
+    job.provide("sinfo", "printf 'node%s\\n' {0..99}")
+    nodes_of_the_job(job, count)
+    command = "exec 2>>log; MPZERO_SRUN=(x); begin_run; launch_ranks 0 mpzero x || end_run $?"
+    result = job(command, SLURMD_NODENAME=own)
+    calls = job.checkout.calls()
+    assert job.requeued() and (f"ExcNodeList={left_out}\n" in calls) == (left_out != ""), result.stdout
+    assert ("StartTime=now+10minutes" in calls) == (left_out == "")
+    assert ("ExcNodeList" in calls) == (left_out != "")
+
+
+def test_a_shared_log_with_another_jobs_words_ends_no_run(job):
+    job.provide("srun", f'echo "{NO_TASKS.replace("StepId=7.0", "StepId=77.0")}" >&2')
+    result = job("exec 2>>log; MPZERO_SRUN=(x); begin_run; launch_ranks 0 mpzero x || end_run $?; echo trained")
+    assert "trained" in result.stdout, result.stdout
+
+
+def test_srun_is_asked_on_where_the_controller_does_not_answer(job):
+    words = "srun: error: Unable to create step for job 7: Unable to contact slurm controller (connect failure)"
+    job.provide("srun", f'called srun; (($(grep -c ^srun "$RECORD/calls") > 6)) || {{ echo "{words}" >&2; exit 125; }}')
+    run = "exec 2>>log; MPZERO_SRUN=(x); begin_run; launch_ranks 0 mpzero x || end_run $?; echo trained"
+    result = job(f"MPZERO_ASK_UNTIL=$(($(date +%s) + 3600)); {run}")
+    assert "trained" in result.stdout, result.stdout
+    (job.checkout.record / "calls").unlink()
+    # When the job's time is nearly up it ends after three.
+    result = job(f"MPZERO_ASK_UNTIL=1; {run}")
+    assert result.returncode == 2 and job.checkout.calls().count("srun\n") == 3
+
+
+def test_pmix_is_asked_for_again_where_munge_ended_the_command(job):
+    job.provide("srun", '[[ -e $RECORD/twice ]] || { touch "$RECORD/twice"; kill -PIPE $$; }; echo pmix')
+    assert job("has_pmix; echo $?").stdout == "0\n"
 
 
 def test_what_a_rank_prints_names_no_other_jobs_node(job):
@@ -121,6 +174,9 @@ def test_ask_slurm_keeps_answers_and_errors_apart(job):
 
 def test_bash_and_python_take_the_same_messages_for_a_silent_controller(job):
     assert job('echo "$MPZERO_NO_ANSWER"').stdout == f"{NO_ANSWER.pattern}\n"
+    assert job('echo "$MPZERO_RUNNING"').stdout == f"{RUNNING.pattern}\n"
+    # train.sbatch asks before it knows scripts/.
+    assert f'local no_answer="^$|{NO_ANSWER.pattern}"\n' in (job.checkout.root / "sbatch/train.sbatch").read_text()
 
 
 def in_seconds(seconds: int) -> str:

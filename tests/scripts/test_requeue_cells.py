@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from requeue.checkpoint import Checkpoint
-from requeue.decision import Event, decide, standings_of
+from requeue.decision import MOST_WAITS, Event, decide, standings_of
 from requeue.state import State
 from requeue.table import TABLE, Kind, Standing, Verb, cell_of
 
@@ -29,21 +29,22 @@ STANDINGS = {
     Standing.REPEATED: ({"last_run_failed": True, "blamed_nodes": ("n1",)}, {"nodes": ("n1",)}),
     Standing.UNSAVED: ({"unsaved_starts": LIMIT + 1}, {"nodes": ("n1",)}),
     Standing.REFUSALS: ({"refusals": LIMIT + 1}, {"nodes": ("n1",)}),
-    Standing.UNCOUNTED: ({}, {"kept": False, "restart": LIMIT, "nodes": ("n1",)}),
+    Standing.WAITED: ({"waits": MOST_WAITS + 1}, {"nodes": ("n1",)}),
+    Standing.UNCOUNTED: ({}, {"kept": False, "restart": LIMIT + MOST_WAITS, "nodes": ("n1",)}),
     Standing.WITHIN: ({}, {"nodes": ("n1",)}),
 }
 
 # The action in each cell, with the exit status ("9" is the event's own): S starts, E ends for good, R is requeued.
 ACTIONS = {
-    #                   UNKNOWN FAILURES REPEATED UNSAVED REFUSALS UNCOUNTED WITHIN
-    Kind.STARTED:      "E1      S0       S0       E1      S0       S0        S0",
-    Kind.USER_ERROR:   "E9      E9       E9       E9      E9       E9        E9",
-    Kind.STOPPED:      "R9      R9       R9       E1      R9       E1        R9",
-    Kind.NO_STEP:      "E2      E2       E2       E2      E2       E2        E2",
-    Kind.NO_TASKS:     "R1      R1       R1       R1      E1       E1        R1",
-    Kind.FAILED:       "R9      E9       E9       E9      R9       E9        R9",
-    Kind.REFUSED:      "R1      R1       R1       R1      E1       E1        R1",
-    Kind.SURROUNDINGS: "R1      R1       R1       E1      R1       E1        R1",
+    #                   UNKNOWN FAILURES REPEATED UNSAVED REFUSALS WAITED UNCOUNTED WITHIN
+    Kind.STARTED:      "E1      S0       S0       E1      S0       S0     S0        S0",
+    Kind.USER_ERROR:   "E9      E9       E9       E9      E9       E9     E9        E9",
+    Kind.STOPPED:      "R9      R9       R9       E1      R9       R9     E1        R9",
+    Kind.NO_STEP:      "E2      E2       E2       E2      E2       E2     E2        E2",
+    Kind.NO_TASKS:     "R1      R1       R1       R1      E1       R1     E1        R1",
+    Kind.FAILED:       "R9      E9       E9       E9      R9       R9     E9        R9",
+    Kind.REFUSED:      "R1      R1       R1       R1      E1       R1     E1        R1",
+    Kind.SURROUNDINGS: "R1      R1       R1       R1      R1       E1     E1        R1",
 }  # fmt: skip
 VERBS = {"S": Verb.START, "E": Verb.FINISH, "R": Verb.REQUEUE}
 CELLS = {
@@ -54,7 +55,7 @@ CELLS = {
 
 
 def test_no_cell_is_missing():
-    assert len(CELLS) == len(Kind) * len(Standing) == 56
+    assert len(CELLS) == len(Kind) * len(Standing) == 64
     assert set(TABLE) == set(Kind) and all(Standing.WITHIN in cells for cells in TABLE.values())
 
 

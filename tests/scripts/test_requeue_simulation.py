@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from requeue.checkpoint import Checkpoint
-from requeue.decision import Event, decide
+from requeue.decision import MOST_WAITS, Event, decide
 from requeue.return_to_queue import return_to_queue
 from requeue.slurm import JobRecord, Silent
 from requeue.state import State, format_state, parse_state
@@ -112,6 +112,7 @@ class Model:
     failures: int = 0
     refusals: int = 0
     unsaved: int = 0
+    waits: int = 0
     failed_before: bool = False
     blamed: set[str] = field(default_factory=set)
 
@@ -120,8 +121,10 @@ class Model:
         if outcome.steps > 0:
             self.failures = self.refusals = self.unsaved = 0
             self.failed_before, self.blamed = False, set()
-        elif outcome.kind not in (Kind.REFUSED, Kind.NO_TASKS):
+        elif outcome.kind not in (Kind.REFUSED, Kind.NO_TASKS, Kind.SURROUNDINGS):
             self.unsaved += 1
+        if outcome.kind is not Kind.STARTED:
+            self.waits = self.waits + 1 if outcome.kind is Kind.SURROUNDINGS else 0
         if outcome.kind is Kind.FAILED:
             repeated = self.failed_before and set(outcome.nodes) <= self.blamed
             self.failures, self.failed_before = self.failures + 1, True
@@ -130,6 +133,8 @@ class Model:
             self.failed_before = False
         elif outcome.kind in (Kind.REFUSED, Kind.NO_TASKS):
             self.refusals += 1
+        if outcome.kind is Kind.SURROUNDINGS:
+            return self.waits > MOST_WAITS
         return repeated or max(self.failures, self.refusals, self.unsaved) > self.limit
 
 
@@ -150,7 +155,7 @@ def simulate(seed: int) -> str:
             return "ended"
         started += 1
         # Each progress allows so many starts, and there are no more than LAST_STEP of them.
-        assert started <= (LAST_STEP + 1) * 4 * (limit + 2), "it restarts for ever"
+        assert started <= (LAST_STEP + 1) * 4 * (limit + 2) * MOST_WAITS, "it restarts for ever"
         cluster.pending = False
         state = parse_state(format_state(begun.state))
         outcome = run_once(choose, cluster, step, calm=started > calm_after)
@@ -215,7 +220,7 @@ def test_a_job_that_is_only_ever_disturbed_by_sick_nodes_finishes(capsys):
 def test_a_job_that_saves_nothing_ends_whatever_ends_its_starts(kind):
     for limit in range(4):
         state = State(job="")
-        for start in range(2 * limit + 3):
+        for start in range(2 * limit + 3 + MOST_WAITS):
             facts = {"job": "7", "restart": start, "max_restarts": limit, "folder": "ck", "newest": Checkpoint()}
             begun = decide(state, Event(kind=Kind.STARTED, **facts))
             if begun.verb is Verb.FINISH:

@@ -78,7 +78,7 @@ def test_each_value_has_one_type_and_a_size(key, value):
 
 DAMAGED = {
     "no version": json.dumps(asdict(FULL)),
-    "a newer version": an_object(version=3),
+    "a newer version": an_object(version=4),
     "a version that is none": an_object(version=True),
     "another key": an_object(path="/canary"),
     "a key twice": an_object()[:-1] + ', "failures": 0}',
@@ -107,9 +107,9 @@ def test_a_damaged_file_is_named_and_no_jobs_state(tmp_path, capsys, text):
 
 
 def test_a_newer_version_is_named(tmp_path, capsys):
-    (tmp_path / "restarts.7.txt").write_text(an_object(version=3))
+    (tmp_path / "restarts.7.txt").write_text(an_object(version=4))
     load_state(tmp_path, "7")
-    assert "its version is '3', and this mpzero reads versions 1 and 2" in capsys.readouterr().err
+    assert "its version is '4', and this mpzero reads versions 1 to 3" in capsys.readouterr().err
 
 
 def test_the_file_of_all_jobs_of_an_earlier_version_is_read(tmp_path):
@@ -156,5 +156,5 @@ def test_a_job_that_is_requeued_across_an_upgrade_keeps_its_history(job):
     )
     # It has saved, so that it resumes from its own checkpoint, and this is its first failure since its last progress.
     assert "flags --bf16\n" in begun.stdout and "Requeue 1 of at most 3 after failures" in begun.stdout, begun.stderr
-    assert (job.state()["version"], job.state()["failures"], job.state()["has_saved"]) == (2, 1, True)
+    assert (job.state()["version"], job.state()["failures"], job.state()["has_saved"]) == (3, 1, True)
     assert format_state(parse_state(job.record("7").read_text())) == job.record("7").read_text()

@@ -86,8 +86,8 @@ CASES = {
         {"running": False, "unsaved_starts": 4}, "stopped 4 times in a row",
     ),
     "a stop that cannot be counted": (
-        OPEN, replace(event(Kind.STOPPED, FIVE, status=75, kept=False), restart=3), Verb.FINISH, 1,
-        {"running": False, "has_saved": True, "furthest_step": 5}, "started this job 4 times",
+        OPEN, replace(event(Kind.STOPPED, status=138, kept=False), restart=3), Verb.FINISH, 1,
+        {"running": False, "unsaved_starts": 1}, "started this job 4 times",
     ),
     "no step": (
         OPEN, event(Kind.NO_STEP, status=125), Verb.FINISH, 2, {"running": False, "unsaved_starts": 1},
@@ -139,7 +139,7 @@ CASES = {
     ),
     "a file system that hangs": (
         replace(OPEN, unsaved_starts=1, refusals=1), event(Kind.SURROUNDINGS, status=1), Verb.REQUEUE, 1,
-        {"running": False, "unsaved_starts": 2}, "none is left out, and this counts as no refusal",
+        {"running": False, "waits": 1}, "none is left out, and this counts as no refusal",
     ),
     "refused hosts": (
         OPEN, event(Kind.REFUSED, status=1, nodes=("n2",)), Verb.REQUEUE, 1, {"running": False, "refusals": 1},
@@ -166,10 +166,42 @@ def test_the_table(state, what, verb, status, changes, words):
     assert action.nodes == (what.nodes if verb is Verb.REQUEUE else ())
 
 
-@pytest.mark.parametrize(("unsaved", "minutes"), [(0, 10), (1, 20), (2, 40), (3, 60), (2000, 60)])
-def test_a_job_whose_surroundings_fail_waits_longer_each_time(unsaved, minutes):
-    surrounded = replace(event(Kind.SURROUNDINGS, status=1), max_restarts=10**6)
-    assert decide(replace(OPEN, unsaved_starts=unsaved), surrounded).minutes == minutes
+@pytest.mark.parametrize(("waits", "minutes"), [(0, 10), (1, 20), (2, 40), (3, 60), (25, 60)])
+def test_a_job_whose_surroundings_fail_waits_longer_each_time(waits, minutes):
+    state = replace(OPEN, waits=waits, unsaved_starts=3)
+    assert decide(state, event(Kind.SURROUNDINGS, status=1)).minutes == minutes
+
+
+def test_a_job_waits_for_a_day_whatever_max_restarts_is():
+    state, minutes = replace(OPEN, running=False), 0
+    surrounded = replace(event(Kind.SURROUNDINGS, status=1), max_restarts=0)
+    while (action := decide(state, surrounded)).verb is Verb.REQUEUE:
+        state, minutes = action.state, minutes + action.minutes
+    assert 24 * 60 <= minutes < 25 * 60 and "for a day in all" in action.why
+    assert state.unsaved_starts == state.failures == state.refusals == 0
+    # Whatever else happens ends the series.
+    for kind in (Kind.FAILED, Kind.STOPPED, Kind.REFUSED, Kind.NO_TASKS):
+        assert decide(state, replace(surrounded, kind=kind, max_restarts=3)).state.waits == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "newest", "verb"),
+    [
+        (Kind.STOPPED, 75, FOUR, Verb.REQUEUE), (Kind.STOPPED, 138, FIVE, Verb.REQUEUE),
+        (Kind.STOPPED, 138, FOUR, Verb.FINISH), (Kind.FAILED, 1, FIVE, Verb.FINISH),
+        (Kind.SURROUNDINGS, 1, FOUR, Verb.REQUEUE),
+    ],
+)  # fmt: skip
+def test_a_job_without_a_record_does_not_end_for_a_stop_that_saved(kind, status, newest, verb):
+    uncounted = replace(event(kind, newest, status=status, kept=False), restart=9)
+    assert decide(OPEN, uncounted).verb is verb
+
+
+def test_a_saved_step_that_the_job_has_had_before_is_no_progress():
+    """The run fell back to an older checkpoint. A step as far as before is none either."""
+    for furthest, progress in ((4, True), (5, False), (6, False)):
+        state = replace(OPEN, failures=2, furthest_step=furthest)
+        assert decide(state, event(Kind.FAILED, FIVE, status=1)).state.failures == (1 if progress else 3)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +237,7 @@ def test_every_state_and_event_has_an_action_and_a_job_that_saves_nothing_ends()
     for limit, first in itertools.product(range(4), kinds):
         for seed in range(20):
             choose = random.Random(seed)
-            state, starts = State(job="7"), 0
+            state, starts, waits = State(job="7"), 0, 0
             while True:
                 started = decide(state, replace(event(Kind.STARTED), max_restarts=limit, restart=starts))
                 if started.verb is Verb.FINISH:
@@ -218,4 +250,5 @@ def test_every_state_and_event_has_an_action_and_a_job_that_saves_nothing_ends()
                 if ended.verb is Verb.FINISH:
                     break
                 state = choose.choice((started.state, ended.state))
-                assert starts <= 2 * (limit + 1)
+                waits += kind is Kind.SURROUNDINGS
+                assert starts - waits <= 2 * (limit + 1) and waits <= starts <= 100
