@@ -72,6 +72,7 @@ class Action:
     why: str = ""  # one sentence
     nodes: tuple[str, ...] = ()  # to be excluded
     minutes: int = 0  # REQUEUE: the job waits at least so long
+    reason: str = ""  # REQUEUE: of the event, for the job's comment
     own: bool = False  # START: from the job's own last checkpoint, whatever the flags of its first start say
     notes: tuple[str, ...] = ()  # sentences that are logged first
 
@@ -93,6 +94,7 @@ def decide(state: State, event: Event) -> Action:
         why=fill_in(cell, after, event),
         nodes=event.nodes if requeued and not surrounded else (),
         minutes=wait_minutes(after) if surrounded else 0,
+        reason=event.reason if requeued else "",
         own=own,
         notes=notes(event, own),
     )

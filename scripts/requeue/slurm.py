@@ -76,6 +76,12 @@ def field_of(record: str, name: str) -> str:
     return "" if match is None or match.group(1) == "(null)" else match.group(1)
 
 
+def comment_of(record: str) -> str:
+    """It may have spaces, and ends with its line."""
+    match = re.search(r"^\s*Comment=(.*?)\s*$", record, re.MULTILINE)
+    return "" if match is None or match.group(1) == "(null)" else match.group(1)
+
+
 def count_of(text: str) -> int | None:
     return int(text) if COUNT.fullmatch(text) else None
 
@@ -90,6 +96,8 @@ class JobRecord:
     restarts: int | None = None  # None: not known
     tasks: int | None = None  # that the job asks for; one a node where it says nothing. None: not known
     tasks_per_node: int = 0  # --ntasks-per-node; 0: not given
+    reservation: str = ""  # empty: none
+    comment: str = ""  # the user's own, and what mpzero has added
 
     @staticmethod
     def parse(text: str) -> JobRecord:
@@ -102,6 +110,8 @@ class JobRecord:
             restarts=count_of(field_of(text, "Restarts")),
             tasks=count_of(field_of(text, "NumTasks")),
             tasks_per_node=count_of(field_of(text, "NtasksPerN:B:S:C").partition(":")[0]) or 0,
+            reservation=field_of(text, "Reservation"),
+            comment=comment_of(text),
         )
 
     def least_nodes(self, nodes: int) -> int:
@@ -156,8 +166,17 @@ class Slurm:
         except Silent:
             return []
 
-    def partition_nodes(self) -> list[str]:
-        return ask("sinfo", "--noheader", "--Node", f"--partition={self.partition}", "--format=%N").split()
+    def partition_nodes(self) -> dict[str, str]:
+        """The state of each node, as sinfo names it: "idle", "down*"."""
+        text = ask("sinfo", "--noheader", "--Node", f"--partition={self.partition}", "--format=%N %T")
+        lines = [line.split() for line in text.splitlines()]
+        if not lines or any(len(words) != 2 for words in lines):
+            raise Silent(f"sinfo gives no states of nodes: {printable(text, 60)}")
+        return {name: printable(state, 30) for name, state in lines}
+
+    def reservation_nodes(self, reservation: str) -> list[str]:
+        record = ask("scontrol", "show", "reservation", reservation, "--oneliner")
+        return self.expand(field_of(record, "Nodes"))
 
     def requeues_preempted_jobs(self) -> bool:
         """Whether Slurm requeues a preempted job of this partition by itself when it has ended: 24.05 and later do so
@@ -188,6 +207,10 @@ class Slurm:
     def exclude(self, nodelist: str) -> None:
         """Of the pending job."""
         ask("scontrol", "update", f"JobId={self.job}", f"ExcNodeList={nodelist}")
+
+    def comment(self, text: str) -> None:
+        """Of the pending job; `scontrol show job` and `squeue --format=%k` show it."""
+        ask("scontrol", "update", f"JobId={self.job}", f"Comment={text}")
 
     def delay(self, minutes: int) -> None:
         """The pending job starts no earlier than in so many minutes."""

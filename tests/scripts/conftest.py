@@ -72,7 +72,7 @@ export SLURM_JOB_ID=7 SLURM_JOB_NODELIST="node[0-1]" SLURM_JOB_PARTITION=all MPZ
 CHECKPOINT_DIR=$PWD/checkpoints MAX_RESTARTS=3 GRACE_PERIOD=300
 # What Slurm says of the job: a test sets these.
 export state=RUNNING preempted=None requeue=1 out="(null)" nodelist="(null)" ends_at=N/A tasks=2 tasks_per_node=0
-export version=22.05.8 type=partition_prio mode=REQUEUE
+export version=22.05.8 type=partition_prio mode=REQUEUE comment="" reservation="" states="idle idle idle idle"
 mkdir -p "$CHECKPOINT_DIR"
 called() { printf '%s\\n' "$*" >>"$RECORD/calls"; }
 save() { echo "qwen3_tiny-$1steps" >"$CHECKPOINT_DIR/latest"; }
@@ -93,16 +93,21 @@ case "$1 $2" in
     echo "   Restarts=$((${SLURM_RESTART_COUNT:-0} + $(wc -l 2>/dev/null <"$RECORD/requeues" || echo 0)))"
     echo "   NumNodes=1 NumTasks=$tasks"  # one node has ended its part
     echo "   NtasksPerN:B:S:C=$tasks_per_node:0:*:*"
-    echo "   ReqNodeList=$nodelist ExcNodeList=$out PreemptTime=$preempted" ;;
+    echo "   ReqNodeList=$nodelist ExcNodeList=$out PreemptTime=$preempted${reservation:+ Reservation=$reservation}"
+    [[ -z $comment ]] || echo "   Comment=$comment " ;;
   requeue*) echo "$*" >>"$RECORD/requeues" ;;
   "show node") printf 'NodeName=node%s X=1 NodeHostName=ip-10-0-0-%s X=1\\n' 0 0 1 1 ;;
   "show config") echo "SLURM_VERSION = $version"; echo "PreemptType = preempt/$type" ;;
   "show partition") echo "PartitionName=all PreemptMode=$mode State=UP" ;;
+  "show reservation") echo "ReservationName=$3 Nodes=node[0-1] State=ACTIVE" ;;
   "show hostnames") if [[ $3 == *"["* ]]; then printf 'node0\\nnode1\\n'; else tr , '\\n' <<<"$3"; fi ;;
 esac
 """,
     "squeue": """called squeue "$@"; echo "$ends_at"\n""",
-    "sinfo": """called sinfo "$@"; printf 'node%s\\n' 0 1 2 3\n""",
+    "sinfo": """called sinfo "$@"
+node=0
+for state in $states; do echo "node$node $state"; node=$((node + 1)); done
+""",
 }
 
 # train.sbatch as a job of one node. Its scontrol is each test's own.
