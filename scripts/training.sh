@@ -162,7 +162,7 @@ choose_settings() {
   setting METRICS_FILE metrics_file "$CHECKPOINT_DIR/metrics.jsonl"
   # mpzero would train on the CPU where no GPU answers; with GPUs that are there to be used, this is an error.
   MPZERO_DEVICE=$( ((gpus == 0)) || echo cuda)
-  [[ -f $DS_CONFIG ]] || die "DS_CONFIG=$DS_CONFIG is not a file (looked for from $PWD); set it to your ds_config.json."
+  [[ -f $DS_CONFIG ]] || die "DS_CONFIG=$DS_CONFIG is not a file (looked for from $MPZERO_USER_FOLDER); set it to your ds_config.json."
 }
 
 # The folder under data/ for this data set and tokenizer; a hash keeps apart what reads alike.
@@ -277,6 +277,6 @@ closing_message() {
   if [[ -n $tag ]]; then
     printf 'Checkpoint:  %s\n' "$CHECKPOINT_DIR/$tag"
     printf 'Next, turn it into fp32 safetensors that transformers loads:\n'
-    printf '  %s %s %s\n' "$(shown_path "$MPZERO_BUILD/bin/zero_to_fp32")" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
+    printf '  %s %q %q\n' "$(command_path "$MPZERO_BUILD/bin/zero_to_fp32")" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
   fi
 }

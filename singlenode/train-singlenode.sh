@@ -6,6 +6,7 @@
 # With GPUs: one rank for each of them. Without: two ranks on the CPU, a small Qwen3 and a text shipped with mpzero.
 # HOST runs all of this on that node of the Slurm cluster, through srun; the checkout must lie in a shared folder. SRUN_ARGS holds
 # further options of srun: SRUN_ARGS="--partition=gpu --gpus-per-node=4".
+# Relative paths, in variables and flags, count from the folder in which you start this.
 # Ctrl-C, or SIGTERM, SIGHUP or SIGUSR1 to this script: the run saves and ends with status 75. A second Ctrl-C ends it at once.
 # Run again after an interruption, it resumes from the last checkpoint.
 set -euo pipefail
@@ -35,8 +36,9 @@ usage() {
 }
 
 MPZERO_ROOT=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
+[[ -n ${MPZERO_USER_FOLDER:-} ]] || MPZERO_USER_FOLDER=$PWD
 cd "$MPZERO_ROOT"
-for part in common install environment training allocation; do
+for part in common paths install environment training allocation; do
   # shellcheck source=/dev/null
   source "scripts/$part.sh"
 done
@@ -59,7 +61,7 @@ run_on_host() {
     user_arguments+=("--gpus-per-node=$(gpus_in "$resources")")
   fi
   export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS \
-    CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR NPROC CUDA_VERSION
+    CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR NPROC CUDA_VERSION MPZERO_USER_FOLDER
   # srun forwards SIGUSR1 to the script on the node, which passes it on to its ranks. Ctrl-C must not reach srun itself, which
   # would ask a question, so it runs in a session of its own.
   setsid srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --mem=0 --mpi=none \
@@ -162,8 +164,9 @@ elif [[ ${1:-} == -- ]]; then
   shift
 fi
 MPZERO_EXTRA_FLAGS=("$@")
+resolve_paths
 
-[[ -z $host ]] || run_on_host "$host" "$@"
+[[ -z $host ]] || run_on_host "$host" "${MPZERO_EXTRA_FLAGS[@]}"
 select_cuda
 gpus=$(count_gpus)
 cores=$(cores_here)
@@ -183,7 +186,9 @@ else
 fi
 [[ $build_only == false ]] || exit 0
 
-make_folder LOG_DIR "${LOG_DIR:=logs}"
+LOG_DIR=${LOG_DIR:-logs}
+complete_defaults
+make_folder LOG_DIR "$LOG_DIR"
 make_checkpoint_folder
 prepare_data
 training_flags

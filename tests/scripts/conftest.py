@@ -192,14 +192,14 @@ class Checkout:
 
     def shell(self, command: str, **variables: str) -> subprocess.CompletedProcess:
         """Runs a piece of bash with all functions of scripts/ at hand."""
-        parts = "common install environment training slurm allocation stops launch"
+        parts = "common paths install environment training slurm allocation stops launch"
         prelude = (
             f"set -euo pipefail; for part in {parts}; do source scripts/$part.sh; done; end_with() {{ exit $1; }}; "
         )
         return subprocess.run(
             ["bash", "-c", prelude + command],
             cwd=self.root,
-            env=self.environment({"MPZERO_ROOT": str(self.root), **variables}),
+            env=self.environment({"MPZERO_ROOT": str(self.root), "MPZERO_USER_FOLDER": str(self.root), **variables}),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
