@@ -182,12 +182,39 @@ lock_hash() { sha256sum <"$MPZERO_ROOT/uv.lock" | cut -c 1-64; }
 # installed_hash: of the names and versions of the packages in .venv.
 installed_hash() { find "$MPZERO_VENV"/lib/python3.*/site-packages -maxdepth 1 -name '*.dist-info' -printf '%f\n' 2>/dev/null | LC_ALL=C sort | sha256sum | cut -c 1-64; }
 
+# follow_environment: the programs of a .venv that was copied or moved name the Python of the folder that it was made in. They get this one's.
+follow_environment() {
+  local from="" file first
+  [[ ! -f $MPZERO_VENV/bin/activate ]] || from=$(sed -n "s/^VIRTUAL_ENV=[\"']\{0,1\}\(\/[^\"']*\).*/\1/p" "$MPZERO_VENV/bin/activate" | head -n 1)
+  if [[ -z $from || $from -ef $MPZERO_VENV ]]; then return 0; fi
+  say "$MPZERO_VENV was copied or moved from $from: its programs are changed to run here."
+  for file in "$MPZERO_VENV"/bin/*; do
+    [[ -f $file && ! -L $file ]] || continue
+    first=$(head -c 4096 "$file" | tr -d '\0' | head -n 2)
+    [[ $first == "#!"*"$from/bin/python"* || ${file##*/} == activate* ]] || continue
+    replace_folder "$from" "$file" || die "$file cannot be changed; run this as a user who may write to $MPZERO_VENV, or make the environment anew: rm -r $(printf %q "$MPZERO_VENV")."
+  done
+}
+
+# replace_folder FROM FILE: MPZERO_VENV in place of FROM, in a new file of that name: others may have links to the old one. A path with a
+# space cannot be in the first line of a script, where sh then stands for Python.
+replace_folder() {
+  local from=$1 file=$2 text
+  text=$(cat "$file" && echo .) || return
+  text=${text%.}
+  if [[ $text == "#!$from/bin/python"* ]]; then
+    text="#!/bin/sh"$'\n'"'''exec' '$from/bin/python' \"\$0\" \"\$@\""$'\n'"' '''"$'\n'"${text#*$'\n'}"
+  fi
+  { cp -p "$file" "$file.$$" && printf '%s' "${text//"$from"/"$MPZERO_VENV"}" >"$file.$$" && mv -f "$file.$$" "$file"; } 2>/dev/null
+}
+
 # sync_environment GROUP...: `uv sync` of these groups and the default ones, from the committed uv.lock. The stamp in .venv says for
 # which lock file and groups that was done, and, on its second line, what was there then: a plain `uv sync`, which takes away what other
 # groups have, is noticed. Groups that other scripts added stay (--inexact).
 sync_environment() {
   local stamp=$MPZERO_VENV/mpzero-synced hash group uv installed=""
   local -a have=() want=("$@") arguments=()
+  follow_environment
   hash=$(lock_hash)
   if [[ -f $stamp ]]; then
     { read -r -a have && read -r installed; } <"$stamp" || true
@@ -263,6 +290,22 @@ set_configured_options() {
   mv -f "$MPZERO_BUILD/mpzero-configured.$$" "$MPZERO_BUILD/mpzero-configured"
 }
 
+# cached_path NAME: a path in the build folder's CMakeCache.txt; nothing where there is none.
+cached_path() { if [[ -f $MPZERO_BUILD/CMakeCache.txt ]]; then sed -n "s/^$1:INTERNAL=//p" "$MPZERO_BUILD/CMakeCache.txt"; fi; }
+
+# moved_from: where the build folder was made, if that is another place: Ninja's files have complete paths.
+moved_from() {
+  local made
+  made=$(cached_path CMAKE_CACHEFILE_DIR)
+  [[ -z $made || $made -ef $MPZERO_BUILD ]] || printf '%s\n' "$made"
+}
+
+# forget_configuration: CMake starts anew. What ninja has built is built again, since its commands have other paths.
+forget_configuration() {
+  rm -rf "$MPZERO_BUILD"/{CMakeCache.txt,CMakeFiles,build.ninja,.ninja_deps,.ninja_log} ||
+    die "$MPZERO_BUILD, which was made elsewhere, cannot be changed; remove it: rm -r $(printf %q "$MPZERO_BUILD")."
+}
+
 are_architectures() { [[ $1 =~ ^(all|none|[0-9]+[af]?(-real|-virtual)?(;[0-9]+[af]?(-real|-virtual)?)*)$ ]]; }
 
 # gpu_architectures GPUS BUILT: for which GPUs kernels are compiled, as CMake's MPZERO_GPU_ARCHITECTURES: what the user set, else what
@@ -286,7 +329,7 @@ gpu_architectures() {
 # (WITH_TESTS: on or off) and with kernels for the GPUS that this machine has, and lets ninja find out what there is to do. A folder
 # made for tests serves training, and one with GPU kernels a machine without GPUs.
 build_programs() {
-  local with_tests=$1 gpus=$2 hash tests architectures state wanted code=0
+  local with_tests=$1 gpus=$2 hash tests architectures state wanted from source code=0
   shift 2
   complete_cuda_wheel
   choose_compiler
@@ -294,6 +337,15 @@ build_programs() {
   [[ ${tests:-} != on ]] || with_tests=on
   wanted=$(gpu_architectures "$gpus" "${architectures:-}") || exit
   wanted="$(lock_hash) $with_tests $wanted"
+  from=$(moved_from)
+  source=$(cached_path CMAKE_HOME_DIRECTORY)
+  if [[ -n $from ]]; then
+    say "$MPZERO_BUILD was copied or moved from $from: configuring and building it anew."
+    forget_configuration
+    hash=""
+  elif [[ -n $source && ! $source -ef $MPZERO_ROOT ]]; then
+    say "$MPZERO_BUILD is the build folder of $source: its sources are built."
+  fi
   if [[ "${hash:-} ${tests:-} ${architectures:-}" != "$wanted" ]]; then
     architectures=${wanted##* }
     say "Configuring the build$([[ $architectures != none ]] || echo ", without GPU kernels since no GPU is to be used (MPZERO_GPU_ARCHITECTURES=all builds them)")."
@@ -306,11 +358,14 @@ build_programs() {
     state=unbuilt
     set_configured_options "$wanted $state"
   fi
-  PATH=$MPZERO_VENV/bin:$PATH run_long ninja -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@" || code=$?
+  is_built "$@" || PATH=$MPZERO_VENV/bin:$PATH run_long ninja -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@" || code=$?
   ((code == 0)) || end_if_stopped
   ((code == 0)) || die "The build failed; the compiler's message is above."
   [[ $state == built ]] || set_configured_options "$wanted"
 }
+
+# is_built TARGET...: whether ninja has nothing to do. Asked first, it says so to nobody.
+is_built() { [[ $(PATH=$MPZERO_VENV/bin:$PATH ninja -C "$MPZERO_BUILD" -n "$@" 2>/dev/null) == *"ninja: no work to do."* ]]; }
 
 # end_if_stopped: a job of Slurm that was asked to end while it built is no failed build. (ninja may end with 2, a user error.)
 end_if_stopped() { [[ -z ${MPZERO_STOP:-} ]] || end_with 143; }

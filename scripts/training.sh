@@ -251,6 +251,10 @@ training_flags() {
 }
 
 require_programs() {
+  local from
+  from=$(moved_from)
+  [[ -z $from ]] ||
+    die "$MPZERO_BUILD was copied or moved from $from, whose libraries its programs use; run './train-singlenode.sh --build-only' in $MPZERO_ROOT, which builds it anew."
   [[ -x $MPZERO_BUILD/bin/mpzero ]] ||
     die "$(shown_path "$MPZERO_BUILD/bin/mpzero") is not built; run './train-singlenode.sh --build-only' on a machine that shares this folder."
 }

@@ -63,6 +63,7 @@ exit 0
 """
 
 RECORDING = """#!/bin/bash
+[[ " $* " != *" -n "* ]] || exit 0  # ninja's dry run
 printf '%s %s\\n' "$(basename "$0")" "$*" >>"$RECORD/calls"
 """
 
