@@ -22,6 +22,7 @@ NO_ANSWER = re.compile(
 # A controller that does not answer is asked so often in any case, and for longer where Slurm.ask_until says so.
 ATTEMPTS = 10
 LONGEST_PAUSE = 30
+COMMENT = re.compile(r"^ *Comment=(.*)$", re.MULTILINE)
 COUNT = re.compile(r"[0-9]{1,9}")
 
 
@@ -78,8 +79,9 @@ def field_of(record: str, name: str) -> str:
 
 def comment_of(record: str) -> str:
     """It may have spaces, and ends with its line."""
-    match = re.search(r"^\s*Comment=(.*?)\s*$", record, re.MULTILINE)
-    return "" if match is None or match.group(1) == "(null)" else match.group(1)
+    match = COMMENT.search(record)
+    text = "" if match is None else match.group(1).strip()
+    return "" if text == "(null)" else text
 
 
 def count_of(text: str) -> int | None:
@@ -101,6 +103,8 @@ class JobRecord:
 
     @staticmethod
     def parse(text: str) -> JobRecord:
+        # A comment may read like a field.
+        text, comment = COMMENT.sub("", text), comment_of(text)
         return JobRecord(
             running="JobState=RUNNING" in text,
             preempted=re.search("PreemptTime=[0-9]", text) is not None,
@@ -111,7 +115,7 @@ class JobRecord:
             tasks=count_of(field_of(text, "NumTasks")),
             tasks_per_node=count_of(field_of(text, "NtasksPerN:B:S:C").partition(":")[0]) or 0,
             reservation=field_of(text, "Reservation"),
-            comment=comment_of(text),
+            comment=comment,
         )
 
     def least_nodes(self, nodes: int) -> int:

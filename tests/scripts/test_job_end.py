@@ -213,6 +213,12 @@ def test_a_comment_of_the_users_own_stays(job):
     assert comment(job).startswith("billed to: a team; mpzero 2") and "old words" not in comment(job)
 
 
+def test_a_comment_that_reads_like_a_record_is_none(job):
+    blame(job, "node1")
+    result = job("comment='JobState=COMPLETING Reservation=mine ExcNodeList=node2'; begin_run; end_run 1")
+    assert exclusions(job) == ["scontrol update JobId=7 ExcNodeList=node1"], result.stderr
+
+
 def test_a_job_that_waits_for_what_its_hosts_share_says_so(job):
     found = {"status": "failure", "check": "checkpoint_write", "message": "no answer", "blame": "host"}
     for host in ("node0", "node1"):

@@ -100,6 +100,38 @@ train() {
     assert comment.startswith("billed to: a team; mpzero 2") and "node2 is drained" in comment, comment
 
 
+ONCE_MORE = """
+train() {
+  echo "Batch $restart Loss: 2.5, lr: 0.1"
+  echo "mpzero: warning: start $restart of ${SLURM_ARRAY_TASK_ID:-a job}" >&2
+  save $((restart + 3))
+  ((restart == 0)) || exit 0
+  exit 1
+}"""
+
+
+def test_one_log_has_losses_and_warnings_of_all_starts_and_is_named_after_the_model(run):
+    run.stand_in(ONCE_MORE)
+    job = run.submit("--nodes=1", NPROC="1", MODEL_TYPE="qwen2_5_7b", TOKENIZER="bytes")
+    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+    assert [path.name for path in (run.folder / "logs").iterdir()] == [f"qwen2_5_7b-mpzero_{job.number}.out"]
+    assert job.fields["JobName"] == "qwen2_5_7b-mpzero"
+    words = ["Batch 0 Loss", "warning: start 0", "Batch 1 Loss", "warning: start 1"]
+    assert [word for line in job.text().splitlines() for word in words if word in line] == words
+
+
+def test_the_logs_of_an_array_are_named_by_array_and_task(run):
+    run.stand_in(ONCE_MORE)
+    submitted = run.start("--nodes=1", "--array=3-4%1", "--job-name=sweep", NPROC="1", CHECKPOINT_DIR="runs")
+    for task in (3, 4):
+        job = type(submitted)(run.cluster, submitted.number, task).wait()
+        assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+        text = (run.folder / f"logs/sweep_{submitted.number}_{task}.out").read_text()
+        assert [f"start {start} of {task}" in text for start in (0, 1)] == [True, True], text
+        assert f"start 0 of {7 - task}" not in text
+    assert len(list((run.folder / "logs").iterdir())) == 2
+
+
 def test_failures_are_counted_and_end_the_job(run):
     run.stand_in('train() { save 1; sleep 0.5; echo "$restart" >>"$folder/starts"; exit 1; }')
     job = run.submit("--nodes=1", MAX_RESTARTS="1", NPROC="1")
