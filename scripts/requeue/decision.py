@@ -175,14 +175,20 @@ def wait_minutes(state: State) -> int:
 
 def fill_in(cell: Cell, state: State, event: Event) -> str:
     return cell.why.format(
-        unsaved=state.unsaved_starts,
+        unsaved_starts=counted(state.unsaved_starts, "start"),
+        unsaved_times=counted(state.unsaved_starts, "time"),
         failures=state.failures,
         refusals=state.refusals,
+        refusal_times=counted(state.refusals, "time"),
         job=event.job,
         limit=event.max_restarts,
-        starts=event.restart + 1,
+        start_times=counted(event.restart + 1, "time"),
         stays=what_stays(event),
     )
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def what_stays(event: Event) -> str:

@@ -41,7 +41,7 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
     # holds. Where Slurm does not say, it is asked to requeue the job all the same.
     record = slurm.job_record()
     if record is not None and not record.running:
-        say(f"{action.why} Slurm is ending this job: it is left to Slurm whether it starts again.")
+        say(f"{action.why} {what_slurm_does(slurm, record, restart)}")
         done()
         return
     preempted = record is not None and record.preempted and record.requeue
@@ -67,6 +67,18 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
         delay(slurm, record, action)
     if action.nodes:
         exclude(slurm, record, action)
+
+
+def what_slurm_does(slurm: Slurm, record: JobRecord, restart: int) -> str:
+    """With a job that it is ending. It counts a restart as soon as it has put the job back into the queue."""
+    if record.restarts is None:
+        return f"Slurm is ending this job; 'squeue --jobs={slurm.job}' says whether it is still in the queue."
+    if record.restarts > restart:
+        return "Slurm has put this job back into the queue: it starts again."
+    return (
+        "Slurm has ended this job (scancel, or its time limit): it does not start again, and 'sbatch train.sbatch' "
+        "resumes from the last checkpoint, or starts over where there is none."
+    )
 
 
 def delay(slurm: Slurm, record: JobRecord | None, action: Action) -> None:

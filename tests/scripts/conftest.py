@@ -39,9 +39,10 @@ if [[ -n ${FAKE_SAVES:-} ]]; then
   trap 'saves=true' USR1
   echo >"$RECORD/ready.$OMPI_COMM_WORLD_RANK"
   until [[ -n ${saves:-} ]]; do sleep 0.1 & wait $!; done
-  [[ $FAKE_SAVES == at_once ]] || sleep 300
+  [[ $FAKE_SAVES != slowly ]] || sleep 300
   mkdir -p "$checkpoints"
-  echo qwen3_tiny-2steps >"$checkpoints/latest"
+  [[ "${OMPI_COMM_WORLD_RANK:-0}" != 0 ]] || echo qwen3_tiny-2steps >"$checkpoints/latest"
+  [[ $FAKE_SAVES != then_waits ]] || sleep 300
   exit 75
 fi
 [[ -z ${FAKE_SLEEP:-} ]] || exec sleep "$FAKE_SLEEP"

@@ -48,10 +48,22 @@ def test_slurm_is_not_asked_for_the_requeue_that_it_makes_itself(job, slurm, ask
     assert ("Slurm puts it back into the queue" in result.stdout) != asked
 
 
-def test_a_job_that_slurm_is_ending_is_left_to_slurm(job):
-    result = job("begin_run; state=COMPLETING; end_run 143")
-    assert "Slurm is ending this job" in result.stdout
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("", "Slurm has ended this job (scancel, or its time limit): it does not start again"),
+        ('echo >>"$RECORD/requeues"', "Slurm has put this job back into the queue: it starts again."),
+    ],
+)
+def test_a_job_that_slurm_is_ending_says_what_becomes_of_it(job, what, sentence):
+    result = job(f"begin_run; state=COMPLETING; {what or ':'}; end_run 143")
+    assert sentence in result.stdout, result.stdout + result.stderr
     assert not job.requeued()
+
+
+def test_a_job_of_one_start_has_started_one_time(job):
+    result = job("MAX_RESTARTS=0; begin_run; end_run 75")
+    assert "stopped 1 time in a row" in result.stderr, result.stdout + result.stderr
 
 
 BY_MUNGE = "kill -PIPE $$"  # what a munge that is too busy does to a command of Slurm

@@ -97,7 +97,7 @@ def test_options_of_sbatch_override_those_in_the_script(run):
     job = run.submit("--nodes=1", "--job-name=mine", MAX_STEPS="1", NPROC="1")
     assert job.state == "COMPLETED", job.text()
     assert job.output.name == f"mine_{job.number}.out"
-    assert "1 nodes" in job.text()
+    assert "Training qwen3_tiny on 1 node (" in job.text() and "with 1 rank each" in job.text()
     assert run.steps() == [1]
 
 
