@@ -380,7 +380,10 @@ require_installation() {
 # require_environment: the Python environment, which holds torch for the programs.
 require_environment() {
   local remedy="run './train-singlenode.sh --build-only' on a machine that shares this folder"
-  if installed; then remedy="make it available there, or run 'uv sync' in $MPZERO_ROOT, which makes one inside"; fi
+  if installed; then
+    remedy="make it available there, or make one inside: (cd $(printf %q "$MPZERO_ROOT") && $(find_uv || echo uv) sync)"
+    find_uv >/dev/null || remedy+=" with uv, which is not in PATH here (https://docs.astral.sh/uv)"
+  fi
   [[ -x $MPZERO_VENV/bin/python ]] || die "The Python environment $MPZERO_VENV, with torch, is not on $(hostname -s); $remedy."
   link_cuda_runtime
 }

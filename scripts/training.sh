@@ -167,12 +167,35 @@ choose_settings() {
 
 # The folder under data/ for this data set and tokenizer; a hash keeps apart what reads alike.
 data_folder() {
-  local key="$DATASET|$DATASET_CONFIG_NAME|$TOKENIZER|${MAX_DOCUMENTS:-}${PREPARE_ARGS:+|$PREPARE_ARGS}" name
+  local arguments="${PREPARATION[*]}" key name
+  key="$DATASET|$DATASET_CONFIG_NAME|$TOKENIZER|${MAX_DOCUMENTS:-}${arguments:+|$arguments}"
   name=$(printf '%s' "$(basename "$DATASET")${DATASET_CONFIG_NAME:+-$DATASET_CONFIG_NAME}-$(basename "$TOKENIZER")" | tr -c 'A-Za-z0-9._-' '_')
   printf '%s/%s-%s\n' "${DATA_DIR:-data}" "$name" "$(printf '%s' "$key" | sha256sum | cut -c 1-8)"
 }
 
-prepare() { run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" --if_missing "$@"; }
+# read_prepare_args: fills PREPARATION, and MPZERO_EXISTING, with what becomes of token files that are there. A job that is requeued does not make
+# them again.
+read_prepare_args() {
+  local word
+  local -a words
+  PREPARATION=()
+  MPZERO_EXISTING=--if_missing
+  read -r -a words <<<"${PREPARE_ARGS:-}"
+  for word in "${words[@]}"; do
+    if [[ $word != --overwrite ]]; then
+      PREPARATION+=("$word")
+    elif [[ ${SLURM_RESTART_COUNT:-0} == 0 ]]; then
+      MPZERO_EXISTING=--overwrite
+    fi
+  done
+}
+
+# prepare ARGUMENT...: the advice of prepare_data.py names what the user of this script sets.
+prepare() {
+  local again
+  again="PREPARE_ARGS=$(printf %q "${PREPARATION[*]}${PREPARATION[*]:+ }--overwrite")"
+  MPZERO_HOW_TO_OVERWRITE=$again run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" "$MPZERO_EXISTING" "$@"
+}
 
 # lock_data FOLDER: one job prepares a data set; the others wait for it and then find it there.
 lock_data() {
@@ -188,13 +211,15 @@ prepare_data() {
   setting VALIDATION_DATA validation_data ""
   [[ -z $TRAIN_DATA ]] || return 0
   local folder
+  read_prepare_args
   if [[ -z $DATASET ]]; then
     local text=$MPZERO_ROOT/assets/tiny_corpus
     folder=${DATA_DIR:-data}/tiny_corpus-$(printf '%s' "$(basename "$TOKENIZER")" | tr -c 'A-Za-z0-9._-' '_')
     say "No DATASET is set: training on the text that is shipped in assets/tiny_corpus."
     local variable
     for variable in DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS; do
-      [[ -z ${!variable:-} ]] || warn "$variable=${!variable} says nothing, since no DATASET is set."
+      [[ -z ${!variable:-} || "$variable ${#PREPARATION[@]}" == "PREPARE_ARGS 0" ]] ||
+        warn "$variable=${!variable} says nothing, since no DATASET is set."
     done
     lock_data "$folder"
     prepare "$text/train.txt" "$folder/train.h5" || end_with $?
@@ -209,9 +234,7 @@ prepare_data() {
     [[ -z $DATASET_CONFIG_NAME ]] || arguments+=(--dataset_config_name "$DATASET_CONFIG_NAME")
     [[ -z $LOCAL_DATASET ]] || arguments+=(--local_dataset "$LOCAL_DATASET")
     [[ -z ${MAX_DOCUMENTS:-} ]] || arguments+=(--max_documents "$MAX_DOCUMENTS")
-    local -a user_arguments
-    read -r -a user_arguments <<<"${PREPARE_ARGS:-}"
-    arguments+=("${user_arguments[@]}")
+    arguments+=("${PREPARATION[@]}")
     lock_data "$folder"
     prepare "${arguments[@]}" "$DATASET" "$folder/train.h5" || end_with $?
   fi

@@ -57,6 +57,11 @@ def test_an_environment_that_is_gone_is_named(tree, script):
     result = run(tree, script)
     assert result.returncode == 2, result.stdout + result.stderr
     assert result.stderr.count("\n") == 1 and "/no/such/environment" in result.stderr and "uv sync" in result.stderr
+    # uv is named as this machine can run it, or the sentence says that there is none.
+    for there in (False, True):
+        tree.program(tree.bin / "uv", f"#!/bin/bash\nexit {0 if there else 1}\n")
+        said = run(tree, script).stderr
+        assert (f"{tree.bin}/uv sync" in said, "uv, which is not in PATH here" in said) == (there, not there), said
     assert tree.calls() == ""
 
 
