@@ -205,42 +205,49 @@ lock_data() {
   lock "$1/prepare.lock" "prepare its data"
 }
 
-# prepare_data: sets TRAIN_DATA and VALIDATION_DATA, after making them where they are missing.
-prepare_data() {
+# name_data: sets TRAIN_DATA and VALIDATION_DATA, and DATA_FOLDER where prepare_data is to make them there.
+name_data() {
   setting TRAIN_DATA train_data ""
   setting VALIDATION_DATA validation_data ""
+  DATA_FOLDER=""
   [[ -z $TRAIN_DATA ]] || return 0
-  local folder
   read_prepare_args
   if [[ -z $DATASET ]]; then
+    DATA_FOLDER=${DATA_DIR:-data}/tiny_corpus-$(printf '%s' "$(basename "$TOKENIZER")" | tr -c 'A-Za-z0-9._-' '_')
+  else
+    [[ $LOCAL_DATASET != true || -e $DATASET ]] ||
+      die "DATASET=$DATASET does not exist on $(hostname -s), but LOCAL_DATASET=true says it is a folder or file; fix the path, or set LOCAL_DATASET=false for a Hugging Face name."
+    DATA_FOLDER=$(data_folder)
+  fi
+  TRAIN_DATA=$DATA_FOLDER/train.h5
+  VALIDATION_DATA=$DATA_FOLDER/validation.h5
+}
+
+# prepare_data: makes the token files of name_data where they are missing.
+prepare_data() {
+  [[ -n $DATA_FOLDER ]] || return 0
+  if [[ -z $DATASET ]]; then
     local text=$MPZERO_ROOT/assets/tiny_corpus
-    folder=${DATA_DIR:-data}/tiny_corpus-$(printf '%s' "$(basename "$TOKENIZER")" | tr -c 'A-Za-z0-9._-' '_')
     say "No DATASET is set: training on the text that is shipped in assets/tiny_corpus."
     local variable
     for variable in DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS; do
       [[ -z ${!variable:-} || "$variable ${#PREPARATION[@]}" == "PREPARE_ARGS 0" ]] ||
         warn "$variable=${!variable} says nothing, since no DATASET is set."
     done
-    lock_data "$folder"
-    prepare "$text/train.txt" "$folder/train.h5" || end_with $?
-    prepare "$text/validation.txt" "$folder/validation.h5" || end_with $?
+    lock_data "$DATA_FOLDER"
+    prepare "$text/train.txt" "$TRAIN_DATA" || end_with $?
+    prepare "$text/validation.txt" "$VALIDATION_DATA" || end_with $?
   else
-    [[ $LOCAL_DATASET != true || -e $DATASET ]] ||
-      die "DATASET=$DATASET does not exist on $(hostname -s), but LOCAL_DATASET=true says it is a folder or file; fix the path, or set LOCAL_DATASET=false for a Hugging Face name."
-    local -a arguments=()
-    folder=$(data_folder)
-    arguments+=(--validation_output "$folder/validation.h5")
+    local -a arguments=(--validation_output "$VALIDATION_DATA")
     # Of a folder, too: prepare_data.py uses it, or says that it has no effect.
     [[ -z $DATASET_CONFIG_NAME ]] || arguments+=(--dataset_config_name "$DATASET_CONFIG_NAME")
     [[ -z $LOCAL_DATASET ]] || arguments+=(--local_dataset "$LOCAL_DATASET")
     [[ -z ${MAX_DOCUMENTS:-} ]] || arguments+=(--max_documents "$MAX_DOCUMENTS")
     arguments+=("${PREPARATION[@]}")
-    lock_data "$folder"
-    prepare "${arguments[@]}" "$DATASET" "$folder/train.h5" || end_with $?
+    lock_data "$DATA_FOLDER"
+    prepare "${arguments[@]}" "$DATASET" "$TRAIN_DATA" || end_with $?
   fi
   unlock
-  TRAIN_DATA=$folder/train.h5
-  VALIDATION_DATA=$folder/validation.h5
 }
 
 # make_folder VARIABLE FOLDER: makes a folder that the run writes to, which the variable names.

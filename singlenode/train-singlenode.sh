@@ -39,7 +39,7 @@ usage() {
 MPZERO_ROOT=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
 [[ -n ${MPZERO_USER_FOLDER:-} ]] || MPZERO_USER_FOLDER=$PWD
 cd "$MPZERO_ROOT"
-for part in common paths install environment training allocation; do
+for part in common paths install environment training dry_run allocation; do
   # shellcheck source=/dev/null
   source "scripts/$part.sh"
 done
@@ -214,11 +214,13 @@ fi
 
 LOG_DIR=${LOG_DIR:-logs}
 complete_defaults
+name_data
+training_flags
+set_rank_environment "$ranks" "$cores"
+check_run "$ranks" 1
 make_folder LOG_DIR "$LOG_DIR"
 make_checkpoint_folder
 prepare_data
-training_flags
-set_rank_environment "$ranks" "$cores"
 MPZERO_LOG=$LOG_DIR/$MODEL_TYPE-$(date +%Y%m%d-%H%M%S).out
 say "Training $MODEL_TYPE with $(counted "$ranks" rank) on $( ((gpus > 0)) && counted "$gpus" GPU || echo "the CPU ($(counted "$cores" core))"); log: $MPZERO_LOG."
 before=$(saved_state)

@@ -22,6 +22,12 @@ if folders := os.environ.get("MPZERO_TEST_PATH"):
     SYSTEM_PATH = f"{folders}:{SYSTEM_PATH}"
 
 FAKE_MPZERO = """#!/bin/bash
+if [[ " $* " == *" --dry_run"* ]]; then
+  printf '%s\\n' "$@" >"$RECORD/dry_run.flags"
+  echo "Dry run: nothing is trained or written."
+  [[ -z ${FAKE_DRY_RUN:-} ]] || echo "mpzero: error: a sentence before all work" >&2
+  exit "${FAKE_DRY_RUN:-0}"
+fi
 [[ "${OMPI_COMM_WORLD_RANK:-0}" == 0 ]] && { printf '%s\\n' "$@" >"$RECORD/mpzero.flags"; env >"$RECORD/mpzero.env"; }
 echo "$$" >>"$RECORD/mpzero.pids"
 previous=""
@@ -194,7 +200,7 @@ class Checkout:
 
     def shell(self, command: str, **variables: str) -> subprocess.CompletedProcess:
         """Runs a piece of bash with all functions of scripts/ at hand."""
-        parts = "common paths install environment training slurm allocation stops launch"
+        parts = "common paths install environment training dry_run slurm allocation stops launch"
         prelude = (
             f"set -euo pipefail; for part in {parts}; do source scripts/$part.sh; done; end_with() {{ exit $1; }}; "
         )
