@@ -39,7 +39,7 @@ usage() {
 MPZERO_ROOT=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
 [[ -n ${MPZERO_USER_FOLDER:-} ]] || MPZERO_USER_FOLDER=$PWD
 cd "$MPZERO_ROOT"
-for part in common paths install environment training dry_run allocation; do
+for part in common paths install build environment training dry_run allocation; do
   # shellcheck source=/dev/null
   source "scripts/$part.sh"
 done
@@ -202,6 +202,9 @@ ranks=$(ranks_per_node "$gpus" "$cores")
 if installed; then
   [[ $build_only == false ]] || die "$MPZERO_ROOT is installed: there is nothing to build in it; give --build-only in the checkout."
   require_installation
+elif built_by_another; then
+  [[ $build_only == false ]] || die "$MPZERO_ROOT cannot be written by $(id -un), as a build needs; have its owner give --build-only."
+  require_build_of_another "$gpus"
 else
   mkdir -p logs 2>/dev/null || die "$MPZERO_ROOT/logs cannot be made, where the build writes; start this as a user who may write to the checkout."
   lock logs/setup.lock "build"

@@ -39,9 +39,8 @@ def original(checkout):
 
 
 def build(checkout, root: Path) -> subprocess.CompletedProcess:
-    text = (
-        'set -euo pipefail; for part in common paths install; do source scripts/$part.sh; done; run_long() { "$@"; }\n'
-    )
+    parts = "common paths install build"
+    text = f'set -euo pipefail; for part in {parts}; do source scripts/$part.sh; done; run_long() {{ "$@"; }}\n'
     return subprocess.run(
         ["bash", "-c", text + "build_programs off 0 mpzero"],
         cwd=root,
@@ -120,7 +119,9 @@ def test_the_programs_of_a_moved_environment_run_its_own_python(checkout, script
         checkout.program(binaries / name, script.format(venv=gone))
     checkout.program(binaries / "ninja", "\x7fELF a program\n")
     checkout.program(binaries / "python", f'#!/bin/bash\nexec {os.path.realpath("/usr/bin/python3")} "$@"\n')
-    prelude = 'for part in common paths install; do source "$MPZERO_ROOT/scripts/$part.sh"; done; sync_environment cuda'
+    prelude = (
+        'for part in common paths install build; do source "$MPZERO_ROOT/scripts/$part.sh"; done; sync_environment cuda'
+    )
     for said in (1, 0):
         environment = checkout.environment({"MPZERO_ROOT": str(root), "MPZERO_USER_FOLDER": str(root)})
         result = subprocess.run(["bash", "-c", prelude], env=environment, capture_output=True, text=True)
