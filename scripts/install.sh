@@ -183,8 +183,10 @@ lock_hash() { sha256sum <"$MPZERO_ROOT/uv.lock" | cut -c 1-64; }
 installed_hash() { find "$MPZERO_VENV"/lib/python3.*/site-packages -maxdepth 1 -name '*.dist-info' -printf '%f\n' 2>/dev/null | LC_ALL=C sort | sha256sum | cut -c 1-64; }
 
 # follow_environment: the programs of a .venv that was copied or moved name the Python of the folder that it was made in. They get this one's.
+# A link to another checkout's environment leaves that one alone.
 follow_environment() {
   local from="" file first
+  [[ ! -L $MPZERO_VENV ]] || return 0
   [[ ! -f $MPZERO_VENV/bin/activate ]] || from=$(sed -n "s/^VIRTUAL_ENV=[\"']\{0,1\}\(\/[^\"']*\).*/\1/p" "$MPZERO_VENV/bin/activate" | head -n 1)
   if [[ -z $from || $from -ef $MPZERO_VENV ]]; then return 0; fi
   say "$MPZERO_VENV was copied or moved from $from: its programs are changed to run here."

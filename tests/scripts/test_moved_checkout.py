@@ -135,3 +135,15 @@ def test_the_programs_of_a_moved_environment_run_its_own_python(checkout, script
         ["bash", "-c", 'source "$0"; echo "$VIRTUAL_ENV"', binaries / "activate"], capture_output=True, text=True
     )
     assert activated.stdout.strip() == str(root / ".venv")
+
+
+def test_an_environment_that_is_linked_stays_as_it_is(checkout):
+    """It may be a copy itself; this checkout has no say in it."""
+    shared = checkout.root.parent / "shared"
+    shutil.move(checkout.root / ".venv", shared)
+    (checkout.root / ".venv").symlink_to(shared)
+    (shared / "bin/activate").write_text("VIRTUAL_ENV='/no/such/checkout/.venv'\n")
+    checkout.program(shared / "bin/hf", SHORT.format(venv="/no/such/checkout/.venv"))
+    result = checkout.shell("sync_environment cuda")
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
+    assert (shared / "bin/hf").read_text() == SHORT.format(venv="/no/such/checkout/.venv")
