@@ -45,6 +45,15 @@ def test_the_first_run_ends_with_what_to_try_next_and_the_second_has_nothing_to_
     assert "ninja" not in again.all
 
 
+def test_a_finished_run_is_not_taken_for_another_one(machine):
+    assert machine.type("MAX_STEPS=2 ./train-singlenode.sh").status == 0
+    seen = machine.type("MAX_STEPS=2 ./train-singlenode.sh -- --learning_rate 1e-4")
+    assert seen.status == 2, seen.all
+    assert "CHECKPOINT_DIR=checkpoints/first_run holds a finished run that is not the one asked for" in seen.stderr
+    assert "lr 0.001 -> 0.0001" in seen.stderr
+    assert machine.type("MAX_STEPS=2 ./train-singlenode.sh -- --learning_rate 1e-4 --overwrite").status == 0
+
+
 def test_another_learning_rate_wins_over_the_file_that_nobody_named(machine):
     seen = machine.type("MAX_STEPS=2 ./train-singlenode.sh -- --learning_rate 1e-4")
     assert seen.status == 0, seen.all

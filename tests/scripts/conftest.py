@@ -24,8 +24,12 @@ if folders := os.environ.get("MPZERO_TEST_PATH"):
 FAKE_MPZERO = """#!/bin/bash
 if [[ " $* " == *" --dry_run"* ]]; then
   printf '%s\\n' "$@" >"$RECORD/dry_run.flags"
-  echo "Dry run: nothing is trained or written."
-  [[ -z ${FAKE_DRY_RUN:-} ]] || echo "mpzero: error: a sentence before all work" >&2
+  if [[ -n ${FAKE_DRY_RUN:-} ]]; then
+    echo "mpzero: error: a sentence before all work" >&2
+  else
+    echo "Dry run: nothing is trained or written."
+    [[ -z ${FAKE_DRY_SAYS:-} ]] || printf '%b\\n' "$FAKE_DRY_SAYS"
+  fi
   exit "${FAKE_DRY_RUN:-0}"
 fi
 [[ "${OMPI_COMM_WORLD_RANK:-0}" == 0 ]] && { printf '%s\\n' "$@" >"$RECORD/mpzero.flags"; env >"$RECORD/mpzero.env"; }
