@@ -9,7 +9,7 @@ set -uo pipefail
 
 MPZERO_ROOT=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 cd "$MPZERO_ROOT" || exit
-for part in common install environment; do
+for part in common install build environment; do
   # shellcheck source=/dev/null
   source "scripts/$part.sh"
 done

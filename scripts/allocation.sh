@@ -88,7 +88,7 @@ slurm_gpus() {
     return
   fi
   ((fewest > 0)) ||
-    die "This job has $most GPUs on $most_nodes but none on $fewest_nodes; submit it with --gpus-per-node, which leaves out nodes without GPUs."
+    die "This job has $(counted "$most" GPU) on $most_nodes but none on $fewest_nodes; submit it with --gpus-per-node, which leaves out nodes without GPUs."
   asked=$(asked_gpus "$record" "$nodes") || exit
   if [[ -n $asked ]] && ((asked <= fewest)); then
     echo "$asked"

@@ -35,6 +35,9 @@ die() {
   exit "$MPZERO_USER_ERROR"
 }
 
+# counted COUNT NOUN: "1 node", "2 nodes".
+counted() { printf '%s %s%s\n' "$1" "$2" "$( (($1 == 1)) || echo s)"; }
+
 # No text from outside may reach bash's arithmetic unchecked: (( )) runs the commands of a text such as "a[$(id)]", and takes 08 for
 # an octal number.
 

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Brings a fresh Debian 12 or 13, Ubuntu 24.04 or Amazon Linux 2023 to where mpzero builds: apt's or dnf's packages, uv, the Python
-# environment, the programs.
+# Brings a fresh Debian 12 or 13, Ubuntu 24.04 or Amazon Linux 2023 to where mpzero builds (scripts/build.sh): apt's or dnf's packages,
+# uv, the Python environment.
 # Each step looks first and does nothing where its result is already there.
 
 # "package|test": the package is wanted unless the test succeeds. A compiler or an MPI that did not come from apt (the MPI of
@@ -182,12 +182,41 @@ lock_hash() { sha256sum <"$MPZERO_ROOT/uv.lock" | cut -c 1-64; }
 # installed_hash: of the names and versions of the packages in .venv.
 installed_hash() { find "$MPZERO_VENV"/lib/python3.*/site-packages -maxdepth 1 -name '*.dist-info' -printf '%f\n' 2>/dev/null | LC_ALL=C sort | sha256sum | cut -c 1-64; }
 
+# follow_environment: the programs of a .venv that was copied or moved name the Python of the folder that it was made in. They get this one's.
+# A link to another checkout's environment leaves that one alone.
+follow_environment() {
+  local from="" file first
+  [[ ! -L $MPZERO_VENV ]] || return 0
+  [[ ! -f $MPZERO_VENV/bin/activate ]] || from=$(sed -n "s/^VIRTUAL_ENV=[\"']\{0,1\}\(\/[^\"']*\).*/\1/p" "$MPZERO_VENV/bin/activate" | head -n 1)
+  if [[ -z $from || $from -ef $MPZERO_VENV ]]; then return 0; fi
+  say "$MPZERO_VENV was copied or moved from $from: its programs are changed to run here."
+  for file in "$MPZERO_VENV"/bin/*; do
+    [[ -f $file && ! -L $file ]] || continue
+    first=$(head -c 4096 "$file" | tr -d '\0' | head -n 2)
+    [[ $first == "#!"*"$from/bin/python"* || ${file##*/} == activate* ]] || continue
+    replace_folder "$from" "$file" || die "$file cannot be changed; run this as a user who may write to $MPZERO_VENV, or make the environment anew: rm -r $(printf %q "$MPZERO_VENV")."
+  done
+}
+
+# replace_folder FROM FILE: MPZERO_VENV in place of FROM, in a new file of that name: others may have links to the old one. A path with a
+# space cannot be in the first line of a script, where sh then stands for Python.
+replace_folder() {
+  local from=$1 file=$2 text
+  text=$(cat "$file" && echo .) || return
+  text=${text%.}
+  if [[ $text == "#!$from/bin/python"* ]]; then
+    text="#!/bin/sh"$'\n'"'''exec' '$from/bin/python' \"\$0\" \"\$@\""$'\n'"' '''"$'\n'"${text#*$'\n'}"
+  fi
+  { cp -p "$file" "$file.$$" && printf '%s' "${text//"$from"/"$MPZERO_VENV"}" >"$file.$$" && mv -f "$file.$$" "$file"; } 2>/dev/null
+}
+
 # sync_environment GROUP...: `uv sync` of these groups and the default ones, from the committed uv.lock. The stamp in .venv says for
 # which lock file and groups that was done, and, on its second line, what was there then: a plain `uv sync`, which takes away what other
 # groups have, is noticed. Groups that other scripts added stay (--inexact).
 sync_environment() {
   local stamp=$MPZERO_VENV/mpzero-synced hash group uv installed=""
   local -a have=() want=("$@") arguments=()
+  follow_environment
   hash=$(lock_hash)
   if [[ -f $stamp ]]; then
     { read -r -a have && read -r installed; } <"$stamp" || true
@@ -239,82 +268,6 @@ link_cuda_runtime() {
   done
 }
 
-# How many compilers run at once: one a core, but 2 GB of memory each.
-build_jobs() {
-  local cores memory_gb
-  cores=$(nproc)
-  memory_gb=$(awk '/^MemAvailable:/ {print int($2 / 1048576)}' /proc/meminfo)
-  local by_memory=$((memory_gb / 2))
-  ((by_memory >= 1)) || by_memory=1
-  echo $((cores < by_memory ? cores : by_memory))
-}
-
-# What CMake was last asked for, in three words: the hash of the lock file, BUILD_TESTING, MPZERO_GPU_ARCHITECTURES. (Without the
-# last one the folder is of an earlier release, which built for all.) A fourth word is "unbuilt" until ninja has built the programs so,
-# then "built". No lock is needed to read them: the file is replaced in one step, and before ninja replaces a program.
-configured_options() {
-  local -a options=()
-  [[ ! -f $MPZERO_BUILD/mpzero-configured || ! -f $MPZERO_BUILD/build.ninja ]] || read -r -a options <"$MPZERO_BUILD/mpzero-configured" || true
-  ((${#options[@]} == 0)) || printf '%s %s %s %s\n' "${options[0]}" "${options[1]:-off}" "${options[2]:-all}" "${options[3]:-built}"
-}
-
-set_configured_options() {
-  printf '%s\n' "$*" >"$MPZERO_BUILD/mpzero-configured.$$"
-  mv -f "$MPZERO_BUILD/mpzero-configured.$$" "$MPZERO_BUILD/mpzero-configured"
-}
-
-are_architectures() { [[ $1 =~ ^(all|none|[0-9]+[af]?(-real|-virtual)?(;[0-9]+[af]?(-real|-virtual)?)*)$ ]]; }
-
-# gpu_architectures GPUS BUILT: for which GPUs kernels are compiled, as CMake's MPZERO_GPU_ARCHITECTURES: what the user set, else what
-# the build folder is made for (BUILT), else `all` where this machine or another of its Slurm cluster has GPUs, else `none`, which
-# makes the first build minutes shorter.
-gpu_architectures() {
-  if [[ -n ${MPZERO_GPU_ARCHITECTURES:-} ]]; then
-    are_architectures "$MPZERO_GPU_ARCHITECTURES" ||
-      die "MPZERO_GPU_ARCHITECTURES=$MPZERO_GPU_ARCHITECTURES is neither all, nor none, nor a list like that of CMake's CMAKE_CUDA_ARCHITECTURES, such as '90' or '80-real;90'."
-    printf '%s\n' "$MPZERO_GPU_ARCHITECTURES"
-  elif [[ ${2:-none} != none ]] && are_architectures "$2"; then
-    printf '%s\n' "$2"
-  elif (($1 > 0)) || [[ $(sinfo --noheader --format=%G 2>/dev/null) == *gpu* ]]; then
-    echo all
-  else
-    echo none
-  fi
-}
-
-# build_programs WITH_TESTS GPUS [TARGET...]: configures where the build folder was not yet made for this lock file, with tests
-# (WITH_TESTS: on or off) and with kernels for the GPUS that this machine has, and lets ninja find out what there is to do. A folder
-# made for tests serves training, and one with GPU kernels a machine without GPUs.
-build_programs() {
-  local with_tests=$1 gpus=$2 hash tests architectures state wanted code=0
-  shift 2
-  complete_cuda_wheel
-  choose_compiler
-  read -r hash tests architectures state < <(configured_options) || true
-  [[ ${tests:-} != on ]] || with_tests=on
-  wanted=$(gpu_architectures "$gpus" "${architectures:-}") || exit
-  wanted="$(lock_hash) $with_tests $wanted"
-  if [[ "${hash:-} ${tests:-} ${architectures:-}" != "$wanted" ]]; then
-    architectures=${wanted##* }
-    say "Configuring the build$([[ $architectures != none ]] || echo ", without GPU kernels since no GPU is to be used (MPZERO_GPU_ARCHITECTURES=all builds them)")."
-    mkdir -p "$MPZERO_ROOT/logs"
-    PATH=$MPZERO_VENV/bin:$PATH run_long cmake --preset release -S "$MPZERO_ROOT" -B "$MPZERO_BUILD" -DBUILD_TESTING="${with_tests^^}" \
-      -DMPZERO_GPU_ARCHITECTURES="$architectures" >"$MPZERO_ROOT/logs/configure.log" 2>&1 || code=$?
-    ((code == 0)) || end_if_stopped
-    ((code == 0)) ||
-      die "CMake could not configure the build: $(grep -m 1 -A 2 'CMake Error' "$MPZERO_ROOT/logs/configure.log" | tr '\n' ' ') (all of it is in logs/configure.log)."
-    state=unbuilt
-    set_configured_options "$wanted $state"
-  fi
-  PATH=$MPZERO_VENV/bin:$PATH run_long ninja -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@" || code=$?
-  ((code == 0)) || end_if_stopped
-  ((code == 0)) || die "The build failed; the compiler's message is above."
-  [[ $state == built ]] || set_configured_options "$wanted"
-}
-
-# end_if_stopped: a job of Slurm that was asked to end while it built is no failed build. (ninja may end with 2, a user error.)
-end_if_stopped() { [[ -z ${MPZERO_STOP:-} ]] || end_with 143; }
-
 # require_installation: what the programs of an installed tree need in addition.
 require_installation() {
   find_mpi
@@ -325,34 +278,10 @@ require_installation() {
 # require_environment: the Python environment, which holds torch for the programs.
 require_environment() {
   local remedy="run './train-singlenode.sh --build-only' on a machine that shares this folder"
-  if installed; then remedy="make it available there, or run 'uv sync' in $MPZERO_ROOT, which makes one inside"; fi
+  if installed; then
+    remedy="make it available there, or make one inside: (cd $(printf %q "$MPZERO_ROOT") && $(find_uv || echo uv) sync)"
+    find_uv >/dev/null || remedy+=" with uv, which is not in PATH here (https://docs.astral.sh/uv)"
+  fi
   [[ -x $MPZERO_VENV/bin/python ]] || die "The Python environment $MPZERO_VENV, with torch, is not on $(hostname -s); $remedy."
   link_cuda_runtime
-}
-
-# require_gpu_kernels GPUS: a job with GPUs whose programs were built without kernels for them, as on a login node that has none,
-# builds the rest. The other jobs wait for it.
-require_gpu_kernels() {
-  if (($1 == 0)) || installed || ! lacks_gpu_kernels; then return 0; fi
-  lock logs/setup.lock "build"
-  # Another process may have built them meanwhile.
-  if lacks_gpu_kernels; then build_gpu_kernels "$1"; fi
-  unlock
-}
-
-lacks_gpu_kernels() {
-  local options
-  options=$(configured_options)
-  [[ $options == *" none "* || $options == *" unbuilt" ]]
-}
-
-build_gpu_kernels() {
-  local missing
-  [[ ${MPZERO_GPU_ARCHITECTURES:-} != none ]] ||
-    die "MPZERO_GPU_ARCHITECTURES=none keeps the GPU kernels out of the programs, and this job has GPUs ($1 a node); leave it unset, or train with --device cpu."
-  missing=$(missing_packages "${MPZERO_BUILD_PACKAGES[@]}" | grep -vx -e ccache -e python3-venv | paste -sd ' ') || true
-  [[ -z $missing ]] ||
-    die "The programs in $(shown_path "$MPZERO_BUILD") were built without GPU kernels, and $(hostname -s) lacks what builds them ($missing); run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' on a machine that shares this folder."
-  say "The programs were built without GPU kernels: building those now."
-  build_programs off "$1" mpzero zero_to_fp32
 }

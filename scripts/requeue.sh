@@ -134,7 +134,7 @@ decide_without_python() {
   fi
   record=$(show_job)
   if [[ -n $record && ! $record =~ $MPZERO_RUNNING ]]; then
-    say "Slurm is ending this job: it is left to Slurm whether it starts again."
+    say "Slurm is ending this job; 'squeue --jobs=$(slurm_job)' says whether it is still in the queue."
   else
     say "Requeue $((starts + 1)) of at most $MAX_RESTARTS; the job resumes from its last checkpoint, or starts over where there is none."
     answer=$(ask_on scontrol requeue Incomplete "$(slurm_job)" 2>&1) || [[ $answer == *"pending execution"* ]] ||

@@ -162,17 +162,40 @@ choose_settings() {
   setting METRICS_FILE metrics_file "$CHECKPOINT_DIR/metrics.jsonl"
   # mpzero would train on the CPU where no GPU answers; with GPUs that are there to be used, this is an error.
   MPZERO_DEVICE=$( ((gpus == 0)) || echo cuda)
-  [[ -f $DS_CONFIG ]] || die "DS_CONFIG=$DS_CONFIG is not a file (looked for from $PWD); set it to your ds_config.json."
+  [[ -f $DS_CONFIG ]] || die "DS_CONFIG=$DS_CONFIG is not a file (looked for from $MPZERO_USER_FOLDER); set it to your ds_config.json."
 }
 
 # The folder under data/ for this data set and tokenizer; a hash keeps apart what reads alike.
 data_folder() {
-  local key="$DATASET|$DATASET_CONFIG_NAME|$TOKENIZER|${MAX_DOCUMENTS:-}${PREPARE_ARGS:+|$PREPARE_ARGS}" name
+  local arguments="${PREPARATION[*]}" key name
+  key="$DATASET|$DATASET_CONFIG_NAME|$TOKENIZER|${MAX_DOCUMENTS:-}${arguments:+|$arguments}"
   name=$(printf '%s' "$(basename "$DATASET")${DATASET_CONFIG_NAME:+-$DATASET_CONFIG_NAME}-$(basename "$TOKENIZER")" | tr -c 'A-Za-z0-9._-' '_')
   printf '%s/%s-%s\n' "${DATA_DIR:-data}" "$name" "$(printf '%s' "$key" | sha256sum | cut -c 1-8)"
 }
 
-prepare() { run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" --if_missing "$@"; }
+# read_prepare_args: fills PREPARATION, and MPZERO_EXISTING, with what becomes of token files that are there. A job that is requeued does not make
+# them again.
+read_prepare_args() {
+  local word
+  local -a words
+  PREPARATION=()
+  MPZERO_EXISTING=--if_missing
+  read -r -a words <<<"${PREPARE_ARGS:-}"
+  for word in "${words[@]}"; do
+    if [[ $word != --overwrite ]]; then
+      PREPARATION+=("$word")
+    elif [[ ${SLURM_RESTART_COUNT:-0} == 0 ]]; then
+      MPZERO_EXISTING=--overwrite
+    fi
+  done
+}
+
+# prepare ARGUMENT...: the advice of prepare_data.py names what the user of this script sets.
+prepare() {
+  local again
+  again="PREPARE_ARGS=$(printf %q "${PREPARATION[*]}${PREPARATION[*]:+ }--overwrite")"
+  MPZERO_HOW_TO_OVERWRITE=$again run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" "$MPZERO_EXISTING" "$@"
+}
 
 # lock_data FOLDER: one job prepares a data set; the others wait for it and then find it there.
 lock_data() {
@@ -182,42 +205,49 @@ lock_data() {
   lock "$1/prepare.lock" "prepare its data"
 }
 
-# prepare_data: sets TRAIN_DATA and VALIDATION_DATA, after making them where they are missing.
-prepare_data() {
+# name_data: sets TRAIN_DATA and VALIDATION_DATA, and DATA_FOLDER where prepare_data is to make them there.
+name_data() {
   setting TRAIN_DATA train_data ""
   setting VALIDATION_DATA validation_data ""
+  DATA_FOLDER=""
   [[ -z $TRAIN_DATA ]] || return 0
-  local folder
+  read_prepare_args
   if [[ -z $DATASET ]]; then
-    local text=$MPZERO_ROOT/assets/tiny_corpus
-    folder=${DATA_DIR:-data}/tiny_corpus-$(printf '%s' "$(basename "$TOKENIZER")" | tr -c 'A-Za-z0-9._-' '_')
-    say "No DATASET is set: training on the text that is shipped in assets/tiny_corpus."
-    local variable
-    for variable in DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS; do
-      [[ -z ${!variable:-} ]] || warn "$variable=${!variable} says nothing, since no DATASET is set."
-    done
-    lock_data "$folder"
-    prepare "$text/train.txt" "$folder/train.h5" || end_with $?
-    prepare "$text/validation.txt" "$folder/validation.h5" || end_with $?
+    DATA_FOLDER=${DATA_DIR:-data}/tiny_corpus-$(printf '%s' "$(basename "$TOKENIZER")" | tr -c 'A-Za-z0-9._-' '_')
   else
     [[ $LOCAL_DATASET != true || -e $DATASET ]] ||
       die "DATASET=$DATASET does not exist on $(hostname -s), but LOCAL_DATASET=true says it is a folder or file; fix the path, or set LOCAL_DATASET=false for a Hugging Face name."
-    local -a arguments=()
-    folder=$(data_folder)
-    arguments+=(--validation_output "$folder/validation.h5")
+    DATA_FOLDER=$(data_folder)
+  fi
+  TRAIN_DATA=$DATA_FOLDER/train.h5
+  VALIDATION_DATA=$DATA_FOLDER/validation.h5
+}
+
+# prepare_data: makes the token files of name_data where they are missing.
+prepare_data() {
+  [[ -n $DATA_FOLDER ]] || return 0
+  if [[ -z $DATASET ]]; then
+    local text=$MPZERO_ROOT/assets/tiny_corpus
+    say "No DATASET is set: training on the text that is shipped in assets/tiny_corpus."
+    local variable
+    for variable in DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS; do
+      [[ -z ${!variable:-} || "$variable ${#PREPARATION[@]}" == "PREPARE_ARGS 0" ]] ||
+        warn "$variable=${!variable} says nothing, since no DATASET is set."
+    done
+    lock_data "$DATA_FOLDER"
+    prepare "$text/train.txt" "$TRAIN_DATA" || end_with $?
+    prepare "$text/validation.txt" "$VALIDATION_DATA" || end_with $?
+  else
+    local -a arguments=(--validation_output "$VALIDATION_DATA")
     # Of a folder, too: prepare_data.py uses it, or says that it has no effect.
     [[ -z $DATASET_CONFIG_NAME ]] || arguments+=(--dataset_config_name "$DATASET_CONFIG_NAME")
     [[ -z $LOCAL_DATASET ]] || arguments+=(--local_dataset "$LOCAL_DATASET")
     [[ -z ${MAX_DOCUMENTS:-} ]] || arguments+=(--max_documents "$MAX_DOCUMENTS")
-    local -a user_arguments
-    read -r -a user_arguments <<<"${PREPARE_ARGS:-}"
-    arguments+=("${user_arguments[@]}")
-    lock_data "$folder"
-    prepare "${arguments[@]}" "$DATASET" "$folder/train.h5" || end_with $?
+    arguments+=("${PREPARATION[@]}")
+    lock_data "$DATA_FOLDER"
+    prepare "${arguments[@]}" "$DATASET" "$TRAIN_DATA" || end_with $?
   fi
   unlock
-  TRAIN_DATA=$folder/train.h5
-  VALIDATION_DATA=$folder/validation.h5
 }
 
 # make_folder VARIABLE FOLDER: makes a folder that the run writes to, which the variable names.
@@ -251,6 +281,10 @@ training_flags() {
 }
 
 require_programs() {
+  local from
+  from=$(moved_from)
+  [[ -z $from ]] ||
+    die "$MPZERO_BUILD was copied or moved from $from, whose libraries its programs use; run './train-singlenode.sh --build-only' in $MPZERO_ROOT, which builds it anew."
   [[ -x $MPZERO_BUILD/bin/mpzero ]] ||
     die "$(shown_path "$MPZERO_BUILD/bin/mpzero") is not built; run './train-singlenode.sh --build-only' on a machine that shares this folder."
 }
@@ -277,6 +311,6 @@ closing_message() {
   if [[ -n $tag ]]; then
     printf 'Checkpoint:  %s\n' "$CHECKPOINT_DIR/$tag"
     printf 'Next, turn it into fp32 safetensors that transformers loads:\n'
-    printf '  %s %s %s\n' "$(shown_path "$MPZERO_BUILD/bin/zero_to_fp32")" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
+    printf '  %s %q %q\n' "$(command_path "$MPZERO_BUILD/bin/zero_to_fp32")" "$CHECKPOINT_DIR" "$CHECKPOINT_DIR/fp32"
   fi
 }

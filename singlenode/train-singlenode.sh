@@ -6,7 +6,9 @@
 # With GPUs: one rank for each of them. Without: two ranks on the CPU, a small Qwen3 and a text shipped with mpzero.
 # HOST runs all of this on that node of the Slurm cluster, through srun; the checkout must lie in a shared folder. SRUN_ARGS holds
 # further options of srun: SRUN_ARGS="--partition=gpu --gpus-per-node=4".
-# Ctrl-C, or SIGTERM, SIGHUP or SIGUSR1 to this script: the run saves and ends with status 75. A second Ctrl-C ends it at once.
+# Relative paths, in variables and flags, count from the folder in which you start this.
+# Ctrl-C, or SIGTERM, SIGHUP or SIGUSR1 to this script: the run saves and ends with status 75. A second Ctrl-C ends it at once, with
+# status 130 where nothing was saved.
 # Run again after an interruption, it resumes from the last checkpoint.
 set -euo pipefail
 
@@ -35,8 +37,9 @@ usage() {
 }
 
 MPZERO_ROOT=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
+[[ -n ${MPZERO_USER_FOLDER:-} ]] || MPZERO_USER_FOLDER=$PWD
 cd "$MPZERO_ROOT"
-for part in common install environment training allocation; do
+for part in common paths install build environment training dry_run allocation; do
   # shellcheck source=/dev/null
   source "scripts/$part.sh"
 done
@@ -59,19 +62,23 @@ run_on_host() {
     user_arguments+=("--gpus-per-node=$(gpus_in "$resources")")
   fi
   export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS \
-    CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR NPROC CUDA_VERSION
+    CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR NPROC CUDA_VERSION MPZERO_USER_FOLDER
   # srun forwards SIGUSR1 to the script on the node, which passes it on to its ranks. Ctrl-C must not reach srun itself, which
   # would ask a question, so it runs in a session of its own.
   setsid srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --mem=0 --mpi=none \
     "${user_arguments[@]}" "$MPZERO_ROOT/singlenode/train-singlenode.sh" -- "$@" &
   wait_for_ranks $!
+  # The script on the node has translated the status of the ranks.
+  if ((status != 0 && status != 75 && signals > 1)); then status=130; fi
   exit "$status"
 }
 
 # wait_for_ranks PID: waits for mpirun or srun and leaves its exit status in `status`. The first signal to this script is passed on
-# as SIGUSR1, at which mpzero saves and ends (SIGTERM or SIGINT would make mpirun kill its ranks); the second one ends all at once.
+# as SIGUSR1, at which mpzero saves and ends (SIGTERM or SIGINT would make mpirun kill its ranks); the second one ends all at once. How
+# many came is left in `signals`.
 wait_for_ranks() {
-  local pid=$1 signals=0 interrupted=true
+  local pid=$1 interrupted=true
+  signals=0
   stop_ranks() {
     interrupted=true
     signals=$((signals + 1))
@@ -90,8 +97,29 @@ wait_for_ranks() {
     wait "$pid" || status=$?
   done
   trap - INT TERM HUP USR1
-  if ((signals > 1)); then status=130; fi
 }
+
+# final_status BEFORE: the exit status of the script, of those in docs/stopping-and-failures.md, for `status` of mpirun or srun after
+# `signals`. BEFORE is saved_state at the start: a run that was asked to stop twice, at which mpirun kills its ranks, may have saved.
+final_status() {
+  if ((status == 0 || status == 75 || status == MPZERO_USER_ERROR)); then
+    echo "$status"
+  elif ((signals == 0)); then
+    echo $((status > 128 ? 1 : status))
+  elif ((signals == 1 && status <= 128)); then
+    echo "$status"
+  elif [[ $(saved_state) != "$1" ]]; then
+    echo 75
+  else
+    echo 130
+  fi
+}
+
+# signal_name NUMBER: "SIGKILL" of 9.
+signal_name() { printf 'SIG%s\n' "$(kill -l "$1" 2>/dev/null || echo "NAL $1")"; }
+
+# saved_state: another text as soon as another checkpoint has been saved.
+saved_state() { stat --dereference --format='%Y %y %i' "$CHECKPOINT_DIR/latest" 2>/dev/null || echo none; }
 
 # without_notice: passes stderr of mpirun on, but for the five lines in which Open MPI 5 reports, after mpzero's own sentence, that a
 # rank had an exit status.
@@ -162,8 +190,9 @@ elif [[ ${1:-} == -- ]]; then
   shift
 fi
 MPZERO_EXTRA_FLAGS=("$@")
+resolve_paths
 
-[[ -z $host ]] || run_on_host "$host" "$@"
+[[ -z $host ]] || run_on_host "$host" "${MPZERO_EXTRA_FLAGS[@]}"
 select_cuda
 gpus=$(count_gpus)
 cores=$(cores_here)
@@ -173,6 +202,9 @@ ranks=$(ranks_per_node "$gpus" "$cores")
 if installed; then
   [[ $build_only == false ]] || die "$MPZERO_ROOT is installed: there is nothing to build in it; give --build-only in the checkout."
   require_installation
+elif built_by_another; then
+  [[ $build_only == false ]] || die "$MPZERO_ROOT cannot be written by $(id -un), as a build needs; have its owner give --build-only."
+  require_build_of_another "$gpus"
 else
   mkdir -p logs 2>/dev/null || die "$MPZERO_ROOT/logs cannot be made, where the build writes; start this as a user who may write to the checkout."
   lock logs/setup.lock "build"
@@ -183,23 +215,32 @@ else
 fi
 [[ $build_only == false ]] || exit 0
 
-make_folder LOG_DIR "${LOG_DIR:=logs}"
-make_checkpoint_folder
-prepare_data
+LOG_DIR=${LOG_DIR:-logs}
+complete_defaults
+name_data
 training_flags
 set_rank_environment "$ranks" "$cores"
+check_run "$ranks" 1
+make_folder LOG_DIR "$LOG_DIR"
+make_checkpoint_folder
+prepare_data
 MPZERO_LOG=$LOG_DIR/$MODEL_TYPE-$(date +%Y%m%d-%H%M%S).out
-say "Training $MODEL_TYPE with $ranks ranks on $( ((gpus > 0)) && echo "$gpus GPUs" || echo "the CPU ($cores cores)"); log: $MPZERO_LOG."
+say "Training $MODEL_TYPE with $(counted "$ranks" rank) on $( ((gpus > 0)) && counted "$gpus" GPU || echo "the CPU ($(counted "$cores" core))"); log: $MPZERO_LOG."
+before=$(saved_state)
 start_ranks "$ranks"
+ended=$status
+status=$(final_status "$before")
 if ((status != 0)); then
-  if ((status != 75 && status <= 128)); then
-    :
-  elif tag=$(latest_tag); then
-    without=""
-    if flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; then without=", without --overwrite and --resume_from_checkpoint,"; fi
-    say "Interrupted; the same command$without resumes from $CHECKPOINT_DIR/$tag."
-  else
-    say "Interrupted before the first checkpoint; the same command starts over."
+  without=""
+  if flag_value resume_from_checkpoint >/dev/null || has_switch overwrite; then without=", without --overwrite and --resume_from_checkpoint,"; fi
+  next="there is no checkpoint yet, so the same command starts over"
+  if tag=$(latest_tag); then next="the same command$without resumes from $CHECKPOINT_DIR/$tag"; fi
+  if ((status == 75)); then
+    say "Interrupted; $next."
+  elif ((status == 130)); then
+    say "Interrupted, and nothing was saved; $next."
+  elif ((ended > 128)); then
+    say "$(signal_name $((ended - 128))) has ended a rank$( ((ended != 137)) || echo ", as where memory runs out (dmesg)"); $next."
   fi
   exit "$status"
 fi

@@ -11,6 +11,7 @@ import pytest
 SHARE = {
     "slurm": "slurm",
     "docs/test_walk_through.py": "slurm",
+    "journeys/test_scripts_one_machine.py": "slurm",
     "e2e/test_deepspeed_format.py": "deepspeed",
     "e2e/test_deepspeed_resume.py": "deepspeed",
     "interop/test_deepspeed_files.py": "deepspeed",

@@ -319,7 +319,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     if (mpi.rank() != 0) return;
     // mpirun gives its ranks a terminal even if their output goes to a file.
     const bool color = mpi.world_size() == 1 && isatty(STDOUT_FILENO) != 0;
-    std::fputs(to_table(reports, color).c_str(), stdout);
+    std::fputs(to_table(reports, {.color = color, .brief = options.quick}).c_str(), stdout);
     std::fflush(stdout);
     if (!options.json.empty()) io::replace_text_file(options.json, to_json(reports));
   });

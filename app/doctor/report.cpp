@@ -1,9 +1,12 @@
 #include "app/doctor/report.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/error.hpp"
 
@@ -40,6 +43,95 @@ std::string painted(Status status, bool color) {
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
 }
 
+std::string counted(size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+constexpr size_t kMostNamed = 8;
+
+// "node0, node1 and 62 more"
+std::string names_of(const std::vector<std::string>& hosts) {
+  const size_t named = std::min(hosts.size(), kMostNamed);
+  std::string text = fmt::format("{}", fmt::join(hosts.begin(), hosts.begin() + static_cast<ptrdiff_t>(named), ", "));
+  return named == hosts.size() ? text : fmt::format("{} and {} more", text, hosts.size() - named);
+}
+
+// Hosts with the same warnings and failures.
+struct HostGroup {
+  std::vector<std::string> hosts;
+  Status status = Status::kOk;
+  std::vector<Finding> findings;  // of the first host, the worst first
+};
+
+bool same_troubles(const std::vector<Finding>& a, const std::vector<Finding>& b) {
+  const auto troubles = [](const std::vector<Finding>& findings) {
+    std::vector<Finding> found;
+    std::copy_if(findings.begin(), findings.end(), std::back_inserter(found),
+                 [](const Finding& finding) { return finding.status != Status::kOk; });
+    return found;
+  };
+  const std::vector<Finding> of_a = troubles(a), of_b = troubles(b);
+  return std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(), [](const Finding& x, const Finding& y) {
+    return x.check == y.check && x.status == y.status && x.message == y.message && x.remedy == y.remedy;
+  });
+}
+
+std::vector<HostGroup> groups_of(const std::vector<HostReport>& reports) {
+  std::vector<HostGroup> groups;
+  for (const HostReport& report : reports) {
+    std::vector<Finding> findings = report.findings;
+    std::stable_sort(findings.begin(), findings.end(),
+                     [](const Finding& a, const Finding& b) { return a.status > b.status; });
+    const auto same = std::find_if(groups.begin(), groups.end(),
+                                   [&](const HostGroup& group) { return same_troubles(group.findings, findings); });
+    if (same != groups.end()) {
+      same->hosts.push_back(report.host);
+    } else {
+      groups.push_back({.hosts = {report.host}, .status = worst(findings), .findings = std::move(findings)});
+    }
+  }
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const HostGroup& a, const HostGroup& b) { return a.status > b.status; });
+  return groups;
+}
+
+std::string to_entry(const HostGroup& group, size_t width, TableStyle style) {
+  const auto fine = static_cast<size_t>(std::count_if(group.findings.begin(), group.findings.end(),
+                                                      [](const Finding& f) { return f.status == Status::kOk; }));
+  std::string entry = fmt::format("{}: {}", names_of(group.hosts), name(group.status));
+  if (style.brief && fine > 0) {
+    entry += fmt::format(" ({}{})", counted(fine, "check"), group.status == Status::kOk ? "" : " ok");
+  } else if (fine > 0 && group.hosts.size() > 1) {
+    entry += fmt::format(", with what {} reports", group.hosts.front());
+  }
+  entry += "\n";
+  for (const Finding& finding : group.findings) {
+    if (style.brief && finding.status == Status::kOk) continue;
+    entry +=
+        fmt::format("  {}  {:<{}}  {}\n", painted(finding.status, style.color), finding.check, width, finding.message);
+    if (!finding.remedy.empty()) entry += fmt::format("  {:7}  {:<{}}  -> {}\n", "", "", width, finding.remedy);
+  }
+  return entry;
+}
+
+// Where several hosts all fail: whether the job can go elsewhere.
+std::string closing_sentence(const std::vector<HostReport>& reports) {
+  const auto fails = [](const HostReport& report) { return worst(report.findings) == Status::kFailure; };
+  if (reports.size() < 2 || !std::all_of(reports.begin(), reports.end(), fails)) return "";
+  std::vector<std::string> shared;
+  for (const Finding& finding : reports.front().findings) {
+    if (finding.status == Status::kFailure && finding.of_job) shared.push_back(finding.check);
+  }
+  if (shared.empty()) {
+    return fmt::format("All {} hosts fail, each by itself: none is left to train on. Repair them, or request others.\n",
+                       reports.size());
+  }
+  return fmt::format(
+      "All {} hosts fail in {}, which is not the fault of any one of them: change the job's settings or what the hosts "
+      "share, as said above; other hosts would fail alike.\n",
+      reports.size(), fmt::join(shared, ", "));
+}
+
 }  // namespace
 
 std::string to_json(const std::vector<HostReport>& reports) {
@@ -63,27 +155,24 @@ void from_json(const nlohmann::json& json, HostReport& report) {
   }
 }
 
-std::string to_table(const std::vector<HostReport>& reports, bool color) {
+std::string to_table(const std::vector<HostReport>& reports, TableStyle style) {
   size_t width = 0;
   for (const HostReport& report : reports) {
     for (const Finding& finding : report.findings) width = std::max(width, finding.check.size());
   }
   std::string table;
+  for (const HostGroup& group : groups_of(reports)) table += to_entry(group, width, style);
   int failures = 0, warnings = 0;
   for (const HostReport& report : reports) {
-    table += fmt::format("{}: {}\n", report.host, name(worst(report.findings)));
-    std::vector<Finding> findings = report.findings;
-    std::stable_sort(findings.begin(), findings.end(),
-                     [](const Finding& a, const Finding& b) { return a.status > b.status; });
-    for (const Finding& finding : findings) {
+    for (const Finding& finding : report.findings) {
       failures += finding.status == Status::kFailure ? 1 : 0;
       warnings += finding.status == Status::kWarning ? 1 : 0;
-      table += fmt::format("  {}  {:<{}}  {}\n", painted(finding.status, color), finding.check, width, finding.message);
-      if (!finding.remedy.empty()) table += fmt::format("  {:7}  {:<{}}  -> {}\n", "", "", width, finding.remedy);
     }
   }
-  return table + fmt::format("{} host{}: {} failure{}, {} warning{}\n", reports.size(), reports.size() == 1 ? "" : "s",
-                             failures, failures == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s");
+  return table +
+         fmt::format("{}: {}, {}\n", counted(reports.size(), "host"), counted(failures, "failure"),
+                     counted(warnings, "warning")) +
+         closing_sentence(reports);
 }
 
 }  // namespace mpzero::doctor

@@ -16,8 +16,14 @@ std::string to_json(const std::vector<HostReport>& reports);
 void to_json(nlohmann::json& json, const HostReport& report);
 void from_json(const nlohmann::json& json, HostReport& report);
 
-// A table for a terminal: one host after the other, the worst findings first, and a summary in the last line. `color`:
-// with the terminal's colors.
-std::string to_table(const std::vector<HostReport>& reports, bool color);
+struct TableStyle {
+  bool color = false;  // with the terminal's colors
+  bool brief = false;  // checks that are ok are counted, not listed
+};
+
+// A table for a terminal. Hosts that differ in no warning or failure are one entry, those with failures first; in it
+// the worst findings are first, and checks that are ok are those of its first host. The last lines are a summary and,
+// where several hosts all fail, whether other hosts would help. Call after tell_job_from_hosts().
+std::string to_table(const std::vector<HostReport>& reports, TableStyle style);
 
 }  // namespace mpzero::doctor

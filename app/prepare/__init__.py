@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+# How an output is made again. A script that starts this program sets how its own user does.
+OVERWRITE = os.environ.get("MPZERO_HOW_TO_OVERWRITE") or "--overwrite"
 
 
 class PrepareError(Exception):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from . import PrepareError, shown, shown_count
+from . import OVERWRITE, PrepareError, shown, shown_count
 from .fingerprints import File
 
 _KINDS = (".txt", ".text", ".jsonl", ".ndjson", ".json", ".parquet")
@@ -32,12 +32,12 @@ def check_choice(output: Path, dataset: str, split: str, files: list[File]) -> s
     if then != now:
         raise PrepareError(
             f"{shown(output)} was made by an older version from {shown_count(len(then), 'file')} of {shown(dataset)}, "
-            f"while {shown_count(len(now), 'file')} would be read today: remove it, use --overwrite to create it "
+            f"while {shown_count(len(now), 'file')} would be read today: remove it, use {OVERWRITE} to create it "
             "again, or choose another output."
         )
     return (
         f"{shown(output)}: kept, although it has no fingerprint of its text, since an older version made it: names and "
-        "sizes are unchanged; --overwrite creates it again."
+        f"sizes are unchanged; {OVERWRITE} creates it again."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from . import PrepareError, encoders, legacy, shown, shown_count, shown_size
+from . import OVERWRITE, PrepareError, encoders, legacy, shown, shown_count, shown_size
 from .fingerprints import File, is_unchanged
 from .plan import Plan
 from .token_file import arguments_of
@@ -41,13 +41,13 @@ def is_made_already(arguments: argparse.Namespace, record: dict, plan: Plan | No
     if not existing or arguments.overwrite:
         return False
     if not arguments.if_missing:
-        raise PrepareError(f"{shown(existing[0])} exists: give --overwrite to replace it, or --if_missing to keep it.")
+        raise PrepareError(f"{shown(existing[0])} exists: give {OVERWRITE} to replace it, or --if_missing to keep it.")
     lines = []
     for path in existing:
         made_from = arguments_of(path)
         if made_from is None:
             raise PrepareError(
-                f"{shown(path)} exists and is not a token file of this program: remove it, or give --overwrite."
+                f"{shown(path)} exists and is not a token file of this program: remove it, or give {OVERWRITE}."
             )
         line = _check(path, made_from, arguments, record, plan)
         if line is not None:
@@ -70,7 +70,7 @@ def _check(path: Path, made_from: dict, arguments: argparse.Namespace, record: d
         if content not in (None, _NONE):
             raise PrepareError(
                 f"{shown(path)} was made from a folder or file named like the Hugging Face data set "
-                f"'{arguments.dataset}': choose another output, or give --overwrite."
+                f"'{arguments.dataset}': choose another output, or give {OVERWRITE}."
             )
         return None
     split = plan.split_of(path, arguments)
@@ -85,7 +85,7 @@ def _check_arguments(path: Path, made_from: dict, record: dict) -> None:
         if made_from.get(name) != record.get(name):
             raise PrepareError(
                 f"{shown(path)} was made with {name} {made_from.get(name)}, not {record.get(name)}: remove it, use "
-                "--overwrite to create it again, or choose another output."
+                f"{OVERWRITE} to create it again, or choose another output."
             )
 
 
@@ -105,5 +105,5 @@ def _check_content(path: Path, dataset: str, fingerprint: dict | None, files: li
     change = f"{then} then, {now} now" if then != now else f"{now} as then, but other names or another content"
     raise PrepareError(
         f"{shown(path)} was made from other files than {shown(dataset)} holds now ({change}): remove it, use "
-        "--overwrite to create it again, or choose another output."
+        f"{OVERWRITE} to create it again, or choose another output."
     )

@@ -113,7 +113,8 @@ def refuse(job: Job, found: Doctor) -> None:
     for refusal in found.refusals:
         warn(f"{refusal.host} is refused: {refusal.message}")
     blamed = nodes_of_hosts((refusal.host for refusal in found.refusals), nodes)
-    carry_out(job, job.event(Kind.REFUSED, status=job.arguments.status, nodes=blamed))
+    reason = "; ".join(f"{refusal.host} is refused: {refusal.message}" for refusal in found.refusals)
+    carry_out(job, job.event(Kind.REFUSED, status=job.arguments.status, reason=reason, nodes=blamed))
 
 
 def is_one_of(host: str, nodes: list[Node]) -> bool:

@@ -74,6 +74,7 @@ class Action:
     why: str = ""  # one sentence
     nodes: tuple[str, ...] = ()  # to be excluded
     minutes: int = 0  # REQUEUE: the job waits at least so long
+    reason: str = ""  # REQUEUE: of the event, for the job's comment
     own: bool = False  # START: from the job's own last checkpoint, whatever the flags of its first start say
     notes: tuple[str, ...] = ()  # sentences that are logged first
 
@@ -95,6 +96,7 @@ def decide(state: State, event: Event) -> Action:
         why=fill_in(cell, after, event),
         nodes=event.nodes if requeued and not surrounded else (),
         minutes=wait_minutes(after) if surrounded else 0,
+        reason=event.reason if requeued else "",
         own=own,
         notes=notes(event, own),
     )
@@ -182,15 +184,21 @@ def wait_minutes(state: State) -> int:
 
 def fill_in(cell: Cell, state: State, event: Event) -> str:
     return cell.why.format(
-        unsaved=state.unsaved_starts,
+        unsaved_starts=counted(state.unsaved_starts, "start"),
+        unsaved_times=counted(state.unsaved_starts, "time"),
         waits=state.waits,
         failures=state.failures,
         refusals=state.refusals,
+        refusal_times=counted(state.refusals, "time"),
         job=event.job,
         limit=event.max_restarts,
-        starts=event.restart + 1,
+        start_times=counted(event.restart + 1, "time"),
         stays=what_stays(event),
     )
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def what_stays(event: Event) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -43,31 +44,107 @@ def nodes_without_tasks(named: tuple[str, ...], nodes: tuple[str, ...], own: str
     return Unreached.BY_OWN if found == set(nodes) - {own} else Unreached.BY_ALL
 
 
+# States in which Slurm gives a node to jobs, now or when others are done with it, as `sinfo --format=%T` names them. A
+# node in another state, be it one of a later Slurm, comes back when somebody acts.
+USABLE = frozenset(
+    [
+        "allocated", "completing", "idle", "mixed", "planned", "powered_down", "powering_down", "powering_up", "reboot",
+        "rebooting",
+    ]
+)  # fmt: skip
+# What a job with a reservation may use in addition.
+OF_RESERVATION = frozenset(["maint", "reserved"])
+# From which an administrator returns a node with State=RESUME.
+RESUMABLE = frozenset(["down", "drained", "draining", "fail", "failing"])
+NOT_RESPONDING, MAINTENANCE = "*", "$"
+MOST_NAMED = 8
+
+
 @dataclass(frozen=True)
 class Placement:
     """Where a job may start: lists of nodes, one name each."""
 
     required: frozenset[str]  # --nodelist
     excluded: frozenset[str]  # --exclude, and earlier exclusions
-    partition: frozenset[str]
+    states: Mapping[str, str]  # of the nodes of the partition, or of those of the job's reservation
     least: int  # the nodes that the job needs
+    partition: str
+    reservation: str = ""  # empty: none
+
+    @property
+    def pool(self) -> str:
+        return f"reservation {self.reservation}" if self.reservation else f"partition {self.partition}"
+
+    def can_run(self, node: str) -> bool:
+        """Whether Slurm gives the node to the job when it is free."""
+        state = self.states[node]
+        letters = kind_of(state)
+        if NOT_RESPONDING in state:
+            return False
+        if self.reservation:
+            return letters in USABLE | OF_RESERVATION
+        return letters in USABLE and MAINTENANCE not in state
+
+    def left(self, nodes: Iterable[str] = ()) -> list[str]:
+        """The nodes on which the job can start without these."""
+        return [name for name in self.states if name not in self.excluded | set(nodes) and self.can_run(name)]
+
+    def unusable(self) -> list[str]:
+        """The nodes that the job would have but for their state."""
+        return [name for name in self.states if name not in self.excluded and not self.can_run(name)]
 
 
-def nodes_left(place: Placement, nodes: Iterable[str]) -> int:
-    """How many nodes the job can start on without these."""
-    return len(place.partition - place.excluded - set(nodes))
+def kind_of(state: str) -> str:
+    """The state without the characters that Slurm appends to it: "down" of "down*"."""
+    return re.match("[a-z_]*", state.lower()).group()
 
 
-def why_not_excluded(place: Placement, nodes: tuple[str, ...], partition: str, required: str) -> str:
+def count_of_nodes(count: int, adjective: str = "") -> str:
+    return f"{count} {adjective}{'node' if count == 1 else 'nodes'}"
+
+
+def why_not_excluded(place: Placement, nodes: tuple[str, ...], required: str) -> str:
     """Why the job cannot be kept off these nodes; empty: it can. (Slurm accepts an exclusion that can never be met,
     and the job then waits for ever.) `required` is the text of --nodelist."""
     names = " ".join(nodes)
     if place.required & (place.excluded | set(nodes)):
         return f"{names} should be left out, but the job asks for {required} (--nodelist): it starts there again."
-    left = nodes_left(place, nodes)
+    left = len(place.left(nodes))
     if left < place.least:
         return (
-            f"{names} should be left out, but only {left} other nodes of partition {partition} are there for a job of "
-            f"{place.least}: it may start there again. More nodes, or 'sbatch --nodes=1-{place.least}', would let it."
+            f"{names} should be left out, but only {count_of_nodes(left, 'other ')} of {place.pool} can run a job of "
+            f"{count_of_nodes(place.least)}{with_states(place)}: it may start there again. More nodes, or "
+            f"'sbatch --nodes=1-{place.least}', would let it.{how_to_resume(place)}"
         )
     return ""
+
+
+def why_waiting(place: Placement) -> str:
+    """Why the job waits until somebody acts, whatever is left out; empty: it does not."""
+    missing = place.least - len(place.left())
+    if missing <= 0:
+        return ""
+    return (
+        f"The job waits for {count_of_nodes(missing, 'more ')} of {place.pool}: it needs "
+        f"{place.least}{with_states(place)}.{how_to_resume(place)}"
+    )
+
+
+def with_states(place: Placement) -> str:
+    """The nodes that cannot run the job, in parentheses after a space; empty: none."""
+    names = place.unusable()
+    words = [f"{name} is {place.states[name]}" for name in names[:MOST_NAMED]]
+    if len(names) > MOST_NAMED:
+        words.append(f"{len(names) - MOST_NAMED} more cannot run it either")
+    return f" ({', '.join(words)})" if words else ""
+
+
+def how_to_resume(place: Placement) -> str:
+    names = [name for name in place.unusable() if kind_of(place.states[name]) in RESUMABLE]
+    if not names:
+        return ""
+    more = ",..." if len(names) > MOST_NAMED else ""
+    return (
+        " An administrator returns repaired nodes with 'scontrol update "
+        f"NodeName={','.join(names[:MOST_NAMED])}{more} State=RESUME'."
+    )

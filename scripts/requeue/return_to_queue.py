@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
+from datetime import datetime
 
 from requeue.decision import Action
 from requeue.log import say, warn, write
-from requeue.nodes import Placement, why_not_excluded
+from requeue.nodes import Placement, why_not_excluded, why_waiting
 from requeue.slurm import JobRecord, Silent, Slurm
+from requeue.untrusted import printable
 
 # Slurm's warning signal comes up to a minute earlier than --signal says.
 EARLY_SECONDS = 60
+# What mpzero has added to a job's comment begins so.
+MARK = "mpzero "
+MOST_OF_REASON = 300
 
 
 def wants_the_nodes(slurm: Slurm, grace_seconds: int) -> bool:
@@ -41,7 +47,7 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
     # holds. Where Slurm does not say, it is asked to requeue the job all the same.
     record = slurm.job_record()
     if record is not None and not record.running:
-        say(f"{action.why} Slurm is ending this job: it is left to Slurm whether it starts again.")
+        say(f"{action.why} {what_slurm_does(slurm, record, restart)}")
         done()
         return
     preempted = record is not None and record.preempted and record.requeue
@@ -64,49 +70,93 @@ def return_to_queue(slurm: Slurm, action: Action, restart: int, done: Callable[[
         say("Slurm has ended this job meanwhile (scancel, or its time limit): it is not requeued.")
         return
     if action.minutes:
-        delay(slurm, action.minutes)
+        delay(slurm, record, action)
     if action.nodes:
-        exclude(slurm, record, action.nodes)
+        exclude(slurm, record, action)
 
 
-def delay(slurm: Slurm, minutes: int) -> None:
+def what_slurm_does(slurm: Slurm, record: JobRecord, restart: int) -> str:
+    """With a job that it is ending. It counts a restart as soon as it has put the job back into the queue."""
+    if record.restarts is None:
+        return f"Slurm is ending this job; 'squeue --jobs={slurm.job}' says whether it is still in the queue."
+    if record.restarts > restart:
+        return "Slurm has put this job back into the queue: it starts again."
+    return (
+        "Slurm has ended this job (scancel, or its time limit): it does not start again, and 'sbatch train.sbatch' "
+        "resumes from the last checkpoint, or starts over where there is none."
+    )
+
+
+def delay(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
+    minutes = action.minutes
     try:
         slurm.delay(minutes)
     except Silent as error:
         tell(error)
         warn(f"Slurm did not let the job wait for {minutes} minutes; it may start earlier.")
-    else:
-        say(f"It starts again in {minutes} minutes at the earliest.")
+        return
+    say(f"It starts again in {minutes} minutes at the earliest.")
+    earlier = f"'scontrol update JobId={slurm.job} StartTime=now' starts it earlier"
+    explain(slurm, record, f"it waits for {minutes} minutes{since(action)}; {earlier}.")
 
 
-def exclude(slurm: Slurm, record: JobRecord | None, nodes: tuple[str, ...]) -> None:
-    """Keeps the pending job off these nodes, where enough others are left."""
-    names = " ".join(nodes)
+def exclude(slurm: Slurm, record: JobRecord | None, action: Action) -> None:
+    """Keeps the pending job off the nodes that are to blame, where enough others are left."""
+    names = " ".join(action.nodes)
     try:
         if record is None:
             raise Silent("")
-        place = Placement(
-            required=frozenset(slurm.expand(record.required)),
-            excluded=frozenset(slurm.expand(record.excluded)),
-            least=record.least_nodes(len(slurm.expand(slurm.nodelist))),
-            partition=frozenset(slurm.partition_nodes()),
-        )
+        place = placement(slurm, record)
     except Silent as error:
         tell(error)
         warn(f"{names} should be left out, but Slurm does not answer; the job may start there again.")
         return
-    why_not = why_not_excluded(place, nodes, slurm.partition, record.required)
+    why_not = why_waiting(place) or why_not_excluded(place, action.nodes, record.required)
     if why_not:
         warn(why_not)
+        explain(slurm, record, why_not)
         return
-    nodelist = ",".join([record.excluded, *nodes] if record.excluded else nodes)
+    nodelist = ",".join([record.excluded, *action.nodes] if record.excluded else action.nodes)
     try:
         slurm.exclude(nodelist)
     except Silent as error:
         tell(error)
         warn(f"Slurm did not exclude {nodelist}; the job may start there again.")
-    else:
-        say(f"Left out from now on: {nodelist}.")
+        return
+    back = (
+        f"Where no other node comes free, 'scontrol update JobId={slurm.job} ExcNodeList={record.excluded}' lets it "
+        "start there again."
+    )
+    say(f"Left out from now on: {nodelist}. {back}")
+    explain(slurm, record, f"requeued without {names}{since(action)}. {back}")
+
+
+def placement(slurm: Slurm, record: JobRecord) -> Placement:
+    states = slurm.partition_nodes()
+    if record.reservation:
+        reserved = set(slurm.reservation_nodes(record.reservation))
+        states = {name: state for name, state in states.items() if name in reserved}
+    return Placement(
+        required=frozenset(slurm.expand(record.required)),
+        excluded=frozenset(slurm.expand(record.excluded)),
+        states=states,
+        least=record.least_nodes(len(slurm.expand(slurm.nodelist))),
+        partition=slurm.partition,
+        reservation=record.reservation,
+    )
+
+
+def since(action: Action) -> str:
+    return f", since {printable(action.reason, MOST_OF_REASON)}" if action.reason else ""
+
+
+def explain(slurm: Slurm, record: JobRecord | None, text: str) -> None:
+    """Why the job may be pending, in its comment, after what the user has written there. The log has the same facts, so
+    that a Slurm that takes no comment loses nothing."""
+    own = "" if record is None else record.comment.partition(MARK)[0].rstrip("; ")
+    comment = f"{MARK}{datetime.now():%Y-%m-%d %H:%M}: {text}"
+    with contextlib.suppress(Silent):
+        slurm.comment(f"{own}; {comment}" if own else comment)
 
 
 def tell(error: Silent) -> None:

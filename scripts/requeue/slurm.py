@@ -22,6 +22,7 @@ NO_ANSWER = re.compile(
 # A controller that does not answer is asked so often in any case, and for longer where Slurm.ask_until says so.
 ATTEMPTS = 10
 LONGEST_PAUSE = 30
+COMMENT = re.compile(r"^ *Comment=(.*)$", re.MULTILINE)
 COUNT = re.compile(r"[0-9]{1,9}")
 # The states of a job that has its nodes and is not being ended; the same as in scripts/slurm.sh. While Slurm delivers a
 # signal, as it does to a job that it preempts, the job is SIGNALING.
@@ -79,6 +80,13 @@ def field_of(record: str, name: str) -> str:
     return "" if match is None or match.group(1) == "(null)" else match.group(1)
 
 
+def comment_of(record: str) -> str:
+    """It may have spaces, and ends with its line."""
+    match = COMMENT.search(record)
+    text = "" if match is None else match.group(1).strip()
+    return "" if text == "(null)" else text
+
+
 def count_of(text: str) -> int | None:
     return int(text) if COUNT.fullmatch(text) else None
 
@@ -93,9 +101,13 @@ class JobRecord:
     restarts: int | None = None  # None: not known
     tasks: int | None = None  # that the job asks for; one a node where it says nothing. None: not known
     tasks_per_node: int = 0  # --ntasks-per-node; 0: not given
+    reservation: str = ""  # empty: none
+    comment: str = ""  # the user's own, and what mpzero has added
 
     @staticmethod
     def parse(text: str) -> JobRecord:
+        # A comment may read like a field.
+        text, comment = COMMENT.sub("", text), comment_of(text)
         return JobRecord(
             running=RUNNING.search(text) is not None,
             preempted=re.search("PreemptTime=[0-9]", text) is not None,
@@ -105,6 +117,8 @@ class JobRecord:
             restarts=count_of(field_of(text, "Restarts")),
             tasks=count_of(field_of(text, "NumTasks")),
             tasks_per_node=count_of(field_of(text, "NtasksPerN:B:S:C").partition(":")[0]) or 0,
+            reservation=field_of(text, "Reservation"),
+            comment=comment,
         )
 
     def least_nodes(self, nodes: int) -> int:
@@ -159,8 +173,17 @@ class Slurm:
         except Silent:
             return []
 
-    def partition_nodes(self) -> list[str]:
-        return ask("sinfo", "--noheader", "--Node", f"--partition={self.partition}", "--format=%N").split()
+    def partition_nodes(self) -> dict[str, str]:
+        """The state of each node, as sinfo names it: "idle", "down*"."""
+        text = ask("sinfo", "--noheader", "--Node", f"--partition={self.partition}", "--format=%N %T")
+        lines = [line.split() for line in text.splitlines()]
+        if not lines or any(len(words) != 2 for words in lines):
+            raise Silent(f"sinfo gives no states of nodes: {printable(text, 60)}")
+        return {name: printable(state, 30) for name, state in lines}
+
+    def reservation_nodes(self, reservation: str) -> list[str]:
+        record = ask("scontrol", "show", "reservation", reservation, "--oneliner")
+        return self.expand(field_of(record, "Nodes"))
 
     def requeues_preempted_jobs(self) -> bool:
         """Whether Slurm requeues a preempted job of this partition by itself when it has ended: 24.05 and later do so
@@ -191,6 +214,10 @@ class Slurm:
     def exclude(self, nodelist: str) -> None:
         """Of the pending job."""
         ask("scontrol", "update", f"JobId={self.job}", f"ExcNodeList={nodelist}")
+
+    def comment(self, text: str) -> None:
+        """Of the pending job; `scontrol show job` and `squeue --format=%k` show it."""
+        ask("scontrol", "update", f"JobId={self.job}", f"Comment={text}")
 
     def delay(self, minutes: int) -> None:
         """The pending job starts no earlier than in so many minutes."""

@@ -59,7 +59,7 @@ class Cell:
 
 
 UNCOUNTED = (
-    "Slurm has started this job {starts} times, which is all that is known without its record, and MAX_RESTARTS is "
+    "Slurm has started this job {start_times}, which is all that is known without its record, and MAX_RESTARTS is "
     "{limit}: it is not requeued; {stays}."
 )
 
@@ -76,7 +76,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
         Standing.UNKNOWN: Cell(Verb.FINISH, 1, NOT_KNOWN),
         Standing.UNSAVED: Cell(
             Verb.FINISH, 1,
-            "Slurm has ended this job {unsaved} times in a row before it could save anything: it is not started again. "
+            "Slurm has ended this job {unsaved_times} in a row before it could save anything: it is not started again. "
             "Shorten CHECKPOINT_FREQ, or look at the nodes (sacct -j {job})."),
         Standing.WITHIN: Cell(Verb.START, 0),
     },
@@ -86,7 +86,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
     Kind.STOPPED: {
         Standing.UNSAVED: Cell(
             Verb.FINISH, 1,
-            "The job was stopped {unsaved} times in a row before it could save anything: it is not requeued. Give it "
+            "The job was stopped {unsaved_times} in a row before it could save anything: it is not requeued. Give it "
             "more time (--time), or save more often (CHECKPOINT_FREQ)."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, None, "The run was stopped; {stays}."),
@@ -100,7 +100,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
     Kind.NO_TASKS: {
         Standing.REFUSALS: Cell(
             Verb.FINISH, 1,
-            "Hosts were refused {refusals} times since the last progress, and MAX_RESTARTS is {limit}: the job is not "
+            "Hosts were refused {refusal_times} since the last progress, and MAX_RESTARTS is {limit}: the job is not "
             "requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Requeue {refusals} of at most {limit} for refused hosts."),
@@ -116,14 +116,14 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
             "requeued; {stays}."),
         Standing.UNSAVED: Cell(
             Verb.FINISH, None,
-            "{unsaved} starts in a row saved nothing, and MAX_RESTARTS is {limit}: the job is not requeued; {stays}."),
+            "{unsaved_starts} in a row saved nothing, and MAX_RESTARTS is {limit}: the job is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, None, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, None, "Requeue {failures} of at most {limit} after failures; {stays}."),
     },
     Kind.REFUSED: {
         Standing.REFUSALS: Cell(
             Verb.FINISH, 1,
-            "Hosts were refused {refusals} times since the last progress, and MAX_RESTARTS is {limit}: the job is not "
+            "Hosts were refused {refusal_times} since the last progress, and MAX_RESTARTS is {limit}: the job is not "
             "requeued. 'CHECK_NODES=false sbatch train.sbatch' trains anyway."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(Verb.REQUEUE, 1, "Requeue {refusals} of at most {limit} for refused hosts."),

@@ -40,8 +40,8 @@ SOURCES_OF_FLAGS = [
 ]
 # Of other people's programs.
 FOREIGN_FLAGS = {
-    "sbatch, srun, scancel": "array auto-resume batch chdir exclusive gpu-bind gpus gpus-per-node gpus-per-task gres "
-    "kill-on-bad-exit mpi no-requeue nodes ntasks partition signal switches",
+    "sbatch, srun, scancel": "array auto-resume batch chdir comment error exclusive gpu-bind gpus gpus-per-node "
+    "gpus-per-task gres job-name kill-on-bad-exit mpi no-requeue nodes ntasks partition signal switches",
     "docker": "device ipc privileged shm-size",
     "cmake, ctest": "build install prefix preset target test-dir",
     "uv, aws": "group instance-ids output query",

@@ -22,6 +22,16 @@ if folders := os.environ.get("MPZERO_TEST_PATH"):
     SYSTEM_PATH = f"{folders}:{SYSTEM_PATH}"
 
 FAKE_MPZERO = """#!/bin/bash
+if [[ " $* " == *" --dry_run"* ]]; then
+  printf '%s\\n' "$@" >"$RECORD/dry_run.flags"
+  if [[ -n ${FAKE_DRY_RUN:-} ]]; then
+    echo "mpzero: error: a sentence before all work" >&2
+  else
+    echo "Dry run: nothing is trained or written."
+    [[ -z ${FAKE_DRY_SAYS:-} ]] || printf '%b\\n' "$FAKE_DRY_SAYS"
+  fi
+  exit "${FAKE_DRY_RUN:-0}"
+fi
 [[ "${OMPI_COMM_WORLD_RANK:-0}" == 0 ]] && { printf '%s\\n' "$@" >"$RECORD/mpzero.flags"; env >"$RECORD/mpzero.env"; }
 echo "$$" >>"$RECORD/mpzero.pids"
 previous=""
@@ -39,9 +49,10 @@ if [[ -n ${FAKE_SAVES:-} ]]; then
   trap 'saves=true' USR1
   echo >"$RECORD/ready.$OMPI_COMM_WORLD_RANK"
   until [[ -n ${saves:-} ]]; do sleep 0.1 & wait $!; done
-  [[ $FAKE_SAVES == at_once ]] || sleep 300
+  [[ $FAKE_SAVES != slowly ]] || sleep 300
   mkdir -p "$checkpoints"
-  echo qwen3_tiny-2steps >"$checkpoints/latest"
+  [[ "${OMPI_COMM_WORLD_RANK:-0}" != 0 ]] || echo qwen3_tiny-2steps >"$checkpoints/latest"
+  [[ $FAKE_SAVES != then_waits ]] || sleep 300
   exit 75
 fi
 [[ -z ${FAKE_SLEEP:-} ]] || exec sleep "$FAKE_SLEEP"
@@ -63,6 +74,7 @@ exit 0
 """
 
 RECORDING = """#!/bin/bash
+[[ " $* " != *" -n "* ]] || exit 0  # ninja's dry run
 printf '%s %s\\n' "$(basename "$0")" "$*" >>"$RECORD/calls"
 """
 
@@ -72,7 +84,7 @@ export SLURM_JOB_ID=7 SLURM_JOB_NODELIST="node[0-1]" SLURM_JOB_PARTITION=all MPZ
 CHECKPOINT_DIR=$PWD/checkpoints MAX_RESTARTS=3 GRACE_PERIOD=300
 # What Slurm says of the job: a test sets these.
 export state=RUNNING preempted=None requeue=1 out="(null)" nodelist="(null)" ends_at=N/A tasks=2 tasks_per_node=0
-export version=22.05.8 type=partition_prio mode=REQUEUE
+export version=22.05.8 type=partition_prio mode=REQUEUE comment="" reservation="" states="idle idle idle idle"
 mkdir -p "$CHECKPOINT_DIR"
 called() { printf '%s\\n' "$*" >>"$RECORD/calls"; }
 save() { echo "qwen3_tiny-$1steps" >"$CHECKPOINT_DIR/latest"; }
@@ -93,16 +105,21 @@ case "$1 $2" in
     echo "   Restarts=$((${SLURM_RESTART_COUNT:-0} + $(wc -l 2>/dev/null <"$RECORD/requeues" || echo 0)))"
     echo "   NumNodes=1 NumTasks=$tasks"  # one node has ended its part
     echo "   NtasksPerN:B:S:C=$tasks_per_node:0:*:*"
-    echo "   ReqNodeList=$nodelist ExcNodeList=$out PreemptTime=$preempted" ;;
+    echo "   ReqNodeList=$nodelist ExcNodeList=$out PreemptTime=$preempted${reservation:+ Reservation=$reservation}"
+    [[ -z $comment ]] || echo "   Comment=$comment " ;;
   requeue*) echo "$*" >>"$RECORD/requeues" ;;
   "show node") printf 'NodeName=node%s X=1 NodeHostName=ip-10-0-0-%s X=1\\n' 0 0 1 1 ;;
   "show config") echo "SLURM_VERSION = $version"; echo "PreemptType = preempt/$type" ;;
   "show partition") echo "PartitionName=all PreemptMode=$mode State=UP" ;;
+  "show reservation") echo "ReservationName=$3 Nodes=node[0-1] State=ACTIVE" ;;
   "show hostnames") if [[ $3 == *"["* ]]; then printf 'node0\\nnode1\\n'; else tr , '\\n' <<<"$3"; fi ;;
 esac
 """,
     "squeue": """called squeue "$@"; echo "$ends_at"\n""",
-    "sinfo": """called sinfo "$@"; printf 'node%s\\n' 0 1 2 3\n""",
+    "sinfo": """called sinfo "$@"
+node=0
+for state in $states; do echo "node$node $state"; node=$((node + 1)); done
+""",
 }
 
 # train.sbatch as a job of one node. Its scontrol is each test's own.
@@ -187,14 +204,14 @@ class Checkout:
 
     def shell(self, command: str, **variables: str) -> subprocess.CompletedProcess:
         """Runs a piece of bash with all functions of scripts/ at hand."""
-        parts = "common install environment training slurm allocation stops launch"
+        parts = "common paths install build environment training dry_run slurm allocation stops launch"
         prelude = (
             f"set -euo pipefail; for part in {parts}; do source scripts/$part.sh; done; end_with() {{ exit $1; }}; "
         )
         return subprocess.run(
             ["bash", "-c", prelude + command],
             cwd=self.root,
-            env=self.environment({"MPZERO_ROOT": str(self.root), **variables}),
+            env=self.environment({"MPZERO_ROOT": str(self.root), "MPZERO_USER_FOLDER": str(self.root), **variables}),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

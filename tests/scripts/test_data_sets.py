@@ -1,8 +1,13 @@
 """The data set that train-singlenode.sh has prepared before it trains."""
 
+import re
+import shlex
 import shutil
+from pathlib import Path
 
 import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
 
@@ -66,3 +71,35 @@ def test_data_that_cannot_be_prepared_ends_the_run_before_it_starts(checkout):
     assert result.returncode == 2
     assert result.stderr.strip() == "error: no such data set"
     assert not (checkout.record / "mpzero.flags").exists()
+
+
+def test_a_data_set_that_has_changed_is_made_again_as_the_advice_says(checkout):
+    """With the real prepare_data.py: the text has grown since."""
+    for folder in ("app/prepare", "app/prepare_data.py"):
+        (shutil.copytree if folder == "app/prepare" else shutil.copy)(REPOSITORY / folder, checkout.root / folder)
+    text = REPOSITORY / ".venv/bin/python"
+    checkout.program(checkout.root / ".venv/bin/python", f'#!/bin/bash\nexec {text} "$@"\n')
+    corpus = checkout.root / "my corpus"
+    corpus.mkdir()
+    (corpus / "a.txt").write_text("a first text\n" * 200)
+    variables = {"DATASET": "my corpus", "TOKENIZER": "bytes", "PREPARE_ARGS": "--document_separator line"}
+    assert checkout.run(**variables).returncode == 0
+    first = checkout.flags()["train_data"]
+    (corpus / "b.txt").write_text("a second text\n" * 200)
+    refused = checkout.run(**variables)
+    assert refused.returncode == 2
+    advice = re.search(r"use PREPARE_ARGS=(.*) to create it again", refused.stderr)
+    assert advice, refused.stderr
+    result = checkout.run(**{**variables, "PREPARE_ARGS": shlex.split(advice.group(1))[0]})
+    assert result.returncode == 0, result.stderr
+    # The same files, so that a start without the advice finds them.
+    assert checkout.flags()["train_data"] == first
+    assert checkout.run(**variables).returncode == 0
+
+
+def test_a_requeued_job_does_not_make_its_data_again(checkout):
+    for restart, existing in (("0", "--overwrite"), ("1", "--if_missing")):
+        arguments = checkout.shell(
+            'read_prepare_args; echo "$MPZERO_EXISTING"', PREPARE_ARGS="--overwrite", SLURM_RESTART_COUNT=restart
+        )
+        assert arguments.stdout.strip() == existing

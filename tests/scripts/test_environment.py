@@ -1,4 +1,4 @@
-"""scripts/environment.sh and scripts/install.sh by function, on folders that look like the machine in question."""
+"""environment.sh, install.sh and build.sh by function, on folders that look like the machine in question."""
 
 import os
 import tomllib

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,11 @@ def test_an_environment_that_is_gone_is_named(tree, script):
     result = run(tree, script)
     assert result.returncode == 2, result.stdout + result.stderr
     assert result.stderr.count("\n") == 1 and "/no/such/environment" in result.stderr and "uv sync" in result.stderr
+    # uv is named as this machine can run it, or the sentence says that there is none.
+    for there in (False, True):
+        tree.program(tree.bin / "uv", f"#!/bin/bash\nexit {0 if there else 1}\n")
+        said = run(tree, script).stderr
+        assert (f"{tree.bin}/uv sync" in said, "uv, which is not in PATH here" in said) == (there, not there), said
     assert tree.calls() == ""
 
 
@@ -95,23 +101,34 @@ def test_a_runtime_that_cannot_be_linked_is_said_where_libfabric_needs_it(tree):
         assert words == 0 or "libcudart.so cannot be made" in result.stderr
 
 
-@pytest.fixture
-def read_only_tree(checkout):
-    """An installed tree that the user of the tests' runs may not write to."""
+@contextmanager
+def read_only(checkout, prepare):
+    """A tree that the user of the tests' runs may not write to, once `prepare` has made it; and that user."""
     # A folder of pytest's is closed to other users.
     with tempfile.TemporaryDirectory(prefix="mpzero-installed-") as folder:
         Path(folder).chmod(0o755)
-        checkout = type(checkout)(Path(folder))
-        install(checkout)
+        tree = type(checkout)(Path(folder))
+        prepare(tree)
         user = NOBODY if os.geteuid() == 0 else None
-        for path in (checkout.record, checkout.home):
+        for path in (tree.record, tree.home):
             path.chmod(0o777)
-        for path in [checkout.root, *checkout.root.rglob("*")]:
+        for path in [tree.root, *tree.root.rglob("*")]:
             if not path.is_symlink():
                 path.chmod(path.stat().st_mode & ~0o222 | 0o444 | (0o111 if path.is_dir() else 0))
-        yield checkout, user
-        for path in [checkout.root, *(path for path in checkout.root.rglob("*") if path.is_dir())]:
+        yield tree, user
+        for path in [tree.root, *(path for path in tree.root.rglob("*") if path.is_dir())]:
             path.chmod(0o755)
+
+
+def build(checkout, ninja: str = "ninja: no work to do.") -> None:
+    """Makes it the built checkout of a colleague."""
+    checkout.program(checkout.root / ".venv/bin/ninja", f"#!/bin/bash\necho '{ninja}'\n")
+
+
+@pytest.fixture(params=[install, build], ids=["installed", "checkout"])
+def read_only_tree(checkout, request):
+    with read_only(checkout, request.param) as tree:
+        yield tree
 
 
 def test_a_read_only_tree_trains_with_folders_of_the_users_own(read_only_tree):
@@ -144,3 +161,21 @@ def test_data_is_prepared_where_the_user_may_write(read_only_tree):
     assert "DATA_DIR" in refused.stderr
     assert prepare(DATA_DIR=str(tree.home / "data")).returncode == 0
     assert tree.flags()["train_data"].startswith(str(tree.home / "data"))
+
+
+def test_a_colleague_cannot_build_and_learns_who_can(checkout):
+    with read_only(checkout, build) as (tree, user):
+        command = [str(tree.root / SCRIPTS[0]), "--build-only"]
+        result = subprocess.run(
+            command, env=tree.environment({}), capture_output=True, text=True, timeout=60, user=user
+        )
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
+    assert "have its owner give --build-only" in result.stderr
+
+
+def test_programs_of_other_sources_are_used_with_a_warning(checkout):
+    with read_only(checkout, lambda tree: build(tree, "[1/9] Building CXX object")) as (tree, user):
+        mine = {name: str(tree.home / name) for name in ("LOG_DIR", "DATA_DIR", "CHECKPOINT_DIR")}
+        result = run(tree, SCRIPTS[0], user=user, **mine)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("are not those of the sources") == 1

@@ -36,6 +36,7 @@ def wait_until(condition, seconds: float = 30) -> None:
 def start(checkout, **variables: str) -> subprocess.Popen:
     return subprocess.Popen(
         [checkout.root / "train-singlenode.sh"],
+        cwd=checkout.root,
         env=checkout.environment({"NPROC": "2", **variables}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -64,8 +65,8 @@ def test_an_interruption_ends_ranks_that_cannot_save(checkout, number, to_group)
     wait_until(lambda: len(running(checkout)) == 2)
     (os.killpg if to_group else os.kill)(process.pid, number)
     output = finish(checkout, process)
-    assert process.returncode == 128 + signal.SIGUSR1
-    assert "Interrupted before the first checkpoint" in output
+    assert process.returncode == 130
+    assert "Interrupted, and nothing was saved; there is no checkpoint yet, so the same command starts over." in output
     assert running(checkout) == []
 
 
@@ -93,8 +94,38 @@ def test_a_second_interruption_ends_a_run_that_is_still_saving(checkout):
     os.killpg(process.pid, signal.SIGINT)
     output = finish(checkout, process)
     assert process.returncode == 130
-    assert "Interrupted before the first checkpoint" in output
+    assert "Interrupted, and nothing was saved; there is no checkpoint yet" in output
     assert running(checkout) == []
+
+
+def test_a_second_interruption_of_a_run_that_has_saved_is_a_stop(checkout):
+    """The ranks save at the first one, and end by the second."""
+    process = start(checkout, FAKE_SAVES="then_waits")
+    wait_until(lambda: ready(checkout))
+    os.killpg(process.pid, signal.SIGINT)
+    assert "once more to stop at once" in next(line for line in process.stdout if "Saving" in line)
+    wait_until(lambda: (checkout.root / "checkpoints/first_run/latest").exists())
+    os.killpg(process.pid, signal.SIGINT)
+    output = finish(checkout, process)
+    assert process.returncode == 75, output
+    assert "Interrupted; the same command resumes from checkpoints/first_run/qwen3_tiny-2steps." in output
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_rank_that_is_killed_is_a_failure_and_no_interruption(checkout, saved):
+    if saved:
+        (checkout.root / "checkpoints/first_run").mkdir(parents=True)
+        (checkout.root / "checkpoints/first_run/latest").write_text("qwen3_tiny-2steps\n")
+    process = start(checkout, FAKE_SLEEP="300")
+    wait_until(lambda: len(running(checkout)) == 2)
+    os.kill(running(checkout)[1], signal.SIGKILL)
+    output = finish(checkout, process)
+    assert process.returncode == 1, output
+    remains = (
+        "the same command resumes from" if saved else "there is no checkpoint yet, so the same command starts over"
+    )
+    assert f"SIGKILL has ended a rank, as where memory runs out (dmesg); {remains}" in output
+    assert "Interrupted" not in output
 
 
 def test_a_second_start_waits_for_the_build_of_the_first(checkout):

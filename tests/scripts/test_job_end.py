@@ -59,10 +59,22 @@ def test_a_job_that_has_its_nodes_is_requeued_in_whatever_state_slurm_shows_it(j
     assert "Slurm is ending this job" not in again.stdout and job.checkout.calls().count("scontrol requeue") == 2
 
 
-def test_a_job_that_slurm_is_ending_is_left_to_slurm(job):
-    result = job("begin_run; state=COMPLETING; end_run 143")
-    assert "Slurm is ending this job" in result.stdout
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("", "Slurm has ended this job (scancel, or its time limit): it does not start again"),
+        ('echo >>"$RECORD/requeues"', "Slurm has put this job back into the queue: it starts again."),
+    ],
+)
+def test_a_job_that_slurm_is_ending_says_what_becomes_of_it(job, what, sentence):
+    result = job(f"begin_run; state=COMPLETING; {what or ':'}; end_run 143")
+    assert sentence in result.stdout, result.stdout + result.stderr
     assert not job.requeued()
+
+
+def test_a_job_of_one_start_has_started_one_time(job):
+    result = job("MAX_RESTARTS=0; begin_run; end_run 75")
+    assert "stopped 1 time in a row" in result.stderr, result.stdout + result.stderr
 
 
 BY_MUNGE = "kill -PIPE $$"  # what a munge that is too busy does to a command of Slurm
@@ -126,13 +138,13 @@ def test_hosts_are_found_by_name_where_slurm_does_not_answer(job):
         ("nodelist=node2", "", "node1", "Left out from now on: node1."),
         (
             "out=node2,node3", "", None,
-            "node1 should be left out, but only 1 other nodes of partition all are there for a job of 2: it may start "
+            "node1 should be left out, but only 1 other node of partition all can run a job of 2 nodes: it may start "
             "there again. More nodes, or 'sbatch --nodes=1-2', would let it.",
         ),
         ("out=node2,node3 tasks=1", "", "node2,node3,node1", "Left out from now on: node2,node3,node1."),
-        ("out=node2,node3 tasks=16", "", None, "only 1 other nodes"),
-        ("out=node2,node3 tasks=1 tasks_per_node=1", "", None, "only 1 other nodes"),
-        ("out=node2,node3 tasks=", "", None, "only 1 other nodes"),
+        ("out=node2,node3 tasks=16", "", None, "only 1 other node of"),
+        ("out=node2,node3 tasks=1 tasks_per_node=1", "", None, "only 1 other node of"),
+        ("out=node2,node3 tasks=", "", None, "only 1 other node of"),
         ("", "sinfo", None, "node1 should be left out, but Slurm does not answer"),
         ("", "scontrol update", "node1", "Slurm did not exclude node1; the job may start there again."),
     ],
@@ -145,8 +157,99 @@ def test_a_blamed_node_is_left_out_where_enough_others_are_there(job, slurm, com
     result = job(f"{slurm}\nbegin_run; end_run 1")
     assert sentence in result.stdout + result.stderr
     assert result.returncode == 1 and job.requeued()
-    asked = [line for line in job.checkout.calls().splitlines() if line.startswith("scontrol update")]
-    assert asked == ([] if excluded is None else [f"scontrol update JobId=7 ExcNodeList={excluded}"])
+    assert exclusions(job) == ([] if excluded is None else [f"scontrol update JobId=7 ExcNodeList={excluded}"])
+
+
+def exclusions(job) -> list[str]:
+    return [line for line in job.checkout.calls().splitlines() if line.startswith("scontrol update JobId=7 Exc")]
+
+
+def comment(job) -> str:
+    """What the job's comment says at last."""
+    words = "scontrol update JobId=7 Comment="
+    return [line.removeprefix(words) for line in job.checkout.calls().splitlines() if line.startswith(words)][-1]
+
+
+@pytest.mark.parametrize(
+    ("states", "left_out"),
+    [
+        ("allocated allocated drained drained", False),
+        ("allocated allocated draining idle", True),
+        ("allocated allocated down* drained", False),
+        ("allocated allocated fail failing", False),
+        ("allocated allocated idle* maint", False),
+        ("allocated allocated reserved idle$", False),
+        ("allocated allocated unknown future", False),
+        # Busy with other jobs, or asleep in the cloud: Slurm will give them to the job.
+        ("completing completing mixed drained", True),
+        ("allocated allocated powered_down~ drained", True),
+        ("allocated allocated allocated# drained", True),
+    ],
+)
+def test_only_nodes_that_can_run_a_job_take_the_place_of_one_that_is_left_out(job, states, left_out):
+    blame(job, "node1")
+    result = job(f'states="{states}"; begin_run; end_run 1')
+    assert (exclusions(job) != []) == left_out, result.stdout + result.stderr
+    assert job.requeued()
+    if not left_out:
+        third, fourth = states.split()[2:]
+        said = next(line for line in result.stderr.splitlines() if "should be left out" in line)
+        assert f"(node2 is {third}, node3 is {fourth})" in said and "it may start there again" in said
+        resumed = [state.rstrip("*") in {"down", "drained", "fail", "failing"} for state in (third, fourth)]
+        assert ("scontrol update NodeName=node2,node3 State=RESUME" in said) == all(resumed)
+
+
+def test_a_job_with_a_reservation_has_the_nodes_of_that_one(job):
+    blame(job, "node1")
+    own = 'reservation=mine states="reserved reserved idle idle"; begin_run; end_run 1'
+    assert "only 1 other node of reservation mine can run a job of 2 nodes" in job(own).stderr
+    assert exclusions(job) == []
+    (job.checkpoints / "failure.json").unlink()
+    blame(job, "node1")
+    job("forget_restarts; tasks=1; " + own)
+    assert exclusions(job) == ["scontrol update JobId=7 ExcNodeList=node1"]
+
+
+def test_a_pending_job_says_in_its_comment_why_and_what_to_do(job):
+    blame(job, "node1")
+    result = job("out=node3; begin_run; end_run 1")
+    assert "requeued without node1, since rank 2 did not answer. " in comment(job), result.stderr
+    assert "'scontrol update JobId=7 ExcNodeList=node3' lets it start there again" in comment(job)
+    # The log says the same.
+    assert comment(job).partition(". ")[2] in result.stdout
+
+
+def test_a_job_that_waits_for_a_node_of_its_own_says_so(job):
+    blame(job, "node1")
+    result = job('states="allocated down* drained idle"; out=node3; begin_run; end_run 1')
+    assert "The job waits for 1 more node" in result.stderr, result.stderr
+    assert "node1 is down*, node2 is drained" in result.stderr and "node1 is down*" in comment(job)
+
+
+def test_a_comment_of_the_users_own_stays(job):
+    blame(job, "node1")
+    job("comment='billed to: a team'; begin_run; end_run 1")
+    assert comment(job).startswith("billed to: a team; mpzero 2")
+    (job.checkpoints / "failure.json").unlink()
+    blame(job, "node1")
+    job("forget_restarts; comment='billed to: a team; mpzero 2026-11-22 10:00: old words'; begin_run; end_run 1")
+    assert comment(job).startswith("billed to: a team; mpzero 2") and "old words" not in comment(job)
+
+
+def test_a_comment_that_reads_like_a_record_is_none(job):
+    blame(job, "node1")
+    result = job("comment='JobState=COMPLETING Reservation=mine ExcNodeList=node2'; begin_run; end_run 1")
+    assert exclusions(job) == ["scontrol update JobId=7 ExcNodeList=node1"], result.stderr
+
+
+def test_a_job_that_waits_for_what_its_hosts_share_says_so(job):
+    found = {"status": "failure", "check": "checkpoint_write", "message": "no answer", "blame": "host"}
+    for host in ("node0", "node1"):
+        report = {"hosts": [{"host": host, "findings": [found]}]}
+        (job.checkpoints / f"doctor.json.{host}.hung").write_text(json.dumps(report))
+    result = job("begin_run; refuse_hosts 124")
+    assert "It starts again in 10 minutes at the earliest" in result.stdout, result.stderr
+    assert "hang in the check checkpoint_write" in comment(job) and "StartTime=now" in comment(job)
 
 
 def test_a_command_that_munge_ends_is_asked_again(job):

@@ -37,6 +37,7 @@ class Cluster:
     restarts: int = 0
     partition: str = "all"
     nodelist: str = ""
+    job: str = "7"
 
     def answer(self) -> None:
         if self.silent:
@@ -57,9 +58,12 @@ class Cluster:
     def expand(self, nodelist: str) -> list[str]:
         return nodelist.split(",") if nodelist else []
 
-    def partition_nodes(self) -> list[str]:
+    def partition_nodes(self) -> dict[str, str]:
         self.answer()
-        return NODES
+        return dict.fromkeys(NODES, "idle")
+
+    def comment(self, text: str) -> None:
+        self.answer()
 
     def exclude(self, nodelist: str) -> None:
         self.answer()

@@ -43,7 +43,7 @@ train() {
     assert (job.state, job.restarts) == ("COMPLETED", 2), job.text()
     assert [set(run.lines(f"hosts.{i}")) for i in range(3)] == [{"node1"}, {"node2"}, {"node2"}]
     # The third start has no node left to go to, so the second exclusion is not made.
-    assert "only 0 other nodes" in job.text()
+    assert "only 0 other nodes of" in job.text()
 
 
 def test_a_job_of_one_or_two_nodes_continues_with_the_nodes_that_are_left(run):
@@ -75,7 +75,61 @@ train() {
     job = run.submit("--nodes=2", "--exclude=node2")
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
     assert set(run.lines("hosts.1")) == {"node0", "node1"}, job.text()
-    assert "only 1 other nodes of partition all are there for a job of 2" in job.text()
+    assert "only 1 other node of partition all can run a job of 2 nodes" in job.text()
+
+
+def test_a_drained_node_takes_the_place_of_none(run):
+    """The job would wait for the drained node for ever, next to the idle one that it is kept off."""
+    run.stand_in("""
+train() {
+  hostname >>"$folder/hosts.$restart"
+  ((restart == 0)) || exit 0
+  save 3
+  blame node1 "rank 2 on node1 did not answer"
+  exit 1
+}""")
+    run.cluster.run(["scontrol", "update", "NodeName=node2", "State=DRAIN", "Reason=disk"])
+    try:
+        job = run.submit("--nodes=2", "--comment=billed to: a team")
+    finally:
+        run.cluster.run(["scontrol", "update", "NodeName=node2", "State=RESUME"])
+    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+    assert set(run.lines("hosts.1")) == {"node0", "node1"}
+    assert "(node2 is drained): it may start there again" in job.text()
+    comment = run.cluster.run(["squeue", "--noheader", "--states=all", f"--jobs={job.number}", "--format=%k"]).stdout
+    assert comment.startswith("billed to: a team; mpzero 2") and "node2 is drained" in comment, comment
+
+
+ONCE_MORE = """
+train() {
+  echo "Batch $restart Loss: 2.5, lr: 0.1"
+  echo "mpzero: warning: start $restart of ${SLURM_ARRAY_TASK_ID:-a job}" >&2
+  save $((restart + 3))
+  ((restart == 0)) || exit 0
+  exit 1
+}"""
+
+
+def test_one_log_has_losses_and_warnings_of_all_starts_and_is_named_after_the_model(run):
+    run.stand_in(ONCE_MORE)
+    job = run.submit("--nodes=1", NPROC="1", MODEL_TYPE="qwen2_5_7b", TOKENIZER="bytes")
+    assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+    assert [path.name for path in (run.folder / "logs").iterdir()] == [f"qwen2_5_7b-mpzero_{job.number}.out"]
+    assert job.fields["JobName"] == "qwen2_5_7b-mpzero"
+    words = ["Batch 0 Loss", "warning: start 0", "Batch 1 Loss", "warning: start 1"]
+    assert [word for line in job.text().splitlines() for word in words if word in line] == words
+
+
+def test_the_logs_of_an_array_are_named_by_array_and_task(run):
+    run.stand_in(ONCE_MORE)
+    submitted = run.start("--nodes=1", "--array=3-4%1", "--job-name=sweep", NPROC="1", CHECKPOINT_DIR="runs")
+    for task in (3, 4):
+        job = type(submitted)(run.cluster, submitted.number, task).wait()
+        assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
+        text = (run.folder / f"logs/sweep_{submitted.number}_{task}.out").read_text()
+        assert [f"start {start} of {task}" in text for start in (0, 1)] == [True, True], text
+        assert f"start 0 of {7 - task}" not in text
+    assert len(list((run.folder / "logs").iterdir())) == 2
 
 
 def test_failures_are_counted_and_end_the_job(run):

@@ -97,7 +97,7 @@ def test_options_of_sbatch_override_those_in_the_script(run):
     job = run.submit("--nodes=1", "--job-name=mine", MAX_STEPS="1", NPROC="1")
     assert job.state == "COMPLETED", job.text()
     assert job.output.name == f"mine_{job.number}.out"
-    assert "1 nodes" in job.text()
+    assert "Training qwen3_tiny on 1 node (" in job.text() and "with 1 rank each" in job.text()
     assert run.steps() == [1]
 
 
@@ -166,6 +166,34 @@ def test_ranks_get_the_environment_of_a_job_that_was_given_little_of_it(run, mpi
     job = run.submit("--export=" + ",".join(f"{name}={value}" for name, value in variables.items()))
     assert job.state == "COMPLETED", job.text()
     assert sorted(run.lines("train.ranks")) == ranks_of("0,1", 2)
+
+
+def test_relative_paths_count_from_where_the_job_was_submitted(run):
+    run.stand_in(LOOK_AROUND)
+    (run.folder / "ds.json").write_text("{}")
+    job = run.submit(CHECKPOINT_DIR="mine", DS_CONFIG="ds.json", flags=("--train_data", "t.h5"))
+    assert job.state == "COMPLETED", job.text()
+    flags = run.lines("train.flags")
+    paths = {"deepspeed_config": "ds.json", "checkpoint_dir": "mine", "train_data": "t.h5"}
+    assert {name: flags[flags.index(f"--{name}") + 1] for name in paths} == {
+        name: f"{run.folder}/{file}" for name, file in paths.items()
+    }
+
+
+def test_a_checkout_whose_path_has_a_space_is_found(run):
+    """Submitted from elsewhere, as the documents say, with flags after the file."""
+    run.stand_in(LOOK_AROUND)
+    checkout = run.folder / "a b/checkout"
+    for folder in ("scripts", "sbatch", "configs"):
+        shutil.copytree(REPOSITORY / folder, checkout / folder, symlinks=True)
+    (checkout / "logs").mkdir()
+    (checkout / ".venv").symlink_to(REPOSITORY / ".venv")
+    (checkout / "uv.lock").symlink_to(REPOSITORY / "uv.lock")
+    arguments = [f"--chdir={checkout}", str(checkout / "sbatch/train.sbatch"), "--seed", "3"]
+    job = run.cluster.submit(arguments, cwd=run.folder, **{**run.variables, "TRAIN_DATA": "t.h5"}).wait()
+    assert job.state == "COMPLETED", run.cluster.logs()
+    flags = run.lines("train.flags")
+    assert flags[flags.index("--train_data") + 1] == f"{run.folder}/t.h5"
 
 
 def test_a_controller_that_is_too_busy_to_answer_is_asked_again(run):

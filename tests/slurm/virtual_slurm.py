@@ -260,7 +260,9 @@ class Job:
         self.update()
 
     def update(self) -> str:
-        text = self.cluster.ask(["scontrol", "show", "job", self.name])
+        lines = self.cluster.ask(["scontrol", "show", "job", self.name]).splitlines()
+        # A comment may read like a field.
+        text = "\n".join(line for line in lines if not line.lstrip().startswith("Comment="))
         self.fields = dict(word.split("=", 1) for word in text.split() if "=" in word)
         return self.state
 
@@ -309,13 +311,20 @@ class Job:
 
     @property
     def output(self) -> Path:
-        return Path(self.fields["StdOut"])
+        return self._log("StdOut")
 
     @property
     def error(self) -> Path:
-        return Path(self.fields["StdErr"])
+        return self._log("StdErr")
+
+    def _log(self, field: str) -> Path:
+        path = Path(self.fields[field])
+        # train.sbatch names the log of an array's task by array and task, which Slurm does not know.
+        of_task = path.with_name(f"{self.fields['JobName']}_{self.name}{path.suffix}")
+        return of_task if of_task.exists() else path
 
     def text(self) -> str:
         return "".join(
-            path.read_text() if path.exists() else f"({path} is missing)\n" for path in (self.output, self.error)
+            path.read_text() if path.exists() else f"({path} is missing)\n"
+            for path in dict.fromkeys((self.output, self.error))
         )

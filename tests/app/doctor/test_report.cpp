@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "app/doctor/bandwidth.hpp"
@@ -41,12 +43,50 @@ TEST_CASE("a report survives serialization, and is the same as JSON") {
 }
 
 TEST_CASE("a table begins with the worst finding and ends with a summary") {
-  const std::string table = to_table({kReport}, false);
+  const std::string table = to_table({kReport}, {});
   CHECK(table.rfind("node1: failure\n", 0) == 0);
   CHECK(table.find("memlock") < table.find("pcie"));
   CHECK(table.find("pcie") < table.find("gpus"));
   CHECK_THAT(table, Catch::Contains("-> ulimit -l unlimited\n"));
   CHECK_THAT(table, Catch::Contains("1 host: 1 failure, 1 warning\n"));
+}
+
+TEST_CASE("hosts that are alike are one line, and a finding is not lost among them") {
+  std::vector<HostReport> reports;
+  for (int i = 0; i < 64; ++i) {
+    // Numbers of one host alone do not set it apart.
+    reports.push_back(
+        {.host = fmt::format("node{}", i), .findings = {ok("gpus", "8 x H100"), ok("clock", fmt::format("{} ms", i))}});
+  }
+  CHECK(to_table(reports, {.brief = true}) ==
+        "node0, node1, node2, node3, node4, node5, node6, node7 and 56 more: ok (2 checks)\n"
+        "64 hosts: 0 failures, 0 warnings\n");
+  reports[7].findings.push_back(failure("memlock", "64 KiB", "ulimit -l unlimited"));
+  const std::string table = to_table(reports, {.brief = true});
+  CHECK(table ==
+        "node7: failure (2 checks ok)\n"
+        "  failure  memlock  64 KiB\n"
+        "                    -> ulimit -l unlimited\n"
+        "node0, node1, node2, node3, node4, node5, node6, node8 and 55 more: ok (2 checks)\n"
+        "64 hosts: 1 failure, 0 warnings\n");
+  // In full, the checks of one of them stand for those of all.
+  CHECK_THAT(to_table(reports, {}),
+             Catch::Contains("and 55 more: ok, with what node0 reports\n  ok       gpus     8 x"));
+}
+
+TEST_CASE("where all hosts fail, a closing sentence says whether others would help") {
+  const auto table = [](const Finding& a, const Finding& b) {
+    std::vector<HostReport> reports = {{.host = "a", .findings = {a}}, {.host = "b", .findings = {b}}};
+    tell_job_from_hosts(reports);
+    return to_table(reports, {.brief = true});
+  };
+  const Finding limit = failure("memlock", "64 KiB", "raise it"), gpu = failure("gpus", "7", "replace");
+  CHECK_THAT(table(limit, limit),
+             Catch::Contains("a, b: failure\n") &&
+                 Catch::Contains("All 2 hosts fail in memlock, which is not the fault of any one"));
+  CHECK_THAT(table(gpu, gpu), Catch::EndsWith("All 2 hosts fail, each by itself: none is left to train on. Repair "
+                                              "them, or request others.\n"));
+  CHECK_THAT(table(gpu, ok("gpus", "8")), !Catch::Contains("All 2 hosts"));
 }
 
 TEST_CASE("a failure of settings on all hosts is the job's fault, and a failure on one host is its own") {

@@ -1,0 +1,146 @@
+# shellcheck shell=bash
+# Configures and builds the programs, and notices a build folder that is not this checkout's or not this user's.
+
+# How many compilers run at once: one a core, but 2 GB of memory each.
+build_jobs() {
+  local cores memory_gb
+  cores=$(nproc)
+  memory_gb=$(awk '/^MemAvailable:/ {print int($2 / 1048576)}' /proc/meminfo)
+  local by_memory=$((memory_gb / 2))
+  ((by_memory >= 1)) || by_memory=1
+  echo $((cores < by_memory ? cores : by_memory))
+}
+
+# What CMake was last asked for, in three words: the hash of the lock file, BUILD_TESTING, MPZERO_GPU_ARCHITECTURES. (Without the
+# last one the folder is of an earlier release, which built for all.) A fourth word is "unbuilt" until ninja has built the programs so,
+# then "built". No lock is needed to read them: the file is replaced in one step, and before ninja replaces a program.
+configured_options() {
+  local -a options=()
+  [[ ! -f $MPZERO_BUILD/mpzero-configured || ! -f $MPZERO_BUILD/build.ninja ]] || read -r -a options <"$MPZERO_BUILD/mpzero-configured" || true
+  ((${#options[@]} == 0)) || printf '%s %s %s %s\n' "${options[0]}" "${options[1]:-off}" "${options[2]:-all}" "${options[3]:-built}"
+}
+
+set_configured_options() {
+  printf '%s\n' "$*" >"$MPZERO_BUILD/mpzero-configured.$$"
+  mv -f "$MPZERO_BUILD/mpzero-configured.$$" "$MPZERO_BUILD/mpzero-configured"
+}
+
+# cached_path NAME: a path in the build folder's CMakeCache.txt; nothing where there is none.
+cached_path() { if [[ -f $MPZERO_BUILD/CMakeCache.txt ]]; then sed -n "s/^$1:INTERNAL=//p" "$MPZERO_BUILD/CMakeCache.txt"; fi; }
+
+# moved_from: where the build folder was made, if that is another place: Ninja's files have complete paths.
+moved_from() {
+  local made
+  made=$(cached_path CMAKE_CACHEFILE_DIR)
+  [[ -z $made || $made -ef $MPZERO_BUILD ]] || printf '%s\n' "$made"
+}
+
+# forget_configuration: CMake starts anew. What ninja has built is built again, since its commands have other paths.
+forget_configuration() {
+  rm -rf "$MPZERO_BUILD"/{CMakeCache.txt,CMakeFiles,build.ninja,.ninja_deps,.ninja_log} ||
+    die "$MPZERO_BUILD, which was made elsewhere, cannot be changed; remove it: rm -r $(printf %q "$MPZERO_BUILD")."
+}
+
+are_architectures() { [[ $1 =~ ^(all|none|[0-9]+[af]?(-real|-virtual)?(;[0-9]+[af]?(-real|-virtual)?)*)$ ]]; }
+
+# gpu_architectures GPUS BUILT: for which GPUs kernels are compiled, as CMake's MPZERO_GPU_ARCHITECTURES: what the user set, else what
+# the build folder is made for (BUILT), else `all` where this machine or another of its Slurm cluster has GPUs, else `none`, which
+# makes the first build minutes shorter.
+gpu_architectures() {
+  if [[ -n ${MPZERO_GPU_ARCHITECTURES:-} ]]; then
+    are_architectures "$MPZERO_GPU_ARCHITECTURES" ||
+      die "MPZERO_GPU_ARCHITECTURES=$MPZERO_GPU_ARCHITECTURES is neither all, nor none, nor a list like that of CMake's CMAKE_CUDA_ARCHITECTURES, such as '90' or '80-real;90'."
+    printf '%s\n' "$MPZERO_GPU_ARCHITECTURES"
+  elif [[ ${2:-none} != none ]] && are_architectures "$2"; then
+    printf '%s\n' "$2"
+  elif (($1 > 0)) || [[ $(sinfo --noheader --format=%G 2>/dev/null) == *gpu* ]]; then
+    echo all
+  else
+    echo none
+  fi
+}
+
+# build_programs WITH_TESTS GPUS [TARGET...]: configures where the build folder was not yet made for this lock file, with tests
+# (WITH_TESTS: on or off) and with kernels for the GPUS that this machine has, and lets ninja find out what there is to do. A folder
+# made for tests serves training, and one with GPU kernels a machine without GPUs.
+build_programs() {
+  local with_tests=$1 gpus=$2 hash tests architectures state wanted from source code=0
+  shift 2
+  complete_cuda_wheel
+  choose_compiler
+  read -r hash tests architectures state < <(configured_options) || true
+  [[ ${tests:-} != on ]] || with_tests=on
+  wanted=$(gpu_architectures "$gpus" "${architectures:-}") || exit
+  wanted="$(lock_hash) $with_tests $wanted"
+  from=$(moved_from)
+  source=$(cached_path CMAKE_HOME_DIRECTORY)
+  if [[ -n $from ]]; then
+    say "$MPZERO_BUILD was copied or moved from $from: configuring and building it anew."
+    forget_configuration
+    hash=""
+  elif [[ -n $source && ! $source -ef $MPZERO_ROOT ]]; then
+    say "$MPZERO_BUILD is the build folder of $source: its sources are built."
+  fi
+  if [[ "${hash:-} ${tests:-} ${architectures:-}" != "$wanted" ]]; then
+    architectures=${wanted##* }
+    say "Configuring the build$([[ $architectures != none ]] || echo ", without GPU kernels since no GPU is to be used (MPZERO_GPU_ARCHITECTURES=all builds them)")."
+    mkdir -p "$MPZERO_ROOT/logs"
+    PATH=$MPZERO_VENV/bin:$PATH run_long cmake --preset release -S "$MPZERO_ROOT" -B "$MPZERO_BUILD" -DBUILD_TESTING="${with_tests^^}" \
+      -DMPZERO_GPU_ARCHITECTURES="$architectures" >"$MPZERO_ROOT/logs/configure.log" 2>&1 || code=$?
+    ((code == 0)) || end_if_stopped
+    ((code == 0)) ||
+      die "CMake could not configure the build: $(grep -m 1 -A 2 'CMake Error' "$MPZERO_ROOT/logs/configure.log" | tr '\n' ' ') (all of it is in logs/configure.log)."
+    state=unbuilt
+    set_configured_options "$wanted $state"
+  fi
+  is_built "$@" || PATH=$MPZERO_VENV/bin:$PATH run_long ninja -C "$MPZERO_BUILD" -j "$(build_jobs)" "$@" || code=$?
+  ((code == 0)) || end_if_stopped
+  ((code == 0)) || die "The build failed; the compiler's message is above."
+  [[ $state == built ]] || set_configured_options "$wanted"
+}
+
+# is_built TARGET...: whether ninja has nothing to do. Asked first, it says so to nobody.
+is_built() { [[ $(PATH=$MPZERO_VENV/bin:$PATH ninja -C "$MPZERO_BUILD" -n "$@" 2>/dev/null) == *"ninja: no work to do."* ]]; }
+
+# end_if_stopped: a job of Slurm that was asked to end while it built is no failed build. (ninja may end with 2, a user error.)
+end_if_stopped() { [[ -z ${MPZERO_STOP:-} ]] || end_with 143; }
+
+# built_by_another: whether this checkout is built, and this user may not write to it: a colleague shares it.
+built_by_another() { [[ -x $MPZERO_BUILD/bin/mpzero && (! -w $MPZERO_BUILD || (-e $MPZERO_ROOT/logs && ! -w $MPZERO_ROOT/logs)) ]]; }
+
+# require_build_of_another GPUS: what the programs need, and that they are those of the sources.
+require_build_of_another() {
+  require_installation
+  [[ -z $(moved_from) ]] || die "$MPZERO_BUILD was copied or moved from $(moved_from); have the owner of $MPZERO_ROOT run './train-singlenode.sh --build-only' there."
+  (($1 == 0)) || ! lacks_gpu_kernels ||
+    die "The programs in $MPZERO_BUILD were built without GPU kernels; have their owner run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' in $MPZERO_ROOT."
+  is_built mpzero zero_to_fp32 ||
+    warn "The programs in $MPZERO_BUILD are not those of the sources in $MPZERO_ROOT, and you may not build there: they are used as they are, until their owner runs './train-singlenode.sh --build-only'."
+}
+
+# require_gpu_kernels GPUS: a job with GPUs whose programs were built without kernels for them, as on a login node that has none,
+# builds the rest. The other jobs wait for it.
+require_gpu_kernels() {
+  if (($1 == 0)) || installed || ! lacks_gpu_kernels; then return 0; fi
+  lock logs/setup.lock "build"
+  # Another process may have built them meanwhile.
+  if lacks_gpu_kernels; then build_gpu_kernels "$1"; fi
+  unlock
+}
+
+lacks_gpu_kernels() {
+  local options
+  options=$(configured_options)
+  [[ $options == *" none "* || $options == *" unbuilt" ]]
+}
+
+build_gpu_kernels() {
+  local missing
+  [[ ${MPZERO_GPU_ARCHITECTURES:-} != none ]] ||
+    die "MPZERO_GPU_ARCHITECTURES=none keeps the GPU kernels out of the programs, and this job has GPUs ($1 a node); leave it unset, or train with --device cpu."
+  missing=$(missing_packages "${MPZERO_BUILD_PACKAGES[@]}" | grep -vx -e ccache -e python3-venv | paste -sd ' ') || true
+  [[ -z $missing ]] ||
+    die "The programs in $(shown_path "$MPZERO_BUILD") were built without GPU kernels, and $(hostname -s) lacks what builds them ($missing); run 'MPZERO_GPU_ARCHITECTURES=all ./train-singlenode.sh --build-only' on a machine that shares this folder."
+  say "The programs were built without GPU kernels: building those now."
+  build_programs off "$1" mpzero zero_to_fp32
+}

@@ -1,0 +1,41 @@
+# shellcheck shell=bash
+# What mpzero refuses of flags, model, ds_config, data and checkpoint shows before anything that takes long: `mpzero train --dry_run`,
+# one process that needs no GPU and takes seconds.
+
+# check_run RANKS NODES: ends the script with mpzero's sentence where the run would be refused. Where the user has given --dry_run, the
+# script ends with what mpzero prints. Call it after training_flags.
+check_run() {
+  local ranks=$1 nodes=$2 code=0 said
+  local -a command=("$MPZERO_BUILD/bin/mpzero" train "${MPZERO_FLAGS[@]}")
+  has_switch dry_run || command+=(--dry_run)
+  gives_any world_size || command+=(--world_size "$((ranks * nodes))")
+  gives_any nproc_per_node || command+=(--nproc_per_node "$ranks")
+  # Of Hugging Face names only the preparation of the data knows the vocabulary.
+  if ! gives_any tokenizer && [[ $TOKENIZER == bytes || -e $TOKENIZER ]]; then command+=(--tokenizer "$TOKENIZER"); fi
+  if has_switch dry_run; then
+    without_launcher "${command[@]}" || code=$?
+    exit "$code"
+  fi
+  # A run that can start says itself what it trains, with the same warnings.
+  said=$(without_launcher "${command[@]}" 2>&1) || code=$?
+  ((code == 0)) || { printf '%s\n' "$said" >&2 && end_with "$code"; }
+  (refuse_another_run "$said") || end_with $?
+}
+
+# refuse_another_run TEXT: ends with status 2 where, by what `mpzero train --dry_run` prints, the folder holds a finished run with other
+# settings, such as that of another task of a job array: training would end at once, as if it had been this one.
+refuse_another_run() {
+  local changes='Changed since the checkpoint: ([^'$'\n'']*)' folder=another
+  [[ $1 == *"nothing is left to train"* && $1 =~ $changes ]] || return 0
+  [[ -z ${SLURM_ARRAY_TASK_ID:-} ]] || folder="one folder for each task, such as checkpoints/\$SLURM_ARRAY_TASK_ID"
+  die "CHECKPOINT_DIR=$CHECKPOINT_DIR holds a finished run that is not the one asked for (${BASH_REMATCH[1]}): set CHECKPOINT_DIR to $folder, give --overwrite to move that run aside, or raise MAX_STEPS to continue it."
+}
+
+# without_launcher COMMAND...: without the variables by which MPI would look for Slurm.
+without_launcher() {
+  local variable
+  (
+    for variable in $(compgen -e | grep -E '^(SLURM|PMIX?)_'); do unset "$variable"; done
+    exec "$@" </dev/null
+  )
+}

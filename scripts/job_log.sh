@@ -1,0 +1,44 @@
+# shellcheck shell=bash
+# A Slurm job's name and its log: the job gets the model into its name, and its log is called by that name.
+#
+# Slurm opens the log before the job's script knows what it trains, as logs/NAME_JOB.out (the lines #SBATCH --job-name and --output). A
+# start of the job that Slurm makes later opens it by the name that the job has then. The log of a task of a job array is called
+# NAME_ARRAY_TASK.out, which no one pattern of sbatch's gives to such jobs alone.
+
+readonly MPZERO_JOB_NAME=mpzero # that of train.sbatch, as it is submitted
+
+# name_job: the name and the log of this job. What the user has named with --job-name or --output stays.
+name_job() {
+  local name=${SLURM_JOB_NAME:-} new suffix=$SLURM_JOB_ID logs log
+  [[ -n $name ]] || return 0
+  mapfile -t logs < <(own_logs "$name")
+  new=$name
+  # A log by another pattern may have the name of the job in it.
+  if [[ $name == "$MPZERO_JOB_NAME" ]] && ((${#logs[@]} > 0)); then
+    new=$(tr -c 'A-Za-z0-9._-' _ <<<"$MODEL_TYPE" | head -c 100)-mpzero
+    new=${new//_-mpzero/-mpzero}
+    ask_slurm scontrol update "JobId=$(slurm_job)" "JobName=$new" >/dev/null 2>&1 || return 0
+  fi
+  [[ -z ${SLURM_ARRAY_JOB_ID:-} ]] || suffix=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+  for log in "${logs[@]}"; do rename_log "$log" "${log%/*}/${new}_$suffix.${log##*.}"; done
+}
+
+# own_logs NAME: the files that this shell writes to, as far as they are called by this project's pattern.
+own_logs() {
+  local descriptor log
+  for descriptor in 1 2; do
+    log=$(readlink "/proc/$$/fd/$descriptor") || continue
+    [[ -f $log && ${log##*/} == "$1_$SLURM_JOB_ID."* ]] && printf '%s\n' "$log"
+  done | sort --unique
+}
+
+# rename_log FROM TO: what is open stays open. Where an earlier start has left TO, its lines come first.
+rename_log() {
+  local from=$1 to=$2
+  if [[ $from == "$to" || -L $to || (-e $to && ! -f $to) ]]; then return 0; fi
+  if [[ -s $to ]]; then
+    { cat "$to" "$from" >"$to.$$" && cat "$to.$$" >"$from"; } 2>/dev/null || { rm -f "$to.$$" && return 0; }
+    rm -f "$to.$$"
+  fi
+  mv -f "$from" "$to" 2>/dev/null || true
+}

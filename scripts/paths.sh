@@ -1,0 +1,86 @@
+# shellcheck shell=bash
+# Paths as the user has given them: a relative one counts from the folder in which the user has started the script, or submitted the
+# job, while the scripts themselves run in the checkout.
+#
+# MPZERO_USER_FOLDER is that folder. A job on another node gets it from the script that starts it there (run_on_host).
+
+# The flags of mpzero train that name a file or a folder (unit FILE or DIR in app/flags), and the variables of the scripts that do.
+MPZERO_PATH_FLAGS=(
+  checkpoint_dir deepspeed_config init_from metrics_file model_config profile_dir resume_from_checkpoint train_data validation_data
+)
+MPZERO_PATH_VARIABLES=(DS_CONFIG CHECKPOINT_DIR DATA_DIR LOG_DIR MODEL_CONFIG TRAIN_DATA VALIDATION_DATA METRICS_FILE)
+
+# Whether the user is in the checkout, where the scripts run, too.
+user_is_in_checkout() { [[ $MPZERO_USER_FOLDER -ef $MPZERO_ROOT ]]; }
+
+# users_path PATH: complete.
+users_path() {
+  local path=$1
+  while [[ $path == ./* ]]; do path=${path#./}; done
+  if [[ $path == /* || -z $1 ]]; then printf '%s\n' "$1"; else printf '%s\n' "${MPZERO_USER_FOLDER%/}/$path"; fi
+}
+
+# named_path NAME: of what may be a folder or a name of Hugging Face: its path where the user has such a file or folder.
+named_path() {
+  local path
+  path=$(users_path "$1")
+  if [[ -n $1 && -e $path ]]; then printf '%s\n' "$path"; else printf '%s\n' "$1"; fi
+}
+
+# resolve_paths: the variables and the extra flags that name files get complete paths. In the checkout they stay as they are.
+resolve_paths() {
+  local variable i name value
+  if user_is_in_checkout; then return 0; fi
+  for variable in "${MPZERO_PATH_VARIABLES[@]}"; do
+    [[ -z ${!variable:-} ]] || printf -v "$variable" '%s' "$(users_path "${!variable}")"
+  done
+  TOKENIZER=$(named_path "${TOKENIZER:-}")
+  DATASET=$(data_set_path "${DATASET:-}" "${LOCAL_DATASET:-$(flag_value local_dataset || true)}") || exit
+  for ((i = 0; i < ${#MPZERO_EXTRA_FLAGS[@]}; ++i)); do
+    name=${MPZERO_EXTRA_FLAGS[i]#--}
+    if [[ $name == *=* ]]; then
+      value=${name#*=} name=${name%%=*}
+      MPZERO_EXTRA_FLAGS[i]=--$name=$(path_of_flag "$name" "$value") || exit
+    elif ((i + 1 < ${#MPZERO_EXTRA_FLAGS[@]})) && [[ ${MPZERO_EXTRA_FLAGS[i]} == --* ]]; then
+      MPZERO_EXTRA_FLAGS[i + 1]=$(path_of_flag "$name" "${MPZERO_EXTRA_FLAGS[i + 1]}") || exit
+    fi
+  done
+}
+
+# path_of_flag NAME VALUE: the value of a flag, complete where it is a path.
+path_of_flag() {
+  if [[ $1 == dataset ]]; then
+    data_set_path "$2" "${LOCAL_DATASET:-$(flag_value local_dataset || true)}"
+  elif [[ $1 == tokenizer ]]; then
+    named_path "$2"
+  elif [[ " ${MPZERO_PATH_FLAGS[*]} " == *" $1 "* && "$1 $2" != "resume_from_checkpoint none" ]]; then
+    users_path "$2"
+  else
+    printf '%s\n' "$2"
+  fi
+}
+
+# data_set_path DATASET LOCAL: what is a folder or file by LOCAL_DATASET, or because it is there, gets a complete path.
+data_set_path() {
+  if [[ -z $1 || $2 == false ]]; then
+    printf '%s\n' "$1"
+  elif [[ $2 == true ]]; then
+    users_path "$1"
+  elif [[ ! -e $(users_path "$1") && -e $MPZERO_ROOT/$1 ]]; then
+    die "DATASET=$1 is not in $MPZERO_USER_FOLDER, from where relative paths count, but in $MPZERO_ROOT; give DATASET=$(printf %q "$MPZERO_ROOT/$1"), or LOCAL_DATASET=false for a Hugging Face name."
+  else
+    named_path "$1"
+  fi
+}
+
+# complete_defaults: what the scripts have chosen themselves is in the checkout; where the user is elsewhere, the paths say so.
+complete_defaults() {
+  local variable
+  if user_is_in_checkout; then return 0; fi
+  for variable in CHECKPOINT_DIR DATA_DIR LOG_DIR METRICS_FILE; do
+    [[ -z ${!variable:-} || ${!variable} == /* ]] || printf -v "$variable" '%s' "$MPZERO_ROOT/${!variable}"
+  done
+}
+
+# command_path PATH: a path of the checkout as the user types it from where the user is, quoted for the shell.
+command_path() { if user_is_in_checkout; then printf '%q\n' "$(shown_path "$1")"; else printf '%q\n' "$1"; fi; }

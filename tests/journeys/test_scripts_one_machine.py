@@ -1,0 +1,148 @@
+"""The first hour on one machine: each test is what a user types at ./train-singlenode.sh, and what the user sees.
+
+What needs a cluster is in tests/slurm, with the same Slurm commands that a user types.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from .one_machine import BUILD, Machine
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        not (BUILD / "mpzero-configured").exists(),
+        reason="the programs are not built by ./train-singlenode.sh or ./test.sh",
+    ),
+]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def checkpoints(machine: Machine) -> Path:
+    return machine.checkout / "checkpoints/first_run"
+
+
+def test_the_first_run_ends_with_what_to_try_next_and_the_second_has_nothing_to_do(machine):
+    seen = machine.type("MAX_STEPS=4 ./train-singlenode.sh")
+    assert seen.status == 0, seen.all
+    assert "Loss: " in seen.stdout and "Loss plot:   checkpoints/first_run/loss.png" in seen.stdout
+    # The command that is shown can be typed as it is.
+    shown = next(line for line in seen.stdout.splitlines() if "zero_to_fp32" in line)
+    assert machine.type(shown.strip()).status == 0
+    again = machine.type("MAX_STEPS=4 ./train-singlenode.sh")
+    assert again.status == 0 and "Training finished already: step 4 of 4 is saved" in again.all
+    assert "ninja" not in again.all
+
+
+def test_a_finished_run_is_not_taken_for_another_one(machine):
+    assert machine.type("MAX_STEPS=2 ./train-singlenode.sh").status == 0
+    seen = machine.type("MAX_STEPS=2 ./train-singlenode.sh -- --learning_rate 1e-4")
+    assert seen.status == 2, seen.all
+    assert "CHECKPOINT_DIR=checkpoints/first_run holds a finished run that is not the one asked for" in seen.stderr
+    assert "lr 0.001 -> 0.0001" in seen.stderr
+    assert machine.type("MAX_STEPS=2 ./train-singlenode.sh -- --learning_rate 1e-4 --overwrite").status == 0
+
+
+def test_another_learning_rate_wins_over_the_file_that_nobody_named(machine):
+    seen = machine.type("MAX_STEPS=2 ./train-singlenode.sh -- --learning_rate 1e-4")
+    assert seen.status == 0, seen.all
+    assert re.search(r"learning rate +0\.0001 +flag: --learning_rate", seen.stdout)
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("./train-singlenode.sh -- --learning_rat 1e-4", "did you mean --learning_rate?"),
+        ("SEQ_LENGTH=1000000 ./train-singlenode.sh", "--seq_length 1000000 is longer than the model's"),
+        ("MODEL_TYPE=qwen3_tinny TOKENIZER=bytes ./train-singlenode.sh", "qwen3_tinny"),
+        ("echo '{\"gradient_cliping\": 1}' >ds.json; DS_CONFIG=ds.json ./train-singlenode.sh", "gradient_cliping"),
+    ],
+)
+def test_a_mistake_shows_before_any_data_is_prepared(machine, command, sentence):
+    seen = machine.type(command)
+    assert seen.status == 2, seen.all
+    assert sentence in seen.stderr and seen.stderr.count("\n") == 1
+    assert not (machine.checkout / "data").exists() and not (machine.checkout / "checkpoints").exists()
+
+
+def test_a_careful_user_asks_first(machine):
+    seen = machine.type("MAX_STEPS=50 ./train-singlenode.sh -- --dry_run")
+    assert seen.status == 0, seen.all
+    assert "Dry run: nothing is trained or written." in seen.stdout
+    assert "not yet prepared: --train_data data/tiny_corpus-bytes/train.h5" in seen.stdout
+    assert not (machine.checkout / "data").exists()
+
+
+def test_from_a_folder_of_ones_own_with_relative_paths(machine):
+    mine = machine.home / "my work"
+    (mine / "texts").mkdir(parents=True)
+    (mine / "texts/a.txt").write_text("A text of my own, of some length.\n" * 400)
+    line = "--document_separator line"
+    variables = f"DATASET=texts PREPARE_ARGS='{line}' TOKENIZER=bytes CHECKPOINT_DIR=run LOG_DIR=logs MAX_STEPS=2"
+    seen = machine.type(f"{variables} ../mpzero/train-singlenode.sh", cwd=mine)
+    assert seen.status == 0, seen.all
+    assert (mine / "run/latest").exists() and list((mine / "logs").glob("*.out"))
+    shown = next(text for text in seen.stdout.splitlines() if "zero_to_fp32" in text)
+    assert machine.type(shown.strip(), cwd=mine).status == 0
+    assert (mine / "run/fp32/model.safetensors").exists()
+
+
+def test_a_data_set_that_has_grown_is_made_again_as_the_message_says(machine):
+    texts = machine.checkout / "texts"
+    texts.mkdir()
+    (texts / "a.txt").write_text("A text of my own, of some length.\n" * 400)
+    common = {"DATASET": "texts", "TOKENIZER": "bytes", "MAX_STEPS": "2"}
+    line = "--document_separator line"
+    assert machine.type("./train-singlenode.sh", **common, PREPARE_ARGS=line).status == 0
+    (texts / "b.txt").write_text("More of it.\n" * 400)
+    refused = machine.type("./train-singlenode.sh", **common, PREPARE_ARGS=line)
+    assert refused.status == 2
+    remedy = re.search(r"use (PREPARE_ARGS=.*) to create it again", refused.stderr).group(1)
+    again = machine.type(f"{remedy} ./train-singlenode.sh", **common)
+    assert again.status == 0, again.all
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+def has_steps(machine: Machine, count: int) -> bool:
+    metrics = checkpoints(machine) / "metrics.jsonl"
+    return metrics.exists() and metrics.read_text().count("\n") >= count
+
+
+def test_ctrl_c_saves_and_the_same_command_resumes(machine):
+    process = machine.start("exec ./train-singlenode.sh", MAX_STEPS="100000")
+    wait_for(lambda: has_steps(machine, 2))
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=240)
+    assert process.returncode == 75, stdout + stderr
+    tag = (checkpoints(machine) / "latest").read_text().strip()
+    assert f"Interrupted; the same command resumes from checkpoints/first_run/{tag}." in stdout
+    step = int(re.search(r"-(\d+)steps", tag).group(1))
+    resumed = machine.type("./train-singlenode.sh", MAX_STEPS=str(step + 1))
+    assert resumed.status == 0 and f"Resumed from checkpoint at step {step}" in resumed.all
+
+
+def test_a_rank_that_is_killed_is_named_and_the_run_resumes(machine):
+    process = machine.start("exec ./train-singlenode.sh", MAX_STEPS="100000", CHECKPOINT_FREQ="2")
+    wait_for(lambda: (checkpoints(machine) / "latest").exists())
+    os.kill(machine.ranks()[-1], signal.SIGKILL)
+    stdout, stderr = process.communicate(timeout=240)
+    assert process.returncode == 1, stdout + stderr
+    assert "the same command resumes from checkpoints/first_run/" in stdout or "mpzero: error: rank" in stderr
+    assert "before the first checkpoint" not in stdout
