@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+NONE = "(null)"  # as sinfo says that there is nothing
+SIMPLE_CONSTRAINT = re.compile(r"[A-Za-z0-9_.-]+([&,][A-Za-z0-9_.-]+)*")
+
 
 @dataclass(frozen=True)
 class Node:
@@ -26,6 +29,51 @@ def nodes_of_hosts(hosts: Iterable[str], nodes: Iterable[Node]) -> tuple[str, ..
 
 def short(name: str) -> str:
     return name.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """What sinfo says of a node."""
+
+    state: str  # "idle", "down*"
+    gres: str = NONE  # "gpu:h100:8(S:0-1)"
+    features: str = NONE  # "p5,rack1"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a job asks of its nodes."""
+
+    features: str = ""  # --constraint; empty: nothing
+    gres: bool = False  # GPUs, or other generic resources
+
+
+def suitable(nodes: Mapping[str, NodeState], wanted: Wanted, own: Iterable[str]) -> dict[str, NodeState]:
+    """Those that have what the job wants. `own`: the nodes that the job had, of which any shows what will do."""
+    had = [nodes[name] for name in own if name in nodes]
+    gres = {without_sockets(node.gres) for node in had}
+    names = set(re.split("[&,]", wanted.features)) if SIMPLE_CONSTRAINT.fullmatch(wanted.features) else None
+
+    def has_features(node: NodeState) -> bool:
+        if not wanted.features:
+            return True
+        # Of a constraint with counts or alternatives only nodes like those that the job had are known to do.
+        return node.features in {other.features for other in had} if names is None else names <= set(features_of(node))
+
+    return {
+        name: node
+        for name, node in nodes.items()
+        if has_features(node) and (not wanted.gres or without_sockets(node.gres) in gres)
+    }
+
+
+def features_of(node: NodeState) -> list[str]:
+    return node.features.split(",")
+
+
+def without_sockets(gres: str) -> str:
+    """ "gpu:h100:8" of "gpu:h100:8(S:0-1)"."""
+    return gres if gres == NONE else re.sub(r"\([^)]*\)", "", gres)
 
 
 class Unreached(Enum):

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from requeue.decision import Action
 from requeue.log import say, warn, write
-from requeue.nodes import Placement, why_not_excluded, why_waiting
+from requeue.nodes import Placement, Wanted, suitable, why_not_excluded, why_waiting
 from requeue.slurm import JobRecord, Silent, Slurm
 from requeue.untrusted import printable
 
@@ -136,11 +136,13 @@ def placement(slurm: Slurm, record: JobRecord) -> Placement:
     if record.reservation:
         reserved = set(slurm.reservation_nodes(record.reservation))
         states = {name: state for name, state in states.items() if name in reserved}
+    own = slurm.expand(slurm.nodelist)
+    wanted = Wanted(record.features, record.gres_per_node or record.gres_per_job)
     return Placement(
         required=frozenset(slurm.expand(record.required)),
         excluded=frozenset(slurm.expand(record.excluded)),
-        states=states,
-        least=record.least_nodes(len(slurm.expand(slurm.nodelist))),
+        states={name: node.state for name, node in suitable(states, wanted, own).items()},
+        least=record.least_nodes(len(own)),
         partition=slurm.partition,
         reservation=record.reservation,
     )

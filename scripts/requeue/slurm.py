@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from requeue.log import warn
-from requeue.nodes import Node
+from requeue.nodes import Node, NodeState
 from requeue.untrusted import printable
 
 # Messages of Slurm's commands when the controller is down, restarts or is too busy; the same as in scripts/slurm.sh.
@@ -103,6 +103,9 @@ class JobRecord:
     tasks_per_node: int = 0  # --ntasks-per-node; 0: not given
     reservation: str = ""  # empty: none
     comment: str = ""  # the user's own, and what mpzero has added
+    features: str = ""  # --constraint; empty: none
+    gres_per_node: bool = False  # it asks for GPUs, or other generic resources, of each node
+    gres_per_job: bool = False  # it asks for them in all, on as many nodes as that takes (--gpus)
 
     @staticmethod
     def parse(text: str) -> JobRecord:
@@ -119,12 +122,15 @@ class JobRecord:
             tasks_per_node=count_of(field_of(text, "NtasksPerN:B:S:C").partition(":")[0]) or 0,
             reservation=field_of(text, "Reservation"),
             comment=comment,
+            features=field_of(text, "Features"),
+            gres_per_node="gres" in field_of(text, "TresPerNode"),
+            gres_per_job="gres" in field_of(text, "TresPerJob"),
         )
 
     def least_nodes(self, nodes: int) -> int:
         """The nodes that the job needs, of which this start had so many. NumNodes does not tell: of a job that was just
         put back into the queue it counts the nodes that have not yet ended their part of it."""
-        if self.tasks is None or self.tasks_per_node:
+        if self.tasks is None or self.tasks_per_node or self.gres_per_job:
             return nodes
         return min(nodes, self.tasks)
 
@@ -173,13 +179,12 @@ class Slurm:
         except Silent:
             return []
 
-    def partition_nodes(self) -> dict[str, str]:
-        """The state of each node, as sinfo names it: "idle", "down*"."""
-        text = ask("sinfo", "--noheader", "--Node", f"--partition={self.partition}", "--format=%N %T")
+    def partition_nodes(self) -> dict[str, NodeState]:
+        text = ask("sinfo", "--noheader", "--Node", f"--partition={self.partition}", "--format=%N %T %G %f")
         lines = [line.split() for line in text.splitlines()]
-        if not lines or any(len(words) != 2 for words in lines):
+        if not lines or any(len(words) != 4 for words in lines):
             raise Silent(f"sinfo gives no states of nodes: {printable(text, 60)}")
-        return {name: printable(state, 30) for name, state in lines}
+        return {name: NodeState(printable(state, 30), gres, features) for name, state, gres, features in lines}
 
     def reservation_nodes(self, reservation: str) -> list[str]:
         record = ask("scontrol", "show", "reservation", reservation, "--oneliner")

@@ -85,6 +85,7 @@ CHECKPOINT_DIR=$PWD/checkpoints MAX_RESTARTS=3 GRACE_PERIOD=300
 # What Slurm says of the job: a test sets these.
 export state=RUNNING preempted=None requeue=1 out="(null)" nodelist="(null)" ends_at=N/A tasks=2 tasks_per_node=0
 export version=22.05.8 type=partition_prio mode=REQUEUE comment="" reservation="" states="idle idle idle idle"
+export wanted="" gres_of="" features_of=""
 mkdir -p "$CHECKPOINT_DIR"
 called() { printf '%s\\n' "$*" >>"$RECORD/calls"; }
 save() { echo "qwen3_tiny-$1steps" >"$CHECKPOINT_DIR/latest"; }
@@ -104,6 +105,7 @@ case "$1 $2" in
     # One more as soon as the job has been requeued.
     echo "   Restarts=$((${SLURM_RESTART_COUNT:-0} + $(wc -l 2>/dev/null <"$RECORD/requeues" || echo 0)))"
     echo "   NumNodes=1 NumTasks=$tasks"  # one node has ended its part
+    [[ -z $wanted ]] || echo "   $wanted"
     echo "   NtasksPerN:B:S:C=$tasks_per_node:0:*:*"
     echo "   ReqNodeList=$nodelist ExcNodeList=$out PreemptTime=$preempted${reservation:+ Reservation=$reservation}"
     [[ -z $comment ]] || echo "   Comment=$comment " ;;
@@ -117,8 +119,13 @@ esac
 """,
     "squeue": """called squeue "$@"; echo "$ends_at"\n""",
     "sinfo": """called sinfo "$@"
+read -ra gres <<<"$gres_of"
+read -ra features <<<"$features_of"
 node=0
-for state in $states; do echo "node$node $state"; node=$((node + 1)); done
+for state in $states; do
+  echo "node$node $state ${gres[node]:-(null)} ${features[node]:-(null)}"
+  node=$((node + 1))
+done
 """,
 }
 

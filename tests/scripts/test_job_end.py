@@ -145,6 +145,16 @@ def test_hosts_are_found_by_name_where_slurm_does_not_answer(job):
         ("out=node2,node3 tasks=16", "", None, "only 1 other node of"),
         ("out=node2,node3 tasks=1 tasks_per_node=1", "", None, "only 1 other node of"),
         ("out=node2,node3 tasks=", "", None, "only 1 other node of"),
+        # GPUs in all, on as many nodes as that took.
+        ("out=node2,node3 tasks=1 wanted=TresPerJob=gres:gpu:6", "", None, "only 1 other node of"),
+        # Others of the partition have no such GPUs, or not the features.
+        ("wanted=TresPerNode=gres:gpu:8 gres_of='gpu:8(S:0-1) gpu:8 (null) gpu:8'", "", "node1", "Left out"),
+        ("wanted=TresPerNode=gres:gpu:8 gres_of='gpu:8 gpu:8 (null) gpu:4'", "", None, "only 1 other node of"),
+        ("gres_of='gpu:8 gpu:8 (null) (null)'", "", "node1", "Left out"),
+        ("wanted=Features=a features_of='a,x a b b'", "", None, "only 1 other node of"),
+        ("wanted='Features=a&x' features_of='a,x x,a,y a,x,z b'", "", "node1", "Left out"),
+        ("wanted='Features=[a*1|b*1]' features_of='a b c b'", "", "node1", "Left out"),
+        ("wanted='Features=[a*1|b*1]' features_of='a b c c'", "", None, "only 1 other node of"),
         ("", "sinfo", None, "node1 should be left out, but Slurm does not answer"),
         ("", "scontrol update", "node1", "Slurm did not exclude node1; the job may start there again."),
     ],

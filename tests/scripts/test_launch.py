@@ -83,7 +83,7 @@ def nodes_of_the_job(job, count: int) -> None:
 def test_healthy_nodes_that_srun_does_not_reach_are_not_left_out(job, count, own, named, left_out):
     words = "; ".join(f'echo "{NO_TASKS.replace("node1:", f"node{number}:")}" >&2' for number in named)
     job.provide("srun", f"{words}; exit 9")
-    job.provide("sinfo", "printf 'node%s\\n' {0..99}")
+    job.provide("sinfo", "printf 'node%s idle (null) (null)\\n' {0..99}")
     nodes_of_the_job(job, count)
     command = "exec 2>>log; MPZERO_SRUN=(x); begin_run; launch_ranks 0 mpzero x || end_run $?"
     result = job(command, SLURMD_NODENAME=own)

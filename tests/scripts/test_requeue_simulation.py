@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from requeue.checkpoint import Checkpoint
 from requeue.decision import MOST_WAITS, Event, decide
+from requeue.nodes import NodeState
 from requeue.return_to_queue import return_to_queue
 from requeue.slurm import JobRecord, Silent
 from requeue.state import State, format_state, parse_state
@@ -58,9 +59,9 @@ class Cluster:
     def expand(self, nodelist: str) -> list[str]:
         return nodelist.split(",") if nodelist else []
 
-    def partition_nodes(self) -> dict[str, str]:
+    def partition_nodes(self) -> dict[str, NodeState]:
         self.answer()
-        return dict.fromkeys(NODES, "idle")
+        return dict.fromkeys(NODES, NodeState("idle"))
 
     def comment(self, text: str) -> None:
         self.answer()
