@@ -186,7 +186,7 @@ def fill_in(cell: Cell, state: State, event: Event) -> str:
     return cell.why.format(
         unsaved_starts=counted(state.unsaved_starts, "start"),
         unsaved_times=counted(state.unsaved_starts, "time"),
-        waits=state.waits,
+        waits=counted(state.waits, "time"),
         failures=state.failures,
         refusals=state.refusals,
         refusal_times=counted(state.refusals, "time"),

@@ -130,7 +130,7 @@ TABLE: dict[Kind, dict[Standing, Cell]] = {
     },
     Kind.SURROUNDINGS: {
         Standing.WAITED: Cell(
-            Verb.FINISH, 1, "The job has waited {waits} times, for a day in all: it is not requeued; {stays}."),
+            Verb.FINISH, 1, "The job has waited {waits}, for a day in all: it is not requeued; {stays}."),
         Standing.UNCOUNTED: Cell(Verb.FINISH, 1, UNCOUNTED),
         Standing.WITHIN: Cell(
             Verb.REQUEUE, 1, "No host is to blame, so that none is left out, and this counts as no refusal."),

@@ -54,7 +54,7 @@ def test_tasks_of_a_step_run_on_both_nodes(cluster):
 def test_two_nodes_train_resume_by_themselves_and_stop_when_finished(run):
     first = run.submit(MAX_STEPS="4")
     assert first.state == "COMPLETED", first.text()
-    assert first.output == run.folder / f"logs/qwen3_0_6b-mpzero_{first.number}.out"
+    assert first.output == run.folder / f"logs/qwen3_tiny-mpzero_{first.number}.out"
     output = first.output.read_text()
     assert "2 nodes (node[0-1]) with 2 ranks each" in output
     assert "Loss: " in output
