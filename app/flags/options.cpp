@@ -147,6 +147,19 @@ void settle_recompute(CommandLine& line) {
   line.recompute = asked;
 }
 
+// A run's ranks are those that its launcher starts.
+void check_dry_run(const CommandLine& line) {
+  for (const char* flag : {"world_size", "nproc_per_node"}) {
+    if (line.dry_run || !line.gives(flag)) continue;
+    throw_user_error(
+        "--{} {} is for --dry_run: a run has the ranks that mpirun or srun starts; leave it out, or add --dry_run.",
+        flag, flag_named(flag).show(line));
+  }
+  if (!line.world_size || !line.nproc_per_node || *line.world_size % *line.nproc_per_node == 0) return;
+  throw_user_error("--world_size {} is not a multiple of --nproc_per_node {}; change one of them.", *line.world_size,
+                   *line.nproc_per_node);
+}
+
 void check_contradictions(const CommandLine& line) {
   const ModelOverrides& model = line.model_overrides;
   if (line.local_dataset.value_or(false) && line.dataset.empty()) {
@@ -188,6 +201,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   }
   settle_warmup(line);
   check_contradictions(line);
+  check_dry_run(line);
   settle_recompute(line);
   check_warmup(line);
   check_save_strategy(line);

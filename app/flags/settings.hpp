@@ -104,6 +104,11 @@ struct Settings {
   bool profile_all_ranks = false;          // else rank 0 alone
   std::string profile_dir;                 // empty: the metrics file's folder, else checkpoint_dir
 
+  // dry run
+  bool dry_run = false;                   // check and describe the run instead of training
+  std::optional<int64_t> world_size;      // the ranks of the run; none: as the launcher says, or one
+  std::optional<int64_t> nproc_per_node;  // of these on a host; none: as the launcher says, or all
+
   // checkpoints
   std::string checkpoint_dir = "checkpoints";
   int64_t checkpoint_freq = 500;  // 0: only at the end
