@@ -77,7 +77,8 @@ Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder
           .position = position_of(*stored, setup.config),
           .run = run,
           .checkpoint_has_id = has_id,
-          .changes = std::move(notes.changes)};
+          .changes = std::move(notes.changes),
+          .schedule = notes.schedule};
 }
 
 // The same, where the system may keep the checkpoint from being read: that is tried again, and in the end ends the run

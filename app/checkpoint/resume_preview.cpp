@@ -38,7 +38,8 @@ Resumed preview(const fs::path& folder, const io::RunRecord& of_candidates, cons
           .position = position_of(*stored, setup.config),
           .run = has_id ? stored->run() : of_candidates,
           .checkpoint_has_id = has_id,
-          .changes = std::move(notes.changes)};
+          .changes = std::move(notes.changes),
+          .schedule = notes.schedule};
 }
 
 // The first of the candidates that is not damaged.

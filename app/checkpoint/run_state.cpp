@@ -144,7 +144,7 @@ io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, c
                        .sequences_seen = position.sequences_seen,
                        .seed = config.seed,
                        .data_order = setup.data_order,
-                       .lr = config.schedule.lr(position.step),
+                       .lr = config.lr(position.step),
                        .dtype = config.dtype,
                        .zero_stage = config.zero.stage,
                        .model_config_json = setup.model.to_json(),

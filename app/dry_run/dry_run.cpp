@@ -31,16 +31,17 @@ std::string describe_length(const RunSetup& setup) {
                      config.max_steps * tokens);
 }
 
-// The learning rates of the first update, the peak and the last update.
-std::string describe_rates(const RunSetup& setup) {
+// The learning rates of the first update after `step`, of the peak and of the last update.
+std::string describe_rates(const RunSetup& setup, int64_t step) {
   const RunConfig& config = setup.config;
-  const int64_t first_full = std::max<int64_t>(1, config.schedule.warmup_num_steps() + 1);
-  std::string rates = fmt::format("step 1: {:.4g}", config.schedule.lr(1));
-  if (first_full > 1 && (!knows_length(setup) || first_full < config.max_steps)) {
-    rates += fmt::format(", step {}: {:.4g}", first_full, config.schedule.lr(first_full));
+  const auto& start = config.resumed_schedule.value_or(config.schedule).start();
+  const int64_t first_full = (start ? start->step : 0) + config.schedule.warmup_num_steps() + 1;
+  std::string rates = fmt::format("step {}: {:.4g}", step + 1, config.lr(step + 1));
+  if (first_full > step + 1 && (!knows_length(setup) || first_full < config.max_steps)) {
+    rates += fmt::format(", step {}: {:.4g}", first_full, config.lr(first_full));
   }
-  if (!knows_length(setup) || config.max_steps == 1) return rates;
-  return rates + fmt::format(", step {}: {:.4g}", config.max_steps, config.schedule.lr(config.max_steps));
+  if (!knows_length(setup) || config.max_steps <= step + 1) return rates;
+  return rates + fmt::format(", step {}: {:.4g}", config.max_steps, config.lr(config.max_steps));
 }
 
 std::string describe_data(const RunSetup& setup) {
@@ -111,7 +112,7 @@ std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& 
       fmt::format("  {:<14} {} = {} x {} x {}", "global batch", config.train_batch_size, config.micro_batch_size,
                   config.gradient_accumulation_steps, ranks.world_size),
       fmt::format("  {:<14} {}", "length", describe_length(setup)),
-      fmt::format("  {:<14} {}", "learning rate", describe_rates(setup)),
+      fmt::format("  {:<14} {}", "learning rate", describe_rates(setup, resumed ? resumed->position.step : 0)),
       fmt::format("  {:<14} {}", "data", describe_data(setup)),
       fmt::format("  {:<14} {}", "starts", describe_start(setup, resumed))};
   for (const std::string& change : resumed ? resumed->changes : std::vector<std::string>()) {
@@ -128,6 +129,7 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   if (setup.missing_data.empty()) setup.data = identify_data(setup.config, alone);
   const model::Decoder decoder(setup.model);
   const std::optional<Resumed> resumed = preview_resume(setup, decoder.units(), setup.warnings);
+  if (resumed) setup.config.resumed_schedule = resumed->schedule;
   const MachineMemory machine = this_machine();
   const bool maybe_on_gpus = setup.config.device != "cpu";
   if (maybe_on_gpus) {

@@ -122,6 +122,13 @@ void check_warmup(const CommandLine& line) {
   }
 }
 
+void check_decay(const CommandLine& line) {
+  if (!line.num_decay_steps || line.lr_scheduler_type == "warmup_stable_decay") return;
+  throw_user_error(
+      "--num_decay_steps {} is for --lr_scheduler_type warmup_stable_decay; give that schedule, or leave the flag out.",
+      *line.num_decay_steps);
+}
+
 void check_save_strategy(const CommandLine& line) {
   if (line.save_strategy == SaveStrategy::kSteps) return;
   if (line.save_strategy == SaveStrategy::kNo && line.gives("save_final") && line.save_final) {
@@ -204,6 +211,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   check_dry_run(line);
   settle_recompute(line);
   check_warmup(line);
+  check_decay(line);
   check_save_strategy(line);
   return line;
 }
