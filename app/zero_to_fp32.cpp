@@ -158,9 +158,10 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
     to_do.on_written = [&](int64_t done, int64_t) { bar.update(done / kMebibyte); };
     exported = io::export_weights(checkpoint, options.output_dir, to_do);
   }
-  fmt::print("Wrote step {} of {}: {} parameters, {:.3f} GB in {} files, to {}\n", checkpoint.progress().step,
-             checkpoint.folder().string(), numel, static_cast<double>(bytes) / 1e9,
-             exported.files.size() - (has_config ? 1 : 0), options.output_dir);
+  const size_t files = exported.files.size() - (has_config ? 1 : 0);
+  fmt::print("Wrote step {} of {}: {} parameters, {:.3f} GB in {} file{}, to {}\n", checkpoint.progress().step,
+             checkpoint.folder().string(), numel, static_cast<double>(bytes) / 1e9, files, files == 1 ? "" : "s",
+             options.output_dir);
   if (!exported.replaced.empty()) {
     fmt::print("This replaced the previous export: {}\n", show_names(exported.replaced));
   }

@@ -80,6 +80,12 @@ model::ModelConfig read_model(const CommandLine& command_line) {
           command_line.init_from);
     }
     path = fs::path(command_line.init_from) / "config.json";
+    if (!fs::exists(path) && fs::exists(fs::path(command_line.init_from) / "latest")) {
+      throw_user_error(
+          "--init_from {0} is a folder of checkpoints: make weights of it with `zero_to_fp32 {0} {1}` and give "
+          "--init_from {1}, or resume the run with --checkpoint_dir {0}.",
+          command_line.init_from, (fs::path(command_line.init_from) / "fp32").string());
+    }
   } else {
     path = preset_path(command_line.model_type);
   }

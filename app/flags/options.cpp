@@ -1,6 +1,8 @@
 #include "app/flags/options.hpp"
 
+#include <algorithm>
 #include <boost/program_options.hpp>
+#include <filesystem>
 #include <map>
 
 #include "app/flags/training_flags.hpp"
@@ -48,7 +50,23 @@ std::vector<std::string> normalize(const std::vector<std::string>& arguments) {
   return joined;
 }
 
+// A path that exists, or a name as the Hugging Face Hub has it.
+bool is_data_set(const std::string& argument) {
+  if (argument.starts_with("-")) return false;
+  std::error_code ignored;
+  return std::filesystem::exists(argument, ignored) || std::count(argument.begin(), argument.end(), '/') == 1;
+}
+
 [[noreturn]] void refuse_unknown(const std::string& argument) {
+  if (argument.ends_with(".h5")) {
+    throw_user_error("\"{0}\" is not a flag; a token file is given as --train_data {0}.", argument);
+  }
+  if (is_data_set(argument)) {
+    throw_user_error(
+        "\"{0}\" is not a flag; a data set is given as --dataset {0} to the scripts, which prepare it. `mpzero train` "
+        "reads the token file that app/prepare_data.py makes of it: --train_data FILE.",
+        argument);
+  }
   if (argument.rfind("--", 0) != 0) {
     throw_user_error("\"{}\" is not a flag; flags are written --name value or --name=value.", argument);
   }
