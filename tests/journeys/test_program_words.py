@@ -107,3 +107,24 @@ def test_without_a_network_a_name_is_looked_for_in_the_cache_at_once(tmp_path: P
     assert first == "http://127.0.0.1:9 cannot be reached: only what is in the cache of Hugging Face is used."
     assert "Tokenizer 'Qwen/Qwen3-0.6B' could not be fetched" in last
     assert "give a local folder" in last
+
+
+def test_weights_come_with_their_tokenizer(tmp_path: Path) -> None:
+    """A run that began with somebody's weights: its export has their tokenizer and generation_config.json."""
+    run = TinyRun(tmp_path, ranks=1)
+    run.train("--max_steps=2")
+    weights, out = tmp_path / "weights", tmp_path / "out"
+    first = mpzero(run.checkpoints, weights, program="zero_to_fp32")
+    assert "There is no tokenizer in the output: that of the run, golden, is no folder here" in first.stdout
+    for name in ("tokenizer.json", "generation_config.json"):
+        (weights / name).write_text("{}")
+    tuned = TinyRun(tmp_path / "tuned", ranks=1)
+    tuned.train("--max_steps=2", f"--init_from={weights}")
+    result = mpzero(tuned.checkpoints, out, program="zero_to_fp32")
+    assert f"Copied from {weights}: tokenizer.json, generation_config.json" in result.stdout
+    other = mpzero(run.checkpoints, tmp_path / "other", f"--tokenizer={weights}", program="zero_to_fp32")
+    assert "Copied from" in other.stdout
+    assert {path.name for path in out.iterdir()} == {path.name for path in (tmp_path / "other").iterdir()}
+    wrong = mpzero(run.checkpoints, out, f"--tokenizer={tmp_path}", program="zero_to_fp32")
+    assert wrong.returncode == 2
+    assert "holds neither tokenizer.json" in wrong.stderr
