@@ -17,7 +17,9 @@
 #include "app/checkpoint_command.hpp"
 #include "app/doctor/doctor.hpp"
 #include "app/doctor/doctor_options.hpp"
+#include "app/dry_run/dry_run.hpp"
 #include "app/flags/help.hpp"
+#include "app/flags/options.hpp"
 #include "app/log/version.hpp"
 #include "app/memory/gpu_memory.hpp"
 #include "app/train/train.hpp"
@@ -39,13 +41,9 @@ constexpr const char* kUsage =
     "  zero_to_fp32 CHECKPOINT OUTPUT       convert a checkpoint into fp32 safetensors\n";
 
 // Returns the exit code.
-int dispatch(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) {
+int dispatch(const std::vector<std::string>& arguments, const CommandLine& line, parallel::MpiRuntime& mpi) {
   if (arguments.front() == "doctor") return run_doctor({arguments.begin() + 1, arguments.end()}, mpi);
-  run_on_all_ranks(mpi, [&] {
-    if (arguments.front() != "train")
-      throw_user_error("unknown command '{}': did you mean `mpzero train`?", arguments.front());
-  });
-  return train({arguments.begin() + 1, arguments.end()}, mpi);
+  return train(line, mpi);
 }
 
 constexpr const char* kOutOfHostMemory =
@@ -72,9 +70,9 @@ int end_with(parallel::MpiRuntime& mpi, const std::string& message, ErrorScope s
   mpi.abort(exit_code);
 }
 
-int run(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) {
+int run(const std::vector<std::string>& arguments, const CommandLine& line, parallel::MpiRuntime& mpi) {
   try {
-    return dispatch(arguments, mpi);
+    return dispatch(arguments, line, mpi);
   } catch (const Error& error) {
     return end_with(mpi, error.what(), error.scope(), error.exit_code());
   } catch (const std::bad_alloc&) {
@@ -121,6 +119,20 @@ int check_launch(const std::function<void()>& check) {
   }
 }
 
+// The flags of `mpzero train`.
+CommandLine read_flags(const std::vector<std::string>& arguments) {
+  if (arguments.front() != "train") {
+    throw_user_error("unknown command '{}': did you mean `mpzero train`?", arguments.front());
+  }
+  return parse_command_line({arguments.begin() + 1, arguments.end()});
+}
+
+// One of the started processes describes the run for all of them.
+int dry_run_once(const CommandLine& line) {
+  if (!parallel::is_first_task(parallel::process_environment)) return EXIT_SUCCESS;
+  return run_alone([&] { return dry_run(line, parallel::launch_size(parallel::process_environment)); });
+}
+
 }  // namespace
 }  // namespace mpzero
 
@@ -152,6 +164,12 @@ int main(int argc, char** argv) {
     return mpzero::run_alone([&] { return mpzero::checkpoint_command({arguments.begin() + 1, arguments.end()}); });
   }
   namespace parallel = mpzero::parallel;
+  mpzero::CommandLine line;
+  // Before MPI starts: a mistyped flag is known at once.
+  if (arguments.front() != "doctor") {
+    if (const int code = mpzero::check_launch([&] { line = mpzero::read_flags(arguments); }); code != 0) return code;
+  }
+  if (line.dry_run) return mpzero::dry_run_once(line);
   const auto& environment = parallel::process_environment;
   if (const int code = mpzero::check_launch([&] { parallel::require_launcher(environment); }); code != 0) return code;
   parallel::MpiRuntime mpi(&argc, &argv);
@@ -163,5 +181,5 @@ int main(int argc, char** argv) {
     };
     if (const int code = mpzero::check_launch(check); code != 0) return code;
   }
-  return mpzero::run(arguments, mpi);
+  return mpzero::run(arguments, line, mpi);
 }

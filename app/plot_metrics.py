@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Plots a run's loss, learning rate, gradient norm and time split from its metrics file.
+"""Plots a run's loss, learning rate, gradient norm and time split from its metrics file, or compares runs.
 
-plot_metrics.py checkpoints/metrics.jsonl checkpoints/loss.png
+    plot_metrics.py checkpoints/metrics.jsonl checkpoints/loss.png
+    plot_metrics.py runs/a runs/b runs/c compared.png
+
+A run is named by its metrics file, or by the folder that holds metrics.jsonl. Several are drawn with one curve each.
 """
 
 from __future__ import annotations
@@ -53,20 +56,39 @@ class PlotError(Exception):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("metrics", type=Path, help="the run's --metrics_file")
-    parser.add_argument("output", type=Path, help="the picture: .png, .svg or .pdf")
-    parser.add_argument("--title", help="default: the names of the metrics file and its folder")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run's --metrics_file, or its folder")
+    parser.add_argument("output", type=Path, metavar="OUTPUT", help="the picture: .png, .svg or .pdf")
+    parser.add_argument("--title", help="default: the names of the runs' folders")
     parser.add_argument(
         "--smoothing", type=int, metavar="STEPS", help="steps that the smooth line averages (default: 2 percent)"
     )
     arguments = parser.parse_args()
     try:
-        draw(read_columns(arguments.metrics), arguments)
+        files = [metrics_file(run) for run in arguments.runs]
+        if arguments.output.is_dir() or arguments.output.suffix == ".jsonl":
+            raise PlotError(f"{arguments.output} is a run: name the picture last, such as compared.png.")
+        if len(files) == 1:
+            draw(read_columns(files[0]), files[0], arguments)
+        else:
+            compare([read_columns(file) for file in files], labels_of(files), arguments)
     except PlotError as error:
         print(f"plot_metrics.py: {error}", file=sys.stderr)
         return 2
     print(arguments.output)
     return 0
+
+
+def metrics_file(run: Path) -> Path:
+    return run / "metrics.jsonl" if run.is_dir() else run
+
+
+def labels_of(files: list[Path]) -> list[str]:
+    """A name for each run: its folder, with as many of the folders above as tell all of them apart."""
+    parts = [file.resolve().parent.parts for file in files]
+    if len(set(parts)) < len(parts):
+        return [str(file) for file in files]
+    depth = next(n for n in range(1, max(map(len, parts)) + 1) if len({part[-n:] for part in parts}) == len(parts))
+    return ["/".join(part[-depth:]) for part in parts]
 
 
 def read_columns(path: Path) -> dict[str, np.ndarray]:
@@ -107,7 +129,34 @@ def smooth(values: np.ndarray, width: int) -> np.ndarray:
     return np.divide(sums[end] - sums[begin], in_window, out=np.full(len(values), math.nan), where=in_window > 0)
 
 
-def draw(columns: dict[str, np.ndarray], arguments: argparse.Namespace) -> None:
+def compare(runs: list[dict[str, np.ndarray]], labels: list[str], arguments: argparse.Namespace) -> None:
+    """Loss and learning rate of each run in a color of its own; dashed: validation."""
+    plt.rcParams.update(STYLE)
+    figure, axes = plt.subplots(2, 1, sharex=True, figsize=(9, 6), height_ratios=[3.4, 1], layout="constrained")
+    title = arguments.title or f"Training loss of {', '.join(labels)}"
+    figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color="#1c1f24", wrap=True)
+    colors = plt.get_cmap("tab10" if len(runs) <= 10 else "viridis", len(runs) if len(runs) > 10 else None)
+    for index, (columns, label) in enumerate(zip(runs, labels, strict=True)):
+        steps, color = columns["step"], colors(index)
+        width = (arguments.smoothing or len(steps) // 50) | 1  # odd
+        axes[0].plot(steps, smooth(columns["loss"], width), color=color, linewidth=1.6, label=label)
+        validation = columns.get("validation_loss", np.full(len(steps), math.nan))
+        known = np.isfinite(validation)
+        style = {"color": color, "linewidth": 1, "linestyle": "--", "marker": "o", "markersize": 4}
+        axes[0].plot(steps[known], validation[known], **style)
+        axes[1].plot(steps, columns.get("lr", np.full(len(steps), math.nan)), color=color, linewidth=1.4)
+    axes[0].set_ylabel("loss (nats per token; dashed: validation)")
+    axes[0].legend(loc="upper right")
+    axes[1].set_ylim(bottom=0)
+    axes[1].ticklabel_format(axis="y", style="sci", scilimits=(-2, 2), useMathText=True)
+    axes[1].set_ylabel("learning rate")
+    axes[1].set_xlabel("optimizer step")
+    axes[1].xaxis.set_major_locator(MaxNLocator(nbins=9, steps=[1, 2, 2.5, 5, 10], integer=True))
+    figure.align_ylabels(axes)
+    save(figure, arguments.output)
+
+
+def draw(columns: dict[str, np.ndarray], metrics: Path, arguments: argparse.Namespace) -> None:
     plt.rcParams.update(STYLE)
     with_norm = "grad_norm" in columns
     with_split = all(name in columns for name in PARTS)
@@ -115,7 +164,7 @@ def draw(columns: dict[str, np.ndarray], arguments: argparse.Namespace) -> None:
     size = (9, 8.6 if with_split else 7)
     figure, axes = plt.subplots(len(heights), 1, sharex=True, figsize=size, height_ratios=heights, layout="constrained")
     steps = columns["step"]
-    title = arguments.title or default_title(arguments.metrics)
+    title = arguments.title or default_title(metrics)
     figure.suptitle(title, x=0.012, ha="left", fontsize=14, fontweight="bold", color="#1c1f24")
     draw_loss(axes[0], columns, (arguments.smoothing or len(steps) // 50) | 1)  # odd
     draw_lr(axes[1], steps, columns.get("lr", np.full(len(steps), math.nan)))

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
+from getpass import getuser
 from itertools import chain, islice
 from pathlib import Path
 
@@ -59,6 +60,14 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
+    except PermissionError as error:
+        path = shown(error.filename or arguments.output)
+        print(
+            f"prepare_data.py: {path} cannot be read or written ({error.strerror}): give {getuser()} permission, or "
+            "choose other files.",
+            file=sys.stderr,
+        )
+        return 2
     except OSError as error:
         print(
             f"prepare_data.py: {shown(error.filename or arguments.output)}: {error.strerror or error}.", file=sys.stderr
@@ -244,6 +253,9 @@ def notes_of(source: Source, arguments: argparse.Namespace) -> list[str]:
     if isinstance(source, FileSource) and (copies := source.copies()):
         names = some([f"{copy.name} (as {original.name})" for copy, original in copies])
         notes.append(f"{shown_count(len(copies), 'file')} read again, under another name with the same bytes: {names}")
+    if isinstance(source, FileSource) and source.blank:
+        blank = some([path.name for path in source.blank])
+        notes.append(f"{shown_count(len(source.blank), 'file')} of white space alone, kept as empty documents: {blank}")
     if isinstance(source, FileSource) and source.num_rows == 0 and arguments.text_column != "text":
         notes.append(f"no file has columns, so --text_column {arguments.text_column} has no effect")
     return notes
@@ -255,6 +267,11 @@ def describe(arguments: argparse.Namespace, split: str) -> str:
 
 
 def check_not_empty(files: list[TokenFile], source: Source, share: float) -> None:
+    if isinstance(source, FileSource) and 0 < len(source.blank) == source.num_read:
+        raise PrepareError(
+            f"{shown(source.dataset)} holds white space alone ({some([path.name for path in source.blank])}): nothing "
+            "was written; give a file with text."
+        )
     if all(file.num_tokens == 0 for file in files):
         raise PrepareError(f"Data set {source.dataset} (split {source.split}) holds no text: nothing was written.")
     for target, file in enumerate(files):

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "io/checkpoint_dir/folder.hpp"
 #include "io/checkpoint_dir/stable_read.hpp"
 #include "io/files/atomic_file.hpp"
+#include "io/weights/tokenizer_files.hpp"
 #include "io/weights/weights_export.hpp"
 #include "model/architecture/architectures.hpp"
 
@@ -73,6 +75,7 @@ struct Options {
   WeightsFormat format = WeightsFormat::kSafetensors;
   WeightType type = WeightType::kFloat32;
   std::string model_config;  // a file
+  std::string tokenizer;     // a folder; empty: the run's
   bool help = false;
 };
 
@@ -100,6 +103,7 @@ Options parse_options(int argc, char** argv, const po::options_description& visi
   options.format = parse_format(values["format"].as<std::string>());
   options.type = parse_dtype(values["dtype"].as<std::string>());
   options.model_config = values["model_config"].as<std::string>();
+  options.tokenizer = values["tokenizer"].as<std::string>();
   if (options.format == WeightsFormat::kHdf5 && options.type != WeightType::kFloat32) {
     throw_user_error(
         "--dtype bf16 cannot be combined with --format hdf5, which has no such type: choose safetensors or pt");
@@ -125,8 +129,27 @@ std::string causal_lm_class(std::string_view model_type) {
   return "";
 }
 
+// Puts the files of the tokenizer into the output, or says how to add them.
+void add_tokenizer(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
+  using namespace mpzero;
+  const bool given = !options.tokenizer.empty();
+  const std::filesystem::path folder =
+      given ? std::filesystem::path(options.tokenizer) : io::tokenizer_folder(checkpoint);
+  if (folder.empty()) {
+    const std::string name = io::recorded_tokenizer(checkpoint);
+    if (name == "bytes") return;
+    fmt::print("There is no tokenizer in the output: {}; --tokenizer FOLDER adds it with generation_config.json.\n",
+               name.empty() ? "the checkpoint does not record it"
+                            : fmt::format("that of the run, {}, is no folder here", name));
+    return;
+  }
+  const std::vector<std::string> copied = io::copy_tokenizer(folder, options.output_dir, /*replaces=*/given);
+  if (!copied.empty()) fmt::print("Copied from {}: {}\n", folder.string(), fmt::join(copied, ", "));
+}
+
 void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& options) {
   using namespace mpzero;
+  if (!options.tokenizer.empty()) io::check_tokenizer(options.tokenizer);
   for (const std::string& warning : checkpoint.warnings()) print_warning(warning);
   io::ExportOptions to_do;
   to_do.format = options.format;
@@ -158,12 +181,14 @@ void convert(const mpzero::io::StoredCheckpoint& checkpoint, const Options& opti
     to_do.on_written = [&](int64_t done, int64_t) { bar.update(done / kMebibyte); };
     exported = io::export_weights(checkpoint, options.output_dir, to_do);
   }
-  fmt::print("Wrote step {} of {}: {} parameters, {:.3f} GB in {} files, to {}\n", checkpoint.progress().step,
-             checkpoint.folder().string(), numel, static_cast<double>(bytes) / 1e9,
-             exported.files.size() - (has_config ? 1 : 0), options.output_dir);
+  const size_t files = exported.files.size() - (has_config ? 1 : 0);
+  fmt::print("Wrote step {} of {}: {} parameters, {:.3f} GB in {} file{}, to {}\n", checkpoint.progress().step,
+             checkpoint.folder().string(), numel, static_cast<double>(bytes) / 1e9, files, files == 1 ? "" : "s",
+             options.output_dir);
   if (!exported.replaced.empty()) {
     fmt::print("This replaced the previous export: {}\n", show_names(exported.replaced));
   }
+  if (options.format != WeightsFormat::kHdf5) add_tokenizer(checkpoint, options);
   if (!has_config) {
     fmt::print("There is no config.json: DeepSpeed's checkpoints do not contain it; --model_config FILE adds it.\n");
   } else if (options.format != WeightsFormat::kHdf5) {
@@ -184,13 +209,15 @@ int main(int argc, char** argv) {
         ("format", po::value<std::string>()->default_value("safetensors"), "safetensors, pt (torch.load) or hdf5")  //
         ("dtype", po::value<std::string>()->default_value("fp32"), "fp32 or bf16")(
             "model_config", po::value<std::string>()->default_value("", "the checkpoint's"), "the model's config.json")(
+            "tokenizer", po::value<std::string>()->default_value("", "the run's"),
+            "a folder with tokenizer.json, which is copied into the output with generation_config.json")(
             "safe_serialization", "accepted because DeepSpeed's script has it: safetensors is the default here");
     const Options options = parse_options(argc, argv, visible);
     if (options.help) {
       std::cout
           << "Converts a checkpoint of mpzero or DeepSpeed into plain weights that transformers can load.\n\n"
              "zero_to_fp32 CHECKPOINT_DIR OUTPUT_DIR [-t TAG] [--max_shard_size 5GB] [--format safetensors|pt|hdf5]\n"
-             "             [--dtype fp32|bf16] [--model_config config.json]\n\n"
+             "             [--dtype fp32|bf16] [--model_config config.json] [--tokenizer FOLDER]\n\n"
              "CHECKPOINT_DIR is the folder that contains `latest`, or the folder of one checkpoint.\n\n"
           << visible;
       return 0;

@@ -1,24 +1,18 @@
 #include "app/checkpoint/resume.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <span>
 #include <stdexcept>
-#include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "app/checkpoint/resume_checks.hpp"
-#include "base/collectives.hpp"
+#include "app/checkpoint/resume_choice.hpp"
 #include "base/error.hpp"
-#include "io/checkpoint/manifest.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
-#include "io/checkpoint_dir/catalog.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "io/checkpoint_dir/stable_read.hpp"
 #include "io/files/damaged.hpp"
@@ -30,90 +24,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-RunPosition position_of(const io::StoredCheckpoint& checkpoint, const RunConfig& config) {
-  const io::TrainingProgress& progress = checkpoint.progress();
-  return {
-      .step = progress.step,
-      .sequences_seen = progress.sequences_seen,
-      .tokens_seen = checkpoint.made_by_mpzero() ? progress.tokens_seen : progress.sequences_seen * config.seq_length};
-}
-
 // A checkpoint that is damaged or unfinished; the message says which and why.
 class Unusable : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-
-// Nothing else keeps the run from starting anew.
-constexpr const char* kStartNewRun =
-    ", or start a new run: in another --checkpoint_dir, or here with --overwrite, which moves the old run aside";
-
-// A sentence about a checkpoint without what a user would have to do about it, where the run does it itself.
-std::string without_remedy(std::string text) {
-  for (const std::string_view remedy : {std::string_view(io::kChooseAnother), std::string_view("write the name of")}) {
-    text.erase(std::min(text.find(remedy), text.size()));
-  }
-  while (text.ends_with(' ') || text.ends_with(':') || text.ends_with(';')) text.pop_back();
-  return text;
-}
-
-io::ResumeCandidates candidates_of(const RunConfig& config) {
-  if (config.resume_from_checkpoint.empty()) return io::resume_candidates(config.checkpoint_dir, config.model_type);
-  const fs::path folder = config.resume_from_checkpoint;
-  // A folder of checkpoints, or the checkpoint that the user wants and no other.
-  io::ResumeCandidates candidates;
-  if (!io::looks_like_checkpoint(folder)) candidates = io::resume_candidates(folder, config.model_type);
-  if (candidates.folders.empty()) candidates.folders.push_back(io::find_checkpoint(folder));
-  return candidates;
-}
-
-// Throws UserError where more than one run may be meant.
-void check_one_run(const io::ResumeCandidates& candidates) {
-  if (candidates.newest_of_runs.size() < 2) return;
-  std::vector<std::string> ways;
-  for (const io::CatalogEntry& entry : candidates.newest_of_runs) {
-    ways.push_back(fmt::format("--resume_from_checkpoint {} ({})", entry.folder.string(), io::show_run(*entry.run_id)));
-  }
-  throw_user_error("{}, so its run is not known, and {} runs have checkpoints in the same folder: give {}",
-                   without_remedy(candidates.problem_of_run), ways.size(), fmt::join(ways, " or "));
-}
-
-// What is to be tried, as rank 0 found it.
-struct Choices {
-  std::vector<fs::path> folders;
-  io::RunRecord run;     // see io::ResumeCandidates
-  std::string problem;   // likewise
-  std::string left_out;  // a sentence's part; empty: nothing is
-  std::string problem_of_run;
-};
-
-Choices choose(const RunConfig& config, ProcessGroup& group) {
-  Choices choices;
-  std::vector<std::string> folders;
-  run_on_all_ranks(group, [&] {
-    if (group.rank() != 0) return;
-    io::ResumeCandidates candidates;
-    io::retry_reading([&] { candidates = candidates_of(config); });
-    if (!candidates.problem_of_latest.empty() && config.resume_strict) {
-      throw_user_error("{}; name a checkpoint with --resume_from_checkpoint, or leave out --resume_strict",
-                       candidates.problem_of_latest);
-    }
-    // With --resume_strict no other than the damaged one is tried.
-    if (!config.resume_strict) check_one_run(candidates);
-    choices.run = candidates.run;
-    choices.problem = candidates.problem_of_latest;
-    if (!candidates.left_out.empty()) {
-      choices.left_out = fmt::format("not tried: {}", fmt::join(candidates.left_out, ", "));
-    }
-    choices.problem_of_run = candidates.problem_of_run;
-    for (const fs::path& folder : candidates.folders) folders.push_back(folder.string());
-  });
-  auto& [id, init_from, init_from_hash] = choices.run;
-  std::tie(id, init_from, init_from_hash, choices.problem, choices.left_out, choices.problem_of_run, folders) =
-      broadcast(group, std::tuple(id, init_from, init_from_hash, choices.problem, choices.left_out,
-                                  choices.problem_of_run, folders));
-  choices.folders.assign(folders.begin(), folders.end());
-  return choices;
-}
 
 // Runs what reads a checkpoint. Damage that all ranks know of becomes Unusable.
 void read_or_give_up(const std::function<void()>& work) {
@@ -163,7 +77,8 @@ Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder
           .position = position_of(*stored, setup.config),
           .run = run,
           .checkpoint_has_id = has_id,
-          .changes = std::move(notes.changes)};
+          .changes = std::move(notes.changes),
+          .schedule = notes.schedule};
 }
 
 // The same, where the system may keep the checkpoint from being read: that is tried again, and in the end ends the run
@@ -219,7 +134,7 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
                                   std::vector<std::string>& warnings) {
   const RunConfig& config = setup.config;
   if (config.resume_from_checkpoint == "none") return std::nullopt;
-  const Choices choices = choose(config, group);
+  const ResumeChoices choices = choose_checkpoints(config, group);
   if (choices.folders.empty() && !choices.problem.empty()) throw UserError(choices.problem, ErrorScope::kAllRanks);
 
   const std::string left_out = choices.left_out.empty() ? "" : " (" + choices.left_out + ")";

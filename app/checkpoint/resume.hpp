@@ -25,9 +25,10 @@ namespace mpzero {
 struct Resumed {
   std::filesystem::path checkpoint;
   RunPosition position;
-  io::RunRecord run;                 // its id is empty where the run has none yet
-  bool checkpoint_has_id = true;     // false: saved by DeepSpeed or an older mpzero
-  std::vector<std::string> changes;  // for the user, a line each: see ResumeNotes
+  io::RunRecord run;                               // its id is empty where the run has none yet
+  bool checkpoint_has_id = true;                   // false: saved by DeepSpeed or an older mpzero
+  std::vector<std::string> changes;                // for the user, a line each: see ResumeNotes
+  std::optional<parallel::LrSchedule> schedule{};  // see ResumedSchedule
 };
 std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitSpec>& units,
                                   parallel::ZeroEngine& engine, ProcessGroup& group,

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "app/checkpoint/resume_schedule.hpp"
 #include "app/config/model_changes.hpp"
 #include "app/config/recorded_settings.hpp"
 #include "base/error.hpp"
@@ -105,7 +106,10 @@ void compare_data(const io::StoredCheckpoint& checkpoint, const nlohmann::json& 
                   show_data(setup.data_order, setup.data.train), progress.sequences_seen));
 }
 
+void compare_with_deepspeeds(const io::StoredCheckpoint& checkpoint, const RunConfig& config, ResumeNotes& notes);
+
 void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& config, ResumeNotes& notes) {
+  if (!checkpoint.made_by_mpzero()) return compare_with_deepspeeds(checkpoint, config, notes);
   const io::TrainingProgress& progress = checkpoint.progress();
   const double lr = config.schedule.lr(progress.step);
   if (progress.step == 0 || std::isnan(progress.lr) || same_lr(lr, progress.lr)) return;
@@ -117,7 +121,7 @@ void compare_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& c
 }
 
 // DeepSpeed records how many sequences were seen, but not which: the run continues after as many of its own order.
-void compare_with_deepspeed(const io::StoredCheckpoint& checkpoint, const RunConfig& config, ResumeNotes& notes) {
+void note_deepspeeds_order(const io::StoredCheckpoint& checkpoint, const RunConfig& config, ResumeNotes& notes) {
   const io::TrainingProgress& progress = checkpoint.progress();
   if (config.shuffle) {
     notes.warnings.push_back(fmt::format(
@@ -125,6 +129,10 @@ void compare_with_deepspeed(const io::StoredCheckpoint& checkpoint, const RunCon
         "{} of its own order, and may repeat sequences that it has seen.",
         checkpoint.folder().string(), progress.sequences_seen));
   }
+}
+
+void compare_with_deepspeeds(const io::StoredCheckpoint& checkpoint, const RunConfig& config, ResumeNotes& notes) {
+  const io::TrainingProgress& progress = checkpoint.progress();
   const double lr = config.schedule.lr(progress.step + 1);
   if (!checkpoint.next_lr() || same_lr(lr, *checkpoint.next_lr())) return;
   notes.warnings.push_back(
@@ -192,10 +200,14 @@ ResumeNotes compare_runs(const io::StoredCheckpoint& checkpoint, const RunSetup&
   }
   if (checkpoint.made_by_mpzero()) {
     compare_data(checkpoint, known, setup, notes);
-    compare_schedule(checkpoint, setup.config, notes);
   } else {
-    compare_with_deepspeed(checkpoint, setup.config, notes);
+    note_deepspeeds_order(checkpoint, setup.config, notes);
   }
+  ResumedSchedule schedule = schedule_after(checkpoint, setup.config, known);
+  notes.schedule = schedule.schedule;
+  if (!schedule.line.empty()) notes.changes.push_back(std::move(schedule.line));
+  if (!schedule.warning.empty()) notes.warnings.push_back(std::move(schedule.warning));
+  if (!schedule.is_explained) compare_schedule(checkpoint, setup.config, notes);
   return notes;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& set
 // What the user should know of a checkpoint that check_resumable lets the run go on from.
 struct ResumeNotes {
   std::vector<std::string> changes;  // a line that lists what has changed, if anything has, and what else is to be said
-  std::vector<std::string> warnings;  // of changes that the user may not have meant
+  std::vector<std::string> warnings;               // of changes that the user may not have meant
+  std::optional<parallel::LrSchedule> schedule{};  // see ResumedSchedule
 };
 ResumeNotes compare_runs(const io::StoredCheckpoint& checkpoint, const RunSetup& setup);
 

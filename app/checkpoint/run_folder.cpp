@@ -72,6 +72,22 @@ std::vector<std::string> files_of_run(const fs::path& folder, const std::string&
   return names;
 }
 
+// Of the folder's checkpoints those that are not the run's and that it would replace, or be mixed up with.
+std::vector<io::CatalogEntry> in_the_way(const RunConfig& config, const io::RunRecord& run,
+                                         const std::optional<Resumed>& resumed) {
+  std::vector<io::CatalogEntry> entries = io::list_checkpoints(config.checkpoint_dir);
+  if (!resumed) return entries;
+  const bool from_here = is_in(resumed->checkpoint, config.checkpoint_dir, entries);
+  std::erase_if(entries, [&](const io::CatalogEntry& entry) {
+    if (entry.run_id == run.id) return true;
+    if (!from_here) return false;
+    // One without an id is where the run comes from; one that is damaged may be, and can be of no other use.
+    if (!entry.run_id || entry.run_id->empty()) return true;
+    return io::step_of_tag(entry.tag, config.model_type).value_or(0) <= resumed->position.step;
+  });
+  return entries;
+}
+
 }  // namespace
 
 std::string recorded_init_from(const RunConfig& config) {
@@ -153,36 +169,26 @@ void RunFolder::name_unread(const std::vector<io::Leftover>& unread) {
       config_.checkpoint_dir, fmt::join(problems, "; ")));
 }
 
-std::vector<io::CatalogEntry> RunFolder::in_the_way(const io::RunRecord& run,
-                                                    const std::optional<Resumed>& resumed) const {
-  std::vector<io::CatalogEntry> entries = io::list_checkpoints(config_.checkpoint_dir);
-  if (!resumed) return entries;
-  const bool from_here = is_in(resumed->checkpoint, config_.checkpoint_dir, entries);
-  std::erase_if(entries, [&](const io::CatalogEntry& entry) {
-    if (entry.run_id == run.id) return true;
-    if (!from_here) return false;
-    // One without an id is where the run comes from; one that is damaged may be, and can be of no other use.
-    if (!entry.run_id || entry.run_id->empty()) return true;
-    return io::step_of_tag(entry.tag, config_.model_type).value_or(0) <= resumed->position.step;
-  });
-  return entries;
+std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const io::RunRecord& run,
+                                                  const std::optional<Resumed>& resumed) {
+  std::vector<io::CatalogEntry> others = in_the_way(config, run, resumed);
+  if (others.empty() || config.overwrite) return others;
+  const fs::path folder = config.checkpoint_dir;
+  throw_user_error(
+      "{} holds {} of another run ({}), and {}: give another --checkpoint_dir, or --overwrite, which moves the "
+      "files of the other run to {}",
+      folder.string(), show_tags(others), show_runs(others),
+      resumed ? fmt::format("this one ({}) resumes from {}", io::show_run(run.id), resumed->checkpoint.string())
+              : std::string("this one starts from the beginning"),
+      (folder / io::next_old_name(folder)).string());
 }
 
 void RunFolder::check(const io::RunRecord& run, const std::optional<Resumed>& resumed) {
   run_on_all_ranks(group_, [&] {
     if (group_.rank() != 0) return;
-    const std::vector<io::CatalogEntry> others = in_the_way(run, resumed);
+    const std::vector<io::CatalogEntry> others = checkpoints_to_move(config_, run, resumed);
     if (others.empty()) return;
     const fs::path folder = config_.checkpoint_dir;
-    if (!config_.overwrite) {
-      throw_user_error(
-          "{} holds {} of another run ({}), and {}: give another --checkpoint_dir, or --overwrite, which moves the "
-          "files of the other run to {}",
-          folder.string(), show_tags(others), show_runs(others),
-          resumed ? fmt::format("this one ({}) resumes from {}", io::show_run(run.id), resumed->checkpoint.string())
-                  : std::string("this one starts from the beginning"),
-          (folder / io::next_old_name(folder)).string());
-    }
     const bool all = others.size() == io::list_checkpoints(folder).size();
     std::optional<std::string> latest;
     if (!all) latest = io::latest_tag(folder);

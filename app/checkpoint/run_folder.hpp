@@ -44,8 +44,6 @@ class RunFolder {
  private:
   // Of these those that have not been named; they are now.
   std::vector<std::string> new_problems(const std::vector<io::Leftover>& found);
-  // Of the folder's checkpoints those that are not the run's and that it would replace, or be mixed up with.
-  std::vector<io::CatalogEntry> in_the_way(const io::RunRecord& run, const std::optional<Resumed>& resumed) const;
 
   const RunConfig& config_;
   ProcessGroup& group_;
@@ -55,6 +53,11 @@ class RunFolder {
   std::vector<std::string> to_move_;
   std::set<std::string> named_;
 };
+
+// The checkpoints in --checkpoint_dir that are not of `run`, and that it would replace or be mixed up with. Throws
+// UserError where there are some, unless --overwrite moves them. Reads only.
+std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const io::RunRecord& run,
+                                                  const std::optional<Resumed>& resumed);
 
 // As a RunRecord has it: the absolute path of --init_from; empty where the flag is not given.
 std::string recorded_init_from(const RunConfig& config);

@@ -69,6 +69,10 @@ std::string checkpoint_tag(const RunConfig& config, int64_t step) {
   return fmt::format("{}-{}steps", config.model_type, step);
 }
 
+void check_initial_weights(const std::string& folder, const std::vector<UnitSpec>& units) {
+  open_weights(folder, units);
+}
+
 std::string initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
                            ProcessGroup& group, std::vector<std::string>& warnings) {
   const RunConfig& config = setup.config;
@@ -140,7 +144,7 @@ io::SaveJob checkpoint_job(const RunSetup& setup, const RunPosition& position, c
                        .sequences_seen = position.sequences_seen,
                        .seed = config.seed,
                        .data_order = setup.data_order,
-                       .lr = config.schedule.lr(position.step),
+                       .lr = config.lr(position.step),
                        .dtype = config.dtype,
                        .zero_stage = config.zero.stage,
                        .model_config_json = setup.model.to_json(),

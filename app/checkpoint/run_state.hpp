@@ -26,6 +26,10 @@ struct RunPosition {
 std::string initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine,
                            ProcessGroup& group, std::vector<std::string>& warnings);
 
+// Throws UserError unless `folder` holds a tensor for each parameter, with its shape, and no others. Reads headers
+// only.
+void check_initial_weights(const std::string& folder, const std::vector<UnitSpec>& units);
+
 // A sentence where --init_from names other weights than those that `run`, which saved `checkpoint`, began with, the
 // same on all ranks: by their hash, for which they are read, or by their path where the run has recorded none or they
 // are gone. Empty where they are the same, or the flag is not given. Collective.

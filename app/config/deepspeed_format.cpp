@@ -45,7 +45,7 @@ io::DeepSpeedSettings deepspeed_settings(const RunConfig& config, int64_t step) 
   const int64_t ranks = config.train_batch_size / (config.micro_batch_size * config.gradient_accumulation_steps);
   const OptimizerConfig& optimizer = config.optimizer;
   return {.ranks = static_cast<int>(ranks),
-          .optimizer = {.next_lr = config.schedule.lr(step + 1),
+          .optimizer = {.next_lr = config.lr(step + 1),
                         .beta1 = optimizer.beta1,
                         .beta2 = optimizer.beta2,
                         .eps = optimizer.eps,

@@ -52,6 +52,11 @@ std::string show(const json& value) {
   return fmt::format("{:.100}", value.dump());
 }
 
+// Whether another sentence is about it: see schedule_after.
+bool is_told_apart(const std::string& key) {
+  return key == kScheduleInForce || key == kScheduleOnResume || key == "num_decay_steps";
+}
+
 // DeepSpeed's names for what mpzero takes for AdamW; see io::OptimizerSection.
 bool is_adamw(const std::string& type) {
   return type == "AdamW" || type == "adamw" || type == "Adamw" || type == "Adam" || type == "adam";
@@ -146,7 +151,7 @@ json known_settings(const io::TrainingProgress& progress, const std::string& che
 std::vector<std::string> changed_settings(const json& known, const ordered_json& now) {
   std::vector<std::string> changes;
   for (const auto& [key, value] : now.items()) {
-    if (key == kTrainData || !known.contains(key)) continue;
+    if (key == kTrainData || is_told_apart(key) || !known.contains(key)) continue;
     const json& before = known[key];
     const json after = value;
     const auto one = to_identity(before), other = to_identity(after);
@@ -155,7 +160,8 @@ std::vector<std::string> changed_settings(const json& known, const ordered_json&
   }
   // Of a newer mpzero, which does not refuse to be gone on from by this one.
   for (const auto& [key, value] : known.items()) {
-    if (!now.contains(key)) changes.push_back(fmt::format("{:.100} {} -> unknown to this mpzero", key, show(value)));
+    if (!now.contains(key) && !is_told_apart(key))
+      changes.push_back(fmt::format("{:.100} {} -> unknown to this mpzero", key, show(value)));
   }
   return changes;
 }

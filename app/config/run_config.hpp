@@ -29,7 +29,8 @@ struct ZeroConfig {
 // and checked against each other: the members that flags set have the values in force, also where the file gives them.
 // Nothing downstream looks at flags or JSON again.
 struct RunConfig : Settings {
-  parallel::LrSchedule schedule;            // value type; schedule.lr(update) with update counted from 1
+  parallel::LrSchedule schedule;                         // as the settings say
+  std::optional<parallel::LrSchedule> resumed_schedule;  // in its place, where a resumed run has changed it
   bool schedule_ends_at_max_steps = false;  // the schedule's length is max_steps, because nobody gave another
   ZeroConfig zero;
   std::string communication_dtype = "bf16";  // of gradients; "bf16" or "fp32"
@@ -41,6 +42,8 @@ struct RunConfig : Settings {
   std::vector<std::string> replaced;         // "--FLAG VALUE (KEY VALUE)": values of a file that yields to flags
   Origins origins;                           // of the values above and of Settings
 
+  // The learning rate of update `update`, counted from 1.
+  double lr(int64_t update) const { return resumed_schedule.value_or(schedule).lr(update); }
   // max_steps is not known before apply_epochs.
   bool counts_epochs() const { return epochs.has_value() || num_train_epochs.has_value(); }
 };

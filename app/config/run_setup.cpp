@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "app/config/model_changes.hpp"
 #include "app/config/prepare_data_command.hpp"
@@ -79,6 +80,12 @@ model::ModelConfig read_model(const CommandLine& command_line) {
           command_line.init_from);
     }
     path = fs::path(command_line.init_from) / "config.json";
+    if (!fs::exists(path) && fs::exists(fs::path(command_line.init_from) / "latest")) {
+      throw_user_error(
+          "--init_from {0} is a folder of checkpoints: make weights of it with `zero_to_fp32 {0} {1}` and give "
+          "--init_from {1}, or resume the run with --checkpoint_dir {0}.",
+          command_line.init_from, (fs::path(command_line.init_from) / "fp32").string());
+    }
   } else {
     path = preset_path(command_line.model_type);
   }
@@ -119,12 +126,18 @@ void check_init_model(const CommandLine& command_line, const model::ModelConfig&
       fmt::join(differences, ", "), flag);
 }
 
-void check_data_file(const std::string& path, const char* flag, const CommandLine& command_line) {
+// Whether the file exists, which it may not where `data_files` says so.
+bool has_data_file(const std::string& path, const char* flag, const CommandLine& command_line, DataFiles data_files,
+                   RunSetup& setup) {
   if (path.empty()) throw_user_error("{} is missing: name a token file that app/prepare_data.py made", flag);
-  if (!fs::exists(path)) {
-    throw_user_error("{} {}: there is no such file; make it with: {}", flag, path,
-                     prepare_data_command(command_line, path));
+  if (fs::exists(path)) return true;
+  const std::string command = prepare_data_command(command_line, path);
+  if (data_files == DataFiles::kMustExist) {
+    throw_user_error("{} {}: there is no such file; make it with: {}", flag, path, command);
   }
+  if (setup.missing_data.empty()) setup.prepare_command = command;
+  setup.missing_data.push_back(fmt::format("{} {}", flag, path));
+  return false;
 }
 
 // Refuses names that no parameter has. One of several may: norm,bias is right for models without biases, too.
@@ -159,10 +172,30 @@ void check_has_checksums(const io::TokenDataset& data, std::vector<std::string>&
                   data.path().string(), rewrite_data_command(data.path().string())));
 }
 
+// Opens a token file and checks that its ids and its length fit the run.
+io::TokenDataset open_data(const std::string& path, const RunSetup& setup, std::vector<std::string>& warnings) {
+  io::TokenDataset data(path, setup.config.seq_length);
+  data.check_vocabulary(setup.model.vocab_size);
+  check_has_checksums(data, warnings);
+  return data;
+}
+
+// What depends on the size of the training data.
+void use_train_data(const io::TokenDataset& data, RunSetup& setup) {
+  RunConfig& config = setup.config;
+  apply_epochs(config, data.num_windows(), setup.warnings);
+  if (config.train_batch_size > data.num_windows()) {
+    setup.warnings.push_back(
+        fmt::format("train_batch_size {} is more than the {} sequences of {}, so that every step repeats some of them.",
+                    config.train_batch_size, data.num_windows(), config.train_data));
+  }
+  setup.data_order = fmt::format("{} sequences of {} tokens, tokenizer {}, {}", data.num_windows(), config.seq_length,
+                                 data.tokenizer(), config.shuffle ? "shuffled" : "in the file's order");
+}
+
 }  // namespace
 
-RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size) {
-  const CommandLine command_line = parse_command_line(arguments);
+RunSetup set_up_run(const CommandLine& command_line, int world_size, DataFiles data_files) {
   const io::DsConfig ds_config =
       command_line.deepspeed_config.empty() ? io::DsConfig{} : io::read_ds_config(command_line.deepspeed_config);
   RunSetup setup;
@@ -170,7 +203,7 @@ RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size) {
   check_init_model(command_line, setup.model);
   setup.config =
       resolve(command_line, ds_config, world_size, ModelDims{.hidden_size = setup.model.hidden_size}, setup.warnings);
-  RunConfig& config = setup.config;
+  const RunConfig& config = setup.config;
   check_sizes(config, setup.model, ds_config.given() ? ds_config.path : "the command line");
   if (config.seq_length > setup.model.max_position_embeddings) {
     throw_user_error(
@@ -178,26 +211,16 @@ RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size) {
         "--max_position_embeddings",
         config.seq_length, setup.model.max_position_embeddings);
   }
-  check_data_file(config.train_data, "--train_data", command_line);
-  if (!config.validation_data.empty()) check_data_file(config.validation_data, "--validation_data", command_line);
-  const io::TokenDataset train_data(config.train_data, config.seq_length);
-  train_data.check_vocabulary(setup.model.vocab_size);
-  check_has_checksums(train_data, setup.warnings);
-  if (!config.validation_data.empty()) {
-    const io::TokenDataset validation_data(config.validation_data, config.seq_length);
-    validation_data.check_vocabulary(setup.model.vocab_size);
-    check_has_checksums(validation_data, setup.warnings);
-  }
+  const auto has = [&](const std::string& path, const char* flag) {
+    return has_data_file(path, flag, command_line, data_files, setup);
+  };
+  const bool has_train_data = has(config.train_data, "--train_data");
+  const bool has_validation_data = !config.validation_data.empty() && has(config.validation_data, "--validation_data");
+  std::optional<io::TokenDataset> train_data;
+  if (has_train_data) train_data = open_data(config.train_data, setup, setup.warnings);
+  if (has_validation_data) open_data(config.validation_data, setup, setup.warnings);
   check_no_decay(config, setup.model, setup.warnings);
-  apply_epochs(config, train_data.num_windows(), setup.warnings);
-  if (config.train_batch_size > train_data.num_windows()) {
-    setup.warnings.push_back(
-        fmt::format("train_batch_size {} is more than the {} sequences of {}, so that every step repeats some of them.",
-                    config.train_batch_size, train_data.num_windows(), config.train_data));
-  }
-  setup.data_order =
-      fmt::format("{} sequences of {} tokens, tokenizer {}, {}", train_data.num_windows(), config.seq_length,
-                  train_data.tokenizer(), config.shuffle ? "shuffled" : "in the file's order");
+  if (train_data) use_train_data(*train_data, setup);
   return setup;
 }
 

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "app/config/recorded_settings.hpp"
 #include "app/config/run_config.hpp"
+#include "app/flags/options.hpp"
 #include "io/checkpoint/run_record.hpp"
 #include "model/architecture/config.hpp"
 
@@ -19,11 +21,18 @@ struct RunSetup {
   DataIdentity data;                  // known once the run starts: see identify_data
   std::vector<std::string> warnings;  // for the user, one line each
   std::string start;                  // likewise; see io::SaveJob
-  io::RunRecord run;                  // known once it is clear what the run resumes from
+  // Token files that are not there, by flag, as "--train_data data/train.h5"; see DataFiles::kMayBeMissing.
+  std::vector<std::string> missing_data;
+  std::string prepare_command;  // that makes the first of them
+  io::RunRecord run;            // known once it is clear what the run resumes from
 };
 
-// Reads flags, ds_config.json, the model's config.json and the sizes of the data sets. Throws UserError for whatever
-// its user should change. Every rank gets the same result.
-RunSetup set_up_run(const std::vector<std::string>& arguments, int world_size);
+// Whether the token files must exist. Without the training data its size is not known, and what depends on it (the
+// steps of --epochs, data_order) stays open.
+enum class DataFiles : uint8_t { kMustExist, kMayBeMissing };
+
+// Reads ds_config.json, the model's config.json and the sizes of the data sets. Throws UserError for whatever its user
+// should change. Every rank gets the same result.
+RunSetup set_up_run(const CommandLine& command_line, int world_size, DataFiles data_files = DataFiles::kMustExist);
 
 }  // namespace mpzero

@@ -38,13 +38,15 @@ std::optional<Origin> warmup_flag(const CommandLine& line) {
 
 void use_trainer_schedule(const CommandLine& line, RunConfig& config) {
   const std::string& type = line.lr_scheduler_type;
-  const TrainerDecay decay = type == "linear"   ? TrainerDecay::kLinear
-                             : type == "cosine" ? TrainerDecay::kCosine
-                                                : TrainerDecay::kConstant;
+  const TrainerDecay decay = type == "linear"                ? TrainerDecay::kLinear
+                             : type == "cosine"              ? TrainerDecay::kCosine
+                             : type == "warmup_stable_decay" ? TrainerDecay::kAtTheEnd
+                                                             : TrainerDecay::kConstant;
   config.schedule = parallel::TrainerLr{.decay = decay,
                                         .peak_lr = config.optimizer.lr,
                                         .warmup_num_steps = line.warmup_steps.value_or(0),
-                                        .total_num_steps = config.max_steps};
+                                        .total_num_steps = config.max_steps,
+                                        .num_decay_steps = line.num_decay_steps.value_or(0)};
   config.schedule_ends_at_max_steps = true;
   config.origins.schedule = {Origin::Kind::kFlag, line.name_of("lr_scheduler_type")};
   config.origins.warmup = warmup_flag(line).value_or(Origin{Origin::Kind::kDefault, "as the Trainer's"});
@@ -139,6 +141,21 @@ void use_section(const CommandLine& line, const DsConfig& file, ConfigMerge& mer
   }
 }
 
+// Steps of a decay that nobody has given: a tenth of all, rounded up.
+void fit_decay(RunConfig& config) {
+  const auto* schedule = std::get_if<parallel::TrainerLr>(&config.schedule.variant());
+  if (schedule == nullptr || schedule->decay != TrainerDecay::kAtTheEnd) return;
+  parallel::TrainerLr fitted = *schedule;
+  fitted.num_decay_steps = config.num_decay_steps.value_or((config.max_steps + 9) / 10);
+  if (fitted.warmup_num_steps + fitted.num_decay_steps > config.max_steps) {
+    throw_user_error(
+        "--lr_scheduler_type warmup_stable_decay: {} warm-up steps and --num_decay_steps {} are more than the {} steps "
+        "of the run; make one of them smaller.",
+        fitted.warmup_num_steps, fitted.num_decay_steps, config.max_steps);
+  }
+  config.schedule = fitted;
+}
+
 void warn_of_long_warmup(const RunConfig& config, std::vector<std::string>& warnings) {
   std::visit(
       [&](const auto& schedule) {
@@ -211,6 +228,7 @@ void fit_schedule(RunConfig& config, std::vector<std::string>& warnings) {
     config.schedule = config.schedule.with_total_num_steps(config.max_steps);
     config.origins.schedule_end = config.origins.of("max_steps");
   }
+  fit_decay(config);
   warn_of_long_warmup(config, warnings);
 }
 

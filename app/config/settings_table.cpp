@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "app/flags/training_flags.hpp"
+#include "app/schedule/lr_schedule_record.hpp"
 
 namespace mpzero {
 namespace {
@@ -37,42 +38,23 @@ std::string describe(const Origin& origin) {
   return "";
 }
 
-const char* name_of(parallel::WarmupType type) { return type == parallel::WarmupType::kLinear ? "linear" : "log"; }
-
-const char* type_of(const parallel::ConstantLr&) { return "constant"; }
-const char* type_of(const parallel::WarmupLr&) { return "WarmupLR"; }
-const char* type_of(const parallel::WarmupDecayLr&) { return "WarmupDecayLR"; }
-const char* type_of(const parallel::WarmupCosineLr&) { return "WarmupCosineLR"; }
-
-const char* type_of(const parallel::TrainerLr& schedule) {
-  switch (schedule.decay) {
-    case parallel::TrainerDecay::kLinear:
-      return "linear";
-    case parallel::TrainerDecay::kCosine:
-      return "cosine";
-    case parallel::TrainerDecay::kConstant:
-      return schedule.warmup_num_steps > 0 ? "constant_with_warmup" : "constant";
-  }
-  return "";
-}
-
 // The kind of the schedule and the rates that it runs through.
 std::string kind_of(const parallel::ConstantLr& schedule) {
-  return fmt::format("{}, lr {}", type_of(schedule), schedule.value);
+  return fmt::format("{}, lr {}", schedule_name(schedule), schedule.value);
 }
 
 std::string kind_of(const parallel::WarmupLr& schedule) {
-  return fmt::format("{} ({}), lr {} to {}", type_of(schedule), name_of(schedule.warmup_type), schedule.min_lr,
-                     schedule.max_lr);
+  return fmt::format("{} ({}), lr {} to {}", schedule_name(schedule), warmup_name(schedule.warmup_type),
+                     schedule.min_lr, schedule.max_lr);
 }
 
 std::string kind_of(const parallel::WarmupDecayLr& schedule) {
-  return fmt::format("{} ({}), lr {} to {} to {}", type_of(schedule), name_of(schedule.warmup_type), schedule.min_lr,
-                     schedule.max_lr, schedule.min_lr);
+  return fmt::format("{} ({}), lr {} to {} to {}", schedule_name(schedule), warmup_name(schedule.warmup_type),
+                     schedule.min_lr, schedule.max_lr, schedule.min_lr);
 }
 
 std::string kind_of(const parallel::WarmupCosineLr& schedule) {
-  return fmt::format("{} ({}), lr {} to {} to {}", type_of(schedule), name_of(schedule.warmup_type),
+  return fmt::format("{} ({}), lr {} to {} to {}", schedule_name(schedule), warmup_name(schedule.warmup_type),
                      schedule.peak_lr * schedule.warmup_min_ratio, schedule.peak_lr,
                      schedule.peak_lr * schedule.cos_min_ratio);
 }
@@ -80,26 +62,11 @@ std::string kind_of(const parallel::WarmupCosineLr& schedule) {
 std::string kind_of(const parallel::TrainerLr& schedule) {
   const std::string warmup = schedule.warmup_num_steps > 0 ? "0 to " : "";
   const char* end = schedule.decay == parallel::TrainerDecay::kConstant ? "" : " to 0";
-  return fmt::format("{}, lr {}{}{}", type_of(schedule), warmup, schedule.peak_lr, end);
-}
-
-template <typename Schedule>
-ordered_json record_of(const Schedule& schedule) {
-  ordered_json record = {{"scheduler", type_of(schedule)}, {"warmup_type", nullptr},      {"warmup_min_lr", nullptr},
-                         {"warmup_max_lr", nullptr},       {"warmup_min_ratio", nullptr}, {"cos_min_ratio", nullptr},
-                         {"warmup_num_steps", nullptr},    {"total_num_steps", nullptr}};
-  if constexpr (requires { schedule.warmup_type; }) record["warmup_type"] = name_of(schedule.warmup_type);
-  if constexpr (requires { schedule.min_lr; }) {
-    record["warmup_min_lr"] = schedule.min_lr;
-    record["warmup_max_lr"] = schedule.max_lr;
+  if (schedule.decay == parallel::TrainerDecay::kAtTheEnd) {
+    return fmt::format("{}, lr {}{} to 0 in the last {} steps", schedule_name(schedule), warmup, schedule.peak_lr,
+                       schedule.num_decay_steps);
   }
-  if constexpr (requires { schedule.cos_min_ratio; }) {
-    record["warmup_min_ratio"] = schedule.warmup_min_ratio;
-    record["cos_min_ratio"] = schedule.cos_min_ratio;
-  }
-  if constexpr (requires { schedule.warmup_num_steps; }) record["warmup_num_steps"] = schedule.warmup_num_steps;
-  if constexpr (requires { schedule.total_num_steps; }) record["total_num_steps"] = schedule.total_num_steps;
-  return record;
+  return fmt::format("{}, lr {}{}{}", schedule_name(schedule), warmup, schedule.peak_lr, end);
 }
 
 // Those flags of a section that have a line of their own.
@@ -134,7 +101,7 @@ void add_schedule(const RunConfig& config, std::vector<Row>& rows) {
   const Origins& origins = config.origins;
   std::visit(
       [&](const auto& schedule) {
-        rows.push_back({"schedule", kind_of(schedule), describe(origins.schedule), record_of(schedule)});
+        rows.push_back({"schedule", kind_of(schedule), describe(origins.schedule), schedule_parameters(schedule)});
         if constexpr (requires { schedule.warmup_num_steps; }) {
           rows.push_back({"warm-up steps", fmt::format("{}", schedule.warmup_num_steps), describe(origins.warmup)});
         }
@@ -208,6 +175,8 @@ std::vector<std::string> settings_table(const RunConfig& config) {
 nlohmann::ordered_json settings_record(const RunConfig& config) {
   ordered_json record = ordered_json::object();
   for (const Row& row : rows_of(config)) record.update(row.record);
+  // As it is in force: a resumed run may have changed it.
+  if (config.resumed_schedule) record[kScheduleInForce] = schedule_record(*config.resumed_schedule);
   for (const FlagGroup& group : training_flags()) {
     for (const Flag& flag : group.flags) {
       if (flag.recorded && flag.recorded->label.empty()) record[flag.recorded->key] = flag.to_json(config);

@@ -8,6 +8,11 @@
 
 namespace mpzero {
 
+// Keys of settings_record: the schedule that a resumed run follows, where it is not that of the other keys; and
+// --schedule_on_resume.
+inline constexpr const char* kScheduleInForce = "schedule_in_force";
+inline constexpr const char* kScheduleOnResume = "schedule_on_resume";
+
 // What decides the numbers of a run, one line each: its name, its value, and which key of the file, flag or default it
 // comes from. Begins with a line that names the file. Complete once apply_epochs has been called.
 std::vector<std::string> settings_table(const RunConfig& config);

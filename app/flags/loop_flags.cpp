@@ -111,11 +111,29 @@ std::vector<Flag> profile_flags() {
            .default_text = "the folder of --metrics_file, else --checkpoint_dir"}};
 }
 
+std::vector<Flag> dry_run_flags() {
+  return {{.name = "dry_run",
+           .value = Boolean{field<&Settings::dry_run>},
+           .help = "check flags, files, data, memory and checkpoint, print what would be trained, and end; needs no "
+                   "GPU and no mpirun, and writes nothing"},
+          {.name = "world_size",
+           .value = Integer{.field = field<&Settings::world_size>, .minimum = 1},
+           .help = "with --dry_run: the ranks of the run that it describes",
+           .unit = "RANKS",
+           .default_text = "those that mpirun or srun started, else 1"},
+          {.name = "nproc_per_node",
+           .value = Integer{.field = field<&Settings::nproc_per_node>, .minimum = 1},
+           .help = "with --dry_run: how many of these run on a host",
+           .unit = "RANKS",
+           .default_text = "as mpirun has placed them, else all"}};
+}
+
 }  // namespace
 
 FlagGroup loop_flags() {
   FlagGroup group{"Training loop", {}};
-  for (const std::vector<Flag>& flags : {length_flags(), observing_flags(), machine_flags(), profile_flags()}) {
+  for (const std::vector<Flag>& flags :
+       {length_flags(), observing_flags(), machine_flags(), profile_flags(), dry_run_flags()}) {
     group.flags.insert(group.flags.end(), flags.begin(), flags.end());
   }
   return group;

@@ -129,30 +129,47 @@ std::vector<Flag> adamw_flags() {
 
 // resolve_schedule brings these and the file's scheduler section together.
 std::vector<Flag> schedule_flags() {
-  return {{.name = "lr_scheduler_type",
-           .value = choice(field<&Settings::lr_scheduler_type>,
-                           std::vector<std::string>{"linear", "cosine", "constant", "constant_with_warmup"}),
-           .help = "the Trainer's schedule in place of a scheduler section: linear or cosine, both to 0 at the last "
-                   "step; constant; constant_with_warmup",
-           .default_text = "without --deepspeed_config DeepSpeed's WarmupCosineLR; with it, as its scheduler section "
-                           "says, and without one constant",
-           .file = FileKey{.name = "scheduler.type"},
-           .trainer = TrainersFlag{.default_value = "linear"}},
-          {.name = "warmup_steps",
-           .value = Custom{.read = read_warmup_steps,
-                           .show = [](const Settings& settings) { return show_number(settings.warmup_steps); }},
-           .help = "steps until the schedule's peak; below 1 a share of all steps",
-           .unit = "STEPS",
-           .default_text = "100; with --lr_scheduler_type 0",
-           .file = FileKey{.name = "scheduler.params.warmup_num_steps"},
-           .trainer = TrainersFlag{.default_value = "0"}},
-          {.name = "warmup_ratio",
-           .value = Custom{.read = read_warmup_ratio,
-                           .show = [](const Settings& settings) { return show_number(settings.warmup_ratio); }},
-           .help = "the same as a share of all steps, rounded up",
-           .unit = "X",
-           .default_text = "as --warmup_steps says",
-           .trainer = TrainersFlag{}}};
+  return {
+      {.name = "lr_scheduler_type",
+       .value = choice(
+           field<&Settings::lr_scheduler_type>,
+           std::vector<std::string>{"linear", "cosine", "constant", "constant_with_warmup", "warmup_stable_decay"}),
+       .help = "the Trainer's schedule in place of a scheduler section: linear or cosine, both to 0 at the last "
+               "step; constant; constant_with_warmup; warmup_stable_decay: constant, then a cosine to 0 in the last "
+               "--num_decay_steps",
+       .default_text = "without --deepspeed_config DeepSpeed's WarmupCosineLR; with it, as its scheduler section "
+                       "says, and without one constant",
+       .file = FileKey{.name = "scheduler.type"},
+       .trainer = TrainersFlag{.default_value = "linear"}},
+      {.name = "warmup_steps",
+       .value = Custom{.read = read_warmup_steps,
+                       .show = [](const Settings& settings) { return show_number(settings.warmup_steps); }},
+       .help = "steps until the schedule's peak; below 1 a share of all steps",
+       .unit = "STEPS",
+       .default_text = "100; with --lr_scheduler_type 0",
+       .file = FileKey{.name = "scheduler.params.warmup_num_steps"},
+       .trainer = TrainersFlag{.default_value = "0"}},
+      {.name = "num_decay_steps",
+       .value = Integer{.field = field<&Settings::num_decay_steps>, .minimum = 1},
+       .help = "steps of warmup_stable_decay's decay, as lr_scheduler_kwargs has it",
+       .unit = "STEPS",
+       .default_text = "a tenth of all steps"},
+      {.name = "schedule_on_resume",
+       .value = choice<ScheduleOnResume>(field<&Settings::schedule_on_resume>, {{"keep", ScheduleOnResume::kKeep},
+                                                                                {"rewarm", ScheduleOnResume::kRewarm},
+                                                                                {"extend", ScheduleOnResume::kExtend}}),
+       .help = "where the schedule has changed since the checkpoint: keep: the checkpoint's to its end, then its "
+               "last rate; rewarm: a new warm-up from the checkpoint's rate and a new decay in the remaining steps; "
+               "extend: the new schedule, as if the run had begun with it",
+       .default_text = "the rate does not jump: keep, or rewarm where the checkpoint's ends at almost 0",
+       .recorded = Recorded{.section = Recorded::Section::kSchedule, .key = "schedule_on_resume"}},
+      {.name = "warmup_ratio",
+       .value = Custom{.read = read_warmup_ratio,
+                       .show = [](const Settings& settings) { return show_number(settings.warmup_ratio); }},
+       .help = "the same as a share of all steps, rounded up",
+       .unit = "X",
+       .default_text = "as --warmup_steps says",
+       .trainer = TrainersFlag{}}};
 }
 
 }  // namespace

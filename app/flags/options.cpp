@@ -1,6 +1,8 @@
 #include "app/flags/options.hpp"
 
+#include <algorithm>
 #include <boost/program_options.hpp>
+#include <filesystem>
 #include <map>
 
 #include "app/flags/training_flags.hpp"
@@ -48,7 +50,23 @@ std::vector<std::string> normalize(const std::vector<std::string>& arguments) {
   return joined;
 }
 
+// A path that exists, or a name as the Hugging Face Hub has it.
+bool is_data_set(const std::string& argument) {
+  if (argument.starts_with("-")) return false;
+  std::error_code ignored;
+  return std::filesystem::exists(argument, ignored) || std::count(argument.begin(), argument.end(), '/') == 1;
+}
+
 [[noreturn]] void refuse_unknown(const std::string& argument) {
+  if (argument.ends_with(".h5")) {
+    throw_user_error("\"{0}\" is not a flag; a token file is given as --train_data {0}.", argument);
+  }
+  if (is_data_set(argument)) {
+    throw_user_error(
+        "\"{0}\" is not a flag; a data set is given as --dataset {0} to the scripts, which prepare it. `mpzero train` "
+        "reads the token file that app/prepare_data.py makes of it: --train_data FILE.",
+        argument);
+  }
   if (argument.rfind("--", 0) != 0) {
     throw_user_error("\"{}\" is not a flag; flags are written --name value or --name=value.", argument);
   }
@@ -122,6 +140,13 @@ void check_warmup(const CommandLine& line) {
   }
 }
 
+void check_decay(const CommandLine& line) {
+  if (!line.num_decay_steps || line.lr_scheduler_type == "warmup_stable_decay") return;
+  throw_user_error(
+      "--num_decay_steps {} is for --lr_scheduler_type warmup_stable_decay; give that schedule, or leave the flag out.",
+      *line.num_decay_steps);
+}
+
 void check_save_strategy(const CommandLine& line) {
   if (line.save_strategy == SaveStrategy::kSteps) return;
   if (line.save_strategy == SaveStrategy::kNo && line.gives("save_final") && line.save_final) {
@@ -145,6 +170,19 @@ void settle_recompute(CommandLine& line) {
         *line.gradient_checkpointing ? "full" : "none");
   }
   line.recompute = asked;
+}
+
+// A run's ranks are those that its launcher starts.
+void check_dry_run(const CommandLine& line) {
+  for (const char* flag : {"world_size", "nproc_per_node"}) {
+    if (line.dry_run || !line.gives(flag)) continue;
+    throw_user_error(
+        "--{} {} is for --dry_run: a run has the ranks that mpirun or srun starts; leave it out, or add --dry_run.",
+        flag, flag_named(flag).show(line));
+  }
+  if (!line.world_size || !line.nproc_per_node || *line.world_size % *line.nproc_per_node == 0) return;
+  throw_user_error("--world_size {} is not a multiple of --nproc_per_node {}; change one of them.", *line.world_size,
+                   *line.nproc_per_node);
 }
 
 void check_contradictions(const CommandLine& line) {
@@ -188,8 +226,10 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   }
   settle_warmup(line);
   check_contradictions(line);
+  check_dry_run(line);
   settle_recompute(line);
   check_warmup(line);
+  check_decay(line);
   check_save_strategy(line);
   return line;
 }

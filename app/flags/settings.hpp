@@ -42,6 +42,14 @@ enum class Recomputation : uint8_t { kNone, kSelective, kFull, kAuto };
 // When checkpoints are written: never, every checkpoint_freq steps, or after each pass over the training data.
 enum class SaveStrategy : uint8_t { kNo, kSteps, kEpoch };
 
+// What the learning rate does where the schedule is not that of the checkpoint. kUnset: it does not jump.
+enum class ScheduleOnResume : uint8_t {
+  kUnset,
+  kKeep,    // the checkpoint's schedule to its end, then its last rate
+  kRewarm,  // a new warm-up from the checkpoint's rate, then a new decay
+  kExtend,  // the new schedule, as if the run had begun with it
+};
+
 // Steps first .. last, counted from 1.
 struct StepRange {
   int64_t first = 0;
@@ -83,10 +91,12 @@ struct Settings {
   std::string deepspeed_config;          // path of the ds_config.json; empty: none
   bool deepspeed_config_yields = false;  // flags replace its values; else both must be the same
   OptimizerConfig optimizer;
-  double gradient_clipping = 1.0;       // largest global L2 norm; 0: off
-  std::string lr_scheduler_type;        // "linear", "cosine", "constant" or "constant_with_warmup"
-  std::optional<int64_t> warmup_steps;  // of the schedule
-  std::optional<double> warmup_ratio;   // the same as a share of max_steps; see fit_schedule
+  double gradient_clipping = 1.0;          // largest global L2 norm; 0: off
+  std::string lr_scheduler_type;           // see schedule_flags()
+  std::optional<int64_t> warmup_steps;     // of the schedule
+  std::optional<int64_t> num_decay_steps;  // of warmup_stable_decay
+  ScheduleOnResume schedule_on_resume = ScheduleOnResume::kUnset;
+  std::optional<double> warmup_ratio;  // the same as a share of max_steps; see fit_schedule
 
   // loop
   int64_t max_steps = 1000;       // optimizer steps of the whole run; with `epochs` an upper limit until apply_epochs
@@ -103,6 +113,11 @@ struct Settings {
   std::optional<StepRange> profile_steps;  // within max_steps; none: no trace
   bool profile_all_ranks = false;          // else rank 0 alone
   std::string profile_dir;                 // empty: the metrics file's folder, else checkpoint_dir
+
+  // dry run
+  bool dry_run = false;                   // check and describe the run instead of training
+  std::optional<int64_t> world_size;      // the ranks of the run; none: as the launcher says, or one
+  std::optional<int64_t> nproc_per_node;  // of these on a host; none: as the launcher says, or all
 
   // checkpoints
   std::string checkpoint_dir = "checkpoints";

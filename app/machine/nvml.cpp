@@ -105,7 +105,10 @@ GpuState look(const SharedLibrary& library, Device device) {
   gpu.max_pcie_width = ask<unsigned>(library, "nvmlDeviceGetMaxPcieLinkWidth", device);
   gpu.pcie_generation = ask<unsigned>(library, "nvmlDeviceGetCurrPcieLinkGeneration", device);
   gpu.max_pcie_generation = ask<unsigned>(library, "nvmlDeviceGetMaxPcieLinkGeneration", device);
-  if (const auto memory = ask<Memory>(library, "nvmlDeviceGetMemoryInfo", device)) gpu.used_memory = memory->used;
+  if (const auto memory = ask<Memory>(library, "nvmlDeviceGetMemoryInfo", device)) {
+    gpu.total_memory = memory->total;
+    gpu.used_memory = memory->used;
+  }
   gpu.processes = processes_on(library, device);
   const auto fabric = ask<FabricInfo>(library, "nvmlDeviceGetGpuFabricInfo", device);
   if (fabric && fabric->state <= static_cast<unsigned char>(GpuFabric::kCompleted)) {

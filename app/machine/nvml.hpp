@@ -31,8 +31,9 @@ struct GpuState {
       rows_failed;  // remapping of bad memory rows waits for a reset; is no longer possible
   std::optional<unsigned> pcie_width, max_pcie_width;
   std::optional<unsigned> pcie_generation, max_pcie_generation;
-  std::optional<uint64_t> used_memory;  // bytes, of all processes
-  std::vector<GpuProcess> processes;    // those with a CUDA context
+  std::optional<uint64_t> total_memory;  // bytes
+  std::optional<uint64_t> used_memory;   // bytes, of all processes
+  std::vector<GpuProcess> processes;     // those with a CUDA context
   std::optional<GpuFabric> fabric;
   std::optional<int> fabric_error;  // of kCompleted, an nvmlReturn_t; 0: none
 };

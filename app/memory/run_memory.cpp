@@ -7,13 +7,10 @@
 #include <algorithm>
 
 #include "app/config/size_limits.hpp"
-#include "app/config/zero_options.hpp"
 #include "app/machine/device.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/memory/host_ratio.hpp"
-#include "app/memory/unit_order.hpp"
 #include "base/collectives.hpp"
-#include "parallel/zero/zero_engine.hpp"
 
 namespace mpzero {
 namespace {
@@ -69,7 +66,7 @@ RunMemory::RunMemory(const RunSetup& setup, at::Device device, const parallel::M
     : config_(setup.config),
       device_(device),
       world_size_(mpi.world_size()),
-      decoder_(setup.model),
+      estimate_(setup.config, setup.model, device, mpi.world_size()),
       local_size_(mpi.local_size()),
       host_available_(available_host_bytes() / mpi.local_size()) {
   if (device.is_cpu()) return;
@@ -80,7 +77,7 @@ RunMemory::RunMemory(const RunSetup& setup, at::Device device, const parallel::M
 void RunMemory::check_micro_batch(ProcessGroup& group) const {
   const int64_t host = min(group, host_available_);
   const int64_t device = device_.is_cpu() ? host : min(group, at_start_.total);
-  const double activations = least_activation_bytes(config_, decoder_.config());
+  const double activations = least_activation_bytes(config_, estimate_.decoder().config());
   const double tokens = loader_bytes(config_);
   const double on_host = tokens + (device_.is_cpu() ? activations : 0.0);
   const auto refuse = [&](const char* memory, double needed, int64_t available) {
@@ -94,71 +91,27 @@ void RunMemory::check_micro_batch(ProcessGroup& group) const {
   if (activations > static_cast<double>(device)) refuse("GPU", activations, device);
 }
 
-MemoryScenario RunMemory::scenario() const {
-  return {.recompute = config_.recompute,
-          .micro_batch_size = config_.micro_batch_size,
-          .gradient_accumulation_steps = config_.gradient_accumulation_steps,
-          .zero_stage = config_.zero.stage,
-          .offload_optimizer = config_.zero.offload_optimizer,
-          .offload_param = config_.zero.offload_param};
-}
-
-ActivationSizes RunMemory::activation_sizes(int64_t micro_batch_size) const {
-  const at::ScalarType type = zero_options(config_, device_).dtype;
-  const auto level = [&](model::Recompute recompute) {
-    return ActivationSizes::Level{
-        .kept = decoder_.activation_bytes(recompute, micro_batch_size, config_.seq_length, device_, type),
-        .workspace = decoder_.workspace_bytes(micro_batch_size, config_.seq_length, device_, type, recompute)};
-  };
-  return {.full = level(model::Recompute::kFull),
-          .selective = level(model::Recompute::kSelective),
-          .none = level(model::Recompute::kNone)};
-}
-
-parallel::MemoryUse RunMemory::states_of(const MemoryScenario& scenario,
-                                         std::optional<int64_t> host_extra_bytes) const {
-  RunConfig config = config_;
-  config.micro_batch_size = scenario.micro_batch_size;
-  config.gradient_accumulation_steps = scenario.gradient_accumulation_steps;
-  config.zero.stage = scenario.zero_stage;
-  config.zero.offload_optimizer = scenario.offload_optimizer;
-  config.zero.offload_param = scenario.offload_param;
-  parallel::ZeroOptions options = zero_options(config, device_);
-  options.host_update.extra_bytes = host_extra_bytes;
-  return parallel::ZeroEngine::memory_use(
-      decoder_.units(), options, world_size_,
-      order_of_training(decoder_, std::min<int64_t>(config.gradient_accumulation_steps, 2)));
-}
-
-MemoryNeed RunMemory::need(const MemoryScenario& scenario) const {
-  const ActivationSizes sizes = activation_sizes(scenario.micro_batch_size);
-  const bool as_planned = plan_ && scenario.recompute == config_.recompute;
-  const LayerLevels levels =
-      as_planned ? plan_->levels : leanest_levels(decoder_.config().num_hidden_layers, sizes, scenario.recompute);
-  const parallel::MemoryUse use = states_of(scenario);
-  return {.device = device_bytes(use) + activation_peak(levels, sizes), .host = host_bytes(use)};
-}
-
 std::vector<MemoryChange> RunMemory::changes(int64_t device_limit) const {
-  return changes_that_fit(scenario(), world_size_, {.device = device_limit, .host = host_available_},
-                          [this](const MemoryScenario& changed) { return need(changed); });
+  return changes_that_fit(estimate_.scenario(), world_size_, {.device = device_limit, .host = host_available_},
+                          [this](const MemoryScenario& changed) {
+                            const bool as_planned = plan_ && changed.recompute == config_.recompute;
+                            return estimate_.need(changed, as_planned ? std::optional(plan_->levels) : std::nullopt);
+                          });
 }
 
-parallel::MemoryUse RunMemory::states() const { return plan_ ? plan_->states : states_of(scenario()); }
-
-LayerLevels RunMemory::levels() const {
-  if (plan_) return plan_->levels;
-  return leanest_levels(decoder_.config().num_hidden_layers, activation_sizes(config_.micro_batch_size),
-                        config_.recompute);
+parallel::MemoryUse RunMemory::states() const {
+  return plan_ ? plan_->states : estimate_.states_of(estimate_.scenario());
 }
+
+LayerLevels RunMemory::levels() const { return plan_ ? plan_->levels : estimate_.leanest(config_.recompute); }
 
 int64_t RunMemory::planned_bytes() const {
-  return device_bytes(states()) + activation_peak(levels(), activation_sizes(config_.micro_batch_size));
+  return device_bytes(states()) + activation_peak(levels(), estimate_.activation_sizes(config_.micro_batch_size));
 }
 
 std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states, ProcessGroup& group) {
-  const int64_t layers = decoder_.config().num_hidden_layers;
-  const ActivationSizes sizes = activation_sizes(config_.micro_batch_size);
+  const int64_t layers = estimate_.decoder().config().num_hidden_layers;
+  const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
   const bool automatic = config_.recompute == Recomputation::kAuto;
   Plan plan{.states = states, .levels = leanest_levels(layers, sizes, config_.recompute)};
   if (device_.is_cpu()) {
@@ -188,7 +141,7 @@ std::vector<model::Recompute> RunMemory::plan(const parallel::MemoryUse& states,
 
 std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
   if (device_.is_cpu()) return std::nullopt;
-  const parallel::MemoryUse use = states_of(scenario(), 0);
+  const parallel::MemoryUse use = estimate_.states_of(estimate_.scenario(), 0);
   const int64_t needed = host_bytes(use);
   if (needed == 0) return std::nullopt;
   const int64_t left = min(group, host_available_ - kHostMargin / local_size_) - needed;
@@ -203,7 +156,7 @@ std::optional<int64_t> RunMemory::host_extra_bytes(ProcessGroup& group) const {
         gibibytes(use.host_staging), local_size_, gibibytes(needed * local_size_),
         gibibytes(std::max<int64_t>(0, (left + needed) * local_size_)));
   });
-  if (host_bytes(states_of(scenario())) - needed <= left) return std::nullopt;
+  if (host_bytes(estimate_.states_of(estimate_.scenario())) - needed <= left) return std::nullopt;
   return left;
 }
 
@@ -223,7 +176,7 @@ void RunMemory::states_have_grown(const parallel::MemoryUse& states) {
 
 std::vector<std::string> RunMemory::breakdown() const {
   if (device_.is_cpu() || !plan_) return {};
-  const ActivationSizes sizes = activation_sizes(config_.micro_batch_size);
+  const ActivationSizes sizes = estimate_.activation_sizes(config_.micro_batch_size);
   std::vector<std::string> lines{fmt::format("Planned GPU memory, each of {} x {}:", world_size_,
                                              at::cuda::getDeviceProperties(device_.index())->name)};
   for (const Part& part : device_parts(plan_->states, plan_->levels, sizes, plan_->context)) {
@@ -283,7 +236,8 @@ std::string RunMemory::explain_out_of_memory(const std::exception& error) const 
     limit = std::min(limit, planned - refused.asked);
   }
   std::vector<std::string> parts;
-  for (const Part& part : device_parts(states(), levels(), activation_sizes(config_.micro_batch_size), context)) {
+  for (const Part& part :
+       device_parts(states(), levels(), estimate_.activation_sizes(config_.micro_batch_size), context)) {
     parts.push_back(fmt::format("{} {}{}", part.name, gibibytes(part.bytes),
                                 part.note.empty() ? "" : fmt::format(" ({})", part.note)));
   }

@@ -7,6 +7,7 @@
 
 #include "app/config/run_setup.hpp"
 #include "app/memory/gpu_memory.hpp"
+#include "app/memory/memory_estimate.hpp"
 #include "app/memory/memory_plan.hpp"
 #include "base/error.hpp"
 #include "model/decoder.hpp"
@@ -74,11 +75,6 @@ class RunMemory {
     int64_t available = 0;   // for states and activations, on the GPU with the least memory
   };
 
-  MemoryScenario scenario() const;
-  ActivationSizes activation_sizes(int64_t micro_batch_size) const;
-  parallel::MemoryUse states_of(const MemoryScenario& scenario,
-                                std::optional<int64_t> host_extra_bytes = std::nullopt) const;
-  MemoryNeed need(const MemoryScenario& scenario) const;
   std::vector<MemoryChange> changes(int64_t device_limit) const;
   // Those of the plan, or of what would be planned: states, activations and workspace.
   parallel::MemoryUse states() const;
@@ -89,7 +85,7 @@ class RunMemory {
   RunConfig config_;
   at::Device device_;
   int world_size_;
-  model::Decoder decoder_;
+  MemoryEstimate estimate_;
   int local_size_;
   int64_t host_available_ = 0;  // to this rank
   GpuMemory at_start_;

@@ -14,7 +14,7 @@ import xxhash
 from . import PrepareError
 from .cutting import cut
 from .fingerprints import digest_of
-from .hub import refusal
+from .hub import refusal, use_cache_where_unreachable
 
 SHORT = 1024  # characters
 # How Llama 3 cuts a text into words before byte-pair encoding (as in its tokenizer.json).
@@ -149,6 +149,7 @@ def _load_tokenizer(name: str):
 
 
 def _download(name: str):
+    use_cache_where_unreachable()
     from huggingface_hub import hf_hub_download, logging
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 

@@ -1,8 +1,50 @@
-"""One sentence for what Hugging Face refuses."""
+"""Whether Hugging Face can be reached, and one sentence for what it refuses."""
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
+import threading
+from urllib.parse import urlsplit
+
+PATIENCE = 5  # seconds
+PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 REFUSED = (401, 403)  # HTTP status: the user is unknown, or has not accepted the licence
+
+
+def use_cache_where_unreachable() -> None:
+    """Without a network the libraries retry for half a minute before they look into the cache: where the server does
+    not answer within PATIENCE, they are told to use the cache alone. Call it before they are imported. Does nothing
+    with a proxy, which may be reached in other ways."""
+    known = "HF_HUB_OFFLINE" in os.environ or any(os.environ.get(name) for name in PROXIES)
+    if known or "huggingface_hub" in sys.modules or _is_reachable():
+        return
+    os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
+    print(f"{_endpoint()} cannot be reached: only what is in the cache of Hugging Face is used.", file=sys.stderr)
+
+
+def _endpoint() -> str:
+    return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+
+
+def _is_reachable() -> bool:
+    answers = []
+
+    def connect() -> None:
+        parts = urlsplit(_endpoint())
+        try:
+            port = parts.port or (80 if parts.scheme == "http" else 443)
+            socket.create_connection((parts.hostname, port), timeout=PATIENCE).close()
+            answers.append(True)
+        except (OSError, ValueError):
+            answers.append(False)
+
+    # A name server that does not answer has a patience of its own.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    return answers == [True]
 
 
 def refusal(what: str, name: str, error: BaseException) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import PrepareError, shown
 from .fingerprints import File, Fingerprinter, digest_of
-from .hub import refusal
+from .hub import refusal, use_cache_where_unreachable
 from .kinds import kind_of
 from .rows import ROWS, no_such_column, rows_of_csv, rows_of_jsonl, rows_of_parquet, text_of
 from .separators import SEPARATORS, WIKITEXT_TITLE, Document, between, grouped, lines_of
@@ -82,6 +82,7 @@ class FileSource(Source):
         self.total = self.num_bytes
         self._fingerprinter: Fingerprinter | None = None
         self._before = 0
+        self.blank: list[Path] = []  # files of text that hold white space alone
 
     @property
     def num_bytes(self) -> int:
@@ -156,6 +157,7 @@ class FileSource(Source):
     def _blocks(self, path: Path, stream: io.BufferedReader) -> Iterator[str]:
         decoder = codecs.getincrementaldecoder("utf-8-sig")()
         nuls, nuls_expected = 0, "\0" in self.reading.separator
+        is_blank = True
         while block := stream.read(BLOCK):
             try:
                 text = decoder.decode(block)
@@ -169,7 +171,10 @@ class FileSource(Source):
                         "or a program's own format): convert it first."
                     )
             self._at(stream.raw.length)
+            is_blank = is_blank and not text.strip()
             yield text
+        if is_blank and stream.raw.length > 0:
+            self.blank.append(path)
         try:
             decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
@@ -225,6 +230,7 @@ class HubSource(Source):
         return self.of_rows(self._rows())
 
     def _rows(self) -> Iterator[str]:
+        use_cache_where_unreachable()
         import datasets
 
         column, where = self.reading.column, f"data set '{self.dataset}'"
@@ -252,6 +258,7 @@ def load_saved(path: Path):
 
 
 def has_hub_split(dataset: str, config_name: str | None, split: str) -> bool:
+    use_cache_where_unreachable()
     import datasets
 
     with hub_errors(dataset):

@@ -61,9 +61,9 @@ DeviceChoice choose_device_or_report(const RunConfig& config, parallel::MpiRunti
 
 }  // namespace
 
-int train(const std::vector<std::string>& arguments, parallel::MpiRuntime& mpi) {
+int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
   RunSetup setup;
-  run_on_all_ranks(mpi, [&] { setup = set_up_run(arguments, mpi.world_size()); });
+  run_on_all_ranks(mpi, [&] { setup = set_up_run(command_line, mpi.world_size()); });
   configure_gpu_allocator();
   const DeviceChoice choice = choose_device_or_report(setup.config, mpi);
   const at::Device device = choice.device;

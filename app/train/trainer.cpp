@@ -202,6 +202,7 @@ void Trainer::start() {
   folder_.check(setup_.run, resumed);
   metrics_owner_ = {.run_id = setup_.run.id, .began_without_id = resumed && !resumed->checkpoint_has_id};
   if (resumed) {
+    setup_.config.resumed_schedule = resumed->schedule;
     position_ = resumed->position;
     checkpointer_.resumed_from(position_.step);
     log_.say(fmt::format("Found existing checkpoint: {}", resumed->checkpoint.string()));
@@ -274,7 +275,7 @@ StepReport Trainer::train_step() {
   const int64_t micro_batches = config_.gradient_accumulation_steps;
   at::Tensor loss_sum = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device_));
   const int64_t update = position_.step + 1;
-  const double lr = config_.schedule.lr(update);
+  const double lr = config_.lr(update);
   engine_.begin_step(lr, update);
   for (int64_t a = 0; a < micro_batches; ++a) {
     timer_.enter(Phase::kData);

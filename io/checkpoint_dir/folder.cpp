@@ -1,5 +1,7 @@
 #include "io/checkpoint_dir/folder.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -258,6 +260,21 @@ std::optional<fs::path> latest_checkpoint(const fs::path& checkpoint_dir) {
                   (checkpoint_dir / kLatestName).string(), *tag, folder.string()));
 }
 
+// The end of a sentence: which tags a user can name.
+static std::string show_tags_in(const fs::path& folder) {
+  constexpr size_t kShown = 8;
+  std::vector<std::string> tags;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (is_folder(entry.path()) && looks_like_checkpoint(entry.path())) tags.push_back(entry.path().filename());
+  }
+  if (tags.empty()) return "it holds none; check the folder";
+  std::sort(tags.begin(), tags.end());
+  const size_t others = tags.size() > kShown ? tags.size() - kShown : 0;
+  tags.resize(tags.size() - others);
+  return fmt::format("name one of {}{}", fmt::join(tags, ", "), others > 0 ? fmt::format(" and {} more", others) : "");
+}
+
 fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
   if (!is_folder(folder)) {
     if (path_exists(folder)) throw_user_error("{} is a file: name the folder that holds it", folder.string());
@@ -265,7 +282,7 @@ fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
   }
   if (!tag.empty()) {
     if (!is_plain_name(tag) || !is_folder(folder / tag)) {
-      throw_user_error("there is no checkpoint '{}' in {}: check the tag", tag, folder.string());
+      throw_user_error("there is no checkpoint '{}' in {}: {}", tag, folder.string(), show_tags_in(folder));
     }
     return folder / tag;
   }

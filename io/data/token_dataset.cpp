@@ -121,8 +121,8 @@ void TokenDataset::check_vocabulary(int64_t vocab_limit) const {
   if (!impl_->max_token_id || *impl_->max_token_id < vocab_limit) return;
   throw_user_error(
       "{} holds token ids up to {}, but the model's vocabulary ends at {}: prepare the data with the model's tokenizer "
-      "('{}' made this file) or raise --vocab_size",
-      impl_->path.string(), *impl_->max_token_id, vocab_limit - 1, impl_->tokenizer);
+      "('{}' made this file) or give --vocab_size {} or more",
+      impl_->path.string(), *impl_->max_token_id, vocab_limit - 1, impl_->tokenizer, *impl_->max_token_id + 1);
 }
 
 void TokenDataset::Impl::read(uint64_t begin, std::span<int64_t> out) {
@@ -145,8 +145,8 @@ void TokenDataset::Impl::read_window(int64_t window, int64_t vocab_limit, std::s
     if (out[i] >= vocab_limit) {
       throw_user_error(
           "{} holds token id {} at position {}, but the model's vocabulary ends at {}: prepare the data with the "
-          "model's tokenizer ('{}' made this file) or raise --vocab_size",
-          path.string(), out[i], begin + i, vocab_limit - 1, tokenizer);
+          "model's tokenizer ('{}' made this file) or give --vocab_size {} or more",
+          path.string(), out[i], begin + i, vocab_limit - 1, tokenizer, out[i] + 1);
     }
   }
 }

@@ -97,6 +97,12 @@ std::optional<LaunchProblem> find_launch_problem(const Environment& environment,
           "of this one"};
 }
 
+LaunchSize launch_size(const Environment& environment) {
+  LaunchSize size{.world_size = find_launch(environment).tasks, .per_host = std::nullopt};
+  if (const auto local = environment("OMPI_COMM_WORLD_LOCAL_SIZE")) size.per_host = std::atoi(local->c_str());
+  return size;
+}
+
 bool is_first_task(const Environment& environment) { return find_launch(environment).task == "0"; }
 
 }  // namespace mpzero::parallel

@@ -24,6 +24,13 @@ struct LaunchProblem {
 std::optional<LaunchProblem> find_launch_problem(const Environment& environment, int world_size,
                                                  const std::string& mpi);
 
+// How many processes were started, as far as is known without MPI.
+struct LaunchSize {
+  int world_size = 1;
+  std::optional<int> per_host;  // known of mpirun's
+};
+LaunchSize launch_size(const Environment& environment);
+
 // Whether this process is the one that prints messages for all started tasks, as far as is known without MPI.
 bool is_first_task(const Environment& environment);
 

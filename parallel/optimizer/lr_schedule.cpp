@@ -59,10 +59,20 @@ double lr_at(const WarmupCosineLr& schedule, int64_t iteration) {
   return schedule.peak_lr * ratio;
 }
 
+// Of the peak, from the end of the warm-up on.
+double late_decay(const TrainerLr& schedule, int64_t step) {
+  const int64_t begin = schedule.total_num_steps - schedule.num_decay_steps;
+  if (step < begin) return 1.0;
+  if (step >= schedule.total_num_steps) return 0.0;
+  const double progress = static_cast<double>(step - begin) / static_cast<double>(schedule.num_decay_steps);
+  return std::max(0.0, 0.5 * (1.0 + std::cos(std::numbers::pi * progress)));
+}
+
 double lr_at(const TrainerLr& schedule, int64_t iteration) {
   const int64_t step = iteration + 1;
   const int64_t warmup = schedule.warmup_num_steps;
   if (step < warmup) return schedule.peak_lr * (static_cast<double>(step) / static_cast<double>(warmup));
+  if (schedule.decay == TrainerDecay::kAtTheEnd) return schedule.peak_lr * late_decay(schedule, step);
   const auto decay_length = static_cast<double>(std::max<int64_t>(1, schedule.total_num_steps - warmup));
   double ratio = 1.0;
   if (schedule.decay == TrainerDecay::kLinear) {
@@ -73,10 +83,77 @@ double lr_at(const TrainerLr& schedule, int64_t iteration) {
   return schedule.peak_lr * ratio;
 }
 
+// How far the warm-up is at an iteration, from 0 to 1; nothing after it.
+std::optional<double> warmup_at(const ConstantLr&, int64_t) { return std::nullopt; }
+
+std::optional<double> warmup_at(const TrainerLr& schedule, int64_t iteration) {
+  const int64_t step = iteration + 1;
+  if (step >= schedule.warmup_num_steps) return std::nullopt;
+  return static_cast<double>(step) / static_cast<double>(schedule.warmup_num_steps);
+}
+
+template <typename Schedule>
+std::optional<double> warmup_at(const Schedule& schedule, int64_t iteration) {
+  if (iteration < 0) return 0.0;
+  if (iteration >= warmup_length(schedule.warmup_num_steps)) return std::nullopt;
+  return warmup_progress(iteration, schedule.warmup_num_steps, schedule.warmup_type);
+}
+
+template <typename Schedule>
+auto& peak_of(Schedule& schedule) {
+  if constexpr (requires { schedule.max_lr; }) {
+    return schedule.max_lr;
+  } else if constexpr (requires { schedule.peak_lr; }) {
+    return schedule.peak_lr;
+  } else {
+    return schedule.value;
+  }
+}
+
 }  // namespace
 
 double LrSchedule::lr(int64_t update) const {
-  return std::visit([&](const auto& schedule) { return lr_at(schedule, update - 2); }, schedule_);
+  if (last_update_) update = std::min(update, *last_update_);
+  const int64_t own_update = start_ ? update - start_->step : update;
+  if (start_ && own_update < 1) return start_->lr;
+  return std::visit(
+      [&](const auto& schedule) {
+        const std::optional<double> warmup = start_ ? warmup_at(schedule, own_update - 2) : std::nullopt;
+        if (warmup) return start_->lr + (peak_of(schedule) - start_->lr) * *warmup;
+        return lr_at(schedule, own_update - 2);
+      },
+      schedule_);
+}
+
+double LrSchedule::peak_lr() const {
+  return std::visit([](const auto& schedule) -> double { return peak_of(schedule); }, schedule_);
+}
+
+std::optional<int64_t> LrSchedule::total_num_steps() const {
+  return std::visit(
+      [](const auto& schedule) -> std::optional<int64_t> {
+        if constexpr (requires { schedule.total_num_steps; }) return schedule.total_num_steps;
+        return std::nullopt;
+      },
+      schedule_);
+}
+
+LrSchedule LrSchedule::with_peak_lr(double peak_lr) const {
+  LrSchedule changed = *this;
+  std::visit([&](auto& schedule) { peak_of(schedule) = peak_lr; }, changed.schedule_);
+  return changed;
+}
+
+LrSchedule LrSchedule::started_after(int64_t step, double lr) const {
+  LrSchedule changed = *this;
+  changed.start_ = Start{.step = step, .lr = lr};
+  return changed;
+}
+
+LrSchedule LrSchedule::held_after(int64_t update) const {
+  LrSchedule changed = *this;
+  changed.last_update_ = update;
+  return changed;
 }
 
 int64_t LrSchedule::warmup_num_steps() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <variant>
 
 namespace mpzero::parallel {
@@ -38,16 +39,18 @@ struct ConstantLr {
   double value = 1e-3;
 };
 
-// The schedule after the warm-up.
-enum class TrainerDecay { kLinear, kCosine, kConstant };
+// The schedule after the warm-up. kAtTheEnd: constant, then a cosine in the last num_decay_steps.
+enum class TrainerDecay { kLinear, kCosine, kConstant, kAtTheEnd };
 
-// The Hugging Face Trainer's lr_scheduler_type linear, cosine, and constant or constant_with_warmup: a line from 0 to
-// peak_lr, then to 0 at total_num_steps, or constant. Follows transformers/optimization.py (5.23.0).
+// The Hugging Face Trainer's lr_scheduler_type linear, cosine, warmup_stable_decay, and constant or
+// constant_with_warmup: a line from 0 to peak_lr, then to 0 at total_num_steps, or constant. Follows
+// transformers/optimization.py (5.23.0), with warmup_stable_decay's default warmup_type, decay_type and min_lr_ratio.
 struct TrainerLr {
   TrainerDecay decay = TrainerDecay::kLinear;
   double peak_lr = 5e-5;
   int64_t warmup_num_steps = 0;
   int64_t total_num_steps = 0;
+  int64_t num_decay_steps = 0;  // of kAtTheEnd
 };
 
 // The learning rate of every optimizer update as a pure function of the update's number, so that a resumed run needs no
@@ -67,17 +70,34 @@ class LrSchedule {
   // step k - 1.
   double lr(int64_t update) const;
 
-  int64_t warmup_num_steps() const;  // 0 if there are none
+  int64_t warmup_num_steps() const;                // 0 if there are none
+  std::optional<int64_t> total_num_steps() const;  // counted from start(), where there is one
+  double peak_lr() const;
 
   // The same schedule with another total_num_steps, or warmup_num_steps, if it has one.
   LrSchedule with_total_num_steps(int64_t total_num_steps) const;
   LrSchedule with_warmup_num_steps(int64_t warmup_num_steps) const;
+  LrSchedule with_peak_lr(double peak_lr) const;
+
+  // The schedule of a run that was resumed.
+  struct Start {
+    int64_t step = 0;  // after which it begins
+    double lr = 0;     // from which it warms up
+  };
+  // The same schedule, whose first update is that after `step` and whose warm-up begins at `lr`.
+  LrSchedule started_after(int64_t step, double lr) const;
+  // The same rates up to this update, and after it that update's rate.
+  LrSchedule held_after(int64_t update) const;
+  const std::optional<Start>& start() const { return start_; }
+  const std::optional<int64_t>& last_update() const { return last_update_; }
 
   using Variant = std::variant<ConstantLr, WarmupLr, WarmupDecayLr, WarmupCosineLr, TrainerLr>;
   const Variant& variant() const { return schedule_; }
 
  private:
   Variant schedule_;
+  std::optional<Start> start_;
+  std::optional<int64_t> last_update_;
 };
 
 }  // namespace mpzero::parallel

@@ -73,7 +73,7 @@ class TinyTraining {
       flags.push_back(fmt::format("--{}={}", flag, relative ? name : (folder_ / name).string()));
     }
     flags.insert(flags.end(), {"--seq_length=16", "--device=cpu"});
-    return set_up_run(flags, parallel::mpi().world_size());
+    return set_up_run(parse_command_line(flags), parallel::mpi().world_size());
   }
 
   // As `mpzero train` does; `begun` is called when signals are taken.

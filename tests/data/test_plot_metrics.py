@@ -119,3 +119,32 @@ def test_bad_metrics_get_one_sentence(tmp_path, content, message):
     assert message in process.stderr
     assert len(process.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "loss.png").exists()
+
+
+def test_runs_are_compared_with_a_curve_each(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        write_metrics(tmp_path / name / "metrics.jsonl", 30)
+    process = run(tmp_path / "a", tmp_path / "b/metrics.jsonl", tmp_path / "c", tmp_path / "compared.svg")
+    assert process.returncode == 0, process.stderr
+    picture = (tmp_path / "compared.svg").read_text()
+    for name in ("a", "b", "c"):
+        assert f"<!-- {name} -->" in picture
+    assert "<!-- Training loss of a, b, c -->" in picture
+
+
+def test_runs_are_named_by_the_folders_that_tell_them_apart(tmp_path):
+    files = [tmp_path / "one/run/metrics.jsonl", tmp_path / "two/run/metrics.jsonl"]
+    assert plot_metrics.labels_of(files) == ["one/run", "two/run"]
+    here = [tmp_path / "run/metrics.jsonl", tmp_path / "run/metrics.old-1.jsonl"]
+    assert plot_metrics.labels_of(here) == [str(file) for file in here]
+
+
+def test_a_forgotten_picture_is_not_written_over_a_run(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        write_metrics(tmp_path / name / "metrics.jsonl", 3)
+    for last in (tmp_path / "b", tmp_path / "b/metrics.jsonl"):
+        process = run(tmp_path / "a", last)
+        assert process.returncode == 2
+        assert "name the picture last" in process.stderr

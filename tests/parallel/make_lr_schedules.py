@@ -51,6 +51,9 @@ CASES = [
 ]
 
 
+# learning rate, warm-up steps, steps of the decay, steps of the run
+STABLE_CASES = [(5e-5, 0, 1, 6), (5e-5, 3, 4, 20), (1e-3, 5, 15, 20), (0.01, 2, 7, 12)]
+
 # lr_scheduler_type, learning rate, warm-up steps, steps of the run
 TRAINER_CASES = [
     ("linear", 2e-5, 0, 50),
@@ -90,10 +93,12 @@ def deepspeed_rates(name: str, lr: float, params: dict, updates: int) -> list[fl
     return applied_rates(optimizer, SCHEDULERS[name](optimizer, **params), updates)
 
 
-def trainer_rates(name: str, lr: float, warmup_steps: int, steps: int) -> list[float]:
-    """As Trainer.create_scheduler makes the schedule."""
+def trainer_rates(name: str, lr: float, warmup_steps: int, steps: int, **kwargs: int) -> list[float]:
+    """As Trainer.create_scheduler makes the schedule; kwargs: lr_scheduler_kwargs."""
     optimizer = make_optimizer(lr)
-    scheduler = get_scheduler(name, optimizer, num_warmup_steps=warmup_steps, num_training_steps=steps)
+    scheduler = get_scheduler(
+        name, optimizer, num_warmup_steps=warmup_steps, num_training_steps=steps, scheduler_specific_kwargs=kwargs
+    )
     return applied_rates(optimizer, scheduler, steps)
 
 
@@ -113,6 +118,11 @@ def main() -> None:
         {"type": name, "lr": lr, "warmup_steps": warmup, "steps": steps}
         | {"rates": trainer_rates(name, lr, warmup, steps)}
         for name, lr, warmup, steps in TRAINER_CASES
+    ]
+    cases += [
+        {"type": "warmup_stable_decay", "lr": lr, "warmup_steps": warmup, "decay_steps": decay, "steps": steps}
+        | {"rates": trainer_rates("warmup_stable_decay", lr, warmup, steps, num_decay_steps=decay)}
+        for lr, warmup, decay, steps in STABLE_CASES
     ]
     write("trainer_lr_schedules.json", "transformers", transformers.__version__, cases)
 

@@ -340,10 +340,23 @@ TEST_CASE("a jump of the learning rate is a warning") {
   RunSetup now = setup_of();
   saved.progress_made.step = 15;
   saved.progress_made.lr = now.config.schedule.lr(15);
-  now.config.schedule = now.config.schedule.with_total_num_steps(40);
+  now.config.schedule = now.config.schedule.with_peak_lr(1e-2);
+  now.config.optimizer.lr = 1e-2;
   REQUIRE(warnings(saved, now).size() == 1);
   CHECK_THAT(warnings(saved, now).front(), Contains("the schedule is not that of") && Contains("step 15 was taken"));
+  CHECK(changes(saved, now) == "lr 0.001 -> 0.01");
+}
+
+TEST_CASE("another length of the schedule is a warning that says what holds") {
+  Saved saved(setup_of());
+  RunSetup now = setup_of();
+  saved.progress_made.step = 15;
+  saved.progress_made.lr = now.config.schedule.lr(15);
+  now.config.schedule = now.config.schedule.with_total_num_steps(40);
+  REQUIRE(warnings(saved, now).size() == 1);
+  CHECK_THAT(warnings(saved, now).front(), Contains("the length of the schedule has changed") && Contains("is kept"));
   CHECK(changes(saved, now) == "total_num_steps 20 -> 40");
+  CHECK(compare_runs(saved, now).schedule);
 }
 
 TEST_CASE("settings are plain values by key") {

@@ -121,6 +121,7 @@ TEST_CASE("a survey of GPUs survives serialization") {
          received.gpus.size() == 8));
   const GpuState& sick = received.gpus[2];
   CHECK((sick.throttle_reasons == 72 && sick.sm_clock == 345 && sick.ecc == false && sick.rows_pending == true));
+  CHECK(sick.total_memory == uint64_t{80} << 30);
   CHECK(sick.used_memory == uint64_t{7} << 30);
   GpuSurvey odd;
   odd.gpus.emplace_back().name = "odd \xe9";

@@ -46,6 +46,15 @@ TEST_CASE("Tasks that srun started without any PMI are refused before MPI starts
   CHECK_NOTHROW(require_launcher(of({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}})));
 }
 
+TEST_CASE("The number of started processes is the launcher's", "[launch]") {
+  CHECK(launch_size(of({})).world_size == 1);
+  CHECK(launch_size(of(kTask)).world_size == 8);
+  CHECK_FALSE(launch_size(of(kTask)).per_host);
+  const LaunchSize mpirun = launch_size(of({{"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}}));
+  CHECK(mpirun.world_size == 8);
+  CHECK(mpirun.per_host == 4);
+}
+
 TEST_CASE("Processes that torchrun or a similar launcher started are refused before MPI starts", "[launch]") {
   const std::map<std::string, std::string> torchrun = {{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "3"}};
   const auto with = [&](const std::map<std::string, std::string>& more) {

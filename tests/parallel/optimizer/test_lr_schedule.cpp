@@ -3,6 +3,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "parallel/optimizer/lr_schedule.hpp"
 #include "tests/catch.hpp"
@@ -58,16 +59,51 @@ TEST_CASE("every update applies the rate of the Trainer's schedules") {
   REQUIRE(document["cases"].size() > 10);
   for (const json& test : document["cases"]) {
     const std::string type = test["type"];
-    const TrainerDecay decay = type == "linear"   ? TrainerDecay::kLinear
-                               : type == "cosine" ? TrainerDecay::kCosine
-                                                  : TrainerDecay::kConstant;
-    const LrSchedule schedule = TrainerLr{decay, test["lr"], test["warmup_steps"], test["steps"]};
+    const TrainerDecay decay = type == "linear"                ? TrainerDecay::kLinear
+                               : type == "cosine"              ? TrainerDecay::kCosine
+                               : type == "warmup_stable_decay" ? TrainerDecay::kAtTheEnd
+                                                               : TrainerDecay::kConstant;
+    const LrSchedule schedule =
+        TrainerLr{decay, test["lr"], test["warmup_steps"], test["steps"], test.value("decay_steps", int64_t{0})};
     const auto expected = test["rates"].get<std::vector<double>>();
     REQUIRE(expected.size() == test["steps"]);
     for (size_t i = 0; i < expected.size(); ++i) {
       INFO(type << " " << test["warmup_steps"] << " of " << test["steps"] << " update " << i + 1);
       check_rate(schedule.lr(static_cast<int64_t>(i) + 1), expected[i]);
     }
+  }
+}
+
+// Each kind of schedule, after 50 updates.
+const std::vector<LrSchedule> kKinds = {WarmupLr{0.0, 1e-3, 5, WarmupType::kLog},
+                                        WarmupDecayLr{1e-5, 1e-3, 5, 30, WarmupType::kLinear},
+                                        WarmupCosineLr{1e-3, 0.0, 0.1, 5, 30, WarmupType::kLog},
+                                        TrainerLr{TrainerDecay::kLinear, 1e-3, 5, 30},
+                                        TrainerLr{TrainerDecay::kCosine, 1e-3, 5, 30},
+                                        TrainerLr{TrainerDecay::kAtTheEnd, 1e-3, 5, 30, 10}};
+
+TEST_CASE("a schedule that starts after a step warms up from the rate there and then is as it was") {
+  for (const LrSchedule& schedule : kKinds) {
+    for (const double first : {1e-4, 0.0, 2e-3}) {
+      const LrSchedule resumed = schedule.started_after(50, first);
+      INFO(schedule.variant().index() << " from " << first);
+      CHECK(resumed.lr(50) == first);
+      CHECK(resumed.lr(51) == first);
+      for (int64_t update = 51; update < 56; ++update) {
+        CHECK((resumed.lr(update + 1) - resumed.lr(update)) * (1e-3 - first) >= 0);
+      }
+      // DeepSpeed's linear warm-up of 5 ends with its iteration 4, which is update 6.
+      for (int64_t update = 7; update < 40; ++update) CHECK(resumed.lr(50 + update) == schedule.lr(update));
+    }
+  }
+}
+
+TEST_CASE("a schedule that is held keeps the rate of its last update") {
+  for (const LrSchedule& schedule : kKinds) {
+    const LrSchedule kept = schedule.held_after(20);
+    for (int64_t update = 1; update <= 20; ++update) CHECK(kept.lr(update) == schedule.lr(update));
+    CHECK(kept.lr(21) == schedule.lr(20));
+    CHECK(kept.lr(1000) == schedule.lr(20));
   }
 }
 

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "app/config/run_config.hpp"
+#include "io/checkpoint/stored_checkpoint.hpp"
+#include "parallel/optimizer/lr_schedule.hpp"
+
+namespace mpzero {
+
+// What the learning rate does after a checkpoint.
+struct ResumedSchedule {
+  std::optional<parallel::LrSchedule> schedule;  // nothing: that of the run's settings
+  bool is_explained = false;                     // no other sentence about the schedule is needed
+  std::string line;                              // for the log; empty: nothing to say
+  std::string warning;                           // of what the user has not chosen; empty: nothing
+};
+
+// Chooses it by --schedule_on_resume. `known`: the checkpoint's settings.
+//
+// A schedule that has not changed since the checkpoint continues as it was in force there, so that a requeued command
+// changes nothing twice. Where its total_num_steps has changed, the learning rate does not jump unless `extend` is
+// given: the schedule is kept, and so is its last rate; one that ends at almost nothing warms up again. Where more than
+// its length has changed, the new schedule holds. Throws UserError where a way is asked for that the checkpoint or the
+// schedule does not allow.
+ResumedSchedule schedule_after(const io::StoredCheckpoint& checkpoint, const RunConfig& config,
+                               const nlohmann::json& known);
+
+}  // namespace mpzero

@@ -1,0 +1,151 @@
+#include "app/dry_run/dry_run.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "app/checkpoint/resume_preview.hpp"
+#include "app/config/settings_table.hpp"
+#include "app/dry_run/tokenizer_file.hpp"
+#include "base/error.hpp"
+#include "base/process_group.hpp"
+#include "model/decoder.hpp"
+
+namespace mpzero {
+namespace {
+
+// Whether max_steps is known: that of --epochs follows from the training data.
+bool knows_length(const RunSetup& setup) { return !setup.config.counts_epochs() || !setup.data_order.empty(); }
+
+std::string describe_length(const RunSetup& setup) {
+  const RunConfig& config = setup.config;
+  const int64_t tokens = config.train_batch_size * config.seq_length;
+  if (!knows_length(setup)) {
+    return fmt::format("as many steps of {} tokens as --train_data gives once it is prepared", tokens);
+  }
+  return fmt::format("{} step{} of {} sequences x {} tokens: {} tokens in all", config.max_steps,
+                     config.max_steps == 1 ? "" : "s", config.train_batch_size, config.seq_length,
+                     config.max_steps * tokens);
+}
+
+// The learning rates of the first update after `step`, of the peak and of the last update.
+std::string describe_rates(const RunSetup& setup, int64_t step) {
+  const RunConfig& config = setup.config;
+  const auto& start = config.resumed_schedule.value_or(config.schedule).start();
+  const int64_t first_full = (start ? start->step : 0) + config.schedule.warmup_num_steps() + 1;
+  std::string rates = fmt::format("step {}: {:.4g}", step + 1, config.lr(step + 1));
+  if (first_full > step + 1 && (!knows_length(setup) || first_full < config.max_steps)) {
+    rates += fmt::format(", step {}: {:.4g}", first_full, config.lr(first_full));
+  }
+  if (!knows_length(setup) || config.max_steps <= step + 1) return rates;
+  return rates + fmt::format(", step {}: {:.4g}", config.max_steps, config.lr(config.max_steps));
+}
+
+std::string describe_data(const RunSetup& setup) {
+  const std::string data = setup.data_order.empty() ? "--train_data " + setup.config.train_data
+                                                    : setup.data_order + ", " + setup.config.train_data;
+  if (setup.missing_data.empty()) return data;
+  return fmt::format("not yet prepared: {}; this makes it: {}", fmt::join(setup.missing_data, ", "),
+                     setup.prepare_command);
+}
+
+std::string describe_start(const RunSetup& setup, const std::optional<Resumed>& resumed) {
+  const RunConfig& config = setup.config;
+  if (!resumed) {
+    const std::string weights = config.init_from.empty() ? fmt::format("random weights of seed {}", config.seed)
+                                                         : "the weights of " + config.init_from;
+    return fmt::format("from the beginning, with {}; {} holds no checkpoint to resume from", weights,
+                       config.checkpoint_dir);
+  }
+  const int64_t step = resumed->position.step;
+  std::string rest;
+  if (knows_length(setup)) {
+    const int64_t left = config.max_steps - step;
+    rest = left > 0 ? fmt::format("; {} step{} remain{}", left, left == 1 ? "" : "s", left == 1 ? "s" : "")
+                    : fmt::format(
+                          "; nothing is left to train, since the run ends at step {}: raise --max_steps to "
+                          "continue",
+                          config.max_steps);
+  }
+  return fmt::format("after step {}, from {}{}", step, resumed->checkpoint.string(), rest);
+}
+
+void check_tokenizer(const CommandLine& line, const model::ModelConfig& model, std::vector<std::string>& warnings) {
+  if (line.tokenizer.empty()) return;
+  const std::optional<TokenizerSize> size = read_tokenizer_size(line.tokenizer);
+  if (!size || size->all <= model.vocab_size) return;
+  const std::string sentence = fmt::format(
+      "--tokenizer {} has {} ids, but the model's vocabulary ends at {}: use the model's tokenizer, or "
+      "give --vocab_size {}.",
+      line.tokenizer, size->all, model.vocab_size - 1, size->all);
+  if (size->regular > model.vocab_size) throw UserError(sentence);
+  warnings.push_back(sentence);
+}
+
+}  // namespace
+
+DryRunRanks dry_run_ranks(const CommandLine& line, const parallel::LaunchSize& launch) {
+  DryRunRanks ranks{.world_size = static_cast<int>(line.world_size.value_or(launch.world_size)), .per_host = 1};
+  const int all = ranks.world_size;
+  const int placed = line.world_size ? all : launch.per_host.value_or(all);
+  ranks.per_host = static_cast<int>(line.nproc_per_node.value_or(placed));
+  if (all % ranks.per_host != 0) {
+    throw_user_error("{} ranks do not fill hosts of --nproc_per_node {} evenly; give --world_size, or another number.",
+                     all, ranks.per_host);
+  }
+  return ranks;
+}
+
+std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& ranks,
+                                      const std::optional<Resumed>& resumed) {
+  const RunConfig& config = setup.config;
+  const int hosts = ranks.world_size / ranks.per_host;
+  std::vector<std::string> lines = {
+      fmt::format("Dry run: nothing is trained or written."),
+      fmt::format("  {:<14} {}, {} parameters, {} layers", "model", config.model_type,
+                  model::num_parameters(setup.model), setup.model.num_hidden_layers),
+      fmt::format("  {:<14} {} on {} host{}, ZeRO-{}, {}", "ranks", ranks.world_size, hosts, hosts == 1 ? "" : "s",
+                  config.zero.stage, config.dtype),
+      fmt::format("  {:<14} {} = {} x {} x {}", "global batch", config.train_batch_size, config.micro_batch_size,
+                  config.gradient_accumulation_steps, ranks.world_size),
+      fmt::format("  {:<14} {}", "length", describe_length(setup)),
+      fmt::format("  {:<14} {}", "learning rate", describe_rates(setup, resumed ? resumed->position.step : 0)),
+      fmt::format("  {:<14} {}", "data", describe_data(setup)),
+      fmt::format("  {:<14} {}", "starts", describe_start(setup, resumed))};
+  for (const std::string& change : resumed ? resumed->changes : std::vector<std::string>()) {
+    lines.push_back("  " + change);
+  }
+  return lines;
+}
+
+int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
+  const DryRunRanks ranks = dry_run_ranks(line, launch);
+  RunSetup setup = set_up_run(line, ranks.world_size, DataFiles::kMayBeMissing);
+  check_tokenizer(line, setup.model, setup.warnings);
+  SingleProcess alone;
+  if (setup.missing_data.empty()) setup.data = identify_data(setup.config, alone);
+  const model::Decoder decoder(setup.model);
+  const std::optional<Resumed> resumed = preview_resume(setup, decoder.units(), setup.warnings);
+  if (resumed) setup.config.resumed_schedule = resumed->schedule;
+  const MachineMemory machine = this_machine();
+  const bool maybe_on_gpus = setup.config.device != "cpu";
+  if (maybe_on_gpus) {
+    if (const auto problem = memory_problem(setup, ranks, machine)) throw UserError(*problem);
+  }
+  std::vector<std::string> lines = describe_run(setup, ranks, resumed);
+  const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
+  if (maybe_on_gpus) add(memory_report(setup, ranks, /*on_gpus=*/true));
+  if (setup.config.device == "cpu" || (setup.config.device == "auto" && machine.gpus == 0)) {
+    add(memory_report(setup, ranks, /*on_gpus=*/false));
+  }
+  add(settings_table(setup.config));
+  lines.emplace_back("Not checked: GPUs and network (mpzero doctor), the bytes of data, weights and checkpoint.");
+  for (const std::string& warning : setup.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
+  for (const std::string& text : lines) fmt::print("{}\n", text);
+  return EXIT_SUCCESS;
+}
+
+}  // namespace mpzero

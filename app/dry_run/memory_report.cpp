@@ -1,0 +1,92 @@
+#include "app/dry_run/memory_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/machine/host_limits.hpp"
+#include "app/machine/nvml.hpp"
+#include "app/memory/memory_estimate.hpp"
+
+namespace mpzero {
+namespace {
+
+MemoryEstimate estimate_of(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus) {
+  return {setup.config, setup.model, at::Device(on_gpus ? at::kCUDA : at::kCPU), ranks.world_size};
+}
+
+// Activations and workspace of a micro-batch: with --recompute auto they are as much as the GPU's memory allows.
+std::string activations(const MemoryEstimate& estimate, const RunConfig& config) {
+  const ActivationSizes sizes = estimate.activation_sizes(config.micro_batch_size);
+  const LayerLevels leanest = estimate.leanest(config.recompute);
+  const int64_t least = activation_peak(leanest, sizes);
+  if (config.recompute != Recomputation::kAuto) return gibibytes(least);
+  const int64_t most = activation_peak({.none = leanest.count()}, sizes);
+  return fmt::format("{} to {} (--recompute auto)", gibibytes(least), gibibytes(most));
+}
+
+std::vector<std::string> device_lines(const parallel::MemoryUse& use, const std::string& activations) {
+  return {
+      fmt::format("  parameters {}, gradients {}, optimizer states {}, units in flight {}", gibibytes(use.parameters),
+                  gibibytes(use.gradients), gibibytes(use.optimizer_states), gibibytes(use.units_in_flight)),
+      fmt::format("  activations and workspace {}", activations)};
+}
+
+}  // namespace
+
+MachineMemory this_machine() {
+  MachineMemory machine{.gpus = 0, .smallest_gpu = std::nullopt, .host = available_host_bytes()};
+  const doctor::GpuSurvey survey = doctor::survey_gpus({"libnvidia-ml.so.1"});
+  machine.gpus = static_cast<int>(survey.gpus.size());
+  for (const doctor::GpuState& gpu : survey.gpus) {
+    if (!gpu.total_memory) continue;
+    const auto total = static_cast<int64_t>(*gpu.total_memory);
+    machine.smallest_gpu = std::min(machine.smallest_gpu.value_or(total), total);
+  }
+  return machine;
+}
+
+std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus) {
+  const MemoryEstimate estimate = estimate_of(setup, ranks, on_gpus);
+  const MemoryNeed need = estimate.need(estimate.scenario());
+  const parallel::MemoryUse use = estimate.states_of(estimate.scenario());
+  std::vector<std::string> lines;
+  const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
+  if (on_gpus) {
+    lines.push_back(fmt::format("Memory of each GPU: {} or more, and what CUDA and NCCL take", gibibytes(need.device)));
+    add(device_lines(use, activations(estimate, setup.config)));
+    lines.push_back(fmt::format("Memory of each host: {} for {} rank{}{}", gibibytes(need.host * ranks.per_host),
+                                ranks.per_host, ranks.per_host == 1 ? "" : "s",
+                                need.host == 0 ? ", since nothing is offloaded" : ""));
+    return lines;
+  }
+  lines.push_back(fmt::format("Memory of each host, on the CPU: {} or more for {} rank{}, of each rank:",
+                              gibibytes(need.device * ranks.per_host), ranks.per_host, ranks.per_host == 1 ? "" : "s"));
+  add(device_lines(use, activations(estimate, setup.config)));
+  return lines;
+}
+
+std::optional<std::string> memory_problem(const RunSetup& setup, const DryRunRanks& ranks,
+                                          const MachineMemory& machine) {
+  if (machine.gpus < ranks.per_host || !machine.smallest_gpu) return std::nullopt;
+  const MemoryEstimate estimate = estimate_of(setup, ranks, /*on_gpus=*/true);
+  const MemoryNeed need = estimate.need(estimate.scenario());
+  if (need.device > *machine.smallest_gpu) {
+    const auto changes = changes_that_fit(estimate.scenario(), ranks.world_size,
+                                          {.device = *machine.smallest_gpu, .host = machine.host / ranks.per_host},
+                                          [&](const MemoryScenario& changed) { return estimate.need(changed); });
+    return fmt::format("the run does not fit: it needs {} of GPU memory as planned, and a GPU has {}; {}",
+                       gibibytes(need.device), gibibytes(*machine.smallest_gpu), describe_changes(changes));
+  }
+  // What is needed at least: spare states are left out where there is no room for them.
+  const int64_t host = host_bytes(estimate.states_of(estimate.scenario(), 0)) * ranks.per_host;
+  if (host <= machine.host) return std::nullopt;
+  return fmt::format(
+      "the run does not fit into host memory: the {} ranks of a host need {}, and {} are available here; use more "
+      "hosts "
+      "or ranks to shard the states, keep a part of them on the GPUs with \"ratio\" in offload_optimizer, or raise the "
+      "memory limit of the job or container",
+      ranks.per_host, gibibytes(host), gibibytes(machine.host));
+}
+
+}  // namespace mpzero

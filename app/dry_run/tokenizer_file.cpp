@@ -1,0 +1,77 @@
+#include "app/dry_run/tokenizer_file.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+
+namespace mpzero {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using nlohmann::json;
+
+// As app/prepare/encoders.py has it: 256 bytes and the end of a text.
+constexpr TokenizerSize kBytes{.regular = 257, .all = 257};
+
+json read_json(const fs::path& file) {
+  std::ifstream input(file);
+  if (!input) throw_user_error("--tokenizer: {} cannot be read; check its permissions.", file.string());
+  json parsed = json::parse(input, nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object()) throw_user_error("--tokenizer: {} holds no JSON object; give another one.", file.string());
+  return parsed;
+}
+
+// One more than the largest of the ids.
+int64_t count_ids(const json& vocabulary) {
+  int64_t count = 0;
+  for (const json& id : vocabulary) {
+    if (id.is_number_integer()) count = std::max(count, id.get<int64_t>() + 1);
+  }
+  return count;
+}
+
+// {"model": {"vocab": {"word": id, ...}}, "added_tokens": [{"id": id}, ...]}; a Unigram model has a list of words.
+TokenizerSize size_of_tokenizer_json(const fs::path& file) {
+  const json tokenizer = read_json(file);
+  const auto vocabulary = tokenizer.value("model", json::object()).value("vocab", json());
+  if (!vocabulary.is_object() && !vocabulary.is_array()) {
+    throw_user_error("--tokenizer: {} has no model.vocab; give a tokenizer.json of Hugging Face.", file.string());
+  }
+  const int64_t regular = vocabulary.is_array() ? static_cast<int64_t>(vocabulary.size()) : count_ids(vocabulary);
+  int64_t all = regular;
+  for (const json& added : tokenizer.value("added_tokens", json::array())) {
+    if (added.is_object()) all = std::max(all, added.value("id", int64_t{-1}) + 1);
+  }
+  return {.regular = regular, .all = all};
+}
+
+// Whether it can only be a path; the same rule as in app/prepare/encoders.py.
+bool is_path(const std::string& tokenizer) {
+  return tokenizer.ends_with(".json") || tokenizer.find_first_of("/.~") == 0 ||
+         std::count(tokenizer.begin(), tokenizer.end(), '/') > 1;
+}
+
+}  // namespace
+
+std::optional<TokenizerSize> read_tokenizer_size(const std::string& tokenizer) {
+  if (tokenizer == "bytes") return kBytes;
+  const fs::path path = tokenizer;
+  if (fs::is_regular_file(path)) return size_of_tokenizer_json(path);
+  if (fs::is_directory(path)) {
+    if (fs::exists(path / "tokenizer.json")) return size_of_tokenizer_json(path / "tokenizer.json");
+    if (fs::exists(path / "vocab.json") && fs::exists(path / "merges.txt")) {
+      const int64_t ids = count_ids(read_json(path / "vocab.json"));
+      return TokenizerSize{.regular = ids, .all = ids};
+    }
+    throw_user_error("--tokenizer {}: the folder has neither tokenizer.json nor vocab.json and merges.txt.", tokenizer);
+  }
+  if (!is_path(tokenizer)) return std::nullopt;
+  throw_user_error("--tokenizer {} does not exist: give a file, a folder, a Hugging Face name, or bytes.", tokenizer);
+}
+
+}  // namespace mpzero

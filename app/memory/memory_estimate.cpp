@@ -1,0 +1,63 @@
+#include "app/memory/memory_estimate.hpp"
+
+#include <algorithm>
+
+#include "app/config/zero_options.hpp"
+#include "app/memory/unit_order.hpp"
+#include "parallel/zero/zero_engine.hpp"
+
+namespace mpzero {
+
+MemoryEstimate::MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device,
+                               int world_size)
+    : config_(config), device_(device), world_size_(world_size), decoder_(model) {}
+
+MemoryScenario MemoryEstimate::scenario() const {
+  return {.recompute = config_.recompute,
+          .micro_batch_size = config_.micro_batch_size,
+          .gradient_accumulation_steps = config_.gradient_accumulation_steps,
+          .zero_stage = config_.zero.stage,
+          .offload_optimizer = config_.zero.offload_optimizer,
+          .offload_param = config_.zero.offload_param};
+}
+
+ActivationSizes MemoryEstimate::activation_sizes(int64_t micro_batch_size) const {
+  const at::ScalarType type = zero_options(config_, device_).dtype;
+  const auto level = [&](model::Recompute recompute) {
+    return ActivationSizes::Level{
+        .kept = decoder_.activation_bytes(recompute, micro_batch_size, config_.seq_length, device_, type),
+        .workspace = decoder_.workspace_bytes(micro_batch_size, config_.seq_length, device_, type, recompute)};
+  };
+  return {.full = level(model::Recompute::kFull),
+          .selective = level(model::Recompute::kSelective),
+          .none = level(model::Recompute::kNone)};
+}
+
+parallel::MemoryUse MemoryEstimate::states_of(const MemoryScenario& scenario,
+                                              std::optional<int64_t> host_extra_bytes) const {
+  RunConfig config = config_;
+  config.micro_batch_size = scenario.micro_batch_size;
+  config.gradient_accumulation_steps = scenario.gradient_accumulation_steps;
+  config.zero.stage = scenario.zero_stage;
+  config.zero.offload_optimizer = scenario.offload_optimizer;
+  config.zero.offload_param = scenario.offload_param;
+  parallel::ZeroOptions options = zero_options(config, device_);
+  options.host_update.extra_bytes = host_extra_bytes;
+  return parallel::ZeroEngine::memory_use(
+      decoder_.units(), options, world_size_,
+      order_of_training(decoder_, std::min<int64_t>(config.gradient_accumulation_steps, 2)));
+}
+
+LayerLevels MemoryEstimate::leanest(Recomputation recompute) const {
+  return leanest_levels(decoder_.config().num_hidden_layers, activation_sizes(config_.micro_batch_size), recompute);
+}
+
+MemoryNeed MemoryEstimate::need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels) const {
+  const ActivationSizes sizes = activation_sizes(scenario.micro_batch_size);
+  const parallel::MemoryUse use = states_of(scenario);
+  const int64_t activations = activation_peak(
+      levels.value_or(leanest_levels(decoder_.config().num_hidden_layers, sizes, scenario.recompute)), sizes);
+  return {.device = device_bytes(use) + activations, .host = host_bytes(use)};
+}
+
+}  // namespace mpzero

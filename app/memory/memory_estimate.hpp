@@ -1,0 +1,41 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "app/config/run_config.hpp"
+#include "app/memory/memory_plan.hpp"
+#include "model/architecture/config.hpp"
+#include "model/decoder.hpp"
+#include "parallel/host/memory_use.hpp"
+
+namespace mpzero {
+
+// The memory that a rank needs, in bytes, as a function of the run's configuration only: no device is asked.
+class MemoryEstimate {
+ public:
+  // `device`: the kind of device that trains. It need not exist.
+  MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device, int world_size);
+
+  const model::Decoder& decoder() const { return decoder_; }
+  // What the configuration says.
+  MemoryScenario scenario() const;
+  ActivationSizes activation_sizes(int64_t micro_batch_size) const;
+  // `host_extra_bytes`: see parallel::HostUpdateOptions.
+  parallel::MemoryUse states_of(const MemoryScenario& scenario,
+                                std::optional<int64_t> host_extra_bytes = std::nullopt) const;
+  // The levels with the lowest peak that `recompute` allows.
+  LayerLevels leanest(Recomputation recompute) const;
+  // With these levels, or without them the leanest.
+  MemoryNeed need(const MemoryScenario& scenario, const std::optional<LayerLevels>& levels = std::nullopt) const;
+
+ private:
+  RunConfig config_;
+  at::Device device_;
+  int world_size_;
+  model::Decoder decoder_;
+};
+
+}  // namespace mpzero

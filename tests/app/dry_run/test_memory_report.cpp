@@ -1,0 +1,53 @@
+#include "app/config/run_setup.hpp"
+#include "app/dry_run/memory_report.hpp"
+#include "tests/app/resolved_run.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+using Catch::Contains;
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+// A preset on `world_size` ranks, with states on the GPU unless `file` says otherwise.
+RunSetup set_up(const std::string& file, int world_size) {
+  RunSetup setup;
+  setup.model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json");
+  setup.config = run(file, {}, world_size).config;
+  return setup;
+}
+
+constexpr const char* kOnGpus = R"({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}})";
+constexpr const char* kOffloaded = R"({"train_micro_batch_size_per_gpu": 1,
+  "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})";
+
+TEST_CASE("AdamW's states are counted on the GPU, or on the host where they are offloaded") {
+  // 596,049,920 parameters with a master copy and two moments in fp32: 12 bytes each, divided by the ranks.
+  const DryRunRanks ranks{.world_size = 4, .per_host = 2};
+  const auto on_gpus = memory_report(set_up(kOnGpus, 4), ranks, true);
+  CHECK_THAT(on_gpus.at(1), Contains("optimizer states 1.67 GiB"));
+  CHECK_THAT(on_gpus.back(), Contains("0.00 GiB for 2 ranks"));
+  const auto offloaded = memory_report(set_up(kOffloaded, 4), ranks, true);
+  CHECK_THAT(offloaded.at(1), Contains("optimizer states 0.00 GiB"));
+  CHECK_THAT(offloaded.back(), !Contains("since nothing is offloaded"));
+}
+
+TEST_CASE("a run that does not fit is refused where this machine can be one of its hosts") {
+  const RunSetup setup = set_up(kOnGpus, 1);
+  const DryRunRanks ranks{.world_size = 1, .per_host = 1};
+  MachineMemory machine{.gpus = 1, .smallest_gpu = 8 * kGiB, .host = 500 * kGiB};
+  REQUIRE(memory_problem(setup, ranks, machine));
+  CHECK_THAT(*memory_problem(setup, ranks, machine),
+             Contains("a GPU has 8.00 GiB; what would fit: offload_optimizer to cpu"));
+  machine.gpus = 0;
+  CHECK_FALSE(memory_problem(setup, ranks, machine));
+  machine = {.gpus = 1, .smallest_gpu = 80 * kGiB, .host = kGiB};
+  CHECK_FALSE(memory_problem(setup, ranks, machine));
+  const auto host = memory_problem(set_up(kOffloaded, 1), ranks, machine);
+  REQUIRE(host);
+  CHECK_THAT(*host, Contains("does not fit into host memory") && Contains("1.00 GiB are available"));
+}
+
+}  // namespace
+}  // namespace mpzero

@@ -1,0 +1,45 @@
+#include <fstream>
+
+#include "app/dry_run/tokenizer_file.hpp"
+#include "tests/app/error_from.hpp"
+#include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
+
+namespace mpzero {
+namespace {
+
+using Catch::Contains;
+
+TEST_CASE("the ids of a tokenizer are counted in its files") {
+  const io::testing::TemporaryFolder folder;
+  CHECK(read_tokenizer_size("bytes")->all == 257);
+  const auto empty = folder / "empty";
+  std::filesystem::create_directory(empty);
+  CHECK_THAT(error_from([&] { read_tokenizer_size(empty.string()); }), Contains("neither tokenizer.json nor"));
+
+  std::ofstream(folder / "vocab.json") << R"({"a": 0, "b": 6})";
+  std::ofstream(folder / "merges.txt") << "";
+  CHECK(read_tokenizer_size(folder.path().string())->regular == 7);
+
+  const auto file = folder / "tokenizer.json";
+  std::ofstream(file) << R"({"model": {"vocab": {"a": 0, "b": 3}}, "added_tokens": [{"id": 9, "content": "<s>"}]})";
+  for (const auto& path : {folder.path(), file}) {
+    const std::optional<TokenizerSize> size = read_tokenizer_size(path.string());
+    REQUIRE(size);
+    CHECK(size->regular == 4);
+    CHECK(size->all == 10);
+  }
+  std::ofstream(file) << R"({"model": {"vocab": [["a", -1.0], ["b", -2.0]]}})";
+  CHECK(read_tokenizer_size(file.string())->all == 2);
+}
+
+TEST_CASE("a name on the Hub is not looked up, and a path that is not there is refused") {
+  CHECK_FALSE(read_tokenizer_size("Qwen/Qwen3-0.6B"));
+  CHECK_THAT(error_from([] { read_tokenizer_size("/no/such/folder"); }), Contains("/no/such/folder does not exist"));
+  const io::testing::TemporaryFolder folder;
+  std::ofstream(folder / "broken.json") << "[";
+  CHECK_THAT(error_from([&] { read_tokenizer_size((folder / "broken.json").string()); }), Contains("broken.json"));
+}
+
+}  // namespace
+}  // namespace mpzero

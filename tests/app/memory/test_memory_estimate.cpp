@@ -1,0 +1,41 @@
+#include "app/memory/memory_estimate.hpp"
+#include "tests/app/resolved_run.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+MemoryEstimate estimate(const char* file, int world_size) {
+  return {run(file, {"--seq_length=1024"}, world_size).config,
+          model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json"), at::kCUDA, world_size};
+}
+
+constexpr const char* kStage2 = R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}})";
+
+TEST_CASE("ZeRO-2 divides AdamW's states by the ranks and leaves each the parameters") {
+  constexpr int64_t kParameters = 596'049'920;
+  const MemoryEstimate alone = estimate(kStage2, 1), four = estimate(kStage2, 4);
+  const parallel::MemoryUse one = alone.states_of(alone.scenario()), quarter = four.states_of(four.scenario());
+  CHECK(one.optimizer_states == 12 * kParameters);
+  // A shard is padded so that all ranks have as much.
+  CHECK(quarter.optimizer_states >= 3 * kParameters);
+  CHECK(quarter.optimizer_states < 3 * kParameters + (1 << 16));
+  CHECK(quarter.parameters >= 2 * kParameters);
+  CHECK(host_bytes(quarter) == 0);
+}
+
+TEST_CASE("what a run needs is its states and the peak of its activations") {
+  const MemoryEstimate estimated = estimate(kStage2, 1);
+  const MemoryScenario now = estimated.scenario();
+  const ActivationSizes sizes = estimated.activation_sizes(now.micro_batch_size);
+  const LayerLevels all{.none = 28};
+  CHECK(estimated.need(now, all).device == device_bytes(estimated.states_of(now)) + activation_peak(all, sizes));
+  CHECK(estimated.need(now).device < estimated.need(now, all).device);
+  CHECK(estimated.leanest(Recomputation::kNone) == all);
+  MemoryScenario smaller = now;
+  smaller.micro_batch_size = 1;
+  CHECK(estimated.need(smaller).device < estimated.need(now).device);
+}
+
+}  // namespace
+}  // namespace mpzero

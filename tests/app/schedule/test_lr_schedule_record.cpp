@@ -1,0 +1,43 @@
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "app/schedule/lr_schedule_record.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+using namespace parallel;  // NOLINT(google-build-using-namespace)
+using nlohmann::json;
+
+TEST_CASE("a schedule comes back from its record with the same bits") {
+  const std::vector<LrSchedule> schedules = {ConstantLr{3e-4},
+                                             WarmupLr{1e-5, 1.0 / 3, 7, WarmupType::kLinear},
+                                             WarmupDecayLr{0.0, 1e-3, 5, 30, WarmupType::kLog},
+                                             WarmupCosineLr{1e-3, 0.1, 0.3, 5, 30, WarmupType::kLog},
+                                             TrainerLr{TrainerDecay::kLinear, 1e-3, 5, 30},
+                                             TrainerLr{TrainerDecay::kCosine, 1e-3, 0, 30},
+                                             TrainerLr{TrainerDecay::kConstant, 1e-3, 5, 30},
+                                             TrainerLr{TrainerDecay::kAtTheEnd, 1e-3, 5, 30, 10}};
+  for (const LrSchedule& schedule : schedules) {
+    for (const LrSchedule& written : {schedule, schedule.started_after(40, 0.1 / 3), schedule.held_after(12),
+                                      schedule.started_after(40, 1e-4).held_after(60)}) {
+      const json record = json::parse(schedule_record(written).dump());
+      INFO(record);
+      const auto read = schedule_of_record(record);
+      REQUIRE(read);
+      CHECK(schedule_name(*read) == schedule_name(written));
+      for (int64_t update = 1; update < 90; ++update) CHECK(read->lr(update) == written.lr(update));
+    }
+  }
+}
+
+TEST_CASE("a record that is not complete is none") {
+  CHECK_FALSE(schedule_of_record(json::object()));
+  CHECK_FALSE(schedule_of_record({{"scheduler", "OneCycle"}, {"lr", 1e-3}}));
+  CHECK_FALSE(schedule_of_record({{"scheduler", "WarmupCosineLR"}, {"lr", 1e-3}}));
+  CHECK_FALSE(schedule_of_record({{"scheduler", 3}, {"lr", 1e-3}}));
+}
+
+}  // namespace
+}  // namespace mpzero

@@ -1,0 +1,130 @@
+"""What a user sees after a slip: one sentence that says what to type instead."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from refusals import the_sentence
+from tiny_run import TinyRun
+from trainer import REPOSITORY, write_tokens
+
+from .program import mpzero
+
+pytestmark = pytest.mark.e2e
+
+
+def prepare(folder: Path, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(REPOSITORY / "app/prepare_data.py"), *map(str, words)]
+    variables = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()} | environment
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=240)
+
+
+def refusal(*words: object) -> str:
+    result = mpzero("train", *words)
+    assert result.returncode == 2
+    return the_sentence(result.stderr)
+
+
+def test_a_data_set_without_its_flag(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for data in (corpus, "allenai/c4"):
+        assert f"a data set is given as --dataset {data} to the scripts" in refusal(data, "--max_steps=2")
+    assert "a token file is given as --train_data data/train.h5" in refusal("data/train.h5")
+    assert "flags are written --name value" in refusal("max_steps=2")
+
+
+def test_a_mistyped_flag_is_answered_before_mpi_starts(tmp_path: Path) -> None:
+    """MPI cannot start here: its session folder is a file. The flag is named all the same."""
+    blocked = tmp_path / "file"
+    blocked.touch()
+    result = mpzero(
+        "train", "--learning_rat=1", env={"OMPI_MCA_orte_tmpdir_base": str(blocked), "TMPDIR": str(blocked)}
+    )
+    assert result.returncode == 2
+    assert "did you mean --learning_rate?" in the_sentence(result.stderr)
+
+
+def test_a_vocabulary_that_is_too_small_says_how_large_it_must_be(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, ranks=1)
+    write_tokens(run.data, np.full(3001, 99), 100)
+    assert "give --vocab_size 100 or more" in the_sentence(run.train(check=False).stderr)
+
+
+def test_a_tag_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, ranks=1)
+    run.train("--max_steps=4", "--checkpoint_freq=2")
+    result = mpzero(run.checkpoints, tmp_path / "out", "--tag=800", program="zero_to_fp32")
+    assert result.returncode == 2
+    assert f"there is no checkpoint '800' in {run.checkpoints}: name one of tiny-2steps, tiny-4steps" in result.stderr
+
+
+def test_an_output_folder_holds_one_export(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, ranks=1)
+    run.train("--max_steps=2")
+    out = tmp_path / "out"
+    weights = {"safetensors": {"model.safetensors"}, "pt": {"pytorch_model.bin"}, "hdf5": {"model.h5"}}
+    for form in ("safetensors", "pt", "hdf5", "pt", "safetensors"):
+        result = mpzero(run.checkpoints, out, f"--format={form}", program="zero_to_fp32")
+        assert result.returncode == 0, result.stderr
+        assert "in 1 file, to" in result.stdout
+        assert {path.name for path in out.iterdir()} == weights[form] | {"config.json"}
+
+
+def test_checkpoints_are_not_weights(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, ranks=1)
+    run.train("--max_steps=2")
+    sentence = refusal(f"--init_from={run.checkpoints}", f"--train_data={run.data}")
+    assert f"zero_to_fp32 {run.checkpoints} {run.checkpoints}/fp32" in sentence
+
+
+def test_a_text_of_white_space_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n \n")
+    result = prepare(tmp_path, "empty.txt", "train.h5", "--tokenizer=bytes")
+    assert result.returncode == 2
+    assert "empty.txt holds white space alone" in result.stderr
+    assert not (tmp_path / "train.h5").exists()
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text("words\n" * 100)
+    (folder / "b.txt").write_text("\n")
+    result = prepare(tmp_path, "texts", "train.h5", "--tokenizer=bytes")
+    assert result.returncode == 0, result.stderr
+    assert "1 file of white space alone, kept as empty documents: b.txt" in result.stdout
+
+
+def test_without_a_network_a_name_is_looked_for_in_the_cache_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("words\n")
+    offline = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path / "cache")}
+    result = prepare(tmp_path, "a.txt", "train.h5", "--tokenizer=Qwen/Qwen3-0.6B", **offline)
+    assert result.returncode == 2
+    first, last = result.stderr.splitlines()
+    assert first == "http://127.0.0.1:9 cannot be reached: only what is in the cache of Hugging Face is used."
+    assert "Tokenizer 'Qwen/Qwen3-0.6B' could not be fetched" in last
+    assert "give a local folder" in last
+
+
+def test_weights_come_with_their_tokenizer(tmp_path: Path) -> None:
+    """A run that began with somebody's weights: its export has their tokenizer and generation_config.json."""
+    run = TinyRun(tmp_path, ranks=1)
+    run.train("--max_steps=2")
+    weights, out = tmp_path / "weights", tmp_path / "out"
+    first = mpzero(run.checkpoints, weights, program="zero_to_fp32")
+    assert "There is no tokenizer in the output: that of the run, golden, is no folder here" in first.stdout
+    for name in ("tokenizer.json", "generation_config.json"):
+        (weights / name).write_text("{}")
+    tuned = TinyRun(tmp_path / "tuned", ranks=1)
+    tuned.train("--max_steps=2", f"--init_from={weights}")
+    result = mpzero(tuned.checkpoints, out, program="zero_to_fp32")
+    assert f"Copied from {weights}: tokenizer.json, generation_config.json" in result.stdout
+    other = mpzero(run.checkpoints, tmp_path / "other", f"--tokenizer={weights}", program="zero_to_fp32")
+    assert "Copied from" in other.stdout
+    assert {path.name for path in out.iterdir()} == {path.name for path in (tmp_path / "other").iterdir()}
+    wrong = mpzero(run.checkpoints, out, f"--tokenizer={tmp_path}", program="zero_to_fp32")
+    assert wrong.returncode == 2
+    assert "holds neither tokenizer.json" in wrong.stderr
