@@ -171,6 +171,7 @@ void Checkpointer::save_while_training_waits(const io::SaveJob& job) {
   last_error_.clear();
   log_.say(fmt::format("Saved checkpoint: {} ({:.1f} s, {:.2f} GB/s)", (job.checkpoint_dir / job.tag).string(),
                        blocked_by_save_, static_cast<double>(published.bytes) / kGigabyte / blocked_by_save_));
+  log_.saved(job.progress.step, blocked_by_save_, published.bytes, blocked_by_save_);
   remark_on(published);
 }
 
@@ -229,6 +230,7 @@ void Checkpointer::conclude() {
       held_back ? fmt::format(", held back to spare the steps: {:.1f} s at full speed", save->unhindered_seconds())
                 : std::string(),
       blocked_by_save_));
+  log_.saved(job.progress.step, seconds, published.bytes, blocked_by_save_);
   remark_on(published);
 }
 

@@ -7,11 +7,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "app/checkpoint/resume.hpp"
+#include "app/config/settings_table.hpp"
 #include "app/config/zero_options.hpp"
 #include "app/health/gpu_condition.hpp"
 #include "app/liveness/link/rank_identity.hpp"
+#include "app/log/version.hpp"
 #include "app/machine/device.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
@@ -19,6 +23,7 @@
 #include "app/memory/host_ratio.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
+#include "base/host_name.hpp"
 #include "parallel/comm/recorded_communicator.hpp"
 #include "parallel/mpi/late_sum.hpp"
 #include "parallel/trace/profile_range.hpp"
@@ -106,17 +111,44 @@ TrainingEnd Trainer::run() {
                          position_.step, config_.max_steps));
     return TrainingEnd::kFinished;
   }
-  run_on_all_ranks(mpi_, [&] { log_.begin(position_.step, metrics_owner_); });
+  const nlohmann::ordered_json facts = describe_start();
+  run_on_all_ranks(mpi_, [&] { log_.begin(position_.step, metrics_owner_, setup_.start, facts); });
   if (const auto& steps = config_.profile_steps; steps && steps->last <= position_.step) {
     log_.warn(fmt::format("--profile_steps {}-{} has no effect: the run resumes after step {}", steps->first,
                           steps->last, position_.step));
   }
   try {
-    return train_to_the_end();
+    const TrainingEnd end = train_to_the_end();
+    log_.end(end == TrainingEnd::kFinished ? "finished" : "stopped");
+    return end;
   } catch (const Error& error) {
     if (error.scope() == ErrorScope::kAllRanks) checkpointer_.finish_after_error();
+    log_.end("failed", error.what());
+    throw;
+  } catch (const std::exception& error) {
+    log_.end("failed", error.what());
     throw;
   }
+}
+
+nlohmann::ordered_json Trainer::describe_start() {
+  const std::vector<std::string> hosts = all_gather(mpi_, host_name());
+  const char* job = std::getenv("SLURM_JOB_ID");
+  return {{"version", version_text()},
+          {"began", control_.began},
+          {"job", job == nullptr ? "" : job},
+          {"model_type", config_.model_type},
+          {"parameters", model::num_parameters(setup_.model)},
+          {"devices", describe_devices(device_, mpi_)},
+          {"gpus", device_.is_cuda() ? mpi_.world_size() : 0},
+          {"world_size", mpi_.world_size()},
+          {"hosts", hosts},
+          {"steps_done", position_.step},
+          {"max_steps", config_.max_steps},
+          {"zero_stage", config_.zero.stage},
+          {"flops_per_token", model::flops_per_token(setup_.model, config_.seq_length)},
+          {"settings", settings_rows(config_)},
+          {"memory", memory_.breakdown()}};
 }
 
 TrainingEnd Trainer::train_to_the_end() {

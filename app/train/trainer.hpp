@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "app/health/stop_request.hpp"
 #include "app/health/stragglers.hpp"
 #include "app/liveness/liveness.hpp"
+#include "app/log/event_log.hpp"
 #include "app/log/metrics_log.hpp"
 #include "app/log/step_log.hpp"
 #include "app/log/step_timer.hpp"
@@ -37,6 +39,7 @@ enum class TrainingEnd : uint8_t { kFinished, kStopped };
 struct RunControl {
   const StopRequest& stop;
   Liveness& liveness;
+  double began = seconds_since_1970();  // when this start of the run began
 };
 
 // One training run on this rank: from a checkpoint or fresh weights to the last step's checkpoint.
@@ -53,6 +56,8 @@ class Trainer {
  private:
   void start();
   TrainingEnd train_to_the_end();
+  // For the event log. Collective.
+  nlohmann::ordered_json describe_start();
   bool at_end() const;
   // The last line of a run without a last checkpoint.
   std::string unsaved_end() const;
