@@ -77,7 +77,8 @@ def card(run: Run, place: int) -> str:
     failure = f'<p class="failure">{escape(failure_text(run.failure))}</p>' if run.failure else ""
     status = f'<p class="status">{escape(run.status)} <code>{escape(run.run_id)}</code></p>'
     style = f"border-top-color: var(--run-{place % 8})"
-    return f'<section class="card" style="{style}"><h2>{escape(run.name)}</h2>{status}{failure}<table>{table}</table></section>'
+    content = f"<h2>{escape(run.name)}</h2>{status}{failure}<table>{table}</table>"
+    return f'<section class="card" style="{style}">{content}</section>'
 
 
 def spent(summary: dict) -> str:
