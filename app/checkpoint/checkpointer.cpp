@@ -238,6 +238,7 @@ void Checkpointer::abandon(const io::SaveJob& job, const std::string& reason) {
   last_error_ = fmt::format(
       "the checkpoint of step {} could not be saved: {}; {}", job.progress.step, sentence(reason),
       saved_step_ ? fmt::format("that of step {} remains", *saved_step_) : std::string("there is no earlier one"));
+  log_.save_failed();
   // The last one's failure is for finish() to tell.
   if (job.progress.step >= last_step_) return;
   folder_.stop_where_taken();

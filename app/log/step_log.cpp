@@ -77,11 +77,17 @@ void StepLog::warn(const std::string& line) {
   if (!prints_) return;
   if (bar_) bar_->clear();
   fmt::print(stderr, "mpzero: warning: {}\n", line);
+  if (observer_ != nullptr) observer_->warned();
   if (events_) record([&] { events_->warning(line); });
 }
 
 void StepLog::saved(int64_t step, double seconds, int64_t bytes, double paused_seconds) {
+  if (observer_ != nullptr) observer_->checkpoint_saved(seconds, bytes, paused_seconds);
   if (events_) record([&] { events_->checkpoint(step, seconds, bytes, paused_seconds); });
+}
+
+void StepLog::save_failed() {
+  if (observer_ != nullptr) observer_->checkpoint_failed();
 }
 
 void StepLog::end(std::string_view status, std::string_view reason) {
@@ -105,11 +111,16 @@ void StepLog::step(const StepReport& report) {
   const bool last = report.step == config_.max_steps;
   if ((config_.logging_freq > 0 && report.step % config_.logging_freq == 0) || last) log_line(report);
   if (!prints_) return;
+  if (observer_ != nullptr) observer_->step(report, mfu(report.seconds));
   if (events_) events_->count_step(report.seconds, config_.train_batch_size * config_.seq_length);
   if (report.validation_loss)
     say(fmt::format("Batch {} Validation loss: {:.5f}", report.step, *report.validation_loss));
   if (metrics_) write_metrics(report);
   bar_->update(report.step, fmt::format("loss {:.4f}", report.loss));
+}
+
+std::optional<double> StepLog::mfu(double step_seconds) const {
+  return peak_step_seconds_ ? std::optional(*peak_step_seconds_ / step_seconds) : std::nullopt;
 }
 
 void StepLog::log_line(const StepReport& report) {
@@ -126,7 +137,7 @@ void StepLog::log_line(const StepReport& report) {
                   report.step, report.loss, samples_per_step / step_seconds, show_rate(report.lr), report.grad_norm,
                   tokens_per_step / step_seconds, static_cast<double>(report.peak_memory.total) / kGibibyte));
   std::string time = describe(split, step_seconds, exposed_shares);
-  if (peak_step_seconds_) time += fmt::format("; MFU {:.1f}%", *peak_step_seconds_ / step_seconds * 100);
+  if (const auto share = mfu(step_seconds)) time += fmt::format("; MFU {:.1f}%", *share * 100);
   say(time);
 }
 
@@ -152,7 +163,7 @@ void StepLog::write_metrics(const StepReport& report) {
   if (report.peak_memory.allocated) {
     metrics.extra.emplace_back("peak_allocated_bytes", static_cast<double>(*report.peak_memory.allocated));
   }
-  if (peak_step_seconds_) metrics.extra.emplace_back("mfu", *peak_step_seconds_ / report.seconds);
+  if (const auto share = mfu(report.seconds)) metrics.extra.emplace_back("mfu", *share);
   if (report.slowest) {
     metrics.extra.emplace_back("slowest_rank", report.slowest->rank);
     metrics.extra.emplace_back("slowest_rank_share", report.slowest->share);

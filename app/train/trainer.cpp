@@ -96,6 +96,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
             {.loss_scale = 1.0 / static_cast<double>(config_.gradient_accumulation_steps * mpi.world_size()),
              .micro_batches = config_.gradient_accumulation_steps}),
       profiler_(config_, mpi.rank(), device),
+      metrics_(config_.max_steps, config_.train_batch_size * config_.seq_length),
       log_(config_, mpi, peak_step_seconds(setup_, device, mpi.world_size())),
       folder_(config_, mpi, log_),
       checkpointer_(setup_, decoder_.units(), engine_, device, mpi, log_, folder_),
@@ -111,6 +112,7 @@ TrainingEnd Trainer::run() {
                          position_.step, config_.max_steps));
     return TrainingEnd::kFinished;
   }
+  export_metrics();
   const nlohmann::ordered_json facts = describe_start();
   run_on_all_ranks(mpi_, [&] { log_.begin(position_.step, metrics_owner_, setup_.start, facts); });
   if (const auto& steps = config_.profile_steps; steps && steps->last <= position_.step) {
@@ -129,6 +131,19 @@ TrainingEnd Trainer::run() {
     log_.end("failed", error.what());
     throw;
   }
+}
+
+void Trainer::export_metrics() {
+  if (config_.metrics_port == 0) return;
+  log_.observe(metrics_);
+  run_on_all_ranks(mpi_, [&] {
+    if (mpi_.local_rank() != 0) return;
+    exporter_.emplace(ExporterOptions{.address = config_.metrics_address,
+                                      .port = config_.metrics_port,
+                                      .labels = {{"run_id", setup_.run.id}, {"node", host_name()}},
+                                      .host = {.disks = {config_.checkpoint_dir, "/dev/shm"}}},
+                      mpi_.rank() == 0 ? &metrics_ : nullptr);
+  });
 }
 
 nlohmann::ordered_json Trainer::describe_start() {

@@ -11,6 +11,8 @@
 #include "app/checkpoint/run_folder.hpp"
 #include "app/checkpoint/run_state.hpp"
 #include "app/config/run_setup.hpp"
+#include "app/exporter/exporter.hpp"
+#include "app/exporter/run_metrics.hpp"
 #include "app/health/stop_request.hpp"
 #include "app/health/stragglers.hpp"
 #include "app/liveness/liveness.hpp"
@@ -56,6 +58,8 @@ class Trainer {
  private:
   void start();
   TrainingEnd train_to_the_end();
+  // Opens Prometheus' endpoint of this node where it is asked for. Collective.
+  void export_metrics();
   // For the event log. Collective.
   nlohmann::ordered_json describe_start();
   bool at_end() const;
@@ -103,6 +107,7 @@ class Trainer {
   std::optional<io::DataLoader> train_data_;
   std::optional<io::ValidationSet> validation_data_;
   Profiler profiler_;
+  RunMetrics metrics_;
   StepLog log_;
   RunFolder folder_;
   Checkpointer checkpointer_;
@@ -111,6 +116,7 @@ class Trainer {
   Stragglers stragglers_;
   double own_seconds_ = 0;  // of the last step, without the time waiting for other ranks
   Liveness::Watch watch_;
+  std::optional<Exporter> exporter_;  // on the first rank of each node, where --metrics_port asks for it
 };
 
 }  // namespace mpzero
