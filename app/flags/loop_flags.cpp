@@ -77,7 +77,12 @@ std::vector<Flag> observing_flags() {
           {.name = "metrics_address",
            .value = Text{field<&Settings::metrics_address>},
            .help = "the address of each node on which --metrics_port listens; 0.0.0.0: all",
-           .unit = "ADDRESS"}};
+           .unit = "ADDRESS"},
+          {.name = "metrics_sd_dir",
+           .value = Text{field<&Settings::metrics_sd_dir>},
+           .help = "write a file there that tells Prometheus the run's nodes (file_sd_configs)",
+           .unit = "DIR",
+           .default_text = "none"}};
 }
 
 std::vector<Flag> machine_flags() {

@@ -144,6 +144,18 @@ void Trainer::export_metrics() {
                                       .host = {.disks = {config_.checkpoint_dir, "/dev/shm"}}},
                       mpi_.rank() == 0 ? &metrics_ : nullptr);
   });
+  if (config_.metrics_sd_dir.empty()) return;
+  const std::vector<std::string> hosts = all_gather(
+      mpi_, mpi_.local_rank() == 0 ? fmt::format("{}:{}", host_name(), config_.metrics_port) : std::string());
+  run_on_all_ranks(mpi_, [&] {
+    if (mpi_.rank() != 0) return;
+    std::vector<std::string> targets;
+    std::copy_if(hosts.begin(), hosts.end(), std::back_inserter(targets),
+                 [](const auto& host) { return !host.empty(); });
+    const char* job = std::getenv("SLURM_JOB_ID");
+    discovery_.emplace(config_.metrics_sd_dir, setup_.run.id, targets,
+                       MetricLabels{{"model", config_.model_type}, {"slurm_job", job == nullptr ? "" : job}});
+  });
 }
 
 nlohmann::ordered_json Trainer::describe_start() {

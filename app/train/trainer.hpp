@@ -11,6 +11,7 @@
 #include "app/checkpoint/run_folder.hpp"
 #include "app/checkpoint/run_state.hpp"
 #include "app/config/run_setup.hpp"
+#include "app/exporter/discovery.hpp"
 #include "app/exporter/exporter.hpp"
 #include "app/exporter/run_metrics.hpp"
 #include "app/health/stop_request.hpp"
@@ -116,7 +117,8 @@ class Trainer {
   Stragglers stragglers_;
   double own_seconds_ = 0;  // of the last step, without the time waiting for other ranks
   Liveness::Watch watch_;
-  std::optional<Exporter> exporter_;  // on the first rank of each node, where --metrics_port asks for it
+  std::optional<Discovery> discovery_;  // on rank 0
+  std::optional<Exporter> exporter_;    // on the first rank of each node, where --metrics_port asks for it
 };
 
 }  // namespace mpzero
