@@ -171,6 +171,7 @@ void Checkpointer::save_while_training_waits(const io::SaveJob& job) {
   last_error_.clear();
   log_.say(fmt::format("Saved checkpoint: {} ({:.1f} s, {:.2f} GB/s)", (job.checkpoint_dir / job.tag).string(),
                        blocked_by_save_, static_cast<double>(published.bytes) / kGigabyte / blocked_by_save_));
+  log_.saved(job.progress.step, blocked_by_save_, published.bytes, blocked_by_save_);
   remark_on(published);
 }
 
@@ -229,6 +230,7 @@ void Checkpointer::conclude() {
       held_back ? fmt::format(", held back to spare the steps: {:.1f} s at full speed", save->unhindered_seconds())
                 : std::string(),
       blocked_by_save_));
+  log_.saved(job.progress.step, seconds, published.bytes, blocked_by_save_);
   remark_on(published);
 }
 
@@ -236,6 +238,7 @@ void Checkpointer::abandon(const io::SaveJob& job, const std::string& reason) {
   last_error_ = fmt::format(
       "the checkpoint of step {} could not be saved: {}; {}", job.progress.step, sentence(reason),
       saved_step_ ? fmt::format("that of step {} remains", *saved_step_) : std::string("there is no earlier one"));
+  log_.save_failed();
   // The last one's failure is for finish() to tell.
   if (job.progress.step >= last_step_) return;
   folder_.stop_where_taken();

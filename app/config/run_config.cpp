@@ -213,6 +213,11 @@ void check_flags(const CommandLine& line, std::vector<std::string>& warnings) {
     warnings.push_back(
         fmt::format("--{} has no effect: --profile_steps is missing.", has_ranks ? "profile_ranks" : "profile_dir"));
   }
+  for (const char* flag : {"metrics_address", "metrics_sd_dir"}) {
+    if (line.metrics_port == 0 && line.gives(flag)) {
+      warnings.push_back(fmt::format("--{} has no effect: --metrics_port is missing.", flag));
+    }
+  }
   if (line.validation_data.empty() && line.gives("validation_freq") && line.validation_freq > 0) {
     warnings.push_back(
         fmt::format("--validation_freq {} has no effect: --validation_data is missing.", line.validation_freq));

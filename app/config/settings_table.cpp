@@ -172,6 +172,12 @@ std::vector<std::string> settings_table(const RunConfig& config) {
   return lines;
 }
 
+std::vector<std::array<std::string, 3>> settings_rows(const RunConfig& config) {
+  std::vector<std::array<std::string, 3>> rows;
+  for (Row& row : rows_of(config)) rows.push_back({std::move(row.name), std::move(row.value), std::move(row.origin)});
+  return rows;
+}
+
 nlohmann::ordered_json settings_record(const RunConfig& config) {
   ordered_json record = ordered_json::object();
   for (const Row& row : rows_of(config)) record.update(row.record);

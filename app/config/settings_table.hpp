@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -16,6 +17,9 @@ inline constexpr const char* kScheduleOnResume = "schedule_on_resume";
 // What decides the numbers of a run, one line each: its name, its value, and which key of the file, flag or default it
 // comes from. Begins with a line that names the file. Complete once apply_epochs has been called.
 std::vector<std::string> settings_table(const RunConfig& config);
+
+// Its lines but the first, as name, value and origin.
+std::vector<std::array<std::string, 3>> settings_rows(const RunConfig& config);
 
 // The same as an object, with the flags that are recorded and have no line: the key of ds_config.json, or the flag, and
 // its value; null where it does not apply, as total_num_steps to a constant rate. How the global batch is divided among

@@ -69,6 +69,19 @@ std::vector<Flag> observing_flags() {
            .value = Text{field<&Settings::metrics_file>},
            .help = "write one JSON object a step",
            .unit = "FILE",
+           .default_text = "none"},
+          {.name = "metrics_port",
+           .value = Integer{.field = field<&Settings::metrics_port>},
+           .help = "answer Prometheus on this port of each node; 0: do not",
+           .unit = "PORT"},
+          {.name = "metrics_address",
+           .value = Text{field<&Settings::metrics_address>},
+           .help = "the address of each node on which --metrics_port listens; 0.0.0.0: all",
+           .unit = "ADDRESS"},
+          {.name = "metrics_sd_dir",
+           .value = Text{field<&Settings::metrics_sd_dir>},
+           .help = "write a file there that tells Prometheus the run's nodes (file_sd_configs)",
+           .unit = "DIR",
            .default_text = "none"}};
 }
 

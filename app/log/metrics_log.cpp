@@ -170,7 +170,8 @@ void MetricsLog::write(const StepMetrics& metrics) {
                                    {"grad_norm", metrics.grad_norm},
                                    {"tokens", metrics.tokens},
                                    {"tokens_per_second", metrics.tokens_per_second},
-                                   {"step_seconds", metrics.step_seconds}};
+                                   {"step_seconds", metrics.step_seconds},
+                                   {"time", metrics.time}};
   if (!owner_.run_id.empty()) object[kRunKey] = owner_.run_id;
   for (const auto& [name, value] : metrics.extra) object[name] = value;
   write_all(descriptor_, object.dump() + "\n", path_);

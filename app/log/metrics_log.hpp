@@ -17,6 +17,7 @@ struct StepMetrics {
   int64_t tokens = 0;            // trained on since step 1, by all ranks together
   double tokens_per_second = 0;  // of all ranks together
   double step_seconds = 0;
+  double time = 0;                                    // of the step's end, in seconds since 1970
   std::vector<std::pair<std::string, double>> extra;  // e.g. {"validation_loss", 3.2}
 };
 

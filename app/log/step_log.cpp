@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -18,7 +20,6 @@ std::string show_rate(double lr) {
 }
 
 constexpr double kGibibyte = 1 << 30;
-
 std::string show_time(double seconds) {
   return seconds < 1 ? fmt::format("{:.1f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
 }
@@ -45,7 +46,8 @@ std::string describe(const StepSplit& split, double seconds, const std::vector<d
 StepLog::StepLog(const RunConfig& config, ProcessGroup& group, std::optional<double> peak_step_seconds)
     : config_(config), group_(group), prints_(group.rank() == 0), peak_step_seconds_(peak_step_seconds) {}
 
-void StepLog::begin(int64_t steps_done, const MetricsOwner& run) {
+void StepLog::begin(int64_t steps_done, const MetricsOwner& run, const std::string& start,
+                    const nlohmann::ordered_json& facts) {
   if (!prints_) return;
   if (!config_.metrics_file.empty()) {
     metrics_.emplace(config_.metrics_file, steps_done, run);
@@ -54,8 +56,14 @@ void StepLog::begin(int64_t steps_done, const MetricsOwner& run) {
                        metrics_->kept_at().string()));
     }
   }
+  record([&] { events_.emplace(folder(), run.run_id, start, facts); });
   bar_.emplace("Training", config_.max_steps);
   bar_->update(steps_done);
+}
+
+std::filesystem::path StepLog::folder() const {
+  if (config_.metrics_file.empty()) return config_.checkpoint_dir;
+  return std::filesystem::path(config_.metrics_file).parent_path();
 }
 
 void StepLog::say(const std::string& line) {
@@ -69,6 +77,31 @@ void StepLog::warn(const std::string& line) {
   if (!prints_) return;
   if (bar_) bar_->clear();
   fmt::print(stderr, "mpzero: warning: {}\n", line);
+  if (observer_ != nullptr) observer_->warned();
+  if (events_) record([&] { events_->warning(line); });
+}
+
+void StepLog::saved(int64_t step, double seconds, int64_t bytes, double paused_seconds) {
+  if (observer_ != nullptr) observer_->checkpoint_saved(seconds, bytes, paused_seconds);
+  if (events_) record([&] { events_->checkpoint(step, seconds, bytes, paused_seconds); });
+}
+
+void StepLog::save_failed() {
+  if (observer_ != nullptr) observer_->checkpoint_failed();
+}
+
+void StepLog::end(std::string_view status, std::string_view reason) {
+  if (events_) record([&] { say(events_->end(status, reason)); });
+  events_.reset();
+}
+
+void StepLog::record(const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const std::exception& error) {
+    events_.reset();
+    warn(fmt::format("the events of this run are no longer recorded: {}", error.what()));
+  }
 }
 
 void StepLog::step(const StepReport& report) {
@@ -78,10 +111,16 @@ void StepLog::step(const StepReport& report) {
   const bool last = report.step == config_.max_steps;
   if ((config_.logging_freq > 0 && report.step % config_.logging_freq == 0) || last) log_line(report);
   if (!prints_) return;
+  if (observer_ != nullptr) observer_->step(report, mfu(report.seconds));
+  if (events_) events_->count_step(report.seconds, config_.train_batch_size * config_.seq_length);
   if (report.validation_loss)
     say(fmt::format("Batch {} Validation loss: {:.5f}", report.step, *report.validation_loss));
   if (metrics_) write_metrics(report);
   bar_->update(report.step, fmt::format("loss {:.4f}", report.loss));
+}
+
+std::optional<double> StepLog::mfu(double step_seconds) const {
+  return peak_step_seconds_ ? std::optional(*peak_step_seconds_ / step_seconds) : std::nullopt;
 }
 
 void StepLog::log_line(const StepReport& report) {
@@ -98,7 +137,7 @@ void StepLog::log_line(const StepReport& report) {
                   report.step, report.loss, samples_per_step / step_seconds, show_rate(report.lr), report.grad_norm,
                   tokens_per_step / step_seconds, static_cast<double>(report.peak_memory.total) / kGibibyte));
   std::string time = describe(split, step_seconds, exposed_shares);
-  if (peak_step_seconds_) time += fmt::format("; MFU {:.1f}%", *peak_step_seconds_ / step_seconds * 100);
+  if (const auto share = mfu(step_seconds)) time += fmt::format("; MFU {:.1f}%", *share * 100);
   say(time);
 }
 
@@ -112,6 +151,7 @@ void StepLog::write_metrics(const StepReport& report) {
                       .tokens = report.tokens_seen,
                       .tokens_per_second = tokens / report.seconds,
                       .step_seconds = report.seconds,
+                      .time = seconds_since_1970(),
                       .extra = {{"forward_seconds", split.forward},
                                 {"backward_seconds", split.backward},
                                 {"exposed_communication_seconds", split.exposed_communication()},
@@ -123,7 +163,7 @@ void StepLog::write_metrics(const StepReport& report) {
   if (report.peak_memory.allocated) {
     metrics.extra.emplace_back("peak_allocated_bytes", static_cast<double>(*report.peak_memory.allocated));
   }
-  if (peak_step_seconds_) metrics.extra.emplace_back("mfu", *peak_step_seconds_ / report.seconds);
+  if (const auto share = mfu(report.seconds)) metrics.extra.emplace_back("mfu", *share);
   if (report.slowest) {
     metrics.extra.emplace_back("slowest_rank", report.slowest->rank);
     metrics.extra.emplace_back("slowest_rank_share", report.slowest->share);

@@ -2,12 +2,18 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "app/config/run_config.hpp"
 #include "app/health/stragglers.hpp"
 #include "app/log/metrics_log.hpp"
+#include "app/log/run_events.hpp"
+#include "app/log/run_observer.hpp"
 #include "app/log/step_timer.hpp"
 #include "app/memory/run_memory.hpp"
 #include "base/process_group.hpp"
@@ -38,18 +44,34 @@ class StepLog {
   // from which MFU is computed; std::nullopt if that rate is unknown or does not apply.
   StepLog(const RunConfig& config, ProcessGroup& group, std::optional<double> peak_step_seconds);
 
-  // The run starts, or resumes, after step `steps_done`.
-  void begin(int64_t steps_done, const MetricsOwner& run);
+  // The run starts, or resumes, after step `steps_done`. `start` identifies this start, and `facts`, an object,
+  // describes it in the event log.
+  void begin(int64_t steps_done, const MetricsOwner& run, const std::string& start,
+             const nlohmann::ordered_json& facts);
+  // It learns what follows, on rank 0, and must outlive the log.
+  void observe(RunObserver& observer) { observer_ = &observer; }
   // Prints a line on stdout.
   void say(const std::string& line);
-  // Prints a warning on stderr, for what may be unintended.
+  // Prints a warning on stderr, for what may be unintended, and records it in the event log.
   void warn(const std::string& line);
+  // A checkpoint has been saved: how long that took, and for how long of it training has paused.
+  void saved(int64_t step, double seconds, int64_t bytes, double paused_seconds);
+  // A checkpoint could not be saved.
+  void save_failed();
+  // This start ends: "finished", "stopped" or "failed". Prints the run's totals and writes them to summary.json.
+  void end(std::string_view status, std::string_view reason = {});
   // Collective in the steps that get a log line.
   void step(const StepReport& report);
 
  private:
+  // Of a step that took so long; std::nullopt: not known.
+  std::optional<double> mfu(double step_seconds) const;
   void log_line(const StepReport& report);
   void write_metrics(const StepReport& report);
+  // Where the events are: next to the metrics file, else in the checkpoint folder.
+  std::filesystem::path folder() const;
+  // Runs `write`, which writes events. If it cannot, a warning says so, and no more are written.
+  void record(const std::function<void()>& write);
 
   const RunConfig& config_;
   ProcessGroup& group_;
@@ -57,6 +79,8 @@ class StepLog {
   std::optional<double> peak_step_seconds_;
   std::optional<ProgressBar> bar_;
   std::optional<MetricsLog> metrics_;
+  std::optional<RunEvents> events_;
+  RunObserver* observer_ = nullptr;
   // Since the last log line.
   int64_t steps_ = 0;
   double seconds_ = 0;

@@ -16,6 +16,7 @@
 #include "app/health/stop_request.hpp"
 #include "app/liveness/final_report.hpp"
 #include "app/liveness/liveness.hpp"
+#include "app/log/event_log.hpp"
 #include "app/machine/device.hpp"
 #include "app/memory/gpu_memory.hpp"
 #include "app/memory/run_memory.hpp"
@@ -62,6 +63,7 @@ DeviceChoice choose_device_or_report(const RunConfig& config, parallel::MpiRunti
 }  // namespace
 
 int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
+  const double began = seconds_since_1970();
   RunSetup setup;
   run_on_all_ranks(mpi, [&] { setup = set_up_run(command_line, mpi.world_size()); });
   configure_gpu_allocator();
@@ -88,7 +90,7 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
   if (mpi.rank() == 0 && !liveness.warning().empty()) {
     fmt::print(stderr, "mpzero: warning: {}\n", liveness.warning());
   }
-  RunControl control{.stop = stop, .liveness = liveness};
+  RunControl control{.stop = stop, .liveness = liveness, .began = began};
   // These are destroyed only after an error has been reported: the report shows their collectives as they were, and
   // destroying them may wait for operations that never end.
   std::optional<Network> network;

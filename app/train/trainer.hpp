@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <vector>
 
@@ -10,9 +11,13 @@
 #include "app/checkpoint/run_folder.hpp"
 #include "app/checkpoint/run_state.hpp"
 #include "app/config/run_setup.hpp"
+#include "app/exporter/discovery.hpp"
+#include "app/exporter/exporter.hpp"
+#include "app/exporter/run_metrics.hpp"
 #include "app/health/stop_request.hpp"
 #include "app/health/stragglers.hpp"
 #include "app/liveness/liveness.hpp"
+#include "app/log/event_log.hpp"
 #include "app/log/metrics_log.hpp"
 #include "app/log/step_log.hpp"
 #include "app/log/step_timer.hpp"
@@ -37,6 +42,7 @@ enum class TrainingEnd : uint8_t { kFinished, kStopped };
 struct RunControl {
   const StopRequest& stop;
   Liveness& liveness;
+  double began = seconds_since_1970();  // when this start of the run began
 };
 
 // One training run on this rank: from a checkpoint or fresh weights to the last step's checkpoint.
@@ -53,6 +59,10 @@ class Trainer {
  private:
   void start();
   TrainingEnd train_to_the_end();
+  // Opens Prometheus' endpoint of this node where it is asked for. Collective.
+  void export_metrics();
+  // For the event log. Collective.
+  nlohmann::ordered_json describe_start();
   bool at_end() const;
   // The last line of a run without a last checkpoint.
   std::string unsaved_end() const;
@@ -98,6 +108,7 @@ class Trainer {
   std::optional<io::DataLoader> train_data_;
   std::optional<io::ValidationSet> validation_data_;
   Profiler profiler_;
+  RunMetrics metrics_;
   StepLog log_;
   RunFolder folder_;
   Checkpointer checkpointer_;
@@ -106,6 +117,8 @@ class Trainer {
   Stragglers stragglers_;
   double own_seconds_ = 0;  // of the last step, without the time waiting for other ranks
   Liveness::Watch watch_;
+  std::optional<Discovery> discovery_;  // on rank 0
+  std::optional<Exporter> exporter_;    // on the first rank of each node, where --metrics_port asks for it
 };
 
 }  // namespace mpzero

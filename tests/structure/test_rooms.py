@@ -116,7 +116,9 @@ def test_files_of_each_kind_are_read() -> None:
     assert ROOT / "app/machine/ec2_instances.inc" in files_of("app/machine")
     assert {path.suffix for top in TOPS for path in files_of(top)} <= SOURCES
     unread = {path.suffix for top in TOPS for path in (ROOT / top).rglob("*") if path.is_file()} - SOURCES
-    assert unread <= {"", ".json", ".py", ".pyc", ".txt"}, "add the kinds of file that can include a header"
+    assert unread <= {"", ".css", ".js", ".json", ".py", ".pyc", ".txt"}, (
+        "add the kinds of file that can include a header"
+    )
 
 
 def test_comments_do_not_end_the_list_of_rooms() -> None:

@@ -27,6 +27,7 @@ StepMetrics metrics_of(int64_t step) {
   metrics.tokens = step * 1024;
   metrics.tokens_per_second = 2048;
   metrics.step_seconds = 0.5;
+  metrics.time = 1.25e9;
   return metrics;
 }
 
@@ -74,6 +75,7 @@ TEST_CASE("Each step is one JSON object with all fields, readable immediately") 
                                    {"tokens", 1024},
                                    {"tokens_per_second", 2048.0},
                                    {"step_seconds", 0.5},
+                                   {"time", 1.25e9},
                                    {"run", "00000000aaaaaaaa"},
                                    {"validation_loss", 3.25},
                                    {"gpu_memory_bytes", 8e10}});

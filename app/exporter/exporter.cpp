@@ -1,0 +1,45 @@
+#include "app/exporter/exporter.hpp"
+
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/host_name.hpp"
+
+namespace mpzero {
+namespace {
+
+constexpr std::chrono::seconds kFresh{1};
+
+}  // namespace
+
+Exporter::Exporter(ExporterOptions options, const RunMetrics* run)
+    : options_(std::move(options)), run_(run), server_(open()) {}
+
+HttpServer Exporter::open() {
+  if (options_.port > std::numeric_limits<uint16_t>::max()) {
+    throw_user_error("--metrics_port {}: ports go up to 65535", options_.port);
+  }
+  try {
+    return {options_.address, static_cast<uint16_t>(options_.port), [this] { return page(); }};
+  } catch (const std::system_error& error) {
+    throw_user_error("--metrics_port {} of {} cannot be opened on {} ({}): choose another port or --metrics_address",
+                     options_.port, options_.address, host_name(), error.code().message());
+  }
+}
+
+std::string Exporter::page() {
+  const auto now = std::chrono::steady_clock::now();
+  if (text_.empty() || now - collected_ >= kFresh) {
+    Families families(options_.labels);
+    families.gauge("mpzero_up", "1 while the run's process is there.", 1);
+    if (run_ != nullptr) run_->collect(families);
+    collect_host(options_.host, families);
+    text_ = families.text();
+    collected_ = now;
+  }
+  return text_;
+}
+
+}  // namespace mpzero

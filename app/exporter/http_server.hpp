@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace mpzero {
+
+// Answers GET /metrics over HTTP, from one thread of its own. A connection that has not asked within a few seconds, or
+// does not take its answer, is closed; so is each one after its answer. Beyond kMostConnections new ones are closed.
+class HttpServer {
+ public:
+  static constexpr int kMostConnections = 64;
+
+  // `page` makes the answer, on the server's thread. Port 0: any that is free. Throws std::system_error if it cannot
+  // listen there.
+  HttpServer(const std::string& address, uint16_t port, std::function<std::string()> page);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  uint16_t port() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace mpzero

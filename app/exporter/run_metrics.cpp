@@ -1,0 +1,90 @@
+#include "app/exporter/run_metrics.hpp"
+
+#include "app/log/event_log.hpp"
+
+namespace mpzero {
+
+void RunMetrics::step(const StepReport& report, std::optional<double> mfu) {
+  const std::lock_guard lock(mutex_);
+  values_.last = report;
+  values_.mfu = mfu;
+  if (report.validation_loss) values_.validation_loss = report.validation_loss;
+  ++values_.steps;
+  values_.durations.add(report.seconds);
+  const StepSplit& split = report.split;
+  values_.parts["forward"].add(split.forward);
+  values_.parts["backward"].add(split.backward);
+  values_.parts["exposed_parameters"].add(split.exposed_parameters);
+  values_.parts["exposed_gradients"].add(split.exposed_gradients);
+  values_.parts["optimizer"].add(split.optimizer);
+  values_.parts["data"].add(split.data);
+}
+
+void RunMetrics::checkpoint_saved(double seconds, int64_t bytes, double paused_seconds) {
+  const std::lock_guard lock(mutex_);
+  ++values_.checkpoints;
+  values_.checkpoint_time = seconds_since_1970();
+  values_.checkpoint_seconds = seconds;
+  values_.checkpoint_bytes = static_cast<double>(bytes);
+  values_.paused_seconds += paused_seconds;
+}
+
+void RunMetrics::checkpoint_failed() {
+  const std::lock_guard lock(mutex_);
+  ++values_.failed_checkpoints;
+}
+
+void RunMetrics::warned() {
+  const std::lock_guard lock(mutex_);
+  ++values_.warnings;
+}
+
+void RunMetrics::collect(Families& to) const {
+  Values now;
+  {
+    const std::lock_guard lock(mutex_);
+    now = values_;
+  }
+  to.gauge("mpzero_max_steps", "The step that ends the run.", static_cast<double>(max_steps_));
+  to.counter("mpzero_steps_total", "Steps that this start of the run has made.", static_cast<double>(now.steps));
+  to.counter("mpzero_tokens_total", "Tokens that this start of the run has trained on, on all ranks.",
+             static_cast<double>(now.steps * tokens_per_step_));
+  to.counter("mpzero_warnings_total", "Warnings of this start of the run.", static_cast<double>(now.warnings));
+  to.counter("mpzero_checkpoints_total", "Checkpoints that this start of the run has saved.",
+             static_cast<double>(now.checkpoints));
+  to.counter("mpzero_checkpoint_failures_total", "Checkpoints that could not be saved.",
+             static_cast<double>(now.failed_checkpoints));
+  to.counter("mpzero_checkpoint_paused_seconds_total", "Time for which training has paused for checkpoints.",
+             now.paused_seconds);
+  if (now.checkpoints > 0) {
+    to.gauge("mpzero_checkpoint_timestamp_seconds", "When the newest checkpoint was saved.", now.checkpoint_time);
+    to.gauge("mpzero_checkpoint_duration_seconds", "How long the newest checkpoint took to write.",
+             now.checkpoint_seconds);
+    to.gauge("mpzero_checkpoint_size_bytes", "Size of the newest checkpoint.", now.checkpoint_bytes);
+  }
+  if (now.steps == 0) return;
+  const StepReport& last = now.last;
+  to.gauge("mpzero_step", "The newest step.", static_cast<double>(last.step));
+  to.gauge("mpzero_loss", "Mean loss of the step, nats per token.", last.loss);
+  to.gauge("mpzero_learning_rate", "Learning rate of the step.", last.lr);
+  to.gauge("mpzero_grad_norm", "L2 norm of the step's gradient before clipping.", last.grad_norm);
+  to.gauge("mpzero_tokens_per_second", "Tokens per second of the step, on all ranks.",
+           static_cast<double>(tokens_per_step_) / last.seconds);
+  to.gauge("mpzero_memory_peak_bytes", "Peak memory of rank 0.", static_cast<double>(last.peak_memory.total));
+  if (now.mfu) to.gauge("mpzero_mfu_ratio", "Share of the GPU's dense bf16 rate.", *now.mfu);
+  if (now.validation_loss) {
+    to.gauge("mpzero_validation_loss", "The newest validation loss, nats per token.", *now.validation_loss);
+  }
+  if (last.slowest) {
+    to.gauge("mpzero_slowest_rank", "The rank that took longest for its own part of the step before.",
+             static_cast<double>(last.slowest->rank));
+    to.gauge("mpzero_slowest_rank_ratio", "How much of its time went beyond the median of the others'.",
+             last.slowest->share);
+  }
+  to.histogram("mpzero_step_seconds", "Duration of a step.", now.durations);
+  for (const auto& [part, durations] : now.parts) {
+    to.histogram("mpzero_step_part_seconds", "Parts of rank 0's step.", durations, {{"part", part}});
+  }
+}
+
+}  // namespace mpzero

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "app/exporter/families.hpp"
+#include "app/log/run_observer.hpp"
+#include "app/log/step_log.hpp"
+
+namespace mpzero {
+
+// What a run does, for Prometheus. The training thread reports, a scrape collects: either holds the lock for as long
+// as it takes to copy a few numbers.
+class RunMetrics final : public RunObserver {
+ public:
+  RunMetrics(int64_t max_steps, int64_t tokens_per_step) : max_steps_(max_steps), tokens_per_step_(tokens_per_step) {}
+
+  void step(const StepReport& report, std::optional<double> mfu) override;
+  void checkpoint_saved(double seconds, int64_t bytes, double paused_seconds) override;
+  void checkpoint_failed() override;
+  void warned() override;
+
+  void collect(Families& families) const;
+
+ private:
+  struct Values {
+    StepReport last;
+    std::optional<double> mfu;
+    std::optional<double> validation_loss;  // the newest
+    int64_t steps = 0;
+    std::map<std::string, DurationHistogram> parts;
+    DurationHistogram durations;
+    int64_t checkpoints = 0;
+    int64_t failed_checkpoints = 0;
+    int64_t warnings = 0;
+    double checkpoint_time = 0;  // seconds since 1970
+    double checkpoint_seconds = 0;
+    double checkpoint_bytes = 0;
+    double paused_seconds = 0;
+  };
+
+  const int64_t max_steps_;
+  const int64_t tokens_per_step_;
+  mutable std::mutex mutex_;
+  Values values_;
+};
+
+}  // namespace mpzero

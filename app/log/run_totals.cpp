@@ -1,0 +1,124 @@
+#include "app/log/run_totals.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace mpzero {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr int64_t kMostBytesOfALine = 1 << 20;
+
+// One start of a run, as far as its events have been read.
+struct Start {
+  double began = 0;
+  double last = 0;
+  int64_t gpus = 0;
+  StartTotals totals;
+};
+
+template <typename T>
+T number(const json& event, const char* key) {
+  const auto found = event.find(key);
+  return found != event.end() && found->is_number() ? found->get<T>() : T{};
+}
+
+void take(const json& event, Start& start) {
+  start.last = number<double>(event, "time");
+  if (event.value("event", "") == "start") {
+    start.began = number<double>(event, "began");
+    start.gpus = number<int64_t>(event, "gpus");
+  }
+  if (event.value("event", "") == "checkpoint") ++start.totals.checkpoints;
+  if (!event.contains("steps")) return;
+  start.totals.steps = number<int64_t>(event, "steps");
+  start.totals.step_seconds = number<double>(event, "step_seconds");
+  start.totals.tokens = number<int64_t>(event, "tokens");
+  start.totals.stalls = number<int64_t>(event, "stalls");
+}
+
+std::string counted(int64_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+// "1,638,400".
+std::string with_commas(int64_t value) {
+  std::string text = std::to_string(value);
+  for (size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, 1, ',');
+  return text;
+}
+
+std::string duration(double seconds) {
+  const auto whole = static_cast<int64_t>(std::llround(seconds));
+  if (whole < 60) return fmt::format("{:.1f} s", seconds);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
+}
+
+}  // namespace
+
+StartTotals& StartTotals::operator+=(const StartTotals& other) {
+  elapsed_seconds += other.elapsed_seconds;
+  steps += other.steps;
+  step_seconds += other.step_seconds;
+  tokens += other.tokens;
+  checkpoints += other.checkpoints;
+  stalls += other.stalls;
+  return *this;
+}
+
+RunTotals totals_of(const std::filesystem::path& path, const std::string& run_id) {
+  std::map<std::string, Start> starts;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.size() > kMostBytesOfALine) continue;
+    const json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!event.is_object() || !event.contains("run") || event["run"] != run_id) continue;
+    const auto start = event.find("start");
+    if (start != event.end() && start->is_string()) take(event, starts[start->get<std::string>()]);
+  }
+  RunTotals totals;
+  for (auto& [id, start] : starts) {
+    // Clocks of different hosts differ.
+    start.totals.elapsed_seconds = std::max({0.0, start.last - start.began, start.totals.step_seconds});
+    totals += start.totals;
+    ++totals.starts;
+    totals.gpu_seconds += start.totals.elapsed_seconds * static_cast<double>(start.gpus);
+  }
+  return totals;
+}
+
+std::string describe(const RunTotals& totals, const std::string& run_id) {
+  const double tokens_per_second =
+      totals.step_seconds > 0 ? static_cast<double>(totals.tokens) / totals.step_seconds : 0.0;
+  const double share = totals.elapsed_seconds > 0 ? totals.step_seconds / totals.elapsed_seconds : 0.0;
+  std::string line = fmt::format("Run {}: {} in {}, {} tokens, {:.0f} tokens/s; {:.0f}% of the time in steps, {}, {}",
+                                 run_id, counted(totals.steps, "step"), duration(totals.elapsed_seconds),
+                                 with_commas(totals.tokens), tokens_per_second, share * 100,
+                                 counted(totals.checkpoints, "checkpoint"), counted(totals.starts - 1, "restart"));
+  if (totals.stalls > 0) line += ", " + counted(totals.stalls, "stall");
+  if (totals.gpu_seconds > 0) line += fmt::format(", {:.2f} GPU hours", totals.gpu_seconds / 3600);
+  return line;
+}
+
+ordered_json to_json(const RunTotals& totals) {
+  return {{"starts", totals.starts},
+          {"elapsed_seconds", totals.elapsed_seconds},
+          {"steps", totals.steps},
+          {"tokens", totals.tokens},
+          {"tokens_per_second",
+           totals.step_seconds > 0 ? ordered_json(static_cast<double>(totals.tokens) / totals.step_seconds) : nullptr},
+          {"step_seconds", totals.step_seconds},
+          {"checkpoints", totals.checkpoints},
+          {"stalls", totals.stalls},
+          {"gpu_hours", totals.gpu_seconds / 3600}};
+}
+
+}  // namespace mpzero

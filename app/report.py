@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""Writes one HTML page about a run, or about several runs compared: settings, curves, where the time went, memory,
+checkpoints, starts and warnings. The page needs no network and no server.
+
+report.py checkpoints
+report.py checkpoints/a checkpoints/b --output compared.html
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from run_report.page import page_of
+from run_report.reading import ReportError, read_run
+from run_report.writing import replace_text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's --checkpoint_dir or --metrics_file")
+    parser.add_argument("--output", type=Path, help="the page; default: report.html next to the first run's metrics")
+    arguments = parser.parse_args()
+    try:
+        runs = [read_run(path) for path in arguments.runs]
+        output = arguments.output or runs[0].folder / "report.html"
+        replace_text(output, page_of(runs))
+    except ReportError as error:
+        print(f"report.py: {error}", file=sys.stderr)
+        return 2
+    print(output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

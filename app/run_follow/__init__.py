@@ -1,0 +1,1 @@
+"""Passes a run's metrics on: read as they are written (following), to other programs (sinks)."""

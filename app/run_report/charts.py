@@ -1,0 +1,186 @@
+"""The curves of the page, as Plotly's data and layout. Colours are names of the page's style: run-0, run-1, ..."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from run_report.reading import Run
+from run_report.thinning import averaged, thinned
+
+GIBIBYTE = 1 << 30
+DIGITS = 6
+SMOOTHED_SHARE = 50  # a mean covers one step in so many
+PARTS = {  # of a step, from below
+    "forward_seconds": "forward",
+    "backward_seconds": "backward",
+    "optimizer_seconds": "optimizer",
+    "exposed_communication_seconds": "communication exposed",
+    "data_seconds": "data",
+}
+
+
+@dataclass(frozen=True)
+class Chart:
+    title: str
+    about: str  # the unit, or what a value is; one line
+    traces: list[dict]
+    layout: dict
+
+
+def charts_of(runs: list[Run]) -> list[Chart]:
+    """Those that the runs have values for."""
+    charts = [
+        loss_chart(runs),
+        line_chart(runs, "lr", "Learning rate", "of each step", axis={"exponentformat": "power"}),
+        line_chart(runs, "grad_norm", "Gradient norm", "before clipping"),
+        line_chart(runs, "tokens_per_second", "Throughput", "tokens per second, of all ranks together", smoothed=True),
+        line_chart(runs, "mfu", "MFU", "share of the GPU's dense bf16 rate", smoothed=True, axis={"tickformat": ".0%"}),
+        split_chart(runs[0]) if len(runs) == 1 else mean_split_chart(runs),
+        line_chart(runs, "peak_memory_bytes", "Peak memory", "GiB, of rank 0", scale=1 / GIBIBYTE),
+        slowest_chart(runs),
+        save_chart(runs),
+    ]
+    return [chart for chart in charts if chart.traces]
+
+
+def loss_chart(runs: list[Run]) -> Chart:
+    traces = []
+    for place, run in enumerate(runs):
+        loss = run.columns["loss"]
+        name = f"{run.name}: " if len(runs) > 1 else ""
+        width = smoothing(loss)
+        if width > 1 and len(runs) == 1:
+            traces.append(line(run, loss, f"{name}each step", place, width=1, opacity=0.35))
+        traces.append(line(run, averaged(loss, width), f"{name}training", place))
+        validation = run.columns.get("validation_loss")
+        if validation is not None:
+            trace = line(run, validation, f"{name}validation", place, width=1.5)
+            mark = {"color": "validation" if len(runs) == 1 else f"run-{place}", "size": 7}
+            traces.append(trace | {"mode": "lines+markers", "marker": mark, "line": trace["line"] | mark})
+    return Chart("Loss", "nats per token", traces, {})
+
+
+def line_chart(
+    runs: list[Run],
+    metric: str,
+    title: str,
+    about: str,
+    smoothed: bool = False,
+    scale: float = 1,
+    axis: dict | None = None,
+) -> Chart:
+    traces = []
+    for place, run in enumerate(runs):
+        values = run.columns.get(metric)
+        if values is None or not np.isfinite(values).any():
+            continue
+        shown = averaged(values, smoothing(values)) if smoothed else values
+        traces.append(line(run, shown * scale, run.name, place))
+    return Chart(title, about, traces, {"yaxis": {"rangemode": "tozero"} | (axis or {}), "showlegend": len(traces) > 1})
+
+
+def split_chart(run: Run) -> Chart:
+    """Where each step's time went, stacked."""
+    if not all(name in run.columns for name in PARTS):
+        return Chart("", "", [], {})
+    total = np.sum([np.nan_to_num(run.columns[name]) for name in PARTS], axis=0)
+    # The same steps of each part, so that they stack.
+    places = thinned(averaged(total, smoothing(total)), 1000)
+    traces = []
+    for number, (name, label) in enumerate(PARTS.items()):
+        values = averaged(np.nan_to_num(run.columns[name]), smoothing(total))
+        style = {"stackgroup": "parts", "line": {"width": 0, "color": f"part-{number}"}, "fillcolor": f"part-{number}"}
+        traces.append(points(run, values, places, label) | {"mode": "lines"} | style)
+    return Chart("Where the time of a step went", "seconds, of rank 0", traces, {"yaxis": {"rangemode": "tozero"}})
+
+
+def mean_split_chart(runs: list[Run]) -> Chart:
+    runs = [run for run in runs if all(name in run.columns for name in PARTS)]
+    traces = []
+    for number, (name, label) in enumerate(PARTS.items()):
+        seconds = [rounded(float(np.nanmean(run.columns[name]))) for run in runs]
+        bar = {"type": "bar", "name": label, "x": [run.name for run in runs], "y": seconds}
+        traces.append(bar | {"marker": {"color": f"part-{number}"}})
+    layout = {"barmode": "stack", "xaxis": {"type": "category"}}
+    return Chart(
+        "Where the time of a step went", "seconds, mean over all steps of rank 0", traces if runs else [], layout
+    )
+
+
+def slowest_chart(runs: list[Run]) -> Chart:
+    """How often each rank was the slowest by over 10%."""
+    traces = []
+    for place, run in enumerate(runs):
+        ranks, shares = run.columns.get("slowest_rank"), run.columns.get("slowest_rank_share")
+        if ranks is None or shares is None:
+            continue
+        late = ranks[np.nan_to_num(shares) > 0.1].astype(int)
+        counts = np.bincount(late, minlength=int(run.facts.get("world_size", 0) or 0))
+        if not counts.any():
+            continue
+        bar = {"type": "bar", "name": run.name, "x": [str(rank) for rank in range(len(counts))], "y": counts.tolist()}
+        traces.append(bar | {"marker": {"color": f"run-{place}"}})
+    layout = {"xaxis": {"title": {"text": "rank"}, "type": "category"}, "showlegend": len(traces) > 1}
+    return Chart("Slowest rank", "steps in which a rank took over 10% longer than the others", traces, layout)
+
+
+def save_chart(runs: list[Run]) -> Chart:
+    traces = []
+    for place, run in enumerate(runs):
+        saves = [save for save in run.saves if isinstance(save.get("seconds"), (int, float))]
+        if not saves:
+            continue
+        labels = [save_label(save) for save in saves]
+        bar = {"type": "bar", "name": run.name, "x": [save.get("step") for save in saves], "text": labels}
+        bar |= {"y": [rounded(save["seconds"]) for save in saves], "textposition": "none", "hoverinfo": "x+y+text"}
+        traces.append(bar | {"marker": {"color": f"run-{place}"}})
+    layout = {"xaxis": {"title": {"text": "step"}}, "showlegend": len(traces) > 1}
+    return Chart("Checkpoints", "seconds to write", traces, layout)
+
+
+def save_label(save: dict) -> str:
+    size, paused = save.get("bytes"), save.get("paused_seconds")
+    words = [f"{size / 1e9:.2f} GB"] if isinstance(size, (int, float)) else []
+    words += [f"training paused for {paused:.3f} s"] if isinstance(paused, (int, float)) else []
+    return ", ".join(words)
+
+
+def line(run: Run, values: np.ndarray, name: str, place: int, width: float = 2, opacity: float = 1) -> dict:
+    trace = points(run, values, thinned(values), name)
+    return trace | {"mode": "lines", "line": {"width": width, "color": f"run-{place}"}, "opacity": opacity}
+
+
+def points(run: Run, values: np.ndarray, places: np.ndarray, name: str) -> dict:
+    """With a choice of x: step, tokens or hours since the run's first step."""
+    columns = run.columns
+    x = {"step": columns["step"], "tokens": columns.get("tokens"), "hours": hours(columns.get("time"))}
+    return {
+        "type": "scatter",
+        "name": name,
+        "y": numbers(values[places]),
+        "choices": {key: numbers(column[places]) for key, column in x.items() if column is not None},
+    }
+
+
+def hours(time: np.ndarray | None) -> np.ndarray | None:
+    if time is None or not np.isfinite(time).any():
+        return None
+    return (time - np.nanmin(time)) / 3600
+
+
+def smoothing(values: np.ndarray) -> int:
+    return (len(values) // SMOOTHED_SHARE) | 1  # odd
+
+
+def numbers(values: Iterable[float]) -> list[float | None]:
+    return [rounded(float(value)) for value in values]
+
+
+def rounded(value: float, format_number: Callable[[float], str] = f"{{:.{DIGITS}g}}".format) -> float | None:
+    if not math.isfinite(value):
+        return None
+    return int(value) if value.is_integer() and abs(value) < 2**53 else float(format_number(value))

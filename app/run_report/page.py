@@ -1,0 +1,200 @@
+"""Puts a page together: text, tables and curves, with Plotly's program inside."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from html import escape
+from pathlib import Path
+
+from plotly.offline import get_plotlyjs
+
+from run_report.charts import Chart, charts_of
+from run_report.reading import Run, Start, as_number
+
+HERE = Path(__file__).parent
+MOST_WARNINGS = 50
+
+
+def page_of(runs: list[Run]) -> str:
+    charts = charts_of(runs)
+    title = " and ".join(run.name for run in runs) if len(runs) < 4 else f"{len(runs)} runs"
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        '<div class="runs">' + "".join(card(run, place) for place, run in enumerate(runs)) + "</div>",
+        AXIS_CHOICE,
+        '<div class="charts">' + "".join(box(chart, number) for number, chart in enumerate(charts)) + "</div>",
+        section("Settings", settings_table(runs)),
+        *[section(heading("Starts", run, runs), starts_table(run)) for run in runs if run.starts],
+        *[section(heading("Memory", run, runs), memory_lines(run)) for run in runs if run.facts.get("memory")],
+        *[section(heading("Warnings", run, runs), warning_list(run)) for run in runs if run.warnings],
+    ]
+    data = json.dumps([{"traces": chart.traces, "layout": chart.layout} for chart in charts], allow_nan=False)
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{(HERE / 'page.css').read_text()}</style></head><body><main>",
+            *parts,
+            "</main>",
+            # A "<" would end the element where a run's text has "</script>".
+            '<script type="application/json" id="charts">' + data.replace("<", "\\u003c") + "</script>",
+            f"<script>{get_plotlyjs()}</script>",
+            f"<script>{(HERE / 'page.js').read_text()}</script>",
+            "</body></html>",
+        ]
+    )
+
+
+AXIS_CHOICE = """<p class="choice"><label>Horizontal axis <select id="axis"><option value="step">step</option>
+<option value="tokens">tokens</option><option value="hours">hours</option></select></label>
+Drag over a curve to enlarge it; a double-click shows all of it again.</p>"""
+
+
+def card(run: Run, place: int) -> str:
+    """What somebody wants to know first."""
+    facts = run.facts
+    rows = [
+        ("model", f"{facts.get('model_type', '')}, {facts.get('parameters', 0):,} parameters" if facts else ""),
+        ("on", f"{facts.get('devices', '')}; {hosts(facts)}" if facts else ""),
+        (
+            "step",
+            f"{show(run.last('step'))} of {facts['max_steps']:,}" if "max_steps" in facts else show(run.last("step")),
+        ),
+        ("loss", show(run.last("loss"))),
+        ("validation loss", show(run.last("validation_loss"))),
+        ("tokens", show(run.last("tokens"))),
+        ("tokens/s", show(round_or_nan(run.last("tokens_per_second")))),
+        ("MFU", f"{run.last('mfu'):.1%}" if math.isfinite(run.last("mfu")) else ""),
+        ("time", spent(run.summary) if run.summary else ""),
+        ("starts", str(len(run.starts)) if run.starts else ""),
+        ("version", str(facts.get("version", "")).split("\n")[0]),
+    ]
+    table = "".join(f"<tr><th>{name}</th><td>{escape(value)}</td></tr>" for name, value in rows if value)
+    failure = f'<p class="failure">{escape(failure_text(run.failure))}</p>' if run.failure else ""
+    status = f'<p class="status">{escape(run.status)} <code>{escape(run.run_id)}</code></p>'
+    style = f"border-top-color: var(--run-{place % 8})"
+    content = f"<h2>{escape(run.name)}</h2>{status}{failure}<table>{table}</table>"
+    return f'<section class="card" style="{style}">{content}</section>'
+
+
+def spent(summary: dict) -> str:
+    """Of all starts together."""
+    elapsed, in_steps, gpu_hours = (
+        as_number(summary.get(key)) for key in ("elapsed_seconds", "step_seconds", "gpu_hours")
+    )
+    if not elapsed > 0:
+        return ""
+    words = [f"{timedelta(seconds=round(elapsed))}", f"{in_steps / elapsed:.0%} of it in steps"]
+    return ", ".join(words + ([f"{gpu_hours:.2f} GPU hours"] if gpu_hours > 0 else []))
+
+
+def failure_text(failure: dict) -> str:
+    return f"Failure report of {failure.get('time', 'an unknown time')}: {failure.get('reason', 'no reason given')}"
+
+
+def hosts(facts: dict) -> str:
+    names = sorted({str(name) for name in facts.get("hosts") or []})
+    return (
+        f"{len(names)} host{'s' if len(names) != 1 else ''}: {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}"
+    )
+
+
+def box(chart: Chart, number: int) -> str:
+    return (
+        f'<section class="chart"><h2>{escape(chart.title)}</h2><p class="about">{escape(chart.about)}</p>'
+        f'<div class="plot" id="plot-{number}"></div></section>'
+    )
+
+
+def section(title: str, content: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{content}</section>" if content else ""
+
+
+def heading(title: str, run: Run, runs: list[Run]) -> str:
+    return title if len(runs) == 1 else f"{title} of {run.name}"
+
+
+def settings_table(runs: list[Run]) -> str:
+    """Name, value and origin; of several runs the values, with those marked that differ."""
+    settings = [{row[0]: row for row in run.facts.get("settings") or [] if is_row(row)} for run in runs]
+    names = list(dict.fromkeys(name for of_run in settings for name in of_run))
+    if not names:
+        return ""
+    single = len(runs) == 1
+    head = ["setting", "value", "from"] if single else ["setting", *[run.name for run in runs]]
+    rows = []
+    for name in names:
+        found = [of_run.get(name, ["", "", ""]) for of_run in settings]
+        cells = [name, found[0][1], found[0][2]] if single else [name, *[row[1] for row in found]]
+        differs = len({row[1] for row in found}) > 1
+        rows.append((cells, "differs" if differs else ""))
+    return table_of(head, rows)
+
+
+def is_row(row: object) -> bool:
+    return isinstance(row, list) and len(row) == 3 and all(isinstance(cell, str) for cell in row)
+
+
+def starts_table(run: Run) -> str:
+    rows = [(start_cells(start), "") for start in run.starts]
+    return table_of(["began (UTC)", "job", "on", "ranks", "after step", "steps", "checkpoints", "end"], rows)
+
+
+def start_cells(start: Start) -> list[str]:
+    began, end = start.began, start.end
+    last = end or (start.saves[-1] if start.saves else {})
+    how = "no end recorded" if end is None else str(end.get("status", ""))
+    if end and end.get("reason"):
+        how += f": {end['reason']}"
+    return [
+        utc(began.get("began")),
+        str(began.get("job", "")),
+        hosts(began),
+        str(began.get("world_size", "")),
+        str(began.get("steps_done", "")),
+        str(last.get("steps", "")),
+        str(len(start.saves)),
+        how,
+    ]
+
+
+def memory_lines(run: Run) -> str:
+    return "<pre>" + escape("\n".join(str(line) for line in run.facts["memory"])) + "</pre>"
+
+
+def warning_list(run: Run) -> str:
+    shown = run.warnings[-MOST_WARNINGS:]
+    left_out = len(run.warnings) - len(shown)
+    more = f"<p>{left_out} earlier ones are in events.jsonl.</p>" if left_out else ""
+    items = "".join(f"<li>{utc(item.get('time'))} {escape(str(item.get('text', '')))}</li>" for item in shown)
+    return f"{more}<ul>{items}</ul>"
+
+
+def table_of(head: list[str], rows: list[tuple[list[str], str]]) -> str:
+    """Rows with their class."""
+    first = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    body = "".join(
+        f'<tr class="{kind}">' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>" for cells, kind in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{first}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def utc(seconds: object) -> str:
+    try:
+        return datetime.fromtimestamp(float(seconds), UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (TypeError, ValueError, OverflowError, OSError):
+        return ""
+
+
+def show(value: float) -> str:
+    if not math.isfinite(value):
+        return ""
+    return f"{int(value):,}" if value.is_integer() else f"{value:.4g}"
+
+
+def round_or_nan(value: float) -> float:
+    return float(round(value)) if math.isfinite(value) else value

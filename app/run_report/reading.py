@@ -1,0 +1,159 @@
+"""Reads what a run has written next to its checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+LARGEST_SMALL_FILE = 1 << 20
+
+
+class ReportError(Exception):
+    """A user error; the text is one sentence."""
+
+
+@dataclass
+class Start:
+    """One start of a run: its events."""
+
+    began: dict
+    saves: list[dict] = field(default_factory=list)
+    warnings: list[dict] = field(default_factory=list)
+    end: dict | None = None  # None: it runs, or was killed
+
+
+@dataclass
+class Run:
+    name: str
+    folder: Path
+    columns: dict[str, np.ndarray]  # by metric: a value a step, NaN where the step has none
+    starts: list[Start]
+    failure: dict | None  # failure.json
+    summary: dict | None  # summary.json
+
+    @property
+    def run_id(self) -> str:
+        return str(self.starts[-1].began.get("run", "")) if self.starts else ""
+
+    @property
+    def facts(self) -> dict:
+        """Of the newest start."""
+        return self.starts[-1].began if self.starts else {}
+
+    @property
+    def status(self) -> str:
+        if not self.starts:
+            return "unknown"
+        end = self.starts[-1].end
+        return "running, or ended without a word" if end is None else str(end.get("status"))
+
+    @property
+    def warnings(self) -> list[dict]:
+        return [warning for start in self.starts for warning in start.warnings]
+
+    @property
+    def saves(self) -> list[dict]:
+        return [save for start in self.starts for save in start.saves]
+
+    def last(self, name: str) -> float:
+        """The newest value of a metric; NaN: it has none."""
+        values = self.columns.get(name, np.empty(0))
+        known = values[np.isfinite(values)]
+        return float(known[-1]) if len(known) else math.nan
+
+
+def read_run(path: Path) -> Run:
+    """`path`: a run's folder, or its metrics file."""
+    metrics = path / "metrics.jsonl" if path.is_dir() else path
+    if not metrics.exists():
+        raise ReportError(f"{metrics} does not exist: give a run's --checkpoint_dir or its --metrics_file.")
+    columns, run_id = read_metrics(metrics)
+    summary = read_object(metrics.parent / "summary.json")
+    return Run(
+        name=metrics.resolve().parent.name,
+        folder=metrics.parent,
+        columns=columns,
+        starts=read_starts(metrics.parent / "events.jsonl", run_id),
+        failure=read_object(metrics.parent / "failure.json"),
+        summary=summary if summary and summary.get("run") == run_id else None,
+    )
+
+
+def read_metrics(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
+    """-> the values of each metric by step, and the run's id"""
+    columns: dict[str, list[float]] = {}
+    count, run_id = 0, None
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, 1):
+                row = object_of(line)
+                if row is None or "step" not in row or "loss" not in row:
+                    if not line.endswith("\n"):  # the run may be writing it
+                        break
+                    raise ReportError(f"{path} line {number} is no step of a run: give a file of --metrics_file.")
+                for name, value in row.items():
+                    if isinstance(value, str):
+                        run_id = value if name == "run" else run_id
+                        continue
+                    column = columns.setdefault(name, [])
+                    column.extend([math.nan] * (count - len(column)))
+                    column.append(as_number(value))
+                count += 1
+    except OSError as error:
+        raise ReportError(f"{path} cannot be read: {error.strerror}.") from error
+    if count == 0:
+        raise ReportError(f"{path} holds no step yet.")
+    full = {name: np.array(column + [math.nan] * (count - len(column))) for name, column in columns.items()}
+    return full, run_id
+
+
+def read_starts(path: Path, run_id: str | None) -> list[Start]:
+    """Those of the run, in the order of their events. Lines that a crash has cut are left out."""
+    starts: dict[str, Start] = {}
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ReportError(f"{path} cannot be read: {error.strerror}.") from error
+    for line in lines:
+        event = object_of(line)
+        if event is None or (run_id is not None and event.get("run") != run_id):
+            continue
+        kind, start = event.get("event"), starts.get(str(event.get("start")))
+        if kind == "start":
+            starts[str(event.get("start"))] = Start(event)
+        elif start is None:
+            continue
+        elif kind == "checkpoint":
+            start.saves.append(event)
+        elif kind == "warning":
+            start.warnings.append(event)
+        elif kind == "end":
+            start.end = event
+    return list(starts.values())
+
+
+def read_object(path: Path) -> dict | None:
+    try:
+        if path.stat().st_size > LARGEST_SMALL_FILE:
+            return None
+        return object_of(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
+
+
+def object_of(text: str) -> dict | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def as_number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else math.nan

@@ -1,0 +1,105 @@
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "app/exporter/http_server.hpp"
+#include "tests/catch.hpp"
+
+using namespace mpzero;
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+namespace {
+
+class Client {
+ public:
+  explicit Client(uint16_t port) : socket_(context_) { socket_.connect({asio::ip::make_address("127.0.0.1"), port}); }
+
+  void send(const std::string& text) {
+    boost::system::error_code ignored;  // the server may have closed the connection
+    asio::write(socket_, asio::buffer(text), ignored);
+  }
+  // All that comes until the server closes the connection.
+  std::string rest() {
+    std::string text;
+    boost::system::error_code end;
+    asio::read(socket_, asio::dynamic_buffer(text), end);
+    return text;
+  }
+
+ private:
+  asio::io_context context_;
+  tcp::socket socket_;
+};
+
+std::string ask(uint16_t port, const std::string& request) {
+  Client client(port);
+  client.send(request + " HTTP/1.1\r\nHost: x\r\n\r\n");
+  return client.rest();
+}
+
+std::string numbered_page() {
+  static std::atomic<int> asked{0};
+  return "page " + std::to_string(++asked) + "\n";
+}
+
+}  // namespace
+
+TEST_CASE("each request gets a page, and the connection ends") {
+  const HttpServer server("127.0.0.1", 0, [] { return std::string("mpzero_up 1\n"); });
+  const std::string answer = ask(server.port(), "GET /metrics");
+  CHECK(answer.starts_with("HTTP/1.1 200 OK\r\n"));
+  CHECK(answer.find("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n") != std::string::npos);
+  CHECK(answer.ends_with("\r\n\r\nmpzero_up 1\n"));
+  const std::string head = ask(server.port(), "HEAD /metrics");
+  CHECK((head.find("Content-Length: 12\r\n") != std::string::npos && head.ends_with("\r\n\r\n")));
+}
+
+TEST_CASE("other requests get no page") {
+  const HttpServer server("127.0.0.1", 0, [] { return std::string("secret"); });
+  CHECK(ask(server.port(), "GET /etc/passwd").starts_with("HTTP/1.1 404"));
+  CHECK(ask(server.port(), "DELETE /metrics").starts_with("HTTP/1.1 405"));
+  for (const std::string& noise : {std::string("\x16\x03\x01\x02"), std::string("GET /metrics\r\n\r\n"),
+                                   "GET /metrics HTTP/1.1\r\nX: " + std::string(1 << 16, 'a') + "\r\n\r\n"}) {
+    Client client(server.port());
+    client.send(noise + "\r\n\r\n");
+    CHECK(client.rest().find("secret") == std::string::npos);
+  }
+  CHECK(ask(server.port(), "GET /metrics").ends_with("secret"));
+}
+
+TEST_CASE("connections that send nothing keep nobody from being answered") {
+  const HttpServer server("127.0.0.1", 0, numbered_page);
+  std::vector<std::unique_ptr<Client>> idle;
+  for (int i = 0; i + 1 < HttpServer::kMostConnections; ++i) idle.push_back(std::make_unique<Client>(server.port()));
+  CHECK(ask(server.port(), "GET /metrics").starts_with("HTTP/1.1 200"));
+  // Beyond the most, the server closes what comes, and those that it has closed for want of a request make room again.
+  for (int i = 0; i < 1000; ++i) idle.push_back(std::make_unique<Client>(server.port()));
+  CHECK(idle.back()->rest().empty());
+  CHECK(idle.front()->rest().empty());
+  idle.clear();
+  std::string answer;
+  while (answer.empty()) answer = ask(server.port(), "GET /metrics");
+  CHECK(answer.starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("a server with open connections can end") {
+  auto server = std::make_unique<HttpServer>("127.0.0.1", 0, numbered_page);
+  Client idle(server->port());
+  Client halfway(server->port());
+  halfway.send("GET /met");
+  server.reset();
+  CHECK((idle.rest().empty() && halfway.rest().empty()));
+}
+
+TEST_CASE("a port that is taken and an address that is none are errors") {
+  const HttpServer server("127.0.0.1", 0, numbered_page);
+  CHECK_THROWS_AS(HttpServer("127.0.0.1", server.port(), numbered_page), std::system_error);
+  CHECK_THROWS_AS(HttpServer("localhost:80", 0, numbered_page), std::system_error);
+  CHECK_THROWS_AS(HttpServer("192.0.2.1", 0, numbered_page), std::system_error);
+}

@@ -1,0 +1,63 @@
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "app/log/run_events.hpp"
+#include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
+
+using namespace mpzero;
+using namespace mpzero::io::testing;
+using nlohmann::json;
+
+namespace {
+
+const std::string run = "00000000aaaaaaaa";
+
+std::vector<json> events_in(const std::filesystem::path& folder) {
+  std::ifstream file(folder / "events.jsonl");
+  std::vector<json> events;
+  for (std::string line; std::getline(file, line);) events.push_back(json::parse(line));
+  return events;
+}
+
+}  // namespace
+
+TEST_CASE("a start writes what it does, and the run's summary at its end") {
+  const TemporaryFolder folder;
+  const auto make = [&](const char* start) {
+    return RunEvents(folder.path(), run, start, {{"began", 1e9}, {"gpus", 2}});
+  };
+  RunEvents killed = make("a");
+  killed.count_step(2, 100);
+  killed.checkpoint(1, 0.5, 4000, 0.25);
+  killed.count_step(2, 100);  // lost
+  RunEvents events = make("b");
+  for (const double seconds : {1.0, 1.0, 1.0, 3.5}) events.count_step(seconds, 100);
+  events.warning("rank 1 is slow");
+  const std::string line = events.end("stopped", "SIGUSR1");
+  CHECK(line.starts_with("Run 00000000aaaaaaaa: 5 steps in "));
+  CHECK(line.find("1 checkpoint, 1 restart, 1 stall, ") != std::string::npos);
+
+  const std::vector<json> all = events_in(folder.path());
+  REQUIRE(all.size() == 5);
+  const json& save = all[1];
+  CHECK((save["event"] == "checkpoint" && save["step"] == 1 && save["seconds"] == 0.5 && save["bytes"] == 4000));
+  CHECK((save["paused_seconds"] == 0.25 && save["steps"] == 1 && save["tokens"] == 100));
+  CHECK((all[3]["event"] == "warning" && all[3]["start"] == "b"));
+  CHECK((all[4]["event"] == "end" && all[4]["status"] == "stopped" && all[4]["reason"] == "SIGUSR1"));
+  CHECK((all[4]["steps"] == 4 && all[4]["step_seconds"] == 6.5 && all[4]["stalls"] == 1));
+
+  std::ifstream file(folder / "summary.json");
+  const json summary = json::parse(file);
+  CHECK((summary["run"] == run && summary["status"] == "stopped" && summary["starts"] == 2 && summary["steps"] == 5));
+}
+
+TEST_CASE("a summary that cannot be written is an error that names it") {
+  const TemporaryFolder folder;
+  RunEvents events(folder.path(), run, "a", json::object());
+  std::filesystem::create_directories(folder / "summary.json/in the way");
+  CHECK_THROWS_WITH(events.end("finished", ""), Catch::Contains("summary.json"));
+}

@@ -1,0 +1,108 @@
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "app/log/event_log.hpp"
+#include "app/log/run_totals.hpp"
+#include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
+
+using namespace mpzero;
+using namespace mpzero::io::testing;
+using nlohmann::ordered_json;
+
+namespace {
+
+const std::string run = "00000000aaaaaaaa";
+
+// What a start of the run writes.
+class Start {
+ public:
+  Start(const std::filesystem::path& path, std::string id, const std::string& of = run)
+      : path_(path), common_{{"run", of}, {"start", id}} {}
+
+  void begin(double began, int gpus = 0) { write("start", {{"time", began}, {"began", began}, {"gpus", gpus}}); }
+  void save(double time, int64_t steps) { write("checkpoint", progress(time, steps)); }
+  void end(double time, int64_t steps) { write("end", progress(time, steps)); }
+
+ private:
+  static ordered_json progress(double time, int64_t steps) {
+    return {{"time", time}, {"steps", steps}, {"tokens", steps * 100}, {"step_seconds", steps * 2.0}, {"stalls", 1}};
+  }
+  void write(const char* event, const ordered_json& fields) {
+    ordered_json all = common_;
+    all.update(fields);
+    EventLog(path_).write(event, all);
+  }
+
+  std::filesystem::path path_;
+  ordered_json common_;
+};
+
+}  // namespace
+
+TEST_CASE("the totals of a run add up its starts") {
+  const TemporaryFolder folder;
+  const auto path = folder / "events.jsonl";
+  Start first(path, "a");
+  first.begin(1000, 8);
+  first.save(1030, 10);
+  first.end(1050, 20);
+  Start second(path, "b");
+  second.begin(2000, 4);
+  second.end(2100, 30);
+  const RunTotals totals = totals_of(path, run);
+  CHECK(totals.starts == 2);
+  CHECK(totals.elapsed_seconds == 150);
+  CHECK(totals.steps == 50);
+  CHECK(totals.tokens == 5000);
+  CHECK(totals.step_seconds == 100);
+  CHECK(totals.checkpoints == 1);
+  CHECK(totals.stalls == 2);
+  CHECK(totals.gpu_seconds == 50 * 8 + 100 * 4);
+}
+
+TEST_CASE("a start that was killed counts up to its last event") {
+  const TemporaryFolder folder;
+  const auto path = folder / "events.jsonl";
+  Start killed(path, "a");
+  killed.begin(1000);
+  killed.save(1030, 10);
+  Start(path, "b").begin(5000);
+  const RunTotals totals = totals_of(path, run);
+  CHECK(totals.starts == 2);
+  CHECK(totals.steps == 10);
+  CHECK(totals.elapsed_seconds == 30);
+}
+
+TEST_CASE("a line that a crash has cut and another run's lines do not count") {
+  const TemporaryFolder folder;
+  const auto path = folder / "events.jsonl";
+  Start(path, "x", "00000000bbbbbbbb").end(1050, 20);
+  std::ofstream(path, std::ios::app) << R"({"event":"start","time":99,"ru)";
+  Start start(path, "a");
+  start.begin(1000);
+  std::ofstream(path, std::ios::app) << "[1]\n{\"run\": 7}\n\xff\n";
+  start.end(1010, 4);
+  const RunTotals totals = totals_of(path, run);
+  CHECK(totals.starts == 1);
+  CHECK(totals.steps == 4);
+  CHECK(totals.elapsed_seconds == 10);
+  CHECK(totals_of(folder / "none.jsonl", run).starts == 0);
+}
+
+TEST_CASE("the line that ends a run names what it took") {
+  RunTotals totals;
+  totals.starts = 2;
+  totals.elapsed_seconds = 3 * 3600 + 120;
+  totals.steps = 800;
+  totals.step_seconds = 9072;
+  totals.tokens = 1638400;
+  totals.checkpoints = 1;
+  totals.gpu_seconds = 8 * totals.elapsed_seconds;
+  CHECK(describe(totals, run) ==
+        "Run 00000000aaaaaaaa: 800 steps in 3 h 2 min, 1,638,400 tokens, 181 tokens/s; 83% of the time in steps, 1 "
+        "checkpoint, 1 restart, 24.27 GPU hours");
+  CHECK(describe(RunTotals{}, run).starts_with("Run 00000000aaaaaaaa: 0 steps in 0.0 s, 0 tokens, 0 tokens/s"));
+}

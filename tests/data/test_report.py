@@ -1,0 +1,222 @@
+"""The page about a run shows what the run has written, whatever is in it."""
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from .conftest import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "app"))
+from run_report.charts import charts_of
+from run_report.page import page_of
+from run_report.reading import ReportError, read_run
+from run_report.thinning import averaged, thinned
+
+sys.path.pop(0)
+
+RUN = "00000000aaaaaaaa"
+HOSTILE = "</script><script>alert(1)</script><img src=http://example.org onerror=alert(2)>"
+
+
+class Page(HTMLParser):
+    """The text of a page, its elements, and the data of its curves."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.elements, self.texts, self.open = [], [], []
+        self.feed(html)
+        self.charts = json.loads(re.search(r'id="charts">(.*?)</script>', html, re.DOTALL).group(1))
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        while self.open and self.open.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        if "script" not in self.open and "style" not in self.open:
+            self.texts.append(data)
+
+    def text(self) -> str:
+        return "\n".join(self.texts)
+
+    def row(self, first: str) -> list[str]:
+        """The cells that follow a cell of a table."""
+        at = self.texts.index(first)
+        return self.texts[at + 1 : at + 3]
+
+
+def steps(folder, count: int, run: str = RUN, **fields) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "metrics.jsonl").open("a") as file:
+        for step in range(1, count + 1):
+            row = {"step": step, "loss": 4 / step, "lr": 1e-3, "tokens": 4096 * step, "time": 1.7e9 + step, "run": run}
+            file.write(json.dumps(row | fields) + "\n")
+
+
+def event(folder, kind: str, start: str = "a", run: str = RUN, **fields) -> None:
+    with (folder / "events.jsonl").open("a") as file:
+        file.write(json.dumps({"event": kind, "time": 1.7e9, "run": run, "start": start} | fields) + "\n")
+
+
+def begin(folder, start: str = "a", **fields) -> None:
+    facts = {"began": 1.7e9, "model_type": "qwen3_tiny", "parameters": 821120, "devices": "CPU", "hosts": ["n0", "n1"]}
+    facts |= {"world_size": 2, "steps_done": 0, "max_steps": 60, "settings": [["learning rate", "0.001", "flag: --lr"]]}
+    event(folder, "start", start, **(facts | fields))
+
+
+def page(*folders) -> Page:
+    return Page(page_of([read_run(folder) for folder in folders]))
+
+
+def test_the_page_of_a_run_says_what_it_was_and_how_it_went(tmp_path):
+    folder = tmp_path / "first"
+    steps(folder, 40)
+    begin(folder)
+    event(folder, "warning", text="rank 1 is slow")
+    event(folder, "checkpoint", step=20, seconds=1.5, bytes=2e9, paused_seconds=0.25, steps=20)
+    begin(folder, "b", steps_done=20, memory=["Memory of a GPU", "  states 1 GiB"])
+    event(folder, "end", "b", status="stopped", reason="", steps=20)
+    shown = page(folder)
+    assert shown.row("model")[0] == "qwen3_tiny, 821,120 parameters"
+    assert shown.row("step")[0] == "40 of 60"
+    assert shown.row("learning rate") == ["0.001", "flag: --lr"]
+    assert "no end recorded" in shown.texts and "stopped" in shown.texts
+    assert "rank 1 is slow" in shown.text() and "states 1 GiB" in shown.text()
+    loss = shown.charts[0]["traces"][0]
+    assert loss["choices"]["step"] == list(range(1, 41))
+    assert loss["choices"]["tokens"][-1] == 4096 * 40
+    assert loss["y"][:2] == [4, 2]
+    saves = next(chart for chart in shown.charts if "2.00 GB" in json.dumps(chart))
+    assert saves["traces"][0]["text"] == ["2.00 GB, training paused for 0.250 s"]
+
+
+def test_the_page_loads_nothing(tmp_path):
+    steps(tmp_path / "run", 3)
+    for tag, attributes in page(tmp_path / "run").elements:
+        assert tag not in ("link", "iframe", "img"), tag
+        assert not {"src", "href"} & set(attributes), attributes
+
+
+def test_what_runs_write_is_text_not_markup(tmp_path):
+    folder = tmp_path / f"a{HOSTILE}".replace("/", "")
+    steps(folder, 3)
+    begin(folder, settings=[[HOSTILE, HOSTILE, HOSTILE], [1, 2, 3], "x"], model_type=HOSTILE, hosts=[HOSTILE])
+    event(folder, "warning", text=HOSTILE)
+    event(folder, "end", status=HOSTILE, reason=HOSTILE)
+    (folder / "failure.json").write_text(json.dumps({"reason": HOSTILE}))
+    shown = page(folder)
+    assert not [tag for tag, _ in shown.elements if tag == "img"]
+    assert [tag for tag, _ in shown.elements].count("script") == 3
+    assert shown.text().count("alert(2)") >= 6
+
+
+def test_several_runs_share_each_chart_and_settings_that_differ_are_marked(tmp_path):
+    for name, rate in (("a", "0.001"), ("b", "0.002")):
+        steps(tmp_path / name, 5, lr=float(rate))
+        begin(tmp_path / name, settings=[["learning rate", rate, ""], ["beta1", "0.9", ""]])
+    shown = page(tmp_path / "a", tmp_path / "b")
+    assert [trace["name"] for trace in shown.charts[0]["traces"]] == ["a: training", "b: training"]
+    assert [attributes["class"] for tag, attributes in shown.elements if tag == "tr" and "class" in attributes] == [
+        "differs", "", "", "",
+    ]  # fmt: skip
+
+
+def test_lines_of_other_runs_and_lines_that_a_crash_has_cut_are_left_out(tmp_path):
+    folder = tmp_path / "run"
+    steps(folder, 3)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "lo')
+    event(folder, "start", "x", run="00000000bbbbbbbb")
+    with (folder / "events.jsonl").open("a") as file:
+        file.write('{"event": "sta\n[]\n')
+    begin(folder)
+    run = read_run(folder)
+    assert run.columns["step"].tolist() == [1, 2, 3]
+    assert len(run.starts) == 1 and run.status == "running, or ended without a word"
+
+
+@pytest.mark.parametrize("value", ["null", "NaN", "Infinity", '"x"', "1e400"])
+def test_values_that_are_no_numbers_leave_gaps(tmp_path, value):
+    (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1, "loss": {value}}}\n{{"step": 2, "loss": 3}}\n')
+    shown = page(tmp_path)
+    assert shown.charts[0]["traces"][-1]["y"] == [3]
+
+
+@pytest.mark.parametrize("most", [4, 10, 1000])
+def test_thinning_keeps_the_ends_and_the_extremes_of_each_stretch(most):
+    random = np.random.default_rng(most)
+    for count in (1, most, most + 1, 5000):
+        values = random.normal(size=count)
+        values[random.random(count) < 0.1] = np.nan
+        places = thinned(values, most)
+        known = np.flatnonzero(np.isfinite(values))
+        assert len(places) <= max(most, 2) and (np.diff(places) > 0).all() and np.isin(places, known).all()
+        if len(known) <= most:
+            assert places.tolist() == known.tolist()
+            continue
+        edges = np.linspace(0, len(known), most // 2).astype(int)
+        extremes = [
+            place
+            for begin, end in pairwise(edges)
+            for place in (
+                known[begin + values[known[begin:end]].argmin()],
+                known[begin + values[known[begin:end]].argmax()],
+            )
+        ]
+        assert places.tolist() == sorted({int(known[0]), int(known[-1]), *map(int, extremes)})
+
+
+def test_a_long_run_has_a_small_page_with_its_spike(tmp_path):
+    rows = [json.dumps({"step": step, "loss": 40 if step == 12345 else 2}) for step in range(1, 50_001)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+    loss = next(trace for trace in charts_of([read_run(tmp_path)])[0].traces if trace["name"] == "each step")
+    assert len(loss["y"]) <= 4000
+    assert loss["choices"]["step"][loss["y"].index(40)] == 12345
+
+
+def test_a_mean_covers_the_steps_around_each():
+    assert averaged(np.array([1.0, 2.0, np.nan, 4.0, 9.0]), 3).tolist() == [1.5, 1.5, 3.0, 6.5, 6.5]
+
+
+def run_program(*arguments) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(REPOSITORY / "app/report.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_the_program_writes_the_page_and_names_it(tmp_path):
+    steps(tmp_path / "run", 3)
+    process = run_program(tmp_path / "run")
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout == f"{tmp_path}/run/report.html\n"
+    assert Page((tmp_path / "run/report.html").read_text()).charts
+    other = run_program(tmp_path / "run/metrics.jsonl", "--output", tmp_path / "pages/a.html")
+    assert other.returncode == 0 and (tmp_path / "pages/a.html").exists()
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["metrics.jsonl", "report.html"]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "metrics.jsonl does not exist: give a run's --checkpoint_dir or its --metrics_file."),
+        ("", "metrics.jsonl holds no step yet."),
+        ("[1]\n", "metrics.jsonl line 1 is no step of a run: give a file of --metrics_file."),
+        ('{"loss": 1}\n', "line 1 is no step of a run"),
+    ],
+)
+def test_a_mistake_gets_one_sentence(tmp_path, content, sentence):
+    if content is not None:
+        (tmp_path / "metrics.jsonl").write_text(content)
+    process = run_program(tmp_path)
+    assert process.returncode == 2
+    assert sentence in process.stderr and process.stderr.count("\n") == 1
+    with pytest.raises(ReportError):
+        read_run(tmp_path)
