@@ -298,14 +298,19 @@ latest_tag() {
 
 # closing_message: draws the loss and says where everything is and what to try next.
 closing_message() {
-  local plot=$CHECKPOINT_DIR/loss.png tag=""
+  local plot=$CHECKPOINT_DIR/loss.png report=$CHECKPOINT_DIR/report.html tag=""
   if [[ -s $METRICS_FILE ]] && ! "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/plot_metrics.py" "$METRICS_FILE" "$plot" >/dev/null; then
     warn "The loss plot could not be drawn from $METRICS_FILE."
     plot=""
   fi
+  if [[ -s $METRICS_FILE ]] && ! "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/report.py" "$METRICS_FILE" --output "$report" >/dev/null; then
+    warn "The report could not be made from $METRICS_FILE."
+    report=""
+  fi
   tag=$(latest_tag) || true
   printf '\n'
   [[ -z $plot || ! -f $plot ]] || printf 'Loss plot:   %s\n' "$plot"
+  [[ -z $report || ! -f $report ]] || printf 'Report:      %s\n' "$report"
   printf 'Metrics:     %s\n' "$METRICS_FILE"
   [[ -z ${MPZERO_LOG:-} ]] || printf 'Log:         %s\n' "$MPZERO_LOG"
   if [[ -n $tag ]]; then

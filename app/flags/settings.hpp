@@ -108,7 +108,7 @@ struct Settings {
   std::string metrics_file;
   int64_t metrics_port = 0;  // 0: none
   std::string metrics_address = "127.0.0.1";
-  std::string metrics_sd_dir;  // empty: none
+  std::string metrics_sd_dir;              // empty: none
   std::string device = "auto";             // "auto", "cuda" or "cpu"
   std::string network = "auto";            // "auto", "efa" or "socket"
   double grace_period = 0;                 // seconds between a request to stop and the end; 0: not known

@@ -67,6 +67,8 @@ def test_the_first_run(checkout: Path) -> None:
     assert steps == list(range(1, STEPS + 1))
     # What the README says that one sees at the end.
     assert "Loss plot:   checkpoints/first_run/loss.png" in outputs[0]
+    assert "Report:      checkpoints/first_run/report.html" in outputs[0]
+    assert (checkout / "checkpoints/first_run/report.html").stat().st_size > 1_000_000
     assert commands[2] in outputs[0].replace("  build", "build")
     assert f"qwen3_tiny-{STEPS}steps" in outputs[1] and "complete, latest" in outputs[1]
     assert (folder / "fp32/model.safetensors").stat().st_size > 1_000_000
