@@ -6,7 +6,7 @@
 
 # The flags of mpzero train that name a file or a folder (unit FILE or DIR in app/flags), and the variables of the scripts that do.
 MPZERO_PATH_FLAGS=(
-  checkpoint_dir deepspeed_config init_from metrics_file model_config profile_dir resume_from_checkpoint train_data validation_data
+  checkpoint_dir deepspeed_config init_from metrics_file metrics_sd_dir model_config profile_dir resume_from_checkpoint train_data validation_data
 )
 MPZERO_PATH_VARIABLES=(DS_CONFIG CHECKPOINT_DIR DATA_DIR LOG_DIR MODEL_CONFIG TRAIN_DATA VALIDATION_DATA METRICS_FILE)
 
