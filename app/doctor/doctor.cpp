@@ -158,6 +158,16 @@ std::vector<double> gather_clocks(const Hosts& hosts, parallel::MpiRuntime& mpi)
   return broadcast(mpi, parallel::measure_clock_offsets(mpi, hosts.leaders));
 }
 
+// "a +0.000 s, b +31.000 s" for the first hosts.
+std::string list_clocks(const std::vector<std::string>& hosts, const std::vector<double>& offsets) {
+  constexpr size_t kMost = 8;
+  std::string list;
+  for (size_t i = 0; i < std::min(hosts.size(), kMost); ++i) {
+    list += fmt::format("{}{} {:+.3f} s", i == 0 ? "" : ", ", hosts[i], offsets[i]);
+  }
+  return hosts.size() > kMost ? fmt::format("{} and {} more", list, hosts.size() - kMost) : list;
+}
+
 std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) {
   const at::Device device = choose_device(options.device, mpi).device;
   std::vector<Finding> findings;
@@ -224,11 +234,23 @@ Finding check_launch(const parallel::Environment& environment, int world_size) {
   return ok("launch", fmt::format("{} rank{}", world_size, world_size == 1 ? "" : "s"));
 }
 
-Finding check_clock(double offset) {
+Finding check_clock(size_t own, const std::vector<std::string>& hosts, const std::vector<double>& offsets) {
   constexpr double kNoticeable = 0.5, kHarmful = 30;
-  const std::string seen = fmt::format("{:+.3f} s relative to the first host", offset);
   constexpr const char* kRemedy =
       "check `chronyc sources` (EC2's clock is 169.254.169.123); logs, file times and munge rely on the clock";
+  std::vector<double> sorted = offsets;
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted[sorted.size() / 2];
+  const auto agreeing = static_cast<size_t>(std::count_if(
+      sorted.begin(), sorted.end(), [&](double offset) { return std::abs(offset - median) <= kHarmful; }));
+  if (2 * agreeing <= hosts.size()) {
+    return warning(
+        "clock",
+        "no more than half of the clocks agree, so that the wrong ones are unknown: " + list_clocks(hosts, offsets),
+        kRemedy);
+  }
+  const double offset = offsets[own] - median;
+  const std::string seen = fmt::format("{:+.3f} s relative to the median of the hosts", offset);
   if (std::abs(offset) > kHarmful) return failure("clock", seen, kRemedy);
   if (std::abs(offset) > kNoticeable) return warning("clock", seen, kRemedy);
   return ok("clock", seen);
@@ -308,7 +330,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   if (any_gpu || options.network != parallel::NetworkChoice::kAuto) {
     add({check_network_choice(options.network, networks, networks[hosts.own], system)});
   }
-  if (hosts.names.size() > 1) add({check_clock(gather_clocks(hosts, mpi)[hosts.own])});
+  if (hosts.names.size() > 1) add({check_clock(hosts.own, hosts.names, gather_clocks(hosts, mpi))});
   std::vector<HostReport> reports = from_leaders(hosts, report, mpi);
   if (options.bandwidth) {
     add(measure_unless_broken(options, reports, mpi));
