@@ -274,7 +274,8 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     report.findings.insert(report.findings.end(), findings.begin(), findings.end());
   };
 
-  HangWatch watch(report.host, options.json, options.patience());
+  const JobStart start = job_start(parallel::process_environment);
+  HangWatch watch(report.host, options.json, start, options.patience());
   GpuSurvey gpus;
   run_on_all_ranks(mpi, [&] {
     if (options.device == "cpu") return;
@@ -343,7 +344,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     const bool color = mpi.world_size() == 1 && isatty(STDOUT_FILENO) != 0;
     std::fputs(to_table(reports, {.color = color, .brief = options.quick}).c_str(), stdout);
     std::fflush(stdout);
-    if (!options.json.empty()) io::replace_text_file(options.json, to_json(reports));
+    if (!options.json.empty()) io::replace_text_file(options.json, to_json(start, reports));
   });
   return exit_code(reports);
 }

@@ -7,7 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "app/doctor/report.hpp"
 #include "io/files/atomic_file.hpp"
 
 namespace mpzero::doctor {
@@ -25,10 +24,11 @@ std::filesystem::path hang_report(const std::string& json, const std::string& ho
   return fmt::format("{}.{}.hung", json, host);
 }
 
-HangWatch::HangWatch(std::string host, std::string json, std::chrono::milliseconds patience,
+HangWatch::HangWatch(std::string host, std::string json, JobStart start, std::chrono::milliseconds patience,
                      std::function<void(const std::string&)> end)
     : host_(std::move(host)),
       json_(std::move(json)),
+      start_(std::move(start)),
       patience_(patience),
       deadline_(patience, [this] { return last_message(); }, std::move(end)) {}
 
@@ -42,7 +42,7 @@ std::string HangWatch::last_message() {
   const std::string seen =
       fmt::format("{} has not responded {} s after the doctor started", look->at, patience_.count() / 1000);
   if (!json_.empty()) {
-    const std::string text = to_json({{.host = host_, .findings = {failure(look->check, seen, look->remedy)}}});
+    const std::string text = to_json(start_, {{.host = host_, .findings = {failure(look->check, seen, look->remedy)}}});
     parallel::no_longer_than(kWriteLimit, [file = hang_report(json_, host_), text] {
       try {
         io::replace_text_file(file, text);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "app/doctor/report.hpp"
 #include "app/machine/finding.hpp"
 #include "parallel/mpi/deadline.hpp"
 
@@ -24,7 +25,7 @@ struct Look {
 class HangWatch {
  public:
   // `json`: the file of --json; empty: no report. `end` receives the sentence and ends the process.
-  HangWatch(std::string host, std::string json, std::chrono::milliseconds patience,
+  HangWatch(std::string host, std::string json, JobStart start, std::chrono::milliseconds patience,
             std::function<void(const std::string&)> end = parallel::end_process);
 
   // What this rank checks until the next call. `look` must outlive the watch.
@@ -37,6 +38,7 @@ class HangWatch {
 
   const std::string host_;
   const std::string json_;
+  const JobStart start_;
   const std::chrono::milliseconds patience_;
   std::atomic<const Look*> look_ = nullptr;
   parallel::Deadline deadline_;

@@ -83,13 +83,16 @@ def end(job: Job) -> None:
 
 def doctor(job: Job) -> None:
     kind = kind_of(job)
-    found = doctor_of(job.folder / "doctor.json")
+    found = doctor_of(job.folder / "doctor.json", job.number, job.restart)
+    nodes = job.slurm.nodes() if found.refusals else []
+    # Others may have left reports of hosts that are none of this job's.
+    found = replace(found, refusals=tuple(refusal for refusal in found.refusals if is_one_of(refusal.host, nodes)))
     if kind is Kind.USER_ERROR and any(is_of_host(refusal.check) for refusal in found.refusals):
         kind = Kind.FAILED
     if kind in (Kind.USER_ERROR, Kind.STOPPED, Kind.NO_TASKS):
         carry_out_end(job, kind)
     elif found.refusals:
-        refuse(job, found)
+        refuse(job, found, nodes)
     else:
         # Not the state of a host is at fault, but the start of the ranks.
         timed_out = job.arguments.status == TIMED_OUT
@@ -99,11 +102,8 @@ def doctor(job: Job) -> None:
         carry_out_end(job, kind, reason)
 
 
-def refuse(job: Job, found: Doctor) -> None:
-    nodes = job.slurm.nodes()
-    # Others may have left reports of hosts that are none of this job's.
-    own = replace(found, refusals=tuple(refusal for refusal in found.refusals if is_one_of(refusal.host, nodes)))
-    if shared := shared_hang(own, len(nodes)):
+def refuse(job: Job, found: Doctor, nodes: list[Node]) -> None:
+    if shared := shared_hang(found, len(nodes)):
         reason = (
             f"{len(shared)} of {len(nodes)} hosts hang in the check {shared[0].check} of mpzero doctor: "
             f"{shared[0].message}. That is what the hosts share, such as a file system"

@@ -62,21 +62,27 @@ CHECKS_OF_HOST = frozenset(
 def failure_of(path: Path, job: str, restart: int) -> Failure | None:
     """What failure.json says, where this start of the job wrote it."""
     report = load(path)
-    if str(report.get("job", "")) != job or str(report.get("restart", 0)) != str(restart):
+    if not is_of_start(report, job, restart):
         return None
     named = report.get("hosts", [])
     hosts = [host for host in named if is_host(host)] if isinstance(named, list) else []
     return Failure(tuple(dict.fromkeys(hosts)), printable(report.get("reason") or "") or "no reason is given")
 
 
-def doctor_of(path: Path) -> Doctor:
-    """What doctor.json says, or the reports of hosts on which the doctor hung."""
+def doctor_of(path: Path, job: str, restart: int) -> Doctor:
+    """What doctor.json says, or the reports of hosts on which the doctor hung, where this start of the job wrote
+    them."""
     report = load(path)
-    if report or not path.parent.is_dir():
+    if is_of_start(report, job, restart) or not path.parent.is_dir():
         return Doctor(tuple(refusals_of(report)), hung=False)
     names = [name for name in path.parent.iterdir() if name.name.startswith(path.name) and name.suffix == ".hung"]
-    refusals = [refusal for name in sorted(names)[:MOST_HOSTS] for refusal in refusals_of(load(name))]
+    reports = [load(name) for name in sorted(names)[:MOST_HOSTS]]
+    refusals = [refusal for report in reports if is_of_start(report, job, restart) for refusal in refusals_of(report)]
     return Doctor(tuple(refusals), hung=True)
+
+
+def is_of_start(report: dict, job: str, restart: int) -> bool:
+    return str(report.get("job", "")) == job and str(report.get("restart", 0)) == str(restart)
 
 
 def refusals_of(report: dict) -> list[Refusal]:

@@ -255,7 +255,8 @@ def test_a_host_that_hangs_has_its_own_report(hosts: list[Host], tmp_path: Path)
     words = ["mpirun", "--oversubscribe", "--bind-to", "none"]
     for i, host in enumerate(hosts):
         words += [":"] if i > 0 else []
-        words += ["-n", "1", str(BUILD / "bin" / "mpzero"), "doctor", "--quick", "--patience", "2"]
+        words += ["-n", "1", "env", "SLURM_JOB_ID=17", "SLURM_RESTART_COUNT=2"]
+        words += [str(BUILD / "bin" / "mpzero"), "doctor", "--quick", "--patience", "2"]
         words += ["--system_root", str(host.root), "--json", str(report), "--checkpoint_dir", str(tmp_path)]
     result = run(words)
     assert result.returncode not in (0, 2), result.stderr
@@ -272,7 +273,7 @@ def test_a_host_that_hangs_has_its_own_report(hosts: list[Host], tmp_path: Path)
     from requeue.reports import Doctor, Refusal, doctor_of
 
     refusal = Refusal("127.1.1.2", "host", finding["message"])
-    assert doctor_of(report) == Doctor((refusal,), hung=True)
+    assert doctor_of(report, "17", 2) == Doctor((refusal,), hung=True)
 
 
 def test_cuda_that_hangs_has_its_own_report(tmp_path: Path) -> None:

@@ -13,18 +13,23 @@ from requeue.reports import CHECKS_OF_HOST
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def hung(host: str, check: str = "gpus") -> str:
+def report_of(hosts: list, job: str = "7", restart: int = 0) -> str:
+    return json.dumps({"job": job, "restart": restart, "hosts": hosts})
+
+
+def hung(host: str, check: str = "gpus", job: str = "7", restart: int = 0) -> str:
     finding = {"check": check, "status": "failure", "message": "the GPU driver\nhas not answered", "blame": "host"}
-    return json.dumps({"hosts": [{"host": host, "status": "failure", "findings": [finding]}]})
+    return report_of([{"host": host, "status": "failure", "findings": [finding]}], job, restart)
 
 
 def test_hosts_on_which_the_doctor_hangs_are_left_out(job):
-    for host in ("ip-10-0-0-1.ec2.internal", "ip-10-0-0-9"):
+    for host in ("ip-10-0-0-1.ec2.internal", "x9"):
         (job.checkpoints / f"doctor.json.{host}.hung").write_text(hung(host))
     (job.checkpoints / "doctor.json.broken.hung").write_text("{")
     result = job("begin_run; refuse_hosts 1")
     assert result.returncode == 1
     assert "ip-10-0-0-1.ec2.internal is refused: the GPU driver has not answered" in result.stderr
+    assert "x9" not in result.stderr
     assert "Left out from now on: node1." in result.stdout, result.stderr
     assert job.requeued()
     assert (job.state()["refusals"], job.state()["failures"]) == (1, 0)
@@ -38,6 +43,22 @@ def test_a_doctor_that_wrote_its_report_is_believed_and_old_reports_are_removed(
     assert job("forget_doctor").returncode == 0
     assert sorted(path.name for path in job.checkpoints.iterdir()) == ["restarts.7.txt"]
     assert job("forget_doctor").returncode == 0
+
+
+@pytest.mark.parametrize("name", ["doctor.json", "doctor.json.node1.hung"])
+@pytest.mark.parametrize("other", [{"job": "8"}, {"restart": 1}, {"host": "x9"}], ids=["job", "start", "host"])
+def test_a_report_of_another_job_or_start_or_of_its_hosts_refuses_nobody(job, name, other):
+    (job.checkpoints / name).write_text(hung(**{"host": "node1", **other}))
+    result = job("begin_run; refuse_hosts 1")
+    assert "no report came from any of node[0-1]" in result.stdout, result.stderr
+    assert "is refused" not in result.stderr and "ExcNodeList=" not in job.checkout.calls()
+    assert (job.state()["refusals"], job.state()["failures"]) == (0, 1)
+
+
+def test_a_report_of_this_start_of_a_requeued_job_is_read(job):
+    (job.checkpoints / "doctor.json").write_text(hung("node1", restart=2))
+    result = job("begin_run; refuse_hosts 1", SLURM_RESTART_COUNT="2")
+    assert "node1 is refused" in result.stderr and "ExcNodeList=node1" in job.checkout.calls()
 
 
 @pytest.mark.parametrize(
@@ -56,7 +77,7 @@ def test_a_doctor_that_left_no_report_is_a_failure_that_says_so(job, status, wor
 def test_only_a_failure_of_the_host_itself_refuses_it(job, status, blame, refused):
     finding = {"check": "disk", "status": status, "message": "it is full", "blame": blame}
     hosts = [{"host": "node1", "status": status, "findings": [finding]}]
-    (job.checkpoints / "doctor.json").write_text(json.dumps({"hosts": hosts}))
+    (job.checkpoints / "doctor.json").write_text(report_of(hosts))
     result = job("begin_run; refuse_hosts 1")
     assert ("node1 is refused: it is full" in result.stderr) == refused
     assert job.state()["refusals"] == int(refused) and job.state()["failures"] == int(not refused)
@@ -115,7 +136,7 @@ def test_hosts_that_fail_alike_in_their_own_hardware_are_refused_whatever_the_re
 
     def report(check: object) -> None:
         hosts = [host("node0", check), host("node1", check)]
-        (job.checkpoints / "doctor.json").write_text(json.dumps({"hosts": hosts}))
+        (job.checkpoints / "doctor.json").write_text(report_of(hosts))
 
     report("gpus")
     result = job("begin_run; refuse_hosts 2")

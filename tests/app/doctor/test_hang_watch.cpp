@@ -20,7 +20,8 @@ constexpr std::chrono::seconds kLong(60);
 std::string last_message(const std::string& json, const std::function<void(HangWatch&)>& begin) {
   std::promise<std::string> message;
   std::future<std::string> future = message.get_future();
-  HangWatch watch("node7", json, kShort, [&](const std::string& sentence) { message.set_value(sentence); });
+  HangWatch watch("node7", json, {.id = "41", .restart = 2}, kShort,
+                  [&](const std::string& sentence) { message.set_value(sentence); });
   begin(watch);
   REQUIRE(future.wait_for(kLong) == std::future_status::ready);
   return future.get();
@@ -36,6 +37,8 @@ TEST_CASE("a check that hangs is reported in a report of its host alone") {
   CHECK(message == "node7: the GPU driver has not responded 0 s after the doctor started; leave the host out");
   std::ifstream file(hang_report(json, "node7"));
   const auto report = nlohmann::json::parse(file);
+  CHECK(report.at("job") == "41");
+  CHECK(report.at("restart") == 2);
   REQUIRE(report.at("hosts").size() == 1);
   CHECK(report.at("hosts")[0].at("host") == "node7");
   CHECK(report.at("hosts")[0].at("status") == "failure");
