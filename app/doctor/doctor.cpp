@@ -298,8 +298,11 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   run_on_all_ranks(mpi, [&] {
     if (!hosts.leads) return;
     watch.enter(kReportFolder);
-    // The report of an earlier check of this host.
-    if (!options.json.empty()) std::filesystem::remove(hang_report(options.json, report.host));
+    // The reports of an earlier check of this host.
+    if (!options.json.empty()) {
+      std::filesystem::remove(hang_report(options.json, report.host));
+      std::filesystem::remove(answer_report(options.json, report.host));
+    }
     watch.enter(kFabricLibraries);
     const parallel::PluginSearch plugin =
         parallel::find_libfabric_plugin(parallel::process_environment, system.plugin_files);

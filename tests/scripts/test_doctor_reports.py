@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-from requeue.reports import CHECKS_OF_HOST
+from requeue.reports import CHECKS_OF_FOLDER, CHECKS_OF_HOST, DOCTOR_HUNG
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -128,6 +128,72 @@ def test_one_host_that_hangs_in_its_own_hardware_is_to_blame_in_a_small_job_too(
     assert ("ExcNodeList=node0" in job.checkout.calls()) == (not shared), result.stdout + result.stderr
 
 
+# A check in which one host hangs alone, whether the other host answers, and whether the first is to blame.
+ALONE = {
+    "one of two, libraries": (2, "libfabric", False, True),
+    "one of two, kernel": (2, "host", False, True),
+    "one of two, folder": (2, "checkpoint_write", False, False),
+    "one of two, folder that the other writes": (2, "checkpoint_write", True, True),
+    "one of two, folder of the report that the other writes": (2, "report", True, True),
+    "the only one, libraries": (1, "libfabric", False, True),
+    "the only one, folder": (1, "report", False, False),
+}
+
+
+@pytest.mark.parametrize("where", ["log", "files"])
+@pytest.mark.parametrize(("nodes", "check", "answers", "blamed"), ALONE.values(), ids=ALONE)
+def test_one_host_that_hangs_in_what_is_its_own_is_to_blame(job, nodes, check, answers, blamed, where):
+    names = " ".join(f"node{number}" for number in range(nodes))
+    job.replace("scontrol", f"[[ $2 != node ]] || {{ printf 'NodeName=%s X=1\\n' {names}; exit; }}")
+    answer = {"host": "node1", "findings": [{"check": "report", "status": "ok", "message": "", "blame": ""}]}
+    begin = "begin_run"
+    if where == "log":
+        lines = [f"mpzero: doctor: node0 hangs in {check} (job 7, restart 0): it has not responded"]
+        lines += ["mpzero: doctor: node1 answers in report (job 7, restart 0): it responds"] * answers
+        begin = write_log(*lines)
+    else:
+        (job.checkpoints / "doctor.json.node0.hung").write_text(hung("node0", check))
+        if answers:
+            (job.checkpoints / "doctor.json.node1.answers").write_text(report_of([answer]))
+    result = job(f"{begin}; refuse_hosts 1")
+    log = result.stderr + errors(job)
+    assert ("ExcNodeList=node0" in job.checkout.calls()) == blamed, result.stdout + log
+    assert ("hosts hang in the check" in result.stdout) == (not blamed) and job.requeued(), log
+
+
+def write_log(*lines: str) -> str:
+    """What a job whose log of errors has these lines begins with."""
+    words = " ".join(f"'{line}'" for line in lines)
+    return f"exec 2>>errors; begin_run; printf '%s\\n' {words} >&2"
+
+
+def errors(job) -> str:
+    path = job.checkout.root / "errors"
+    return path.read_text() if path.exists() else ""
+
+
+def test_a_doctor_whose_folder_hangs_reports_in_the_log(job):
+    hangs = "mpzero: doctor: node{} hangs in checkpoint_write (job {}, restart {}): the file system has not responded"
+    # An earlier start, another job, another job's host, and words of a program.
+    others = [hangs.format(1, 7, 0), hangs.format(1, 8, 1), hangs.format(9, 7, 1), "say: " + hangs.format(1, 7, 1)]
+    result = job(f"{write_log(*others, hangs.format(0, 7, 1))}; refuse_hosts 122", SLURM_RESTART_COUNT="1")
+    assert "1 of 2 hosts hang in the check checkpoint_write" in result.stdout, errors(job)
+    assert "StartTime=now+10minutes" in job.checkout.calls() and "ExcNodeList=" not in job.checkout.calls()
+    # A label of srun's changes nothing, and the folder is not looked at, since it may hang.
+    lines = [hangs.format(0, 7, 1), "12: " + hangs.format(1, 7, 1)]
+    (job.checkpoints / "doctor.json").mkdir()
+    result = job(f"{write_log(*lines)}; refuse_hosts 137", SLURM_RESTART_COUNT="1")
+    assert "2 of 2 hosts hang in the check checkpoint_write" in result.stdout, errors(job)
+    assert "is no regular file" not in errors(job)
+
+
+def test_a_doctor_that_its_watch_ends_without_a_report_is_no_failure(job):
+    result = job("begin_run; refuse_hosts 122")
+    assert "no host has reported where it hangs" in result.stdout, result.stderr
+    assert job.requeued() and "StartTime=now+10minutes" in job.checkout.calls()
+    assert (result.returncode, job.state()["failures"], job.state()["refusals"]) == (1, 0, 0)
+
+
 def test_hosts_that_fail_alike_in_their_own_hardware_are_refused_whatever_the_report_says(job):
     # An earlier doctor took what all hosts fail in for the job's settings, and ended with the status of a user error.
     def host(name: str, check: str) -> dict:
@@ -151,3 +217,6 @@ def test_hosts_that_fail_alike_in_their_own_hardware_are_refused_whatever_the_re
 def test_the_job_and_the_doctor_take_the_same_checks_for_a_hosts_own():
     text = (ROOT / "app/machine/finding.hpp").read_text()
     assert set(re.findall(r'CheckInfo\{"(\w+)", Fault::kHost\}', text)) == CHECKS_OF_HOST
+    assert set(re.findall(r'CheckInfo\{"(\w+)", Fault::kFolder\}', text)) == CHECKS_OF_FOLDER
+    watch = (ROOT / "app/doctor/hang_watch.hpp").read_text()
+    assert f"kHungExitCode = {DOCTOR_HUNG};" in watch

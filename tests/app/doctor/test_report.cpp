@@ -1,9 +1,6 @@
-<<<<<<< HEAD
 #include <fmt/format.h>
 
-=======
 #include <map>
->>>>>>> 8863010 (A job reads only its own doctor's reports of its hosts)
 #include <nlohmann/json.hpp>
 #include <optional>
 
