@@ -103,6 +103,13 @@ std::vector<CudaSurvey> gather_cuda(const Hosts& hosts, const CudaSurvey& own, P
   return here;
 }
 
+// The addresses of the GPUs that CUDA shows to any of these ranks.
+std::vector<std::string> gpus_of(const std::vector<CudaSurvey>& surveys) {
+  std::vector<std::string> all;
+  for (const CudaSurvey& survey : surveys) all.insert(all.end(), survey.gpus.begin(), survey.gpus.end());
+  return all;
+}
+
 // This rank among those of its host.
 Asker asker(const Hosts& hosts, int rank) {
   const auto own = hosts.of_rank.begin() + rank;
@@ -312,7 +319,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     const bool rdma = !parallel::rdma_devices(system.root).empty();
     constexpr int64_t kProbe = int64_t{256} << 20;
     add({check_launch(parallel::process_environment, mpi.world_size()), check_instance(system)});
-    add(check_gpus(system, job, gpus, parallel::cuda_runtime_version()));
+    add(check_gpus(system, job, gpus, parallel::cuda_runtime_version(), gpus_of(cuda_here)));
     add(check_cuda_start(job, gpus, cuda_here));
     add({check_gpu_kernels(job, gpus, built_with_gpu_kernels())});
     add(check_fabric(system, job, !gpus.gpus.empty(), fabric, plugin));
