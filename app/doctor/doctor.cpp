@@ -103,6 +103,13 @@ std::vector<CudaSurvey> gather_cuda(const Hosts& hosts, const CudaSurvey& own, P
   return here;
 }
 
+// The addresses of the GPUs that CUDA shows to any of these ranks.
+std::vector<std::string> gpus_of(const std::vector<CudaSurvey>& surveys) {
+  std::vector<std::string> all;
+  for (const CudaSurvey& survey : surveys) all.insert(all.end(), survey.gpus.begin(), survey.gpus.end());
+  return all;
+}
+
 // This rank among those of its host.
 Asker asker(const Hosts& hosts, int rank) {
   const auto own = hosts.of_rank.begin() + rank;
@@ -156,6 +163,16 @@ std::vector<parallel::NodeNetwork> gather_networks(const System& system, const H
 // Each host's clock against the first host's, on every rank.
 std::vector<double> gather_clocks(const Hosts& hosts, parallel::MpiRuntime& mpi) {
   return broadcast(mpi, parallel::measure_clock_offsets(mpi, hosts.leaders));
+}
+
+// "a +0.000 s, b +31.000 s" for the first hosts.
+std::string list_clocks(const std::vector<std::string>& hosts, const std::vector<double>& offsets) {
+  constexpr size_t kMost = 8;
+  std::string list;
+  for (size_t i = 0; i < std::min(hosts.size(), kMost); ++i) {
+    list += fmt::format("{}{} {:+.3f} s", i == 0 ? "" : ", ", hosts[i], offsets[i]);
+  }
+  return hosts.size() > kMost ? fmt::format("{} and {} more", list, hosts.size() - kMost) : list;
 }
 
 std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) {
@@ -224,11 +241,23 @@ Finding check_launch(const parallel::Environment& environment, int world_size) {
   return ok("launch", fmt::format("{} rank{}", world_size, world_size == 1 ? "" : "s"));
 }
 
-Finding check_clock(double offset) {
+Finding check_clock(size_t own, const std::vector<std::string>& hosts, const std::vector<double>& offsets) {
   constexpr double kNoticeable = 0.5, kHarmful = 30;
-  const std::string seen = fmt::format("{:+.3f} s relative to the first host", offset);
   constexpr const char* kRemedy =
       "check `chronyc sources` (EC2's clock is 169.254.169.123); logs, file times and munge rely on the clock";
+  std::vector<double> sorted = offsets;
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted[sorted.size() / 2];
+  const auto agreeing = static_cast<size_t>(std::count_if(
+      sorted.begin(), sorted.end(), [&](double offset) { return std::abs(offset - median) <= kHarmful; }));
+  if (2 * agreeing <= hosts.size()) {
+    return warning(
+        "clock",
+        "no more than half of the clocks agree, so that the wrong ones are unknown: " + list_clocks(hosts, offsets),
+        kRemedy);
+  }
+  const double offset = offsets[own] - median;
+  const std::string seen = fmt::format("{:+.3f} s relative to the median of the hosts", offset);
   if (std::abs(offset) > kHarmful) return failure("clock", seen, kRemedy);
   if (std::abs(offset) > kNoticeable) return warning("clock", seen, kRemedy);
   return ok("clock", seen);
@@ -252,7 +281,8 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     report.findings.insert(report.findings.end(), findings.begin(), findings.end());
   };
 
-  HangWatch watch(report.host, options.json, options.patience());
+  const JobStart start = job_start(parallel::process_environment);
+  HangWatch watch(report.host, options.json, start, options.patience());
   GpuSurvey gpus;
   run_on_all_ranks(mpi, [&] {
     if (options.device == "cpu") return;
@@ -275,8 +305,11 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   run_on_all_ranks(mpi, [&] {
     if (!hosts.leads) return;
     watch.enter(kReportFolder);
-    // The report of an earlier check of this host.
-    if (!options.json.empty()) std::filesystem::remove(hang_report(options.json, report.host));
+    // The reports of an earlier check of this host.
+    if (!options.json.empty()) {
+      std::filesystem::remove(hang_report(options.json, report.host));
+      std::filesystem::remove(answer_report(options.json, report.host));
+    }
     watch.enter(kFabricLibraries);
     const parallel::PluginSearch plugin =
         parallel::find_libfabric_plugin(parallel::process_environment, system.plugin_files);
@@ -286,7 +319,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     const bool rdma = !parallel::rdma_devices(system.root).empty();
     constexpr int64_t kProbe = int64_t{256} << 20;
     add({check_launch(parallel::process_environment, mpi.world_size()), check_instance(system)});
-    add(check_gpus(system, job, gpus, parallel::cuda_runtime_version()));
+    add(check_gpus(system, job, gpus, parallel::cuda_runtime_version(), gpus_of(cuda_here)));
     add(check_cuda_start(job, gpus, cuda_here));
     add({check_gpu_kernels(job, gpus, built_with_gpu_kernels())});
     add(check_fabric(system, job, !gpus.gpus.empty(), fabric, plugin));
@@ -308,7 +341,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
   if (any_gpu || options.network != parallel::NetworkChoice::kAuto) {
     add({check_network_choice(options.network, networks, networks[hosts.own], system)});
   }
-  if (hosts.names.size() > 1) add({check_clock(gather_clocks(hosts, mpi)[hosts.own])});
+  if (hosts.names.size() > 1) add({check_clock(hosts.own, hosts.names, gather_clocks(hosts, mpi))});
   std::vector<HostReport> reports = from_leaders(hosts, report, mpi);
   if (options.bandwidth) {
     add(measure_unless_broken(options, reports, mpi));
@@ -321,7 +354,7 @@ int run_doctor(const std::vector<std::string>& arguments, parallel::MpiRuntime& 
     const bool color = mpi.world_size() == 1 && isatty(STDOUT_FILENO) != 0;
     std::fputs(to_table(reports, {.color = color, .brief = options.quick}).c_str(), stdout);
     std::fflush(stdout);
-    if (!options.json.empty()) io::replace_text_file(options.json, to_json(reports));
+    if (!options.json.empty()) io::replace_text_file(options.json, to_json(start, reports));
   });
   return exit_code(reports);
 }

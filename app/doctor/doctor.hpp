@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,9 @@ namespace doctor {
 // Whether the ranks found each other: with the wrong --mpi, srun starts as many jobs of one rank each.
 Finding check_launch(const parallel::Environment& environment, int world_size);
 
-// How far the clock of a host is ahead of the first host's, in seconds.
-Finding check_clock(double offset);
+// For host `own` of `hosts`: how far its clock is from the median of all clocks. `offsets`: seconds, one for each host,
+// relative to any clock. Where no more than half of the clocks agree, no host fails: none is known to be right.
+Finding check_clock(size_t own, const std::vector<std::string>& hosts, const std::vector<double>& offsets);
 
 }  // namespace doctor
 }  // namespace mpzero

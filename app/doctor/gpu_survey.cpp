@@ -32,6 +32,7 @@ void for_each_member(Gpu& gpu, Visit visit) {
   visit("max_pcie_generation", gpu.max_pcie_generation);
   visit("total_memory", gpu.total_memory);
   visit("used_memory", gpu.used_memory);
+  visit("mig", gpu.mig);
   visit("fabric", gpu.fabric);
   visit("fabric_error", gpu.fabric_error);
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "app/machine/instances.hpp"
+#include "parallel/comm/gpu_address.hpp"
 
 namespace mpzero::doctor {
 namespace {
@@ -177,8 +178,15 @@ Finding check_pcie(const std::vector<GpuState>& gpus) {
                                 first.pcie_generation.value_or(0), first.max_pcie_generation.value_or(0)));
 }
 
-Finding check_others(const Job& job, const std::vector<GpuState>& gpus) {
-  const std::string taken = those(gpus, memory_in_use);
+Finding check_others(const Job& job, const std::vector<GpuState>& gpus,
+                     const std::optional<std::vector<std::string>>& shown) {
+  const auto is_shown = [&](const GpuState& gpu) {
+    return !shown || std::any_of(shown->begin(), shown->end(), [&](const std::string& address) {
+      return parallel::same_gpu(address, gpu.pci_address);
+    });
+  };
+  const std::string taken =
+      those(gpus, [&](const GpuState& gpu) { return is_shown(gpu) ? memory_in_use(gpu) : std::string(); });
   if (taken.empty()) return ok("gpu_memory", "free");
   constexpr const char* kRemedy = "`nvidia-smi` lists the processes that use it: end them";
   // Slurm gives a GPU to one job at a time, so that processes of an earlier one are left.
@@ -190,7 +198,8 @@ Finding check_others(const Job& job, const std::vector<GpuState>& gpus) {
 
 }  // namespace
 
-std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuSurvey& survey, int cuda_runtime) {
+std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuSurvey& survey, int cuda_runtime,
+                                const std::optional<std::vector<std::string>>& shown) {
   if (job.device == "cpu") return {ok("gpus", "not checked: the run is to train on the CPU (--device cpu)")};
   std::vector<Finding> findings = {check_count(system, job, survey)};
   if (survey.gpus.empty()) return findings;
@@ -199,7 +208,7 @@ std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuS
   findings.push_back(check_throttling(survey.gpus));
   findings.push_back(check_temperature(survey.gpus));
   findings.push_back(check_pcie(survey.gpus));
-  findings.push_back(check_others(job, survey.gpus));
+  findings.push_back(check_others(job, survey.gpus, shown));
   return findings;
 }
 

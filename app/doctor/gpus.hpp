@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "app/machine/finding.hpp"
@@ -9,8 +11,11 @@
 namespace mpzero::doctor {
 
 // Checks the GPUs: their number, the driver against the CUDA that mpzero was built with, memory errors, throttling,
-// temperature, PCIe, use by other processes. `cuda_runtime`: that CUDA, 1000 * major + 10 * minor.
-std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuSurvey& survey, int cuda_runtime);
+// temperature, PCIe, use by other processes. `cuda_runtime`: that CUDA, 1000 * major + 10 * minor. `shown`:
+// the PCI addresses of the GPUs that CUDA shows to the ranks; std::nullopt: of all. NVML shows GPUs of other jobs, too,
+// whose memory is in use rightly.
+std::vector<Finding> check_gpus(const System& system, const Job& job, const GpuSurvey& survey, int cuda_runtime,
+                                const std::optional<std::vector<std::string>>& shown = std::nullopt);
 
 // Whether the build has kernels for the GPUs that the run is to use (built_with_gpu_kernels()).
 Finding check_gpu_kernels(const Job& job, const GpuSurvey& survey, bool built_with_them);

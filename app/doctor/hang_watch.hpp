@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "app/doctor/report.hpp"
 #include "app/machine/finding.hpp"
 #include "parallel/mpi/deadline.hpp"
 
@@ -18,31 +19,55 @@ struct Look {
   const char* remedy;  // for the case that it hangs
 };
 
-// Ends the doctor when a check of this host takes too long, so that a host that hangs is reported like any other: it
-// writes a report of this host alone, to_json() with one failure, to hang_report(). Ranks that only wait for others let
-// those report.
+// The exit status of a doctor that its watch has ended; mpzero has no other such status.
+inline constexpr int kHungExitCode = 122;
+
+// Prints the sentence as an mpzero error and ends the process at once with kHungExitCode.
+void end_hung(const std::string& sentence);
+
+// Ends the doctor when a check of this host takes too long, so that a host that hangs is reported like any other. It
+// prints one line on stderr,
+//
+//   mpzero: doctor: HOST hangs in CHECK (job JOB, restart N): SENTENCE
+//
+// and then writes a report of this host alone, to_json() with one failure, to hang_report(): the file system of the
+// report may be what hangs. scripts/requeue reads either. Ranks that only wait for others let those report. One that
+// has checked a folder tries the report's folder once more and says so in answer_report() and in a line with "answers"
+// in place of "hangs": a folder that answers on one host does not hang on all.
 class HangWatch {
  public:
+  using Write = std::function<void(const std::filesystem::path& file, const std::string& text)>;
+
   // `json`: the file of --json; empty: no report. `end` receives the sentence and ends the process.
-  HangWatch(std::string host, std::string json, std::chrono::milliseconds patience,
-            std::function<void(const std::string&)> end = parallel::end_process);
+  HangWatch(std::string host, std::string json, JobStart start, std::chrono::milliseconds patience,
+            std::function<void(const std::string&)> end = end_hung, Write write = write_file);
 
   // What this rank checks until the next call. `look` must outlive the watch.
-  void enter(const Look& look) { look_ = &look; }
+  void enter(const Look& look) { change(&look); }
   // This rank waits for others from now on.
-  void leave() { look_ = nullptr; }
+  void leave() { change(nullptr); }
 
  private:
+  void change(const Look* next);
   std::string last_message();
+  void print_line(const char* verb, const Finding& finding) const;
+  bool write_report(const std::filesystem::path& file, const Finding& finding) const;
+  static void write_file(const std::filesystem::path& file, const std::string& text);
 
   const std::string host_;
   const std::string json_;
+  const JobStart start_;
+  const Write write_;
   const std::chrono::milliseconds patience_;
   std::atomic<const Look*> look_ = nullptr;
+  std::atomic<bool> folder_answered_ = false;  // a check of a folder has come to its end
   parallel::Deadline deadline_;
 };
 
 // FILE.HOST.hung, next to the report FILE that could not be written.
 std::filesystem::path hang_report(const std::string& json, const std::string& host);
+
+// FILE.HOST.answers, of a host that waits for one that hangs.
+std::filesystem::path answer_report(const std::string& json, const std::string& host);
 
 }  // namespace mpzero::doctor

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -134,12 +135,17 @@ std::string closing_sentence(const std::vector<HostReport>& reports) {
 
 }  // namespace
 
-std::string to_json(const std::vector<HostReport>& reports) {
+JobStart job_start(const parallel::Environment& environment) {
+  return {.id = environment("SLURM_JOB_ID").value_or(""),
+          .restart = std::atoi(environment("SLURM_RESTART_COUNT").value_or("").c_str())};
+}
+
+std::string to_json(const JobStart& start, const std::vector<HostReport>& reports) {
   Json hosts = Json::array();
   for (const HostReport& report : reports) hosts.push_back(to_value(report));
+  const Json all = {{"job", start.id}, {"restart", start.restart}, {"hosts", std::move(hosts)}};
   // The strings of a library or a device need not be UTF-8.
-  return Json({{"hosts", std::move(hosts)}}).dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) +
-         "\n";
+  return all.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
 }
 
 void to_json(nlohmann::json& json, const HostReport& report) { json = to_value(report); }

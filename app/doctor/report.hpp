@@ -5,12 +5,20 @@
 #include <vector>
 
 #include "app/machine/finding.hpp"
+#include "base/environment.hpp"
 
 namespace mpzero::doctor {
 
-// {"hosts": [{"host": ..., "status": ..., "findings": [{"check", "status", "message", "remedy",
+// Which start of which Slurm job a report is of. Without Slurm the id is empty.
+struct JobStart {
+  std::string id;
+  int restart = 0;  // how often Slurm has started the job before
+};
+JobStart job_start(const parallel::Environment& environment);
+
+// {"job", "restart", "hosts": [{"host": ..., "status": ..., "findings": [{"check", "status", "message", "remedy",
 // "blame"}]}]}; "blame" is "job" or "host" of a failure, else empty.
-std::string to_json(const std::vector<HostReport>& reports);
+std::string to_json(const JobStart& start, const std::vector<HostReport>& reports);
 
 // Serialization for other ranks (base/collectives.hpp).
 void to_json(nlohmann::json& json, const HostReport& report);

@@ -109,6 +109,8 @@ GpuState look(const SharedLibrary& library, Device device) {
     gpu.total_memory = memory->total;
     gpu.used_memory = memory->used;
   }
+  unsigned mig = 0, mig_after_reset = 0;
+  if (call(library, "nvmlDeviceGetMigMode", device, &mig, &mig_after_reset)) gpu.mig = mig != 0;
   gpu.processes = processes_on(library, device);
   const auto fabric = ask<FabricInfo>(library, "nvmlDeviceGetGpuFabricInfo", device);
   if (fabric && fabric->state <= static_cast<unsigned char>(GpuFabric::kCompleted)) {
@@ -134,7 +136,7 @@ class Session {
 
 std::string memory_in_use(const GpuState& gpu) {
   static constexpr uint64_t kNoticeable = uint64_t{2} << 30;
-  if (gpu.used_memory.value_or(0) < kNoticeable) return {};
+  if (gpu.used_memory.value_or(0) < kNoticeable || gpu.mig.value_or(false)) return {};
   std::string holders;
   for (const GpuProcess& process : gpu.processes) {
     holders += fmt::format("{}pid {}", holders.empty() ? "" : ", ", process.pid);

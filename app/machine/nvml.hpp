@@ -33,6 +33,7 @@ struct GpuState {
   std::optional<unsigned> pcie_generation, max_pcie_generation;
   std::optional<uint64_t> total_memory;  // bytes
   std::optional<uint64_t> used_memory;   // bytes, of all processes
+  std::optional<bool> mig;               // the GPU is divided into instances, which jobs may share
   std::vector<GpuProcess> processes;     // those with a CUDA context
   std::optional<GpuFabric> fabric;
   std::optional<int> fabric_error;  // of kCompleted, an nvmlReturn_t; 0: none
@@ -47,7 +48,7 @@ struct GpuSurvey {
 };
 
 // "7.0 GiB (pid 4242: 6.5 GiB)": the memory of a GPU that processes hold, and which. Empty: less than 2 GiB, which the
-// driver and idle contexts may use.
+// driver and idle contexts may use, or a GPU with MIG, whose other instances may be other jobs'.
 std::string memory_in_use(const GpuState& gpu);
 
 // Queries NVIDIA's management library (NVML), the first of `libraries` that can be loaded. Never throws: what cannot be

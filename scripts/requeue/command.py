@@ -30,7 +30,7 @@ from requeue.checkpoint import newest_checkpoint, requested_step
 from requeue.decision import Action, Event, decide, kind_of_end, may_be_stop
 from requeue.log import say, warn
 from requeue.nodes import Node, Unreached, nodes_of_hosts, nodes_without_tasks
-from requeue.reports import Doctor, doctor_of, failure_of, is_of_host, shared_hang
+from requeue.reports import DOCTOR_HUNG, Doctor, doctor_of, failure_of, is_of_host, job_log, shared_hang
 from requeue.return_to_queue import preempts, return_to_queue, wants_the_nodes
 from requeue.slurm import Slurm
 from requeue.state import load_state, record_of, remove_oldest, save_state
@@ -83,13 +83,23 @@ def end(job: Job) -> None:
 
 def doctor(job: Job) -> None:
     kind = kind_of(job)
-    found = doctor_of(job.folder / "doctor.json")
+    found = doctor_of(job.folder / "doctor.json", job.number, job.restart, job_log())
+    nodes = job.slurm.nodes() if found.refusals else []
+    # Others may have left reports of hosts that are none of this job's.
+    found = replace(
+        found,
+        refusals=tuple(refusal for refusal in found.refusals if is_one_of(refusal.host, nodes)),
+        answering=tuple(host for host in found.answering if is_one_of(host, nodes)),
+    )
     if kind is Kind.USER_ERROR and any(is_of_host(refusal.check) for refusal in found.refusals):
         kind = Kind.FAILED
     if kind in (Kind.USER_ERROR, Kind.STOPPED, Kind.NO_TASKS):
         carry_out_end(job, kind)
     elif found.refusals:
-        refuse(job, found)
+        refuse(job, found, nodes)
+    elif job.arguments.status == DOCTOR_HUNG:
+        reason = "mpzero doctor has waited for what the hosts share, and no host has reported where it hangs"
+        carry_out(job, job.event(Kind.SURROUNDINGS, status=job.arguments.status, reason=reason))
     else:
         # Not the state of a host is at fault, but the start of the ranks.
         timed_out = job.arguments.status == TIMED_OUT
@@ -99,11 +109,8 @@ def doctor(job: Job) -> None:
         carry_out_end(job, kind, reason)
 
 
-def refuse(job: Job, found: Doctor) -> None:
-    nodes = job.slurm.nodes()
-    # Others may have left reports of hosts that are none of this job's.
-    own = replace(found, refusals=tuple(refusal for refusal in found.refusals if is_one_of(refusal.host, nodes)))
-    if shared := shared_hang(own, len(nodes)):
+def refuse(job: Job, found: Doctor, nodes: list[Node]) -> None:
+    if shared := shared_hang(found, len(nodes)):
         reason = (
             f"{len(shared)} of {len(nodes)} hosts hang in the check {shared[0].check} of mpzero doctor: "
             f"{shared[0].message}. That is what the hosts share, such as a file system"

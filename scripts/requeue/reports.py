@@ -1,4 +1,5 @@
-"""What mpzero's reports say about hosts: failure.json of a run, doctor.json of `mpzero doctor`.
+"""What mpzero's reports say about hosts: failure.json of a run, doctor.json of `mpzero doctor`, and
+what a doctor that hangs says in the job's log.
 
 A report that is missing, or that another run of the job wrote, blames nobody; one that is damaged neither, with a
 warning. Others may have written them: what comes out are names of hosts, and text without control characters.
@@ -6,11 +7,14 @@ warning. Others may have written them: what comes out are names of hosts, and te
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from requeue.log import warn
-from requeue.untrusted import NAME, NotReadable, parse_json, printable, read
+from requeue.untrusted import MOST_BYTES, NAME, NotReadable, parse_json, printable, read
 
 MOST_HOSTS = 10_000
 
@@ -32,12 +36,21 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Doctor:
-    """What `mpzero doctor` says. A doctor that hangs leaves no report, but a file doctor.json.HOST.hung of the same
-    form for each host on which it hung."""
+    """What `mpzero doctor` says. A doctor that hangs leaves no report, but a line in the job's log, and a file
+    doctor.json.HOST.hung of the form of the report, for each host on which it hung."""
 
     refusals: tuple[Refusal, ...]
     hung: bool  # the doctor hung on these hosts
+    answering: tuple[str, ...] = ()  # hosts that could write into the folder of the report while these hung
 
+
+# The exit status of a doctor that its watch has ended, and what it prints (app/doctor/hang_watch.hpp).
+DOCTOR_HUNG = 122
+WATCH = re.compile(
+    rf"^(?: *[0-9]+: )?mpzero: doctor: ({NAME.pattern}) (hangs|answers) in ([a-z_]{{1,60}}) "
+    r"\(job ([0-9]+), restart ([0-9]+)\): (.*)$",
+    re.MULTILINE,
+)
 
 # Checks of what a host has to itself: what several hosts fail in is theirs, and not the job's settings. The same as
 # Fault::kHost of the doctor (app/machine/finding.hpp); a report of an earlier doctor may not follow it.
@@ -57,26 +70,60 @@ CHECKS_OF_HOST = frozenset(
         "bandwidth_inside",
     ]
 )
+# Checks of a folder that all hosts share, as Fault::kFolder of the doctor.
+CHECKS_OF_FOLDER = frozenset(["checkpoint_space", "checkpoint_write", "report"])
 
 
 def failure_of(path: Path, job: str, restart: int) -> Failure | None:
     """What failure.json says, where this start of the job wrote it."""
     report = load(path)
-    if str(report.get("job", "")) != job or str(report.get("restart", 0)) != str(restart):
+    if not is_of_start(report, job, restart):
         return None
     named = report.get("hosts", [])
     hosts = [host for host in named if is_host(host)] if isinstance(named, list) else []
     return Failure(tuple(dict.fromkeys(hosts)), printable(report.get("reason") or "") or "no reason is given")
 
 
-def doctor_of(path: Path) -> Doctor:
-    """What doctor.json says, or the reports of hosts on which the doctor hung."""
+def doctor_of(path: Path, job: str, restart: int, log: str) -> Doctor:
+    """What this start of the job has left: lines in its log, or doctor.json, or the reports of hosts on which the
+    doctor hung. The log comes first: the folder of the reports may be what hangs."""
+    watches = [match.groups() for match in WATCH.finditer(log)]
+    watches = [watch for watch in watches if watch[3:5] == (job, str(restart))][:MOST_HOSTS]
+    refusals = [Refusal(host, check, printable(text)) for host, verb, check, _, _, text in watches if verb == "hangs"]
+    if refusals:
+        answering = tuple(host for host, verb, *_ in watches if verb == "answers")
+        return Doctor(tuple(dict.fromkeys(refusals)), hung=True, answering=answering)
     report = load(path)
-    if report or not path.parent.is_dir():
+    if is_of_start(report, job, restart) or not path.parent.is_dir():
         return Doctor(tuple(refusals_of(report)), hung=False)
-    names = [name for name in path.parent.iterdir() if name.name.startswith(path.name) and name.suffix == ".hung"]
-    refusals = [refusal for name in sorted(names)[:MOST_HOSTS] for refusal in refusals_of(load(name))]
-    return Doctor(tuple(refusals), hung=True)
+    hung = [refusal for report in reports_of_hosts(path, ".hung", job, restart) for refusal in refusals_of(report)]
+    answers = [
+        host for report in reports_of_hosts(path, ".answers", job, restart) for host in objects(report.get("hosts"))
+    ]
+    answering = tuple(host["host"] for host in answers if is_host(host.get("host")))
+    return Doctor(tuple(hung), hung=True, answering=answering)
+
+
+def reports_of_hosts(path: Path, suffix: str, job: str, restart: int) -> list[dict]:
+    names = [name for name in path.parent.iterdir() if name.name.startswith(path.name) and name.suffix == suffix]
+    reports = [load(name) for name in sorted(names)[:MOST_HOSTS]]
+    return [report for report in reports if is_of_start(report, job, restart)]
+
+
+def job_log() -> str:
+    """The end of the job's log of errors; empty where this program's stderr, which is the same, is no file."""
+    try:
+        if not stat.S_ISREG(os.fstat(2).st_mode):
+            return ""
+        with open("/proc/self/fd/2", "rb") as log:
+            log.seek(max(0, os.fstat(2).st_size - MOST_BYTES))
+            return log.read(MOST_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def is_of_start(report: dict, job: str, restart: int) -> bool:
+    return str(report.get("job", "")) == job and str(report.get("restart", 0)) == str(restart)
 
 
 def refusals_of(report: dict) -> list[Refusal]:
@@ -98,13 +145,14 @@ def is_of_host(check: object) -> bool:
 
 def shared_hang(doctor: Doctor, hosts: int) -> tuple[Refusal, ...]:
     """The refusals of the check in which at least half of the job's hosts hang: what they share, such as a file
-    system, is to blame, and not they. One host alone that hangs in a check of its own hardware is to blame, also where
-    it is one of two."""
+    system, is to blame, and not they. One host alone is to blame where it hangs in something of its own (its GPUs, its
+    ports, its libraries), and in a folder where it is one of two and the other writes there."""
     if not doctor.hung:
         return ()
     for check in dict.fromkeys(refusal.check for refusal in doctor.refusals):
         hung = tuple({refusal.host: refusal for refusal in doctor.refusals if refusal.check == check}.values())
-        if 2 * len(hung) >= hosts and (len(hung) > 1 or not is_of_host(check)):
+        own = check not in CHECKS_OF_FOLDER or set(doctor.answering) - {hung[0].host}
+        if 2 * len(hung) >= hosts and not (len(hung) == 1 and own):
             return hung
     return ()
 

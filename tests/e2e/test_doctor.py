@@ -255,7 +255,8 @@ def test_a_host_that_hangs_has_its_own_report(hosts: list[Host], tmp_path: Path)
     words = ["mpirun", "--oversubscribe", "--bind-to", "none"]
     for i, host in enumerate(hosts):
         words += [":"] if i > 0 else []
-        words += ["-n", "1", str(BUILD / "bin" / "mpzero"), "doctor", "--quick", "--patience", "2"]
+        words += ["-n", "1", "env", "SLURM_JOB_ID=17", "SLURM_RESTART_COUNT=2"]
+        words += [str(BUILD / "bin" / "mpzero"), "doctor", "--quick", "--patience", "2"]
         words += ["--system_root", str(host.root), "--json", str(report), "--checkpoint_dir", str(tmp_path)]
     result = run(words)
     assert result.returncode not in (0, 2), result.stderr
@@ -272,7 +273,9 @@ def test_a_host_that_hangs_has_its_own_report(hosts: list[Host], tmp_path: Path)
     from requeue.reports import Doctor, Refusal, doctor_of
 
     refusal = Refusal("127.1.1.2", "host", finding["message"])
-    assert doctor_of(report) == Doctor((refusal,), hung=True)
+    # Where stderr is no file, the reports say the same.
+    for log in (result.stderr, ""):
+        assert doctor_of(report, "17", 2, log) == Doctor((refusal,), hung=True, answering=("127.1.1.1",))
 
 
 def test_cuda_that_hangs_has_its_own_report(tmp_path: Path) -> None:
@@ -282,7 +285,7 @@ def test_cuda_that_hangs_has_its_own_report(tmp_path: Path) -> None:
     words = ["env", *[f"{name}={value}" for name, value in host.environment.items()], "MPZERO_FAKE_CUDA=hang=1"]
     words += [str(BUILD / "bin" / "mpzero"), "doctor", "--quick", "--patience", "2", "--system_root", str(host.root)]
     result = run([*words, *host.flags, "--checkpoint_dir", str(tmp_path), "--json", str(report)])
-    assert result.returncode == 1, result.stderr
+    assert result.returncode == 122, result.stderr
     assert "mpzero: error: localhost: CUDA's initialization has not responded" in result.stderr
     (found,) = json.loads(Path(f"{report}.localhost.hung").read_text())["hosts"]
     assert [(finding["check"], finding["blame"]) for finding in found["findings"]] == [("cuda", "host")]

@@ -69,9 +69,10 @@ def test_a_file_system_that_hangs_on_all_hosts_excludes_none(run):
 doctor() {
   ((restart == 0)) || exit 0
   while (($#)); do [[ $1 != --json ]] || file=$2; shift; done
-  printf '{"hosts": [{"host": "%s", "status": "failure", "findings": [{"check": "checkpoint_write", ' "$(hostname)" \\
-    >"$file.$(hostname).hung"
-  printf '"status": "failure", "message": "it has not responded", "blame": "host"}]}]}' >>"$file.$(hostname).hung"
+  printf '{"job": "%s", "restart": %s, "hosts": [{"host": "%s", "status": "failure", "findings": [' "$SLURM_JOB_ID" \\
+    "$restart" "$(hostname)" >"$file.$(hostname).hung"
+  printf '{"check": "checkpoint_write", "status": "failure", "message": "it has not responded", ' >>"$file.$(hostname).hung"
+  printf '"blame": "host"}]}]}' >>"$file.$(hostname).hung"
   sleep 1
   exit 1
 }

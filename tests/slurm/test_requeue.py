@@ -360,7 +360,8 @@ doctor() {
   bad=%s
   if [[ $rank == 0 ]]; then
     [[ -z $bad ]] || {
-      printf '{"hosts": [{"host": "node0", "status": "ok", "findings": []}, '
+      printf '{"job": "%%s", "restart": %%s, ' "$SLURM_JOB_ID" "$restart"
+      printf '"hosts": [{"host": "node0", "status": "ok", "findings": []}, '
       printf '{"host": "%%s.local", "status": "failure", ' "$bad"
       printf '"findings": [{"check": "memlock", "status": "failure", "message": "memlock is 64 KiB", "remedy": "x"}]}]}'
     } >"$file"

@@ -105,6 +105,10 @@ int nvmlDeviceGetEccMode(void* device, int* current, int* pending) {
   *current = *pending = static_cast<int>(fault(device, "ecc", 1));
   return kSuccess;
 }
+int nvmlDeviceGetMigMode(void* device, unsigned* current, unsigned* pending) {
+  *current = *pending = static_cast<unsigned>(fault(device, "mig", 0));
+  return kSuccess;
+}
 int nvmlDeviceGetTotalEccErrors(void* device, int error, int counter, unsigned long long* count) {
   if (error != 1 || counter != 0) return kNotSupported;
   *count = static_cast<unsigned long long>(fault(device, "uncorrected", 0));

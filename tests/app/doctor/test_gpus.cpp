@@ -192,6 +192,19 @@ TEST_CASE("memory that is in use on GPUs that Slurm has given is a failure, with
   CHECK(find(look(root, "used_gib=7 pid=4242 sick=1"), "gpu_memory").status == Status::kWarning);
 }
 
+TEST_CASE("memory of GPUs that CUDA does not show, or of other instances of a GPU, is another job's") {
+  const FakeRoot root;
+  const auto memory = [&](const std::string& nvml, const std::vector<std::string>& shown) {
+    const GpuSurvey gpus = sent(survey(root, nvml));
+    return find(check_gpus(root.system(), {.allotted_gpus = 4}, gpus, kCuda, shown), "gpu_memory").status;
+  };
+  const std::vector<std::string> own = {"0000:1A:00.0", "0000:1b:00.0", "0000:1C:00.0", "0000:1D:00.0"};
+  CHECK(memory("used_gib=7 sick=6", own) == Status::kOk);
+  CHECK(memory("used_gib=7 sick=3", own) == Status::kFailure);
+  CHECK(memory("used_gib=7 sick=3", {}) == Status::kOk);
+  CHECK(memory("used_gib=7 mig=1 sick=3", own) == Status::kOk);
+}
+
 TEST_CASE("a build without GPU kernels is refused if the run is to use GPUs") {
   const GpuSurvey gpus = survey(FakeRoot(), "");
   REQUIRE_FALSE(gpus.gpus.empty());

@@ -1,26 +1,44 @@
-#include <sys/stat.h>
-
 #include <future>
 #include <nlohmann/json.hpp>
 
 #include "app/doctor/doctor_options.hpp"
 #include "app/doctor/hang_watch.hpp"
 #include "base/error.hpp"
+#include "io/files/atomic_file.hpp"
+#include "tests/app/captured_output.hpp"
 #include "tests/app/doctor/doctor_checks.hpp"
 
 namespace mpzero::doctor {
 namespace {
 
 constexpr Look kDriver = {"gpus", "the GPU driver", "leave the host out"};
+constexpr Look kFolder = {"checkpoint_write", "the folder", "leave the host out"};
 constexpr std::chrono::milliseconds kShort(20);
 // Only distinguishes an end from a hang.
 constexpr std::chrono::seconds kLong(60);
 
+void write_file(const std::filesystem::path& file, const std::string& text) { io::replace_text_file(file, text); }
+
+// A file system that hangs until the end of the test.
+class HangingFiles {
+ public:
+  ~HangingFiles() { end_.set_value(); }
+  HangWatch::Write write() {
+    return [end = end_.get_future().share()](const std::filesystem::path&, const std::string&) { end.wait(); };
+  }
+
+ private:
+  std::promise<void> end_;
+};
+
 // The last words of a watch that hangs after `begin`.
-std::string last_message(const std::string& json, const std::function<void(HangWatch&)>& begin) {
+std::string last_message(const std::string& json, const std::function<void(HangWatch&)>& begin,
+                         const HangWatch::Write& write = write_file) {
   std::promise<std::string> message;
   std::future<std::string> future = message.get_future();
-  HangWatch watch("node7", json, kShort, [&](const std::string& sentence) { message.set_value(sentence); });
+  HangWatch watch(
+      "node7", json, {.id = "41", .restart = 2}, kShort,
+      [&](const std::string& sentence) { message.set_value(sentence); }, write);
   begin(watch);
   REQUIRE(future.wait_for(kLong) == std::future_status::ready);
   return future.get();
@@ -36,6 +54,8 @@ TEST_CASE("a check that hangs is reported in a report of its host alone") {
   CHECK(message == "node7: the GPU driver has not responded 0 s after the doctor started; leave the host out");
   std::ifstream file(hang_report(json, "node7"));
   const auto report = nlohmann::json::parse(file);
+  CHECK(report.at("job") == "41");
+  CHECK(report.at("restart") == 2);
   REQUIRE(report.at("hosts").size() == 1);
   CHECK(report.at("hosts")[0].at("host") == "node7");
   CHECK(report.at("hosts")[0].at("status") == "failure");
@@ -45,6 +65,49 @@ TEST_CASE("a check that hangs is reported in a report of its host alone") {
   CHECK(finding.at("status") == "failure");
   CHECK(finding.at("blame") == "host");
   CHECK(finding.at("remedy") == "leave the host out");
+}
+
+TEST_CASE("a check that hangs is reported on stderr before anything is written") {
+  const FakeRoot root;
+  const std::string json = (root.path() / "doctor.json").string();
+  std::string text;
+  {
+    const CapturedOutput output;
+    last_message(
+        json, [](HangWatch& watch) { watch.enter(kDriver); },
+        [&](const std::filesystem::path&, const std::string&) { text = output.text(); });
+  }
+  CHECK(text ==
+        "mpzero: doctor: node7 hangs in gpus (job 41, restart 2): the GPU driver has not responded 0 s after the "
+        "doctor started\n");
+}
+
+TEST_CASE("a rank that waits reports whether the folder of the report answers") {
+  const FakeRoot root;
+  const std::string json = (root.path() / "doctor.json").string();
+  const std::string line =
+      "mpzero: doctor: node7 answers in report (job 41, restart 2): the file system of --json responds; this host "
+      "waits "
+      "for others\n";
+  const auto printed = [&](const Look& look, const HangWatch::Write& write = write_file) {
+    const CapturedOutput output;
+    const auto wait = [&](HangWatch& watch) {
+      watch.enter(look);
+      watch.leave();
+    };
+    last_message(json, wait, write);
+    return output.text();
+  };
+  CHECK(printed(kDriver).empty());
+  CHECK_FALSE(std::filesystem::exists(answer_report(json, "node7")));
+  CHECK(printed(kFolder) == line);
+  std::ifstream file(answer_report(json, "node7"));
+  const auto report = nlohmann::json::parse(file);
+  CHECK(report.at("job") == "41");
+  CHECK(report.at("hosts")[0].at("findings")[0].at("status") == "ok");
+  CHECK_FALSE(std::filesystem::exists(hang_report(json, "node7")));
+  HangingFiles files;
+  CHECK(printed(kFolder, files.write()).empty());
 }
 
 TEST_CASE("a rank that waits for others lets them report") {
@@ -63,12 +126,9 @@ TEST_CASE("a report whose folder is missing, or whose file system hangs, delays 
   const auto begin = [](HangWatch& watch) { watch.enter(kDriver); };
   CHECK_THAT(last_message((root.path() / "absent/doctor.json").string(), begin), Catch::Contains("the GPU driver"));
   CHECK_THAT(last_message("", begin), Catch::Contains("the GPU driver"));
+  HangingFiles files;
   const std::string json = (root.path() / "doctor.json").string();
-  // Opening it waits for a reader; the file is written there first.
-  const std::string file = hang_report(json, "node7").string() + ".tmp";
-  REQUIRE(mkfifo(file.c_str(), 0600) == 0);
-  CHECK_THAT(last_message(json, begin), Catch::Contains("the GPU driver"));
-  std::ifstream(file).get();
+  CHECK_THAT(last_message(json, begin, files.write()), Catch::Contains("the GPU driver"));
 }
 
 TEST_CASE("--patience is a whole number of seconds") {

@@ -1,7 +1,10 @@
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cmath>
 #include <future>
 #include <map>
+#include <random>
 
 #include "app/doctor/doctor.hpp"
 #include "app/doctor/host.hpp"
@@ -172,11 +175,54 @@ TEST_CASE("the checkpoint folder is written to, and no file remains") {
   CHECK(check_storage("/proc/1", 0).back().status == Status::kFailure);
 }
 
-TEST_CASE("clocks that differ") {
-  CHECK(check_clock(0.01).status == Status::kOk);
-  CHECK(check_clock(-2).status == Status::kWarning);
-  CHECK(check_clock(90).status == Status::kFailure);
-  CHECK(check_clock(90).message == "+90.000 s relative to the first host");
+TEST_CASE("a clock that differs from most others is its host's fault, also the first host's") {
+  const std::vector<std::string> hosts = {"a", "b", "c"};
+  const auto status = [&](size_t own, const std::vector<double>& offsets) {
+    return check_clock(own, hosts, offsets).status;
+  };
+  CHECK(status(1, {0, 0.01, 0}) == Status::kOk);
+  CHECK(status(1, {0, -2, 0}) == Status::kWarning);
+  CHECK(check_clock(2, hosts, {0, 0.1, 90}).message == "+89.900 s relative to the median of the hosts");
+  CHECK(status(2, {0, 0.1, 90}) == Status::kFailure);
+  CHECK(status(0, {0, 31, 31}) == Status::kFailure);
+  CHECK(status(1, {0, 31, 31}) == Status::kOk);
+  CHECK(status(2, {0, 31, 31}) == Status::kOk);
+}
+
+TEST_CASE("where no more than half of the clocks agree, no host is to blame") {
+  for (const size_t own : {0, 1}) {
+    const Finding finding = check_clock(own, {"a", "b"}, {0, -31});
+    CHECK(finding.status == Status::kWarning);
+    CHECK(finding.message ==
+          "no more than half of the clocks agree, so that the wrong ones are unknown: a +0.000 s, b -31.000 s");
+  }
+  CHECK(check_clock(0, {"a", "b", "c", "d"}, {0, 0, 40, 40}).status == Status::kWarning);
+  const std::vector<std::string> many(10, "a");
+  CHECK_THAT(check_clock(0, many, {0, 100, 200, 300, 400, 500, 600, 700, 800, 900}).message,
+             Catch::EndsWith(", a +700.000 s and 2 more"));
+}
+
+TEST_CASE("of 1,000 random clusters with a minority of wrong clocks, exactly those fail") {
+  std::mt19937 random(7);
+  const auto between = [&](double least, double most) {
+    return std::uniform_real_distribution<double>(least, most)(random);
+  };
+  for (int i = 0; i < 1000; ++i) {
+    const size_t count = 3 + random() % 30;
+    const std::vector<std::string> hosts(count, "a");
+    const size_t wrong = random() % ((count + 1) / 2);
+    std::vector<double> clocks(count);
+    for (double& clock : clocks) clock = between(-0.2, 0.2);
+    for (size_t host = 0; host < wrong; ++host) clocks[host] = between(31, 1e6) * (random() % 2 == 0 ? 1 : -1);
+    std::shuffle(clocks.begin(), clocks.end(), random);
+    std::vector<double> offsets;
+    for (const double clock : clocks) offsets.push_back(clock - clocks.front());
+    for (size_t host = 0; host < count; ++host) {
+      INFO("cluster " << i << ", host " << host);
+      const bool right = std::abs(clocks[host]) < 1;
+      CHECK(check_clock(host, hosts, offsets).status == (right ? Status::kOk : Status::kFailure));
+    }
+  }
 }
 
 TEST_CASE("tasks of Slurm that do not find each other") {

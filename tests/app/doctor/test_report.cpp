@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "app/doctor/bandwidth.hpp"
 #include "app/doctor/doctor_options.hpp"
@@ -35,11 +37,27 @@ TEST_CASE("a report survives serialization, and is the same as JSON") {
   CHECK(read.findings[2].message == kReport.findings[2].message);
   CHECK(read.findings[2].status == Status::kFailure);
 
-  const auto json = nlohmann::json::parse(to_json({kReport, {.host = "node2", .findings = {ok("gpus", "8")}}}));
+  const auto json = nlohmann::json::parse(
+      to_json({.id = "41", .restart = 2}, {kReport, {.host = "node2", .findings = {ok("gpus", "8")}}}));
+  CHECK(json["job"] == "41");
+  CHECK(json["restart"] == 2);
   CHECK(json["hosts"].size() == 2);
   CHECK(json["hosts"][0]["status"] == "failure");
   CHECK(json["hosts"][1]["status"] == "ok");
   CHECK(json["hosts"][0]["findings"][1]["remedy"] == "reboot");
+}
+
+TEST_CASE("a report is of one start of one job") {
+  const auto start = [](const std::map<std::string, std::string>& variables) {
+    return job_start([&](const std::string& name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::nullopt : std::optional(found->second);
+    });
+  };
+  CHECK(start({{"SLURM_JOB_ID", "41"}, {"SLURM_RESTART_COUNT", "2"}}).id == "41");
+  CHECK(start({{"SLURM_JOB_ID", "41"}, {"SLURM_RESTART_COUNT", "2"}}).restart == 2);
+  CHECK(start({{"SLURM_JOB_ID", "41"}}).restart == 0);
+  CHECK(start({}).id.empty());
 }
 
 TEST_CASE("a table begins with the worst finding and ends with a summary") {
@@ -107,7 +125,7 @@ TEST_CASE("a failure of settings on all hosts is the job's fault, and a failure 
   CHECK(exit_code(reports({network}, {ok("network", "EFA")})) == kUserErrorExitCode);
   const std::vector<HostReport> mixed = reports({disk}, {disk, gpu});
   CHECK(exit_code(mixed) == kFailureExitCode);
-  const auto json = nlohmann::json::parse(to_json(mixed));
+  const auto json = nlohmann::json::parse(to_json({}, mixed));
   CHECK(json["hosts"][1]["findings"][0]["blame"] == "job");
   CHECK(json["hosts"][1]["findings"][1]["blame"] == "host");
   SingleProcess group;
