@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Writes monitoring/grafana/dashboards/mpzero.json, Grafana's dashboard of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+OUTPUT = Path(__file__).parent / "grafana/dashboards/mpzero.json"
+SOURCE = {"type": "prometheus", "uid": "$datasource"}
+WIDTH = 24  # of Grafana's grid
+OF_RUN = '{run_id="$run"}'
+OF_NODES = '{run_id="$run",node=~"$node"}'
+
+# Row: panels. Panel: title, unit of Grafana, width, and (expression, legend) pairs.
+ROWS = {
+    "Run": [
+        ("Step", "none", 4, [(f"mpzero_step{OF_RUN}", "step")]),
+        ("Loss", "none", 4, [(f"mpzero_loss{OF_RUN}", "loss")]),
+        ("Tokens per second", "short", 4, [(f"mpzero_tokens_per_second{OF_RUN}", "tokens/s")]),
+        ("MFU", "percentunit", 4, [(f"mpzero_mfu_ratio{OF_RUN}", "MFU")]),
+        ("Time left", "s", 4, [
+            (f"(mpzero_max_steps{OF_RUN} - mpzero_step{OF_RUN}) / rate(mpzero_steps_total{OF_RUN}[15m])", "left")]),
+        ("Since the newest checkpoint", "s", 4, [(f"time() - mpzero_checkpoint_timestamp_seconds{OF_RUN}", "age")]),
+    ],
+    "Training": [
+        ("Loss", "none", 12, [
+            (f"mpzero_loss{OF_RUN}", "training"), (f"mpzero_validation_loss{OF_RUN}", "validation")]),
+        ("Gradient norm", "none", 6, [(f"mpzero_grad_norm{OF_RUN}", "norm")]),
+        ("Learning rate", "sci", 6, [(f"mpzero_learning_rate{OF_RUN}", "rate")]),
+    ],
+    "Time": [
+        ("Throughput", "short", 12, [(f"mpzero_tokens_per_second{OF_RUN}", "tokens/s")]),
+        ("Parts of a step, mean of 5 minutes", "s", 12, [
+            (f"mpzero:step_part_seconds:mean5m{OF_RUN}", "{{part}}")]),
+        ("Duration of a step, by share of steps", "s", 12, [
+            (f"histogram_quantile({share}, sum by (le) (rate(mpzero_step_seconds_bucket{OF_RUN}[15m])))", f"{share:.0%}")
+            for share in (0.5, 0.9, 0.99)]),
+        ("Slowest rank", "none", 6, [(f"mpzero_slowest_rank{OF_RUN}", "rank")]),
+        ("Time of the slowest rank beyond the others'", "percentunit", 6, [
+            (f"mpzero_slowest_rank_ratio{OF_RUN}", "share")]),
+    ],
+    "Checkpoints and memory": [
+        ("Duration of a checkpoint", "s", 8, [(f"mpzero_checkpoint_duration_seconds{OF_RUN}", "to write")]),
+        ("Training paused for checkpoints", "s", 8, [
+            (f"increase(mpzero_checkpoint_paused_seconds_total{OF_RUN}[1h])", "in an hour")]),
+        ("Peak memory of rank 0", "bytes", 8, [(f"mpzero_memory_peak_bytes{OF_RUN}", "peak")]),
+    ],
+    "Nodes": [
+        ("EFA, bytes sent", "Bps", 12, [
+            (f"sum by (node) (rate(mpzero_rdma_tx_bytes_total{OF_NODES}[5m]))", "{{node}}")]),
+        ("EFA, packets dropped", "pps", 12, [
+            (f"sum by (node) (rate(mpzero_rdma_rx_drops_total{OF_NODES}[5m]))", "{{node}}")]),
+        ("Network interfaces, bytes sent", "Bps", 12, [
+            (f"rate(mpzero_network_transmit_bytes_total{OF_NODES}[5m])", "{{node}} {{device}}")]),
+        ("Cores at work", "percentunit", 12, [(
+            f'1 - sum by (node) (rate(mpzero_host_cpu_seconds_total{{run_id="$run",node=~"$node",mode="idle"}}[5m])) / '
+            f"sum by (node) (rate(mpzero_host_cpu_seconds_total{OF_NODES}[5m]))", "{{node}}")]),
+        ("Memory available", "bytes", 12, [(f"mpzero_host_memory_available_bytes{OF_NODES}", "{{node}}")]),
+        ("File systems, share available", "percentunit", 12, [
+            (f"mpzero_host_disk_available_bytes{OF_NODES} / mpzero_host_disk_bytes{OF_NODES}", "{{node}} {{folder}}")]),
+    ],
+}  # fmt: skip
+
+
+def dashboard() -> dict:
+    panels: list[dict] = []
+    y = 0
+    for title, row in ROWS.items():
+        panels.append({"type": "row", "title": title, "gridPos": {"h": 1, "w": WIDTH, "x": 0, "y": y}})
+        y, x, height = y + 1, 0, 4 if title == "Run" else 8
+        for name, unit, width, queries in row:
+            if x + width > WIDTH:
+                x, y = 0, y + height
+            place = {"h": height, "w": width, "x": x, "y": y}
+            panels.append(panel(name, unit, queries, place, "stat" if title == "Run" else "timeseries"))
+            x += width
+        y += height
+    for number, each in enumerate(panels, 1):
+        each["id"] = number
+    return {
+        "uid": "mpzero-run",
+        "title": "mpzero",
+        "schemaVersion": 37,
+        "editable": True,
+        "refresh": "15s",
+        "time": {"from": "now-3h", "to": "now"},
+        "templating": {"list": [
+            {"type": "datasource", "name": "datasource", "query": "prometheus"},
+            variable("run", "label_values(mpzero_step, run_id)"),
+            variable("node", 'label_values(mpzero_up{run_id="$run"}, node)', multi=True),
+        ]},
+        "panels": panels,
+    }  # fmt: skip
+
+
+def panel(title: str, unit: str, queries: list[tuple[str, str]], place: dict, kind: str) -> dict:
+    return {
+        "type": kind,
+        "title": title,
+        "datasource": SOURCE,
+        "gridPos": place,
+        "fieldConfig": {"defaults": {"unit": unit}, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + number), "datasource": SOURCE, "expr": expression, "legendFormat": legend}
+            for number, (expression, legend) in enumerate(queries)
+        ],
+    }
+
+
+def variable(name: str, query: str, multi: bool = False) -> dict:
+    return {
+        "type": "query",
+        "name": name,
+        "datasource": SOURCE,
+        "query": {"query": query, "refId": name},
+        "refresh": 2,
+        "sort": 2 if not multi else 1,
+        "multi": multi,
+        "includeAll": multi,
+    }
+
+
+def text() -> str:
+    return json.dumps(dashboard(), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+    OUTPUT.write_text(text())
+    print(OUTPUT)
