@@ -34,7 +34,7 @@ ROWS = {
         ("Parts of a step, mean of 5 minutes", "s", 12, [
             (f"mpzero:step_part_seconds:mean5m{OF_RUN}", "{{part}}")]),
         ("Duration of a step, by share of steps", "s", 12, [
-            (f"histogram_quantile({share}, sum by (le) (rate(mpzero_step_seconds_bucket{OF_RUN}[15m])))", f"{share:.0%}")
+            (f"histogram_quantile({share}, sum by (le) (rate(mpzero_step_seconds_bucket{OF_RUN}[9m])))", f"{share:.0%}")
             for share in (0.5, 0.9, 0.99)]),
         ("Slowest rank", "none", 6, [(f"mpzero_slowest_rank{OF_RUN}", "rank")]),
         ("Time of the slowest rank beyond the others'", "percentunit", 6, [

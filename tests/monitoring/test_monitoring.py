@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
-MONITORING = ROOT / "monitoring"
-sys.path.insert(0, str(MONITORING))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "monitoring"))
 import make_dashboard
 
 sys.path.pop(0)
 
+ROOT = Path(__file__).resolve().parents[2]
+MONITORING = ROOT / "monitoring"
 PANELS = [panel for panel in make_dashboard.dashboard()["panels"] if panel["type"] != "row"]
 EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
 RULES = yaml.safe_load((MONITORING / "rules.yml").read_text())
