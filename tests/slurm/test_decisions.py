@@ -69,10 +69,11 @@ def test_a_file_system_that_hangs_on_all_hosts_excludes_none(run):
 doctor() {
   ((restart == 0)) || exit 0
   while (($#)); do [[ $1 != --json ]] || file=$2; shift; done
-  printf '{"job": "%s", "restart": %s, "hosts": [{"host": "%s", "status": "failure", "findings": [' "$SLURM_JOB_ID" \\
-    "$restart" "$(hostname)" >"$file.$(hostname).hung"
-  printf '{"check": "checkpoint_write", "status": "failure", "message": "it has not responded", ' >>"$file.$(hostname).hung"
-  printf '"blame": "host"}]}]}' >>"$file.$(hostname).hung"
+  exec 5>"$file.$(hostname).hung"
+  printf '{"job": "%s", "restart": %s, "hosts": [{"host": "%s", "status": "failure", ' "$SLURM_JOB_ID" "$restart" \\
+    "$(hostname)" >&5
+  printf '"findings": [{"check": "checkpoint_write", "status": "failure", "message": "it has not responded", ' >&5
+  printf '"blame": "host"}]}]}' >&5
   sleep 1
   exit 1
 }
