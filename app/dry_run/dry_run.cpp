@@ -34,8 +34,8 @@ std::string describe_length(const RunSetup& setup) {
 // The learning rates of the first update after `step`, of the peak and of the last update.
 std::string describe_rates(const RunSetup& setup, int64_t step) {
   const RunConfig& config = setup.config;
-  const auto& start = config.resumed_schedule.value_or(config.schedule).start();
-  const int64_t first_full = (start ? start->step : 0) + config.schedule.warmup_num_steps() + 1;
+  const parallel::LrSchedule& schedule = config.resumed_schedule ? *config.resumed_schedule : config.schedule;
+  const int64_t first_full = (schedule.start() ? schedule.start()->step : 0) + schedule.warmup_num_steps() + 1;
   std::string rates = fmt::format("step {}: {:.4g}", step + 1, config.lr(step + 1));
   if (first_full > step + 1 && (!knows_length(setup) || first_full < config.max_steps)) {
     rates += fmt::format(", step {}: {:.4g}", first_full, config.lr(first_full));

@@ -33,6 +33,23 @@ TEST_CASE("the ids of a tokenizer are counted in its files") {
   CHECK(read_tokenizer_size(file.string())->all == 2);
 }
 
+TEST_CASE("a tokenizer.json that is damaged is refused with its name") {
+  const io::testing::TemporaryFolder folder;
+  const std::string file = (folder / "tokenizer.json").string();
+  const std::string deep(300'000, '[');
+  for (const std::string& text :
+       {"{\"model\": " + deep + "}", std::string(R"({"model": "x"})"),
+        std::string(R"({"model": {"vocab": {"a": "x"}}})"),
+        std::string(R"({"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": "x"}]})"),
+        std::string(R"({"model": {"vocab": {"a": 0}}, "added_tokens": ["x"]})"),
+        std::string(R"({"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 9223372036854775807}]})"),
+        std::string(R"({"model": {"vocab": {"a": -1}}})")}) {
+    std::ofstream(file) << text;
+    INFO(text.substr(0, 80));
+    CHECK_THAT(error_from([&] { read_tokenizer_size(file); }), Contains(file));
+  }
+}
+
 TEST_CASE("a name on the Hub is not looked up, and a path that is not there is refused") {
   CHECK_FALSE(read_tokenizer_size("Qwen/Qwen3-0.6B"));
   CHECK_THAT(error_from([] { read_tokenizer_size("/no/such/folder"); }), Contains("/no/such/folder does not exist"));
