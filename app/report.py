@@ -13,24 +13,33 @@ import sys
 from pathlib import Path
 
 from run_report.page import page_of
-from run_report.reading import ReportError, read_run
+from run_report.reading import ReportError, Run, read_runs
 from run_report.writing import replace_text
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's --checkpoint_dir or --metrics_file")
-    parser.add_argument("--output", type=Path, help="the page; default: report.html next to the first run's metrics")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="the page; default: report.html next to the run's metrics, compared.html here for several runs",
+    )
     arguments = parser.parse_args()
     try:
-        runs = [read_run(path) for path in arguments.runs]
-        output = arguments.output or runs[0].folder / "report.html"
+        runs = read_runs(arguments.runs)
+        output = arguments.output or default_output(runs)
         replace_text(output, page_of(runs))
     except ReportError as error:
         print(f"report.py: {error}", file=sys.stderr)
         return 2
     print(output)
     return 0
+
+
+def default_output(runs: list[Run]) -> Path:
+    """A run's own report is not replaced by a comparison."""
+    return runs[0].folder / "report.html" if len(runs) == 1 else Path("compared.html")
 
 
 if __name__ == "__main__":

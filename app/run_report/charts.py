@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from run_report.reading import Run
+from run_report.reading import Run, as_number, whole
 from run_report.thinning import averaged, thinned
 
 GIBIBYTE = 1 << 30
 DIGITS = 6
+MOST_RANKS = 1 << 16
 SMOOTHED_SHARE = 50  # a mean covers one step in so many
 PARTS = {  # of a step, from below
     "forward_seconds": "forward",
@@ -118,8 +119,9 @@ def slowest_chart(runs: list[Run]) -> Chart:
         ranks, shares = run.columns.get("slowest_rank"), run.columns.get("slowest_rank_share")
         if ranks is None or shares is None:
             continue
-        late = ranks[np.nan_to_num(shares) > 0.1].astype(int)
-        counts = np.bincount(late, minlength=int(run.facts.get("world_size", 0) or 0))
+        world_size = min(whole(run.facts.get("world_size")) or MOST_RANKS, MOST_RANKS)
+        late = ranks[(np.nan_to_num(shares) > 0.1) & (ranks >= 0) & (ranks < world_size)].astype(int)
+        counts = np.bincount(late, minlength=0 if world_size == MOST_RANKS else world_size)
         if not counts.any():
             continue
         bar = {"type": "bar", "name": run.name, "x": [str(rank) for rank in range(len(counts))], "y": counts.tolist()}
@@ -131,21 +133,25 @@ def slowest_chart(runs: list[Run]) -> Chart:
 def save_chart(runs: list[Run]) -> Chart:
     traces = []
     for place, run in enumerate(runs):
-        saves = [save for save in run.saves if isinstance(save.get("seconds"), (int, float))]
+        saves = [save for save in run.saves if math.isfinite(as_number(save.get("seconds")))]
         if not saves:
             continue
         labels = [save_label(save) for save in saves]
-        bar = {"type": "bar", "name": run.name, "x": [save.get("step") for save in saves], "text": labels}
-        bar |= {"y": [rounded(save["seconds"]) for save in saves], "textposition": "none", "hoverinfo": "x+y+text"}
+        bar = {"type": "bar", "name": run.name, "x": [whole(save.get("step")) for save in saves], "text": labels}
+        bar |= {
+            "y": [rounded(as_number(save["seconds"])) for save in saves],
+            "textposition": "none",
+            "hoverinfo": "x+y+text",
+        }
         traces.append(bar | {"marker": {"color": f"run-{place}"}})
     layout = {"xaxis": {"title": {"text": "step"}}, "showlegend": len(traces) > 1}
     return Chart("Checkpoints", "seconds to write", traces, layout)
 
 
 def save_label(save: dict) -> str:
-    size, paused = save.get("bytes"), save.get("paused_seconds")
-    words = [f"{size / 1e9:.2f} GB"] if isinstance(size, (int, float)) else []
-    words += [f"training paused for {paused:.3f} s"] if isinstance(paused, (int, float)) else []
+    size, paused = as_number(save.get("bytes")), as_number(save.get("paused_seconds"))
+    words = [f"{size / 1e9:.2f} GB"] if math.isfinite(size) else []
+    words += [f"training paused for {paused:.3f} s"] if math.isfinite(paused) else []
     return ", ".join(words)
 
 

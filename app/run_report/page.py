@@ -11,10 +11,11 @@ from pathlib import Path
 from plotly.offline import get_plotlyjs
 
 from run_report.charts import Chart, charts_of
-from run_report.reading import Run, Start, as_number
+from run_report.reading import Run, Start, as_number, strings, whole
 
 HERE = Path(__file__).parent
 MOST_WARNINGS = 50
+LONGEST = 1e9  # seconds
 
 
 def page_of(runs: list[Run]) -> str:
@@ -58,11 +59,13 @@ def card(run: Run, place: int) -> str:
     """What somebody wants to know first."""
     facts = run.facts
     rows = [
-        ("model", f"{facts.get('model_type', '')}, {facts.get('parameters', 0):,} parameters" if facts else ""),
+        ("model", f"{facts.get('model_type', '')}, {whole(facts.get('parameters')):,} parameters" if facts else ""),
         ("on", f"{facts.get('devices', '')}; {hosts(facts)}" if facts else ""),
         (
             "step",
-            f"{show(run.last('step'))} of {facts['max_steps']:,}" if "max_steps" in facts else show(run.last("step")),
+            f"{show(run.last('step'))} of {whole(facts['max_steps']):,}"
+            if "max_steps" in facts
+            else show(run.last("step")),
         ),
         ("loss", show(run.last("loss"))),
         ("validation loss", show(run.last("validation_loss"))),
@@ -86,7 +89,7 @@ def spent(summary: dict) -> str:
     elapsed, in_steps, gpu_hours = (
         as_number(summary.get(key)) for key in ("elapsed_seconds", "step_seconds", "gpu_hours")
     )
-    if not elapsed > 0:
+    if not 0 < elapsed < LONGEST:
         return ""
     words = [f"{timedelta(seconds=round(elapsed))}", f"{in_steps / elapsed:.0%} of it in steps"]
     return ", ".join(words + ([f"{gpu_hours:.2f} GPU hours"] if gpu_hours > 0 else []))
@@ -97,7 +100,7 @@ def failure_text(failure: dict) -> str:
 
 
 def hosts(facts: dict) -> str:
-    names = sorted({str(name) for name in facts.get("hosts") or []})
+    names = sorted(set(strings(facts.get("hosts"))))
     return (
         f"{len(names)} host{'s' if len(names) != 1 else ''}: {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}"
     )
@@ -120,7 +123,7 @@ def heading(title: str, run: Run, runs: list[Run]) -> str:
 
 def settings_table(runs: list[Run]) -> str:
     """Name, value and origin; of several runs the values, with those marked that differ."""
-    settings = [{row[0]: row for row in run.facts.get("settings") or [] if is_row(row)} for run in runs]
+    settings = [{row[0]: row for row in rows_of(run.facts.get("settings"))} for run in runs]
     names = list(dict.fromkeys(name for of_run in settings for name in of_run))
     if not names:
         return ""
@@ -133,6 +136,10 @@ def settings_table(runs: list[Run]) -> str:
         differs = len({row[1] for row in found}) > 1
         rows.append((cells, "differs" if differs else ""))
     return table_of(head, rows)
+
+
+def rows_of(value: object) -> list[list[str]]:
+    return [row for row in value if is_row(row)] if isinstance(value, list) else []
 
 
 def is_row(row: object) -> bool:
@@ -163,7 +170,7 @@ def start_cells(start: Start) -> list[str]:
 
 
 def memory_lines(run: Run) -> str:
-    return "<pre>" + escape("\n".join(str(line) for line in run.facts["memory"])) + "</pre>"
+    return "<pre>" + escape("\n".join(strings(run.facts["memory"]))) + "</pre>"
 
 
 def warning_list(run: Run) -> str:

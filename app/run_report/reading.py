@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 LARGEST_SMALL_FILE = 1 << 20
+LARGEST_COUNT = 1 << 53
 
 
 class ReportError(Exception):
@@ -66,11 +67,25 @@ class Run:
         return float(known[-1]) if len(known) else math.nan
 
 
+def read_runs(paths: list[Path]) -> list[Run]:
+    """Runs of the same name get as many of their folders as tell them apart."""
+    runs = [read_run(path) for path in paths]
+    folders = [run.folder.resolve() for run in runs]
+    for depth in range(2, max(len(folder.parts) for folder in folders) + 1):
+        if len({run.name for run in runs}) == len(set(folders)):
+            break
+        for run, folder in zip(runs, folders, strict=True):
+            run.name = "/".join(folder.parts[-depth:])
+    return runs
+
+
 def read_run(path: Path) -> Run:
     """`path`: a run's folder, or its metrics file."""
     metrics = path / "metrics.jsonl" if path.is_dir() else path
     if not metrics.exists():
-        raise ReportError(f"{metrics} does not exist: give a run's --checkpoint_dir or its --metrics_file.")
+        raise ReportError(
+            f"{metrics} does not exist: give the --checkpoint_dir of a run that had --metrics_file in it, or that file."
+        )
     columns, run_id = read_metrics(metrics)
     summary = read_object(metrics.parent / "summary.json")
     return Run(
@@ -91,7 +106,7 @@ def read_metrics(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
         with path.open(encoding="utf-8", errors="replace") as file:
             for number, line in enumerate(file, 1):
                 row = object_of(line)
-                if row is None or "step" not in row or "loss" not in row:
+                if row is None or not is_whole(row.get("step")) or "loss" not in row:
                     if not line.endswith("\n"):  # the run may be writing it
                         break
                     raise ReportError(f"{path} line {number} is no step of a run: give a file of --metrics_file.")
@@ -108,6 +123,7 @@ def read_metrics(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
     if count == 0:
         raise ReportError(f"{path} holds no step yet.")
     full = {name: np.array(column + [math.nan] * (count - len(column))) for name, column in columns.items()}
+    full.setdefault("loss", np.full(count, math.nan))
     return full, run_id
 
 
@@ -156,4 +172,22 @@ def object_of(text: str) -> dict | None:
 
 
 def as_number(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) else math.nan
+    """NaN for what is no number, and for a number that is too large for one."""
+    try:
+        return float(value) if isinstance(value, (int, float)) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST_COUNT
+
+
+def whole(value: object) -> int:
+    """0 for what is no whole number."""
+    return value if is_whole(value) else 0
+
+
+def strings(value: object) -> list[str]:
+    """The elements of a list, as text; none of what is no list."""
+    return [str(element) for element in value] if isinstance(value, list) else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -15,6 +16,7 @@ def replace_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
-        raise ReportError(f"{path} cannot be written: {error.strerror}.") from error
+        raise ReportError(f"{path} cannot be written: {error.strerror}; choose another place with --output.") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)

@@ -130,6 +130,46 @@ def test_several_runs_share_each_chart_and_settings_that_differ_are_marked(tmp_p
     ]  # fmt: skip
 
 
+ODD = [None, "x", "", True, -1, 1e308, 10**400, float("inf"), float("nan"), [], {}, [None], {"a": 1}, [[]], "\ud800"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_odd_values_end_no_report(tmp_path, seed):
+    """Any value anywhere: a page, or one sentence."""
+    random = np.random.default_rng(seed)
+
+    def odd(fields: dict) -> dict:
+        return {
+            key: ODD[random.integers(len(ODD))] if random.random() < 0.3 else value for key, value in fields.items()
+        }
+
+    full = {"slowest_rank": 1, "slowest_rank_share": 0.2, "peak_memory_bytes": 1, "mfu": 0.5, "tokens_per_second": 9}
+    full |= {f"{part}_seconds": 0.1 for part in ("forward", "backward", "optimizer", "exposed_communication", "data")}
+    with (tmp_path / "metrics.jsonl").open("w") as file:
+        for step in range(1, 9):
+            row = {"loss": 4 / step, "lr": 1e-3, "tokens": step, "time": 1.7e9 + step, "run": RUN, **full}
+            file.write(json.dumps({"step": step} | odd(row)) + "\n")
+    begin(
+        tmp_path, **odd({"began": 1, "parameters": 2, "hosts": ["n0"], "world_size": 2, "max_steps": 9, "settings": []})
+    )
+    event(tmp_path, "checkpoint", **odd({"step": 4, "seconds": 1, "bytes": 2, "paused_seconds": 1, "steps": 4}))
+    event(tmp_path, "warning", **odd({"text": "a", "time": 1}))
+    event(tmp_path, "end", **odd({"status": "finished", "reason": "", "steps": 8}))
+    for name in ("summary.json", "failure.json"):
+        fields = {"run": RUN, "elapsed_seconds": 9, "step_seconds": 8, "gpu_hours": 1, "reason": "a", "time": "b"}
+        (tmp_path / name).write_text(json.dumps(odd(fields)))
+    assert page(tmp_path).charts
+
+
+def test_runs_in_folders_of_the_same_name_are_told_apart(tmp_path):
+    for name in ("a", "b"):
+        steps(tmp_path / name / "checkpoints", 3)
+    process = run_program(tmp_path / "a/checkpoints", tmp_path / "b/checkpoints", "--output", tmp_path / "c.html")
+    assert process.returncode == 0, process.stderr
+    names = [trace["name"] for trace in Page((tmp_path / "c.html").read_text()).charts[0]["traces"]]
+    assert names == ["a/checkpoints: training", "b/checkpoints: training"]
+
+
 def test_lines_of_other_runs_and_lines_that_a_crash_has_cut_are_left_out(tmp_path):
     folder = tmp_path / "run"
     steps(folder, 3)
@@ -206,10 +246,11 @@ def test_the_program_writes_the_page_and_names_it(tmp_path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (None, "metrics.jsonl does not exist: give a run's --checkpoint_dir or its --metrics_file."),
+        (None, "metrics.jsonl does not exist: give the --checkpoint_dir of a run that had --metrics_file in it, or"),
         ("", "metrics.jsonl holds no step yet."),
         ("[1]\n", "metrics.jsonl line 1 is no step of a run: give a file of --metrics_file."),
         ('{"loss": 1}\n', "line 1 is no step of a run"),
+        ('{"step": "1", "loss": 1}\n', "line 1 is no step of a run"),
     ],
 )
 def test_a_mistake_gets_one_sentence(tmp_path, content, sentence):
