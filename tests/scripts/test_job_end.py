@@ -255,7 +255,7 @@ def test_a_comment_that_reads_like_a_record_is_none(job):
 def test_a_job_that_waits_for_what_its_hosts_share_says_so(job):
     found = {"status": "failure", "check": "checkpoint_write", "message": "no answer", "blame": "host"}
     for host in ("node0", "node1"):
-        report = {"hosts": [{"host": host, "findings": [found]}]}
+        report = {"job": "7", "restart": 0, "hosts": [{"host": host, "findings": [found]}]}
         (job.checkpoints / f"doctor.json.{host}.hung").write_text(json.dumps(report))
     result = job("begin_run; refuse_hosts 124")
     assert "It starts again in 10 minutes at the earliest" in result.stdout, result.stderr
