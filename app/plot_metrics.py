@@ -22,6 +22,8 @@ matplotlib.use("Agg")  # no display is needed
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import EngFormatter, MaxNLocator
+from run_report.reading import as_number
+from run_report.thinning import smooth
 
 TRAIN, VALIDATION, LR, NORM = "#2f6fb0", "#d1495b", "#3f8f5f", "#8a6fa8"
 STYLE = {
@@ -112,21 +114,6 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
         raise PlotError(f"{path} holds no step yet.")
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: np.array([as_number(row.get(name)) for row in rows]) for name in names}
-
-
-def as_number(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) else math.nan
-
-
-def smooth(values: np.ndarray, width: int) -> np.ndarray:
-    """Mean over `width` (odd) values around each, fewer at the ends; NaN is ignored."""
-    known = np.isfinite(values)
-    sums = np.concatenate([[0], np.cumsum(np.where(known, values, 0))])
-    counts = np.concatenate([[0], np.cumsum(known)])
-    here = np.arange(len(values))
-    begin, end = np.maximum(here - width // 2, 0), np.minimum(here + width // 2 + 1, len(values))
-    in_window = counts[end] - counts[begin]
-    return np.divide(sums[end] - sums[begin], in_window, out=np.full(len(values), math.nan), where=in_window > 0)
 
 
 def compare(runs: list[dict[str, np.ndarray]], labels: list[str], arguments: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from run_report.reading import Run, as_number, whole
-from run_report.thinning import averaged, thinned
+from run_report.thinning import smooth, thinned
 
 GIBIBYTE = 1 << 30
 DIGITS = 6
@@ -56,7 +56,7 @@ def loss_chart(runs: list[Run]) -> Chart:
         width = smoothing(loss)
         if width > 1 and len(runs) == 1:
             traces.append(line(run, loss, f"{name}each step", place, width=1, opacity=0.35))
-        traces.append(line(run, averaged(loss, width), f"{name}training", place))
+        traces.append(line(run, smooth(loss, width), f"{name}training", place))
         validation = run.columns.get("validation_loss")
         if validation is not None:
             trace = line(run, validation, f"{name}validation", place, width=1.5)
@@ -79,7 +79,7 @@ def line_chart(
         values = run.columns.get(metric)
         if values is None or not np.isfinite(values).any():
             continue
-        shown = averaged(values, smoothing(values)) if smoothed else values
+        shown = smooth(values, smoothing(values)) if smoothed else values
         traces.append(line(run, shown * scale, run.name, place))
     return Chart(title, about, traces, {"yaxis": {"rangemode": "tozero"} | (axis or {}), "showlegend": len(traces) > 1})
 
@@ -90,10 +90,10 @@ def split_chart(run: Run) -> Chart:
         return Chart("", "", [], {})
     total = np.sum([np.nan_to_num(run.columns[name]) for name in PARTS], axis=0)
     # The same steps of each part, so that they stack.
-    places = thinned(averaged(total, smoothing(total)), 1000)
+    places = thinned(smooth(total, smoothing(total)), 1000)
     traces = []
     for number, (name, label) in enumerate(PARTS.items()):
-        values = averaged(np.nan_to_num(run.columns[name]), smoothing(total))
+        values = smooth(np.nan_to_num(run.columns[name]), smoothing(total))
         style = {"stackgroup": "parts", "line": {"width": 0, "color": f"part-{number}"}, "fillcolor": f"part-{number}"}
         traces.append(points(run, values, places, label) | {"mode": "lines"} | style)
     return Chart("Where the time of a step went", "seconds, of rank 0", traces, {"yaxis": {"rangemode": "tozero"}})

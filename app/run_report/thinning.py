@@ -24,7 +24,7 @@ def thinned(values: np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
     return known[np.unique(places)]
 
 
-def averaged(values: np.ndarray, width: int) -> np.ndarray:
+def smooth(values: np.ndarray, width: int) -> np.ndarray:
     """Mean over `width` (odd) values around each, fewer at the ends; NaN is ignored."""
     known = np.isfinite(values)
     sums = np.concatenate([[0], np.cumsum(np.where(known, values, 0))])

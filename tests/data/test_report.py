@@ -16,7 +16,7 @@ sys.path.insert(0, str(REPOSITORY / "app"))
 from run_report.charts import charts_of
 from run_report.page import page_of
 from run_report.reading import ReportError, read_run
-from run_report.thinning import averaged, thinned
+from run_report.thinning import smooth, thinned
 
 sys.path.pop(0)
 
@@ -224,7 +224,7 @@ def test_a_long_run_has_a_small_page_with_its_spike(tmp_path):
 
 
 def test_a_mean_covers_the_steps_around_each():
-    assert averaged(np.array([1.0, 2.0, np.nan, 4.0, 9.0]), 3).tolist() == [1.5, 1.5, 3.0, 6.5, 6.5]
+    assert smooth(np.array([1.0, 2.0, np.nan, 4.0, 9.0]), 3).tolist() == [1.5, 1.5, 3.0, 6.5, 6.5]
 
 
 def run_program(*arguments) -> subprocess.CompletedProcess:
