@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "app/checkpoint/resume.hpp"
@@ -22,6 +21,7 @@
 #include "app/memory/gpu_peak.hpp"
 #include "app/memory/host_ratio.hpp"
 #include "base/collectives.hpp"
+#include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/host_name.hpp"
 #include "parallel/comm/recorded_communicator.hpp"
@@ -67,6 +67,9 @@ io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& grou
           .vocab_limit = setup.model.vocab_size,
           .first_window = position.sequences_seen};
 }
+
+// The job's number; empty without Slurm.
+std::string slurm_job() { return parallel::process_environment("SLURM_JOB_ID").value_or(""); }
 
 // For one use of the network, whose collectives the flight recorder remembers by its name.
 std::unique_ptr<parallel::Communicator> open_communicator(Network& network, Liveness& liveness,
@@ -152,18 +155,16 @@ void Trainer::export_metrics() {
     std::vector<std::string> targets;
     std::copy_if(hosts.begin(), hosts.end(), std::back_inserter(targets),
                  [](const auto& host) { return !host.empty(); });
-    const char* job = std::getenv("SLURM_JOB_ID");
     discovery_.emplace(config_.metrics_sd_dir, setup_.run.id, targets,
-                       MetricLabels{{"model", config_.model_type}, {"slurm_job", job == nullptr ? "" : job}});
+                       MetricLabels{{"model", config_.model_type}, {"slurm_job", slurm_job()}});
   });
 }
 
 nlohmann::ordered_json Trainer::describe_start() {
   const std::vector<std::string> hosts = all_gather(mpi_, host_name());
-  const char* job = std::getenv("SLURM_JOB_ID");
   return {{"version", version_text()},
           {"began", control_.began},
-          {"job", job == nullptr ? "" : job},
+          {"job", slurm_job()},
           {"model_type", config_.model_type},
           {"parameters", model::num_parameters(setup_.model)},
           {"devices", describe_devices(device_, mpi_)},
