@@ -7,6 +7,16 @@ import pytest
 
 pytestmark = pytest.mark.slurm
 
+BLAMES_NODE0_ONCE = """
+train() {
+  hostname >>"$folder/hosts.$restart"
+  ((restart == 0)) || exit 0
+  save 3
+  sleep 0.5
+  blame node0 "it broke"
+  exit 1
+}"""
+
 
 def test_a_run_that_failed_is_requeued_without_the_host_that_is_blamed(run):
     run.stand_in("""
@@ -47,15 +57,7 @@ train() {
 
 
 def test_a_job_of_one_or_two_nodes_continues_with_the_nodes_that_are_left(run):
-    run.stand_in("""
-train() {
-  hostname >>"$folder/hosts.$restart"
-  ((restart == 0)) || exit 0
-  save 3
-  sleep 0.5
-  blame node0 "it broke"
-  exit 1
-}""")
+    run.stand_in(BLAMES_NODE0_ONCE)
     job = run.submit("--nodes=1-2", "--exclude=node2")
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
     assert (set(run.lines("hosts.0")), set(run.lines("hosts.1"))) == ({"node0", "node1"}, {"node1"}), job.text()
@@ -63,15 +65,7 @@ train() {
 
 def test_a_job_that_needs_both_nodes_starts_on_both_again(run):
     """By then one of them has ended its part of the job, and Slurm counts one node only."""
-    run.stand_in("""
-train() {
-  hostname >>"$folder/hosts.$restart"
-  ((restart == 0)) || exit 0
-  save 3
-  sleep 0.5
-  blame node0 "it broke"
-  exit 1
-}""")
+    run.stand_in(BLAMES_NODE0_ONCE)
     job = run.submit("--nodes=2", "--exclude=node2")
     assert (job.state, job.restarts) == ("COMPLETED", 1), job.text()
     assert set(run.lines("hosts.1")) == {"node0", "node1"}, job.text()
