@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -264,6 +266,72 @@ def test_ls_and_prune_tell_runs_apart(tmp_path: Path) -> None:
     failed = checkpoint_command("prune", run.checkpoints, "--keep_last", 1, "--run", "xyz")
     assert failed.returncode == 2
     assert "--run xyz: no runs in" in failed.stderr
+
+
+def test_prune_does_not_start_while_a_run_uses_the_folder(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=4", FREQUENT)
+    before = files_in(run.checkpoints)
+    with (run.checkpoints / ".lock").open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        held.truncate()
+        held.write("process 7 on node3")
+        held.flush()
+        for flags in ((), ("--dry_run",)):
+            sentence = the_error(checkpoint_command("prune", run.checkpoints, "--keep_last", 1, *flags))
+            assert f"another run (process 7 on node3) is using {run.checkpoints}: wait until it ends" in sentence
+            assert "then prune" in sentence
+            assert files_in(run.checkpoints) == before
+    assert checkpoint_command("prune", run.checkpoints, "--keep_last", 1).returncode == 0
+    assert names_in(run.checkpoints) == ["latest", "tiny-4steps"]
+
+
+def full_pipe() -> tuple[int, int]:
+    """Both ends of a pipe that blocks its next writer until something is read."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"\n" * 4096)
+    os.set_blocking(writer, True)
+    return reader, writer
+
+
+# With --keep_last=9 only the remains of an unfinished save are removed.
+@pytest.mark.parametrize("keep_last", [1, 9])
+def test_prune_removes_nothing_once_a_run_has_taken_the_folder(tmp_path: Path, keep_last: int) -> None:
+    run, _, _ = mixed_folder(tmp_path)
+    (run.checkpoints / "tiny-9steps.tmp").mkdir()
+    names = names_in(run.checkpoints)
+    # It stops at its first line of output, "left alone: ...", which it prints when it has the lock.
+    reader, writer = full_pipe()
+    words = [
+        "stdbuf",
+        "-oL",
+        BUILD / "bin" / "mpzero",
+        "checkpoint",
+        "prune",
+        run.checkpoints,
+        "--keep_last",
+        str(keep_last),
+    ]
+    with subprocess.Popen(words, stdout=writer, stderr=subprocess.PIPE, text=True) as process:
+        os.close(writer)
+        assert process.stderr is not None
+        record = run.checkpoints / ".owner-1"
+        while process.poll() is None and not (record.exists() and record.stat().st_size > 0):
+            os.sched_yield()
+        other = run.checkpoints / ".lock.other"
+        with other.open("w") as held, os.fdopen(reader) as output:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            other.replace(run.checkpoints / ".lock")
+            printed = output.read()
+            errors = process.stderr.read()
+    assert "left alone: " in printed
+    assert "removed" not in printed
+    assert process.returncode == 1
+    assert "has taken over" in errors
+    assert names_in(run.checkpoints) == names
 
 
 def test_keep_last_counts_the_runs_own(tmp_path: Path) -> None:

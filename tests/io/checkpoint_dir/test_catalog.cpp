@@ -121,6 +121,18 @@ TEST_CASE("a checkpoint with a readable manifest and an unreadable file is never
   }
 }
 
+TEST_CASE("a checkpoint without a manifest is never pruned") {
+  const TemporaryFolder folder;
+  REQUIRE(save_as(folder.path(), kOurs, 2) == "");
+  fs::create_directory(folder / "tiny-1steps");
+  SECTION("it is DeepSpeed's own") { write_file(folder / "tiny-1steps/mp_rank_00_model_states.pt", "x"); }
+  SECTION("it is not known what it is") { write_file(folder / "tiny-1steps/notes", "x"); }
+  const std::vector<CatalogEntry> entries = list_checkpoints(folder.path());
+  REQUIRE(entries.size() == 2);
+  CHECK_FALSE(entries.back().may_be_complete);
+  CHECK(checkpoints_to_prune(folder.path(), entries, 1, [](const CatalogEntry&) { return true; }).empty());
+}
+
 TEST_CASE("a damaged checkpoint is skipped and replaced, as before") {
   const TemporaryFolder folder;
   for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kOurs, step) == "");

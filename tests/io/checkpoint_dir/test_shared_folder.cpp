@@ -225,4 +225,34 @@ TEST_CASE("a save that finds the folder taken over changes nothing") {
   CHECK(names_in(folder.path()) == Names{"latest", "tiny-1steps"});
 }
 
+TEST_CASE("a save of a new step that finds the folder taken over neither publishes nor prunes") {
+  const TemporaryFolder folder;
+  UnsyncedDisk files;
+  for (const int step : {1, 2}) REQUIRE(save_as(folder.path(), kOurs, step, 1, files) == "");
+  const auto model = small_model();
+  SaveJob job = job_of(folder.path(), kOurs, 3, model);
+  job.keep_last = 1;
+  SingleProcess alone;
+  // Before anything is written, before it is published, and before older checkpoints are removed.
+  const int failing = GENERATE(1, 2, 3);
+  CAPTURE(failing);
+  int asked = 0;
+  job.check_owner = [&] {
+    if (++asked >= failing) throw Failure("taken over");
+  };
+  Published published;
+  const std::string error =
+      message_of([&] { published = save_checkpoint(job, SnapshotValues(job, 1).get(), alone, files); });
+  CHECK(asked == failing);
+  if (failing < 3) {
+    CHECK(error == "taken over");
+    CHECK(names_in(folder.path()) == Names{"latest", "tiny-1steps", "tiny-2steps"});
+    CHECK(read_file(folder / "latest") == "tiny-2steps\n");
+  } else {
+    CHECK(error == "");
+    CHECK(published.remark == "older checkpoints stay for now: taken over");
+    CHECK(names_in(folder.path()) == Names{"latest", "tiny-1steps", "tiny-2steps", "tiny-3steps"});
+  }
+}
+
 }  // namespace mpzero::io
