@@ -6,6 +6,7 @@
 #include <cctype>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <unordered_set>
 #include <vector>
 
@@ -144,6 +145,12 @@ json parse_user_json(std::string_view text, const std::string& source, const Jso
 }
 
 std::optional<std::string> read_json_text(const std::filesystem::path& path, const JsonLimits& limits) {
+  // Opening a FIFO would wait for a writer, and several ranks cannot all read it.
+  std::error_code ignored;
+  if (std::filesystem::is_other(std::filesystem::status(path, ignored))) {
+    throw UserError(
+        fmt::format("{} is a FIFO, a socket or a device, expected a regular file: name a regular file", path.string()));
+  }
   std::ifstream file(path, std::ios::binary);
   if (!file || std::filesystem::is_directory(path)) return std::nullopt;
   constexpr size_t kPiece = size_t{64} << 10;

@@ -44,7 +44,7 @@ nlohmann::json parse_json(std::string_view text, const JsonLimits& limits);
 nlohmann::json parse_user_json(std::string_view text, const std::string& source, const JsonLimits& limits);
 
 // The file as text for parse_user_json, cut one byte after the limit if it is longer; std::nullopt if it cannot be
-// read.
+// read. Throws UserError if it is a FIFO, a socket or a device.
 std::optional<std::string> read_json_text(const std::filesystem::path& path, const JsonLimits& limits);
 
 }  // namespace mpzero

@@ -48,6 +48,13 @@ std::string_view remedy(int error_number) {
 
 const char* message_of(int error_number) { return std::strerror(error_number); }
 
+void check_regular(const struct stat& status, const fs::path& path) {
+  if (S_ISREG(status.st_mode)) return;
+  if (S_ISDIR(status.st_mode)) throw_system_error("open", path, EISDIR);
+  throw_user_error("{} is a FIFO, a socket or a device, expected a regular file: remove it or name another file",
+                   path.string());
+}
+
 }  // namespace
 
 void throw_system_error(std::string_view action, const fs::path& path, int error_number) {
@@ -71,12 +78,22 @@ File::File(fs::path path, int descriptor) : files_(&disk()), path_(std::move(pat
 File File::open_in(int folder, const std::string& name, const fs::path& path) {
   int descriptor = -1;
   do {
-    descriptor = ::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC);
+    // Opening a FIFO would otherwise wait for a writer. Reads of a regular file wait as usual.
+    descriptor = ::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   } while (descriptor < 0 && errno == EINTR);
-  if (descriptor < 0) throw_system_error("open", path, errno);
-  return {path, descriptor};
+  struct stat status {};
+  if (descriptor < 0) {
+    const int error = errno;
+    // A socket cannot be opened.
+    if (error == ENXIO && ::fstatat(folder, name.c_str(), &status, 0) == 0) check_regular(status, path);
+    throw_system_error("open", path, error);
+  }
+  File file(path, descriptor);
+  if (::fstat(descriptor, &status) != 0) throw_system_error("look at", path, errno);
+  check_regular(status, path);
+  return file;
 }
-File File::open_for_reading(const fs::path& path) { return File(path, O_RDONLY, "open", disk()); }
+File File::open_for_reading(const fs::path& path) { return open_in(AT_FDCWD, path.string(), path); }
 File File::open_for_update(const fs::path& path, FileSystem& files) {
   return File(path, O_RDWR, "open for writing", files);
 }

@@ -19,8 +19,9 @@ namespace mpzero::io {
 // An open file. Every call either completes in full or throws through throw_system_error.
 class File {
  public:
+  // Throws UserError if `path` is a FIFO, a socket or a device: nothing is read from it, and no call waits for it.
   static File open_for_reading(const std::filesystem::path& path);
-  // Opens the file `name` in the folder with the descriptor `folder`. `path` is used in messages.
+  // The same for the file `name` in the folder with the descriptor `folder`. `path` is used in messages.
   static File open_in(int folder, const std::string& name, const std::filesystem::path& path);
   // Opens an existing file for writing in place and keeps its contents.
   static File open_for_update(const std::filesystem::path& path, FileSystem& files = disk());

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "io/bytes/checksum.hpp"
+#include "io/files/atomic_file.hpp"
 #include "io/hdf5/library.hpp"
 
 namespace mpzero::io::hdf5 {
@@ -251,6 +252,8 @@ File File::open(const std::filesystem::path& path) {
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) throw_user_error("{} does not exist", path.string());
   if (std::filesystem::is_directory(status)) throw_user_error("{} is a folder, expected an HDF5 file", path.string());
+  // The library would wait for a FIFO's writer.
+  if (std::filesystem::is_other(status)) io::File::open_for_reading(path);
   if (std::filesystem::file_size(path, error) == 0 && !error) throw_user_error("{} is empty", path.string());
   const Handle access = without_file_lock();
   Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()), &H5Fclose);

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -88,10 +90,20 @@ TEST_CASE("at most the limit and one byte of a file are read") {
   }
   std::ofstream(path) << std::string(100'000, 'x');
   CHECK(read_json_text(path, kSmall) == std::string(1001, 'x'));
-  CHECK(read_json_text("/dev/zero", kSmall)->size() == 1001);
   std::filesystem::remove(path);
   CHECK_FALSE(read_json_text(path, kSmall).has_value());
   CHECK_FALSE(read_json_text(path.parent_path(), kSmall).has_value());
+}
+
+TEST_CASE("a JSON file that is a FIFO or a device is refused at once") {
+  const auto fifo = std::filesystem::temp_directory_path() / "mpzero_test_json.fifo";
+  std::filesystem::remove(fifo);
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(read_json_text(fifo, kSmall), fifo.string() +
+                                                      " is a FIFO, a socket or a device, expected a regular file: name "
+                                                      "a regular file");
+  CHECK_THROWS_AS(read_json_text("/dev/zero", kSmall), UserError);
+  std::filesystem::remove(fifo);
 }
 
 }  // namespace mpzero
