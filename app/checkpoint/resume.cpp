@@ -48,7 +48,7 @@ Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder
   std::unique_ptr<io::StoredCheckpoint> stored;
   io::RunRecord run;
   read_or_give_up([&] {
-    run_on_all_ranks(group, [&] {
+    io::open_on_all_ranks(group, [&] {
       opened = std::make_shared<io::OpenFolder>(checkpoint);
       stored = io::open_checkpoint(opened);
       run = stored->run();

@@ -1,9 +1,12 @@
 #include "io/checkpoint_dir/stable_read.hpp"
 
+#include <chrono>
+#include <exception>
 #include <optional>
 #include <system_error>
 
 #include "base/collectives.hpp"
+#include "base/error.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 
 namespace mpzero::io {
@@ -54,6 +57,32 @@ void read_checkpoint(const std::function<fs::path()>& find, const std::function<
     if (change == OpenFolder::Change::kRemoved) removed = path;
     on_restart(fmt::format("{} {} by another process while it was being read; reading it again", path.string(),
                            name_of(change)));
+  }
+}
+
+void open_on_all_ranks(ProcessGroup& group, const std::function<void()>& open, const Patience& patience) {
+  std::chrono::milliseconds pause = patience.pause;
+  for (int attempt = 1;; ++attempt) {
+    std::exception_ptr error;
+    bool is_damage = false;
+    try {
+      open();
+    } catch (const Damaged&) {
+      error = std::current_exception();
+      is_damage = true;
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const bool some_damaged = any(group, is_damage);
+    const bool some_opened = any(group, !error);
+    const bool may_pass = some_damaged && some_opened && attempt < patience.attempts;
+    if (!may_pass) {
+      return run_on_all_ranks(group, [&] {
+        if (error) std::rethrow_exception(error);
+      });
+    }
+    patience.sleep(pause);
+    pause *= 2;
   }
 }
 

@@ -9,6 +9,7 @@
 #include "io/checkpoint/replaced_while_read.hpp"
 #include "io/checkpoint/stored_checkpoint.hpp"
 #include "io/files/open_folder.hpp"
+#include "io/files/retry.hpp"
 
 // Reading a checkpoint while other processes save and prune. A reader holds the folder open, so that everything it
 // reads is of one save. If the folder was replaced, removed or rewritten before everything was read, no error about its
@@ -25,6 +26,15 @@ inline constexpr int kMaxReads = 10;
 void read_checkpoint(const std::function<std::filesystem::path()>& find,
                      const std::function<void(const StoredCheckpoint&)>& read,
                      const std::function<void(const std::string&)>& on_restart);
+
+// How often, and with which pauses, a rank looks again for what other ranks see: for 12.75 s in total.
+inline const Patience kPatienceWithOtherHosts{.attempts = 9};
+
+// Collective: runs `open` on all ranks. A network file system may show a file or a folder later on one host than on
+// another. So, where `open` throws Damaged on some ranks and succeeds on others, all ranks run it again after a pause.
+// Throws the errors of run_on_all_ranks, immediately where no rank succeeds.
+void open_on_all_ranks(ProcessGroup& group, const std::function<void()>& open,
+                       const Patience& patience = kPatienceWithOtherHosts);
 
 // Collective: whether any rank's folder was replaced, removed or rewritten since it was opened. A rank that could not
 // open it passes null. Does not throw exceptions of its own.

@@ -20,6 +20,14 @@ bool may_pass(int system_error) {
   }
 }
 
+void Patience::sleep(std::chrono::milliseconds pause) const {
+  if (wait) {
+    wait(pause);
+  } else {
+    std::this_thread::sleep_for(pause);
+  }
+}
+
 void retry_reading(const std::function<void()>& work, const Patience& patience) {
   std::chrono::milliseconds pause = patience.pause;
   for (int attempt = 1;; ++attempt) {
@@ -28,11 +36,7 @@ void retry_reading(const std::function<void()>& work, const Patience& patience) 
     } catch (const Error& error) {
       if (attempt >= patience.attempts || !may_pass(error.system_error())) throw;
     }
-    if (patience.wait) {
-      patience.wait(pause);
-    } else {
-      std::this_thread::sleep_for(pause);
-    }
+    patience.sleep(pause);
     pause *= 2;
   }
 }

@@ -12,6 +12,8 @@ struct Patience {
   // The first pause. Each further pause is twice as long.
   std::chrono::milliseconds pause{50};
   std::function<void(std::chrono::milliseconds)> wait{};  // none: the thread sleeps
+
+  void sleep(std::chrono::milliseconds pause) const;
 };
 
 // Whether the same call may succeed a moment later: ESTALE, EINTR, EAGAIN, EIO, ETIMEDOUT.

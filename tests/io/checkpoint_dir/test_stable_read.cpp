@@ -210,4 +210,70 @@ TEST_CASE("ranks that have opened different saves in one folder detect it") {
   }
 }
 
+namespace {
+
+struct Opened {
+  std::vector<std::string> errors;  // of each rank
+  int attempts = 0;                 // of rank 1
+  std::vector<int64_t> pauses;      // of rank 1, in ms
+};
+
+// Opens with 2 ranks and up to 4 attempts. `before`: runs on rank 1 before each attempt, with its number.
+Opened open_with_two_ranks(const std::function<void(int)>& before, const fs::path& checkpoint) {
+  Opened opened;
+  ThreadGroup group(2);
+  opened.errors = group.run([&](ProcessGroup& ranks) {
+    const bool is_late = ranks.rank() == 1;
+    const auto wait = [&, is_late](std::chrono::milliseconds pause) {
+      if (is_late) opened.pauses.push_back(pause.count());
+    };
+    open_on_all_ranks(ranks,
+                      [&] {
+                        if (is_late) before(++opened.attempts);
+                        open_checkpoint(checkpoint);
+                      },
+                      {.attempts = 4, .wait = wait});
+  });
+  return opened;
+}
+
+}  // namespace
+
+TEST_CASE("a rank whose host shows a checkpoint later than others looks again") {
+  const TemporaryFolder folder;
+  publish_values(folder.path(), Format::kHdf5, 1);
+  const fs::path absent = folder / "absent";
+  const auto late_until = [&](int attempt) {
+    return [&absent, attempt](int now) {
+      if (now < attempt) open_checkpoint(absent);
+    };
+  };
+  const std::vector<int64_t> all_pauses = {50, 100, 200};
+  for (const int attempt : {1, 2, 4}) {
+    const Opened opened = open_with_two_ranks(late_until(attempt), folder / kTag);
+    CHECK(opened.errors == std::vector<std::string>{"", ""});
+    CHECK(opened.attempts == attempt);
+    CHECK(opened.pauses == std::vector<int64_t>(all_pauses.begin(), all_pauses.begin() + attempt - 1));
+  }
+  // In the end it is refused on all ranks, by a sentence that names the rank.
+  const Opened never = open_with_two_ranks(late_until(5), folder / kTag);
+  CHECK(never.attempts == 4);
+  for (const std::string& error : never.errors) {
+    CHECK_THAT(error, Contains("rank 1") && Contains(absent.string() + " is not a folder"));
+  }
+}
+
+TEST_CASE("a checkpoint that no rank can open is refused immediately, and so is a system error") {
+  const TemporaryFolder folder;
+  const fs::path absent = folder / "absent";
+  const Opened none = open_with_two_ranks([](int) {}, absent);
+  CHECK(none.attempts == 1);
+  CHECK_THAT(none.errors[0], Contains("is not a folder"));
+  publish_values(folder.path(), Format::kHdf5, 1);
+  const auto fail = [](int) { throw_system_error("open", "file", EACCES); };
+  const Opened failed = open_with_two_ranks(fail, folder / kTag);
+  CHECK(failed.attempts == 1);
+  CHECK_THAT(failed.errors[0], Contains("Permission denied"));
+}
+
 }  // namespace mpzero::io
