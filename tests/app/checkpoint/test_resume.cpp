@@ -70,6 +70,27 @@ class WorksBeforeCall final : public ProcessGroup {
   std::function<void()> work_;
 };
 
+// The ranks of the test program. When they have agreed on a checkpoint whose path contains `name`, each opens it. After
+// that, before its next collective call, the last rank does the work once.
+class WorksAfterOpening final : public ProcessGroup {
+ public:
+  WorksAfterOpening(std::string name, std::function<void()> work) : name_(std::move(name)), work_(std::move(work)) {}
+  int rank() const override { return parallel::mpi().rank(); }
+  int world_size() const override { return parallel::mpi().world_size(); }
+  void barrier() override { parallel::mpi().barrier(); }
+  std::vector<std::string> all_gather(const std::string& text) override {
+    if (has_agreed_ && rank() + 1 == world_size()) std::exchange(work_, [] {})();
+    std::vector<std::string> texts = parallel::mpi().all_gather(text);
+    for (const std::string& each : texts) has_agreed_ = has_agreed_ || each.find(name_) != std::string::npos;
+    return texts;
+  }
+
+ private:
+  std::string name_;
+  std::function<void()> work_;
+  bool has_agreed_ = false;
+};
+
 }  // namespace
 
 TEST_CASE("without a checkpoint there is nothing to resume") {
@@ -151,6 +172,26 @@ TEST_CASE("ranks that read different files under one name do not resume from the
   CHECK_THROWS_WITH(
       first.resume({"--resume_from_checkpoint=checkpoints/model-4steps"}, /*relative=*/true),
       Contains("checkpoints/model-4steps") && Contains("the ranks have read manifest.json of different saves"));
+}
+
+TEST_CASE("a rank that sees a checkpoint later than others resumes from it") {
+  namespace fs = std::filesystem;
+  if (parallel::mpi().world_size() == 1) return;
+  SavedRun run;
+  const fs::path late = run.folder() / "late";
+  on_rank_0([&] {
+    fs::create_directory(late);
+    for (const char* name : {"ds_config.json", "model.json", "train.h5"}) fs::copy(run.folder() / name, late / name);
+  });
+  const bool is_late = parallel::mpi().rank() + 1 == parallel::mpi().world_size();
+  const CurrentFolder folder(is_late ? late : run.folder());
+  WorksAfterOpening group("checkpoints/model-4steps",
+                          [&] { fs::create_symlink(run.checkpoints(), late / "checkpoints"); });
+  const std::optional<Resumed> resumed =
+      run.resume({"--resume_from_checkpoint=checkpoints/model-4steps"}, /*relative=*/true, group);
+  REQUIRE(resumed);
+  CHECK(resumed->position.step == 4);
+  CHECK(run.warnings.empty());
 }
 
 TEST_CASE("a checkpoint that is replaced while it is read is read again, whenever that is") {
