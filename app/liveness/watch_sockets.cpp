@@ -75,12 +75,14 @@ void WatchSockets::hear_reporters(RankWatch& watch, News& news) {
 }
 
 void WatchSockets::hear_dialed(RankWatch& watch, News& news) {
-  for (Dialer::Answer& answer : dialer_.hear(now_)) {
+  std::vector<Dialer::Answer> answers = dialer_.hear(now_);
+  // All of them first: the choice of one hangs the others up.
+  for (Dialer::Answer& answer : answers) {
     news.is_urgent = true;
     if (!answer.warning.empty()) news.warnings.push_back(std::move(answer.warning));
     if (answer.connection) dialed_.insert_or_assign(answer.rank, std::move(*answer.connection));
-    watch.dialed(answer.rank, answer.reach, now_);
   }
+  for (const Dialer::Answer& answer : answers) watch.dialed(answer.rank, answer.reach, now_);
   std::vector<int> gone;
   for (auto& [rank, connection] : dialed_) {
     const auto lines = connection.receive();

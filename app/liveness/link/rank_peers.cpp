@@ -143,6 +143,14 @@ void RankPeers::drop(Peers::iterator peer, Handshake::Refusal why) {
 }
 
 void RankPeers::erase(Peers::iterator peer) {
+  const RankConnection& connection = peer->second.connection;
+  if (connection.was_identified()) {
+    const auto links = links_.find(connection.rank());
+    if (--links->second.num_open == 0) {
+      if (links->second.one_broke) news_.push_back({.rank = links->first, .message = std::nullopt});
+      links_.erase(links);
+    }
+  }
   unidentified_.erase(peer->first);
   unsent_.erase(peer->first);
   peers_.erase(peer);
@@ -164,6 +172,7 @@ void RankPeers::hear(Peers::iterator peer) {
   const auto lines = connection.receive();
   if (connection.was_identified() && unidentified_.erase(peer->first) > 0) {
     introduced_.insert(connection.rank());
+    ++links_[connection.rank()].num_open;
     connection.send(message::to_line(message::Pulse{}));
   }
   if (connection.has_unsent()) unsent_.insert(peer->first);
@@ -173,7 +182,7 @@ void RankPeers::hear(Peers::iterator peer) {
   }
   if (connection.state() != RankConnection::State::kClosed) return;
   if (connection.was_identified() && !connection.broken_by_network()) {
-    news_.push_back({.rank = connection.rank(), .message = std::nullopt});
+    links_.at(connection.rank()).one_broke = true;
   }
   if (connection.refusal() == Handshake::Refusal::kClosed) return erase(peer);
   drop(peer, connection.refusal());
@@ -182,8 +191,10 @@ void RankPeers::hear(Peers::iterator peer) {
 bool RankPeers::take(int rank, const std::string& line) {
   std::optional<message::Any> message = message::parse(line);
   if (!message) return true;
-  const bool stays =
-      !std::holds_alternative<message::Bye>(*message) && !std::holds_alternative<message::Visit>(*message);
+  const bool leaves = std::holds_alternative<message::Bye>(*message);
+  // It closes its other connections, too.
+  if (leaves) links_.at(rank).one_broke = false;
+  const bool stays = !leaves && !std::holds_alternative<message::Visit>(*message);
   news_.push_back({.rank = rank, .message = std::move(message)});
   return stays;
 }

@@ -32,8 +32,8 @@ class RankPeers {
  public:
   struct News {
     int rank = 0;
-    // std::nullopt: the other side closed its connection without a Bye. If the network broke it, there is no news: the
-    // rank is silent.
+    // std::nullopt: the other side closed its connection without a Bye, and has no other one here. A rank that dials
+    // this one may have two for a while. If the network broke the connection, there is no news: the rank is silent.
     std::optional<message::Any> message;
   };
 
@@ -69,6 +69,11 @@ class RankPeers {
     int64_t arrival = 0;  // order of arrival
   };
   using Peers = std::map<int, Peer>;  // by descriptor
+  // The identified connections of one rank.
+  struct Links {
+    int num_open = 0;
+    bool one_broke = false;  // one was closed without a Bye
+  };
 
   // Whether a new connection waits. Looks only at connections that have something to read.
   bool hear_ready();
@@ -83,6 +88,7 @@ class RankPeers {
   // Receives from this peer, and erases it if its connection does not stay.
   void hear(Peers::iterator peer);
   bool take(int rank, const std::string& line);
+  // Reports the loss of its rank if this was the last connection, and that one or an earlier one broke.
   void erase(Peers::iterator peer);
   void flush();
   bool watch(int descriptor);
@@ -95,6 +101,7 @@ class RankPeers {
   std::set<int> unidentified_;  // descriptors of peers_
   std::set<int> unsent_;        // those that have something to send
   std::set<int> introduced_;    // ranks
+  std::map<int, Links> links_;  // by rank; of those that are connected
   std::vector<News> news_;
   Strangers strangers_;
   int64_t num_arrived_ = 0;

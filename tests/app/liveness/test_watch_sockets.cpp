@@ -1,3 +1,6 @@
+#include <sys/epoll.h>
+
+#include <array>
 #include <memory>
 
 #include "app/liveness/watch_sockets.hpp"
@@ -172,6 +175,57 @@ TEST_CASE("A visit that ends with unread input does not look like the end of a r
   ranks.sockets(2).hang_up(1);
   ranks.settle([&] { return ranks.peers(1).num_connected() == 0; });
   CHECK(ranks.watch(1).records().records()[2].state == RankRecord::State::kAnswers);
+}
+
+TEST_CASE("Of two candidates that answer in one turn the first is reported to, and the other is hung up") {
+  LoopbackRanks ranks(4);
+  const auto of = [&](int rank) {
+    RankRoster roster = ranks.roster(rank);
+    for (RankIdentity& identity : roster.ranks) {
+      identity.machine = identity.host = "node" + std::to_string(identity.rank);
+      identity.addresses = {kLoopback};
+    }
+    return roster;
+  };
+  const auto peers_of = [&](int rank) { return RankPeers(ranks.take_listener(rank), of(rank).credentials()); };
+  const RankRoster own = of(3);
+  std::optional<RankPeers> monitor = peers_of(0);
+  std::array<RankPeers, 2> candidates = {peers_of(1), peers_of(2)};
+  WatchSockets sockets(own, peers_of(3), LoopbackRanks::connect(own, 0));
+  RankWatch watch(own.ranks, own.own, kSilentAfter, sockets, kNow);
+  wait_until([&] {
+    monitor->hear(kNow);
+    sockets.hear(watch, kNow);
+    return monitor->num_connected() == 1;
+  });
+  monitor.reset();
+  const auto both = [&](const auto& holds) { return holds(candidates[0]) && holds(candidates[1]); };
+  wait_until([&] {
+    sockets.hear(watch, kNow);
+    return both([](RankPeers& one) { return one.hear(kNow).empty() && one.num_unidentified() == 1; });
+  });
+  // Each has challenged this rank, and waits for its proof.
+  wait_until([&] {
+    sockets.hear(watch, kNow);
+    return both([](const RankPeers& one) { return is_readable(one.descriptor()); });
+  });
+  wait_until([&] { return both([](RankPeers& one) { return one.hear(kNow).empty() && one.num_connected() == 1; }); });
+  // Both have answered: the dialer has two connections to read.
+  std::vector<pollfd> wanted;
+  sockets.add_to(wanted);
+  wait_until([&] {
+    std::array<epoll_event, 4> ready{};
+    return epoll_wait(wanted[1].fd, ready.data(), static_cast<int>(ready.size()), 0) == 2;
+  });
+  sockets.hear(watch, kNow);
+  watch.beat({.status = in_step(7), .error = std::nullopt, .culprits = {}}, kNow);
+  const auto heard = hear(candidates[0], 1);
+  REQUIRE(heard.front().message);
+  CHECK(std::holds_alternative<message::Status>(*heard.front().message));
+  const auto visit = hear(candidates[1], 1);
+  REQUIRE(visit.front().message);
+  CHECK(std::holds_alternative<message::Visit>(*visit.front().message));
+  CHECK(candidates[1].num_connected() == 0);
 }
 
 TEST_CASE("A request to stop reaches the monitor") {

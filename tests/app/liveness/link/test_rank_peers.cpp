@@ -299,6 +299,48 @@ TEST_CASE("A connection that breaks is the loss of its rank, once") {
   CHECK(monitor.peers.hear(kNow).empty());
 }
 
+TEST_CASE("A rank with several connections is lost when the last of them breaks") {
+  Monitor monitor;
+  std::optional<RankConnection> one = monitor.connect(1);
+  std::optional<RankConnection> other = monitor.connect(1);
+  REQUIRE(monitor.peers.num_connected() == 2);
+  one.reset();
+  wait_until([&] {
+    CHECK(monitor.peers.hear(kNow).empty());
+    return monitor.peers.num_connected() == 1;
+  });
+  other->send(message::to_line(message::Pulse{}));
+  CHECK(hear(monitor.peers, 1).front().message);
+  other.reset();
+  const auto news = hear(monitor.peers, 1);
+  REQUIRE(news.size() == 1);
+  CHECK((news.front().rank == 1 && !news.front().message));
+  CHECK(monitor.peers.hear(kNow).empty());
+}
+
+TEST_CASE("A connection that broke counts once the last one of its rank ends, unless the rank has left") {
+  const auto [last, is_lost] =
+      GENERATE(table<message::Any, bool>({{message::Visit{}, true}, {message::Bye{.with_error = false}, false}}));
+  Monitor monitor;
+  std::optional<RankConnection> one = monitor.connect(1);
+  RankConnection other = monitor.connect(1);
+  one.reset();
+  wait_until([&] {
+    CHECK(monitor.peers.hear(kNow).empty());
+    return monitor.peers.num_connected() == 1;
+  });
+  other.send(message::to_line(last));
+  const auto news = hear(monitor.peers, 1 + static_cast<size_t>(is_lost));
+  CHECK(news.front().message);
+  CHECK(news.size() == 1 + static_cast<size_t>(is_lost));
+  CHECK(monitor.peers.num_connected() == 0);
+  CHECK(monitor.peers.hear(kNow).empty());
+  // The next connection of this rank is judged by itself.
+  std::optional<RankConnection> next = monitor.connect(1);
+  next->send(message::to_line(message::Visit{}));
+  CHECK(hear(monitor.peers, 1).size() == 1);
+}
+
 TEST_CASE("A rank that says bye is closed and not lost") {
   Monitor monitor;
   std::optional<RankConnection> one = monitor.connect(1);
