@@ -36,11 +36,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kDiskLimit(3000);
 constexpr milliseconds kLockLimit(1500);
-
-void print(const std::string& text) {
-  std::fputs(text.c_str(), stderr);
-  std::fflush(stderr);
-}
+constexpr milliseconds kPrintLimit(1000);
 
 // What `read` returns; its initial value if the disk does not respond in time.
 template <class T>
@@ -110,13 +106,20 @@ std::optional<std::string> write_report(const std::filesystem::path& file, const
       if (std::optional<std::string> reason = reason_that_counts_more(text_of(file), run, verdict)) return reason;
       io::replace_text_file(file, text);
     } catch (const std::exception& error) {
-      print(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));
+      print_error(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));
     }
     return std::nullopt;
   });
 }
 
 }  // namespace
+
+void print_error(const std::string& text) {
+  parallel::no_longer_than(kPrintLimit, [text] {
+    std::fputs(text.c_str(), stderr);
+    std::fflush(stderr);
+  });
+}
 
 ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device, const RankRoster& roster) {
   constexpr size_t kDigits = 16;
@@ -139,14 +142,14 @@ void report_failure(const Verdict& verdict, const std::vector<RankRecord>& recor
   const std::optional<std::string> known =
       write_report(file, facts.origin.run, verdict, report_json(verdict, records, facts.origin));
   if (known) {
-    return print(fmt::format("mpzero: rank {} ends: the run has ended already, as {} says: {}.\n", facts.origin.rank,
-                             file.string(), *known));
+    return print_error(fmt::format("mpzero: rank {} ends: the run has ended already, as {} says: {}.\n",
+                                   facts.origin.rank, file.string(), *known));
   }
-  print(report_text(verdict, records, tag.empty() ? tag : (facts.checkpoint_dir / tag).string()));
+  print_error(report_text(verdict, records, tag.empty() ? tag : (facts.checkpoint_dir / tag).string()));
   if (!facts.ras_address) return;
   // Last, because its answer takes seconds. A launcher that has lost a rank may not leave that much time.
   const std::string ras = nccl_ras_status(*facts.ras_address, meanwhile);
-  if (!ras.empty()) print("  NCCL's RAS counts of the collectives that were requested:\n" + ras);
+  if (!ras.empty()) print_error("  NCCL's RAS counts of the collectives that were requested:\n" + ras);
 }
 
 void write_start_failure(const std::string& reason, const std::vector<int>& culprits, const ReportFacts& facts,
@@ -167,9 +170,9 @@ void report_stop(int exit_code, const std::filesystem::path& checkpoint_dir) {
   const std::string tag = newest_checkpoint(checkpoint_dir);
   const std::string state = tag.empty() ? "no checkpoint was saved yet" : fmt::format("{} remains", tag);
   if (exit_code == kInterruptedExitCode) {
-    print(fmt::format("mpzero: interrupted twice: stopped immediately without saving; {}.\n", state));
+    print_error(fmt::format("mpzero: interrupted twice: stopped immediately without saving; {}.\n", state));
   } else {
-    print(fmt::format("mpzero: stopped before the first step, so there is nothing to save: {}.\n", state));
+    print_error(fmt::format("mpzero: stopped before the first step, so there is nothing to save: {}.\n", state));
   }
 }
 

@@ -14,8 +14,12 @@
 #include "app/liveness/link/dialer.hpp"
 #include "base/process_group.hpp"
 
-// What a process does right before it ends. Nothing here waits for long, even for a disk that does not respond.
+// What a process does right before it ends. Nothing here waits for long, even for a disk that does not respond, or for
+// a terminal or pipe that nothing reads.
 namespace mpzero {
+
+// Writes `text` to stderr. If nothing reads it, this returns after a second, and the text may be lost.
+void print_error(const std::string& text);
 
 // What a report contains in addition to the ranks, and where it is written.
 struct ReportFacts {

@@ -3,8 +3,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <barrier>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -42,6 +44,32 @@ std::string errors_of(const std::filesystem::path& file, const std::function<voi
   text << std::ifstream(file).rdbuf();
   return text.str();
 }
+
+// While it exists, stderr is a pipe that is full and that nothing reads.
+class BlockedErrors {
+ public:
+  BlockedErrors() : before_(dup(STDERR_FILENO)) {
+    REQUIRE((before_ >= 0 && pipe2(pipe_.data(), O_CLOEXEC | O_NONBLOCK) == 0));
+    while (write(pipe_[1], "x", 1) == 1) {
+    }
+    REQUIRE(fcntl(pipe_[1], F_SETFL, 0) == 0);
+    std::fflush(stderr);
+    dup2(pipe_[1], STDERR_FILENO);
+    close(pipe_[1]);
+  }
+  ~BlockedErrors() {
+    dup2(before_, STDERR_FILENO);
+    close(before_);
+    // Ends what still writes.
+    close(pipe_[0]);
+  }
+  BlockedErrors(const BlockedErrors&) = delete;
+  BlockedErrors& operator=(const BlockedErrors&) = delete;
+
+ private:
+  int before_;
+  std::array<int, 2> pipe_{};
+};
 
 // Two ranks, of which the second has ended.
 std::vector<RankRecord> one_lost() {
@@ -164,6 +192,29 @@ TEST_CASE("A rank that was killed while it wrote failure.json delays the next re
             [&] { report_failure(find_culprits(records), records, facts(folder.path(), 1)); });
   CHECK(std::filesystem::exists(folder.path() / "failure.json"));
   CHECK_FALSE(std::filesystem::exists(folder.path() / "failure.json.lock"));
+}
+
+TEST_CASE("Errors that nobody reads delay the end of a run only for a moment, and failure.json is written") {
+  std::signal(SIGPIPE, SIG_IGN);
+  const TemporaryFolder folder;
+  const auto records = one_lost();
+  const auto ended = std::make_shared<std::atomic<bool>>(false);
+  {
+    const BlockedErrors blocked;
+    const ReportFacts of_run = facts(folder.path(), 1);
+    std::thread([=] {
+      report_failure(find_culprits(records), records, of_run);
+      report_stop(kStoppedExitCode, of_run.checkpoint_dir);
+      *ended = true;
+    }).detach();
+    const auto start = std::chrono::steady_clock::now();
+    while (!*ended && std::chrono::steady_clock::now() - start < std::chrono::seconds(30)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    CHECK(*ended);
+  }
+  CHECK(std::filesystem::exists(folder.path() / "failure.json"));
+  while (!*ended) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 TEST_CASE("A disk that does not respond delays no report") {
