@@ -39,7 +39,7 @@ class Liveness {
   // Collective. `mpi` and `stop` must outlive it. Where ranks cannot reach each other over TCP, they do not watch each
   // other.
   Liveness(parallel::MpiRuntime& mpi, const StopRequest& stop, Options options);
-  // The rank leaves normally.
+  // The rank leaves normally. Rank 0 waits for all others, and watches them meanwhile.
   ~Liveness();
   Liveness(const Liveness&) = delete;
   Liveness& operator=(const Liveness&) = delete;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <thread>
@@ -38,7 +37,6 @@ constexpr milliseconds kPoll(1000);
 // If a turn takes longer, the thread or its machine was stopped.
 constexpr milliseconds kSleep(1000);
 constexpr milliseconds kAbortLimit(3000);
-constexpr milliseconds kLastRankLimit(10'000);
 // Time for the run to end once a rank has failed, even if a new monitor has to end it.
 constexpr milliseconds kFailedLimit(20'000);
 
@@ -104,14 +102,16 @@ void Liveness::Thread::run() {
   if (options_.device.is_cuda()) c10::cuda::set_device(options_.device.index());
   started_.count_down();
   last_turn_ = Clock::now();
-  while (!leaving_) {
-    wait_for_news();
-    const Time now = Clock::now();
-    excuse_sleep(now);
-    if (stop_.requested() || early_stop_.asked()) handle_stop(now);
-    if (watching_) take_turn(now);
-  }
+  while (!leaving_) take_turn();
   if (watching_) leave();
+}
+
+void Liveness::Thread::take_turn() {
+  wait_for_news();
+  const Time now = Clock::now();
+  excuse_sleep(now);
+  if (stop_.requested() || early_stop_.asked()) handle_stop(now);
+  if (watching_) take_part(now);
 }
 
 void Liveness::Thread::wait_for_news() {
@@ -136,7 +136,7 @@ void Liveness::Thread::excuse_sleep(Time now) {
   if (watching_) watching_->watch.slept(slept, now);
 }
 
-void Liveness::Thread::take_turn(Time now) {
+void Liveness::Thread::take_part(Time now) {
   auto& [sockets, watch] = *watching_;
   const WatchSockets::News news = sockets.hear(watch, now);
   for (const std::string& warning : news.warnings) warn(warning);
@@ -163,7 +163,8 @@ void Liveness::Thread::beat_if_due(Time now) {
 }
 
 void Liveness::Thread::warn(const std::string& message) const {
-  fmt::print(stderr, "mpzero: warning: rank {} on {} {}.\n", roster_.own, roster_.identity(roster_.own).host, message);
+  print_error(
+      fmt::format("mpzero: warning: rank {} on {} {}.\n", roster_.own, roster_.identity(roster_.own).host, message));
 }
 
 void Liveness::Thread::end_run(const RankWatch::Ending& ending) {
@@ -203,13 +204,10 @@ void Liveness::Thread::leave() {
   auto& [sockets, watch] = *watching_;
   sockets.leave(leaves_in_haste_);
   if (!watch.monitors()) return;
-  // The others are leaving too. One that fails meanwhile is still reported.
-  const Time start = Clock::now();
-  while (!leaves_in_haste_ && !watch.records().all_ended_but(roster_.own) && Clock::now() - start < kLastRankLimit) {
-    wait_for_news();
-    last_turn_ = Clock::now();
-    take_turn(last_turn_);
-  }
+  // The others are leaving too. One that fails or hangs meanwhile is still reported. This rank only waits for them,
+  // which is no lack of progress.
+  watch.hear_reporter(roster_.own, message::Bye{}, Clock::now());
+  while (!leaves_in_haste_ && !watch.records().all_ended_but(roster_.own)) take_turn();
   see_the_others_off();
 }
 

@@ -49,8 +49,9 @@ class Liveness::Thread {
   void run();
   void wait_for_news();
   void excuse_sleep(Time now);
-  // Receives, sends what is due, judges. Ends the process if the run ends.
-  void take_turn(Time now);
+  // Waits for news, receives, sends what is due, judges. Ends the process if the run ends.
+  void take_turn();
+  void take_part(Time now);
   void beat_if_due(Time now);
   // Prints a warning: "rank R on HOST" followed by `message`.
   void warn(const std::string& message) const;

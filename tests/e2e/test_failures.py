@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -143,7 +144,11 @@ def start_failing_rank(
 def failing_rank(what: str, rank: int, folder: Path, *, ranks: int = 3, stuck_after: float) -> tuple[int, str]:
     """Their exit status and stderr."""
     with start_failing_rank(what, rank, folder, ranks=ranks, stuck_after=stuck_after) as process:
-        _, errors = process.communicate(timeout=SOON)
+        try:
+            _, errors = process.communicate(timeout=SOON)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            raise
         return process.returncode, errors
 
 
@@ -233,6 +238,53 @@ def test_a_user_error_on_one_rank_is_not_a_failure_of_the_others(tmp_path: Path,
 def test_ranks_that_leave_normally_are_not_a_failure(tmp_path: Path) -> None:
     assert failing_rank("leave", 0, tmp_path, ranks=4, stuck_after=1) == (0, "")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_leaves_long_after_the_others_is_not_a_failure(tmp_path: Path, rank: int) -> None:
+    """Rank 0 waits for it for longer than --stuck_after."""
+    assert failing_rank("late", rank, tmp_path, stuck_after=1) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rank_that_hangs_after_the_others_have_left_is_named(tmp_path: Path) -> None:
+    status, errors = failing_rank("never", 1, tmp_path, stuck_after=11)
+    assert status == 1
+    words = r"mpzero: error: rank 1 on \S+ \(pid \d+\) has made no progress for 1\d s in step 10; "
+    assert re.search(words, errors), errors
+    assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [1]
+
+
+def test_an_interrupt_ends_a_rank_that_waits_for_the_last_one(tmp_path: Path) -> None:
+    with start_failing_rank("never", 1, tmp_path, stuck_after=600) as process:
+        assert [process.stdout.readline() for _ in range(2)] == ["leaves\n"] * 2
+        environments = {int(pid): Path(f"/proc/{pid}/environ").read_text() for pid in children_of(process)}
+        (first,) = [pid for pid, text in environments.items() if "OMPI_COMM_WORLD_RANK=0\0" in text]
+        os.kill(first, signal.SIGINT)
+        while "interrupted: " not in process.stderr.readline():
+            pass
+        os.kill(first, signal.SIGINT)
+        _, errors = process.communicate(timeout=SOON)
+    assert process.returncode == 130
+    assert "interrupted twice" in errors
+
+
+def test_errors_that_nobody_reads_do_not_keep_a_run_from_ending(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, b"x" * 4096)
+    os.set_blocking(write, True)
+    program = [str(BUILD / "tests" / "failing_rank"), "hang", "0", "1", str(tmp_path)]
+    with subprocess.Popen(program, stderr=write, env={**os.environ, **ENVIRONMENT}) as process:
+        try:
+            assert process.wait(timeout=SOON) == 1
+        finally:
+            process.kill()
+            os.close(read)
+            os.close(write)
+    assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [0]
 
 
 def test_a_finished_run_leaves_no_report(tmp_path: Path) -> None:

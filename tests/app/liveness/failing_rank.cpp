@@ -1,8 +1,9 @@
-// failing_rank error|gpu_error|hang|leave|mistake|no_efa|other_network|unconnected|alone RANK SECONDS FOLDER: ranks
-// that sum numbers repeatedly, watched as in training. At the tenth sum RANK meets an error (error), sleeps forever
-// while its heartbeat continues (hang), or all ranks leave normally (leave). With mistake RANK ends before the first
-// sum, like a run with a user error. Before the sums the nodes are connected: with no_efa RANK's network does not
-// start, which its peers only see as their own errors; with other_network all ranks learn that RANK has another
+// failing_rank error|gpu_error|hang|leave|late|never|mistake|no_efa|other_network|unconnected|alone RANK SECONDS
+// FOLDER: ranks that sum numbers repeatedly, watched as in training. At the tenth sum RANK meets an error (error),
+// sleeps forever while its heartbeat continues (hang), or all ranks leave normally (leave). With late RANK leaves 7 s
+// after the others and makes progress meanwhile; with never it sleeps forever instead. With mistake RANK ends before
+// the first sum, like a run with a user error. Before the sums the nodes are connected: with no_efa RANK's network does
+// not start, which its peers only see as their own errors; with other_network all ranks learn that RANK has another
 // network; with unconnected no rank is ever answered; with alone only RANK is not answered. gpu_error is error with
 // sums on the ranks' GPUs. For tests/e2e/test_failures.py.
 
@@ -53,6 +54,15 @@ std::unique_ptr<parallel::Communicator> open_communicator(parallel::MpiRuntime& 
   return std::make_unique<parallel::MpiCommunicator>(mpi);
 }
 
+// As in a last save that takes long on this rank: for some seconds in which it moves on, or forever.
+void linger(Liveness& liveness, bool moves) {
+  constexpr int kTurns = 700;
+  for (int i = 0; !moves || i < kTurns; ++i) {
+    if (moves) liveness.moved_on();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 int sum(parallel::MpiRuntime& mpi, Liveness& liveness, const std::string& what, int which, at::Device device) {
   constexpr int kSums = 10;
   parallel::RecordedCommunicator sums(open_communicator(mpi, device), liveness.recorder().channel("sums"));
@@ -68,6 +78,12 @@ int sum(parallel::MpiRuntime& mpi, Liveness& liveness, const std::string& what, 
   }
   liveness.enter(RunPhase::kTraining, kSums);
   if (what == "leave") return EXIT_SUCCESS;
+  if (what == "late" || what == "never") {
+    if (mpi.rank() == which) linger(liveness, /*moves=*/what == "late");
+    std::puts("leaves");
+    std::fflush(stdout);
+    return EXIT_SUCCESS;
+  }
   if (mpi.rank() == which) {
     if (what == "error" || what == "gpu_error") throw Failure("the disk has said something odd.");
     std::this_thread::sleep_for(std::chrono::hours(1));
