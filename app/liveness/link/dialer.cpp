@@ -21,6 +21,9 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kSoonest(50);
 constexpr milliseconds kLatest(150);
+// Between two addresses of a rank, and after one has accepted.
+constexpr milliseconds kPause(250);
+constexpr milliseconds kPatience(1000);
 
 }  // namespace
 
@@ -34,8 +37,10 @@ std::optional<LivenessTime> Dialer::wakes_at() const {
   const auto take = [&](LivenessTime when) { first = std::min(first.value_or(when), when); };
   for (const auto& [rank, call] : calls_) {
     take(call.until);
+    if (std::any_of(call.attempts.begin(), call.attempts.end(), is_identified)) continue;
     for (const Attempt& attempt : call.attempts) {
       if (attempt.state == State::kWaits) take(attempt.again);
+      if (attempt.state == State::kInLine) take(call.next);
     }
   }
   return first;
@@ -56,16 +61,32 @@ void Dialer::watch(int descriptor, uint32_t events, int operation) {
 void Dialer::dial(int rank, LivenessTime now, LivenessClock::duration limit) {
   const RankIdentity& to = roster_.identity(rank);
   const bool same_machine = to.machine == roster_.identity(roster_.own).machine;
+  const std::vector<std::string> addresses = reported_addresses(to, same_machine);
+  const auto count = static_cast<int64_t>(std::max<size_t>(addresses.size(), 1));
   Call& call = calls_[rank];
-  call = Call{.attempts = {}, .until = now + limit, .why = "nothing answers there", .warning = {}};
-  for (std::string& address : reported_addresses(to, same_machine)) {
-    call.attempts.push_back({.address = std::move(address), .socket = Descriptor(), .connection = {}, .again = {}});
+  call = Call{.attempts = {},
+              .until = now + limit,
+              .next = now,
+              .pause = std::min<LivenessClock::duration>(kPause, limit / (2 * count)),
+              .why = "nothing answers there",
+              .warning = {}};
+  for (const std::string& address : addresses) {
+    call.attempts.push_back({.address = address, .socket = Descriptor(), .connection = {}, .again = {}});
   }
   if (call.attempts.empty()) call.why = fmt::format("rank {} has no address that another machine can reach", rank);
-  for (Attempt& attempt : call.attempts) connect(rank, attempt, now);
+  connect_next(rank, call, now);
 }
 
-void Dialer::connect(int rank, Attempt& attempt, LivenessTime now) {
+void Dialer::connect_next(int rank, Call& call, LivenessTime now) {
+  for (Attempt& attempt : call.attempts) {
+    if (now < call.next) return;
+    if (attempt.state != State::kInLine) continue;
+    call.next = now + call.pause;
+    connect(rank, call, attempt, now);
+  }
+}
+
+void Dialer::connect(int rank, Call& call, Attempt& attempt, LivenessTime now) {
   const std::optional<SocketAddress> to = socket_address(attempt.address, roster_.identity(rank).port);
   attempt.connection.reset();
   attempt.socket = to ? make_socket(to->family()) : Descriptor();
@@ -75,32 +96,44 @@ void Dialer::connect(int rank, Attempt& attempt, LivenessTime now) {
   if (begun) {
     watch(attempt.socket.get(), EPOLLOUT, EPOLL_CTL_ADD);
   } else {
-    wait(attempt, now);
+    wait(call, attempt, now);
   }
 }
 
-void Dialer::wait(Attempt& attempt, LivenessTime now) {
+void Dialer::wait(Call& call, Attempt& attempt, LivenessTime now) {
   attempt.socket = Descriptor();
   attempt.connection.reset();
   attempt.answers = false;
   attempt.state = State::kWaits;
   attempt.again = soon(now);
+  call.next = now;
 }
 
 void Dialer::advance(int rank, Call& call, LivenessTime now) {
   const auto identified = std::find_if(call.attempts.begin(), call.attempts.end(), is_identified);
   if (identified != call.attempts.end()) return shake_hands(rank, call, *identified, now);
-  // At most one is identified. If another were closed then, the rank there would think that this one has ended.
   for (Attempt& attempt : call.attempts) {
     advance(rank, call, attempt, now);
-    if (is_identified(attempt)) return;
+    if (is_identified(attempt)) return keep_only(call, attempt);
   }
+  connect_next(rank, call, now);
 }
 
 void Dialer::advance(int rank, Call& call, Attempt& attempt, LivenessTime now) {
-  if (attempt.state == State::kWaits && now >= attempt.again) connect(rank, attempt, now);
+  if (attempt.state == State::kWaits && now >= attempt.again) connect(rank, call, attempt, now);
   if (attempt.state == State::kConnects) finish_connect(rank, call, attempt, now);
   if (attempt.state == State::kShakesHands) shake_hands(rank, call, attempt, now);
+}
+
+// The rank there has not identified this one at the other addresses, because none of them has sent a proof: it does not
+// think that this rank has ended when they are closed. Later, two could be identified at once.
+void Dialer::keep_only(Call& call, const Attempt& identified) {
+  for (Attempt& attempt : call.attempts) {
+    if (&attempt == &identified || attempt.state == State::kRefused) continue;
+    attempt.socket = Descriptor();
+    attempt.connection.reset();
+    attempt.state = State::kInLine;
+  }
 }
 
 void Dialer::finish_connect(int rank, Call& call, Attempt& attempt, LivenessTime now) {
@@ -110,11 +143,12 @@ void Dialer::finish_connect(int rank, Call& call, Attempt& attempt, LivenessTime
   socklen_t length = sizeof error;
   if (getsockopt(attempt.socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
     // A network that is cut may report so, which says nothing about the rank.
-    wait(attempt, now);
+    wait(call, attempt, now);
     if (error == ECONNREFUSED) attempt.state = State::kRefused;
     return;
   }
   call.accepted = true;
+  call.next = now + kPatience;
   watch(attempt.socket.get(), EPOLLIN, EPOLL_CTL_MOD);
   attempt.connection =
       RankConnection::to(LineConnection(std::exchange(attempt.socket, Descriptor())), roster_.credentials(), rank, now);
@@ -128,7 +162,7 @@ void Dialer::shake_hands(int rank, Call& call, Attempt& attempt, LivenessTime no
   if (connection.state() != RankConnection::State::kClosed) return;
   const Handshake::Refusal why = connection.refusal();
   call.why = describe(why);
-  wait(attempt, now);
+  wait(call, attempt, now);
   if (why == Handshake::Refusal::kClosed || why == Handshake::Refusal::kTooLate) return;
   attempt.state = State::kRefused;
   const RankIdentity& to = roster_.identity(rank);

@@ -28,16 +28,22 @@ struct RankRoster {
   RankCredentials credentials() const { return {.own = own, .world_size = size(), .secret = secret}; }
 };
 
-// Connects this rank to others: to all addresses of a rank at once, and to several ranks at once, each within one time
-// limit. Nothing here waits.
+// Connects this rank to others, to several ranks at once, each within one time limit. Nothing here waits.
+//
+// A rank's addresses are tried in their order (RFC 8305). The next one follows when one fails, or after a quarter of a
+// second (less, if that is needed to try all of them in the first half of the limit), or one second after an address
+// has accepted: a rank that is busy has one connection to answer, not one for each of its addresses.
 //
 //   state of an address   event                                     next state
+//   is next in line       its time has come                         connects
 //   connects              connected                                 shakes hands (hello is sent)
 //                         refused                                   refused
-//   shakes hands          both sides are identified                 the rank answers; the other addresses are dropped
+//                         the network reports an error              waits
+//   shakes hands          it has proved to be the rank              identified; the other addresses are in line again
 //                         closed by the other side, or no room      waits: it may have had no room for so many
 //                         another process, or one without secret    refused, with a warning
-//   connects              the network reports an error              waits
+//   identified            the other side says so, too               the rank answers
+//                         closed by the other side                  waits
 //   waits                 0.05 to 0.15 s have passed                connects
 //
 // A rank whose addresses are all refused is kRefused, or kMute if another process answers at one of them. At the limit
@@ -70,10 +76,11 @@ class Dialer {
   std::vector<Answer> hear(LivenessTime now);
 
  private:
-  enum class State : uint8_t { kConnects, kShakesHands, kWaits, kRefused };
+  // kShakesHands is also that of an address that is identified.
+  enum class State : uint8_t { kInLine, kConnects, kShakesHands, kWaits, kRefused };
   struct Attempt {
     std::string address;
-    State state = State::kConnects;
+    State state = State::kInLine;
     Descriptor socket;                         // while it connects
     std::optional<RankConnection> connection;  // while it shakes hands
     LivenessTime again;                        // while it waits
@@ -85,16 +92,23 @@ class Dialer {
   struct Call {
     std::vector<Attempt> attempts;
     LivenessTime until;
-    bool accepted = false;  // by one of its addresses, once
+    LivenessTime next;              // when the next address in line is due
+    LivenessClock::duration pause;  // between two addresses
+    bool accepted = false;          // by one of its addresses, once
     std::string why;
     std::string warning;
   };
 
-  void connect(int rank, Attempt& attempt, LivenessTime now);
-  void wait(Attempt& attempt, LivenessTime now);
+  // Connects to the addresses that are due.
+  void connect_next(int rank, Call& call, LivenessTime now);
+  void connect(int rank, Call& call, Attempt& attempt, LivenessTime now);
+  // The attempt has failed.
+  void wait(Call& call, Attempt& attempt, LivenessTime now);
   void advance(int rank, Call& call, LivenessTime now);
   void advance(int rank, Call& call, Attempt& attempt, LivenessTime now);
   void finish_connect(int rank, Call& call, Attempt& attempt, LivenessTime now);
+  // Puts the other addresses back in line.
+  static void keep_only(Call& call, const Attempt& identified);
   void shake_hands(int rank, Call& call, Attempt& attempt, LivenessTime now);
   std::optional<Answer> outcome(int rank, Call& call, LivenessTime now);
   static void take_leave(Call& call);

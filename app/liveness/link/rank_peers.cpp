@@ -124,9 +124,12 @@ void RankPeers::make_room(int new_peer) {
     return std::tuple(one.first == new_peer, connection.state(), is_challenged && claims.at(connection.rank()) == 1,
                       one.second.arrival);
   };
-  drop(std::min_element(peers_.begin(), peers_.end(),
-                        [&](const auto& one, const auto& other) { return order_of(one) < order_of(other); }),
-       Handshake::Refusal::kNoRoom);
+  const auto first = std::min_element(peers_.begin(), peers_.end(), [&](const auto& one, const auto& other) {
+    return order_of(one) < order_of(other);
+  });
+  // One of several connections of a rank, or a replay of its hello, which is reported if it stays.
+  if (first->second.connection.state() == RankConnection::State::kChallenged) return erase(first);
+  drop(first, Handshake::Refusal::kNoRoom);
 }
 
 void RankPeers::drop_overdue(LivenessTime now) {

@@ -24,7 +24,8 @@ namespace mpzero {
 // to be identified, none for longer than kHandshakeLimit. When there is one too many, another one is dropped: the one
 // that has waited the longest without a valid hello. A rank sends its hello as it connects, so a flood of strangers
 // displaces only strangers. If all have sent a valid hello, the oldest of those that claim to be the same rank is
-// dropped: all but one of them are replays. A rank that is dropped nevertheless connects again. At most 256 connections
+// dropped: all but one of them are replays, or addresses that the rank tries in vain. Only the others are reported. A
+// rank that is dropped nevertheless connects again. At most 256 connections
 // are accepted in 10 ms.
 //
 // A rank that has been identified gets a Pulse at once. Only then does it know that its connection stays.

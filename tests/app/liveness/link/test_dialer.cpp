@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "app/liveness/link/dialer.hpp"
 #include "tests/app/liveness/link/loopback_ranks.hpp"
+#include "tests/app/liveness/link/no_descriptors.hpp"
 #include "tests/app/liveness/link/own_network.hpp"
 #include "tests/catch.hpp"
 
@@ -19,12 +21,14 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr seconds kLimit(5);
+constexpr const char* kOther = "127.0.1.1";
 
 // A port at which nothing answers, not even a refusal: its queue of connections is full, so that the system drops more.
 class SilentPort {
  public:
-  SilentPort() {
-    SocketAddress to = socket_address(kLoopback, 0).value();
+  // `number` 0: one that the system chooses.
+  explicit SilentPort(int number = 0) {
+    SocketAddress to = socket_address(kLoopback, number).value();
     REQUIRE(bind(listener_.get(), to.get(), to.length) == 0);
     REQUIRE(listen(listener_.get(), /*backlog=*/0) == 0);
     REQUIRE(getsockname(listener_.get(), to.get(), &to.length) == 0);
@@ -53,6 +57,15 @@ Dialer::Answer answer(Dialer& dialer, LivenessTime now = kNow, const std::functi
   return std::move(answers.front());
 }
 
+// A rank of another machine with these addresses, at one port.
+RankRoster with_addresses(const LoopbackRanks& ranks, std::vector<std::string> addresses, int port) {
+  RankRoster own = ranks.roster(1);
+  own.ranks[0].machine = "another";
+  own.ranks[0].addresses = std::move(addresses);
+  own.ranks[0].port = port;
+  return own;
+}
+
 }  // namespace
 
 TEST_CASE("A rank answers, and what it says next waits in the connection") {
@@ -72,15 +85,101 @@ TEST_CASE("A rank answers, and what it says next waits in the connection") {
   CHECK_FALSE(dialer.wakes_at());
 }
 
-TEST_CASE("All addresses are tried at once: 32 that do not answer delay nothing") {
-  LoopbackRanks ranks(2);
-  RankRoster own = ranks.roster(1);
-  for (int i = 1; i <= 32; ++i) own.ranks[0].addresses.push_back(fmt::format("192.0.2.{}", i));
-  const RankRoster other = ranks.roster(0);
-  RankPeers peers(ranks.take_listener(0), other.credentials());
+TEST_CASE("The next address is tried when the one before has not answered for a quarter of a second") {
+  const LoopbackRanks ranks(2);
+  Listener listener({kOther});
+  const SilentPort silent(listener.port());
+  const RankRoster own = with_addresses(ranks, {kLoopback, kOther}, listener.port());
+  Dialer dialer(own);
+  dialer.dial(0, kNow, kLimit);
+  const LivenessTime due = kNow + milliseconds(250);
+  CHECK(dialer.wakes_at() == due);
+  CHECK(dialer.hear(due - milliseconds(1)).empty());
+  CHECK(listener.accept().outcome == Listener::Outcome::kNobody);
+  CHECK(dialer.hear(due).empty());
+  RankPeers peers(std::move(listener), ranks.roster(0).credentials());
+  CHECK(answer(dialer, due, [&] { peers.hear(due); }).reach == Reach::kAnswers);
+}
+
+TEST_CASE("However many addresses a rank has, all of them are tried in the first half of the limit") {
+  const LoopbackRanks ranks(2);
+  Listener listener({kOther});
+  const SilentPort silent(listener.port());
+  std::vector<std::string> addresses(31, kLoopback);
+  for (size_t i = 0; i < addresses.size(); ++i) addresses[i] = fmt::format("127.0.2.{}", i + 1);
+  addresses.emplace_back(kOther);
+  const RankRoster own = with_addresses(ranks, addresses, listener.port());
+  Dialer dialer(own);
+  dialer.dial(0, kNow, kLimit);
+  std::optional<LivenessTime> due;
+  for (int i = 0; i < 100 && listener.accept().outcome == Listener::Outcome::kNobody; ++i) {
+    due = dialer.wakes_at();
+    REQUIRE(due);
+    CHECK(dialer.hear(*due).empty());
+  }
+  CHECK(*due <= kNow + milliseconds(kLimit) / 2);
+  CHECK(*due > kNow);
+}
+
+TEST_CASE("An address that refuses is followed by the next one at once") {
+  const LoopbackRanks ranks(2);
+  Listener listener({kOther});
+  const RankRoster own = with_addresses(ranks, {"127.0.3.1", "127.0.3.2", kOther}, listener.port());
+  RankPeers peers(std::move(listener), ranks.roster(0).credentials());
   Dialer dialer(own);
   dialer.dial(0, kNow, kLimit);
   CHECK(answer(dialer, kNow, [&] { peers.hear(kNow); }).reach == Reach::kAnswers);
+}
+
+TEST_CASE("A dial that fails at once is repeated after a while, and not without a pause") {
+  const LoopbackRanks ranks(2);
+  const RankRoster own = with_addresses(ranks, {kLoopback, kOther}, 1);
+  Dialer dialer(own);
+  const NoDescriptors none;
+  dialer.dial(0, kNow, kLimit);
+  for (LivenessTime now = kNow; now < kNow + kLimit;) {
+    CHECK(dialer.hear(now).empty());
+    CHECK_FALSE(is_readable(dialer.descriptor()));
+    REQUIRE(dialer.wakes_at() > now);
+    now = *dialer.wakes_at();
+  }
+  CHECK(answer(dialer, kNow + kLimit).reach == Reach::kUnreachable);
+}
+
+TEST_CASE("Ranks that dial a busy rank of several addresses do not look like strangers") {
+  constexpr int kRanks = 16;
+  const LoopbackRanks ranks(kRanks);
+  std::vector<std::string> addresses;
+  for (int i = 1; i <= 5; ++i) addresses.push_back(fmt::format("127.0.1.{}", i));
+  Listener listener(addresses);
+  std::vector<RankRoster> rosters;
+  for (int rank = 1; rank < kRanks; ++rank) {
+    rosters.push_back(with_addresses(ranks, addresses, listener.port()));
+    rosters.back().own = rank;
+  }
+  std::vector<std::unique_ptr<Dialer>> dialers;
+  for (const RankRoster& own : rosters) {
+    dialers.push_back(std::make_unique<Dialer>(own));
+    dialers.back()->dial(0, kNow, seconds(20));
+  }
+  std::vector<Dialer::Answer> answers;
+  LivenessTime now = kNow;
+  const auto hear_all = [&] {
+    for (const auto& dialer : dialers) {
+      for (Dialer::Answer& one : dialer->hear(now)) answers.push_back(std::move(one));
+    }
+  };
+  const int busy = GENERATE(0, 4000);
+  for (; now < kNow + milliseconds(busy); now += milliseconds(50)) hear_all();
+  RankPeers peers(std::move(listener), ranks.roster(0).credentials());
+  wait_until([&] {
+    hear_all();
+    CHECK(peers.hear(now).empty());
+    now += milliseconds(5);
+    return answers.size() == dialers.size();
+  });
+  for (const Dialer::Answer& one : answers) CHECK(one.reach == Reach::kAnswers);
+  CHECK(peers.take_warning(now).empty());
 }
 
 TEST_CASE("A rank that answers at two addresses at once gets one connection, and loses none") {
@@ -92,14 +191,21 @@ TEST_CASE("A rank that answers at two addresses at once gets one connection, and
   own.ranks[0].port = listener.port();
   Dialer dialer(own);
   dialer.dial(0, kNow, kLimit);
-  for (const int descriptor : listener.descriptors()) wait_readable(descriptor);
-  CHECK(dialer.hear(kNow).empty());
+  // It is busy for so long that the other address is tried, too.
+  LivenessTime now = kNow;
+  wait_until([&] {
+    CHECK(dialer.hear(now).empty());
+    now += milliseconds(50);
+    const std::vector<int> sockets = listener.descriptors();
+    return std::all_of(sockets.begin(), sockets.end(), [](int one) { return is_readable(one); });
+  });
+  CHECK(dialer.hear(now).empty());
   RankPeers peers(std::move(listener), ranks.roster(0).credentials());
-  wait_until([&] { return peers.hear(kNow).empty() && peers.num_unidentified() == 2; });
-  const Dialer::Answer found = answer(dialer, kNow, [&] { CHECK(peers.hear(kNow).empty()); });
+  wait_until([&] { return peers.hear(now).empty() && peers.num_unidentified() == 2; });
+  const Dialer::Answer found = answer(dialer, now, [&] { CHECK(peers.hear(now).empty()); });
   CHECK(found.reach == Reach::kAnswers);
   wait_until([&] {
-    CHECK(peers.hear(kNow).empty());
+    CHECK(peers.hear(now).empty());
     return peers.num_unidentified() == 0;
   });
   CHECK(peers.num_connected() == 1);

@@ -184,7 +184,8 @@ TEST_CASE("If only replays wait, a rank whose hello comes later than its connect
   wait_readable(monitor.peers.descriptor());
   CHECK(monitor.peers.hear(kNow).empty());
   CHECK(monitor.peers.num_unidentified() == kMostUnidentified);
-  CHECK_THAT(monitor.peers.take_warning(kNow), Catch::Contains("too many others were waiting"));
+  // A rank may have several connections while it looks for the address at which this one answers.
+  CHECK(monitor.peers.take_warning(kNow).empty());
   const LivenessTime later = kNow + kHandshakeLimit - std::chrono::milliseconds(1);
   CHECK(monitor.peers.hear(later).empty());
   rank.send(handshake.hello());
