@@ -89,9 +89,10 @@ void LineConnection::flush() {
     const ssize_t sent = ::send(socket_.get(), unsent_.data(), unsent_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) {
-      // A broken connection is detected when it is read.
-      if (errno != EAGAIN) unsent_.clear();
-      return;
+      if (errno == EAGAIN) return;
+      // A broken connection is detected when it is read. The system reports its error only once: here.
+      if (error_ == 0) error_ = errno;
+      return unsent_.clear();
     }
     unsent_.erase(0, static_cast<size_t>(sent));
   }
@@ -116,7 +117,7 @@ void LineConnection::read(size_t limit) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
     if (count <= 0) {
-      if (count < 0) error_ = errno;
+      if (count < 0 && error_ == 0) error_ = errno;
       closed_ = true;
       break;
     }

@@ -1,9 +1,14 @@
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <chrono>
+#include <cstdlib>
 
 #include "app/liveness/link/control_channel.hpp"
 #include "app/liveness/link/listener.hpp"
+#include "tests/app/liveness/link/own_network.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {
@@ -114,6 +119,29 @@ TEST_CASE("Addresses are shown with their ports") {
   CHECK(show(*socket_address("fd00::2", 80)) == "[fd00::2]:80");
   CHECK_FALSE(socket_address("node1", 80));
   CHECK_FALSE(socket_address("", 80));
+}
+
+TEST_CASE("A network that fails while something is sent is not taken for the end of the other side", "[own_network]") {
+  bool by_network = false;
+  bool has_ended = false;
+  const bool has_run = in_own_network("ip link set lo up", [&] {
+    Listener listener({"127.0.0.1"});
+    std::optional<LineConnection> one = connect_to("127.0.0.1", listener.port(), std::chrono::milliseconds(5000));
+    const std::optional<LineConnection> other = listener.accept().connection;
+    if (!one || !other) return;
+    const unsigned limit = 1;  // milliseconds until unacknowledged data end the connection
+    setsockopt(one->descriptor(), IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof limit);
+    if (std::system("ip link set lo down") != 0) return;
+    one->send("lost");
+    pollfd wanted{.fd = one->descriptor(), .events = 0, .revents = 0};
+    if (poll(&wanted, 1, 30'000) != 1) return;
+    one->send("the system reports the error here");
+    has_ended = !one->receive();
+    by_network = one->broken_by_network();
+  });
+  if (!has_run) return;
+  CHECK(has_ended);
+  CHECK(by_network);
 }
 
 }  // namespace mpzero
