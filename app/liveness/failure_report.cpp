@@ -110,17 +110,23 @@ std::string report_json(const Verdict& verdict, const std::vector<RankRecord>& r
       {"ranks", verdict.ranks},
       {"hosts", hosts},
       {"run", origin.run},
+      {"started", origin.started},
       {"found_by", origin.rank},
       {"foundation", verdict.foundation}};
   return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-std::optional<std::string> reason_that_counts_more(const std::string& text, const std::string& run,
-                                                   const Verdict& verdict) {
+std::optional<std::string> why_it_stays(const std::string& text, const ReportOrigin& origin, const Verdict& verdict) {
   try {
     const nlohmann::json json = parse_json(text, kLineLimits);
-    if (json.at("run") != run || counts_more(verdict, json.at("foundation").get<int>())) return std::nullopt;
-    return json.at("reason").get<std::string>();
+    const auto reason = json.at("reason").get<std::string>();
+    if (json.at("run") != origin.run) {
+      // This process was stopped while its run was ended and started again.
+      if (json.at("started").get<int64_t>() <= origin.started) return std::nullopt;
+      return "a later run has failed since: " + reason;
+    }
+    if (counts_more(verdict, json.at("foundation").get<int>())) return std::nullopt;
+    return "the run has ended already: " + reason;
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   } catch (const JsonError&) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,18 +19,19 @@ struct SlurmJob {
 // Which run a report is about, and who wrote it.
 struct ReportOrigin {
   SlurmJob job;
-  std::string run;  // differs between runs, is the same on all ranks of one
+  std::string run;      // differs between runs, is the same on all ranks of one
+  int64_t started = 0;  // when the run did: seconds since 1970, the same on all ranks
   int rank = 0;
 };
 
 // Text for the user: the verdict, then every rank with its step and its last collectives. Ranks at the same place share
 // a line. `checkpoint`: the newest one, empty: none.
 std::string report_text(const Verdict& verdict, const std::vector<RankRecord>& records, const std::string& checkpoint);
-// failure.json: time (ISO 8601), job, restart, step, reason, ranks, hosts, run, found_by, foundation.
+// failure.json: time (ISO 8601), job, restart, step, reason, ranks, hosts, run, started, found_by, foundation.
 std::string report_json(const Verdict& verdict, const std::vector<RankRecord>& records, const ReportOrigin& origin);
-// The reason in the text of failure.json, if it is about the run `run` and counts more than `verdict`, or as much.
-// std::nullopt: `verdict` is to replace it. The file may be damaged.
-std::optional<std::string> reason_that_counts_more(const std::string& text, const std::string& run,
-                                                   const Verdict& verdict);
+// Why `verdict`, on the run of `origin`, is not to replace failure.json, whose text this is: a later run has written
+// it, or the verdict there counts more, or as much. Completes "rank R ends: ". std::nullopt: it is to replace it. The
+// file may be damaged.
+std::optional<std::string> why_it_stays(const std::string& text, const ReportOrigin& origin, const Verdict& verdict);
 
 }  // namespace mpzero

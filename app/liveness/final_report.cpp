@@ -1,9 +1,7 @@
 #include "app/liveness/final_report.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -20,9 +18,9 @@
 
 #include "app/health/nccl_ras.hpp"
 #include "app/liveness/failure_report.hpp"
-#include "app/liveness/link/control_channel.hpp"
 #include "app/liveness/link/keyed_hash.hpp"
 #include "app/liveness/link/rank_identity.hpp"
+#include "app/liveness/report_lock.hpp"
 #include "base/collectives.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
@@ -37,6 +35,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kDiskLimit(3000);
 constexpr milliseconds kLockLimit(1500);
 constexpr milliseconds kPrintLimit(1000);
+constexpr size_t kDigits = 16;
 
 // What `read` returns; its initial value if the disk does not respond in time.
 template <class T>
@@ -71,40 +70,40 @@ std::string text_of(const std::filesystem::path& file) {
   return text.str();
 }
 
-// Lets one rank at a time compare its verdict with the one in the file and replace it: the lock is held by creating
-// FILE.lock, which works on every file system. A rank that is killed meanwhile leaves it; after kLockLimit it is void.
-class ReportLock {
- public:
-  explicit ReportLock(std::filesystem::path file) : path_(std::move(file += ".lock")) {
-    const auto start = std::chrono::steady_clock::now();
-    // Any other error is that of the file itself, too, whose writer reports it.
-    while (!create() && errno == EEXIST && std::chrono::steady_clock::now() - start < kLockLimit) {
-      std::this_thread::sleep_for(milliseconds(2));
+// Replaces failure.json, unless it is to stay: returns the reason for that, as why_it_stays() does.
+std::optional<std::string> replace_report(const std::filesystem::path& file, const ReportOrigin& origin,
+                                          const Verdict& verdict, const std::string& text) {
+  const ReportLock lock(file, kLockLimit);
+  if (std::optional<std::string> why = why_it_stays(text_of(file), origin, verdict)) return why;
+  // No other process, and no other thread, uses this name.
+  const std::filesystem::path temporary =
+      fmt::format("{}.{}.tmp", file.string(), to_hex(random_bytes()).substr(0, kDigits));
+  try {
+    io::write_text_file(temporary, text);
+    // Writing takes long on a slow disk, and this process may have been stopped: meanwhile others do not wait for the
+    // lock any more.
+    std::optional<std::string> why = why_it_stays(text_of(file), origin, verdict);
+    if (!why) {
+      io::rename_path(temporary, file);
+      io::sync_folder(file.parent_path());
+      return std::nullopt;
     }
-  }
-  ~ReportLock() {
+    std::filesystem::remove(temporary);
+    return why;
+  } catch (...) {
     std::error_code none;
-    std::filesystem::remove(path_, none);
+    std::filesystem::remove(temporary, none);
+    throw;
   }
-  ReportLock(const ReportLock&) = delete;
-  ReportLock& operator=(const ReportLock&) = delete;
+}
 
- private:
-  bool create() const {
-    return static_cast<bool>(Descriptor(open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644)));
-  }
-  std::filesystem::path path_;
-};
-
-// Writes failure.json, unless another rank's verdict on this run counts more: returns that one's reason.
-std::optional<std::string> write_report(const std::filesystem::path& file, const std::string& run,
+// The same, but not for longer than the disk's limit. A report that cannot be written is a warning.
+std::optional<std::string> write_report(const std::filesystem::path& file, const ReportOrigin& origin,
                                         const Verdict& verdict, const std::string& text) {
   return from_disk<std::optional<std::string>>([=]() -> std::optional<std::string> {
     try {
       std::filesystem::create_directories(file.parent_path());  // it does not exist before the first save
-      const ReportLock lock(file);
-      if (std::optional<std::string> reason = reason_that_counts_more(text_of(file), run, verdict)) return reason;
-      io::replace_text_file(file, text);
+      return replace_report(file, origin, verdict, text);
     } catch (const std::exception& error) {
       print_error(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));
     }
@@ -122,7 +121,6 @@ void print_error(const std::string& text) {
 }
 
 ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device, const RankRoster& roster) {
-  constexpr size_t kDigits = 16;
   const auto read = [](const char* name) { return parallel::process_environment(name).value_or(""); };
   // Reads TZ now; formatting a report's time would read it later.
   tzset();
@@ -131,6 +129,7 @@ ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device
   return {.checkpoint_dir = checkpoint_dir,
           .origin = {.job = {.id = read("SLURM_JOB_ID"), .restart = std::atoi(read("SLURM_RESTART_COUNT").c_str())},
                      .run = to_hex(keyed_hash(secret, "failure.json")).substr(0, kDigits),
+                     .started = roster.started != 0 ? roster.started : std::time(nullptr),
                      .rank = roster.own},
           .ras_address = device.is_cuda() ? std::optional(read("NCCL_RAS_ADDR")) : std::nullopt};
 }
@@ -140,10 +139,9 @@ void report_failure(const Verdict& verdict, const std::vector<RankRecord>& recor
   const std::string tag = newest_checkpoint(facts.checkpoint_dir);
   const std::filesystem::path file = facts.checkpoint_dir / "failure.json";
   const std::optional<std::string> known =
-      write_report(file, facts.origin.run, verdict, report_json(verdict, records, facts.origin));
+      write_report(file, facts.origin, verdict, report_json(verdict, records, facts.origin));
   if (known) {
-    return print_error(fmt::format("mpzero: rank {} ends: the run has ended already, as {} says: {}.\n",
-                                   facts.origin.rank, file.string(), *known));
+    return print_error(fmt::format("mpzero: rank {} ends: {} ({}).\n", facts.origin.rank, *known, file.string()));
   }
   print_error(report_text(verdict, records, tag.empty() ? tag : (facts.checkpoint_dir / tag).string()));
   if (!facts.ras_address) return;
@@ -162,7 +160,7 @@ void write_start_failure(const std::string& reason, const std::vector<int>& culp
   }
   if (group.rank() != 0) return;
   const Verdict verdict = {.ranks = culprits, .reason = reason, .remedy = {}, .foundation = group.world_size()};
-  write_report(facts.checkpoint_dir / "failure.json", facts.origin.run, verdict,
+  write_report(facts.checkpoint_dir / "failure.json", facts.origin, verdict,
                report_json(verdict, records, facts.origin));
 }
 

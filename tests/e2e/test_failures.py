@@ -38,7 +38,7 @@ def assert_reported(live: LiveRun, *, rank: int, words: str) -> dict:
     assert re.search(words, report), report
     assert "Where the ranks were:" in live.errors
     failure = json.loads((live.run.checkpoints / "failure.json").read_text())
-    keys = ["time", "job", "restart", "step", "reason", "ranks", "hosts", "run", "found_by", "foundation"]
+    keys = ["time", "job", "restart", "step", "reason", "ranks", "hosts", "run", "started", "found_by", "foundation"]
     assert list(failure) == keys
     assert (failure["ranks"], failure["hosts"]) == ([rank], [host])
     assert failure["reason"] in report

@@ -21,6 +21,7 @@ namespace mpzero {
 struct RankRoster {
   int own = 0;                      // this rank
   std::vector<RankIdentity> ranks;  // all, by rank
+  int64_t started = 0;              // when the run did, by rank 0's clock: seconds since 1970
   HashBytes secret{};               // distinguishes ranks of this run from others that connect
 
   int size() const { return static_cast<int>(ranks.size()); }

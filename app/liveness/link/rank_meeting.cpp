@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <ctime>
 #include <stop_token>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -49,9 +52,10 @@ Listener open_listener(const RankIdentity& self, int world_size) {
 
 // The secret is sent through MPI: anyone who can read that traffic can also read everything that is trained.
 RankRoster introduce(ProcessGroup& group, const RankIdentity& self) {
-  return {.own = group.rank(),
-          .ranks = all_gather(group, self),
-          .secret = broadcast(group, group.rank() == 0 ? random_bytes() : HashBytes{})};
+  RankRoster roster{.own = group.rank(), .ranks = all_gather(group, self)};
+  std::tie(roster.secret, roster.started) =
+      broadcast(group, std::pair(group.rank() == 0 ? random_bytes() : HashBytes{}, int64_t{std::time(nullptr)}));
+  return roster;
 }
 
 // A connection to rank 0; or std::nullopt, and `why` completes "cannot reach rank 0, because".

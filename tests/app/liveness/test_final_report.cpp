@@ -13,11 +13,13 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <thread>
 #include <vector>
 
 #include "app/liveness/final_report.hpp"
+#include "app/liveness/report_lock.hpp"
 #include "base/error.hpp"
 #include "parallel/mpi/deadline.hpp"
 #include "tests/catch.hpp"
@@ -151,9 +153,8 @@ TEST_CASE("Of two verdicts on one run the better founded one stays in failure.js
   CHECK_THAT(tell(0, 1, 1), Catch::StartsWith("mpzero: error: rank 0 did it; look.\n"));
   CHECK_THAT(tell(1, 24, 1), Catch::StartsWith("mpzero: error: rank 1 did it; look.\n"));
   for (const int foundation : {24, 1, 0}) {
-    CHECK(tell(0, foundation, 1) ==
-          fmt::format("mpzero: rank 0 ends: the run has ended already, as {} says: rank 1 did it.\n",
-                      (folder.path() / "failure.json").string()));
+    CHECK(tell(0, foundation, 1) == fmt::format("mpzero: rank 0 ends: the run has ended already: rank 1 did it ({}).\n",
+                                                (folder.path() / "failure.json").string()));
     CHECK(blamed() == std::vector<int>{1});
   }
   // Another run, for example the next start of the job.
@@ -184,7 +185,7 @@ TEST_CASE("Of verdicts that are written at the same time the best founded one st
   }
 }
 
-TEST_CASE("A rank that was killed while it wrote failure.json delays the next report, and does not prevent it") {
+TEST_CASE("A rank that was killed while it wrote failure.json does not prevent the next report") {
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "failure.json.lock") << "";
   const auto records = one_lost();
@@ -192,6 +193,75 @@ TEST_CASE("A rank that was killed while it wrote failure.json delays the next re
             [&] { report_failure(find_culprits(records), records, facts(folder.path(), 1)); });
   CHECK(std::filesystem::exists(folder.path() / "failure.json"));
   CHECK_FALSE(std::filesystem::exists(folder.path() / "failure.json.lock"));
+}
+
+TEST_CASE("A rank that is stopped while it writes failure.json keeps its lock, and delays the next report only") {
+  const TemporaryFolder folder;
+  const ReportLock stopped(folder.path() / "failure.json", std::chrono::milliseconds(0));
+  REQUIRE(stopped.is_held());
+  const auto records = one_lost();
+  errors_of(folder.path() / "stderr",
+            [&] { report_failure(find_culprits(records), records, facts(folder.path(), 1)); });
+  CHECK(std::filesystem::exists(folder.path() / "failure.json"));
+  CHECK(std::filesystem::exists(folder.path() / "failure.json.lock"));
+  CHECK_FALSE(ReportLock(folder.path() / "failure.json", std::chrono::milliseconds(0)).is_held());
+}
+
+TEST_CASE("A report removes no file of another process that writes") {
+  const TemporaryFolder folder;
+  const std::filesystem::path other = folder.path() / "failure.json.tmp";
+  std::ofstream(other) << "half a report";
+  const auto records = one_lost();
+  errors_of(folder.path() / "stderr",
+            [&] { report_failure(find_culprits(records), records, facts(folder.path(), 1)); });
+  CHECK(std::filesystem::exists(other));
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) names.insert(entry.path().filename());
+  CHECK(names == std::set<std::string>{"failure.json", "failure.json.tmp", "stderr"});
+}
+
+TEST_CASE("A rank that was stopped while its run was started again does not replace the later run's report") {
+  const TemporaryFolder folder;
+  const auto records = one_lost();
+  const auto tell = [&](unsigned char run, int64_t started, int foundation) {
+    ReportFacts of_run = facts(folder.path(), run);
+    of_run.origin.started = started;
+    const Verdict verdict = {
+        .ranks = {1}, .reason = fmt::format("run {} failed", run), .remedy = "look", .foundation = foundation};
+    return errors_of(folder.path() / "stderr", [&] { report_failure(verdict, records, of_run); });
+  };
+  CHECK_THAT(tell(2, 1'000, 0), Catch::StartsWith("mpzero: error: run 2 failed"));
+  CHECK(tell(1, 999, 24) == fmt::format("mpzero: rank 0 ends: a later run has failed since: run 2 failed ({}).\n",
+                                        (folder.path() / "failure.json").string()));
+  CHECK_THAT(tell(3, 1'000, 0), Catch::StartsWith("mpzero: error: run 3 failed"));
+  std::ifstream file(folder.path() / "failure.json");
+  CHECK(nlohmann::json::parse(file).at("started") == 1'000);
+}
+
+TEST_CASE("The lock of a report is held by one process at a time, and its file is gone afterwards") {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "failure.json";
+  constexpr int kHolders = 4;
+  std::atomic<int> inside = 0;
+  std::atomic<int> most = 0;
+  std::atomic<int> held = 0;
+  {
+    std::vector<std::jthread> holders;
+    for (int i = 0; i < kHolders; ++i) {
+      holders.emplace_back([&] {
+        for (int turn = 0; turn < 100; ++turn) {
+          const ReportLock lock(file, std::chrono::milliseconds(30'000));
+          if (lock.is_held()) ++held;
+          if (++inside > 1) ++most;
+          std::this_thread::yield();
+          --inside;
+        }
+      });
+    }
+  }
+  CHECK(held == kHolders * 100);
+  CHECK(most == 0);
+  CHECK_FALSE(std::filesystem::exists(file.string() + ".lock"));
 }
 
 TEST_CASE("Errors that nobody reads delay the end of a run only for a moment, and failure.json is written") {

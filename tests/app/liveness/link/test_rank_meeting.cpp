@@ -69,6 +69,8 @@ TEST_CASE("Ranks that have met know each other, share a secret, and are connecte
     CHECK(one.roster.size() == kRanks);
     CHECK(one.roster.secret == meetings.front().roster.secret);
     CHECK(one.roster.secret != HashBytes{});
+    CHECK(one.roster.started == meetings.front().roster.started);
+    CHECK(one.roster.started > 0);
     CHECK(one.roster.identity(rank).rank == rank);
     REQUIRE(one.peers);
     CHECK(one.roster.identity(rank).port == one.peers->port());
