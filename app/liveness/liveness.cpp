@@ -10,6 +10,7 @@ Liveness::Liveness(parallel::MpiRuntime& mpi, const StopRequest& stop, Options o
 Liveness::~Liveness() = default;
 
 const std::string& Liveness::warning() const { return thread_->warning(); }
+void Liveness::use_device(at::Device device) { thread_->use_device(device); }
 void Liveness::enter(RunPhase phase, int64_t step) { thread_->activity().enter(phase, step); }
 void Liveness::moved_on() { thread_->activity().moved_on(); }
 parallel::FlightRecorder& Liveness::recorder() { return thread_->activity().recorder(); }

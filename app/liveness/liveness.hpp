@@ -34,10 +34,10 @@ class Liveness {
     // Seconds; three times as long for set-up, the first step and checkpoints, but not for connecting the nodes. 0: no
     // limit, and silence is not a failure.
     double stuck_after = 0;
-    at::Device device = at::kCPU;
   };
-  // Collective. `mpi` and `stop` must outlive it. Where ranks cannot reach each other over TCP, they do not watch each
-  // other.
+  // Collective, and to be called as early as possible: nothing watches the ranks before. If they have not met within
+  // stuck_after, the process ends. `mpi` and `stop` must outlive it. Where ranks cannot reach each other over TCP, they
+  // do not watch each other.
   Liveness(parallel::MpiRuntime& mpi, const StopRequest& stop, Options options);
   // The rank leaves normally. Rank 0 waits for all others, and watches them meanwhile.
   ~Liveness();
@@ -46,6 +46,8 @@ class Liveness {
 
   // Why the ranks do not watch each other, as a sentence for the user. Empty: they do.
   const std::string& warning() const;
+  // This rank trains on this device from now on. Call it once, before the device's collectives.
+  void use_device(at::Device device);
   // Sets what this rank does from now on.
   void enter(RunPhase phase, int64_t step);
   // Records progress that no collective shows.

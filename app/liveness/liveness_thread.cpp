@@ -45,6 +45,23 @@ double silence_limit(double stuck_after) {
   return stuck_after > 0 ? std::clamp(stuck_after, kLeastSilence, kSilentAfter) : 0;
 }
 
+// Lets the ranks meet. Nothing watches them yet: if one of them does not come, the others end after `limit` seconds (0:
+// never). Rank 0 is the first to say so.
+RankMeeting meet_in_time(ProcessGroup& group, double limit) {
+  if (limit <= 0) return meet(group);
+  constexpr double kPrecedence = 10;
+  const double patience = limit + (group.rank() == 0 ? 0 : kPrecedence);
+  const parallel::Deadline deadline(
+      std::chrono::ceil<milliseconds>(std::chrono::duration<double>(patience)), [patience] {
+        return fmt::format(
+            "the ranks have not met for {:.0f} s after MPI has started them, so that one of them, or its machine, is "
+            "stopped: "
+            "check the machines of this job, or set a longer --stuck_after if MPI needs so long",
+            patience);
+      });
+  return meet(group);
+}
+
 }  // namespace
 
 Liveness::Thread::Thread(RankMeeting meeting, const StopRequest& stop, Options options)
@@ -53,7 +70,7 @@ Liveness::Thread::Thread(RankMeeting meeting, const StopRequest& stop, Options o
       silent_after_(silence_limit(options_.stuck_after)),
       warning_(std::move(meeting.warning)),
       roster_(std::move(meeting.roster)),
-      report_facts_(report_facts(options_.checkpoint_dir, options_.device, roster_)),
+      report_facts_(report_facts(options_.checkpoint_dir, at::kCPU, roster_)),
       activity_(options_.stuck_after),
       last_turn_(Clock::now()),
       next_look_(last_turn_),
@@ -62,7 +79,7 @@ Liveness::Thread::Thread(RankMeeting meeting, const StopRequest& stop, Options o
 }
 
 Liveness::Thread::Thread(parallel::MpiRuntime& mpi, const StopRequest& stop, Options options)
-    : Thread(meet(mpi), stop, std::move(options)) {
+    : Thread(meet_in_time(mpi, options.stuck_after), stop, std::move(options)) {
   mpi_ = &mpi;
   mpi_->record_in(&activity_.recorder().channel("control", parallel::FlightRecorder::Shows::kNothing));
   // Signals are for the thread that trains.
@@ -72,8 +89,6 @@ Liveness::Thread::Thread(parallel::MpiRuntime& mpi, const StopRequest& stop, Opt
   pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] { run(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  // CUDA reads the environment, which the start of the network is about to change on this thread.
-  started_.wait();
 }
 
 Liveness::Thread::~Thread() {
@@ -98,9 +113,22 @@ void Liveness::Thread::failed(const std::string& error, const std::vector<int>& 
   std::this_thread::sleep_for(kFailedLimit);
 }
 
+void Liveness::Thread::use_device(at::Device device) {
+  if (!device.is_cuda()) return;
+  chosen_gpu_ = device.index();
+  // CUDA reads the environment, which the start of the network is about to change on this thread.
+  adopted_.wait();
+}
+
+void Liveness::Thread::adopt_gpu() {
+  if (gpu_ || chosen_gpu_ < 0) return;
+  gpu_ = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(chosen_gpu_.load()));
+  c10::cuda::set_device(gpu_->index());
+  report_facts_ = report_facts(options_.checkpoint_dir, *gpu_, roster_);
+  adopted_.count_down();
+}
+
 void Liveness::Thread::run() {
-  if (options_.device.is_cuda()) c10::cuda::set_device(options_.device.index());
-  started_.count_down();
   last_turn_ = Clock::now();
   while (!leaving_) take_turn();
   if (watching_) leave();
@@ -110,6 +138,7 @@ void Liveness::Thread::take_turn() {
   wait_for_news();
   const Time now = Clock::now();
   excuse_sleep(now);
+  adopt_gpu();
   if (stop_.requested() || early_stop_.asked()) handle_stop(now);
   if (watching_) take_part(now);
 }
@@ -234,7 +263,7 @@ void Liveness::Thread::end_all(const message::End& end) {
 void Liveness::Thread::end(int exit_code) {
   if (watching_) watching_->sockets.peers().finish_sending(kFarewell);
   // Ends kernels that wait for a peer, so that the GPU is free for the next run. Aborting may itself wait for a peer.
-  if (options_.device.is_cuda()) {
+  if (gpu_) {
     parallel::no_longer_than(kAbortLimit, [this] { activity_.abort_communicators(); });
   }
   std::_Exit(exit_code);

@@ -32,6 +32,7 @@ class Liveness::Thread {
   const std::string& warning() const { return warning_; }
   void failed(const std::string& error, const std::vector<int>& culprits);
   bool overdue(const std::string& message);
+  void use_device(at::Device device);
 
  private:
   using Clock = LivenessClock;
@@ -47,6 +48,8 @@ class Liveness::Thread {
 
   Thread(RankMeeting meeting, const StopRequest& stop, Options options);
   void run();
+  // Makes the GPU that the training thread has chosen this thread's own.
+  void adopt_gpu();
   void wait_for_news();
   void excuse_sleep(Time now);
   // Waits for news, receives, sends what is due, judges. Ends the process if the run ends.
@@ -69,7 +72,7 @@ class Liveness::Thread {
   const double silent_after_;  // seconds; 0: never
   const std::string warning_;
   const RankRoster roster_;
-  const ReportFacts report_facts_;
+  ReportFacts report_facts_;
   RankActivity activity_;
   std::optional<Watching> watching_;  // std::nullopt if the ranks do not watch each other
   EarlyStop early_stop_;
@@ -77,8 +80,10 @@ class Liveness::Thread {
   Time next_look_;
   Time next_poll_;
   std::atomic<bool> leaving_{false};
-  bool leaves_in_haste_ = false;  // written before leaving_
-  std::latch started_{1};
+  bool leaves_in_haste_ = false;     // written before leaving_
+  std::optional<at::Device> gpu_;    // of this thread
+  std::atomic<int> chosen_gpu_{-1};  // by the training thread; -1: none yet, or the CPU
+  std::latch adopted_{1};
   std::thread thread_;
 };
 

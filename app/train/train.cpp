@@ -60,15 +60,11 @@ DeviceChoice choose_device_or_report(const RunConfig& config, parallel::MpiRunti
   }
 }
 
-}  // namespace
-
-int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
-  const double began = seconds_since_1970();
-  RunSetup setup;
+// Reads what the run is to be, and prints it. Returns the device that this rank trains on. Collective.
+at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, RunSetup& setup) {
   run_on_all_ranks(mpi, [&] { setup = set_up_run(command_line, mpi.world_size()); });
   configure_gpu_allocator();
   const DeviceChoice choice = choose_device_or_report(setup.config, mpi);
-  const at::Device device = choice.device;
   if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);
   share_cores(mpi);
   at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
@@ -78,25 +74,35 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
     for (const std::string& warning : setup.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
     const RunConfig& config = setup.config;
     fmt::print("Training {} on {}: {} steps of {} sequences x {} tokens, ZeRO-{}, {}\n", config.model_type,
-               describe_devices(device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
+               describe_devices(choice.device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
                config.zero.stage, config.dtype);
     for (const std::string& line : settings_table(config)) fmt::print("{}\n", line);
     std::fflush(stdout);
   }
+  return choice.device;
+}
+
+}  // namespace
+
+int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
+  const double began = seconds_since_1970();
   const StopRequest stop;
-  Liveness liveness(
-      mpi, stop,
-      {.checkpoint_dir = setup.config.checkpoint_dir, .stuck_after = setup.config.stuck_after, .device = device});
+  // Before anything that may hang on one rank: files, GPUs, the network.
+  Liveness liveness(mpi, stop,
+                    {.checkpoint_dir = command_line.checkpoint_dir, .stuck_after = command_line.stuck_after});
   if (mpi.rank() == 0 && !liveness.warning().empty()) {
     fmt::print(stderr, "mpzero: warning: {}\n", liveness.warning());
   }
   RunControl control{.stop = stop, .liveness = liveness, .began = began};
   // These are destroyed only after an error has been reported: the report shows their collectives as they were, and
   // destroying them may wait for operations that never end.
+  RunSetup setup;
   std::optional<Network> network;
   std::optional<RunMemory> memory;
   std::optional<Trainer> trainer;
   return run_watched(liveness, [&] {
+    const at::Device device = set_up(command_line, mpi, setup);
+    liveness.use_device(device);
     liveness.enter(RunPhase::kNetwork, /*step=*/0);
     network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, liveness));
     liveness.enter(RunPhase::kSetUp, /*step=*/0);

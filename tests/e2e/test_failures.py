@@ -127,6 +127,36 @@ def test_a_rank_that_hangs_while_it_answers_is_named(tmp_path: Path) -> None:
     assert failure["reason"] in report
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_stopped_during_set_up_is_named(tmp_path: Path, rank: int) -> None:
+    """All ranks read the model's file, which nobody writes: no run has been described, and no device chosen."""
+    run = TinyRun(tmp_path, ranks=3)
+    model = tmp_path / "tiny.json"
+    model.unlink()
+    os.mkfifo(model)
+    with LiveRun(run, *ENDLESS, f"--stuck_after={STUCK_AFTER}") as live:
+
+        def all_wait_for_the_model() -> bool:
+            with contextlib.suppress(subprocess.CalledProcessError):  # no rank yet
+                return len(live.ranks()) == run.ranks and all(map(waits_for_a_pipe, live.ranks()))
+            return False
+
+        live.wait_for(all_wait_for_the_model, "set-up")
+        live.signal(signal.SIGSTOP, rank)
+        assert live.finish(limit=SOON) not in (0, 2, 75)
+        assert "Training" not in live.output
+    (report,) = reports(live)
+    words = rf"rank {rank} on \S+ \(pid {live.pids[rank]}\) has not answered for \d+ s during set-up"
+    assert re.search(words, report), report
+    failure = json.loads((run.checkpoints / "failure.json").read_text())
+    assert failure["ranks"] == [rank]
+
+
+def waits_for_a_pipe(pid: int) -> bool:
+    """Whether the process's first thread opens a pipe that has no other end."""
+    return Path(f"/proc/{pid}/wchan").read_text() == "wait_for_partner"
+
+
 def start_failing_rank(
     what: str, rank: int, folder: Path, *, ranks: int = 3, stuck_after: float
 ) -> subprocess.Popen[str]:
@@ -285,6 +315,13 @@ def test_errors_that_nobody_reads_do_not_keep_a_run_from_ending(tmp_path: Path) 
             os.close(read)
             os.close(write)
     assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [0]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_that_wait_in_vain_to_meet_another_one_end(tmp_path: Path, rank: int) -> None:
+    status, errors = failing_rank("absent", rank, tmp_path, stuck_after=2)
+    assert status == 1
+    assert "mpzero: error: the ranks have not met for" in errors
 
 
 def test_a_finished_run_leaves_no_report(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
-// failing_rank error|gpu_error|hang|leave|late|never|mistake|no_efa|other_network|unconnected|alone RANK SECONDS
+// failing_rank error|gpu_error|hang|leave|late|never|mistake|absent|no_efa|other_network|unconnected|alone RANK SECONDS
 // FOLDER: ranks that sum numbers repeatedly, watched as in training. At the tenth sum RANK meets an error (error),
 // sleeps forever while its heartbeat continues (hang), or all ranks leave normally (leave). With late RANK leaves 7 s
 // after the others and makes progress meanwhile; with never it sleeps forever instead. With mistake RANK ends before
-// the first sum, like a run with a user error. Before the sums the nodes are connected: with no_efa RANK's network does
-// not start, which its peers only see as their own errors; with other_network all ranks learn that RANK has another
-// network; with unconnected no rank is ever answered; with alone only RANK is not answered. gpu_error is error with
-// sums on the ranks' GPUs. For tests/e2e/test_failures.py.
+// the first sum, like a run with a user error; with absent it never comes to meet the others. Before the sums the nodes
+// are connected: with no_efa RANK's network does not start, which its peers only see as their own errors; with
+// other_network all ranks learn that RANK has another network; with unconnected no rank is ever answered; with alone
+// only RANK is not answered. gpu_error is error with sums on the ranks' GPUs. For tests/e2e/test_failures.py.
 
 #include <ATen/ops/ones.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -100,7 +100,9 @@ int run(parallel::MpiRuntime& mpi, const std::string& what, int which, double st
     c10::cuda::set_device(device.index());
   }
   const StopRequest stop;
-  Liveness liveness(mpi, stop, {.checkpoint_dir = folder, .stuck_after = stuck_after, .device = device});
+  if (what == "absent" && mpi.rank() == which) std::this_thread::sleep_for(std::chrono::hours(1));
+  Liveness liveness(mpi, stop, {.checkpoint_dir = folder, .stuck_after = stuck_after});
+  liveness.use_device(device);
   return run_watched(liveness, [&] {
     connect(mpi, liveness, what, which);
     return sum(mpi, liveness, what, which, device);
