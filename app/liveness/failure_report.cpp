@@ -65,6 +65,16 @@ std::string rank_list(const std::vector<int>& ranks) {
   return fmt::format("{}", fmt::join(parts, ","));
 }
 
+std::string time_now() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
+}
+
+template <class Json>
+std::string file_text(const Json& json) {
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 }  // namespace
 
 std::string report_text(const Verdict& verdict, const std::vector<RankRecord>& records, const std::string& checkpoint) {
@@ -100,20 +110,18 @@ std::string report_json(const Verdict& verdict, const std::vector<RankRecord>& r
   }
   int64_t step = 0;
   for (const RankRecord& record : records) step = std::max(step, record.status.step);
-  const nlohmann::ordered_json json = {
-      {"time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
-                           fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())))},
-      {"job", origin.job.id},
-      {"restart", origin.job.restart},
-      {"step", step},
-      {"reason", verdict.reason},
-      {"ranks", verdict.ranks},
-      {"hosts", hosts},
-      {"run", origin.run},
-      {"started", origin.started},
-      {"found_by", origin.rank},
-      {"foundation", verdict.foundation}};
-  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  const nlohmann::ordered_json json = {{"time", time_now()},
+                                       {"job", origin.job.id},
+                                       {"restart", origin.job.restart},
+                                       {"step", step},
+                                       {"reason", verdict.reason},
+                                       {"ranks", verdict.ranks},
+                                       {"hosts", hosts},
+                                       {"run", origin.run},
+                                       {"started", origin.started},
+                                       {"found_by", origin.rank},
+                                       {"foundation", verdict.foundation}};
+  return file_text(json);
 }
 
 std::optional<std::string> why_it_stays(const std::string& text, const ReportOrigin& origin, const Verdict& verdict) {
@@ -125,8 +133,24 @@ std::optional<std::string> why_it_stays(const std::string& text, const ReportOri
       if (json.at("started").get<int64_t>() <= origin.started) return std::nullopt;
       return "a later run has failed since: " + reason;
     }
+    if (json.contains("resumed")) return "the run has been started again since: " + reason;
     if (counts_more(verdict, json.at("foundation").get<int>())) return std::nullopt;
     return "the run has ended already: " + reason;
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  } catch (const JsonError&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<std::string> mark_resumed(const std::string& text, const ReportOrigin& origin) {
+  try {
+    nlohmann::json json = parse_json(text, kLineLimits);
+    const bool is_earlier = json.at("job") == origin.job.id && json.at("restart") == origin.job.restart &&
+                            json.at("run") != origin.run && !json.contains("resumed");
+    if (!is_earlier) return std::nullopt;
+    json["resumed"] = time_now();
+    return file_text(json);
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   } catch (const JsonError&) {

@@ -34,4 +34,8 @@ std::string report_json(const Verdict& verdict, const std::vector<RankRecord>& r
 // file may be damaged.
 std::optional<std::string> why_it_stays(const std::string& text, const ReportOrigin& origin, const Verdict& verdict);
 
+// The text of failure.json with the mark `resumed`, if it is about an earlier run within the same start of the job of
+// `origin`: where Slurm, or a manager of the cluster, has restarted the step. std::nullopt: it is not.
+std::optional<std::string> mark_resumed(const std::string& text, const ReportOrigin& origin);
+
 }  // namespace mpzero

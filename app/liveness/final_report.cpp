@@ -70,11 +70,9 @@ std::string text_of(const std::filesystem::path& file) {
   return text.str();
 }
 
-// Replaces failure.json, unless it is to stay: returns the reason for that, as why_it_stays() does.
-std::optional<std::string> replace_report(const std::filesystem::path& file, const ReportOrigin& origin,
-                                          const Verdict& verdict, const std::string& text) {
-  const ReportLock lock(file, kLockLimit);
-  if (std::optional<std::string> why = why_it_stays(text_of(file), origin, verdict)) return why;
+// Replaces the file by `text`, unless `why_not` has a reason against it: returns that.
+std::optional<std::string> replace_report(const std::filesystem::path& file, const std::string& text,
+                                          const std::function<std::optional<std::string>()>& why_not) {
   // No other process, and no other thread, uses this name.
   const std::filesystem::path temporary =
       fmt::format("{}.{}.tmp", file.string(), to_hex(random_bytes()).substr(0, kDigits));
@@ -82,13 +80,13 @@ std::optional<std::string> replace_report(const std::filesystem::path& file, con
     io::write_text_file(temporary, text);
     // Writing takes long on a slow disk, and this process may have been stopped: meanwhile others do not wait for the
     // lock any more.
-    std::optional<std::string> why = why_it_stays(text_of(file), origin, verdict);
-    if (!why) {
+    std::optional<std::string> why = why_not();
+    if (why) {
+      std::filesystem::remove(temporary);
+    } else {
       io::rename_path(temporary, file);
       io::sync_folder(file.parent_path());
-      return std::nullopt;
     }
-    std::filesystem::remove(temporary);
     return why;
   } catch (...) {
     std::error_code none;
@@ -97,15 +95,23 @@ std::optional<std::string> replace_report(const std::filesystem::path& file, con
   }
 }
 
-// The same, but not for longer than the disk's limit. A report that cannot be written is a warning.
+void warn_unwritten(const std::exception& error) {
+  print_error(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));
+}
+
+// Replaces failure.json, unless it is to stay: returns the reason for that, as why_it_stays() does. A report that
+// cannot be written is a warning.
 std::optional<std::string> write_report(const std::filesystem::path& file, const ReportOrigin& origin,
                                         const Verdict& verdict, const std::string& text) {
   return from_disk<std::optional<std::string>>([=]() -> std::optional<std::string> {
     try {
       std::filesystem::create_directories(file.parent_path());  // it does not exist before the first save
-      return replace_report(file, origin, verdict, text);
+      const ReportLock lock(file, kLockLimit);
+      const auto why_not = [&] { return why_it_stays(text_of(file), origin, verdict); };
+      if (std::optional<std::string> why = why_not()) return why;
+      return replace_report(file, text, why_not);
     } catch (const std::exception& error) {
-      print_error(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));
+      warn_unwritten(error);
     }
     return std::nullopt;
   });
@@ -148,6 +154,22 @@ void report_failure(const Verdict& verdict, const std::vector<RankRecord>& recor
   // Last, because its answer takes seconds. A launcher that has lost a rank may not leave that much time.
   const std::string ras = nccl_ras_status(*facts.ras_address, meanwhile);
   if (!ras.empty()) print_error("  NCCL's RAS counts of the collectives that were requested:\n" + ras);
+}
+
+void mark_earlier_report(const ReportFacts& facts) {
+  if (facts.origin.job.id.empty()) return;
+  const std::filesystem::path file = facts.checkpoint_dir / "failure.json";
+  from_disk<bool>([=] {
+    try {
+      if (!mark_resumed(text_of(file), facts.origin)) return true;
+      const ReportLock lock(file, kLockLimit);
+      const std::optional<std::string> marked = mark_resumed(text_of(file), facts.origin);
+      if (marked) replace_report(file, *marked, [] { return std::nullopt; });
+    } catch (const std::exception& error) {
+      warn_unwritten(error);
+    }
+    return true;
+  });
 }
 
 void write_start_failure(const std::string& reason, const std::vector<int>& culprits, const ReportFacts& facts,

@@ -39,6 +39,10 @@ void report_failure(
     const Verdict& verdict, const std::vector<RankRecord>& records, const ReportFacts& facts,
     const std::function<void()>& meanwhile = [] {});
 
+// Marks the failure.json of an earlier run within this start of the job as `resumed`, so that it is not taken for the
+// report of this run. For one rank, at the start of a run.
+void mark_earlier_report(const ReportFacts& facts);
+
 // Writes failure.json for a failure that all ranks know of before they watch each other. `reason`: one sentence without
 // its full stop. `culprits`: the ranks that are the cause. Collective.
 void write_start_failure(const std::string& reason, const std::vector<int>& culprits, const ReportFacts& facts,

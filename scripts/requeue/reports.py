@@ -75,9 +75,10 @@ CHECKS_OF_FOLDER = frozenset(["checkpoint_space", "checkpoint_write", "report"])
 
 
 def failure_of(path: Path, job: str, restart: int) -> Failure | None:
-    """What failure.json says, where this start of the job wrote it."""
+    """What failure.json says, where this start of the job wrote it, and no later run of it has begun: HyperPod restarts
+    a step within a start."""
     report = load(path)
-    if not is_of_start(report, job, restart):
+    if not is_of_start(report, job, restart) or "resumed" in report:
         return None
     named = report.get("hosts", [])
     hosts = [host for host in named if is_host(host)] if isinstance(named, list) else []

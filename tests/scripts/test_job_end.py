@@ -278,6 +278,15 @@ def test_only_the_report_of_this_start_blames_a_host(job, started, restart, blam
     assert ("Left out from now on: node1." in result.stdout) == blamed and job.requeued()
 
 
+def test_a_report_from_before_the_step_was_restarted_blames_nobody(job):
+    """As --auto-resume of HyperPod does: mpzero marks what it finds."""
+    report = {"job": "7", "restart": 0, "hosts": ["node1"], "reason": "rank 2 did not answer"}
+    report["resumed"] = "2026-11-22T03:14:15Z"
+    (job.checkpoints / "failure.json").write_text(json.dumps(report))
+    result = job("begin_run; end_run 1")
+    assert "node1" not in result.stdout and job.requeued(), result.stdout + result.stderr
+
+
 def test_a_run_that_slurm_preempts_is_no_failure_and_blames_nobody(job):
     # Ranks that are ended one after another report each other.
     blame(job, "node1")

@@ -238,6 +238,39 @@ TEST_CASE("A rank that was stopped while its run was started again does not repl
   CHECK(nlohmann::json::parse(file).at("started") == 1'000);
 }
 
+TEST_CASE("A run that is started again within one start of its job marks the report before it") {
+  const TemporaryFolder folder;
+  const auto records = one_lost();
+  const auto of = [&](unsigned char run, const std::string& job, int restart) {
+    ReportFacts of_run = facts(folder.path(), run);
+    of_run.origin.job = {.id = job, .restart = restart};
+    return of_run;
+  };
+  const auto tell = [&](const ReportFacts& of_run) {
+    const Verdict verdict = {.ranks = {1}, .reason = "it failed", .remedy = "look", .foundation = 24};
+    return errors_of(folder.path() / "stderr", [&] { report_failure(verdict, records, of_run); });
+  };
+  const auto is_marked = [&] {
+    std::ifstream file(folder.path() / "failure.json");
+    return nlohmann::json::parse(file).contains("resumed");
+  };
+  mark_earlier_report(of(1, "7", 0));
+  CHECK(std::filesystem::is_empty(folder.path()));
+  tell(of(1, "7", 0));
+  CHECK_FALSE(is_marked());
+  for (const ReportFacts& other : {of(1, "7", 0), of(2, "8", 0), of(2, "7", 1), of(2, "", 0)}) {
+    mark_earlier_report(other);
+    CHECK_FALSE(is_marked());
+  }
+  mark_earlier_report(of(2, "7", 0));
+  CHECK(is_marked());
+  // A rank of the earlier run that was stopped meanwhile.
+  CHECK_THAT(tell(of(1, "7", 0)), Catch::Contains("ends: the run has been started again since: it failed ("));
+  CHECK(is_marked());
+  tell(of(2, "7", 0));
+  CHECK_FALSE(is_marked());
+}
+
 TEST_CASE("The lock of a report is held by one process at a time, and its file is gone afterwards") {
   const TemporaryFolder folder;
   const std::filesystem::path file = folder.path() / "failure.json";
