@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -202,6 +203,13 @@ TEST_CASE("A rank that answers at two addresses at once gets one connection, and
   CHECK(dialer.hear(now).empty());
   RankPeers peers(std::move(listener), ranks.roster(0).credentials());
   wait_until([&] { return peers.hear(now).empty() && peers.num_unidentified() == 2; });
+  // Both have challenged this rank. Once it has answered one, the other does not keep its thread awake.
+  wait_until([&] {
+    std::array<epoll_event, 4> ready{};
+    return epoll_wait(dialer.descriptor(), ready.data(), static_cast<int>(ready.size()), 0) == 2;
+  });
+  CHECK(dialer.hear(now).empty());
+  CHECK_FALSE(is_readable(dialer.descriptor()));
   const Dialer::Answer found = answer(dialer, now, [&] { CHECK(peers.hear(now).empty()); });
   CHECK(found.reach == Reach::kAnswers);
   wait_until([&] {
