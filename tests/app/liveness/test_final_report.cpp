@@ -271,32 +271,6 @@ TEST_CASE("A run that is started again within one start of its job marks the rep
   CHECK_FALSE(is_marked());
 }
 
-TEST_CASE("The lock of a report is held by one process at a time, and its file is gone afterwards") {
-  const TemporaryFolder folder;
-  const std::filesystem::path file = folder.path() / "failure.json";
-  constexpr int kHolders = 4;
-  std::atomic<int> inside = 0;
-  std::atomic<int> most = 0;
-  std::atomic<int> held = 0;
-  {
-    std::vector<std::jthread> holders;
-    for (int i = 0; i < kHolders; ++i) {
-      holders.emplace_back([&] {
-        for (int turn = 0; turn < 100; ++turn) {
-          const ReportLock lock(file, std::chrono::milliseconds(30'000));
-          if (lock.is_held()) ++held;
-          if (++inside > 1) ++most;
-          std::this_thread::yield();
-          --inside;
-        }
-      });
-    }
-  }
-  CHECK(held == kHolders * 100);
-  CHECK(most == 0);
-  CHECK_FALSE(std::filesystem::exists(file.string() + ".lock"));
-}
-
 TEST_CASE("Errors that nobody reads delay the end of a run only for a moment, and failure.json is written") {
   std::signal(SIGPIPE, SIG_IGN);
   const TemporaryFolder folder;
