@@ -19,23 +19,14 @@ check_run() {
   # A run that can start says itself what it trains, with the same warnings.
   said=$(without_launcher "${command[@]}" 2>&1) || code=$?
   ((code == 0)) || { printf '%s\n' "$said" >&2 && end_with "$code"; }
-  (refuse_another_run "$said") || end_with $?
 }
 
-# refuse_another_run TEXT: ends with status 2 where, by what `mpzero train --dry_run` prints, the folder holds a finished run with other
-# settings, such as that of another task of a job array: training would end at once, as if it had been this one.
-refuse_another_run() {
-  local changes='Changed since the checkpoint: ([^'$'\n'']*)' folder=another
-  [[ $1 == *"nothing is left to train"* && $1 =~ $changes ]] || return 0
-  [[ -z ${SLURM_ARRAY_TASK_ID:-} ]] || folder="one folder for each task, such as checkpoints/\$SLURM_ARRAY_TASK_ID"
-  die "CHECKPOINT_DIR=$CHECKPOINT_DIR holds a finished run that is not the one asked for (${BASH_REMATCH[1]}): set CHECKPOINT_DIR to $folder, give --overwrite to move that run aside, or raise MAX_STEPS to continue it."
-}
-
-# without_launcher COMMAND...: without the variables by which MPI would look for Slurm.
+# without_launcher COMMAND...: without the variables by which MPI would look for Slurm. That of a job array stays: mpzero's advice
+# depends on it.
 without_launcher() {
   local variable
   (
-    for variable in $(compgen -e | grep -E '^(SLURM|PMIX?)_'); do unset "$variable"; done
+    for variable in $(compgen -e | grep -E '^(SLURM|PMIX?)_' | grep -vx SLURM_ARRAY_TASK_ID); do unset "$variable"; done
     exec "$@" </dev/null
   )
 }

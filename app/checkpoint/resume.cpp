@@ -39,12 +39,38 @@ void read_or_give_up(const std::function<void()>& work) {
   }
 }
 
+// What each attempt to resume has in common; see resume_with().
+struct Resumption {
+  const RunSetup& setup;
+  const std::vector<UnitSpec>& units;
+  const ReadStates& read_states;
+  WeightsCheck weights_check;
+  ProcessGroup& group;
+  std::vector<std::string>& warnings;
+
+  bool names_checkpoint() const { return !setup.config.resume_from_checkpoint.empty(); }
+};
+
+// Calls `check` on all ranks. Where the user has not named the checkpoint, what it refuses may be started anew.
+void refuse_with_remedy(const Resumption& resumption, const std::function<void()>& check) {
+  run_on_all_ranks(resumption.group, [&] {
+    try {
+      check();
+    } catch (const Damaged&) {
+      throw;
+    } catch (const UserError& error) {
+      if (resumption.names_checkpoint()) throw;
+      throw UserError(error.what() + start_new_run());
+    }
+  });
+}
+
 // Throws Unusable, on all ranks, where the checkpoint is damaged, and the errors of run_on_all_ranks where the run
 // cannot go on from it although it is not, or the system kept it from being read. `opened` is the folder that was read,
 // as far as it came.
 Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder>& opened,
-                const io::RunRecord& of_candidates, const RunSetup& setup, const std::vector<UnitSpec>& units,
-                parallel::ZeroEngine& engine, ProcessGroup& group, std::vector<std::string>& warnings) {
+                const io::RunRecord& of_candidates, const Resumption& resumption) {
+  const auto& [setup, units, read_states, weights_check, group, warnings] = resumption;
   std::unique_ptr<io::StoredCheckpoint> stored;
   io::RunRecord run;
   read_or_give_up([&] {
@@ -56,21 +82,13 @@ Resumed restore(const fs::path& checkpoint, std::shared_ptr<const io::OpenFolder
   });
   const bool has_id = !run.id.empty();
   if (!has_id) run = of_candidates;
-  run_on_all_ranks(group, [&] {
-    try {
-      check_resumable(*stored, setup, units);
-    } catch (const UserError& error) {
-      if (!setup.config.resume_from_checkpoint.empty()) throw;
-      throw UserError(error.what() + std::string(kStartNewRun));
-    }
+  refuse_with_remedy(resumption, [&] { check_resumable(*stored, setup, units); });
+  read_or_give_up([&] { read_states(*stored); });
+  ResumeNotes notes;
+  refuse_with_remedy(resumption, [&] {
+    notes = compare_runs(*stored, setup);
+    check_unfinished(*stored, setup, notes);
   });
-  read_or_give_up([&] {
-    engine.restore([&](size_t unit, StateKind kind, int64_t begin,
-                       std::span<float> out) { stored->read_unit(units[unit], kind, begin, out); },
-                   group);
-    stored->verify_what_was_read(group);
-  });
-  ResumeNotes notes = compare_runs(*stored, setup);
   for (const std::string& warning : stored->warnings()) warnings.push_back(warning);
   warnings.insert(warnings.end(), notes.warnings.begin(), notes.warnings.end());
   return {.checkpoint = checkpoint,
@@ -109,30 +127,31 @@ Resumed restore_patiently(const fs::path& checkpoint, const std::function<Resume
 }
 
 // restore(), again where another run has replaced the checkpoint while it was read.
-Resumed restore_stable(const fs::path& checkpoint, const io::RunRecord& of_candidates, const RunSetup& setup,
-                       const std::vector<UnitSpec>& units, parallel::ZeroEngine& engine, ProcessGroup& group,
-                       std::vector<std::string>& warnings) {
+Resumed restore_stable(const fs::path& checkpoint, const io::RunRecord& of_candidates, const Resumption& resumption) {
   for (int attempt = 1;; ++attempt) {
     std::shared_ptr<const io::OpenFolder> opened;
-    const auto is_last = [&] { return !io::replaced_on_any_rank(opened.get(), group) || attempt == io::kMaxReads; };
+    const auto is_last = [&] {
+      return !io::replaced_on_any_rank(opened.get(), resumption.group) || attempt == io::kMaxReads;
+    };
     try {
-      return restore(checkpoint, opened, of_candidates, setup, units, engine, group, warnings);
+      return restore(checkpoint, opened, of_candidates, resumption);
     } catch (const Unusable&) {
       if (is_last()) throw;
     } catch (const Error& error) {
       if (error.scope() != ErrorScope::kAllRanks || is_last()) throw;
     }
-    warnings.push_back(
+    resumption.warnings.push_back(
         fmt::format("{} was replaced by another process while it was read; it is read again.", checkpoint.string()));
   }
 }
 
 }  // namespace
 
-std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitSpec>& units,
-                                  parallel::ZeroEngine& engine, ProcessGroup& group,
-                                  std::vector<std::string>& warnings) {
+std::optional<Resumed> resume_with(const RunSetup& setup, const std::vector<UnitSpec>& units,
+                                   const ReadStates& read_states, WeightsCheck weights_check, ProcessGroup& group,
+                                   std::vector<std::string>& warnings) {
   const RunConfig& config = setup.config;
+  const Resumption resumption{setup, units, read_states, weights_check, group, warnings};
   if (config.resume_from_checkpoint == "none") return std::nullopt;
   const ResumeChoices choices = choose_checkpoints(config, group);
   if (choices.folders.empty() && !choices.problem.empty()) throw UserError(choices.problem, ErrorScope::kAllRanks);
@@ -141,12 +160,11 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
   std::string first_problem = without_remedy(choices.problem);
   for (const fs::path& folder : choices.folders) {
     try {
-      Resumed resumed = restore_patiently(
-          folder, [&] { return restore_stable(folder, choices.run, setup, units, engine, group, warnings); });
-      const std::string other_weights = problem_of_initial_weights(setup, resumed.run, folder, units, group, warnings);
+      Resumed resumed = restore_patiently(folder, [&] { return restore_stable(folder, choices.run, resumption); });
+      const std::string other_weights =
+          problem_of_initial_weights(setup, resumed.run, folder, units, weights_check, group, warnings);
       if (!other_weights.empty()) {
-        throw UserError(other_weights + (config.resume_from_checkpoint.empty() ? kStartNewRun : ""),
-                        ErrorScope::kAllRanks);
+        throw UserError(other_weights + (resumption.names_checkpoint() ? "" : start_new_run()), ErrorScope::kAllRanks);
       }
       if (!first_problem.empty()) {
         const std::string who =
@@ -172,6 +190,18 @@ std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitS
                   "--overwrite to start a new run",
                   first_problem, left_out),
       ErrorScope::kAllRanks);
+}
+
+std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitSpec>& units,
+                                  parallel::ZeroEngine& engine, ProcessGroup& group,
+                                  std::vector<std::string>& warnings) {
+  const auto fill = [&](const io::StoredCheckpoint& stored) {
+    engine.restore([&](size_t unit, StateKind kind, int64_t begin,
+                       std::span<float> out) { stored.read_unit(units[unit], kind, begin, out); },
+                   group);
+    stored.verify_what_was_read(group);
+  };
+  return resume_with(setup, units, fill, WeightsCheck::kContent, group, warnings);
 }
 
 }  // namespace mpzero

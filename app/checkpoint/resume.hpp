@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "app/config/run_setup.hpp"
 #include "base/process_group.hpp"
 #include "io/checkpoint/run_record.hpp"
+#include "io/checkpoint/stored_checkpoint.hpp"
 #include "parallel/zero/zero_engine.hpp"
 
 namespace mpzero {
@@ -21,7 +23,7 @@ namespace mpzero {
 // to `warnings` what the user may not have meant.
 //
 // Only checkpoints of one run are tried: see io::ResumeCandidates. A run of other weights, or one that check_resumable
-// refuses, throws UserError.
+// or check_unfinished refuses, throws UserError.
 struct Resumed {
   std::filesystem::path checkpoint;
   RunPosition position;
@@ -33,5 +35,13 @@ struct Resumed {
 std::optional<Resumed> resume_run(const RunSetup& setup, const std::vector<UnitSpec>& units,
                                   parallel::ZeroEngine& engine, ProcessGroup& group,
                                   std::vector<std::string>& warnings);
+
+// Reads what is wanted of a checkpoint's states. Collective; throws Damaged, on all ranks, where they are damaged.
+using ReadStates = std::function<void(const io::StoredCheckpoint&)>;
+
+// resume_run() with another reader of the states. All decisions are made here, for a run as for the preview of one.
+std::optional<Resumed> resume_with(const RunSetup& setup, const std::vector<UnitSpec>& units,
+                                   const ReadStates& read_states, WeightsCheck weights_check, ProcessGroup& group,
+                                   std::vector<std::string>& warnings);
 
 }  // namespace mpzero

@@ -94,16 +94,21 @@ void compare_data(const io::StoredCheckpoint& checkpoint, const nlohmann::json& 
                   ResumeNotes& notes) {
   const io::TrainingProgress& progress = checkpoint.progress();
   const std::optional<io::TokenIdentity> before = train_data_of(known);
-  const std::optional<bool> same = before ? io::same_tokens(*before, setup.data.train) : std::nullopt;
+  const io::TokenIdentity& now = setup.data->train;
+  const bool is_same = before && io::same_tokens(*before, now).value_or(false);
+  const bool is_other = before && !io::same_tokens(*before, now).value_or(true);
   const auto was = [&](const char* key, const nlohmann::json& now) { return known.contains(key) && known[key] == now; };
-  if (same == true && was("seq_length", setup.config.seq_length) && was("shuffle", setup.config.shuffle)) return;
+  if (is_same && was("seq_length", setup.config.seq_length) && was("shuffle", setup.config.shuffle)) return;
   const bool same_order = progress.data_order.empty() || progress.data_order == setup.data_order;
-  if (same_order && same.value_or(true)) return;
+  if (same_order && !is_other) return;
+  const std::string data_before = show_data(progress.data_order, before);
+  const std::string data_now = show_data(setup.data_order, now);
+  // That of the same tokens has changed with settings that are named already.
+  if (!is_same) notes.differences.push_back(fmt::format("{} {} -> {}", kTrainData, data_before, data_now));
   notes.warnings.push_back(
       fmt::format("the data is not that of {} ({}; now {}): the run continues at sequence {} of the new order, and "
                   "may repeat sequences that it has seen.",
-                  checkpoint.folder().string(), show_data(progress.data_order, before),
-                  show_data(setup.data_order, setup.data.train), progress.sequences_seen));
+                  checkpoint.folder().string(), data_before, data_now, progress.sequences_seen));
 }
 
 void compare_with_deepspeeds(const io::StoredCheckpoint& checkpoint, const RunConfig& config, ResumeNotes& notes);
@@ -139,6 +144,26 @@ void compare_with_deepspeeds(const io::StoredCheckpoint& checkpoint, const RunCo
       fmt::format("the schedule is not that of {}: step {} would have had learning rate {:.6g}, where this run's "
                   "schedule has {:.6g}; to continue as before, give the same scheduler and total_num_steps.",
                   checkpoint.folder().string(), progress.step + 1, *checkpoint.next_lr(), lr));
+}
+
+void follow_schedule(const io::StoredCheckpoint& checkpoint, const RunConfig& config, const nlohmann::json& known,
+                     ResumeNotes& notes) {
+  ResumedSchedule schedule = schedule_after(checkpoint, config, known);
+  notes.schedule = schedule.schedule;
+  if (!schedule.line.empty()) notes.changes.push_back(std::move(schedule.line));
+  if (!schedule.warning.empty()) notes.warnings.push_back(std::move(schedule.warning));
+  if (!schedule.is_explained) compare_schedule(checkpoint, config, notes);
+}
+
+// Keys of settings that are not known before the data is prepared.
+std::vector<const char*> undecided_settings(const RunSetup& setup) {
+  std::vector<const char*> keys;
+  if (!setup.data) keys = {kTrainData, kValidationData};
+  if (setup.knows_length()) return keys;
+  keys.insert(keys.end(), {"max_steps", "num_decay_steps"});
+  if (setup.config.schedule_ends_at_max_steps) keys.push_back("total_num_steps");
+  if (setup.config.warmup_ratio) keys.push_back("warmup_num_steps");
+  return keys;
 }
 
 void note_unknown(const io::StoredCheckpoint& checkpoint, bool model_is_known, const nlohmann::json& known,
@@ -178,37 +203,44 @@ void check_resumable(const io::StoredCheckpoint& checkpoint, const RunSetup& set
 
 ResumeNotes compare_runs(const io::StoredCheckpoint& checkpoint, const RunSetup& setup) {
   const auto of_model = model_changes_since(checkpoint, setup);
-  const nlohmann::json known = known_settings(checkpoint.progress(), checkpoint.folder().string());
-  const nlohmann::ordered_json now = recorded_settings(setup.config, setup.data);
+  nlohmann::json known = known_settings(checkpoint.progress(), checkpoint.folder().string());
+  nlohmann::ordered_json now = recorded_settings(setup.config, setup.data);
   ResumeNotes notes;
   note_unknown(checkpoint, of_model.has_value(), known, notes);
-  std::vector<std::string> changes;
+  for (const char* key : undecided_settings(setup)) {
+    known.erase(key);
+    now.erase(key);
+  }
   if (of_model) {
-    changes = shown_model_changes(*of_model);
+    notes.differences = shown_model_changes(*of_model);
     note_unchanged(*of_model, setup.config, notes);
   }
-  for (std::string& change : changed_settings(known, now)) {
-    changes.push_back(std::move(change));
-  }
-  if (!changes.empty()) {
-    notes.changes.push_back(fmt::format("Changed since the checkpoint: {}", fmt::join(changes, ", ")));
+  for (std::string& change : changed_settings(known, now)) notes.differences.push_back(std::move(change));
+  if (!notes.differences.empty()) {
+    notes.changes.push_back(fmt::format("Changed since the checkpoint: {}", fmt::join(notes.differences, ", ")));
   }
   if (const auto keys = uncompared_data(known, now); !keys.empty()) {
     notes.changes.push_back(
         fmt::format("The tokens of {} could not be compared with those of {}: as many, but no checksum in common",
                     fmt::join(keys, " and "), checkpoint.folder().string()));
   }
-  if (checkpoint.made_by_mpzero()) {
-    compare_data(checkpoint, known, setup, notes);
-  } else {
+  if (!checkpoint.made_by_mpzero()) {
     note_deepspeeds_order(checkpoint, setup.config, notes);
+  } else if (setup.data) {
+    compare_data(checkpoint, known, setup, notes);
   }
-  ResumedSchedule schedule = schedule_after(checkpoint, setup.config, known);
-  notes.schedule = schedule.schedule;
-  if (!schedule.line.empty()) notes.changes.push_back(std::move(schedule.line));
-  if (!schedule.warning.empty()) notes.warnings.push_back(std::move(schedule.warning));
-  if (!schedule.is_explained) compare_schedule(checkpoint, setup.config, notes);
+  if (setup.knows_length()) follow_schedule(checkpoint, setup.config, known, notes);
   return notes;
+}
+
+void check_unfinished(const io::StoredCheckpoint& checkpoint, const RunSetup& setup, const ResumeNotes& notes) {
+  const int64_t step = checkpoint.progress().step;
+  const bool is_finished = setup.knows_length() && step >= setup.config.max_steps;
+  if (!is_finished || notes.differences.empty()) return;
+  throw_user_error(
+      "{} is the end of a run that has finished, and this start asks for another run ({}), of which nothing would be "
+      "trained: raise --max_steps above {} to continue the finished run with these settings",
+      checkpoint.folder().string(), fmt::join(notes.differences, ", "), step);
 }
 
 }  // namespace mpzero

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/collectives.hpp"
+#include "base/environment.hpp"
 #include "base/error.hpp"
 #include "io/checkpoint_dir/catalog.hpp"
 #include "io/checkpoint_dir/formats.hpp"
@@ -41,6 +42,13 @@ void check_one_run(const io::ResumeCandidates& candidates) {
 }
 
 }  // namespace
+
+std::string start_new_run() {
+  const bool is_array = parallel::process_environment("SLURM_ARRAY_TASK_ID").has_value();
+  return fmt::format(
+      ", or start a new run: in another --checkpoint_dir{}, or here with --overwrite, which moves the old run aside",
+      is_array ? ", one for each task of the array, such as checkpoints/$SLURM_ARRAY_TASK_ID" : "");
+}
 
 std::string without_remedy(std::string text) {
   for (const std::string_view remedy : {std::string_view(io::kChooseAnother), std::string_view("write the name of")}) {

@@ -12,9 +12,9 @@
 
 namespace mpzero {
 
-// The end of a sentence where nothing else keeps the run from starting anew.
-inline constexpr const char* kStartNewRun =
-    ", or start a new run: in another --checkpoint_dir, or here with --overwrite, which moves the old run aside";
+// The end of a sentence where nothing else keeps the run from starting anew. In a task of a job array it names a folder
+// for each task.
+std::string start_new_run();
 
 // The checkpoints that a run may resume from, best first, as rank 0 found them.
 struct ResumeChoices {

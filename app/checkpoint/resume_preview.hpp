@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,11 +11,16 @@
 
 namespace mpzero {
 
-// The checkpoint that resume_run() would resume from, as its manifest and the sizes of its files tell; nothing where
-// the run would start from the beginning. Throws UserError where it would refuse to start: another model, checkpoints
-// of another run in --checkpoint_dir, weights of --init_from that do not fit. Neither tensors nor weights are read, and
-// nothing is written. Settings are compared where the data is known (setup.missing_data is empty).
-std::optional<Resumed> preview_resume(const RunSetup& setup, const std::vector<UnitSpec>& units,
-                                      std::vector<std::string>& warnings);
+struct ResumePreview {
+  std::optional<Resumed> resumed;                 // nothing: the run would start from the beginning
+  std::optional<std::filesystem::path> moved_to;  // where --overwrite would move the checkpoints of other runs
+};
+
+// What a start would do with the checkpoints that it finds, as resume_run() decides it. Throws UserError where it would
+// refuse to start: another model, checkpoints of another run in --checkpoint_dir, a folder that it could not write to,
+// weights of --init_from that do not fit or are not those that the run began with. The states are not read, weights
+// only where they are compared with those of another path, and nothing is written.
+ResumePreview preview_resume(const RunSetup& setup, const std::vector<UnitSpec>& units,
+                             std::vector<std::string>& warnings);
 
 }  // namespace mpzero

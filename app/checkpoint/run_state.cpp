@@ -91,7 +91,7 @@ std::string initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& u
 }
 
 std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecord& run, const fs::path& checkpoint,
-                                       const std::vector<UnitSpec>& units, ProcessGroup& group,
+                                       const std::vector<UnitSpec>& units, WeightsCheck check, ProcessGroup& group,
                                        std::vector<std::string>& warnings) {
   const std::string& folder = setup.config.init_from;
   if (run.id.empty() || folder.empty()) return "";
@@ -118,6 +118,7 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
   }
   std::optional<io::SafetensorsSource> source;
   run_on_all_ranks(group, [&] { source.emplace(open_weights(folder, units)); });
+  if (same_path && check == WeightsCheck::kContentOfOtherPath) return "";
   const std::string hash = io::hash_of(*source, units, group);
   return hash == run.init_from_hash ? "" : others(fmt::format(" (xxh3 {})", hash));
 }

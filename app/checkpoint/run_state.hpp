@@ -30,12 +30,16 @@ std::string initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& u
 // only.
 void check_initial_weights(const std::string& folder, const std::vector<UnitSpec>& units);
 
+// When the weights of --init_from are read to compare them: always, or only where their path is another one, since a
+// preview trusts a path that has not changed.
+enum class WeightsCheck : uint8_t { kContent, kContentOfOtherPath };
+
 // A sentence where --init_from names other weights than those that `run`, which saved `checkpoint`, began with, the
 // same on all ranks: by their hash, for which they are read, or by their path where the run has recorded none or they
 // are gone. Empty where they are the same, or the flag is not given. Collective.
 std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecord& run,
                                        const std::filesystem::path& checkpoint, const std::vector<UnitSpec>& units,
-                                       ProcessGroup& group, std::vector<std::string>& warnings);
+                                       WeightsCheck check, ProcessGroup& group, std::vector<std::string>& warnings);
 
 // What this rank writes of a checkpoint, unit by unit. Unsharded states are the same on every rank; rank 0 writes them.
 std::vector<io::UnitShard> checkpoint_shards(const RunConfig& config, const std::vector<UnitSpec>& units,

@@ -15,9 +15,6 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr const char* kTrainData = "train_data";
-constexpr const char* kValidationData = "validation_data";
-
 ordered_json to_json(const io::TokenIdentity& identity) {
   ordered_json object = {{"num_tokens", identity.num_tokens}};
   if (!identity.tokens_xxh3.empty()) object["tokens_xxh3"] = identity.tokens_xxh3;
@@ -129,9 +126,9 @@ DataIdentity identify_data(const RunConfig& config, ProcessGroup& group) {
   return broadcast(group, found);
 }
 
-ordered_json recorded_settings(const RunConfig& config, const DataIdentity& data) {
+ordered_json recorded_settings(const RunConfig& config, const std::optional<DataIdentity>& data) {
   ordered_json settings = settings_record(config);
-  settings.update(to_json(data));
+  if (data) settings.update(to_json(*data));
   // A text from the command line may hold bytes that are not UTF-8; what is compared is what a checkpoint can hold.
   return ordered_json::parse(settings.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
 }

@@ -14,6 +14,10 @@
 // on from it has changed. In addition to the model, whose config.json is recorded by itself: see model_changes.hpp.
 namespace mpzero {
 
+// Keys of recorded_settings().
+inline constexpr const char* kTrainData = "train_data";
+inline constexpr const char* kValidationData = "validation_data";
+
 // The tokens that a run trains and validates on.
 struct DataIdentity {
   io::TokenIdentity train;
@@ -23,8 +27,8 @@ struct DataIdentity {
 // Of the run's token files, read by rank 0. Collective: an error is thrown on all ranks.
 DataIdentity identify_data(const RunConfig& config, ProcessGroup& group);
 
-// The settings of the table and those of the data, by key.
-nlohmann::ordered_json recorded_settings(const RunConfig& config, const DataIdentity& data);
+// The settings of the table and those of the data, by key; without the latter where the data is not known.
+nlohmann::ordered_json recorded_settings(const RunConfig& config, const std::optional<DataIdentity>& data);
 
 // What is known of the settings of a checkpoint's run; a key that is missing is not known. Where they were not
 // recorded, as by DeepSpeed, that is what the checkpoint's ds_config.json says. Throws UserError, naming `checkpoint`,

@@ -18,13 +18,16 @@ struct RunSetup {
   RunConfig config;
   model::ModelConfig model;
   std::string data_order;             // io::TrainingProgress::data_order
-  DataIdentity data;                  // known once the run starts: see identify_data
+  std::optional<DataIdentity> data;   // known once the run starts: see identify_data
   std::vector<std::string> warnings;  // for the user, one line each
   std::string start;                  // likewise; see io::SaveJob
   // Token files that are not there, by flag, as "--train_data data/train.h5"; see DataFiles::kMayBeMissing.
   std::vector<std::string> missing_data;
   std::string prepare_command;  // that makes the first of them
   io::RunRecord run;            // known once it is clear what the run resumes from
+
+  // Whether max_steps is known: that of --epochs follows from the training data.
+  bool knows_length() const { return !config.counts_epochs() || !data_order.empty(); }
 };
 
 // Whether the token files must exist. Without the training data its size is not known, and what depends on it (the

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <variant>
@@ -36,6 +37,11 @@ std::string describe(const Origin& origin) {
       return "from " + origin.name;
   }
   return "";
+}
+
+// Before apply_epochs, --epochs alone sets no limit.
+std::string show_steps(int64_t steps) {
+  return steps == std::numeric_limits<int64_t>::max() ? "as many as --train_data gives" : fmt::to_string(steps);
 }
 
 // The kind of the schedule and the rates that it runs through.
@@ -75,6 +81,7 @@ void add_flags(const RunConfig& config, Recorded::Section section, std::vector<R
     for (const Flag& flag : group.flags) {
       if (!flag.recorded || flag.recorded->label.empty() || flag.recorded->section != section) continue;
       Row row{flag.recorded->label, flag.show(config), describe(config.origins.of(flag.name))};
+      if (flag.name == "max_steps") row.value = show_steps(config.max_steps);
       if (!flag.recorded->key.empty()) row.record[flag.recorded->key] = flag.to_json(config);
       rows.push_back(row);
     }
@@ -107,7 +114,7 @@ void add_schedule(const RunConfig& config, std::vector<Row>& rows) {
         }
         if constexpr (requires { schedule.total_num_steps; }) {
           rows.push_back(
-              {"schedule's end", fmt::format("step {}", schedule.total_num_steps), describe(origins.schedule_end)});
+              {"schedule's end", "step " + show_steps(schedule.total_num_steps), describe(origins.schedule_end)});
         }
       },
       config.schedule.variant());

@@ -17,13 +17,10 @@
 namespace mpzero {
 namespace {
 
-// Whether max_steps is known: that of --epochs follows from the training data.
-bool knows_length(const RunSetup& setup) { return !setup.config.counts_epochs() || !setup.data_order.empty(); }
-
 std::string describe_length(const RunSetup& setup) {
   const RunConfig& config = setup.config;
   const int64_t tokens = config.train_batch_size * config.seq_length;
-  if (!knows_length(setup)) {
+  if (!setup.knows_length()) {
     return fmt::format("as many steps of {} tokens as --train_data gives once it is prepared", tokens);
   }
   return fmt::format("{} step{} of {} sequences x {} tokens: {} tokens in all", config.max_steps,
@@ -34,13 +31,16 @@ std::string describe_length(const RunSetup& setup) {
 // The learning rates of the first update after `step`, of the peak and of the last update.
 std::string describe_rates(const RunSetup& setup, int64_t step) {
   const RunConfig& config = setup.config;
+  if (!setup.knows_length() && (config.schedule_ends_at_max_steps || step > 0)) {
+    return "known once --train_data is prepared, since the schedule depends on the number of steps";
+  }
   const parallel::LrSchedule& schedule = config.resumed_schedule ? *config.resumed_schedule : config.schedule;
   const int64_t first_full = (schedule.start() ? schedule.start()->step : 0) + schedule.warmup_num_steps() + 1;
   std::string rates = fmt::format("step {}: {:.4g}", step + 1, config.lr(step + 1));
-  if (first_full > step + 1 && (!knows_length(setup) || first_full < config.max_steps)) {
+  if (first_full > step + 1 && (!setup.knows_length() || first_full < config.max_steps)) {
     rates += fmt::format(", step {}: {:.4g}", first_full, config.lr(first_full));
   }
-  if (!knows_length(setup) || config.max_steps <= step + 1) return rates;
+  if (!setup.knows_length() || config.max_steps <= step + 1) return rates;
   return rates + fmt::format(", step {}: {:.4g}", config.max_steps, config.lr(config.max_steps));
 }
 
@@ -52,17 +52,23 @@ std::string describe_data(const RunSetup& setup) {
                      setup.prepare_command);
 }
 
-std::string describe_start(const RunSetup& setup, const std::optional<Resumed>& resumed) {
+std::string describe_start(const RunSetup& setup, const ResumePreview& preview) {
   const RunConfig& config = setup.config;
+  const std::optional<Resumed>& resumed = preview.resumed;
+  const std::string moves = preview.moved_to
+                                ? fmt::format("; --overwrite moves the checkpoints of another run in {} to {}",
+                                              config.checkpoint_dir, preview.moved_to->string())
+                                : std::string();
   if (!resumed) {
     const std::string weights = config.init_from.empty() ? fmt::format("random weights of seed {}", config.seed)
                                                          : "the weights of " + config.init_from;
-    return fmt::format("from the beginning, with {}; {} holds no checkpoint to resume from", weights,
-                       config.checkpoint_dir);
+    const std::string nothing =
+        moves.empty() ? fmt::format("; {} holds no checkpoint to resume from", config.checkpoint_dir) : moves;
+    return fmt::format("from the beginning, with {}{}", weights, nothing);
   }
   const int64_t step = resumed->position.step;
   std::string rest;
-  if (knows_length(setup)) {
+  if (setup.knows_length()) {
     const int64_t left = config.max_steps - step;
     rest = left > 0 ? fmt::format("; {} step{} remain{}", left, left == 1 ? "" : "s", left == 1 ? "s" : "")
                     : fmt::format(
@@ -70,7 +76,7 @@ std::string describe_start(const RunSetup& setup, const std::optional<Resumed>& 
                           "continue",
                           config.max_steps);
   }
-  return fmt::format("after step {}, from {}{}", step, resumed->checkpoint.string(), rest);
+  return fmt::format("after step {}, from {}{}{}", step, resumed->checkpoint.string(), rest, moves);
 }
 
 void check_tokenizer(const CommandLine& line, const model::ModelConfig& model, std::vector<std::string>& warnings) {
@@ -99,9 +105,9 @@ DryRunRanks dry_run_ranks(const CommandLine& line, const parallel::LaunchSize& l
   return ranks;
 }
 
-std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& ranks,
-                                      const std::optional<Resumed>& resumed) {
+std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& ranks, const ResumePreview& preview) {
   const RunConfig& config = setup.config;
+  const std::optional<Resumed>& resumed = preview.resumed;
   const int hosts = ranks.world_size / ranks.per_host;
   std::vector<std::string> lines = {
       fmt::format("Dry run: nothing is trained or written."),
@@ -114,7 +120,7 @@ std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& 
       fmt::format("  {:<14} {}", "length", describe_length(setup)),
       fmt::format("  {:<14} {}", "learning rate", describe_rates(setup, resumed ? resumed->position.step : 0)),
       fmt::format("  {:<14} {}", "data", describe_data(setup)),
-      fmt::format("  {:<14} {}", "starts", describe_start(setup, resumed))};
+      fmt::format("  {:<14} {}", "starts", describe_start(setup, preview))};
   for (const std::string& change : resumed ? resumed->changes : std::vector<std::string>()) {
     lines.push_back("  " + change);
   }
@@ -128,14 +134,14 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   SingleProcess alone;
   if (setup.missing_data.empty()) setup.data = identify_data(setup.config, alone);
   const model::Decoder decoder(setup.model);
-  const std::optional<Resumed> resumed = preview_resume(setup, decoder.units(), setup.warnings);
-  if (resumed) setup.config.resumed_schedule = resumed->schedule;
+  const ResumePreview preview = preview_resume(setup, decoder.units(), setup.warnings);
+  if (preview.resumed) setup.config.resumed_schedule = preview.resumed->schedule;
   const MachineMemory machine = this_machine();
   const bool maybe_on_gpus = setup.config.device != "cpu";
   if (maybe_on_gpus) {
     if (const auto problem = memory_problem(setup, ranks, machine)) throw UserError(*problem);
   }
-  std::vector<std::string> lines = describe_run(setup, ranks, resumed);
+  std::vector<std::string> lines = describe_run(setup, ranks, preview);
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   if (maybe_on_gpus) add(memory_report(setup, ranks, /*on_gpus=*/true));
   if (setup.config.device == "cpu" || (setup.config.device == "auto" && machine.gpus == 0)) {

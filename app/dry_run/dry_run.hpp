@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "app/checkpoint/resume.hpp"
+#include "app/checkpoint/resume_preview.hpp"
 #include "app/config/run_setup.hpp"
 #include "app/dry_run/memory_report.hpp"
 #include "app/flags/options.hpp"
@@ -20,8 +20,7 @@ int dry_run(const CommandLine& command_line, const parallel::LaunchSize& launch)
 // The ranks that the flags give, else the launcher. Throws UserError where they do not fill hosts evenly.
 DryRunRanks dry_run_ranks(const CommandLine& command_line, const parallel::LaunchSize& launch);
 
-// What the run would train, a line each. `resumed`: where it would resume.
-std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& ranks,
-                                      const std::optional<Resumed>& resumed);
+// What the run would train, a line each. `preview`: what it would do with the checkpoints that are there.
+std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& ranks, const ResumePreview& preview);
 
 }  // namespace mpzero

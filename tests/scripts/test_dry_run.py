@@ -65,23 +65,3 @@ def test_a_user_who_asks_for_it_sees_it_and_trains_nothing(checkout, begin):
     assert result.stdout.endswith("Dry run: nothing is trained or written.\n")
     assert checkout.prepared() == [] and not (checkout.record / "mpzero.flags").exists()
     assert asked(checkout).count("--dry_run") == 1
-
-
-FINISHED = "  starts         after step 4, from checkpoints/tiny-4steps; nothing is left to train"
-CHANGED = "\\n  Changed since the checkpoint: lr 0.001 -> 0.0001"
-
-
-@pytest.mark.parametrize("begin", [start, submit])
-def test_a_finished_run_that_is_another_one_is_refused(checkout, begin):
-    result = begin(checkout, FAKE_DRY_SAYS=FINISHED + CHANGED, CHECKPOINT_DIR="shared")
-    assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stdout + result.stderr
-    assert (
-        "CHECKPOINT_DIR=shared holds a finished run that is not the one asked for (lr 0.001 -> 0.0001)" in result.stderr
-    )
-    assert not (checkout.record / "mpzero.flags").exists() and "requeued" not in checkout.calls()
-
-
-@pytest.mark.parametrize("says", [FINISHED, CHANGED])
-def test_the_same_run_says_itself_that_it_has_finished(checkout, says):
-    result = start(checkout, FAKE_DRY_SAYS=says)
-    assert result.returncode == 0 and (checkout.record / "mpzero.flags").exists(), result.stderr

@@ -112,6 +112,37 @@ TEST_CASE("the same run has nothing to say") {
   CHECK(changes(Saved(setup_of()), elsewhere).empty());
 }
 
+TEST_CASE("the end of a run that differs is refused, and only where nothing is left to train") {
+  const auto refused = [](const Saved& saved, const RunSetup& now) {
+    return error_from([&] { check_unfinished(saved, now, compare_runs(saved, now)); });
+  };
+  const RunSetup setup = setup_of(kDsConfig, {"--max_steps=5"});
+  const Saved saved(setup);
+  CHECK(refused(saved, setup) == "no error");
+  CHECK_THAT(refused(saved, setup_of(kDsConfig, {"--max_steps=4"})), Contains("max_steps 5 -> 4"));
+  CHECK(refused(saved, setup_of(kDsConfig, {"--max_steps=6"})) == "no error");
+  RunSetup now = setup;
+  now.data->train.tokens_xxh3 = "3333333322222222";
+  CHECK_THAT(refused(saved, now), Contains("train_data") && Contains("raise --max_steps above 5"));
+  // As many tokens without a checksum may be the same.
+  now.data->train.tokens_xxh3 = "";
+  CHECK(refused(saved, now) == "no error");
+  now = setup;
+  now.model.max_position_embeddings = 32;
+  CHECK_THAT(refused(saved, now), Contains("max_position_embeddings 64 -> 32"));
+}
+
+TEST_CASE("before the data is prepared all but the data is compared") {
+  const Saved saved(setup_of(kDsConfig, {"--max_steps=20"}));
+  RunSetup now = setup_of(kDsConfig, {"--max_steps=20"});
+  now.data.reset();
+  now.data_order.clear();
+  CHECK(changes(saved, now).find("train_data") == std::string::npos);
+  CHECK(warnings(saved, now).empty());
+  now.config = run(R"({"train_batch_size": 8, "gradient_clipping": 0.5})", {"--epochs=2"}).config;
+  CHECK_THAT(changes(saved, now), Contains("gradient_clipping 1 -> 0.5") && !Contains("max_steps"));
+}
+
 TEST_CASE("each key of a model has its rule") {
   using model::ModelConfig;
   const ModelConfig before = llama();
@@ -202,7 +233,7 @@ TEST_CASE("what a setting was and is stands in one line, in the table's order") 
     "optimizer": {"type": "AdamW", "params": {"lr": 2e-3, "betas": [0.8, 0.999], "eps": 1e-6, "weight_decay": 0,
     "bias_correction": false}}})",
                {"--no_decay=norm,bias", "--max_steps=2000", "--seq_length=512", "--shuffle=false"});
-  now.data.validation = io::TokenIdentity{.num_tokens = 5, .tokens_xxh3 = "abcdef0123456789", .documents_xxh3 = {}};
+  now.data->validation = io::TokenIdentity{.num_tokens = 5, .tokens_xxh3 = "abcdef0123456789", .documents_xxh3 = {}};
   now.model.max_position_embeddings = 4096;
   CHECK(changes(saved, now) ==
         "max_position_embeddings 64 -> 4096, lr 0.001 -> 0.002, beta1 0.9 -> 0.8, beta2 0.95 -> 0.999, "
@@ -222,15 +253,15 @@ TEST_CASE("what a setting was and is stands in one line, in the table's order") 
 
 TEST_CASE("data without a checksum in common are said not to be compared") {
   RunSetup before = setup_of();
-  before.data.train = {.num_tokens = 1000, .tokens_xxh3 = {}, .documents_xxh3 = "3333333344444444"};
+  before.data->train = {.num_tokens = 1000, .tokens_xxh3 = {}, .documents_xxh3 = "3333333344444444"};
   const RunSetup now = setup_of();
   const std::string end =
       " could not be compared with those of checkpoints/tiny-5steps: as many, but no checksum in common";
   CHECK(compare_runs(Saved(before), now).changes == Strings{"The tokens of train_data" + end});
   CHECK(warnings(Saved(before), now).empty());
   RunSetup both = now;
-  both.data.validation = before.data.train;
-  before.data.validation = now.data.train;
+  both.data->validation = before.data->train;
+  before.data->validation = now.data->train;
   CHECK(compare_runs(Saved(before), both).changes == Strings{"The tokens of train_data and validation_data" + end});
 }
 
@@ -312,7 +343,7 @@ TEST_CASE("the training data is what its tokens are") {
   CHECK(warnings(saved, now).empty());
   CHECK(changes(saved, now).empty());
 
-  now.data.train.tokens_xxh3 = "3333333344444444";
+  now.data->train.tokens_xxh3 = "3333333344444444";
   CHECK(changes(saved, now).empty());
   CHECK(
       warnings(saved, now) ==
@@ -321,7 +352,7 @@ TEST_CASE("the training data is what its tokens are") {
               "tokens (33333333)): the run continues at sequence 0 of the new order, and may repeat sequences that "
               "it has seen."});
   // Nothing is known of the tokens but how many there are: the order's description decides.
-  now.data.train = {.num_tokens = 1000, .tokens_xxh3 = {}, .documents_xxh3 = "5555555566666666"};
+  now.data->train = {.num_tokens = 1000, .tokens_xxh3 = {}, .documents_xxh3 = "5555555566666666"};
   CHECK(warnings(saved, now).size() == 1);
   now.data_order = saved.progress().data_order;
   CHECK(warnings(saved, now).empty());

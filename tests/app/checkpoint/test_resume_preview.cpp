@@ -10,12 +10,16 @@ namespace {
 
 using Catch::Contains;
 
-std::optional<Resumed> preview(const TinyTraining& run, std::vector<std::string> flags,
-                               std::vector<std::string>& warnings) {
+ResumePreview preview_all(const TinyTraining& run, std::vector<std::string> flags, std::vector<std::string>& warnings) {
   flags.emplace_back("--max_steps=6");
   RunSetup setup = run.set_up(flags);
   setup.data = identify_data(setup.config, parallel::mpi());
   return preview_resume(setup, model::Decoder(setup.model).units(), warnings);
+}
+
+std::optional<Resumed> preview(const TinyTraining& run, const std::vector<std::string>& flags,
+                               std::vector<std::string>& warnings) {
+  return preview_all(run, flags, warnings).resumed;
 }
 
 TEST_CASE("a preview names the checkpoint that the run resumes from") {
@@ -32,6 +36,8 @@ TEST_CASE("a preview names the checkpoint that the run resumes from") {
   CHECK_THAT(error_from([&] { preview(run, {"--seed=1"}, warnings); }), Contains("--seed") && Contains("--overwrite"));
   CHECK_THAT(error_from([&] { preview(run, {"--resume_from_checkpoint=none"}, warnings); }), Contains("another run"));
   CHECK_FALSE(preview(run, {"--overwrite"}, warnings));
+  CHECK(preview_all(run, {"--overwrite"}, warnings).moved_to == run.checkpoints() / "old-1");
+  CHECK_FALSE(preview_all(run, {}, warnings).moved_to);
 
   on_rank_0([&] { std::ofstream(run.checkpoint(4) / "manifest.json") << "{"; });
   const std::optional<Resumed> older = preview(run, {}, warnings);
