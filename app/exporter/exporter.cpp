@@ -1,6 +1,5 @@
 #include "app/exporter/exporter.hpp"
 
-#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -18,11 +17,8 @@ Exporter::Exporter(ExporterOptions options, const RunMetrics* run)
     : options_(std::move(options)), run_(run), server_(open()) {}
 
 HttpServer Exporter::open() {
-  if (options_.port > std::numeric_limits<uint16_t>::max()) {
-    throw_user_error("--metrics_port {}: ports go up to 65535", options_.port);
-  }
   try {
-    return {options_.address, static_cast<uint16_t>(options_.port), [this] { return page(); }};
+    return {options_.address, options_.port, [this] { return page(); }};
   } catch (const std::system_error& error) {
     throw_user_error("--metrics_port {} of {} cannot be opened on {} ({}): choose another port or --metrics_address",
                      options_.port, options_.address, host_name(), error.code().message());

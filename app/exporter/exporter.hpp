@@ -13,7 +13,7 @@ namespace mpzero {
 
 struct ExporterOptions {
   std::string address;  // "127.0.0.1"
-  int64_t port = 0;
+  uint16_t port = 0;    // 0: any that is free
   MetricLabels labels;  // of all metrics
   HostPaths host;
 };

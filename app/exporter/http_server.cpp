@@ -31,7 +31,9 @@ http::response<http::string_body> answer_to(const http::request<http::empty_body
   response.version(request.version());
   response.keep_alive(false);
   response.set(http::field::content_type, "text/plain; version=0.0.4; charset=utf-8");
-  const bool known = request.target() == "/metrics" || request.target() == "/";
+  // A query changes nothing.
+  const auto path = request.target().substr(0, request.target().find('?'));
+  const bool known = path == "/metrics" || path == "/";
   if (request.method() != http::verb::get && request.method() != http::verb::head) {
     response.result(http::status::method_not_allowed);
     response.set(http::field::allow, "GET, HEAD");

@@ -46,7 +46,9 @@ struct Read {
   const std::string& flag;
   const std::string& text;
 
-  void operator()(const Integer& value) const { value.field.set(line, parse_integer(flag, text, value.minimum)); }
+  void operator()(const Integer& value) const {
+    value.field.set(line, parse_integer(flag, text, value.minimum, value.maximum));
+  }
   void operator()(const Unsigned& value) const {
     value.field.set(line, parse_number<uint64_t>(flag, text, "a whole number, 0 or more"));
   }

@@ -49,6 +49,7 @@ inline constexpr auto field = make_field<members...>();
 struct Integer {
   Field<int64_t> field;
   int64_t minimum = 0;
+  int64_t maximum = std::numeric_limits<int64_t>::max();
 };
 
 struct Unsigned {

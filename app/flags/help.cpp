@@ -61,7 +61,11 @@ std::string explain(const Flag& flag) {
   return fmt::to_string(fmt::join(parts, " "));
 }
 
-ordered_json limits_of(const Integer& value) { return {{"minimum", value.minimum}}; }
+ordered_json limits_of(const Integer& value) {
+  ordered_json limits = {{"minimum", value.minimum}};
+  if (value.maximum != std::numeric_limits<int64_t>::max()) limits["maximum"] = value.maximum;
+  return limits;
+}
 ordered_json limits_of(const Unsigned&) { return {{"minimum", 0}}; }
 ordered_json limits_of(const Real& value) {
   ordered_json limits = {{value.may_be_minimum ? "minimum" : "more_than", value.minimum}};

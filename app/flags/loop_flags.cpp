@@ -1,3 +1,5 @@
+#include <arpa/inet.h>
+
 #include <charconv>
 
 #include "app/flags/training_flags.hpp"
@@ -5,6 +7,24 @@
 
 namespace mpzero {
 namespace {
+
+constexpr int64_t kMaxPort = 65535;
+// What a dry run plans for; MPI counts ranks in 32 bits.
+constexpr int64_t kMaxRanks = 1'000'000;
+
+// An address and no name: a name may have several, and not the same on each node.
+void read_metrics_address(CommandLine& line, const std::string& flag, const std::string& text) {
+  in6_addr parsed;
+  if (::inet_pton(AF_INET, text.c_str(), &parsed) != 1 && ::inet_pton(AF_INET6, text.c_str(), &parsed) != 1) {
+    throw_user_error(
+        "--{} \"{}\" is no IP address; give 127.0.0.1 for this host alone, 0.0.0.0 for all of its addresses, or one of "
+        "them.",
+        flag, text);
+  }
+  line.metrics_address = text;
+}
+
+std::string show_metrics_address(const Settings& settings) { return settings.metrics_address; }
 
 // "5-7", or "5" for that step alone.
 void read_profile_steps(CommandLine& line, const std::string& flag, const std::string& text) {
@@ -50,39 +70,43 @@ std::vector<Flag> length_flags() {
 }
 
 std::vector<Flag> observing_flags() {
-  return {{.name = "logging_freq",
-           .value = Integer{.field = field<&Settings::logging_freq>, .minimum = 1},
-           .help = "steps between log lines",
-           .unit = "STEPS",
-           .file = FileKey{.name = "steps_per_print",
-                           .read = [](const io::DsConfig& file) { return file.steps_per_print; },
-                           .conflict = FileKey::Conflict::kFlagHolds},
-           .trainer = TrainersFlag{.name = "logging_steps"}},
-          {.name = "validation_freq",
-           .value = Integer{.field = field<&Settings::validation_freq>},
-           .help = "steps between validations; 0: never",
-           .unit = "STEPS"},
-          {.name = "validation_batches",
-           .value = Integer{.field = field<&Settings::validation_batches>, .minimum = 1},
-           .help = "micro-batches of each rank in a validation"},
-          {.name = "metrics_file",
-           .value = Text{field<&Settings::metrics_file>},
-           .help = "write one JSON object a step",
-           .unit = "FILE",
-           .default_text = "none"},
-          {.name = "metrics_port",
-           .value = Integer{.field = field<&Settings::metrics_port>},
-           .help = "answer Prometheus on this port of each node; 0: do not",
-           .unit = "PORT"},
-          {.name = "metrics_address",
-           .value = Text{field<&Settings::metrics_address>},
-           .help = "the address of each node on which --metrics_port listens; 0.0.0.0: all",
-           .unit = "ADDRESS"},
-          {.name = "metrics_sd_dir",
-           .value = Text{field<&Settings::metrics_sd_dir>},
-           .help = "write a file there that tells Prometheus the run's nodes (file_sd_configs)",
-           .unit = "DIR",
-           .default_text = "none"}};
+  return {
+      {.name = "logging_freq",
+       .value = Integer{.field = field<&Settings::logging_freq>, .minimum = 1},
+       .help = "steps between log lines",
+       .unit = "STEPS",
+       .file = FileKey{.name = "steps_per_print",
+                       .read = [](const io::DsConfig& file) { return file.steps_per_print; },
+                       .conflict = FileKey::Conflict::kFlagHolds},
+       .trainer = TrainersFlag{.name = "logging_steps"}},
+      {.name = "validation_freq",
+       .value = Integer{.field = field<&Settings::validation_freq>},
+       .help = "steps between validations; 0: never",
+       .unit = "STEPS"},
+      {.name = "validation_batches",
+       .value = Integer{.field = field<&Settings::validation_batches>, .minimum = 1},
+       .help = "micro-batches of each rank in a validation"},
+      {.name = "metrics_file",
+       .value = Text{field<&Settings::metrics_file>},
+       .help = "write one JSON object a step",
+       .unit = "FILE",
+       .default_text = "none"},
+      {.name = "metrics_port",
+       .value = Integer{.field = field<&Settings::metrics_port>, .maximum = kMaxPort},
+       .help = "answer Prometheus on this port of each node; 0: do not. Where the port cannot be opened, a warning "
+               "names the node and training continues without it",
+       .unit = "PORT"},
+      {.name = "metrics_address",
+       .value = Custom{.read = read_metrics_address, .show = show_metrics_address},
+       .help = "the IP address of each node on which --metrics_port listens; 0.0.0.0: all",
+       .unit = "ADDRESS"},
+      {.name = "metrics_sd_dir",
+       .value = Text{field<&Settings::metrics_sd_dir>},
+       .help =
+           "write a file there that tells Prometheus the run's nodes (file_sd_configs); needs a --metrics_address that "
+           "other hosts reach",
+       .unit = "DIR",
+       .default_text = "none"}};
 }
 
 std::vector<Flag> machine_flags() {
@@ -130,12 +154,12 @@ std::vector<Flag> dry_run_flags() {
            .help = "check flags, files, data, memory and checkpoint, print what would be trained, and end; needs no "
                    "GPU and no mpirun, and writes nothing"},
           {.name = "world_size",
-           .value = Integer{.field = field<&Settings::world_size>, .minimum = 1},
+           .value = Integer{.field = field<&Settings::world_size>, .minimum = 1, .maximum = kMaxRanks},
            .help = "with --dry_run: the ranks of the run that it describes",
            .unit = "RANKS",
            .default_text = "those that mpirun or srun started, else 1"},
           {.name = "nproc_per_node",
-           .value = Integer{.field = field<&Settings::nproc_per_node>, .minimum = 1},
+           .value = Integer{.field = field<&Settings::nproc_per_node>, .minimum = 1, .maximum = kMaxRanks},
            .help = "with --dry_run: how many of these run on a host",
            .unit = "RANKS",
            .default_text = "as mpirun has placed them, else all"}};

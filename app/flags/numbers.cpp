@@ -4,9 +4,10 @@
 
 namespace mpzero {
 
-int64_t parse_integer(const std::string& flag, const std::string& text, int64_t minimum) {
+int64_t parse_integer(const std::string& flag, const std::string& text, int64_t minimum, int64_t maximum) {
   const auto number = parse_number<int64_t>(flag, text, "a whole number");
   if (number < minimum) throw_user_error("--{} {} is too small; it must be {} or more.", flag, text, minimum);
+  if (number > maximum) throw_user_error("--{} {} is too large; it must be {} or less.", flag, text, maximum);
   return number;
 }
 

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <system_error>
 
@@ -23,7 +24,8 @@ T parse_number(const std::string& flag, const std::string& text, const char* wan
   return number;
 }
 
-int64_t parse_integer(const std::string& flag, const std::string& text, int64_t minimum);
+int64_t parse_integer(const std::string& flag, const std::string& text, int64_t minimum,
+                      int64_t maximum = std::numeric_limits<int64_t>::max());
 
 // Finite, at least `minimum` and less than `limit`.
 double parse_real(const std::string& flag, const std::string& text, double minimum, double limit);

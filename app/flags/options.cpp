@@ -185,6 +185,17 @@ void check_dry_run(const CommandLine& line) {
                    *line.nproc_per_node);
 }
 
+// The targets in the file are HOST:PORT, for Prometheus on whatever host.
+void check_metrics(const CommandLine& line) {
+  const std::string& address = line.metrics_address;
+  if (line.metrics_port == 0 || line.metrics_sd_dir.empty() || !(address.starts_with("127.") || address == "::1"))
+    return;
+  throw_user_error(
+      "--metrics_sd_dir {} tells Prometheus to ask each node by its name, but --metrics_address {} answers that node "
+      "alone; give --metrics_address 0.0.0.0, or leave out --metrics_sd_dir.",
+      line.metrics_sd_dir, address);
+}
+
 void check_contradictions(const CommandLine& line) {
   const ModelOverrides& model = line.model_overrides;
   if (line.local_dataset.value_or(false) && line.dataset.empty()) {
@@ -227,6 +238,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   settle_warmup(line);
   check_contradictions(line);
   check_dry_run(line);
+  check_metrics(line);
   settle_recompute(line);
   check_warmup(line);
   check_decay(line);

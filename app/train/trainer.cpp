@@ -10,20 +10,17 @@
 #include <nlohmann/json.hpp>
 
 #include "app/checkpoint/resume.hpp"
-#include "app/config/settings_table.hpp"
 #include "app/config/zero_options.hpp"
 #include "app/health/gpu_condition.hpp"
 #include "app/liveness/link/rank_identity.hpp"
-#include "app/log/version.hpp"
 #include "app/machine/device.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
 #include "app/memory/gpu_peak.hpp"
 #include "app/memory/host_ratio.hpp"
+#include "app/train/start_facts.hpp"
 #include "base/collectives.hpp"
-#include "base/environment.hpp"
 #include "base/error.hpp"
-#include "base/host_name.hpp"
 #include "parallel/comm/recorded_communicator.hpp"
 #include "parallel/mpi/late_sum.hpp"
 #include "parallel/trace/profile_range.hpp"
@@ -68,9 +65,6 @@ io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& grou
           .first_window = position.sequences_seen};
 }
 
-// The job's number; empty without Slurm.
-std::string slurm_job() { return parallel::process_environment("SLURM_JOB_ID").value_or(""); }
-
 // For one use of the network, whose collectives the flight recorder remembers by its name.
 std::unique_ptr<parallel::Communicator> open_communicator(Network& network, Liveness& liveness,
                                                           const std::string& name) {
@@ -99,7 +93,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
             {.loss_scale = 1.0 / static_cast<double>(config_.gradient_accumulation_steps * mpi.world_size()),
              .micro_batches = config_.gradient_accumulation_steps}),
       profiler_(config_, mpi.rank(), device),
-      metrics_(config_.max_steps, config_.train_batch_size * config_.seq_length),
+      endpoint_(config_),
       log_(config_, mpi, peak_step_seconds(setup_, device, mpi.world_size())),
       folder_(config_, mpi, log_),
       checkpointer_(setup_, decoder_.units(), engine_, device, mpi, log_, folder_),
@@ -115,8 +109,9 @@ TrainingEnd Trainer::run() {
                          position_.step, config_.max_steps));
     return TrainingEnd::kFinished;
   }
-  export_metrics();
-  const nlohmann::ordered_json facts = describe_start();
+  endpoint_.open(setup_, mpi_, log_);
+  const nlohmann::ordered_json facts =
+      start_facts(setup_, {.began = control_.began, .steps_done = position_.step, .device = device_}, memory_, mpi_);
   run_on_all_ranks(mpi_, [&] { log_.begin(position_.step, metrics_owner_, setup_.start, facts); });
   if (const auto& steps = config_.profile_steps; steps && steps->last <= position_.step) {
     log_.warn(fmt::format("--profile_steps {}-{} has no effect: the run resumes after step {}", steps->first,
@@ -134,49 +129,6 @@ TrainingEnd Trainer::run() {
     log_.end("failed", error.what());
     throw;
   }
-}
-
-void Trainer::export_metrics() {
-  if (config_.metrics_port == 0) return;
-  log_.observe(metrics_);
-  run_on_all_ranks(mpi_, [&] {
-    if (mpi_.local_rank() != 0) return;
-    exporter_.emplace(ExporterOptions{.address = config_.metrics_address,
-                                      .port = config_.metrics_port,
-                                      .labels = {{"run_id", setup_.run.id}, {"node", host_name()}},
-                                      .host = {.disks = {config_.checkpoint_dir, "/dev/shm"}}},
-                      mpi_.rank() == 0 ? &metrics_ : nullptr);
-  });
-  if (config_.metrics_sd_dir.empty()) return;
-  const std::vector<std::string> hosts = all_gather(
-      mpi_, mpi_.local_rank() == 0 ? fmt::format("{}:{}", host_name(), config_.metrics_port) : std::string());
-  run_on_all_ranks(mpi_, [&] {
-    if (mpi_.rank() != 0) return;
-    std::vector<std::string> targets;
-    std::copy_if(hosts.begin(), hosts.end(), std::back_inserter(targets),
-                 [](const auto& host) { return !host.empty(); });
-    discovery_.emplace(config_.metrics_sd_dir, setup_.run.id, targets,
-                       MetricLabels{{"model", config_.model_type}, {"slurm_job", slurm_job()}});
-  });
-}
-
-nlohmann::ordered_json Trainer::describe_start() {
-  const std::vector<std::string> hosts = all_gather(mpi_, host_name());
-  return {{"version", version_text()},
-          {"began", control_.began},
-          {"job", slurm_job()},
-          {"model_type", config_.model_type},
-          {"parameters", model::num_parameters(setup_.model)},
-          {"devices", describe_devices(device_, mpi_)},
-          {"gpus", device_.is_cuda() ? mpi_.world_size() : 0},
-          {"world_size", mpi_.world_size()},
-          {"hosts", hosts},
-          {"steps_done", position_.step},
-          {"max_steps", config_.max_steps},
-          {"zero_stage", config_.zero.stage},
-          {"flops_per_token", model::flops_per_token(setup_.model, config_.seq_length)},
-          {"settings", settings_rows(config_)},
-          {"memory", memory_.breakdown()}};
 }
 
 TrainingEnd Trainer::train_to_the_end() {

@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <vector>
 
@@ -11,9 +10,6 @@
 #include "app/checkpoint/run_folder.hpp"
 #include "app/checkpoint/run_state.hpp"
 #include "app/config/run_setup.hpp"
-#include "app/exporter/discovery.hpp"
-#include "app/exporter/exporter.hpp"
-#include "app/exporter/run_metrics.hpp"
 #include "app/health/stop_request.hpp"
 #include "app/health/stragglers.hpp"
 #include "app/liveness/liveness.hpp"
@@ -22,6 +18,7 @@
 #include "app/log/step_log.hpp"
 #include "app/log/step_timer.hpp"
 #include "app/memory/run_memory.hpp"
+#include "app/train/metrics_endpoint.hpp"
 #include "app/train/network.hpp"
 #include "app/train/profiler.hpp"
 #include "app/train/stop_agreement.hpp"
@@ -59,10 +56,6 @@ class Trainer {
  private:
   void start();
   TrainingEnd train_to_the_end();
-  // Opens Prometheus' endpoint of this node where it is asked for. Collective.
-  void export_metrics();
-  // For the event log. Collective.
-  nlohmann::ordered_json describe_start();
   bool at_end() const;
   // The last line of a run without a last checkpoint.
   std::string unsaved_end() const;
@@ -108,7 +101,7 @@ class Trainer {
   std::optional<io::DataLoader> train_data_;
   std::optional<io::ValidationSet> validation_data_;
   Profiler profiler_;
-  RunMetrics metrics_;
+  MetricsEndpoint endpoint_;
   StepLog log_;
   RunFolder folder_;
   Checkpointer checkpointer_;
@@ -117,8 +110,6 @@ class Trainer {
   Stragglers stragglers_;
   double own_seconds_ = 0;  // of the last step, without the time waiting for other ranks
   Liveness::Watch watch_;
-  std::optional<Discovery> discovery_;  // on rank 0
-  std::optional<Exporter> exporter_;    // on the first rank of each node, where --metrics_port asks for it
 };
 
 }  // namespace mpzero

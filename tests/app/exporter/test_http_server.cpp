@@ -56,6 +56,9 @@ TEST_CASE("each request gets a page, and the connection ends") {
   CHECK(answer.starts_with("HTTP/1.1 200 OK\r\n"));
   CHECK(answer.find("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n") != std::string::npos);
   CHECK(answer.ends_with("\r\n\r\nmpzero_up 1\n"));
+  CHECK(ask(server.port(), "GET /metrics?x=1").starts_with("HTTP/1.1 200"));
+  CHECK(ask(server.port(), "GET /?metrics").starts_with("HTTP/1.1 200"));
+  CHECK(ask(server.port(), "GET /other?/metrics").starts_with("HTTP/1.1 404"));
   const std::string head = ask(server.port(), "HEAD /metrics");
   CHECK((head.find("Content-Length: 12\r\n") != std::string::npos && head.ends_with("\r\n\r\n")));
 }

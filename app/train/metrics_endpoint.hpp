@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "app/config/run_setup.hpp"
+#include "app/exporter/discovery.hpp"
+#include "app/exporter/exporter.hpp"
+#include "app/exporter/run_metrics.hpp"
+#include "app/log/step_log.hpp"
+#include "parallel/mpi/mpi_runtime.hpp"
+
+namespace mpzero {
+
+// What --metrics_port and --metrics_sd_dir ask for: Prometheus' endpoint on the first rank of each node and, on rank 0,
+// the metrics of the run and the file that lists the endpoints. It must outlive the log that it observes.
+class MetricsEndpoint {
+ public:
+  explicit MetricsEndpoint(const RunConfig& config);
+
+  // Opens them. What cannot be opened is a warning and is left out: training does not end for want of a port. `setup`
+  // knows its run. Collective.
+  void open(const RunSetup& setup, parallel::MpiRuntime& mpi, StepLog& log);
+
+ private:
+  // Why this rank's endpoint could not be opened; empty: it is open, or not this rank's.
+  std::string open_exporter(const RunSetup& setup, const parallel::MpiRuntime& mpi);
+
+  RunMetrics metrics_;
+  std::optional<Exporter> exporter_;
+  std::optional<Discovery> discovery_;
+};
+
+}  // namespace mpzero

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+
+#include "app/config/run_setup.hpp"
+#include "app/memory/run_memory.hpp"
+#include "parallel/mpi/mpi_runtime.hpp"
+
+namespace mpzero {
+
+// One start of a run.
+struct RunStart {
+  double began = 0;        // seconds since 1970
+  int64_t steps_done = 0;  // where it resumes
+  at::Device device;       // this rank's
+};
+
+// What the event log records of a start (docs/formats.md). Collective.
+nlohmann::ordered_json start_facts(const RunSetup& setup, const RunStart& start, const RunMemory& memory,
+                                   parallel::MpiRuntime& mpi);
+
+}  // namespace mpzero
