@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -11,8 +12,8 @@
 #include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "base/parameter_names.hpp"
+#include "io/weights/initial_folder.hpp"
 #include "io/weights/initial_weights.hpp"
-#include "io/weights/safetensors.hpp"
 #include "model/initializer.hpp"
 
 namespace mpzero {
@@ -22,8 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // Weights that the model has no place for are a sign of another model: one with biases, more layers, an untied head.
-void check_all_used(const io::SafetensorsSource& weights, const std::vector<UnitSpec>& units,
-                    const std::string& folder) {
+void check_all_used(const io::WeightSource& weights, const std::vector<UnitSpec>& units, const std::string& folder) {
   std::set<std::string> used;
   for (const UnitSpec& unit : units) {
     for (const ParameterSpec& parameter : unit.parameters) used.insert(parameter.name);
@@ -41,11 +41,11 @@ void check_all_used(const io::SafetensorsSource& weights, const std::vector<Unit
 }
 
 // The weights of --init_from, each with the shape that the model needs.
-io::SafetensorsSource open_weights(const std::string& folder, const std::vector<UnitSpec>& units) {
-  io::SafetensorsSource weights(folder);
-  check_all_used(weights, units, folder);
+std::unique_ptr<io::WeightSource> open_weights(const fs::path& folder, const std::vector<UnitSpec>& units) {
+  std::unique_ptr<io::WeightSource> weights = io::open_initial_weights(folder);
+  check_all_used(*weights, units, folder.string());
   for (const UnitSpec& unit : units) {
-    for (const ParameterSpec& parameter : unit.parameters) weights.check(parameter);
+    for (const ParameterSpec& parameter : unit.parameters) weights->check(parameter);
   }
   return weights;
 }
@@ -54,7 +54,16 @@ io::SafetensorsSource open_weights(const std::string& folder, const std::vector<
 std::string missing_weights(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) return "no longer exists";
-  return io::has_safetensors(folder) ? "" : "no longer holds weights";
+  return io::has_initial_weights(folder) ? "" : "no longer holds weights";
+}
+
+// The folder of --init_from. Where that is one of checkpoints, its `latest` may have changed since `run` began: then
+// the checkpoint of the folder that the run began with.
+fs::path weights_to_compare(const RunSetup& setup, const io::RunRecord& run) {
+  const fs::path now = recorded_init_from(setup.config);
+  const fs::path before = run.init_from;
+  const bool same_parent = !before.empty() && before.parent_path() == now.parent_path();
+  return setup.init_from_latest && same_parent ? before : fs::path(setup.config.init_from);
 }
 
 std::string describe_weights(const io::RunRecord& run) {
@@ -80,12 +89,13 @@ std::string initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& u
     engine.initialize(model::RandomInitializer(config.seed, setup.model.initializer_range), group);
     return "";
   }
-  std::optional<io::SafetensorsSource> source;
-  run_on_all_ranks(group, [&] { source.emplace(open_weights(config.init_from, units)); });
+  std::unique_ptr<io::WeightSource> source;
+  run_on_all_ranks(group, [&] { source = open_weights(config.init_from, units); });
   warnings.insert(warnings.end(), source->warnings().begin(), source->warnings().end());
   const io::InitialWeights weights(*source,
                                    config.dtype == "bf16" ? io::WeightType::kBFloat16 : io::WeightType::kFloat32);
   engine.initialize(weights, group);
+  source->verify_what_was_read(group);
   // Unsharded states are read by every rank.
   return weights.hash(units, config.zero.stage > 0 || group.rank() == 0, group);
 }
@@ -93,13 +103,13 @@ std::string initialize_run(const RunSetup& setup, const std::vector<UnitSpec>& u
 std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecord& run, const fs::path& checkpoint,
                                        const std::vector<UnitSpec>& units, WeightsCheck check, ProcessGroup& group,
                                        std::vector<std::string>& warnings) {
-  const std::string& folder = setup.config.init_from;
-  if (run.id.empty() || folder.empty()) return "";
+  if (run.id.empty() || setup.config.init_from.empty()) return "";
+  const fs::path folder = weights_to_compare(setup, run);
   const auto others = [&](const std::string& hash) {
     return fmt::format("{} is of a run that began with {}, not with those of --init_from {}{}: leave out --init_from",
-                       checkpoint.string(), describe_weights(run), folder, hash);
+                       checkpoint.string(), describe_weights(run), folder.string(), hash);
   };
-  const bool same_path = recorded_init_from(setup.config) == run.init_from;
+  const bool same_path = folder == run.init_from || recorded_init_from(setup.config) == run.init_from;
   // The weights that a run started from may have been removed; it continues without them. Rank 0 decides for all.
   std::string missing;
   run_on_all_ranks(group, [&] {
@@ -112,14 +122,15 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
       warnings.push_back(
           fmt::format("--init_from {} {}, so it is not known whether the run began with its weights; its "
                       "path is the same.",
-                      folder, missing));
+                      folder.string(), missing));
     }
     return "";
   }
-  std::optional<io::SafetensorsSource> source;
-  run_on_all_ranks(group, [&] { source.emplace(open_weights(folder, units)); });
+  std::unique_ptr<io::WeightSource> source;
+  run_on_all_ranks(group, [&] { source = open_weights(folder, units); });
   if (same_path && check == WeightsCheck::kContentOfOtherPath) return "";
   const std::string hash = io::hash_of(*source, units, group);
+  source->verify_what_was_read(group);
   return hash == run.init_from_hash ? "" : others(fmt::format(" (xxh3 {})", hash));
 }
 

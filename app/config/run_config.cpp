@@ -14,6 +14,7 @@
 #include "app/flags/training_flags.hpp"
 #include "base/error.hpp"
 #include "base/saturating_product.hpp"
+#include "io/checkpoint_dir/folder.hpp"
 
 namespace mpzero {
 namespace {
@@ -233,6 +234,11 @@ std::string model_name(const CommandLine& line) {
                                            : std::filesystem::path(line.init_from) / "config.json";
   const auto path = std::filesystem::absolute(config).lexically_normal();
   const auto folder = path.parent_path().filename();
+  // A checkpoint's folder is named after its model and its step, and holds no config.json.
+  const std::string tag = folder.string();
+  if (line.model_config.empty() && io::step_of_tag(tag, "") && !std::filesystem::exists(path)) {
+    return tag.substr(0, tag.rfind('-'));
+  }
   return path.filename() == "config.json" && !folder.empty() ? folder.string() : path.stem().string();
 }
 

@@ -14,6 +14,7 @@
 #include "base/error.hpp"
 #include "io/data/token_dataset.hpp"
 #include "io/ds_config/ds_config.hpp"
+#include "io/weights/initial_folder.hpp"
 #include "parallel/optimizer/decay_ranges.hpp"
 
 namespace mpzero {
@@ -68,28 +69,47 @@ void override_with(T& field, const std::optional<T>& value) {
   if (value) field = *value;
 }
 
-model::ModelConfig read_model(const CommandLine& command_line) {
-  fs::path path;
-  if (!command_line.model_config.empty()) {
-    path = command_line.model_config;
-  } else if (!command_line.init_from.empty() && !command_line.gives("model_type")) {
-    if (!fs::is_directory(command_line.init_from)) {
-      throw_user_error(
-          "--init_from {}: there is no such folder; download the weights first, e.g. with `.venv/bin/hf download NAME "
-          "--local-dir FOLDER`",
-          command_line.init_from);
-    }
-    path = fs::path(command_line.init_from) / "config.json";
-    if (!fs::exists(path) && fs::exists(fs::path(command_line.init_from) / "latest")) {
-      throw_user_error(
-          "--init_from {0} is a folder of checkpoints: make weights of it with `zero_to_fp32 {0} {1}` and give "
-          "--init_from {1}, or resume the run with --checkpoint_dir {0}.",
-          command_line.init_from, (fs::path(command_line.init_from) / "fp32").string());
-    }
-  } else {
-    path = preset_path(command_line.model_type);
+// The model of --init_from, and where it is written.
+struct InitialModel {
+  model::ModelConfig config;
+  std::string source;
+};
+
+InitialModel read_initial_model(const io::InitialFolder& init) {
+  if (!init.is_checkpoint) {
+    const fs::path path = init.folder / "config.json";
+    return {.config = model::ModelConfig::from_file(path), .source = path.string()};
   }
-  model::ModelConfig model = model::ModelConfig::from_file(path);
+  const std::string source = "the model configuration of " + init.folder.string();
+  if (init.model_config_json.empty()) {
+    throw_user_error(
+        "--init_from {}: the checkpoint does not hold the configuration of its model; give it with --model_config or "
+        "--model_type.",
+        init.folder.string());
+  }
+  return {.config = model::ModelConfig::from_json(init.model_config_json, source), .source = source};
+}
+
+InitialModel named_model(const fs::path& path) {
+  return {.config = model::ModelConfig::from_file(path), .source = path.string()};
+}
+
+InitialModel model_without_overrides(const CommandLine& command_line, const io::InitialFolder& init) {
+  if (!command_line.model_config.empty()) return named_model(command_line.model_config);
+  if (command_line.init_from.empty() || command_line.gives("model_type")) {
+    return named_model(preset_path(command_line.model_type));
+  }
+  if (!fs::is_directory(command_line.init_from)) {
+    throw_user_error(
+        "--init_from {}: there is no such folder; download the weights first, e.g. with `.venv/bin/hf download NAME "
+        "--local-dir FOLDER`",
+        command_line.init_from);
+  }
+  return read_initial_model(init);
+}
+
+model::ModelConfig read_model(const CommandLine& command_line, const io::InitialFolder& init) {
+  auto [model, source] = model_without_overrides(command_line, init);
   const ModelOverrides& overrides = command_line.model_overrides;
   override_with(model.vocab_size, overrides.vocab_size);
   override_with(model.hidden_size, overrides.hidden_size);
@@ -101,18 +121,18 @@ model::ModelConfig read_model(const CommandLine& command_line) {
   override_with(model.max_position_embeddings, overrides.max_position_embeddings);
   override_with(model.rms_norm_eps, overrides.rms_norm_eps);
   override_with(model.rope_theta, overrides.rope_theta);
-  model.validate(path.string());
+  model.validate(source);
   return model;
 }
 
 // Refuses to train the weights of --init_from as another model than their config.json says: a preset that differs in
 // what the weights mean (rope_theta, heads) would load them all the same.
-void check_init_model(const CommandLine& command_line, const model::ModelConfig& model) {
+void check_init_model(const CommandLine& command_line, const io::InitialFolder& init, const model::ModelConfig& model) {
   const bool is_named = command_line.gives("model_type") || !command_line.model_config.empty();
-  const fs::path config = fs::path(command_line.init_from) / "config.json";
-  if (command_line.init_from.empty() || !is_named || !fs::exists(config)) return;
+  const bool has_model = init.is_checkpoint ? !init.model_config_json.empty() : fs::exists(init.folder / "config.json");
+  if (command_line.init_from.empty() || !is_named || !has_model) return;
   std::vector<std::string> differences;
-  for (const ModelChange& change : model_changes(model::ModelConfig::from_file(config), model)) {
+  for (const ModelChange& change : model_changes(read_initial_model(init).config, model)) {
     if (change.rule == ChangeRule::kFree) continue;
     differences.push_back(fmt::format("{} is {} there and {} here", change.key, change.before, change.now));
   }
@@ -189,18 +209,24 @@ void use_train_data(const io::TokenDataset& data, RunSetup& setup) {
         fmt::format("train_batch_size {} is more than the {} sequences of {}, so that every step repeats some of them.",
                     config.train_batch_size, data.num_windows(), config.train_data));
   }
+  setup.train_windows = data.num_windows();
   setup.data_order = fmt::format("{} sequences of {} tokens, tokenizer {}, {}", data.num_windows(), config.seq_length,
                                  data.tokenizer(), config.shuffle ? "shuffled" : "in the file's order");
 }
 
 }  // namespace
 
-RunSetup set_up_run(const CommandLine& command_line, int world_size, DataFiles data_files) {
+RunSetup set_up_run(const CommandLine& given, int world_size, DataFiles data_files) {
+  CommandLine command_line = given;
+  io::InitialFolder init;
+  if (!given.init_from.empty()) init = io::find_initial_folder(given.init_from);
+  command_line.init_from = init.folder.string();
   const io::DsConfig ds_config =
       command_line.deepspeed_config.empty() ? io::DsConfig{} : io::read_ds_config(command_line.deepspeed_config);
   RunSetup setup;
-  setup.model = read_model(command_line);
-  check_init_model(command_line, setup.model);
+  setup.model = read_model(command_line, init);
+  check_init_model(command_line, init, setup.model);
+  setup.init_from_latest = init.is_latest;
   setup.config =
       resolve(command_line, ds_config, world_size, ModelDims{.hidden_size = setup.model.hidden_size}, setup.warnings);
   const RunConfig& config = setup.config;

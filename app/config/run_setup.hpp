@@ -17,6 +17,8 @@ namespace mpzero {
 struct RunSetup {
   RunConfig config;
   model::ModelConfig model;
+  bool init_from_latest = false;      // config.init_from is what the `latest` of a folder of checkpoints names
+  int64_t train_windows = 0;          // sequences of the training data; 0: not known
   std::string data_order;             // io::TrainingProgress::data_order
   std::optional<DataIdentity> data;   // known once the run starts: see identify_data
   std::vector<std::string> warnings;  // for the user, one line each

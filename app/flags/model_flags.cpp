@@ -33,7 +33,8 @@ FlagGroup model_flags() {
        {.name = "init_from",
         .value = Text{field<&Settings::init_from>},
         .help =
-            "folder of Hugging Face safetensors to start from; its config.json is the model where no other is named",
+            "folder to start from: Hugging Face safetensors, or a checkpoint, of which only the weights are taken; its "
+            "model is trained where no other is named",
         .unit = "DIR",
         .default_text = "random weights"},
        {.name = "bf16",

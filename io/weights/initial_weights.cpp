@@ -54,7 +54,7 @@ std::string place_of(const ParameterSpec& parameter, int64_t index) {
   return fmt::format("[{}]", fmt::join(place, ", "));
 }
 
-void check_values(const SafetensorsSource& weights, const ParameterSpec& parameter, int64_t begin,
+void check_values(const WeightSource& weights, const ParameterSpec& parameter, int64_t begin,
                   std::span<const float> values, WeightType type) {
   const uint32_t limit = limit_of(type);
   if (largest_magnitude(values) < limit) return;
@@ -113,7 +113,7 @@ std::string InitialWeights::hash(std::span<const UnitSpec> units, bool counts, P
   return to_hex(total);
 }
 
-std::string hash_of(const SafetensorsSource& weights, std::span<const UnitSpec> units, ProcessGroup& group) {
+std::string hash_of(const WeightSource& weights, std::span<const UnitSpec> units, ProcessGroup& group) {
   struct Block {
     const ParameterSpec* parameter;
     int64_t begin;

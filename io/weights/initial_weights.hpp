@@ -8,7 +8,7 @@
 #include "base/parameter_source.hpp"
 #include "base/process_group.hpp"
 #include "io/bytes/float_formats.hpp"
-#include "io/weights/safetensors.hpp"
+#include "io/weights/weight_source.hpp"
 
 namespace mpzero::io {
 
@@ -21,7 +21,7 @@ namespace mpzero::io {
 class InitialWeights final : public ParameterSource {
  public:
   // `type`: the compute type of the run. `weights` must outlive this object.
-  InitialWeights(const SafetensorsSource& weights, WeightType type) : weights_(weights), type_(type) {}
+  InitialWeights(const WeightSource& weights, WeightType type) : weights_(weights), type_(type) {}
 
   // Throws UserError naming tensor, file and index if a value is NaN or infinite, or would be in `type`. Reads past the
   // range to the end of the last block that begins in it: the reader of a block's first element hashes it.
@@ -34,13 +34,13 @@ class InitialWeights final : public ParameterSource {
  private:
   void add_block(const ParameterSpec& parameter, int64_t block, std::span<const float> values) const;
 
-  const SafetensorsSource& weights_;
+  const WeightSource& weights_;
   WeightType type_;
   mutable std::atomic<uint64_t> sum_{0};
   mutable std::atomic<int64_t> blocks_{0};
 };
 
 // The hash of weights without starting a run: each rank reads a part of them. Collective.
-std::string hash_of(const SafetensorsSource& weights, std::span<const UnitSpec> units, ProcessGroup& group);
+std::string hash_of(const WeightSource& weights, std::span<const UnitSpec> units, ProcessGroup& group);
 
 }  // namespace mpzero::io

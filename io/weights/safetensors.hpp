@@ -7,29 +7,26 @@
 #include <string>
 #include <vector>
 
-#include "base/parameter_source.hpp"
 #include "io/weights/parameter_stream.hpp"
+#include "io/weights/weight_source.hpp"
 
 namespace mpzero::io {
 
 // Hugging Face weights: a folder with model.safetensors, or model.safetensors.index.json and its shards; F32, BF16,
 // F16. Opening checks every header against its file's size, and the index against the headers. A missing tensor or a
 // different shape throws UserError naming tensor and file. Thread-safe.
-class SafetensorsSource final : public ParameterSource {
+class SafetensorsSource final : public WeightSource {
  public:
   explicit SafetensorsSource(std::filesystem::path folder);
   ~SafetensorsSource() override;
   SafetensorsSource(SafetensorsSource&&) noexcept;
 
   bool contains(const std::string& name) const;
-  // All tensors, by name.
-  std::vector<ParameterSpec> parameters() const;
-  // Warnings about the folder, one sentence each.
-  std::span<const std::string> warnings() const;
-  // Throws as read() does if the tensor cannot be read at all, without reading it.
-  void check(const ParameterSpec& parameter) const;
-  // The file that holds the parameter. Throws as check().
-  const std::filesystem::path& file_of(const ParameterSpec& parameter) const;
+  // By name.
+  std::vector<ParameterSpec> parameters() const override;
+  std::span<const std::string> warnings() const override;
+  void check(const ParameterSpec& parameter) const override;
+  const std::filesystem::path& file_of(const ParameterSpec& parameter) const override;
   // Any value, including NaN and infinities.
   void read(const ParameterSpec& parameter, int64_t begin, std::span<float> out) const override;
 

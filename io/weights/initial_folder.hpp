@@ -1,0 +1,32 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "io/weights/weight_source.hpp"
+
+namespace mpzero::io {
+
+// What --init_from names: a folder of safetensors, a checkpoint, or a folder of checkpoints, which means the one that
+// its `latest` names.
+struct InitialFolder {
+  std::filesystem::path folder;  // of safetensors, or of one checkpoint
+  bool is_checkpoint = false;
+  bool is_latest = false;         // the checkpoint was found by `latest`
+  std::string model_config_json;  // that the checkpoint records; empty: none, as those of DeepSpeed
+};
+
+// Safetensors come first where the folder holds both. A folder that holds neither is returned as it is. Throws as
+// open_checkpoint, and where `latest` names nothing.
+InitialFolder find_initial_folder(const std::filesystem::path& folder);
+
+// Whether there are weights in the folder, which is one of safetensors or of one checkpoint. Also true if the system
+// cannot tell.
+bool has_initial_weights(const std::filesystem::path& folder);
+
+// Safetensors, or the fp32 master weights of a checkpoint of either format. Throws as SafetensorsSource and as
+// open_checkpoint.
+std::unique_ptr<WeightSource> open_initial_weights(const std::filesystem::path& folder);
+
+}  // namespace mpzero::io

@@ -1,0 +1,84 @@
+"""A user starts a new run from the weights of a checkpoint: --init_from CHECKPOINT_DIR."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from refusals import the_sentence
+from tiny_run import TinyRun
+
+from .program import mpzero
+
+pytestmark = pytest.mark.e2e
+
+
+def weights_line(text: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith("Weights: "))
+
+
+def losses(run: TinyRun) -> list[float]:
+    return [line["loss"] for line in run.metrics()]
+
+
+def start_from(weights: Path, folder: Path, *flags: object) -> tuple[TinyRun, str]:
+    """A run of the model that the weights bring, with a learning rate from the first step on."""
+    run = TinyRun(folder, config={"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 2}}})
+    words = [flag for flag in run.flags() if not flag.startswith("--model_config")]
+    run.flags = lambda: words  # type: ignore[method-assign]
+    return run, run.train("--max_steps=3", f"--init_from={weights}", *flags).stdout
+
+
+@pytest.mark.parametrize("checkpoint_format", ["hdf5", "deepspeed"])
+def test_it_is_the_same_as_from_converted_weights(tmp_path: Path, checkpoint_format: str) -> None:
+    first = TinyRun(tmp_path / "first", stage=2)
+    first.train("--max_steps=4", f"--checkpoint_format={checkpoint_format}")
+    exported = tmp_path / "exported"
+    assert mpzero(first.checkpoints, exported, program="zero_to_fp32").returncode == 0
+    by_weights, said = start_from(exported, tmp_path / "by_weights")
+    for name, named in (("by_latest", first.checkpoints), ("by_tag", first.latest)):
+        run, seen = start_from(named, tmp_path / name)
+        # Hash and losses: the same bits.
+        assert weights_line(seen).split("xxh3")[1] == weights_line(said).split("xxh3")[1]
+        assert f"Weights: {first.latest}, " in seen
+        assert losses(run) == losses(by_weights) and len(losses(run)) == 3
+        record = json.loads((run.latest / "manifest.json").read_text())["content"]["run"]
+        assert record["init_from"] == str(first.latest.resolve())
+        # Checkpoints are named after the model.
+        assert run.latest.name == "tiny-3steps"
+
+
+def test_it_resumes_although_latest_has_changed(tmp_path: Path) -> None:
+    first = TinyRun(tmp_path / "first")
+    first.train("--max_steps=4")
+    run, _ = start_from(first.checkpoints, tmp_path / "tuned")
+    first.train("--max_steps=6")
+    resumed = run.train("--max_steps=4", f"--init_from={first.checkpoints}")
+    assert "Resumed from checkpoint at step 3" in resumed.stdout
+    # Another checkpoint is other weights.
+    other = mpzero("train", *run.flags(), "--dry_run", "--max_steps=5", f"--init_from={first.latest}")
+    assert other.returncode == 2 and "leave out --init_from" in the_sentence(other.stderr)
+
+
+def test_the_dry_run_names_the_checkpoint_and_refuses_another_model(tmp_path: Path) -> None:
+    first = TinyRun(tmp_path / "first")
+    first.train("--max_steps=1")
+    run = TinyRun(tmp_path / "tuned")
+    start = f"--init_from={first.checkpoints}"
+    seen = mpzero("train", *run.flags(), "--dry_run", start)
+    assert seen.returncode == 0, seen.stderr
+    assert f"from the beginning, with the weights of {first.latest}" in seen.stdout
+    refused = mpzero("train", *run.flags(), "--dry_run", start, "--rope_theta=500")
+    assert refused.returncode == 2
+    assert "rope_theta is 10000 there and 500 here" in the_sentence(refused.stderr)
+
+
+def test_damage_is_noticed(tmp_path: Path) -> None:
+    first = TinyRun(tmp_path / "first")
+    first.train("--max_steps=1")
+    shard = sorted(first.latest.glob("*optim_states.h5"))[0]
+    shard.write_bytes(bytes(shard.stat().st_size))
+    run = TinyRun(tmp_path / "tuned")
+    result = run.train("--max_steps=1", f"--init_from={first.checkpoints}", check=False)
+    assert result.returncode == 2 and str(shard) in the_sentence(result.stderr)
