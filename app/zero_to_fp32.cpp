@@ -31,6 +31,8 @@ using mpzero::io::WeightsFormat;
 using mpzero::io::WeightType;
 
 constexpr int64_t kMebibyte = 1 << 20;
+// Less is more likely a number of gigabytes without its unit.
+constexpr double kFewestBareBytes = 1000;
 constexpr int64_t kMaxConfigBytes = 1 << 20;
 
 // "5GB" (powers of 1000, as transformers counts), "5GiB" (powers of 1024) or plain bytes.
@@ -49,6 +51,9 @@ int64_t parse_size(const std::string& text) {
   std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return std::tolower(c); });
   for (const Suffix& suffix : kSuffixes) {
     const double bytes = number * static_cast<double>(suffix.bytes);
+    if (error == std::errc{} && unit.empty() && suffix.name.empty() && bytes < kFewestBareBytes) {
+      throw_user_error("--max_shard_size {} would be {} bytes: write the unit, as in {}GB", text, text, text);
+    }
     if (error == std::errc{} && unit == suffix.name && bytes >= 1 && bytes < 1e18) return static_cast<int64_t>(bytes);
   }
   throw_user_error("--max_shard_size {} is not a size: write it as 5GB, 500MB or a number of bytes", text);

@@ -1,4 +1,6 @@
-#include "base/nearest_name.hpp"
+#include "base/words.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -24,6 +26,10 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 }
 
 }  // namespace
+
+std::string counted(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
 
 std::optional<std::string> nearest_name(const std::string& word, const std::vector<std::string>& known) {
   constexpr size_t kTypo = 2;          // edits

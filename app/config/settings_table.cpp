@@ -60,7 +60,7 @@ std::string kind_of(const parallel::WarmupDecayLr& schedule) {
 }
 
 std::string kind_of(const parallel::WarmupCosineLr& schedule) {
-  return fmt::format("{} ({}), lr {} to {} to {}", schedule_name(schedule), warmup_name(schedule.warmup_type),
+  return fmt::format("{} ({}), lr {:.6g} to {} to {:.6g}", schedule_name(schedule), warmup_name(schedule.warmup_type),
                      schedule.peak_lr * schedule.warmup_min_ratio, schedule.peak_lr,
                      schedule.peak_lr * schedule.cos_min_ratio);
 }

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/error.hpp"
-#include "base/nearest_name.hpp"
+#include "base/words.hpp"
 
 namespace mpzero::doctor {
 namespace {

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/words.hpp"
 
 namespace mpzero::doctor {
 namespace {
@@ -42,10 +43,6 @@ std::string painted(Status status, bool color) {
   if (!color) return text;
   const int code = status == Status::kOk ? 32 : status == Status::kWarning ? 33 : 31;
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
-}
-
-std::string counted(size_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 constexpr size_t kMostNamed = 8;
@@ -101,7 +98,8 @@ std::string to_entry(const HostGroup& group, size_t width, TableStyle style) {
                                                       [](const Finding& f) { return f.status == Status::kOk; }));
   std::string entry = fmt::format("{}: {}", names_of(group.hosts), name(group.status));
   if (style.brief && fine > 0) {
-    entry += fmt::format(" ({}{})", counted(fine, "check"), group.status == Status::kOk ? "" : " ok");
+    entry +=
+        fmt::format(" ({}{})", counted(static_cast<int64_t>(fine), "check"), group.status == Status::kOk ? "" : " ok");
   } else if (fine > 0 && group.hosts.size() > 1) {
     entry += fmt::format(", with what {} reports", group.hosts.front());
   }
@@ -176,8 +174,8 @@ std::string to_table(const std::vector<HostReport>& reports, TableStyle style) {
     }
   }
   return table +
-         fmt::format("{}: {}, {}\n", counted(reports.size(), "host"), counted(failures, "failure"),
-                     counted(warnings, "warning")) +
+         fmt::format("{}: {}, {}\n", counted(static_cast<int64_t>(reports.size()), "host"),
+                     counted(failures, "failure"), counted(warnings, "warning")) +
          closing_sentence(reports);
 }
 

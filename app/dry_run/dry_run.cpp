@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 
 #include "app/checkpoint/resume_preview.hpp"
 #include "app/config/settings_table.hpp"
 #include "app/dry_run/tokenizer_file.hpp"
 #include "base/error.hpp"
 #include "base/process_group.hpp"
+#include "base/saturating_product.hpp"
+#include "base/words.hpp"
 #include "model/decoder.hpp"
 
 namespace mpzero {
@@ -23,9 +26,15 @@ std::string describe_length(const RunSetup& setup) {
   if (!setup.knows_length()) {
     return fmt::format("as many steps of {} tokens as --train_data gives once it is prepared", tokens);
   }
-  return fmt::format("{} step{} of {} sequences x {} tokens: {} tokens in all", config.max_steps,
-                     config.max_steps == 1 ? "" : "s", config.train_batch_size, config.seq_length,
-                     config.max_steps * tokens);
+  const int64_t all = saturating_product(config.max_steps, tokens);
+  const char* more = all == std::numeric_limits<int64_t>::max() ? "more than " : "";
+  const std::string length =
+      fmt::format("{} of {} x {}: {}{} tokens in all", counted(config.max_steps, "step"),
+                  counted(config.train_batch_size, "sequence"), counted(config.seq_length, "token"), more, all);
+  if (setup.train_windows == 0) return length;
+  const double sequences = static_cast<double>(config.max_steps) * static_cast<double>(config.train_batch_size);
+  return fmt::format("{}, {:.4g} epochs of the training data", length,
+                     sequences / static_cast<double>(setup.train_windows));
 }
 
 // The learning rates of the first update after `step`, of the peak and of the last update.
@@ -70,7 +79,7 @@ std::string describe_start(const RunSetup& setup, const ResumePreview& preview) 
   std::string rest;
   if (setup.knows_length()) {
     const int64_t left = config.max_steps - step;
-    rest = left > 0 ? fmt::format("; {} step{} remain{}", left, left == 1 ? "" : "s", left == 1 ? "s" : "")
+    rest = left > 0 ? fmt::format("; {} remain{}", counted(left, "step"), left == 1 ? "s" : "")
                     : fmt::format(
                           "; nothing is left to train, since the run ends at step {}: raise --max_steps to "
                           "continue",
@@ -111,9 +120,9 @@ std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& 
   const int hosts = ranks.world_size / ranks.per_host;
   std::vector<std::string> lines = {
       fmt::format("Dry run: nothing is trained or written."),
-      fmt::format("  {:<14} {}, {} parameters, {} layers", "model", config.model_type,
-                  model::num_parameters(setup.model), setup.model.num_hidden_layers),
-      fmt::format("  {:<14} {} on {} host{}, ZeRO-{}, {}", "ranks", ranks.world_size, hosts, hosts == 1 ? "" : "s",
+      fmt::format("  {:<14} {}, {} parameters, {}", "model", config.model_type, model::num_parameters(setup.model),
+                  counted(setup.model.num_hidden_layers, "layer")),
+      fmt::format("  {:<14} {} on {}, ZeRO-{}, {}", "ranks", ranks.world_size, counted(hosts, "host"),
                   config.zero.stage, config.dtype),
       fmt::format("  {:<14} {} = {} x {} x {}", "global batch", config.train_batch_size, config.micro_batch_size,
                   config.gradient_accumulation_steps, ranks.world_size),

@@ -7,6 +7,7 @@
 #include "app/machine/host_limits.hpp"
 #include "app/machine/nvml.hpp"
 #include "app/memory/memory_estimate.hpp"
+#include "base/words.hpp"
 
 namespace mpzero {
 namespace {
@@ -55,13 +56,12 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
   if (on_gpus) {
     lines.push_back(fmt::format("Memory of each GPU: {} or more, and what CUDA and NCCL take", gibibytes(need.device)));
     add(device_lines(use, activations(estimate, setup.config)));
-    lines.push_back(fmt::format("Memory of each host: {} for {} rank{}{}", gibibytes(need.host * ranks.per_host),
-                                ranks.per_host, ranks.per_host == 1 ? "" : "s",
-                                need.host == 0 ? ", since nothing is offloaded" : ""));
+    lines.push_back(fmt::format("Memory of each host: {} for {}{}", gibibytes(need.host * ranks.per_host),
+                                counted(ranks.per_host, "rank"), need.host == 0 ? ", since nothing is offloaded" : ""));
     return lines;
   }
-  lines.push_back(fmt::format("Memory of each host, on the CPU: {} or more for {} rank{}, of each rank:",
-                              gibibytes(need.device * ranks.per_host), ranks.per_host, ranks.per_host == 1 ? "" : "s"));
+  lines.push_back(fmt::format("Memory of each host, on the CPU: {} or more for {}, of each rank:",
+                              gibibytes(need.device * ranks.per_host), counted(ranks.per_host, "rank")));
   add(device_lines(use, activations(estimate, setup.config)));
   return lines;
 }

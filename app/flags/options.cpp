@@ -5,9 +5,10 @@
 #include <filesystem>
 #include <map>
 
+#include "app/flags/trainer_hints.hpp"
 #include "app/flags/training_flags.hpp"
 #include "base/error.hpp"
-#include "base/nearest_name.hpp"
+#include "base/words.hpp"
 
 namespace mpzero {
 namespace {
@@ -71,6 +72,10 @@ bool is_data_set(const std::string& argument) {
     throw_user_error("\"{}\" is not a flag; flags are written --name value or --name=value.", argument);
   }
   const std::string name = argument.substr(2, argument.find('=') - 2);
+  if (const auto hint = trainer_hint(name)) {
+    throw_user_error("--{} is a flag of the Hugging Face Trainer or its scripts that mpzero does not have: {}.", name,
+                     *hint);
+  }
   std::vector<std::string> known = {"help"};
   for (const FlagGroup& group : training_flags()) {
     for (const Flag& flag : group.flags) {

@@ -8,6 +8,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/words.hpp"
+
 namespace mpzero {
 namespace {
 
@@ -42,10 +44,6 @@ void take(const json& event, Start& start) {
   start.totals.step_seconds = number<double>(event, "step_seconds");
   start.totals.tokens = number<int64_t>(event, "tokens");
   start.totals.stalls = number<int64_t>(event, "stalls");
-}
-
-std::string counted(int64_t count, const char* noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 // "1,638,400".

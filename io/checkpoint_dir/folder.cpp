@@ -278,6 +278,12 @@ static std::string show_tags_in(const fs::path& folder) {
 fs::path find_checkpoint(const fs::path& folder, const std::string& tag) {
   if (!is_folder(folder)) {
     if (path_exists(folder)) throw_user_error("{} is a file: name the folder that holds it", folder.string());
+    const fs::path named = folder.has_filename() ? folder : folder.parent_path();
+    const fs::path parent = named.parent_path().empty() ? fs::path(".") : named.parent_path();
+    if (tag.empty() && is_folder(parent) && latest_tag(parent)) {
+      throw_user_error("there is no checkpoint '{}' in {}: {}", named.filename().string(), parent.string(),
+                       show_tags_in(parent));
+    }
     throw_user_error("checkpoint folder {} does not exist: check the path", folder.string());
   }
   if (!tag.empty()) {

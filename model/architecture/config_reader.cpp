@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/error.hpp"
-#include "base/nearest_name.hpp"
+#include "base/words.hpp"
 
 namespace mpzero::model {
 

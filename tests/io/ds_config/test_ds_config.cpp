@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "base/nearest_name.hpp"
+#include "base/words.hpp"
 #include "io/ds_config/ds_config.hpp"
 #include "tests/catch.hpp"
 
