@@ -123,6 +123,9 @@ std::vector<Flag> machine_flags() {
        .help = "how long the run lives on after it is asked to stop (Slurm's KillWait, or the time of --signal before "
                "the limit): a checkpoint that would take longer is not begun; 0: not known, every stop saves",
        .unit = "SECONDS"},
+      {.name = "ec2_notices",
+       .value = Boolean{field<&Settings::ec2_notices>},
+       .help = "on an instance of EC2: save and stop when EC2 says that it takes back the instance or works on it"},
       {.name = "stuck_after",
        .value = Real{.field = field<&Settings::stuck_after>},
        .help =

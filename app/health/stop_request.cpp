@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::array kSignals = {SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGINT};
 constexpr int64_t kNanoseconds = 1'000'000'000;
+constexpr int kOwnRequest = -1;
 
 // State that the signal handler can reach; it has no other access to its object. Written by handlers, read by any
 // thread.
@@ -81,7 +82,36 @@ StopRequest::~StopRequest() {
   close(pipe_[1]);
 }
 
-int StopRequest::signal() const { return received.signal; }
+int StopRequest::source() { return received.signal; }
+
+void StopRequest::request(const std::string& reason, double seconds_left) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (requested()) return;
+    own_reason_ = reason;
+    own_seconds_left_ = seconds_left;
+    // A signal that arrives now comes first.
+    int none = 0;
+    received.at = now();
+    if (!received.signal.compare_exchange_strong(none, kOwnRequest)) return;
+  }
+  const char byte = 1;
+  (void)!write(pipe_[1], &byte, 1);
+}
+
+std::string StopRequest::reason() const {
+  const int first = source();
+  if (first == 0) return "";
+  if (first > 0) return signal_name(first);
+  const std::lock_guard lock(mutex_);
+  return own_reason_;
+}
+
+double StopRequest::seconds_left() const {
+  if (!is_own()) return 0;
+  const std::lock_guard lock(mutex_);
+  return own_seconds_left_ == 0 ? 0 : own_seconds_left_ - seconds_since();
+}
 
 double StopRequest::seconds_since() const {
   const int64_t at = received.at;

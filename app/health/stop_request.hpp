@@ -1,6 +1,7 @@
 #pragma once
 
 #include <csignal>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,20 +19,34 @@ class StopRequest {
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
-  bool requested() const { return signal() != 0; }
-  // The first signal that arrived; 0: none.
-  int signal() const;
-  // Seconds since the first signal; 0 if there was none.
+  // Requests a stop from any thread, unless one is requested already. `reason`: a noun phrase for the log.
+  // `seconds_left`: until the end of this host; 0: not known.
+  void request(const std::string& reason, double seconds_left = 0);
+
+  bool requested() const { return source() != 0; }
+  // Whether request() came before any signal.
+  bool is_own() const { return source() < 0; }
+  // "SIGTERM", or what request() was given; empty: no stop is requested.
+  std::string reason() const;
+  // Seconds since the stop was requested; 0 if it was not.
   double seconds_since() const;
+  // Seconds until the end of this host, negative afterwards; 0: not known.
+  double seconds_left() const;
   // Whether SIGINT has arrived twice.
   bool is_immediate() const;
-  // For poll(): readable once a signal has arrived; see drain().
+  // For poll(): readable once a signal or a request has arrived; see drain().
   int descriptor() const { return pipe_[0]; }
-  // Makes it unreadable until the next signal.
+  // Makes it unreadable until the next one.
   void drain() const;
 
  private:
+  // The first signal that arrived; 0: none; negative: request() came first.
+  static int source();
+
   int pipe_[2] = {-1, -1};
+  mutable std::mutex mutex_;  // of the following two
+  std::string own_reason_;
+  double own_seconds_left_ = 0;
   std::vector<std::pair<int, struct sigaction>> before_;
 };
 

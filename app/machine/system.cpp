@@ -8,6 +8,13 @@
 
 namespace mpzero::doctor {
 
+namespace {
+
+// What the firmware says about the machine.
+std::filesystem::path firmware(const System& system) { return system.root / "sys/devices/virtual/dmi/id"; }
+
+}  // namespace
+
 std::optional<std::string> read_line(const std::filesystem::path& file) {
   std::ifstream stream(file);
   std::string line;
@@ -30,12 +37,12 @@ std::string host_name(const System& system) {
   return read_line(system.root / "proc/sys/kernel/hostname").value_or("unknown");
 }
 
+bool is_ec2(const System& system) { return read_line(firmware(system) / "sys_vendor").value_or("") == "Amazon EC2"; }
+
 std::string instance_type(const System& system) {
-  const std::filesystem::path firmware = system.root / "sys/devices/virtual/dmi/id";
   const char* forced = std::getenv("OFI_NCCL_FORCE_PRODUCT_NAME");
   if (forced != nullptr && *forced != '\0') return forced;
-  if (read_line(firmware / "sys_vendor").value_or("") != "Amazon EC2") return {};
-  return read_line(firmware / "product_name").value_or("");
+  return is_ec2(system) ? read_line(firmware(system) / "product_name").value_or("") : "";
 }
 
 std::string bytes_text(int64_t bytes) {

@@ -34,6 +34,9 @@ std::optional<int64_t> read_integer(const std::filesystem::path& file);
 // The name by which the cluster knows this host: Slurm's name for the node in a job, else the kernel's.
 std::string host_name(const System& system);
 
+// Whether the firmware says that this machine is an instance of EC2.
+bool is_ec2(const System& system);
+
 // e.g. "p5.48xlarge"; empty outside EC2 and if the type is unknown. Uses the same sources as NCCL's plugin, so that
 // both find the same type: OFI_NCCL_FORCE_PRODUCT_NAME, else the firmware of Nitro instances. It does not use EC2's
 // metadata service, which would hide from the user that the plugin does not know the type, and which containers often

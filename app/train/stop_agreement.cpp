@@ -3,9 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <utility>
 
+#include "app/machine/system.hpp"
 #include "base/collectives.hpp"
+#include "base/environment.hpp"
 #include "base/error.hpp"
+#include "io/files/atomic_file.hpp"
 
 namespace mpzero {
 namespace {
@@ -15,49 +22,78 @@ constexpr double kMargin = 1.25;
 
 }  // namespace
 
-void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& checkpointer) const {
+StopAgreement::Cause StopAgreement::agree(double save_seconds) const {
   struct Request {
-    int64_t signal;      // 0: none; as long as the others, so that no byte of the message is padding
-    double since, save;  // seconds since the signal, and that a save takes
+    int64_t own;                   // 1: the program itself has asked; as long as the others, so that nothing is padding
+    double since, save, has_left;  // seconds: since the request, that a save takes, until the host ends (0: not known)
   };
-  static_assert(sizeof(Request) == sizeof(Request::signal) + sizeof(Request::since) + sizeof(Request::save));
-  const Request mine = {request_.signal(), request_.seconds_since(), checkpointer.expected_save_seconds()};
-  double since = 0;
-  double save = 0;
-  std::string reason = "a signal";
-  int first_rank = -1;
-  int rank = 0;
-  for (const Request& theirs : all_gather(group_, mine)) {
-    if (theirs.signal != 0 && first_rank < 0) {
-      first_rank = rank;
-      reason = signal_name(static_cast<int>(theirs.signal));
-      if (group_.world_size() > 1) reason += fmt::format(" to rank {}", rank);
-    }
-    since = std::max(since, theirs.since);
-    save = std::max(save, theirs.save);
-    ++rank;
+  static_assert(sizeof(Request) == sizeof(int64_t) + 3 * sizeof(double));
+  const Request mine = {request_.is_own() ? 1 : 0, request_.seconds_since(), save_seconds, request_.seconds_left()};
+  const std::vector<Request> requests = all_gather(group_, mine);
+  const std::vector<std::pair<std::string, std::string>> texts =
+      all_gather(group_, std::pair(request_.reason(), doctor::host_name(doctor::System{})));
+  Cause cause;
+  bool named = false;
+  for (size_t rank = 0; rank < requests.size(); ++rank) {
+    const Request& theirs = requests[rank];
+    const auto& [reason, host] = texts[rank];
+    cause.seconds = std::max(cause.seconds, theirs.since);
+    cause.save_seconds = std::max(cause.save_seconds, theirs.save);
+    if (theirs.has_left != 0) cause.time_left = std::min(cause.time_left.value_or(theirs.has_left), theirs.has_left);
+    if (theirs.own != 0) cause.hosts.push_back(host);
+    if (reason.empty() || std::exchange(named, true)) continue;
+    cause.reason = theirs.own != 0 || group_.world_size() == 1 ? reason : fmt::format("{} to rank {}", reason, rank);
   }
+  if (!named) cause.reason = "a signal";
+  if (config_.grace_period > 0) {
+    const double left = config_.grace_period - cause.seconds;
+    cause.time_left = std::min(cause.time_left.value_or(left), left);
+  }
+  return cause;
+}
+
+void StopAgreement::report(const Cause& cause) const {
+  if (group_.rank() != 0 || cause.hosts.empty()) return;
+  const auto variable = [](const char* name) { return parallel::process_environment(name).value_or(""); };
+  const nlohmann::ordered_json report = {{"job", variable("SLURM_JOB_ID")},
+                                         {"restart", std::atoi(variable("SLURM_RESTART_COUNT").c_str())},
+                                         {"reason", cause.reason},
+                                         {"hosts", cause.hosts}};
+  try {
+    io::replace_text_file(std::filesystem::path(config_.checkpoint_dir) / "stop.json",
+                          report.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  } catch (const Error& error) {
+    log_.warn(fmt::format("{} A job that is requeued may get the host again that the run leaves.", error.what()));
+  }
+}
+
+void StopAgreement::save_and_stop(const RunPosition& position, Checkpointer& checkpointer) const {
+  const Cause cause = agree(checkpointer.expected_save_seconds());
+  report(cause);
   const std::optional<int64_t> saved = checkpointer.saved_step();
-  if (saved != position.step && config_.grace_period > 0) {
-    const double left = config_.grace_period - since;
-    if (left <= 0 || kMargin * save > left) {
+  if (saved != position.step && cause.time_left) {
+    const double left = *cause.time_left;
+    if (left <= 0 || kMargin * cause.save_seconds > left) {
       // One that is being written may still come to its end.
       if (left > 0) checkpointer.finish_after_error();
       const std::optional<int64_t> stays = checkpointer.saved_step();
+      const std::string of =
+          config_.grace_period > 0 ? fmt::format(" of --grace_period {:g}", config_.grace_period) : "";
       throw Failure(
-          fmt::format("stopped by {} after step {} without saving it: a checkpoint takes {:.1f} s and {:.1f} s of "
-                      "--grace_period {:g} were left; {}; ask for more time, or save more often",
-                      reason, position.step, save, std::max(left, 0.0), config_.grace_period,
+          fmt::format("stopped by {} after step {} without saving it: a checkpoint takes {:.1f} s and {:.1f} s{} were "
+                      "left; {}; ask for more time, or save more often",
+                      cause.reason, position.step, cause.save_seconds, std::max(left, 0.0), of,
                       stays ? fmt::format("the checkpoint of step {} remains", *stays)
                             : std::string("there is no checkpoint yet")),
           ErrorScope::kAllRanks);
     }
   }
-  log_.say(fmt::format("Stopping on {} after step {}: saving", reason, position.step));
+  log_.say(fmt::format("Stopping on {} after step {}: saving", cause.reason, position.step));
   checkpointer.save_last(position);
-  log_.say(fmt::format(
-      "Stopped by {} after step {}, with the state saved: the same command{} resumes from there", reason, position.step,
-      config_.resume_from_checkpoint.empty() ? "" : ", without --overwrite and --resume_from_checkpoint,"));
+  log_.say(
+      fmt::format("Stopped by {} after step {}, with the state saved: the same command{} resumes from there",
+                  cause.reason, position.step,
+                  config_.resume_from_checkpoint.empty() ? "" : ", without --overwrite and --resume_from_checkpoint,"));
 }
 
 }  // namespace mpzero

@@ -8,11 +8,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "app/config/run_setup.hpp"
 #include "app/config/settings_table.hpp"
+#include "app/ec2/ec2_watch.hpp"
 #include "app/health/stop_request.hpp"
 #include "app/liveness/final_report.hpp"
 #include "app/liveness/liveness.hpp"
@@ -60,6 +62,19 @@ DeviceChoice choose_device_or_report(const RunConfig& config, parallel::MpiRunti
   }
 }
 
+// On one rank of each node of EC2. Collective.
+std::unique_ptr<Ec2Watch> watch_ec2(const RunConfig& config, double began, StopRequest& stop,
+                                    parallel::MpiRuntime& mpi) {
+  std::unique_ptr<Ec2Watch> watch;
+  run_on_all_ranks(mpi, [&] {
+    if (!config.ec2_notices || mpi.local_rank() != 0) return;
+    const std::optional<Ec2WatchOptions> options = ec2_watch_options(began);
+    const auto warn = [](const std::string& text) { fmt::print(stderr, "mpzero: warning: {}.\n", text); };
+    if (options) watch = std::make_unique<Ec2Watch>(*options, stop, warn);
+  });
+  return watch;
+}
+
 // Reads what the run is to be, and prints it. Returns the device that this rank trains on. Collective.
 at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, RunSetup& setup) {
   run_on_all_ranks(mpi, [&] { setup = set_up_run(command_line, mpi.world_size()); });
@@ -86,13 +101,14 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
 
 int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
   const double began = seconds_since_1970();
-  const StopRequest stop;
+  StopRequest stop;
   // Before anything that may hang on one rank: files, GPUs, the network.
   Liveness liveness(mpi, stop,
                     {.checkpoint_dir = command_line.checkpoint_dir, .stuck_after = command_line.stuck_after});
   if (mpi.rank() == 0 && !liveness.warning().empty()) {
     fmt::print(stderr, "mpzero: warning: {}\n", liveness.warning());
   }
+  std::unique_ptr<Ec2Watch> ec2;
   RunControl control{.stop = stop, .liveness = liveness, .began = began};
   // These are destroyed only after an error has been reported: the report shows their collectives as they were, and
   // destroying them may wait for operations that never end.
@@ -103,6 +119,7 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
   return run_watched(liveness, [&] {
     const at::Device device = set_up(command_line, mpi, setup);
     liveness.use_device(device);
+    ec2 = watch_ec2(setup.config, began, stop, mpi);
     liveness.enter(RunPhase::kNetwork, /*step=*/0);
     network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, liveness));
     liveness.enter(RunPhase::kSetUp, /*step=*/0);

@@ -24,13 +24,24 @@ import os
 import re
 import time
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from requeue.checkpoint import newest_checkpoint, requested_step
 from requeue.decision import Action, Event, decide, kind_of_end, may_be_stop
 from requeue.log import say, warn
 from requeue.nodes import Node, Unreached, nodes_of_hosts, nodes_without_tasks
-from requeue.reports import DOCTOR_HUNG, Doctor, doctor_of, failure_of, is_of_host, job_log, shared_hang
+from requeue.reports import (
+    DOCTOR_HUNG,
+    Doctor,
+    Report,
+    doctor_of,
+    failure_of,
+    is_of_host,
+    job_log,
+    shared_hang,
+    stop_of,
+)
 from requeue.return_to_queue import preempts, return_to_queue, wants_the_nodes
 from requeue.slurm import Slurm
 from requeue.state import load_state, record_of, remove_oldest, save_state
@@ -65,6 +76,11 @@ class Job:
             folder=str(self.folder),
             **facts,
         )
+
+    @cached_property
+    def leaving(self) -> Report | None:
+        """The hosts that this start of the run has left, since EC2 was about to take them."""
+        return stop_of(self.folder / "stop.json", self.number, self.restart)
 
     def nodes(self, hosts: tuple[str, ...]) -> tuple[str, ...]:
         return nodes_of_hosts(hosts, self.slurm.nodes()) if hosts else ()
@@ -135,7 +151,7 @@ def kind_of(job: Job) -> Kind:
     else:
         # A run that had no time left to save, or was hit while it ended, ends with any status.
         wanted = arguments.status not in (USER_ERROR, STOPPED) and preempts(job.slurm)
-    stopped = arguments.signalled or wanted
+    stopped = arguments.signalled or wanted or job.leaving is not None
     return kind_of_end(arguments.status, stopped, arguments.no_tasks_on)
 
 
@@ -144,9 +160,13 @@ def carry_out_end(job: Job, kind: Kind, reason: str = "") -> None:
     nodes: tuple[str, ...] = ()
     if kind is Kind.NO_TASKS:
         kind, nodes, reason = judge_tasks(job)
-    failure = failure_of(job.folder / "failure.json", job.number, job.restart) if kind is Kind.FAILED else None
-    if failure is not None:
-        reason, nodes = failure.reason, job.nodes(failure.hosts)
+    report = None
+    if kind is Kind.FAILED:
+        report = failure_of(job.folder / "failure.json", job.number, job.restart)
+    elif kind is Kind.STOPPED:
+        report = job.leaving
+    if report is not None:
+        reason, nodes = report.reason, job.nodes(report.hosts)
     carry_out(job, job.event(kind, status=job.arguments.status, reason=reason, nodes=nodes))
 
 

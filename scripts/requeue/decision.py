@@ -218,7 +218,7 @@ def notes(event: Event, own: bool) -> tuple[str, ...]:
         # mpzero itself has logged its reason; where it could not, its exit status is all there is.
         reason = f": {event.reason}" if event.reason else ""
         return (f"The run failed with status {event.status}{reason}",)
-    if event.kind in (Kind.SURROUNDINGS, Kind.NO_TASKS) and event.reason:
+    if event.kind in (Kind.SURROUNDINGS, Kind.NO_TASKS, Kind.STOPPED) and event.reason:
         return (event.reason,)
     if own and first_flags(event):
         return (

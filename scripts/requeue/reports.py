@@ -1,4 +1,4 @@
-"""What mpzero's reports say about hosts: failure.json of a run, doctor.json of `mpzero doctor`, and
+"""What mpzero's reports say about hosts: failure.json and stop.json of a run, doctor.json of `mpzero doctor`, and
 what a doctor that hangs says in the job's log.
 
 A report that is missing, or that another run of the job wrote, blames nobody; one that is damaged neither, with a
@@ -20,8 +20,8 @@ MOST_HOSTS = 10_000
 
 
 @dataclass(frozen=True)
-class Failure:
-    """`hosts` are blamed for the failure; there may be none."""
+class Report:
+    """Why a run has ended. `hosts` are to blame for it, or are to be left; there may be none."""
 
     hosts: tuple[str, ...]
     reason: str
@@ -74,15 +74,24 @@ CHECKS_OF_HOST = frozenset(
 CHECKS_OF_FOLDER = frozenset(["checkpoint_space", "checkpoint_write", "report"])
 
 
-def failure_of(path: Path, job: str, restart: int) -> Failure | None:
-    """What failure.json says, where this start of the job wrote it, and no later run of it has begun: HyperPod restarts
-    a step within a start."""
+def failure_of(path: Path, job: str, restart: int) -> Report | None:
+    """What failure.json says, where this start of the job wrote it."""
+    return report_of(path, job, restart)
+
+
+def stop_of(path: Path, job: str, restart: int) -> Report | None:
+    """What stop.json says, where this start of the job wrote it: it stops since EC2 is about to take hosts."""
+    return report_of(path, job, restart)
+
+
+def report_of(path: Path, job: str, restart: int) -> Report | None:
+    """None, too, where a later run of the start has begun: HyperPod restarts a step within a start."""
     report = load(path)
     if not is_of_start(report, job, restart) or "resumed" in report:
         return None
     named = report.get("hosts", [])
     hosts = [host for host in named if is_host(host)] if isinstance(named, list) else []
-    return Failure(tuple(dict.fromkeys(hosts)), printable(report.get("reason") or "") or "no reason is given")
+    return Report(tuple(dict.fromkeys(hosts)), printable(report.get("reason") or "") or "no reason is given")
 
 
 def doctor_of(path: Path, job: str, restart: int, log: str) -> Doctor:

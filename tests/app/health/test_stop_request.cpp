@@ -23,11 +23,40 @@ TEST_CASE("The first signal and the time since it are kept") {
   raise(SIGUSR1);
   raise(SIGTERM);
   CHECK(stop.requested());
-  CHECK(stop.signal() == SIGUSR1);
+  CHECK(stop.reason() == "SIGUSR1");
+  CHECK_FALSE(stop.is_own());
+  CHECK(stop.seconds_left() == 0);
   CHECK(stop.seconds_since() > 0);
   CHECK_FALSE(stop.is_immediate());
   CHECK(readable(stop.descriptor()));
   stop.drain();
+  CHECK_FALSE(readable(stop.descriptor()));
+}
+
+TEST_CASE("The program itself can request a stop") {
+  StopRequest stop;
+  CHECK(stop.reason().empty());
+  stop.request("the end of the host", 1000);
+  CHECK(stop.requested());
+  CHECK(stop.is_own());
+  CHECK(readable(stop.descriptor()));
+  CHECK(stop.reason() == "the end of the host");
+  CHECK(stop.seconds_left() <= 1000);
+  CHECK(stop.seconds_left() > 900);
+  stop.request("another", 5);
+  raise(SIGTERM);
+  CHECK(stop.reason() == "the end of the host");
+  CHECK(stop.is_own());
+}
+
+TEST_CASE("A request after a signal changes nothing") {
+  StopRequest stop;
+  raise(SIGUSR2);
+  stop.drain();
+  stop.request("the end of the host", 1000);
+  CHECK(stop.reason() == "SIGUSR2");
+  CHECK_FALSE(stop.is_own());
+  CHECK(stop.seconds_left() == 0);
   CHECK_FALSE(readable(stop.descriptor()));
 }
 
@@ -39,7 +68,7 @@ TEST_CASE("Two interruptions, but not two other signals, request an immediate en
   CHECK_FALSE(stop.is_immediate());
   raise(SIGINT);
   CHECK(stop.is_immediate());
-  CHECK(stop.signal() == SIGTERM);
+  CHECK(stop.reason() == "SIGTERM");
 }
 
 TEST_CASE("A new request does not inherit an old one, and ignored signals stay ignored") {
@@ -60,7 +89,7 @@ TEST_CASE("A new request does not inherit an old one, and ignored signals stay i
     raise(SIGHUP);
     CHECK_FALSE(stop.requested());
     raise(SIGUSR2);
-    CHECK(stop.signal() == SIGUSR2);
+    CHECK(stop.reason() == "SIGUSR2");
   }
   struct sigaction after {};
   sigaction(SIGHUP, &before, &after);

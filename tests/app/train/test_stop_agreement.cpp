@@ -1,5 +1,11 @@
 #include <signal.h>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "app/machine/system.hpp"
 #include "app/train/stop_agreement.hpp"
 #include "io/checkpoint_dir/formats.hpp"
 #include "tests/app/captured_output.hpp"
@@ -14,7 +20,8 @@ using Catch::Contains;
 // A run after step 3 of which the last rank was asked to stop.
 class AskedToStop {
  public:
-  explicit AskedToStop(std::vector<std::string> flags)
+  // `seconds_left`: the program itself asks, as for a notice of EC2, so long before the host ends; none: a signal asks.
+  explicit AskedToStop(std::vector<std::string> flags, std::optional<double> seconds_left = std::nullopt)
       : setup_(run_.set_up(with_steps(std::move(flags)))),
         tiny_(setup_),
         log_(setup_.config, parallel::mpi(), std::nullopt),
@@ -24,7 +31,8 @@ class AskedToStop {
     setup_.run = folder_.identify(std::nullopt);
     std::vector<std::string> warnings;
     initialize_run(setup_, tiny_.decoder.units(), tiny_.engine, parallel::mpi(), warnings);
-    if (is_last_rank()) ::raise(SIGUSR1);
+    if (is_last_rank() && seconds_left) request_.request("the end of host x", *seconds_left);
+    if (is_last_rank() && !seconds_left) ::raise(SIGUSR1);
   }
 
   void save_and_stop() {
@@ -33,6 +41,11 @@ class AskedToStop {
     agreement.save_and_stop({.step = 3, .sequences_seen = 12, .tokens_seen = 192}, checkpointer_);
   }
   Checkpointer& checkpointer() { return checkpointer_; }
+  // The text of stop.json; empty: there is none.
+  std::string report() const {
+    std::ifstream file(std::filesystem::path(setup_.config.checkpoint_dir) / "stop.json");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
   bool is_saved() const { return std::filesystem::exists(run_.checkpoint(3)); }
 
  private:
@@ -42,7 +55,7 @@ class AskedToStop {
   }
   static bool is_last_rank() { return parallel::mpi().rank() + 1 == parallel::mpi().world_size(); }
 
-  const StopRequest request_;
+  StopRequest request_;
   TinyTraining run_;
   RunSetup setup_;
   TinyEngine tiny_;
@@ -82,6 +95,37 @@ TEST_CASE("a step that is saved already needs no grace period") {
   run.checkpointer().resumed_from(3);
   CHECK_NOTHROW(run.save_and_stop());
   CHECK_FALSE(run.is_saved());
+}
+
+TEST_CASE("of a stop for the end of a host, stop.json names the host") {
+  const CapturedOutput output;
+  AskedToStop run({"--grace_period=0"}, 3600);
+  run.save_and_stop();
+  CHECK(run.is_saved());
+  CHECK_THAT(output.text(), Contains("Stopped by the end of host x after step 3, with the state saved"));
+  if (parallel::mpi().rank() != 0) return;
+  const nlohmann::json report = nlohmann::json::parse(run.report());
+  CHECK(report["reason"] == "the end of host x");
+  CHECK(report["hosts"] == std::vector{doctor::host_name(doctor::System{})});
+}
+
+TEST_CASE("a host that ends before the state could be saved is left without saving") {
+  AskedToStop run({"--grace_period=0"}, 1e-9);
+  CHECK_THROWS_WITH(run.save_and_stop(), Contains("stopped by the end of host x after step 3 without saving it") &&
+                                             Contains("and 0.0 s were left; there is no checkpoint yet"));
+  CHECK_FALSE(run.is_saved());
+  CHECK((parallel::mpi().rank() != 0 || !run.report().empty()));
+}
+
+TEST_CASE("of the grace period and the end of the host, the earlier counts") {
+  CHECK_THROWS_WITH(AskedToStop({"--grace_period=1e-9"}, 3600).save_and_stop(), Contains("without saving it"));
+  CHECK_THROWS_WITH(AskedToStop({"--grace_period=3600"}, 1e-9).save_and_stop(), Contains("without saving it"));
+}
+
+TEST_CASE("a signal leaves no stop.json") {
+  AskedToStop run({"--grace_period=0"});
+  run.save_and_stop();
+  CHECK(run.report().empty());
 }
 
 }  // namespace mpzero

@@ -1,0 +1,99 @@
+#include "app/ec2/ec2_notice.hpp"
+
+#include <fmt/format.h>
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+
+namespace mpzero {
+namespace {
+
+using json = nlohmann::json;
+
+constexpr JsonLimits kLimits{.bytes = 65536, .depth = 8};
+constexpr size_t kLongestText = 64;
+
+// A short text of printable ASCII characters.
+std::string text_of(const json& object, const char* key) {
+  const json value = object.is_object() && object.contains(key) ? object[key] : json();
+  if (!value.is_string()) throw_failure("its answer has no text '{}'", key);
+  const auto text = value.get<std::string>();
+  bool plain = text.size() <= kLongestText;
+  for (const char c : text) plain = plain && c >= ' ' && c <= '~';
+  if (!plain) throw_failure("its '{}' is no short text", key);
+  return text;
+}
+
+// Seconds since 1970 of a UTC time in a format of strptime.
+double time_of(const std::string& text, const char* format) {
+  std::tm parts{};
+  const char* end = strptime(text.c_str(), format, &parts);
+  if (end == nullptr || *end != '\0') throw_failure("'{}' is no time", text);
+  return static_cast<double>(timegm(&parts));
+}
+
+constexpr const char* kIsoTime = "%Y-%m-%dT%H:%M:%SZ";
+constexpr const char* kEventTime = "%d %b %Y %H:%M:%S GMT";
+
+}  // namespace
+
+Ec2Notice read_interruption(const std::string& text) {
+  const json answer = parse_json(text, kLimits);
+  Ec2Notice notice{
+      .kind = Ec2Notice::Kind::kInterruption, .what = text_of(answer, "action"), .moment = text_of(answer, "time")};
+  notice.at = time_of(notice.moment, kIsoTime);
+  return notice;
+}
+
+Ec2Notice read_rebalance(const std::string& text) {
+  Ec2Notice notice{.kind = Ec2Notice::Kind::kRebalance,
+                   .what = "rebalance",
+                   .moment = text_of(parse_json(text, kLimits), "noticeTime")};
+  notice.at = time_of(notice.moment, kIsoTime);
+  return notice;
+}
+
+std::vector<Ec2Notice> read_events(const std::string& text) {
+  const json answer = parse_json(text, kLimits);
+  if (!answer.is_array()) throw_failure("its list of events is none");
+  std::vector<Ec2Notice> notices;
+  for (const json& event : answer) {
+    if (text_of(event, "State") != "active") continue;
+    Ec2Notice notice{
+        .kind = Ec2Notice::Kind::kEvent, .what = text_of(event, "Code"), .moment = text_of(event, "NotBefore")};
+    notice.at = time_of(notice.moment, kEventTime);
+    notices.push_back(std::move(notice));
+  }
+  return notices;
+}
+
+Ec2Response respond(const Ec2Notice& notice, double began, double now, double lead) {
+  switch (notice.kind) {
+    case Ec2Notice::Kind::kInterruption:
+      return Ec2Response::kStop;
+    case Ec2Notice::Kind::kRebalance:
+      return notice.at >= began ? Ec2Response::kStop : Ec2Response::kWarn;
+    case Ec2Notice::Kind::kEvent:
+      return now >= notice.at - lead && began < notice.at - lead ? Ec2Response::kStop : Ec2Response::kWarn;
+  }
+  return Ec2Response::kWarn;
+}
+
+std::string describe(const Ec2Notice& notice, const std::string& instance) {
+  const std::string name = instance.empty() ? "" : " " + instance;
+  switch (notice.kind) {
+    case Ec2Notice::Kind::kInterruption:
+      return fmt::format("EC2 takes back the spot instance{} at {} ({})", name, notice.moment, notice.what);
+    case Ec2Notice::Kind::kRebalance:
+      return fmt::format("EC2 expects to take back the spot instance{} (rebalance recommendation of {})", name,
+                         notice.moment);
+    case Ec2Notice::Kind::kEvent:
+      return fmt::format("EC2 has scheduled {} of the instance{} not before {}", notice.what, name, notice.moment);
+  }
+  return "";
+}
+
+}  // namespace mpzero

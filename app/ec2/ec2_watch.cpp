@@ -1,0 +1,141 @@
+#include "app/ec2/ec2_watch.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "app/machine/system.hpp"
+#include "base/environment.hpp"
+#include "base/error.hpp"
+#include "base/json.hpp"
+
+namespace mpzero {
+namespace {
+
+using std::chrono::system_clock;
+
+// Scheduled events are announced days before: they are asked for once a minute.
+constexpr int kPollsPerEventPoll = 12;
+// How long before a scheduled event a run stops, in seconds.
+constexpr double kEventLead = 900;
+// In a row, before a warning: the service drops requests of a busy host.
+constexpr int kFailuresToWarn = 3;
+constexpr size_t kLongestId = 64;
+// More than any instance has: a service that makes up new ones each time fills no memory.
+constexpr size_t kMostNotices = 100;
+
+double seconds_since_1970() { return std::chrono::duration<double>(system_clock::now().time_since_epoch()).count(); }
+
+bool is_plain(const std::string& text) {
+  return !text.empty() && text.size() <= kLongestId &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+}
+
+}  // namespace
+
+Ec2Watch::Ec2Watch(Ec2WatchOptions options, StopRequest& stop, Warn warn)
+    : options_(std::move(options)),
+      stop_(stop),
+      warn_(std::move(warn)),
+      metadata_(options_.endpoint, options_.patience),
+      thread_([this] { run(); }) {}
+
+Ec2Watch::~Ec2Watch() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  wake_.notify_all();
+  metadata_.cancel();
+  thread_.join();
+}
+
+std::map<Ec2Notice::Kind, int64_t> Ec2Watch::counts() const {
+  const std::lock_guard lock(mutex_);
+  std::map<Ec2Notice::Kind, int64_t> counts;
+  for (const Ec2Notice& notice : seen_) ++counts[notice.kind];
+  return counts;
+}
+
+bool Ec2Watch::answers() const {
+  const std::lock_guard lock(mutex_);
+  return answers_;
+}
+
+void Ec2Watch::run() {
+  for (int poll = 0;; poll = (poll + 1) % kPollsPerEventPoll) {
+    try {
+      ask(/*events=*/poll == 0);
+      failures_ = 0;
+      const std::lock_guard lock(mutex_);
+      answers_ = true;
+    } catch (const std::exception& error) {
+      count_failure(error.what());
+    }
+    std::unique_lock lock(mutex_);
+    if (wake_.wait_for(lock, options_.interval, [this] { return ends_; })) return;
+  }
+}
+
+void Ec2Watch::ask(bool events) {
+  if (instance_.empty()) {
+    const std::string id = metadata_.get("/latest/meta-data/instance-id").value_or("");
+    if (!is_plain(id)) throw_failure("its instance-id is none");
+    instance_ = id;
+  }
+  if (const auto text = metadata_.get("/latest/meta-data/spot/instance-action")) act_on(read_interruption(*text));
+  if (const auto text = metadata_.get("/latest/meta-data/events/recommendations/rebalance")) {
+    act_on(read_rebalance(*text));
+  }
+  if (!events) return;
+  if (const auto text = metadata_.get("/latest/meta-data/events/maintenance/scheduled")) {
+    for (const Ec2Notice& notice : read_events(*text)) act_on(notice);
+  }
+}
+
+void Ec2Watch::act_on(const Ec2Notice& notice) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (seen_.size() == kMostNotices && !seen_.contains(notice)) return;
+    seen_.insert(notice);
+  }
+  const double now = seconds_since_1970();
+  const std::string text = fmt::format("{} on host {}", describe(notice, instance_), options_.host);
+  if (respond(notice, options_.began, now, kEventLead) == Ec2Response::kStop) {
+    const bool ends = notice.kind == Ec2Notice::Kind::kInterruption;
+    stop_.request(text, ends ? std::max(notice.at - now, 1.0) : 0);
+  } else if (warned_.insert(notice).second) {
+    const bool later = notice.kind == Ec2Notice::Kind::kEvent && now < notice.at - kEventLead;
+    warn_(fmt::format("{}: {}", text,
+                      later ? "the run saves and stops a quarter of an hour before"
+                            : "that was known when this start of the run began, which goes on; drain the node to move "
+                              "the run"));
+  }
+}
+
+void Ec2Watch::count_failure(const std::string& problem) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ends_) return;
+    answers_ = false;
+  }
+  if (++failures_ < kFailuresToWarn || complained_) return;
+  complained_ = true;
+  warn_(fmt::format(
+      "EC2's metadata service ({}:{}) is of no use to host {}: {}. Spot interruptions and scheduled events are not "
+      "noticed there. A container needs two hops (aws ec2 modify-instance-metadata-options "
+      "--http-put-response-hop-limit 2); AWS_EC2_METADATA_DISABLED=true asks no more",
+      options_.endpoint.host, options_.endpoint.port, options_.host, problem));
+}
+
+std::optional<Ec2WatchOptions> ec2_watch_options(double began) {
+  const bool named = parallel::process_environment("AWS_EC2_METADATA_SERVICE_ENDPOINT").value_or("") != "";
+  const doctor::System system;
+  if (!named && !doctor::is_ec2(system)) return std::nullopt;
+  const std::optional<MetadataEndpoint> endpoint = metadata_endpoint(parallel::process_environment);
+  if (!endpoint) return std::nullopt;
+  return Ec2WatchOptions{.endpoint = *endpoint, .began = began, .host = doctor::host_name(system)};
+}
+
+}  // namespace mpzero

@@ -1,0 +1,194 @@
+#include <poll.h>
+
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <vector>
+
+#include "app/ec2/ec2_watch.hpp"
+#include "tests/app/ec2/metadata_service.hpp"
+#include "tests/catch.hpp"
+
+using namespace mpzero;
+using Catch::Contains;
+using Kind = Ec2Notice::Kind;
+
+namespace {
+
+// Only ends a test that hangs.
+constexpr std::chrono::seconds kLimit{60};
+
+// Warnings of a watch, and gates that open as it proceeds.
+class Warnings {
+ public:
+  void add(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    texts_.push_back(text);
+    changed_.notify_all();
+  }
+  std::vector<std::string> wait_for(size_t count) {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(lock, kLimit, [&] { return texts_.size() >= count; }));
+    return texts_;
+  }
+  size_t count() {
+    const std::lock_guard lock(mutex_);
+    return texts_.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> texts_;
+};
+
+struct Pages {
+  std::string interruption, rebalance, events;  // empty: 404
+};
+
+// Answers as EC2's, with these pages, and lets a test wait for whole rounds of requests.
+class Ec2 {
+ public:
+  explicit Ec2(Pages pages) : service_([this, pages](const std::string& request) { return answer(pages, request); }) {}
+
+  // Until `count` rounds have begun, so that `count` - 1 have ended.
+  void wait_for_rounds(int count) {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(lock, kLimit, [&] { return rounds_ >= count; }));
+  }
+  Ec2WatchOptions options(double began) const {
+    return {.endpoint = service_.endpoint(),
+            .began = began,
+            .host = "node-7",
+            .interval = std::chrono::milliseconds(1),
+            .patience = std::chrono::seconds(20)};
+  }
+
+ private:
+  std::string answer(const Pages& pages, const std::string& request) {
+    const auto asks = [&](const std::string& path) {
+      return request.find("/latest/" + path + " ") != std::string::npos;
+    };
+    const auto page = [](const std::string& text) { return MetadataService::page(text.empty() ? 404 : 200, text); };
+    if (asks("api/token")) return page("token");
+    if (asks("meta-data/instance-id")) return page("i-42");
+    if (asks("meta-data/events/recommendations/rebalance")) return page(pages.rebalance);
+    if (asks("meta-data/events/maintenance/scheduled")) return page(pages.events);
+    if (!asks("meta-data/spot/instance-action")) return MetadataService::page(500, "");
+    const std::lock_guard lock(mutex_);
+    ++rounds_;
+    changed_.notify_all();
+    return page(pages.interruption);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int rounds_ = 0;
+  MetadataService service_;
+};
+
+void wait_for(const StopRequest& stop) {
+  pollfd wanted{.fd = stop.descriptor(), .events = POLLIN, .revents = 0};
+  REQUIRE(poll(&wanted, 1, std::chrono::milliseconds(kLimit).count()) == 1);
+}
+
+constexpr const char* kInterruption = R"({"action": "terminate", "time": "2100-01-01T00:00:00Z"})";
+constexpr const char* kRebalance = R"({"noticeTime": "2020-10-27T08:22:00Z"})";
+constexpr double kNoticeTime = 1603786920;
+
+}  // namespace
+
+TEST_CASE("an interruption requests a stop, with the time that is left") {
+  StopRequest stop;
+  Warnings warnings;
+  Ec2 ec2({.interruption = kInterruption, .rebalance = "", .events = ""});
+  const Ec2Watch watch(ec2.options(/*began=*/0), stop, [&](const std::string& text) { warnings.add(text); });
+  wait_for(stop);
+  CHECK(stop.is_own());
+  CHECK(stop.reason() == "EC2 takes back the spot instance i-42 at 2100-01-01T00:00:00Z (terminate) on host node-7");
+  CHECK(stop.seconds_left() > 1e6);
+  CHECK(watch.counts() == std::map<Kind, int64_t>{{Kind::kInterruption, 1}});
+  CHECK(warnings.count() == 0);
+}
+
+TEST_CASE("a recommendation after the start requests a stop, and one before it only warns, once") {
+  StopRequest stop;
+  Warnings warnings;
+  const auto warn = [&](const std::string& text) { warnings.add(text); };
+  Ec2 ec2({.interruption = "", .rebalance = kRebalance, .events = ""});
+  {
+    const Ec2Watch late(ec2.options(/*began=*/kNoticeTime + 1), stop, warn);
+    ec2.wait_for_rounds(4);
+    CHECK_FALSE(stop.requested());
+    CHECK_THAT(warnings.wait_for(1).front(), Contains("i-42") && Contains("node-7") && Contains("was known"));
+    CHECK(warnings.count() == 1);
+    CHECK(late.counts() == std::map<Kind, int64_t>{{Kind::kRebalance, 1}});
+  }
+  const Ec2Watch watch(ec2.options(/*began=*/kNoticeTime - 1), stop, warn);
+  wait_for(stop);
+  CHECK_THAT(stop.reason(), Contains("rebalance recommendation"));
+  CHECK(stop.seconds_left() == 0);
+}
+
+TEST_CASE("an event of another day warns, and one that is due requests a stop") {
+  StopRequest stop;
+  Warnings warnings;
+  const auto warn = [&](const std::string& text) { warnings.add(text); };
+  const auto event = [](const std::string& time) {
+    return R"([{"Code": "system-reboot", "State": "active", "NotBefore": ")" + time + R"("}])";
+  };
+  {
+    Ec2 ec2({.interruption = "", .rebalance = "", .events = event("01 Jan 2100 00:00:00 GMT")});
+    const Ec2Watch watch(ec2.options(/*began=*/0), stop, warn);
+    CHECK_THAT(warnings.wait_for(1).front(), Contains("system-reboot") && Contains("a quarter of an hour before"));
+    CHECK_FALSE(stop.requested());
+  }
+  Ec2 ec2({.interruption = "", .rebalance = "", .events = event("21 Jan 2019 09:00:43 GMT")});
+  const Ec2Watch watch(ec2.options(/*began=*/0), stop, warn);
+  wait_for(stop);
+  CHECK_THAT(stop.reason(), Contains("EC2 has scheduled system-reboot of the instance i-42"));
+}
+
+TEST_CASE("on an instance without notices nothing happens") {
+  StopRequest stop;
+  Warnings warnings;
+  Ec2 ec2({});
+  const Ec2Watch watch(ec2.options(/*began=*/0), stop, [&](const std::string& text) { warnings.add(text); });
+  ec2.wait_for_rounds(5);
+  CHECK(watch.answers());
+  CHECK_FALSE(stop.requested());
+  CHECK(warnings.count() == 0);
+  CHECK(watch.counts().empty());
+}
+
+TEST_CASE("a service that is of no use gives one warning, and requests no stop") {
+  StopRequest stop;
+  Warnings warnings;
+  // A web server that answers everything; a proxy that refuses; lies at one of the paths.
+  for (const std::string& page :
+       {MetadataService::page(200, "<html>Hello</html>"), MetadataService::page(403, ""), std::string("garbage\r\n")}) {
+    const size_t before = warnings.count();
+    const MetadataService service([&](const std::string&) { return page; });
+    const Ec2Watch watch({.endpoint = service.endpoint(), .host = "node-7", .interval = std::chrono::milliseconds(1)},
+                         stop, [&](const std::string& text) { warnings.add(text); });
+    CHECK_THAT(warnings.wait_for(before + 1).back(), Contains("is of no use to host node-7") && Contains("two hops"));
+    const int asked = service.asked();
+    while (service.asked() < asked + 4) std::this_thread::yield();
+    CHECK(warnings.count() == before + 1);
+    CHECK_FALSE(watch.answers());
+  }
+  CHECK_FALSE(stop.requested());
+}
+
+TEST_CASE("a watch whose service hangs ends at once") {
+  StopRequest stop;
+  std::promise<void> asked;
+  const MetadataService service([&](const std::string&) {
+    asked.set_value();
+    return "";
+  });
+  Ec2WatchOptions options{.endpoint = service.endpoint(), .host = "node-7"};
+  options.patience = std::chrono::hours(1);  // the test would hang
+  const Ec2Watch watch(options, stop, [](const std::string&) {});
+  asked.get_future().wait();
+}

@@ -1,0 +1,140 @@
+#include <future>
+#include <map>
+
+#include "app/ec2/instance_metadata.hpp"
+#include "base/error.hpp"
+#include "tests/app/ec2/metadata_service.hpp"
+#include "tests/catch.hpp"
+
+using namespace mpzero;
+using Catch::Contains;
+
+namespace {
+
+constexpr std::chrono::milliseconds kShort{300};
+// Only ends a test that hangs.
+constexpr std::chrono::milliseconds kLong{60'000};
+
+parallel::Environment environment(std::map<std::string, std::string> variables) {
+  return [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+std::string place(const std::string& endpoint) {
+  const auto found = metadata_endpoint(environment({{"AWS_EC2_METADATA_SERVICE_ENDPOINT", endpoint}}));
+  return found->host + " " + found->port;
+}
+
+bool is_put(const std::string& request) { return request.starts_with("PUT /latest/api/token HTTP/1.1\r\n"); }
+
+}  // namespace
+
+TEST_CASE("the service is where the SDKs look for it") {
+  CHECK(metadata_endpoint(environment({}))->host == "169.254.169.254");
+  CHECK(metadata_endpoint(environment({{"AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "IPv6"}}))->host == "fd00:ec2::254");
+  CHECK(place("http://localhost:1338") == "localhost 1338");
+  CHECK(place("http://169.254.169.254/") == "169.254.169.254 80");
+  CHECK(place("http://[fd00:ec2::254]") == "fd00:ec2::254 80");
+  CHECK(place("http://[::1]:81/") == "::1 81");
+  CHECK_FALSE(metadata_endpoint(environment({{"AWS_EC2_METADATA_DISABLED", "true"}})));
+}
+
+TEST_CASE("another value is refused") {
+  for (const char* url : {"169.254.169.254", "https://x", "http://", "http://x:", "http://x:abc", "http://x:123456",
+                          "http://[::1", "http://[::1]x", "http://a b", "http://x/y", "http://u@x"}) {
+    INFO(url);
+    CHECK_THROWS_WITH(place(url), Contains("AWS_EC2_METADATA_SERVICE_ENDPOINT is '" + std::string(url) + "'"));
+  }
+  CHECK_THROWS_WITH(metadata_endpoint(environment({{"AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "IPv5"}})),
+                    Contains("IPv5") && Contains("set it to IPv4 or IPv6"));
+}
+
+TEST_CASE("a token is fetched once, and goes with each request") {
+  int puts = 0;
+  const MetadataService service([&](const std::string& request) {
+    if (is_put(request)) {
+      ++puts;
+      CHECK_THAT(request, Contains("X-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"));
+      return MetadataService::page(200, "a-token==");
+    }
+    CHECK_THAT(request, Contains("X-aws-ec2-metadata-token: a-token==\r\n"));
+    if (request.starts_with("GET /there ")) return MetadataService::page(200, "text");
+    return MetadataService::page(404, "no such page");
+  });
+  InstanceMetadata metadata(service.endpoint(), kLong);
+  CHECK(metadata.get("/there") == "text");
+  CHECK(metadata.get("/not_there") == std::nullopt);
+  CHECK(puts == 1);
+}
+
+TEST_CASE("a token that has expired is fetched again, once a request") {
+  int puts = 0;
+  int newest = 1;
+  const MetadataService service([&](const std::string& request) {
+    if (is_put(request)) return MetadataService::page(200, "t" + std::to_string(++puts));
+    const bool good = request.find("token: t" + std::to_string(newest) + "\r\n") != std::string::npos;
+    return good ? MetadataService::page(200, "text") : MetadataService::page(401, "");
+  });
+  InstanceMetadata metadata(service.endpoint(), kLong);
+  CHECK(metadata.get("/a") == "text");
+  newest = 2;
+  CHECK(metadata.get("/a") == "text");
+  CHECK(puts == 2);
+  newest = 9;
+  CHECK_THROWS_WITH(metadata.get("/a"), Contains("answers 401 to GET /a"));
+  CHECK(puts == 3);
+}
+
+TEST_CASE("answers that are none are failures") {
+  const auto ask = [](const std::string& token_answer, const std::string& answer) {
+    const MetadataService service([&](const std::string& request) { return is_put(request) ? token_answer : answer; });
+    InstanceMetadata metadata(service.endpoint(), kShort);
+    return metadata.get("/a");
+  };
+  const std::string token = MetadataService::page(200, "t");
+  CHECK_THROWS_WITH(ask(MetadataService::page(403, ""), ""), Contains("answers 403 to PUT"));
+  CHECK_THROWS_WITH(ask(MetadataService::page(200, ""), ""), Contains("is no token"));
+  CHECK_THROWS_WITH(ask(MetadataService::page(200, "t\r\nX: y"), ""), Contains("is no token"));
+  CHECK_THROWS_WITH(ask(MetadataService::page(200, std::string(5000, 't')), ""), Contains("is no token"));
+  CHECK_THROWS_WITH(ask(token, MetadataService::page(500, "")), Contains("answers 500 to GET /a"));
+  CHECK_THROWS_AS(ask(token, "SSH-2.0-OpenSSH\r\n"), Failure);
+  CHECK_THROWS_AS(ask(token, MetadataService::page(200, std::string(70'000, 'x'))), Failure);
+  CHECK_THROWS_AS(ask(token, "HTTP/1.1 200 x\r\nA: " + std::string(9000, 'x') + "\r\n\r\n"), Failure);
+  // It keeps the connection and says nothing.
+  CHECK_THROWS_WITH(ask("", ""), Contains("does not answer in time"));
+}
+
+TEST_CASE("where nothing listens, or the name is unknown, there is a reason") {
+  MetadataEndpoint nowhere;
+  {
+    const MetadataService service([](const std::string&) { return ""; });
+    nowhere = service.endpoint();
+  }
+  InstanceMetadata metadata(nowhere, kLong);
+  CHECK_THROWS_WITH(metadata.get("/a"), Contains("refused"));
+  InstanceMetadata unknown({.host = "unknown.invalid", .port = "80"}, kLong);
+  CHECK_THROWS_AS(unknown.get("/a"), Failure);
+}
+
+TEST_CASE("a name is looked up") {
+  const MetadataService service(
+      [](const std::string& request) { return MetadataService::page(200, is_put(request) ? "t" : "text"); });
+  InstanceMetadata metadata({.host = "localhost", .port = service.endpoint().port}, kLong);
+  CHECK(metadata.get("/a") == "text");
+}
+
+TEST_CASE("a request that hangs can be cancelled") {
+  std::promise<void> asked;
+  const MetadataService service([&](const std::string&) {
+    asked.set_value();
+    return "";
+  });
+  InstanceMetadata metadata(service.endpoint(), kLong);
+  auto answer = std::async(std::launch::async, [&] { return metadata.get("/a"); });
+  asked.get_future().wait();
+  metadata.cancel();
+  CHECK_THROWS_AS(answer.get(), Failure);
+  CHECK_THROWS_WITH(metadata.get("/a"), Contains("cancelled"));
+}
