@@ -13,8 +13,8 @@ constexpr std::chrono::seconds kFresh{1};
 
 }  // namespace
 
-Exporter::Exporter(ExporterOptions options, const RunMetrics* run)
-    : options_(std::move(options)), run_(run), server_(open()) {}
+Exporter::Exporter(ExporterOptions options, std::vector<Collector> collectors)
+    : options_(std::move(options)), collectors_(std::move(collectors)), server_(open()) {}
 
 HttpServer Exporter::open() {
   try {
@@ -30,7 +30,7 @@ std::string Exporter::page() {
   if (text_.empty() || now - collected_ >= kFresh) {
     Families families(options_.labels);
     families.gauge("mpzero_up", "1 while the run's process is there.", 1);
-    if (run_ != nullptr) run_->collect(families);
+    for (const Collector& collect : collectors_) collect(families);
     collect_host(options_.host, families);
     text_ = families.text();
     collected_ = now;

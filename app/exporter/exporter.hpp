@@ -2,14 +2,18 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "app/exporter/families.hpp"
 #include "app/exporter/host_metrics.hpp"
 #include "app/exporter/http_server.hpp"
-#include "app/exporter/run_metrics.hpp"
 
 namespace mpzero {
+
+// Adds metrics, on the exporter's thread.
+using Collector = std::function<void(Families&)>;
 
 struct ExporterOptions {
   std::string address;  // "127.0.0.1"
@@ -22,8 +26,9 @@ struct ExporterOptions {
 // second, however often it is asked.
 class Exporter {
  public:
-  // `run`: null on nodes without rank 0. It must outlive the exporter. Throws UserError if the port cannot be opened.
-  Exporter(ExporterOptions options, const RunMetrics* run);
+  // The metrics of the host, and those of `collectors`, which must not throw. Throws UserError if the port cannot be
+  // opened.
+  Exporter(ExporterOptions options, std::vector<Collector> collectors);
 
   uint16_t port() const { return server_.port(); }
 
@@ -33,7 +38,7 @@ class Exporter {
   std::string page();
 
   const ExporterOptions options_;
-  const RunMetrics* run_;
+  const std::vector<Collector> collectors_;
   std::string text_;
   std::chrono::steady_clock::time_point collected_;
   HttpServer server_;

@@ -5,25 +5,13 @@
 #include <cstdint>
 #include <optional>
 
+#include "app/machine/gpu_readings.hpp"
 #include "app/machine/nvml.hpp"
 #include "app/machine/system.hpp"
 #include "parallel/comm/gpu_address.hpp"
 
 namespace mpzero {
 namespace {
-
-// nvmlClocksThrottleReasons and nvidia-smi's names for them: https://docs.nvidia.com/deploy/nvml-api
-struct Reason {
-  uint64_t bit;
-  const char* name;
-};
-constexpr Reason kReasons[] = {{0x02, "Applications Clocks Setting"},
-                               {0x04, "SW Power Cap"},
-                               {0x08, "HW Slowdown"},
-                               {0x10, "Sync Boost"},
-                               {0x20, "SW Thermal Slowdown"},
-                               {0x40, "HW Thermal Slowdown"},
-                               {0x80, "HW Power Brake Slowdown"}};
 
 // The management library numbers all GPUs, CUDA those in CUDA_VISIBLE_DEVICES: only a GPU's PCI address means the same
 // to both.
@@ -50,7 +38,7 @@ std::string gpu_condition(const std::string& pci_address, const std::vector<std:
   if (gpu.temperature) parts.push_back(fmt::format("{} °C", *gpu.temperature));
   if (gpu.throttle_reasons) {
     bool slowed = false;
-    for (const Reason& reason : kReasons) {
+    for (const doctor::ThrottleReason& reason : doctor::kThrottleReasons) {
       if ((*gpu.throttle_reasons & reason.bit) == 0) continue;
       parts.emplace_back(reason.name);
       slowed = true;

@@ -2,20 +2,56 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "app/exporter/ec2_metrics.hpp"
+#include "app/exporter/gpu_metrics.hpp"
+#include "app/machine/gpu_readings.hpp"
+#include "app/machine/system.hpp"
 #include "base/collectives.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/host_name.hpp"
+#include "parallel/comm/gpu_address.hpp"
 
 namespace mpzero {
+namespace {
+
+// The ranks of this host, by the PCI address of their GPU. Collective.
+std::map<std::string, int> gpus_of_host(at::Device device, parallel::MpiRuntime& mpi) {
+  const std::pair<std::string, std::string> mine = {host_name(), parallel::gpu_address(device.index())};
+  std::map<std::string, int> ranks;
+  int rank = 0;
+  for (const auto& [host, address] : all_gather(mpi, mine)) {
+    if (host == mine.first) ranks[address] = rank;
+    ++rank;
+  }
+  return ranks;
+}
+
+Collector gpu_collector(std::map<std::string, int> ranks) {
+  // The first scrape begins the session with the driver, which takes a while.
+  auto reader = std::make_shared<std::unique_ptr<doctor::GpuReader>>();
+  return [reader, ranks = std::move(ranks)](Families& families) {
+    if (!*reader) {
+      std::vector<std::string> addresses;
+      for (const auto& [address, rank] : ranks) addresses.push_back(address);
+      *reader = std::make_unique<doctor::GpuReader>(doctor::System{}.nvml, addresses);
+    }
+    collect_gpus((*reader)->read(), ranks, families);
+  };
+}
+
+}  // namespace
 
 MetricsEndpoint::MetricsEndpoint(const RunConfig& config)
     : metrics_(config.max_steps, config.train_batch_size * config.seq_length) {}
 
-std::string MetricsEndpoint::open_exporter(const RunSetup& setup, const parallel::MpiRuntime& mpi) {
+std::string MetricsEndpoint::open_exporter(const RunSetup& setup, std::vector<Collector> collectors,
+                                           const parallel::MpiRuntime& mpi) {
   const RunConfig& config = setup.config;
   if (mpi.local_rank() != 0) return "";
   try {
@@ -23,18 +59,23 @@ std::string MetricsEndpoint::open_exporter(const RunSetup& setup, const parallel
                                       .port = static_cast<uint16_t>(config.metrics_port),
                                       .labels = {{"run_id", setup.run.id}, {"node", host_name()}},
                                       .host = {.disks = {config.checkpoint_dir, "/dev/shm"}}},
-                      mpi.rank() == 0 ? &metrics_ : nullptr);
+                      std::move(collectors));
   } catch (const UserError& error) {
     return error.what();
   }
   return "";
 }
 
-void MetricsEndpoint::open(const RunSetup& setup, parallel::MpiRuntime& mpi, StepLog& log) {
+void MetricsEndpoint::open(const RunSetup& setup, at::Device device, const Ec2Watch* ec2, parallel::MpiRuntime& mpi,
+                           StepLog& log) {
   const RunConfig& config = setup.config;
   if (config.metrics_port == 0) return;
   log.observe(metrics_);
-  const std::string problem = open_exporter(setup, mpi);
+  std::vector<Collector> collectors;
+  if (mpi.rank() == 0) collectors.emplace_back([this](Families& families) { metrics_.collect(families); });
+  if (device.is_cuda()) collectors.push_back(gpu_collector(gpus_of_host(device, mpi)));
+  if (ec2 != nullptr) collectors.emplace_back([ec2](Families& families) { collect_ec2(*ec2, families); });
+  const std::string problem = open_exporter(setup, std::move(collectors), mpi);
   const std::string target = exporter_ ? fmt::format("{}:{}", host_name(), config.metrics_port) : std::string();
   std::vector<std::string> targets;
   for (const auto& [of_rank, problem_of_rank] : all_gather(mpi, std::pair(target, problem))) {

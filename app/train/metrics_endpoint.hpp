@@ -1,9 +1,13 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app/config/run_setup.hpp"
+#include "app/ec2/ec2_watch.hpp"
 #include "app/exporter/discovery.hpp"
 #include "app/exporter/exporter.hpp"
 #include "app/exporter/run_metrics.hpp"
@@ -19,12 +23,12 @@ class MetricsEndpoint {
   explicit MetricsEndpoint(const RunConfig& config);
 
   // Opens them. What cannot be opened is a warning and is left out: training does not end for want of a port. `setup`
-  // knows its run. Collective.
-  void open(const RunSetup& setup, parallel::MpiRuntime& mpi, StepLog& log);
+  // knows its run. `ec2`: null: nothing is known of EC2's notices. Collective.
+  void open(const RunSetup& setup, at::Device device, const Ec2Watch* ec2, parallel::MpiRuntime& mpi, StepLog& log);
 
  private:
   // Why this rank's endpoint could not be opened; empty: it is open, or not this rank's.
-  std::string open_exporter(const RunSetup& setup, const parallel::MpiRuntime& mpi);
+  std::string open_exporter(const RunSetup& setup, std::vector<Collector> collectors, const parallel::MpiRuntime& mpi);
 
   RunMetrics metrics_;
   std::optional<Exporter> exporter_;

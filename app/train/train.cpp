@@ -120,6 +120,7 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
     const at::Device device = set_up(command_line, mpi, setup);
     liveness.use_device(device);
     ec2 = watch_ec2(setup.config, began, stop, mpi);
+    control.ec2 = ec2.get();
     liveness.enter(RunPhase::kNetwork, /*step=*/0);
     network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, liveness));
     liveness.enter(RunPhase::kSetUp, /*step=*/0);

@@ -109,7 +109,7 @@ TrainingEnd Trainer::run() {
                          position_.step, config_.max_steps));
     return TrainingEnd::kFinished;
   }
-  endpoint_.open(setup_, mpi_, log_);
+  endpoint_.open(setup_, device_, control_.ec2, mpi_, log_);
   const nlohmann::ordered_json facts =
       start_facts(setup_, {.began = control_.began, .steps_done = position_.step, .device = device_}, memory_, mpi_);
   run_on_all_ranks(mpi_, [&] { log_.begin(position_.step, metrics_owner_, setup_.start, facts); });

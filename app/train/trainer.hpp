@@ -10,6 +10,7 @@
 #include "app/checkpoint/run_folder.hpp"
 #include "app/checkpoint/run_state.hpp"
 #include "app/config/run_setup.hpp"
+#include "app/ec2/ec2_watch.hpp"
 #include "app/health/stop_request.hpp"
 #include "app/health/stragglers.hpp"
 #include "app/liveness/liveness.hpp"
@@ -40,6 +41,7 @@ struct RunControl {
   const StopRequest& stop;
   Liveness& liveness;
   double began = seconds_since_1970();  // when this start of the run began
+  const Ec2Watch* ec2 = nullptr;        // null: EC2's notices are not watched by this rank
 };
 
 // One training run on this rank: from a checkpoint or fresh weights to the last step's checkpoint.

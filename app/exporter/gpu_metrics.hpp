@@ -1,0 +1,16 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "app/exporter/families.hpp"
+#include "app/machine/gpu_readings.hpp"
+
+namespace mpzero {
+
+// The GPUs of a node, with the labels gpu (nvidia-smi's index), uuid and rank. `ranks`: the rank that trains on a GPU,
+// by its PCI address. What a GPU or its driver does not report is left out.
+void collect_gpus(const std::vector<doctor::GpuReading>& gpus, const std::map<std::string, int>& ranks, Families& to);
+
+}  // namespace mpzero

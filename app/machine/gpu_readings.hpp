@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mpzero::doctor {
+
+// One GPU at one time. An optional is empty if this GPU or driver does not report the value.
+struct GpuReading {
+  unsigned index = 0;  // of the driver, as nvidia-smi shows it
+  std::string uuid;
+  std::string pci_address;                                     // "00000000:10:1C.0"
+  std::optional<double> utilization;                           // of the last sample period, the share with a kernel
+  std::optional<double> memory_utilization;                    // the same with memory being read or written
+  std::optional<double> sm_clock, memory_clock;                // Hz
+  std::optional<double> power;                                 // W
+  std::optional<double> energy;                                // J since the driver was loaded
+  std::optional<double> temperature;                           // degrees Celsius
+  std::optional<double> memory_used, memory_total;             // bytes
+  std::optional<uint64_t> throttle_reasons;                    // bits of nvmlClocksThrottleReasons
+  std::optional<double> corrected_errors, uncorrected_errors;  // of memory, since the driver was loaded
+  std::optional<double> nvlink_errors;                         // replays, recoveries and CRC errors of all links
+  std::optional<double> pcie_replays;
+  std::optional<double> xid_errors;  // since this GpuReader was made
+  std::optional<double> last_xid;    // its number; empty: none since then
+};
+
+// A reason for which a GPU runs slower than it could, with the name that nvidia-smi gives it.
+struct ThrottleReason {
+  uint64_t bit;
+  const char* name;
+};
+// nvmlClocksThrottleReasons without the idle clock: https://docs.nvidia.com/deploy/nvml-api
+inline constexpr ThrottleReason kThrottleReasons[] = {{0x02, "Applications Clocks Setting"},
+                                                      {0x04, "SW Power Cap"},
+                                                      {0x08, "HW Slowdown"},
+                                                      {0x10, "Sync Boost"},
+                                                      {0x20, "SW Thermal Slowdown"},
+                                                      {0x40, "HW Thermal Slowdown"},
+                                                      {0x80, "HW Power Brake Slowdown"}};
+
+// Reads GPUs through NVIDIA's management library (NVML) again and again, within one session of it.
+class GpuReader {
+ public:
+  // `pci_addresses`: the GPUs that are wanted. Opens the first of `libraries` that can be loaded.
+  GpuReader(const std::vector<std::string>& libraries, const std::vector<std::string>& pci_addresses);
+  ~GpuReader();
+  GpuReader(const GpuReader&) = delete;
+  GpuReader& operator=(const GpuReader&) = delete;
+
+  // Those GPUs that the driver finds, by index. Empty where NVML does not work.
+  std::vector<GpuReading> read();
+
+ private:
+  class Driver;
+  std::unique_ptr<Driver> driver_;
+};
+
+}  // namespace mpzero::doctor

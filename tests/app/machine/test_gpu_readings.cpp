@@ -1,0 +1,82 @@
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "app/machine/gpu_readings.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero::doctor {
+namespace {
+
+// A driver whose GPUs have these values; see fake_nvml.cpp.
+class FakeDriver {
+ public:
+  explicit FakeDriver(const std::string& values) { setenv("MPZERO_FAKE_NVML", values.c_str(), 1); }
+  ~FakeDriver() { unsetenv("MPZERO_FAKE_NVML"); }
+  const std::vector<std::string> libraries = {std::string(MPZERO_STAND_INS) + "/libfake_nvml.so"};
+};
+
+// Of the stand-in's GPUs; CUDA writes them with four digits.
+constexpr const char* kFirst = "0000:1A:00.0";
+constexpr const char* kThird = "0000:1c:00.0";
+
+}  // namespace
+
+TEST_CASE("the GPUs that are wanted are read, in base units") {
+  const FakeDriver driver("gpus=4 busy=75 clock=1980 temperature=61 used_gib=2 throttle=4 uncorrected=5 nvlink=7");
+  GpuReader reader(driver.libraries, {kThird, kFirst});
+  const std::vector<GpuReading> gpus = reader.read();
+  REQUIRE(gpus.size() == 2);
+  CHECK(gpus[0].index == 0);
+  const GpuReading& gpu = gpus[1];
+  CHECK(gpu.index == 2);
+  CHECK(gpu.uuid == "GPU-2");
+  CHECK(gpu.pci_address == "00000000:1C:00.0");
+  CHECK(*gpu.utilization == Approx(0.75));
+  CHECK(*gpu.memory_utilization == Approx(0.4));
+  CHECK(*gpu.sm_clock == Approx(1.98e9));
+  CHECK(*gpu.memory_clock == Approx(2.619e9));
+  CHECK(*gpu.power == Approx(650.5));
+  CHECK(*gpu.energy == Approx(12'000.5));
+  CHECK(gpu.temperature == 61);
+  CHECK(*gpu.memory_used == Approx(2.0 * (1 << 30)));
+  CHECK(*gpu.memory_total == Approx(80.0 * (1 << 30)));
+  CHECK(gpu.throttle_reasons == 4);
+  CHECK(gpu.corrected_errors == 3);
+  CHECK(gpu.uncorrected_errors == 5);
+  CHECK(gpu.nvlink_errors == 14);
+  CHECK_FALSE(gpu.pcie_replays);  // not supported
+  CHECK(gpu.xid_errors == 0);
+  CHECK_FALSE(gpu.last_xid);
+}
+
+TEST_CASE("a GPU without NVLink has no errors of it, rather than none so far") {
+  const FakeDriver driver("gpus=1 nvlink=-1");
+  CHECK_FALSE(GpuReader(driver.libraries, {kFirst}).read().at(0).nvlink_errors);
+}
+
+TEST_CASE("Xid errors are counted while the reader lives") {
+  const FakeDriver driver("gpus=4 xids=2");
+  GpuReader reader(driver.libraries, {kFirst, kThird});
+  std::vector<GpuReading> gpus = reader.read();
+  CHECK(gpus.at(0).xid_errors == 2);
+  CHECK(gpus.at(0).last_xid == 79);
+  CHECK(gpus.at(1).xid_errors == 0);
+  gpus = reader.read();
+  CHECK(gpus.at(0).xid_errors == 2);
+}
+
+TEST_CASE("a GPU that the driver has lost is left out, and the others are read") {
+  const FakeDriver driver("gpus=4 lost=0");
+  GpuReader reader(driver.libraries, {kFirst, kThird});
+  REQUIRE(reader.read().size() == 1);
+  CHECK(reader.read()[0].index == 2);
+}
+
+TEST_CASE("without a driver nothing is read") {
+  CHECK(GpuReader({"libno-such-library.so"}, {kFirst}).read().empty());
+  const FakeDriver driver("gpus=4 init=18");
+  CHECK(GpuReader(driver.libraries, {kFirst}).read().empty());
+}
+
+}  // namespace mpzero::doctor
