@@ -48,4 +48,23 @@ std::string gpu_condition(const std::string& pci_address, const std::vector<std:
   return parts.empty() ? "" : fmt::format("GPU {}: {}", *index, fmt::join(parts, ", "));
 }
 
+std::string gpu_throttling(at::Device device) {
+  return device.is_cuda() ? gpu_throttling(parallel::gpu_address(device.index()), doctor::System{}.nvml) : "";
+}
+
+std::string gpu_throttling(const std::string& pci_address, const std::vector<std::string>& libraries) {
+  constexpr uint64_t kFaults = 0x08 | 0x20 | 0x40 | 0x80;
+  std::vector<std::string> reasons;
+  unsigned index = 0;
+  for (const doctor::GpuReading& gpu : doctor::GpuReader(libraries, {pci_address}).read()) {
+    index = gpu.index;
+    for (const doctor::ThrottleReason& reason : doctor::kThrottleReasons) {
+      if ((gpu.throttle_reasons.value_or(0) & reason.bit & kFaults) != 0) reasons.emplace_back(reason.name);
+    }
+  }
+  return reasons.empty() ? ""
+                         : fmt::format("GPU {} of {} is throttled ({})", index, doctor::host_name(doctor::System{}),
+                                       fmt::join(reasons, ", "));
+}
+
 }  // namespace mpzero

@@ -14,4 +14,9 @@ std::string gpu_condition(at::Device device);
 // The same for the GPU at a PCI address, using the first of `libraries` that can be loaded.
 std::string gpu_condition(const std::string& pci_address, const std::vector<std::string>& libraries);
 
+// "GPU 3 of node-7 is throttled (HW Thermal Slowdown)"; empty: not for heat or a fault, or unknown, or a CPU. A power
+// cap is no fault.
+std::string gpu_throttling(at::Device device);
+std::string gpu_throttling(const std::string& pci_address, const std::vector<std::string>& libraries);
+
 }  // namespace mpzero

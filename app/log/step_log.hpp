@@ -62,10 +62,10 @@ class StepLog {
   void end(std::string_view status, std::string_view reason = {});
   // Collective in the steps that get a log line.
   void step(const StepReport& report);
-
- private:
   // Of a step that took so long; std::nullopt: not known.
   std::optional<double> mfu(double step_seconds) const;
+
+ private:
   void log_line(const StepReport& report);
   void write_metrics(const StepReport& report);
   // Where the events are: next to the metrics file, else in the checkpoint folder.

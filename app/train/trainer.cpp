@@ -145,6 +145,7 @@ TrainingEnd Trainer::train_to_the_end() {
     log_.step(report);
     if (report.step == first_step_ && chooses_host_ratio()) choose_host_ratio();
     comment_on(report.step, trace);
+    advise(report);
     control_.liveness.enter(RunPhase::kCheckpoint, position_.step);
     const bool stops = stops_ && !at_end();
     checkpointer_.after_step(position_, report.seconds, stops);
@@ -182,6 +183,24 @@ void Trainer::comment_on(int64_t step, const Profiler::Outcome& trace) {
   name_straggler();
   if (!trace.message.empty()) log_.say(trace.message);
   if (!trace.warning.empty()) log_.warn(trace.warning);
+}
+
+void Trainer::advise(const StepReport& report) {
+  if (!first_steps_.add(report.split)) return;
+  const StepSplit mean = first_steps_.mean();
+  const std::vector<std::string> throttled = all_gather(mpi_, gpu_throttling(device_));
+  const auto slowed = std::find_if(throttled.begin(), throttled.end(), [](const auto& text) { return !text.empty(); });
+  const std::optional<std::string> advice =
+      bottleneck(mean, {.on_gpu = device_.is_cuda(),
+                        .world_size = mpi_.world_size(),
+                        .zero_stage = config_.zero.stage,
+                        .offloads_optimizer = config_.zero.offload_optimizer,
+                        .micro_batch_tokens = config_.micro_batch_size * config_.seq_length,
+                        .spare_bytes = device_.is_cuda() ? memory_.spare() : 0,
+                        .host_states_bytes = engine_.memory_use().host_optimizer_states,
+                        .mfu = log_.mfu(mean.total()),
+                        .throttled = slowed == throttled.end() ? "" : *slowed});
+  if (advice) log_.say(fmt::format("Bottleneck: {}", *advice));
 }
 
 std::vector<double> Trainer::figures() const {

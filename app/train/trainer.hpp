@@ -14,6 +14,7 @@
 #include "app/health/stop_request.hpp"
 #include "app/health/stragglers.hpp"
 #include "app/liveness/liveness.hpp"
+#include "app/log/bottleneck.hpp"
 #include "app/log/event_log.hpp"
 #include "app/log/metrics_log.hpp"
 #include "app/log/step_log.hpp"
@@ -80,6 +81,8 @@ class Trainer {
   void name_straggler();
   // Logs what a step has shown in addition to its metrics.
   void comment_on(int64_t step, const Profiler::Outcome& trace);
+  // Says once, after the run's first steps, what holds them up and what to change. Collective.
+  void advise(const StepReport& report);
   void check_finite(const parallel::StepSummary& summary, const at::Tensor& loss_sum);
   at::Tensor to_device(const std::vector<int64_t>& tokens, int64_t windows) const;
 
@@ -110,6 +113,7 @@ class Trainer {
   StopAgreement stop_;
   bool stops_ = false;  // as all ranks have agreed
   Stragglers stragglers_;
+  BottleneckWindow first_steps_;
   double own_seconds_ = 0;  // of the last step, without the time waiting for other ranks
   Liveness::Watch watch_;
 };

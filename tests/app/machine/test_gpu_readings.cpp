@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "app/health/gpu_condition.hpp"
 #include "app/machine/gpu_readings.hpp"
 #include "tests/catch.hpp"
 
@@ -77,6 +78,18 @@ TEST_CASE("without a driver nothing is read") {
   CHECK(GpuReader({"libno-such-library.so"}, {kFirst}).read().empty());
   const FakeDriver driver("gpus=4 init=18");
   CHECK(GpuReader(driver.libraries, {kFirst}).read().empty());
+}
+
+TEST_CASE("a GPU that is throttled for heat or a fault is named, and one at its power cap is not") {
+  const auto throttling = [](const std::string& values) {
+    const FakeDriver driver(values);
+    return gpu_throttling(kThird, driver.libraries);
+  };
+  CHECK_THAT(throttling("gpus=4 throttle=68"),
+             Catch::StartsWith("GPU 2 of ") && Catch::EndsWith(" is throttled (HW Thermal Slowdown)"));
+  CHECK(throttling("gpus=4 throttle=68 sick=0").empty());
+  CHECK(throttling("gpus=4 throttle=5").empty());
+  CHECK(throttling("gpus=4 init=18").empty());
 }
 
 }  // namespace mpzero::doctor

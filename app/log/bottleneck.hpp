@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "app/log/step_timer.hpp"
+
+namespace mpzero {
+
+// What advice on a run depends on, besides its times.
+struct BottleneckFacts {
+  bool on_gpu = false;
+  int world_size = 1;
+  int zero_stage = 0;
+  bool offloads_optimizer = false;
+  int64_t micro_batch_tokens = 0;
+  int64_t spare_bytes = 0;        // GPU memory that the plan leaves, of each rank
+  int64_t host_states_bytes = 0;  // optimizer states in host memory, of each rank
+  std::optional<double> mfu;
+  std::string throttled;  // a GPU that is, and why; empty: none
+};
+
+// What holds up the steps, and what to change: one sentence. `mean`: where the time of a step goes. std::nullopt: no
+// rule explains it. The rules: a throttled GPU; else the largest of data above 5% of a step, exposed communication
+// above 10%, and AdamW on the host above 25%; else a micro-batch with which a GPU reaches less than 30% of its rate.
+std::optional<std::string> bottleneck(const StepSplit& mean, const BottleneckFacts& facts);
+
+// Averages the times of a run's first steps.
+class BottleneckWindow {
+ public:
+  // Steps that make something new, and steps that are averaged.
+  static constexpr int64_t kWarmUp = 2;
+  static constexpr int64_t kSteps = 20;
+
+  // Takes the times of one step. True: it was the last one of the window.
+  bool add(const StepSplit& split);
+  StepSplit mean() const { return sum_.divided_by(static_cast<double>(kSteps)); }
+
+ private:
+  int64_t seen_ = 0;
+  StepSplit sum_;
+};
+
+}  // namespace mpzero

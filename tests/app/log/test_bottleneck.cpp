@@ -1,0 +1,114 @@
+#include "app/log/bottleneck.hpp"
+#include "tests/catch.hpp"
+
+using namespace mpzero;
+using Catch::Contains;
+
+namespace {
+
+constexpr int64_t kGib = int64_t{1} << 30;
+
+// Of a step of 1 s.
+StepSplit step(double data, double parameters, double gradients, double optimizer) {
+  const double rest = 1 - data - parameters - gradients - optimizer;
+  return {.data = data,
+          .forward = rest / 3,
+          .backward = rest * 2 / 3,
+          .optimizer = optimizer,
+          .exposed_parameters = parameters,
+          .exposed_gradients = gradients};
+}
+
+BottleneckFacts on_gpus() {
+  BottleneckFacts facts;
+  facts.on_gpu = true;
+  facts.world_size = 8;
+  facts.zero_stage = 3;
+  facts.micro_batch_tokens = 2048;
+  facts.spare_bytes = 20 * kGib;
+  facts.host_states_bytes = 6 * kGib;
+  facts.mfu = 0.45;
+  return facts;
+}
+
+std::string said(const StepSplit& mean, const BottleneckFacts& facts) { return bottleneck(mean, facts).value_or(""); }
+
+}  // namespace
+
+TEST_CASE("a step whose time goes into computing needs no advice") {
+  CHECK(said(step(0.04, 0.05, 0.04, 0.1), on_gpus()).empty());
+  CHECK(said({}, on_gpus()).empty());
+}
+
+TEST_CASE("data above 5 percent of a step") {
+  CHECK_THAT(said(step(0.06, 0, 0, 0), on_gpus()),
+             Contains("6.0% of a step wait for data") && Contains("--train_data"));
+  CHECK(said(step(0.04, 0, 0, 0), on_gpus()).empty());
+  // Of a step of 10 ms, that is 1 ms.
+  CHECK(said(step(0.1, 0, 0, 0).divided_by(100), on_gpus()).empty());
+}
+
+TEST_CASE("communication above 10 percent of a step, by what is waited for") {
+  CHECK_THAT(said(step(0, 0.15, 0.05, 0), on_gpus()),
+             Contains("20% of a step wait for parameters") && Contains("\"stage\": 2"));
+  CHECK_THAT(said(step(0, 0.02, 0.10, 0), on_gpus()),
+             Contains("12% of a step wait for the sums of gradients") && !Contains("stage"));
+  BottleneckFacts facts = on_gpus();
+  facts.zero_stage = 2;
+  CHECK_THAT(said(step(0, 0.15, 0, 0), facts), Contains("parameters") && !Contains("stage"));
+  CHECK(said(step(0, 0.04, 0.05, 0), facts).empty());
+}
+
+TEST_CASE("AdamW on the host above 25 percent of a step, and whether its states fit the GPU") {
+  BottleneckFacts facts = on_gpus();
+  CHECK(said(step(0, 0, 0, 0.8), facts).empty());  // that is the GPU's own
+  facts.offloads_optimizer = true;
+  CHECK_THAT(said(step(0, 0, 0, 0.8), facts), Contains("80% of a step are AdamW in host memory") &&
+                                                  Contains("20.0 GiB of GPU memory are free for its 6.0 GiB"));
+  facts.spare_bytes = 5 * kGib;
+  CHECK_THAT(said(step(0, 0, 0, 0.8), facts), Contains("\"ratio\": \"auto\"") && !Contains("free"));
+  CHECK(said(step(0, 0, 0, 0.2), facts).empty());
+  facts.on_gpu = false;
+  CHECK(said(step(0, 0, 0, 0.8), facts).empty());
+}
+
+TEST_CASE("of several reasons the largest is named") {
+  BottleneckFacts facts = on_gpus();
+  facts.offloads_optimizer = true;
+  CHECK_THAT(said(step(0.2, 0.15, 0, 0.3), facts), Contains("AdamW"));
+  CHECK_THAT(said(step(0.2, 0.15, 0, 0.1), facts), Contains("wait for data"));
+  // A share below its own limit does not hide another one.
+  CHECK_THAT(said(step(0.06, 0, 0, 0.2), facts), Contains("wait for data"));
+}
+
+TEST_CASE("a throttled GPU explains all others") {
+  BottleneckFacts facts = on_gpus();
+  facts.throttled = "GPU 3 of node-7 is throttled (HW Thermal Slowdown)";
+  CHECK_THAT(said(step(0.5, 0, 0, 0), facts), Contains("GPU 3 of node-7 is throttled") && Contains("cooling"));
+}
+
+TEST_CASE("a small micro-batch with which the GPU is not busy") {
+  BottleneckFacts facts = on_gpus();
+  facts.mfu = 0.1;
+  CHECK_THAT(said(step(0, 0, 0, 0), facts), Contains("micro-batches of 2048 tokens use 10%") && Contains("20.0 GiB"));
+  facts.micro_batch_tokens = 16'384;
+  CHECK(said(step(0, 0, 0, 0), facts).empty());
+  facts.micro_batch_tokens = 2048;
+  facts.spare_bytes = 0;
+  CHECK(said(step(0, 0, 0, 0), facts).empty());
+  facts.spare_bytes = kGib;
+  facts.mfu.reset();
+  CHECK(said(step(0, 0, 0, 0), facts).empty());
+}
+
+TEST_CASE("the mean is over the steps after the first ones, once") {
+  BottleneckWindow window;
+  StepSplit first;
+  first.data = 100;
+  StepSplit split;
+  split.data = 2;
+  int ends = 0;
+  for (int64_t n = 0; n < 100; ++n) ends += window.add(n < BottleneckWindow::kWarmUp ? first : split) ? 1 : 0;
+  CHECK(ends == 1);
+  CHECK(window.mean().data == Approx(2));
+}
