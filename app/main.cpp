@@ -22,6 +22,7 @@
 #include "app/flags/options.hpp"
 #include "app/log/version.hpp"
 #include "app/memory/gpu_memory.hpp"
+#include "app/top/top_command.hpp"
 #include "app/train/train.hpp"
 #include "base/error.hpp"
 #include "parallel/comm/library_versions.hpp"
@@ -37,6 +38,7 @@ constexpr const char* kUsage =
     "  mpirun -n RANKS mpzero train FLAGS   train; `mpzero train --help` lists the flags\n"
     "  mpirun -n RANKS mpzero doctor        check every node for problems; `mpzero doctor --help`\n"
     "  mpzero checkpoint ls|verify|prune DIR   list checkpoints, check every byte, remove old ones\n"
+    "  mpzero top RUN|JOB                   look at a run on the terminal; `mpzero top --help`\n"
     "  mpzero --version                     versions of mpzero and of the libraries it uses\n"
     "  zero_to_fp32 CHECKPOINT OUTPUT       convert a checkpoint into fp32 safetensors\n";
 
@@ -159,6 +161,9 @@ int main(int argc, char** argv) {
   if (arguments.front() == "doctor" && arguments.size() > 1 && arguments[1] == "--help") {
     std::fputs(mpzero::doctor::options_help().c_str(), stdout);
     return EXIT_SUCCESS;
+  }
+  if (arguments.front() == "top") {
+    return mpzero::run_alone([&] { return mpzero::run_top_command({arguments.begin() + 1, arguments.end()}); });
   }
   if (arguments.front() == "checkpoint") {
     return mpzero::run_alone([&] { return mpzero::checkpoint_command({arguments.begin() + 1, arguments.end()}); });

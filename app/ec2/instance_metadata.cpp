@@ -2,28 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http.hpp>
 #include <mutex>
 #include <utility>
 
+#include "app/http/http_exchange.hpp"
 #include "base/error.hpp"
 
 namespace mpzero {
 namespace {
 
-namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = beast::http;
-using asio::ip::tcp;
-
 constexpr const char* kTokenPath = "/latest/api/token";
 constexpr const char* kTokenLifetime = "21600";  // seconds, the longest that the service grants
-constexpr uint32_t kMostHeaderBytes = 8192;
-constexpr uint64_t kMostBodyBytes = 65536;
 constexpr unsigned kOk = 200;
 constexpr unsigned kUnauthorized = 401;
 constexpr unsigned kNotFound = 404;
@@ -77,67 +66,9 @@ std::optional<MetadataEndpoint> metadata_endpoint(const parallel::Environment& e
   return endpoint;
 }
 
-// One request on a connection of its own.
-class InstanceMetadata::Exchange {
- public:
-  Exchange(const MetadataEndpoint& endpoint, http::request<http::empty_body> request)
-      : endpoint_(endpoint), request_(std::move(request)), resolver_(context_), stream_(context_) {
-    parser_.header_limit(kMostHeaderBytes);
-    parser_.body_limit(kMostBodyBytes);
-  }
-
-  // Throws Failure.
-  Answer run(std::chrono::milliseconds patience) {
-    stream_.expires_after(patience);
-    beast::error_code not_an_address;
-    const asio::ip::address address = asio::ip::make_address(endpoint_.host, not_an_address);
-    if (not_an_address) {
-      resolver_.async_resolve(endpoint_.host, endpoint_.port, [this](beast::error_code error, const auto& results) {
-        if (error) return end(error);
-        stream_.async_connect(results, [this](beast::error_code failed, const auto&) { write(failed); });
-      });
-    } else {
-      const auto port = static_cast<uint16_t>(std::stoi(endpoint_.port));
-      stream_.async_connect(tcp::endpoint(address, port), [this](beast::error_code failed) { write(failed); });
-    }
-    context_.run_for(patience);
-    if (!ended_) error_ = beast::error::timeout;
-    if (error_) throw_failure("{}", error_ == beast::error::timeout ? "it does not answer in time" : error_.message());
-    return {.status = parser_.get().result_int(), .text = std::move(parser_.get().body())};
-  }
-  void stop() { context_.stop(); }
-
- private:
-  void write(beast::error_code error) {
-    if (error) return end(error);
-    http::async_write(stream_, request_, [this](beast::error_code failed, size_t) {
-      if (failed) return end(failed);
-      // The header on its own: Boost 1.74 forgets the limit of the body if the body comes with it.
-      http::async_read_header(stream_, buffer_, parser_, [this](beast::error_code refused, size_t) {
-        if (refused) return end(refused);
-        http::async_read(stream_, buffer_, parser_, [this](beast::error_code result, size_t) { end(result); });
-      });
-    });
-  }
-  void end(beast::error_code error) {
-    error_ = error;
-    ended_ = true;
-  }
-
-  const MetadataEndpoint& endpoint_;
-  http::request<http::empty_body> request_;
-  asio::io_context context_{1};
-  tcp::resolver resolver_;
-  beast::tcp_stream stream_;
-  beast::flat_buffer buffer_;
-  http::response_parser<http::string_body> parser_;
-  beast::error_code error_;
-  bool ended_ = false;
-};
-
 struct InstanceMetadata::Cancellation {
   std::mutex mutex;
-  Exchange* current = nullptr;
+  HttpExchange* current = nullptr;
   bool cancelled = false;
 };
 
@@ -152,13 +83,10 @@ void InstanceMetadata::cancel() {
   if (cancellation_->current != nullptr) cancellation_->current->stop();
 }
 
-InstanceMetadata::Answer InstanceMetadata::ask(const std::string& method, const std::string& path,
-                                               const std::string& header, const std::string& value) {
-  http::request<http::empty_body> request(http::string_to_verb(method), path, 11);
-  request.set(http::field::host, endpoint_.host);
-  request.set(http::field::connection, "close");
-  request.set(header, value);
-  Exchange exchange(endpoint_, std::move(request));
+HttpAnswer InstanceMetadata::ask(const std::string& method, const std::string& path, const std::string& header,
+                                 const std::string& value) {
+  HttpExchange exchange(
+      {.host = endpoint_.host, .port = endpoint_.port, .method = method, .path = path, .headers = {{header, value}}});
   {
     const std::lock_guard lock(cancellation_->mutex);
     if (cancellation_->cancelled) throw_failure("the request was cancelled");
@@ -177,12 +105,12 @@ std::optional<std::string> InstanceMetadata::get(const std::string& path) {
   // A token may have expired: a new one is tried once.
   for (const bool last : {false, true}) {
     if (token_.empty()) {
-      Answer answer = ask("PUT", kTokenPath, "X-aws-ec2-metadata-token-ttl-seconds", kTokenLifetime);
+      HttpAnswer answer = ask("PUT", kTokenPath, "X-aws-ec2-metadata-token-ttl-seconds", kTokenLifetime);
       if (answer.status != kOk) throw_failure("it answers {} to PUT {}", answer.status, kTokenPath);
       if (!is_token(answer.text)) throw_failure("its answer to PUT {} is no token", kTokenPath);
       token_ = std::move(answer.text);
     }
-    Answer answer = ask("GET", path, "X-aws-ec2-metadata-token", token_);
+    HttpAnswer answer = ask("GET", path, "X-aws-ec2-metadata-token", token_);
     if (answer.status == kOk) return std::move(answer.text);
     if (answer.status == kNotFound) return std::nullopt;
     if (last || answer.status != kUnauthorized) throw_failure("it answers {} to GET {}", answer.status, path);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "app/http/http_exchange.hpp"
 #include "base/environment.hpp"
 
 // EC2's instance metadata service, version 2:
@@ -36,13 +37,8 @@ class InstanceMetadata {
   void cancel();
 
  private:
-  struct Answer {
-    unsigned status = 0;
-    std::string text;
-  };
-  class Exchange;
-
-  Answer ask(const std::string& method, const std::string& path, const std::string& header, const std::string& value);
+  HttpAnswer ask(const std::string& method, const std::string& path, const std::string& header,
+                 const std::string& value);
 
   const MetadataEndpoint endpoint_;
   const std::chrono::milliseconds patience_;

@@ -81,6 +81,10 @@ void RunMetrics::collect(Families& to) const {
     to.gauge("mpzero_slowest_rank_ratio", "How much of its time went beyond the median of the others'.",
              last.slowest->share);
   }
+  for (size_t rank = 0; rank < last.rank_seconds.size() && last.rank_seconds.size() > 1; ++rank) {
+    to.gauge("mpzero_rank_own_seconds", "A rank's own part of the step before, without waiting for others.",
+             last.rank_seconds[rank], {{"rank", std::to_string(rank)}});
+  }
   to.histogram("mpzero_step_seconds", "Duration of a step.", now.durations);
   for (const auto& [part, durations] : now.parts) {
     to.histogram("mpzero_step_part_seconds", "Parts of rank 0's step.", durations, {{"part", part}});

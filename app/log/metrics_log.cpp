@@ -174,6 +174,7 @@ void MetricsLog::write(const StepMetrics& metrics) {
                                    {"time", metrics.time}};
   if (!owner_.run_id.empty()) object[kRunKey] = owner_.run_id;
   for (const auto& [name, value] : metrics.extra) object[name] = value;
+  if (!metrics.rank_seconds.empty()) object["rank_seconds"] = metrics.rank_seconds;
   write_all(descriptor_, object.dump() + "\n", path_);
 }
 

@@ -19,6 +19,7 @@ struct StepMetrics {
   double step_seconds = 0;
   double time = 0;                                    // of the step's end, in seconds since 1970
   std::vector<std::pair<std::string, double>> extra;  // e.g. {"validation_loss", 3.2}
+  std::vector<double> rank_seconds = {};              // by rank; empty: left out
 };
 
 // The run that writes metrics.

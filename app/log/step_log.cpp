@@ -104,12 +104,15 @@ void StepLog::record(const std::function<void()>& write) {
   }
 }
 
+bool StepLog::is_logged(int64_t step) const {
+  return step == config_.max_steps || (config_.logging_freq > 0 && step % config_.logging_freq == 0);
+}
+
 void StepLog::step(const StepReport& report) {
   ++steps_;
   seconds_ += report.seconds;
   split_ += report.split;
-  const bool last = report.step == config_.max_steps;
-  if ((config_.logging_freq > 0 && report.step % config_.logging_freq == 0) || last) log_line(report);
+  if (is_logged(report.step)) log_line(report);
   if (!prints_) return;
   if (observer_ != nullptr) observer_->step(report, mfu(report.seconds));
   if (events_) events_->count_step(report.seconds, config_.train_batch_size * config_.seq_length);
@@ -172,6 +175,8 @@ void StepLog::write_metrics(const StepReport& report) {
     metrics.extra.emplace_back("checkpoint_blocked_seconds", report.checkpoint_blocked_seconds);
   }
   if (report.validation_loss) metrics.extra.emplace_back("validation_loss", *report.validation_loss);
+  // With many ranks that is most of a line, so not in each.
+  if (is_logged(report.step) && report.rank_seconds.size() > 1) metrics.rank_seconds = report.rank_seconds;
   metrics_->write(metrics);
 }
 

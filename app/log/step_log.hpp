@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "app/config/run_config.hpp"
 #include "app/health/stragglers.hpp"
@@ -33,6 +34,7 @@ struct StepReport {
   PeakMemory peak_memory;  // of this rank
   std::optional<double> validation_loss;
   std::optional<SlowestRank> slowest;     // of the step before
+  std::vector<double> rank_seconds = {};  // of the step before: each rank's own part of it, by rank
   double checkpoint_blocked_seconds = 0;  // time that training paused for checkpoints since the last step's report
 };
 
@@ -66,6 +68,8 @@ class StepLog {
   std::optional<double> mfu(double step_seconds) const;
 
  private:
+  // Whether a step gets a log line.
+  bool is_logged(int64_t step) const;
   void log_line(const StepReport& report);
   void write_metrics(const StepReport& report);
   // Where the events are: next to the metrics file, else in the checkpoint folder.

@@ -344,6 +344,7 @@ StepReport Trainer::train_step() {
           .peak_memory = memory_.peak(),
           .validation_loss = std::nullopt,
           .slowest = slowest,
+          .rank_seconds = {summary.figures.begin() + 1, summary.figures.end()},
           .checkpoint_blocked_seconds = blocked_by_checkpoints};
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "app/ec2/ec2_watch.hpp"
-#include "tests/app/ec2/metadata_service.hpp"
+#include "tests/app/http/stand_in_server.hpp"
 #include "tests/catch.hpp"
 
 using namespace mpzero;
@@ -57,7 +57,7 @@ class Ec2 {
     REQUIRE(changed_.wait_for(lock, kLimit, [&] { return rounds_ >= count; }));
   }
   Ec2WatchOptions options(double began) const {
-    return {.endpoint = service_.endpoint(),
+    return {.endpoint = MetadataEndpoint{"127.0.0.1", service_.port()},
             .began = began,
             .host = "node-7",
             .interval = std::chrono::milliseconds(1),
@@ -69,12 +69,12 @@ class Ec2 {
     const auto asks = [&](const std::string& path) {
       return request.find("/latest/" + path + " ") != std::string::npos;
     };
-    const auto page = [](const std::string& text) { return MetadataService::page(text.empty() ? 404 : 200, text); };
+    const auto page = [](const std::string& text) { return StandInServer::page(text.empty() ? 404 : 200, text); };
     if (asks("api/token")) return page("token");
     if (asks("meta-data/instance-id")) return page("i-42");
     if (asks("meta-data/events/recommendations/rebalance")) return page(pages.rebalance);
     if (asks("meta-data/events/maintenance/scheduled")) return page(pages.events);
-    if (!asks("meta-data/spot/instance-action")) return MetadataService::page(500, "");
+    if (!asks("meta-data/spot/instance-action")) return StandInServer::page(500, "");
     const std::lock_guard lock(mutex_);
     ++rounds_;
     changed_.notify_all();
@@ -84,7 +84,7 @@ class Ec2 {
   std::mutex mutex_;
   std::condition_variable changed_;
   int rounds_ = 0;
-  MetadataService service_;
+  StandInServer service_;
 };
 
 void wait_for(const StopRequest& stop) {
@@ -166,10 +166,12 @@ TEST_CASE("a service that is of no use gives one warning, and requests no stop")
   Warnings warnings;
   // A web server that answers everything; a proxy that refuses; lies at one of the paths.
   for (const std::string& page :
-       {MetadataService::page(200, "<html>Hello</html>"), MetadataService::page(403, ""), std::string("garbage\r\n")}) {
+       {StandInServer::page(200, "<html>Hello</html>"), StandInServer::page(403, ""), std::string("garbage\r\n")}) {
     const size_t before = warnings.count();
-    const MetadataService service([&](const std::string&) { return page; });
-    const Ec2Watch watch({.endpoint = service.endpoint(), .host = "node-7", .interval = std::chrono::milliseconds(1)},
+    const StandInServer service([&](const std::string&) { return page; });
+    const Ec2Watch watch({.endpoint = MetadataEndpoint{"127.0.0.1", service.port()},
+                          .host = "node-7",
+                          .interval = std::chrono::milliseconds(1)},
                          stop, [&](const std::string& text) { warnings.add(text); });
     CHECK_THAT(warnings.wait_for(before + 1).back(), Contains("is of no use to host node-7") && Contains("two hops"));
     const int asked = service.asked();
@@ -183,11 +185,11 @@ TEST_CASE("a service that is of no use gives one warning, and requests no stop")
 TEST_CASE("a watch whose service hangs ends at once") {
   StopRequest stop;
   std::promise<void> asked;
-  const MetadataService service([&](const std::string&) {
+  const StandInServer service([&](const std::string&) {
     asked.set_value();
     return "";
   });
-  Ec2WatchOptions options{.endpoint = service.endpoint(), .host = "node-7"};
+  Ec2WatchOptions options{.endpoint = MetadataEndpoint{"127.0.0.1", service.port()}, .host = "node-7"};
   options.patience = std::chrono::hours(1);  // the test would hang
   const Ec2Watch watch(options, stop, [](const std::string&) {});
   asked.get_future().wait();

@@ -3,7 +3,7 @@
 
 #include "app/ec2/instance_metadata.hpp"
 #include "base/error.hpp"
-#include "tests/app/ec2/metadata_service.hpp"
+#include "tests/app/http/stand_in_server.hpp"
 #include "tests/catch.hpp"
 
 using namespace mpzero;
@@ -53,17 +53,17 @@ TEST_CASE("another value is refused") {
 
 TEST_CASE("a token is fetched once, and goes with each request") {
   int puts = 0;
-  const MetadataService service([&](const std::string& request) {
+  const StandInServer service([&](const std::string& request) {
     if (is_put(request)) {
       ++puts;
       CHECK_THAT(request, Contains("X-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"));
-      return MetadataService::page(200, "a-token==");
+      return StandInServer::page(200, "a-token==");
     }
     CHECK_THAT(request, Contains("X-aws-ec2-metadata-token: a-token==\r\n"));
-    if (request.starts_with("GET /there ")) return MetadataService::page(200, "text");
-    return MetadataService::page(404, "no such page");
+    if (request.starts_with("GET /there ")) return StandInServer::page(200, "text");
+    return StandInServer::page(404, "no such page");
   });
-  InstanceMetadata metadata(service.endpoint(), kLong);
+  InstanceMetadata metadata(MetadataEndpoint{"127.0.0.1", service.port()}, kLong);
   CHECK(metadata.get("/there") == "text");
   CHECK(metadata.get("/not_there") == std::nullopt);
   CHECK(puts == 1);
@@ -72,12 +72,12 @@ TEST_CASE("a token is fetched once, and goes with each request") {
 TEST_CASE("a token that has expired is fetched again, once a request") {
   int puts = 0;
   int newest = 1;
-  const MetadataService service([&](const std::string& request) {
-    if (is_put(request)) return MetadataService::page(200, "t" + std::to_string(++puts));
+  const StandInServer service([&](const std::string& request) {
+    if (is_put(request)) return StandInServer::page(200, "t" + std::to_string(++puts));
     const bool good = request.find("token: t" + std::to_string(newest) + "\r\n") != std::string::npos;
-    return good ? MetadataService::page(200, "text") : MetadataService::page(401, "");
+    return good ? StandInServer::page(200, "text") : StandInServer::page(401, "");
   });
-  InstanceMetadata metadata(service.endpoint(), kLong);
+  InstanceMetadata metadata(MetadataEndpoint{"127.0.0.1", service.port()}, kLong);
   CHECK(metadata.get("/a") == "text");
   newest = 2;
   CHECK(metadata.get("/a") == "text");
@@ -89,18 +89,18 @@ TEST_CASE("a token that has expired is fetched again, once a request") {
 
 TEST_CASE("answers that are none are failures") {
   const auto ask = [](const std::string& token_answer, const std::string& answer) {
-    const MetadataService service([&](const std::string& request) { return is_put(request) ? token_answer : answer; });
-    InstanceMetadata metadata(service.endpoint(), kShort);
+    const StandInServer service([&](const std::string& request) { return is_put(request) ? token_answer : answer; });
+    InstanceMetadata metadata(MetadataEndpoint{"127.0.0.1", service.port()}, kShort);
     return metadata.get("/a");
   };
-  const std::string token = MetadataService::page(200, "t");
-  CHECK_THROWS_WITH(ask(MetadataService::page(403, ""), ""), Contains("answers 403 to PUT"));
-  CHECK_THROWS_WITH(ask(MetadataService::page(200, ""), ""), Contains("is no token"));
-  CHECK_THROWS_WITH(ask(MetadataService::page(200, "t\r\nX: y"), ""), Contains("is no token"));
-  CHECK_THROWS_WITH(ask(MetadataService::page(200, std::string(5000, 't')), ""), Contains("is no token"));
-  CHECK_THROWS_WITH(ask(token, MetadataService::page(500, "")), Contains("answers 500 to GET /a"));
+  const std::string token = StandInServer::page(200, "t");
+  CHECK_THROWS_WITH(ask(StandInServer::page(403, ""), ""), Contains("answers 403 to PUT"));
+  CHECK_THROWS_WITH(ask(StandInServer::page(200, ""), ""), Contains("is no token"));
+  CHECK_THROWS_WITH(ask(StandInServer::page(200, "t\r\nX: y"), ""), Contains("is no token"));
+  CHECK_THROWS_WITH(ask(StandInServer::page(200, std::string(5000, 't')), ""), Contains("is no token"));
+  CHECK_THROWS_WITH(ask(token, StandInServer::page(500, "")), Contains("answers 500 to GET /a"));
   CHECK_THROWS_AS(ask(token, "SSH-2.0-OpenSSH\r\n"), Failure);
-  CHECK_THROWS_AS(ask(token, MetadataService::page(200, std::string(70'000, 'x'))), Failure);
+  CHECK_THROWS_AS(ask(token, StandInServer::page(200, std::string(70'000, 'x'))), Failure);
   CHECK_THROWS_AS(ask(token, "HTTP/1.1 200 x\r\nA: " + std::string(9000, 'x') + "\r\n\r\n"), Failure);
   // It keeps the connection and says nothing.
   CHECK_THROWS_WITH(ask("", ""), Contains("does not answer in time"));
@@ -109,8 +109,8 @@ TEST_CASE("answers that are none are failures") {
 TEST_CASE("where nothing listens, or the name is unknown, there is a reason") {
   MetadataEndpoint nowhere;
   {
-    const MetadataService service([](const std::string&) { return ""; });
-    nowhere = service.endpoint();
+    const StandInServer service([](const std::string&) { return ""; });
+    nowhere = MetadataEndpoint{"127.0.0.1", service.port()};
   }
   InstanceMetadata metadata(nowhere, kLong);
   CHECK_THROWS_WITH(metadata.get("/a"), Contains("refused"));
@@ -119,19 +119,19 @@ TEST_CASE("where nothing listens, or the name is unknown, there is a reason") {
 }
 
 TEST_CASE("a name is looked up") {
-  const MetadataService service(
-      [](const std::string& request) { return MetadataService::page(200, is_put(request) ? "t" : "text"); });
-  InstanceMetadata metadata({.host = "localhost", .port = service.endpoint().port}, kLong);
+  const StandInServer service(
+      [](const std::string& request) { return StandInServer::page(200, is_put(request) ? "t" : "text"); });
+  InstanceMetadata metadata({.host = "localhost", .port = service.port()}, kLong);
   CHECK(metadata.get("/a") == "text");
 }
 
 TEST_CASE("a request that hangs can be cancelled") {
   std::promise<void> asked;
-  const MetadataService service([&](const std::string&) {
+  const StandInServer service([&](const std::string&) {
     asked.set_value();
     return "";
   });
-  InstanceMetadata metadata(service.endpoint(), kLong);
+  InstanceMetadata metadata(MetadataEndpoint{"127.0.0.1", service.port()}, kLong);
   auto answer = std::async(std::launch::async, [&] { return metadata.get("/a"); });
   asked.get_future().wait();
   metadata.cancel();

@@ -10,21 +10,19 @@
 #include <thread>
 #include <vector>
 
-#include "app/ec2/instance_metadata.hpp"
-
 namespace mpzero {
 
-// A stand-in for EC2's metadata service: one connection after another, whose request (its lines) `answer` turns into
+// An HTTP server for tests: one connection after another, whose request (its lines) `answer` turns into
 // all that is sent back. "": the connection stays open and nothing comes.
-class MetadataService {
+class StandInServer {
  public:
   using Answer = std::function<std::string(const std::string& request)>;
 
-  explicit MetadataService(Answer answer)
+  explicit StandInServer(Answer answer)
       : answer_(std::move(answer)),
         acceptor_(context_, {boost::asio::ip::make_address("127.0.0.1"), 0}),
         thread_([this] { serve(); }) {}
-  ~MetadataService() {
+  ~StandInServer() {
     ends_ = true;
     // Wakes the thread.
     boost::asio::io_context context;
@@ -34,9 +32,7 @@ class MetadataService {
     thread_.join();
   }
 
-  MetadataEndpoint endpoint() const {
-    return {.host = "127.0.0.1", .port = std::to_string(acceptor_.local_endpoint().port())};
-  }
+  std::string port() const { return std::to_string(acceptor_.local_endpoint().port()); }
   // Connections so far.
   int asked() const { return asked_; }
 

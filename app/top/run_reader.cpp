@@ -1,0 +1,180 @@
+#include "app/top/run_reader.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+
+namespace mpzero {
+namespace {
+
+namespace fs = std::filesystem;
+using json = nlohmann::json;
+
+// Of a line without an end, which is no line of a run.
+constexpr size_t kLongestLine = size_t{4} << 20;
+constexpr size_t kMostLosses = 20'000;
+
+class File {
+ public:
+  explicit File(const fs::path& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  ~File() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int descriptor() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+// An object; null for anything else.
+json object_in(const std::string& line) {
+  try {
+    json object = parse_json(line, kLineLimits);
+    return object.is_object() ? object : json();
+  } catch (const JsonError&) {
+    return {};
+  }
+}
+
+void set(double& value, const json& object, const char* key) {
+  if (object.contains(key) && object[key].is_number()) value = object[key].get<double>();
+}
+void set(int64_t& value, const json& object, const char* key) {
+  if (object.contains(key) && object[key].is_number_integer()) value = object[key].get<int64_t>();
+}
+void set(std::string& value, const json& object, const char* key) {
+  if (object.contains(key) && object[key].is_string()) value = object[key].get<std::string>();
+}
+
+fs::path folder_of(const fs::path& run) { return fs::is_directory(run) ? run : run.parent_path(); }
+
+}  // namespace
+
+LineFollower::LineFollower(fs::path path, int64_t most_bytes) : path_(std::move(path)), most_bytes_(most_bytes) {}
+
+std::vector<std::string> LineFollower::take() {
+  const File file(path_);
+  struct stat facts {};
+  if (file.descriptor() < 0 || ::fstat(file.descriptor(), &facts) != 0 || !S_ISREG(facts.st_mode)) return {};
+  bool cut = false;
+  if (offset_ < 0) {
+    offset_ = std::max<int64_t>(0, facts.st_size - most_bytes_);
+    cut = offset_ > 0;
+  } else if (facts.st_ino != inode_ || facts.st_size < offset_) {
+    offset_ = 0;
+    rest_.clear();
+  }
+  inode_ = facts.st_ino;
+  std::array<char, 65536> buffer{};
+  std::vector<std::string> lines;
+  ssize_t got = 0;
+  while ((got = ::pread(file.descriptor(), buffer.data(), buffer.size(), offset_)) > 0) {
+    offset_ += got;
+    rest_.append(buffer.data(), static_cast<size_t>(got));
+    size_t begin = 0;
+    for (size_t end = 0; (end = rest_.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      // The first line after a jump into the file is half of one.
+      if (!std::exchange(cut, false)) lines.push_back(rest_.substr(begin, end - begin));
+    }
+    rest_.erase(0, begin);
+    if (rest_.size() > kLongestLine) rest_.clear();
+  }
+  return lines;
+}
+
+RunReader::RunReader(const fs::path& run)
+    : events_(folder_of(run) / "events.jsonl"), metrics_(fs::is_directory(run) ? run / "metrics.jsonl" : run) {
+  std::error_code error;
+  const fs::path folder = folder_of(run);
+  if (!fs::exists(folder / "events.jsonl", error) &&
+      !fs::exists(fs::is_directory(run) ? run / "metrics.jsonl" : run, error)) {
+    throw_user_error(
+        "{} has neither events.jsonl nor metrics.jsonl: name the --checkpoint_dir of a run, its metrics file, or the "
+        "number of its Slurm job.",
+        run.string());
+  }
+}
+
+const RunView& RunReader::update() {
+  for (const std::string& line : events_.take()) take_event(line);
+  for (const std::string& line : metrics_.take()) take_step(line);
+  return view_;
+}
+
+void RunReader::take_event(const std::string& line) {
+  const json event = object_in(line);
+  std::string kind;
+  if (event.is_null()) return;
+  set(kind, event, "event");
+  if (kind == "start") {
+    std::string run;
+    set(run, event, "run");
+    if (run != view_.run) {
+      view_ = {};
+      view_.run = run;
+    }
+    ++view_.starts;
+    view_.status = view_.reason = view_.warning = "";
+    set(view_.model, event, "model_type");
+    set(view_.devices, event, "devices");
+    set(view_.began, event, "began");
+    set(view_.max_steps, event, "max_steps");
+    set(view_.metrics_port, event, "metrics_port");
+    view_.hosts.clear();
+    for (const json& host : event.value("hosts", json::array())) {
+      if (host.is_string()) view_.hosts.push_back(host.get<std::string>());
+    }
+  } else if (kind == "checkpoint") {
+    set(view_.checkpoint_step, event, "step");
+    set(view_.checkpoint_time, event, "time");
+    set(view_.checkpoint_seconds, event, "seconds");
+  } else if (kind == "warning") {
+    set(view_.warning, event, "text");
+  } else if (kind == "end") {
+    set(view_.status, event, "status");
+    set(view_.reason, event, "reason");
+  }
+}
+
+void RunReader::take_step(const std::string& line) {
+  const json step = object_in(line);
+  if (step.is_null() || !step.contains("step")) return;
+  std::string run;
+  set(run, step, "run");
+  if (!view_.run.empty() && !run.empty() && run != view_.run) return;
+  set(view_.step, step, "step");
+  set(view_.time, step, "time");
+  set(view_.loss, step, "loss");
+  set(view_.lr, step, "lr");
+  set(view_.grad_norm, step, "grad_norm");
+  set(view_.tokens_per_second, step, "tokens_per_second");
+  set(view_.step_seconds, step, "step_seconds");
+  if (step.contains("mfu") && step["mfu"].is_number()) view_.mfu = step["mfu"].get<double>();
+  for (const char* part : {"forward", "backward", "exposed_communication", "optimizer", "data"}) {
+    set(view_.parts[part], step, (std::string(part) + "_seconds").c_str());
+  }
+  if (step.contains("validation_loss") && step["validation_loss"].is_number()) {
+    view_.validation_loss = step["validation_loss"].get<double>();
+    view_.validation_step = view_.step;
+  }
+  if (const auto found = step.find("rank_seconds"); found != step.end() && found->is_array()) {
+    view_.rank_seconds.clear();
+    for (const json& seconds : *found) view_.rank_seconds.push_back(seconds.is_number() ? seconds.get<double>() : 0);
+  }
+  view_.losses.push_back(view_.loss);
+  if (view_.losses.size() > kMostLosses) {
+    view_.losses.erase(view_.losses.begin(), view_.losses.begin() + static_cast<std::ptrdiff_t>(kMostLosses / 2));
+  }
+}
+
+}  // namespace mpzero

@@ -1,0 +1,37 @@
+#include <fstream>
+
+#include "app/top/top_command.hpp"
+#include "base/error.hpp"
+#include "tests/app/captured_output.hpp"
+#include "tests/app/http/stand_in_server.hpp"
+#include "tests/catch.hpp"
+#include "tests/io/temporary_folder.hpp"
+
+using namespace mpzero;
+using Catch::Contains;
+using io::testing::TemporaryFolder;
+
+TEST_CASE("one view of a run, with what its node's endpoint says") {
+  const StandInServer server(
+      [](const std::string&) { return StandInServer::page(200, "mpzero_gpu_utilization_ratio{gpu=\"0\"} 0.5\n"); });
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "events.jsonl")
+      << R"({"event":"start","run":"r1","model_type":"tiny","hosts":["127.0.0.1"],"max_steps":50,"metrics_port":)"
+      << server.port() << "}\n";
+  std::ofstream(folder.path() / "metrics.jsonl") << R"({"step":7,"loss":1.5,"run":"r1"})"
+                                                 << "\n";
+  const CapturedOutput output;
+  CHECK(run_top_command({folder.path().string(), "--once"}) == 0);
+  CHECK_THAT(output.text(), Contains("tiny  run r1  1 rank on 1 host\n") && Contains("127.0.0.1\n  GPU 0   50%\n"));
+}
+
+TEST_CASE("mistakes are named") {
+  CHECK_THROWS_WITH(run_top_command({}), Contains("no run is given"));
+  CHECK_THROWS_WITH(run_top_command({"a", "b"}), Contains("'a' and 'b' are given"));
+  CHECK_THROWS_WITH(run_top_command({"a", "--twice"}), Contains("--twice is no flag of mpzero top"));
+  for (const char* interval : {"--interval=", "--interval=x", "--interval=0", "--interval=nan", "--interval=1e9"}) {
+    CHECK_THROWS_WITH(run_top_command({"a", interval}), Contains("give seconds from 0.1 to 3600"));
+  }
+  CHECK_THROWS_WITH(run_top_command({"/no/such/run"}), Contains("/no/such/run has neither"));
+  CHECK_THROWS_AS(run_top_command({"99999999"}), UserError);
+}
