@@ -46,6 +46,24 @@ ROWS = {
             (f"increase(mpzero_checkpoint_paused_seconds_total{OF_RUN}[1h])", "in an hour")]),
         ("Peak memory of rank 0", "bytes", 8, [(f"mpzero_memory_peak_bytes{OF_RUN}", "peak")]),
     ],
+    "Ranks": [
+        ("Each rank's own part of a step", "s", 24, [(f"mpzero_rank_own_seconds{OF_RUN}", "{{rank}}")]),
+    ],
+    "GPUs": [
+        ("Time with a kernel at work", "percentunit", 12, [
+            (f"mpzero_gpu_utilization_ratio{OF_NODES}", "{{node}} {{gpu}}")]),
+        ("Clock of the multiprocessors", "hertz", 12, [
+            (f"mpzero_gpu_sm_clock_hertz{OF_NODES}", "{{node}} {{gpu}}")]),
+        ("Power", "watt", 8, [(f"mpzero_gpu_power_watts{OF_NODES}", "{{node}} {{gpu}}")]),
+        ("Temperature", "celsius", 8, [(f"mpzero_gpu_temperature_celsius{OF_NODES}", "{{node}} {{gpu}}")]),
+        ("Memory in use", "bytes", 8, [(f"mpzero_gpu_memory_used_bytes{OF_NODES}", "{{node}} {{gpu}}")]),
+        ("Throttled for heat or a fault", "none", 8, [
+            ('mpzero_gpu_throttled{run_id="$run",node=~"$node",reason=~".*slowdown"}', "{{node}} {{gpu}} {{reason}}")]),
+        ("Errors of NVLink and of memory, in an hour", "none", 8, [
+            (f"increase(mpzero_gpu_nvlink_errors_total{OF_NODES}[1h])", "{{node}} {{gpu}} NVLink"),
+            (f"increase(mpzero_gpu_ecc_errors_total{OF_NODES}[1h])", "{{node}} {{gpu}} {{type}}")]),
+        ("Xid errors", "none", 8, [(f"mpzero_gpu_xid_errors_total{OF_NODES}", "{{node}} {{gpu}}")]),
+    ],
     "Nodes": [
         ("EFA, bytes sent", "Bps", 12, [
             (f"sum by (node) (rate(mpzero_rdma_tx_bytes_total{OF_NODES}[5m]))", "{{node}}")]),
@@ -62,6 +80,10 @@ ROWS = {
     ],
 }  # fmt: skip
 
+# Of a row's panels; "status-history" is one line a rank, coloured by its time.
+KINDS = {"Run": "stat", "Ranks": "status-history"}
+COLORS = {"stat": "thresholds", "status-history": "continuous-BlYlRd"}
+
 
 def dashboard() -> dict:
     panels: list[dict] = []
@@ -73,7 +95,7 @@ def dashboard() -> dict:
             if x + width > WIDTH:
                 x, y = 0, y + height
             place = {"h": height, "w": width, "x": x, "y": y}
-            panels.append(panel(name, unit, queries, place, "stat" if title == "Run" else "timeseries"))
+            panels.append(panel(name, unit, queries, place, KINDS.get(title, "timeseries")))
             x += width
         y += height
     for number, each in enumerate(panels, 1):
@@ -100,7 +122,10 @@ def panel(title: str, unit: str, queries: list[tuple[str, str]], place: dict, ki
         "title": title,
         "datasource": SOURCE,
         "gridPos": place,
-        "fieldConfig": {"defaults": {"unit": unit}, "overrides": []},
+        "fieldConfig": {
+            "defaults": {"unit": unit, "color": {"mode": COLORS.get(kind, "palette-classic")}},
+            "overrides": [],
+        },
         "targets": [
             {"refId": chr(ord("A") + number), "datasource": SOURCE, "expr": expression, "legendFormat": legend}
             for number, (expression, legend) in enumerate(queries)

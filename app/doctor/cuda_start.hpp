@@ -4,7 +4,7 @@
 
 #include "app/machine/cuda_driver.hpp"
 #include "app/machine/finding.hpp"
-#include "app/machine/nvml.hpp"
+#include "app/gpu/nvml.hpp"
 #include "app/machine/system.hpp"
 
 namespace mpzero::doctor {

@@ -3,7 +3,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "app/machine/nvml.hpp"
+#include "app/gpu/nvml.hpp"
 
 namespace mpzero::doctor {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "app/machine/finding.hpp"
-#include "app/machine/nvml.hpp"
+#include "app/gpu/nvml.hpp"
 #include "app/machine/system.hpp"
 
 namespace mpzero::doctor {

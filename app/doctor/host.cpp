@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "app/machine/host_limits.hpp"
+#include "base/byte_size.hpp"
 
 namespace mpzero::doctor {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "app/machine/host_limits.hpp"
-#include "app/machine/nvml.hpp"
+#include "app/gpu/nvml.hpp"
 #include "app/memory/memory_estimate.hpp"
 #include "base/words.hpp"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "app/exporter/families.hpp"
-#include "app/machine/gpu_readings.hpp"
+#include "app/gpu/gpu_readings.hpp"
 
 namespace mpzero {
 

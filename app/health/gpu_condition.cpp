@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "app/machine/gpu_readings.hpp"
-#include "app/machine/nvml.hpp"
+#include "app/gpu/gpu_readings.hpp"
+#include "app/gpu/nvml.hpp"
 #include "app/machine/system.hpp"
 #include "parallel/comm/gpu_address.hpp"
 

@@ -3,8 +3,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "app/gpu/shared_library.hpp"
 #include "app/machine/gpu_promise.hpp"
-#include "app/machine/shared_library.hpp"
 #include "base/environment.hpp"
 
 namespace mpzero::doctor {

@@ -15,11 +15,11 @@
 #include <thread>
 #include <vector>
 
+#include "app/gpu/nvml.hpp"
 #include "app/liveness/link/rank_identity.hpp"
 #include "app/machine/cuda_error.hpp"
 #include "app/machine/device_choice.hpp"
 #include "app/machine/gpu_promise.hpp"
-#include "app/machine/nvml.hpp"
 #include "app/machine/system.hpp"
 #include "base/collectives.hpp"
 #include "base/environment.hpp"

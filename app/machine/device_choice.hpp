@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "app/machine/nvml.hpp"
+#include "app/gpu/nvml.hpp"
 #include "base/environment.hpp"
 
 namespace mpzero {

@@ -15,8 +15,8 @@
 #include <set>
 #include <string_view>
 
+#include "app/gpu/shared_library.hpp"
 #include "app/machine/instances.hpp"
-#include "app/machine/shared_library.hpp"
 #include "parallel/network/network_plugin.hpp"
 #include "parallel/network/rdma_devices.hpp"
 

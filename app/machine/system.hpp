@@ -43,7 +43,4 @@ bool is_ec2(const System& system);
 // cannot reach.
 std::string instance_type(const System& system);
 
-// "3.2 GiB", "512 MiB", "64 KiB".
-std::string bytes_text(int64_t bytes);
-
 }  // namespace mpzero::doctor

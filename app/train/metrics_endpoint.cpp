@@ -9,7 +9,7 @@
 
 #include "app/exporter/ec2_metrics.hpp"
 #include "app/exporter/gpu_metrics.hpp"
-#include "app/machine/gpu_readings.hpp"
+#include "app/gpu/gpu_readings.hpp"
 #include "app/machine/system.hpp"
 #include "base/collectives.hpp"
 #include "base/environment.hpp"

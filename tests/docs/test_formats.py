@@ -29,7 +29,7 @@ WRITERS = [
     ("Token file", "app/prepare/token_file.py", r'_create\("(\w+)"', 3),
     ("Token file", "app/prepare/token_file.py", r'attrs\["(\w+)"\]|"(format_version|max_token_id|arguments)":', 4),
     ("events.jsonl", "app/log/run_events.cpp", PAIR, 12),
-    ("events.jsonl", "app/train/trainer.cpp", r'(?m:^\s+(?:return \{)?\{"(\w+)",)', 14),
+    ("events.jsonl", "app/train/start_facts.cpp", r'(?m:^\s+(?:return \{)?\{"(\w+)",)', 14),
     ("events.jsonl", "app/log/event_log.cpp", PAIR, 2),
     ("summary.json", "app/log/run_totals.cpp", PAIR, 9),
     ("restarts.JOB.txt", "scripts/requeue/state.py", r'"(version)"|(?m:^    (\w+): (?:str|int|bool|tuple))', 10),

@@ -1,9 +1,9 @@
-#include "app/machine/gpu_readings.hpp"
+#include "app/gpu/gpu_readings.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "app/machine/nvml_library.hpp"
+#include "app/gpu/nvml_library.hpp"
 #include "parallel/comm/gpu_address.hpp"
 
 namespace mpzero::doctor {

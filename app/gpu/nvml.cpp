@@ -1,12 +1,13 @@
-#include "app/machine/nvml.hpp"
+#include "app/gpu/nvml.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
-#include "app/machine/nvml_library.hpp"
+#include "app/gpu/nvml_library.hpp"
 #include "app/machine/system.hpp"
+#include "base/byte_size.hpp"
 
 namespace mpzero::doctor {
 namespace {

@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
+#include "app/gpu/gpu_readings.hpp"
 #include "app/health/gpu_condition.hpp"
-#include "app/machine/gpu_readings.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero::doctor {

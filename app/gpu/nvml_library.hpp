@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "app/machine/shared_library.hpp"
+#include "app/gpu/shared_library.hpp"
 
 // Calls of NVIDIA's management library (NVML), by name: neither the wheels nor the driver include its header.
 // https://docs.nvidia.com/deploy/nvml-api
