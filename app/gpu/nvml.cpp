@@ -6,7 +6,6 @@
 #include <array>
 
 #include "app/gpu/nvml_library.hpp"
-#include "app/machine/system.hpp"
 #include "base/byte_size.hpp"
 
 namespace mpzero::doctor {
