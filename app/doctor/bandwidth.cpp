@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "app/machine/system.hpp"
-#include "base/byte_size.hpp"
+#include "base/text/byte_size.hpp"
 #include "base/collectives.hpp"
 
 namespace mpzero::doctor {

@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "app/machine/host_limits.hpp"
-#include "base/byte_size.hpp"
+#include "base/text/byte_size.hpp"
 
 namespace mpzero::doctor {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "app/machine/system.hpp"
-#include "base/byte_size.hpp"
+#include "base/text/byte_size.hpp"
 
 namespace mpzero::doctor {
 namespace {

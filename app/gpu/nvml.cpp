@@ -6,7 +6,7 @@
 #include <array>
 
 #include "app/gpu/nvml_library.hpp"
-#include "base/byte_size.hpp"
+#include "base/text/byte_size.hpp"
 
 namespace mpzero::doctor {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/byte_size.hpp"
+#include "base/text/byte_size.hpp"
 #include "tests/catch.hpp"
 
 using mpzero::bytes_text;

@@ -1,4 +1,4 @@
-#include "base/byte_size.hpp"
+#include "base/text/byte_size.hpp"
 
 #include <fmt/format.h>
 
