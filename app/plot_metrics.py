@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import sys
 from pathlib import Path
 
@@ -22,7 +21,9 @@ matplotlib.use("Agg")  # no display is needed
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import EngFormatter, MaxNLocator
-from run_report.reading import as_number
+from run_files.replacing import replacing
+from run_files.step_parts import STEP_PARTS
+from run_files.values import as_number
 from run_report.thinning import smooth
 
 TRAIN, VALIDATION, LR, NORM = "#2f6fb0", "#d1495b", "#3f8f5f", "#8a6fa8"
@@ -43,13 +44,7 @@ STYLE = {
     "legend.frameon": False,
 }
 SPIKES = 0.995  # this quantile of the values sets the height of an axis
-PARTS = {  # of a step, from below
-    "forward_seconds": ("forward", "#2f6fb0"),
-    "backward_seconds": ("backward", "#7fb0dc"),
-    "optimizer_seconds": ("optimizer", "#3f8f5f"),
-    "exposed_communication_seconds": ("communication exposed", "#d1495b"),
-    "data_seconds": ("data", "#e0a13c"),
-}
+PART_COLORS = ("#2f6fb0", "#7fb0dc", "#3f8f5f", "#d1495b", "#e0a13c")  # of STEP_PARTS
 
 
 class PlotError(Exception):
@@ -146,7 +141,7 @@ def compare(runs: list[dict[str, np.ndarray]], labels: list[str], arguments: arg
 def draw(columns: dict[str, np.ndarray], metrics: Path, arguments: argparse.Namespace) -> None:
     plt.rcParams.update(STYLE)
     with_norm = "grad_norm" in columns
-    with_split = all(name in columns for name in PARTS)
+    with_split = all(name in columns for name in STEP_PARTS)
     heights = [3.4, 1] + [1] * with_norm + [1.4] * with_split
     size = (9, 8.6 if with_split else 7)
     figure, axes = plt.subplots(len(heights), 1, sharex=True, figsize=size, height_ratios=heights, layout="constrained")
@@ -219,14 +214,13 @@ def draw_norm(axis, steps: np.ndarray, norm: np.ndarray) -> None:
 def draw_split(axis, columns: dict[str, np.ndarray]) -> None:
     """Where each step's time went, stacked."""
     steps = columns["step"]
-    parts = [np.nan_to_num(columns[name]) for name in PARTS]
+    parts = [np.nan_to_num(columns[name]) for name in STEP_PARTS]
     unit, scale = ("s", 1) if np.median(sum(parts)) >= 1 else ("ms", 1e3)
-    names, colors = zip(*PARTS.values(), strict=True)
-    axis.stackplot(steps, [part * scale for part in parts], labels=names, colors=colors, linewidth=0)
+    axis.stackplot(steps, [part * scale for part in parts], labels=STEP_PARTS.values(), colors=PART_COLORS, linewidth=0)
     top = np.quantile(sum(parts), SPIKES) * scale * 1.35
     axis.set_ylim(0, top if top > 0 else 1.0)
     axis.set_ylabel(f"step ({unit})")
-    axis.legend(loc="upper right", ncols=len(PARTS), fontsize=8, handlelength=1, columnspacing=1)
+    axis.legend(loc="upper right", ncols=len(STEP_PARTS), fontsize=8, handlelength=1, columnspacing=1)
 
 
 def add_token_axis(axis, steps: np.ndarray, tokens: np.ndarray) -> None:
@@ -253,17 +247,13 @@ def extended(at: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def save(figure, output: Path) -> None:
-    temporary = output.with_name(f".{output.stem}.{os.getpid()}{output.suffix or '.png'}")
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(temporary, dpi=150)
-        os.replace(temporary, output)
+        with replacing(output) as file:
+            figure.savefig(file, dpi=150, format=output.suffix[1:] or "png")
     except ValueError as error:
         raise PlotError(f"{output} has an unsupported extension: use .png, .svg or .pdf.") from error
     except OSError as error:
         raise PlotError(f"{output} cannot be written: {error.strerror}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from run_files.replacing import replacing
 from run_report.page import page_of
 from run_report.reading import ReportError, Run, read_runs
-from run_report.writing import replace_text
 
 
 def main() -> int:
@@ -29,12 +29,20 @@ def main() -> int:
     try:
         runs = read_runs(arguments.runs)
         output = arguments.output or default_output(runs)
-        replace_text(output, page_of(runs))
+        write(output, page_of(runs))
     except ReportError as error:
         print(f"report.py: {error}", file=sys.stderr)
         return 2
     print(output)
     return 0
+
+
+def write(path: Path, text: str) -> None:
+    try:
+        with replacing(path) as file:
+            file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ReportError(f"{path} cannot be written: {error.strerror}; choose another place with --output.") from error
 
 
 def default_output(runs: list[Run]) -> Path:

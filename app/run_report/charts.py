@@ -7,21 +7,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from run_files.step_parts import STEP_PARTS
+from run_files.values import as_number, whole
 
-from run_report.reading import Run, as_number, whole
+from run_report.reading import Run
 from run_report.thinning import smooth, thinned
 
 GIBIBYTE = 1 << 30
 DIGITS = 6
 MOST_RANKS = 1 << 16
 SMOOTHED_SHARE = 50  # a mean covers one step in so many
-PARTS = {  # of a step, from below
-    "forward_seconds": "forward",
-    "backward_seconds": "backward",
-    "optimizer_seconds": "optimizer",
-    "exposed_communication_seconds": "communication exposed",
-    "data_seconds": "data",
-}
 
 
 @dataclass(frozen=True)
@@ -86,13 +81,13 @@ def line_chart(
 
 def split_chart(run: Run) -> Chart:
     """Where each step's time went, stacked."""
-    if not all(name in run.columns for name in PARTS):
+    if not all(name in run.columns for name in STEP_PARTS):
         return Chart("", "", [], {})
-    total = np.sum([np.nan_to_num(run.columns[name]) for name in PARTS], axis=0)
+    total = np.sum([np.nan_to_num(run.columns[name]) for name in STEP_PARTS], axis=0)
     # The same steps of each part, so that they stack.
     places = thinned(smooth(total, smoothing(total)), 1000)
     traces = []
-    for number, (name, label) in enumerate(PARTS.items()):
+    for number, (name, label) in enumerate(STEP_PARTS.items()):
         values = smooth(np.nan_to_num(run.columns[name]), smoothing(total))
         style = {"stackgroup": "parts", "line": {"width": 0, "color": f"part-{number}"}, "fillcolor": f"part-{number}"}
         traces.append(points(run, values, places, label) | {"mode": "lines"} | style)
@@ -100,9 +95,9 @@ def split_chart(run: Run) -> Chart:
 
 
 def mean_split_chart(runs: list[Run]) -> Chart:
-    runs = [run for run in runs if all(name in run.columns for name in PARTS)]
+    runs = [run for run in runs if all(name in run.columns for name in STEP_PARTS)]
     traces = []
-    for number, (name, label) in enumerate(PARTS.items()):
+    for number, (name, label) in enumerate(STEP_PARTS.items()):
         seconds = [rounded(float(np.nanmean(run.columns[name]))) for run in runs]
         bar = {"type": "bar", "name": label, "x": [run.name for run in runs], "y": seconds}
         traces.append(bar | {"marker": {"color": f"part-{number}"}})

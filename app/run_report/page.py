@@ -9,9 +9,10 @@ from html import escape
 from pathlib import Path
 
 from plotly.offline import get_plotlyjs
+from run_files.values import as_number, strings, whole
 
 from run_report.charts import Chart, charts_of
-from run_report.reading import Run, Start, as_number, strings, whole
+from run_report.reading import Run, Start
 
 HERE = Path(__file__).parent
 MOST_WARNINGS = 50

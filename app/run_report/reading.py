@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from run_files.values import as_number, is_whole, object_of
 
 LARGEST_SMALL_FILE = 1 << 20
-LARGEST_COUNT = 1 << 53
 
 
 class ReportError(Exception):
@@ -161,33 +160,3 @@ def read_object(path: Path) -> dict | None:
         return object_of(path.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return None
-
-
-def object_of(text: str) -> dict | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def as_number(value: object) -> float:
-    """NaN for what is no number, and for a number that is too large for one."""
-    try:
-        return float(value) if isinstance(value, (int, float)) else math.nan
-    except OverflowError:
-        return math.nan
-
-
-def is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST_COUNT
-
-
-def whole(value: object) -> int:
-    """0 for what is no whole number."""
-    return value if is_whole(value) else 0
-
-
-def strings(value: object) -> list[str]:
-    """The elements of a list, as text; none of what is no list."""
-    return [str(element) for element in value] if isinstance(value, list) else []

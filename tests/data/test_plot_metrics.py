@@ -79,7 +79,7 @@ def test_stacked_times_are_the_columns_and_need_all_parts(tmp_path):
     rows = []
     for step in range(1, 31):
         row = {"step": step, "loss": 1.0}
-        row |= {name: 0.001 * step * (number + 1) for number, name in enumerate(plot_metrics.PARTS)}
+        row |= {name: 0.001 * step * (number + 1) for number, name in enumerate(plot_metrics.STEP_PARTS)}
         rows.append(row)
     rows.append({"step": 31, "loss": 1.0})  # a line of an older version
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-from run_report.reading import ReportError
 
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Gives a path to write to, with the same suffix. At the end that file replaces `path`; an error removes it.
 
-def replace_text(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    Raises: OSError
+    """
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
+        yield temporary
         os.replace(temporary, path)
-    except OSError as error:
-        raise ReportError(f"{path} cannot be written: {error.strerror}; choose another place with --output.") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

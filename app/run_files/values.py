@@ -1,0 +1,39 @@
+"""Values of JSON that any program may have written."""
+
+from __future__ import annotations
+
+import json
+import math
+
+LARGEST_COUNT = 1 << 53
+
+
+def object_of(text: str | bytes) -> dict | None:
+    """None for what is no JSON object."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def as_number(value: object) -> float:
+    """NaN for what is no number, and for a number that is too large for one."""
+    try:
+        return float(value) if isinstance(value, (int, float)) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST_COUNT
+
+
+def whole(value: object) -> int:
+    """0 for what is no whole number."""
+    return value if is_whole(value) else 0
+
+
+def strings(value: object) -> list[str]:
+    """The elements of a list, as text; none of what is no list."""
+    return [str(element) for element in value] if isinstance(value, list) else []
