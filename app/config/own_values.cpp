@@ -18,7 +18,7 @@ struct OwnValue {
 };
 
 // `value` with its name; `takes` is what the flag may be given.
-OwnValue own_value(const RunConfig& config, const char* name, const std::string& value, const char* takes = "") {
+OwnValue own_value(const RunConfig& config, const std::string& name, const std::string& value, const char* takes = "") {
   const Flag& flag = flag_named(name);
   const std::string& trainers_name = flag.trainer.value().name;
   return {.origin = config.origins.of(name),
