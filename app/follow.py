@@ -5,83 +5,165 @@ follow.py checkpoints --sink tensorboard
 tensorboard --logdir checkpoints/tensorboard
 
 It only reads what the run has written, so that nothing it does touches training. It may be stopped and started at any
-time: it goes on with the first step that it has not passed on. Starts of a run after a requeue are the same run.
+time: it resumes with the first step that it has not passed on. Starts of a run after a requeue are the same run.
+SIGINT, SIGTERM or SIGUSR2 ends it once it has passed on what is there; a second SIGINT or SIGTERM ends it at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import select
 import signal
 import sys
 import time
 from pathlib import Path
 
-from run_follow.following import Follower, FollowError, Place
+from run_follow.following import Follower, FollowError
+from run_follow.pump import Pump
 from run_follow.sinks import SINKS, SinkMissing
 
 PAUSE_SECONDS = 2.0
+PROGRESS_SECONDS = 600.0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, metavar="RUN", help="a run's --checkpoint_dir or --metrics_file")
-    parser.add_argument("--sink", choices=sorted(SINKS), default="tensorboard", help="default: tensorboard")
-    parser.add_argument("--logdir", type=Path, help="TensorBoard's folder; default: tensorboard next to the metrics")
-    parser.add_argument("--project", default="mpzero", help="W&B's project or MLflow's experiment; default: mpzero")
-    parser.add_argument("--once", action="store_true", help="pass on what is there, and end")
-    arguments = parser.parse_args()
-    metrics = arguments.run / "metrics.jsonl" if arguments.run.is_dir() or arguments.run.suffix == "" else arguments.run
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, stop)
+    arguments = parse_arguments()
     try:
-        return follow(metrics, arguments)
+        sink_type = SINKS[arguments.sink]
+        metrics = metrics_file(arguments.run)
+        folder = arguments.logdir or metrics.parent / arguments.sink
+        sink = sink_type(folder, arguments.project)
+        if arguments.check:
+            return 0
+        if not metrics.exists() and not arguments.wait:
+            raise FollowError(
+                f"{metrics} does not exist: give a run's --checkpoint_dir or --metrics_file, or --wait to wait for it."
+            )
+        return follow(Pump(Follower(metrics), sink, folder), arguments)
     except (FollowError, SinkMissing) as error:
         print(f"follow.py: {error}", file=sys.stderr)
         return 2
-    except Stopped:
-        return 0
+    except Interrupted:
+        return 130
+    except Exception as error:  # of a sink: a server that does not answer, a login that is missing
+        print(f"follow.py: {arguments.sink}: {type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
 
 
-class Stopped(BaseException):
-    """A signal asks to end."""
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run's --checkpoint_dir or --metrics_file")
+    parser.add_argument("--sink", choices=sorted(SINKS), default="tensorboard", help="default: tensorboard")
+    parser.add_argument(
+        "--logdir",
+        type=Path,
+        help="folder of TensorBoard's or W&B's files, and of what has been passed on; default: named as the sink, next "
+        "to the metrics",
+    )
+    parser.add_argument("--project", default="mpzero", help="W&B's project or MLflow's experiment; default: mpzero")
+    parser.add_argument("--pid", type=int, help="end with this process, once all that is there has been passed on")
+    until = parser.add_mutually_exclusive_group()
+    until.add_argument("--once", action="store_true", help="pass on what is there, and end")
+    until.add_argument("--wait", action="store_true", help="wait for a run that has not begun")
+    until.add_argument("--check", action="store_true", help="only look whether the sink's package is installed")
+    return parser.parse_args()
 
 
-def stop(*_: object) -> None:
-    raise Stopped
+def metrics_file(run: Path) -> Path:
+    """RUN may not exist yet."""
+    is_file = run.is_file() or (run.suffix == ".jsonl" and not run.is_dir())
+    return run if is_file else run / "metrics.jsonl"
 
 
-def follow(metrics: Path, arguments: argparse.Namespace) -> int:
-    """Until a signal ends it."""
-    follower = Follower(metrics)
-    place = Place(metrics.with_name(f".followed-by-{arguments.sink}.json"))
-    sink = None
+class Interrupted(BaseException):
+    """A second signal asks to end at once."""
+
+
+class Stop:
+    """Whether it is time to end: a signal has come, or the process that is followed has ended."""
+
+    def __init__(self, pid: int | None):
+        self.pid = pid
+        self.signalled = False
+        self._woken, wakes = os.pipe()
+        os.set_blocking(wakes, False)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
+            # The scripts ignore those that are meant for the ranks, and send SIGUSR2.
+            if number == signal.SIGUSR2 or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._on_signal)
+
+    def is_wanted(self) -> bool:
+        return self.signalled or (self.pid is not None and not is_there(self.pid))
+
+    def pause(self) -> None:
+        select.select([self._woken], [], [], PAUSE_SECONDS)
+
+    def _on_signal(self, number: int, _: object) -> None:
+        if self.signalled and number != signal.SIGUSR2:
+            raise Interrupted
+        self.signalled = True
+
+
+def is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def follow(pump: Pump, arguments: argparse.Namespace) -> int:
+    """Until it is time to end."""
+    stop, progress = Stop(arguments.pid), Progress(pump)
     try:
         while True:
-            for row in follower.new_rows():
-                if not place.is_new(row):
-                    continue
-                if sink is None or sink.run_id != row.run_id:
-                    if sink is not None:
-                        sink.close()
-                    options = {
-                        "folder": arguments.logdir or metrics.parent / "tensorboard",
-                        "project": arguments.project,
-                    }
-                    sink = SINKS[arguments.sink](row.run_id, first_step=row.step, **options)
-                elif row.step <= place.step:
-                    sink.rewind(row.step)
-                sink.write(row)
-                place.passed(row)
-            if sink is not None:
-                sink.flush()
-            place.save()
-            if arguments.once:
-                return 0
-            time.sleep(PAUSE_SECONDS)
+            # What is written before the end is still read.
+            ends = arguments.once or stop.is_wanted()
+            pump.pass_on()
+            progress.report()
+            if ends:
+                break
+            stop.pause()
     finally:
-        if sink is not None:
-            sink.close()
-        place.save()
+        pump.sink.close()
+        pump.save()
+    say(f"{pump.passed} steps were passed on.")
+    return 0
+
+
+class Progress:
+    """Says what is followed, each run that begins, and now and then how far it is."""
+
+    def __init__(self, pump: Pump):
+        self.pump = pump
+        self.run_id = ""
+        self.said = 0.0
+        self.warned = False
+        source = pump.follower.path
+        say(f"{source} is passed on to {pump.sink.target}.")
+        if not source.exists():
+            say(f"waiting for {source}, which does not exist yet.")
+
+    def report(self) -> None:
+        pump, now = self.pump, time.monotonic()
+        if pump.run_id and (pump.run_id != self.run_id or now - self.said >= PROGRESS_SECONDS):
+            say(f"run {pump.run_id} has been passed on to step {pump.last_step}.")
+            self.run_id, self.said = pump.run_id, now
+        if pump.follower.no_steps and not self.warned:
+            warn(f"{pump.follower.path} line {pump.follower.no_steps[0]} is no step of a run and is left out.")
+            self.warned = True
+
+
+def say(text: str) -> None:
+    print(f"follow.py: {text}", flush=True)
+
+
+def warn(text: str) -> None:
+    print(f"follow.py: warning: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

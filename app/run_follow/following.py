@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import hashlib
 import math
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
+
+from run_files.values import as_number, is_whole, object_of
+
+RUN_ID = re.compile(r"[0-9a-f]{16}")
 
 
 class FollowError(Exception):
@@ -24,6 +29,7 @@ class Row:
     step: int
     time: float  # seconds since 1970
     values: dict[str, float]  # finite ones, by metric
+    digest: bytes  # of the line, 8 bytes
 
 
 class Follower:
@@ -31,83 +37,80 @@ class Follower:
 
     def __init__(self, path: Path):
         self.path = path
-        self.file: TextIO | None = None
-        self.rest = ""  # a line that is not complete
+        self.file: BinaryIO | None = None
+        self.openings = 0  # one more each time that the file is read from its beginning
+        self.lines = 0  # read since then
+        self.no_steps: list[int] = []  # the numbers of those lines that are no step
+        self._line = b""  # the last complete one
+        self._rest = b""  # the beginning of one that is not complete
 
     def new_rows(self) -> Iterator[Row]:
-        """Those since the last call. Once the file has been replaced, all of it comes again."""
+        """The steps since the last call. Once the file has been replaced or cut, all of it comes again."""
         if self.file is not None and self._was_replaced():
-            self.file.close()
-            self.file = None
+            self.close()
         if self.file is None and not self._opens():
             return
-        while chunk := self.file.readline():
-            self.rest += chunk
-            if not self.rest.endswith("\n"):
+        while chunk := self._read():
+            self._rest += chunk
+            if not self._rest.endswith(b"\n"):
                 return
-            line, self.rest = self.rest, ""
-            row = row_of(line)
-            if row is not None:
+            self._line, self._rest = self._rest, b""
+            self.lines += 1
+            row = row_of(self._line, f"{self.path} line {self.lines}")
+            if row is None:
+                self.no_steps.append(self.lines)
+            else:
                 yield row
 
+    def close(self) -> None:
+        if self.file is not None:
+            with contextlib.suppress(OSError):
+                self.file.close()
+        self.file = None
+
     def _opens(self) -> bool:
-        self.rest = ""
         try:
-            self.file = self.path.open(encoding="utf-8", errors="replace")
+            self.file = self.path.open("rb")
         except FileNotFoundError:  # not yet
             return False
         except OSError as error:
-            raise FollowError(f"{self.path} cannot be read: {error.strerror}.") from error
+            raise self._unreadable(error) from error
+        self.openings += 1
+        self.lines, self.no_steps, self._line, self._rest = 0, [], b"", b""
         return True
 
-    def _was_replaced(self) -> bool:
-        opened = os.fstat(self.file.fileno())
+    def _read(self) -> bytes:
         try:
-            now = self.path.stat()
-        except OSError:
-            return False
-        return (now.st_ino, now.st_dev) != (opened.st_ino, opened.st_dev) or now.st_size < self.file.tell()
-
-
-def row_of(line: str) -> Row | None:
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(fields, dict) or not isinstance(fields.get("step"), int):
-        return None
-    values = {name: float(value) for name, value in fields.items() if is_value(name, value)}
-    return Row(str(fields.get("run", "")), fields["step"], float(values.pop("time", 0.0)), values)
-
-
-def is_value(name: str, value: object) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and name != "step" and math.isfinite(value)
-
-
-class Place:
-    """How far a file has been passed on, kept in a file of its own."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.run_id, self.step, self.time = "", 0, 0.0
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-            saved = json.loads(path.read_text())
-            self.run_id, self.step, self.time = str(saved["run"]), int(saved["step"]), float(saved["time"])
-
-    def is_new(self, row: Row) -> bool:
-        """A step that the run has made again, after it went back to a checkpoint, is later than the one before."""
-        return row.run_id != self.run_id or row.time > self.time or (row.time == self.time and row.step > self.step)
-
-    def passed(self, row: Row) -> None:
-        self.run_id, self.step, self.time = row.run_id, row.step, row.time
-
-    def save(self) -> None:
-        if self.step == 0:
-            return
-        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        try:
-            temporary.write_text(json.dumps({"run": self.run_id, "step": self.step, "time": self.time}))
-            os.replace(temporary, self.path)
+            return self.file.readline()
         except OSError as error:
-            raise FollowError(f"{self.path} cannot be written: {error.strerror}.") from error
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> FollowError:
+        return FollowError(f"{self.path} cannot be read: {error.strerror}.")
+
+    def _was_replaced(self) -> bool:
+        """By another file, or by other content: what was read last is not there any more."""
+        at = self.file.tell() - len(self._rest)
+        try:
+            opened, now = os.fstat(self.file.fileno()), self.path.stat()
+            last = os.pread(self.file.fileno(), len(self._line + self._rest), at - len(self._line))
+        except FileNotFoundError:
+            return False  # moved away: there may be another one later
+        except OSError:
+            return True
+        return (now.st_ino, now.st_dev) != (opened.st_ino, opened.st_dev) or last != self._line + self._rest
+
+
+def row_of(line: bytes, where: str) -> Row | None:
+    """None for what is no step."""
+    fields = object_of(line)
+    if fields is None or not is_whole(fields.get("step")):
+        return None
+    run_id = fields.get("run")
+    # It becomes the name of a folder.
+    if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
+        raise FollowError(f"{where} has no run id of 16 hexadecimal digits: give a file that mpzero train has written.")
+    numbers = {name: as_number(value) for name, value in fields.items() if not isinstance(value, bool)}
+    values = {name: value for name, value in numbers.items() if name != "step" and math.isfinite(value)}
+    time = values.pop("time", 0.0)
+    return Row(run_id, fields["step"], time, values, hashlib.blake2b(line, digest_size=8).digest())

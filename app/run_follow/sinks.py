@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import socket
+import sys
+import time
 from pathlib import Path
 from typing import Protocol
 
 from run_follow.following import Row
+from run_follow.place import unusable
+
+ROOT = Path(__file__).resolve().parents[2]
 
 # TensorBoard groups tags by what is before the slash.
 GROUPS = {
@@ -29,14 +38,25 @@ class SinkMissing(Exception):
 
 
 class Sink(Protocol):
-    run_id: str
+    """Where the steps of a run are passed on to. Making one starts no run there."""
+
+    def __init__(self, folder: Path, project: str):
+        """Raises: SinkMissing"""
+
+    @property
+    def target(self) -> str:
+        """In words: where one finds the runs."""
+
+    def begin(self, run_id: str, first_step: int) -> None:
+        """The next steps are of this run. Former steps from `first_step` on are no longer part of it."""
 
     def write(self, row: Row) -> None: ...
     def rewind(self, step: int) -> None:
-        """The run has gone back: what was passed on of this step and later ones is no longer part of it."""
+        """The run has gone back: former steps from `step` on are no longer part of it."""
 
     def flush(self) -> None: ...
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Ends the run, where one has begun."""
 
 
 def tag_of(metric: str) -> str:
@@ -44,48 +64,103 @@ def tag_of(metric: str) -> str:
 
 
 def missing(package: str) -> SinkMissing:
-    return SinkMissing(f"{package} is not installed: 'uv pip install {package}' installs it into mpzero's .venv.")
+    return SinkMissing(
+        f"{package} is not installed: '{install_command(package)}' installs it into mpzero's environment."
+    )
+
+
+def install_command(package: str) -> str:
+    """As it can be typed here: with the uv that this user has, or with Python alone."""
+    python = shlex.quote(sys.executable)
+    for uv in ("uv", Path.home() / ".local/bin/uv", ROOT / ".venv-uv/bin/uv"):
+        if shutil.which(uv):
+            return f"{shlex.quote(str(uv))} pip install --python {python} {package}"
+    return f"{python} -m ensurepip && {python} -m pip install {package}"
 
 
 class TensorBoard:
     """Event files in FOLDER/RUN."""
 
-    def __init__(self, run_id: str, first_step: int, folder: Path, project: str):
+    def __init__(self, folder: Path, project: str):
         try:
-            from torch.utils.tensorboard import SummaryWriter
+            from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+            from tensorboard.compat.proto.summary_pb2 import Summary
+            from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError as error:
             raise missing("tensorboard") from error
-        self.run_id = run_id
-        self.folder = folder / run_id
-        self.new_writer = SummaryWriter
-        # Of what an earlier follower has passed on, TensorBoard leaves out the steps from this one on.
-        self.writer = self.new_writer(str(self.folder), purge_step=first_step)
+        self.event, self.session, self.summary, self.record_writer = Event, SessionLog, Summary, RecordWriter
+        self.folder = folder
+        self.run_folder: Path | None = None
+        self.writer: RecordWriter | None = None
+
+    @property
+    def target(self) -> str:
+        return f"TensorBoard's files in {self.folder}"
+
+    def begin(self, run_id: str, first_step: int) -> None:
+        self.close()
+        self.run_folder = self.folder / run_id
+        self.rewind(first_step)
 
     def write(self, row: Row) -> None:
-        for metric, value in row.values.items():
-            self.writer.add_scalar(tag_of(metric), value, row.step, walltime=row.time)
+        values = [self.summary.Value(tag=tag_of(name), simple_value=value) for name, value in row.values.items()]
+        self._add(wall_time=row.time, step=row.step, summary=self.summary(value=values))
 
     def rewind(self, step: int) -> None:
-        self.writer.close()
-        self.writer = self.new_writer(str(self.folder), purge_step=step)
+        """In a new file, which TensorBoard reads last. It then leaves out the steps from `step` on of the others."""
+        self.close()
+        try:
+            self.run_folder.mkdir(parents=True, exist_ok=True)
+            self.writer = self.record_writer(self._next_file().open("xb"))
+        except OSError as error:
+            raise unusable(self.run_folder, "written", error) from error
+        now = time.time()
+        self._add(wall_time=now, file_version="brain.Event:2")
+        self._add(wall_time=now, step=step, session_log=self.session(status=self.session.START))
 
     def flush(self) -> None:
-        self.writer.flush()
+        if self.writer is not None:
+            self.writer.flush()
 
     def close(self) -> None:
-        self.writer.close()
+        if self.writer is not None:
+            self.writer.close()
+        self.writer = None
+
+    def _add(self, **fields) -> None:
+        try:
+            self.writer.write(self.event(**fields).SerializeToString())
+        except OSError as error:
+            raise unusable(self.run_folder, "written", error) from error
+
+    def _next_file(self) -> Path:
+        """TensorBoard reads the files by name, which has the time; the clock of this node may be late."""
+        names = (path.name.split(".") for path in self.run_folder.glob("events.out.tfevents.*"))
+        times = [int(name[3]) for name in names if len(name) > 3 and name[3].isdecimal()]
+        second = max(int(time.time()), max(times, default=0) + 1)
+        return self.run_folder / f"events.out.tfevents.{second:010d}.{socket.gethostname()}.{os.getpid()}"
 
 
 class WeightsAndBiases:
     """A run of W&B with the id of the run. Its curves are drawn over the metric "step", which may go back."""
 
-    def __init__(self, run_id: str, first_step: int, folder: Path, project: str):
+    def __init__(self, folder: Path, project: str):
         try:
             import wandb
         except ImportError as error:
             raise missing("wandb") from error
-        self.run_id = run_id
-        self.run = wandb.init(project=project, id=run_id, resume="allow")
+        self.wandb = wandb
+        self.folder, self.project = folder, project
+        self.run = None
+
+    @property
+    def target(self) -> str:
+        return f"W&B's project {self.project}"
+
+    def begin(self, run_id: str, first_step: int) -> None:
+        self.close()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.run = self.wandb.init(project=self.project, id=run_id, resume="allow", dir=str(self.folder))
         self.run.define_metric("step")
         self.run.define_metric("*", step_metric="step")
 
@@ -99,25 +174,37 @@ class WeightsAndBiases:
         pass
 
     def close(self) -> None:
-        self.run.finish()
+        if self.run is not None:
+            self.run.finish()
+        self.run = None
 
 
 class MLflow:
     """A run of MLflow with the tag mpzero.run."""
 
-    def __init__(self, run_id: str, first_step: int, folder: Path, project: str):
+    def __init__(self, folder: Path, project: str):
         try:
             import mlflow
         except ImportError as error:
             raise missing("mlflow") from error
-        self.run_id = run_id
         self.metric = mlflow.entities.Metric
         self.client = mlflow.MlflowClient()
-        experiment = self.client.get_experiment_by_name(project)
-        experiment_id = experiment.experiment_id if experiment else self.client.create_experiment(project)
+        self.uri, self.project = mlflow.get_tracking_uri(), project
+        self.id: str | None = None
+
+    @property
+    def target(self) -> str:
+        return f"MLflow's experiment {self.project} at {self.uri}"
+
+    def begin(self, run_id: str, first_step: int) -> None:
+        self.close()
+        experiment = self.client.get_experiment_by_name(self.project)
+        experiment_id = experiment.experiment_id if experiment else self.client.create_experiment(self.project)
         found = self.client.search_runs([experiment_id], f"tags.`mpzero.run` = '{run_id}'", max_results=1)
         run = found[0] if found else self.client.create_run(experiment_id, tags={"mpzero.run": run_id}, run_name=run_id)
         self.id = run.info.run_id
+        if found:
+            self.client.update_run(self.id, status="RUNNING")
 
     def write(self, row: Row) -> None:
         milliseconds = round(row.time * 1000)
@@ -131,7 +218,9 @@ class MLflow:
         pass
 
     def close(self) -> None:
-        self.client.set_terminated(self.id)
+        if self.id is not None:
+            self.client.set_terminated(self.id)
+        self.id = None
 
 
 SINKS = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow}

@@ -3,9 +3,11 @@
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -13,15 +15,21 @@ from .conftest import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "app"))
 from run_follow import sinks
-from run_follow.following import Follower, FollowError, Place, row_of
+from run_follow.following import Follower, FollowError, row_of
+from run_follow.place import Place
+from run_follow.pump import Pump
 
 sys.path.pop(0)
 
-RUN = "00000000aaaaaaaa"
+RUN, OTHER = "00000000aaaaaaaa", "00000000bbbbbbbb"
 
 
 def line(step: int, time: float, loss: float = 1.0, run: str = RUN) -> str:
     return json.dumps({"step": step, "loss": loss, "time": time, "run": run}) + "\n"
+
+
+def row(text: str):
+    return row_of(text.encode(), "a file line 1")
 
 
 def steps(rows) -> list[int]:
@@ -45,6 +53,7 @@ def test_a_line_counts_when_it_is_complete(tmp_path):
     with path.open("a") as file:
         file.write(text[-5:] + "no JSON\n[1]\n" + line(3, 12.0))
     assert steps(follower.new_rows()) == [2, 3]
+    assert follower.no_steps == [3, 4]
 
 
 def test_a_file_that_is_replaced_is_read_again(tmp_path):
@@ -58,101 +67,321 @@ def test_a_file_that_is_replaced_is_read_again(tmp_path):
     assert steps(follower.new_rows()) == []
 
 
+@pytest.mark.parametrize("unfinished", ["", '{"step": 3, '])
+def test_a_file_that_is_cut_and_grows_longer_than_before_is_read_again(tmp_path, unfinished):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(line(1, 10.0) + line(2, 11.0) + unfinished)
+    follower = Follower(path)
+    assert steps(follower.new_rows()) == [1, 2]
+    path.write_text(line(1, 10.0) + line(2, 20.0) + line(3, 30.0))  # the same inode
+    assert steps(follower.new_rows()) == [1, 2, 3]
+
+
+def test_a_file_that_is_moved_away_is_waited_for(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(line(1, 10.0))
+    follower = Follower(path)
+    assert steps(follower.new_rows()) == [1]
+    path.rename(tmp_path / "old")
+    assert steps(follower.new_rows()) == []
+    path.write_text(line(1, 20.0, run=OTHER))
+    assert [(row.run_id, row.step) for row in follower.new_rows()] == [(OTHER, 1)]
+
+
+def own(fields: str):
+    return row(f'{{"run": "{RUN}", {fields}}}')
+
+
 def test_values_that_are_no_numbers_are_left_out():
-    row = row_of('{"step": 3, "loss": NaN, "lr": null, "name": "x", "ok": true, "mfu": 0.5, "time": 7, "run": "r"}')
-    assert (row.step, row.time, row.run_id, row.values) == (3, 7.0, "r", {"mfu": 0.5})
-    assert row_of('{"step": "3"}') is None and row_of("[" * 100_000) is None
+    read = own('"step": 3, "loss": NaN, "lr": null, "name": "x", "ok": true, "mfu": 0.5, "time": 7')
+    assert (read.step, read.time, read.run_id, read.values) == (3, 7.0, RUN, {"mfu": 0.5})
+    assert own('"step": "3"') is None and row("[" * 100_000) is None
+
+
+def test_numbers_of_any_size_are_survived():
+    many, too_many = "9" * 400, "9" * 5000
+    assert own(f'"step": {many}') is None and own('"step": -1') is None
+    assert own(f'"step": 1, "loss": {many}, "time": {many}').values == {}
+    assert own(f'"step": 1, "loss": {too_many}') is None
+
+
+@pytest.mark.parametrize("run", ["../outside", "", "x", RUN + "0", RUN.upper(), 16])
+def test_an_id_that_is_none_is_refused(tmp_path, run):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/metrics.jsonl").write_text(line(1, 1.0) + line(2, 1.0, run=run))
+    process = program(tmp_path / "run", "--once")
+    assert process.returncode == 2
+    assert process.stderr == (
+        f"follow.py: {tmp_path}/run/metrics.jsonl line 2 has no run id of 16 hexadecimal digits: "
+        "give a file that mpzero train has written.\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+class Recorder:
+    """A sink in memory."""
+
+    target = "a list"
+
+    def __init__(self):
+        self.calls: list[tuple] = []
+
+    def begin(self, run_id, first_step):
+        self.calls.append(("begin", run_id, first_step))
+
+    def write(self, row):
+        self.calls.append(("step", row.step, row.time))
+
+    def rewind(self, step):
+        self.calls.append(("rewind", step))
+
+    def flush(self): ...
+    def close(self): ...
+
+    @property
+    def steps(self) -> list[tuple[int, float]]:
+        return [call[1:] for call in self.calls if call[0] == "step"]
 
 
 def test_each_step_is_passed_on_once_whatever_the_run_and_the_follower_do(tmp_path):
-    """Against a list of every step that the run has made."""
+    """Against a list of every step that the run has made. The clock is set back and forth."""
     for seed in range(30):
         choose = random.Random(seed)
-        path, place_path = tmp_path / f"{seed}.jsonl", tmp_path / f"{seed}.place"
-        kept, made, passed, time = [], [], [], 0.0
-        follower, place = Follower(path), Place(place_path)
+        path, sink = tmp_path / f"{seed}.jsonl", Recorder()
+        kept, made = [], []
+
+        def new_pump(path=path, sink=sink, seed=seed) -> Pump:
+            return Pump(Follower(path), sink, tmp_path / f"{seed}")
+
+        pump = new_pump()
         for _ in range(60):
             action = choose.choice(("step", "step", "step", "resume", "follow", "follower restarts"))
             if action == "step":
-                time += 1
                 step = kept[-1][0] + 1 if kept else 1
-                kept.append((step, time))
-                made.append((step, time))
+                kept.append((step, choose.random() * 100))
+                made.append(kept[-1])
                 with path.open("a") as file:
-                    file.write(line(step, time))
+                    file.write(line(*kept[-1]))
             elif action == "resume" and kept:
                 # The follower has seen what was there, as it does every two seconds.
-                passed += follow(follower, place)
+                pump.pass_on()
                 kept = kept[: choose.randrange(len(kept)) + 1]
-                replace(path, "".join(line(*entry) for entry in kept))
+                choose.choice((replace, Path.write_text))(path, "".join(line(*entry) for entry in kept))
             elif action == "follow":
-                passed += follow(follower, place)
+                pump.pass_on()
             else:
-                place.save()
-                follower, place = Follower(path), Place(place_path)
-        passed += follow(follower, place)
-        assert passed == made, seed
+                pump.save()
+                pump = new_pump()
+        pump.pass_on()
+        assert sink.steps == made, seed
 
 
-def follow(follower: Follower, place: Place) -> list[tuple[int, float]]:
-    rows = []
-    for row in follower.new_rows():
-        if place.is_new(row):
-            rows.append((row.step, row.time))
-            place.passed(row)
-    return rows
+def test_a_step_that_a_crash_has_not_noted_is_passed_on_again(tmp_path):
+    path, sink = tmp_path / "metrics.jsonl", Recorder()
+    path.write_text(line(1, 1.0) + line(2, 2.0))
+    Pump(Follower(path), sink, tmp_path).pass_on()
+    (place,) = (tmp_path / RUN).iterdir()
+    place.write_bytes(place.read_bytes()[:-3])
+    Pump(Follower(path), sink, tmp_path).pass_on()
+    assert sink.calls[-2:] == [("begin", RUN, 2), ("step", 2, 2.0)]
+    place.write_bytes(b"damaged!" * 9)
+    Pump(Follower(path), sink, tmp_path).pass_on()
+    assert sink.calls[-3:] == [("begin", RUN, 1), ("step", 1, 1.0), ("step", 2, 2.0)]
+    assert len(place.read_bytes()) == 16
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"run": 1}', '{"run": "r", "step": "x", "time": 1}'])
-def test_a_damaged_place_means_the_beginning(tmp_path, text):
-    (tmp_path / "place").write_text(text)
-    assert Place(tmp_path / "place").step == 0
+def test_targets_have_places_of_their_own(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(line(1, 1.0))
+    for folder, target in (("a", "x"), ("b", "x"), ("b", "y")):
+        sink = Recorder()
+        sink.target = target
+        Pump(Follower(path), sink, tmp_path / folder).pass_on()
+        assert sink.steps == [(1, 1.0)], (folder, target)
+
+
+def test_runs_in_one_file_have_places_of_their_own(tmp_path):
+    path, sink = tmp_path / "metrics.jsonl", Recorder()
+    pump = Pump(Follower(path), sink, tmp_path)
+    path.write_text(line(1, 1.0) + line(2, 2.0))
+    pump.pass_on()
+    replace(path, line(1, 3.0, run=OTHER))
+    pump.pass_on()
+    assert sink.calls[-2:] == [("begin", OTHER, 1), ("step", 1, 3.0)]
+    assert len(list((tmp_path / RUN).iterdir())) == len(list((tmp_path / OTHER).iterdir())) == 1
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
     place = Place(tmp_path / "none/place")
-    place.passed(row_of(line(1, 1.0)))
-    with pytest.raises(FollowError, match="none/place cannot be written"):
+    place.passed(0, row(line(1, 1.0)))
+    place.path = tmp_path / "file/place"
+    with pytest.raises(FollowError, match=r"file/place cannot be written: .*; choose another folder with --logdir"):
         place.save()
 
 
+def command(*arguments) -> list[str]:
+    return [sys.executable, str(REPOSITORY / "app/follow.py"), *map(str, arguments)]
+
+
 def program(*arguments, **environment) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(REPOSITORY / "app/follow.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+    environment = {**os.environ, **environment}
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=120, env=environment)
+
+
+def started(*arguments, **options) -> subprocess.Popen:
+    return subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def test_a_run_that_is_not_there_is_refused(tmp_path):
+    process = program(tmp_path / "checkpont")
+    assert process.returncode == 2 and process.stdout == ""
+    assert process.stderr == (
+        f"follow.py: {tmp_path}/checkpont/metrics.jsonl does not exist: give a run's --checkpoint_dir or "
+        "--metrics_file, or --wait to wait for it.\n"
+    )
+    assert "--wait" in program(tmp_path / "x", "--once", "--wait").stderr
+
+
+def test_it_waits_for_a_run_and_says_so_once(tmp_path):
+    pytest.importorskip("tensorboard")
+    run = tmp_path / "later"
+    process = started(run, "--wait")
+    assert process.stdout.readline().startswith(
+        f"follow.py: {run}/metrics.jsonl is passed on to TensorBoard's files in"
+    )
+    assert process.stdout.readline() == f"follow.py: waiting for {run}/metrics.jsonl, which does not exist yet.\n"
+    run.mkdir()
+    (run / "metrics.jsonl").write_text(line(1, 1.0))
+    assert process.stdout.readline() == f"follow.py: run {RUN} has been passed on to step 1.\n"
+    # What is there when the signal comes is passed on.
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(line(2, 2.0) + "half a line")
+    process.send_signal(signal.SIGTERM)
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout, stderr) == (0, "follow.py: 2 steps were passed on.\n", "")
+    assert [step for step, *_ in shown(run)] == [1, 2]
+
+
+def test_it_ends_with_the_process_that_it_is_started_for(tmp_path):
+    pytest.importorskip("tensorboard")
+    (tmp_path / "metrics.jsonl").write_text(line(1, 1.0))
+    training = subprocess.Popen(["sleep", "300"])
+
+    def as_in_the_background() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+
+    process = started(tmp_path, "--pid", training.pid, preexec_fn=as_in_the_background)
+    for _ in range(2):
+        process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(line(2, 2.0))
+    training.kill()
+    training.wait()
+    assert process.communicate(timeout=60) == ("follow.py: 2 steps were passed on.\n", "")
+    assert [step for step, *_ in shown(tmp_path)] == [1, 2]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    pytest.importorskip("tensorboard")
+    (tmp_path / "metrics.jsonl").write_text(line(1, 1.0))
+    (tmp_path / "tensorboard").write_text("a file")
+    process = program(tmp_path, "--once")
+    assert process.returncode == 2
+    assert process.stderr.startswith(f"follow.py: {tmp_path}/tensorboard/{RUN}") and process.stderr.count("\n") == 1
+    assert "Not a directory" in process.stderr and "--logdir" in process.stderr
+    assert program(tmp_path, "--once", "--logdir", tmp_path / "elsewhere").returncode == 0
+
+
+def test_a_line_that_is_no_step_is_named_once(tmp_path):
+    pytest.importorskip("tensorboard")
+    (tmp_path / "metrics.jsonl").write_text(line(1, 1.0) + "what\nis\nthis\n" + line(2, 1.0))
+    process = program(tmp_path, "--once")
+    assert process.returncode == 0
+    assert process.stderr == (
+        f"follow.py: warning: {tmp_path}/metrics.jsonl line 2 is no step of a run and is left out.\n"
+    )
+
+
+def shown(folder: Path) -> list[tuple[int, float, float]]:
+    """What TensorBoard shows of the run."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard" / RUN))
+    events.Reload()
+    return [(event.step, event.value, event.wall_time) for event in events.Scalars("loss/train")]
 
 
 def test_tensorboard_shows_the_run_as_it_is_now(tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-
-    def shown() -> list[tuple[int, float, float]]:
-        events = accumulator.EventAccumulator(str(tmp_path / "tensorboard" / RUN))
-        events.Reload()
-        return [(event.step, event.value, event.wall_time) for event in events.Scalars("loss/train")]
-
+    pytest.importorskip("tensorboard")
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(line(step, 10.0 + step, 4.0) for step in (1, 2, 3, 4)))
     first = program(tmp_path, "--once")
     assert first.returncode == 0, first.stderr
-    assert shown() == [(step, 4.0, 10.0 + step) for step in (1, 2, 3, 4)]
-    # The run resumes after step 2.
-    replace(path, line(1, 11.0, 4.0) + line(2, 12.0, 4.0) + line(3, 20.0, 3.0))
+    assert shown(tmp_path) == [(step, 4.0, 10.0 + step) for step in (1, 2, 3, 4)]
+    # The run resumes after step 2, on a node whose clock is late.
+    replace(path, line(1, 11.0, 4.0) + line(2, 12.0, 4.0) + line(3, 5.0, 3.0))
     assert program(path, "--once").returncode == 0
-    assert shown() == [(1, 4.0, 11.0), (2, 4.0, 12.0), (3, 3.0, 20.0)]
+    assert shown(tmp_path) == [(1, 4.0, 11.0), (2, 4.0, 12.0), (3, 3.0, 5.0)]
     assert program(path, "--once").returncode == 0
-    assert len(shown()) == 3
+    assert len(shown(tmp_path)) == 3
+
+
+def test_tensorboard_reads_the_files_in_their_order_though_the_clock_goes_back(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    for now, loss in ((2_000_000_000, 4.0), (1_000_000_000, 3.0), (1_000_000_000, 2.0)):
+        monkeypatch.setattr(sinks.time, "time", lambda now=now: float(now))
+        sink = sinks.TensorBoard(tmp_path / "tensorboard", "p")
+        sink.begin(RUN, 1)
+        sink.write(row(line(1, now, loss)))
+        sink.close()
+        assert [value for _, value, _ in shown(tmp_path)] == [loss]
 
 
 @pytest.mark.parametrize("sink", ["wandb", "mlflow", "tensorboard"])
-def test_a_package_that_is_missing_is_named(tmp_path, sink):
-    (tmp_path / "metrics.jsonl").write_text(line(1, 1.0))
+def test_a_package_that_is_missing_is_named_with_a_command_that_works_here(tmp_path, sink):
     for package in ("wandb", "mlflow", "tensorboard"):
         (tmp_path / "packages" / package).mkdir(parents=True)
         (tmp_path / "packages" / package / "__init__.py").write_text("raise ImportError\n")
-    process = program(tmp_path, "--sink", sink, "--once", PYTHONPATH=str(tmp_path / "packages"))
-    assert process.returncode == 2
-    assert process.stderr == (
-        f"follow.py: {sink} is not installed: 'uv pip install {sink}' installs it into mpzero's .venv.\n"
-    )
+    uv = tmp_path / "home/.local/bin/uv"
+    uv.parent.mkdir(parents=True)
+    environment = {"PYTHONPATH": str(tmp_path / "packages"), "HOME": str(tmp_path / "home"), "PATH": "/nowhere"}
+    python, own = sys.executable, REPOSITORY / ".venv-uv/bin/uv"
+    commands = {
+        "": f"{own} pip install --python {python} {sink}"
+        if own.exists()
+        else f"{python} -m ensurepip && {python} -m pip install {sink}",
+        "uv in the home": f"{uv} pip install --python {python} {sink}",
+        "uv in PATH": f"uv pip install --python {python} {sink}",
+    }
+    for here, command in commands.items():
+        if here:
+            uv.write_text("")
+            uv.chmod(0o755)
+        if here == "uv in PATH":
+            environment["PATH"] = str(uv.parent)
+        process = program(tmp_path, "--sink", sink, "--check", **environment)
+        assert process.returncode == 2
+        assert process.stderr == (
+            f"follow.py: {sink} is not installed: '{command}' installs it into mpzero's environment.\n"
+        )
+
+
+def test_a_sink_that_is_installed_is_not_refused(tmp_path):
+    pytest.importorskip("tensorboard")
+    process = program(tmp_path / "no run yet", "--check")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_breaks_in_a_sink_is_one_line(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(line(1, 1.0))
+    (tmp_path / "wandb.py").write_text("def init(**_): raise RuntimeError('no\\n login')\n")
+    process = program(tmp_path, "--sink", "wandb", "--once", PYTHONPATH=str(tmp_path))
+    assert process.returncode == 1
+    assert process.stderr == "follow.py: wandb: RuntimeError: no login\n"
 
 
 class Calls(list):
@@ -168,10 +397,12 @@ def test_wandb_gets_one_run_with_the_runs_id(tmp_path, monkeypatch):
         define_metric=calls.record("define"), log=calls.record("log"), finish=calls.record("finish")
     )
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=calls.record("init", run)))
-    sink = sinks.WeightsAndBiases(RUN, 1, folder=tmp_path, project="p")
-    sink.write(row_of(line(7, 9.0, 2.5)))
+    sink = sinks.WeightsAndBiases(tmp_path / "wandb", project="p")
+    assert calls == []
+    sink.begin(RUN, 1)
+    sink.write(row(line(7, 9.0, 2.5)))
     sink.close()
-    assert ("init", (), {"project": "p", "id": RUN, "resume": "allow"}) in calls
+    assert ("init", (), {"project": "p", "id": RUN, "resume": "allow", "dir": str(tmp_path / "wandb")}) in calls
     assert ("define", ("*",), {"step_metric": "step"}) in calls
     assert calls[-2:] == [("log", ({"loss/train": 2.5, "step": 7},), {}), ("finish", (), {})]
 
@@ -185,13 +416,21 @@ def test_mlflow_finds_the_run_by_its_tag(tmp_path, monkeypatch, known):
         create_experiment=calls.record("create_experiment", "e"),
         search_runs=calls.record("search", [run] if known else []),
         create_run=calls.record("create_run", run),
+        update_run=calls.record("update_run"),
         log_batch=calls.record("log"),
         set_terminated=calls.record("end"),
     )
-    entities = types.SimpleNamespace(Metric=lambda *values: values)
-    monkeypatch.setitem(sys.modules, "mlflow", types.SimpleNamespace(MlflowClient=lambda: client, entities=entities))
-    sink = sinks.MLflow(RUN, 1, folder=tmp_path, project="p")
-    sink.write(row_of(line(7, 9.0, 2.5)))
+    package = types.SimpleNamespace(
+        MlflowClient=lambda: client,
+        entities=types.SimpleNamespace(Metric=lambda *values: values),
+        get_tracking_uri=lambda: "http://a",
+    )
+    monkeypatch.setitem(sys.modules, "mlflow", package)
+    sink = sinks.MLflow(tmp_path, project="p")
+    assert calls == [] and sink.target == "MLflow's experiment p at http://a"
+    sink.begin(RUN, 1)
+    sink.write(row(line(7, 9.0, 2.5)))
     sink.close()
-    assert ("create_run" in [name for name, *_ in calls]) != known
+    names = [name for name, *_ in calls]
+    assert ("create_run" in names, "update_run" in names) == (not known, known)
     assert calls[-2:] == [("log", ("m1",), {"metrics": [("loss/train", 2.5, 9000, 7)]}), ("end", ("m1",), {})]
