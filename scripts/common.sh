@@ -55,6 +55,25 @@ require_number() {
   printf -v "$1" '%d' "$((10#$value))"
 }
 
+# read_words VARIABLE: fills MPZERO_WORDS with the words in the variable, quoted as for a shell. Nothing in them is expanded or run.
+read_words() {
+  MPZERO_WORDS=()
+  [[ -n ${!1:-} ]] || return 0
+  mapfile -d '' -t MPZERO_WORDS < <(xargs --no-run-if-empty printf '%s\0' <<<"${!1}" 2>/dev/null)
+  wait $! || die "$1=${!1} cannot be read as words: a quote has no end, or is left open at the end of a line."
+}
+
+# quoted_words WORD...: as read_words and a shell read them.
+quoted_words() {
+  local word
+  local -a words=()
+  for word in "$@"; do
+    if [[ ! $word =~ ^[A-Za-z0-9_./:,=@%+-]+$ ]]; then word="'${word//\'/\'\\\'\'}'"; fi
+    words+=("$word")
+  done
+  printf '%s\n' "${words[*]}"
+}
+
 # A path as the user will want to read and type it: relative to the checkout where it lies inside.
 shown_path() { printf '%s\n' "${1#"$MPZERO_ROOT"/}"; }
 

@@ -15,8 +15,7 @@ name_job() {
   new=$name
   # A log by another pattern may have the name of the job in it.
   if [[ $name == "$MPZERO_JOB_NAME" ]] && ((${#logs[@]} > 0)); then
-    new=$(tr -c 'A-Za-z0-9._-' _ <<<"$MODEL_TYPE" | head -c 100)-mpzero
-    new=${new//_-mpzero/-mpzero}
+    new=$(model_file_name)-mpzero
     ask_slurm scontrol update "JobId=$(slurm_job)" "JobName=$new" >/dev/null 2>&1 || return 0
   fi
   [[ -z ${SLURM_ARRAY_JOB_ID:-} ]] || suffix=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID

@@ -62,10 +62,18 @@ require_cuda_on_all_nodes() {
     die "CUDA_VERSION=$CUDA_VERSION asks for $CUDA_HOME, which does not exist on $without; install it there, leave these nodes out ('sbatch --exclude=$without'), or leave CUDA_VERSION unset."
 }
 
+# seconds_since_boot: bash's SECONDS jumps with the clock.
+seconds_since_boot() {
+  local seconds
+  read -r seconds _ </proc/uptime
+  printf '%s\n' "${seconds%%.*}"
+}
+
 # launch_ranks MINUTES COMMAND...: runs the command on all ranks and returns the highest exit status, MPZERO_TOO_LONG or
 # MPZERO_NO_STEP; MINUTES, where not 0, is the longest that it may take.
 launch_ranks() {
-  local minutes=$1 code=0 began=$SECONDS
+  local minutes=$1 code=0 began
+  began=$(seconds_since_boot)
   shift
   [[ -z $MPZERO_STOP ]] || return "$MPZERO_ENDED_BY_SIGUSR1"
   if ((${#MPZERO_SRUN[@]} > 0)); then
@@ -76,7 +84,7 @@ launch_ranks() {
     run_with_watcher "${MPZERO_MPIRUN[@]}" "$@" || code=$?
   fi
   # srun and mpirun then tell of the signal that ended the ranks, as they do for any other that ends them.
-  if ((code != 0 && minutes > 0 && SECONDS - began >= minutes * 60)) && [[ -z $MPZERO_STOP ]]; then code=$MPZERO_TOO_LONG; fi
+  if ((code != 0 && minutes > 0 && $(seconds_since_boot) - began >= minutes * 60)) && [[ -z $MPZERO_STOP ]]; then code=$MPZERO_TOO_LONG; fi
   return "$code"
 }
 

@@ -120,7 +120,7 @@ choose_settings() {
   # Weights bring their model, unless another one is named: mpzero then refuses what contradicts their config.json.
   MODEL_IS_FROM_WEIGHTS=false
   if [[ -n ${MODEL_CONFIG:=$(flag_value model_config || true)} ]]; then
-    setting MODEL_TYPE model_type "$(basename "$(dirname "$MODEL_CONFIG")")"
+    setting MODEL_TYPE model_type "$(basename "$(dirname "$(readlink -m "$MODEL_CONFIG")")")"
   elif [[ -n $INIT_FROM && -z ${MODEL_TYPE:-} ]] && ! gives_any model_type; then
     MODEL_IS_FROM_WEIGHTS=true
     MODEL_TYPE=$(basename "$(readlink -m "$INIT_FROM")")
@@ -165,6 +165,14 @@ choose_settings() {
   [[ -f $DS_CONFIG ]] || die "DS_CONFIG=$DS_CONFIG is not a file (looked for from $MPZERO_USER_FOLDER); set it to your ds_config.json."
 }
 
+# model_file_name: MODEL_TYPE as the beginning of a file's name: without a slash, and not hidden.
+model_file_name() {
+  local name
+  name=$(printf %s "$MODEL_TYPE" | tr -c 'A-Za-z0-9._-' _ | head -c 100)
+  name=${name#"${name%%[!.]*}"}
+  printf '%s\n' "${name:-model}"
+}
+
 # The folder under data/ for this data set and tokenizer; a hash keeps apart what reads alike.
 data_folder() {
   local arguments="${PREPARATION[*]}" key name
@@ -177,11 +185,10 @@ data_folder() {
 # them again.
 read_prepare_args() {
   local word
-  local -a words
   PREPARATION=()
   MPZERO_EXISTING=--if_missing
-  read -r -a words <<<"${PREPARE_ARGS:-}"
-  for word in "${words[@]}"; do
+  read_words PREPARE_ARGS
+  for word in "${MPZERO_WORDS[@]}"; do
     if [[ $word != --overwrite ]]; then
       PREPARATION+=("$word")
     elif [[ ${SLURM_RESTART_COUNT:-0} == 0 ]]; then
@@ -193,7 +200,7 @@ read_prepare_args() {
 # prepare ARGUMENT...: the advice of prepare_data.py names what the user of this script sets.
 prepare() {
   local again
-  again="PREPARE_ARGS=$(printf %q "${PREPARATION[*]}${PREPARATION[*]:+ }--overwrite")"
+  again="PREPARE_ARGS=$(printf %q "$(quoted_words "${PREPARATION[@]}" --overwrite)")"
   MPZERO_HOW_TO_OVERWRITE=$again run_long "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/prepare_data.py" --tokenizer "$TOKENIZER" "$MPZERO_EXISTING" "$@"
 }
 

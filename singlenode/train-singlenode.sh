@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Trains on one machine, from a fresh checkout to a loss plot: installs what is missing, builds, prepares data, trains.
 #
-#   ./train-singlenode.sh [HOST] [--] [FLAGS OF mpzero train]
+#   ./train-singlenode.sh [HOST] [--build-only] [--] [FLAGS OF mpzero train]
 #
+# --build-only installs and builds, and trains nothing.
 # With GPUs: one rank for each of them. Without: two ranks on the CPU, a small Qwen3 and a text shipped with mpzero.
 # HOST runs all of this on that node of the Slurm cluster, through srun; the checkout must lie in a shared folder. SRUN_ARGS holds
 # further options of srun: SRUN_ARGS="--partition=gpu --gpus-per-node=4".
@@ -32,7 +33,7 @@ CUDA_VERSION=${CUDA_VERSION:-}               # 12.9 takes the tools of /usr/loca
 
 usage() {
   sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
-  printf 'Also: --build-only installs and builds, --help says this. "mpzero train --help" lists the flags.\nVariables:\n'
+  printf '"mpzero train --help" lists the flags of mpzero train.\nVariables:\n'
   sed -n 's/^\([A-Z_]*\)=${\1:-} *# /  \1: /p' "${BASH_SOURCE[0]}"
 }
 
@@ -47,16 +48,20 @@ done
 run_long() { "$@"; }
 end_with() { exit "$1"; }
 
-# run_on_host HOST FLAG...: this script again, on that node. Slurm gives it the whole node, but of the node's GPUs only those that
+# run_on_host HOST ARGUMENT...: this script again, with these arguments, on that node. Slurm gives it the whole node, but of the node's GPUs only those that
 # srun asks for.
 run_on_host() {
   local host=$1 cpus="" resources=""
   shift
+  if [[ -e $(users_path "$host") ]] && ! sinfo --noheader --nodes="$host" 2>/dev/null | grep -q .; then
+    die "'$host' is a file or folder and no node of Slurm; DATASET=$(printf %q "$host") trains on it."
+  fi
   command -v srun >/dev/null || die "'$host' asks for another node, but srun is not installed here; run ./train-singlenode.sh there instead."
   read -r cpus resources < <(sinfo --noheader --nodes="$host" --format='%c %G' 2>/dev/null) || true
   [[ -n $cpus ]] || die "Slurm knows no node named '$host'; 'sinfo -N' lists the nodes."
   local -a user_arguments
-  read -r -a user_arguments <<<"${SRUN_ARGS:-}"
+  read_words SRUN_ARGS
+  user_arguments=("${MPZERO_WORDS[@]}")
   if slurm_binds_cores; then user_arguments+=(--cpu-bind=none); fi
   if [[ ! ${SRUN_ARGS:-} =~ --gres|--gpus|-G ]] && (($(gpus_in "$resources") > 0)); then
     user_arguments+=("--gpus-per-node=$(gpus_in "$resources")")
@@ -66,11 +71,38 @@ run_on_host() {
   # srun forwards SIGUSR1 to the script on the node, which passes it on to its ranks. Ctrl-C must not reach srun itself, which
   # would ask a question, so it runs in a session of its own.
   setsid srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --mem=0 --mpi=none \
-    "${user_arguments[@]}" "$MPZERO_ROOT/singlenode/train-singlenode.sh" -- "$@" &
+    "${user_arguments[@]}" "$MPZERO_ROOT/singlenode/train-singlenode.sh" "$@" &
   wait_for_ranks $!
   # The script on the node has translated the status of the ranks.
   if ((status != 0 && status != 75 && signals > 1)); then status=130; fi
   exit "$status"
+}
+
+# read_arguments ARGUMENT...: sets host, build_only and MPZERO_EXTRA_FLAGS. The first flag that is not this script's begins those of mpzero.
+read_arguments() {
+  host="" build_only=false
+  while (($# > 0)); do
+    case $1 in
+      -h | --help)
+        usage
+        exit 0
+        ;;
+      --build-only) build_only=true ;;
+      --)
+        shift
+        break
+        ;;
+      -*) break ;;
+      *)
+        [[ -z $host ]] || die "'$host' and '$1' would both be nodes of Slurm; give one, and the flags of mpzero train after it."
+        host=$1
+        ;;
+    esac
+    shift
+  done
+  MPZERO_EXTRA_FLAGS=("$@")
+  [[ " $* " != *" --build-only "* ]] || die "--build-only is a flag of this script; give it before those of mpzero train."
+  [[ $build_only == false || $# == 0 ]] || die "--build-only trains nothing, so that '$*' would have no effect; leave it out."
 }
 
 # wait_for_ranks PID: waits for mpirun or srun and leaves its exit status in `status`. The first signal to this script is passed on
@@ -170,29 +202,13 @@ start_ranks() {
   wait "$tee_pid" "$filter_pid" 2>/dev/null || true
 }
 
-host=""
-case ${1:-} in
-  -h | --help)
-    usage
-    exit 0
-    ;;
-  "" | -*) ;;
-  *)
-    host=$1
-    shift
-    ;;
-esac
-build_only=false
-if [[ ${1:-} == --build-only ]]; then
-  build_only=true
-  shift
-elif [[ ${1:-} == -- ]]; then
-  shift
-fi
-MPZERO_EXTRA_FLAGS=("$@")
+read_arguments "$@"
 resolve_paths
 
-[[ -z $host ]] || run_on_host "$host" "${MPZERO_EXTRA_FLAGS[@]}"
+if [[ -n $host ]]; then
+  if [[ $build_only == true ]]; then run_on_host "$host" --build-only; fi
+  run_on_host "$host" -- "${MPZERO_EXTRA_FLAGS[@]}"
+fi
 select_cuda
 gpus=$(count_gpus)
 cores=$(cores_here)
@@ -224,7 +240,7 @@ check_run "$ranks" 1
 make_folder LOG_DIR "$LOG_DIR"
 make_checkpoint_folder
 prepare_data
-MPZERO_LOG=$LOG_DIR/$MODEL_TYPE-$(date +%Y%m%d-%H%M%S).out
+MPZERO_LOG=$LOG_DIR/$(model_file_name)-$(date +%Y%m%d-%H%M%S).out
 say "Training $MODEL_TYPE with $(counted "$ranks" rank) on $( ((gpus > 0)) && counted "$gpus" GPU || echo "the CPU ($(counted "$cores" core))"); log: $MPZERO_LOG."
 before=$(saved_state)
 start_ranks "$ranks"

@@ -57,6 +57,17 @@ def test_flags_for_the_preparation_reach_it_and_make_another_data_set(checkout):
     assert prepared[prepared.index("--files") + 1] == "*.csv"
 
 
+def test_quotes_in_the_flags_for_the_preparation_are_those_of_a_shell(checkout):
+    (checkout.root / "corpus").mkdir()
+    arguments = "--text_template '{title}: {body}' --split \"train[:5 %]\""
+    assert checkout.run(DATASET="corpus", PREPARE_ARGS=arguments).returncode == 0
+    prepared = checkout.prepared()
+    assert prepared[prepared.index("--text_template") + 1] == "{title}: {body}"
+    assert prepared[prepared.index("--split") + 1] == "train[:5 %]"
+    result = checkout.run(DATASET="corpus", PREPARE_ARGS="--split 'train")
+    assert result.returncode == 2 and "PREPARE_ARGS=--split 'train cannot be read as words" in result.stderr
+
+
 def test_two_data_sets_of_the_same_name_are_kept_apart(checkout):
     files = set()
     for folder in ("a", "b"):

@@ -65,3 +65,8 @@ def test_a_user_who_asks_for_it_sees_it_and_trains_nothing(checkout, begin):
     assert result.stdout.endswith("Dry run: nothing is trained or written.\n")
     assert checkout.prepared() == [] and not (checkout.record / "mpzero.flags").exists()
     assert asked(checkout).count("--dry_run") == 1
+
+
+def test_a_job_that_is_asked_only_leaves_nothing(checkout):
+    assert submit(checkout, "--dry_run").returncode == 0
+    assert not (checkout.root / "checkpoints").exists()

@@ -12,12 +12,20 @@ from requeue.slurm import NO_ANSWER, RUNNING
 
 def test_ranks_that_outlive_their_time_are_distinguished_from_those_that_a_signal_ended(job):
     command = """
-    run_interruptibly() { SECONDS=$((SECONDS + took)) MPZERO_STOP=${stop:-}; return 143; }
+    now=0
+    seconds_since_boot() { echo "$now"; }
+    run_interruptibly() { now=$((now + took)) SECONDS=$jumps MPZERO_STOP=${stop:-}; return 143; }
     launch() { local code=0; launch_ranks 5 mpzero doctor || code=$?; echo "status $code"; }
-    MPZERO_SRUN=(--mpi=pmix) took=301; launch
-    took=20; launch
+    MPZERO_SRUN=(--mpi=pmix) jumps=0 took=301; launch
+    took=20 jumps=1000; launch
     took=301 stop=TERM; launch"""
     assert job(command).stdout.split() == ["status", "124", "status", "143", "status", "143"]
+
+
+def test_seconds_are_counted_by_a_clock_that_nobody_sets(job):
+    before, given, after = time.clock_gettime(time.CLOCK_BOOTTIME), job("SECONDS=5 seconds_since_boot").stdout, 0.0
+    after = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert int(before) <= int(given) <= after
 
 
 @pytest.mark.parametrize("refusals", [2, 9])

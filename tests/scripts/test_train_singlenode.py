@@ -97,3 +97,79 @@ def test_help_lists_the_variables(checkout):
     ):
         assert f"  {name}: " in result.stdout
     assert not (checkout.record / "calls").exists()
+
+
+SRUN = """#!/bin/bash
+printf '%s\\n' "$@" >"$RECORD/srun"
+"""
+
+
+def srun(checkout, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
+    checkout.program(checkout.bin / "srun", SRUN)
+    checkout.program(checkout.bin / "sinfo", "#!/bin/bash\n[[ $* != *node1* ]] || echo 2 '(null)'\n")
+    checkout.program(checkout.bin / "scontrol", "#!/bin/bash\n")
+    return checkout.run(*arguments, **variables)
+
+
+def started_on_host(checkout) -> list[str]:
+    """The arguments of the script on the node."""
+    words = (checkout.record / "srun").read_text().splitlines()
+    return words[words.index(str(checkout.root / "singlenode/train-singlenode.sh")) + 1 :]
+
+
+@pytest.mark.parametrize("arguments", [("node1", "--build-only"), ("--build-only", "node1")])
+def test_a_host_that_is_to_build_does_not_train(checkout, arguments):
+    result = srun(checkout, *arguments)
+    assert result.returncode == 0, result.stderr
+    assert started_on_host(checkout) == ["--build-only"]
+
+
+@pytest.mark.parametrize("arguments", [("node1", "--", "--seed", "3"), ("node1", "--seed", "3")])
+def test_a_host_gets_the_flags(checkout, arguments):
+    assert srun(checkout, *arguments).returncode == 0
+    assert started_on_host(checkout) == ["--", "--seed", "3"]
+
+
+def test_options_of_srun_are_read_as_words(checkout):
+    assert srun(checkout, "node1", SRUN_ARGS="--comment 'a b' --partition=gpu").returncode == 0
+    words = (checkout.record / "srun").read_text().splitlines()
+    assert words[words.index("--comment") + 1] == "a b" and "--partition=gpu" in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--build-only", "--", "--seed", "3"), "--build-only trains nothing, so that '--seed 3' would have no effect"),
+        (("--build-only", "--seed", "3"), "--build-only trains nothing, so that '--seed 3' would have no effect"),
+        (("node1", "--build-only", "--seed", "3"), "--build-only trains nothing"),
+        (("--seed", "3", "--build-only"), "--build-only is a flag of this script; give it before those of mpzero"),
+        (("--", "--seed", "3", "--build-only"), "--build-only is a flag of this script"),
+        (("node1", "node2"), "'node1' and 'node2' would both be nodes of Slurm"),
+        (("configs",), "'configs' is a file or folder and no node of Slurm; DATASET=configs trains on it"),
+    ],
+)
+def test_what_the_script_would_drop_is_refused(checkout, arguments, sentence):
+    result = srun(checkout, *arguments)
+    assert result.returncode == 2, result.stdout
+    assert sentence in result.stderr and result.stderr.count("\n") == 1
+    assert not (checkout.record / "srun").exists() and checkout.calls() == ""
+
+
+def test_help_is_given_wherever_it_is_asked_for(checkout):
+    assert srun(checkout, "node1", "--help").stdout == srun(checkout, "--help").stdout != ""
+
+
+@pytest.mark.parametrize(
+    ("variables", "name"),
+    [
+        ({"MODEL_CONFIG": "config.json"}, "checkout-"),
+        ({"MODEL_CONFIG": "weights/../config.json"}, "checkout-"),
+        ({"MODEL_TYPE": ".", "TOKENIZER": "bytes"}, "model-"),
+        ({"MODEL_TYPE": "../a b/c", "TOKENIZER": "bytes"}, "_a_b_c-"),
+    ],
+)
+def test_the_log_is_no_hidden_file(checkout, variables, name):
+    (checkout.root / "config.json").write_text("{}")
+    assert checkout.run(**variables).returncode == 0
+    (log,) = [path.name for path in (checkout.root / "logs").iterdir() if path.suffix == ".out"]
+    assert log.startswith(name)
