@@ -30,6 +30,8 @@ DATA_DIR=${DATA_DIR:-}                       # where prepared data is kept; empt
 LOG_DIR=${LOG_DIR:-}                         # where the run's log goes; empty: logs
 NPROC=${NPROC:-}                             # ranks; empty: one for each GPU, or two without
 CUDA_VERSION=${CUDA_VERSION:-}               # 12.9 takes the tools of /usr/local/cuda-12.9
+SINK=${SINK:-}                               # tensorboard, wandb or mlflow: gets each step while the run trains; empty: none
+SINK_ARGS=${SINK_ARGS:-}                     # further flags of app/follow.py, such as "--project llama"
 
 usage() {
   sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
@@ -40,7 +42,7 @@ usage() {
 MPZERO_ROOT=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
 [[ -n ${MPZERO_USER_FOLDER:-} ]] || MPZERO_USER_FOLDER=$PWD
 cd "$MPZERO_ROOT"
-for part in common paths install build environment training dry_run allocation; do
+for part in common paths install build environment training dry_run allocation follow; do
   # shellcheck source=/dev/null
   source "scripts/$part.sh"
 done
@@ -67,7 +69,7 @@ run_on_host() {
     user_arguments+=("--gpus-per-node=$(gpus_in "$resources")")
   fi
   export DATASET DATASET_CONFIG_NAME LOCAL_DATASET MAX_DOCUMENTS PREPARE_ARGS TOKENIZER MODEL_TYPE DS_CONFIG SEQ_LENGTH MAX_STEPS \
-    CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR NPROC CUDA_VERSION MPZERO_USER_FOLDER
+    CHECKPOINT_FREQ CHECKPOINT_DIR DATA_DIR LOG_DIR NPROC CUDA_VERSION SINK SINK_ARGS MPZERO_USER_FOLDER
   # srun forwards SIGUSR1 to the script on the node, which passes it on to its ranks. Ctrl-C must not reach srun itself, which
   # would ask a question, so it runs in a session of its own.
   setsid srun --nodelist="$host" --nodes=1 --ntasks=1 --cpus-per-task="$cpus" --exclusive --mem=0 --mpi=none \
@@ -218,14 +220,17 @@ ranks=$(ranks_per_node "$gpus" "$cores")
 if installed; then
   [[ $build_only == false ]] || die "$MPZERO_ROOT is installed: there is nothing to build in it; give --build-only in the checkout."
   require_installation
+  require_sink
 elif built_by_another; then
   [[ $build_only == false ]] || die "$MPZERO_ROOT cannot be written by $(id -un), as a build needs; have its owner give --build-only."
   require_build_of_another "$gpus"
+  require_sink
 else
   mkdir -p logs 2>/dev/null || die "$MPZERO_ROOT/logs cannot be made, where the build writes; start this as a user who may write to the checkout."
   lock logs/setup.lock "build"
   install_packages "${MPZERO_BUILD_PACKAGES[@]}"
   sync_environment cuda
+  [[ $build_only == true ]] || require_sink
   build_programs off "$gpus" mpzero zero_to_fp32
   unlock
 fi
@@ -243,7 +248,9 @@ prepare_data
 MPZERO_LOG=$LOG_DIR/$(model_file_name)-$(date +%Y%m%d-%H%M%S).out
 say "Training $MODEL_TYPE with $(counted "$ranks" rank) on $( ((gpus > 0)) && counted "$gpus" GPU || echo "the CPU ($(counted "$cores" core))"); log: $MPZERO_LOG."
 before=$(saved_state)
+start_follower > >(trap '' INT TERM HUP USR1 && exec tee -a "$MPZERO_LOG") 2>&1
 start_ranks "$ranks"
+stop_follower "$( ((status == 0)) && echo 60 || echo 5)"
 ended=$status
 status=$(final_status "$before")
 if ((status != 0)); then

@@ -1,0 +1,76 @@
+# shellcheck shell=bash
+# SINK: app/follow.py passes the steps of the run on to TensorBoard, W&B or MLflow, on the node that runs the script. What becomes of it
+# does not touch the run.
+
+MPZERO_FOLLOWER="" # the process id of follow_run
+MPZERO_FOLLOW_ARGUMENTS=()
+
+# require_sink: ends the script where SINK is none, or its package is not installed.
+require_sink() {
+  local said
+  if [[ -z ${SINK:-} ]]; then
+    [[ -z ${SINK_ARGS:-} ]] || warn "SINK_ARGS=$SINK_ARGS says nothing, since no SINK is set."
+    return 0
+  fi
+  [[ $SINK =~ ^(tensorboard|wandb|mlflow)$ ]] ||
+    die "SINK=$SINK is none of tensorboard, wandb and mlflow; set it to one of them, or leave it unset."
+  read_words SINK_ARGS
+  MPZERO_FOLLOW_ARGUMENTS=("$METRICS_FILE" --sink "$SINK" "${MPZERO_WORDS[@]}")
+  # Its usage comes before the sentence.
+  said=$(follow --check 2>&1) || die "SINK=$SINK: $(sed -n '$s/^follow.py: \(error: \)\{0,1\}//p' <<<"$said")"
+}
+
+# follow ARGUMENT...: app/follow.py for this run, in place of this shell. It uses no GPU, and gives way to the ranks.
+follow() {
+  exec env CUDA_VISIBLE_DEVICES="" OMP_NUM_THREADS=1 \
+    nice -n 10 "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/follow.py" "${MPZERO_FOLLOW_ARGUMENTS[@]}" "$@"
+}
+
+# start_follower: call it when the ranks are about to start.
+start_follower() {
+  [[ -n ${SINK:-} ]] || return 0
+  # Until follow_run answers them, these do nothing.
+  trap '' USR2 ALRM
+  follow_run $$ &
+  MPZERO_FOLLOWER=$!
+  trap - USR2 ALRM
+}
+
+# stop_follower SECONDS: the ranks have ended, and what they have written is passed on, for so many seconds at most.
+stop_follower() {
+  local attempt
+  [[ -n $MPZERO_FOLLOWER ]] || return 0
+  for ((attempt = 0; attempt < 5 * $1; ++attempt)); do
+    kill -USR2 "$MPZERO_FOLLOWER" 2>/dev/null || break
+    sleep 0.2
+  done
+  if kill -ALRM "$MPZERO_FOLLOWER" 2>/dev/null; then
+    warn "SINK=$SINK: app/follow.py still passes steps on $(counted "$1" second) after the run, and is ended."
+  fi
+  wait "$MPZERO_FOLLOWER" 2>/dev/null || true
+  MPZERO_FOLLOWER=""
+}
+
+# follow_run PID: follows the run while that process is there. The signals that end the ranks do not end it. SIGUSR2 does after a last
+# pass, SIGALRM at once.
+follow_run() {
+  local child="" code=0 interrupted=true
+  trap '' INT TERM HUP USR1
+  trap 'interrupted=true; [[ -z $child ]] || kill -USR2 "$child" 2>/dev/null || true' USR2
+  trap 'interrupted=true; [[ -z $child ]] || kill -KILL "$child" 2>/dev/null || true' ALRM
+  # SIGUSR2 does nothing until Python answers it.
+  (trap - ALRM && trap '' USR2 && follow --wait --pid "$1") &
+  child=$!
+  while [[ $interrupted == true ]]; do
+    interrupted=false
+    code=0
+    { wait "$child" || code=$?; } 2>/dev/null # bash would name the signal, too
+  done
+  ((code == 0)) || warn "SINK=$SINK: app/follow.py has ended with status $code; the run is not affected. Later, $(follow_command) passes the rest on."
+}
+
+# follow_command: what the user types to do the same.
+follow_command() {
+  printf "'%s %s %s --once'\n" "$(command_path "$MPZERO_VENV/bin/python")" "$(command_path "$MPZERO_ROOT/app/follow.py")" \
+    "$(quoted_words "${MPZERO_FOLLOW_ARGUMENTS[@]}")"
+}

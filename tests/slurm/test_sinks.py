@@ -1,0 +1,54 @@
+"""SINK=tensorboard sbatch train.sbatch on a virtual cluster, and what TensorBoard then shows."""
+
+import subprocess
+
+import pytest
+from conftest import REPOSITORY
+
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("built")]
+accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+
+
+def shown(run) -> list[int]:
+    """The steps of the one run that TensorBoard has."""
+    (folder,) = (run.folder / "checkpoints/tensorboard").iterdir()
+    assert folder.name == run.metrics()[0]["run"]
+    events = accumulator.EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    return [event.step for event in events.Scalars("loss/train")]
+
+
+def test_a_sink_gets_each_step_once_across_jobs(run):
+    first = run.submit(MAX_STEPS="4", SINK="tensorboard")
+    assert first.state == "COMPLETED", first.text()
+    assert f"is passed on to TensorBoard's files in {run.folder}/checkpoints/tensorboard." in first.text()
+    assert "follow.py: 4 steps were passed on." in first.text()
+    second = run.submit(MAX_STEPS="6", SINK="tensorboard")
+    assert second.state == "COMPLETED", second.text()
+    assert "follow.py: 2 steps were passed on." in second.text()
+    assert shown(run) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_requeued_job_continues_the_run_of_its_sink(run):
+    job = run.start(SINK="tensorboard", MAX_STEPS="100000", CHECKPOINT_FREQ="0")
+    job.wait_until(lambda: len(run.steps()) > 2)
+    # What Slurm sends for --signal=B:USR1@…: the signal to the batch shell alone.
+    run.cluster.run(["scancel", "--batch", "--signal=USR1", str(job.number)])
+    job.wait_until(lambda: "Resumed from checkpoint" in job.text())
+    before = len(run.steps())
+    job.wait_until(lambda: len(run.steps()) > before)
+    run.cluster.run(["scancel", str(job.number)])
+    job.wait()
+    # Slurm may have ended the follower before its last pass: what is missing is passed on by the next one.
+    program = [REPOSITORY / ".venv/bin/python", REPOSITORY / "app/follow.py", run.folder / "checkpoints", "--once"]
+    subprocess.run(program, check=True)
+    assert shown(run) == run.steps()
+
+
+def test_a_sink_whose_package_is_missing_ends_the_job_before_its_work(run):
+    (run.folder / "packages/wandb").mkdir(parents=True)
+    (run.folder / "packages/wandb/__init__.py").write_text("raise ImportError\n")
+    job = run.submit(SINK="wandb", PYTHONPATH=str(run.folder / "packages"))
+    assert (job.state, job.exit_code, job.restarts) == ("FAILED", 2, 0), job.text()
+    assert "SINK=wandb: wandb is not installed" in job.text()
+    assert "Looking at" not in job.text() and not (run.folder / "data").exists()
