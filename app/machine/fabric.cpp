@@ -35,7 +35,8 @@ using GetVersion = decltype(fi_version);
 using ToString = decltype(fi_tostr);
 
 constexpr uint32_t kInterface = FI_VERSION(1, 18);  // the minimum that NCCL's plugin requests for GPU memory
-constexpr int kAnyRegistration = ~(FI_MR_BASIC | FI_MR_SCALABLE);  // except two retired kinds
+// Except two retired kinds, FI_MR_BASIC and FI_MR_SCALABLE. Their names are a warning in libfabric 2.
+constexpr int kAnyRegistration = ~((1 << 0) | (1 << 1));
 
 struct FreeWith {
   FreeInfo* free;
