@@ -7,7 +7,7 @@
 namespace mpzero {
 namespace {
 
-constexpr const char* kProgram = "uv run --group data app/prepare_data.py";
+constexpr const char* kProgram = ".venv/bin/python app/prepare_data.py";
 
 std::string shell_quoted(const std::string& argument) {
   const std::string plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+=,";

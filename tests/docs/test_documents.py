@@ -245,6 +245,19 @@ def test_the_numbers_of_the_readme_are_measured_ones() -> None:
     assert sorted(numbers - measured) == []
 
 
+def test_no_user_needs_uv_in_path() -> None:
+    """The scripts install it into .venv-uv where there is none. What is advised runs with .venv's own Python."""
+    sources = [
+        ROOT / name
+        for name in tracked_files()
+        if re.match(r"(app|base|io|model|parallel|scripts)/|docs/.*md|README", name)
+    ]
+    naming = [
+        path for path in sources if path.is_file() and re.search(r"\buv (run|pip)\b", path.read_text(errors="replace"))
+    ]
+    assert naming == []
+
+
 # Variables that the scripts read and that are no setting of a run.
 OTHER_VARIABLES = {
     "others'": "CUDA_VISIBLE_DEVICES KUBERNETES_SERVICE_HOST LD_LIBRARY_PATH NCCL_SOCKET_IFNAME OMP_NUM_THREADS "

@@ -6,7 +6,7 @@ namespace mpzero {
 using Catch::Contains;
 
 TEST_CASE("the command that makes missing data has the user's own names in it") {
-  const std::string program = "uv run --group data app/prepare_data.py --dataset ";
+  const std::string program = ".venv/bin/python app/prepare_data.py --dataset ";
   const CommandLine c4 =
       parse_command_line({"--dataset=allenai/c4", "--dataset_config_name=en", "--train_data=data/t.h5",
                           "--validation_data=data/absent.h5", "--tokenizer=bytes"});
@@ -32,9 +32,9 @@ TEST_CASE("the command that makes missing data has the user's own names in it") 
 }
 
 TEST_CASE("the command that rewrites data takes any path") {
-  CHECK(rewrite_data_command("data/t.h5") == "uv run --group data app/prepare_data.py --rewrite data/t.h5");
+  CHECK(rewrite_data_command("data/t.h5") == ".venv/bin/python app/prepare_data.py --rewrite data/t.h5");
   CHECK(rewrite_data_command("my data/t's.h5") ==
-        "uv run --group data app/prepare_data.py --rewrite 'my data/t'\\''s.h5'");
+        ".venv/bin/python app/prepare_data.py --rewrite 'my data/t'\\''s.h5'");
 }
 
 }  // namespace mpzero
