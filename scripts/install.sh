@@ -277,6 +277,11 @@ require_installation() {
 
 # require_environment: the Python environment, which holds torch for the programs.
 require_environment() {
+  local python=$MPZERO_VENV/bin/python target
+  # uv links to the Python that it was given, which may be in its owner's home.
+  if target=$(readlink "$python") && [[ ! -x $python ]]; then
+    die "$python is a link to $target, which $(id -un) cannot run on $(hostname -s): make that Python available, or have the owner of $MPZERO_VENV make it anew with one that all users can run, such as UV_PYTHON=/usr/bin/python3."
+  fi
   local remedy="run './train-singlenode.sh --build-only' on a machine that shares this folder"
   if installed; then
     remedy="make it available there, or make one inside: (cd $(printf %q "$MPZERO_ROOT") && $(find_uv || echo uv) sync)"

@@ -173,6 +173,27 @@ def test_a_colleague_cannot_build_and_learns_who_can(checkout):
     assert "have its owner give --build-only" in result.stderr
 
 
+def test_an_environment_whose_python_a_colleague_cannot_run_is_named(checkout):
+    """As one that uv has made with a Python in its owner's home."""
+
+    def link(tree) -> None:
+        build(tree)
+        home = tree.root.parent / "owner"
+        home.mkdir()
+        python = tree.root / ".venv/bin/python"
+        python.rename(home / "python3.11")
+        python.symlink_to(home / "python3.11")
+        home.chmod(0o700)
+        (home / "python3.11").chmod(0o600)  # the owner may run the tests
+
+    with read_only(checkout, link) as (tree, user):
+        for script in SCRIPTS:
+            result = run(tree, script, user=user, CHECKPOINT_DIR=str(tree.home / "run"))
+            said = f"{tree.root}/.venv/bin/python is a link to {tree.root.parent}/owner/python3.11, which "
+            assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
+            assert said in result.stderr and "UV_PYTHON=/usr/bin/python3" in result.stderr
+
+
 def test_programs_of_other_sources_are_used_with_a_warning(checkout):
     with read_only(checkout, lambda tree: build(tree, "[1/9] Building CXX object")) as (tree, user):
         mine = {name: str(tree.home / name) for name in ("LOG_DIR", "DATA_DIR", "CHECKPOINT_DIR")}
