@@ -233,8 +233,19 @@ def test_the_korean_walk_through_has_the_same_commands() -> None:
 
     assert commands(korean) == commands(english)
     assert numbers(korean) == numbers(english)
-    pages = {Path(os.path.normpath(Path("docs") / link.target)) for link in links(korean)} - {Path("README.md")}
-    assert pages == {Path(link.target) for link in links(english)} - {Path("docs/README.ko.md")}
+    places = {(os.path.normpath(Path("docs") / link.target), link.anchor) for link in links(korean)}
+    assert places - {("README.md", "")} == {(link.target, link.anchor) for link in links(english)} - {
+        ("docs/README.ko.md", "")
+    }
+
+
+def test_a_sentence_begins_after_a_full_stop() -> None:
+    """'; Without' was two sentences once."""
+    found = {
+        name: re.findall(r";\s+(?:Without|With|The|This|It|A|An|In|On|For|Where|What|Each|If)\b", prose(text_of(name)))
+        for name in documents()
+    }
+    assert {name: places for name, places in found.items() if places} == {}
 
 
 def test_the_numbers_of_the_readme_are_measured_ones() -> None:
