@@ -131,7 +131,7 @@ def follow(pump: Pump, arguments: argparse.Namespace) -> int:
     finally:
         pump.sink.close()
         pump.save()
-    say(f"{pump.passed} steps were passed on.")
+    say(f"{counted(pump.passed)} passed on.")
     return 0
 
 
@@ -156,6 +156,10 @@ class Progress:
         if pump.follower.no_steps and not self.warned:
             warn(f"{pump.follower.path} line {pump.follower.no_steps[0]} is no step of a run and is left out.")
             self.warned = True
+
+
+def counted(steps: int) -> str:
+    return "1 step was" if steps == 1 else f"{steps} steps were"
 
 
 def say(text: str) -> None:

@@ -113,6 +113,32 @@ def test_a_data_set_that_has_grown_is_made_again_as_the_message_says(machine):
     assert again.status == 0, again.all
 
 
+def test_curves_in_tensorboard_while_it_trains_and_after(machine):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    seen = machine.type("SINK=tensorboard MAX_STEPS=3 ./train-singlenode.sh")
+    assert seen.status == 0, seen.all
+    assert (
+        "checkpoints/first_run/metrics.jsonl is passed on to TensorBoard's files in checkpoints/first_run/tensorboard."
+        in seen.stdout
+    )
+    assert "follow.py: 3 steps were passed on." in seen.stdout
+    assert machine.type("SINK=tensorboard MAX_STEPS=5 ./train-singlenode.sh").status == 0
+    assert machine.type("MAX_STEPS=6 ./train-singlenode.sh").status == 0
+    # By hand, what no sink has got.
+    rest = machine.type(".venv/bin/python app/follow.py checkpoints/first_run --once")
+    assert rest.status == 0 and "1 step was passed on" in rest.stdout
+    (run,) = (checkpoints(machine) / "tensorboard").iterdir()
+    events = accumulator.EventAccumulator(str(run))
+    events.Reload()
+    assert [event.step for event in events.Scalars("loss/train")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_sink_that_is_not_there(machine):
+    seen = machine.type("SINK=tensorbord ./train-singlenode.sh")
+    assert seen.status == 2 and "SINK=tensorbord is none of tensorboard, wandb and mlflow" in seen.stderr
+    assert not (machine.checkout / "data").exists()
+
+
 def wait_for(condition) -> None:
     deadline = time.monotonic() + 240
     while not condition():
