@@ -241,6 +241,8 @@ complete_defaults
 name_data
 training_flags
 set_rank_environment "$ranks" "$cores"
+# Ranks of one machine need no TCP; Open MPI 5 prints a line a rank where it finds no use for an interface.
+export OMPI_MCA_btl=${OMPI_MCA_btl:-^tcp}
 check_run "$ranks" 1
 make_folder LOG_DIR "$LOG_DIR"
 make_checkpoint_folder

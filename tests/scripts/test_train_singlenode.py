@@ -83,6 +83,12 @@ def test_the_exit_status_is_mpzeros_and_its_sentence_is_not_buried(checkout, sta
     assert "Loss plot" not in result.stdout
 
 
+@pytest.mark.parametrize(("given", "used"), [({}, "^tcp"), ({"OMPI_MCA_btl": "self,tcp"}, "self,tcp")])
+def test_ranks_of_one_machine_use_no_network(checkout, given, used):
+    assert checkout.run(**given).returncode == 0
+    assert checkout.rank_environment()["OMPI_MCA_btl"] == used
+
+
 def test_help_lists_the_variables(checkout):
     result = checkout.run("--help")
     assert result.returncode == 0
