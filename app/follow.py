@@ -94,6 +94,12 @@ class Stop:
             if number == signal.SIGUSR2 or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
 
+    def ends(self) -> None:
+        """From now on signals are ignored: Python would restore what they do by default before it has ended."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
+
     def is_wanted(self) -> bool:
         return self.signalled or (self.pid is not None and not is_there(self.pid))
 
@@ -131,6 +137,7 @@ def follow(pump: Pump, arguments: argparse.Namespace) -> int:
     finally:
         pump.sink.close()
         pump.save()
+        stop.ends()
     say(f"{counted(pump.passed)} passed on.")
     return 0
 

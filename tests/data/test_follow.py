@@ -1,5 +1,6 @@
 """What a run writes reaches the programs that draw it, each step once, across restarts of the run and the follower."""
 
+import contextlib
 import json
 import os
 import random
@@ -282,6 +283,22 @@ def test_it_ends_with_the_process_that_it_is_started_for(tmp_path):
     training.wait()
     assert process.communicate(timeout=60) == ("follow.py: 2 steps were passed on.\n", "")
     assert [step for step, *_ in shown(tmp_path)] == [1, 2]
+
+
+def test_a_signal_that_is_repeated_until_it_has_ended_does_not_kill_it(tmp_path):
+    """As scripts/follow.sh repeats it; Python gives up its handlers before it ends."""
+    pytest.importorskip("tensorboard")
+    (tmp_path / "metrics.jsonl").write_text(line(1, 1.0))
+    process = started(tmp_path)
+    for _ in range(2):
+        process.stdout.readline()
+    while process.poll() is None:
+        process.send_signal(signal.SIGUSR2)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.001)
+    assert (process.returncode, process.stdout.read()) == (0, "follow.py: 1 step was passed on.\n")
+    process.stdout.close()
+    process.stderr.close()
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
