@@ -113,6 +113,31 @@ def test_a_data_set_that_has_grown_is_made_again_as_the_message_says(machine):
     assert again.status == 0, again.all
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to a checkout that is read-only")
+def test_a_colleagues_checkout_is_used_with_folders_of_ones_own(machine):
+    (machine.checkout / "logs").mkdir()
+    folders = [machine.checkout, *(path for path in machine.checkout.rglob("*") if path.is_dir())]
+    mine = machine.home / "mine"
+    mine.mkdir()
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        refused = machine.type("MAX_STEPS=2 ../mpzero/train-singlenode.sh", cwd=mine)
+        assert refused.status == 2, refused.all
+        assert "LOG_DIR=" in refused.stderr and refused.stderr.count("\n") == 1
+        build = machine.type("../mpzero/train-singlenode.sh --build-only", cwd=mine)
+        assert build.status == 2 and "have its owner give --build-only" in build.stderr
+        own = "MAX_STEPS=2 LOG_DIR=logs DATA_DIR=data CHECKPOINT_DIR=run"
+        seen = machine.type(f"{own} ../mpzero/train-singlenode.sh", cwd=mine)
+        assert seen.status == 0, seen.all
+        assert sorted(path.name for path in mine.iterdir()) == ["data", "logs", "run"]
+        shown = next(line for line in seen.stdout.splitlines() if "zero_to_fp32" in line)
+        assert machine.type(shown.strip(), cwd=mine).status == 0
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+
+
 def test_curves_in_tensorboard_while_it_trains_and_after(machine):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     seen = machine.type("SINK=tensorboard MAX_STEPS=3 ./train-singlenode.sh")
