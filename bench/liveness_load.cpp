@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "app/liveness/decision/rank_watch.hpp"
@@ -104,10 +105,13 @@ std::vector<RankConnection> connect_others(const RankRoster& roster, int ready) 
       const auto step = static_cast<int64_t>(sent / all.size());
       const auto lines = all[i].receive();
       if (!lines) _exit(EXIT_SUCCESS);  // the run has ended
-      const bool asked = std::any_of(lines->begin(), lines->end(),
-                                     [](const auto& line) { return line.find("\"ask\"") != std::string::npos; });
-      if (asked || (static_cast<int64_t>(i) + step) % 10 == 0) {
-        all[i].send(message::to_line(message::Status{status(step)}));
+      int64_t asked = 0;
+      for (const std::string& line : *lines) {
+        const auto message = message::parse(line);
+        if (const auto* ask = message ? std::get_if<message::Ask>(&*message) : nullptr) asked = ask->number;
+      }
+      if (asked != 0 || (static_cast<int64_t>(i) + step) % 10 == 0) {
+        all[i].send(message::to_line(message::Status{.status = status(step), .answers = asked}));
       } else {
         all[i].send(
             message::to_line(message::Beat{.step = step, .phase = RunPhase::kTraining, .idle = 0.2, .allowed = 600}));

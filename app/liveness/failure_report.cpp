@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -24,6 +25,9 @@ std::string place(const RankRecord& record) {
   switch (record.state) {
     case State::kLost:
       text = "has exited; its last status came ";
+      break;
+    case State::kEnded:
+      text = "has ended, normally or not; its last status came ";
       break;
     case State::kSilent:
       text = "does not respond; its last status came ";
@@ -134,7 +138,10 @@ std::optional<std::string> why_it_stays(const std::string& text, const ReportOri
       return "a later run has failed since: " + reason;
     }
     if (json.contains("resumed")) return "the run has been started again since: " + reason;
-    if (counts_more(verdict, json.at("foundation").get<int>())) return std::nullopt;
+    const nlohmann::json& foundation = json.at("foundation");
+    // The conversion of a fraction, or of a larger number, to int is not defined.
+    if (!foundation.is_number_integer() || foundation > std::numeric_limits<int>::max()) return std::nullopt;
+    if (counts_more(verdict, foundation.get<int>())) return std::nullopt;
     return "the run has ended already: " + reason;
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;

@@ -38,7 +38,7 @@ constexpr milliseconds kPoll(1000);
 constexpr milliseconds kSleep(1000);
 constexpr milliseconds kAbortLimit(3000);
 // Time for the run to end once a rank has failed, even if a new monitor has to end it.
-constexpr milliseconds kFailedLimit(20'000);
+constexpr milliseconds kFailedLimit(180'000);
 
 // What counts as silence.
 double silence_limit(double stuck_after) {

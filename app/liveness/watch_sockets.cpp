@@ -82,7 +82,9 @@ void WatchSockets::hear_dialed(RankWatch& watch, News& news) {
     if (!answer.warning.empty()) news.warnings.push_back(std::move(answer.warning));
     if (answer.connection) dialed_.insert_or_assign(answer.rank, std::move(*answer.connection));
   }
-  for (const Dialer::Answer& answer : answers) watch.dialed(answer.rank, answer.reach, now_);
+  for (const Dialer::Answer& answer : answers) {
+    watch.dialed(answer.rank, answer.tried ? std::optional(answer.reach) : std::nullopt, now_);
+  }
   std::vector<int> gone;
   for (auto& [rank, connection] : dialed_) {
     const auto lines = connection.receive();

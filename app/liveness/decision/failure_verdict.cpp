@@ -47,6 +47,8 @@ std::vector<int> ranks_in(const std::vector<RankRecord>& records, State state) {
   return ranks;
 }
 
+bool has_left(const RankRecord& record) { return record.state == State::kLeft || record.state == State::kEnded; }
+
 // How far a rank is in a channel, by one of three measures.
 using Measure = int64_t ChannelRecord::*;
 
@@ -108,7 +110,7 @@ std::string awaited_by_others(const std::vector<RankRecord>& records, const std:
   const CollectiveRecord* oldest = nullptr;
   const ChannelRecord* channel = nullptr;
   for (const RankRecord& record : records) {
-    if (contains(lost, record.identity.rank) || record.state == State::kLeft) continue;
+    if (contains(lost, record.identity.rank) || has_left(record)) continue;
     for (const ChannelRecord& one : record.status.channels) {
       const CollectiveRecord* open = find(one, one.completed + 1);
       if (open != nullptr && (oldest == nullptr || open->seconds > oldest->seconds)) {
@@ -124,7 +126,7 @@ std::string awaited_by_others(const std::vector<RankRecord>& records, const std:
 std::string where_all(const std::vector<RankRecord>& records, const std::vector<int>& lost) {
   const RankRecord* farthest = &records[static_cast<size_t>(lost.front())];
   for (const RankRecord& record : records) {
-    if (record.state == State::kLeft) continue;
+    if (has_left(record)) continue;
     const auto place = [](const RankRecord& one) { return std::pair(one.status.step, one.status.phase); };
     if (place(record) > place(*farthest)) farthest = &record;
   }
@@ -158,7 +160,7 @@ Verdict stuck(const std::vector<RankRecord>& records) {
   double idle = 0;
   std::set<int> all;
   for (const RankRecord& record : records) {
-    if (record.state == State::kLeft) continue;
+    if (has_left(record)) continue;
     idle = std::max(idle, record.status.idle);
     all.insert(record.identity.rank);
   }
@@ -220,12 +222,15 @@ std::vector<int> known_culprits(const std::vector<RankRecord>& records, const st
   return {known.begin(), known.end()};
 }
 
-// The first rank that knows the cause of its error; if none does, the first rank.
+// The first rank that knows the cause of its error; if none does, the one whose error came first.
 const RankRecord& reporter(const std::vector<RankRecord>& records, const std::vector<int>& failed) {
   for (const int rank : failed) {
     if (!records[static_cast<size_t>(rank)].culprits.empty()) return records[static_cast<size_t>(rank)];
   }
-  return records[static_cast<size_t>(failed.front())];
+  const int first = *std::min_element(failed.begin(), failed.end(), [&](int one, int other) {
+    return records[static_cast<size_t>(one)].error_order < records[static_cast<size_t>(other)].error_order;
+  });
+  return records[static_cast<size_t>(first)];
 }
 
 Verdict of_lost(const std::vector<RankRecord>& records, const std::vector<int>& lost) {
@@ -237,11 +242,17 @@ Verdict of_lost(const std::vector<RankRecord>& records, const std::vector<int>& 
               "Xid messages)"};
 }
 
+// Without its full stop.
+std::string error_of(const RankRecord& record) {
+  std::string error = record.error;
+  while (!error.empty() && (error.back() == '.' || error.back() == '\n')) error.pop_back();
+  return error;
+}
+
 Verdict of_failed(const std::vector<RankRecord>& records, const std::vector<int>& failed) {
   const std::vector<int> culprits = known_culprits(records, failed);
   const RankRecord& first = reporter(records, failed);
-  std::string error = first.error;
-  while (!error.empty() && (error.back() == '.' || error.back() == '\n')) error.pop_back();
+  const std::string error = error_of(first);
   if (!culprits.empty()) {
     return {.ranks = culprits,
             .reason = fmt::format("rank{} {}: {} ({})", culprits.size() == 1 ? "" : "s", fmt::join(culprits, ", "),
@@ -253,6 +264,19 @@ Verdict of_failed(const std::vector<RankRecord>& records, const std::vector<int>
           .reason = fmt::format("rank {}: {} ({}, on {})", first.identity.rank, error,
                                 where(records, first.identity.rank), first.identity.host),
           .remedy = "check that machine if it happens there again"};
+}
+
+// What else has happened, which silence explains.
+std::string meanwhile(const std::vector<RankRecord>& records) {
+  std::string text;
+  if (const std::vector<int> lost = ranks_in(records, State::kLost); !lost.empty()) {
+    text += fmt::format("; {} {} ended since", names_of(records, lost), lost.size() == 1 ? "has" : "have");
+  }
+  if (const std::vector<int> failed = ranks_in(records, State::kFailed); !failed.empty()) {
+    const RankRecord& first = reporter(records, failed);
+    text += fmt::format("; rank {} has met an error: {}", first.identity.rank, error_of(first));
+  }
+  return text;
 }
 
 // "node0, node1 and 3 more"
@@ -278,7 +302,7 @@ Verdict of_silent(const std::vector<RankRecord>& records, const std::vector<int>
   return {.ranks = silent,
           .reason = fmt::format("{} {} not answered for {:.0f} s {}{}{}", names_of(records, silent),
                                 silent.size() == 1 ? "has" : "have", quiet, where_all(records, silent),
-                                awaited_by_others(records, silent), seen),
+                                awaited_by_others(records, silent), seen + meanwhile(records)),
           .remedy = "the process is stopped, or its machine is down, out of memory or cut off: check that machine"};
 }
 
@@ -286,17 +310,21 @@ Verdict of_silent(const std::vector<RankRecord>& records, const std::vector<int>
 Verdict of_cut(const std::vector<RankRecord>& records, const Silence& silence) {
   const double quiet = records[static_cast<size_t>(silence.silent.front())].quiet;
   const std::string at = where_all(records, silence.silent);
+  std::vector<std::string> there = silence.there;
+  for (const int rank : silence.silent) {
+    const std::string& host = records[static_cast<size_t>(rank)].identity.host;
+    if (silence.there.empty() && std::find(there.begin(), there.end(), host) == there.end()) there.push_back(host);
+  }
   if (silence.state == Silence::State::kCutOff) {
-    const std::string from = silence.there.empty() ? "the others" : some_names(silence.there);
     return {.ranks = silence.ranks,
             .reason = fmt::format("{} had no answer from {} for {:.0f} s {}, so that it is cut off, or was stopped",
-                                  some_names(silence.here), from, quiet, at),
+                                  some_names(silence.here), some_names(there), quiet, at),
             .remedy = "check the network of that machine"};
   }
   return {.ranks = {},
           .reason = fmt::format(
               "the network between {} and {} is interrupted, or one side is down: no answer for {:.0f} s {}{}",
-              some_names(silence.here), some_names(silence.there), quiet, at, seen_by(silence)),
+              some_names(silence.here), some_names(there), quiet, at, seen_by(silence) + meanwhile(records)),
           .remedy = "check the network between these machines"};
 }
 
@@ -314,27 +342,52 @@ Verdict founded(const std::vector<RankRecord>& records, Verdict verdict) {
 }  // namespace
 
 Verdict find_culprits(const std::vector<RankRecord>& records, const std::optional<Silence>& silence) {
+  if (silence && silence->state == Silence::State::kFounded) {
+    return founded(records, of_silent(records, silence->ranks, seen_by(*silence)));
+  }
+  if (silence) return of_cut(records, *silence);
   if (const std::vector<int> lost = ranks_in(records, State::kLost); !lost.empty()) {
     return founded(records, of_lost(records, lost));
   }
-  const std::vector<int> silent = ranks_in(records, State::kSilent);
-  if (!silence && !silent.empty()) return founded(records, of_silent(records, silent, ""));
-  if (silence && silence->state == Silence::State::kFounded) {
-    return founded(records, of_silent(records, silence->ranks, seen_by(*silence)));
+  if (const std::vector<int> silent = ranks_in(records, State::kSilent); !silent.empty()) {
+    return founded(records, of_silent(records, silent, ""));
   }
   if (const std::vector<int> failed = ranks_in(records, State::kFailed); !failed.empty()) {
     return founded(records, of_failed(records, failed));
   }
-  if (silence) return of_cut(records, *silence);
   return founded(records, stuck(records));
 }
 
-Verdict most_ranks_lost(const std::vector<RankRecord>& records) {
-  const std::vector<int> lost = ranks_in(records, State::kLost);
+Verdict named_culprits(const std::vector<RankRecord>& records) {
+  return founded(records, of_failed(records, ranks_in(records, State::kFailed)));
+}
+
+Verdict most_ranks_gone(const std::vector<RankRecord>& records) {
+  std::vector<int> gone = ranks_in(records, State::kLost);
+  const std::vector<int> ended = ranks_in(records, State::kEnded);
+  gone.insert(gone.end(), ended.begin(), ended.end());
   return {.ranks = {},
           .reason = fmt::format("{} of the {} ranks have ended {}, and it is not known which of them caused it",
-                                lost.size(), records.size(), where_all(records, lost)),
+                                gone.size(), records.size(), where_all(records, gone)),
           .remedy = "look for the cause in the output before this"};
+}
+
+Verdict unclear_cause(const std::vector<RankRecord>& records, const std::vector<int>& unheard) {
+  const std::vector<int> lost = ranks_in(records, State::kLost);
+  const std::vector<int> failed = ranks_in(records, State::kFailed);
+  std::string what = "the run makes no progress";
+  if (!lost.empty()) {
+    what = fmt::format("{} ended without reporting an error {}", names_of(records, lost), where_all(records, lost));
+  } else if (!failed.empty()) {
+    const RankRecord& first = reporter(records, failed);
+    what = fmt::format("rank {} has met an error: {}", first.identity.rank, error_of(first));
+  }
+  if (!unheard.empty()) {
+    what += fmt::format(", but {} {} not answered since, and may be the cause", names_of(records, unheard),
+                        unheard.size() == 1 ? "has" : "have");
+  }
+  return {
+      .ranks = {}, .reason = what, .remedy = "look for the cause in the output before this, and check these machines"};
 }
 
 }  // namespace mpzero

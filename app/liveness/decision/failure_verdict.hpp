@@ -19,9 +19,9 @@ struct Verdict {
   int foundation = 0;
 };
 
-// Finds the ranks to blame: those that are gone; else those that are silent, as `silence` says; else those with an
-// error; else those that have not come as far as the others in a collective that others wait in. `records`: by rank,
-// not empty.
+// Finds the ranks to blame: those that `silence` names, if it is given; else those that are gone; else those that are
+// silent; else those with an error; else those that have not come as far as the others in a collective that others wait
+// in. `records`: by rank, not empty.
 Verdict find_culprits(const std::vector<RankRecord>& records, const std::optional<Silence>& silence = std::nullopt);
 
 // Whether a verdict counts more than the one that is written already: the first one of a run counts, unless a later one
@@ -31,6 +31,13 @@ inline bool counts_more(const Verdict& verdict, std::optional<int> written_found
 }
 
 // The verdict of a rank that took over, and from which most ranks are gone by then: others may have ended the run.
-Verdict most_ranks_lost(const std::vector<RankRecord>& records);
+Verdict most_ranks_gone(const std::vector<RankRecord>& records);
+
+// The ranks that errors name as their cause. At least one error does.
+Verdict named_culprits(const std::vector<RankRecord>& records);
+
+// Ranks are gone, have met an error or make no progress, and `unheard` have not answered since then: each of both may
+// be the cause.
+Verdict unclear_cause(const std::vector<RankRecord>& records, const std::vector<int>& unheard);
 
 }  // namespace mpzero

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/liveness/decision/failure_verdict.hpp"
@@ -19,23 +22,45 @@ LivenessClock::duration beat_period(double silent_after);
 // Keeps what the ranks report about themselves and finds out when the run cannot continue. Callers pass the time;
 // nothing here waits.
 //
-// The states of a rank. `kLeft` and `kLost` are final.
+// The states of a rank. `kLeft`, `kLost` and `kEnded` are final.
 //
-//   event               kAnswers   kFailed    kSilent             kLost   kLeft
-//   heard               kAnswers   kFailed    kAnswers (1)        -       -
-//   failed              kFailed    -          -                   -       -
-//   no message in time  kSilent    -          -                   -       -
-//   abandoned           kSilent    kSilent    stays, for good     -       -
-//   connection broke    kLost      -          -  (2)              -       -
-//   left                kLeft      kLeft      kLeft               kLeft   kLeft
+//   event               kAnswers   kFailed    kSilent             kLost   kEnded  kLeft
+//   heard               kAnswers   kFailed    kAnswers (1)        -       -       -
+//   failed              kFailed    -          -                   -       -       -
+//   no message in time  kSilent    -          -                   -       -       -
+//   abandoned           kSilent    kSilent    stays, for good     -       -       -
+//   connection broke    kLost      -          -  (2)              -       -       -
+//   nothing listens     kEnded     -          -                   -       -       -
+//   left                kLeft      kLeft      kLeft               kLeft   kLeft   kLeft
 //
 //   (1) unless it has abandoned this rank, or another rank found out.
 //   (2) A network that works again closes what it had cut: that says nothing about the process.
 //
-// A sign of failure is a rank that is kLost, kFailed or kSilent, or a run without progress. It counts once it has
-// lasted for a while, so that other ranks' reports of the same failure have arrived: 0.4 s, 4 s for silence, 2.5 beats
-// for a lack of progress. Silence that blames none, or this side, waits for 10 s more: meanwhile a side with more
-// machines ends the run, and finds more.
+// A rank that is kEnded has left normally, or ended before this rank began to monitor. It is not blamed.
+//
+// The signs of failure, and what becomes of them. At the beginning of each the ranks are asked for their status. A rank
+// is known to live if it has answered that.
+//
+//   sign                          it counts once
+//   kLost, or an error            it has lasted for 0.4 s, and all ranks that are not gone are known to live
+//   an error with its culprits    it has lasted for 0.4 s
+//   kSilent                       it has lasted for 4 s, for 3 s since the last probe, and for 4 s since a silent rank
+//                                 was heard again or said that it had abandoned this one
+//   a run without progress        it has lasted for 2.5 beats, and all ranks are known to live
+//
+// A process ends, and a collective fails, when another node dies, and long before the silence of that node counts. So a
+// rank that is not known to live may be the cause. If it answers, it is not. If it is lost or silent, it is blamed:
+// then the loss or the error is a consequence. If neither happens in time, none is blamed. "In time" is 20 s after a
+// loss, because the launcher ends all ranks soon after the first one has ended (Slurm's srun, as it is used here, after
+// 30 s). It is the limit for silence and 14 s more after an error or without progress, and 60 s after an error if there
+// is no limit for silence.
+//
+// Silence that blames none, or this side, waits for 10 s more: meanwhile a side with more machines ends the run, and
+// finds more. So does silence of which fewer than half of the witnesses have said what they see.
+//
+// Machines are probed after 1 s of silence. They are probed again when another one is silent, when this process has not
+// run for a while, and when most witnesses have said nothing for 3 s: they may have been stopped. What was seen before
+// another machine was silent, or before this process did not run, does not count.
 class RankMonitor {
  public:
   using Clock = LivenessClock;
@@ -43,8 +68,9 @@ class RankMonitor {
 
   enum class Finding : uint8_t {
     kNothing,
-    kAlarm,    // a sign of failure, returned once: the caller asks the ranks for their current status
-    kProbe,    // silence has lasted for a second, returned once: the caller asks which machines can be reached
+    kAlarm,    // a sign of failure begins: the caller asks the ranks for their current status
+    kKnock,    // some ranks do not answer: the caller connects to those of knocks()
+    kProbe,    // there is silence: the caller asks which machines can be reached
     kFailure,  // the sign has lasted long enough for the other ranks to report
     kOverdue   // a rank left with its own error, but MPI has not ended the run
   };
@@ -54,15 +80,25 @@ class RankMonitor {
 
   void heard(int rank, const RankStatus& status, Time now);
   void heard(int rank, const message::Beat& beat, Time now);
+  // The rank lives: it has answered the Ask of this number, or connected to this rank (message::Status::kFirst).
+  void answered(int rank, int64_t number);
   void failed(int rank, const std::string& error, Time now, const std::vector<int>& culprits = {});
   // The rank's connection broke. (A rank that leaves normally reports that before.)
   void lost(int rank);
+  // Nothing listens at the rank's port any more.
+  void ended(int rank);
   // The rank does not respond, as another rank found out.
   void silent(int rank, Time now);
+  // The rank did not answer when this rank searched for a monitor, but its machine accepted the connection. That took
+  // a few seconds only: alone it is no silence.
+  void mute(int rank) { record(rank).mute = true; }
   // The rank has not heard this one for too long and reports to another one.
   void abandoned(int rank, Time now);
-  // What the node of `witness` sees of the node of `rank`.
+  // What the node of `witness` sees of `rank`.
   void sighted(int witness, int rank, message::Reach reach);
+  // `witness` has turned away from `rank`, because it had not heard it for too long. That counts as unreachable, also
+  // if it is reached later, when the network may work again, but not if its machine accepts connections.
+  void turned(int witness, int rank);
   // The rank has ended normally, or with an error that it reports itself. In the latter case MPI ends the others, and
   // the first of them to end are not to blame: no failure is found from then on.
   void left(int rank, bool with_error, Time now);
@@ -81,8 +117,12 @@ class RankMonitor {
   // As of look().
   const std::vector<RankRecord>& records() const { return records_; }
   const NodeMap& nodes() const { return nodes_; }
+  // The Ask to send after kAlarm.
+  message::Ask ask() const { return {.probe = {}, .by = {}, .number = num_asks_}; }
   // The ranks to connect to after kProbe, and those that are to do it in addition to this one.
   message::Ask probes() const;
+  // The ranks to connect to after kKnock, each once in an alarm.
+  std::vector<int> knocks();
   std::vector<int> silent_ranks() const;
   // By rank: those that have left, or are gone or silent.
   std::vector<bool> gone() const;
@@ -92,16 +132,37 @@ class RankMonitor {
  private:
   static constexpr double kFreshBeats = 2.5;
 
-  struct Sign {
-    double settle;    // seconds that it must last
-    bool is_silence;  // and nothing else
+  // The signs of failure at one time.
+  struct Signs {
+    bool lost = false;
+    bool failed = false;
+    bool names_culprits = false;  // an error does
+    bool silent = false;
+    bool stuck = false;
+    bool any() const { return lost || failed || silent || stuck; }
   };
-  std::optional<Sign> worst_sign(Time now);
-  std::optional<Sign> sees_sign(Time now);
-  // Whether the others, rather than this rank, find out what has happened.
-  bool in_doubt();
+  // What a verdict is about.
+  enum class Ground : uint8_t { kGone, kNamed, kSilence, kStuck, kUnclear };
+
+  Signs signs(Time now);
+  Signs see_signs(Time now);
+  // Notes the beginning of a sign, or its end.
+  void time_sign(bool is_there, std::optional<Time>& since, Time now);
+  std::optional<Ground> ground(const Signs& signs, Time now);
+  std::optional<Ground> ground_of_silence(Time now);
+  bool wants_probe(Time now) const;
+  void begin_probe(Time now);
+  bool most_witnesses_spoke() const;
+  std::set<int> silent_nodes() const;
+  bool all_answered() const;
+  bool waits_for(const RankRecord& record) const {
+    return record.state == RankRecord::State::kAnswers && !record.answered && record.identity.rank != own_;
+  }
+  bool wants_knock(Time now) const;
+  void ask_all(Time now);
   // Whether this rank took over and most ranks have ended by then: perhaps others have ended the run, unknown to it.
-  bool most_lost() const;
+  bool most_gone() const;
+  Sightings all_sightings() const;
   // Seconds for which a node counts as answering after a message of it.
   double fresh() const { return in_seconds(beat_period(silent_after_)) * kFreshBeats; }
   RankRecord& record(int rank) { return records_.at(static_cast<size_t>(rank)); }
@@ -111,11 +172,23 @@ class RankMonitor {
   std::vector<RankRecord> records_;
   std::vector<Time> last_message_;
   double silent_after_;
-  Sightings sightings_;
-  std::optional<Silence> silence_;
-  std::optional<Time> first_sign_;
-  bool reported_alarm_ = false;
-  bool probed_ = false;
+  int num_errors_ = 0;
+  // When the signs began that are there.
+  std::optional<Time> gone_since_;  // a loss or an error
+  std::optional<Time> silent_since_;
+  std::optional<Time> stuck_since_;
+  bool ask_is_due_ = false;
+  int64_t num_asks_ = 0;
+  std::optional<Time> asked_;    // for a status, in the present alarm
+  std::set<int> knocked_;        // ranks
+  std::optional<Time> changed_;  // when a silent rank was heard last
+  std::optional<Time> probed_;
+  std::set<int> probed_nodes_;
+  std::set<int> witness_nodes_;           // that were asked to probe them
+  Sightings sightings_;                   // since probed_
+  std::set<std::pair<int, int>> turned_;  // a node, and a rank that it does not hear
+  std::optional<Silence> silence_;        // as it was judged last
+  std::optional<Ground> ground_;          // of the verdict
   bool took_over_ = false;
   std::optional<Time> error_ends_run_;  // when that began
 };

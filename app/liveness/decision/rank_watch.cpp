@@ -15,8 +15,10 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSearchLimit(5000);
 // The answers arrive before silence counts (RankMonitor).
 constexpr milliseconds kProbeLimit(2000);
-// Longer than a new monitor needs to end the run, also in doubt.
+// In addition to the limit for silence: longer than a new monitor needs to end the run, also in doubt.
 constexpr milliseconds kTakeOverPatience(30'000);
+// To connect to a candidate, without a descriptor.
+constexpr int kMostAttempts = 3;
 // Of so many heartbeats one says which collectives the rank is in. Of a rank that is asked, each does.
 constexpr int64_t kFullBeats = 10;
 
@@ -49,8 +51,8 @@ void RankWatch::beat(const RankReport& own, Time now) {
   const bool is_news = own.error && !reported_error_;
   // Ranks send theirs at different times.
   const bool is_full = (own_ + beats_++) % kFullBeats == 0;
-  if (std::exchange(asked_, false) || is_news || is_full) {
-    wires_.to_monitor(message::Status{own.status});
+  if (asked_ != 0 || is_news || is_full) {
+    wires_.to_monitor(message::Status{.status = own.status, .answers = std::exchange(asked_, 0)});
   } else {
     wires_.to_monitor(brief(own.status));
   }
@@ -61,6 +63,7 @@ void RankWatch::beat(const RankReport& own, Time now) {
 void RankWatch::hear_reporter(int rank, const message::Any& message, Time now) {
   if (const auto* status = std::get_if<message::Status>(&message)) {
     monitor_.heard(rank, status->status, now);
+    monitor_.answered(rank, status->answers);
   } else if (const auto* beat = std::get_if<message::Beat>(&message)) {
     monitor_.heard(rank, *beat, now);
   } else if (const auto* failed = std::get_if<message::Failed>(&message)) {
@@ -68,7 +71,7 @@ void RankWatch::hear_reporter(int rank, const message::Any& message, Time now) {
   } else if (const auto* bye = std::get_if<message::Bye>(&message)) {
     monitor_.left(rank, bye->with_error, now);
   } else if (const auto* turned = std::get_if<message::Turned>(&message)) {
-    monitor_.sighted(rank, turned->from, Reach::kUnreachable);
+    monitor_.turned(rank, turned->from);
   } else if (const auto* probed = std::get_if<message::Probed>(&message)) {
     monitor_.sighted(rank, probed->rank, probed->reach);
   } else if (std::holds_alternative<message::Abandon>(message) && monitors()) {
@@ -85,7 +88,7 @@ void RankWatch::hear_monitor(const message::Any& message, Time now) {
   } else if (const auto* end = std::get_if<message::End>(&message)) {
     ended_.emplace().end = *end;
   } else if (const auto* ask = std::get_if<message::Ask>(&message)) {
-    asked_ = true;
+    asked_ = ask->number;
     next_beat_ = now;
     if (std::find(ask->by.begin(), ask->by.end(), own_) != ask->by.end()) probe(ask->probe);
   }
@@ -106,15 +109,30 @@ void RankWatch::dial(int rank, bool for_probe, LivenessClock::duration limit) {
   const auto [found, is_new] = dials_.try_emplace(rank);
   Dial& dial = found->second;
   (for_probe ? dial.for_probe : dial.for_search) = true;
-  if (is_new) wires_.dial(rank, limit);
+  const bool is_void = dial.disturbed && !dial.answered;
+  if (is_void) wires_.hang_up(rank);
+  if (is_new || is_void) wires_.dial(rank, dial.for_search ? kSearchLimit : limit);
+  dial.disturbed = false;
 }
 
-void RankWatch::dialed(int rank, Reach reach, Time now) {
+bool RankWatch::dials_again(int rank, Dial& dial, std::optional<Reach> reach) {
+  const bool is_sure = reach == Reach::kAnswers || reach == Reach::kRefused;
+  const bool was_disturbed = std::exchange(dial.disturbed, false);
+  if (is_sure || (reach && !was_disturbed)) return false;
+  dial.for_probe = false;
+  if (!reach && ++dial.attempts == kMostAttempts) return false;
+  if (!dial.for_search) return false;
+  wires_.dial(rank, kSearchLimit);
+  return true;
+}
+
+void RankWatch::dialed(int rank, std::optional<Reach> reach, Time now) {
   const auto found = dials_.find(rank);
   if (found == dials_.end()) return;
   Dial& dial = found->second;
   dial.answered = reach == Reach::kAnswers;
-  if (std::exchange(dial.for_probe, false)) report_probed(rank, reach);
+  if (dials_again(rank, dial, reach)) return;
+  if (std::exchange(dial.for_probe, false)) report_probed(rank, *reach);
   const bool for_search = dial.for_search;
   if (!dial.answered || !for_search) {
     if (dial.answered) wires_.hang_up(rank);
@@ -142,6 +160,7 @@ void RankWatch::report_probed(int rank, Reach reach) {
 
 void RankWatch::slept(LivenessClock::duration length, Time now) {
   last_message_ = std::min(now, last_message_ + length);
+  for (auto& [rank, dial] : dials_) dial.disturbed = true;
   if (turned_) turned_ = std::min(now, *turned_ + length);
   monitor_.slept(length, now);
 }
@@ -184,14 +203,9 @@ void RankWatch::search(Time now) {
 }
 
 void RankWatch::record_search(Time now) {
-  for (const int rank : succession_.silent()) monitor_.silent(rank, now);
-  for (const int rank : succession_.refused()) {
-    if (silent_monitors_.empty()) {
-      monitor_.lost(rank);
-    } else {
-      monitor_.silent(rank, now);
-    }
-  }
+  for (const int rank : succession_.unreachable()) monitor_.silent(rank, now);
+  for (const int rank : succession_.mute()) monitor_.mute(rank);
+  for (const int rank : succession_.refused()) monitor_.ended(rank);
 }
 
 void RankWatch::report_to(int rank, Time now) {
@@ -202,7 +216,7 @@ void RankWatch::report_to(int rank, Time now) {
   turned_ = now;
   last_message_ = now;
   reported_error_ = false;
-  asked_ = true;
+  asked_ = message::Status::kFirst;
   next_beat_ = now;
   for (const int silent : silent_monitors_) wires_.to_monitor(message::Turned{silent});
 }
@@ -218,7 +232,8 @@ void RankWatch::look(Time now) {
   if (ended_) return;
   if (state_ == State::kReports) {
     const bool is_silent = silent_after_ > 0 && in_seconds(now - last_message_) > silent_after_;
-    if (is_silent || (turned_ && now - *turned_ > kTakeOverPatience)) turn(/*silent=*/true, now);
+    const bool is_late = turned_ && in_seconds(now - *turned_ - kTakeOverPatience) > silent_after_;
+    if (is_silent || is_late) turn(/*silent=*/true, now);
   }
   if (monitors()) look_for_failures(now);
 }
@@ -228,8 +243,11 @@ void RankWatch::look_for_failures(Time now) {
     case RankMonitor::Finding::kNothing:
       break;
     case RankMonitor::Finding::kAlarm:
-      wires_.to_reporters(message::Ask{});
+      wires_.to_reporters(monitor_.ask());
       next_beat_ = now;
+      break;
+    case RankMonitor::Finding::kKnock:
+      probe(monitor_.knocks());
       break;
     case RankMonitor::Finding::kProbe: {
       const message::Ask ask = monitor_.probes();

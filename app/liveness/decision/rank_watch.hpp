@@ -43,19 +43,23 @@ class WatchWires {
 //              the monitor says Bye                         kFree
 //              the connection to it breaks                  kSeeks; the monitor is lost
 //              silence of it, for too long                  kSeeks; the monitor is silent, and gets Abandon
-//              a new monitor has not ended the run in 30 s  kSeeks; the same
+//              a new monitor has not ended the run in time  kSeeks; the same
 //              Ask                                          a Status; dials the ranks that it is to probe
 //   kSeeks     a candidate says End                         ended() has it
 //              a candidate is chosen (Succession)           kReports; says Turned, if a monitor was silent, and its
 //   Status
 //              this rank is chosen                          kMonitors
 //   kMonitors  a sign of failure (RankMonitor)              Ask to all
+//              some do not answer for a second              dials them
 //              silence for a second                         Ask, with ranks to probe, to all; dials them
 //              the failure counts                           ended() has the verdict
 //   kFree      -                                            the run is over; nothing follows
 //
-// A rank that takes over, or that finds its monitor lost after another was silent, does not know what the others have
-// decided meanwhile. A candidate that refuses then counts as silent, not as lost: its run may have been ended.
+// A rank that takes over does not know what the others have decided meanwhile. A candidate that refuses has ended: it
+// may have left normally, or its run may have been ended.
+//
+// A rank that did not run while it dialed another one, or that could not dial, knows nothing about that one. It dials a
+// candidate again, and says nothing about a rank that it was to probe.
 // Ranks may report to a rank that does not monitor, because they noticed first that the monitor is gone. What they say
 // is kept.
 class RankWatch {
@@ -83,8 +87,9 @@ class RankWatch {
   void hear_monitor(const message::Any& message, Time now);
   // `by_network`: it was not closed, but the network has failed.
   void lose_monitor(bool by_network, Time now);
-  // The outcome of WatchWires::dial().
-  void dialed(int rank, message::Reach reach, Time now);
+  // The outcome of WatchWires::dial(). std::nullopt: this process could not try it, for example for want of
+  // descriptors.
+  void dialed(int rank, std::optional<message::Reach> reach, Time now);
   // A candidate says something before it is chosen.
   void hear_dialed(const message::Any& message);
   // The connection to a rank that was dialed, and answered, broke.
@@ -105,6 +110,8 @@ class RankWatch {
     bool for_probe = false;
     bool for_search = false;
     bool answered = false;
+    bool disturbed = false;  // this process did not run for a while
+    int attempts = 0;        // that could not be made
   };
 
   void probe(const std::vector<int>& ranks);
@@ -115,6 +122,7 @@ class RankWatch {
   void take_over(Time now);
   void record_search(Time now);
   void report_probed(int rank, message::Reach reach);
+  bool dials_again(int rank, Dial& dial, std::optional<message::Reach> reach);
   void look_for_failures(Time now);
 
   const int own_;
@@ -130,7 +138,7 @@ class RankWatch {
   std::optional<Time> turned_;  // to another monitor
   Time next_beat_;
   int64_t beats_ = 0;
-  bool asked_ = false;
+  int64_t asked_ = 0;  // the number of the Ask to answer, or message::Status::kFirst; 0: none
   bool reported_error_ = false;
   std::optional<Ending> ended_;
 };

@@ -1,6 +1,7 @@
 #include "app/liveness/decision/silence.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace mpzero {
@@ -25,9 +26,10 @@ struct NodeView {
   std::vector<int> silent;
   int first = 0;  // rank that takes part
   // What others saw of it.
-  bool is_mute = false;
-  int num_reach = 0;  // nodes that reach it
-  int num_cut = 0;    // nodes other than that of the judging rank that do not
+  bool is_mute = false;  // to the node of the judging rank
+  std::set<int> reach;   // nodes that reach a rank of it
+  std::set<int> cut;     // nodes other than that of the judging rank that do not
+  bool is_probed = false;
   // What it saw of silent nodes.
   bool reaches_silent = false;
   bool misses_silent = false;
@@ -38,7 +40,7 @@ std::vector<NodeView> view(const std::vector<RankRecord>& records, const NodeMap
   for (const RankRecord& record : records) {
     const int rank = record.identity.rank;
     NodeView& node = views[static_cast<size_t>(nodes.node_of(rank))];
-    if (record.state == State::kLeft || record.state == State::kLost) continue;
+    if (record.state == State::kLeft || record.state == State::kLost || record.state == State::kEnded) continue;
     if (!node.takes_part) node.first = rank;
     node.takes_part = true;
     node.reports = node.reports || record.reports;
@@ -63,7 +65,10 @@ class Judgement {
             double fresh)
       : records_(records), nodes_(nodes), own_(own), sightings_(sightings), views_(view(records, nodes, own, fresh)) {
     for (const auto& [pair, what] : sightings_) note(pair.first, pair.second, what);
-    for (int node = 0; node < nodes_.size(); ++node) find_unheard(node);
+    for (int node = 0; node < nodes_.size(); ++node) {
+      find_frozen(node);
+      find_unheard(node);
+    }
     for (const auto& [pair, what] : sightings_) note_witness(pair.first, pair.second, what);
     for (int node = 0; node < nodes_.size(); ++node) count(node);
   }
@@ -85,26 +90,45 @@ class Judgement {
  private:
   const NodeView& at(int node) const { return views_[static_cast<size_t>(node)]; }
   bool is_silent(int node) const { return !at(node).answers && !at(node).silent.empty(); }
-  void note(int witness, int node, Reach what) {
+  void note(int witness, int rank, Reach what) {
+    NodeView& one = views_[static_cast<size_t>(nodes_.node_of(rank))];
+    one.is_probed = true;
+    // Where this node does not reach the machine, others may meet a rank that stalls for a few seconds.
+    one.is_mute = one.is_mute || (what == Reach::kMute && witness == nodes_.node_of(own_));
+    if (what == Reach::kAnswers) one.reach.insert(witness);
+    if (what != Reach::kUnreachable || witness == nodes_.node_of(own_)) return;
+    one.cut.insert(witness);
+    has_witness_ = true;
+  }
+
+  // All ranks of a frozen machine accept connections and say nothing, also those that have not been silent for long
+  // enough yet.
+  void find_frozen(int node) {
     NodeView& one = views_[static_cast<size_t>(node)];
-    one.is_mute = one.is_mute || what == Reach::kMute;
-    if (what == Reach::kAnswers) ++one.num_reach;
-    if (what == Reach::kUnreachable && witness != nodes_.node_of(own_)) ++one.num_cut;
+    if (one.answers || one.silent.empty()) return;
+    std::vector<int> mute;
+    for (const int rank : nodes_.ranks_of(node)) {
+      const RankRecord& record = records_[static_cast<size_t>(rank)];
+      if (record.state != State::kAnswers) continue;
+      if (!record.mute) return;
+      mute.push_back(rank);
+    }
+    one.silent.insert(one.silent.end(), mute.begin(), mute.end());
   }
 
   // A rank that has taken over does not know the silence of a node that went together with the former monitor's. Such a
   // node has never reported here, and others cannot reach it.
   void find_unheard(int node) {
     NodeView& one = views_[static_cast<size_t>(node)];
-    if (one.answers || one.reports || !one.silent.empty() || one.is_mute || one.num_reach > 0 || one.num_cut == 0)
-      return;
+    if (one.answers || one.reports || !one.silent.empty()) return;
+    if (one.is_mute || !one.reach.empty() || one.cut.empty()) return;
     for (const int rank : nodes_.ranks_of(node)) {
       if (records_[static_cast<size_t>(rank)].state == State::kAnswers) one.silent.push_back(rank);
     }
   }
 
-  void note_witness(int witness, int node, Reach what) {
-    if (!is_silent(node)) return;
+  void note_witness(int witness, int rank, Reach what) {
+    if (!is_silent(nodes_.node_of(rank))) return;
     NodeView& other = views_[static_cast<size_t>(witness)];
     other.reaches_silent = other.reaches_silent || what == Reach::kAnswers;
     other.misses_silent = other.misses_silent || what == Reach::kUnreachable;
@@ -114,7 +138,7 @@ class Judgement {
     if (!at(node).takes_part) return;
     ++num_nodes_;
     // A node that is reached, but whose ranks do not report here, still reports elsewhere.
-    const bool is_reached = at(node).num_reach > 0;
+    const bool is_reached = !at(node).reach.empty();
     if (!at(node).answers && at(node).silent.empty() && is_reached) ++num_elsewhere_;
     if (at(node).answers) ++num_answering_;
     if (is_silent(node) && !is_reached) ++num_cut_;
@@ -129,8 +153,11 @@ class Judgement {
   std::vector<int> stopped_ranks() const {
     std::vector<int> ranks;
     for (int node = 0; node < nodes_.size(); ++node) {
-      if (!at(node).answers && !at(node).is_mute) continue;
-      for (const int rank : at(node).silent) {
+      const NodeView& one = at(node);
+      // Where another rank of the machine answers somebody, its silence here has another cause.
+      const bool is_frozen = one.is_mute && one.reach.empty();
+      if (!one.answers && !is_frozen) continue;
+      for (const int rank : one.silent) {
         if (!records_[static_cast<size_t>(rank)].abandoned) ranks.push_back(rank);
       }
     }
@@ -144,9 +171,11 @@ class Judgement {
     for (int node = 0; node < nodes_.size(); ++node) {
       if (!is_silent(node)) continue;
       // This node does not hear it either.
-      const int against = 1 + at(node).num_cut;
-      const int in_favor = num_elsewhere_ + at(node).num_reach;
-      if (against > in_favor) ranks.insert(ranks.end(), at(node).silent.begin(), at(node).silent.end());
+      const int against = 1 + static_cast<int>(at(node).cut.size());
+      const int in_favor = num_elsewhere_ + static_cast<int>(at(node).reach.size());
+      // Of many silent nodes some are probed, for all of them.
+      const bool is_seen = at(node).is_probed ? !at(node).cut.empty() : has_witness_;
+      if (is_seen && against > in_favor) ranks.insert(ranks.end(), at(node).silent.begin(), at(node).silent.end());
     }
     std::sort(ranks.begin(), ranks.end());
     return ranks;
@@ -155,7 +184,7 @@ class Judgement {
   std::vector<int> own_side() const {
     std::vector<int> ranks;
     for (const RankRecord& record : records_) {
-      if (record.state == State::kLeft) continue;
+      if (record.state == State::kLeft || record.state == State::kEnded) continue;
       if (at(nodes_.node_of(record.identity.rank)).answers) ranks.push_back(record.identity.rank);
     }
     return ranks;
@@ -193,6 +222,7 @@ class Judgement {
   int num_answering_ = 0;  // nodes
   int num_cut_ = 0;        // silent nodes that no one reaches
   int num_elsewhere_ = 0;
+  bool has_witness_ = false;  // another node cannot reach a silent one
 };
 
 }  // namespace
@@ -216,15 +246,16 @@ std::optional<Silence> judge_silence(const std::vector<RankRecord>& records, con
 }
 
 std::vector<int> ranks_to_probe(const std::vector<RankRecord>& records, const NodeMap& nodes, int own, double fresh) {
-  std::vector<int> ranks;
-  for (const NodeView& node : view(records, nodes, own, fresh)) {
-    if (!node.takes_part || node.answers) continue;
-    ranks.push_back(node.silent.empty() ? node.first : node.silent.front());
-  }
+  std::vector<NodeView> views = view(records, nodes, own, fresh);
+  std::erase_if(views, [](const NodeView& node) { return !node.takes_part || node.answers; });
   // Silent ones first.
-  std::stable_partition(ranks.begin(), ranks.end(),
-                        [&](int rank) { return records[static_cast<size_t>(rank)].state == State::kSilent; });
-  if (ranks.size() > kMostProbed) ranks.resize(kMostProbed);
+  std::stable_partition(views.begin(), views.end(), [](const NodeView& node) { return !node.silent.empty(); });
+  if (views.size() > kMostProbed) views.resize(kMostProbed);
+  std::vector<int> ranks;
+  for (const NodeView& node : views) {
+    ranks.push_back(node.silent.empty() ? node.first : node.silent.front());
+    if (node.silent.size() > 1) ranks.push_back(node.silent.back());
+  }
   return ranks;
 }
 

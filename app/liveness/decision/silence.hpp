@@ -28,7 +28,7 @@ class NodeMap {
   std::vector<std::string> names_;
 };
 
-// What nodes found out about each other: the worst that the first node saw of the second.
+// What nodes found out about ranks: the worst that a node, the first number, saw of a rank.
 using Sightings = std::map<std::pair<int, int>, message::Reach>;
 
 // What the silence of ranks means. A network that is cut leaves each side without an answer from the other, and so does
@@ -36,10 +36,11 @@ using Sightings = std::map<std::pair<int, int>, message::Reach>;
 //
 //   a silent rank's machine             meaning
 //   another rank of it answers          the rank's process is stopped: it is to blame
-//   accepts connections, but no rank    the same
-//   of it proves who it is (kMute)
+//   accepts connections of this node,   the same. If all ranks of it are like that, and one has been silent for long
+//   but no rank of it proves who it is  enough, the machine is frozen: all of them are to blame
+//   (kMute), to no one
 //   is reached by no one, or by fewer   it is down or cut off: it is to blame, if more than half of the machines answer
-//   machines than cannot reach it       this rank
+//   machines than cannot reach it       this rank, and one of them, too, cannot reach it
 //   is reached by at least as many      the network between some machines is cut: none is to blame
 //
 // A machine that can be reached again does not count as one that answers: the network may just have been repaired.
@@ -65,8 +66,8 @@ struct Silence {
 std::optional<Silence> judge_silence(const std::vector<RankRecord>& records, const NodeMap& nodes, int own,
                                      const Sightings& sightings, double fresh);
 
-// The ranks to connect to, to find out whether their machines can be reached: one of each node from which none answers,
-// but not of more than 16 nodes.
+// The ranks to connect to, to find out whether their machines can be reached: the first and the last silent one of each
+// node from which none answers, or the first one if none is silent, but not of more than 16 nodes.
 std::vector<int> ranks_to_probe(const std::vector<RankRecord>& records, const NodeMap& nodes, int own, double fresh);
 // The ranks that are to connect to them: one of each node that answers, but not of more than 8 nodes.
 std::vector<int> witnesses(const std::vector<RankRecord>& records, const NodeMap& nodes, int own, double fresh);

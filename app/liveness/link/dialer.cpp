@@ -91,6 +91,7 @@ void Dialer::connect(int rank, Call& call, Attempt& attempt, LivenessTime now) {
   attempt.connection.reset();
   attempt.socket = to ? make_socket(to->family()) : Descriptor();
   attempt.state = State::kConnects;
+  attempt.tried = attempt.tried || attempt.socket;
   const bool begun =
       attempt.socket && (::connect(attempt.socket.get(), to->get(), to->length) == 0 || errno == EINPROGRESS);
   if (begun) {
@@ -186,7 +187,9 @@ std::optional<Dialer::Answer> Dialer::outcome(int rank, Call& call, LivenessTime
   if (call.attempts.empty()) return answer(Reach::kUnreachable);
   if (all_refused) return answer(call.warning.empty() ? Reach::kRefused : Reach::kMute);
   if (now < call.until) return std::nullopt;
-  return answer(call.accepted ? Reach::kMute : Reach::kUnreachable);
+  Answer late = answer(call.accepted ? Reach::kMute : Reach::kUnreachable);
+  late.tried = std::any_of(call.attempts.begin(), call.attempts.end(), [](const Attempt& one) { return one.tried; });
+  return late;
 }
 
 void Dialer::hang_up(int rank) {

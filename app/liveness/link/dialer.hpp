@@ -57,6 +57,7 @@ class Dialer {
   struct Answer {
     int rank = 0;
     message::Reach reach = message::Reach::kUnreachable;
+    bool tried = true;  // false: this process had no socket for any address, so that `reach` says nothing
     std::optional<RankConnection> connection;  // kAnswers
     // Why nothing could be reached: completes "because".
     std::string why;
@@ -85,6 +86,7 @@ class Dialer {
     Descriptor socket;                         // while it connects
     std::optional<RankConnection> connection;  // while it shakes hands
     LivenessTime again;                        // while it waits
+    bool tried = false;                        // there was a socket for it
     bool answers = false;                      // while it shakes hands: both sides are identified
   };
   static bool is_identified(const Attempt& attempt) {

@@ -20,11 +20,15 @@ constexpr const char* kName = "t";
 constexpr std::array<std::string_view, std::variant_size_v<Any>> kNames = {
     "status", "failed", "stop", "pulse", "ask", "end", "bye", "turned", "probed", "abandon", "beat", "visit"};
 
-json fields(const Status& status) { return status.status; }
+json fields(const Status& status) {
+  json object = status.status;
+  if (status.answers != 0) object["answers"] = status.answers;
+  return object;
+}
 json fields(const Failed& failed) { return {{"error", failed.error}, {"culprits", failed.culprits}}; }
 json fields(const Stop& stop) { return {{"code", stop.exit_code}}; }
 json fields(const Pulse&) { return json::object(); }
-json fields(const Ask& ask) { return {{"probe", ask.probe}, {"by", ask.by}}; }
+json fields(const Ask& ask) { return {{"probe", ask.probe}, {"by", ask.by}, {"number", ask.number}}; }
 json fields(const End& end) { return {{"code", end.exit_code}, {"kill", end.kill}}; }
 json fields(const Bye& bye) { return {{"error", bye.with_error}}; }
 json fields(const Turned& turned) { return {{"from", turned.from}}; }
@@ -35,7 +39,10 @@ json fields(const Beat& beat) {
   return {{"step", beat.step}, {"phase", static_cast<int>(beat.phase)}, {"idle", beat.idle}, {"allowed", beat.allowed}};
 }
 
-void read(const json& object, Status& status) { object.get_to(status.status); }
+void read(const json& object, Status& status) {
+  object.get_to(status.status);
+  status.answers = object.value("answers", int64_t{0});
+}
 void read(const json& object, Failed& failed) {
   object.at("error").get_to(failed.error);
   object.at("culprits").get_to(failed.culprits);
@@ -45,6 +52,7 @@ void read(const json&, Pulse&) {}
 void read(const json& object, Ask& ask) {
   object.at("probe").get_to(ask.probe);
   object.at("by").get_to(ask.by);
+  object.at("number").get_to(ask.number);
 }
 void read(const json& object, End& end) {
   object.at("code").get_to(end.exit_code);

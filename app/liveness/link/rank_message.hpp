@@ -13,7 +13,9 @@ namespace mpzero::message {
 
 // To the monitor.
 struct Status {
+  static constexpr int64_t kFirst = -1;  // the first message to a new monitor
   RankStatus status;
+  int64_t answers = 0;  // the Ask of that number; 0: none
 };
 // A Status without the collectives, which most heartbeats do without.
 struct Beat {
@@ -59,6 +61,7 @@ struct Pulse {};           // the monitor is alive
 struct Ask {               // requests a Status immediately
   std::vector<int> probe;  // ranks that these ranks are to connect to
   std::vector<int> by;
+  int64_t number = 0;
 };
 struct End {
   int exit_code = 0;

@@ -164,6 +164,15 @@ TEST_CASE("Of two verdicts on one run the better founded one stays in failure.js
   CHECK_THAT(tell(1, 0, 2), Catch::StartsWith("mpzero: error: rank 1 did it"));
 }
 
+TEST_CASE("A file whose foundation is no number of ranks is damaged") {
+  const Verdict verdict = {.ranks = {1}, .reason = "it", .remedy = "look", .foundation = 3};
+  for (const char* foundation : {"1e300", "4.5", "4294967300", "\"4\""}) {
+    INFO(foundation);
+    CHECK_FALSE(reason_that_counts_more(fmt::format(R"({{"run": "a", "reason": "b", "foundation": {}}})", foundation),
+                                        "a", verdict));
+  }
+}
+
 TEST_CASE("Of verdicts that are written at the same time the best founded one stays in failure.json") {
   constexpr int kWriters = 3;
   const TemporaryFolder folder;

@@ -19,7 +19,8 @@
 namespace mpzero {
 
 // The ranks of a run, their network and the checkpoint folder, in virtual time: each rank is a RankWatch. Processes can
-// be killed and stopped, nodes lose power, connections between nodes be cut for a while.
+// be killed and stopped, meet errors, leave and have no descriptors, nodes lose power, connections between nodes be cut
+// for a while.
 //
 // The network keeps TCP's promises and no others: what is sent arrives in order, late if it must, or not at all; the
 // end of a process closes its connections; a stopped process accepts connections and says nothing; what a cut has
@@ -39,6 +40,7 @@ class SimulatedRun {
     int by = 0;
     double at = 0;
     Verdict verdict;
+    bool in_file = false;
   };
 
   explicit SimulatedRun(const Options& options)
@@ -68,8 +70,32 @@ class SimulatedRun {
 
   // What happens to the run.
   void at(double when, const std::function<void()>& what) { events_.push({when, next_++, what}); }
-  void kill(int rank) { end(rank); }
-  void stop(int rank, double seconds) { at_rank(rank).stopped_until = now_ + seconds; }
+  void kill(int rank) {
+    hit_.insert(rank);
+    end(rank);
+  }
+  void stop(int rank, double seconds) {
+    hit_.insert(rank);
+    at_rank(rank).stopped_until = std::max(at_rank(rank).stopped_until, now_ + seconds);
+  }
+  // Its network reports an error, or its training thread does: the rank itself lives.
+  void fail(int rank, const std::string& error, const std::vector<int>& culprits = {}) {
+    // Errors are polled once a second.
+    run_later(random(0, 1), [this, rank, error, culprits] {
+      at_rank(rank).error = error;
+      at_rank(rank).culprits = culprits;
+      if (at_rank(rank).alive) act_if_running(rank);
+    });
+  }
+  // It ends normally: the training is over. A monitor waits for the others, but not for ever.
+  void leave(int rank) {
+    Rank& one = at_rank(rank);
+    if (!one.alive || one.ended) return;
+    one.leaves_since = now_;
+    act_if_running(rank);
+  }
+  // From now on this rank cannot open a connection.
+  void use_up_descriptors(int rank) { at_rank(rank).has_descriptors = false; }
   void power_off(int node) {
     node_down_[static_cast<size_t>(node)] = true;
     for (const int rank : ranks_of(node)) at_rank(rank).alive = false;
@@ -91,9 +117,11 @@ class SimulatedRun {
   }
   // This rank does not reach the collective that the others wait in.
   void hang(int rank) {
-    hangs_ = rank;
-    hangs_since_ = now_;
+    hangs_.insert(rank);
+    block();
   }
+  // No rank makes progress from now on.
+  void block() { blocked_since_ = std::min(blocked_since_.value_or(now_), now_); }
   void limit_progress(double seconds) { allowed_ = seconds; }
 
   void run_until(double when) {
@@ -110,6 +138,25 @@ class SimulatedRun {
   double now() const { return now_; }
   const std::vector<Written>& verdicts() const { return verdicts_; }
   const std::optional<Written>& file() const { return file_; }
+  // The ranks that could reach, over any number of nodes, only a minority of nodes, if everything had happened at once.
+  std::set<int> minorities() const {
+    std::set<int> ranks;
+    for (int first = 0; first < options_.num_nodes; ++first) {
+      std::set<int> reached = {first};
+      std::vector<int> next = {first};
+      while (!next.empty() && !is_hit(first)) {
+        const int node = next.back();
+        next.pop_back();
+        for (int other = 0; other < options_.num_nodes; ++other) {
+          if (cuts_.contains({std::min(node, other), std::max(node, other)})) continue;
+          if (!is_hit(other) && reached.insert(other).second) next.push_back(other);
+        }
+      }
+      if (2 * reached.size() >= static_cast<size_t>(options_.num_nodes)) continue;
+      for (const int rank : ranks_of(first)) ranks.insert(rank);
+    }
+    return ranks;
+  }
   // Ranks that run, and do not know that the run has ended.
   std::vector<int> waiting() const {
     std::vector<int> ranks;
@@ -119,6 +166,9 @@ class SimulatedRun {
     }
     return ranks;
   }
+  bool is_stopped(int rank) { return at_rank(rank).stopped_until > now_; }
+  // Whether it is connecting to another rank.
+  bool probes(int rank) { return !at_rank(rank).dialed.empty(); }
   double random(double from, double to) { return std::uniform_real_distribution<double>(from, to)(random_); }
   int random(int count) { return std::uniform_int_distribution<int>(0, count - 1)(random_); }
 
@@ -181,9 +231,14 @@ class SimulatedRun {
     double last_turn = 0;
     double busy_until = 0;
     bool ended = false;
+    bool has_descriptors = true;
+    std::optional<double> leaves_since;
+    std::optional<std::string> error;
+    std::vector<int> culprits;
     Link link;
     std::map<int, Link> reporters;
-    std::map<int, Link> dialed;  // no connection yet: none
+    std::map<int, Link> dialed;    // no connection yet: none
+    std::map<int, int64_t> dials;  // the number of the last dial of a rank
     std::vector<std::function<void()>> inbox;
     RankWatch watch;
   };
@@ -194,6 +249,11 @@ class SimulatedRun {
   }
   void run_later(double after, std::function<void()> work) { events_.push({now_ + after, next_++, std::move(work)}); }
 
+  bool is_hit(int node) const {
+    const std::vector<int> ranks = ranks_of(node);
+    return node_down_[static_cast<size_t>(node)] ||
+           std::all_of(ranks.begin(), ranks.end(), [this](int rank) { return hit_.contains(rank); });
+  }
   bool is_down(int rank) const { return node_down_[static_cast<size_t>(node_of(rank))]; }
   auto find_cut(int from, int to) { return find_cut_of_nodes(node_of(from), node_of(to)); }
   std::map<std::pair<int, int>, Cut>::iterator find_cut_of_nodes(int one, int other) {
@@ -282,16 +342,18 @@ class SimulatedRun {
 
   void dial(int from, int to, double limit) {
     at_rank(from).dialed[to] = nullptr;
+    at_rank(from).dials[to] = next_++;
     try_to_connect(from, to, now_ + limit, /*attempt=*/0, /*mute=*/false);
   }
 
   // TCP asks again after 1 s, 3 s and 7 s.
   void try_to_connect(int from, int to, double until, int attempt, bool mute) {
-    const auto answer = [this, from, to](message::Reach reach) {
-      receive(from, [this, from, to, reach] {
+    const int64_t number = at_rank(from).dials.at(to);
+    const auto answer = [this, from, to, number](std::optional<message::Reach> reach) {
+      receive(from, [this, from, to, number, reach] {
         Rank& rank = at_rank(from);
         const auto found = rank.dialed.find(to);
-        if (found == rank.dialed.end() || found->second) return;
+        if (found == rank.dialed.end() || found->second || rank.dials.at(to) != number) return;
         if (reach == message::Reach::kAnswers) {
           found->second = connect(from, to);
         } else {
@@ -306,13 +368,21 @@ class SimulatedRun {
     if (!is_cut && !is_down(to) && !other.alive)
       return at(now_ + 0.001, [answer] { answer(message::Reach::kRefused); });
     const bool stopped = other.stopped_until > now_ || other.busy_until > now_;
-    if (!is_cut && !is_down(to) && !stopped) return at(now_ + 0.003, [answer] { answer(message::Reach::kAnswers); });
+    if (!at_rank(from).has_descriptors) return at(until, [answer] { answer(kCannotTry); });
+    if (!is_cut && !is_down(to) && !stopped) {
+      // A process that is stopped past the limit finds a connection that has told it nothing.
+      const bool sleeps = at_rank(from).stopped_until > until;
+      const auto reach = sleeps ? message::Reach::kMute : message::Reach::kAnswers;
+      return at(now_ + 0.003, [answer, reach] { answer(reach); });
+    }
     mute = mute || (!is_cut && !is_down(to));
     const double again = now_ + (mute ? 0.1 : static_cast<double>(1 << attempt));
     if (again >= until) {
       return at(until, [answer, mute] { answer(mute ? message::Reach::kMute : message::Reach::kUnreachable); });
     }
-    at(again, [=, this] { try_to_connect(from, to, until, attempt + 1, mute); });
+    at(again, [=, this] {
+      if (at_rank(from).dials.at(to) == number) try_to_connect(from, to, until, attempt + 1, mute);
+    });
   }
 
   // A process takes what arrives when it runs.
@@ -356,13 +426,30 @@ class SimulatedRun {
 
   void act(Rank& one) {
     if (!one.alive || one.ended) return;
-    if (time() >= one.watch.next_beat()) one.watch.beat(report(one.number), time());
+    const bool has_news = one.error && !one.watch.has_reported_error();
+    if (has_news || time() >= one.watch.next_beat()) one.watch.beat(report(one), time());
     one.watch.look(time());
-    if (!one.watch.ended()) return;
+    if (!one.watch.ended()) return leave_if_due(one);
     one.ended = true;
     const double writing = one.watch.ended()->verdict ? options_.disk_seconds : 0;
     one.busy_until = now_ + writing;
     run_later(writing, [this, &one] { finish(one); });
+  }
+
+  void act_if_running(int rank) {
+    Rank& one = at_rank(rank);
+    if (one.stopped_until <= now_ && one.busy_until <= now_) take_inbox(rank);
+  }
+
+  void leave_if_due(Rank& one) {
+    if (!one.leaves_since) return;
+    if (one.watch.monitors()) {
+      const bool waits = !one.watch.records().all_ended_but(one.number) && now_ < *one.leaves_since + kLastRankLimit;
+      if (waits) return;
+      one.to_reporters(message::Bye{});
+    }
+    one.to_monitor(message::Bye{});
+    end(one.number);
   }
 
   void finish(Rank& one) {
@@ -371,7 +458,8 @@ class SimulatedRun {
     if (ending.verdict) {
       verdicts_.push_back({.by = one.number, .at = now_, .verdict = *ending.verdict});
       const std::optional<int> written = file_ ? std::optional(file_->verdict.foundation) : std::nullopt;
-      if (counts_more(*ending.verdict, written)) file_ = verdicts_.back();
+      verdicts_.back().in_file = counts_more(*ending.verdict, written);
+      if (verdicts_.back().in_file) file_ = verdicts_.back();
     }
     one.to_reporters(ending.end);
     for (const int rank : ending.end.kill) {
@@ -393,28 +481,31 @@ class SimulatedRun {
     }
   }
 
-  RankReport report(int rank) {
-    const bool hangs = hangs_.has_value();
-    const double idle = hangs ? now_ - hangs_since_ : 0.1;
+  // All ranks make two collectives a second, until one of them holds the others up.
+  RankReport report(const Rank& rank) const {
+    const double idle = blocked_since_ ? now_ - *blocked_since_ : 0.1;
+    const auto common = static_cast<int64_t>(8 + 2 * blocked_since_.value_or(now_));
+    const int64_t queued = hangs_.contains(rank.number) ? common - 1 : common;
     RankStatus status{
         .step = 5, .phase = RunPhase::kTraining, .idle = idle, .allowed = allowed_, .channels = {}, .complaint = {}};
-    const int64_t queued = hangs && rank == *hangs_ ? 7 : 8;
     status.channels.push_back({.name = "gradients",
                                .queued = queued,
                                .started = queued,
-                               .completed = 7,
+                               .completed = common - 1,
                                .last = {{.sequence = queued,
                                          .operation = "all_reduce",
                                          .bytes = 1,
                                          .state = parallel::CollectiveState::kStarted,
                                          .seconds = idle}}});
-    return {.status = std::move(status), .error = std::nullopt, .culprits = {}};
+    return {.status = std::move(status), .error = rank.error, .culprits = rank.culprits};
   }
 
   static constexpr double kTurn = 0.25;
   static constexpr double kLongTurn = 1;
   // A few heartbeats.
   static constexpr double kUnacknowledged = 12;
+  static constexpr double kLastRankLimit = 10;
+  static constexpr std::optional<message::Reach> kCannotTry = std::nullopt;
 
   Options options_;
   std::mt19937_64 random_;
@@ -425,8 +516,9 @@ class SimulatedRun {
   std::priority_queue<Event> events_;
   int64_t next_ = 0;
   double now_ = 0;
-  std::optional<int> hangs_;
-  double hangs_since_ = 0;
+  std::set<int> hit_;  // ranks that were killed or stopped
+  std::set<int> hangs_;
+  std::optional<double> blocked_since_;
   double allowed_ = 0;
   std::vector<Written> verdicts_;
   std::optional<Written> file_;

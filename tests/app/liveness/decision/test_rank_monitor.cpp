@@ -58,7 +58,10 @@ using Finding = RankMonitor::Finding;
 struct Fixture {
   explicit Fixture(int count) : monitor(identities(count), /*own=*/0, kSilentAfter, at(0)), count(count) {}
   void all_say(const RankStatus& status, double when) {
-    for (int rank = 0; rank < count; ++rank) monitor.heard(rank, status, at(when));
+    for (int rank = 0; rank < count; ++rank) {
+      monitor.heard(rank, status, at(when));
+      monitor.answered(rank, monitor.ask().number);
+    }
   }
   RankMonitor monitor;
   int count;
@@ -79,6 +82,7 @@ TEST_CASE("A lost rank ends the run within a second, and is named with the colle
   fixture.all_say(in_collective(8, 8, 7, 0.5), 1);
   fixture.monitor.lost(2);
   CHECK(fixture.monitor.look(at(1.1)) == Finding::kAlarm);
+  fixture.all_say(in_collective(8, 8, 7, 0.5), 1.2);
   CHECK(fixture.monitor.look(at(1.2)) == Finding::kNothing);
   REQUIRE(fixture.monitor.look(at(2.1)) == Finding::kFailure);
   const Verdict verdict = find_culprits(fixture.monitor.records());
@@ -139,6 +143,7 @@ TEST_CASE("An alarm is returned once, and again if it has passed in between") {
   CHECK(fixture.monitor.look(at(2)) == Finding::kNothing);
   fixture.all_say(in_collective(4, 4, 3, 70), 3);
   CHECK(fixture.monitor.look(at(3)) == Finding::kAlarm);
+  fixture.all_say(in_collective(4, 4, 3, 70), 4);
   CHECK(fixture.monitor.look(at(3 + 2.4)) == Finding::kNothing);
   CHECK(fixture.monitor.look(at(3 + 2.6)) == Finding::kFailure);
 }

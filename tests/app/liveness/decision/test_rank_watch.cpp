@@ -120,9 +120,125 @@ TEST_CASE("A rank that does not reach a collective is blamed after the time that
   check_blamed(run, {20});
 }
 
+TEST_CASE("A node that dies is blamed, and not the peer whose network reports an error before the silence counts") {
+  const int node = GENERATE(0, 2);
+  const double first = GENERATE(0.5, 20.0, 59.0);
+  SimulatedRun run({});
+  run.run_until(10);
+  run.power_off(node);
+  for (const int peer : {12, 8, 30}) {
+    run.at(10 + first + peer * 0.1, [&run, peer] { run.fail(peer, "NCCL failed: remote process exited"); });
+  }
+  check_blamed(run, as_set(run.ranks_of(node)));
+}
+
+TEST_CASE("An error of a rank is its own if all others answer, also after a while") {
+  SimulatedRun run({});
+  run.run_until(10);
+  const double stall = GENERATE(0, 20, 45);
+  run.stop(20, stall);
+  run.at(11, [&] { run.fail(12, "CUDA error: an illegal memory access was encountered"); });
+  // Its peers do not make progress, and their networks report that.
+  run.at(14, [&] { run.fail(3, "NCCL failed: remote process exited"); });
+  check_blamed(run, {12});
+  CHECK(run.file()->at < 10 + stall + 5);
+}
+
+TEST_CASE("An error that names its cause counts, although another rank does not answer") {
+  SimulatedRun run({});
+  run.run_until(10);
+  run.stop(20, 30);
+  run.at(11, [&] { run.fail(12, "NCCL runs over \"Socket\" on node 3", {24}); });
+  check_blamed(run, {24});
+  CHECK(run.file()->at < 14);
+}
+
+TEST_CASE("A cut network is not blamed on the ranks whose collectives it breaks") {
+  SimulatedRun run({});
+  run.run_until(10);
+  SECTION("one node is cut off") {
+    const int node = GENERATE(0, 2);
+    run.cut_off({node}, kForever);
+    for (int rank = 0; rank < run.size(); ++rank) run.at(15, [&run, rank] { run.fail(rank, "a network error"); });
+    check_blamed(run, as_set(run.ranks_of(node)));
+  }
+  SECTION("two halves") {
+    run.cut_off({0, 2}, kForever);
+    for (int rank = 0; rank < run.size(); ++rank) run.at(15, [&run, rank] { run.fail(rank, "a network error"); });
+    check_blamed(run, {});
+  }
+}
+
+TEST_CASE("A process that ends after a node has died does not hide the node") {
+  const double after = GENERATE(5, 30, 58, 61, 63);
+  SimulatedRun run({});
+  run.run_until(10);
+  run.power_off(2);
+  run.at(10 + after, [&] { run.kill(9); });
+  run.run_until(400);
+  REQUIRE(run.file());
+  INFO(run.file()->verdict.reason);
+  // The launcher ends the ranks soon after the first of them: the report cannot wait for long.
+  const std::set<int> blamed = as_set(run.file()->verdict.ranks);
+  CHECK((blamed == as_set(run.ranks_of(2)) || (after < 45 && blamed.empty())));
+  CHECK(run.file()->at < 10 + after + 25);
+  CHECK(run.waiting().empty());
+}
+
+TEST_CASE("A frozen node is blamed soon, however many ranks it has") {
+  const int per_node = GENERATE(8, 64);
+  SimulatedRun run({.num_nodes = 4, .ranks_per_node = per_node});
+  run.run_until(10);
+  for (const int rank : run.ranks_of(0)) run.stop(rank, kForever);
+  check_blamed(run, as_set(run.ranks_of(0)));
+  CHECK(run.file()->at < 10 + 60 + 30);
+}
+
+TEST_CASE("Ranks that have left are not blamed when rank 0 dies at the end of the run") {
+  SimulatedRun run({.num_nodes = 3, .ranks_per_node = 2});
+  run.run_until(10);
+  for (const int rank : {1, 4}) run.leave(rank);
+  run.run_until(11);
+  run.kill(0);
+  check_blamed(run, {0});
+  CHECK(run.file()->at < 15);
+}
+
+TEST_CASE("A witness that did not run, or cannot open a connection, says nothing") {
+  SimulatedRun run({.num_nodes = 3, .ranks_per_node = 1});
+  run.run_until(10);
+  // Only nodes 0 and 2 cannot reach each other: rank 1 reaches both.
+  run.cut(0, 2, kForever);
+  SECTION("it is stopped while it asks") {
+    for (double when = 69; when < 80; when += 0.25) {
+      run.at(when, [&] {
+        if (run.probes(1)) run.stop(1, 3);
+      });
+    }
+  }
+  SECTION("it has no descriptors") { run.use_up_descriptors(1); }
+  check_blamed(run, {});
+}
+
+TEST_CASE("A node that dies while a new monitor is searched for is found, too") {
+  const double later = GENERATE(50, 61, 66, 69);
+  SimulatedRun run({.num_nodes = 7, .ranks_per_node = 2});
+  run.run_until(10);
+  run.power_off(0);
+  run.at(10 + later, [&] { run.power_off(1); });
+  run.run_until(10 + kSettled);
+  CHECK(run.waiting().empty());
+  REQUIRE(run.file());
+  INFO(run.file()->verdict.reason);
+  for (const int rank : run.file()->verdict.ranks) CHECK(rank < 4);
+  CHECK_FALSE(run.file()->verdict.ranks.empty());
+}
+
 namespace {
 
-// One random scenario: what happens, and who is to blame. No value: the run must continue.
+constexpr double kSilentAfter = 60;
+
+// What happens in a random scenario, and who is to blame. No value: the run must continue.
 struct Scenario {
   std::string what;
   std::optional<std::set<int>> guilty;
@@ -130,76 +246,174 @@ struct Scenario {
   bool may_blame_none = false;
   // The network works again while the ranks ask each other: those that answer by then are not named.
   bool may_blame_some = false;
+  // A rank that left could have seen it, but is gone.
+  bool may_be_unseen = false;
 };
 
-Scenario make_happen(SimulatedRun& run, int num_nodes, int kind) {
-  const double silent_after = 60;
+enum class Kind : uint8_t {
+  kDeath,
+  kStop,
+  kNoPower,
+  kCut,
+  kCutOfTwo,
+  kShortCut,
+  kStall,
+  kStallingMonitor,
+  kHang,
+  kDeaf,
+  kFrozen,
+  kError,
+  kLeaving
+};
+constexpr int kNumKinds = 13;
+
+Scenario cut_side(SimulatedRun& run, int num_nodes, bool is_deaf) {
+  const int node = run.random(num_nodes);
+  const double seconds = run.random(0, 1) < 0.5 ? kForever : run.random(72, 160);
+  std::set<int> side;
+  for (int i = 0; i < num_nodes; ++i) {
+    if (run.random(0, 1) < 0.4) side.insert(i);
+  }
+  if (side.empty() || side.size() == static_cast<size_t>(num_nodes)) side = {node};
+  is_deaf ? run.deafen(side, seconds) : run.cut_off(side, seconds);
+  std::set<int> guilty;
+  for (int rank = 0; rank < run.size(); ++rank) {
+    const size_t own = side.contains(run.node_of(rank)) ? side.size() : num_nodes - side.size();
+    if (2 * own < static_cast<size_t>(num_nodes)) guilty.insert(rank);
+  }
+  return {.what = fmt::format("{} of {} nodes {} the others for {:.0f} s", side.size(), num_nodes,
+                              is_deaf ? "receive nothing from" : "are cut off from", seconds),
+          .guilty = guilty,
+          .may_blame_some = is_deaf && seconds < kForever};
+}
+
+// Ranks end normally one after the other, and one of them dies meanwhile.
+Scenario leave_all(SimulatedRun& run) {
+  const int dies = run.random(0, 1) < 0.7 ? 0 : run.random(run.size());
+  const double begin = run.now();
+  for (int rank = 0; rank < run.size(); ++rank) {
+    if (rank != dies) run.at(begin + run.random(0, 3), [&run, rank] { run.leave(rank); });
+  }
+  run.at(begin + run.random(0, 3), [&run, dies] { run.kill(dies); });
+  return {.what = fmt::format("all leave, and rank {} dies meanwhile", dies),
+          .guilty = std::set<int>{dies},
+          .may_blame_none = true,
+          .may_be_unseen = true};
+}
+
+Scenario make_happen(SimulatedRun& run, int num_nodes, Kind kind) {
   const int rank = run.random(run.size());
   const int node = run.random(num_nodes);
-  const double length = run.random(62, 150);
+  const double length = run.random(72, 160);
   switch (kind) {
-    case 0:
+    case Kind::kDeath:
       run.kill(rank);
-      return {fmt::format("rank {} dies", rank), std::set<int>{rank}};
-    case 1:
-      run.stop(rank, run.random(0, 1) < 0.5 ? kForever : length + 10);
-      return {fmt::format("rank {} is stopped", rank), std::set<int>{rank}};
-    case 2:
+      return {.what = fmt::format("rank {} dies", rank), .guilty = std::set<int>{rank}};
+    case Kind::kStop:
+      run.stop(rank, run.random(0, 1) < 0.5 ? kForever : length);
+      return {.what = fmt::format("rank {} is stopped", rank), .guilty = std::set<int>{rank}};
+    case Kind::kNoPower:
       run.power_off(node);
-      return {fmt::format("node {} loses power", node), as_set(run.ranks_of(node)), num_nodes == 2};
-    case 3:
-    case 9: {
-      const double seconds = run.random(0, 1) < 0.5 ? kForever : length + 10;
-      std::set<int> side;
-      for (int i = 0; i < num_nodes; ++i) {
-        if (run.random(0, 1) < 0.4) side.insert(i);
-      }
-      if (side.empty() || side.size() == static_cast<size_t>(num_nodes)) side = {node};
-      kind == 3 ? run.cut_off(side, seconds) : run.deafen(side, seconds);
-      std::set<int> guilty;
-      for (int rank = 0; rank < run.size(); ++rank) {
-        const size_t own = side.contains(run.node_of(rank)) ? side.size() : num_nodes - side.size();
-        if (2 * own < static_cast<size_t>(num_nodes)) guilty.insert(rank);
-      }
-      return {fmt::format("{} of {} nodes {} the others for {:.0f} s", side.size(), num_nodes,
-                          kind == 3 ? "are cut off from" : "receive nothing from", seconds),
-              guilty, /*may_blame_none=*/false, /*may_blame_some=*/kind == 9 && seconds < kForever};
-    }
-    case 4: {
+      return {.what = fmt::format("node {} loses power", node),
+              .guilty = as_set(run.ranks_of(node)),
+              .may_blame_none = num_nodes == 2};
+    case Kind::kCut:
+      return cut_side(run, num_nodes, /*is_deaf=*/false);
+    case Kind::kDeaf:
+      return cut_side(run, num_nodes, /*is_deaf=*/true);
+    case Kind::kCutOfTwo: {
       const int other = num_nodes > 1 ? 1 + run.random(num_nodes - 1) : 0;
       run.cut(0, other, kForever);
-      return {fmt::format("nodes 0 and {} cannot reach each other", other), std::set<int>{}};
+      return {.what = fmt::format("nodes 0 and {} cannot reach each other", other), .guilty = std::set<int>{}};
     }
-    case 5: {
-      const double seconds = run.random(1, silent_after / 2 - 5);
+    case Kind::kShortCut: {
+      const double seconds = run.random(1, kSilentAfter / 2 - 5);
       run.cut_off({node}, seconds);
-      return {fmt::format("node {} is cut off for {:.0f} s", node, seconds), std::nullopt};
+      return {.what = fmt::format("node {} is cut off for {:.0f} s", node, seconds), .guilty = std::nullopt};
     }
-    case 6: {
-      const double seconds = run.random(1, silent_after - 10);
+    case Kind::kStall: {
+      const double seconds = run.random(1, kSilentAfter - 10);
       run.stop(rank, seconds);
-      return {fmt::format("rank {} stalls for {:.0f} s", rank, seconds), std::nullopt};
+      return {.what = fmt::format("rank {} stalls for {:.0f} s", rank, seconds), .guilty = std::nullopt};
     }
-    case 7: {
+    case Kind::kStallingMonitor:
       run.stop(rank, kForever);
       for (int i = 0; i < 8; ++i) {
         if (rank != 0) run.at(run.now() + run.random(0, 50) + 50 * i, [&] { run.stop(0, run.random(1, 6)); });
       }
-      return {fmt::format("rank {} is stopped, and rank 0 stalls now and then", rank), std::set<int>{rank}};
-    }
-    default:
-      run.limit_progress(run.random(30, 200));
-      run.hang(rank);
-      return {fmt::format("rank {} hangs", rank), std::set<int>{rank}};
+      return {.what = fmt::format("rank {} is stopped, and rank 0 stalls now and then", rank),
+              .guilty = std::set<int>{rank}};
+    case Kind::kFrozen:
+      for (const int one : run.ranks_of(node)) run.stop(one, num_nodes == 1 || one != 0 ? kForever : length);
+      return {.what = fmt::format("node {} is frozen", node), .guilty = as_set(run.ranks_of(node))};
+    case Kind::kError:
+      run.fail(rank, "CUDA error");
+      return {.what = fmt::format("rank {} meets an error", rank), .guilty = std::set<int>{rank}};
+    case Kind::kLeaving:
+      return leave_all(run);
+    case Kind::kHang:
+      break;
+  }
+  run.limit_progress(run.random(60, 200));
+  run.hang(rank);
+  return {.what = fmt::format("rank {} hangs", rank), .guilty = std::set<int>{rank}};
+}
+
+bool breaks_collectives(Kind kind) {
+  return kind == Kind::kNoPower || kind == Kind::kCut || kind == Kind::kCutOfTwo || kind == Kind::kDeaf ||
+         kind == Kind::kFrozen || kind == Kind::kStop;
+}
+
+// The networks of some healthy ranks report errors, at any time since their collective broke.
+void break_collectives(SimulatedRun& run, const Scenario& scenario) {
+  const int count = 1 + run.random(run.size());
+  for (int i = 0; i < count; ++i) {
+    const int peer = run.random(run.size());
+    if (scenario.guilty && scenario.guilty->contains(peer)) continue;
+    run.at(run.now() + run.random(0.05, 75), [&run, peer] { run.fail(peer, "NCCL failed: remote process exited"); });
   }
 }
 
-void check_scenario(uint64_t seed, int most_nodes) {
+// While silence is judged.
+void stall_witnesses(SimulatedRun& run, const Scenario& scenario) {
+  for (int i = 0; i < 4; ++i) {
+    const int witness = run.random(run.size());
+    if (scenario.guilty && scenario.guilty->contains(witness)) continue;
+    run.at(run.now() + run.random(58, 80), [&run, witness] {
+      if (!run.is_stopped(witness)) run.stop(witness, run.random(0.5, 6));
+    });
+  }
+}
+
+// What two independent events show: those to blame for one of them, or for both.
+Scenario both(const Scenario& one, const Scenario& other) {
+  if (!one.guilty && !other.guilty) return {.what = one.what + "; " + other.what, .guilty = std::nullopt};
+  std::set<int> guilty = one.guilty.value_or(std::set<int>{});
+  if (other.guilty) guilty.insert(other.guilty->begin(), other.guilty->end());
+  return {.what = one.what + "; " + other.what,
+          .guilty = guilty,
+          .may_blame_none = true,
+          .may_blame_some = true,
+          .may_be_unseen = one.may_be_unseen || other.may_be_unseen};
+}
+
+struct Tally {
+  int named = 0;    // all that were to blame, or some
+  int unnamed = 0;  // although some were
+};
+
+void check_scenario(uint64_t seed, int most_nodes, Tally& tally) {
   std::mt19937_64 random(seed);
   const auto pick = [&](int count) { return std::uniform_int_distribution<int>(0, count - 1)(random); };
-  const int kind = pick(10);
-  const bool needs_nodes = (kind >= 3 && kind <= 5) || kind == 9;
-  const int num_nodes = (needs_nodes ? 2 : 1) + pick(most_nodes);
+  const auto kind = static_cast<Kind>(pick(kNumKinds));
+  // Half of the scenarios have a second event.
+  const bool has_second = pick(2) == 0;
+  const auto second = static_cast<Kind>(pick(kNumKinds - 1));
+  const auto needs_nodes = [](Kind one) {
+    return one == Kind::kCut || one == Kind::kCutOfTwo || one == Kind::kShortCut || one == Kind::kDeaf ||
+           one == Kind::kFrozen || one == Kind::kNoPower;
+  };
+  const int num_nodes = (needs_nodes(kind) || (has_second && needs_nodes(second)) ? 2 : 1) + pick(most_nodes);
   const int ranks_per_node = num_nodes == 1 ? 2 + pick(7) : 1 + pick(8);
   SimulatedRun run({.num_nodes = num_nodes,
                     .ranks_per_node = ranks_per_node,
@@ -207,8 +421,14 @@ void check_scenario(uint64_t seed, int most_nodes) {
                     .seed = seed});
   run.run_until(10 + pick(20));
   const double begin = run.now();
-  // A single node without power, or the only rank of a run, is not watched by anyone.
-  const Scenario scenario = make_happen(run, num_nodes, kind == 2 && num_nodes == 1 ? 1 : kind);
+  Scenario scenario = make_happen(run, num_nodes, kind);
+  if (breaks_collectives(kind)) run.block();
+  if (breaks_collectives(kind) && pick(2) == 0) break_collectives(run, scenario);
+  if (pick(3) == 0) stall_witnesses(run, scenario);
+  if (has_second) {
+    run.run_until(begin + run.random(0, 80));
+    scenario = both(scenario, make_happen(run, num_nodes, second));
+  }
   INFO("seed " << seed << ", " << num_nodes << " nodes of " << ranks_per_node << ": " << scenario.what);
   run.run_until(run.now() + kSettled);
   std::string verdicts;
@@ -222,17 +442,24 @@ void check_scenario(uint64_t seed, int most_nodes) {
     CHECK(run.waiting().size() == static_cast<size_t>(run.size()));
     return;
   }
+  std::set<int> guilty = *scenario.guilty;
+  if (has_second) guilty.merge(run.minorities());
   bool blames_only_guilty = true;
   for (const SimulatedRun::Written& one : run.verdicts()) {
-    for (const int rank : one.verdict.ranks) blames_only_guilty = blames_only_guilty && scenario.guilty->contains(rank);
+    // A rank that the others have left alone blames itself, and refers to the verdict that counts.
+    if (has_second && !one.in_file) continue;
+    for (const int rank : one.verdict.ranks) blames_only_guilty = blames_only_guilty && guilty.contains(rank);
   }
   CHECK(blames_only_guilty);
   CHECK(run.waiting().empty());
+  const bool none_is_left = guilty.size() == static_cast<size_t>(run.size());
+  if ((scenario.may_be_unseen || none_is_left) && !run.file()) return;
   REQUIRE(run.file());
   const std::set<int> blamed = as_set(run.file()->verdict.ranks);
   // That they are guilty has been checked.
   const bool names_some = scenario.may_blame_some && !blamed.empty();
   CHECK((blamed == *scenario.guilty || names_some || (scenario.may_blame_none && blamed.empty())));
+  if (!scenario.guilty->empty()) ++(blamed.empty() ? tally.unnamed : tally.named);
 }
 
 bool is_nightly() {
@@ -244,13 +471,17 @@ bool is_nightly() {
 
 TEST_CASE("Whatever happens, no wrong rank is blamed, no run is lost, and no rank waits for ever") {
   const uint64_t count = is_nightly() ? 10'000 : 1000;
-  for (uint64_t seed = 1; seed <= count; ++seed) check_scenario(seed, /*most_nodes=*/12);
+  Tally tally;
+  for (uint64_t seed = 1; seed <= count; ++seed) check_scenario(seed, /*most_nodes=*/12, tally);
+  // Blaming none must not become the way out.
+  INFO(tally.named << " verdicts name ranks, " << tally.unnamed << " could have");
+  CHECK(tally.named > 5 * tally.unnamed);
 }
 
 TEST_CASE("The same with 1,000 ranks, and nightly with 8,000") {
   const int num_nodes = is_nightly() ? GENERATE(125, 1000) : 125;
   SimulatedRun run({.num_nodes = num_nodes, .ranks_per_node = 8});
-  const int kind = GENERATE(1, 2, 3);
+  const Kind kind = GENERATE(Kind::kStop, Kind::kNoPower, Kind::kCut);
   run.run_until(10);
   const Scenario scenario = make_happen(run, num_nodes, kind);
   INFO(scenario.what);

@@ -43,7 +43,7 @@ struct Nodes {
 
   std::vector<RankRecord> records;
   NodeMap map;
-  Sightings sightings;  // of pairs of nodes
+  Sightings sightings;  // of a node and a rank
 };
 
 }  // namespace
@@ -63,7 +63,7 @@ TEST_CASE("A silent rank whose node answers is to blame") {
 TEST_CASE("Silent ranks whose machine accepts connections are to blame") {
   Nodes nodes(2);
   nodes.silence_node(1);
-  nodes.sightings[{0, 1}] = Reach::kMute;
+  nodes.sightings[{0, 2}] = Reach::kMute;
   CHECK(nodes.judged().state == Outcome::kFounded);
   CHECK(nodes.judged().ranks == std::vector<int>{2, 3});
 }
@@ -71,9 +71,9 @@ TEST_CASE("Silent ranks whose machine accepts connections are to blame") {
 TEST_CASE("A node that fewer reach than do not is to blame, if most nodes answer") {
   Nodes nodes(5);
   nodes.silence_node(1);
-  nodes.sightings[{2, 1}] = Reach::kUnreachable;
+  nodes.sightings[{2, 2}] = Reach::kUnreachable;
   SECTION("no node reaches it") {}
-  SECTION("one node reaches it") { nodes.sightings[{3, 1}] = Reach::kAnswers; }
+  SECTION("one node reaches it") { nodes.sightings[{3, 2}] = Reach::kAnswers; }
   const Silence silence = nodes.judged();
   CHECK(silence.state == Outcome::kFounded);
   CHECK(silence.ranks == std::vector<int>{2, 3});
@@ -86,7 +86,7 @@ TEST_CASE("A node that fewer reach than do not is to blame, if most nodes answer
 TEST_CASE("A node that as many reach as do not blames none") {
   Nodes nodes(4);
   nodes.silence_node(1);
-  nodes.sightings[{2, 1}] = Reach::kAnswers;
+  nodes.sightings[{2, 2}] = Reach::kAnswers;
   CHECK(nodes.judged().state == Outcome::kOpen);
   CHECK(nodes.judged().ranks.empty());
 }
@@ -112,34 +112,34 @@ TEST_CASE("A rank that abandoned this one shows that this side was cut off") {
 TEST_CASE("A node that never reported to a new monitor is silent, too, if no one reaches it") {
   Nodes nodes(7);
   nodes.silence_node(1);
-  nodes.sightings[{3, 1}] = Reach::kUnreachable;
+  nodes.sightings[{3, 2}] = Reach::kUnreachable;
   for (const int rank : nodes.map.ranks_of(2)) {
     nodes.records[static_cast<size_t>(rank)].reports = false;
   }
   const std::vector<int> both = {2, 3, 4, 5};
   const std::vector<int> known = {2, 3};
   CHECK(nodes.judged().ranks == known);
-  nodes.sightings[{3, 2}] = Reach::kUnreachable;
+  nodes.sightings[{3, 4}] = Reach::kUnreachable;
   CHECK(nodes.judged().ranks == both);
-  SECTION("one node reaches it") { nodes.sightings[{4, 2}] = Reach::kAnswers; }
-  SECTION("its machine accepts connections") { nodes.sightings[{4, 2}] = Reach::kMute; }
+  SECTION("one node reaches it") { nodes.sightings[{4, 4}] = Reach::kAnswers; }
+  SECTION("its machine accepts connections of this node") { nodes.sightings[{0, 4}] = Reach::kMute; }
   SECTION("it reports after all") { nodes.records[4].reports = true; }
   CHECK(nodes.judged().ranks == known);
 }
 
-TEST_CASE("One rank of each node that does not answer is probed, by one of each node that does") {
+TEST_CASE("One or two ranks of each node that does not answer are probed, by one of each node that does") {
   Nodes nodes(5);
   nodes.silence_node(3);
   nodes.records[2].quiet = kFresh + 1;
   nodes.records[3].quiet = kFresh + 1;
-  CHECK(ranks_to_probe(nodes.records, nodes.map, /*own=*/0, kFresh) == std::vector<int>{6, 2});
+  CHECK(ranks_to_probe(nodes.records, nodes.map, /*own=*/0, kFresh) == std::vector<int>{6, 7, 2});
   CHECK(witnesses(nodes.records, nodes.map, /*own=*/0, kFresh) == std::vector<int>{4, 8});
 }
 
 TEST_CASE("Of many nodes some are asked") {
   Nodes nodes(60);
   for (int node = 1; node < 30; ++node) nodes.silence_node(node);
-  CHECK(ranks_to_probe(nodes.records, nodes.map, /*own=*/0, kFresh).size() == 16);
+  CHECK(ranks_to_probe(nodes.records, nodes.map, /*own=*/0, kFresh).size() == 2 * 16);
   CHECK(witnesses(nodes.records, nodes.map, /*own=*/0, kFresh).size() == 8);
 }
 

@@ -50,7 +50,7 @@ TEST_CASE("A candidate that answers is chosen once all before it are out") {
   search.succession.tried(1, Reach::kRefused);
   CHECK(search.succession.choice() == 2);
   CHECK(search.succession.refused() == std::vector<int>{1});
-  CHECK(search.succession.silent().empty());
+  CHECK(search.succession.unreachable().empty());
 }
 
 TEST_CASE("After one that refuses or is mute comes the next rank of its node") {
@@ -58,7 +58,7 @@ TEST_CASE("After one that refuses or is mute comes the next rank of its node") {
   Search search(9);
   search.succession.tried(2, reach);
   CHECK(search.succession.wanted() == std::vector<int>{1, 3, 4});
-  CHECK((search.succession.silent() == std::vector<int>{2}) == (reach == Reach::kMute));
+  CHECK((search.succession.mute() == std::vector<int>{2}) == (reach == Reach::kMute));
   CHECK((search.succession.refused() == std::vector<int>{2}) == (reach == Reach::kRefused));
 }
 
@@ -66,14 +66,14 @@ TEST_CASE("After one that is unreachable no other rank of its node is tried") {
   Search search(9);
   search.succession.tried(2, Reach::kUnreachable);
   CHECK(search.succession.wanted() == std::vector<int>{1, 4, 6});
-  CHECK(search.succession.silent() == std::vector<int>{2, 3});
+  CHECK(search.succession.unreachable() == std::vector<int>{2, 3});
 }
 
 TEST_CASE("A rank is not out because another rank of its node is") {
   Search search(3);
   search.succession.tried(1, Reach::kRefused);
   search.succession.tried(2, Reach::kUnreachable);
-  CHECK(search.succession.silent() == std::vector<int>{2});
+  CHECK(search.succession.unreachable() == std::vector<int>{2});
   CHECK(search.succession.choice() == 3);
 }
 
@@ -81,7 +81,7 @@ TEST_CASE("A new search forgets what the one before found") {
   Search search(3);
   search.succession.tried(1, Reach::kMute);
   search.succession.begin(std::vector<bool>(10));
-  CHECK(search.succession.silent().empty());
+  CHECK(search.succession.mute().empty());
   CHECK(search.succession.wanted() == std::vector<int>{0, 2});
 }
 

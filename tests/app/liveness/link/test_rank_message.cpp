@@ -33,7 +33,10 @@ TEST_CASE("Every message survives serialization") {
   CHECK((failed.error == "two\nlines" && failed.culprits == std::vector<int>{1, 4}));
   CHECK(sent(message::Stop{75}).exit_code == 75);
   sent(message::Pulse{});
-  sent(message::Ask{});
+  CHECK(sent(message::Ask{.probe = {}, .by = {}, .number = 17}).number == 17);
+  CHECK(sent(message::Status{.status = {}, .answers = 17}).answers == 17);
+  CHECK(sent(message::Status{.status = {}, .answers = message::Status::kFirst}).answers == message::Status::kFirst);
+  CHECK(sent(message::Status{}).answers == 0);
   const auto end = sent(message::End{.exit_code = 1, .kill = {2, 5}});
   CHECK((end.exit_code == 1 && end.kill == std::vector<int>{2, 5}));
   CHECK(sent(message::Bye{.with_error = true}).with_error);
