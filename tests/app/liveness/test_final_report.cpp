@@ -168,8 +168,8 @@ TEST_CASE("A file whose foundation is no number of ranks is damaged") {
   const Verdict verdict = {.ranks = {1}, .reason = "it", .remedy = "look", .foundation = 3};
   for (const char* foundation : {"1e300", "4.5", "4294967300", "\"4\""}) {
     INFO(foundation);
-    CHECK_FALSE(reason_that_counts_more(fmt::format(R"({{"run": "a", "reason": "b", "foundation": {}}})", foundation),
-                                        "a", verdict));
+    const std::string text = R"({{"run": "a", "started": 1, "reason": "b", "foundation": {}}})";
+    CHECK_FALSE(why_it_stays(fmt::format(fmt::runtime(text), foundation), {.job = {}, .run = "a"}, verdict));
   }
 }
 
