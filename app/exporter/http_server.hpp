@@ -8,7 +8,8 @@
 namespace mpzero {
 
 // Answers GET /metrics over HTTP, from one thread of its own. A connection that has not asked within a few seconds, or
-// does not take its answer, is closed; so is each one after its answer. Beyond kMostConnections new ones are closed.
+// does not take its answer, is closed; so is each one after its answer. Beyond kMostConnections the one that has been
+// silent for longest makes room for a new one.
 class HttpServer {
  public:
   static constexpr int kMostConnections = 64;
