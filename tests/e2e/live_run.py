@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tiny_run import TinyRun
-from trainer import ENVIRONMENT, children_of, command, wait_until_ended
+from trainer import BUILD, ENVIRONMENT, children_of, command, wait_until_ended
 
 # Generous: it only ends a test that hangs.
 LIMIT_SECONDS = 200
@@ -88,6 +89,11 @@ class LiveRun:
         self.wait_for(lambda: text in self.output, text)
         self.wait_for(lambda: len(self.ranks()) == self.run.ranks, "ranks")
 
+    def wait_for_hanging(self) -> None:
+        """Until each rank waits for the file of hang_at()."""
+        self.wait_for(lambda: len(list(self.run.folder.glob("hangs-*"))) == self.run.ranks, "ranks that hang")
+        self.wait_for(lambda: len(self.ranks()) == self.run.ranks, "ranks")
+
     def signal(self, number: int, *ranks: int) -> None:
         for rank in ranks:
             os.kill(self.ranks()[rank], number)
@@ -100,3 +106,10 @@ class LiveRun:
             reader.join()
         wait_until_ended(ranks)
         return status
+
+
+def hang_at(name: str, run: TinyRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that does not respond: no process can open a file of this name (hanging_file.cpp)."""
+    monkeypatch.setenv("LD_PRELOAD", str(BUILD / "tests/libhanging_file.so"))
+    monkeypatch.setenv("HANGING_FILE", name)
+    monkeypatch.setenv("HANGING_SEEN", f"{run.folder}/hangs-")

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from live_run import LiveRun
+from live_run import LiveRun, hang_at
 from tiny_run import TinyRun
 from trainer import BUILD, ENVIRONMENT, children_of, num_gpus
 
@@ -111,11 +111,11 @@ def test_a_short_pause_ends_nothing(tmp_path: Path) -> None:
     assert reports(live) == []
 
 
-def test_a_rank_that_hangs_while_it_answers_is_named(tmp_path: Path) -> None:
-    """Its threads run, but the training thread waits for a file that nothing writes: a disk that does not respond."""
+def test_a_rank_that_hangs_while_it_answers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its threads run, but the training thread waits for a disk that does not respond."""
     run = TinyRun(tmp_path)
-    run.checkpoints.mkdir()
-    os.mkfifo(run.checkpoints / "latest")
+    run.train("--max_steps=1")
+    hang_at("latest", run, monkeypatch)
     with LiveRun(run, *ENDLESS, "--stuck_after=1") as live:
         live.wait_for_output("Created model")
         assert live.finish(limit=SOON) == 1
@@ -128,20 +128,14 @@ def test_a_rank_that_hangs_while_it_answers_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_is_stopped_during_set_up_is_named(tmp_path: Path, rank: int) -> None:
-    """All ranks read the model's file, which nobody writes: no run has been described, and no device chosen."""
+def test_a_rank_that_is_stopped_during_set_up_is_named(
+    tmp_path: Path, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All ranks read the model's file, which does not respond: no run has been described, and no device chosen."""
     run = TinyRun(tmp_path, ranks=3)
-    model = tmp_path / "tiny.json"
-    model.unlink()
-    os.mkfifo(model)
+    hang_at("tiny.json", run, monkeypatch)
     with LiveRun(run, *ENDLESS, f"--stuck_after={STUCK_AFTER}") as live:
-
-        def all_wait_for_the_model() -> bool:
-            with contextlib.suppress(subprocess.CalledProcessError):  # no rank yet
-                return len(live.ranks()) == run.ranks and all(map(waits_for_a_pipe, live.ranks()))
-            return False
-
-        live.wait_for(all_wait_for_the_model, "set-up")
+        live.wait_for_hanging()
         live.signal(signal.SIGSTOP, rank)
         assert live.finish(limit=SOON) not in (0, 2, 75)
         assert "Training" not in live.output
@@ -150,11 +144,6 @@ def test_a_rank_that_is_stopped_during_set_up_is_named(tmp_path: Path, rank: int
     assert re.search(words, report), report
     failure = json.loads((run.checkpoints / "failure.json").read_text())
     assert failure["ranks"] == [rank]
-
-
-def waits_for_a_pipe(pid: int) -> bool:
-    """Whether the process's first thread opens a pipe that has no other end."""
-    return Path(f"/proc/{pid}/wchan").read_text() == "wait_for_partner"
 
 
 def start_failing_rank(

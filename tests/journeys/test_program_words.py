@@ -76,13 +76,6 @@ def test_an_output_folder_holds_one_export(tmp_path: Path) -> None:
         assert {path.name for path in out.iterdir()} == weights[form] | {"config.json"}
 
 
-def test_checkpoints_are_not_weights(tmp_path: Path) -> None:
-    run = TinyRun(tmp_path, ranks=1)
-    run.train("--max_steps=2")
-    sentence = refusal(f"--init_from={run.checkpoints}", f"--train_data={run.data}")
-    assert f"zero_to_fp32 {run.checkpoints} {run.checkpoints}/fp32" in sentence
-
-
 def test_a_text_of_white_space_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
     result = prepare(tmp_path, "empty.txt", "train.h5", "--tokenizer=bytes")
