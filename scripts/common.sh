@@ -55,12 +55,13 @@ require_number() {
   printf -v "$1" '%d' "$((10#$value))"
 }
 
-# read_words VARIABLE: fills MPZERO_WORDS with the words in the variable, quoted as for a shell. Nothing in them is expanded or run.
+# read_words VARIABLE: fills MPZERO_WORDS with the words in the variable, in single or double quotes where they hold blanks. A backslash
+# between double quotes, and a line's end between quotes, are refused or stay as they are. Nothing in the words is expanded or run.
 read_words() {
   MPZERO_WORDS=()
   [[ -n ${!1:-} ]] || return 0
   mapfile -d '' -t MPZERO_WORDS < <(xargs --no-run-if-empty printf '%s\0' <<<"${!1}" 2>/dev/null)
-  wait $! || die "$1=${!1} cannot be read as words: a quote has no end, or is left open at the end of a line."
+  wait $! || die "$1=${!1} cannot be read as words: a quote has no end on its line; single quotes take any other character, and a word with a quote in it the other kind."
 }
 
 # quoted_words WORD...: as read_words and a shell read them.

@@ -22,6 +22,8 @@ require_sink() {
 
 # follow ARGUMENT...: app/follow.py for this run, in place of this shell. It uses no GPU, and gives way to the ranks.
 follow() {
+  # Paths in SINK_ARGS count from where the user is.
+  user_is_in_checkout || cd "$MPZERO_USER_FOLDER" || exit
   exec env CUDA_VISIBLE_DEVICES="" OMP_NUM_THREADS=1 \
     nice -n 10 "$MPZERO_VENV/bin/python" "$MPZERO_ROOT/app/follow.py" "${MPZERO_FOLLOW_ARGUMENTS[@]}" "$@"
 }

@@ -7,6 +7,7 @@ import hashlib
 import math
 import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,9 +48,15 @@ class Follower:
     def new_rows(self) -> Iterator[Row]:
         """The steps since the last call. Once the file has been replaced or cut, all of it comes again."""
         if self.file is not None and self._was_replaced():
+            if self._is_another_file():
+                # What the old one has got since the last call: a run that is moved aside loses no step.
+                yield from self._rows()
             self.close()
         if self.file is None and not self._opens():
             return
+        yield from self._rows()
+
+    def _rows(self) -> Iterator[Row]:
         while chunk := self._read():
             self._rest += chunk
             if not self._rest.endswith(b"\n"):
@@ -70,7 +77,10 @@ class Follower:
 
     def _opens(self) -> bool:
         try:
-            self.file = self.path.open("rb")
+            # A pipe would wait for its other end, and Python begins an open() that a signal has ended once more.
+            self.file = os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+            if not stat.S_ISREG(os.fstat(self.file.fileno()).st_mode):
+                raise FollowError(f"{self.path} is no regular file: give the run's folder or its metrics file.")
         except FileNotFoundError:  # not yet
             return False
         except OSError as error:
@@ -88,17 +98,24 @@ class Follower:
     def _unreadable(self, error: OSError) -> FollowError:
         return FollowError(f"{self.path} cannot be read: {error.strerror}.")
 
+    def _is_another_file(self) -> bool:
+        try:
+            opened, now = os.fstat(self.file.fileno()), self.path.stat()
+        except OSError:
+            return False
+        return (now.st_ino, now.st_dev) != (opened.st_ino, opened.st_dev)
+
     def _was_replaced(self) -> bool:
         """By another file, or by other content: what was read last is not there any more."""
         at = self.file.tell() - len(self._rest)
         try:
-            opened, now = os.fstat(self.file.fileno()), self.path.stat()
+            self.path.stat()
             last = os.pread(self.file.fileno(), len(self._line + self._rest), at - len(self._line))
         except FileNotFoundError:
             return False  # moved away: there may be another one later
         except OSError:
             return True
-        return (now.st_ino, now.st_dev) != (opened.st_ino, opened.st_dev) or last != self._line + self._rest
+        return self._is_another_file() or last != self._line + self._rest
 
 
 def row_of(line: bytes, where: str) -> Row | None:

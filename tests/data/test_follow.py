@@ -68,6 +68,24 @@ def test_a_file_that_is_replaced_is_read_again(tmp_path):
     assert steps(follower.new_rows()) == []
 
 
+def test_lines_that_a_file_got_before_it_was_replaced_are_not_lost(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(line(1, 10.0))
+    follower = Follower(path)
+    assert steps(follower.new_rows()) == [1]
+    with path.open("a") as file:
+        file.write(line(2, 11.0) + line(3, 12.0))
+    replace(path, line(1, 20.0, run=OTHER))
+    assert [(row.step, row.run_id) for row in follower.new_rows()] == [(2, RUN), (3, RUN), (1, OTHER)]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_refused_at_once(tmp_path, make):
+    make(tmp_path / "metrics.jsonl")
+    with pytest.raises(FollowError, match=r"is no regular file|cannot be read"):
+        steps(Follower(tmp_path / "metrics.jsonl").new_rows())
+
+
 @pytest.mark.parametrize("unfinished", ["", '{"step": 3, '])
 def test_a_file_that_is_cut_and_grows_longer_than_before_is_read_again(tmp_path, unfinished):
     path = tmp_path / "metrics.jsonl"

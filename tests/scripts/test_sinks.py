@@ -57,6 +57,14 @@ def test_it_follows_the_run_and_ends_after_a_last_pass(checkout, begin):
     assert "app/follow.py has ended" not in result.stdout + result.stderr
 
 
+def test_paths_in_its_arguments_count_from_where_the_user_is(checkout, tmp_path):
+    followed_by(checkout, 'pwd >"$RECORD/follower"')
+    user = tmp_path / "the user's"
+    user.mkdir()
+    result = start(checkout, SINK="tensorboard", SINK_ARGS="--logdir runs", MPZERO_USER_FOLDER=str(user))
+    assert follower(checkout) == f"{user}\n", result.stdout + result.stderr
+
+
 @pytest.mark.parametrize("begin", [start, submit])
 @pytest.mark.parametrize(("end", "status"), [("exit 3", 3), ("kill -KILL $$", 137), ("kill -SEGV $$", 139)])
 def test_its_crash_is_one_line_and_the_run_is_not_affected(checkout, begin, end, status):
