@@ -46,7 +46,7 @@ constexpr size_t kMostNodes = 32;
 constexpr std::chrono::milliseconds kPatience(800);
 constexpr uint64_t kMostBytesOfMetrics = uint64_t{4} << 20;
 constexpr int kPlainColumns = 80, kPlainRows = 60;
-constexpr const char* kLogLine = "mpzero: Checkpoints and metrics are in ";
+constexpr const char* kLogLine = "mpzero: Metrics are in ";  // sbatch/train.sbatch prints it
 
 struct Arguments {
   std::string run;
@@ -100,25 +100,25 @@ std::string log_of_job(const std::string& number) {
   return "";
 }
 
-// The folder that the log of a job of train.sbatch names.
-fs::path folder_of_job(const std::string& number) {
+// The metrics file that the log of a job of train.sbatch names.
+fs::path metrics_of_job(const std::string& number) {
   const std::string log = log_of_job(number);
   if (log.empty()) {
     throw_user_error("'{}' is no folder, and Slurm does not show a job of this number: name the --checkpoint_dir",
                      number);
   }
   std::ifstream file(log);
-  std::string folder;
+  std::string metrics;
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(kLogLine)) folder = line.substr(std::string_view(kLogLine).size());
+    if (line.starts_with(kLogLine)) metrics = line.substr(std::string_view(kLogLine).size());
   }
-  if (folder.empty()) {
+  if (metrics.empty()) {
     throw_user_error(
-        "the log of job {}, {}, does not yet say where its checkpoints are: try again when the job trains, "
+        "the log of job {}, {}, does not yet say where its metrics are: try again when the job trains, "
         "or name the --checkpoint_dir",
         number, log);
   }
-  return folder;
+  return metrics;
 }
 
 bool is_number(const std::string& text) {
@@ -127,7 +127,7 @@ bool is_number(const std::string& text) {
 
 fs::path find_run(const std::string& run) {
   std::error_code error;
-  if (is_number(run) && !fs::exists(run, error)) return folder_of_job(run);
+  if (is_number(run) && !fs::exists(run, error)) return metrics_of_job(run);
   return run;
 }
 

@@ -64,6 +64,8 @@ def test_two_nodes_train_resume_by_themselves_and_stop_when_finished(run):
     assert tag == "qwen3_tiny-4steps"
     shards = list((run.folder / "checkpoints" / tag).glob("*zero_pp_rank_*_optim_states.h5"))
     assert len(shards) == 4, shards
+    view = run.cluster.run([str(BUILD / "bin/mpzero"), "top", str(first.number)]).stdout
+    assert "4 ranks on 2 hosts\nfinished\n" in view and "step 4 of 4 (100%)" in view, view
 
     second = run.submit(MAX_STEPS="6")
     assert second.state == "COMPLETED", second.text()
