@@ -109,7 +109,10 @@ def test_a_data_set_that_has_grown_is_made_again_as_the_message_says(machine):
     refused = machine.type("./train-singlenode.sh", **common, PREPARE_ARGS=line)
     assert refused.status == 2
     remedy = re.search(r"use (PREPARE_ARGS=.*) to create it again", refused.stderr).group(1)
-    again = machine.type(f"{remedy} ./train-singlenode.sh", **common)
+    # The run on the former data is finished: the same command would train nothing on these.
+    finished = machine.type(f"{remedy} ./train-singlenode.sh", **common)
+    assert finished.status == 2 and "or here with --overwrite" in finished.all, finished.all
+    again = machine.type("./train-singlenode.sh -- --overwrite", **common, PREPARE_ARGS=line)
     assert again.status == 0, again.all
 
 
