@@ -219,7 +219,11 @@ void Liveness::Thread::handle_stop(Time now) {
   const int exit_code = early_stop_.exit_code();
   if (!watching_) end(exit_code);
   if (!watching_->watch.monitors()) {
-    if (early_stop_.overdue(now)) end(exit_code);
+    if (early_stop_.overdue(now)) {
+      // The monitor may still wait for what it needs to judge another rank. This one must not look lost then.
+      watching_->sockets.leave(/*with_error=*/false);
+      end(exit_code);
+    }
   } else if (early_stop_.settled(now) && !watching_->watch.alarmed(now)) {
     report_stop(exit_code, options_.checkpoint_dir);
     end_all({.exit_code = exit_code, .kill = {}});

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -160,7 +161,23 @@ def start_failing_rank(
     )
 
 
-def failing_rank(what: str, rank: int, folder: Path, *, ranks: int = 3, stuck_after: float) -> tuple[int, str]:
+def pids_by_rank(process: subprocess.Popen[str]) -> dict[int, int]:
+    pids = {}
+    for pid in children_of(process):
+        found = re.search(r"\bOMPI_COMM_WORLD_RANK=(\d+)\0", Path(f"/proc/{pid}/environ").read_text())
+        if found:
+            pids[int(found[1])] = int(pid)
+    return pids
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    start = time.monotonic()
+    while not condition():
+        assert time.monotonic() - start < SOON
+        time.sleep(0.01)
+
+
+def failing_rank(what: str, rank: int, folder: Path, *, ranks: int = 3, stuck_after: float | str) -> tuple[int, str]:
     """Their exit status and stderr."""
     with start_failing_rank(what, rank, folder, ranks=ranks, stuck_after=stuck_after) as process:
         try:
@@ -236,6 +253,37 @@ def test_a_stop_while_the_nodes_are_being_connected_is_handled(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
+def ended(pid: int) -> bool:
+    """Whether the process has ended, although its parent may not know it yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_a_rank_that_has_obeyed_a_stop_is_not_blamed_for_a_later_verdict(tmp_path: Path) -> None:
+    """The verdict waits for a stopped rank for longer than rank 3 waits for the monitor."""
+    with start_failing_rank("unconnected", 0, tmp_path, ranks=4, stuck_after=600) as process:
+        assert [process.stdout.readline() for _ in range(4)] == ["connects\n"] * 4
+        pids = pids_by_rank(process)
+        try:
+            os.kill(process.pid, signal.SIGSTOP)
+            os.kill(pids[2], signal.SIGSTOP)
+            os.kill(pids[1], signal.SIGKILL)
+            wait_until(lambda: ended(pids[1]))
+            os.kill(pids[3], signal.SIGTERM)
+            wait_until(lambda: ended(pids[3]))
+            os.kill(pids[2], signal.SIGCONT)
+            wait_until(lambda: ended(pids[0]))
+        finally:
+            for pid in pids.values():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            os.kill(process.pid, signal.SIGCONT)
+        _, errors = process.communicate(timeout=SOON)
+    assert json.loads((tmp_path / "failure.json").read_text())["ranks"] == [1], errors
+
+
 def test_a_rank_that_alone_is_not_connected_is_named(tmp_path: Path) -> None:
     status, errors = failing_rank("alone", 1, tmp_path, stuck_after=1)
     assert status == 1
@@ -277,8 +325,7 @@ def test_a_rank_that_hangs_after_the_others_have_left_is_named(tmp_path: Path) -
 def test_an_interrupt_ends_a_rank_that_waits_for_the_last_one(tmp_path: Path) -> None:
     with start_failing_rank("never", 1, tmp_path, stuck_after=600) as process:
         assert [process.stdout.readline() for _ in range(2)] == ["leaves\n"] * 2
-        environments = {int(pid): Path(f"/proc/{pid}/environ").read_text() for pid in children_of(process)}
-        (first,) = [pid for pid, text in environments.items() if "OMPI_COMM_WORLD_RANK=0\0" in text]
+        first = pids_by_rank(process)[0]
         os.kill(first, signal.SIGINT)
         while "interrupted: " not in process.stderr.readline():
             pass
