@@ -51,14 +51,13 @@ RankMeeting meet_in_time(ProcessGroup& group, double limit) {
   if (limit <= 0) return meet(group);
   constexpr double kPrecedence = 10;
   const double patience = limit + (group.rank() == 0 ? 0 : kPrecedence);
-  const parallel::Deadline deadline(
-      std::chrono::ceil<milliseconds>(std::chrono::duration<double>(patience)), [patience] {
-        return fmt::format(
-            "the ranks have not met for {:.0f} s after MPI has started them, so that one of them, or its machine, is "
-            "stopped: "
-            "check the machines of this job, or set a longer --stuck_after if MPI needs so long",
-            patience);
-      });
+  const parallel::Deadline deadline(parallel::to_milliseconds(patience), [patience] {
+    return fmt::format(
+        "the ranks have not met for {:.0f} s after MPI has started them, so that one of them, or its machine, is "
+        "stopped: "
+        "check the machines of this job, or set a longer --stuck_after if MPI needs so long",
+        patience);
+  });
   return meet(group);
 }
 

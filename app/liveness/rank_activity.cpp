@@ -2,7 +2,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <exception>
+#include <limits>
 #include <utility>
 
 namespace mpzero {
@@ -62,7 +64,8 @@ RankReport RankActivity::report(LivenessTime now) {
   return {.status = {.step = step_,
                      .phase = phase,
                      .idle = in_seconds(now - last_motion_),
-                     .allowed = stuck_after_ * (takes_long(phase) ? kLongPhases : 1),
+                     .allowed = std::min(stuck_after_ * (takes_long(phase) ? kLongPhases : 1),
+                                         std::numeric_limits<double>::max()),
                      .channels = recorder_.records(kCollectivesSent),
                      .complaint = complaint_},
           .error = std::move(met),

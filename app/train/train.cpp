@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -26,6 +25,7 @@
 #include "app/train/trainer.hpp"
 #include "app/train/watched_run.hpp"
 #include "base/error.hpp"
+#include "parallel/mpi/deadline.hpp"
 
 namespace mpzero {
 
@@ -46,8 +46,7 @@ int explain_out_of_memory(const RunMemory& memory, at::Device device, const std:
 
 // How long connecting the nodes may take, and what happens when it takes longer.
 parallel::StartPatience start_patience(double stuck_after, Liveness& liveness) {
-  return {.limit = std::chrono::milliseconds(std::llround(stuck_after * 1e3)),
-          .overdue = [&liveness](const std::string& message) {
+  return {.limit = parallel::to_milliseconds(stuck_after), .overdue = [&liveness](const std::string& message) {
             if (!liveness.overdue(message)) parallel::end_unconnected(message);
           }};
 }

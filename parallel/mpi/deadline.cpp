@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +12,12 @@
 #include "base/error.hpp"
 
 namespace mpzero::parallel {
+namespace {
+
+// Adding it to a time of a clock, which counts nanoseconds in 64 bits, does not overflow.
+constexpr std::chrono::milliseconds kLongest = std::chrono::years(100);
+
+}  // namespace
 
 void end_process(const std::string& sentence) {
   fmt::print(stderr, "mpzero: error: {}\n", sentence);
@@ -31,11 +38,16 @@ bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work)
   return *done;
 }
 
+std::chrono::milliseconds to_milliseconds(double seconds) {
+  using Seconds = std::chrono::duration<double>;
+  return std::chrono::ceil<std::chrono::milliseconds>(std::min(Seconds(seconds), Seconds(kLongest)));
+}
+
 Deadline::Deadline(std::chrono::milliseconds patience, std::function<std::string()> sentence,
                    std::function<void(const std::string&)> end)
     : thread_([this, patience, sentence = std::move(sentence), end = std::move(end)] {
         std::unique_lock lock(mutex_);
-        if (!changed_.wait_for(lock, patience, [this] { return met_; })) end(sentence());
+        if (!changed_.wait_for(lock, std::min(patience, kLongest), [this] { return met_; })) end(sentence());
       }) {}
 
 Deadline::~Deadline() {

@@ -17,11 +17,15 @@ void end_process(const std::string& sentence);
 // that it uses. Returns whether it completed.
 bool no_longer_than(std::chrono::milliseconds limit, std::function<void()> work);
 
+// Rounded up, and limited to a hundred years: so the result can be added to any time of a clock.
+std::chrono::milliseconds to_milliseconds(double seconds);
+
 // Ends the process if the work done during its lifetime takes longer than `patience`: for calls into the network or a
 // file system that have no timeout.
 class Deadline {
  public:
-  // `sentence` is called on a separate thread once the time is up.
+  // `sentence` is called on a separate thread once the time is up. A patience of more than a hundred years counts as
+  // that.
   Deadline(std::chrono::milliseconds patience, std::function<std::string()> sentence,
            std::function<void(const std::string&)> end = end_process);
   ~Deadline();

@@ -360,6 +360,11 @@ def test_ranks_that_wait_in_vain_to_meet_another_one_end(tmp_path: Path, rank: i
     assert "mpzero: error: the ranks have not met for" in errors
 
 
+@pytest.mark.parametrize("stuck_after", ["1e10", "1e308"])
+def test_a_limit_of_many_years_never_passes(tmp_path: Path, stuck_after: str) -> None:
+    assert failing_rank("leave", 0, tmp_path, stuck_after=stuck_after) == (0, "")
+
+
 def test_a_finished_run_leaves_no_report(tmp_path: Path) -> None:
     run = TinyRun(tmp_path, ranks=3)
     result = run.train("--max_steps=3", "--stuck_after=1")

@@ -1,5 +1,6 @@
 #include <ATen/core/Tensor.h>
 
+#include <cmath>
 #include <optional>
 #include <stdexcept>
 
@@ -116,6 +117,12 @@ TEST_CASE("A report includes the ranks that caused an error and what takes too l
   CHECK(report().status.complaint == "NCCL has had no answer");
   activity.failed("no EFA on node1", {2, 3});
   CHECK((report().error == "no EFA on node1" && report().culprits == std::vector<int>{2, 3}));
+}
+
+TEST_CASE("The time that a rank is allowed is a number, however large --stuck_after is") {
+  RankActivity activity(/*stuck_after=*/1e308);
+  activity.enter(RunPhase::kSetUp);
+  CHECK(std::isfinite(activity.report(LivenessClock::now()).status.allowed));
 }
 
 }  // namespace mpzero
