@@ -128,21 +128,22 @@ std::string report_json(const Verdict& verdict, const std::vector<RankRecord>& r
   return file_text(json);
 }
 
-std::optional<std::string> why_it_stays(const std::string& text, const ReportOrigin& origin, const Verdict& verdict) {
+std::optional<KeptReport> why_it_stays(const std::string& text, const ReportOrigin& origin, const Verdict& verdict) {
   try {
     const nlohmann::json json = parse_json(text, kLineLimits);
     const auto reason = json.at("reason").get<std::string>();
     if (json.at("run") != origin.run) {
-      // This process was stopped while its run was ended and started again.
-      if (json.at("started").get<int64_t>() <= origin.started) return std::nullopt;
-      return "a later run has failed since: " + reason;
+      // This process was stopped while its run was ended and started again. Another job has nothing to do with that.
+      const bool is_same_job = !origin.job.id.empty() && json.at("job") == origin.job.id;
+      if (!is_same_job || json.at("started").get<int64_t>() <= origin.started) return std::nullopt;
+      return KeptReport{.why = "a later run has failed since: " + reason, .is_of_later_run = true};
     }
-    if (json.contains("resumed")) return "the run has been started again since: " + reason;
+    if (json.contains("resumed")) return KeptReport{.why = "the run has been started again since: " + reason};
     const nlohmann::json& foundation = json.at("foundation");
     // The conversion of a fraction, or of a larger number, to int is not defined.
     if (!foundation.is_number_integer() || foundation > std::numeric_limits<int>::max()) return std::nullopt;
     if (counts_more(verdict, foundation.get<int>())) return std::nullopt;
-    return "the run has ended already: " + reason;
+    return KeptReport{.why = "the run has ended already: " + reason};
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   } catch (const JsonError&) {

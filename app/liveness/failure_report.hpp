@@ -29,10 +29,15 @@ struct ReportOrigin {
 std::string report_text(const Verdict& verdict, const std::vector<RankRecord>& records, const std::string& checkpoint);
 // failure.json: time (ISO 8601), job, restart, step, reason, ranks, hosts, run, started, found_by, foundation.
 std::string report_json(const Verdict& verdict, const std::vector<RankRecord>& records, const ReportOrigin& origin);
-// Why `verdict`, on the run of `origin`, is not to replace failure.json, whose text this is: a later run has written
-// it, or the verdict there counts more, or as much. Completes "rank R ends: ". std::nullopt: it is to replace it. The
+// Why failure.json is not to be replaced.
+struct KeptReport {
+  std::string why;               // completes "rank R ends: "
+  bool is_of_later_run = false;  // so that it does not say why this run has failed
+};
+// Whether `verdict`, on the run of `origin`, is not to replace failure.json, whose text this is: a later run of the
+// same Slurm job has written it, or the verdict there counts more, or as much. std::nullopt: it is to replace it. The
 // file may be damaged.
-std::optional<std::string> why_it_stays(const std::string& text, const ReportOrigin& origin, const Verdict& verdict);
+std::optional<KeptReport> why_it_stays(const std::string& text, const ReportOrigin& origin, const Verdict& verdict);
 
 // The text of failure.json with the mark `resumed`, if it is about an earlier run within the same start of the job of
 // `origin`: where Slurm, or a manager of the cluster, has restarted the step. std::nullopt: it is not.

@@ -71,8 +71,8 @@ std::string text_of(const std::filesystem::path& file) {
 }
 
 // Replaces the file by `text`, unless `why_not` has a reason against it: returns that.
-std::optional<std::string> replace_report(const std::filesystem::path& file, const std::string& text,
-                                          const std::function<std::optional<std::string>()>& why_not) {
+std::optional<KeptReport> replace_report(const std::filesystem::path& file, const std::string& text,
+                                         const std::function<std::optional<KeptReport>()>& why_not) {
   // No other process, and no other thread, uses this name.
   const std::filesystem::path temporary =
       fmt::format("{}.{}.tmp", file.string(), to_hex(random_bytes()).substr(0, kDigits));
@@ -80,7 +80,7 @@ std::optional<std::string> replace_report(const std::filesystem::path& file, con
     io::write_text_file(temporary, text);
     // Writing takes long on a slow disk, and this process may have been stopped: meanwhile others do not wait for the
     // lock any more.
-    std::optional<std::string> why = why_not();
+    std::optional<KeptReport> why = why_not();
     if (why) {
       std::filesystem::remove(temporary);
     } else {
@@ -101,14 +101,14 @@ void warn_unwritten(const std::exception& error) {
 
 // Replaces failure.json, unless it is to stay: returns the reason for that, as why_it_stays() does. A report that
 // cannot be written is a warning.
-std::optional<std::string> write_report(const std::filesystem::path& file, const ReportOrigin& origin,
-                                        const Verdict& verdict, const std::string& text) {
-  return from_disk<std::optional<std::string>>([=]() -> std::optional<std::string> {
+std::optional<KeptReport> write_report(const std::filesystem::path& file, const ReportOrigin& origin,
+                                       const Verdict& verdict, const std::string& text) {
+  return from_disk<std::optional<KeptReport>>([=]() -> std::optional<KeptReport> {
     try {
       std::filesystem::create_directories(file.parent_path());  // it does not exist before the first save
       const ReportLock lock(file, kLockLimit);
       const auto why_not = [&] { return why_it_stays(text_of(file), origin, verdict); };
-      if (std::optional<std::string> why = why_not()) return why;
+      if (std::optional<KeptReport> why = why_not()) return why;
       return replace_report(file, text, why_not);
     } catch (const std::exception& error) {
       warn_unwritten(error);
@@ -144,12 +144,13 @@ void report_failure(const Verdict& verdict, const std::vector<RankRecord>& recor
                     const std::function<void()>& meanwhile) {
   const std::string tag = newest_checkpoint(facts.checkpoint_dir);
   const std::filesystem::path file = facts.checkpoint_dir / "failure.json";
-  const std::optional<std::string> known =
+  const std::optional<KeptReport> kept =
       write_report(file, facts.origin, verdict, report_json(verdict, records, facts.origin));
-  if (known) {
-    return print_error(fmt::format("mpzero: rank {} ends: {} ({}).\n", facts.origin.rank, *known, file.string()));
+  if (kept && !kept->is_of_later_run) {
+    return print_error(fmt::format("mpzero: rank {} ends: {} ({}).\n", facts.origin.rank, kept->why, file.string()));
   }
   print_error(report_text(verdict, records, tag.empty() ? tag : (facts.checkpoint_dir / tag).string()));
+  if (kept) print_error(fmt::format("mpzero: warning: {} stays as it is: {}.\n", file.string(), kept->why));
   if (!facts.ras_address) return;
   // Last, because its answer takes seconds. A launcher that has lost a rank may not leave that much time.
   const std::string ras = nccl_ras_status(*facts.ras_address, meanwhile);

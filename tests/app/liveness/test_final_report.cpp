@@ -232,19 +232,45 @@ TEST_CASE("A report removes no file of another process that writes") {
 TEST_CASE("A rank that was stopped while its run was started again does not replace the later run's report") {
   const TemporaryFolder folder;
   const auto records = one_lost();
-  const auto tell = [&](unsigned char run, int64_t started, int foundation) {
+  const auto tell = [&](unsigned char run, const std::string& job, int64_t started, int foundation) {
     ReportFacts of_run = facts(folder.path(), run);
+    of_run.origin.job.id = job;
     of_run.origin.started = started;
     const Verdict verdict = {
         .ranks = {1}, .reason = fmt::format("run {} failed", run), .remedy = "look", .foundation = foundation};
     return errors_of(folder.path() / "stderr", [&] { report_failure(verdict, records, of_run); });
   };
-  CHECK_THAT(tell(2, 1'000, 0), Catch::StartsWith("mpzero: error: run 2 failed"));
-  CHECK(tell(1, 999, 24) == fmt::format("mpzero: rank 0 ends: a later run has failed since: run 2 failed ({}).\n",
-                                        (folder.path() / "failure.json").string()));
-  CHECK_THAT(tell(3, 1'000, 0), Catch::StartsWith("mpzero: error: run 3 failed"));
+  const auto reported_run = [&] {
+    std::ifstream file(folder.path() / "failure.json");
+    return nlohmann::json::parse(file).at("reason").get<std::string>();
+  };
+  CHECK_THAT(tell(2, "7", 1'000, 0), Catch::StartsWith("mpzero: error: run 2 failed"));
+  // Its own failure is not in the file: the full report is on stderr.
+  const std::string kept =
+      fmt::format("mpzero: warning: {} stays as it is: a later run has failed since: run 2 failed.\n",
+                  (folder.path() / "failure.json").string());
+  CHECK_THAT(tell(1, "7", 999, 24), Catch::StartsWith("mpzero: error: run 1 failed") &&
+                                        Catch::Contains("Where the ranks were:") && Catch::EndsWith(kept));
+  CHECK(reported_run() == "run 2 failed");
+  CHECK_THAT(tell(3, "7", 1'000, 0), Catch::StartsWith("mpzero: error: run 3 failed"));
+  CHECK(reported_run() == "run 3 failed");
+}
+
+TEST_CASE("A report of another job in the same folder hides no failure, even if that job started later") {
+  const TemporaryFolder folder;
+  const auto records = one_lost();
+  const auto tell = [&](unsigned char run, const std::string& job, int64_t started) {
+    ReportFacts of_run = facts(folder.path(), run);
+    of_run.origin.job.id = job;
+    of_run.origin.started = started;
+    const Verdict verdict = {.ranks = {1}, .reason = fmt::format("run {} failed", run), .remedy = "look"};
+    return errors_of(folder.path() / "stderr", [&] { report_failure(verdict, records, of_run); });
+  };
+  const auto [other, own] = GENERATE(table<std::string, std::string>({{"8", "7"}, {"8", ""}, {"", "7"}, {"", ""}}));
+  tell(2, other, 1'000);
+  CHECK_THAT(tell(1, own, 999), Catch::StartsWith("mpzero: error: run 1 failed"));
   std::ifstream file(folder.path() / "failure.json");
-  CHECK(nlohmann::json::parse(file).at("started") == 1'000);
+  CHECK(nlohmann::json::parse(file).at("reason") == "run 1 failed");
 }
 
 TEST_CASE("A run that is started again within one start of its job marks the report before it") {
