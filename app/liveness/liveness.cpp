@@ -4,8 +4,8 @@
 
 namespace mpzero {
 
-Liveness::Liveness(parallel::MpiRuntime& mpi, const StopRequest& stop, Options options)
-    : thread_(std::make_unique<Thread>(mpi, stop, std::move(options))) {}
+Liveness::Liveness(parallel::MpiRuntime& mpi, const StopRequest& stop, const Options& options)
+    : thread_(std::make_unique<Thread>(mpi, stop, options)) {}
 
 Liveness::~Liveness() = default;
 

@@ -36,9 +36,9 @@ class Liveness {
     double stuck_after = 0;
   };
   // Collective, and to be called as early as possible: nothing watches the ranks before. If they have not met within
-  // stuck_after, the process ends. `mpi` and `stop` must outlive it. Where ranks cannot reach each other over TCP, they
-  // do not watch each other.
-  Liveness(parallel::MpiRuntime& mpi, const StopRequest& stop, Options options);
+  // stuck_after, or this rank is asked to stop meanwhile, the process ends. `mpi` and `stop` must outlive it. Where
+  // ranks cannot reach each other over TCP, they do not watch each other.
+  Liveness(parallel::MpiRuntime& mpi, const StopRequest& stop, const Options& options);
   // The rank leaves normally. Rank 0 waits for all others, and watches them meanwhile.
   ~Liveness();
   Liveness(const Liveness&) = delete;

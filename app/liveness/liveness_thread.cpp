@@ -9,11 +9,13 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "app/liveness/final_report.hpp"
+#include "app/liveness/meeting_stop.hpp"
 #include "base/error.hpp"
 #include "parallel/mpi/deadline.hpp"
 
@@ -45,10 +47,23 @@ double silence_limit(double stuck_after) {
   return stuck_after > 0 ? std::clamp(stuck_after, kLeastSilence, kSilentAfter) : 0;
 }
 
-// Lets the ranks meet. Nothing watches them yet: if one of them does not come, the others end after `limit` seconds (0:
-// never). Rank 0 is the first to say so.
-RankMeeting meet_in_time(ProcessGroup& group, double limit) {
-  if (limit <= 0) return meet(group);
+// Lets the ranks meet, and ends this one if it is asked to stop meanwhile. Rank 0 is the first to say so.
+RankMeeting meet_or_stop(ProcessGroup& group, const StopRequest& stop, const std::filesystem::path& checkpoint_dir) {
+  // A launcher asks all ranks to stop when one has failed, and kills them a second later: that is no stop to report.
+  constexpr std::chrono::seconds kFirst(2);
+  constexpr std::chrono::seconds kOthers(5);
+  const MeetingStop meeting_stop(stop, group.rank() == 0 ? kFirst : kOthers, [&checkpoint_dir](int exit_code) {
+    report_stop(exit_code, checkpoint_dir);
+    std::_Exit(exit_code);
+  });
+  return meet(group);
+}
+
+// As meet_or_stop(). Nothing watches the ranks yet: if one of them does not come, the others end after stuck_after
+// seconds (0: never). Rank 0 is the first to say so.
+RankMeeting meet_in_time(ProcessGroup& group, const StopRequest& stop, const Liveness::Options& options) {
+  const double limit = options.stuck_after;
+  if (limit <= 0) return meet_or_stop(group, stop, options.checkpoint_dir);
   constexpr double kPrecedence = 10;
   const double patience = limit + (group.rank() == 0 ? 0 : kPrecedence);
   const parallel::Deadline deadline(parallel::to_milliseconds(patience), [patience] {
@@ -58,7 +73,7 @@ RankMeeting meet_in_time(ProcessGroup& group, double limit) {
         "check the machines of this job, or set a longer --stuck_after if MPI needs so long",
         patience);
   });
-  return meet(group);
+  return meet_or_stop(group, stop, options.checkpoint_dir);
 }
 
 }  // namespace
@@ -77,8 +92,8 @@ Liveness::Thread::Thread(RankMeeting meeting, const StopRequest& stop, Options o
   if (meeting.peers) watching_.emplace(roster_, std::move(meeting), silent_after_, Clock::now());
 }
 
-Liveness::Thread::Thread(parallel::MpiRuntime& mpi, const StopRequest& stop, Options options)
-    : Thread(meet_in_time(mpi, options.stuck_after), stop, std::move(options)) {
+Liveness::Thread::Thread(parallel::MpiRuntime& mpi, const StopRequest& stop, const Options& options)
+    : Thread(meet_in_time(mpi, stop, options), stop, options) {
   mpi_ = &mpi;
   if (roster_.own == 0) mark_earlier_report(report_facts_);
   mpi_->record_in(&activity_.recorder().channel("control", parallel::FlightRecorder::Shows::kNothing));

@@ -22,7 +22,7 @@ namespace mpzero {
 // The thread of Liveness that runs next to training: the order in which the rank receives, sends, judges and ends.
 class Liveness::Thread {
  public:
-  Thread(parallel::MpiRuntime& mpi, const StopRequest& stop, Options options);
+  Thread(parallel::MpiRuntime& mpi, const StopRequest& stop, const Options& options);
   ~Thread();
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;

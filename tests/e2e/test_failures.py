@@ -360,6 +360,36 @@ def test_ranks_that_wait_in_vain_to_meet_another_one_end(tmp_path: Path, rank: i
     assert "mpzero: error: the ranks have not met for" in errors
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("stuck_after", [0, 600])
+def test_a_stop_while_the_ranks_meet_is_obeyed(tmp_path: Path, rank: int, stuck_after: float | str) -> None:
+    with start_failing_rank("absent", 1 - rank, tmp_path, ranks=2, stuck_after=stuck_after) as process:
+        assert process.stdout.readline() == "meets\n"
+        os.kill(pids_by_rank(process)[rank], signal.SIGTERM)
+        try:
+            _, errors = process.communicate(timeout=SOON)
+        finally:
+            process.kill()
+    assert process.returncode == 75
+    assert errors.count("mpzero: stopped before the first step, so there is nothing to save") == 1
+
+
+def test_two_interrupts_while_the_ranks_meet_end_the_run(tmp_path: Path) -> None:
+    with start_failing_rank("absent", 1, tmp_path, ranks=2, stuck_after=600) as process:
+        assert process.stdout.readline() == "meets\n"
+        first = pids_by_rank(process)[0]
+        os.kill(first, signal.SIGINT)
+        while "interrupted: " not in process.stderr.readline():
+            pass
+        os.kill(first, signal.SIGINT)
+        try:
+            _, errors = process.communicate(timeout=SOON)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "mpzero: interrupted twice" in errors
+
+
 @pytest.mark.parametrize("stuck_after", ["1e10", "1e308"])
 def test_a_limit_of_many_years_never_passes(tmp_path: Path, stuck_after: str) -> None:
     assert failing_rank("leave", 0, tmp_path, stuck_after=stuck_after) == (0, "")
