@@ -47,6 +47,15 @@ std::vector<int> ranks_in(const std::vector<RankRecord>& records, State state) {
   return ranks;
 }
 
+// The ranks that were lost with the first, or those that were lost later.
+std::vector<int> lost_ranks(const std::vector<RankRecord>& records, bool first) {
+  std::vector<int> ranks;
+  for (const RankRecord& record : records) {
+    if (record.state == State::kLost && record.is_lost_first() == first) ranks.push_back(record.identity.rank);
+  }
+  return ranks;
+}
+
 bool has_left(const RankRecord& record) { return record.state == State::kLeft || record.state == State::kEnded; }
 
 // How far a rank is in a channel, by one of three measures.
@@ -266,12 +275,14 @@ Verdict of_failed(const std::vector<RankRecord>& records, const std::vector<int>
           .remedy = "check that machine if it happens there again"};
 }
 
+std::string ended_since(const std::vector<RankRecord>& records, const std::vector<int>& lost) {
+  if (lost.empty()) return "";
+  return fmt::format("; {} {} ended since", names_of(records, lost), lost.size() == 1 ? "has" : "have");
+}
+
 // What else has happened, which silence explains.
 std::string meanwhile(const std::vector<RankRecord>& records) {
-  std::string text;
-  if (const std::vector<int> lost = ranks_in(records, State::kLost); !lost.empty()) {
-    text += fmt::format("; {} {} ended since", names_of(records, lost), lost.size() == 1 ? "has" : "have");
-  }
+  std::string text = ended_since(records, ranks_in(records, State::kLost));
   if (const std::vector<int> failed = ranks_in(records, State::kFailed); !failed.empty()) {
     const RankRecord& first = reporter(records, failed);
     text += fmt::format("; rank {} has met an error: {}", first.identity.rank, error_of(first));
@@ -334,7 +345,9 @@ int num_answering(const std::vector<RankRecord>& records) {
   }));
 }
 
-Verdict founded(const std::vector<RankRecord>& records, Verdict verdict) {
+// `later`: ranks that were lost after what the verdict is about.
+Verdict founded(const std::vector<RankRecord>& records, Verdict verdict, const std::vector<int>& later = {}) {
+  verdict.reason += ended_since(records, later);
   verdict.foundation = num_answering(records);
   return verdict;
 }
@@ -346,15 +359,18 @@ Verdict find_culprits(const std::vector<RankRecord>& records, const std::optiona
     return founded(records, of_silent(records, silence->ranks, seen_by(*silence)));
   }
   if (silence) return of_cut(records, *silence);
-  if (const std::vector<int> lost = ranks_in(records, State::kLost); !lost.empty()) {
-    return founded(records, of_lost(records, lost));
+  const std::vector<int> later = lost_ranks(records, /*first=*/false);
+  if (const std::vector<int> lost = lost_ranks(records, /*first=*/true); !lost.empty()) {
+    return founded(records, of_lost(records, lost), later);
   }
   if (const std::vector<int> silent = ranks_in(records, State::kSilent); !silent.empty()) {
     return founded(records, of_silent(records, silent, ""));
   }
   if (const std::vector<int> failed = ranks_in(records, State::kFailed); !failed.empty()) {
-    return founded(records, of_failed(records, failed));
+    return founded(records, of_failed(records, failed), later);
   }
+  // The rank that had met an error has left.
+  if (!later.empty()) return unclear_cause(records, /*unheard=*/{});
   return founded(records, stuck(records));
 }
 
@@ -373,7 +389,7 @@ Verdict most_ranks_gone(const std::vector<RankRecord>& records) {
 }
 
 Verdict unclear_cause(const std::vector<RankRecord>& records, const std::vector<int>& unheard) {
-  const std::vector<int> lost = ranks_in(records, State::kLost);
+  const std::vector<int> lost = lost_ranks(records, /*first=*/true);
   const std::vector<int> failed = ranks_in(records, State::kFailed);
   std::string what = "the run makes no progress";
   if (!lost.empty()) {
@@ -382,6 +398,7 @@ Verdict unclear_cause(const std::vector<RankRecord>& records, const std::vector<
     const RankRecord& first = reporter(records, failed);
     what = fmt::format("rank {} has met an error: {}", first.identity.rank, error_of(first));
   }
+  what += ended_since(records, lost_ranks(records, /*first=*/false));
   if (!unheard.empty()) {
     what += fmt::format(", but {} {} not answered since, and may be the cause", names_of(records, unheard),
                         unheard.size() == 1 ? "has" : "have");

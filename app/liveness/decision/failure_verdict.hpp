@@ -19,9 +19,9 @@ struct Verdict {
   int foundation = 0;
 };
 
-// Finds the ranks to blame: those that `silence` names, if it is given; else those that are gone; else those that are
-// silent; else those with an error; else those that have not come as far as the others in a collective that others wait
-// in. `records`: by rank, not empty.
+// Finds the ranks to blame: those that `silence` names, if it is given; else those that were lost first, with the first
+// loss or error; else those that are silent; else those with an error; else those that have not come as far as the
+// others in a collective that others wait in. `records`: by rank, not empty.
 Verdict find_culprits(const std::vector<RankRecord>& records, const std::optional<Silence>& silence = std::nullopt);
 
 // Whether a verdict counts more than the one that is written already: the first one of a run counts, unless a later one

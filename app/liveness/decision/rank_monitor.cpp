@@ -8,8 +8,6 @@ namespace {
 
 using State = RankRecord::State;
 
-// When a rank is gone, its launcher soon ends the others: mpirun one second after the first.
-constexpr double kSettleGone = 0.4;
 // If other ranks do not answer either: less than srun --wait=30 leaves.
 constexpr double kUnclearLoss = 20;
 // The same for an error, which does not end a process, if silence has no limit.
@@ -144,6 +142,7 @@ void RankMonitor::slept(Clock::duration length, Time now) {
   }
   // What this process asked others to find out may have been found out while it did not run, by then or not at all.
   probed_.reset();
+  slept_ = true;
 }
 
 void RankMonitor::take_over(Time now) {
@@ -186,9 +185,27 @@ void RankMonitor::time_sign(bool is_there, std::optional<Time>& since, Time now)
   ask_is_due_ = true;
 }
 
+void RankMonitor::order_gone(Time now) {
+  int num_new = 0;
+  int num_lost = 0;
+  for (RankRecord& one : records_) {
+    const bool is_gone = one.state == State::kLost || one.state == State::kFailed;
+    if (!is_gone) one.gone_after.reset();
+    if (!is_gone || one.gone_after) continue;
+    if (!gone_since_) gone_since_ = now;
+    one.gone_after = in_seconds(now - *gone_since_);
+    one.had_answered = one.answered;
+    ++num_new;
+    num_lost += one.state == State::kLost ? 1 : 0;
+  }
+  const bool has_slept = std::exchange(slept_, false);
+  is_mixed_ = is_mixed_ || (has_slept && num_new > 1 && num_lost > 0);
+}
+
 RankMonitor::Signs RankMonitor::see_signs(Time now) {
   const Signs signs = this->signs(now);
   time_sign(signs.lost || signs.failed, gone_since_, now);
+  order_gone(now);
   time_sign(signs.silent, silent_since_, now);
   time_sign(signs.stuck, stuck_since_, now);
   if (!signs.silent) {
@@ -198,6 +215,7 @@ RankMonitor::Signs RankMonitor::see_signs(Time now) {
   }
   if (!signs.any()) {
     ask_is_due_ = false;
+    is_mixed_ = false;
     asked_.reset();
   }
   return signs;
@@ -299,7 +317,7 @@ std::optional<RankMonitor::Ground> RankMonitor::ground(const Signs& signs, Time 
     if (lasted < kSettleGone) return std::nullopt;
     // Meanwhile a side with more machines ends the run.
     if (most_gone()) return lasted < kSettleGone + kDoubt ? std::nullopt : std::optional(Ground::kGone);
-    if (all_answered()) return Ground::kGone;
+    if (all_answered()) return is_order_known() ? Ground::kGone : Ground::kUnclear;
     if (signs.names_culprits) return Ground::kNamed;
   }
   if (signs.silent) return ground_of_silence(now);
@@ -323,6 +341,15 @@ std::optional<RankMonitor::Ground> RankMonitor::ground_of_silence(Time now) {
   silence_ = judge_silence(records_, nodes_, own_, all_sightings(), fresh());
   const bool is_founded = silence_ && silence_->state == Silence::State::kFounded && most_witnesses_spoke();
   return is_founded || is_overdue ? std::optional(Ground::kSilence) : std::nullopt;
+}
+
+bool RankMonitor::is_order_known() const {
+  if (is_mixed_) return false;
+  return std::all_of(records_.begin(), records_.end(), [](const RankRecord& one) {
+    const bool ended_unheard = one.state == State::kEnded && one.reports && !one.answered;
+    const bool lost_unheard = one.state == State::kLost && !one.is_lost_first() && !one.had_answered;
+    return !ended_unheard && !lost_unheard;
+  });
 }
 
 bool RankMonitor::most_gone() const {

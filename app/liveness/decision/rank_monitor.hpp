@@ -48,9 +48,13 @@ LivenessClock::duration beat_period(double silent_after);
 //                                 was heard again or said that it had abandoned this one
 //   a run without progress        it has lasted for 2.5 beats, and all ranks are known to live
 //
+// The first loss or error is the cause. Ranks that are lost within 0.4 s of it are to blame, and without any the rank
+// that has met the error. Ranks that are lost later ended as a consequence, while answers were awaited.
+//
 // A process ends, and a collective fails, when another node dies, and long before the silence of that node counts. So a
-// rank that is not known to live may be the cause. If it answers, it is not. If it is lost or silent, it is blamed:
-// then the loss or the error is a consequence. If neither happens in time, none is blamed. "In time" is 20 s after a
+// rank that is not known to live may be the cause. If it answers, it is not. If it is silent, it is blamed: then the
+// loss or the error is a consequence. If it is lost, none is blamed: a network that was cut delays the news of a
+// loss. If none of this happens in time, none is blamed. "In time" is 20 s after a
 // loss, because the launcher ends all ranks soon after the first one has ended (Slurm's srun, as it is used here, after
 // 30 s). It is the limit for silence and 14 s more after an error or without progress, and 60 s after an error if there
 // is no limit for silence.
@@ -85,6 +89,8 @@ class RankMonitor {
   void failed(int rank, const std::string& error, Time now, const std::vector<int>& culprits = {});
   // The rank's connection broke. (A rank that leaves normally reports that before.)
   void lost(int rank);
+  // Notes which ranks were lost, or met an error, first. look() does, too.
+  void order_gone(Time now);
   // Nothing listens at the rank's port any more.
   void ended(int rank);
   // The rank does not respond, as another rank found out.
@@ -158,6 +164,10 @@ class RankMonitor {
   bool waits_for(const RankRecord& record) const {
     return record.state == RankRecord::State::kAnswers && !record.answered && record.identity.rank != own_;
   }
+  // Whether each rank that was lost later than the first, or that nothing listens for any more, had answered before.
+  // Otherwise it may have ended first: a network that was cut delays the news of it. If this process did not run while
+  // several were lost, the order is not known, either.
+  bool is_order_known() const;
   bool wants_knock(Time now) const;
   void ask_all(Time now);
   // Whether this rank took over and most ranks have ended by then: perhaps others have ended the run, unknown to it.
@@ -190,6 +200,8 @@ class RankMonitor {
   std::optional<Silence> silence_;        // as it was judged last
   std::optional<Ground> ground_;          // of the verdict
   bool took_over_ = false;
+  bool slept_ = false;                  // since it last noted the order of losses
+  bool is_mixed_ = false;               // several ranks were lost, or met an error, while this process did not run
   std::optional<Time> error_ends_run_;  // when that began
 };
 

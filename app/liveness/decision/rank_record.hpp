@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,9 @@
 #include "app/liveness/link/rank_status.hpp"
 
 namespace mpzero {
+
+// Seconds. When a rank is gone, its launcher soon ends the others: mpirun one second after the first.
+constexpr double kSettleGone = 0.4;
 
 // What the monitor knows about a rank.
 struct RankRecord {
@@ -27,9 +31,15 @@ struct RankRecord {
   bool mute = false;       // it did not answer when this rank searched for a monitor, but its machine did
   bool answered = false;   // it has answered since all ranks were last asked
   int error_order = 0;     // the first error that this rank heard of is number 1
+  // From the first loss or error of any rank to that of this one, in seconds.
+  std::optional<double> gone_after;
+  bool had_answered = false;  // since the first loss or error, before it was lost itself
   std::string error;
   std::vector<int> culprits;  // of the error, as in RankReport
   double quiet = 0;           // seconds since its last message
+
+  // Lost with the first, and not perhaps as a consequence.
+  bool is_lost_first() const { return state == State::kLost && gone_after.value_or(0) < kSettleGone; }
 };
 
 }  // namespace mpzero

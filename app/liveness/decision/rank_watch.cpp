@@ -173,6 +173,7 @@ void RankWatch::turn(bool silent, Time now) {
     wires_.abandon_monitor();
   } else {
     monitor_.lost(monitor_rank_);
+    monitor_.order_gone(now);
     wires_.leave_monitor();
   }
   state_ = State::kSeeks;

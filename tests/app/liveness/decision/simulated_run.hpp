@@ -74,6 +74,10 @@ class SimulatedRun {
     hit_.insert(rank);
     end(rank);
   }
+  // It ends because of what has happened to another rank. A stopped process does not.
+  void abort(int rank) {
+    if (!is_stopped(rank)) end(rank);
+  }
   void stop(int rank, double seconds) {
     hit_.insert(rank);
     at_rank(rank).stopped_until = std::max(at_rank(rank).stopped_until, now_ + seconds);

@@ -56,7 +56,8 @@ RankStatus in_collective(int64_t queued, int64_t started, int64_t completed, dou
 using Finding = RankMonitor::Finding;
 
 struct Fixture {
-  explicit Fixture(int count) : monitor(identities(count), /*own=*/0, kSilentAfter, at(0)), count(count) {}
+  explicit Fixture(int count, double silent_after = kSilentAfter)
+      : monitor(identities(count), /*own=*/0, silent_after, at(0)), count(count) {}
   void all_say(const RankStatus& status, double when) {
     for (int rank = 0; rank < count; ++rank) {
       monitor.heard(rank, status, at(when));
@@ -204,6 +205,66 @@ TEST_CASE("A new monitor excuses the silence of ranks that have not reported to 
   CHECK(records[2].state == State::kAnswers);
   CHECK(records[3].state == State::kAnswers);
   CHECK(records[3].quiet == Approx(2));
+}
+
+namespace {
+
+// Rank 3 does not answer for eleven seconds after the first sign at 10 s. Meanwhile rank 2 ends as a consequence.
+Verdict verdict_after_consequence(Fixture& fixture) {
+  RankMonitor& monitor = fixture.monitor;
+  const RankStatus status = in_collective(8, 8, 7, 0.5);
+  CHECK(monitor.look(at(10)) == Finding::kAlarm);
+  for (double now = 10.2; now < 21; now += 0.2) {
+    for (int rank = 0; rank < fixture.count; ++rank) {
+      const bool is_away = rank == 3 || (rank == 2 && now > 12);
+      if (is_away || monitor.records()[static_cast<size_t>(rank)].state == State::kLost) continue;
+      monitor.heard(rank, status, at(now));
+      monitor.answered(rank, monitor.ask().number);
+    }
+    if (now > 12) monitor.lost(2);
+    CHECK(monitor.look(at(now)) != Finding::kFailure);
+  }
+  // What it has sent late arrives.
+  monitor.heard(3, status, at(21));
+  monitor.answered(3, monitor.ask().number);
+  REQUIRE(monitor.look(at(21)) == Finding::kFailure);
+  return monitor.verdict();
+}
+
+}  // namespace
+
+TEST_CASE("A rank that ends while answers are awaited is not blamed for the loss before it") {
+  Fixture fixture(4, /*silent_after=*/60);
+  fixture.all_say(in_collective(8, 8, 7, 0.5), 9);
+  fixture.monitor.lost(1);
+  const Verdict verdict = verdict_after_consequence(fixture);
+  CHECK(verdict.ranks == std::vector<int>{1});
+  CHECK_THAT(verdict.reason, Catch::Contains("; rank 2 on node1 (pid 102) has ended since"));
+}
+
+TEST_CASE("A rank that ends while answers are awaited is not blamed for the error before it") {
+  Fixture fixture(4, /*silent_after=*/60);
+  fixture.all_say(in_collective(8, 8, 7, 0.5), 9);
+  fixture.monitor.failed(1, "CUDA error", at(10));
+  const Verdict verdict = verdict_after_consequence(fixture);
+  CHECK(verdict.ranks == std::vector<int>{1});
+  CHECK_THAT(verdict.reason, Catch::Contains("CUDA error") && Catch::Contains("; rank 2 on node1"));
+}
+
+TEST_CASE("A rank that has not answered since the first loss, and ends, may be the cause: none is blamed") {
+  Fixture fixture(5, /*silent_after=*/60);
+  const RankStatus status = in_collective(8, 8, 7, 0.5);
+  fixture.all_say(status, 9);
+  fixture.monitor.lost(1);
+  CHECK(fixture.monitor.look(at(10)) == Finding::kAlarm);
+  for (const int rank : {0, 2, 3}) fixture.monitor.answered(rank, fixture.monitor.ask().number);
+  CHECK(fixture.monitor.look(at(11.1)) == Finding::kKnock);
+  // A network that was cut delays the news of a loss.
+  fixture.monitor.lost(4);
+  REQUIRE(fixture.monitor.look(at(15)) == Finding::kFailure);
+  CHECK(fixture.monitor.verdict().ranks.empty());
+  CHECK_THAT(fixture.monitor.verdict().reason,
+             Catch::Contains("rank 1 on node0") && Catch::Contains("; rank 4 on node2 (pid 104) has ended since"));
 }
 
 TEST_CASE("The loss of a rank explains the errors that its peers meet") {
