@@ -19,6 +19,8 @@ constexpr milliseconds kProbeLimit(2000);
 constexpr milliseconds kTakeOverPatience(30'000);
 // To connect to a candidate, without a descriptor.
 constexpr int kMostAttempts = 3;
+// To reach a candidate while this process does not run now and then.
+constexpr int kMostDisturbed = 5;
 // Of so many heartbeats one says which collectives the rank is in. Of a rank that is asked, each does.
 constexpr int64_t kFullBeats = 10;
 
@@ -121,6 +123,7 @@ bool RankWatch::dials_again(int rank, Dial& dial, std::optional<Reach> reach) {
   if (is_sure || (reach && !was_disturbed)) return false;
   dial.for_probe = false;
   if (!reach && ++dial.attempts == kMostAttempts) return false;
+  if (reach && ++dial.num_disturbed == kMostDisturbed) return false;
   if (!dial.for_search) return false;
   wires_.dial(rank, kSearchLimit);
   return true;

@@ -59,7 +59,7 @@ class WatchWires {
 // may have left normally, or its run may have been ended.
 //
 // A rank that did not run while it dialed another one, or that could not dial, knows nothing about that one. It dials a
-// candidate again, and says nothing about a rank that it was to probe.
+// candidate again, until the fifth such outcome, which counts, and says nothing about a rank that it was to probe.
 // Ranks may report to a rank that does not monitor, because they noticed first that the monitor is gone. What they say
 // is kept.
 class RankWatch {
@@ -112,6 +112,7 @@ class RankWatch {
     bool answered = false;
     bool disturbed = false;  // this process did not run for a while
     int attempts = 0;        // that could not be made
+    int num_disturbed = 0;   // outcomes that did not count, because this process did not run for a while
   };
 
   void probe(const std::vector<int>& ranks);

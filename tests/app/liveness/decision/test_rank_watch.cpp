@@ -234,6 +234,20 @@ TEST_CASE("A node that dies while a new monitor is searched for is found, too") 
   CHECK_FALSE(run.file()->verdict.ranks.empty());
 }
 
+TEST_CASE("A rank whose host stalls for a second every four seconds ends its search") {
+  SimulatedRun run({.num_nodes = 2, .ranks_per_node = 2});
+  run.run_until(10);
+  run.power_off(0);
+  for (int i = 0; i < 200; ++i) {
+    for (const int rank : {2, 3}) {
+      run.at(10 + 4 * i, [&run, rank] { run.stop(rank, 1.5); });
+    }
+  }
+  run.run_until(10 + kSettled);
+  CHECK(run.waiting().empty());
+  CHECK(run.file());
+}
+
 namespace {
 
 constexpr double kSilentAfter = 60;
