@@ -320,7 +320,11 @@ std::optional<RankMonitor::Ground> RankMonitor::ground(const Signs& signs, Time 
     if (all_answered()) return is_order_known() ? Ground::kGone : Ground::kUnclear;
     if (signs.names_culprits) return Ground::kNamed;
   }
-  if (signs.silent) return ground_of_silence(now);
+  const bool is_late = signs.lost && lasts(gone_since_) >= kUnclearLoss;
+  if (signs.silent) {
+    const std::optional<Ground> silence = ground_of_silence(now);
+    return silence || !is_late ? silence : std::optional(Ground::kUnclear);
+  }
   if (gone_since_) {
     const double limit = signs.lost ? kUnclearLoss : silent_after_ > 0 ? silence_limit : kUnclearError;
     return lasts(gone_since_) < limit ? std::nullopt : std::optional(Ground::kUnclear);
@@ -374,7 +378,7 @@ Verdict RankMonitor::verdict() const {
   }
   std::vector<int> unheard;
   for (const RankRecord& one : records_) {
-    if (waits_for(one)) unheard.push_back(one.identity.rank);
+    if (waits_for(one) || one.state == State::kSilent) unheard.push_back(one.identity.rank);
   }
   return unclear_cause(records_, unheard);
 }

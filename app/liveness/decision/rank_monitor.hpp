@@ -60,7 +60,8 @@ LivenessClock::duration beat_period(double silent_after);
 // is no limit for silence.
 //
 // Silence that blames none, or this side, waits for 10 s more: meanwhile a side with more machines ends the run, and
-// finds more. So does silence of which fewer than half of the witnesses have said what they see.
+// finds more. So does silence of which fewer than half of the witnesses have said what they see. After a loss neither
+// lasts past the 20 s.
 //
 // Machines are probed after 1 s of silence. They are probed again when another one is silent, when this process has not
 // run for a while, and when most witnesses have said nothing for 3 s: they may have been stopped. What was seen before

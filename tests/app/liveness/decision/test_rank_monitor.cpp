@@ -267,6 +267,33 @@ TEST_CASE("A rank that has not answered since the first loss, and ends, may be t
              Catch::Contains("rank 1 on node0") && Catch::Contains("; rank 4 on node2 (pid 104) has ended since"));
 }
 
+TEST_CASE("Silence does not delay the verdict past 20 s after a loss") {
+  const double loss = GENERATE(30, 41, 43, 50);
+  Fixture fixture(8, /*silent_after=*/60);
+  fixture.all_say(in_collective(8, 8, 7, 0.5), 0);
+  double found = 0;
+  for (double now = 1; now < 200 && found == 0; now += 0.1) {
+    for (const int rank : {0, 1, 2, 3}) {
+      if (rank == 1 && now >= loss) continue;
+      fixture.monitor.heard(rank, in_collective(8, 8, 7, 0.5), at(now));
+      fixture.monitor.answered(rank, fixture.monitor.ask().number);
+    }
+    if (now >= loss) fixture.monitor.lost(1);
+    const Finding finding = fixture.monitor.look(at(now));
+    if (finding == Finding::kProbe) {
+      for (const int rank : fixture.monitor.probes().probe) {
+        fixture.monitor.sighted(0, rank, message::Reach::kUnreachable);
+      }
+    }
+    if (finding == Finding::kFailure) found = now;
+  }
+  REQUIRE(found > 0);
+  INFO(fixture.monitor.verdict().reason);
+  CHECK(found - loss < 20.5);
+  // The silent node may be the cause, or the rank that was lost.
+  for (const int rank : fixture.monitor.verdict().ranks) CHECK(rank >= 4);
+}
+
 TEST_CASE("The loss of a rank explains the errors that its peers meet") {
   Fixture fixture(3);
   fixture.all_say(in_collective(3, 3, 2, 1), 1);
