@@ -60,7 +60,7 @@ void refuse_with_remedy(const Resumption& resumption, const std::function<void()
       throw;
     } catch (const UserError& error) {
       if (resumption.names_checkpoint()) throw;
-      throw UserError(error.what() + start_new_run());
+      throw UserError(error.what() + start_new_run(resumption.setup.config));
     }
   });
 }
@@ -164,7 +164,8 @@ std::optional<Resumed> resume_with(const RunSetup& setup, const std::vector<Unit
       const std::string other_weights =
           problem_of_initial_weights(setup, resumed.run, folder, units, weights_check, group, warnings);
       if (!other_weights.empty()) {
-        throw UserError(other_weights + (resumption.names_checkpoint() ? "" : start_new_run()), ErrorScope::kAllRanks);
+        throw UserError(other_weights + (resumption.names_checkpoint() ? "" : start_new_run(resumption.setup.config)),
+                        ErrorScope::kAllRanks);
       }
       if (!first_problem.empty()) {
         const std::string who =

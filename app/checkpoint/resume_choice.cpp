@@ -6,6 +6,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "app/checkpoint/run_folder.hpp"
 #include "base/collectives.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
@@ -43,11 +44,13 @@ void check_one_run(const io::ResumeCandidates& candidates) {
 
 }  // namespace
 
-std::string start_new_run() {
+std::string start_new_run(const RunConfig& config) {
   const bool is_array = parallel::process_environment("SLURM_ARRAY_TASK_ID").has_value();
-  return fmt::format(
-      ", or start a new run: in another --checkpoint_dir{}, or here with --overwrite, which moves the old run aside",
-      is_array ? ", one for each task of the array, such as checkpoints/$SLURM_ARRAY_TASK_ID" : "");
+  const bool can_overwrite =
+      config.init_from.empty() || !starts_from_any_of(config, io::list_checkpoints(config.checkpoint_dir));
+  return fmt::format(", or start a new run: in another --checkpoint_dir{}{}",
+                     is_array ? ", one for each task of the array, such as checkpoints/$SLURM_ARRAY_TASK_ID" : "",
+                     can_overwrite ? ", or here with --overwrite, which moves the old run aside" : "");
 }
 
 std::string without_remedy(std::string text) {

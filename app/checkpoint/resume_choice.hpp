@@ -13,8 +13,8 @@
 namespace mpzero {
 
 // The end of a sentence where nothing else keeps the run from starting anew. In a task of a job array it names a folder
-// for each task.
-std::string start_new_run();
+// for each task. --overwrite is named unless it would move the weights of --init_from.
+std::string start_new_run(const RunConfig& config);
 
 // The checkpoints that a run may resume from, best first, as rank 0 found them.
 struct ResumeChoices {

@@ -41,9 +41,10 @@ bool is_in(const fs::path& checkpoint, const fs::path& folder, const std::vector
 bool belongs_to_run(const fs::path& file, const std::string& metrics_file) {
   const std::string name = file.filename().string();
   const std::string extension = file.extension().string();
-  return name == fs::path(metrics_file).filename() || name == "metrics.jsonl" || name == "failure.json" || name == "stop.json" ||
-         name == "events.jsonl" || name == "summary.json" || name == "report.html" || extension == ".png" ||
-         extension == ".svg" || extension == ".pdf" || (name.starts_with("trace-rank") && extension == ".json");
+  return name == fs::path(metrics_file).filename() || name == "metrics.jsonl" || name == "failure.json" ||
+         name == "stop.json" || name == "events.jsonl" || name == "summary.json" || name == "report.html" ||
+         extension == ".png" || extension == ".svg" || extension == ".pdf" ||
+         (name.starts_with("trace-rank") && extension == ".json");
 }
 
 // "tiny-9steps", "tiny-9steps and 2 more".
@@ -88,7 +89,32 @@ std::vector<io::CatalogEntry> in_the_way(const RunConfig& config, const io::RunR
   return entries;
 }
 
+// Throws UserError where --overwrite would move the weights of --init_from: a later start of the same command would not
+// find them, or would find other ones under the same name.
+void check_init_from_stays(const RunConfig& config, const std::vector<io::CatalogEntry>& to_move) {
+  if (!starts_from_any_of(config, to_move)) return;
+  const fs::path folder = config.checkpoint_dir;
+  throw_user_error(
+      "--init_from {}: --overwrite would move these weights to {}, where the same command would not find them when the "
+      "job starts again: give another --checkpoint_dir, or --init_from a checkpoint in one of the folders old-<n> of "
+      "{}, which are not moved",
+      config.init_from, (folder / io::next_old_name(folder)).string(), folder.string());
+}
+
 }  // namespace
+
+bool starts_from_any_of(const RunConfig& config, const std::vector<io::CatalogEntry>& entries) {
+  if (config.init_from.empty()) return false;
+  std::error_code error;
+  const fs::path path = fs::weakly_canonical(fs::absolute(config.init_from, error), error);
+  if (error) return false;
+  // The weights may be in a folder of the checkpoint's folder.
+  for (fs::path above = path; above.has_relative_path(); above = above.parent_path()) {
+    const auto is_above = [&](const io::CatalogEntry& entry) { return same_folder(entry.folder, above); };
+    if (std::any_of(entries.begin(), entries.end(), is_above)) return true;
+  }
+  return false;
+}
 
 std::string recorded_init_from(const RunConfig& config) {
   if (config.init_from.empty()) return "";
@@ -172,15 +198,19 @@ void RunFolder::name_unread(const std::vector<io::Leftover>& unread) {
 std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const io::RunRecord& run,
                                                   const std::optional<Resumed>& resumed) {
   std::vector<io::CatalogEntry> others = in_the_way(config, run, resumed);
+  if (config.overwrite) check_init_from_stays(config, others);
   if (others.empty() || config.overwrite) return others;
   const fs::path folder = config.checkpoint_dir;
+  const std::string overwrite = starts_from_any_of(config, others)
+                                    ? ""
+                                    : fmt::format(", or --overwrite, which moves the files of the other run to {}",
+                                                  (folder / io::next_old_name(folder)).string());
   throw_user_error(
-      "{} holds {} of another run ({}), and {}: give another --checkpoint_dir, or --overwrite, which moves the "
-      "files of the other run to {}",
-      folder.string(), show_tags(others), show_runs(others),
+      "{} holds {} of another run ({}), and {}: give another --checkpoint_dir{}", folder.string(), show_tags(others),
+      show_runs(others),
       resumed ? fmt::format("this one ({}) resumes from {}", io::show_run(run.id), resumed->checkpoint.string())
               : std::string("this one starts from the beginning"),
-      (folder / io::next_old_name(folder)).string());
+      overwrite);
 }
 
 void RunFolder::check(const io::RunRecord& run, const std::optional<Resumed>& resumed) {

@@ -55,9 +55,13 @@ class RunFolder {
 };
 
 // The checkpoints in --checkpoint_dir that are not of `run`, and that it would replace or be mixed up with. Throws
-// UserError where there are some, unless --overwrite moves them. Reads only.
+// UserError where there are some, unless --overwrite moves them, and where it would move the weights of --init_from.
+// Reads only.
 std::vector<io::CatalogEntry> checkpoints_to_move(const RunConfig& config, const io::RunRecord& run,
                                                   const std::optional<Resumed>& resumed);
+
+// Whether the weights of --init_from are one of these checkpoints, or in the folder of one.
+bool starts_from_any_of(const RunConfig& config, const std::vector<io::CatalogEntry>& entries);
 
 // As a RunRecord has it: the absolute path of --init_from; empty where the flag is not given.
 std::string recorded_init_from(const RunConfig& config);

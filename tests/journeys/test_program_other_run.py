@@ -135,3 +135,19 @@ def test_overwrite_says_what_would_be_moved(finished: TinyRun) -> None:
     assert "holds no checkpoint" not in seen.stdout
     # And so it does.
     assert f"Moved the checkpoints of another run to {old}" in finished.train("--max_steps=2", "--overwrite").stdout
+
+
+def test_overwrite_does_not_move_the_weights_that_the_run_starts_from(finished: TinyRun) -> None:
+    files = sorted(finished.folder.rglob("*"))
+    for weights in (finished.checkpoints, finished.latest):
+        sentence = both(finished, "--max_steps=2", "--overwrite", f"--init_from={weights}")
+        assert f"--init_from {finished.latest}: --overwrite would move these weights" in sentence
+        assert "give another --checkpoint_dir" in sentence
+        # Without it nothing advises it.
+        assert "--overwrite" not in both(finished, "--max_steps=2", f"--init_from={weights}")
+    assert {file for file in finished.folder.rglob("*") if file not in files} <= {finished.checkpoints / ".lock"}
+    # What is in old-1 stays there, and a requeued job, which has no --overwrite, resumes.
+    finished.train("--max_steps=2", "--seed=7", "--overwrite")
+    start = f"--init_from={finished.checkpoints / 'old-1'}"
+    finished.train("--max_steps=2", start, "--overwrite")
+    assert "Resumed from checkpoint at step 2" in finished.train("--max_steps=3", start).stdout
