@@ -60,7 +60,9 @@ void refuse_with_remedy(const Resumption& resumption, const std::function<void()
       throw;
     } catch (const UserError& error) {
       if (resumption.names_checkpoint()) throw;
-      throw UserError(error.what() + start_new_run(resumption.setup.config));
+      std::string sentence = error.what();
+      if (sentence.ends_with('.')) sentence.pop_back();
+      throw UserError(sentence + start_new_run(resumption.setup.config));
     }
   });
 }

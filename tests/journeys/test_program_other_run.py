@@ -30,6 +30,7 @@ def both(run: TinyRun, *flags: object, **options) -> str:
     started = mpzero("train", *run.flags(), *flags, **options)
     assert (asked.returncode, started.returncode) == (2, 2), asked.stdout + started.stdout
     assert the_sentence(asked.stderr) == the_sentence(started.stderr)
+    assert "., " not in the_sentence(asked.stderr)
     return the_sentence(asked.stderr)
 
 
@@ -49,6 +50,12 @@ def test_a_finished_run_is_not_taken_for_one_with_another_learning_rate(finished
     # Each of the remedies works.
     assert finished.train("--max_steps=3").returncode == 0
     assert finished.train("--max_steps=2", "--overwrite").returncode == 0
+
+
+def test_a_sentence_ends_once(finished: TinyRun) -> None:
+    finished.config = {"scheduler": scheduler(total_num_steps=2)}
+    sentence = both(finished, "--max_steps=4", "--schedule_on_resume=rewarm")
+    assert "so that --max_steps holds, or start a new run: in another --checkpoint_dir" in sentence
 
 
 def test_a_finished_run_is_not_taken_for_one_on_other_data(finished: TinyRun) -> None:
