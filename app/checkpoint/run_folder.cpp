@@ -6,11 +6,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 #include <system_error>
 
+#include "app/config/run_setup.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "io/checkpoint_dir/folder.hpp"
@@ -116,17 +116,7 @@ bool starts_from_any_of(const RunConfig& config, const std::vector<io::CatalogEn
   return false;
 }
 
-std::string recorded_init_from(const RunConfig& config) {
-  if (config.init_from.empty()) return "";
-  std::error_code error;
-  // Of a relative path of which nothing is there, weakly_canonical alone makes no absolute one.
-  fs::path folder = fs::absolute(config.init_from, error);
-  if (!error) folder = fs::weakly_canonical(folder, error);
-  if (!folder.has_filename()) folder = folder.parent_path();  // "weights/"
-  // The manifest is JSON, which holds no bytes that are not UTF-8.
-  const nlohmann::json text = error ? config.init_from : folder.string();
-  return nlohmann::json::parse(text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-}
+std::string recorded_init_from(const RunConfig& config) { return absolute_init_from(config.init_from); }
 
 void RunFolder::open() {
   std::string finished;

@@ -106,8 +106,9 @@ std::string problem_of_initial_weights(const RunSetup& setup, const io::RunRecor
   if (run.id.empty() || setup.config.init_from.empty()) return "";
   const fs::path folder = weights_to_compare(setup, run);
   const auto others = [&](const std::string& hash) {
-    return fmt::format("{} is of a run that began with {}, not with those of --init_from {}{}: leave out --init_from",
-                       checkpoint.string(), describe_weights(run), folder.string(), hash);
+    return fmt::format("{} is of a run that began with {}, not with those of --init_from {}{}: leave out --init_from{}",
+                       checkpoint.string(), describe_weights(run), folder.string(), hash,
+                       setup.names_model ? "" : ", and give the run's model with --model_config or --model_type");
   };
   const bool same_path = folder == run.init_from || recorded_init_from(setup.config) == run.init_from;
   // The weights that a run started from may have been removed; it continues without them. Rank 0 decides for all.

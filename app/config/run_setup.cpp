@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "app/config/model_changes.hpp"
@@ -12,6 +14,8 @@
 #include "app/config/size_limits.hpp"
 #include "app/flags/options.hpp"
 #include "base/error.hpp"
+#include "io/checkpoint_dir/catalog.hpp"
+#include "io/checkpoint_dir/formats.hpp"
 #include "io/data/token_dataset.hpp"
 #include "io/ds_config/ds_config.hpp"
 #include "io/weights/initial_folder.hpp"
@@ -69,6 +73,10 @@ void override_with(T& field, const std::optional<T>& value) {
   if (value) field = *value;
 }
 
+bool names_model(const CommandLine& command_line) {
+  return command_line.gives("model_type") || !command_line.model_config.empty();
+}
+
 // The model of --init_from, and where it is written.
 struct InitialModel {
   model::ModelConfig config;
@@ -99,7 +107,7 @@ InitialModel model_without_overrides(const CommandLine& command_line, const io::
   if (command_line.init_from.empty() || command_line.gives("model_type")) {
     return named_model(preset_path(command_line.model_type));
   }
-  if (!fs::is_directory(command_line.init_from)) {
+  if (!init.is_gone && !fs::is_directory(command_line.init_from)) {
     throw_user_error(
         "--init_from {}: there is no such folder; download the weights first, e.g. with `.venv/bin/hf download NAME "
         "--local-dir FOLDER`",
@@ -128,9 +136,9 @@ model::ModelConfig read_model(const CommandLine& command_line, const io::Initial
 // Refuses to train the weights of --init_from as another model than their config.json says: a preset that differs in
 // what the weights mean (rope_theta, heads) would load them all the same.
 void check_init_model(const CommandLine& command_line, const io::InitialFolder& init, const model::ModelConfig& model) {
-  const bool is_named = command_line.gives("model_type") || !command_line.model_config.empty();
   const bool has_model = init.is_checkpoint ? !init.model_config_json.empty() : fs::exists(init.folder / "config.json");
-  if (command_line.init_from.empty() || !is_named || !has_model) return;
+  // With the model of weights that are gone the run is compared when it resumes.
+  if (command_line.init_from.empty() || init.is_gone || !names_model(command_line) || !has_model) return;
   std::vector<std::string> differences;
   for (const ModelChange& change : model_changes(read_initial_model(init).config, model)) {
     if (change.rule == ChangeRule::kFree) continue;
@@ -140,10 +148,10 @@ void check_init_model(const CommandLine& command_line, const io::InitialFolder& 
   const bool by_type = command_line.model_config.empty();
   const std::string flag = by_type ? "model_type" : "model_config";
   throw_user_error(
-      "--init_from {}: its config.json is not the model of --{} {}: {}; leave out --{} to train the folder's model, or "
+      "--init_from {}: {} is not the model of --{} {}: {}; leave out --{} to train the folder's model, or "
       "give flags such as --rope_theta so that the two agree.",
-      command_line.init_from, flag, by_type ? command_line.model_type : command_line.model_config,
-      fmt::join(differences, ", "), flag);
+      command_line.init_from, init.is_checkpoint ? "the model that the checkpoint records" : "its config.json", flag,
+      by_type ? command_line.model_type : command_line.model_config, fmt::join(differences, ", "), flag);
 }
 
 // Whether the file exists, which it may not where `data_files` says so.
@@ -214,12 +222,65 @@ void use_train_data(const io::TokenDataset& data, RunSetup& setup) {
                                  data.tokenizer(), config.shuffle ? "shuffled" : "in the file's order");
 }
 
+// The checkpoints that the run may resume from, best first; empty for a new run.
+std::vector<fs::path> checkpoints_of_run(const CommandLine& line) {
+  const std::string& named = line.resume_from_checkpoint;
+  if (named == "none" || (named.empty() && line.overwrite)) return {};
+  const fs::path folder = named.empty() ? line.checkpoint_dir : named;
+  if (io::looks_like_checkpoint(folder)) return {folder};
+  return io::resume_candidates(folder, /*model_type=*/"").folders;
+}
+
+// The folder that the run began with, if --init_from names that folder or the one above it.
+std::optional<io::InitialFolder> folder_that_run_began_with(const CommandLine& line) {
+  const std::string given = absolute_init_from(line.init_from);
+  for (const fs::path& folder : checkpoints_of_run(line)) {
+    std::unique_ptr<io::StoredCheckpoint> checkpoint;
+    try {
+      checkpoint = io::open_checkpoint(folder);
+    } catch (const Damaged&) {  // resuming reports it, and tries the next one, too
+      continue;
+    }
+    const fs::path recorded = checkpoint->run().init_from;
+    const std::string& model = checkpoint->progress().model_config_json;
+    if (recorded.empty() || model.empty()) return std::nullopt;
+    if (recorded != given && recorded.parent_path() != given) return std::nullopt;
+    return io::InitialFolder{.folder = recorded,
+                             .is_checkpoint = true,
+                             .is_latest = recorded != given,
+                             .is_gone = true,
+                             .model_config_json = model};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-RunSetup set_up_run(const CommandLine& given, int world_size, DataFiles data_files) {
+io::InitialFolder find_init_from(const CommandLine& command_line) {
+  if (command_line.init_from.empty()) return {};
+  io::InitialFolder found = io::find_initial_folder(command_line.init_from);
+  if (io::has_initial_weights(found.folder)) return found;
+  return folder_that_run_began_with(command_line).value_or(found);
+}
+
+std::string absolute_init_from(const std::string& init_from) {
+  if (init_from.empty()) return "";
+  std::error_code error;
+  // Of a relative path of which nothing is there, weakly_canonical alone makes no absolute one.
+  fs::path folder = fs::absolute(init_from, error);
+  if (!error) folder = fs::weakly_canonical(folder, error);
+  if (!folder.has_filename()) folder = folder.parent_path();  // "weights/"
+  // The manifest is JSON, which holds no bytes that are not UTF-8.
+  const nlohmann::json text = error ? init_from : folder.string();
+  return nlohmann::json::parse(text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+RunSetup set_up_run(const CommandLine& command_line, int world_size, DataFiles data_files) {
+  return set_up_run(command_line, find_init_from(command_line), world_size, data_files);
+}
+
+RunSetup set_up_run(const CommandLine& given, const io::InitialFolder& init, int world_size, DataFiles data_files) {
   CommandLine command_line = given;
-  io::InitialFolder init;
-  if (!given.init_from.empty()) init = io::find_initial_folder(given.init_from);
   command_line.init_from = init.folder.string();
   const io::DsConfig ds_config =
       command_line.deepspeed_config.empty() ? io::DsConfig{} : io::read_ds_config(command_line.deepspeed_config);
@@ -227,6 +288,7 @@ RunSetup set_up_run(const CommandLine& given, int world_size, DataFiles data_fil
   setup.model = read_model(command_line, init);
   check_init_model(command_line, init, setup.model);
   setup.init_from_latest = init.is_latest;
+  setup.names_model = names_model(command_line);
   setup.config =
       resolve(command_line, ds_config, world_size, ModelDims{.hidden_size = setup.model.hidden_size}, setup.warnings);
   const RunConfig& config = setup.config;

@@ -9,6 +9,7 @@
 #include "app/config/run_config.hpp"
 #include "app/flags/options.hpp"
 #include "io/checkpoint/run_record.hpp"
+#include "io/weights/initial_folder.hpp"
 #include "model/architecture/config.hpp"
 
 namespace mpzero {
@@ -18,6 +19,7 @@ struct RunSetup {
   RunConfig config;
   model::ModelConfig model;
   bool init_from_latest = false;      // config.init_from is what the `latest` of a folder of checkpoints names
+  bool names_model = false;           // by --model_type or --model_config
   int64_t train_windows = 0;          // sequences of the training data; 0: not known
   std::string data_order;             // io::TrainingProgress::data_order
   std::optional<DataIdentity> data;   // known once the run starts: see identify_data
@@ -36,8 +38,19 @@ struct RunSetup {
 // steps of --epochs, data_order) stays open.
 enum class DataFiles : uint8_t { kMustExist, kMayBeMissing };
 
+// What --init_from names; empty without the flag. Where its weights are gone, and the run in --checkpoint_dir (or
+// --resume_from_checkpoint) began with them, the folder that the run recorded, with the run's model. Reads `latest`,
+// which another run may change at any moment: one rank calls it for all. Throws as io::find_initial_folder.
+io::InitialFolder find_init_from(const CommandLine& command_line);
+
+// The absolute path of --init_from as a RunRecord has it; empty where the flag is not given.
+std::string absolute_init_from(const std::string& init_from);
+
 // Reads ds_config.json, the model's config.json and the sizes of the data sets. Throws UserError for whatever its user
 // should change. Every rank gets the same result.
 RunSetup set_up_run(const CommandLine& command_line, int world_size, DataFiles data_files = DataFiles::kMustExist);
+// The same with what find_init_from() has found on rank 0.
+RunSetup set_up_run(const CommandLine& command_line, const io::InitialFolder& init, int world_size,
+                    DataFiles data_files = DataFiles::kMustExist);
 
 }  // namespace mpzero

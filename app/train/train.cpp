@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "app/config/run_setup.hpp"
@@ -24,6 +26,7 @@
 #include "app/train/network.hpp"
 #include "app/train/trainer.hpp"
 #include "app/train/watched_run.hpp"
+#include "base/collectives.hpp"
 #include "base/error.hpp"
 #include "parallel/mpi/deadline.hpp"
 
@@ -74,9 +77,23 @@ std::unique_ptr<Ec2Watch> watch_ec2(const RunConfig& config, double began, StopR
   return watch;
 }
 
+// Rank 0 reads `latest` for all ranks: another run may change it meanwhile. Collective.
+io::InitialFolder find_init_from_on_rank_0(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
+  io::InitialFolder init;
+  run_on_all_ranks(mpi, [&] {
+    if (mpi.rank() == 0) init = find_init_from(command_line);
+  });
+  std::string folder = init.folder.string();
+  std::tie(folder, init.is_checkpoint, init.is_latest, init.is_gone, init.model_config_json) =
+      broadcast(mpi, std::tuple(folder, init.is_checkpoint, init.is_latest, init.is_gone, init.model_config_json));
+  init.folder = folder;
+  return init;
+}
+
 // Reads what the run is to be, and prints it. Returns the device that this rank trains on. Collective.
 at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, RunSetup& setup) {
-  run_on_all_ranks(mpi, [&] { setup = set_up_run(command_line, mpi.world_size()); });
+  const io::InitialFolder init = find_init_from_on_rank_0(command_line, mpi);
+  run_on_all_ranks(mpi, [&] { setup = set_up_run(command_line, init, mpi.world_size()); });
   configure_gpu_allocator();
   const DeviceChoice choice = choose_device_or_report(setup.config, mpi);
   if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);

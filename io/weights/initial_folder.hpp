@@ -14,7 +14,8 @@ struct InitialFolder {
   std::filesystem::path folder;  // of safetensors, or of one checkpoint
   bool is_checkpoint = false;
   bool is_latest = false;         // the checkpoint was found by `latest`
-  std::string model_config_json;  // that the checkpoint records; empty: none, as those of DeepSpeed
+  bool is_gone = false;           // the folder holds no weights any more; a run recorded the path and its model
+  std::string model_config_json;  // that the checkpoint, or the run, records; empty: none, as those of DeepSpeed
 };
 
 // Safetensors come first where the folder holds both. A folder that holds neither is returned as it is. Throws as

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from refusals import the_sentence
 from tiny_run import TinyRun
+from trainer import ENVIRONMENT, command
 
 from .program import mpzero
 
@@ -58,7 +61,59 @@ def test_it_resumes_although_latest_has_changed(tmp_path: Path) -> None:
     assert "Resumed from checkpoint at step 3" in resumed.stdout
     # Another checkpoint is other weights.
     other = mpzero("train", *run.flags(), "--dry_run", "--max_steps=5", f"--init_from={first.latest}")
-    assert other.returncode == 2 and "leave out --init_from" in the_sentence(other.stderr)
+    assert other.returncode == 2
+    assert "leave out --init_from, and give the run's model with --model_config" in the_sentence(other.stderr)
+
+
+@pytest.mark.parametrize("names_tag", [False, True])
+def test_it_resumes_after_the_weights_are_gone(tmp_path: Path, names_tag: bool) -> None:
+    first = TinyRun(tmp_path / "first", ranks=1)
+    first.train("--max_steps=1")
+    weights = first.latest if names_tag else first.checkpoints
+    run, _ = start_from(weights, tmp_path / "tuned")
+    gone = first.latest
+    first.checkpoints.rename(tmp_path / "moved")
+    model = f"--model_config={run.folder / 'tiny.json'}"
+    for step, flags in ((4, []), (5, [model])):
+        asked = mpzero("train", *run.flags(), *flags, "--dry_run", f"--max_steps={step}", f"--init_from={weights}")
+        assert asked.returncode == 0 and f"after step {step - 1}, from " in asked.stdout, asked.stderr
+        resumed = run.train(f"--max_steps={step}", f"--init_from={weights}", *flags)
+        assert f"Resumed from checkpoint at step {step - 1}" in resumed.stdout
+        for said in (asked.stderr, resumed.stdout + resumed.stderr):
+            assert f"--init_from {gone} no longer exists, so it is not known whether" in said
+    # Other paths are other weights, and a new run needs what it starts from.
+    other = mpzero("train", *run.flags(), "--dry_run", "--max_steps=6", f"--init_from={tmp_path / 'nowhere'}")
+    assert other.returncode == 2 and "there is no such folder" in the_sentence(other.stderr)
+    new = mpzero("train", *run.flags(), "--dry_run", "--overwrite", f"--init_from={weights}")
+    assert new.returncode == 2 and "there is no such folder" in the_sentence(new.stderr)
+
+
+def test_all_ranks_start_from_the_checkpoint_that_rank_0_found(tmp_path: Path) -> None:
+    first = TinyRun(tmp_path / "first", ranks=1)
+    first.train("--max_steps=2", "--checkpoint_freq=1")
+    # Rank 1 sees another `latest`, as if the first run had saved in between.
+    for rank in range(2):
+        seen = tmp_path / f"rank{rank}" / "source"
+        seen.mkdir(parents=True)
+        for step in (1, 2):
+            (seen / f"tiny-{step}steps").symlink_to(first.checkpoints / f"tiny-{step}steps")
+        (seen / "latest").write_text(f"tiny-{rank + 1}steps\n")
+    run = TinyRun(tmp_path / "tuned")
+    each = [*command(*run.flags(), "--max_steps=1", "--init_from=source", ranks=1)]
+    start = each.index("-n")
+    app = each[start:]
+    line = [*each[:start], *app[:2], "-wdir", tmp_path / "rank0", *app[2:], ":"]
+    line += [*app[:2], "-wdir", tmp_path / "rank1", *app[2:]]
+    result = subprocess.run(
+        list(map(str, line)),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **ENVIRONMENT},
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Weights: source/tiny-1steps, " in result.stdout
 
 
 def test_the_dry_run_names_the_checkpoint_and_refuses_another_model(tmp_path: Path) -> None:
