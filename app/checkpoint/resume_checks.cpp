@@ -238,9 +238,10 @@ void check_unfinished(const io::StoredCheckpoint& checkpoint, const RunSetup& se
   const bool is_finished = setup.knows_length() && step >= setup.config.max_steps;
   if (!is_finished || notes.differences.empty()) return;
   throw_user_error(
-      "{} is the end of a run that has finished, and this start asks for another run ({}), of which nothing would be "
-      "trained: raise --max_steps above {} to continue the finished run with these settings",
-      checkpoint.folder().string(), fmt::join(notes.differences, ", "), step);
+      "{} is at or past step {}, where this start would end, and of a run with other settings ({}), so that nothing "
+      "would "
+      "be trained: raise --max_steps above {} to continue that run with these settings",
+      checkpoint.folder().string(), setup.config.max_steps, fmt::join(notes.differences, ", "), step);
 }
 
 }  // namespace mpzero
