@@ -166,9 +166,8 @@ def test_another_model_seed_or_weights_do_not_resume_silently(tmp_path: Path) ->
     assert "Resumed" in result.stdout
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert f"not with those of --init_from {empty}: leave out --init_from" in assert_refused(
-        tuned, f"--init_from={empty}"
-    )
+    sentence = assert_refused(tuned, f"--init_from={empty}")
+    assert f"not with those of --init_from {empty}: leave out --init_from" in sentence
     weights.rmdir()
     shutil.move(other, weights)
     result = tuned.train("--max_steps=2", f"--init_from={weights}", "--overwrite")

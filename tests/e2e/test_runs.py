@@ -54,7 +54,7 @@ def the_error(result: subprocess.CompletedProcess[str]) -> str:
 def assert_refused(run: TinyRun, *flags: object) -> str:
     """Checks that the run is refused, that the message has both remedies, and that nothing has changed."""
     before = files_in(run.folder)
-    sentence = the_error(run.train("--max_steps=6", *flags, check=False))
+    sentence = the_error(run.train("--max_steps=60", *flags, check=False))
     assert "--checkpoint_dir" in sentence
     assert "--overwrite" in sentence
     after = files_in(run.folder)
