@@ -97,7 +97,7 @@ def test_a_dry_run_compares_with_the_checkpoint_before_the_data_is_prepared(tmp_
     assert "the length of the schedule has changed" in without.stderr
     # A finished run is another one without its data, too.
     refused = mpzero("train", *run.flags(), "--dry_run", "--max_steps=4")
-    assert refused.returncode == 2 and "has finished" in the_sentence(refused.stderr)
+    assert refused.returncode == 2 and "is at or past step" in the_sentence(refused.stderr)
 
 
 def test_rates_that_depend_on_missing_data_are_not_shown(tmp_path: Path) -> None:
