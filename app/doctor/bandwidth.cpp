@@ -9,8 +9,8 @@
 #include <functional>
 
 #include "app/machine/system.hpp"
-#include "base/text/byte_size.hpp"
 #include "base/collectives.hpp"
+#include "base/text/byte_size.hpp"
 
 namespace mpzero::doctor {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <vector>
 
+#include "app/gpu/nvml.hpp"
 #include "app/machine/cuda_driver.hpp"
 #include "app/machine/finding.hpp"
-#include "app/gpu/nvml.hpp"
 #include "app/machine/system.hpp"
 
 namespace mpzero::doctor {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "app/machine/finding.hpp"
 #include "app/gpu/nvml.hpp"
+#include "app/machine/finding.hpp"
 #include "app/machine/system.hpp"
 
 namespace mpzero::doctor {

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "app/gpu/nvml.hpp"
 #include "app/machine/fabric.hpp"
 #include "app/machine/finding.hpp"
-#include "app/gpu/nvml.hpp"
 #include "app/machine/system.hpp"
 
 namespace mpzero::doctor {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "app/machine/host_limits.hpp"
 #include "app/gpu/nvml.hpp"
+#include "app/machine/host_limits.hpp"
 #include "app/memory/memory_estimate.hpp"
 #include "base/words.hpp"
 
