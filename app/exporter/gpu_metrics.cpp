@@ -1,5 +1,7 @@
 #include "app/exporter/gpu_metrics.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <optional>
@@ -26,15 +28,22 @@ constexpr Value kGauges[] = {
     {"mpzero_gpu_power_watts", "Power that the GPU draws.", &GpuReading::power},
     {"mpzero_gpu_temperature_celsius", "Temperature of the GPU.", &GpuReading::temperature},
     {"mpzero_gpu_memory_used_bytes", "Memory that all processes hold.", &GpuReading::memory_used},
-    {"mpzero_gpu_memory_bytes", "Memory of the GPU.", &GpuReading::memory_total},
-    {"mpzero_gpu_last_xid", "Number of the newest Xid error.", &GpuReading::last_xid}};
+    {"mpzero_gpu_memory_bytes", "Memory of the GPU.", &GpuReading::memory_total}};
 
 constexpr Value kCounters[] = {
-    {"mpzero_gpu_energy_joules_total", "Energy since the driver was loaded.", &GpuReading::energy},
+    {"mpzero_gpu_energy_joules_total", "Energy since the driver was loaded.", &GpuReading::energy}};
+
+// Those that a GpuReader reads once in kSlowPeriod.
+constexpr Value kErrorGauges[] = {{"mpzero_gpu_last_xid", "Number of the newest Xid error.", &GpuReading::last_xid}};
+constexpr Value kErrorCounters[] = {
     {"mpzero_gpu_nvlink_errors_total", "Replays, recoveries and CRC errors of all NVLinks.",
      &GpuReading::nvlink_errors},
     {"mpzero_gpu_pcie_replays_total", "Packets that PCIe has sent again.", &GpuReading::pcie_replays},
     {"mpzero_gpu_xid_errors_total", "Xid errors since this start of the run.", &GpuReading::xid_errors}};
+
+std::string with_age(const char* help) {
+  return fmt::format("{} Read once in {} s.", help, doctor::GpuReader::kSlowPeriod.count());
+}
 
 // "SW Power Cap" as the value of a label: "sw_power_cap".
 std::string label_of(const char* name) {
@@ -63,12 +72,18 @@ void collect_gpus(const std::vector<GpuReading>& gpus, const std::map<std::strin
     for (const Value& value : kCounters) {
       if (gpu.*value.member) to.counter(value.name, value.help, *(gpu.*value.member), labels);
     }
-    constexpr const char* kEccHelp = "Errors of memory since the driver was loaded.";
+    for (const Value& value : kErrorGauges) {
+      if (gpu.*value.member) to.gauge(value.name, with_age(value.help), *(gpu.*value.member), labels);
+    }
+    for (const Value& value : kErrorCounters) {
+      if (gpu.*value.member) to.counter(value.name, with_age(value.help), *(gpu.*value.member), labels);
+    }
+    const std::string ecc_help = with_age("Errors of memory since the driver was loaded.");
     if (gpu.corrected_errors) {
-      to.counter("mpzero_gpu_ecc_errors_total", kEccHelp, *gpu.corrected_errors, with("type", "corrected"));
+      to.counter("mpzero_gpu_ecc_errors_total", ecc_help, *gpu.corrected_errors, with("type", "corrected"));
     }
     if (gpu.uncorrected_errors) {
-      to.counter("mpzero_gpu_ecc_errors_total", kEccHelp, *gpu.uncorrected_errors, with("type", "uncorrected"));
+      to.counter("mpzero_gpu_ecc_errors_total", ecc_help, *gpu.uncorrected_errors, with("type", "uncorrected"));
     }
     if (!gpu.throttle_reasons) continue;
     for (const doctor::ThrottleReason& reason : doctor::kThrottleReasons) {

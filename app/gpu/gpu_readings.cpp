@@ -1,6 +1,7 @@
 #include "app/gpu/gpu_readings.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "app/gpu/nvml_library.hpp"
@@ -19,6 +20,8 @@ constexpr int kVolatile = 0;
 constexpr int kNvlinkErrors[] = {0, 1, 2, 3};  // replays, recoveries, CRC errors of flits and of data
 constexpr unsigned kMostNvlinks = 18;
 constexpr unsigned long long kXidEvent = 8;
+
+using TimePoint = std::chrono::steady_clock::time_point;
 
 constexpr double kPercent = 0.01, kMilli = 0.001, kMega = 1e6;
 
@@ -82,11 +85,16 @@ class GpuReader::Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  std::vector<GpuReading> read() {
-    take_events();
+  std::vector<GpuReading> read(TimePoint now) {
+    const bool errors_too = !errors_read_ || now - *errors_read_ >= kSlowPeriod;
+    if (errors_too) {
+      errors_read_ = now;
+      take_events();
+    }
     std::vector<GpuReading> readings;
     for (Gpu& gpu : gpus_) {
-      look(gpu);
+      read_state(gpu);
+      if (errors_too) read_errors(gpu);
       readings.push_back(gpu.reading);
     }
     return readings;
@@ -110,7 +118,8 @@ class GpuReader::Driver {
     }
   }
 
-  void look(Gpu& gpu) const {
+  // What changes from second to second.
+  void read_state(Gpu& gpu) const {
     GpuReading& to = gpu.reading;
     const NvmlDevice device = gpu.device;
     const auto number = [&](const char* name, auto... arguments) {
@@ -131,15 +140,24 @@ class GpuReader::Driver {
     to.memory_used = memory ? std::optional(static_cast<double>(memory->used)) : std::nullopt;
     to.memory_total = memory ? std::optional(static_cast<double>(memory->total)) : std::nullopt;
     to.throttle_reasons = large("nvmlDeviceGetCurrentClocksThrottleReasons");
-    to.corrected_errors = scaled(large("nvmlDeviceGetTotalEccErrors", kCorrected, kVolatile), 1);
-    to.uncorrected_errors = scaled(large("nvmlDeviceGetTotalEccErrors", kUncorrected, kVolatile), 1);
-    to.nvlink_errors = nvlink_errors(library_, device);
-    to.pcie_replays = scaled(number("nvmlDeviceGetPcieReplayCounter"), 1);
+  }
+
+  // Counters that hardly change.
+  void read_errors(Gpu& gpu) const {
+    GpuReading& to = gpu.reading;
+    const auto of_memory = [&](int kind) {
+      return library_.ask<unsigned long long>("nvmlDeviceGetTotalEccErrors", gpu.device, kind, kVolatile);
+    };
+    to.corrected_errors = scaled(of_memory(kCorrected), 1);
+    to.uncorrected_errors = scaled(of_memory(kUncorrected), 1);
+    to.nvlink_errors = nvlink_errors(library_, gpu.device);
+    to.pcie_replays = scaled(library_.ask<unsigned>("nvmlDeviceGetPcieReplayCounter", gpu.device), 1);
   }
 
   NvmlLibrary library_;
   void* events_ = nullptr;
   std::vector<Gpu> gpus_;
+  std::optional<TimePoint> errors_read_;
 };
 
 GpuReader::GpuReader(const std::vector<std::string>& libraries, const std::vector<std::string>& pci_addresses)
@@ -147,6 +165,6 @@ GpuReader::GpuReader(const std::vector<std::string>& libraries, const std::vecto
 
 GpuReader::~GpuReader() = default;
 
-std::vector<GpuReading> GpuReader::read() { return driver_->read(); }
+std::vector<GpuReading> GpuReader::read(std::chrono::steady_clock::time_point now) { return driver_->read(now); }
 
 }  // namespace mpzero::doctor

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -51,8 +52,13 @@ class GpuReader {
   GpuReader(const GpuReader&) = delete;
   GpuReader& operator=(const GpuReader&) = delete;
 
-  // Those GPUs that the driver finds, by index. Empty where NVML does not work.
-  std::vector<GpuReading> read();
+  // Errors (ECC, NVLink, PCIe, Xid) are rare, and their counters take long to read: the 72 of an H200's NVLinks about
+  // 70 ms. They are read once in this period. Readings in between repeat them.
+  static constexpr std::chrono::seconds kSlowPeriod{30};
+
+  // Those GPUs that the driver finds, by index. Empty where NVML does not work. `now`: not before that of the last
+  // call.
+  std::vector<GpuReading> read(std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now());
 
  private:
   class Driver;

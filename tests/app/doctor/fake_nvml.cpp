@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <sstream>
 #include <string>
 
@@ -29,6 +30,9 @@ struct Gpu {
 };
 Gpu gpus[16];
 
+// How often the functions that count have been called.
+std::map<std::string, long> calls;
+
 // A fault of the faulty GPUs: all, unless one is named.
 long fault(void* device, const std::string& key, long healthy) {
   const long sick = number("sick", -1);
@@ -44,6 +48,9 @@ int copy(const std::string& text, char* out, unsigned length) {
 }  // namespace
 
 extern "C" {
+
+// For tests: the calls of `function`, one of those that count, since the library was loaded.
+long fakeNvmlCalls(const char* function) { return calls[function]; }
 
 int nvmlInit_v2() { return static_cast<int>(number("init", kSuccess)); }
 int nvmlShutdown() { return kSuccess; }
@@ -92,6 +99,7 @@ int nvmlDeviceGetUUID(void* device, char* text, unsigned length) {
   return copy("GPU-" + std::to_string(static_cast<Gpu*>(device)->index), text, length);
 }
 int nvmlDeviceGetUtilizationRates(void* device, unsigned* percent) {
+  ++calls[__func__];
   percent[0] = static_cast<unsigned>(fault(device, "busy", 100));
   percent[1] = 40;
   return kSuccess;
@@ -104,9 +112,13 @@ int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) 
   *millijoules = 12'000'500;
   return kSuccess;
 }
-int nvmlDeviceGetPcieReplayCounter(void*, unsigned*) { return kNotSupported; }
+int nvmlDeviceGetPcieReplayCounter(void*, unsigned*) {
+  ++calls[__func__];
+  return kNotSupported;
+}
 // Two links; the second has `nvlink` replays, and one CRC error for each.
 int nvmlDeviceGetNvLinkErrorCounter(void* device, unsigned link, int kind, unsigned long long* count) {
+  ++calls[__func__];
   if (link > 1 || number("nvlink", 0) < 0) return kNotSupported;
   *count = link == 1 && (kind == 0 || kind == 2) ? static_cast<unsigned long long>(fault(device, "nvlink", 0)) : 0;
   return kSuccess;
@@ -124,6 +136,7 @@ struct nvmlEventData {
   unsigned gpuInstanceId, computeInstanceId;
 };
 int nvmlEventSetWait_v2(void*, nvmlEventData* data, unsigned milliseconds) {
+  ++calls[__func__];
   static long asked = 0;
   if (milliseconds != 0) return kUnknownError;
   const long xids = number("xids", 0);
@@ -159,6 +172,7 @@ int nvmlDeviceGetMigMode(void* device, unsigned* current, unsigned* pending) {
   return kSuccess;
 }
 int nvmlDeviceGetTotalEccErrors(void* device, int error, int counter, unsigned long long* count) {
+  ++calls[__func__];
   if (counter != 0) return kNotSupported;
   if (error == 0) {
     *count = 3;

@@ -32,6 +32,17 @@ TEST_CASE("a GPU's metrics name it and the rank that trains on it") {
                        Contains("reason=\"hw_slowdown\"} 0\n"));
 }
 
+TEST_CASE("the help of errors gives their age") {
+  doctor::GpuReading gpu;
+  gpu.corrected_errors = gpu.nvlink_errors = gpu.last_xid = 1;
+  gpu.power = 650.5;
+  const std::string text = text_of(gpu, {});
+  CHECK_THAT(text, Contains("# HELP mpzero_gpu_nvlink_errors_total Replays, recoveries and CRC errors of all NVLinks. "
+                            "Read once in 30 s.\n") &&
+                       Contains("newest Xid error. Read once in 30 s.\n") &&
+                       Contains("driver was loaded. Read once in 30 s.\n") && Contains("GPU draws.\n"));
+}
+
 TEST_CASE("what a GPU does not report is left out, and so is a rank that is not known") {
   doctor::GpuReading gpu;
   gpu.temperature = 61;

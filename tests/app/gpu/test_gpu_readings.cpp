@@ -1,8 +1,10 @@
+#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "app/gpu/gpu_readings.hpp"
+#include "app/gpu/shared_library.hpp"
 #include "app/health/gpu_condition.hpp"
 #include "tests/catch.hpp"
 
@@ -49,6 +51,37 @@ TEST_CASE("the GPUs that are wanted are read, in base units") {
   CHECK_FALSE(gpu.pcie_replays);  // not supported
   CHECK(gpu.xid_errors == 0);
   CHECK_FALSE(gpu.last_xid);
+}
+
+TEST_CASE("error counters are read once in kSlowPeriod, and what changes quickly at each reading") {
+  const FakeDriver driver("gpus=4 nvlink=7 uncorrected=5 busy=75");
+  const SharedLibrary stand_in(driver.libraries);
+  auto* calls = stand_in.function<long(const char*)>("fakeNvmlCalls");
+  REQUIRE(calls != nullptr);
+  const auto of_errors = [&] {
+    return std::vector<long>{calls("nvmlDeviceGetNvLinkErrorCounter"), calls("nvmlDeviceGetTotalEccErrors"),
+                             calls("nvmlDeviceGetPcieReplayCounter"), calls("nvmlEventSetWait_v2")};
+  };
+  GpuReader reader(driver.libraries, {kFirst, kThird});
+  const auto begin = std::chrono::steady_clock::now();
+  reader.read(begin);
+  const std::vector<long> first = of_errors();
+  // Two GPUs, each with two links of four counters, and the question for a third link.
+  CHECK(first.front() >= 2 * (2 * 4 + 1));
+  const long of_load = calls("nvmlDeviceGetUtilizationRates");
+
+  setenv("MPZERO_FAKE_NVML", "gpus=4 nvlink=8 uncorrected=6 busy=50", 1);
+  std::vector<GpuReading> gpus = reader.read(begin + GpuReader::kSlowPeriod - std::chrono::milliseconds(1));
+  CHECK(of_errors() == first);
+  CHECK(calls("nvmlDeviceGetUtilizationRates") == of_load + 2);
+  CHECK(*gpus.at(0).utilization == Approx(0.5));
+  CHECK(gpus.at(0).nvlink_errors == 14);
+  CHECK(gpus.at(0).uncorrected_errors == 5);
+
+  gpus = reader.read(begin + GpuReader::kSlowPeriod);
+  for (size_t i = 0; i < first.size(); ++i) CHECK(of_errors()[i] > first[i]);
+  CHECK(gpus.at(1).nvlink_errors == 16);
+  CHECK(gpus.at(1).uncorrected_errors == 6);
 }
 
 TEST_CASE("a GPU without NVLink has no errors of it, rather than none so far") {
