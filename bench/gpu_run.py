@@ -11,6 +11,7 @@ ratios.md.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -142,6 +143,22 @@ def speeds(visit: Visit) -> None:
     visit.train(f"{name}_t512", micro_batch=4, gas=4, seq_length=512, **llama)
 
 
+def watching(visit: Visit) -> None:
+    """What Prometheus' endpoint costs at micro-batch 1: all states on the GPU, and the users' file as it is."""
+    for name, flags in (
+        ("watching_cost", ["--without_offload", "--steps=700", "--warm_up=100", "--turns=4", "--control"]),
+        ("watching_cost_users_file", ["--steps=100", "--warm_up=20", "--turns=3"]),
+    ):
+        if not visit.wanted(name) or visit.gpus == 0:
+            continue
+        command = [sys.executable, str(BENCH / "watching_cost.py"), str(visit.settings.scratch / name), "--device=cuda"]
+        command += [f"--build={visit.settings.build}", f"--train_data={visit.settings.train_data}"]
+        result = visit.run(name, [*command, "--seq_length=512", *flags], 290)
+        if result["status"] == 0:
+            result["figures"] = json.loads((visit.logs / f"{name}.log").read_text().splitlines()[-1])
+            visit.write()
+
+
 def named(visit: Visit, name: str) -> bool:
     """Whether --only names this run by its beginning: "speed" asks for no "peer_deepspeed_…"."""
     return any(name.startswith(word) for word in visit.settings.only)
@@ -207,6 +224,7 @@ def main() -> int:
     speeds(visit)
     peers(visit)
     users_files(visit)
+    watching(visit)
     stages_on_text(visit, arguments.steps)
     repetitions(visit)
     sanitized_tests(visit)
