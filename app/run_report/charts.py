@@ -10,12 +10,12 @@ import numpy as np
 from run_files.step_parts import STEP_PARTS
 from run_files.values import as_number, whole
 
+from run_report.rank_times import MOST_RANKS, heat_map
 from run_report.reading import Run
 from run_report.thinning import smooth, thinned
 
 GIBIBYTE = 1 << 30
 DIGITS = 6
-MOST_RANKS = 1 << 16
 SMOOTHED_SHARE = 50  # a mean covers one step in so many
 
 
@@ -37,6 +37,7 @@ def charts_of(runs: list[Run]) -> list[Chart]:
         line_chart(runs, "mfu", "MFU", "share of the GPU's dense bf16 rate", smoothed=True, axis={"tickformat": ".0%"}),
         split_chart(runs[0]) if len(runs) == 1 else mean_split_chart(runs),
         line_chart(runs, "peak_memory_bytes", "Peak memory", "GiB, of rank 0", scale=1 / GIBIBYTE),
+        *[rank_chart(run, f" of {run.name}" if len(runs) > 1 else "") for run in runs],
         slowest_chart(runs),
         save_chart(runs),
     ]
@@ -107,6 +108,29 @@ def mean_split_chart(runs: list[Run]) -> Chart:
     )
 
 
+def rank_chart(run: Run, of_run: str) -> Chart:
+    """The times of each rank over the steps. The colours leave out the fastest and the slowest hundredth: one long step
+    would make all others look the same."""
+    found = heat_map(run.rank_times, run.columns["step"])
+    if found is None:
+        return Chart("", "", [], {})
+    trace = {
+        "type": "heatmap",
+        "choices": choices(run, found.places),
+        "y": found.ranks,
+        "z": [numbers(row) for row in found.seconds],
+        "colorscale": [[0, "heat-0"], [0.5, "heat-1"], [1, "heat-2"]],
+        "colorbar": {"title": {"text": "s"}, "thickness": 10, "outlinewidth": 0},
+        "hovertemplate": "rank %{y}, %{x}: %{z:.4g} s<extra></extra>",
+    }
+    least, most = (rounded(float(value)) for value in np.nanpercentile(found.seconds, [1, 99]))
+    if least < most:
+        trace |= {"zmin": least, "zmax": most}
+    axis = {"title": {"text": "rank"}, "type": "category", "autorange": "reversed", "showgrid": False}
+    about = "seconds for its own part of a step, without waiting for others"
+    return Chart(f"Time of each rank{of_run}", about, [trace], {"yaxis": axis, "hovermode": "closest"})
+
+
 def slowest_chart(runs: list[Run]) -> Chart:
     """How often each rank was the slowest by over 10%."""
     traces = []
@@ -156,15 +180,14 @@ def line(run: Run, values: np.ndarray, name: str, place: int, width: float = 2, 
 
 
 def points(run: Run, values: np.ndarray, places: np.ndarray, name: str) -> dict:
-    """With a choice of x: step, tokens or hours since the run's first step."""
+    return {"type": "scatter", "name": name, "y": numbers(values[places]), "choices": choices(run, places)}
+
+
+def choices(run: Run, places: np.ndarray) -> dict[str, list]:
+    """Those of x: step, tokens or hours since the run's first step."""
     columns = run.columns
     x = {"step": columns["step"], "tokens": columns.get("tokens"), "hours": hours(columns.get("time"))}
-    return {
-        "type": "scatter",
-        "name": name,
-        "y": numbers(values[places]),
-        "choices": {key: numbers(column[places]) for key, column in x.items() if column is not None},
-    }
+    return {key: numbers(column[places]) for key, column in x.items() if column is not None}
 
 
 def hours(time: np.ndarray | None) -> np.ndarray | None:

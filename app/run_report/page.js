@@ -9,11 +9,17 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${wrapped}`).trim();
 }
 
+// [[0, name], ..., [1, name]]
+function scale(pairs) {
+  return pairs.map(([at, name]) => [at, colour(name)]);
+}
+
 function coloured(value) {
   if (Array.isArray(value) || value === null || typeof value !== "object") return value;
   const copy = {};
   for (const [key, inner] of Object.entries(value)) {
-    copy[key] = key === "color" || key === "fillcolor" ? colour(inner) : coloured(inner);
+    if (key === "color" || key === "fillcolor") copy[key] = colour(inner);
+    else copy[key] = key === "colorscale" ? scale(inner) : coloured(inner);
   }
   return copy;
 }

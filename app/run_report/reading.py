@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from run_files.values import as_number, is_whole, object_of
 
+from run_report.rank_times import RankTimes
+
 LARGEST_SMALL_FILE = 1 << 20
 
 
@@ -31,6 +33,7 @@ class Run:
     name: str
     folder: Path
     columns: dict[str, np.ndarray]  # by metric: a value a step, NaN where the step has none
+    rank_times: RankTimes
     starts: list[Start]
     failure: dict | None  # failure.json
     summary: dict | None  # summary.json
@@ -85,21 +88,23 @@ def read_run(path: Path) -> Run:
         raise ReportError(
             f"{metrics} does not exist: give the --checkpoint_dir of a run that had --metrics_file in it, or that file."
         )
-    columns, run_id = read_metrics(metrics)
+    columns, rank_times, run_id = read_metrics(metrics)
     summary = read_object(metrics.parent / "summary.json")
     return Run(
         name=metrics.resolve().parent.name,
         folder=metrics.parent,
         columns=columns,
+        rank_times=rank_times,
         starts=read_starts(metrics.parent / "events.jsonl", run_id),
         failure=read_object(metrics.parent / "failure.json"),
         summary=summary if summary and summary.get("run") == run_id else None,
     )
 
 
-def read_metrics(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
-    """-> the values of each metric by step, and the run's id"""
+def read_metrics(path: Path) -> tuple[dict[str, np.ndarray], RankTimes, str | None]:
+    """-> the values of each metric by step, the times of each rank, and the run's id"""
     columns: dict[str, list[float]] = {}
+    rank_times = RankTimes()
     count, run_id = 0, None
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
@@ -113,6 +118,9 @@ def read_metrics(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
                     if isinstance(value, str):
                         run_id = value if name == "run" else run_id
                         continue
+                    if name == "rank_seconds":
+                        rank_times.add(count, value)
+                        continue
                     column = columns.setdefault(name, [])
                     column.extend([math.nan] * (count - len(column)))
                     column.append(as_number(value))
@@ -123,7 +131,7 @@ def read_metrics(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
         raise ReportError(f"{path} holds no step yet.")
     full = {name: np.array(column + [math.nan] * (count - len(column))) for name, column in columns.items()}
     full.setdefault("loss", np.full(count, math.nan))
-    return full, run_id
+    return full, rank_times, run_id
 
 
 def read_starts(path: Path, run_id: str | None) -> list[Start]:

@@ -133,6 +133,55 @@ def test_several_runs_share_each_chart_and_settings_that_differ_are_marked(tmp_p
 ODD = [None, "x", "", True, -1, 1e308, 10**400, float("inf"), float("nan"), [], {}, [None], {"a": 1}, [[]], "\ud800"]
 
 
+def rank_steps(folder, rows: dict[int, list]) -> None:
+    """A line for each step, with the ranks' times of the step before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "metrics.jsonl").open("a") as file:
+        for step, seconds in rows.items():
+            row = {"step": step, "loss": 4 / step, "tokens": 100 * step, "run": RUN}
+            file.write(json.dumps(row | ({"rank_seconds": seconds} if seconds else {})) + "\n")
+
+
+def heat_maps(*folders) -> list[dict]:
+    traces = [trace for chart in page(*folders).charts for trace in chart["traces"]]
+    return [trace for trace in traces if trace["type"] == "heatmap"]
+
+
+def test_the_times_of_each_rank_are_a_heat_map_over_the_steps_that_have_them(tmp_path):
+    rank_steps(tmp_path / "run", {1: [], 10: [0.5, 0.75, "slow"], 11: [], 20: [0.5, 1.5, 0.25]})
+    (trace,) = heat_maps(tmp_path / "run")
+    assert trace["y"] == ["0", "1", "2"]
+    assert trace["choices"] == {"step": [10, 20], "tokens": [1000, 2000]}
+    assert trace["z"] == [[0.5, 0.5], [0.75, 1.5], [None, 0.25]]
+    rank_steps(tmp_path / "one", {1: [0.5], 2: []})
+    assert heat_maps(tmp_path / "one") == []
+    assert len(heat_maps(tmp_path / "run", tmp_path / "run")) == 2
+
+
+def test_a_step_that_was_made_again_has_the_later_times(tmp_path):
+    rank_steps(tmp_path / "run", {10: [1, 1], 20: [2, 2], 30: [3, 3]})
+    # Resumed from step 10, on more ranks.
+    rank_steps(tmp_path / "run", {20: [4, 4, 5], 40: [6, 6, 7]})
+    (trace,) = heat_maps(tmp_path / "run")
+    assert trace["choices"]["step"] == [10, 20, 30, 40]
+    assert trace["z"] == [[1, 4, 3, 6], [1, 4, 3, 6], [None, 5, None, 7]]
+
+
+def test_a_heat_map_of_many_ranks_and_steps_keeps_its_slowest(tmp_path):
+    count, ranks = 1000, 600
+    rows = {10 * (step + 1): [1.0] * ranks for step in range(count)}
+    rows[5010][333] = 9.0
+    rank_steps(tmp_path / "run", rows)
+    (trace,) = heat_maps(tmp_path / "run")
+    assert len(trace["z"]) <= 256 and len(trace["z"][0]) <= 400
+    slow = [(row, column) for row, values in enumerate(trace["z"]) for column, z in enumerate(values) if z == 9]
+    assert len(slow) == 1
+    first, last = map(int, trace["y"][slow[0][0]].split("-"))
+    assert first <= 333 <= last
+    step = trace["choices"]["step"]
+    assert step[slow[0][1]] <= 5010 <= step[slow[0][1] + 1]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_odd_values_end_no_report(tmp_path, seed):
     """Any value anywhere: a page, or one sentence."""
@@ -144,7 +193,9 @@ def test_odd_values_end_no_report(tmp_path, seed):
         }
 
     full = {"slowest_rank": 1, "slowest_rank_share": 0.2, "peak_memory_bytes": 1, "mfu": 0.5, "tokens_per_second": 9}
-    full |= {f"{part}_seconds": 0.1 for part in ("forward", "backward", "optimizer", "exposed_communication", "data")}
+    full |= {"rank_seconds": [0.1, 0.2]} | {
+        f"{part}_seconds": 0.1 for part in ("forward", "backward", "optimizer", "exposed_communication", "data")
+    }
     with (tmp_path / "metrics.jsonl").open("w") as file:
         for step in range(1, 9):
             row = {"loss": 4 / step, "lr": 1e-3, "tokens": step, "time": 1.7e9 + step, "run": RUN, **full}
