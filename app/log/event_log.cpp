@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "io/files/atomic_file.hpp"
@@ -15,6 +16,8 @@ namespace mpzero {
 using nlohmann::ordered_json;
 
 EventLog::EventLog(std::filesystem::path path) : path_(std::move(path)) {
+  // Throws for a FIFO or a device: once a FIFO is full, a write to it waits for a reader.
+  if (std::error_code ignored; std::filesystem::exists(path_, ignored)) io::File::open_for_reading(path_);
   descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (descriptor_ < 0) io::throw_system_error("write event log", path_, errno);
   // A crash may have cut the last line.

@@ -10,6 +10,7 @@ namespace mpzero {
 // appended to, so that it keeps what starts that were killed have written. One process writes it.
 class EventLog {
  public:
+  // Throws where it cannot be written, or is no regular file.
   explicit EventLog(std::filesystem::path path);
   ~EventLog();
   EventLog(const EventLog&) = delete;

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "base/words.hpp"
 
@@ -74,6 +75,8 @@ StartTotals& StartTotals::operator+=(const StartTotals& other) {
 
 RunTotals totals_of(const std::filesystem::path& path, const std::string& run_id) {
   std::map<std::string, Start> starts;
+  // Of a FIFO there is no end.
+  if (std::error_code ignored; !std::filesystem::is_regular_file(path, ignored)) return {};
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     if (line.size() > kMostBytesOfALine) continue;

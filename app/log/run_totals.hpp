@@ -26,7 +26,7 @@ struct RunTotals : StartTotals {
 };
 
 // Adds up the starts of the run `run_id` that the file has. Of a start that was killed it has what its last event says.
-// Nothing where the file does not exist; lines that are no events are ignored, since a crash may cut a line.
+// Empty where no regular file has that name. Lines that are no events are ignored, since a crash may cut a line.
 RunTotals totals_of(const std::filesystem::path& path, const std::string& run_id);
 
 // The line that ends a run's log: "Run 5f1c...: 800 steps, ...".

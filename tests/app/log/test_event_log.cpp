@@ -1,9 +1,12 @@
+#include <sys/stat.h>
+
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "app/log/event_log.hpp"
+#include "app/log/run_totals.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/temporary_folder.hpp"
 
@@ -49,4 +52,12 @@ TEST_CASE("an event after a line that a crash has cut has a line of its own") {
 TEST_CASE("an event log that cannot be written says so") {
   const TemporaryFolder folder;
   CHECK_THROWS_WITH(EventLog(folder / "none/events.jsonl"), Catch::Contains("cannot write event log"));
+}
+
+TEST_CASE("an event log that is no file is refused, and its totals wait for no one") {
+  const TemporaryFolder folder;
+  const auto path = folder / "events.jsonl";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(EventLog(path), Catch::Contains(path.string()) && Catch::Contains("FIFO"));
+  CHECK(totals_of(path, "a").starts == 0);
 }
