@@ -3,6 +3,7 @@
 #include <system_error>
 #include <utility>
 
+#include "app/exporter/host_metrics.hpp"
 #include "base/error.hpp"
 #include "base/host_name.hpp"
 
@@ -14,7 +15,7 @@ constexpr std::chrono::seconds kFresh{1};
 }  // namespace
 
 Exporter::Exporter(ExporterOptions options, std::vector<Collector> collectors)
-    : options_(std::move(options)), collectors_(std::move(collectors)), server_(open()) {}
+    : options_(std::move(options)), collectors_(std::move(collectors)), disks_(options_.disks), server_(open()) {}
 
 HttpServer Exporter::open() {
   try {
@@ -31,7 +32,8 @@ std::string Exporter::page() {
     Families families(options_.labels);
     families.gauge("mpzero_up", "1 while the run's process is there.", 1);
     for (const Collector& collect : collectors_) collect(families);
-    collect_host(options_.host, families);
+    collect_host("/", families);
+    disks_.collect(families);
     text_ = families.text();
     collected_ = now;
   }

@@ -2,12 +2,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "app/exporter/disk_space.hpp"
 #include "app/exporter/families.hpp"
-#include "app/exporter/host_metrics.hpp"
 #include "app/exporter/http_server.hpp"
 
 namespace mpzero {
@@ -16,10 +17,10 @@ namespace mpzero {
 using Collector = std::function<void(Families&)>;
 
 struct ExporterOptions {
-  std::string address;  // "127.0.0.1"
-  uint16_t port = 0;    // 0: any that is free
-  MetricLabels labels;  // of all metrics
-  HostPaths host;
+  std::string address;                            // "127.0.0.1"
+  uint16_t port = 0;                              // 0: any that is free
+  MetricLabels labels;                            // of all metrics
+  std::vector<std::filesystem::path> disks = {};  // folders whose file systems are reported
 };
 
 // Prometheus' endpoint of a node: http://ADDRESS:PORT/metrics. It has a thread of its own, and collects at most once a
@@ -39,6 +40,7 @@ class Exporter {
 
   const ExporterOptions options_;
   const std::vector<Collector> collectors_;
+  DiskSpace disks_;
   std::string text_;
   std::chrono::steady_clock::time_point collected_;
   HttpServer server_;

@@ -55,8 +55,11 @@ std::string label_of(const char* name) {
 
 }  // namespace
 
-void collect_gpus(const std::vector<GpuReading>& gpus, const std::map<std::string, int>& ranks, Families& to) {
-  for (const GpuReading& gpu : gpus) {
+void collect_gpus(const std::optional<std::vector<GpuReading>>& gpus, const std::map<std::string, int>& ranks,
+                  Families& to) {
+  to.gauge("mpzero_gpu_driver_up", "1 while the driver of the GPUs answers, 0 while it hangs.", gpus ? 1 : 0);
+  if (!gpus) return;
+  for (const GpuReading& gpu : *gpus) {
     MetricLabels labels = {{"gpu", std::to_string(gpu.index)}, {"uuid", gpu.uuid}};
     for (const auto& [address, rank] : ranks) {
       if (parallel::same_gpu(address, gpu.pci_address)) labels.emplace_back("rank", std::to_string(rank));

@@ -1,6 +1,5 @@
 #include "app/exporter/host_metrics.hpp"
 
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,18 +64,6 @@ void collect_memory(const fs::path& root, Families& to) {
   }
 }
 
-void collect_disks(const std::vector<fs::path>& folders, Families& to) {
-  for (const fs::path& folder : folders) {
-    struct statvfs space {};
-    if (::statvfs(folder.c_str(), &space) != 0) continue;
-    const auto block = static_cast<double>(space.f_frsize);
-    to.gauge("mpzero_host_disk_bytes", "Size of the file system.", block * static_cast<double>(space.f_blocks),
-             {{"folder", folder.string()}});
-    to.gauge("mpzero_host_disk_available_bytes", "What may still be written.",
-             block * static_cast<double>(space.f_bavail), {{"folder", folder.string()}});
-  }
-}
-
 void collect_interfaces(const fs::path& root, Families& to) {
   static constexpr std::array<std::array<const char*, 3>, 4> kShown = {
       {{"rx_bytes", "mpzero_network_receive_bytes_total", "Bytes that the interface has received."},
@@ -117,12 +104,11 @@ void collect_rdma(const fs::path& root, Families& to) {
 
 }  // namespace
 
-void collect_host(const HostPaths& paths, Families& families) {
-  collect_cpu(paths.root, families);
-  collect_memory(paths.root, families);
-  collect_disks(paths.disks, families);
-  collect_interfaces(paths.root, families);
-  collect_rdma(paths.root, families);
+void collect_host(const fs::path& root, Families& families) {
+  collect_cpu(root, families);
+  collect_memory(root, families);
+  collect_interfaces(root, families);
+  collect_rdma(root, families);
 }
 
 }  // namespace mpzero

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "app/exporter/ec2_metrics.hpp"
 #include "app/exporter/gpu_metrics.hpp"
+#include "app/exporter/guarded_call.hpp"
 #include "app/gpu/gpu_readings.hpp"
 #include "app/machine/system.hpp"
 #include "base/collectives.hpp"
@@ -19,6 +21,8 @@
 
 namespace mpzero {
 namespace {
+
+constexpr std::chrono::seconds kDriverPatience{2};
 
 // The ranks of this host, by the PCI address of their GPU. Collective.
 std::map<std::string, int> gpus_of_host(at::Device device, parallel::MpiRuntime& mpi) {
@@ -33,15 +37,17 @@ std::map<std::string, int> gpus_of_host(at::Device device, parallel::MpiRuntime&
 }
 
 Collector gpu_collector(std::map<std::string, int> ranks) {
+  std::vector<std::string> addresses;
+  for (const auto& [address, rank] : ranks) addresses.push_back(address);
   // The first scrape begins the session with the driver, which takes a while.
   auto reader = std::make_shared<std::unique_ptr<doctor::GpuReader>>();
-  return [reader, ranks = std::move(ranks)](Families& families) {
-    if (!*reader) {
-      std::vector<std::string> addresses;
-      for (const auto& [address, rank] : ranks) addresses.push_back(address);
-      *reader = std::make_unique<doctor::GpuReader>(doctor::System{}.nvml, addresses);
-    }
-    collect_gpus((*reader)->read(), ranks, families);
+  // A driver whose GPU has failed may hang.
+  const auto readings = std::make_shared<GuardedCall<std::vector<doctor::GpuReading>>>([reader, addresses] {
+    if (!*reader) *reader = std::make_unique<doctor::GpuReader>(doctor::System{}.nvml, addresses);
+    return (*reader)->read();
+  });
+  return [readings, ranks = std::move(ranks)](Families& families) {
+    collect_gpus(readings->value(kDriverPatience), ranks, families);
   };
 }
 
@@ -58,7 +64,7 @@ std::string MetricsEndpoint::open_exporter(const RunSetup& setup, std::vector<Co
     exporter_.emplace(ExporterOptions{.address = config.metrics_address,
                                       .port = static_cast<uint16_t>(config.metrics_port),
                                       .labels = {{"run_id", setup.run.id}, {"node", host_name()}},
-                                      .host = {.disks = {config.checkpoint_dir, "/dev/shm"}}},
+                                      .disks = {config.checkpoint_dir, "/dev/shm"}},
                       std::move(collectors));
   } catch (const UserError& error) {
     return error.what();

@@ -5,9 +5,9 @@
 using namespace mpzero;
 
 TEST_CASE("a port that cannot be opened is a user error that names it") {
-  const Exporter first({.address = "127.0.0.1", .port = 0, .labels = {}, .host = {}}, {});
+  const Exporter first({.address = "127.0.0.1", .port = 0, .labels = {}}, {});
   const auto open = [](const std::string& address, uint16_t port) {
-    return Exporter({.address = address, .port = port, .labels = {}, .host = {}}, {});
+    return Exporter({.address = address, .port = port, .labels = {}}, {});
   };
   CHECK_THROWS_AS(open("127.0.0.1", first.port()), UserError);
   CHECK_THROWS_WITH(open("127.0.0.1", first.port()), Catch::Contains("--metrics_port " + std::to_string(first.port()) +

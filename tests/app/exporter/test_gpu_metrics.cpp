@@ -8,7 +8,7 @@ namespace {
 
 std::string text_of(const doctor::GpuReading& gpu, const std::map<std::string, int>& ranks) {
   Families families(MetricLabels{{"node", "n1"}});
-  collect_gpus({gpu}, ranks, families);
+  collect_gpus(std::vector<doctor::GpuReading>{gpu}, ranks, families);
   return families.text();
 }
 
@@ -49,4 +49,11 @@ TEST_CASE("what a GPU does not report is left out, and so is a rank that is not 
   const std::string text = text_of(gpu, {});
   CHECK_THAT(text, Contains("mpzero_gpu_temperature_celsius{node=\"n1\",gpu=\"0\",uuid=\"\"} 61\n"));
   CHECK_THAT(text, !Contains("rank") && !Contains("power") && !Contains("ecc") && !Contains("throttled"));
+}
+
+TEST_CASE("a driver that hangs is named") {
+  Families families(MetricLabels{});
+  collect_gpus(std::nullopt, {{"0000:1b:00.0", 8}}, families);
+  CHECK_THAT(families.text(), Catch::EndsWith("mpzero_gpu_driver_up 0\n"));
+  CHECK_THAT(text_of({}, {}), Contains("mpzero_gpu_driver_up{node=\"n1\"} 1\n"));
 }
