@@ -46,6 +46,7 @@ FOREIGN_FLAGS = {
     "cmake, ctest": "build install prefix preset target test-dir",
     "uv, aws": "group instance-ids output query",
     "deepspeed": "hostfile",
+    "nvidia-smi": "format query-gpu",
 }
 
 
