@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "app/gpu/gpu_readings.hpp"
 #include "app/machine/instances.hpp"
 #include "parallel/comm/gpu_address.hpp"
 
@@ -14,20 +15,6 @@ namespace mpzero::doctor {
 namespace {
 
 namespace fs = std::filesystem;
-
-// nvmlClocksThrottleReasons that slow a GPU down unintentionally, with nvidia-smi's names for them. The others (idle, a
-// power cap, a clock that was set) are part of normal work.
-struct Throttle {
-  uint64_t bit;
-  const char* name;
-  Status status;
-};
-constexpr Throttle kThrottles[] = {
-    {0x08, "HW Slowdown", Status::kFailure},
-    {0x20, "SW Thermal Slowdown", Status::kWarning},
-    {0x40, "HW Thermal Slowdown", Status::kFailure},
-    {0x80, "HW Power Brake Slowdown", Status::kFailure},
-};
 
 // NVIDIA GPUs on the PCI bus, with or without a driver.
 int gpus_on_bus(const fs::path& root) {
@@ -133,10 +120,10 @@ Finding check_throttling(const std::vector<GpuState>& gpus) {
   Status status = Status::kOk;
   const std::string slowed = those(gpus, [&](const GpuState& gpu) {
     std::string reasons;
-    for (const Throttle& throttle : kThrottles) {
-      if ((gpu.throttle_reasons.value_or(0) & throttle.bit) == 0) continue;
-      status = std::max(status, throttle.status);
-      reasons += fmt::format("{}{}", reasons.empty() ? "" : " + ", throttle.name);
+    for (const ThrottleReason& reason : kThrottleReasons) {
+      if (reason.fault == ThrottleFault::kNone || (gpu.throttle_reasons.value_or(0) & reason.bit) == 0) continue;
+      status = std::max(status, reason.fault == ThrottleFault::kMajor ? Status::kFailure : Status::kWarning);
+      reasons += fmt::format("{}{}", reasons.empty() ? "" : " + ", reason.name);
     }
     if (!reasons.empty() && gpu.sm_clock && gpu.max_sm_clock) {
       reasons += fmt::format(" ({} of {} MHz)", *gpu.sm_clock, *gpu.max_sm_clock);

@@ -29,19 +29,24 @@ struct GpuReading {
   std::optional<double> last_xid;    // its number; empty: none since then
 };
 
-// A reason for which a GPU runs slower than it could, with the name that nvidia-smi gives it.
+// How bad it is that a GPU runs slower than it could. kNone: part of normal work, as a power cap or a clock that was
+// set.
+enum class ThrottleFault : uint8_t { kNone, kMinor, kMajor };
+
+// A reason for which it does, with the name that nvidia-smi gives it.
 struct ThrottleReason {
   uint64_t bit;
   const char* name;
+  ThrottleFault fault = ThrottleFault::kNone;
 };
 // nvmlClocksThrottleReasons without the idle clock: https://docs.nvidia.com/deploy/nvml-api
 inline constexpr ThrottleReason kThrottleReasons[] = {{0x02, "Applications Clocks Setting"},
                                                       {0x04, "SW Power Cap"},
-                                                      {0x08, "HW Slowdown"},
+                                                      {0x08, "HW Slowdown", ThrottleFault::kMajor},
                                                       {0x10, "Sync Boost"},
-                                                      {0x20, "SW Thermal Slowdown"},
-                                                      {0x40, "HW Thermal Slowdown"},
-                                                      {0x80, "HW Power Brake Slowdown"}};
+                                                      {0x20, "SW Thermal Slowdown", ThrottleFault::kMinor},
+                                                      {0x40, "HW Thermal Slowdown", ThrottleFault::kMajor},
+                                                      {0x80, "HW Power Brake Slowdown", ThrottleFault::kMajor}};
 
 // Reads GPUs through NVIDIA's management library (NVML) again and again, within one session of it.
 class GpuReader {

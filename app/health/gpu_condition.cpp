@@ -53,13 +53,13 @@ std::string gpu_throttling(at::Device device) {
 }
 
 std::string gpu_throttling(const std::string& pci_address, const std::vector<std::string>& libraries) {
-  constexpr uint64_t kFaults = 0x08 | 0x20 | 0x40 | 0x80;
   std::vector<std::string> reasons;
   unsigned index = 0;
   for (const doctor::GpuReading& gpu : doctor::GpuReader(libraries, {pci_address}).read()) {
     index = gpu.index;
     for (const doctor::ThrottleReason& reason : doctor::kThrottleReasons) {
-      if ((gpu.throttle_reasons.value_or(0) & reason.bit & kFaults) != 0) reasons.emplace_back(reason.name);
+      if (reason.fault == doctor::ThrottleFault::kNone) continue;
+      if ((gpu.throttle_reasons.value_or(0) & reason.bit) != 0) reasons.emplace_back(reason.name);
     }
   }
   return reasons.empty() ? ""
