@@ -9,11 +9,10 @@
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/text/times.hpp"
 
 namespace mpzero {
 namespace {
-
-using std::chrono::system_clock;
 
 // Scheduled events are announced days before: they are asked for once a minute.
 constexpr int kPollsPerEventPoll = 12;
@@ -24,8 +23,6 @@ constexpr int kFailuresToWarn = 3;
 constexpr size_t kLongestId = 64;
 // More than any instance has: a service that makes up new ones each time fills no memory.
 constexpr size_t kMostNotices = 100;
-
-double seconds_since_1970() { return std::chrono::duration<double>(system_clock::now().time_since_epoch()).count(); }
 
 bool is_plain(const std::string& text) {
   return !text.empty() && text.size() <= kLongestId &&

@@ -1,6 +1,6 @@
 #include "app/exporter/run_metrics.hpp"
 
-#include "app/log/event_log.hpp"
+#include "base/text/times.hpp"
 
 namespace mpzero {
 

@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
+#include "base/text/times.hpp"
 #include "io/files/atomic_file.hpp"
 
 namespace mpzero {
@@ -42,11 +42,6 @@ void EventLog::append(std::string_view text) {
     if (written < 0) io::throw_system_error("write event log", path_, errno);
     text.remove_prefix(static_cast<size_t>(written));
   }
-}
-
-double seconds_since_1970() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) / 1e3;
 }
 
 }  // namespace mpzero

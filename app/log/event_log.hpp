@@ -26,7 +26,4 @@ class EventLog {
   int descriptor_ = -1;
 };
 
-// Seconds since 1970, to the millisecond.
-double seconds_since_1970();
-
 }  // namespace mpzero

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "base/text/times.hpp"
 #include "base/words.hpp"
 
 namespace mpzero {
@@ -54,13 +54,6 @@ std::string with_commas(int64_t value) {
   return text;
 }
 
-std::string duration(double seconds) {
-  const auto whole = static_cast<int64_t>(std::llround(seconds));
-  if (whole < 60) return fmt::format("{:.1f} s", seconds);
-  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
-  return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
-}
-
 }  // namespace
 
 StartTotals& StartTotals::operator+=(const StartTotals& other) {
@@ -101,7 +94,7 @@ std::string describe(const RunTotals& totals, const std::string& run_id) {
       totals.step_seconds > 0 ? static_cast<double>(totals.tokens) / totals.step_seconds : 0.0;
   const double share = totals.elapsed_seconds > 0 ? totals.step_seconds / totals.elapsed_seconds : 0.0;
   std::string line = fmt::format("Run {}: {} in {}, {} tokens, {:.0f} tokens/s; {:.0f}% of the time in steps, {}, {}",
-                                 run_id, counted(totals.steps, "step"), duration(totals.elapsed_seconds),
+                                 run_id, counted(totals.steps, "step"), duration_text(totals.elapsed_seconds),
                                  with_commas(totals.tokens), tokens_per_second, share * 100,
                                  counted(totals.checkpoints, "checkpoint"), counted(totals.starts - 1, "restart"));
   if (totals.stalls > 0) line += ", " + counted(totals.stalls, "stall");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/collectives.hpp"
+#include "base/text/times.hpp"
 
 namespace mpzero {
 namespace {

@@ -9,6 +9,8 @@
 #include <numeric>
 #include <set>
 
+#include "base/text/times.hpp"
+
 namespace mpzero {
 namespace {
 
@@ -36,14 +38,6 @@ std::string cut(const std::string& text, int width) {
   return result;
 }
 
-std::string duration(double seconds) {
-  const auto whole = static_cast<int64_t>(std::max(0.0, seconds));
-  if (whole < 60) return fmt::format("{} s", whole);
-  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
-  if (whole < 86'400) return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
-  return fmt::format("{} d {} h", whole / 86'400, whole % 86'400 / 3600);
-}
-
 // A bar of `share` (0 to 1) of `width` columns, in eighths of a column.
 std::string bar(double share, int width) {
   const double wanted = std::clamp(std::isfinite(share) ? share : 0, 0.0, 1.0) * width * 8;
@@ -61,8 +55,9 @@ std::string state_of(const RunView& run, double now) {
   if (!run.status.empty()) return run.reason.empty() ? run.status : run.status + ": " + run.reason;
   const double last = std::max(run.time, run.began);
   const double silence = now - last;
-  if (run.step == 0 || run.time < run.began) return "starting for " + duration(now - run.began);
-  if (silence > kSilentSeconds && silence > kSilentSteps * run.step_seconds) return "no step for " + duration(silence);
+  if (run.step == 0 || run.time < run.began) return "starting for " + duration_text(now - run.began);
+  if (silence > kSilentSeconds && silence > kSilentSteps * run.step_seconds)
+    return "no step for " + duration_text(silence);
   return "training";
 }
 
@@ -84,7 +79,7 @@ std::string progress(const RunView& run, int width) {
   std::string text =
       fmt::format("step {} of {} ({:.0f}%), {:.3g} s each", run.step, run.max_steps, 100 * share, run.step_seconds);
   if (run.status.empty() && run.max_steps > run.step) {
-    text += ", " + duration(static_cast<double>(run.max_steps - run.step) * run.step_seconds) + " left";
+    text += ", " + duration_text(static_cast<double>(run.max_steps - run.step) * run.step_seconds) + " left";
   }
   const int room = std::max(10, width - columns_of(text) - 4);
   return fmt::format("[{}] {}", padded(bar(share, room), room), text);
@@ -196,9 +191,10 @@ std::vector<std::string> run_frame(const RunView& run, const std::vector<NodeVie
   if (run.mfu) rates += fmt::format("  MFU {:.1f}%", 100 * *run.mfu);
   lines.push_back(rates);
   if (const std::string parts = parts_of(run); !parts.empty()) lines.push_back(parts);
-  lines.push_back(run.checkpoint_step == 0 ? std::string("saved  no checkpoint in this start of the run")
-                                           : fmt::format("saved  step {}, {} ago, in {:.1f} s", run.checkpoint_step,
-                                                         duration(now - run.checkpoint_time), run.checkpoint_seconds));
+  lines.push_back(run.checkpoint_step == 0
+                      ? std::string("saved  no checkpoint in this start of the run")
+                      : fmt::format("saved  step {}, {} ago, in {:.1f} s", run.checkpoint_step,
+                                    duration_text(now - run.checkpoint_time), run.checkpoint_seconds));
   if (!run.warning.empty()) lines.push_back("warns  " + run.warning);
   const size_t room = static_cast<size_t>(std::max(0, rows - static_cast<int>(lines.size())));
   std::vector<std::string> of_nodes;

@@ -24,6 +24,7 @@
 #include "app/top/run_reader.hpp"
 #include "base/error.hpp"
 #include "base/host_name.hpp"
+#include "base/text/times.hpp"
 
 namespace mpzero {
 namespace {
@@ -195,10 +196,6 @@ class Screen {
     std::fflush(stdout);
   }
 };
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 // The signals that end the view are taken by wait_for_end(), so that the cursor comes back.
 sigset_t ending_signals() {

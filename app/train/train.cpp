@@ -19,7 +19,6 @@
 #include "app/health/stop_request.hpp"
 #include "app/liveness/final_report.hpp"
 #include "app/liveness/liveness.hpp"
-#include "app/log/event_log.hpp"
 #include "app/machine/device.hpp"
 #include "app/memory/gpu_memory.hpp"
 #include "app/memory/run_memory.hpp"
@@ -28,6 +27,7 @@
 #include "app/train/watched_run.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
+#include "base/text/times.hpp"
 #include "parallel/mpi/deadline.hpp"
 
 namespace mpzero {

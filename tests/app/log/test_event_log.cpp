@@ -7,6 +7,7 @@
 
 #include "app/log/event_log.hpp"
 #include "app/log/run_totals.hpp"
+#include "base/text/times.hpp"
 #include "tests/catch.hpp"
 #include "tests/io/temporary_folder.hpp"
 
