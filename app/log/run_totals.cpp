@@ -24,6 +24,7 @@ struct Start {
   double began = 0;
   double last = 0;
   int64_t gpus = 0;
+  int64_t steps_done = 0;  // before it
   StartTotals totals;
 };
 
@@ -38,6 +39,7 @@ void take(const json& event, Start& start) {
   if (event.value("event", "") == "start") {
     start.began = number<double>(event, "began");
     start.gpus = number<int64_t>(event, "gpus");
+    start.steps_done = number<int64_t>(event, "steps_done");
   }
   if (event.value("event", "") == "checkpoint") ++start.totals.checkpoints;
   if (!event.contains("steps")) return;
@@ -83,6 +85,7 @@ RunTotals totals_of(const std::filesystem::path& path, const std::string& run_id
     // Clocks of different hosts differ.
     start.totals.elapsed_seconds = std::max({0.0, start.last - start.began, start.totals.step_seconds});
     totals += start.totals;
+    totals.after_step = totals.starts == 0 ? start.steps_done : std::min(totals.after_step, start.steps_done);
     ++totals.starts;
     totals.gpu_seconds += start.totals.elapsed_seconds * static_cast<double>(start.gpus);
   }
@@ -93,8 +96,9 @@ std::string describe(const RunTotals& totals, const std::string& run_id) {
   const double tokens_per_second =
       totals.step_seconds > 0 ? static_cast<double>(totals.tokens) / totals.step_seconds : 0.0;
   const double share = totals.elapsed_seconds > 0 ? totals.step_seconds / totals.elapsed_seconds : 0.0;
-  std::string line = fmt::format("Run {}: {} in {}, {} tokens, {:.0f} tokens/s; {:.0f}% of the time in steps, {}, {}",
-                                 run_id, counted(totals.steps, "step"), duration_text(totals.elapsed_seconds),
+  const std::string after = totals.after_step > 0 ? fmt::format(" after step {}", totals.after_step) : "";
+  std::string line = fmt::format("Run {}: {}{} in {}, {} tokens, {:.0f} tokens/s; {:.0f}% of the time in steps, {}, {}",
+                                 run_id, counted(totals.steps, "step"), after, duration_text(totals.elapsed_seconds),
                                  with_commas(totals.tokens), tokens_per_second, share * 100,
                                  counted(totals.checkpoints, "checkpoint"), counted(totals.starts - 1, "restart"));
   if (totals.stalls > 0) line += ", " + counted(totals.stalls, "stall");
@@ -104,6 +108,7 @@ std::string describe(const RunTotals& totals, const std::string& run_id) {
 
 ordered_json to_json(const RunTotals& totals) {
   return {{"starts", totals.starts},
+          {"after_step", totals.after_step},
           {"elapsed_seconds", totals.elapsed_seconds},
           {"steps", totals.steps},
           {"tokens", totals.tokens},

@@ -23,6 +23,7 @@ struct StartTotals {
 struct RunTotals : StartTotals {
   int64_t starts = 0;
   double gpu_seconds = 0;  // elapsed time by the number of GPUs
+  int64_t after_step = 0;  // that of the earliest start; over 0: events of earlier starts are in another folder
 };
 
 // Adds up the starts of the run `run_id` that the file has. Of a start that was killed it has what its last event says.

@@ -31,7 +31,7 @@ WRITERS = [
     ("events.jsonl", "app/log/run_events.cpp", PAIR, 12),
     ("events.jsonl", "app/train/start_facts.cpp", r'(?m:^\s+(?:return \{)?\{"(\w+)",)', 14),
     ("events.jsonl", "app/log/event_log.cpp", PAIR, 2),
-    ("summary.json", "app/log/run_totals.cpp", PAIR, 9),
+    ("summary.json", "app/log/run_totals.cpp", PAIR, 10),
     ("restarts.JOB.txt", "scripts/requeue/state.py", r'"(version)"|(?m:^    (\w+): (?:str|int|bool|tuple))', 10),
 ]
 # Parts of torch's optimizer state and of DeepSpeed's helper objects, which the page names by the field that holds them.

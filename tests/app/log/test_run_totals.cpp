@@ -2,6 +2,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "app/log/event_log.hpp"
 #include "app/log/run_totals.hpp"
@@ -90,6 +91,20 @@ TEST_CASE("a line that a crash has cut and another run's lines do not count") {
   CHECK(totals.steps == 4);
   CHECK(totals.elapsed_seconds == 10);
   CHECK(totals_of(folder / "none.jsonl", run).starts == 0);
+}
+
+TEST_CASE("totals that lack the starts in another folder say after which step they begin") {
+  const TemporaryFolder folder;
+  const auto path = folder / "events.jsonl";
+  for (const auto& [start, steps_done] : {std::pair("b", 400), std::pair("c", 500)}) {
+    std::ofstream(path, std::ios::app) << R"({"event":"start","time":1,"began":1,"run":")" << run << R"(","start":")"
+                                       << start << R"(","steps_done":)" << steps_done << "}\n";
+  }
+  RunTotals totals = totals_of(path, run);
+  CHECK(totals.after_step == 400);
+  totals.steps = 200;
+  CHECK(describe(totals, run).starts_with("Run 00000000aaaaaaaa: 200 steps after step 400 in "));
+  CHECK(to_json(totals)["after_step"] == 400);
 }
 
 TEST_CASE("the line that ends a run names what it took") {
