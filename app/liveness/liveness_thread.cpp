@@ -250,8 +250,7 @@ void Liveness::Thread::ask_to_stop(int exit_code, Time now) {
 
 void Liveness::Thread::leave() {
   auto& [sockets, watch] = *watching_;
-  sockets.leave(leaves_in_haste_);
-  if (!watch.monitors()) return;
+  if (!watch.monitors()) return sockets.leave(leaves_in_haste_);
   // The others are leaving too. One that fails or hangs meanwhile is still reported. This rank only waits for them,
   // which is no lack of progress.
   watch.hear_reporter(roster_.own, message::Bye{}, Clock::now());

@@ -37,8 +37,8 @@ class WatchSockets final : public WatchWires {
   std::optional<LivenessTime> wakes_at() const;
   // Hands to `watch` what has arrived.
   News hear(RankWatch& watch, LivenessTime now);
-  // Sends the last message of a rank that ends, to its monitor. Waits until the monitor has received it, but not for
-  // long.
+  // Sends the last message of a rank that ends, to its monitor and to the ranks that it has dialed, and closes these
+  // connections. Waits until the other sides have received it, but not for long.
   void leave(bool with_error);
 
   void to_monitor(const message::Any& message) override;

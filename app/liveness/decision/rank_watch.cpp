@@ -152,7 +152,9 @@ void RankWatch::hear_dialed(const message::Any& message) {
   if (end != nullptr && state_ == State::kSeeks && !ended_) ended_.emplace().end = *end;
 }
 
-void RankWatch::lose_dialed(int rank, Time now) { dialed(rank, Reach::kRefused, now); }
+void RankWatch::lose_dialed(int rank, bool by_network, Time now) {
+  dialed(rank, by_network ? Reach::kUnreachable : Reach::kRefused, now);
+}
 
 void RankWatch::report_probed(int rank, Reach reach) {
   if (monitors()) {
