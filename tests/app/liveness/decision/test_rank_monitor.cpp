@@ -274,6 +274,7 @@ TEST_CASE("A connection to a rank does not replace its answer: the news of its e
   CHECK(fixture.monitor.look(at(10)) == Finding::kAlarm);
   fixture.monitor.answered(0, fixture.monitor.ask().number);
   CHECK(fixture.monitor.look(at(11.1)) == Finding::kKnock);
+  CHECK(fixture.monitor.knocks() == std::vector<int>{2});
   fixture.monitor.sighted(0, 2, message::Reach::kAnswers);
   CHECK(fixture.monitor.look(at(12)) == Finding::kNothing);
   fixture.monitor.failed(2, "CUDA error", at(13));
