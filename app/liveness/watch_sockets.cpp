@@ -68,7 +68,7 @@ void WatchSockets::hear_reporters(RankWatch& watch, News& news) {
     if (!one.message) {
       watch.lose_reporter(one.rank);
     } else if (const auto* stop = std::get_if<message::Stop>(&*one.message)) {
-      news.stop = stop->exit_code;
+      news.stops.emplace_back(one.rank, *stop);
     } else {
       watch.hear_reporter(one.rank, *one.message, now_);
     }

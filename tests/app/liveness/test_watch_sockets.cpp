@@ -253,13 +253,16 @@ TEST_CASE("Of two candidates that answer in one turn the first is reported to, a
 
 TEST_CASE("A request to stop reaches the monitor") {
   WatchedRanks ranks(2, 2);
-  ranks.sockets(1).to_monitor(message::Stop{75});
-  std::optional<int> stop;
+  ranks.sockets(1).to_monitor(message::Stop{.exit_code = 75, .leaves_host = "EC2 takes it back"});
+  std::vector<std::pair<int, message::Stop>> stops;
   wait_until([&] {
-    stop = ranks.sockets(0).hear(ranks.watch(0), kNow).stop;
-    return stop.has_value();
+    stops = ranks.sockets(0).hear(ranks.watch(0), kNow).stops;
+    return !stops.empty();
   });
-  CHECK(*stop == 75);
+  REQUIRE(stops.size() == 1);
+  const auto& [rank, stop] = stops.front();
+  CHECK(rank == 1);
+  CHECK((stop.exit_code == 75 && stop.leaves_host == "EC2 takes it back"));
 }
 
 }  // namespace mpzero
