@@ -89,7 +89,7 @@ def test_an_interruption_before_the_first_step_names_the_host(tmp_path: Path, mo
     run = TinyRun(tmp_path / "run")
     with service(monkeypatch) as ec2, LiveRun(run, *ENDLESS) as live:
         ec2.pages["spot/instance-action"] = json.dumps(INTERRUPTION)
-        assert live.finish() == STOPPED, live.errors
+        assert live.process.wait() == STOPPED
     report = json.loads((run.checkpoints / "stop.json").read_text())
     assert (report["job"], report["restart"], report["hosts"]) == ("17", 2, ["node-7"])
     assert report["reason"].startswith("EC2 takes back the spot instance")
