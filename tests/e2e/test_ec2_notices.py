@@ -82,19 +82,6 @@ def test_an_interruption_saves_the_run_and_names_the_host(tmp_path: Path, monkey
     assert_resumes_with_the_same_bits(tmp_path, run, step)
 
 
-def test_an_interruption_before_the_first_step_names_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_JOB_ID", "17")
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
-    monkeypatch.setenv("SLURMD_NODENAME", "node-7")
-    run = TinyRun(tmp_path / "run")
-    with service(monkeypatch) as ec2, LiveRun(run, *ENDLESS) as live:
-        ec2.pages["spot/instance-action"] = json.dumps(INTERRUPTION)
-        assert live.process.wait() == STOPPED
-    report = json.loads((run.checkpoints / "stop.json").read_text())
-    assert (report["job"], report["restart"], report["hosts"]) == ("17", 2, ["node-7"])
-    assert report["reason"].startswith("EC2 takes back the spot instance")
-
-
 def test_without_the_flag_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with service(monkeypatch) as ec2:
         ec2.pages["spot/instance-action"] = json.dumps(INTERRUPTION)
