@@ -283,6 +283,27 @@ TEST_CASE("A connection to a rank does not replace its answer: the news of its e
   CHECK(fixture.monitor.verdict().ranks.empty());
 }
 
+TEST_CASE("After an error the report waits for an answer for as long as silence takes, or 60 s, and blames none then") {
+  const auto [silent_after, limit] = GENERATE(table<double, double>({{60, 74}, {0, 60}}));
+  Fixture fixture(3, silent_after);
+  const auto all_say = [&](double now) {
+    for (int rank = 0; rank < 3; ++rank) fixture.monitor.heard(rank, in_collective(8, 8, 7, 0.5), at(now));
+  };
+  all_say(10);
+  fixture.monitor.failed(1, "CUDA error", at(10));
+  CHECK(fixture.monitor.look(at(10)) == Finding::kAlarm);
+  // Rank 2 is heard, and never answers the question.
+  for (const int rank : {0, 1}) fixture.monitor.answered(rank, fixture.monitor.ask().number);
+  for (double now = 11; now < 10 + limit; now += 1) {
+    all_say(now);
+    CHECK(fixture.monitor.look(at(now)) != Finding::kFailure);
+    fixture.monitor.knocks();
+  }
+  REQUIRE(fixture.monitor.look(at(10.1 + limit)) == Finding::kFailure);
+  CHECK(fixture.monitor.verdict().ranks.empty());
+  CHECK_THAT(fixture.monitor.verdict().reason, Catch::Contains("rank 2 on node1 (pid 102) has not answered since"));
+}
+
 TEST_CASE("A rank that answers after the first error, and ends right then, is not blamed") {
   Fixture fixture(3, /*silent_after=*/60);
   fixture.all_say(in_collective(8, 8, 7, 0.5), 9);
