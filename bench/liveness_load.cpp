@@ -90,28 +90,47 @@ std::vector<RankConnection> connect_others(const RankRoster& roster, int ready) 
   return all;
 }
 
-// All ranks but 0. The last one ends when `signal` can be read.
+// The number of the Ask that has arrived; 0: none. The process ends if rank 0 has ended.
+int64_t hear_ask(RankConnection& connection) {
+  const auto lines = connection.receive();
+  if (!lines) _exit(EXIT_SUCCESS);
+  int64_t asked = 0;
+  for (const std::string& line : *lines) {
+    const auto message = message::parse(line);
+    if (const auto* ask = message ? std::get_if<message::Ask>(&*message) : nullptr) asked = ask->number;
+  }
+  return asked;
+}
+
+// All ranks but 0. The last one ends when `signal` can be read. From then on the others answer an Ask without waiting
+// for their next heartbeat, as ranks do.
 [[noreturn]] void play_others(const RankRoster& roster, int ready, int signal) {
   std::vector<RankConnection> all = connect_others(roster, ready);
   const double period = in_seconds(beat_period(kSilentAfter));
   const LivenessTime start = LivenessClock::now();
+  bool one_has_ended = false;
   for (size_t sent = 0;; std::this_thread::sleep_for(milliseconds(1))) {
     pollfd wanted{.fd = signal, .events = POLLIN, .revents = 0};
     char byte = 0;
-    if (poll(&wanted, 1, 0) == 1 && read(signal, &byte, 1) == 1) all.pop_back();
+    if (poll(&wanted, 1, 0) == 1 && read(signal, &byte, 1) == 1) {
+      all.pop_back();
+      one_has_ended = true;
+    }
+    const auto answer = [&](RankConnection& one, int64_t step, int64_t asked) {
+      one.send(message::to_line(message::Status{.status = status(step), .answers = asked}));
+    };
+    if (one_has_ended) {
+      for (RankConnection& one : all) {
+        if (const int64_t asked = hear_ask(one); asked != 0) answer(one, 0, asked);
+      }
+    }
     const double due = in_seconds(LivenessClock::now() - start) / period * static_cast<double>(all.size());
     for (; static_cast<double>(sent) < due; ++sent) {
       const size_t i = sent % all.size();
       const auto step = static_cast<int64_t>(sent / all.size());
-      const auto lines = all[i].receive();
-      if (!lines) _exit(EXIT_SUCCESS);  // the run has ended
-      int64_t asked = 0;
-      for (const std::string& line : *lines) {
-        const auto message = message::parse(line);
-        if (const auto* ask = message ? std::get_if<message::Ask>(&*message) : nullptr) asked = ask->number;
-      }
+      const int64_t asked = hear_ask(all[i]);
       if (asked != 0 || (static_cast<int64_t>(i) + step) % 10 == 0) {
-        all[i].send(message::to_line(message::Status{.status = status(step), .answers = asked}));
+        answer(all[i], step, asked);
       } else {
         all[i].send(
             message::to_line(message::Beat{.step = step, .phase = RunPhase::kTraining, .idle = 0.2, .allowed = 600}));

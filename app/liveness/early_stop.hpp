@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <optional>
+#include <string>
 
 #include "app/liveness/link/clock.hpp"
 
@@ -14,6 +16,11 @@ class EarlyStop {
   // whether the request is new.
   bool ask(int exit_code, LivenessTime now);
 
+  // Records that the run stops to leave this host.
+  void leave_host(const std::string& host, const std::string& reason) { left_hosts_.emplace(host, reason); }
+  // The reasons to leave hosts, by host.
+  const std::map<std::string, std::string>& left_hosts() const { return left_hosts_; }
+
   bool asked() const { return since_.has_value(); }
   // The run's exit code. Valid once asked() is true.
   int exit_code() const { return *exit_code_; }
@@ -26,6 +33,7 @@ class EarlyStop {
  private:
   std::optional<int> exit_code_;
   std::optional<LivenessTime> since_;
+  std::map<std::string, std::string> left_hosts_;
 };
 
 }  // namespace mpzero

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "app/health/nccl_ras.hpp"
+#include "app/health/stop_report.hpp"
 #include "app/liveness/failure_report.hpp"
 #include "app/liveness/link/keyed_hash.hpp"
 #include "app/liveness/link/rank_identity.hpp"
@@ -185,6 +186,25 @@ void write_start_failure(const std::string& reason, const std::vector<int>& culp
   const Verdict verdict = {.ranks = culprits, .reason = reason, .remedy = {}, .foundation = group.world_size()};
   write_report(facts.checkpoint_dir / "failure.json", facts.origin, verdict,
                report_json(verdict, records, facts.origin));
+}
+
+void write_stop_report(const std::map<std::string, std::string>& left_hosts, const ReportFacts& facts) {
+  if (left_hosts.empty()) return;
+  std::vector<std::string> hosts;
+  for (const auto& [host, reason] : left_hosts) hosts.push_back(host);
+  const StopReport report = {.job = facts.origin.job.id,
+                             .restart = facts.origin.job.restart,
+                             .reason = left_hosts.begin()->second,
+                             .hosts = std::move(hosts)};
+  from_disk<bool>([report, folder = facts.checkpoint_dir] {
+    try {
+      std::filesystem::create_directories(folder);  // it does not exist before the first save
+      write_stop_report(folder, report);
+    } catch (const std::exception& error) {
+      print_error(fmt::format("mpzero: warning: stop.json could not be written: {}\n", error.what()));
+    }
+    return true;
+  });
 }
 
 void report_stop(int exit_code, const std::filesystem::path& checkpoint_dir) {

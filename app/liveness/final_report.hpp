@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,6 +48,10 @@ void mark_earlier_report(const ReportFacts& facts);
 // its full stop. `culprits`: the ranks that are the cause. Collective.
 void write_start_failure(const std::string& reason, const std::vector<int>& culprits, const ReportFacts& facts,
                          ProcessGroup& group);
+
+// Writes stop.json for a run that stops before its first step to leave these hosts. `left_hosts`: the reasons, by host;
+// empty: nothing is written. A file that cannot be written is a warning.
+void write_stop_report(const std::map<std::string, std::string>& left_hosts, const ReportFacts& facts);
 
 // Writes to stderr that the run stops on request without saving, according to its exit code, and which checkpoint
 // remains.

@@ -184,8 +184,10 @@ void Liveness::Thread::take_part(Time now) {
   auto& [sockets, watch] = *watching_;
   const WatchSockets::News news = sockets.hear(watch, now);
   for (const std::string& warning : news.warnings) warn(warning);
-  if (news.stop && watch.monitors()) {
-    ask_to_stop(*news.stop, now);
+  for (const auto& [rank, stop] : news.stops) {
+    if (!watch.monitors()) break;
+    if (!stop.leaves_host.empty()) early_stop_.leave_host(roster_.identity(rank).host, stop.leaves_host);
+    ask_to_stop(stop.exit_code, now);
     handle_stop(now);
   }
   beat_if_due(now);
@@ -231,7 +233,10 @@ void Liveness::Thread::handle_stop(Time now) {
   }
   if (!early_stop_.asked()) return;
   const int exit_code = early_stop_.exit_code();
-  if (!watching_) end(exit_code);
+  if (!watching_) {
+    write_stop_report(early_stop_.left_hosts(), report_facts_);
+    end(exit_code);
+  }
   if (!watching_->watch.monitors()) {
     if (early_stop_.overdue(now)) {
       // The monitor may still wait for what it needs to judge another rank. This one must not look lost then.
@@ -239,19 +244,22 @@ void Liveness::Thread::handle_stop(Time now) {
       end(exit_code);
     }
   } else if (early_stop_.settled(now) && !watching_->watch.alarmed(now)) {
+    write_stop_report(early_stop_.left_hosts(), report_facts_);
     report_stop(exit_code, options_.checkpoint_dir);
     end_all({.exit_code = exit_code, .kill = {}});
   }
 }
 
 void Liveness::Thread::ask_to_stop(int exit_code, Time now) {
-  if (early_stop_.ask(exit_code, now) && watching_) watching_->sockets.to_monitor(message::Stop{exit_code});
+  const std::string leaves_host = stop_.is_own() ? stop_.reason() : "";
+  if (!leaves_host.empty()) early_stop_.leave_host(roster_.identity(roster_.own).host, leaves_host);
+  if (!early_stop_.ask(exit_code, now) || !watching_) return;
+  watching_->sockets.to_monitor(message::Stop{.exit_code = exit_code, .leaves_host = leaves_host});
 }
 
 void Liveness::Thread::leave() {
   auto& [sockets, watch] = *watching_;
-  sockets.leave(leaves_in_haste_);
-  if (!watch.monitors()) return;
+  if (!watch.monitors()) return sockets.leave(leaves_in_haste_);
   // The others are leaving too. One that fails or hangs meanwhile is still reported. This rank only waits for them,
   // which is no lack of progress.
   watch.hear_reporter(roster_.own, message::Bye{}, Clock::now());

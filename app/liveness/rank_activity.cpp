@@ -1,6 +1,7 @@
 #include "app/liveness/rank_activity.hpp"
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <exception>
@@ -13,6 +14,15 @@ namespace {
 // Set-up, the first step and checkpoints may take this many times --stuck_after.
 constexpr double kLongPhases = 3;
 constexpr size_t kCollectivesSent = 6;
+
+// A connection drops a message that it has no room for.
+std::string shortened(std::string error) {
+  constexpr size_t kLongest = 64 * 1024;
+  if (error.size() <= kLongest) return error;
+  const size_t more = error.size() - kLongest;
+  error.resize(kLongest);
+  return fmt::format("{} ... ({} more bytes)", error, more);
+}
 
 bool takes_long(RunPhase phase) {
   return phase == RunPhase::kSetUp || phase == RunPhase::kFirstStep || phase == RunPhase::kCheckpoint;
@@ -56,6 +66,7 @@ bool RankActivity::has_failed() {
 RankReport RankActivity::report(LivenessTime now) {
   // This also polls the device's progress.
   std::optional<std::string> met = error();
+  if (met) met = shortened(*std::move(met));
   const int64_t motion = recorder_.events() + ticks_;
   if (motion != seen_motion_) last_motion_ = now;
   seen_motion_ = motion;

@@ -1,5 +1,6 @@
 #include "app/liveness/watch_sockets.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -67,7 +68,7 @@ void WatchSockets::hear_reporters(RankWatch& watch, News& news) {
     if (!one.message) {
       watch.lose_reporter(one.rank);
     } else if (const auto* stop = std::get_if<message::Stop>(&*one.message)) {
-      news.stop = stop->exit_code;
+      news.stops.emplace_back(one.rank, *stop);
     } else {
       watch.hear_reporter(one.rank, *one.message, now_);
     }
@@ -85,17 +86,17 @@ void WatchSockets::hear_dialed(RankWatch& watch, News& news) {
   for (const Dialer::Answer& answer : answers) {
     watch.dialed(answer.rank, answer.tried ? std::optional(answer.reach) : std::nullopt, now_);
   }
-  std::vector<int> gone;
+  std::map<int, bool> gone;  // by rank: whether the network broke the connection
   for (auto& [rank, connection] : dialed_) {
     const auto lines = connection.receive();
-    if (!lines) gone.push_back(rank);
+    if (!lines) gone.emplace(rank, connection.broken_by_network());
     for (const std::string& line : lines.value_or(std::vector<std::string>())) {
       if (const auto message = message::parse(line)) watch.hear_dialed(*message);
     }
   }
-  for (const int rank : gone) {
+  for (const auto& [rank, by_network] : gone) {
     dialed_.erase(rank);
-    watch.lose_dialed(rank, now_);
+    watch.lose_dialed(rank, by_network, now_);
   }
 }
 
@@ -124,17 +125,26 @@ void WatchSockets::abandon_monitor() {
 }
 
 void WatchSockets::leave(bool with_error) {
-  if (!link_) return;
-  to_monitor(message::Bye{.with_error = with_error});
+  std::vector<RankConnection> all = dialer_.take_identified();
+  if (link_) all.push_back(std::move(*link_));
+  link_.reset();
+  for (auto& [rank, connection] : dialed_) all.push_back(std::move(connection));
+  dialed_.clear();
   const LivenessTime start = LivenessClock::now();
-  const auto in_time = [&] { return LivenessClock::now() - start < kFarewell; };
-  while (link_->has_unsent() && in_time()) {
-    link_->flush();
-    std::this_thread::sleep_for(milliseconds(5));
-  }
+  const auto wait_while = [&](const auto& any_is_open) {
+    while (any_is_open() && LivenessClock::now() - start < kFarewell) std::this_thread::sleep_for(milliseconds(1));
+  };
+  for (RankConnection& one : all) one.send(message::to_line(message::Bye{.with_error = with_error}));
+  wait_while([&] {
+    for (RankConnection& one : all) one.flush();
+    return std::any_of(all.begin(), all.end(), [](const RankConnection& one) { return one.has_unsent(); });
+  });
   // If a connection is closed with unread input, TCP discards what it has sent and the other side has not read yet.
-  link_->end_sending();
-  while (link_->receive() && in_time()) std::this_thread::sleep_for(milliseconds(1));
+  for (RankConnection& one : all) one.end_sending();
+  wait_while([&] {
+    std::erase_if(all, [](RankConnection& one) { return !one.receive(); });
+    return !all.empty();
+  });
 }
 
 }  // namespace mpzero

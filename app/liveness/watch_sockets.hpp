@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/liveness/decision/rank_watch.hpp"
@@ -22,9 +23,9 @@ class WatchSockets final : public WatchWires {
  public:
   // What has arrived, besides what RankWatch gets.
   struct News {
-    bool is_urgent = false;             // more than heartbeats
-    std::optional<int> stop;            // the exit code of a Stop
-    std::vector<std::string> warnings;  // each to follow "rank R on HOST"
+    bool is_urgent = false;                            // more than heartbeats
+    std::vector<std::pair<int, message::Stop>> stops;  // each with its rank
+    std::vector<std::string> warnings;                 // each to follow "rank R on HOST"
   };
 
   // `roster` must outlive it. `monitor`: the connection to rank 0, none on that rank. Throws Failure.
@@ -37,8 +38,8 @@ class WatchSockets final : public WatchWires {
   std::optional<LivenessTime> wakes_at() const;
   // Hands to `watch` what has arrived.
   News hear(RankWatch& watch, LivenessTime now);
-  // Sends the last message of a rank that ends, to its monitor. Waits until the monitor has received it, but not for
-  // long.
+  // Sends the last message of a rank that ends, to its monitor and to the ranks that it has dialed, and closes these
+  // connections. Waits until the other sides have received it, but not for long.
   void leave(bool with_error);
 
   void to_monitor(const message::Any& message) override;

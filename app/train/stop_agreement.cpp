@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "app/health/stop_report.hpp"
 #include "app/machine/system.hpp"
 #include "base/collectives.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
-#include "io/files/atomic_file.hpp"
 
 namespace mpzero {
 namespace {
@@ -55,13 +54,11 @@ StopAgreement::Cause StopAgreement::agree(double save_seconds) const {
 void StopAgreement::report(const Cause& cause) const {
   if (group_.rank() != 0 || cause.hosts.empty()) return;
   const auto variable = [](const char* name) { return parallel::process_environment(name).value_or(""); };
-  const nlohmann::ordered_json report = {{"job", variable("SLURM_JOB_ID")},
-                                         {"restart", std::atoi(variable("SLURM_RESTART_COUNT").c_str())},
-                                         {"reason", cause.reason},
-                                         {"hosts", cause.hosts}};
   try {
-    io::replace_text_file(std::filesystem::path(config_.checkpoint_dir) / "stop.json",
-                          report.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    write_stop_report(config_.checkpoint_dir, {.job = variable("SLURM_JOB_ID"),
+                                               .restart = std::atoi(variable("SLURM_RESTART_COUNT").c_str()),
+                                               .reason = cause.reason,
+                                               .hosts = cause.hosts});
   } catch (const Error& error) {
     log_.warn(fmt::format("{} A job that is requeued may get the host again that the run leaves.", error.what()));
   }

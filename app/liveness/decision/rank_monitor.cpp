@@ -19,6 +19,9 @@ constexpr double kProbeAgain = 1;
 // Longer than the time limit of a probe.
 constexpr double kProbeAnswers = 3;
 constexpr double kKnockAfter = 1;
+// A heartbeat that comes later than that was delayed, and so was what follows it within a second.
+constexpr double kLateBeats = 1.5;
+constexpr double kCatchesUp = 1;
 constexpr size_t kMostKnocks = 16;  // at once
 // All ranks stop making progress within two heartbeats.
 constexpr double kSettleStuckBeats = 2.5;
@@ -41,7 +44,11 @@ LivenessClock::duration beat_period(double silent_after) {
 }
 
 RankMonitor::RankMonitor(const std::vector<RankIdentity>& ranks, int own, double silent_after, Time now)
-    : nodes_(ranks), own_(own), last_message_(ranks.size(), now), silent_after_(silent_after) {
+    : nodes_(ranks),
+      own_(own),
+      last_message_(ranks.size(), now),
+      caught_up_(ranks.size()),
+      silent_after_(silent_after) {
   records_.resize(ranks.size());
   for (size_t i = 0; i < ranks.size(); ++i) records_[i].identity = ranks[i];
 }
@@ -51,10 +58,7 @@ void RankMonitor::heard(int rank, const RankStatus& status, Time now) {
   one.status = status;
   one.reports = true;
   one.mute = false;
-  last_message_.at(static_cast<size_t>(rank)) = now;
-  if (one.state != State::kSilent) return;
-  changed_ = now;
-  if (!one.abandoned) one.state = State::kAnswers;
+  note_message(rank, now);
 }
 
 void RankMonitor::heard(int rank, const message::Beat& beat, Time now) {
@@ -72,6 +76,7 @@ void RankMonitor::answered(int rank, int64_t number) {
 }
 
 void RankMonitor::failed(int rank, const std::string& error, Time now, const std::vector<int>& culprits) {
+  note_message(rank, now);
   if (record(rank).state != State::kAnswers) return;
   record(rank).state = State::kFailed;
   record(rank).reports = true;
@@ -81,7 +86,21 @@ void RankMonitor::failed(int rank, const std::string& error, Time now, const std
   for (const int culprit : culprits) {
     if (culprit >= 0 && static_cast<size_t>(culprit) < records_.size()) record(rank).culprits.push_back(culprit);
   }
-  last_message_.at(static_cast<size_t>(rank)) = now;
+  record(rank).had_answered = has_answered(record(rank));
+}
+
+void RankMonitor::note_message(int rank, Time now) {
+  Time& last = last_message_.at(static_cast<size_t>(rank));
+  if (is_late(now - last)) caught_up_.at(static_cast<size_t>(rank)) = now;
+  last = now;
+  RankRecord& one = record(rank);
+  if (one.state != State::kSilent) return;
+  changed_ = now;
+  if (!one.abandoned) one.state = State::kAnswers;
+}
+
+bool RankMonitor::is_late(Clock::duration quiet) const {
+  return in_seconds(quiet) > kLateBeats * in_seconds(beat_period(silent_after_));
 }
 
 void RankMonitor::lost(int rank) {
@@ -107,7 +126,6 @@ void RankMonitor::abandoned(int rank, Time now) {
 
 void RankMonitor::sighted(int witness, int rank, message::Reach reach) {
   if (rank < 0 || static_cast<size_t>(rank) >= records_.size()) return;
-  if (witness == own_ && reach == message::Reach::kAnswers) record(rank).answered = true;
   if (witness == own_ && reach == message::Reach::kRefused) ended(rank);
   const auto [found, is_new] = sightings_.emplace(std::pair(nodes_.node_of(witness), rank), reach);
   if (!is_new && reach == message::Reach::kUnreachable) found->second = reach;
@@ -188,13 +206,16 @@ void RankMonitor::time_sign(bool is_there, std::optional<Time>& since, Time now)
 void RankMonitor::order_gone(Time now) {
   int num_new = 0;
   int num_lost = 0;
-  for (RankRecord& one : records_) {
+  for (size_t i = 0; i < records_.size(); ++i) {
+    RankRecord& one = records_[i];
     const bool is_gone = one.state == State::kLost || one.state == State::kFailed;
     if (!is_gone) one.gone_after.reset();
     if (!is_gone || one.gone_after) continue;
     if (!gone_since_) gone_since_ = now;
     one.gone_after = in_seconds(now - *gone_since_);
-    one.had_answered = one.answered;
+    if (one.state == State::kLost) one.had_answered = has_answered(one);
+    const bool catches_up = caught_up_[i] && in_seconds(now - *caught_up_[i]) < kCatchesUp;
+    one.came_late = catches_up || is_late(now - last_message_[i]);
     ++num_new;
     num_lost += one.state == State::kLost ? 1 : 0;
   }
@@ -349,10 +370,19 @@ std::optional<RankMonitor::Ground> RankMonitor::ground_of_silence(Time now) {
 
 bool RankMonitor::is_order_known() const {
   if (is_mixed_) return false;
-  return std::all_of(records_.begin(), records_.end(), [](const RankRecord& one) {
-    const bool ended_unheard = one.state == State::kEnded && one.reports && !one.answered;
-    const bool lost_unheard = one.state == State::kLost && !one.is_lost_first() && !one.had_answered;
-    return !ended_unheard && !lost_unheard;
+  const auto num_first =
+      std::count_if(records_.begin(), records_.end(), [](const RankRecord& one) { return one.is_lost_first(); });
+  return std::all_of(records_.begin(), records_.end(), [&](const RankRecord& one) {
+    switch (one.state) {
+      case State::kEnded:
+        return !one.reports || one.answered;
+      case State::kLost:
+        return one.is_lost_first() ? num_first == 1 || !one.came_late : one.had_answered;
+      case State::kFailed:
+        return one.had_answered || (one.gone_after.value_or(0) < kSettleGone && !(one.came_late && num_first > 0));
+      default:
+        return true;
+    }
   });
 }
 

@@ -48,8 +48,11 @@ LivenessClock::duration beat_period(double silent_after);
 //                                 was heard again or said that it had abandoned this one
 //   a run without progress        it has lasted for 2.5 beats, and all ranks are known to live
 //
-// The first loss or error is the cause. Ranks that are lost within 0.4 s of it are to blame, and without any the rank
-// that has met the error. Ranks that are lost later ended as a consequence, while answers were awaited.
+// The first loss or error is the cause. Ranks that are lost within 0.4 s of it, without an answer, are to blame, and
+// without any the rank that has met the error. Ranks that are lost later ended as a consequence, while answers were
+// awaited. If the order is not known, none is blamed: the news of a rank is delayed where its network was cut or its
+// process stopped. So the answer counts that follows what the rank has sent before, and not that a new connection to
+// it works.
 //
 // A process ends, and a collective fails, when another node dies, and long before the silence of that node counts. So a
 // rank that is not known to live may be the cause. If it answers, it is not. If it is silent, it is blamed: then the
@@ -165,9 +168,14 @@ class RankMonitor {
   bool waits_for(const RankRecord& record) const {
     return record.state == RankRecord::State::kAnswers && !record.answered && record.identity.rank != own_;
   }
-  // Whether each rank that was lost later than the first, or that nothing listens for any more, had answered before.
-  // Otherwise it may have ended first: a network that was cut delays the news of it. If this process did not run while
-  // several were lost, the order is not known, either.
+  void note_message(int rank, Time now);
+  bool is_late(Clock::duration quiet) const;
+  // Since the present alarm began.
+  bool has_answered(const RankRecord& record) const { return asked_ && record.answered; }
+  // Whether each rank that was lost, or met an error, later than the first, or that nothing listens for any more, had
+  // answered before. Otherwise it may have been the first: a network that was cut, or a process that was stopped,
+  // delays the news of it. Of several that were the first no news may have been delayed. If this process did not run
+  // while several were lost, the order is not known, either.
   bool is_order_known() const;
   bool wants_knock(Time now) const;
   void ask_all(Time now);
@@ -182,6 +190,7 @@ class RankMonitor {
   int own_;
   std::vector<RankRecord> records_;
   std::vector<Time> last_message_;
+  std::vector<std::optional<Time>> caught_up_;  // by rank: when it was heard after it had been late
   double silent_after_;
   int num_errors_ = 0;
   // When the signs began that are there.

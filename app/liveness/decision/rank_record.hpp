@@ -33,13 +33,14 @@ struct RankRecord {
   int error_order = 0;     // the first error that this rank heard of is number 1
   // From the first loss or error of any rank to that of this one, in seconds.
   std::optional<double> gone_after;
-  bool had_answered = false;  // since the first loss or error, before it was lost itself
+  bool had_answered = false;  // since the first loss or error, before it was lost or failed itself
+  bool came_late = false;     // the news of that was delayed: its heartbeats were late at that time
   std::string error;
   std::vector<int> culprits;  // of the error, as in RankReport
   double quiet = 0;           // seconds since its last message
 
   // Lost with the first, and not perhaps as a consequence.
-  bool is_lost_first() const { return state == State::kLost && gone_after.value_or(0) < kSettleGone; }
+  bool is_lost_first() const { return state == State::kLost && gone_after.value_or(0) < kSettleGone && !had_answered; }
 };
 
 }  // namespace mpzero

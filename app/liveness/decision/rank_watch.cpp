@@ -51,6 +51,8 @@ void RankWatch::beat(const RankReport& own, Time now) {
   }
   if (state_ != State::kReports) return;
   const bool is_news = own.error && !reported_error_;
+  // Before the answer to an Ask: the error was there first.
+  if (is_news) wires_.to_monitor(message::Failed{*own.error, own.culprits});
   // Ranks send theirs at different times.
   const bool is_full = (own_ + beats_++) % kFullBeats == 0;
   if (asked_ != 0 || is_news || is_full) {
@@ -58,7 +60,6 @@ void RankWatch::beat(const RankReport& own, Time now) {
   } else {
     wires_.to_monitor(brief(own.status));
   }
-  if (is_news) wires_.to_monitor(message::Failed{*own.error, own.culprits});
   reported_error_ = own.error.has_value();
 }
 
@@ -151,7 +152,9 @@ void RankWatch::hear_dialed(const message::Any& message) {
   if (end != nullptr && state_ == State::kSeeks && !ended_) ended_.emplace().end = *end;
 }
 
-void RankWatch::lose_dialed(int rank, Time now) { dialed(rank, Reach::kRefused, now); }
+void RankWatch::lose_dialed(int rank, bool by_network, Time now) {
+  dialed(rank, by_network ? Reach::kUnreachable : Reach::kRefused, now);
+}
 
 void RankWatch::report_probed(int rank, Reach reach) {
   if (monitors()) {

@@ -92,8 +92,8 @@ class RankWatch {
   void dialed(int rank, std::optional<message::Reach> reach, Time now);
   // A candidate says something before it is chosen.
   void hear_dialed(const message::Any& message);
-  // The connection to a rank that was dialed, and answered, broke.
-  void lose_dialed(int rank, Time now);
+  // The connection to a rank that was dialed, and answered, broke. `by_network` as in lose_monitor().
+  void lose_dialed(int rank, bool by_network, Time now);
   // This process has not run for that long.
   void slept(LivenessClock::duration length, Time now);
 

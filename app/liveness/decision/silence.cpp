@@ -21,6 +21,7 @@ bool answers(const RankRecord& record, int own, double fresh) {
 // What is known about the ranks of one node.
 struct NodeView {
   bool takes_part = false;     // a rank of it is neither gone nor has left
+  bool has_ended = false;      // a rank of it has, and not normally, as far as is known
   std::optional<int> answers;  // the first rank that does
   bool reports = false;        // a rank of it has reported to the judging rank
   std::vector<int> silent;
@@ -40,6 +41,7 @@ std::vector<NodeView> view(const std::vector<RankRecord>& records, const NodeMap
   for (const RankRecord& record : records) {
     const int rank = record.identity.rank;
     NodeView& node = views[static_cast<size_t>(nodes.node_of(rank))];
+    node.has_ended = node.has_ended || record.state == State::kLost || record.state == State::kEnded;
     if (record.state == State::kLeft || record.state == State::kLost || record.state == State::kEnded) continue;
     if (!node.takes_part) node.first = rank;
     node.takes_part = true;
@@ -135,8 +137,9 @@ class Judgement {
   }
 
   void count(int node) {
+    // The ranks of a node on another side may have ended with that side's verdict: it still is a node of the run.
+    if (at(node).takes_part || at(node).has_ended) ++num_nodes_;
     if (!at(node).takes_part) return;
-    ++num_nodes_;
     // A node that is reached, but whose ranks do not report here, still reports elsewhere.
     const bool is_reached = !at(node).reach.empty();
     if (!at(node).answers && at(node).silent.empty() && is_reached) ++num_elsewhere_;

@@ -199,6 +199,17 @@ void Dialer::hang_up(int rank) {
   calls_.erase(call);
 }
 
+std::vector<RankConnection> Dialer::take_identified() {
+  std::vector<RankConnection> identified;
+  for (auto& [rank, call] : calls_) {
+    for (Attempt& attempt : call.attempts) {
+      if (is_identified(attempt)) identified.push_back(std::move(*attempt.connection));
+    }
+  }
+  calls_.clear();
+  return identified;
+}
+
 // The rank there may have identified this one, and is not to think that it has ended.
 void Dialer::take_leave(Call& call) {
   for (Attempt& attempt : call.attempts) {

@@ -74,6 +74,8 @@ class Dialer {
   std::optional<LivenessTime> wakes_at() const;
   void dial(int rank, LivenessTime now, LivenessClock::duration limit);
   void hang_up(int rank);
+  // Stops dialing all ranks, and returns the connections to those that may have identified this rank.
+  std::vector<RankConnection> take_identified();
   // The ranks whose outcome is known since the last call.
   std::vector<Answer> hear(LivenessTime now);
 

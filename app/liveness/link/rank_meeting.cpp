@@ -23,9 +23,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Time to reach rank 0. If more ranks connect at once than the system keeps waiting (net.core.somaxconn, often 4,096),
-// TCP asks again after 1, 3 and 7 s.
-constexpr milliseconds kMeetingLimit(20'000);
 constexpr milliseconds kTurn(10);
 
 // Raises the limit of open files, so that connections leave enough of them for a save: those of the ranks (any rank may
@@ -59,14 +56,21 @@ RankRoster introduce(ProcessGroup& group, const RankIdentity& self) {
 }
 
 // A connection to rank 0; or std::nullopt, and `why` completes "cannot reach rank 0, because".
-std::optional<RankConnection> reach_monitor(const RankRoster& roster, std::string& why) {
+std::optional<RankConnection> reach_monitor(const RankRoster& roster, const MeetingLimits& limits, std::string& why) {
   Dialer dialer(roster);
-  dialer.dial(0, LivenessClock::now(), kMeetingLimit);
+  const LivenessTime start = LivenessClock::now();
+  dialer.dial(0, start, limits.connect);
   while (true) {
-    std::vector<Dialer::Answer> answers = dialer.hear(LivenessClock::now());
+    const LivenessTime now = LivenessClock::now();
+    std::vector<Dialer::Answer> answers = dialer.hear(now);
     if (!answers.empty()) {
-      why = answers.front().why;
-      return std::move(answers.front().connection);
+      Dialer::Answer& answer = answers.front();
+      const bool stalls = answer.reach == message::Reach::kMute && answer.warning.empty();
+      if (!stalls || now - start >= limits.stall) {
+        why = answer.why;
+        return std::move(answer.connection);
+      }
+      dialer.dial(0, now, limits.connect);
     }
     pollfd wanted{.fd = dialer.descriptor(), .events = POLLIN, .revents = 0};
     poll(&wanted, 1, static_cast<int>(kTurn.count()));
@@ -90,10 +94,10 @@ class Reception {
 };
 
 // Why this rank cannot reach rank 0, in one sentence. Empty: it can, and keeps the connection.
-std::string reach_monitor(RankMeeting& meeting) {
+std::string reach_monitor(RankMeeting& meeting, const MeetingLimits& limits) {
   const RankRoster& roster = meeting.roster;
   std::string why;
-  meeting.monitor = reach_monitor(roster, why);
+  meeting.monitor = reach_monitor(roster, limits, why);
   if (meeting.monitor) return {};
   const RankIdentity& to = roster.identity(0);
   return fmt::format(
@@ -104,7 +108,7 @@ std::string reach_monitor(RankMeeting& meeting) {
 
 }  // namespace
 
-RankMeeting meet(ProcessGroup& group) {
+RankMeeting meet(ProcessGroup& group, const MeetingLimits& limits) {
   allow_connections(group.world_size());
   RankMeeting meeting;
   std::string problem;
@@ -123,7 +127,7 @@ RankMeeting meet(ProcessGroup& group) {
     if (group.rank() == 0) {
       reception.emplace(*meeting.peers);
     } else {
-      problem = reach_monitor(meeting);
+      problem = reach_monitor(meeting, limits);
     }
   }
   const std::vector<std::string> problems = all_gather(group, problem);

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
+#include "app/liveness/link/clock.hpp"
 #include "app/liveness/link/dialer.hpp"
 #include "app/liveness/link/rank_connection.hpp"
 #include "app/liveness/link/rank_peers.hpp"
@@ -22,8 +24,17 @@ struct RankMeeting {
   std::optional<RankConnection> monitor;
 };
 
+struct MeetingLimits {
+  // Time to reach rank 0. If more ranks connect at once than the system keeps waiting (net.core.somaxconn, often
+  // 4,096), TCP asks again after 1, 3 and 7 s.
+  LivenessClock::duration connect = std::chrono::seconds(20);
+  // The same where rank 0's machine accepts connections, and rank 0 does not answer: its process stalls. The next
+  // collective waits for it in any case.
+  LivenessClock::duration stall = std::chrono::seconds(120);
+};
+
 // Collective. The ranks exchange their identities and addresses. Then each connects to rank 0, which listens meanwhile:
 // two messages there and two back, in addition to those of TCP.
-RankMeeting meet(ProcessGroup& group);
+RankMeeting meet(ProcessGroup& group, const MeetingLimits& limits = {});
 
 }  // namespace mpzero

@@ -26,7 +26,7 @@ json fields(const Status& status) {
   return object;
 }
 json fields(const Failed& failed) { return {{"error", failed.error}, {"culprits", failed.culprits}}; }
-json fields(const Stop& stop) { return {{"code", stop.exit_code}}; }
+json fields(const Stop& stop) { return {{"code", stop.exit_code}, {"leaves_host", stop.leaves_host}}; }
 json fields(const Pulse&) { return json::object(); }
 json fields(const Ask& ask) { return {{"probe", ask.probe}, {"by", ask.by}, {"number", ask.number}}; }
 json fields(const End& end) { return {{"code", end.exit_code}, {"kill", end.kill}}; }
@@ -47,7 +47,10 @@ void read(const json& object, Failed& failed) {
   object.at("error").get_to(failed.error);
   object.at("culprits").get_to(failed.culprits);
 }
-void read(const json& object, Stop& stop) { object.at("code").get_to(stop.exit_code); }
+void read(const json& object, Stop& stop) {
+  object.at("code").get_to(stop.exit_code);
+  object.at("leaves_host").get_to(stop.leaves_host);
+}
 void read(const json&, Pulse&) {}
 void read(const json& object, Ask& ask) {
   object.at("probe").get_to(ask.probe);

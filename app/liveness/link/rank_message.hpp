@@ -30,6 +30,7 @@ struct Failed {
 };
 struct Stop {  // this rank was asked to end with this exit code before there is anything to save, or immediately
   int exit_code = 0;
+  std::string leaves_host;  // why the run is to leave this rank's host; empty: a signal asked
 };
 
 // This rank has not heard the rank that it reported to, and reports to the receiver from now on.

@@ -347,4 +347,17 @@ TEST_CASE("A stop before the first step names the checkpoint that remains") {
         "mpzero: stopped before the first step, so there is nothing to save: tiny-10steps remains.\n");
 }
 
+TEST_CASE("A stop before the first step that leaves hosts names them in stop.json, and another one writes none") {
+  const TemporaryFolder folder;
+  ReportFacts of_run = facts(folder.path() / "new", 0);
+  of_run.origin.job = {.id = "17", .restart = 2};
+  write_stop_report({}, of_run);
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "new"));
+  write_stop_report({{"node1", "EC2 takes node1 back"}, {"node7", "EC2 takes node7 back"}}, of_run);
+  const nlohmann::json report = nlohmann::json::parse(std::ifstream(folder.path() / "new" / "stop.json"));
+  CHECK(report ==
+        nlohmann::json(
+            {{"job", "17"}, {"restart", 2}, {"reason", "EC2 takes node1 back"}, {"hosts", {"node1", "node7"}}}));
+}
+
 }  // namespace mpzero

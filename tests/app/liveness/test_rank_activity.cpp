@@ -125,4 +125,12 @@ TEST_CASE("The time that a rank is allowed is a number, however large --stuck_af
   CHECK(std::isfinite(activity.report(LivenessClock::now()).status.allowed));
 }
 
+TEST_CASE("An error's text that no connection would carry is shortened, and says so") {
+  RankActivity activity(/*stuck_after=*/600);
+  activity.failed(std::string(3 << 20, 'x'));
+  const std::string error = activity.report(LivenessClock::now()).error.value();
+  CHECK(error.size() < 70'000);
+  CHECK_THAT(error, Catch::EndsWith(" ... (3080192 more bytes)"));
+}
+
 }  // namespace mpzero

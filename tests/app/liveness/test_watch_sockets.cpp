@@ -167,6 +167,29 @@ TEST_CASE("A leaving rank's last message arrives before its connection closes, e
   CHECK(ranks.watch(0).records().records()[1].state == RankRecord::State::kLeft);
 }
 
+TEST_CASE("A rank that leaves while it searches for a monitor does not look lost to the ranks that it has dialed") {
+  // With 0 rounds the dialer has the connection, later the rank's own map has it.
+  const int more_rounds = GENERATE(0, 10);
+  WatchedRanks ranks(4, 1);
+  ranks.stop(1);
+  ranks.end(0);
+  // Rank 3 may report to rank 2 only once rank 1 is known not to answer.
+  ranks.settle([&] { return ranks.peers(2).num_connected() == 1; });
+  int round = 0;
+  ranks.settle([&] { return ++round > more_rounds; });
+  std::thread leaving([&] {
+    ranks.sockets(3).leave(/*with_error=*/false);
+    ranks.end(3);
+  });
+  wait_until([&] {
+    ranks.sockets(2).hear(ranks.watch(2), kNow);
+    return ranks.watch(2).records().all_ended_but(2) || ranks.peers(2).num_connected() == 0;
+  });
+  leaving.join();
+  ranks.sockets(2).hear(ranks.watch(2), kNow);
+  CHECK(ranks.watch(2).records().records()[3].state == RankRecord::State::kLeft);
+}
+
 TEST_CASE("A visit that ends with unread input does not look like the end of a rank") {
   WatchedRanks ranks(3, 1);
   ranks.sockets(2).dial(1, seconds(5));
@@ -230,13 +253,16 @@ TEST_CASE("Of two candidates that answer in one turn the first is reported to, a
 
 TEST_CASE("A request to stop reaches the monitor") {
   WatchedRanks ranks(2, 2);
-  ranks.sockets(1).to_monitor(message::Stop{75});
-  std::optional<int> stop;
+  ranks.sockets(1).to_monitor(message::Stop{.exit_code = 75, .leaves_host = "EC2 takes it back"});
+  std::vector<std::pair<int, message::Stop>> stops;
   wait_until([&] {
-    stop = ranks.sockets(0).hear(ranks.watch(0), kNow).stop;
-    return stop.has_value();
+    stops = ranks.sockets(0).hear(ranks.watch(0), kNow).stops;
+    return !stops.empty();
   });
-  CHECK(*stop == 75);
+  REQUIRE(stops.size() == 1);
+  const auto& [rank, stop] = stops.front();
+  CHECK(rank == 1);
+  CHECK((stop.exit_code == 75 && stop.leaves_host == "EC2 takes it back"));
 }
 
 }  // namespace mpzero

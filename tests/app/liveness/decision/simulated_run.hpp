@@ -339,7 +339,7 @@ class SimulatedRun {
         rank.watch.lose_monitor(/*by_network=*/false, time());
       } else if (const auto dialed = rank.dialed.find(by); dialed != rank.dialed.end() && dialed->second == link) {
         rank.dialed.erase(dialed);
-        rank.watch.lose_dialed(by, time());
+        rank.watch.lose_dialed(by, /*by_network=*/false, time());
       }
     });
   }

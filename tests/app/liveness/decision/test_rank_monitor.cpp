@@ -267,6 +267,72 @@ TEST_CASE("A rank that has not answered since the first loss, and ends, may be t
              Catch::Contains("rank 1 on node0") && Catch::Contains("; rank 4 on node2 (pid 104) has ended since"));
 }
 
+TEST_CASE("A connection to a rank does not replace its answer: the news of its error may be under way") {
+  Fixture fixture(3, /*silent_after=*/60);
+  fixture.all_say(in_collective(8, 8, 7, 0.5), 9);
+  fixture.monitor.lost(1);
+  CHECK(fixture.monitor.look(at(10)) == Finding::kAlarm);
+  fixture.monitor.answered(0, fixture.monitor.ask().number);
+  CHECK(fixture.monitor.look(at(11.1)) == Finding::kKnock);
+  CHECK(fixture.monitor.knocks() == std::vector<int>{2});
+  fixture.monitor.sighted(0, 2, message::Reach::kAnswers);
+  CHECK(fixture.monitor.look(at(12)) == Finding::kNothing);
+  fixture.monitor.failed(2, "CUDA error", at(13));
+  fixture.monitor.answered(2, fixture.monitor.ask().number);
+  REQUIRE(fixture.monitor.look(at(13)) == Finding::kFailure);
+  CHECK(fixture.monitor.verdict().ranks.empty());
+}
+
+TEST_CASE("After an error the report waits for an answer for as long as silence takes, or 60 s, and blames none then") {
+  const auto [silent_after, limit] = GENERATE(table<double, double>({{60, 74}, {0, 60}}));
+  Fixture fixture(3, silent_after);
+  const auto all_say = [&](double now) {
+    for (int rank = 0; rank < 3; ++rank) fixture.monitor.heard(rank, in_collective(8, 8, 7, 0.5), at(now));
+  };
+  all_say(10);
+  fixture.monitor.failed(1, "CUDA error", at(10));
+  CHECK(fixture.monitor.look(at(10)) == Finding::kAlarm);
+  // Rank 2 is heard, and never answers the question.
+  for (const int rank : {0, 1}) fixture.monitor.answered(rank, fixture.monitor.ask().number);
+  for (double now = 11; now < 10 + limit; now += 1) {
+    all_say(now);
+    CHECK(fixture.monitor.look(at(now)) != Finding::kFailure);
+    fixture.monitor.knocks();
+  }
+  REQUIRE(fixture.monitor.look(at(10.1 + limit)) == Finding::kFailure);
+  CHECK(fixture.monitor.verdict().ranks.empty());
+  CHECK_THAT(fixture.monitor.verdict().reason, Catch::Contains("rank 2 on node1 (pid 102) has not answered since"));
+}
+
+TEST_CASE("A rank that answers after the first error, and ends right then, is not blamed") {
+  Fixture fixture(3, /*silent_after=*/60);
+  fixture.all_say(in_collective(8, 8, 7, 0.5), 9);
+  fixture.monitor.failed(1, "CUDA error", at(10));
+  CHECK(fixture.monitor.look(at(10)) == Finding::kAlarm);
+  for (const int rank : {0, 1, 2}) fixture.monitor.answered(rank, fixture.monitor.ask().number);
+  fixture.monitor.lost(2);
+  CHECK(fixture.monitor.look(at(10.1)) == Finding::kNothing);
+  REQUIRE(fixture.monitor.look(at(11)) == Finding::kFailure);
+  CHECK(fixture.monitor.verdict().ranks == std::vector<int>{1});
+}
+
+TEST_CASE("Of two losses at the same time, one of which comes late, none is blamed") {
+  const bool is_late = GENERATE(false, true);
+  Fixture fixture(4, /*silent_after=*/60);
+  fixture.all_say(in_collective(8, 8, 7, 0.5), 9);
+  for (const int rank : {0, 1, 3}) fixture.monitor.heard(rank, in_collective(8, 8, 7, 0.5), at(19));
+  fixture.monitor.heard(2, in_collective(8, 8, 7, 0.5), at(is_late ? 20 : 13));
+  fixture.monitor.heard(2, in_collective(8, 8, 7, 0.5), at(20));
+  if (!is_late) fixture.monitor.heard(2, in_collective(8, 8, 7, 0.5), at(21.5));
+  fixture.monitor.lost(1);
+  fixture.monitor.lost(2);
+  const double now = is_late ? 20.1 : 21.6;
+  CHECK(fixture.monitor.look(at(now)) == Finding::kAlarm);
+  for (const int rank : {0, 3}) fixture.monitor.answered(rank, fixture.monitor.ask().number);
+  REQUIRE(fixture.monitor.look(at(now + 0.5)) == Finding::kFailure);
+  CHECK(fixture.monitor.verdict().ranks == (is_late ? std::vector<int>{} : std::vector<int>{1, 2}));
+}
+
 TEST_CASE("Silence does not delay the verdict past 20 s after a loss") {
   const double loss = GENERATE(30, 41, 43, 50);
   Fixture fixture(8, /*silent_after=*/60);

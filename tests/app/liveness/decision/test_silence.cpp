@@ -91,6 +91,18 @@ TEST_CASE("A node that as many reach as do not blames none") {
   CHECK(nodes.judged().ranks.empty());
 }
 
+TEST_CASE("Nodes whose ranks have ended count as nodes of the run") {
+  Nodes nodes(6);
+  nodes.silence_node(1);
+  nodes.sightings[{2, 2}] = Reach::kUnreachable;
+  const auto end = GENERATE(State::kLost, State::kEnded);
+  for (const int node : {3, 4, 5}) {
+    for (const int rank : nodes.map.ranks_of(node)) nodes.records[static_cast<size_t>(rank)].state = end;
+  }
+  // Two of six answer.
+  CHECK(nodes.judged().state == Outcome::kOpen);
+}
+
 TEST_CASE("Half of the nodes blames none, and fewer blame themselves") {
   Nodes nodes(4);
   nodes.silence_node(2);

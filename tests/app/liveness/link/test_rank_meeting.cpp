@@ -81,6 +81,43 @@ TEST_CASE("Ranks that have met know each other, share a secret, and are connecte
   CHECK(meetings.front().peers->num_unidentified() == 0);
 }
 
+namespace {
+
+// A rank that stalls once it has the others' identities and the run's secret: until `limit` has passed several times.
+class Stalling final : public ProcessGroup {
+ public:
+  Stalling(ProcessGroup& group, LivenessClock::duration limit) : group_(group), limit_(limit) {}
+  int rank() const override { return group_.rank(); }
+  int world_size() const override { return group_.world_size(); }
+  void barrier() override { group_.barrier(); }
+  std::vector<std::string> all_gather(const std::string& text) override {
+    std::vector<std::string> all = group_.all_gather(text);
+    if (++num_gathered_ == 2) std::this_thread::sleep_until(LivenessClock::now() + 10 * limit_);
+    return all;
+  }
+
+ private:
+  ProcessGroup& group_;
+  LivenessClock::duration limit_;
+  int num_gathered_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("Ranks wait for a rank 0 that stalls while they meet, and are watched") {
+  const MeetingLimits limits{.connect = std::chrono::milliseconds(20), .stall = std::chrono::seconds(30)};
+  std::vector<RankMeeting> meetings(3);
+  ThreadGroup group(3);
+  group.run([&](ProcessGroup& member) {
+    Stalling stalling(member, limits.connect);
+    const bool stalls = member.rank() == 0;
+    meetings[static_cast<size_t>(member.rank())] = meet(stalls ? static_cast<ProcessGroup&>(stalling) : member, limits);
+  });
+  for (const RankMeeting& one : meetings) CHECK(one.warning.empty());
+  REQUIRE(meetings.front().peers);
+  CHECK(meetings.front().peers->num_connected() == 2);
+}
+
 TEST_CASE("Each run has another secret") {
   std::set<HashBytes> secrets;
   for (int i = 0; i < 3; ++i) {

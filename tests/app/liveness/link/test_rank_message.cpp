@@ -31,7 +31,7 @@ TEST_CASE("Every message survives serialization") {
   CHECK(status.status.channels.front().name == "gradients");
   const auto failed = sent(message::Failed{"two\nlines", {1, 4}});
   CHECK((failed.error == "two\nlines" && failed.culprits == std::vector<int>{1, 4}));
-  CHECK(sent(message::Stop{75}).exit_code == 75);
+  CHECK(sent(message::Stop{.exit_code = 75, .leaves_host = "it ends"}).exit_code == 75);
   sent(message::Pulse{});
   CHECK(sent(message::Ask{.probe = {}, .by = {}, .number = 17}).number == 17);
   CHECK(sent(message::Status{.status = {}, .answers = 17}).answers == 17);

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace mpzero {
+
+// Why a run stops to leave hosts.
+struct StopReport {
+  std::string job;  // Slurm's; empty: none
+  int restart = 0;  // Slurm's count of the job's restarts
+  std::string reason;
+  std::vector<std::string> hosts;
+};
+
+// Replaces stop.json in `folder`, which exists. Throws Error.
+void write_stop_report(const std::filesystem::path& folder, const StopReport& report);
+
+}  // namespace mpzero
