@@ -9,8 +9,8 @@
 namespace mpzero {
 
 MemoryEstimate::MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device,
-                               int world_size)
-    : config_(config), device_(device), world_size_(world_size), decoder_(model) {}
+                               const parallel::ParallelLayout& ranks)
+    : config_(config), device_(device), ranks_(ranks), decoder_(model) {}
 
 MemoryScenario MemoryEstimate::scenario() const {
   return {.recompute = config_.recompute,
@@ -44,7 +44,7 @@ parallel::MemoryUse MemoryEstimate::states_of(const MemoryScenario& scenario,
   parallel::ZeroOptions options = zero_options(config, device_);
   options.host_update.extra_bytes = host_extra_bytes;
   return parallel::ZeroEngine::memory_use(
-      decoder_.units(), options, world_size_,
+      decoder_.units(), options, ranks_,
       order_of_training(decoder_, std::min<int64_t>(config.gradient_accumulation_steps, 2)));
 }
 

@@ -10,6 +10,7 @@
 #include "model/architecture/config.hpp"
 #include "model/decoder.hpp"
 #include "parallel/host/memory_use.hpp"
+#include "parallel/zero/levels.hpp"
 
 namespace mpzero {
 
@@ -17,7 +18,8 @@ namespace mpzero {
 class MemoryEstimate {
  public:
   // `device`: the kind of device that trains. It need not exist.
-  MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device, int world_size);
+  MemoryEstimate(const RunConfig& config, const model::ModelConfig& model, at::Device device,
+                 const parallel::ParallelLayout& ranks);
 
   const model::Decoder& decoder() const { return decoder_; }
   // What the configuration says.
@@ -34,7 +36,7 @@ class MemoryEstimate {
  private:
   RunConfig config_;
   at::Device device_;
-  int world_size_;
+  parallel::ParallelLayout ranks_;
   model::Decoder decoder_;
 };
 

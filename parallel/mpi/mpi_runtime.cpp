@@ -34,20 +34,19 @@ MpiRuntime::MpiRuntime(int* argc, char*** argv) {
   MPZERO_MPI_CHECK(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
   MPZERO_MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   group_ = std::make_unique<MpiGroup>(MPI_COMM_WORLD);
-  MPZERO_MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
-  MPZERO_MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &world_size_));
+  find_ranks();
+}
+
+MpiRuntime::MpiRuntime(std::unique_ptr<MpiGroup> group) : group_(std::move(group)) { find_ranks(); }
+
+void MpiRuntime::find_ranks() {
+  MPZERO_MPI_CHECK(MPI_Comm_rank(group_->handle, &rank_));
+  MPZERO_MPI_CHECK(MPI_Comm_size(group_->handle, &world_size_));
   MPI_Comm local = MPI_COMM_NULL;
-  MPZERO_MPI_CHECK(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &local));
+  MPZERO_MPI_CHECK(MPI_Comm_split_type(group_->handle, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &local));
   MPZERO_MPI_CHECK(MPI_Comm_rank(local, &local_rank_));
   MPZERO_MPI_CHECK(MPI_Comm_size(local, &local_size_));
   MPZERO_MPI_CHECK(MPI_Comm_free(&local));
-}
-
-MpiRuntime::MpiRuntime(std::unique_ptr<MpiGroup> group) : group_(std::move(group)) {
-  MPZERO_MPI_CHECK(MPI_Comm_rank(group_->handle, &rank_));
-  MPZERO_MPI_CHECK(MPI_Comm_size(group_->handle, &world_size_));
-  local_rank_ = rank_;
-  local_size_ = world_size_;
 }
 
 MpiRuntime::~MpiRuntime() {
@@ -58,6 +57,12 @@ std::unique_ptr<MpiRuntime> MpiRuntime::this_machine() const {
   auto group = std::make_unique<MpiGroup>(MPI_COMM_NULL);
   MPZERO_MPI_CHECK(MPI_Comm_split_type(group_->handle, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &group->handle));
   // std::make_unique cannot call the private constructor.
+  return std::unique_ptr<MpiRuntime>(new MpiRuntime(std::move(group)));
+}
+
+std::unique_ptr<MpiRuntime> MpiRuntime::split(int color) const {
+  auto group = std::make_unique<MpiGroup>(MPI_COMM_NULL);
+  MPZERO_MPI_CHECK(MPI_Comm_split(group_->handle, color, rank_, &group->handle));
   return std::unique_ptr<MpiRuntime>(new MpiRuntime(std::move(group)));
 }
 

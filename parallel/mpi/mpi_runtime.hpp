@@ -28,6 +28,9 @@ class MpiRuntime final : public ProcessGroup {
 
   // The ranks of this machine as a separate group, in the same order. Collective. Must not outlive this object.
   std::unique_ptr<MpiRuntime> this_machine() const;
+  // The ranks that give the same `color` [>= 0] as a separate group, in the same order. Collective. Must not outlive
+  // this object.
+  std::unique_ptr<MpiRuntime> split(int color) const;
   // MPI's handle of the group.
   const MpiGroup& group() const { return *group_; }
 
@@ -42,6 +45,8 @@ class MpiRuntime final : public ProcessGroup {
 
  private:
   explicit MpiRuntime(std::unique_ptr<MpiGroup> group);
+  // Sets the ranks from group_.
+  void find_ranks();
 
   std::unique_ptr<MpiGroup> group_;
   int rank_ = 0;

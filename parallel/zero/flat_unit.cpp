@@ -10,7 +10,8 @@ constexpr int64_t kShardAlignment = 64;
 
 }  // namespace
 
-FlatLayout::FlatLayout(int64_t numel, int num_shards) : num_shards_(num_shards), numel_(numel) {
+FlatLayout::FlatLayout(int64_t numel, int num_shards, int nodes)
+    : num_shards_(num_shards), nodes_(nodes), numel_(numel) {
   const int64_t unaligned = (numel + num_shards - 1) / num_shards;
   shard_numel_ = (unaligned + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
 }

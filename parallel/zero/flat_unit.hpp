@@ -10,10 +10,11 @@
 namespace mpzero::parallel {
 
 // How a flat unit is split over `num_shards` ranks: the concatenated parameters, padded at the end so that every shard
-// has the same length and an alignment suitable for vector instructions and NCCL.
+// has the same length and an alignment suitable for vector instructions and NCCL. `nodes` consecutive shards are a node
+// shard (see Levels).
 class FlatLayout {
  public:
-  FlatLayout(int64_t numel, int num_shards);
+  FlatLayout(int64_t numel, int num_shards, int nodes = 1);
 
   int num_shards() const { return num_shards_; }
   int64_t numel() const { return numel_; }                             // without padding
@@ -21,11 +22,15 @@ class FlatLayout {
   int64_t shard_numel() const { return shard_numel_; }                 // of each shard, padding included
 
   int64_t shard_begin(int shard) const { return shard_numel_ * shard; }
+  int64_t node_shard_numel() const { return shard_numel_ * nodes_; }
+  // Of the node shard that holds the shard.
+  int64_t node_shard_begin(int shard) const { return shard_begin(shard / nodes_ * nodes_); }
   // The number of parameter elements in the shard; the rest is padding.
   int64_t shard_used(int shard) const;
 
  private:
   int num_shards_;
+  int nodes_;
   int64_t numel_;
   int64_t shard_numel_;
 };

@@ -1,6 +1,8 @@
 #include "parallel/zero/gradient_store.hpp"
 
+#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/StreamGuard.h>
 
 #include <algorithm>
 #include <numeric>
@@ -17,60 +19,74 @@ constexpr int64_t kReductionsUnderWay = 3;
 
 }  // namespace
 
-GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts, int world_size,
+GradientStore::Sizes GradientStore::sizes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
                                           const Options& options) {
+  const bool sharded = layouts.front().num_shards() > 1;
   Sizes sizes{
-      .partitioned = options.partitioned && layouts.front().num_shards() > 1,
+      .partitioned = options.partitioned && sharded && ranks.ranks_per_node > 1,
       // One micro-batch needs no accumulation, and its gradient is no more precise than its dtype.
       .kept_dtype = options.gradient_accumulation_steps > 1 ? options.accumulation_dtype : options.communication_dtype};
-  std::map<int64_t, int64_t> units;
+  std::map<int64_t, int64_t> units, node_shards;
   int64_t largest = 0;
   for (const FlatLayout& layout : layouts) {
-    sizes.kept.push_back(sizes.partitioned ? layout.shard_numel() : layout.padded_numel());
+    sizes.kept.push_back(sizes.partitioned ? layout.node_shard_numel() : layout.padded_numel());
     largest = std::max(largest, layout.padded_numel());
     ++units[layout.padded_numel()];
+    ++node_shards[layout.node_shard_numel()];
   }
-  if (layouts.front().num_shards() > 1) sizes.reduce_scatter = largest;
-  if (!sizes.partitioned && (world_size == 1 || sizes.kept_dtype == options.communication_dtype)) return sizes;
+  if (sharded && (ranks.ranks_per_node > 1 || ranks.nodes == 1)) sizes.reduce_scatter = largest;
+  const bool converted = sizes.kept_dtype != options.communication_dtype;
   // The maximum number of units of each length that need a buffer at a time: the current unit and those that are being
   // summed. (If there are two current units, an embedding and a layer, or one that is still being summed since the last
   // micro-batch, take_buffer() waits for sums.)
-  for (const auto& [numel, count] : units) {
-    const int64_t fit = std::max<int64_t>(1, options.limits.reduce_bucket_size / numel);
-    sizes.buffers[numel] = std::min({count, fit + 1, kReductionsUnderWay + 1});
-  }
+  const auto under_way = [&](const std::map<int64_t, int64_t>& lengths) {
+    std::map<int64_t, int64_t> buffers;
+    for (const auto& [numel, count] : lengths) {
+      const int64_t fit = std::max<int64_t>(1, options.limits.reduce_bucket_size / numel);
+      buffers[numel] = std::min({count, fit + 1, kReductionsUnderWay + 1});
+    }
+    return buffers;
+  };
+  if (sizes.partitioned || (ranks.world_size() > 1 && converted)) sizes.buffers = under_way(units);
+  if (sizes.partitioned && ranks.nodes > 1 && converted) sizes.inter_node_buffers = under_way(node_shards);
   return sizes;
 }
 
 MemoryUse GradientStore::Sizes::memory_use(at::ScalarType communication_dtype, int64_t reduce_scatter_bytes) const {
   MemoryUse use{.units_in_flight = reduce_scatter_bytes};
   for (const int64_t numel : kept) use.gradients += numel * static_cast<int64_t>(c10::elementSize(kept_dtype));
-  for (const auto& [numel, count] : buffers) {
-    use.units_in_flight += numel * count * static_cast<int64_t>(c10::elementSize(communication_dtype));
+  for (const std::map<int64_t, int64_t>& pool : {buffers, inter_node_buffers}) {
+    for (const auto& [numel, count] : pool) {
+      use.units_in_flight += numel * count * static_cast<int64_t>(c10::elementSize(communication_dtype));
+    }
   }
   return use;
 }
 
 GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts,
-                             int shard_index, Communicator& communicator, const Options& options)
+                             int shard_index, const Levels& levels, const Options& options)
     : units_(units),
       layouts_(layouts),
-      communicator_(communicator),
-      sizes_(sizes(layouts, communicator.world_size(), options)),
+      levels_(levels),
+      shard_index_(shard_index),
+      sizes_(sizes(layouts, levels.layout(), options)),
       overlap_(options.overlap),
       reduce_bucket_size_(options.limits.reduce_bucket_size),
-      pool_(communicator, at::TensorOptions().dtype(options.communication_dtype).device(options.device)) {
+      pool_(levels.nearest(), at::TensorOptions().dtype(options.communication_dtype).device(options.device)),
+      inter_node_pool_(levels.has_nodes() ? levels.inter_node() : levels.nearest(), pool_.options()) {
   const auto kept = at::TensorOptions().dtype(sizes_.kept_dtype).device(options.device);
   // One buffer for all units, if collectives read or write it.
   const int64_t total = std::accumulate(sizes_.kept.begin(), sizes_.kept.end(), int64_t{0});
   const bool communicated = sizes_.kept_dtype == options.communication_dtype;
   const std::vector<at::Tensor> buffers =
-      split_buffer(communicated ? communicator.buffer(total, kept) : at::zeros({total}, kept), sizes_.kept);
+      split_buffer(communicated ? levels.nearest().buffer(total, kept) : at::zeros({total}, kept), sizes_.kept);
   states_.resize(units.size());
   for (size_t u = 0; u < units.size(); ++u) {
     UnitState& state = states_[u];
     if (sizes_.partitioned) {
-      state.shard = buffers[u];
+      state.node_shard = buffers[u];
+      const int64_t begin = layouts[u].shard_begin(shard_index) - layouts[u].node_shard_begin(shard_index);
+      state.shard = state.node_shard.narrow(0, begin, layouts[u].shard_numel());
     } else {
       state.full = buffers[u];
       state.views = parameter_views(state.full, units[u]);
@@ -78,15 +94,19 @@ GradientStore::GradientStore(const std::vector<UnitSpec>& units, const std::vect
     }
   }
   for (const auto& [numel, count] : sizes_.buffers) pool_.reserve(numel, count);
+  for (const auto& [numel, count] : sizes_.inter_node_buffers) inter_node_pool_.reserve(numel, count);
   if (sizes_.reduce_scatter > 0) {
-    reduce_scatter_bytes_ = communicator.reserve_reduce_scatter(sizes_.reduce_scatter, pool_.options());
+    reduce_scatter_bytes_ = levels.intra_node().reserve_reduce_scatter(sizes_.reduce_scatter, pool_.options());
+  }
+  if (options.device.is_cuda() && levels.has_nodes() && levels.has_peers()) {
+    inter_node_stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/true);
   }
 }
 
 MemoryUse GradientStore::memory_use() const {
-  MemoryUse use{.units_in_flight = pool_.bytes() + reduce_scatter_bytes_};
+  MemoryUse use{.units_in_flight = pool_.bytes() + inter_node_pool_.bytes() + reduce_scatter_bytes_};
   for (const UnitState& state : states_) {
-    use.gradients += static_cast<int64_t>((sizes_.partitioned ? state.shard : state.full).nbytes());
+    use.gradients += static_cast<int64_t>((sizes_.partitioned ? state.node_shard : state.full).nbytes());
   }
   return use;
 }
@@ -100,16 +120,16 @@ GradientViews GradientStore::gradients(size_t unit) {
   if (!sizes_.partitioned) return {state.views, !state.empty};
   if (!state.full.defined()) {
     const FlatLayout& layout = layouts_[unit];
-    state.full = take_buffer(layout.padded_numel());
+    state.full = take_buffer(pool_, layout.padded_numel());
     state.full.narrow(0, layout.numel(), layout.padded_numel() - layout.numel()).zero_();
     state.views = parameter_views(state.full, units_[unit]);
   }
   return {state.views, false};
 }
 
-at::Tensor GradientStore::take_buffer(int64_t numel) {
-  while (!pool_.has_free(numel) && !under_way_.empty()) complete_oldest();
-  return pool_.take(numel);
+at::Tensor GradientStore::take_buffer(BufferPool& pool, int64_t numel) {
+  while (!pool.has_free(numel) && !under_way_.empty()) complete_oldest();
+  return pool.take(numel);
 }
 
 void GradientStore::reduce(size_t unit) {
@@ -122,30 +142,62 @@ void GradientStore::reduce_partitioned(size_t unit) {
   Reduction reduction{.unit = unit,
                       .last_of_step = last_micro_batch_,
                       .addends = std::exchange(state.full, at::Tensor()),
+                      .inter_node_addends = {},
                       .pending = {}};
   state.views.clear();
   const SumMode mode = std::exchange(state.empty, false) ? SumMode::kOverwrite : SumMode::kAdd;
-  reduction.pending = communicator_.reduce_scatter_sum(reduction.addends, state.shard, mode);
+  reduction.pending = levels_.intra_node().reduce_scatter_sum(reduction.addends, state.node_shard, mode);
+  if (last_micro_batch_ && levels_.has_nodes()) reduce_between_nodes(reduction, state.node_shard);
   follow(std::move(reduction));
+}
+
+void GradientStore::reduce_between_nodes(Reduction& reduction, const at::Tensor& node_sum) {
+  at::Tensor addends = node_sum;
+  if (node_sum.dtype() != pool_.options().dtype()) {
+    reduction.inter_node_addends = take_buffer(inter_node_pool_, node_sum.numel());
+    addends = reduction.inter_node_addends;
+  }
+  const auto start = [&] {
+    if (reduction.pending) reduction.pending->wait();
+    if (!addends.is_same(node_sum)) addends.copy_(node_sum);
+    reduction.pending = levels_.inter_node().reduce_scatter_sum(addends, states_[reduction.unit].shard);
+  };
+  if (!inter_node_stream_) return start();
+  // The buffer's last use.
+  at::cuda::CUDAEvent so_far;
+  so_far.record(c10::cuda::getCurrentCUDAStream());
+  so_far.block(*inter_node_stream_);
+  const c10::StreamGuard on_own_stream(*inter_node_stream_);
+  start();
 }
 
 void GradientStore::reduce_full(size_t unit) {
   UnitState& state = states_[unit];
   state.empty = false;
   if (!last_micro_batch_) return;
-  if (communicator_.world_size() == 1) {
+  if (levels_.layout().world_size() == 1) {
     if (on_summed_) on_summed_(unit);
     return;
   }
   const FlatLayout& layout = layouts_[unit];
-  Reduction reduction{.unit = unit, .addends = state.full, .pooled = false, .pending = {}};
+  Reduction reduction{.unit = unit, .addends = state.full, .pooled = false, .inter_node_addends = {}, .pending = {}};
   if (pool_.options().dtype() != state.full.dtype()) {
-    reduction.addends = take_buffer(layout.padded_numel());
+    reduction.addends = take_buffer(pool_, layout.padded_numel());
     reduction.addends.copy_(state.full);
     reduction.pooled = true;
   }
-  reduction.pending = layout.num_shards() > 1 ? communicator_.reduce_scatter_sum(reduction.addends, state.shard)
-                                              : communicator_.all_reduce_sum(reduction.addends);
+  if (layout.num_shards() == 1) {
+    reduction.pending = levels_.intra_node().all_reduce_sum(reduction.addends);
+  } else if (!levels_.has_nodes()) {
+    reduction.pending = levels_.intra_node().reduce_scatter_sum(reduction.addends, state.shard);
+  } else {
+    const at::Tensor node_sum =
+        reduction.addends.narrow(0, layout.node_shard_begin(shard_index_), layout.node_shard_numel());
+    if (levels_.has_peers()) {
+      reduction.pending = levels_.intra_node().reduce_scatter_sum(reduction.addends, node_sum);
+    }
+    reduce_between_nodes(reduction, node_sum);
+  }
   follow(std::move(reduction));
 }
 
@@ -171,6 +223,7 @@ void GradientStore::complete_oldest() {
     states_[reduction.unit].shard.copy_(reduction.addends);
   }
   if (reduction.pooled) pool_.put_back(std::move(reduction.addends));
+  if (reduction.inter_node_addends.defined()) inter_node_pool_.put_back(std::move(reduction.inter_node_addends));
   if (reduction.last_of_step && on_summed_) on_summed_(reduction.unit);
 }
 

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <deque>
 #include <functional>
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "parallel/host/memory_use.hpp"
 #include "parallel/zero/buffer_pool.hpp"
 #include "parallel/zero/flat_unit.hpp"
+#include "parallel/zero/levels.hpp"
 #include "parallel/zero/zero_limits.hpp"
 
 namespace mpzero::parallel {
@@ -25,7 +28,11 @@ struct GradientViews {
 };
 
 // The units' gradients: accumulated in fp32 by default, summed over the ranks in the communication dtype. ZeRO 0 and 1
-// keep full gradients and sum once per step; ZeRO 2 and 3 keep this rank's shard and sum at every micro-batch.
+// keep full gradients and sum once per step; ZeRO 2 and 3 keep this rank's node shard and sum over the node at every
+// micro-batch. Between nodes gradients are summed once per step, after the sum within the node. A rank without peers in
+// its node accumulates full gradients at every stage.
+//
+//   gradients() -> reduce(): [within the node] -> accumulated -> [last micro-batch: between nodes] -> on_summed()
 class GradientStore {
  public:
   struct Options {
@@ -41,17 +48,20 @@ class GradientStore {
   struct Sizes {
     bool partitioned = false;
     at::ScalarType kept_dtype = at::kFloat;
-    std::vector<int64_t> kept{};           // elements of each unit: its shard, or all of it
-    std::map<int64_t, int64_t> buffers{};  // in the communication dtype: number of each length
-    int64_t reduce_scatter = 0;            // elements that the communicator reserves memory for, if it needs any
+    std::vector<int64_t> kept{};  // elements of each unit: its node shard, or all of it
+    // In the communication dtype: number of each length.
+    std::map<int64_t, int64_t> buffers{};
+    std::map<int64_t, int64_t> inter_node_buffers{};
+    int64_t reduce_scatter = 0;  // elements that the node's communicator reserves memory for, if it needs any
 
     // `reduce_scatter_bytes`: the memory that the communicator reserves.
     MemoryUse memory_use(at::ScalarType communication_dtype, int64_t reduce_scatter_bytes) const;
   };
-  static Sizes sizes(const std::vector<FlatLayout>& layouts, int world_size, const Options& options);
+  static Sizes sizes(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks, const Options& options);
 
+  // `shard_index`: of this rank. The layouts have one shard, or as many as there are ranks.
   GradientStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
-                Communicator& communicator, const Options& options);
+                const Levels& levels, const Options& options);
 
   at::ScalarType shard_dtype() const { return sizes_.kept_dtype; }
 
@@ -79,35 +89,43 @@ class GradientStore {
   struct UnitState {
     at::Tensor full;  // of this micro-batch (partitioned) or of the step
     std::vector<at::Tensor> views;
-    at::Tensor shard;   // summed over ranks and micro-batches
-    bool empty = true;  // the kept gradient (the shard if partitioned, otherwise `full`) has nothing of this step
+    at::Tensor node_shard;  // summed over the node and micro-batches, if partitioned
+    at::Tensor shard;       // summed over ranks and micro-batches
+    bool empty = true;  // the kept gradient (`node_shard` if partitioned, otherwise `full`) has nothing of this step
   };
   struct Reduction {
     size_t unit = 0;
     bool last_of_step = true;
-    at::Tensor addends;  // in the communication dtype
-    bool pooled = true;  // the addends are a buffer of the pool, not the unit's own
+    at::Tensor addends;             // in the communication dtype
+    bool pooled = true;             // the addends are a buffer of the pool, not the unit's own
+    at::Tensor inter_node_addends;  // a buffer of inter_node_pool_, or undefined
     std::unique_ptr<PendingCollective> pending;
   };
 
   void reduce_partitioned(size_t unit);
   void reduce_full(size_t unit);
+  // `node_sum`, the unit's node shard, is summed between the nodes once `reduction.pending` has completed.
+  void reduce_between_nodes(Reduction& reduction, const at::Tensor& node_sum);
   // Registers a started reduction, and completes the oldest ones above the limit.
   void follow(Reduction reduction);
   void complete_oldest();
   // A free buffer [numel]; completes reductions until there is one.
-  at::Tensor take_buffer(int64_t numel);
+  at::Tensor take_buffer(BufferPool& pool, int64_t numel);
   bool too_many_under_way() const;
 
   const std::vector<UnitSpec>& units_;
   const std::vector<FlatLayout>& layouts_;
-  Communicator& communicator_;
+  Levels levels_;
+  int shard_index_;
   Sizes sizes_;
   bool overlap_;
   int64_t reduce_bucket_size_;
   bool last_micro_batch_ = true;
   OnSummed on_summed_;
   BufferPool pool_;  // in the communication dtype
+  BufferPool inter_node_pool_;
+  std::optional<c10::cuda::CUDAStream>
+      inter_node_stream_;  // waits for sums within the node, so that computing need not
   int64_t reduce_scatter_bytes_ = 0;
   std::vector<UnitState> states_;
   std::deque<Reduction> under_way_;

@@ -9,38 +9,40 @@
 namespace mpzero::parallel {
 namespace {
 
-// Whether a store of these options gathers units on demand.
-bool gathers_on_demand(const std::vector<FlatLayout>& layouts, const ParameterStoreOptions& options) {
-  return is_offloaded(options) || (options.sharded && layouts.front().num_shards() > 1);
+// Whether a store of these options gathers units on demand. A rank without peers keeps all that its node keeps.
+bool gathers_on_demand(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
+                       const ParameterStoreOptions& options) {
+  return is_offloaded(options) || (options.sharded && layouts.front().num_shards() > 1 && ranks.ranks_per_node > 1);
 }
 
 }  // namespace
 
-ParameterStore::ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int rank,
-                               Communicator& communicator, const ParameterStoreOptions& options)
+ParameterStore::ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts,
+                               int shard_index, const Levels& levels, const ParameterStoreOptions& options)
     : units_(units),
       layouts_(layouts),
-      communicator_(communicator),
-      rank_(rank),
+      levels_(levels),
+      shard_index_(shard_index),
       tensor_options_(at::TensorOptions().dtype(options.dtype).device(options.device)),
       states_(units.size()),
       overlap_(options.overlap) {}
 
-void ParameterStore::gather_next(const std::vector<size_t>& units) {
-  for (const size_t unit : units) {
-    states_[unit].due = true;
-    due_.push_back(unit);
+void ParameterStore::start_next(const std::vector<Due>& steps) {
+  for (const Due& step : steps) {
+    if (!step.between_nodes) states_[step.unit].due = true;
+    due_.push_back(step);
   }
   start_certain();
 }
 
 void ParameterStore::start_certain() {
-  while (!due_.empty() && states_[due_.front()].written == Written::kNow) start_oldest();
+  while (!due_.empty() && states_[due_.front().unit].written == Written::kNow) start_oldest();
 }
 
 void ParameterStore::start_written() {
   while (!due_.empty()) {
-    if (states_[due_.front()].written == Written::kLater && !writer_->written(due_.front())) return;
+    const size_t unit = due_.front().unit;
+    if (states_[unit].written == Written::kLater && !writer_->written(unit)) return;
     start_oldest();
   }
 }
@@ -54,11 +56,15 @@ void ParameterStore::start_all() {
 }
 
 void ParameterStore::start_oldest() {
-  const size_t unit = due_.front();
-  const ProfileRange range("gather", units_[unit].name);
-  start(unit);
+  const auto [unit, between_nodes] = due_.front();
+  const ProfileRange range(between_nodes ? "gather between nodes" : "gather", units_[unit].name);
+  if (between_nodes) {
+    start_between_nodes(unit);
+  } else {
+    start(unit);
+    states_[unit].due = false;
+  }
   states_[unit].written = Written::kNow;
-  states_[unit].due = false;
   due_.pop_front();
 }
 
@@ -66,15 +72,23 @@ void ParameterStore::wait_for_writer(size_t unit) {
   if (states_[unit].written == Written::kLater) writer_->wait(unit);
 }
 
-void ParameterStore::follow_current_stream() {
+void ParameterStore::follow_current_stream(c10::cuda::CUDAStream& stream) {
   at::cuda::CUDAEvent so_far;
   so_far.record(c10::cuda::getCurrentCUDAStream());
-  so_far.block(*copy_stream_);
+  so_far.block(stream);
 }
 
 void ParameterStore::follow(UnitState& state, std::unique_ptr<PendingCollective> pending) {
   if (overlap_) {
     state.pending = std::move(pending);
+  } else {
+    pending->wait();
+  }
+}
+
+void ParameterStore::follow_between_nodes(UnitState& state, std::unique_ptr<PendingCollective> pending) {
+  if (overlap_) {
+    state.pending_node_shard = std::move(pending);
   } else {
     pending->wait();
   }
@@ -99,12 +113,12 @@ std::span<const at::Tensor> ParameterStore::gather(size_t unit) {
 
 void ParameterStore::invalidate() {
   drop_gathered();
-  if (copy_stream_) follow_current_stream();
+  if (copy_stream_) follow_current_stream(*copy_stream_);
 }
 
 void ParameterStore::publish(size_t unit, Written written) {
   states_[unit].written = written;
-  gather_next(due_after_publishing(unit, written));
+  start_next(due_after_publishing(unit, written));
 }
 
 void ParameterStore::set_writer(ShardWriter& writer) {
@@ -113,18 +127,18 @@ void ParameterStore::set_writer(ShardWriter& writer) {
 }
 
 std::unique_ptr<ParameterStore> make_parameter_store(const std::vector<UnitSpec>& units,
-                                                     const std::vector<FlatLayout>& layouts, int rank,
-                                                     Communicator& communicator, const ParameterStoreOptions& options) {
-  if (gathers_on_demand(layouts, options)) {
-    return std::make_unique<ShardedParameters>(units, layouts, rank, communicator, options);
+                                                     const std::vector<FlatLayout>& layouts, int shard_index,
+                                                     const Levels& levels, const ParameterStoreOptions& options) {
+  if (gathers_on_demand(layouts, levels.layout(), options)) {
+    return std::make_unique<ShardedParameters>(units, layouts, shard_index, levels, options);
   }
-  return std::make_unique<ReplicatedParameters>(units, layouts, rank, communicator, options);
+  return std::make_unique<ReplicatedParameters>(units, layouts, shard_index, levels, options);
 }
 
-MemoryUse memory_of_parameters(const std::vector<FlatLayout>& layouts, const ParameterStoreOptions& options,
-                               const std::vector<size_t>& uses) {
-  return gathers_on_demand(layouts, options) ? ShardedParameters::memory_use(layouts, options, uses)
-                                             : ReplicatedParameters::memory_use(layouts, options);
+MemoryUse memory_of_parameters(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
+                               const ParameterStoreOptions& options, const std::vector<size_t>& uses) {
+  return gathers_on_demand(layouts, ranks, options) ? ShardedParameters::memory_use(layouts, ranks, options, uses)
+                                                    : ReplicatedParameters::memory_use(layouts, options);
 }
 
 }  // namespace mpzero::parallel

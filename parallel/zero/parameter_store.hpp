@@ -18,6 +18,7 @@
 #include "parallel/trace/timeline.hpp"
 #include "parallel/zero/flat_unit.hpp"
 #include "parallel/zero/gather_schedule.hpp"
+#include "parallel/zero/levels.hpp"
 
 namespace mpzero::parallel {
 
@@ -47,7 +48,8 @@ struct ParameterStoreOptions {
 // The units' parameters in the compute dtype: this rank's shard of each, and the full parameters for as long as a unit
 // runs. ReplicatedParameters keeps all of them full on every rank (ZeRO 0 to 2); ShardedParameters gathers each unit
 // when it is needed (ZeRO-3 and offloaded parameters). Both start their gathers in one order on every rank, each as
-// soon as the shard that it sends has been written.
+// soon as the shard that it sends has been written. With several nodes a node shard is gathered once per update from
+// the nodes, and units are gathered from the ranks of the node.
 //
 //   publish (the optimizer)  ->  due  ->  started (pending)  ->  gather() waits  ->  views are valid  ->  release()
 class ParameterStore {
@@ -94,39 +96,50 @@ class ParameterStore {
  protected:
   struct UnitState {
     at::Tensor shard;
-    at::Tensor full;  // [padded_numel]; defined while gathered, or always
+    at::Tensor node_shard;  // [node_shard_numel], the shard included
+    at::Tensor full;        // [padded_numel]; defined while gathered, or always
     std::vector<at::Tensor> views;
+    std::unique_ptr<PendingCollective> pending_node_shard;  // its gather from the nodes, until another stream waits
     std::unique_ptr<PendingCollective> pending;
     Written written = Written::kNow;
-    bool due = false;  // in due_
+    bool due = false;  // in due_, to be gathered
+  };
+  // A step towards gathered parameters.
+  struct Due {
+    size_t unit = 0;
+    bool between_nodes = false;  // its node shard; otherwise start()
   };
 
-  ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int rank,
-                 Communicator& communicator, const ParameterStoreOptions& options);
+  // `shard_index`: of this rank.
+  ParameterStore(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
+                 const Levels& levels, const ParameterStoreOptions& options);
 
   // Before gather() waits for the unit.
   virtual void about_to_use(size_t /*unit*/) {}
   // Gathers the unit's shards, whose own has been written or is waited for.
   virtual void start(size_t unit) = 0;
+  // Gathers the unit's node shard from the nodes; only of stores that make it due.
+  virtual void start_between_nodes(size_t /*unit*/) {}
   // What becomes due once a unit's shard has been published.
-  virtual std::vector<size_t> due_after_publishing(size_t unit, Written written) = 0;
+  virtual std::vector<Due> due_after_publishing(size_t unit, Written written) = 0;
   // Waits for gathers of the old parameters, and drops what they gathered.
   virtual void drop_gathered() = 0;
 
   // Notes what is to be gathered, and starts what needs no waiting for on any rank.
-  void gather_next(const std::vector<size_t>& units);
+  void start_next(const std::vector<Due>& steps);
   void start_until(size_t unit);
   void start_all();
   void follow(UnitState& state, std::unique_ptr<PendingCollective> pending);
+  void follow_between_nodes(UnitState& state, std::unique_ptr<PendingCollective> pending);
   // Waits for the shard's writer if it is written later.
   void wait_for_writer(size_t unit);
-  // Work that copy_stream_ gets from now on follows what the current stream has.
-  void follow_current_stream();
+  // Work that `stream` gets from now on follows what the current stream has.
+  static void follow_current_stream(c10::cuda::CUDAStream& stream);
 
   const std::vector<UnitSpec>& units_;
   const std::vector<FlatLayout>& layouts_;
-  Communicator& communicator_;
-  const int rank_;
+  const Levels levels_;
+  const int shard_index_;
   const at::TensorOptions tensor_options_;
   std::vector<UnitState> states_;
   std::optional<c10::cuda::CUDAStream> copy_stream_;  // of shards that wait for the host, while the device computes
@@ -138,19 +151,19 @@ class ParameterStore {
 
   const bool overlap_;
   // What is to be gathered and has not been started: all ranks start it in this order, each as soon as it can.
-  std::deque<size_t> due_;
+  std::deque<Due> due_;
   ShardWriter* writer_ = nullptr;
   Timeline* timeline_ = nullptr;
   std::vector<Stall> stalls_;
 };
 
-// `units`, `layouts` and `communicator` outlive the store. `rank`: of the shards.
+// `units`, `layouts` and the communicators outlive the store. `shard_index`: of this rank.
 std::unique_ptr<ParameterStore> make_parameter_store(const std::vector<UnitSpec>& units,
-                                                     const std::vector<FlatLayout>& layouts, int rank,
-                                                     Communicator& communicator, const ParameterStoreOptions& options);
+                                                     const std::vector<FlatLayout>& layouts, int shard_index,
+                                                     const Levels& levels, const ParameterStoreOptions& options);
 
 // What memory_use() of such a store says after plan(uses), by the sizes that the store itself makes.
-MemoryUse memory_of_parameters(const std::vector<FlatLayout>& layouts, const ParameterStoreOptions& options,
-                               const std::vector<size_t>& uses);
+MemoryUse memory_of_parameters(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
+                               const ParameterStoreOptions& options, const std::vector<size_t>& uses);
 
 }  // namespace mpzero::parallel

@@ -16,15 +16,18 @@ int64_t numel_of_all(const std::vector<FlatLayout>& layouts) {
 }  // namespace
 
 ReplicatedParameters::ReplicatedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts,
-                                           int rank, Communicator& communicator, const ParameterStoreOptions& options)
-    : ParameterStore(units, layouts, rank, communicator, options) {
+                                           int shard_index, const Levels& levels, const ParameterStoreOptions& options)
+    : ParameterStore(units, layouts, shard_index, levels, options) {
+  if (options.device.is_cuda() && levels.has_nodes() && levels.has_peers())
+    copy_stream_ = c10::cuda::getStreamFromPool();
   // One buffer for all units, since registering one costs time and address space.
   const std::vector<at::Tensor> full =
-      split_buffer(communicator.buffer(numel_of_all(layouts), tensor_options_), full_sizes(layouts));
+      split_buffer(levels.nearest().buffer(numel_of_all(layouts), tensor_options_), full_sizes(layouts));
   for (size_t u = 0; u < units.size(); ++u) {
     UnitState& state = states_[u];
     state.full = full[u];
-    state.shard = state.full.narrow(0, layouts[u].shard_begin(rank), layouts[u].shard_numel());
+    state.shard = state.full.narrow(0, layouts[u].shard_begin(shard_index), layouts[u].shard_numel());
+    state.node_shard = state.full.narrow(0, layouts[u].node_shard_begin(shard_index), layouts[u].node_shard_numel());
     state.views = parameter_views(state.full, units[u]);
   }
 }
@@ -32,15 +35,25 @@ ReplicatedParameters::ReplicatedParameters(const std::vector<UnitSpec>& units, c
 void ReplicatedParameters::start(size_t unit) {
   UnitState& state = states_[unit];
   if (layouts_[unit].num_shards() == 1) return wait_for_writer(unit);
-  // invalidate() has made the copy stream wait for the old parameters' last use.
-  c10::OptionalStreamGuard on_copy_stream;
-  if (copy_stream_ && state.written == Written::kLater) on_copy_stream.reset_stream(*copy_stream_);
-  wait_for_writer(unit);
-  follow(state, communicator_.all_gather(state.shard, state.full));
+  const bool two_levels = levels_.has_nodes() && levels_.has_peers();
+  std::unique_ptr<PendingCollective> gathered;
+  {
+    c10::OptionalStreamGuard on_copy_stream;
+    if (copy_stream_ && (two_levels || state.written == Written::kLater)) {
+      // For shards that are written later, invalidate() has made it wait for the old parameters' last use.
+      if (state.written == Written::kNow) follow_current_stream(*copy_stream_);
+      on_copy_stream.reset_stream(*copy_stream_);
+    }
+    wait_for_writer(unit);
+    if (levels_.has_nodes()) gathered = levels_.inter_node().all_gather(state.shard, state.node_shard);
+    if (two_levels) gathered->wait();
+    if (levels_.has_peers()) gathered = levels_.intra_node().all_gather(state.node_shard, state.full);
+  }
+  follow(state, std::move(gathered));
 }
 
-std::vector<size_t> ReplicatedParameters::due_after_publishing(size_t unit, Written written) {
-  if (layouts_[unit].num_shards() > 1 || written == Written::kLater) return {unit};
+std::vector<ParameterStore::Due> ReplicatedParameters::due_after_publishing(size_t unit, Written written) {
+  if (layouts_[unit].num_shards() > 1 || written == Written::kLater) return {{.unit = unit}};
   return {};
 }
 

@@ -6,18 +6,19 @@
 
 namespace mpzero::parallel {
 
-// Full parameters on every rank: ZeRO 0 to 2. publish() starts the gather of a unit's shards; gather() waits for it.
+// Full parameters on every rank: ZeRO 0 to 2. publish() starts the gather of a unit's shards,
+// first between the nodes and then within each; gather() waits for it.
 class ReplicatedParameters final : public ParameterStore {
  public:
-  ReplicatedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int rank,
-                       Communicator& communicator, const ParameterStoreOptions& options);
+  ReplicatedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
+                       const Levels& levels, const ParameterStoreOptions& options);
 
   static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, const ParameterStoreOptions& options);
   MemoryUse memory_use() const override;
 
  private:
   void start(size_t unit) override;
-  std::vector<size_t> due_after_publishing(size_t unit, Written written) override;
+  std::vector<Due> due_after_publishing(size_t unit, Written written) override;
   void drop_gathered() override;
 };
 

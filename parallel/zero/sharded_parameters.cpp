@@ -12,7 +12,7 @@
 namespace mpzero::parallel {
 namespace {
 
-// A copy to the device, queued on a stream of its own.
+// A copy, queued on a stream of its own.
 class PendingCopy final : public PendingCollective {
  public:
   explicit PendingCopy(const c10::cuda::CUDAStream& stream) { done_.record(stream); }
@@ -22,10 +22,18 @@ class PendingCopy final : public PendingCollective {
   at::cuda::CUDAEvent done_;
 };
 
-std::vector<int64_t> shard_sizes(const std::vector<FlatLayout>& layouts) {
+std::vector<int64_t> node_shard_sizes(const std::vector<FlatLayout>& layouts) {
   std::vector<int64_t> sizes;
-  for (const FlatLayout& layout : layouts) sizes.push_back(layout.shard_numel());
+  for (const FlatLayout& layout : layouts) sizes.push_back(layout.node_shard_numel());
   return sizes;
+}
+
+// Elements of inter_node_staging_.
+int64_t staging_size(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
+                     const ParameterStoreOptions& options) {
+  if (!is_offloaded(options) || ranks.nodes == 1) return 0;
+  const std::vector<int64_t> sizes = node_shard_sizes(layouts);
+  return *std::max_element(sizes.begin(), sizes.end());
 }
 
 int64_t sum(const std::vector<int64_t>& sizes) {
@@ -41,21 +49,29 @@ bool is_offloaded(const ParameterStoreOptions& options) {
 }
 
 ShardedParameters::ShardedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts,
-                                     int rank, Communicator& communicator, const ParameterStoreOptions& options)
-    : ParameterStore(units, layouts, rank, communicator, options),
+                                     int shard_index, const Levels& levels, const ParameterStoreOptions& options)
+    : ParameterStore(units, layouts, shard_index, levels, options),
       offloaded_(is_offloaded(options)),
-      pool_(communicator, tensor_options_),
+      pool_(levels.nearest(), tensor_options_),
       schedule_(full_sizes(layouts), options.limits) {
-  const std::vector<int64_t> sizes = shard_sizes(layouts);
-  if (offloaded_) {
-    copy_stream_ = c10::cuda::getStreamFromPool();
-    const std::vector<at::Tensor> shards = host_tensors(sizes, options.dtype, options.pinned);
-    for (size_t u = 0; u < units.size(); ++u) states_[u].shard = shards[u];
-    return;
+  const std::vector<int64_t> sizes = node_shard_sizes(layouts);
+  if (options.device.is_cuda() && (offloaded_ || levels.has_nodes())) copy_stream_ = c10::cuda::getStreamFromPool();
+  if (const int64_t staging = staging_size(layouts, levels.layout(), options); staging > 0) {
+    inter_node_staging_ = levels.inter_node().buffer(staging, tensor_options_);
+    inter_node_stream_ = c10::cuda::getStreamFromPool();
   }
-  // One buffer for all units, since registering one costs time and address space.
-  const std::vector<at::Tensor> shards = split_buffer(communicator.buffer(sum(sizes), tensor_options_), sizes);
-  for (size_t u = 0; u < units.size(); ++u) states_[u].shard = shards[u];
+  // On the device one buffer for all units, since registering one costs time and address space.
+  const std::vector<at::Tensor> node_shards =
+      offloaded_ ? host_tensors(sizes, options.dtype, options.pinned)
+                 : split_buffer(levels.nearest().buffer(sum(sizes), tensor_options_), sizes);
+  for (size_t u = 0; u < units.size(); ++u) place(u, node_shards[u]);
+}
+
+void ShardedParameters::place(size_t unit, const at::Tensor& node_shard) {
+  const FlatLayout& layout = layouts_[unit];
+  states_[unit].node_shard = node_shard;
+  states_[unit].shard = node_shard.narrow(0, layout.shard_begin(shard_index_) - layout.node_shard_begin(shard_index_),
+                                          layout.shard_numel());
 }
 
 void ShardedParameters::plan(std::vector<size_t> uses) {
@@ -97,22 +113,26 @@ int64_t ShardedParameters::move_to_device(int64_t bytes) {
   std::vector<size_t> moved;
   int64_t total = 0;
   for (size_t u = 0; u < states_.size(); ++u) {
-    const int64_t numel = layouts_[u].shard_numel();
+    const int64_t numel = layouts_[u].node_shard_numel();
     if (!states_[u].shard.is_cpu() || (total + numel) * item > bytes) continue;
     moved.push_back(u);
     total += numel;
   }
   if (moved.empty()) return 0;
   // Gathers may be under way that read the memory which is about to be unmapped.
+  if (inter_node_stream_) {
+    start_all();
+    inter_node_stream_->synchronize();
+  }
   copy_stream_->synchronize();
-  const at::Tensor all = communicator_.buffer(total, pool_.options());
+  const at::Tensor all = levels_.nearest().buffer(total, pool_.options());
   int64_t offset = 0;
   for (const size_t u : moved) {
-    UnitState& state = states_[u];
     wait_for_writer(u);
-    const at::Tensor there = all.narrow(0, std::exchange(offset, offset + state.shard.numel()), state.shard.numel());
-    there.copy_(state.shard);
-    state.shard = there;
+    const at::Tensor here = states_[u].node_shard;
+    const at::Tensor there = all.narrow(0, std::exchange(offset, offset + here.numel()), here.numel());
+    there.copy_(here);
+    place(u, there);
   }
   return total * item;
 }
@@ -121,27 +141,61 @@ void ShardedParameters::start(size_t unit) {
   UnitState& state = states_[unit];
   state.full = pool_.take(layouts_[unit].padded_numel());
   state.views = parameter_views(state.full, units_[unit]);
-  if (offloaded_ || (copy_stream_ && state.written == Written::kLater)) return start_on_copy_stream(unit);
+  if (offloaded_ || (copy_stream_ && (state.pending_node_shard || state.written == Written::kLater))) {
+    return start_on_copy_stream(unit);
+  }
   wait_for_writer(unit);
-  follow(state, communicator_.all_gather(state.shard, state.full));
+  if (auto from_nodes = std::exchange(state.pending_node_shard, nullptr)) from_nodes->wait();
+  follow(state, levels_.intra_node().all_gather(state.node_shard, state.full));
+}
+
+void ShardedParameters::start_between_nodes(size_t unit) {
+  UnitState& state = states_[unit];
+  if (inter_node_stream_ && state.node_shard.is_cpu()) return start_between_hosts(unit);
+  std::unique_ptr<PendingCollective> gathered;
+  {
+    c10::OptionalStreamGuard on_copy_stream;
+    if (copy_stream_ && state.written == Written::kLater) on_copy_stream.reset_stream(*copy_stream_);
+    wait_for_writer(unit);
+    gathered = levels_.inter_node().all_gather(state.shard, state.node_shard);
+  }
+  follow_between_nodes(state, std::move(gathered));
+}
+
+void ShardedParameters::start_between_hosts(size_t unit) {
+  UnitState& state = states_[unit];
+  if (state.written == Written::kNow) follow_current_stream(*inter_node_stream_);
+  {
+    const c10::StreamGuard on_own_stream(*inter_node_stream_);
+    wait_for_writer(unit);
+    const at::Tensor staging = inter_node_staging_.narrow(0, 0, state.node_shard.numel());
+    const at::Tensor own =
+        staging.narrow(0, state.shard.storage_offset() - state.node_shard.storage_offset(), state.shard.numel());
+    own.copy_(state.shard, /*non_blocking=*/true);
+    levels_.inter_node().all_gather(own, staging)->wait();
+    state.node_shard.copy_(staging, /*non_blocking=*/true);
+  }
+  follow_between_nodes(state, std::make_unique<PendingCopy>(*inter_node_stream_));
 }
 
 void ShardedParameters::start_on_copy_stream(size_t unit) {
   UnitState& state = states_[unit];
   const FlatLayout& layout = layouts_[unit];
   // The buffer's former user may still be at work on the current stream.
-  follow_current_stream();
+  follow_current_stream(*copy_stream_);
   std::unique_ptr<PendingCollective> gathered;
   {
     const c10::StreamGuard on_copy_stream(*copy_stream_);
     wait_for_writer(unit);
-    at::Tensor shard = state.shard;
-    if (shard.is_cpu() || layout.num_shards() == 1) {
-      shard = state.full.narrow(0, layout.shard_begin(rank_), layout.shard_numel());
-      shard.copy_(state.shard, /*non_blocking=*/true);
+    if (auto from_nodes = std::exchange(state.pending_node_shard, nullptr)) from_nodes->wait();
+    at::Tensor node_shard = state.node_shard;
+    const bool complete = node_shard.numel() == layout.padded_numel();
+    if (node_shard.is_cpu() || complete) {
+      node_shard = state.full.narrow(0, layout.node_shard_begin(shard_index_), layout.node_shard_numel());
+      node_shard.copy_(state.node_shard, /*non_blocking=*/true);
     }
-    if (layout.num_shards() > 1) {
-      gathered = communicator_.all_gather(shard, state.full);
+    if (!complete) {
+      gathered = levels_.intra_node().all_gather(node_shard, state.full);
     } else {
       gathered = std::make_unique<PendingCopy>(*copy_stream_);
     }
@@ -153,7 +207,7 @@ void ShardedParameters::start_on_copy_stream(size_t unit) {
 void ShardedParameters::about_to_use(size_t unit) {
   const GatherSchedule::Moves moves = schedule_.use(unit);
   for (const size_t other : moves.release) free_full(other);
-  gather_next(moves.gather);
+  start_next(to_gather(moves.gather));
 }
 
 void ShardedParameters::release(size_t unit) {
@@ -170,19 +224,34 @@ void ShardedParameters::free_full(size_t unit) {
   pool_.put_back(std::exchange(state.full, at::Tensor()));
 }
 
-std::vector<size_t> ShardedParameters::due_after_publishing(size_t unit, Written /*written*/) {
-  return schedule_.publish(unit);
+std::vector<ParameterStore::Due> ShardedParameters::to_gather(const std::vector<size_t>& units) {
+  std::vector<Due> due;
+  for (const size_t unit : units) due.push_back({.unit = unit});
+  return due;
+}
+
+std::vector<ParameterStore::Due> ShardedParameters::due_after_publishing(size_t unit, Written /*written*/) {
+  std::vector<Due> due = to_gather(schedule_.publish(unit));
+  if (levels_.has_nodes()) due.insert(due.begin(), {.unit = unit, .between_nodes = true});
+  return due;
 }
 
 void ShardedParameters::drop_gathered() {
   for (const size_t unit : schedule_.invalidate()) free_full(unit);
+  if (!levels_.has_nodes()) return;
+  // Node shards that no unit has been gathered from.
+  start_all();
+  for (UnitState& state : states_) {
+    if (auto from_nodes = std::exchange(state.pending_node_shard, nullptr)) from_nodes->wait();
+  }
+  if (inter_node_stream_) follow_current_stream(*inter_node_stream_);
 }
 
-MemoryUse ShardedParameters::memory_use(const std::vector<FlatLayout>& layouts, const ParameterStoreOptions& options,
-                                        const std::vector<size_t>& uses) {
+MemoryUse ShardedParameters::memory_use(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
+                                        const ParameterStoreOptions& options, const std::vector<size_t>& uses) {
   const auto item = static_cast<int64_t>(c10::elementSize(options.dtype));
-  MemoryUse use;
-  (is_offloaded(options) ? use.host_parameters : use.parameters) = sum(shard_sizes(layouts)) * item;
+  MemoryUse use{.units_in_flight = staging_size(layouts, ranks, options) * item};
+  (is_offloaded(options) ? use.host_parameters : use.parameters) = sum(node_shard_sizes(layouts)) * item;
   GatherSchedule schedule(full_sizes(layouts), options.limits);
   schedule.plan(uses);
   for (const auto& [numel, count] : schedule.buffers()) use.units_in_flight += numel * count * item;
@@ -191,9 +260,10 @@ MemoryUse ShardedParameters::memory_use(const std::vector<FlatLayout>& layouts, 
 
 MemoryUse ShardedParameters::memory_use() const {
   MemoryUse use{.units_in_flight = pool_.bytes()};
+  if (inter_node_staging_.defined()) use.units_in_flight += static_cast<int64_t>(inter_node_staging_.nbytes());
   for (const UnitState& state : states_) {
-    const auto bytes = static_cast<int64_t>(state.shard.nbytes());
-    (offloaded_ && state.shard.is_cpu() ? use.host_parameters : use.parameters) += bytes;
+    const auto bytes = static_cast<int64_t>(state.node_shard.nbytes());
+    (offloaded_ && state.node_shard.is_cpu() ? use.host_parameters : use.parameters) += bytes;
   }
   return use;
 }

@@ -11,12 +11,13 @@ namespace mpzero::parallel {
 // Whether shards are in host memory while a GPU trains.
 bool is_offloaded(const ParameterStoreOptions& options);
 
-// This rank's shard of each unit, on the device or in host memory; full units are gathered on demand into buffers that
-// are used again, as a GatherSchedule says: ZeRO-3, and offloaded parameters.
+// This rank's node shard of each unit, on the device or in host memory; full units are gathered on demand into buffers
+// that are used again, as a GatherSchedule says: ZeRO-3, and offloaded parameters. Between nodes a node shard is
+// gathered once after each update, in the order of publish(), whether or not the unit is needed soon.
 class ShardedParameters final : public ParameterStore {
  public:
-  ShardedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int rank,
-                    Communicator& communicator, const ParameterStoreOptions& options);
+  ShardedParameters(const std::vector<UnitSpec>& units, const std::vector<FlatLayout>& layouts, int shard_index,
+                    const Levels& levels, const ParameterStoreOptions& options);
 
   void plan(std::vector<size_t> uses) override;
   void use_memory(int64_t bytes) override;
@@ -24,16 +25,22 @@ class ShardedParameters final : public ParameterStore {
   void release(size_t unit) override;
 
   // After plan(uses).
-  static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, const ParameterStoreOptions& options,
-                              const std::vector<size_t>& uses);
+  static MemoryUse memory_use(const std::vector<FlatLayout>& layouts, const ParallelLayout& ranks,
+                              const ParameterStoreOptions& options, const std::vector<size_t>& uses);
   MemoryUse memory_use() const override;
 
  private:
   void about_to_use(size_t unit) override;
   void start(size_t unit) override;
-  std::vector<size_t> due_after_publishing(size_t unit, Written written) override;
+  void start_between_nodes(size_t unit) override;
+  std::vector<Due> due_after_publishing(size_t unit, Written written) override;
   void drop_gathered() override;
 
+  static std::vector<Due> to_gather(const std::vector<size_t>& units);
+  // The unit's node shard and shard are there from now on.
+  void place(size_t unit, const at::Tensor& node_shard);
+  // start_between_nodes() of a unit in host memory.
+  void start_between_hosts(size_t unit);
   // Gathers on copy_stream_ what it copies there first.
   void start_on_copy_stream(size_t unit);
   void free_full(size_t unit);
@@ -43,6 +50,10 @@ class ShardedParameters final : public ParameterStore {
 
   const bool offloaded_;  // as far as shards have not moved to the device
   BufferPool pool_;
+  // With offloaded parameters and several nodes: the largest node shard on its way between host and network, and the
+  // stream on which all of it is used.
+  at::Tensor inter_node_staging_;
+  std::optional<c10::cuda::CUDAStream> inter_node_stream_;
   GatherSchedule schedule_;
 };
 

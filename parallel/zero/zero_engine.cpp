@@ -22,14 +22,18 @@ namespace {
 // The squares and the loss.
 constexpr size_t kOwnTotals = 2;
 
-std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, int num_shards) {
+std::vector<FlatLayout> make_layouts(const std::vector<UnitSpec>& units, const ZeroOptions& options,
+                                     const ParallelLayout& ranks) {
+  // Replicas are updated alike only if all have the same bits, which two sums in turn do not promise.
+  if (options.stage == 0 && ranks.nodes > 1)
+    throw_failure("ZeRO stage 0 was given {} nodes, but has one level", ranks.nodes);
   std::vector<FlatLayout> layouts;
   layouts.reserve(units.size());
-  for (const UnitSpec& unit : units) layouts.emplace_back(unit.numel(), num_shards);
+  for (const UnitSpec& unit : units) {
+    layouts.emplace_back(unit.numel(), options.stage == 0 ? 1 : ranks.world_size(), ranks.nodes);
+  }
   return layouts;
 }
-
-int num_shards(const ZeroOptions& options, int world_size) { return options.stage == 0 ? 1 : world_size; }
 
 ParameterStoreOptions parameter_options(const ZeroOptions& options) {
   return {.sharded = options.stage == 3,
@@ -97,16 +101,15 @@ std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_
   return on_host;
 }
 
-ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options,
-                       Communicator& parameter_communicator, Communicator& gradient_communicator)
+ZeroEngine::ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options, const Levels& parameter_levels,
+                       const Levels& gradient_levels)
     : units_(units),
       options_(options),
-      communicator_(gradient_communicator),
-      shard_index_(options.stage == 0 ? 0 : gradient_communicator.rank()),
-      layouts_(make_layouts(units, num_shards(options, gradient_communicator.world_size()))),
-      parameters_(
-          make_parameter_store(units_, layouts_, shard_index_, parameter_communicator, parameter_options(options))),
-      gradients_(units_, layouts_, shard_index_, gradient_communicator, gradient_options(options)) {
+      levels_(gradient_levels),
+      shard_index_(options.stage == 0 ? 0 : gradient_levels.shard_index()),
+      layouts_(make_layouts(units, options, gradient_levels.layout())),
+      parameters_(make_parameter_store(units_, layouts_, shard_index_, parameter_levels, parameter_options(options))),
+      gradients_(units_, layouts_, shard_index_, gradient_levels, gradient_options(options)) {
   gradients_.on_summed([this](size_t unit) { take_gradient(unit); });
   const bool offload = options.optimizer_placement == Placement::kHost;
   const std::vector<bool> host_units = placed_on_host(units_, options);
@@ -276,7 +279,7 @@ void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count, std::span<co
   }
   at::Tensor squares = partial_squares_.sum();
   // With unsharded states every rank has counted the full gradient.
-  if (layouts_.front().num_shards() == 1) squares.div_(communicator_.world_size());
+  if (layouts_.front().num_shards() == 1) squares.div_(levels_.layout().world_size());
   const auto length = static_cast<int64_t>(kOwnTotals + figures.size());
   const auto pinned = at::TensorOptions().dtype(at::kDouble).pinned_memory(options_.device.is_cuda());
   at::Tensor totals = at::stack({squares, loss_sum.to(at::kDouble)});
@@ -287,11 +290,21 @@ void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count, std::span<co
     totals = at::cat({totals, sent.to(options_.device, /*non_blocking=*/true)});
   }
   if (totals_.numel() != length) totals_ = at::zeros({length}, pinned);
-  if (communicator_.world_size() > 1) communicator_.all_reduce_sum(totals)->wait();
+  sum_over_ranks(totals);
   totals_.copy_(totals, /*non_blocking=*/true);
   if (!options_.device.is_cuda()) return;
   totals_arrived_.record(c10::cuda::getCurrentCUDAStream());
   clipping_scale_out(gradient_scale_, totals, options_.gradient_clipping);
+}
+
+void ZeroEngine::sum_over_ranks(at::Tensor& tensor) {
+  if (levels_.has_peers()) levels_.intra_node().all_reduce_sum(tensor)->wait();
+  if (!levels_.has_nodes()) return;
+  // Gathered and then added in the order of the nodes: the communicators of the places may sum in orders of their own.
+  const int nodes = levels_.layout().nodes;
+  const at::Tensor of_nodes = at::empty({nodes * tensor.numel()}, tensor.options());
+  levels_.inter_node().all_gather(tensor.reshape({-1}), of_nodes)->wait();
+  tensor.copy_(of_nodes.view({nodes, tensor.numel()}).sum(0).view(tensor.sizes()));
 }
 
 StepSummary ZeroEngine::summary() {
@@ -341,13 +354,13 @@ void ZeroEngine::set_host_ratio(double ratio) {
   if (std::none_of(stays.begin(), stays.end(), [](bool unit_stays) { return unit_stays; })) host_.reset();
 }
 
-MemoryUse ZeroEngine::memory_use(const std::vector<UnitSpec>& units, const ZeroOptions& options, int world_size,
-                                 const std::vector<size_t>& uses) {
-  const std::vector<FlatLayout> layouts = make_layouts(units, num_shards(options, world_size));
-  const GradientStore::Sizes gradients = GradientStore::sizes(layouts, world_size, gradient_options(options));
+MemoryUse ZeroEngine::memory_use(const std::vector<UnitSpec>& units, const ZeroOptions& options,
+                                 const ParallelLayout& ranks, const std::vector<size_t>& uses) {
+  const std::vector<FlatLayout> layouts = make_layouts(units, options, ranks);
+  const GradientStore::Sizes gradients = GradientStore::sizes(layouts, ranks, gradient_options(options));
   // If NCCL sums with copy engines, as it does on GPUs that can access each other, the received shards need memory.
   const int64_t room = options.device.is_cuda() ? gradients.reduce_scatter : 0;
-  MemoryUse use = memory_of_parameters(layouts, parameter_options(options), uses);
+  MemoryUse use = memory_of_parameters(layouts, ranks, parameter_options(options), uses);
   use += gradients.memory_use(options.communication_dtype,
                               room * static_cast<int64_t>(c10::elementSize(options.communication_dtype)));
   const std::vector<bool> on_host = placed_on_host(units, options);

@@ -69,10 +69,10 @@ std::vector<bool> units_on_host(const std::vector<UnitSpec>& units, double host_
 // their computation.
 class ZeroEngine {
  public:
-  // Two communicators, so that gathering parameters and summing gradients can overlap. All arguments but the options
-  // outlive the engine.
-  ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options, Communicator& parameter_communicator,
-             Communicator& gradient_communicator);
+  // Separate communicators, so that gathering parameters and summing gradients can overlap; of one layout. All
+  // arguments but the options and the levels outlive the engine. Stage 0 has one level.
+  ZeroEngine(const std::vector<UnitSpec>& units, const ZeroOptions& options, const Levels& parameter_levels,
+             const Levels& gradient_levels);
   ZeroEngine(const ZeroEngine&) = delete;
   ZeroEngine& operator=(const ZeroEngine&) = delete;
 
@@ -98,6 +98,8 @@ class ZeroEngine {
   // ParameterStore::gather() waits for the host's updates unit by unit, so that the next forward pass begins with the
   // first units while later ones are updated. Without overlap the host's work is done on return.
   void update(double lr, int64_t update);
+  // tensor <- its sum over all ranks, with the same bits on each.
+  void sum_over_ranks(at::Tensor& tensor);
   // The results of measure(); waits for the GPU, but not for updates.
   StepSummary summary();
 
@@ -107,10 +109,10 @@ class ZeroEngine {
   void set_host_ratio(double ratio);
 
   MemoryUse memory_use() const;
-  // memory_use() on each of `world_size` ranks after planning a step that gathers the units in the order `uses`,
-  // without creating the engine: for runs that do not fit, or that are only planned.
-  static MemoryUse memory_use(const std::vector<UnitSpec>& units, const ZeroOptions& options, int world_size,
-                              const std::vector<size_t>& uses);
+  // memory_use() on each of `ranks` after planning a step that gathers the units in the order `uses`, without creating
+  // the engine: for runs that do not fit, or that are only planned.
+  static MemoryUse memory_use(const std::vector<UnitSpec>& units, const ZeroOptions& options,
+                              const ParallelLayout& ranks, const std::vector<size_t>& uses);
 
   // This rank's shard of a unit's state, without padding: elements [begin, begin + count) of the unit's parameters.
   // With stage 0 every rank holds all of it.
@@ -172,7 +174,7 @@ class ZeroEngine {
 
   const std::vector<UnitSpec>& units_;
   ZeroOptions options_;
-  Communicator& communicator_;
+  Levels levels_;    // of gradients
   int shard_index_;  // the shard of each unit that this rank updates
   std::vector<FlatLayout> layouts_;
   std::unique_ptr<ParameterStore> parameters_;

@@ -87,13 +87,18 @@ inline const AdamWOptions& toy_adamw() {
 }
 constexpr double kToyLr = 1e-2;
 
-inline ZeroEngine make_toy_engine(const ToyRun& run, at::Device device, Communicator& parameters,
-                                  Communicator& gradients) {
+// The ZeRO stages of such a layout.
+inline std::vector<int> stages_of(const Levels& levels) {
+  return levels.has_nodes() ? std::vector<int>{1, 2, 3} : std::vector<int>{0, 1, 2, 3};
+}
+
+inline ZeroEngine make_toy_engine(const ToyRun& run, at::Device device, const Levels& parameters,
+                                  const Levels& gradients) {
   ZeroOptions options{.stage = run.stage,
                       .device = device,
                       .dtype = run.dtype,
                       .communication_dtype = run.dtype,
-                      .gradient_accumulation_steps = run.samples / parameters.world_size(),
+                      .gradient_accumulation_steps = run.samples / parameters.layout().world_size(),
                       .optimizer_placement = run.optimizer,
                       .optimizer_host_ratio = run.host_ratio,
                       .host_update = {.threads = run.host_threads, .cores = {}, .extra_bytes = run.extra_bytes},
@@ -173,7 +178,7 @@ inline std::vector<double> train_toy(ZeroEngine& engine, const ToyRun& run, at::
 
 // Compares a run with a serial fp64 one: norms, masters and moments of this rank's shards, and the parameters as
 // gathered.
-inline void check_toy_run(const ToyRun& run, at::Device device, Communicator& parameters, Communicator& gradients,
+inline void check_toy_run(const ToyRun& run, at::Device device, const Levels& parameters, const Levels& gradients,
                           ProcessGroup& group) {
   INFO("stage " << run.stage << ", " << group.world_size() << " ranks, samples " << run.samples << ", dtype "
                 << c10::toString(run.dtype) << ", optimizer on host " << (run.optimizer == Placement::kHost)
@@ -223,7 +228,7 @@ inline void check_toy_run(const ToyRun& run, at::Device device, Communicator& pa
 
 // Stops after two of three steps, passes the state to an engine of another stage, and continues: the result must have
 // the bits of a run without a stop, if the arithmetic is the same.
-inline void check_toy_resume(const ToyRun& run, at::Device device, Communicator& parameters, Communicator& gradients,
+inline void check_toy_resume(const ToyRun& run, at::Device device, const Levels& parameters, const Levels& gradients,
                              ProcessGroup& group) {
   ZeroEngine straight = make_toy_engine(run, device, parameters, gradients);
   straight.initialize(ToyWeights(), group);
@@ -253,8 +258,8 @@ inline void check_toy_resume(const ToyRun& run, at::Device device, Communicator&
 }
 
 // The results of a run: every weight that was gathered, in order, then this rank's states.
-inline std::vector<at::Tensor> outcome_of(const ToyRun& run, at::Device device, Communicator& parameters,
-                                          Communicator& gradients, ProcessGroup& group) {
+inline std::vector<at::Tensor> outcome_of(const ToyRun& run, at::Device device, const Levels& parameters,
+                                          const Levels& gradients, ProcessGroup& group) {
   ZeroEngine engine = make_toy_engine(run, device, parameters, gradients);
   engine.initialize(ToyWeights(), group);
   std::vector<at::Tensor> outcome;
@@ -271,7 +276,7 @@ inline std::vector<at::Tensor> outcome_of(const ToyRun& run, at::Device device, 
 
 // States on the host, updated by concurrent threads and before the norm is known, have the bits of the serial order,
 // whether the norm is clipped or not, whether the expectation was right or not, and if the norm is not finite.
-inline void check_host_overlap(at::Device device, Communicator& parameters, Communicator& gradients,
+inline void check_host_overlap(at::Device device, const Levels& parameters, const Levels& gradients,
                                ProcessGroup& group) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinity = std::numeric_limits<double>::infinity();
@@ -283,7 +288,7 @@ inline void check_host_overlap(at::Device device, Communicator& parameters, Comm
       {"not finite while unclipped", {0.005, 0.004, nan, 0.005, 0.003, infinity}},
       {"not finite while clipped", {1, nan, 2, infinity}}};
   std::minstd_rand random(static_cast<unsigned>(1 + group.rank()));
-  for (const int stage : {0, 1, 2, 3}) {
+  for (const int stage : stages_of(parameters)) {
     for (const auto& [name, factors] : norms) {
       for (const double clip : {0.5, 0.0}) {
         const auto compare = [&](ToyRun run) {
@@ -325,8 +330,8 @@ inline void check_host_overlap(at::Device device, Communicator& parameters, Comm
 }
 
 // Every stage, with and without accumulation, with states on the device, on the host, and divided.
-inline void check_engine(at::Device device, Communicator& parameters, Communicator& gradients, ProcessGroup& group) {
-  for (const int stage : {0, 1, 2, 3}) {
+inline void check_engine(at::Device device, const Levels& parameters, const Levels& gradients, ProcessGroup& group) {
+  for (const int stage : stages_of(parameters)) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       for (const int64_t micro_batches : {1, 3}) {
         ToyRun run{.stage = stage, .samples = micro_batches * group.world_size(), .dtype = dtype};

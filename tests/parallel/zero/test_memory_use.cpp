@@ -46,16 +46,20 @@ std::vector<size_t> make_uses(size_t units) {
   return uses;
 }
 
+constexpr ParallelLayout kTwoRanks{.ranks_per_node = 2};
+
 // Oracle: the memory_use() of an engine.
-void check_against_engine(const ZeroOptions& options, int world_size) {
+void check_against_engine(const ZeroOptions& options, const ParallelLayout& ranks) {
   const std::vector<UnitSpec> units = make_units();
   const std::vector<size_t> uses = make_uses(units.size());
-  LoneRank communicator(world_size);
-  ZeroEngine engine(units, options, communicator, communicator);
+  LoneRank intra_node(ranks.ranks_per_node), inter_node(ranks.nodes);
+  const Levels levels = ranks.nodes > 1 ? Levels(intra_node, inter_node) : Levels(intra_node);
+  ZeroEngine engine(units, options, levels, levels);
   engine.parameters().plan(uses);
   const MemoryUse actual = engine.memory_use();
-  const MemoryUse computed = ZeroEngine::memory_use(units, options, world_size, uses);
-  CAPTURE(options.stage, world_size, options.gradient_accumulation_steps, options.limits.reduce_bucket_size);
+  const MemoryUse computed = ZeroEngine::memory_use(units, options, ranks, uses);
+  CAPTURE(options.stage, ranks.nodes, ranks.ranks_per_node, options.gradient_accumulation_steps,
+          options.limits.reduce_bucket_size);
   CHECK(computed.parameters == actual.parameters);
   CHECK(computed.gradients == actual.gradients);
   CHECK(computed.optimizer_states == actual.optimizer_states);
@@ -65,8 +69,10 @@ void check_against_engine(const ZeroOptions& options, int world_size) {
 }
 
 TEST_CASE("planned sizes of states are those of the engine") {
+  const std::vector<ParallelLayout> layouts{{1, 1}, {1, 2}, {1, 5}, {2, 2}, {3, 1}, {2, 5}};
   for (const int stage : {0, 1, 2, 3}) {
-    for (const int world_size : {1, 2, 5}) {
+    for (const ParallelLayout& ranks : layouts) {
+      if (stage == 0 && ranks.nodes > 1) continue;
       for (const int64_t steps : {1, 4}) {
         for (const int64_t bucket : {int64_t{1}, int64_t{6000}, int64_t{500'000'000}}) {
           ZeroOptions options;
@@ -74,7 +80,7 @@ TEST_CASE("planned sizes of states are those of the engine") {
           options.gradient_accumulation_steps = steps;
           options.limits.reduce_bucket_size = bucket;
           options.limits.gather.prefetch_bucket_size = bucket;
-          check_against_engine(options, world_size);
+          check_against_engine(options, ranks);
         }
       }
     }
@@ -85,22 +91,22 @@ TEST_CASE("types change the sizes of states") {
   ZeroOptions options;
   options.dtype = at::kFloat;
   options.communication_dtype = at::kFloat;
-  check_against_engine(options, 3);
+  check_against_engine(options, {1, 3});
   options.stage = 3;
   options.accumulation_dtype = at::kBFloat16;
   options.gradient_accumulation_steps = 2;
-  check_against_engine(options, 3);
+  check_against_engine(options, {1, 3});
 }
 
 TEST_CASE("planned sizes of spare states are those of the engine") {
   ZeroOptions options;
   options.optimizer_placement = Placement::kHost;
   options.host_update.threads = 2;
-  check_against_engine(options, 2);
+  check_against_engine(options, {1, 2});
   options.host_update.extra_bytes = 100'000;
-  check_against_engine(options, 2);
+  check_against_engine(options, {1, 2});
   options.optimizer_host_ratio = 0.4;
-  check_against_engine(options, 1);
+  check_against_engine(options, {1, 1});
 }
 
 TEST_CASE("states that are offloaded from a GPU move to the host") {
@@ -108,15 +114,15 @@ TEST_CASE("states that are offloaded from a GPU move to the host") {
   const std::vector<size_t> uses = make_uses(units.size());
   ZeroOptions options;
   options.stage = 3;
-  const MemoryUse on_cpu = ZeroEngine::memory_use(units, options, 2, uses);
+  const MemoryUse on_cpu = ZeroEngine::memory_use(units, options, kTwoRanks, uses);
   options.device = at::Device(at::kCUDA, 0);
-  const MemoryUse kept = ZeroEngine::memory_use(units, options, 2, uses);
+  const MemoryUse kept = ZeroEngine::memory_use(units, options, kTwoRanks, uses);
   CHECK(kept.parameters == on_cpu.parameters);
   // One additional buffer, for the shards of the largest unit, the head, that the other rank sends.
   CHECK(kept.units_in_flight - on_cpu.units_in_flight == FlatLayout(101 * 33 + 33, 2).padded_numel() * 2);
   CHECK(host_bytes(kept) == 0);
   options.optimizer_placement = Placement::kHost;
-  const MemoryUse offloaded = ZeroEngine::memory_use(units, options, 2, uses);
+  const MemoryUse offloaded = ZeroEngine::memory_use(units, options, kTwoRanks, uses);
   CHECK(offloaded.optimizer_states == 0);
   CHECK(offloaded.host_optimizer_states == kept.optimizer_states);
   CHECK(offloaded.parameters == kept.parameters);
@@ -125,20 +131,20 @@ TEST_CASE("states that are offloaded from a GPU move to the host") {
   CHECK(offloaded.host_staging > 0);
   CHECK(offloaded.host_spares == 0);
   options.parameter_placement = Placement::kHost;
-  const MemoryUse all = ZeroEngine::memory_use(units, options, 2, uses);
+  const MemoryUse all = ZeroEngine::memory_use(units, options, kTwoRanks, uses);
   CHECK(all.parameters == 0);
   CHECK(all.host_parameters == kept.parameters);
   CHECK(all.host_staging == offloaded.host_staging);
   options.optimizer_host_ratio = 0.5;
-  const MemoryUse half = ZeroEngine::memory_use(units, options, 2, uses);
+  const MemoryUse half = ZeroEngine::memory_use(units, options, kTwoRanks, uses);
   CHECK(half.optimizer_states + half.host_optimizer_states == kept.optimizer_states);
   CHECK(half.optimizer_states > 0);
   CHECK(half.host_optimizer_states > 0);
   // Spare states for the units that the host updates, within the requested bytes.
   options.host_update.extra_bytes = 1 << 30;
-  CHECK(ZeroEngine::memory_use(units, options, 2, uses).host_spares == half.host_optimizer_states);
+  CHECK(ZeroEngine::memory_use(units, options, kTwoRanks, uses).host_spares == half.host_optimizer_states);
   options.overlap = false;
-  CHECK(ZeroEngine::memory_use(units, options, 2, uses).host_spares == 0);
+  CHECK(ZeroEngine::memory_use(units, options, kTwoRanks, uses).host_spares == 0);
 }
 
 }  // namespace

@@ -1,3 +1,8 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/collectives.hpp"
 #include "parallel/comm/local_communicator.hpp"
 #include "parallel/comm/mpi_communicator.hpp"
 #include "tests/parallel/collective_checks.hpp"
@@ -10,6 +15,86 @@ TEST_CASE("every ZeRO stage trains as a serial fp64 run does") {
   MpiCommunicator parameters(mpi());
   MpiCommunicator gradients(mpi());
   check_engine(at::kCPU, parameters, gradients, mpi());
+}
+
+namespace {
+
+// Virtual nodes: `ranks_per_node` consecutive ranks each. Their communicators of one use.
+class VirtualNodes {
+ public:
+  explicit VirtualNodes(int ranks_per_node)
+      : node_(mpi().split(mpi().rank() / ranks_per_node)),
+        place_(mpi().split(mpi().rank() % ranks_per_node)),
+        intra_node_(*node_),
+        inter_node_(*place_) {}
+
+  Levels levels() { return {intra_node_, inter_node_}; }
+
+ private:
+  std::unique_ptr<MpiRuntime> node_;
+  std::unique_ptr<MpiRuntime> place_;
+  MpiCommunicator intra_node_;
+  MpiCommunicator inter_node_;
+};
+
+// Every number of ranks a node that leaves several nodes of equal size.
+std::vector<int> node_sizes() {
+  std::vector<int> sizes;
+  for (int size = 1; size < mpi().world_size(); ++size) {
+    if (mpi().world_size() % size == 0) sizes.push_back(size);
+  }
+  return sizes;
+}
+
+}  // namespace
+
+TEST_CASE("every ZeRO stage trains on nodes as a serial fp64 run does") {
+  for (const int size : node_sizes()) {
+    VirtualNodes parameters(size), gradients(size);
+    check_engine(at::kCPU, parameters.levels(), gradients.levels(), mpi());
+  }
+}
+
+TEST_CASE("host updates change no bit with nodes either") {
+  for (const int size : node_sizes()) {
+    VirtualNodes parameters(size), gradients(size);
+    check_host_overlap(at::kCPU, parameters.levels(), gradients.levels(), mpi());
+  }
+}
+
+TEST_CASE("the shards of all ranks are all of a unit, whatever the nodes") {
+  for (const int size : node_sizes()) {
+    VirtualNodes parameters(size), gradients(size);
+    const ZeroEngine engine =
+        make_toy_engine({.stage = 2, .samples = mpi().world_size()}, at::kCPU, parameters.levels(), gradients.levels());
+    for (size_t u = 0; u < toy_units().size(); ++u) {
+      const ZeroEngine::Shard mine = engine.shard(u);
+      std::vector<std::pair<int64_t, int64_t>> all = all_gather(mpi(), std::pair(mine.begin, mine.count));
+      std::sort(all.begin(), all.end());
+      int64_t end = 0;
+      for (const auto& [begin, count] : all) {
+        if (count == 0) continue;
+        CHECK(begin == end);
+        end = begin + count;
+      }
+      CHECK(end == toy_units()[u].numel());
+    }
+  }
+}
+
+TEST_CASE("all ranks get the same bits of a sum, in the order of the nodes") {
+  for (const int size : node_sizes()) {
+    VirtualNodes parameters(size), gradients(size);
+    ZeroEngine engine =
+        make_toy_engine({.stage = 2, .samples = mpi().world_size()}, at::kCPU, parameters.levels(), gradients.levels());
+    at::Tensor sum = at::scalar_tensor(std::pow(0.1, mpi().rank()), at::kDouble);
+    engine.sum_over_ranks(sum);
+    double expected = 0;
+    for (int rank = 0; rank < mpi().world_size(); ++rank) expected += std::pow(0.1, rank);
+    CHECK(sum.item<double>() == Approx(expected).epsilon(1e-15));
+    const std::vector<double> all = all_gather(mpi(), sum.item<double>());
+    CHECK(std::all_of(all.begin(), all.end(), [&](double other) { return other == all.front(); }));
+  }
 }
 
 TEST_CASE("host updates concurrent with the run and before the norm is known change no bit") {
