@@ -147,6 +147,20 @@ void fill_auto_sizes(const io::ZeroSection& section, int64_t hidden_size, ZeroCo
   if (section.param_persistence_threshold.is_auto()) zero.limits.gather.param_persistence_threshold = 10 * hidden_size;
 }
 
+void resolve_levels(const DsConfig& file, ZeroConfig& zero, std::vector<std::string>& warnings) {
+  const auto take = [&](const Setting<int64_t>& setting, const char* key, int64_t least) {
+    if (!setting.is_auto() && setting.value < least) return;
+    zero.ranks_per_node = setting.is_auto() ? kRanksOfHost : setting.value;
+    zero.ranks_per_node_key = fmt::format("zero_optimization.{}", key);
+  };
+  take(file.zero.hpz_partition_size, "zero_hpz_partition_size", 2);
+  take(file.zero.mics_shard_size, "mics_shard_size", 1);
+  if (zero.stage > 0 || !zero.ranks_per_node) return;
+  warnings.push_back(
+      fmt::format("{}: {} has no effect at ZeRO stage 0, which shards nothing.", file.path, zero.ranks_per_node_key));
+  zero.ranks_per_node.reset();
+}
+
 void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, std::vector<std::string>& warnings) {
   if (!file.given()) {
     zero.stage = 2;
@@ -182,6 +196,7 @@ void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, s
                         .max_reuse_distance = section.max_reuse_distance.value};
   zero.gather_limits_automatic = !section.max_live_parameters.given() && !section.max_reuse_distance.given();
   fill_auto_sizes(section, hidden_size, zero);
+  resolve_levels(file, zero, warnings);
 }
 
 void check_model_name(const std::string& name) {

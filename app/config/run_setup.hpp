@@ -11,6 +11,7 @@
 #include "io/checkpoint/run_record.hpp"
 #include "io/weights/initial_folder.hpp"
 #include "model/architecture/config.hpp"
+#include "parallel/zero/levels.hpp"
 
 namespace mpzero {
 
@@ -18,6 +19,7 @@ namespace mpzero {
 struct RunSetup {
   RunConfig config;
   model::ModelConfig model;
+  parallel::ParallelLayout layout;    // known once it is known where the ranks are: see parallel_layout
   bool init_from_latest = false;      // config.init_from is what the `latest` of a folder of checkpoints names
   bool names_model = false;           // by --model_type or --model_config
   int64_t train_windows = 0;          // sequences of the training data; 0: not known

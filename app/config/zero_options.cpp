@@ -1,5 +1,10 @@
 #include "app/config/zero_options.hpp"
 
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "base/words.hpp"
+
 namespace mpzero {
 namespace {
 
@@ -31,6 +36,23 @@ parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device) {
                     .bias_correction = config.optimizer.bias_correction},
           .no_decay = config.optimizer.no_decay,
           .gradient_clipping = config.gradient_clipping};
+}
+
+parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlacement& ranks) {
+  int64_t size = config.zero.ranks_per_node.value_or(ranks.world_size);
+  if (size == kRanksOfHost) size = ranks.per_host.value_or(ranks.world_size);
+  if (ranks.world_size % size != 0) {
+    throw_user_error(
+        "{}: {} is {}, which does not divide the run's {} ranks; give a divisor, or \"auto\" for a node "
+        "per host",
+        config.ds_config_path, config.zero.ranks_per_node_key, size, ranks.world_size);
+  }
+  return {.nodes = static_cast<int>(ranks.world_size / size), .ranks_per_node = static_cast<int>(size)};
+}
+
+std::string describe_levels(const parallel::ParallelLayout& layout) {
+  if (layout.nodes == 1) return "";
+  return fmt::format(" over {} nodes of {}", layout.nodes, counted(layout.ranks_per_node, "rank"));
 }
 
 }  // namespace mpzero

@@ -1,11 +1,26 @@
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "app/config/run_config.hpp"
+#include "parallel/zero/levels.hpp"
 #include "parallel/zero/zero_engine.hpp"
 
 namespace mpzero {
 
 // A run's configuration in the engine's terms.
 parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device);
+
+// Where a run's ranks are.
+struct RankPlacement {
+  int world_size = 1;
+  std::optional<int> per_host;  // if each host has as many consecutive ranks
+};
+// The nodes between which gradients and parameters travel once per step. Throws UserError if the ranks do not fill
+// them.
+parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlacement& ranks);
+// What follows "ZeRO-3" in a line about the run: "" with one level.
+std::string describe_levels(const parallel::ParallelLayout& layout);
 
 }  // namespace mpzero

@@ -10,6 +10,7 @@
 
 #include "app/checkpoint/resume_preview.hpp"
 #include "app/config/settings_table.hpp"
+#include "app/config/zero_options.hpp"
 #include "app/dry_run/tokenizer_file.hpp"
 #include "base/error.hpp"
 #include "base/process_group.hpp"
@@ -122,8 +123,8 @@ std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& 
       fmt::format("Dry run: nothing is trained or written."),
       fmt::format("  {:<14} {}, {} parameters, {}", "model", config.model_type, model::num_parameters(setup.model),
                   counted(setup.model.num_hidden_layers, "layer")),
-      fmt::format("  {:<14} {} on {}, ZeRO-{}, {}", "ranks", ranks.world_size, counted(hosts, "host"),
-                  config.zero.stage, config.dtype),
+      fmt::format("  {:<14} {} on {}, ZeRO-{}{}, {}", "ranks", ranks.world_size, counted(hosts, "host"),
+                  config.zero.stage, describe_levels(setup.layout), config.dtype),
       fmt::format("  {:<14} {} = {} x {} x {}", "global batch", config.train_batch_size, config.micro_batch_size,
                   config.gradient_accumulation_steps, ranks.world_size),
       fmt::format("  {:<14} {}", "length", describe_length(setup)),
@@ -139,6 +140,7 @@ std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& 
 int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   const DryRunRanks ranks = dry_run_ranks(line, launch);
   RunSetup setup = set_up_run(line, ranks.world_size, DataFiles::kMayBeMissing);
+  setup.layout = parallel_layout(setup.config, {.world_size = ranks.world_size, .per_host = ranks.per_host});
   check_tokenizer(line, setup.model, setup.warnings);
   SingleProcess alone;
   if (setup.missing_data.empty()) setup.data = identify_data(setup.config, alone);

@@ -12,8 +12,8 @@
 namespace mpzero {
 namespace {
 
-MemoryEstimate estimate_of(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus) {
-  return {setup.config, setup.model, at::Device(on_gpus ? at::kCUDA : at::kCPU), ranks.world_size};
+MemoryEstimate estimate_of(const RunSetup& setup, bool on_gpus) {
+  return {setup.config, setup.model, at::Device(on_gpus ? at::kCUDA : at::kCPU), setup.layout};
 }
 
 // Activations and workspace of a micro-batch: with --recompute auto they are as much as the GPU's memory allows.
@@ -48,7 +48,7 @@ MachineMemory this_machine() {
 }
 
 std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus) {
-  const MemoryEstimate estimate = estimate_of(setup, ranks, on_gpus);
+  const MemoryEstimate estimate = estimate_of(setup, on_gpus);
   const MemoryNeed need = estimate.need(estimate.scenario());
   const parallel::MemoryUse use = estimate.states_of(estimate.scenario());
   std::vector<std::string> lines;
@@ -69,7 +69,7 @@ std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks&
 std::optional<std::string> memory_problem(const RunSetup& setup, const DryRunRanks& ranks,
                                           const MachineMemory& machine) {
   if (machine.gpus < ranks.per_host || !machine.smallest_gpu) return std::nullopt;
-  const MemoryEstimate estimate = estimate_of(setup, ranks, /*on_gpus=*/true);
+  const MemoryEstimate estimate = estimate_of(setup, /*on_gpus=*/true);
   const MemoryNeed need = estimate.need(estimate.scenario());
   if (need.device > *machine.smallest_gpu) {
     const auto changes = changes_that_fit(estimate.scenario(), ranks.world_size,

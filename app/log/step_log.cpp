@@ -172,6 +172,9 @@ void StepLog::write_metrics(const StepReport& report) {
     metrics.extra.emplace_back("slowest_rank", report.slowest->rank);
     metrics.extra.emplace_back("slowest_rank_share", report.slowest->share);
   }
+  if (report.internode_bytes > 0) {
+    metrics.extra.emplace_back("internode_bytes", static_cast<double>(report.internode_bytes));
+  }
   if (report.checkpoint_blocked_seconds > 0) {
     metrics.extra.emplace_back("checkpoint_blocked_seconds", report.checkpoint_blocked_seconds);
   }

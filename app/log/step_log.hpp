@@ -31,7 +31,8 @@ struct StepReport {
   double seconds = 0;
   StepSplit split;  // of this rank; see StepTimer::finish_step
   int64_t tokens_seen = 0;
-  PeakMemory peak_memory;  // of this rank
+  int64_t internode_bytes = 0;  // that a node sent to others; see LevelCommunicators
+  PeakMemory peak_memory;       // of this rank
   std::optional<double> validation_loss;
   std::optional<SlowestRank> slowest;     // of the step before
   std::vector<double> rank_seconds = {};  // of the step before: each rank's own part of it, by rank

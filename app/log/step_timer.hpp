@@ -2,7 +2,6 @@
 
 #include <vector>
 
-#include "parallel/comm/measured_communicator.hpp"
 #include "parallel/trace/timeline.hpp"
 
 namespace mpzero {
@@ -34,9 +33,8 @@ struct StepSplit {
 // Measures the phases of each step on a timeline, without waiting for the device.
 class StepTimer {
  public:
-  // All arguments must outlive the timer; the communicators measure on `timeline`.
-  StepTimer(parallel::Timeline& timeline, parallel::MeasuredCommunicator& parameters,
-            parallel::MeasuredCommunicator& gradients)
+  // All arguments must outlive the timer; the communicators of parameters and gradients measure on `timeline`.
+  StepTimer(parallel::Timeline& timeline, parallel::StallSource& parameters, parallel::StallSource& gradients)
       : timeline_(timeline), parameters_(parameters), gradients_(gradients) {}
   StepTimer(const StepTimer&) = delete;
   StepTimer& operator=(const StepTimer&) = delete;
@@ -63,8 +61,8 @@ class StepTimer {
   double stalled(const std::vector<parallel::Stall>& stalls, const Segment& segment) const;
 
   parallel::Timeline& timeline_;
-  parallel::MeasuredCommunicator& parameters_;
-  parallel::MeasuredCommunicator& gradients_;
+  parallel::StallSource& parameters_;
+  parallel::StallSource& gradients_;
   std::vector<Segment> segments_;  // not reported yet; the last one is open while the timeline runs
   std::vector<parallel::Stall> parameter_stalls_;
   std::vector<parallel::Stall> gradient_stalls_;

@@ -66,7 +66,7 @@ RunMemory::RunMemory(const RunSetup& setup, at::Device device, const parallel::M
     : config_(setup.config),
       device_(device),
       world_size_(mpi.world_size()),
-      estimate_(setup.config, setup.model, device, mpi.world_size()),
+      estimate_(setup.config, setup.model, device, setup.layout),
       local_size_(mpi.local_size()),
       host_available_(available_host_bytes() / mpi.local_size()) {
   if (device.is_cpu()) return;

@@ -33,11 +33,25 @@ Network::Network(const std::string& requested, const at::Device& device, paralle
   }
 }
 
-std::unique_ptr<parallel::Communicator> Network::open_communicator() {
+void Network::divide(const parallel::ParallelLayout& layout) {
+  if (layout.nodes == 1) return;
+  node_ = mpi_.split(mpi_.rank() / layout.ranks_per_node);
+  place_ = mpi_.split(mpi_.rank() % layout.ranks_per_node);
+  // It has all ranks, which no communicator has any more.
+  if (layout.ranks_per_node > 1) proven_.reset();
+}
+
+std::unique_ptr<parallel::Communicator> Network::open_communicator(Level level) {
+  if (level == Level::kIntraNode) return open_over(node_ ? *node_ : mpi_, parallel::NcclEngine::kCopyEngines);
+  // Copy engines reach no other node, also where a node is only a part of this machine.
+  return open_over(*place_, parallel::NcclEngine::kKernels);
+}
+
+std::unique_ptr<parallel::Communicator> Network::open_over(parallel::MpiRuntime& ranks, parallel::NcclEngine engine) {
+  if (ranks.world_size() == 1) return std::make_unique<parallel::LocalCommunicator>();
   if (proven_) return warned_of_hazard(std::move(proven_));
-  if (mpi_.world_size() == 1) return std::make_unique<parallel::LocalCommunicator>();
-  if (device_.is_cpu()) return std::make_unique<parallel::MpiCommunicator>(mpi_);
-  return warned_of_hazard(std::make_unique<parallel::NcclCommunicator>(mpi_));
+  if (device_.is_cpu()) return std::make_unique<parallel::MpiCommunicator>(ranks);
+  return warned_of_hazard(std::make_unique<parallel::NcclCommunicator>(ranks, engine));
 }
 
 std::unique_ptr<parallel::Communicator> Network::warned_of_hazard(

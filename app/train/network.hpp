@@ -2,6 +2,7 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -9,8 +10,12 @@
 #include "parallel/comm/nccl_communicator.hpp"
 #include "parallel/mpi/mpi_runtime.hpp"
 #include "parallel/network/network_start.hpp"
+#include "parallel/zero/levels.hpp"
 
 namespace mpzero {
+
+// Within a node or between nodes; see parallel::Levels.
+enum class Level : uint8_t { kIntraNode, kInterNode };
 
 // How the ranks of a run communicate: MPI for tensors on the CPU, NCCL for those on GPUs.
 class Network {
@@ -23,14 +28,21 @@ class Network {
   Network(const std::string& requested, const at::Device& device, parallel::MpiRuntime& mpi,
           const parallel::StartPatience& patience);
 
-  // A communicator over all ranks; between nodes the first one is the one that was proven. Collective.
-  std::unique_ptr<parallel::Communicator> open_communicator();
+  bool has_several_hosts() const { return mpi_.local_size() < mpi_.world_size(); }
+  // Divides the ranks into nodes, of consecutive ranks, for open_communicator(). Collective.
+  void divide(const parallel::ParallelLayout& layout);
+  // Over the ranks of one node, or those at one place of all nodes, as this rank belongs to them. Before divide() all
+  // ranks are one node. Between hosts the first one over all ranks is the one that was proven. Collective.
+  std::unique_ptr<parallel::Communicator> open_communicator(Level level = Level::kIntraNode);
 
  private:
+  std::unique_ptr<parallel::Communicator> open_over(parallel::MpiRuntime& ranks, parallel::NcclEngine engine);
   // Rank 0 prints a warning, once, if copy engines are not used.
   std::unique_ptr<parallel::Communicator> warned_of_hazard(std::unique_ptr<parallel::NcclCommunicator> communicator);
 
   parallel::MpiRuntime& mpi_;
+  std::unique_ptr<parallel::MpiRuntime> node_;   // null: all ranks
+  std::unique_ptr<parallel::MpiRuntime> place_;  // the ranks at this rank's place of all nodes; null: this rank alone
   at::Device device_;
   std::unique_ptr<parallel::NcclCommunicator> proven_;
   bool warned_ = false;

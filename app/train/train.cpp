@@ -15,6 +15,7 @@
 
 #include "app/config/run_setup.hpp"
 #include "app/config/settings_table.hpp"
+#include "app/config/zero_options.hpp"
 #include "app/ec2/ec2_watch.hpp"
 #include "app/health/stop_request.hpp"
 #include "app/liveness/final_report.hpp"
@@ -90,10 +91,23 @@ io::InitialFolder find_init_from_on_rank_0(const CommandLine& command_line, para
   return init;
 }
 
+RankPlacement find_placement(parallel::MpiRuntime& mpi) {
+  const std::vector<std::pair<int, int>> hosts = all_gather(mpi, std::pair(mpi.local_rank(), mpi.local_size()));
+  const int size = mpi.local_size();
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    if (hosts[rank] != std::pair(static_cast<int>(rank) % size, size)) return {.world_size = mpi.world_size(), .per_host = std::nullopt};
+  }
+  return {.world_size = mpi.world_size(), .per_host = size};
+}
+
 // Reads what the run is to be, and prints it. Returns the device that this rank trains on. Collective.
 at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, RunSetup& setup) {
   const io::InitialFolder init = find_init_from_on_rank_0(command_line, mpi);
-  run_on_all_ranks(mpi, [&] { setup = set_up_run(command_line, init, mpi.world_size()); });
+  const RankPlacement ranks = find_placement(mpi);
+  run_on_all_ranks(mpi, [&] {
+    setup = set_up_run(command_line, init, mpi.world_size());
+    setup.layout = parallel_layout(setup.config, ranks);
+  });
   configure_gpu_allocator();
   const DeviceChoice choice = choose_device_or_report(setup.config, mpi);
   if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);
@@ -104,9 +118,9 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
   if (mpi.rank() == 0) {
     for (const std::string& warning : setup.warnings) fmt::print(stderr, "mpzero: warning: {}\n", warning);
     const RunConfig& config = setup.config;
-    fmt::print("Training {} on {}: {} steps of {} sequences x {} tokens, ZeRO-{}, {}\n", config.model_type,
+    fmt::print("Training {} on {}: {} steps of {} sequences x {} tokens, ZeRO-{}{}, {}\n", config.model_type,
                describe_devices(choice.device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
-               config.zero.stage, config.dtype);
+               config.zero.stage, describe_levels(setup.layout), config.dtype);
     for (const std::string& line : settings_table(config)) fmt::print("{}\n", line);
     std::fflush(stdout);
   }

@@ -21,7 +21,6 @@
 #include "app/train/start_facts.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
-#include "parallel/comm/recorded_communicator.hpp"
 #include "parallel/mpi/late_sum.hpp"
 #include "parallel/trace/profile_range.hpp"
 
@@ -65,11 +64,17 @@ io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& grou
           .first_window = position.sequences_seen};
 }
 
-// For one use of the network, whose collectives the flight recorder remembers by its name.
-std::unique_ptr<parallel::Communicator> open_communicator(Network& network, Liveness& liveness,
-                                                          const std::string& name) {
-  return std::make_unique<parallel::RecordedCommunicator>(network.open_communicator(),
-                                                          liveness.recorder().channel(name));
+// Divides the network as the run's layout says. Returns the layout.
+const parallel::ParallelLayout& divided(Network& network, const RunSetup& setup) {
+  network.divide(setup.layout);
+  return setup.layout;
+}
+
+std::vector<parallel::Communicator*> all_of(LevelCommunicators& parameters, LevelCommunicators& gradients) {
+  std::vector<parallel::Communicator*> all = parameters.all();
+  const std::vector<parallel::Communicator*> more = gradients.all();
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
 }
 
 }  // namespace
@@ -85,10 +90,10 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       zero_options_(engine_options(config_, device, memory, mpi)),
       decoder_(setup_.model),
       timeline_(parallel::make_timeline(device)),
-      parameter_communicator_(open_communicator(network, control.liveness, "parameters"), *timeline_),
-      gradient_communicator_(open_communicator(network, control.liveness, "gradients"), *timeline_),
-      timer_(*timeline_, parameter_communicator_, gradient_communicator_),
-      engine_(decoder_.units(), zero_options_, parameter_communicator_, gradient_communicator_),
+      parameter_communicators_(network, divided(network, setup_), control.liveness, *timeline_, "parameters"),
+      gradient_communicators_(network, setup_.layout, control.liveness, *timeline_, "gradients"),
+      timer_(*timeline_, parameter_communicators_, gradient_communicators_),
+      engine_(decoder_.units(), zero_options_, parameter_communicators_.levels(), gradient_communicators_.levels()),
       pass_(decoder_, engine_, timer_,
             {.loss_scale = 1.0 / static_cast<double>(config_.gradient_accumulation_steps * mpi.world_size()),
              .micro_batches = config_.gradient_accumulation_steps}),
@@ -98,7 +103,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       folder_(config_, mpi, log_),
       checkpointer_(setup_, decoder_.units(), engine_, device, mpi, log_, folder_),
       stop_(control.stop, config_, mpi, log_),
-      watch_(control.liveness, {&parameter_communicator_, &gradient_communicator_}) {
+      watch_(control.liveness, all_of(parameter_communicators_, gradient_communicators_)) {
   engine_.parameters().measure_waits(*timeline_);
 }
 
@@ -341,6 +346,8 @@ StepReport Trainer::train_step() {
           .seconds = seconds_since(start),
           .split = split,
           .tokens_seen = position_.tokens_seen,
+          .internode_bytes =
+              parameter_communicators_.take_internode_bytes() + gradient_communicators_.take_internode_bytes(),
           .peak_memory = memory_.peak(),
           .validation_loss = std::nullopt,
           .slowest = slowest,
@@ -386,7 +393,7 @@ std::optional<double> Trainer::validate() {
         pass_.validate(to_device(batch.tokens.inputs, windows), to_device(batch.tokens.targets, windows));
     weighted_sum.add_(loss.to(at::kDouble), static_cast<double>(batch.num_windows));
   }
-  if (mpi_.world_size() > 1) gradient_communicator_.all_reduce_sum(weighted_sum)->wait();
+  engine_.sum_over_ranks(weighted_sum);
   return weighted_sum.item<double>() / static_cast<double>(validation_data_->num_windows());
 }
 

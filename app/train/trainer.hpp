@@ -19,6 +19,7 @@
 #include "app/log/step_log.hpp"
 #include "app/log/step_timer.hpp"
 #include "app/memory/run_memory.hpp"
+#include "app/train/level_communicators.hpp"
 #include "app/train/metrics_endpoint.hpp"
 #include "app/train/network.hpp"
 #include "app/train/profiler.hpp"
@@ -27,7 +28,6 @@
 #include "base/text/times.hpp"
 #include "io/data/data_loader.hpp"
 #include "model/decoder.hpp"
-#include "parallel/comm/measured_communicator.hpp"
 #include "parallel/mpi/mpi_runtime.hpp"
 #include "parallel/trace/timeline.hpp"
 #include "parallel/zero/zero_engine.hpp"
@@ -95,8 +95,8 @@ class Trainer {
   parallel::ZeroOptions zero_options_;
   model::Decoder decoder_;
   std::unique_ptr<parallel::Timeline> timeline_;
-  parallel::MeasuredCommunicator parameter_communicator_;
-  parallel::MeasuredCommunicator gradient_communicator_;
+  LevelCommunicators parameter_communicators_;
+  LevelCommunicators gradient_communicators_;
   StepTimer timer_;
   parallel::ZeroEngine engine_;
   TrainingPass pass_;

@@ -75,6 +75,9 @@ struct ZeroSection {
   Setting<int64_t> max_live_parameters{1'000'000'000};
   Setting<int64_t> max_reuse_distance{1'000'000'000};
   Setting<int64_t> sub_group_size{1'000'000'000};
+  // Ranks a node of two-level ZeRO; "auto": of a host.
+  Setting<int64_t> hpz_partition_size{1};  // 1: one level
+  Setting<int64_t> mics_shard_size{-1};    // -1: one level
 };
 
 // A ds_config.json as DeepSpeed 0.19 defines it. A default-constructed one means that no file was given.

@@ -72,12 +72,23 @@ void read_stage3_size(ObjectReader& section, const std::string& key, Setting<int
   setting = unprefixed;
 }
 
+void read_levels(ObjectReader& section, ZeroSection& zero) {
+  section.read("zero_hpz_partition_size", zero.hpz_partition_size, Auto::kAllowed, 1);
+  section.read("mics_shard_size", zero.mics_shard_size, Auto::kAllowed, -1);
+  if (zero.mics_shard_size.given() && zero.mics_shard_size.value == 0) {
+    section.fail("mics_shard_size", "is 0; give the number of ranks that a node's shards are divided over, or -1");
+  }
+  const bool hpz = zero.hpz_partition_size.is_auto() || zero.hpz_partition_size.value > 1;
+  const bool mics = zero.mics_shard_size.is_auto() || zero.mics_shard_size.value > 0;
+  if (hpz && mics) {
+    section.fail("mics_shard_size", "and zero_hpz_partition_size both say how many ranks a node has; keep one");
+  }
+}
+
 void refuse_other_sharding(ObjectReader& section) {
-  section.only("zero_hpz_partition_size", 1, "set it to 1");
   section.only("zero_quantized_weights", false, "set it to false");
   section.only("zero_quantized_nontrainable_weights", false, "set it to false");
   section.only("zero_quantized_gradients", false, "set it to false");
-  section.only("mics_shard_size", -1, kRemoveIt);
   section.only("mics_hierarchical_params_gather", false, kRemoveIt);
   section.only("zeropp_loco_param", nullptr, kRemoveIt);
   section.only("zenflow", nullptr, kRemoveIt);
@@ -100,6 +111,7 @@ void read_zero(ObjectReader& root, ZeroSection& zero) {
   read_stage3_size(*section, "param_persistence_threshold", zero.param_persistence_threshold);
   read_stage3_size(*section, "max_live_parameters", zero.max_live_parameters);
   read_stage3_size(*section, "max_reuse_distance", zero.max_reuse_distance);
+  read_levels(*section, zero);
   refuse_other_sharding(*section);
   section->not_acted_on(
       {"contiguous_gradients", "reduce_scatter", "allgather_partitions", "use_multi_rank_bucket_allreduce",

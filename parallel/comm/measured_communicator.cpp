@@ -1,5 +1,7 @@
 #include "parallel/comm/measured_communicator.hpp"
 
+#include <ATen/core/Tensor.h>
+
 #include <utility>
 
 #include "parallel/trace/profile_range.hpp"
@@ -44,16 +46,24 @@ std::unique_ptr<PendingCollective> MeasuredCommunicator::measure(const char* nam
   return std::make_unique<Pending>(std::move(collective), *this);
 }
 
+void MeasuredCommunicator::count_sent(const at::Tensor& full, int rounds) {
+  const int64_t ranks = world_size();
+  sent_bytes_ += rounds * (ranks - 1) * static_cast<int64_t>(full.nbytes()) / ranks;
+}
+
 std::unique_ptr<PendingCollective> MeasuredCommunicator::all_gather(const at::Tensor& shard, const at::Tensor& full) {
+  count_sent(full);
   return measure("all_gather", [&] { return communicator().all_gather(shard, full); });
 }
 
 std::unique_ptr<PendingCollective> MeasuredCommunicator::reduce_scatter_sum(const at::Tensor& full,
                                                                             const at::Tensor& shard, SumMode mode) {
+  count_sent(full);
   return measure("reduce_scatter", [&] { return communicator().reduce_scatter_sum(full, shard, mode); });
 }
 
 std::unique_ptr<PendingCollective> MeasuredCommunicator::all_reduce_sum(const at::Tensor& tensor) {
+  count_sent(tensor, 2);
   return measure("all_reduce", [&] { return communicator().all_reduce_sum(tensor); });
 }
 

@@ -12,7 +12,7 @@ namespace mpzero::parallel {
 // the work after it on the timeline's stream, wherever the collective itself runs; on the CPU the host's time in the
 // collective and in wait(). It does not wait itself. A wait() on a stream other than the timeline's stalls only that
 // stream and does not count. In a trace, starting a collective is a separate range.
-class MeasuredCommunicator final : public ForwardingCommunicator {
+class MeasuredCommunicator final : public ForwardingCommunicator, public StallSource {
  public:
   // `timeline` outlives the communicator and its collectives, and the communicator outlives its collectives.
   MeasuredCommunicator(std::unique_ptr<Communicator> communicator, Timeline& timeline)
@@ -23,16 +23,21 @@ class MeasuredCommunicator final : public ForwardingCommunicator {
                                                         SumMode mode = SumMode::kOverwrite) override;
   std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& tensor) override;
 
-  // Since the last call, in the timeline's order.
-  std::vector<Stall> take_stalls() { return std::exchange(stalls_, {}); }
+  std::vector<Stall> take_stalls() override { return std::exchange(stalls_, {}); }
+  // What this rank has sent since the last call if the ranks pass data around in a ring, with which it is the least; in
+  // the types of the tensors.
+  int64_t take_sent_bytes() { return std::exchange(sent_bytes_, 0); }
 
  private:
   class Pending;
+  // `rounds` times around the ring with a shard of `full`.
+  void count_sent(const at::Tensor& full, int rounds = 1);
   template <typename Start>
   std::unique_ptr<PendingCollective> measure(const char* name, const Start& start);
 
   Timeline& timeline_;
   std::vector<Stall> stalls_;
+  int64_t sent_bytes_ = 0;
 };
 
 }  // namespace mpzero::parallel

@@ -43,6 +43,14 @@ struct Stall {
   Timeline::Mark end = 0;
 };
 
+// What knows when it has stalled a timeline.
+class StallSource {
+ public:
+  virtual ~StallSource() = default;
+  // Since the last call, in the timeline's order.
+  virtual std::vector<Stall> take_stalls() = 0;
+};
+
 // Host time. `clock` counts seconds from any origin.
 class HostTimeline final : public Timeline {
  public:

@@ -297,7 +297,7 @@ void ZeroEngine::measure(const at::Tensor& loss_sum, int64_t count, std::span<co
   clipping_scale_out(gradient_scale_, totals, options_.gradient_clipping);
 }
 
-void ZeroEngine::sum_over_ranks(at::Tensor& tensor) {
+void ZeroEngine::sum_over_ranks(const at::Tensor& tensor) {
   if (levels_.has_peers()) levels_.intra_node().all_reduce_sum(tensor)->wait();
   if (!levels_.has_nodes()) return;
   // Gathered and then added in the order of the nodes: the communicators of the places may sum in orders of their own.

@@ -99,7 +99,7 @@ class ZeroEngine {
   // first units while later ones are updated. Without overlap the host's work is done on return.
   void update(double lr, int64_t update);
   // tensor <- its sum over all ranks, with the same bits on each.
-  void sum_over_ranks(at::Tensor& tensor);
+  void sum_over_ranks(const at::Tensor& tensor);
   // The results of measure(); waits for the GPU, but not for updates.
   StepSummary summary();
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from trainer import GOLDEN, metrics, num_gpus, train, write_tokens
 
 pytestmark = pytest.mark.e2e
@@ -19,8 +20,13 @@ FP32_TOLERANCE = 2e-5
 BF16_TOLERANCE = 1e-2
 
 
-def run_golden(name: str, folder: Path, *, ranks: int, stage: int, offload: bool, device: str = "cpu") -> list[dict]:
-    """Trains the golden run `name` with its global batch on `ranks` ranks; returns the metrics of its steps."""
+def run_golden(
+    name: str, folder: Path, *, ranks: int, stage: int, offload: bool, device: str = "cpu", zero: dict | None = None
+) -> list[dict]:
+    """Trains the golden run `name` with its global batch on `ranks` ranks; returns the metrics of its steps.
+
+    `zero`: more of its zero_optimization.
+    """
     golden = GOLDEN / name
     trace = json.loads((golden / "trace.json").read_text())
     model = json.loads((golden / "init" / "config.json").read_text())
@@ -31,7 +37,7 @@ def run_golden(name: str, folder: Path, *, ranks: int, stage: int, offload: bool
     assert samples % (micro_batch * ranks) == 0
     config["train_micro_batch_size_per_gpu"] = micro_batch
     config["gradient_accumulation_steps"] = samples // (micro_batch * ranks)
-    config["zero_optimization"] = {"stage": stage}
+    config["zero_optimization"] = {"stage": stage, **(zero or {})}
     if offload:
         config["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
     (folder / "ds_config.json").write_text(json.dumps(config))
@@ -62,6 +68,18 @@ def compare(name: str, steps: list[dict], tolerance: float) -> None:
         assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=tolerance), (ours, theirs)
 
 
+def check_internode_bytes(name: str, steps: list[dict], nodes: int, ranks: int) -> None:
+    """A node sends (nodes - 1) / nodes of the gradients and of the parameters once a step, whatever the accumulation.
+
+    Not counted here: what fills up the shards, and the step's own figures.
+    """
+    with safe_open(GOLDEN / name / "init" / "model.safetensors", framework="numpy") as weights:
+        parameters = sum(int(np.prod(weights.get_slice(key).get_shape())) for key in weights.keys())  # noqa: SIM118
+    formula = 2 * 4 * parameters * (nodes - 1) / nodes
+    for step in steps[1:]:
+        assert formula <= step["internode_bytes"] <= 1.1 * formula, step
+
+
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_qwen3_fp32(tmp_path: Path, stage: int, ranks: int) -> None:
@@ -79,6 +97,27 @@ def test_llama_fp32(tmp_path: Path, stage: int, ranks: int) -> None:
 def test_qwen3_bf16(tmp_path: Path, stage: int, ranks: int) -> None:
     steps = run_golden("qwen3-zero2-bf16", tmp_path, ranks=ranks, stage=stage, offload=True)
     compare("qwen3-zero2-bf16", steps, BF16_TOLERANCE)
+
+
+# Virtual nodes, as nodes x ranks a node.
+@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize(("nodes", "ranks_per_node"), [(2, 2), (2, 1), (4, 1)])
+@pytest.mark.parametrize("offload", [False, True])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_nodes(tmp_path: Path, stage: int, nodes: int, ranks_per_node: int, offload: bool, overlap: bool) -> None:
+    ranks = nodes * ranks_per_node
+    zero = {"mics_shard_size": ranks_per_node, "overlap_comm": overlap}
+    steps = run_golden("qwen3-zero2-fp32", tmp_path, ranks=ranks, stage=stage, offload=offload, zero=zero)
+    compare("qwen3-zero2-fp32", steps, FP32_TOLERANCE)
+    check_internode_bytes("qwen3-zero2-fp32", steps, nodes, ranks)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_three_nodes(tmp_path: Path, stage: int) -> None:
+    zero = {"mics_shard_size": 1}
+    steps = run_golden("llama-zero3-fp32", tmp_path, ranks=3, stage=stage, offload=stage == 3, zero=zero)
+    compare("llama-zero3-fp32", steps, FP32_TOLERANCE)
+    check_internode_bytes("llama-zero3-fp32", steps, 3, 3)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

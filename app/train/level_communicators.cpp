@@ -1,0 +1,54 @@
+#include "app/train/level_communicators.hpp"
+
+#include <algorithm>
+#include <memory>
+
+#include "parallel/comm/recorded_communicator.hpp"
+
+namespace mpzero {
+namespace {
+
+std::unique_ptr<parallel::Communicator> open_communicator(Network& network, Level level, Liveness& liveness,
+                                                          const std::string& name) {
+  return std::make_unique<parallel::RecordedCommunicator>(network.open_communicator(level),
+                                                          liveness.recorder().channel(name));
+}
+
+}  // namespace
+
+LevelCommunicators::LevelCommunicators(Network& network, const parallel::ParallelLayout& layout, Liveness& liveness,
+                                       parallel::Timeline& timeline, const std::string& name)
+    : layout_(layout),
+      several_hosts_(network.has_several_hosts()),
+      intra_node_(open_communicator(network, Level::kIntraNode, liveness, name), timeline) {
+  if (layout.nodes == 1) return;
+  inter_node_.emplace(open_communicator(network, Level::kInterNode, liveness, name + " between nodes"), timeline);
+}
+
+parallel::Levels LevelCommunicators::levels() {
+  return inter_node_ ? parallel::Levels(intra_node_, *inter_node_) : parallel::Levels(intra_node_);
+}
+
+std::vector<parallel::Communicator*> LevelCommunicators::all() {
+  if (!inter_node_) return {&intra_node_};
+  return {&intra_node_, &*inter_node_};
+}
+
+std::vector<parallel::Stall> LevelCommunicators::take_stalls() {
+  std::vector<parallel::Stall> stalls = intra_node_.take_stalls();
+  if (!inter_node_) return stalls;
+  const std::vector<parallel::Stall> more = inter_node_->take_stalls();
+  const auto middle = stalls.insert(stalls.end(), more.begin(), more.end());
+  std::inplace_merge(stalls.begin(), middle, stalls.end(),
+                     [](const parallel::Stall& a, const parallel::Stall& b) { return a.begin < b.begin; });
+  return stalls;
+}
+
+int64_t LevelCommunicators::take_internode_bytes() {
+  const int64_t within = intra_node_.take_sent_bytes();
+  if (inter_node_) return inter_node_->take_sent_bytes() * layout_.ranks_per_node;
+  // A ring over all ranks leaves each host once.
+  return several_hosts_ ? within : 0;
+}
+
+}  // namespace mpzero

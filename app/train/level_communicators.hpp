@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/liveness/liveness.hpp"
+#include "app/train/network.hpp"
+#include "parallel/comm/measured_communicator.hpp"
+#include "parallel/trace/timeline.hpp"
+#include "parallel/zero/levels.hpp"
+
+namespace mpzero {
+
+// A run's communicators for one use, parameters or gradients: one per level. They measure on a timeline, and the flight
+// recorder remembers their collectives by the name of the use, "between nodes" added for the outer level.
+class LevelCommunicators final : public parallel::StallSource {
+ public:
+  // Collective, after network.divide(layout). `timeline` and `liveness` outlive the communicators.
+  LevelCommunicators(Network& network, const parallel::ParallelLayout& layout, Liveness& liveness,
+                     parallel::Timeline& timeline, const std::string& name);
+
+  parallel::Levels levels();
+  std::vector<parallel::Communicator*> all();
+  // Of both levels.
+  std::vector<parallel::Stall> take_stalls() override;
+  // What a node has sent to others since the last call, as MeasuredCommunicator::take_sent_bytes() counts it. With one
+  // level a node is a host.
+  int64_t take_internode_bytes();
+
+ private:
+  parallel::ParallelLayout layout_;
+  bool several_hosts_;
+  parallel::MeasuredCommunicator intra_node_;
+  std::optional<parallel::MeasuredCommunicator> inter_node_;
+};
+
+}  // namespace mpzero
