@@ -148,17 +148,22 @@ void fill_auto_sizes(const io::ZeroSection& section, int64_t hidden_size, ZeroCo
 }
 
 void resolve_levels(const DsConfig& file, ZeroConfig& zero, std::vector<std::string>& warnings) {
-  const auto take = [&](const Setting<int64_t>& setting, const char* key, int64_t least) {
-    if (!setting.is_auto() && setting.value < least) return;
-    zero.ranks_per_node = setting.is_auto() ? kRanksOfHost : setting.value;
-    zero.ranks_per_node_key = fmt::format("zero_optimization.{}", key);
-  };
-  take(file.zero.hpz_partition_size, "zero_hpz_partition_size", 2);
-  take(file.zero.mics_shard_size, "mics_shard_size", 1);
-  if (zero.stage > 0 || !zero.ranks_per_node) return;
-  warnings.push_back(
-      fmt::format("{}: {} has no effect at ZeRO stage 0, which shards nothing.", file.path, zero.ranks_per_node_key));
-  zero.ranks_per_node.reset();
+  const Setting<int64_t>& hpz = file.zero.hpz_partition_size;
+  const Setting<int64_t>& mics = file.zero.mics_shard_size;
+  if (hpz.given() && !mics.is_auto()) {
+    zero.ranks_per_node = hpz.value == 1 ? kOneLevel : hpz.value;
+    zero.ranks_per_node_key = "zero_optimization.zero_hpz_partition_size";
+  }
+  if (mics.given() && mics.value > 0) {
+    zero.ranks_per_node = mics.value;
+    zero.ranks_per_node_key = "zero_optimization.mics_shard_size";
+  }
+  if (zero.stage > 0) return;
+  if (zero.ranks_per_node.value_or(kOneLevel) != kOneLevel) {
+    warnings.push_back(
+        fmt::format("{}: {} has no effect at ZeRO stage 0, which shards nothing.", file.path, zero.ranks_per_node_key));
+  }
+  zero.ranks_per_node = kOneLevel;
 }
 
 void resolve_zero(const DsConfig& file, int64_t hidden_size, ZeroConfig& zero, std::vector<std::string>& warnings) {

@@ -13,7 +13,8 @@
 
 namespace mpzero {
 
-constexpr int64_t kRanksOfHost = 0;
+// Of ZeRO without nodes.
+constexpr int64_t kOneLevel = 0;
 
 struct ZeroConfig {
   int stage = 0;  // 0 to 3
@@ -25,9 +26,9 @@ struct ZeroConfig {
   bool overlap_comm = true;
   parallel::ZeroLimits limits;
   bool gather_limits_automatic = false;  // they give way to what GPU memory allows
-  std::optional<int64_t>
-      ranks_per_node;              // of two-level ZeRO; kRanksOfHost: as many as on a host; std::nullopt: one level
-  std::string ranks_per_node_key;  // that gives it
+  // kOneLevel, or those of two-level ZeRO, and the key that gives them; std::nullopt: see choose_layout
+  std::optional<int64_t> ranks_per_node;
+  std::string ranks_per_node_key;
 };
 
 // What one training run does, after the command line, ds_config.json and the number of ranks have been brought together

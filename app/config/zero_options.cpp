@@ -39,8 +39,8 @@ parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device) {
 }
 
 parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlacement& ranks) {
-  int64_t size = config.zero.ranks_per_node.value_or(ranks.world_size);
-  if (size == kRanksOfHost) size = ranks.per_host.value_or(ranks.world_size);
+  int64_t size = config.zero.ranks_per_node.value_or(ranks.per_host.value_or(kOneLevel));
+  if (size == kOneLevel) size = ranks.world_size;
   if (ranks.world_size % size != 0) {
     throw_user_error(
         "{}: {} is {}, which does not divide the run's {} ranks; give a divisor, or \"auto\" for a node "

@@ -17,8 +17,8 @@ struct RankPlacement {
   int world_size = 1;
   std::optional<int> per_host;  // if each host has as many consecutive ranks
 };
-// The nodes between which gradients and parameters travel once per step. Throws UserError if the ranks do not fill
-// them.
+// The nodes between which gradients and parameters travel once per step: the configuration's, or else a node a host.
+// Throws UserError if the ranks do not fill them.
 parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlacement& ranks);
 // What follows "ZeRO-3" in a line about the run: "" with one level.
 std::string describe_levels(const parallel::ParallelLayout& layout);

@@ -12,6 +12,7 @@
 #include "app/config/settings_table.hpp"
 #include "app/config/zero_options.hpp"
 #include "app/dry_run/tokenizer_file.hpp"
+#include "app/memory/layout_choice.hpp"
 #include "base/error.hpp"
 #include "base/process_group.hpp"
 #include "base/saturating_product.hpp"
@@ -140,7 +141,6 @@ std::vector<std::string> describe_run(const RunSetup& setup, const DryRunRanks& 
 int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   const DryRunRanks ranks = dry_run_ranks(line, launch);
   RunSetup setup = set_up_run(line, ranks.world_size, DataFiles::kMayBeMissing);
-  setup.layout = parallel_layout(setup.config, {.world_size = ranks.world_size, .per_host = ranks.per_host});
   check_tokenizer(line, setup.model, setup.warnings);
   SingleProcess alone;
   if (setup.missing_data.empty()) setup.data = identify_data(setup.config, alone);
@@ -149,11 +149,16 @@ int dry_run(const CommandLine& line, const parallel::LaunchSize& launch) {
   if (preview.resumed) setup.config.resumed_schedule = preview.resumed->schedule;
   const MachineMemory machine = this_machine();
   const bool maybe_on_gpus = setup.config.device != "cpu";
+  const LayoutChoice nodes =
+      choose_layout(setup, at::Device(maybe_on_gpus ? at::kCUDA : at::kCPU),
+                    {.world_size = ranks.world_size, .per_host = ranks.per_host}, memory_limit(ranks, machine));
+  setup.layout = nodes.layout;
   if (maybe_on_gpus) {
     if (const auto problem = memory_problem(setup, ranks, machine)) throw UserError(*problem);
   }
   std::vector<std::string> lines = describe_run(setup, ranks, preview);
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
+  if (!nodes.line.empty()) lines.push_back("  " + nodes.line);
   if (maybe_on_gpus) add(memory_report(setup, ranks, /*on_gpus=*/true));
   if (setup.config.device == "cpu" || (setup.config.device == "auto" && machine.gpus == 0)) {
     add(memory_report(setup, ranks, /*on_gpus=*/false));

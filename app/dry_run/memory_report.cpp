@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "app/gpu/nvml.hpp"
 #include "app/machine/host_limits.hpp"
@@ -45,6 +46,12 @@ MachineMemory this_machine() {
     machine.smallest_gpu = std::min(machine.smallest_gpu.value_or(total), total);
   }
   return machine;
+}
+
+MemoryNeed memory_limit(const DryRunRanks& ranks, const MachineMemory& machine) {
+  constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+  if (machine.gpus < ranks.per_host || !machine.smallest_gpu) return {.device = kUnlimited, .host = kUnlimited};
+  return {.device = *machine.smallest_gpu, .host = machine.host / ranks.per_host};
 }
 
 std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus) {

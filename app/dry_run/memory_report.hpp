@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/config/run_setup.hpp"
+#include "app/memory/memory_plan.hpp"
 
 namespace mpzero {
 
@@ -22,6 +23,9 @@ struct MachineMemory {
   int64_t host = 0;                     // bytes that a process can still allocate
 };
 MachineMemory this_machine();
+
+// What each of the run's ranks can have, if this machine is one of the run's; unlimited otherwise.
+MemoryNeed memory_limit(const DryRunRanks& ranks, const MachineMemory& machine);
 
 // What the run needs, a line each: of a GPU by purpose, and of a host. Without GPUs, of a host only.
 std::vector<std::string> memory_report(const RunSetup& setup, const DryRunRanks& ranks, bool on_gpus);

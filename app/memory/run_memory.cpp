@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "app/config/size_limits.hpp"
 #include "app/machine/device.hpp"
@@ -21,6 +22,8 @@ int64_t margin(int64_t available) { return std::max(int64_t{512} << 20, availabl
 
 // Host memory that a run leaves free: the system, the data loader's pages, other buffers of the process.
 constexpr int64_t kHostMargin = int64_t{1} << 30;
+// What CUDA and NCCL's communicators take of a GPU, before it is known.
+constexpr int64_t kUsualContext = int64_t{3} << 30;
 
 // e.g. "none x 20, selective x 8".
 std::string describe(const LayerLevels& levels) {
@@ -244,6 +247,16 @@ std::string RunMemory::explain_out_of_memory(const std::exception& error) const 
   return fmt::format("out of GPU memory while {}: {}; the plan is {}, in total {}; {}",
                      plan_ ? "training" : "allocating the training state", what, fmt::join(parts, ", "),
                      gibibytes(planned + context), describe_changes(changes(limit)));
+}
+
+MemoryNeed memory_limit(at::Device device, parallel::MpiRuntime& mpi) {
+  MemoryNeed limit{.device = std::numeric_limits<int64_t>::max(),
+                   .host = (available_host_bytes() - kHostMargin) / mpi.local_size()};
+  if (device.is_cuda()) {
+    const int64_t total = gpu_memory(device).total;
+    limit.device = total - kUsualContext - margin(total);
+  }
+  return {.device = min(mpi, limit.device), .host = min(mpi, limit.host)};
 }
 
 }  // namespace mpzero

@@ -93,4 +93,7 @@ class RunMemory {
   std::optional<Plan> plan_;
 };
 
+// What each rank of a run can have, estimated before its GPUs are used. Collective.
+MemoryNeed memory_limit(at::Device device, parallel::MpiRuntime& mpi);
+
 }  // namespace mpzero

@@ -22,6 +22,7 @@
 #include "app/liveness/liveness.hpp"
 #include "app/machine/device.hpp"
 #include "app/memory/gpu_memory.hpp"
+#include "app/memory/layout_choice.hpp"
 #include "app/memory/run_memory.hpp"
 #include "app/train/network.hpp"
 #include "app/train/trainer.hpp"
@@ -95,7 +96,8 @@ RankPlacement find_placement(parallel::MpiRuntime& mpi) {
   const std::vector<std::pair<int, int>> hosts = all_gather(mpi, std::pair(mpi.local_rank(), mpi.local_size()));
   const int size = mpi.local_size();
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
-    if (hosts[rank] != std::pair(static_cast<int>(rank) % size, size)) return {.world_size = mpi.world_size(), .per_host = std::nullopt};
+    if (hosts[rank] != std::pair(static_cast<int>(rank) % size, size))
+      return {.world_size = mpi.world_size(), .per_host = std::nullopt};
   }
   return {.world_size = mpi.world_size(), .per_host = size};
 }
@@ -103,15 +105,16 @@ RankPlacement find_placement(parallel::MpiRuntime& mpi) {
 // Reads what the run is to be, and prints it. Returns the device that this rank trains on. Collective.
 at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, RunSetup& setup) {
   const io::InitialFolder init = find_init_from_on_rank_0(command_line, mpi);
-  const RankPlacement ranks = find_placement(mpi);
-  run_on_all_ranks(mpi, [&] {
-    setup = set_up_run(command_line, init, mpi.world_size());
-    setup.layout = parallel_layout(setup.config, ranks);
-  });
+  run_on_all_ranks(mpi, [&] { setup = set_up_run(command_line, init, mpi.world_size()); });
   configure_gpu_allocator();
   const DeviceChoice choice = choose_device_or_report(setup.config, mpi);
   if (!choice.warning.empty()) setup.warnings.push_back(choice.warning);
   share_cores(mpi);
+  const RankPlacement ranks = find_placement(mpi);
+  const MemoryNeed limit = memory_limit(choice.device, mpi);
+  LayoutChoice nodes;
+  run_on_all_ranks(mpi, [&] { nodes = choose_layout(setup, choice.device, ranks, limit); });
+  setup.layout = nodes.layout;
   at::globalContext().setDeterministicAlgorithms(setup.config.deterministic, /*warn_only=*/false);
   // Nothing here reads memory that it has not written, so filling all of it would only cost time.
   at::globalContext().setDeterministicFillUninitializedMemory(false);
@@ -121,6 +124,7 @@ at::Device set_up(const CommandLine& command_line, parallel::MpiRuntime& mpi, Ru
     fmt::print("Training {} on {}: {} steps of {} sequences x {} tokens, ZeRO-{}{}, {}\n", config.model_type,
                describe_devices(choice.device, mpi), config.max_steps, config.train_batch_size, config.seq_length,
                config.zero.stage, describe_levels(setup.layout), config.dtype);
+    if (!nodes.line.empty()) fmt::print("{}\n", nodes.line);
     for (const std::string& line : settings_table(config)) fmt::print("{}\n", line);
     std::fflush(stdout);
   }

@@ -68,11 +68,21 @@ void check_one_node(const Environment& environment, const std::vector<std::strin
       *net, search.plugin ? search.plugin->library + " is not in LD_LIBRARY_PATH" : search.problem);
 }
 
+// NCCL opens one connection a channel with one thread, except on machines that it knows, and several carry several
+// times as much (bench/RESULTS.md). What the user sets stays.
+void open_more_sockets(const Environment& environment, NetworkPlan& plan) {
+  if (environment("NCCL_SOCKET_NTHREADS") || environment("NCCL_NSOCKS_PERTHREAD")) return;
+  plan.settings.emplace_back("NCCL_SOCKET_NTHREADS", "4");
+  plan.settings.emplace_back("NCCL_NSOCKS_PERTHREAD", "4");
+}
+
 NetworkPlan plan_socket(const Environment& environment) {
   if (const auto net = environment("NCCL_NET"); net && !equal_ignoring_case(*net, "Socket")) {
     throw_user_error("NCCL_NET={} contradicts --network socket: unset the one or leave out the other", *net);
   }
-  return {.several_nodes = true, .proof = NetworkPlan::Proof::kSocket, .settings = {{"NCCL_NET", "Socket"}}};
+  NetworkPlan plan{.several_nodes = true, .proof = NetworkPlan::Proof::kSocket, .settings = {{"NCCL_NET", "Socket"}}};
+  open_more_sockets(environment, plan);
+  return plan;
 }
 
 std::string join(const std::set<std::string>& names) {
@@ -111,7 +121,9 @@ NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& n
   std::set<std::string> with, without;
   for (const NodeNetwork& node : nodes) (node.efa_devices > 0 ? with : without).insert(node.host);
   if (with.empty() && choice == NetworkChoice::kAuto) {
-    return {.several_nodes = true, .proof = NetworkPlan::Proof::kAnything, .settings = {}};
+    NetworkPlan plan{.several_nodes = true, .proof = NetworkPlan::Proof::kAnything, .settings = {}};
+    open_more_sockets(environment, plan);
+    return plan;
   }
   if (with.empty()) {
     throw_user_error(

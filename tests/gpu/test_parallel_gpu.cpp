@@ -16,6 +16,7 @@
 #include "parallel/optimizer/adamw.hpp"
 #include "parallel/optimizer/optimizer_shard.hpp"
 #include "parallel/zero/sharded_parameters.hpp"
+#include "tests/gpu/absent_peers.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/parallel/adamw_checks.hpp"
 #include "tests/parallel/collective_checks.hpp"
@@ -99,6 +100,54 @@ TEST_CASE("every ZeRO stage trains on GPUs as a serial fp64 run does") {
   LocalCommunicator local_gradients;
   check_collectives(local_gradients, *device);
   check_engine(*device, local_parameters, local_gradients, mpi());
+}
+
+TEST_CASE("every ZeRO stage trains on GPUs with a node each as a serial fp64 run does") {
+  const auto device = rank_gpu();
+  if (!device || mpi().world_size() == 1) return;
+  LocalCommunicator alone;
+  NcclCommunicator parameters(mpi(), NcclEngine::kKernels);
+  NcclCommunicator gradients(mpi(), NcclEngine::kKernels);
+  check_engine(*device, {alone, parameters}, {alone, gradients}, mpi());
+  check_host_overlap(*device, {alone, parameters}, {alone, gradients}, mpi());
+}
+
+// A missing wait between the streams of the levels changes the bits of what is gathered or updated.
+TEST_CASE("the levels' collectives on GPUs wait for each other, and what uses them for both") {
+  const auto device = rank_gpu();
+  if (!device) return;
+  SingleProcess one;
+  for (const int ranks_per_node : {1, 2}) {
+    for (const int stage : {1, 2, 3}) {
+      for (const bool gathers_late : {false, true}) {
+        for (int variant = 0; variant < 4; ++variant) {
+          ToyRun run{.stage = stage, .samples = 4 * ranks_per_node, .steps = 5, .dtype = at::kBFloat16};
+          run.factor = [](int64_t step) { return step % 2 == 0 ? 0.004 : 1.0; };
+          run.optimizer = variant >= 1 ? Placement::kHost : Placement::kDevice;
+          run.host_threads = variant >= 1 ? 2 : 0;
+          run.host_ratio = variant == 2 ? 0.5 : 1.0;
+          run.parameters = variant == 3 && stage == 3 ? Placement::kHost : Placement::kDevice;
+          if (gathers_late) run.limits = GatherLimits{};
+          const auto outcome = [&](bool overlap) {
+            run.overlap = overlap;
+            AbsentPeers node(ranks_per_node - 1, ranks_per_node, 1), place(0, 2, 2);
+            AbsentPeers gradient_node(ranks_per_node - 1, ranks_per_node, 3), gradient_place(0, 2, 4);
+            const auto result = outcome_of(run, *device, {node, place}, {gradient_node, gradient_place}, one);
+            c10::cuda::device_synchronize();
+            return result;
+          };
+          const std::vector<at::Tensor> serial = outcome(false);
+          const std::vector<at::Tensor> overlapped = outcome(true);
+          INFO("stage " << stage << ", " << ranks_per_node << " ranks a node, variant " << variant);
+          REQUIRE(serial.size() == overlapped.size());
+          for (size_t i = 0; i < serial.size(); ++i) {
+            INFO("tensor " << i << " of " << serial.size());
+            REQUIRE(same_bits(serial[i], overlapped[i]));
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("parameters without weight decay are a separate parameter group on GPUs") {

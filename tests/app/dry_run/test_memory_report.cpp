@@ -15,6 +15,7 @@ RunSetup set_up(const std::string& file, int world_size) {
   RunSetup setup;
   setup.model = model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json");
   setup.config = run(file, {}, world_size).config;
+  setup.layout.ranks_per_node = world_size;
   return setup;
 }
 

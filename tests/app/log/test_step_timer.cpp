@@ -2,6 +2,7 @@
 
 #include "app/log/step_timer.hpp"
 #include "app/memory/gpu_peak.hpp"
+#include "parallel/comm/measured_communicator.hpp"
 #include "tests/catch.hpp"
 
 namespace mpzero {

@@ -7,7 +7,9 @@ namespace {
 
 MemoryEstimate estimate(const char* file, int world_size) {
   return {run(file, {"--seq_length=1024"}, world_size).config,
-          model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json"), at::kCUDA, world_size};
+          model::ModelConfig::from_file(MPZERO_SOURCE_DIR "/configs/models/qwen3_0_6b.json"),
+          at::kCUDA,
+          {.nodes = 1, .ranks_per_node = world_size}};
 }
 
 constexpr const char* kStage2 = R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}})";

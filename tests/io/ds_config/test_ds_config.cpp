@@ -239,8 +239,12 @@ TEST_CASE("settings that would change the training are refused by name") {
       {R"({"zero_optimization": {"cpu_offload": true, "offload_optimizer": {"device": "cpu"}}})", "remove cpu_offload"},
       {R"({"zero_optimization": {"zero_quantized_weights": true}})", "zero_quantized_weights is true"},
       {R"({"zero_optimization": {"zero_quantized_gradients": true}})", "zero_quantized_gradients is true"},
-      {R"({"zero_optimization": {"zero_hpz_partition_size": 8}})", "zero_hpz_partition_size is 8"},
-      {R"({"zero_optimization": {"mics_shard_size": 8}})", "mics_shard_size is 8"},
+      {R"({"zero_optimization": {"zero_hpz_partition_size": 0}})", "zero_hpz_partition_size is 0"},
+      {R"({"zero_optimization": {"mics_shard_size": 0}})", "mics_shard_size is 0"},
+      {R"({"zero_optimization": {"mics_shard_size": -2}})", "mics_shard_size is -2"},
+      {R"({"zero_optimization": {"mics_shard_size": 4, "zero_hpz_partition_size": "auto"}})", "keep one"},
+      {R"({"zero_optimization": {"mics_hierarchical_params_gather": true}})",
+       "mics_hierarchical_params_gather is true"},
       {R"({"zero_optimization": {"zenflow": {"topk_ratio": 0.1}}})", "zero_optimization.zenflow is"},
       {R"({"bf16": {"enabled": true}, "bfloat16": {"enabled": true}})", "bfloat16 is the old name"},
       {R"({"data_types": {"param_dtype": "bf16"}})", "data_types.param_dtype is bf16"},
@@ -271,6 +275,8 @@ TEST_CASE("settings that are off or match mpzero's behavior give no warning") {
         R"({"data_types": {"grad_accum_dtype": "fp32"}})", R"({"tensorboard": {"enabled": false, "job_name": "x"}})",
         R"({"wall_clock_breakdown": false, "dump_state": false, "prescale_gradients": false})",
         R"({"zero_optimization": {"zero_quantized_weights": false, "zero_hpz_partition_size": 1}})",
+        R"({"zero_optimization": {"zero_hpz_partition_size": 8, "mics_shard_size": -1}})",
+        R"({"zero_optimization": {"zero_hpz_partition_size": 1, "mics_shard_size": "auto"}})",
         R"({"communication_data_type": "FP32"})"}) {
     INFO(text);
     CHECK(joined(parse(text).warnings) == "");

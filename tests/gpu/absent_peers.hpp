@@ -1,0 +1,76 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/Sleep.h>
+#include <ATen/ops/mul.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "parallel/comm/communicator.hpp"
+
+namespace mpzero::parallel {
+
+// One rank of several on a GPU, without the others: sums have this rank's data only, and gathers give the others'
+// shards values that follow from its own. Each collective runs late, on a stream of its own, as NCCL's do: what does
+// not wait for it computes with other values.
+class AbsentPeers final : public Communicator {
+ public:
+  AbsentPeers(int rank, int world_size, unsigned seed)
+      : rank_(rank), world_size_(world_size), random_(seed), stream_(c10::cuda::getStreamFromPool()) {}
+
+  int rank() const override { return rank_; }
+  int world_size() const override { return world_size_; }
+  std::unique_ptr<PendingCollective> all_gather(const at::Tensor& shard, const at::Tensor& full) override {
+    return late([&] {
+      const at::Tensor own = shard.clone();
+      for (int rank = 0; rank < world_size_; ++rank) {
+        full.narrow(0, rank * own.numel(), own.numel())
+            .copy_(rank == rank_ ? own : own.mul(shard.scalar_type() == at::kDouble ? 0.0 : 0.5));
+      }
+    });
+  }
+  std::unique_ptr<PendingCollective> reduce_scatter_sum(const at::Tensor& full, const at::Tensor& shard,
+                                                        SumMode mode) override {
+    return late([&] {
+      const at::Tensor own = full.narrow(0, rank_ * shard.numel(), shard.numel()).clone();
+      mode == SumMode::kAdd ? shard.add_(own) : shard.copy_(own);
+    });
+  }
+  std::unique_ptr<PendingCollective> all_reduce_sum(const at::Tensor& /*tensor*/) override {
+    return late([] {});
+  }
+
+ private:
+  class Pending final : public PendingCollective {
+   public:
+    explicit Pending(at::cuda::CUDAEvent done) : done_(std::move(done)) {}
+    void wait() override { done_.block(c10::cuda::getCurrentCUDAStream()); }
+
+   private:
+    at::cuda::CUDAEvent done_;
+  };
+
+  template <typename Work>
+  std::unique_ptr<PendingCollective> late(const Work& work) {
+    at::cuda::CUDAEvent inputs_ready, done;
+    inputs_ready.record(c10::cuda::getCurrentCUDAStream());
+    inputs_ready.block(stream_);
+    const c10::StreamGuard on_stream(stream_);
+    at::cuda::sleep(static_cast<int64_t>(random_() % 400'000));  // cycles: up to about 0.2 ms
+    work();
+    done.record(stream_);
+    return std::make_unique<Pending>(std::move(done));
+  }
+
+  int rank_;
+  int world_size_;
+  std::minstd_rand random_;
+  c10::cuda::CUDAStream stream_;
+};
+
+}  // namespace mpzero::parallel
