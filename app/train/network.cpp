@@ -23,6 +23,7 @@ Network::Network(const std::string& requested, const at::Device& device, paralle
   }
   const parallel::NetworkPlan plan = parallel::choose_network(choice, mpi);
   if (!plan.several_nodes) return;
+  min_channels_ = plan.min_channels;
   parallel::ProvenNetwork network = parallel::prove_network(plan, mpi, patience);
   proven_ = std::move(network.communicator);
   if (mpi.rank() != 0) return;
@@ -42,16 +43,18 @@ void Network::divide(const parallel::ParallelLayout& layout) {
 }
 
 std::unique_ptr<parallel::Communicator> Network::open_communicator(Level level) {
-  if (level == Level::kIntraNode) return open_over(node_ ? *node_ : mpi_, parallel::NcclEngine::kCopyEngines);
   // Copy engines reach no other node, also where a node is only a part of this machine.
-  return open_over(*place_, parallel::NcclEngine::kKernels);
+  if (level == Level::kInterNode) return open_over(*place_, parallel::NcclEngine::kKernels, min_channels_);
+  if (node_) return open_over(*node_, parallel::NcclEngine::kCopyEngines, /*min_channels=*/0);
+  return open_over(mpi_, parallel::NcclEngine::kCopyEngines, min_channels_);
 }
 
-std::unique_ptr<parallel::Communicator> Network::open_over(parallel::MpiRuntime& ranks, parallel::NcclEngine engine) {
+std::unique_ptr<parallel::Communicator> Network::open_over(parallel::MpiRuntime& ranks, parallel::NcclEngine engine,
+                                                           int min_channels) {
   if (ranks.world_size() == 1) return std::make_unique<parallel::LocalCommunicator>();
   if (proven_) return warned_of_hazard(std::move(proven_));
   if (device_.is_cpu()) return std::make_unique<parallel::MpiCommunicator>(ranks);
-  return warned_of_hazard(std::make_unique<parallel::NcclCommunicator>(ranks, engine));
+  return warned_of_hazard(std::make_unique<parallel::NcclCommunicator>(ranks, engine, min_channels));
 }
 
 std::unique_ptr<parallel::Communicator> Network::warned_of_hazard(

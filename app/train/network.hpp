@@ -36,7 +36,8 @@ class Network {
   std::unique_ptr<parallel::Communicator> open_communicator(Level level = Level::kIntraNode);
 
  private:
-  std::unique_ptr<parallel::Communicator> open_over(parallel::MpiRuntime& ranks, parallel::NcclEngine engine);
+  std::unique_ptr<parallel::Communicator> open_over(parallel::MpiRuntime& ranks, parallel::NcclEngine engine,
+                                                    int min_channels);
   // Rank 0 prints a warning, once, if copy engines are not used.
   std::unique_ptr<parallel::Communicator> warned_of_hazard(std::unique_ptr<parallel::NcclCommunicator> communicator);
 
@@ -45,6 +46,7 @@ class Network {
   std::unique_ptr<parallel::MpiRuntime> place_;  // the ranks at this rank's place of all nodes; null: this rank alone
   at::Device device_;
   std::unique_ptr<parallel::NcclCommunicator> proven_;
+  int min_channels_ = 0;  // between nodes
   bool warned_ = false;
 };
 

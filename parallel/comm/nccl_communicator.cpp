@@ -111,7 +111,7 @@ bool all_peers(MpiRuntime& mpi) {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine)
+NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine, int min_channels)
     : rank_(mpi.rank()),
       world_size_(mpi.world_size()),
       stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)),
@@ -126,6 +126,7 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine)
   id = broadcast(mpi, id);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   if (copy_engines_) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+  if (min_channels > 0) config.minCTAs = min_channels;
   MPZERO_NCCL_CHECK(ncclCommInitRankConfig(&comm_, world_size_, id, rank_, &config));
 }
 

@@ -32,7 +32,9 @@ enum class NcclEngine {
 class NcclCommunicator final : public Communicator {
  public:
   // Collective over all ranks of `mpi`, which broadcasts NCCL's unique id. Uses the rank's current CUDA device.
-  explicit NcclCommunicator(MpiRuntime& mpi, NcclEngine engine = NcclEngine::kCopyEngines);
+  // `min_channels`: NCCL opens at least as many (ncclConfig_t::minCTAs), each with connections and a multiprocessor of
+  // its own; 0: as NCCL decides.
+  explicit NcclCommunicator(MpiRuntime& mpi, NcclEngine engine = NcclEngine::kCopyEngines, int min_channels = 0);
   // Collective, and waits for collectives in progress; does nothing during stack unwinding.
   ~NcclCommunicator() override;
   NcclCommunicator(const NcclCommunicator&) = delete;

@@ -68,12 +68,13 @@ void check_one_node(const Environment& environment, const std::vector<std::strin
       *net, search.plugin ? search.plugin->library + " is not in LD_LIBRARY_PATH" : search.problem);
 }
 
-// NCCL opens one connection a channel with one thread, except on machines that it knows, and several carry several
-// times as much (bench/RESULTS.md). What the user sets stays.
+// Over TCP NCCL opens two channels with one connection and thread each, except on machines that it knows, and more
+// carry several times as much (bench/RESULTS.md). What the user sets stays.
 void open_more_sockets(const Environment& environment, NetworkPlan& plan) {
+  if (!environment("NCCL_MIN_NCHANNELS") && !environment("NCCL_MIN_CTAS")) plan.min_channels = 8;
   if (environment("NCCL_SOCKET_NTHREADS") || environment("NCCL_NSOCKS_PERTHREAD")) return;
-  plan.settings.emplace_back("NCCL_SOCKET_NTHREADS", "4");
-  plan.settings.emplace_back("NCCL_NSOCKS_PERTHREAD", "4");
+  plan.settings.emplace_back("NCCL_SOCKET_NTHREADS", "2");
+  plan.settings.emplace_back("NCCL_NSOCKS_PERTHREAD", "2");
 }
 
 NetworkPlan plan_socket(const Environment& environment) {

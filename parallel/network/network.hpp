@@ -35,15 +35,16 @@ struct NetworkPlan {
   bool several_nodes = false;
   Proof proof = Proof::kNone;  // kNone: one node, so that NCCL uses no network
   std::vector<std::pair<std::string, std::string>> settings;
+  int min_channels = 0;  // of NCCL's communicators between nodes; see NcclCommunicator
 };
 
 // Reads the network of this rank's node. `root`: the folder that contains /proc and /sys.
 NodeNetwork look_at_network(const Environment& environment, const std::string& root = "/");
 
-// Plans for all `nodes`, one entry per rank, from the point of view of the rank with entry `own`. Plans only variables
-// that make NCCL strict about its network; those that aws-ofi-nccl sets for the instance type (FI_EFA_*, NCCL_PROTO,
-// buffer sizes, topology, tuner) are left to it. Throws UserError if the choice is not possible: no EFA device on a
-// node, no plugin, or a variable that contradicts it.
+// Plans for all `nodes`, one entry per rank, from the point of view of the rank with entry `own`. Plans variables
+// that make NCCL strict about its network, and more connections over TCP; those that aws-ofi-nccl sets for the instance
+// type (FI_EFA_*, NCCL_PROTO, buffer sizes, topology, tuner) are left to it. Throws UserError if the choice is not
+// possible: no EFA device on a node, no plugin, or a variable that contradicts it.
 NetworkPlan plan_network(NetworkChoice choice, const std::vector<NodeNetwork>& nodes, const NodeNetwork& own,
                          const Environment& environment,
                          const std::vector<std::string>& plugin_files = usual_plugin_files());

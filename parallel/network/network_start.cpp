@@ -18,8 +18,8 @@ namespace mpzero::parallel {
 namespace {
 
 // NCCL connects to its peers in the first collective, and only then logs over which network.
-std::unique_ptr<NcclCommunicator> start_and_talk(MpiRuntime& mpi) {
-  auto communicator = std::make_unique<NcclCommunicator>(mpi);
+std::unique_ptr<NcclCommunicator> start_and_talk(MpiRuntime& mpi, int min_channels) {
+  auto communicator = std::make_unique<NcclCommunicator>(mpi, NcclEngine::kCopyEngines, min_channels);
   const at::Tensor one = at::ones({1}, at::TensorOptions().dtype(at::kFloat).device(at::kCUDA));
   communicator->all_reduce_sum(one)->wait();
   c10::cuda::device_synchronize();
@@ -69,7 +69,7 @@ ProvenNetwork prove_network(const NetworkPlan& plan, MpiRuntime& mpi, const Star
     };
     if (patience.limit.count() > 0) deadline.emplace(patience.limit, message, patience.overdue);
     try {
-      network.communicator = start_and_talk(mpi);
+      network.communicator = start_and_talk(mpi, plan.min_channels);
     } catch (const Failure& error) {
       const auto sentence = explain_failure(log.text(), plan, host);
       if (sentence) throw NetworkFailure(*sentence, error.scope(), {mpi.rank()});

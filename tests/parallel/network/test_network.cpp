@@ -166,15 +166,17 @@ TEST_CASE("one node has no network to choose") {
 TEST_CASE("without EFA, auto leaves the choice to NCCL, efa is refused and socket is strict") {
   const NetworkPlan free = plan(NetworkChoice::kAuto, {kTcpA, kTcpB});
   CHECK(free.proof == Proof::kAnything);
-  const std::map<std::string, std::string> sockets{{"NCCL_SOCKET_NTHREADS", "4"}, {"NCCL_NSOCKS_PERTHREAD", "4"}};
+  const std::map<std::string, std::string> sockets{{"NCCL_SOCKET_NTHREADS", "2"}, {"NCCL_NSOCKS_PERTHREAD", "2"}};
   CHECK(settings(free) == sockets);
+  CHECK(free.min_channels == 8);
+  CHECK(plan(NetworkChoice::kAuto, {kTcpA, kTcpB}, {{"NCCL_MIN_NCHANNELS", "2"}}).min_channels == 0);
   // NCCL multiplies the two: where the user sets one, the other is left to NCCL.
   CHECK(plan(NetworkChoice::kAuto, {kTcpA, kTcpB}, {{"NCCL_NSOCKS_PERTHREAD", "8"}}).settings.empty());
   CHECK_THROWS_WITH(plan(NetworkChoice::kEfa, {kTcpA, kTcpB}), Catch::Contains("a, b have no EFA device"));
   const NetworkPlan socket = plan(NetworkChoice::kSocket, {kEfaA, kEfaB});
   CHECK(socket.proof == Proof::kSocket);
   CHECK(settings(socket)["NCCL_NET"] == "Socket");
-  CHECK(settings(socket)["NCCL_SOCKET_NTHREADS"] == "4");
+  CHECK(settings(socket)["NCCL_SOCKET_NTHREADS"] == "2");
   CHECK(socket.settings.size() == 3);
 }
 
