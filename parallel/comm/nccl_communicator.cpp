@@ -30,6 +30,9 @@
 namespace mpzero::parallel {
 namespace {
 
+// NCCL's MAXCHANNELS. It takes no lower limit without an upper one.
+constexpr int kMostChannels = 64;
+
 // NCCL reports only "CUDA error" if the GPU has no memory left for a communicator.
 void check_memory_left(const char* call) {
   constexpr size_t kCommunicator = size_t{512} << 20;
@@ -126,7 +129,10 @@ NcclCommunicator::NcclCommunicator(MpiRuntime& mpi, NcclEngine engine, int min_c
   id = broadcast(mpi, id);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   if (copy_engines_) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
-  if (min_channels > 0) config.minCTAs = min_channels;
+  if (min_channels > 0) {
+    config.minCTAs = min_channels;
+    config.maxCTAs = kMostChannels;
+  }
   MPZERO_NCCL_CHECK(ncclCommInitRankConfig(&comm_, world_size_, id, rank_, &config));
 }
 
