@@ -66,3 +66,50 @@ def test_same_shape_has_the_same_bits(
     for shard in shards:
         other = folder / shard.relative_to(tmp_path / "straight")
         assert shard.read_bytes() == other.read_bytes(), shard.name
+
+
+# Virtual nodes: ranks, stage, ranks a node (None: one level).
+FORMATS = {"hdf5": "*/*optim_states.h5", "deepspeed": "*/*optim_states.pt"}
+LAYOUTS = [(4, 3, 2), (2, 2, 1), (4, 2, None), (4, 2, 2), (2, 3, 1), (4, 3, None), (4, 1, 2)]
+
+
+@pytest.mark.parametrize("checkpoint_format", FORMATS)
+def test_nodes_resume_in_every_other_layout(tmp_path: Path, checkpoint_format: str) -> None:
+    """Each layout stops, and the next one resumes its checkpoint; the files do not depend on the nodes."""
+    name = "qwen3-zero2-fp32"
+    folders = {}
+    for layout in LAYOUTS:
+        ranks, stage, size = layout
+        zero = {"mics_shard_size": size} if size else {}
+        folder = tmp_path / f"{ranks}-{stage}-{size}"
+        flags = [f"--max_steps={STOP}", f"--checkpoint_format={checkpoint_format}"]
+        train_golden(name, folder, *flags, ranks=ranks, stage=stage, zero=zero)
+        assert len(list((folder / "checkpoints").glob(FORMATS[checkpoint_format]))) == ranks
+        folders[layout] = folder
+    for left, arrived in zip(LAYOUTS, [*LAYOUTS[1:], LAYOUTS[0]], strict=True):
+        ranks, stage, size = arrived
+        zero = {"mics_shard_size": size} if size else {}
+        folder = tmp_path / f"resumed-{ranks}-{stage}-{size}"
+        shutil.copytree(folders[left], folder)
+        flags = [f"--checkpoint_format={checkpoint_format}"]
+        steps, result = train_golden(name, folder, *flags, ranks=ranks, stage=stage, zero=zero)
+        assert f"Resumed from checkpoint at step {STOP}" in result.stdout, (left, arrived)
+        assert_follows(name, steps, FP32_TOLERANCE, first=1)
+
+
+def test_nodes_give_the_same_bits_again(tmp_path: Path) -> None:
+    """A rerun, and a run that stops and resumes, on two nodes of two ranks."""
+    name, zero = "qwen3-zero2-fp32", {"mics_shard_size": 2}
+    straight, _ = train_golden(name, tmp_path / "straight", ranks=4, stage=3, zero=zero)
+    again, _ = train_golden(name, tmp_path / "again", ranks=4, stage=3, zero=zero)
+    train_golden(name, tmp_path / "resumed", f"--max_steps={STOP}", ranks=4, stage=3, zero=zero)
+    resumed, _ = train_golden(name, tmp_path / "resumed", ranks=4, stage=3, zero=zero)
+    for other in (again, resumed):
+        for key in ("step", "loss", "lr", "grad_norm"):
+            assert [step[key] for step in other] == [step[key] for step in straight]
+    shards = sorted((tmp_path / "straight" / "checkpoints").glob("*/*optim_states.h5"))
+    assert len(shards) == 4
+    for folder in ("again", "resumed"):
+        for shard in shards:
+            other = tmp_path / folder / shard.relative_to(tmp_path / "straight")
+            assert shard.read_bytes() == other.read_bytes(), (folder, shard.name)
