@@ -150,14 +150,13 @@ void fill_auto_sizes(const io::ZeroSection& section, int64_t hidden_size, ZeroCo
 void resolve_levels(const DsConfig& file, ZeroConfig& zero, std::vector<std::string>& warnings) {
   const Setting<int64_t>& hpz = file.zero.hpz_partition_size;
   const Setting<int64_t>& mics = file.zero.mics_shard_size;
-  if (hpz.given() && !mics.is_auto()) {
-    zero.ranks_per_node = hpz.value == 1 ? kOneLevel : hpz.value;
-    zero.ranks_per_node_key = "zero_optimization.zero_hpz_partition_size";
-  }
-  if (mics.given() && mics.value > 0) {
-    zero.ranks_per_node = mics.value;
-    zero.ranks_per_node_key = "zero_optimization.mics_shard_size";
-  }
+  const auto take = [&](const Setting<int64_t>& setting, const char* key) {
+    zero.ranks_per_node = setting.is_auto() ? kRanksOfHost : setting.value;
+    zero.ranks_per_node_key = fmt::format("zero_optimization.{}", key);
+  };
+  if (!hpz.missing()) take(hpz, "zero_hpz_partition_size");
+  if (hpz.given() && hpz.value == 1) zero.ranks_per_node = kOneLevel;
+  if (mics.is_auto() || (mics.given() && mics.value > 0)) take(mics, "mics_shard_size");
   if (zero.stage > 0) return;
   if (zero.ranks_per_node.value_or(kOneLevel) != kOneLevel) {
     warnings.push_back(

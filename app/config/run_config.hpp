@@ -13,8 +13,8 @@
 
 namespace mpzero {
 
-// Of ZeRO without nodes.
-constexpr int64_t kOneLevel = 0;
+// For ranks_per_node: ZeRO without nodes; as many as a host has.
+constexpr int64_t kOneLevel = 0, kRanksOfHost = -1;
 
 struct ZeroConfig {
   int stage = 0;  // 0 to 3
@@ -26,7 +26,7 @@ struct ZeroConfig {
   bool overlap_comm = true;
   parallel::ZeroLimits limits;
   bool gather_limits_automatic = false;  // they give way to what GPU memory allows
-  // kOneLevel, or those of two-level ZeRO, and the key that gives them; std::nullopt: see choose_layout
+  // kOneLevel, kRanksOfHost, or a number, and the key that gives it; std::nullopt: none does, see choose_layout
   std::optional<int64_t> ranks_per_node;
   std::string ranks_per_node_key;
 };

@@ -39,7 +39,8 @@ parallel::ZeroOptions zero_options(const RunConfig& config, at::Device device) {
 }
 
 parallel::ParallelLayout parallel_layout(const RunConfig& config, const RankPlacement& ranks) {
-  int64_t size = config.zero.ranks_per_node.value_or(ranks.per_host.value_or(kOneLevel));
+  int64_t size = config.zero.ranks_per_node.value_or(kRanksOfHost);
+  if (size == kRanksOfHost) size = ranks.per_host.value_or(kOneLevel);
   if (size == kOneLevel) size = ranks.world_size;
   if (ranks.world_size % size != 0) {
     throw_user_error(

@@ -46,8 +46,15 @@ LayoutChoice choose_layout(const RunSetup& setup, at::Device device, const RankP
     return {.layout = wanted, .line = fmt::format("Between hosts: {} a host and step", at_one_level)};
   }
   const std::string at_two = gigabytes(internode_bytes(options, wanted, hosts, parameters));
-  if (setup.config.zero.ranks_per_node) {
+  if (setup.config.zero.ranks_per_node.value_or(kRanksOfHost) != kRanksOfHost) {
     return {.layout = wanted, .line = fmt::format("Between nodes: {} a node and step", at_two)};
+  }
+  // Not run yet on hosts of several GPUs, so that it is no default there.
+  if (!setup.config.zero.ranks_per_node && device.is_cuda() && wanted.ranks_per_node > 1) {
+    return {.layout = one_level,
+            .line = fmt::format("Between hosts: {} a host and step; \"zero_hpz_partition_size\": \"auto\" in "
+                                "zero_optimization makes it {}",
+                                at_one_level, at_two)};
   }
   const MemoryNeed need = need_of(setup, device, wanted);
   if (need.device <= limit.device && need.host <= limit.host) {

@@ -25,9 +25,9 @@ struct LayoutChoice {
   std::string line;
 };
 
-// The nodes that ds_config.json gives. Where it leaves them open, those with the fewest bytes between hosts that fit: a
-// node a host, if a rank's memory of each kind is at most `limit`, or else one level. Throws UserError if the ranks do
-// not fill the nodes.
+// The nodes that ds_config.json gives. Where it says "auto", those with the fewest bytes between hosts that fit: a node
+// a host, if a rank's memory of each kind is at most `limit`, or else one level. Where it says nothing the same, but
+// one level on hosts of several GPUs. Throws UserError if the ranks do not fill the nodes.
 LayoutChoice choose_layout(const RunSetup& setup, at::Device device, const RankPlacement& ranks,
                            const MemoryNeed& limit);
 

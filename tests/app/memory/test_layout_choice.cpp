@@ -13,7 +13,7 @@ using Catch::Contains;
 using Catch::Matchers::Message;
 
 constexpr MemoryNeed kMuch{.device = int64_t{1} << 40, .host = int64_t{1} << 40};
-constexpr RankPlacement kTwoHostsOfFour{.world_size = 8, .per_host = 4};
+constexpr RankPlacement kTwoHostsOfFour{.world_size = 8, .per_host = 4}, kTwoHostsOfOne{.world_size = 2, .per_host = 1};
 
 RunSetup setup_of(const std::string& zero) {
   const std::string file =
@@ -34,16 +34,23 @@ bool is(const LayoutChoice& choice, int nodes, int ranks_per_node) {
   return choice.layout.nodes == nodes && choice.layout.ranks_per_node == ranks_per_node;
 }
 
-TEST_CASE("a node is a host, unless the file says otherwise") {
-  CHECK(is(choose(R"("stage": 3)", kTwoHostsOfFour), 2, 4));
-  CHECK(is(choose(R"("stage": 1)", kTwoHostsOfFour), 2, 4));
+TEST_CASE("a file that says nothing gets a node a host, but one level on hosts of several GPUs") {
+  CHECK(is(choose(R"("stage": 3)", kTwoHostsOfOne), 2, 1));
+  const RunSetup setup = setup_of(R"("stage": 1)");
+  CHECK(is(choose_layout(setup, at::kCPU, kTwoHostsOfFour, kMuch), 2, 4));
+  const LayoutChoice gpus = choose_layout(setup, at::kCUDA, kTwoHostsOfFour, kMuch);
+  CHECK(is(gpus, 1, 8));
+  CHECK_THAT(gpus.line, Contains("\"zero_hpz_partition_size\": \"auto\" in zero_optimization makes it"));
+}
+
+TEST_CASE("the file says what a node is") {
   CHECK(is(choose(R"("stage": 3, "zero_hpz_partition_size": "auto")", kTwoHostsOfFour), 2, 4));
   CHECK(is(choose(R"("stage": 3, "zero_hpz_partition_size": 2)", kTwoHostsOfFour), 4, 2));
   CHECK(is(choose(R"("stage": 3, "zero_hpz_partition_size": 8)", kTwoHostsOfFour), 1, 8));
   CHECK(is(choose(R"("stage": 2, "mics_shard_size": 1)", kTwoHostsOfFour), 8, 1));
   // DeepSpeed's defaults, written down.
   CHECK(is(choose(R"("stage": 3, "zero_hpz_partition_size": 1)", kTwoHostsOfFour), 1, 8));
-  CHECK(is(choose(R"("stage": 3, "mics_shard_size": -1)", kTwoHostsOfFour), 2, 4));
+  CHECK(is(choose(R"("stage": 3, "mics_shard_size": -1)", kTwoHostsOfOne), 2, 1));
   CHECK(is(choose(R"("stage": 3, "zero_hpz_partition_size": 1, "mics_shard_size": -1)", kTwoHostsOfFour), 1, 8));
   CHECK(is(choose(R"("stage": 3, "zero_hpz_partition_size": 1, "mics_shard_size": "auto")", kTwoHostsOfFour), 2, 4));
 }
@@ -65,13 +72,14 @@ TEST_CASE("ranks that do not fill nodes are refused") {
 }
 
 TEST_CASE("nodes that the file leaves open must fit") {
-  const RunSetup setup = setup_of(R"("stage": 3)");
+  const std::string open = R"("stage": 3, "zero_hpz_partition_size": "auto")";
+  const RunSetup setup = setup_of(open);
   const MemoryEstimate one(setup.config, setup.model, at::kCUDA, {.nodes = 1, .ranks_per_node = 8});
   const MemoryEstimate two(setup.config, setup.model, at::kCUDA, {.nodes = 2, .ranks_per_node = 4});
   const int64_t least = two.need(two.scenario()).device;
   REQUIRE(one.need(one.scenario()).device < least);
-  CHECK(is(choose(R"("stage": 3)", kTwoHostsOfFour, {.device = least, .host = kMuch.host}), 2, 4));
-  const LayoutChoice tight = choose(R"("stage": 3)", kTwoHostsOfFour, {.device = least - 1, .host = kMuch.host});
+  CHECK(is(choose(open, kTwoHostsOfFour, {.device = least, .host = kMuch.host}), 2, 4));
+  const LayoutChoice tight = choose(open, kTwoHostsOfFour, {.device = least - 1, .host = kMuch.host});
   CHECK(is(tight, 1, 8));
   CHECK_THAT(tight.line, Contains("two levels of ZeRO would make it") && Contains("of GPU memory a rank"));
   // What the file gives is taken; the run's plan refuses what does not fit.
