@@ -1,0 +1,59 @@
+"""bench/network_experiment.py, with mpzero on the CPU."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import network_experiment
+import pytest
+from tiny_run import TinyRun
+from trainer import BUILD
+
+LAUNCH = "mpirun --oversubscribe -n 4"
+
+
+def run(folder: Path, run: TinyRun, *own: str, launch: str = LAUNCH) -> int:
+    flags = [str(word) for word in run.flags() if "--checkpoint" not in str(word) and "--metrics" not in str(word)]
+    flags = [word for word in flags if "--max_steps" not in word]
+    return network_experiment.main(
+        [str(folder), f"--build={BUILD}", f"--launch={launch}", "--steps=4", "--warm_up=1", *own, "--", *flags]
+    )
+
+
+def test_rows_differ_in_what_crosses_and_not_in_the_losses(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    folder = tmp_path / "out"
+    assert run(folder, TinyRun(tmp_path), "--networks", "auto", "--ranks_per_node", "one level", "2", "1", "3") == 0
+    rows = {(row["stage"], row["ranks_per_node"]): row for row in json.loads((folder / "results.json").read_text())}
+    assert len(rows) == 8
+    for stage in (2, 3):
+        # One machine: one level sends nothing between hosts, and two nodes send half, four three quarters.
+        assert rows[stage, "one level"]["internode_megabytes"] == 0
+        assert rows[stage, "2"]["internode_megabytes"] > 0
+        ratio = rows[stage, "1"]["internode_megabytes"] / rows[stage, "2"]["internode_megabytes"]
+        assert math.isclose(ratio, 1.5, rel_tol=0.05)
+        assert "does not divide the run's 4 ranks" in rows[stage, "3"]["error"]
+        assert rows[stage, "3"]["step"] is None
+    losses = [
+        [json.loads(line)["loss"] for line in file.read_text().splitlines()]
+        for file in sorted(folder.glob("*/metrics.jsonl"))
+    ]
+    assert len(losses) == 6
+    for other in losses[1:]:
+        assert other == pytest.approx(losses[0], rel=1e-4)
+    printed = capsys.readouterr().out
+    assert printed == (folder / "table.md").read_text()
+    assert printed.splitlines()[2].endswith("| 1.00 |")
+    assert "not run: " in printed
+    assert (folder / "steps.png").stat().st_size > 1000
+
+
+def test_status_1_if_no_row_ran(tmp_path: Path) -> None:
+    assert run(tmp_path / "out", TinyRun(tmp_path), "--stages", "2", "--ranks_per_node", "3") == 1
+
+
+@pytest.mark.parametrize("own", [["--warm_up=4"], ["--ranks_per_node", "two"]])
+def test_mistakes(tmp_path: Path, own: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(tmp_path / "out", TinyRun(tmp_path), *own)
