@@ -179,8 +179,9 @@ std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) 
   const at::Device device = choose_device(options.device, mpi).device;
   std::vector<Finding> findings;
   parallel::ProvenNetwork network;  // kept, so that the measurements use it too
+  parallel::NetworkPlan plan;
   if (device.is_cuda()) {
-    const parallel::NetworkPlan plan = parallel::choose_network(options.network, mpi);
+    plan = parallel::choose_network(options.network, mpi);
     if (plan.several_nodes) {
       network = parallel::prove_network(plan, mpi);
       const std::vector<std::string> warnings = parallel::network_warnings(plan, network.proofs);
@@ -196,19 +197,23 @@ std::vector<Finding> measure(const Options& options, parallel::MpiRuntime& mpi) 
   }
   const std::string type = instance_type(options.system);
   const auto instance = find_instance(type);
-  const auto measure_over = [&](parallel::MpiRuntime& ranks, Check check, double gigabytes) {
+  // With the channels that training has there.
+  const auto measure_over = [&](parallel::MpiRuntime& ranks, Check check, double gigabytes, int min_channels) {
     std::unique_ptr<parallel::Communicator> communicator;
     if (device.is_cpu()) communicator = std::make_unique<parallel::MpiCommunicator>(ranks);
-    if (device.is_cuda()) communicator = std::make_unique<parallel::NcclCommunicator>(ranks);
+    if (device.is_cuda()) {
+      communicator =
+          std::make_unique<parallel::NcclCommunicator>(ranks, parallel::NcclEngine::kCopyEngines, min_channels);
+    }
     // The promise holds for GPUs; MPI on the CPU is not compared with it.
     const double promised = device.is_cuda() ? gigabytes * 1e9 : 0;
     findings.push_back(judge_bandwidth(check, measure_bandwidth(*communicator, ranks, device), promised, type));
   };
   // All nodes measure their inside at the same time, as in training.
   const std::unique_ptr<parallel::MpiRuntime> inside = mpi.this_machine();
-  if (inside->world_size() > 1) measure_over(*inside, "bandwidth_inside", instance ? instance->nvlink_gigabytes : 0);
+  if (inside->world_size() > 1) measure_over(*inside, "bandwidth_inside", instance ? instance->nvlink_gigabytes : 0, 0);
   if (inside->world_size() < mpi.world_size()) {
-    measure_over(mpi, "bandwidth_between", instance ? instance->gigabits / 8 : 0);
+    measure_over(mpi, "bandwidth_between", instance ? instance->gigabits / 8 : 0, plan.min_channels);
   }
   return findings;
 }
