@@ -11,6 +11,7 @@ namespace {
 constexpr double kMostData = 0.05;
 // Seconds: below, a disk is not the reason.
 constexpr double kNoticeableData = 0.002;
+// Also of waiting for a slow rank.
 constexpr double kMostCommunication = 0.10;
 constexpr double kMostHostUpdate = 0.25;
 constexpr double kLeastMfu = 0.30;
@@ -42,37 +43,81 @@ std::string of_host_update(double share, const BottleneckFacts& facts) {
   return fmt::format("{:.0f}% of a step are AdamW in host memory: {}", 100 * share, change);
 }
 
+double own_time(const StepSplit& split) { return split.total() - split.exposed_communication(); }
+
+// The lower one of two middle values.
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The part of a step in which most ranks wait for the slowest one.
+double share_of_straggler(const std::vector<StepSplit>& means, const StepSplit& slowest) {
+  std::vector<double> own_times;
+  for (const StepSplit& mean : means) own_times.push_back(own_time(mean));
+  return (own_time(slowest) - median(own_times)) / slowest.total();
+}
+
+struct Data {
+  size_t rank = 0;
+  double share = 0;
+  bool counts = false;
+  bool is_everywhere = false;
+};
+
+// Of the rank that waits longest for data.
+Data data_of(const std::vector<StepSplit>& means) {
+  std::vector<double> seconds;
+  for (const StepSplit& mean : means) seconds.push_back(mean.data);
+  const auto worst = static_cast<size_t>(std::max_element(seconds.begin(), seconds.end()) - seconds.begin());
+  const double total = means[worst].total();
+  const auto counts = [&](double data) { return data > kMostData * total && data > kNoticeableData; };
+  return {.rank = worst,
+          .share = seconds[worst] / total,
+          .counts = counts(seconds[worst]),
+          .is_everywhere = counts(median(seconds))};
+}
+
+std::string of_data(const Data& data) {
+  return fmt::format(
+      "{:.1f}% of a step{} wait for data: copy the file of --train_data to a disk of each node, such as its NVMe",
+      100 * data.share, data.is_everywhere ? "" : fmt::format(" of rank {}", data.rank));
+}
+
 }  // namespace
 
-std::optional<std::string> bottleneck(const StepSplit& mean, const BottleneckFacts& facts) {
+std::optional<std::string> bottleneck(const std::vector<StepSplit>& means, const BottleneckFacts& facts) {
   if (!facts.throttled.empty()) {
     return fmt::format("{}: see to its cooling and power, or leave out its host", facts.throttled);
   }
-  const double total = mean.total();
-  if (total <= 0) return std::nullopt;
+  if (std::any_of(means.begin(), means.end(), [](const StepSplit& mean) { return mean.total() <= 0; })) {
+    return std::nullopt;
+  }
+  const StepSplit slowest = *std::max_element(means.begin(), means.end(),
+                                              [](const auto& a, const auto& b) { return own_time(a) < own_time(b); });
   enum Rule { kData, kCommunication, kHostUpdate };
   struct Share {
     Rule rule;
     double share;
     bool counts;
   };
-  const double data = mean.data / total;
-  const double communication = mean.exposed_communication() / total;
-  const double update = mean.optimizer / total;
+  const Data data = data_of(means);
+  const double communication = slowest.exposed_communication() / slowest.total();
+  const double update = slowest.optimizer / slowest.total();
   const std::array shares = {
-      Share{kData, data, data > kMostData && mean.data > kNoticeableData},
+      Share{kData, data.share, data.counts},
       Share{kCommunication, communication, facts.world_size > 1 && communication > kMostCommunication},
       Share{kHostUpdate, update, facts.on_gpu && facts.offloads_optimizer && update > kMostHostUpdate}};
   const auto* worst = std::max_element(shares.begin(), shares.end(), [](const Share& a, const Share& b) {
     return (a.counts ? a.share : 0) < (b.counts ? b.share : 0);
   });
   if (worst->counts) {
-    if (worst->rule == kCommunication) return of_communication(worst->share, mean, facts);
+    if (worst->rule == kCommunication) return of_communication(worst->share, slowest, facts);
     if (worst->rule == kHostUpdate) return of_host_update(worst->share, facts);
-    return fmt::format(
-        "{:.1f}% of a step wait for data: copy the file of --train_data to a disk of each node, such as its NVMe",
-        100 * worst->share);
+    return of_data(data);
   }
+  if (share_of_straggler(means, slowest) > kMostCommunication) return std::nullopt;
   if (facts.mfu && *facts.mfu < kLeastMfu && facts.micro_batch_tokens < kSmallMicroBatch && facts.spare_bytes > 0) {
     return fmt::format(
         "micro-batches of {} tokens use {:.0f}% of the GPU's rate (MFU): raise train_micro_batch_size_per_gpu; {:.1f} "

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app/log/step_timer.hpp"
 
@@ -21,10 +22,13 @@ struct BottleneckFacts {
   std::string throttled;  // a GPU that is, and why; empty: none
 };
 
-// What holds up the steps, and what to change: one sentence. `mean`: where the time of a step goes. std::nullopt: no
-// rule explains it. The rules: a throttled GPU; else the largest of data above 5% of a step, exposed communication
-// above 10%, and AdamW on the host above 25%; else a micro-batch with which a GPU reaches less than 30% of its rate.
-std::optional<std::string> bottleneck(const StepSplit& mean, const BottleneckFacts& facts);
+// What holds up the steps, and what to change: one sentence. `means`: where the time of a step goes, by rank, not
+// empty. std::nullopt: no rule explains it. The rules: a throttled GPU; else the largest of data above 5% of a step,
+// exposed communication above 10%, and AdamW on the host above 25%; else a micro-batch with which a GPU reaches less
+// than 30% of its rate. Data counts on the rank that waits longest for it. The others count on the rank with the
+// longest time of its own: it waits for no other rank. If the others wait for it for over 10% of a step, a micro-batch
+// explains nothing.
+std::optional<std::string> bottleneck(const std::vector<StepSplit>& means, const BottleneckFacts& facts);
 
 // Averages the times of a run's first steps.
 class BottleneckWindow {

@@ -192,19 +192,19 @@ void Trainer::comment_on(int64_t step, const Profiler::Outcome& trace) {
 
 void Trainer::advise(const StepReport& report) {
   if (!first_steps_.add(report.split)) return;
-  const StepSplit mean = first_steps_.mean();
+  const std::vector<StepSplit> means = all_gather(mpi_, first_steps_.mean());
   const std::vector<std::string> throttled = all_gather(mpi_, gpu_throttling(device_));
   const auto slowed = std::find_if(throttled.begin(), throttled.end(), [](const auto& text) { return !text.empty(); });
   const std::optional<std::string> advice =
-      bottleneck(mean, {.on_gpu = device_.is_cuda(),
-                        .world_size = mpi_.world_size(),
-                        .zero_stage = config_.zero.stage,
-                        .offloads_optimizer = config_.zero.offload_optimizer,
-                        .micro_batch_tokens = config_.micro_batch_size * config_.seq_length,
-                        .spare_bytes = device_.is_cuda() ? memory_.spare() : 0,
-                        .host_states_bytes = engine_.memory_use().host_optimizer_states,
-                        .mfu = log_.mfu(mean.total()),
-                        .throttled = slowed == throttled.end() ? "" : *slowed});
+      bottleneck(means, {.on_gpu = device_.is_cuda(),
+                         .world_size = mpi_.world_size(),
+                         .zero_stage = config_.zero.stage,
+                         .offloads_optimizer = config_.zero.offload_optimizer,
+                         .micro_batch_tokens = config_.micro_batch_size * config_.seq_length,
+                         .spare_bytes = device_.is_cuda() ? memory_.spare() : 0,
+                         .host_states_bytes = engine_.memory_use().host_optimizer_states,
+                         .mfu = log_.mfu(means.front().total()),
+                         .throttled = slowed == throttled.end() ? "" : *slowed});
   if (advice) log_.say(fmt::format("Bottleneck: {}", *advice));
 }
 

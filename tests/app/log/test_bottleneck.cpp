@@ -1,3 +1,6 @@
+#include <string>
+#include <vector>
+
 #include "app/log/bottleneck.hpp"
 #include "tests/catch.hpp"
 
@@ -31,7 +34,18 @@ BottleneckFacts on_gpus() {
   return facts;
 }
 
-std::string said(const StepSplit& mean, const BottleneckFacts& facts) { return bottleneck(mean, facts).value_or(""); }
+std::string said_of(const std::vector<StepSplit>& means, const BottleneckFacts& facts) {
+  return bottleneck(means, facts).value_or("");
+}
+
+std::string said(const StepSplit& mean, const BottleneckFacts& facts) { return said_of({mean}, facts); }
+
+// Ranks whose steps take 1 s, of which each computes for so long and waits for the others in the rest.
+std::vector<StepSplit> computing_for(const std::vector<double>& seconds) {
+  std::vector<StepSplit> means;
+  for (const double own : seconds) means.push_back(step(0, 0, 1 - own, 0));
+  return means;
+}
 
 }  // namespace
 
@@ -57,6 +71,26 @@ TEST_CASE("communication above 10 percent of a step, by what is waited for") {
   facts.zero_stage = 2;
   CHECK_THAT(said(step(0, 0.15, 0, 0), facts), Contains("parameters") && !Contains("stage"));
   CHECK(said(step(0, 0.04, 0.05, 0), facts).empty());
+}
+
+TEST_CASE("waiting for a slow rank is not communication") {
+  // Rank 2 waits for no rank: its 5% are communication.
+  CHECK(said_of(computing_for({0.55, 0.55, 0.95, 0.55}), on_gpus()).empty());
+  CHECK_THAT(said_of(computing_for({0.55, 0.55, 0.85, 0.55}), on_gpus()), Contains("15% of a step wait for the sums"));
+  // Nor does the time that the others wait make a micro-batch small.
+  BottleneckFacts facts = on_gpus();
+  facts.mfu = 0.2;
+  CHECK(said_of(computing_for({0.55, 0.55, 0.95, 0.55}), facts).empty());
+  CHECK_THAT(said_of(computing_for({0.91, 0.95, 0.93, 0.92}), facts), Contains("micro-batches of 2048 tokens"));
+}
+
+TEST_CASE("the rank that waits longest for data is named unless all wait") {
+  std::vector<StepSplit> means(4, step(0.01, 0, 0.3, 0));
+  means[2] = step(0.3, 0, 0.01, 0);
+  CHECK_THAT(said_of(means, on_gpus()),
+             Contains("30.0% of a step of rank 2 wait for data") && Contains("--train_data"));
+  means.assign(4, step(0.2, 0, 0, 0));
+  CHECK_THAT(said_of(means, on_gpus()), Contains("20.0% of a step wait for data"));
 }
 
 TEST_CASE("AdamW on the host above 25 percent of a step, and whether its states fit the GPU") {
