@@ -141,17 +141,22 @@ ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device
           .ras_address = device.is_cuda() ? std::optional(read("NCCL_RAS_ADDR")) : std::nullopt};
 }
 
-void report_failure(const Verdict& verdict, const std::vector<RankRecord>& records, const ReportFacts& facts,
-                    const std::function<void()>& meanwhile) {
+std::optional<KeptReport> report_failure(const Verdict& verdict, const std::vector<RankRecord>& records,
+                                         const ReportFacts& facts) {
   const std::string tag = newest_checkpoint(facts.checkpoint_dir);
   const std::filesystem::path file = facts.checkpoint_dir / "failure.json";
   const std::optional<KeptReport> kept =
       write_report(file, facts.origin, verdict, report_json(verdict, records, facts.origin));
   if (kept && !kept->is_of_later_run) {
-    return print_error(fmt::format("mpzero: rank {} ends: {} ({}).\n", facts.origin.rank, kept->why, file.string()));
+    print_error(fmt::format("mpzero: rank {} ends: {} ({}).\n", facts.origin.rank, kept->why, file.string()));
+    return kept;
   }
   print_error(report_text(verdict, records, tag.empty() ? tag : (facts.checkpoint_dir / tag).string()));
   if (kept) print_error(fmt::format("mpzero: warning: {} stays as it is: {}.\n", file.string(), kept->why));
+  return kept;
+}
+
+void report_ras(const ReportFacts& facts, const std::function<void()>& meanwhile) {
   if (!facts.ras_address) return;
   // Last, because its answer takes seconds. A launcher that has lost a rank may not leave that much time.
   const std::string ras = nccl_ras_status(*facts.ras_address, meanwhile);

@@ -32,13 +32,15 @@ struct ReportFacts {
 // report another thread may.
 ReportFacts report_facts(const std::filesystem::path& checkpoint_dir, at::Device device, const RankRoster& roster = {});
 
-// Writes which ranks held up the run to failure.json and to stderr, then writes the counts of NCCL's RAS service to
-// stderr, if it responds. If failure.json has a verdict on this run that counts more, or as much, it stays, and stderr
-// gets one line that refers to it. `records`: by rank, not empty. `meanwhile` is called several times a second while
-// waiting for NCCL.
-void report_failure(
-    const Verdict& verdict, const std::vector<RankRecord>& records, const ReportFacts& facts,
-    const std::function<void()>& meanwhile = [] {});
+// Writes which ranks held up the run to failure.json and to stderr. If failure.json has a verdict on this run that
+// counts more, or as much, it stays, and stderr gets one line that refers to it. Returns why failure.json stays as it
+// is. `records`: by rank, not empty.
+std::optional<KeptReport> report_failure(const Verdict& verdict, const std::vector<RankRecord>& records,
+                                         const ReportFacts& facts);
+
+// Writes the counts of NCCL's RAS service to stderr, if there is one and it responds. `meanwhile` is called several
+// times a second while waiting for it.
+void report_ras(const ReportFacts& facts, const std::function<void()>& meanwhile);
 
 // Marks the failure.json of an earlier run within this start of the job as `resumed`, so that it is not taken for the
 // report of this run. For one rank, at the start of a run.

@@ -23,4 +23,11 @@ Liveness::Watch::Watch(Liveness& liveness, std::vector<parallel::Communicator*> 
 
 Liveness::Watch::~Watch() { liveness_.thread_->activity().watch({}); }
 
+Liveness::EndRecord::EndRecord(Liveness& liveness, std::function<void(std::string_view, std::string_view)> record)
+    : liveness_(liveness) {
+  liveness_.thread_->record_end(std::move(record));
+}
+
+Liveness::EndRecord::~EndRecord() { liveness_.thread_->record_end(nullptr); }
+
 }  // namespace mpzero

@@ -3,8 +3,10 @@
 #include <c10/core/Device.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/health/stop_request.hpp"
@@ -61,6 +63,19 @@ class Liveness {
     ~Watch();
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
+
+   private:
+    Liveness& liveness_;
+  };
+
+  // While it exists, the thread that ends the run calls `record` after it has written why: with "failed" or "stopped",
+  // and the reason. It waits for that for seconds only. `record` owns what it uses.
+  class EndRecord {
+   public:
+    EndRecord(Liveness& liveness, std::function<void(std::string_view status, std::string_view reason)> record);
+    ~EndRecord();
+    EndRecord(const EndRecord&) = delete;
+    EndRecord& operator=(const EndRecord&) = delete;
 
    private:
     Liveness& liveness_;

@@ -39,6 +39,7 @@ constexpr milliseconds kPoll(1000);
 // If a turn takes longer, the thread or its machine was stopped.
 constexpr milliseconds kSleep(1000);
 constexpr milliseconds kAbortLimit(3000);
+constexpr milliseconds kRecordLimit(3000);
 // Time for the run to end once a rank has failed, even if a new monitor has to end it.
 constexpr milliseconds kFailedLimit(180'000);
 
@@ -213,11 +214,36 @@ void Liveness::Thread::warn(const std::string& message) const {
       fmt::format("mpzero: warning: rank {} on {} {}.\n", roster_.own, roster_.identity(roster_.own).host, message));
 }
 
+void Liveness::Thread::record_end(std::function<void(std::string_view, std::string_view)> record) {
+  const std::lock_guard lock(end_record_mutex_);
+  end_record_ = std::move(record);
+}
+
+void Liveness::Thread::write_end_record(const std::string& status, const std::string& reason) {
+  std::function<void(std::string_view, std::string_view)> record;
+  {
+    const std::lock_guard lock(end_record_mutex_);
+    record = end_record_;
+  }
+  if (!record) return;
+  // The disk, or the reader of stdout, may not respond.
+  parallel::no_longer_than(kRecordLimit, [=] {
+    try {
+      record(status, reason);
+    } catch (const std::exception& error) {
+      print_error(fmt::format("mpzero: warning: the end of this run is not recorded: {}\n", error.what()));
+    }
+  });
+}
+
 void Liveness::Thread::end_run(const RankWatch::Ending& ending) {
   auto& [sockets, watch] = *watching_;
   if (ending.verdict) {
-    report_failure(*ending.verdict, watch.records().records(), report_facts_,
-                   [&] { sockets.to_reporters(message::Pulse{}); });
+    const auto kept = report_failure(*ending.verdict, watch.records().records(), report_facts_);
+    if (!kept) write_end_record("failed", ending.verdict->reason);
+    if (!kept || kept->is_of_later_run) {
+      report_ras(report_facts_, [&] { sockets.to_reporters(message::Pulse{}); });
+    }
   } else if (watch.monitors()) {
     end(ending.end.exit_code);
   }
@@ -246,6 +272,8 @@ void Liveness::Thread::handle_stop(Time now) {
   } else if (early_stop_.settled(now) && !watching_->watch.alarmed(now)) {
     write_stop_report(early_stop_.left_hosts(), report_facts_);
     report_stop(exit_code, options_.checkpoint_dir);
+    write_end_record("stopped",
+                     exit_code == kInterruptedExitCode ? "interrupted twice" : "stopped before the first step");
     end_all({.exit_code = exit_code, .kill = {}});
   }
 }

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <latch>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -33,6 +36,8 @@ class Liveness::Thread {
   void failed(const std::string& error, const std::vector<int>& culprits);
   bool overdue(const std::string& message);
   void use_device(at::Device device);
+  // See EndRecord.
+  void record_end(std::function<void(std::string_view status, std::string_view reason)> record);
 
  private:
   using Clock = LivenessClock;
@@ -62,6 +67,8 @@ class Liveness::Thread {
   void ask_to_stop(int exit_code, Time now);
   void leave();
   void see_the_others_off();
+  // Calls what record_end() was given.
+  void write_end_record(const std::string& status, const std::string& reason);
   [[noreturn]] void end_run(const RankWatch::Ending& ending);
   [[noreturn]] void end_all(const message::End& end);
   [[noreturn]] void end(int exit_code);
@@ -76,6 +83,8 @@ class Liveness::Thread {
   RankActivity activity_;
   std::optional<Watching> watching_;  // std::nullopt if the ranks do not watch each other
   EarlyStop early_stop_;
+  std::mutex end_record_mutex_;
+  std::function<void(std::string_view, std::string_view)> end_record_;  // guarded by it
   Time last_turn_;
   Time next_look_;
   Time next_poll_;

@@ -1,7 +1,10 @@
 #include "app/log/run_events.hpp"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "io/files/atomic_file.hpp"
@@ -24,38 +27,77 @@ int64_t stalls_in(std::vector<float> seconds) {
   return std::count_if(seconds.begin(), seconds.end(), [limit = kStall * *middle](float s) { return s > limit; });
 }
 
+void write_event(EventLog& log, const StartRecord& record, std::string_view event, const ordered_json& fields) {
+  ordered_json all = {{"run", record.run_id}, {"start", record.start}};
+  all.update(fields);
+  log.write(event, all);
+}
+
+// Returns the totals.
+RunTotals write_summary(const StartRecord& record, std::string_view status, std::string_view reason) {
+  RunTotals totals = totals_of(record.folder / kEvents, record.run_id);
+  ordered_json summary = {{"run", record.run_id}, {"status", status}, {"reason", reason}};
+  summary.update(to_json(totals));
+  const std::string text = summary.dump(kIndent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  io::replace_text_file(record.folder / kSummary, text);
+  return totals;
+}
+
+bool has(const nlohmann::json& event, const char* key, std::string_view value) {
+  const auto found = event.find(key);
+  return found != event.end() && *found == value;
+}
+
+// Whether the file has the start, and not its end.
+bool is_open(const StartRecord& record) {
+  const std::filesystem::path path = record.folder / kEvents;
+  if (std::error_code ignored; !std::filesystem::is_regular_file(path, ignored)) return false;
+  std::ifstream file(path);
+  bool open = false;
+  for (std::string line; std::getline(file, line);) {
+    const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!event.is_object() || !has(event, "run", record.run_id) || !has(event, "start", record.start)) continue;
+    if (has(event, "event", "end")) return false;
+    open = true;
+  }
+  return open;
+}
+
 }  // namespace
 
-RunEvents::RunEvents(std::filesystem::path folder, std::string run_id, std::string start, const ordered_json& facts)
-    : folder_(std::move(folder)), run_id_(std::move(run_id)), start_(std::move(start)), log_(folder_ / kEvents) {
+RunEvents::RunEvents(StartRecord record, const ordered_json& facts)
+    : record_(std::move(record)), log_(record_.folder / kEvents) {
   write("start", facts);
+  write_summary(record_, "running", "");
 }
 
 void RunEvents::count_step(double seconds, int64_t tokens) {
+  const std::lock_guard lock(mutex_);
   ++totals_.steps;
   totals_.step_seconds += seconds;
   totals_.tokens += tokens;
   durations_.push_back(static_cast<float>(seconds));
 }
 
-void RunEvents::warning(const std::string& text) { write("warning", {{"text", text}}); }
+void RunEvents::warning(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  write("warning", {{"text", text}});
+}
 
 void RunEvents::checkpoint(int64_t step, double seconds, int64_t bytes, double paused_seconds) {
+  const std::lock_guard lock(mutex_);
   ordered_json fields = {{"step", step}, {"seconds", seconds}, {"bytes", bytes}, {"paused_seconds", paused_seconds}};
   fields.update(progress());
   write("checkpoint", fields);
 }
 
 std::string RunEvents::end(std::string_view status, std::string_view reason) {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(has_ended_, true)) return "";
   ordered_json fields = {{"status", status}, {"reason", reason}};
   fields.update(progress());
   write("end", fields);
-  const RunTotals totals = totals_of(folder_ / kEvents, run_id_);
-  ordered_json summary = {{"run", run_id_}, {"status", status}, {"reason", reason}};
-  summary.update(to_json(totals));
-  const std::string text = summary.dump(kIndent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  io::replace_text_file(folder_ / kSummary, text);
-  return describe(totals, run_id_);
+  return describe(write_summary(record_, status, reason), record_.run_id);
 }
 
 ordered_json RunEvents::progress() const {
@@ -65,10 +107,13 @@ ordered_json RunEvents::progress() const {
           {"stalls", stalls_in(durations_)}};
 }
 
-void RunEvents::write(std::string_view event, const ordered_json& fields) {
-  ordered_json all = {{"run", run_id_}, {"start", start_}};
-  all.update(fields);
-  log_.write(event, all);
+void RunEvents::write(std::string_view event, const ordered_json& fields) { write_event(log_, record_, event, fields); }
+
+std::string end_start(const StartRecord& record, std::string_view status, std::string_view reason) {
+  if (!is_open(record)) return "";
+  EventLog log(record.folder / kEvents);
+  write_event(log, record, "end", {{"status", status}, {"reason", reason}});
+  return describe(write_summary(record, status, reason), record.run_id);
 }
 
 }  // namespace mpzero

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -12,19 +13,27 @@
 
 namespace mpzero {
 
-// The events of one start of a run, in `folder`/events.jsonl, and the run's totals, in `folder`/summary.json. Its calls
-// throw where a file cannot be written.
+// Where one start of a run records what happens.
+struct StartRecord {
+  std::filesystem::path folder;  // of events.jsonl and summary.json
+  std::string run_id;
+  std::string start;
+};
+
+// The events of one start of a run, in events.jsonl, and the run's totals, in summary.json, whose is
+// "running" until the end. Any thread may call it. Its calls throw where a file cannot be written.
 class RunEvents {
  public:
   // `facts`, an object, describes the start.
-  RunEvents(std::filesystem::path folder, std::string run_id, std::string start, const nlohmann::ordered_json& facts);
+  RunEvents(StartRecord record, const nlohmann::ordered_json& facts);
 
   // A step has ended that took `seconds` and trained on so many tokens.
   void count_step(double seconds, int64_t tokens);
   void warning(const std::string& text);
   // A checkpoint has been saved: how long that took, and for how long of it training has paused.
   void checkpoint(int64_t step, double seconds, int64_t bytes, double paused_seconds);
-  // The start ends: "finished", "stopped" or "failed". Writes the summary, and returns the line that says it.
+  // The start ends: "finished", "stopped" or "failed". Writes the summary, and returns the line that says it. Empty,
+  // and nothing is written, if it has ended already.
   std::string end(std::string_view status, std::string_view reason);
 
  private:
@@ -32,12 +41,16 @@ class RunEvents {
   nlohmann::ordered_json progress() const;
   void write(std::string_view event, const nlohmann::ordered_json& fields);
 
-  std::filesystem::path folder_;
-  std::string run_id_;
-  std::string start_;
+  const StartRecord record_;
   EventLog log_;
+  std::mutex mutex_;  // guards those below, and what is written
+  bool has_ended_ = false;
   StartTotals totals_;
   std::vector<float> durations_;  // of the steps, in seconds
 };
+
+// As RunEvents::end(), by another process: the one that records the start has died. The totals are those of the start's
+// last event. Empty, and nothing is written, where the file has no such start, or its end.
+std::string end_start(const StartRecord& record, std::string_view status, std::string_view reason);
 
 }  // namespace mpzero

@@ -49,6 +49,7 @@ StepLog::StepLog(const RunConfig& config, ProcessGroup& group, std::optional<dou
 
 void StepLog::begin(int64_t steps_done, const MetricsOwner& run, const std::string& start,
                     const nlohmann::ordered_json& facts) {
+  start_ = {.folder = folder(), .run_id = run.run_id, .start = start};
   if (!prints_) return;
   if (!config_.metrics_file.empty()) {
     metrics_.emplace(config_.metrics_file, steps_done, run);
@@ -57,7 +58,7 @@ void StepLog::begin(int64_t steps_done, const MetricsOwner& run, const std::stri
                        metrics_->kept_at().string()));
     }
   }
-  record([&] { events_.emplace(folder(), run.run_id, start, facts); });
+  record([&] { events_ = std::make_shared<RunEvents>(start_, facts); });
   bar_.emplace("Training", config_.max_steps);
   bar_->update(steps_done);
 }
@@ -92,8 +93,22 @@ void StepLog::save_failed() {
 }
 
 void StepLog::end(std::string_view status, std::string_view reason) {
-  if (events_) record([&] { say(events_->end(status, reason)); });
+  if (events_) {
+    record([&] {
+      if (const std::string line = events_->end(status, reason); !line.empty()) say(line);
+    });
+  }
   events_.reset();
+}
+
+std::function<void(std::string_view, std::string_view)> StepLog::late_end() const {
+  return [prints = prints_, events = events_, start = start_](std::string_view status, std::string_view reason) {
+    if (prints && !events) return;  // they could not be written
+    const std::string line = events ? events->end(status, reason) : end_start(start, status, reason);
+    if (line.empty()) return;
+    std::puts(line.c_str());
+    std::fflush(stdout);
+  };
 }
 
 void StepLog::record(const std::function<void()>& write) {

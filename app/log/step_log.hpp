@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -63,6 +64,9 @@ class StepLog {
   void save_failed();
   // This start ends: "finished", "stopped" or "failed". Prints the run's totals and writes them to summary.json.
   void end(std::string_view status, std::string_view reason = {});
+  // As end(), for another thread of any rank, where the one that trains cannot get to it. Valid after begin(), and
+  // longer than the log. Throws where a file cannot be written.
+  std::function<void(std::string_view status, std::string_view reason)> late_end() const;
   // Collective in the steps that get a log line.
   void step(const StepReport& report);
   // Of a step that took so long; std::nullopt: not known.
@@ -84,7 +88,8 @@ class StepLog {
   std::optional<double> peak_step_seconds_;
   std::optional<ProgressBar> bar_;
   std::optional<MetricsLog> metrics_;
-  std::optional<RunEvents> events_;
+  std::shared_ptr<RunEvents> events_;
+  StartRecord start_;
   RunObserver* observer_ = nullptr;
   // Since the last log line.
   int64_t steps_ = 0;

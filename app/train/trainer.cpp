@@ -122,6 +122,7 @@ TrainingEnd Trainer::run() {
     log_.warn(fmt::format("--profile_steps {}-{} has no effect: the run resumes after step {}", steps->first,
                           steps->last, position_.step));
   }
+  const Liveness::EndRecord end_record(control_.liveness, log_.late_end());
   try {
     const TrainingEnd end = train_to_the_end();
     log_.end(end == TrainingEnd::kFinished ? "finished" : "stopped");

@@ -47,6 +47,16 @@ def assert_reported(live: LiveRun, *, rank: int, words: str) -> dict:
     return failure
 
 
+def assert_recorded(run: TinyRun, status: str, reason: str) -> None:
+    """The run's own files, too, say how it has ended, once."""
+    events = [json.loads(line) for line in (run.folder / "events.jsonl").read_text().splitlines()]
+    ends = [event for event in events if event["event"] == "end"]
+    summary = json.loads((run.folder / "summary.json").read_text())
+    assert [(end["status"], end["reason"]) for end in ends] == [(status, reason)]
+    assert (summary["run"], summary["status"], summary["reason"]) == (events[0]["run"], status, reason)
+    assert ends[0]["start"] == events[0]["start"]
+
+
 @pytest.mark.parametrize("rank", [0, 1, 2])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_rank_that_dies_is_named(tmp_path: Path, number: signal.Signals, rank: int) -> None:
@@ -56,7 +66,11 @@ def test_a_rank_that_dies_is_named(tmp_path: Path, number: signal.Signals, rank:
         live.signal(number, rank)
         # The others do not wait for --stuck_after, which is minutes.
         assert live.finish(limit=SOON) not in (0, 2, 75)
-    assert_reported(live, rank=rank, words="ended without reporting an error in step \\d+")
+    failure = assert_reported(live, rank=rank, words="ended without reporting an error in step \\d+")
+    assert_recorded(run, "failed", failure["reason"])
+    # Not if the rank that counts the steps has died.
+    if rank != 0:
+        assert re.search(r"^Run [0-9a-f]{16}: [1-9]\d* steps in ", live.output, re.MULTILINE), live.output
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -68,7 +82,7 @@ def test_a_stopped_rank_is_named_and_no_process_remains(tmp_path: Path, rank: in
         assert live.finish(limit=SOON) not in (0, 2, 75)
     collective = r"(all_gather|reduce_scatter|all_reduce) \d+ of (parameters|gradients) \("
     words = rf"has not answered for \d+ s in step \d+, while others wait for it in {collective}"
-    assert_reported(live, rank=rank, words=words)
+    assert_recorded(run, "failed", assert_reported(live, rank=rank, words=words)["reason"])
 
 
 def test_ranks_of_a_stopped_launcher_end(tmp_path: Path) -> None:

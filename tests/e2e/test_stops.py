@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import time
@@ -141,6 +142,8 @@ def test_interrupted_twice(tmp_path: Path) -> None:
         live.signal(signal.SIGINT, 0)
         assert live.finish() == INTERRUPTED, live.errors
     assert "interrupted twice: stopped immediately without saving" in live.errors
+    end = json.loads((run.folder / "events.jsonl").read_text().splitlines()[-1])
+    assert (end["event"], end["status"], end["reason"]) == ("end", "stopped", "interrupted twice")
     assert not (run.checkpoints / "latest").exists()
     assert not (run.checkpoints / "failure.json").exists()
 

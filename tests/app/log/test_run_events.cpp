@@ -23,12 +23,17 @@ std::vector<json> events_in(const std::filesystem::path& folder) {
   return events;
 }
 
+json summary_in(const std::filesystem::path& folder) {
+  std::ifstream file(folder / "summary.json");
+  return json::parse(file);
+}
+
 }  // namespace
 
 TEST_CASE("a start writes what it does, and the run's summary at its end") {
   const TemporaryFolder folder;
   const auto make = [&](const char* start) {
-    return RunEvents(folder.path(), run, start, {{"began", 1e9}, {"gpus", 2}});
+    return RunEvents({folder.path(), run, start}, {{"began", 1e9}, {"gpus", 2}});
   };
   RunEvents killed = make("a");
   killed.count_step(2, 100);
@@ -50,14 +55,50 @@ TEST_CASE("a start writes what it does, and the run's summary at its end") {
   CHECK((all[4]["event"] == "end" && all[4]["status"] == "stopped" && all[4]["reason"] == "SIGUSR1"));
   CHECK((all[4]["steps"] == 4 && all[4]["step_seconds"] == 6.5 && all[4]["stalls"] == 1));
 
-  std::ifstream file(folder / "summary.json");
-  const json summary = json::parse(file);
+  const json summary = summary_in(folder.path());
   CHECK((summary["run"] == run && summary["status"] == "stopped" && summary["starts"] == 2 && summary["steps"] == 5));
+}
+
+TEST_CASE("a start has one end") {
+  const TemporaryFolder folder;
+  RunEvents events({folder.path(), run, "a"}, json::object());
+  CHECK_FALSE(events.end("failed", "rank 1 was killed").empty());
+  CHECK(events.end("finished", "").empty());
+  CHECK(events_in(folder.path()).size() == 2);
+  CHECK(summary_in(folder.path())["status"] == "failed");
+}
+
+TEST_CASE("the summary of a start that was killed does not say that the run has ended") {
+  const TemporaryFolder folder;
+  RunEvents({folder.path(), run, "a"}, json::object()).end("finished", "");
+  const RunEvents killed({folder.path(), run, "b"}, json::object());
+  const json summary = summary_in(folder.path());
+  CHECK((summary["status"] == "running" && summary["starts"] == 2));
+}
+
+TEST_CASE("another process ends a start whose own has died") {
+  const TemporaryFolder folder;
+  const StartRecord start = {folder.path(), run, "b"};
+  CHECK(end_start(start, "failed", "rank 0 was killed").empty());
+  CHECK_FALSE(std::filesystem::exists(folder / "events.jsonl"));
+  RunEvents({folder.path(), run, "a"}, json::object()).end("stopped", "");
+  RunEvents killed(start, json::object());
+  killed.count_step(2, 100);
+  killed.checkpoint(1, 0.5, 4000, 0.25);
+  CHECK(end_start({folder.path(), "00000000bbbbbbbb", "b"}, "failed", "").empty());
+  CHECK(end_start({folder.path(), run, "a"}, "failed", "").empty());
+  CHECK(end_start(start, "failed", "rank 0 was killed").starts_with("Run 00000000aaaaaaaa: 1 step in "));
+  CHECK(end_start(start, "failed", "again").empty());
+  const json end = events_in(folder.path()).back();
+  CHECK((end["event"] == "end" && end["start"] == "b" && end["reason"] == "rank 0 was killed"));
+  const json summary = summary_in(folder.path());
+  CHECK((summary["status"] == "failed" && summary["reason"] == "rank 0 was killed" && summary["steps"] == 1));
 }
 
 TEST_CASE("a summary that cannot be written is an error that names it") {
   const TemporaryFolder folder;
-  RunEvents events(folder.path(), run, "a", json::object());
+  RunEvents events({folder.path(), run, "a"}, json::object());
+  std::filesystem::remove(folder / "summary.json");
   std::filesystem::create_directories(folder / "summary.json/in the way");
   CHECK_THROWS_WITH(events.end("finished", ""), Catch::Contains("summary.json"));
 }
