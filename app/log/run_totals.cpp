@@ -6,6 +6,8 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
 #include <system_error>
 
 #include "base/text/times.hpp"
@@ -18,35 +20,50 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr int64_t kMostBytesOfALine = 1 << 20;
+// What no start of a run reaches, so that sums stay in range.
+constexpr uint64_t kMostCount = uint64_t{1} << 50;
+constexpr double kMostSeconds = 1e10;
 
 // One start of a run, as far as its events have been read.
 struct Start {
-  double began = 0;
-  double last = 0;
+  std::optional<double> began, last;  // seconds since 1970
   int64_t gpus = 0;
   int64_t steps_done = 0;  // before it
   StartTotals totals;
 };
 
-template <typename T>
-T number(const json& event, const char* key) {
+// 0 for what is no count.
+int64_t count(const json& event, const char* key) {
   const auto found = event.find(key);
-  return found != event.end() && found->is_number() ? found->get<T>() : T{};
+  const bool is_count = found != event.end() && found->is_number_unsigned() && found->get<uint64_t>() <= kMostCount;
+  return is_count ? found->get<int64_t>() : 0;
+}
+
+std::optional<double> seconds(const json& event, const char* key) {
+  const auto found = event.find(key);
+  if (found == event.end() || !found->is_number()) return std::nullopt;
+  const auto value = found->get<double>();
+  return value >= 0 && value <= kMostSeconds ? std::optional(value) : std::nullopt;
+}
+
+bool is(const json& event, std::string_view name) {
+  const auto found = event.find("event");
+  return found != event.end() && *found == name;
 }
 
 void take(const json& event, Start& start) {
-  start.last = number<double>(event, "time");
-  if (event.value("event", "") == "start") {
-    start.began = number<double>(event, "began");
-    start.gpus = number<int64_t>(event, "gpus");
-    start.steps_done = number<int64_t>(event, "steps_done");
+  if (const auto time = seconds(event, "time")) start.last = time;
+  if (is(event, "start")) {
+    start.began = seconds(event, "began");
+    start.gpus = count(event, "gpus");
+    start.steps_done = count(event, "steps_done");
   }
-  if (event.value("event", "") == "checkpoint") ++start.totals.checkpoints;
+  if (is(event, "checkpoint")) ++start.totals.checkpoints;
   if (!event.contains("steps")) return;
-  start.totals.steps = number<int64_t>(event, "steps");
-  start.totals.step_seconds = number<double>(event, "step_seconds");
-  start.totals.tokens = number<int64_t>(event, "tokens");
-  start.totals.stalls = number<int64_t>(event, "stalls");
+  start.totals.steps = count(event, "steps");
+  start.totals.step_seconds = seconds(event, "step_seconds").value_or(0);
+  start.totals.tokens = count(event, "tokens");
+  start.totals.stalls = count(event, "stalls");
 }
 
 // "1,638,400".
@@ -83,7 +100,8 @@ RunTotals totals_of(const std::filesystem::path& path, const std::string& run_id
   RunTotals totals;
   for (auto& [id, start] : starts) {
     // Clocks of different hosts differ.
-    start.totals.elapsed_seconds = std::max({0.0, start.last - start.began, start.totals.step_seconds});
+    const double elapsed = start.began && start.last ? *start.last - *start.began : 0;
+    start.totals.elapsed_seconds = std::max({0.0, elapsed, start.totals.step_seconds});
     totals += start.totals;
     totals.after_step = totals.starts == 0 ? start.steps_done : std::min(totals.after_step, start.steps_done);
     ++totals.starts;

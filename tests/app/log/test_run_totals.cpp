@@ -107,6 +107,37 @@ TEST_CASE("totals that lack the starts in another folder say after which step th
   CHECK(to_json(totals)["after_step"] == 400);
 }
 
+TEST_CASE("values that no start writes do not count") {
+  const TemporaryFolder folder;
+  const auto path = folder / "events.jsonl";
+  const auto write = [&](const std::string& fields) {
+    std::ofstream(path, std::ios::app) << R"({"run":")" << run << R"(","start":)" << fields << "}\n";
+  };
+  Start start(path, "a");
+  start.begin(1000, 8);
+  write(R"("z","event":5)");
+  write(R"("z","event":["start"],"steps":"many","time":null)");
+  write(R"(7,"event":"end","steps":9)");
+  for (const char* number : {"1e300", "-1", "18446744073709551615", "9223372036854775807", "1.5"}) {
+    const std::string value = number;
+    write(R"("y)" + value + R"(","event":"end","steps":)" + value + R"(,"tokens":)" + value + R"(,"gpus":)" + value);
+  }
+  for (const char* time : {"-1e308", "1e308", "1e999"}) {
+    const std::string value = time;
+    write(R"("x)" + value + R"(","event":"start","began":)" + value);
+    write(R"("x)" + value + R"(","event":"end","time":1500,"steps":0,"step_seconds":)" + value);
+  }
+  start.end(1010, 4);
+  // Without a begin, whose line was cut, the time is that of its steps.
+  Start(path, "b").end(2e9, 10);
+  const RunTotals totals = totals_of(path, run);
+  CHECK(totals.steps == 14);
+  CHECK(totals.tokens == 1400);
+  CHECK(totals.step_seconds == 28);
+  CHECK(totals.elapsed_seconds == 10 + 20);
+  CHECK(totals.gpu_seconds == 80);
+}
+
 TEST_CASE("the line that ends a run names what it took") {
   RunTotals totals;
   totals.starts = 2;
