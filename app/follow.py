@@ -135,9 +135,11 @@ def follow(pump: Pump, arguments: argparse.Namespace) -> int:
                 break
             stop.pause()
     finally:
-        pump.sink.close()
-        pump.save()
-        stop.ends()
+        try:
+            pump.save()
+        finally:
+            pump.sink.close()
+            stop.ends()
     say(f"{counted(pump.passed)} passed on.")
     return 0
 

@@ -21,6 +21,7 @@ class Pump:
         self._places: dict[str, Place] = {}
         self._lines: dict[str, int] = {}  # of each run that have been read since the file was opened
         self._opening = 0
+        self._unsaved = 0  # steps that are passed on, and not saved as such
 
     def pass_on(self) -> None:
         """What is new in the file. Each step that the sink has got is also kept."""
@@ -32,9 +33,12 @@ class Pump:
             place = self._place(row.run_id)
             if not place.has(index, row):
                 self._pass_row(row, index, place)
+                if self._unsaved >= self.sink.most_unsaved:
+                    self.save()
         self.save()
 
     def save(self) -> None:
+        self._unsaved = 0
         self.sink.flush()
         for place in self._places.values():
             place.save()
@@ -47,6 +51,7 @@ class Pump:
             self.sink.rewind(row.step)
         self.sink.write(row)
         place.passed(index, row)
+        self._unsaved += 1
         self.passed, self.last_step = self.passed + 1, row.step
 
     def _place(self, run_id: str) -> Place:

@@ -40,6 +40,9 @@ class SinkMissing(Exception):
 class Sink(Protocol):
     """Where the steps of a run are passed on to. Making one starts no run there."""
 
+    most_unsaved: int
+    """After so many steps they are saved as passed on. A crash passes the unsaved ones on again."""
+
     def __init__(self, folder: Path, project: str):
         """Raises: SinkMissing"""
 
@@ -80,6 +83,8 @@ def install_command(package: str) -> str:
 
 class TensorBoard:
     """Event files in FOLDER/RUN."""
+
+    most_unsaved = 1000  # a step that comes again replaces the former one
 
     def __init__(self, folder: Path, project: str):
         try:
@@ -144,6 +149,8 @@ class TensorBoard:
 class WeightsAndBiases:
     """A run of W&B with the id of the run. Its curves are drawn over the metric "step", which may go back."""
 
+    most_unsaved = 1  # a step that comes again is shown twice
+
     def __init__(self, folder: Path, project: str):
         try:
             import wandb
@@ -181,6 +188,8 @@ class WeightsAndBiases:
 
 class MLflow:
     """A run of MLflow with the tag mpzero.run."""
+
+    most_unsaved = 1  # a step that comes again is shown twice
 
     def __init__(self, folder: Path, project: str):
         try:

@@ -141,6 +141,7 @@ class Recorder:
     """A sink in memory."""
 
     target = "a list"
+    most_unsaved = 1000
 
     def __init__(self):
         self.calls: list[tuple] = []
@@ -207,6 +208,58 @@ def test_a_step_that_a_crash_has_not_noted_is_passed_on_again(tmp_path):
     Pump(Follower(path), sink, tmp_path).pass_on()
     assert sink.calls[-3:] == [("begin", RUN, 1), ("step", 1, 1.0), ("step", 2, 2.0)]
     assert len(place.read_bytes()) == 16
+
+
+WANDB = """
+import os, signal, types
+
+def log(values):
+    with open(os.environ["LOGGED"], "a") as file:
+        print(values["step"], file=file)
+    if values["step"] == 7 and os.environ["BREAKS"] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if values["step"] == 7 and os.environ["BREAKS"] == "no answer":
+        raise RuntimeError("no answer")
+
+def finish():
+    if os.environ["BREAKS"] == "no answer":
+        raise RuntimeError("no end either")
+
+def init(**_):
+    return types.SimpleNamespace(define_metric=lambda *_, **__: None, log=log, finish=finish)
+"""
+
+
+@pytest.mark.parametrize("breaks", ["killed", "no answer"])
+def test_a_sink_that_breaks_within_a_pass_gets_no_step_twice_but_the_one_that_broke_it(tmp_path, breaks):
+    (tmp_path / "metrics.jsonl").write_text("".join(line(step, float(step)) for step in range(1, 11)))
+    (tmp_path / "wandb.py").write_text(WANDB)
+    environment = {"PYTHONPATH": str(tmp_path), "LOGGED": str(tmp_path / "logged")}
+    first = program(tmp_path, "--sink", "wandb", "--once", **environment, BREAKS=breaks)
+    assert first.returncode == (-signal.SIGKILL if breaks == "killed" else 1)
+    assert program(tmp_path, "--sink", "wandb", "--once", **environment, BREAKS="").returncode == 0
+    assert [int(step) for step in (tmp_path / "logged").read_text().split()] == [*range(1, 8), *range(7, 11)]
+
+
+def test_what_was_passed_on_before_an_error_is_not_passed_on_again(tmp_path):
+    pytest.importorskip("tensorboard")
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(line(1, 1.0) + line(2, 2.0) + line(3, 3.0, run="no id"))
+    assert program(tmp_path, "--once").returncode == 2
+    path.write_text(line(1, 1.0) + line(2, 2.0) + line(3, 3.0))
+    process = program(tmp_path, "--once")
+    assert process.stdout.endswith("follow.py: 1 step was passed on.\n")
+    assert [step for step, *_ in shown(tmp_path)] == [1, 2, 3]
+
+
+def test_a_long_pass_is_saved_as_often_as_the_sink_wants(tmp_path):
+    path, sink = tmp_path / "metrics.jsonl", Recorder()
+    path.write_text("".join(line(step, float(step)) for step in range(1, 11)))
+    sink.most_unsaved = 4
+    saved = []
+    sink.flush = lambda: saved.append(len(sink.steps))
+    Pump(Follower(path), sink, tmp_path).pass_on()
+    assert saved == [4, 8, 10]
 
 
 def test_targets_have_places_of_their_own(tmp_path):
