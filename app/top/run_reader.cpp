@@ -67,12 +67,11 @@ std::vector<std::string> LineFollower::take() {
   struct stat facts {};
   if (file.descriptor() < 0 || ::fstat(file.descriptor(), &facts) != 0 || !S_ISREG(facts.st_mode)) return {};
   bool cut = false;
-  if (offset_ < 0) {
+  if (offset_ < 0 || facts.st_ino != inode_ || facts.st_size < offset_) {
     offset_ = std::max<int64_t>(0, facts.st_size - most_bytes_);
     cut = offset_ > 0;
-  } else if (facts.st_ino != inode_ || facts.st_size < offset_) {
-    offset_ = 0;
     rest_.clear();
+    ++openings_;
   }
   inode_ = facts.st_ino;
   std::array<char, 65536> buffer{};
@@ -107,7 +106,10 @@ RunReader::RunReader(const fs::path& run)
 
 const RunView& RunReader::update() {
   for (const std::string& line : events_.take()) take_event(line);
-  for (const std::string& line : metrics_.take()) take_step(line);
+  const int64_t openings = metrics_.openings();
+  const std::vector<std::string> steps = metrics_.take();
+  if (metrics_.openings() != openings) view_.losses.clear();
+  for (const std::string& line : steps) take_step(line);
   return view_;
 }
 

@@ -12,18 +12,21 @@ namespace mpzero {
 // A file that another process appends lines to.
 class LineFollower {
  public:
-  // Reads at most about `most_bytes` from the end of what is there at first.
+  // Reads at most about `most_bytes` from the end of what is there at first, and of a file that replaces it.
   explicit LineFollower(std::filesystem::path path, int64_t most_bytes = int64_t{4} << 20);
 
   // The complete lines since the last call. A file that is missing has none; one that became shorter, or that was
-  // replaced, is read from its begin.
+  // replaced, is read again.
   std::vector<std::string> take();
+  // How often that was so, and the first time.
+  int64_t openings() const { return openings_; }
 
  private:
   std::filesystem::path path_;
   int64_t most_bytes_;
   int64_t offset_ = -1;  // none: not opened yet
   uint64_t inode_ = 0;
+  int64_t openings_ = 0;
   std::string rest_;  // of an incomplete line
 };
 

@@ -59,6 +59,35 @@ TEST_CASE("a file that was cut or replaced is read again") {
   CHECK(follower.take() == Lines{"three", "four"});
 }
 
+TEST_CASE("of a long file that replaces another one the end is read, too") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "lines";
+  append(file, "one\n");
+  LineFollower follower(file, /*most_bytes=*/9);
+  CHECK(follower.take() == Lines{"one"});
+  append(folder.path() / "new", "0123456789\nabc\ndef\n");
+  fs::rename(folder.path() / "new", file);
+  CHECK(follower.take() == Lines{"abc", "def"});
+}
+
+TEST_CASE("a run that resumes, whose file is replaced, has each step's loss once") {
+  const TemporaryFolder folder;
+  append(folder.path() / "events.jsonl", kStart);
+  const auto loss = [](int step, int value) {
+    return R"({"step":)" + std::to_string(step) + R"(,"run":"r1","loss":)" + std::to_string(value) + "}\n";
+  };
+  const fs::path file = folder.path() / "metrics.jsonl";
+  append(file, loss(1, 5) + loss(2, 4) + loss(3, 3));
+  RunReader reader(folder.path());
+  CHECK(reader.update().losses == std::vector<double>{5, 4, 3});
+  append(folder.path() / "new", loss(1, 5) + loss(2, 4));
+  fs::rename(folder.path() / "new", file);
+  CHECK(reader.update().losses == std::vector<double>{5, 4});
+  append(file, loss(3, 2));
+  const RunView& run = reader.update();
+  CHECK((run.losses == std::vector<double>{5, 4, 2} && run.step == 3));
+}
+
 TEST_CASE("what is no regular file has no lines, and does not block") {
   const TemporaryFolder folder;
   const fs::path file = folder.path() / "lines";
