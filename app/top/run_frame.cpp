@@ -53,6 +53,9 @@ std::string padded(const std::string& text, int width) {
 
 std::string state_of(const RunView& run, double now) {
   if (!run.status.empty()) return run.reason.empty() ? run.status : run.status + ": " + run.reason;
+  if (run.metrics_file == "") {
+    return fmt::format("began {} ago; its steps are not known without --metrics_file", duration_text(now - run.began));
+  }
   const double last = std::max(run.time, run.began);
   const double silence = now - last;
   if (run.step == 0 || run.time < run.began) return "starting for " + duration_text(now - run.began);
@@ -154,6 +157,20 @@ void append(std::vector<std::string>& to, const std::vector<std::string>& lines,
   }
 }
 
+// What the newest step says.
+void append_steps(std::vector<std::string>& lines, const RunView& run, int width) {
+  lines.push_back(progress(run, width));
+  std::string loss = fmt::format("loss   {:.4f}", run.loss);
+  if (run.validation_loss)
+    loss += fmt::format("  validation {:.4f} (step {})", *run.validation_loss, run.validation_step);
+  lines.push_back(fmt::format("{}  {}", loss, sparkline(run.losses, width - columns_of(loss) - 2)));
+  std::string rates =
+      fmt::format("lr     {:.3g}  grad norm {:.3g}  {:.0f} tokens/s", run.lr, run.grad_norm, run.tokens_per_second);
+  if (run.mfu) rates += fmt::format("  MFU {:.1f}%", 100 * *run.mfu);
+  lines.push_back(rates);
+  if (const std::string parts = parts_of(run); !parts.empty()) lines.push_back(parts);
+}
+
 }  // namespace
 
 std::string sparkline(const std::vector<double>& values, int width) {
@@ -180,17 +197,10 @@ std::string sparkline(const std::vector<double>& values, int width) {
 std::vector<std::string> run_frame(const RunView& run, const std::vector<NodeView>& nodes, double now, int width,
                                    int rows) {
   std::vector<std::string> lines = {cut(title(run), width), cut(state_of(run, now), width)};
-  if (run.step == 0) return lines;
-  lines.push_back(progress(run, width));
-  std::string loss = fmt::format("loss   {:.4f}", run.loss);
-  if (run.validation_loss)
-    loss += fmt::format("  validation {:.4f} (step {})", *run.validation_loss, run.validation_step);
-  lines.push_back(fmt::format("{}  {}", loss, sparkline(run.losses, width - columns_of(loss) - 2)));
-  std::string rates =
-      fmt::format("lr     {:.3g}  grad norm {:.3g}  {:.0f} tokens/s", run.lr, run.grad_norm, run.tokens_per_second);
-  if (run.mfu) rates += fmt::format("  MFU {:.1f}%", 100 * *run.mfu);
-  lines.push_back(rates);
-  if (const std::string parts = parts_of(run); !parts.empty()) lines.push_back(parts);
+  if (run.metrics_file != "") {
+    if (run.step == 0) return lines;
+    append_steps(lines, run, width);
+  }
   lines.push_back(run.checkpoint_step == 0
                       ? std::string("saved  no checkpoint in this start of the run")
                       : fmt::format("saved  step {}, {} ago, in {:.1f} s", run.checkpoint_step,

@@ -92,7 +92,10 @@ std::vector<std::string> LineFollower::take() {
 }
 
 RunReader::RunReader(const fs::path& run)
-    : events_(folder_of(run) / "events.jsonl"), metrics_(fs::is_directory(run) ? run / "metrics.jsonl" : run) {
+    : folder_(folder_of(run)),
+      is_file_given_(!fs::is_directory(run)),
+      events_(folder_ / "events.jsonl"),
+      metrics_(fs::is_directory(run) ? run / "metrics.jsonl" : run) {
   std::error_code error;
   const fs::path folder = folder_of(run);
   if (!fs::exists(folder / "events.jsonl", error) &&
@@ -106,11 +109,22 @@ RunReader::RunReader(const fs::path& run)
 
 const RunView& RunReader::update() {
   for (const std::string& line : events_.take()) take_event(line);
+  choose_metrics();
+  if (view_.metrics_file == "" && !is_file_given_) return view_;
   const int64_t openings = metrics_.openings();
   const std::vector<std::string> steps = metrics_.take();
   if (metrics_.openings() != openings) view_.losses.clear();
   for (const std::string& line : steps) take_step(line);
   return view_;
+}
+
+void RunReader::choose_metrics() {
+  if (is_file_given_ || !view_.metrics_file || view_.metrics_file->empty()) return;
+  // It is next to the events, wherever the folder is seen from here.
+  const fs::path path = folder_ / fs::path(*view_.metrics_file).filename();
+  if (path == metrics_.path()) return;
+  metrics_ = LineFollower(path);
+  view_.losses.clear();
 }
 
 void RunReader::take_event(const std::string& line) {
@@ -132,6 +146,10 @@ void RunReader::take_event(const std::string& line) {
     set(view_.began, event, "began");
     set(view_.max_steps, event, "max_steps");
     set(view_.metrics_port, event, "metrics_port");
+    view_.metrics_file.reset();
+    if (event.contains("metrics_file") && event["metrics_file"].is_string()) {
+      view_.metrics_file = event["metrics_file"].get<std::string>();
+    }
     view_.hosts.clear();
     for (const json& host : event.value("hosts", json::array())) {
       if (host.is_string()) view_.hosts.push_back(host.get<std::string>());

@@ -18,6 +18,7 @@ class LineFollower {
   // The complete lines since the last call. A file that is missing has none; one that became shorter, or that was
   // replaced, is read again.
   std::vector<std::string> take();
+  const std::filesystem::path& path() const { return path_; }
   // How often that was so, and the first time.
   int64_t openings() const { return openings_; }
 
@@ -40,6 +41,7 @@ struct RunView {
   int64_t starts = 0;
   int64_t max_steps = 0;
   int64_t metrics_port = 0;
+  std::optional<std::string> metrics_file;  // "": the run writes none
   // The newest step.
   int64_t step = 0;
   double time = 0;  // of its end, in seconds since 1970
@@ -66,8 +68,12 @@ class RunReader {
 
  private:
   void take_event(const std::string& line);
+  // Follows the file that the newest start names.
+  void choose_metrics();
   void take_step(const std::string& line);
 
+  std::filesystem::path folder_;
+  bool is_file_given_;  // of the metrics
   LineFollower events_;
   LineFollower metrics_;
   RunView view_;

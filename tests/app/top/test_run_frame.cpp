@@ -63,6 +63,23 @@ TEST_CASE("a run that starts, is silent, or has ended says so") {
   CHECK_THAT(text_of(run, 1260), Catch::EndsWith("starting for 10 s\n"));
 }
 
+TEST_CASE("a run without a metrics file says why it has no steps, and shows what it saves") {
+  RunView run;
+  run.began = 1000;
+  run.metrics_file = "";
+  run.warning = "rank 1 is slow";
+  NodeView node;
+  node.host = "node-1";
+  CHECK_THAT(text_of(run, 1120, 80, 24, {node}),
+             Contains("began 2 min 0 s ago; its steps are not known without --metrics_file\n") &&
+                 Contains("saved  no checkpoint") && Contains("warns  rank 1 is slow\nnode-1\n") && !Contains("loss"));
+  run.checkpoint_step = 30;
+  run.checkpoint_time = 1060;
+  CHECK_THAT(text_of(run, 1120), Contains("saved  step 30, 1 min 0 s ago"));
+  run.status = "finished";
+  CHECK_THAT(text_of(run, 1120), Contains("\nfinished\n"));
+}
+
 TEST_CASE("each rank has a bar, and of many the slowest are shown") {
   RunView run = training();
   run.rank_seconds = {0.1, 0.2, 0.4, 0.1};

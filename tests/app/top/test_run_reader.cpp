@@ -142,6 +142,24 @@ TEST_CASE("another run in the folder replaces the one before, and steps of other
   CHECK((run.run == "r2" && run.step == 0 && run.starts == 1));
 }
 
+TEST_CASE("the start says which file has the steps, if one has") {
+  const TemporaryFolder folder;
+  const auto begin = [&](const std::string& metrics) {
+    append(folder.path() / "events.jsonl",
+           R"({"event":"start","run":"r1","hosts":[],"metrics_file":")" + metrics + "\"}\n");
+  };
+  begin("/elsewhere/by the run/steps.jsonl");
+  append(folder.path() / "metrics.jsonl", R"({"step":7,"loss":1,"run":"r1"})"
+                                          "\n");
+  append(folder.path() / "steps.jsonl", R"({"step":9,"loss":2,"run":"r1"})"
+                                        "\n");
+  CHECK(RunReader(folder.path()).update().step == 9);
+  CHECK(RunReader(folder.path() / "metrics.jsonl").update().step == 7);
+  begin("");
+  const RunView run = RunReader(folder.path()).update();
+  CHECK((run.step == 0 && run.metrics_file == ""));
+}
+
 TEST_CASE("lines that are none, and values of other types, are left out") {
   const TemporaryFolder folder;
   append(folder.path() / "events.jsonl", kStart);
