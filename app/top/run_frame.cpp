@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "app/top/terminal_text.hpp"
 #include "base/text/times.hpp"
 
 namespace mpzero {
@@ -19,24 +20,6 @@ constexpr std::array kEighths = {"", "▏", "▎", "▍", "▌", "▋", "▊", "
 constexpr double kGiga = 1e9, kGibibyte = 1024.0 * 1024 * 1024;
 // A run whose newest step is older than so many steps, and than so many seconds, is called silent.
 constexpr double kSilentSteps = 10, kSilentSeconds = 30;
-
-// Bytes of a UTF-8 character that begin none.
-bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80; }
-
-int columns_of(const std::string& text) {
-  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) { return !continues(c); }));
-}
-
-// The first `width` columns; control characters, which others may have written into a file, become "?".
-std::string cut(const std::string& text, int width) {
-  std::string result;
-  int columns = 0;
-  for (const char c : text) {
-    if (!continues(c) && ++columns > width) break;
-    result += c >= 0 && c < ' ' ? '?' : c;
-  }
-  return result;
-}
 
 // A bar of `share` (0 to 1) of `width` columns, in eighths of a column.
 std::string bar(double share, int width) {
@@ -216,6 +199,7 @@ std::vector<std::string> run_frame(const RunView& run, const std::vector<NodeVie
   const std::vector<std::string> ranks = ranks_of(run, width, for_ranks);
   lines.insert(lines.end(), ranks.begin(), ranks.end());
   append(lines, of_nodes, room - ranks.size(), "nodes");
+  lines.resize(std::min(lines.size(), static_cast<size_t>(std::max(1, rows))));
   for (std::string& line : lines) line = cut(line, width);
   return lines;
 }

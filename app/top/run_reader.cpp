@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -56,6 +57,11 @@ void set(std::string& value, const json& object, const char* key) {
   if (object.contains(key) && object[key].is_string()) value = object[key].get<std::string>();
 }
 
+// Whether an event names this run, or start, or none.
+bool is_of(const json& event, const char* key, const std::string& value) {
+  return !event.contains(key) || event[key] == value;
+}
+
 fs::path folder_of(const fs::path& run) { return fs::is_directory(run) ? run : run.parent_path(); }
 
 }  // namespace
@@ -94,7 +100,8 @@ std::vector<std::string> LineFollower::take() {
 RunReader::RunReader(const fs::path& run)
     : folder_(folder_of(run)),
       is_file_given_(!fs::is_directory(run)),
-      events_(folder_ / "events.jsonl"),
+      // A start is read however long ago it was.
+      events_(folder_ / "events.jsonl", /*most_bytes=*/std::numeric_limits<int64_t>::max()),
       metrics_(fs::is_directory(run) ? run / "metrics.jsonl" : run) {
   std::error_code error;
   const fs::path folder = folder_of(run);
@@ -140,6 +147,8 @@ void RunReader::take_event(const std::string& line) {
       view_.run = run;
     }
     ++view_.starts;
+    view_.start.clear();
+    set(view_.start, event, "start");
     view_.status = view_.reason = view_.warning = "";
     set(view_.model, event, "model_type");
     set(view_.devices, event, "devices");
@@ -154,13 +163,15 @@ void RunReader::take_event(const std::string& line) {
     for (const json& host : event.value("hosts", json::array())) {
       if (host.is_string()) view_.hosts.push_back(host.get<std::string>());
     }
+  } else if (!is_of(event, "run", view_.run)) {
+    return;
   } else if (kind == "checkpoint") {
     set(view_.checkpoint_step, event, "step");
     set(view_.checkpoint_time, event, "time");
     set(view_.checkpoint_seconds, event, "seconds");
   } else if (kind == "warning") {
     set(view_.warning, event, "text");
-  } else if (kind == "end") {
+  } else if (kind == "end" && is_of(event, "start", view_.start)) {
     set(view_.status, event, "status");
     set(view_.reason, event, "reason");
   }

@@ -34,8 +34,8 @@ class LineFollower {
 // What a run's files say about it, for a person. An optional is empty, and a number 0, if they do not say it.
 struct RunView {
   // The newest start.
-  std::string run, model, status, reason;  // status "": it has not ended
-  std::vector<std::string> hosts;          // one for each rank
+  std::string run, start, model, status, reason;  // status "": it has not ended
+  std::vector<std::string> hosts;                 // one for each rank
   std::string devices;
   double began = 0;  // seconds since 1970
   int64_t starts = 0;

@@ -39,7 +39,7 @@ constexpr const char* kUsage =
     "--metrics_port, hosts and GPUs. Ctrl-C ends it; the run does not notice.\n"
     "\n"
     "  RUN                 the run's --checkpoint_dir, or its metrics file\n"
-    "  JOB                 the number of a Slurm job of train.sbatch\n"
+    "  JOB                 the number of a Slurm job of train.sbatch, 1234 or 1234_5\n"
     "  --once              print one view and end, as where stdout is no terminal\n"
     "  --interval SECONDS  between two views (default: 2)\n";
 
@@ -122,13 +122,20 @@ fs::path metrics_of_job(const std::string& number) {
   return metrics;
 }
 
-bool is_number(const std::string& text) {
+bool is_number(std::string_view text) {
   return !text.empty() && text.size() < 16 && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// "1234", or "1234_5" of a job array.
+bool is_job(const std::string& text) {
+  const std::string_view job(text);
+  const size_t at = job.find('_');
+  return is_number(job.substr(0, at)) && (at == std::string::npos || is_number(job.substr(at + 1)));
 }
 
 fs::path find_run(const std::string& run) {
   std::error_code error;
-  if (is_number(run) && !fs::exists(run, error)) return metrics_of_job(run);
+  if (is_job(run) && !fs::exists(run, error)) return metrics_of_job(run);
   return run;
 }
 
@@ -138,6 +145,11 @@ class Nodes {
   std::vector<NodeView> look(const RunView& run) {
     if (run.metrics_port == 0 || !run.status.empty()) return {};
     std::set<std::string> hosts(run.hosts.begin(), run.hosts.end());
+    NodeView others;
+    if (hosts.size() > kMostNodes) {
+      others.host = fmt::format("{} more hosts", hosts.size() - kMostNodes);
+      others.problem = "not asked";
+    }
     while (hosts.size() > kMostNodes) hosts.erase(std::prev(hosts.end()));
     std::map<std::string, std::future<std::string>> pages;
     for (const std::string& host : hosts) {
@@ -158,6 +170,7 @@ class Nodes {
         views.push_back(view);
       }
     }
+    if (!others.host.empty()) views.push_back(others);
     before_ = std::move(samples);
     last_ = now;
     return views;

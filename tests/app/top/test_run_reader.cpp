@@ -142,6 +142,37 @@ TEST_CASE("another run in the folder replaces the one before, and steps of other
   CHECK((run.run == "r2" && run.step == 0 && run.starts == 1));
 }
 
+TEST_CASE("events of other runs, and the end of an earlier start, are not the run's") {
+  const TemporaryFolder folder;
+  const auto event = [&](const std::string& fields) {
+    append(folder.path() / "events.jsonl", R"({"event":)" + fields + "}\n");
+  };
+  event(R"("start","run":"r1","start":"a","hosts":[])");
+  event(R"("start","run":"r1","start":"b","hosts":[])");
+  event(R"("checkpoint","run":"r2","start":"x","step":9)");
+  event(R"("warning","run":"r2","start":"x","text":"slow")");
+  event(R"("end","run":"r2","start":"x","status":"finished")");
+  event(R"("end","run":"r1","start":"a","status":"failed")");
+  RunReader reader(folder.path());
+  const RunView& run = reader.update();
+  CHECK((run.starts == 2 && run.checkpoint_step == 0 && run.warning.empty() && run.status.empty()));
+  event(R"("end","run":"r1","start":"b","status":"stopped")");
+  CHECK(reader.update().status == "stopped");
+}
+
+TEST_CASE("however many events follow the start, it is read") {
+  const TemporaryFolder folder;
+  append(folder.path() / "events.jsonl", kStart);
+  const std::string warning = R"({"event":"warning","run":"r1","text":")" + std::string(1000, 'x') + "\"}\n";
+  for (int i = 0; i < 5; ++i) {
+    std::string many;
+    for (int n = 0; n < 1000; ++n) many += warning;
+    append(folder.path() / "events.jsonl", many);
+  }
+  const RunView run = RunReader(folder.path()).update();
+  CHECK((run.max_steps == 50 && run.starts == 1));
+}
+
 TEST_CASE("the start says which file has the steps, if one has") {
   const TemporaryFolder folder;
   const auto begin = [&](const std::string& metrics) {

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <fstream>
 
 #include "app/top/top_command.hpp"
@@ -25,6 +27,21 @@ TEST_CASE("one view of a run, with what its node's endpoint says") {
   CHECK_THAT(output.text(), Contains("tiny  run r1  1 rank on 1 host\n") && Contains("127.0.0.1\n  GPU 0   50%\n"));
 }
 
+TEST_CASE("of many hosts those that are not asked are counted") {
+  const StandInServer server([](const std::string&) { return StandInServer::page(200, "x 1\n"); });
+  const TemporaryFolder folder;
+  std::string hosts = "\"127.0.0.1\"";
+  for (int i = 2; i <= 40; ++i) hosts += fmt::format(",\"127.0.0.{}\"", i);
+  std::ofstream(folder.path() / "events.jsonl")
+      << R"({"event":"start","run":"r1","model_type":"tiny","hosts":[)" << hosts
+      << R"(],"max_steps":50,"metrics_port":)" << server.port() << "}\n";
+  std::ofstream(folder.path() / "metrics.jsonl") << R"({"step":7,"loss":1.5,"run":"r1"})"
+                                                 << "\n";
+  const CapturedOutput output;
+  CHECK(run_top_command({folder.path().string(), "--once"}) == 0);
+  CHECK_THAT(output.text(), Contains("\n8 more hosts: not asked\n"));
+}
+
 TEST_CASE("mistakes are named") {
   CHECK_THROWS_WITH(run_top_command({}), Contains("no run is given"));
   CHECK_THROWS_WITH(run_top_command({"a", "b"}), Contains("'a' and 'b' are given"));
@@ -33,5 +50,8 @@ TEST_CASE("mistakes are named") {
     CHECK_THROWS_WITH(run_top_command({"a", interval}), Contains("give seconds from 0.1 to 3600"));
   }
   CHECK_THROWS_WITH(run_top_command({"/no/such/run"}), Contains("/no/such/run has neither"));
-  CHECK_THROWS_AS(run_top_command({"99999999"}), UserError);
+  for (const char* job : {"99999999", "99999999_5"}) {
+    CHECK_THROWS_WITH(run_top_command({job}), Contains("Slurm does not show a job of this number"));
+  }
+  CHECK_THROWS_WITH(run_top_command({"99_5_5"}), Contains("99_5_5 has neither"));
 }
