@@ -27,9 +27,20 @@ def thinned(values: np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
 def smooth(values: np.ndarray, width: int) -> np.ndarray:
     """Mean over `width` (odd) values around each, fewer at the ends; NaN is ignored."""
     known = np.isfinite(values)
-    sums = np.concatenate([[0], np.cumsum(np.where(known, values, 0))])
-    counts = np.concatenate([[0], np.cumsum(known)])
-    here = np.arange(len(values))
-    begin, end = np.maximum(here - width // 2, 0), np.minimum(here + width // 2 + 1, len(values))
-    in_window = counts[end] - counts[begin]
-    return np.divide(sums[end] - sums[begin], in_window, out=np.full(len(values), np.nan), where=in_window > 0)
+    counts = window_sums(known.astype(float), width)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = window_sums(np.where(known, values, 0), width)
+        return np.divide(sums, counts, out=np.full(len(values), np.nan), where=counts > 0)
+
+
+def window_sums(values: np.ndarray, width: int) -> np.ndarray:
+    """Of `width` (odd) values around each. A window is the end of one block of `width` values and the begin of the next
+    one, so that its sum has nothing of values outside of it, as the difference of two long sums would."""
+    size = len(values) + width - 1
+    blocks = np.zeros(-(-size // width) * width)
+    blocks[width // 2 : width // 2 + len(values)] = values
+    blocks = blocks.reshape(-1, width)
+    to_here = np.cumsum(blocks, axis=1).ravel()
+    from_here = np.cumsum(blocks[:, ::-1], axis=1)[:, ::-1].ravel()
+    begin = np.arange(len(values))
+    return to_here[begin + width - 1] + np.where(begin % width == 0, 0, from_here[begin])

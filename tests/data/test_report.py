@@ -278,6 +278,22 @@ def test_a_mean_covers_the_steps_around_each():
     assert smooth(np.array([1.0, 2.0, np.nan, 4.0, 9.0]), 3).tolist() == [1.5, 1.5, 3.0, 6.5, 6.5]
 
 
+@pytest.mark.parametrize("width", [1, 3, 7, 101])
+def test_a_mean_has_nothing_of_the_steps_that_it_does_not_cover(width):
+    random = np.random.default_rng(width)
+    for count in (1, 2, 6, 7, 8, 50, 1000):
+        values = random.normal(size=count)
+        values[random.random(count) < 0.2] = np.nan
+        values[count // 3] = 1e17
+        values[count // 2] = -1e308
+        expected = []
+        for place in range(count):
+            window = values[max(0, place - width // 2) : place + width // 2 + 1]
+            known = window[np.isfinite(window)]
+            expected.append(known.mean() if len(known) else np.nan)
+        np.testing.assert_allclose(smooth(values, width), expected, rtol=1e-9)
+
+
 def run_program(*arguments) -> subprocess.CompletedProcess:
     command = [sys.executable, str(REPOSITORY / "app/report.py"), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
