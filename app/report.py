@@ -23,9 +23,12 @@ def main() -> int:
     parser.add_argument(
         "--output",
         type=Path,
-        help="the page; default: report.html next to the run's metrics, compared.html here for several runs",
+        help="the page; default: report.html next to metrics.jsonl, report-NAME.html next to another NAME.jsonl, "
+        "compared.html here for several runs",
     )
     arguments = parser.parse_args()
+    # Names of files may be any bytes.
+    sys.stdout.reconfigure(errors="surrogateescape")
     try:
         runs = read_runs(arguments.runs)
         output = arguments.output or default_output(runs)
@@ -40,14 +43,17 @@ def main() -> int:
 def write(path: Path, text: str) -> None:
     try:
         with replacing(path) as file:
-            file.write_text(text, encoding="utf-8")
+            file.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise ReportError(f"{path} cannot be written: {error.strerror}; choose another place with --output.") from error
 
 
 def default_output(runs: list[Run]) -> Path:
-    """A run's own report is not replaced by a comparison."""
-    return runs[0].folder / "report.html" if len(runs) == 1 else Path("compared.html")
+    """A run's own report is not replaced by a comparison, or by that of an older file next to it."""
+    if len(runs) > 1:
+        return Path("compared.html")
+    name = "report" if runs[0].file == "metrics.jsonl" else f"report-{Path(runs[0].file).stem}"
+    return runs[0].folder / f"{name}.html"
 
 
 if __name__ == "__main__":

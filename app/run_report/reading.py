@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from run_files.values import as_number, is_whole, object_of
 
+from run_report.columns import Columns
 from run_report.rank_times import RankTimes
 
 LARGEST_SMALL_FILE = 1 << 20
@@ -32,11 +33,12 @@ class Start:
 class Run:
     name: str
     folder: Path
-    columns: dict[str, np.ndarray]  # by metric: a value a step, NaN where the step has none
+    columns: Columns
     rank_times: RankTimes
     starts: list[Start]
     failure: dict | None  # failure.json
     summary: dict | None  # summary.json
+    file: str  # the name of the metrics file
 
     @property
     def run_id(self) -> str:
@@ -70,7 +72,7 @@ class Run:
 
 
 def read_runs(paths: list[Path]) -> list[Run]:
-    """Runs of the same name get as many of their folders as tell them apart."""
+    """Runs of the same name get as many of their folders as tell them apart, and their file where one has several."""
     runs = [read_run(path) for path in paths]
     folders = [run.folder.resolve() for run in runs]
     for depth in range(2, max(len(folder.parts) for folder in folders) + 1):
@@ -78,6 +80,9 @@ def read_runs(paths: list[Path]) -> list[Run]:
             break
         for run, folder in zip(runs, folders, strict=True):
             run.name = "/".join(folder.parts[-depth:])
+    for run in runs:
+        if len({other.file for other in runs if other.folder.resolve() == run.folder.resolve()}) > 1:
+            run.name += f"/{run.file}"
     return runs
 
 
@@ -98,14 +103,13 @@ def read_run(path: Path) -> Run:
         starts=read_starts(metrics.parent / "events.jsonl", run_id),
         failure=read_object(metrics.parent / "failure.json"),
         summary=summary if summary and summary.get("run") == run_id else None,
+        file=metrics.name,
     )
 
 
-def read_metrics(path: Path) -> tuple[dict[str, np.ndarray], RankTimes, str | None]:
+def read_metrics(path: Path) -> tuple[Columns, RankTimes, str | None]:
     """-> the values of each metric by step, the times of each rank, and the run's id"""
-    columns: dict[str, list[float]] = {}
-    rank_times = RankTimes()
-    count, run_id = 0, None
+    columns, rank_times, run_id = Columns(), RankTimes(), None
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             for number, line in enumerate(file, 1):
@@ -115,30 +119,27 @@ def read_metrics(path: Path) -> tuple[dict[str, np.ndarray], RankTimes, str | No
                         break
                     raise ReportError(f"{path} line {number} is no step of a run: give a file of --metrics_file.")
                 for name, value in row.items():
-                    if isinstance(value, str):
+                    if isinstance(value, str) and name != "loss":
                         run_id = value if name == "run" else run_id
                         continue
                     if name == "rank_seconds":
-                        rank_times.add(count, value)
+                        rank_times.add(columns.steps, value)
                         continue
-                    column = columns.setdefault(name, [])
-                    column.extend([math.nan] * (count - len(column)))
-                    column.append(as_number(value))
-                count += 1
+                    columns.add(name, as_number(value))
+                columns.steps += 1
     except OSError as error:
         raise ReportError(f"{path} cannot be read: {error.strerror}.") from error
-    if count == 0:
+    if columns.steps == 0:
         raise ReportError(f"{path} holds no step yet.")
-    full = {name: np.array(column + [math.nan] * (count - len(column))) for name, column in columns.items()}
-    full.setdefault("loss", np.full(count, math.nan))
-    return full, rank_times, run_id
+    return columns, rank_times, run_id
 
 
 def read_starts(path: Path, run_id: str | None) -> list[Start]:
     """Those of the run, in the order of their events. Lines that a crash has cut are left out."""
     starts: dict[str, Start] = {}
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        # splitlines() would also cut at separators that JSON allows in a text.
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     except FileNotFoundError:
         return []
     except OSError as error:

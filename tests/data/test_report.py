@@ -1,11 +1,14 @@
 """The page about a run shows what the run has written, whatever is in it."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+import tracemalloc
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ from .conftest import REPOSITORY
 sys.path.insert(0, str(REPOSITORY / "app"))
 from run_report.charts import charts_of
 from run_report.page import page_of
-from run_report.reading import ReportError, read_run
+from run_report.reading import ReportError, read_run, read_runs
 from run_report.thinning import smooth, thinned
 
 sys.path.pop(0)
@@ -119,6 +122,17 @@ def test_what_runs_write_is_text_not_markup(tmp_path):
     assert shown.text().count("alert(2)") >= 6
 
 
+def test_a_metric_cannot_end_the_data_of_the_curves(tmp_path):
+    """Its name is in them: of a run in a folder of that name."""
+    for name in ("a", "b"):
+        steps(tmp_path / f"{name}{HOSTILE}".replace("/", "") / "<!--<script>", 3)
+    folders = sorted(tmp_path.glob("*/*"))
+    html = page_of([read_run(folder) for folder in folders])
+    assert "<!--<script>" in json.dumps(Page(html).charts)
+    data = html[html.index('id="charts">') + len('id="charts">') :]
+    assert "<" not in data[: data.index("</script>")]
+
+
 def test_several_runs_share_each_chart_and_settings_that_differ_are_marked(tmp_path):
     for name, rate in (("a", "0.001"), ("b", "0.002")):
         steps(tmp_path / name, 5, lr=float(rate))
@@ -219,6 +233,81 @@ def test_runs_in_folders_of_the_same_name_are_told_apart(tmp_path):
     assert process.returncode == 0, process.stderr
     names = [trace["name"] for trace in Page((tmp_path / "c.html").read_text()).charts[0]["traces"]]
     assert names == ["a/checkpoints: training", "b/checkpoints: training"]
+
+
+def test_files_in_one_folder_are_told_apart(tmp_path):
+    folder = tmp_path / "run"
+    steps(folder, 3)
+    (folder / "metrics.old-1.jsonl").write_text((folder / "metrics.jsonl").read_text())
+    runs = read_runs([folder, folder / "metrics.old-1.jsonl"])
+    assert [run.name for run in runs] == ["run/metrics.jsonl", "run/metrics.old-1.jsonl"]
+    assert [run.name for run in read_runs([folder, folder])] == ["run", "run"]
+
+
+def test_the_report_of_an_older_file_does_not_replace_the_runs_own(tmp_path):
+    steps(tmp_path, 3)
+    (tmp_path / "metrics.old-1.jsonl").write_text((tmp_path / "metrics.jsonl").read_text())
+    assert run_program(tmp_path).stdout == f"{tmp_path}/report.html\n"
+    own = (tmp_path / "report.html").read_bytes()
+    older = run_program(tmp_path / "metrics.old-1.jsonl")
+    assert older.stdout == f"{tmp_path}/report-metrics.old-1.html\n"
+    assert (tmp_path / "report.html").read_bytes() == own
+
+
+def test_a_summary_of_another_run_is_not_the_runs(tmp_path):
+    steps(tmp_path, 3)
+    begin(tmp_path)
+    summary = {"run": "00000000bbbbbbbb", "elapsed_seconds": 7200, "step_seconds": 3600, "gpu_hours": 16}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    assert "2:00:00" not in page(tmp_path).text()
+    (tmp_path / "summary.json").write_text(json.dumps(summary | {"run": RUN}))
+    assert page(tmp_path).row("time")[0] == "2:00:00, 50% of it in steps, 16.00 GPU hours"
+
+
+def test_a_warning_with_any_characters_is_shown(tmp_path):
+    """JSON allows line separators of Unicode in a text."""
+    steps(tmp_path, 3)
+    begin(tmp_path)
+    texts = ["rank 1\u2028is slow", "rank 2\x85is slow", "rank 3\x1cis slow"]
+    with (tmp_path / "events.jsonl").open("a") as file:
+        for text in texts:
+            fields = {"event": "warning", "run": RUN, "start": "a", "text": text}
+            file.write(json.dumps(fields, ensure_ascii=False) + "\n")
+    assert [warning["text"] for warning in read_run(tmp_path).warnings] == texts
+
+
+def test_text_that_utf8_does_not_have_becomes_a_question_mark(tmp_path):
+    folder = Path(os.fsdecode(bytes(tmp_path) + b"/run \xff"))
+    steps(folder, 3)
+    begin(folder)
+    event(folder, "warning", text="rank \ud800 is slow")
+    process = subprocess.run(
+        [sys.executable, REPOSITORY / "app/report.py", folder], capture_output=True, timeout=120, check=False
+    )
+    assert (process.returncode, process.stderr) == (0, b"")
+    assert process.stdout == bytes(folder) + b"/report.html\n"
+    shown = Page((folder / "report.html").read_text(encoding="utf-8"))
+    assert "rank ? is slow" in shown.text() and "run ?" in shown.texts
+
+
+def test_many_metrics_cost_as_much_as_they_have_values(tmp_path):
+    with (tmp_path / "metrics.jsonl").open("w") as file:
+        for step in range(1, 2001):
+            file.write(json.dumps({"step": step, "loss": 1.0, f"metric {step}": step, "run": RUN}) + "\n")
+    tracemalloc.start()
+    try:
+        run = read_run(tmp_path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # A list of 2,000 values for each would take 32 MB.
+    assert peak < 8e6
+    assert run.columns["metric 7"][5:8].tolist() == [
+        pytest.approx(np.nan, nan_ok=True),
+        7,
+        pytest.approx(np.nan, nan_ok=True),
+    ]
+    assert "metric 8" in run.columns and "metric 0" not in run.columns and len(run.columns) == 2002
 
 
 def test_lines_of_other_runs_and_lines_that_a_crash_has_cut_are_left_out(tmp_path):
