@@ -29,6 +29,8 @@ PROGRESS_SECONDS = 600.0
 
 def main() -> int:
     arguments = parse_arguments()
+    # Names of files may be any bytes.
+    sys.stdout.reconfigure(errors="surrogateescape")
     try:
         sink_type = SINKS[arguments.sink]
         metrics = metrics_file(arguments.run)

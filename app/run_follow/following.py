@@ -118,6 +118,11 @@ class Follower:
         return self._is_another_file() or last != self._line + self._rest
 
 
+def encodable(name: str) -> str:
+    """JSON can name what UTF-8 cannot."""
+    return name.encode("utf-8", "replace").decode("utf-8")
+
+
 def row_of(line: bytes, where: str) -> Row | None:
     """None for what is no step."""
     fields = object_of(line)
@@ -128,6 +133,6 @@ def row_of(line: bytes, where: str) -> Row | None:
     if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
         raise FollowError(f"{where} has no run id of 16 hexadecimal digits: give a file that mpzero train has written.")
     numbers = {name: as_number(value) for name, value in fields.items() if not isinstance(value, bool)}
-    values = {name: value for name, value in numbers.items() if name != "step" and math.isfinite(value)}
+    values = {encodable(name): value for name, value in numbers.items() if name != "step" and math.isfinite(value)}
     time = values.pop("time", 0.0)
     return Row(run_id, fields["step"], time, values, hashlib.blake2b(line, digest_size=8).digest())

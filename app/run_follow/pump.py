@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from run_follow.following import Follower, Row
@@ -57,6 +58,6 @@ class Pump:
     def _place(self, run_id: str) -> Place:
         """Of this run and target: one folder can serve several projects."""
         if run_id not in self._places:
-            target = hashlib.blake2b(self.sink.target.encode(), digest_size=4).hexdigest()
+            target = hashlib.blake2b(os.fsencode(self.sink.target), digest_size=4).hexdigest()
             self._places[run_id] = Place(self.folder / run_id / f"passed-on.{target}")
         return self._places[run_id]

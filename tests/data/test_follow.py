@@ -117,6 +117,20 @@ def test_values_that_are_no_numbers_are_left_out():
     assert own('"step": "3"') is None and row("[" * 100_000) is None
 
 
+def test_text_that_utf8_does_not_have_ends_no_follower(tmp_path):
+    pytest.importorskip("tensorboard")
+    folder = Path(os.fsdecode(bytes(tmp_path) + b"/run \xff"))
+    folder.mkdir()
+    text = line(1, 1.0).replace('"loss"', r'"rank \ud800": 2.0, "loss"')
+    (folder / "metrics.jsonl").write_text(text + line(2, 2.0))
+    process = subprocess.run(command(folder, "--once"), capture_output=True, timeout=120, check=False)
+    assert (process.returncode, process.stderr) == (0, b"")
+    assert process.stdout.startswith(b"follow.py: " + bytes(folder) + b"/metrics.jsonl is passed on to")
+    assert row(text).values == {"rank ?": 2.0, "loss": 1.0}
+    # TensorBoard itself reads no such folder.
+    assert [step for step, *_ in shown(folder.rename(tmp_path / "run"))] == [1, 2]
+
+
 def test_numbers_of_any_size_are_survived():
     many, too_many = "9" * 400, "9" * 5000
     assert own(f'"step": {many}') is None and own('"step": -1') is None
