@@ -99,4 +99,17 @@ void MetricsEndpoint::open(const RunSetup& setup, at::Device device, const Ec2Wa
   }
 }
 
+void MetricsEndpoint::ended() {
+  if (discovery_) discovery_->remove();
+}
+
+void MetricsEndpoint::failed(const std::string& reason, StepLog& log) {
+  if (!discovery_) return;
+  try {
+    discovery_->failed(reason);
+  } catch (const Error& error) {
+    log.warn(fmt::format("--metrics_sd_dir: {}; Prometheus finds the run down, and not why.", error.what()));
+  }
+}
+
 }  // namespace mpzero

@@ -25,6 +25,10 @@ class MetricsEndpoint {
   // Opens them. What cannot be opened is a warning and is left out: training does not end for want of a port. `setup`
   // knows its run. `ec2`: null: nothing is known of EC2's notices. Collective.
   void open(const RunSetup& setup, at::Device device, const Ec2Watch* ec2, parallel::MpiRuntime& mpi, StepLog& log);
+  // The run ends as it should, finished or stopped on request: Prometheus asks no more.
+  void ended();
+  // The run fails: Prometheus learns why, and finds the run down.
+  void failed(const std::string& reason, StepLog& log);
 
  private:
   // Why this rank's endpoint could not be opened; empty: it is open, or not this rank's.

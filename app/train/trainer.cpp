@@ -124,13 +124,16 @@ TrainingEnd Trainer::run() {
   }
   try {
     const TrainingEnd end = train_to_the_end();
+    endpoint_.ended();
     log_.end(end == TrainingEnd::kFinished ? "finished" : "stopped");
     return end;
   } catch (const Error& error) {
     if (error.scope() == ErrorScope::kAllRanks) checkpointer_.finish_after_error();
+    endpoint_.failed(error.what(), log_);
     log_.end("failed", error.what());
     throw;
   } catch (const std::exception& error) {
+    endpoint_.failed(error.what(), log_);
     log_.end("failed", error.what());
     throw;
   }

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 
 import pytest
+import yaml
 from refusals import the_sentence
 from tiny_run import TinyRun
 
 from .program import mpzero
 
 pytestmark = pytest.mark.e2e
+
+RULES = yaml.safe_load((Path(__file__).resolve().parents[2] / "monitoring/rules.yml").read_text())["groups"][1]["rules"]
+(OF_LOSS,) = [rule["expr"] for rule in RULES if rule["alert"] == "MpzeroLossNotFinite"]
+(NOT_FINITE,) = re.findall(r'reason=~"([^"]+)"', OF_LOSS)
 
 
 @pytest.mark.parametrize(
@@ -63,3 +69,32 @@ def test_a_folder_of_targets_that_cannot_be_written_ends_no_training(tmp_path: P
     assert "Prometheus does not learn of this run" in result.stderr
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert events[-1]["event"] == "end" and events[-1]["status"] == "finished"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_a_run_that_fails_stays_a_target_of_prometheus_that_says_why(tmp_path: Path) -> None:
+    run = TinyRun(
+        tmp_path,
+        ranks=1,
+        config={"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1e38, "warmup_num_steps": 2}}},
+    )
+    targets = tmp_path / "targets"
+    served = (f"--metrics_port={free_port()}", "--metrics_address=0.0.0.0", f"--metrics_sd_dir={targets}")
+    failed = run.train("--max_steps=9", *served, check=False)
+    assert failed.returncode == 1
+    (file,) = targets.iterdir()
+    (group,) = json.loads(file.read_text())
+    labels = group["labels"]
+    assert labels["discovered_run_id"] == file.stem and labels["end"] == "failed"
+    # An alert is about such a sentence.
+    assert re.match(NOT_FINITE, labels["reason"]), labels["reason"]
+    assert labels["reason"] in failed.stderr
+    # A run that ends as it should is asked no more.
+    run.config = {}
+    run.train("--max_steps=2", *served, "--overwrite")
+    assert list(targets.iterdir()) == [file]
