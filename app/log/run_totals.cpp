@@ -18,6 +18,8 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr int64_t kMostBytesOfALine = 1 << 20;
+// Of steps, tokens, and seconds. A double has all integers up to there.
+constexpr double kMost = 1e15;
 
 // One start of a run, as far as its events have been read.
 struct Start {
@@ -28,20 +30,25 @@ struct Start {
   StartTotals totals;
 };
 
+// 0 for what is no count and no time of a run.
 template <typename T>
 T number(const json& event, const char* key) {
   const auto found = event.find(key);
-  return found != event.end() && found->is_number() ? found->get<T>() : T{};
+  if (found == event.end() || !found->is_number()) return T{};
+  const auto value = found->get<double>();
+  return value >= 0 && value <= kMost ? static_cast<T>(value) : T{};
 }
 
 void take(const json& event, Start& start) {
   start.last = number<double>(event, "time");
-  if (event.value("event", "") == "start") {
+  const auto kind = event.find("event");
+  const bool is_text = kind != event.end() && kind->is_string();
+  if (is_text && *kind == "start") {
     start.began = number<double>(event, "began");
     start.gpus = number<int64_t>(event, "gpus");
     start.steps_done = number<int64_t>(event, "steps_done");
   }
-  if (event.value("event", "") == "checkpoint") ++start.totals.checkpoints;
+  if (is_text && *kind == "checkpoint") ++start.totals.checkpoints;
   if (!event.contains("steps")) return;
   start.totals.steps = number<int64_t>(event, "steps");
   start.totals.step_seconds = number<double>(event, "step_seconds");
@@ -82,8 +89,9 @@ RunTotals totals_of(const std::filesystem::path& path, const std::string& run_id
   }
   RunTotals totals;
   for (auto& [id, start] : starts) {
-    // Clocks of different hosts differ.
-    start.totals.elapsed_seconds = std::max({0.0, start.last - start.began, start.totals.step_seconds});
+    // Clocks of different hosts differ, and the line of the start may be lost.
+    const double elapsed = start.began > 0 ? start.last - start.began : 0;
+    start.totals.elapsed_seconds = std::max({0.0, elapsed, start.totals.step_seconds});
     totals += start.totals;
     totals.after_step = totals.starts == 0 ? start.steps_done : std::min(totals.after_step, start.steps_done);
     ++totals.starts;

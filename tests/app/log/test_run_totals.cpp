@@ -107,6 +107,29 @@ TEST_CASE("totals that lack the starts in another folder say after which step th
   CHECK(to_json(totals)["after_step"] == 400);
 }
 
+TEST_CASE("values that are none of a run do not count, and end nothing") {
+  const TemporaryFolder folder;
+  const auto path = folder / "events.jsonl";
+  Start start(path, "a");
+  start.begin(1000);
+  start.end(1010, 4);
+  const auto add = [&](const std::string& fields) {
+    std::ofstream(path, std::ios::app) << R"({"run":")" << run << R"(",)" << fields << "}\n";
+  };
+  add(R"("start":"b","event":5,"time":1)");
+  add(R"("start":"b","event":null,"steps":1e300,"step_seconds":-1,"tokens":"many","stalls":1e19)");
+  add(R"("start":"c","event":"start","time":5,"began":-1e308,"gpus":1e300)");
+  add(R"("start":"d","event":"checkpoint","time":1.7e9)");  // its first line is lost
+  const RunTotals totals = totals_of(path, run);
+  CHECK(totals.starts == 4);
+  CHECK(totals.steps == 4);
+  CHECK(totals.tokens == 400);
+  CHECK(totals.stalls == 1);
+  CHECK(totals.elapsed_seconds == 10);
+  CHECK(totals.checkpoints == 1);
+  CHECK(totals.gpu_seconds == 0);
+}
+
 TEST_CASE("the line that ends a run names what it took") {
   RunTotals totals;
   totals.starts = 2;
