@@ -67,6 +67,10 @@ std::filesystem::path StepLog::folder() const {
   return std::filesystem::path(config_.metrics_file).parent_path();
 }
 
+int64_t StepLog::earlier_starts(const std::string& run_id) const {
+  return prints_ ? RunEvents::totals_in(folder(), run_id).starts : 0;
+}
+
 void StepLog::say(const std::string& line) {
   if (!prints_) return;
   if (bar_) bar_->clear();

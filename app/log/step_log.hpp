@@ -51,6 +51,8 @@ class StepLog {
   // describes it in the event log.
   void begin(int64_t steps_done, const MetricsOwner& run, const std::string& start,
              const nlohmann::ordered_json& facts);
+  // Starts of the run that the event log has; before begin(), those before this one. 0 on other ranks than rank 0.
+  int64_t earlier_starts(const std::string& run_id) const;
   // It learns what follows, on rank 0, and must outlive the log.
   void observe(RunObserver& observer) { observer_ = &observer; }
   // Prints a line on stdout.

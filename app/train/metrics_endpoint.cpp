@@ -5,6 +5,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -72,14 +73,22 @@ std::string MetricsEndpoint::open_exporter(const RunSetup& setup, std::vector<Co
   return "";
 }
 
-void MetricsEndpoint::open(const RunSetup& setup, at::Device device, const Ec2Watch* ec2, parallel::MpiRuntime& mpi,
-                           StepLog& log) {
+void MetricsEndpoint::open(const RunSetup& setup, const RunStart& start, std::optional<int64_t> planned_bytes,
+                           const Ec2Watch* ec2, parallel::MpiRuntime& mpi, StepLog& log) {
   const RunConfig& config = setup.config;
   if (config.metrics_port == 0) return;
+  const bool saves = config.checkpoint_freq > 0 && config.checkpoint_freq < config.max_steps;
+  if (mpi.rank() == 0) {
+    metrics_.begin({.began = start.began,
+                    .steps_done = start.steps_done,
+                    .restarts = log.earlier_starts(setup.run.id),
+                    .saves = saves,
+                    .planned_bytes = planned_bytes});
+  }
   log.observe(metrics_);
   std::vector<Collector> collectors;
   if (mpi.rank() == 0) collectors.emplace_back([this](Families& families) { metrics_.collect(families); });
-  if (device.is_cuda()) collectors.push_back(gpu_collector(gpus_of_host(device, mpi)));
+  if (start.device.is_cuda()) collectors.push_back(gpu_collector(gpus_of_host(start.device, mpi)));
   if (ec2 != nullptr) collectors.emplace_back([ec2](Families& families) { collect_ec2(*ec2, families); });
   const std::string problem = open_exporter(setup, std::move(collectors), mpi);
   const std::string target = exporter_ ? fmt::format("{}:{}", host_name(), config.metrics_port) : std::string();
@@ -88,6 +97,8 @@ void MetricsEndpoint::open(const RunSetup& setup, at::Device device, const Ec2Wa
     if (!of_rank.empty()) targets.push_back(of_rank);
     if (!problem_of_rank.empty()) log.warn(problem_of_rank + "; training continues without the metrics of this node.");
   }
+  address_ = config.metrics_address;
+  port_ = targets.empty() ? 0 : config.metrics_port;
   if (config.metrics_sd_dir.empty() || mpi.rank() != 0) return;
   try {
     discovery_.emplace(config.metrics_sd_dir, setup.run.id, targets,
@@ -97,6 +108,10 @@ void MetricsEndpoint::open(const RunSetup& setup, at::Device device, const Ec2Wa
     log.warn(fmt::format("--metrics_sd_dir: {}; training continues, and Prometheus does not learn of this run.",
                          error.what()));
   }
+}
+
+nlohmann::ordered_json MetricsEndpoint::facts() const {
+  return {{"metrics_address", address_}, {"metrics_port", port_}};
 }
 
 void MetricsEndpoint::ended() {

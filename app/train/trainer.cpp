@@ -114,9 +114,10 @@ TrainingEnd Trainer::run() {
                          position_.step, config_.max_steps));
     return TrainingEnd::kFinished;
   }
-  endpoint_.open(setup_, device_, control_.ec2, mpi_, log_);
-  const nlohmann::ordered_json facts =
-      start_facts(setup_, {.began = control_.began, .steps_done = position_.step, .device = device_}, memory_, mpi_);
+  const RunStart start{.began = control_.began, .steps_done = position_.step, .device = device_};
+  endpoint_.open(setup_, start, memory_.planned(), control_.ec2, mpi_, log_);
+  nlohmann::ordered_json facts = start_facts(setup_, start, memory_, mpi_);
+  facts.update(endpoint_.facts());
   run_on_all_ranks(mpi_, [&] { log_.begin(position_.step, metrics_owner_, setup_.start, facts); });
   if (const auto& steps = config_.profile_steps; steps && steps->last <= position_.step) {
     log_.warn(fmt::format("--profile_steps {}-{} has no effect: the run resumes after step {}", steps->first,
