@@ -58,6 +58,10 @@ void StepLog::begin(int64_t steps_done, const MetricsOwner& run, const std::stri
     }
   }
   record([&] { events_.emplace(folder(), run.run_id, start, facts); });
+  const std::vector<std::string> early = *std::exchange(early_warnings_, std::nullopt);
+  for (const std::string& line : early) {
+    if (events_) record([&] { events_->warning(line); });
+  }
   bar_.emplace("Training", config_.max_steps);
   bar_->update(steps_done);
 }
@@ -71,6 +75,11 @@ int64_t StepLog::earlier_starts(const std::string& run_id) const {
   return prints_ ? RunEvents::totals_in(folder(), run_id).starts : 0;
 }
 
+void StepLog::observe(RunObserver& observer) {
+  observer_ = &observer;
+  for (size_t i = 0; early_warnings_ && i < early_warnings_->size(); ++i) observer.warned();
+}
+
 void StepLog::say(const std::string& line) {
   if (!prints_) return;
   if (bar_) bar_->clear();
@@ -82,7 +91,13 @@ void StepLog::warn(const std::string& line) {
   if (!prints_) return;
   if (bar_) bar_->clear();
   fmt::print(stderr, "mpzero: warning: {}\n", line);
+  record_warning(line);
+}
+
+void StepLog::record_warning(const std::string& line) {
+  if (!prints_) return;
   if (observer_ != nullptr) observer_->warned();
+  if (early_warnings_) early_warnings_->push_back(line);
   if (events_) record([&] { events_->warning(line); });
 }
 

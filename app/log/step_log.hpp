@@ -53,12 +53,14 @@ class StepLog {
              const nlohmann::ordered_json& facts);
   // Starts of the run that the event log has; before begin(), those before this one. 0 on other ranks than rank 0.
   int64_t earlier_starts(const std::string& run_id) const;
-  // It learns what follows, on rank 0, and must outlive the log.
-  void observe(RunObserver& observer) { observer_ = &observer; }
+  // It learns what follows, and how many warnings there were before, on rank 0. It must outlive the log.
+  void observe(RunObserver& observer);
   // Prints a line on stdout.
   void say(const std::string& line);
-  // Prints a warning on stderr, for what may be unintended, and records it in the event log.
+  // Prints a warning on stderr, for what may be unintended, and records it in the event log: those before begin(), too.
   void warn(const std::string& line);
+  // Records a warning that has been printed already.
+  void record_warning(const std::string& line);
   // A checkpoint has been saved: how long that took, and for how long of it training has paused.
   void saved(int64_t step, double seconds, int64_t bytes, double paused_seconds);
   // A checkpoint could not be saved.
@@ -88,6 +90,7 @@ class StepLog {
   std::optional<MetricsLog> metrics_;
   std::optional<RunEvents> events_;
   RunObserver* observer_ = nullptr;
+  std::optional<std::vector<std::string>> early_warnings_ = std::vector<std::string>();  // until begin()
   // Since the last log line.
   int64_t steps_ = 0;
   double seconds_ = 0;

@@ -29,6 +29,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Where Trainer::figures() has what; each rank's own time from kOwnSeconds on.
+constexpr size_t kStopVotes = 0;
+constexpr size_t kWarnings = 1;
+constexpr size_t kOwnSeconds = 2;
+
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Of a number that is not finite.
@@ -125,6 +130,7 @@ TrainingEnd Trainer::run() {
   }
   try {
     const TrainingEnd end = train_to_the_end();
+    record_warnings();
     endpoint_.ended();
     log_.end(end == TrainingEnd::kFinished ? "finished" : "stopped");
     return end;
@@ -190,6 +196,7 @@ void Trainer::comment_on(int64_t step, const Profiler::Outcome& trace) {
     if (const std::optional<std::string> line = memory_.comparison()) log_.say(*line);
   }
   name_straggler();
+  if (warned_) record_warnings();
   if (!trace.message.empty()) log_.say(trace.message);
   if (!trace.warning.empty()) log_.warn(trace.warning);
 }
@@ -213,9 +220,10 @@ void Trainer::advise(const StepReport& report) {
 }
 
 std::vector<double> Trainer::figures() const {
-  std::vector<double> figures(1 + static_cast<size_t>(mpi_.world_size()), 0.0);
-  figures.front() = stop_.vote();
-  figures[1 + static_cast<size_t>(mpi_.rank())] = own_seconds_;
+  std::vector<double> figures(kOwnSeconds + static_cast<size_t>(mpi_.world_size()), 0.0);
+  figures[kStopVotes] = stop_.vote();
+  figures[kWarnings] = control_.warnings != nullptr && !control_.warnings->empty() ? 1 : 0;
+  figures[kOwnSeconds + static_cast<size_t>(mpi_.rank())] = own_seconds_;
   return figures;
 }
 
@@ -229,7 +237,18 @@ void Trainer::name_straggler() {
   log_.warn(describe(*late, host, gpu));
 }
 
+void Trainer::record_warnings() {
+  const std::vector<std::string> mine =
+      control_.warnings != nullptr ? control_.warnings->take() : std::vector<std::string>();
+  for (const std::vector<std::string>& of_rank : all_gather(mpi_, mine)) {
+    for (const std::string& warning : of_rank) log_.record_warning(warning);
+  }
+}
+
 void Trainer::start() {
+  // They are printed, and the log was not there yet.
+  for (const std::string& warning : setup_.warnings) log_.record_warning(warning);
+  if (!control_.liveness.warning().empty()) log_.record_warning(control_.liveness.warning());
   log_.say(fmt::format("Created model with total parameters: {}", model::num_parameters(setup_.model)));
   // Now rather than when the first checkpoint is due.
   folder_.open();
@@ -336,8 +355,9 @@ StepReport Trainer::train_step() {
   timer_.held_up_by_updates(engine_.parameters().take_stalls());
   check_finite(summary, loss_sum);
 
-  stops_ = summary.figures.front() > 0;
-  const std::optional<SlowestRank> slowest = stragglers_.add(summary.figures.subspan(1));
+  stops_ = summary.figures[kStopVotes] > 0;
+  warned_ = summary.figures[kWarnings] > 0;
+  const std::optional<SlowestRank> slowest = stragglers_.add(summary.figures.subspan(kOwnSeconds));
   const StepSplit split = timer_.finish_step();
   own_seconds_ = split.total() - split.exposed_communication();
   position_.step = update;
@@ -355,7 +375,7 @@ StepReport Trainer::train_step() {
           .peak_memory = memory_.peak(),
           .validation_loss = std::nullopt,
           .slowest = slowest,
-          .rank_seconds = {summary.figures.begin() + 1, summary.figures.end()},
+          .rank_seconds = {summary.figures.begin() + kOwnSeconds, summary.figures.end()},
           .checkpoint_blocked_seconds = blocked_by_checkpoints};
 }
 
