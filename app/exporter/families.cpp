@@ -82,6 +82,7 @@ Families::Family& Families::family(const std::string& name, const std::string& h
 }
 
 void Families::add(Family& family, const std::string& name, double value, const MetricLabels& labels) {
+  samples_.push_back({.name = name, .labels = labels, .value = value});
   std::string list;
   for (const MetricLabels* some : {&std::as_const(common_), &labels}) {
     for (const auto& [key, text] : *some)

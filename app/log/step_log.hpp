@@ -71,14 +71,14 @@ class StepLog {
   void step(const StepReport& report);
   // Of a step that took so long; std::nullopt: not known.
   std::optional<double> mfu(double step_seconds) const;
+  // Where the events are: next to the metrics file, else in the checkpoint folder.
+  std::filesystem::path folder() const;
 
  private:
   // Whether a step gets a log line.
   bool is_logged(int64_t step) const;
   void log_line(const StepReport& report);
   void write_metrics(const StepReport& report);
-  // Where the events are: next to the metrics file, else in the checkpoint folder.
-  std::filesystem::path folder() const;
   // Runs `write`, which writes events. If it cannot, a warning says so, and no more are written.
   void record(const std::function<void()>& write);
 

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -7,10 +10,12 @@
 
 namespace mpzero {
 
-// Warnings that another thread has printed, until the thread that trains records them.
+// Warnings of other threads than the one that trains: printed at once, and kept until that one records them.
 class WarningQueue {
  public:
-  void add(std::string line) {
+  // From any thread.
+  void warn(std::string line) {
+    fmt::print(stderr, "mpzero: warning: {}\n", line);
     const std::lock_guard lock(mutex_);
     lines_.push_back(std::move(line));
   }

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from run_files.values import as_number, is_whole, object_of
 
+from run_report.node_times import NodeTimes, read_node
 from run_report.rank_times import RankTimes
 
 LARGEST_SMALL_FILE = 1 << 20
@@ -34,6 +35,7 @@ class Run:
     folder: Path
     columns: dict[str, np.ndarray]  # by metric: a value a step, NaN where the step has none
     rank_times: RankTimes
+    node_times: NodeTimes
     starts: list[Start]
     failure: dict | None  # failure.json
     summary: dict | None  # summary.json
@@ -95,10 +97,16 @@ def read_run(path: Path) -> Run:
         folder=metrics.parent,
         columns=columns,
         rank_times=rank_times,
+        # Without the steps' times it is not known where a reading belongs.
+        node_times=read_node(metrics.parent / "node.jsonl", run_id) if has_times(columns) else NodeTimes(),
         starts=read_starts(metrics.parent / "events.jsonl", run_id),
         failure=read_object(metrics.parent / "failure.json"),
         summary=summary if summary and summary.get("run") == run_id else None,
     )
+
+
+def has_times(columns: dict[str, np.ndarray]) -> bool:
+    return "time" in columns and bool(np.isfinite(columns["time"]).any())
 
 
 def read_metrics(path: Path) -> tuple[dict[str, np.ndarray], RankTimes, str | None]:

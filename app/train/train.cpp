@@ -74,10 +74,7 @@ std::unique_ptr<Ec2Watch> watch_ec2(const RunConfig& config, double began, StopR
   run_on_all_ranks(mpi, [&] {
     if (!config.ec2_notices || mpi.local_rank() != 0) return;
     const std::optional<Ec2WatchOptions> options = ec2_watch_options(began);
-    const auto warn = [&warnings](const std::string& text) {
-      fmt::print(stderr, "mpzero: warning: {}.\n", text);
-      warnings.add(text + ".");
-    };
+    const auto warn = [&warnings](const std::string& text) { warnings.warn(text + "."); };
     if (options) watch = std::make_unique<Ec2Watch>(*options, stop, warn);
   });
   return watch;

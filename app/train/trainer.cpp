@@ -18,9 +18,11 @@
 #include "app/machine/host_threads.hpp"
 #include "app/memory/gpu_peak.hpp"
 #include "app/memory/host_ratio.hpp"
+#include "app/train/gpu_collector.hpp"
 #include "app/train/start_facts.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
+#include "base/host_name.hpp"
 #include "parallel/mpi/late_sum.hpp"
 #include "parallel/trace/profile_range.hpp"
 
@@ -129,7 +131,9 @@ TrainingEnd Trainer::run() {
                           steps->last, position_.step));
   }
   try {
+    record_node();
     const TrainingEnd end = train_to_the_end();
+    node_recorder_.reset();
     record_warnings();
     endpoint_.ended();
     log_.end(end == TrainingEnd::kFinished ? "finished" : "stopped");
@@ -235,6 +239,23 @@ void Trainer::name_straggler() {
   if (mpi_.rank() == late->rank) mine = {this_process(mpi_.rank(), 0).host, gpu_condition(device_)};
   const auto [host, gpu] = all_gather(mpi_, mine)[static_cast<size_t>(late->rank)];
   log_.warn(describe(*late, host, gpu));
+}
+
+void Trainer::record_node() {
+  std::vector<Collector> collectors;
+  if (device_.is_cuda()) collectors.push_back(gpu_collector(gpus_of_host(device_, mpi_)));
+  if (mpi_.rank() != 0) return;
+  const auto warn = [queue = control_.warnings](const std::string& text) {
+    if (queue != nullptr) queue->warn(text + ".");
+  };
+  try {
+    node_recorder_ = std::make_unique<NodeRecorder>(
+        log_.folder() / "node.jsonl",
+        nlohmann::ordered_json{{"run", setup_.run.id}, {"start", setup_.start}, {"host", host_name()}},
+        std::move(collectors), warn);
+  } catch (const Error& error) {
+    log_.warn(fmt::format("what GPUs and network do is not recorded for the report: {}.", error.what()));
+  }
 }
 
 void Trainer::record_warnings() {

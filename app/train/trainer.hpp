@@ -11,6 +11,7 @@
 #include "app/checkpoint/run_state.hpp"
 #include "app/config/run_setup.hpp"
 #include "app/ec2/ec2_watch.hpp"
+#include "app/exporter/node_recorder.hpp"
 #include "app/health/stop_request.hpp"
 #include "app/health/stragglers.hpp"
 #include "app/liveness/liveness.hpp"
@@ -82,6 +83,8 @@ class Trainer {
   // in the previous step.
   std::vector<double> figures() const;
   void name_straggler();
+  // Records what GPUs and network of rank 0's node do while the run trains. Collective.
+  void record_node();
   // Records what other threads of all ranks have warned of. Collective.
   void record_warnings();
   // Logs what a step has shown in addition to its metrics.
@@ -112,6 +115,7 @@ class Trainer {
   std::optional<io::ValidationSet> validation_data_;
   Profiler profiler_;
   MetricsEndpoint endpoint_;
+  std::unique_ptr<NodeRecorder> node_recorder_;
   StepLog log_;
   RunFolder folder_;
   Checkpointer checkpointer_;

@@ -71,6 +71,17 @@ def test_a_port_that_is_taken_is_a_warning_and_training_continues(tmp_path: Path
     assert warnings[0].removeprefix("mpzero: warning: ") in [event.get("text") for event in events]
 
 
+def test_the_node_of_a_run_is_recorded_for_its_report(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path)
+    run.train("--max_steps=2")
+    lines = [json.loads(line) for line in (tmp_path / "node.jsonl").read_text().splitlines()]
+    start = events_of(tmp_path)[0]
+    assert len(lines) == 2
+    for line in lines:
+        assert (line["run"], line["start"], line["host"]) == (start["run"], start["start"], socket.gethostname())
+        assert line["sent_bytes"] >= 0 and "gpus" not in line
+
+
 def test_the_events_have_the_address_of_the_endpoint_and_the_warnings_of_the_start(tmp_path: Path) -> None:
     run = TinyRun(tmp_path, ranks=1)
     result = run.train(
