@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "app/exporter/http_server.hpp"
@@ -103,6 +104,21 @@ TEST_CASE("a connection that does not ask is closed after a while") {
   Client halfway(server.port());
   halfway.send("GET /met");
   CHECK(halfway.rest().empty());
+}
+
+TEST_CASE("the time for an answer begins when it is there, however long that took") {
+  constexpr std::chrono::milliseconds kPatience(300);
+  // More than is sent at once.
+  const std::string page(8 << 20, 'x');
+  const auto slow_page = [&] {
+    std::this_thread::sleep_for(2 * kPatience);
+    return page;
+  };
+  const HttpServer server("127.0.0.1", 0, slow_page, kPatience);
+  // On a slow machine a request, or the client's reading, may take too long.
+  std::string answer;
+  for (int i = 0; i < 20 && !answer.ends_with(page); ++i) answer = ask(server.port(), "GET /metrics");
+  CHECK(answer.size() > page.size());
 }
 
 TEST_CASE("connections that do not take their answer are closed after a while, and make room") {
