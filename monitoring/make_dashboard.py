@@ -44,7 +44,8 @@ ROWS = {
         ("Duration of a checkpoint", "s", 8, [(f"mpzero_checkpoint_duration_seconds{OF_RUN}", "to write")]),
         ("Training paused for checkpoints", "s", 8, [
             (f"increase(mpzero_checkpoint_paused_seconds_total{OF_RUN}[1h])", "in an hour")]),
-        ("Peak memory of rank 0", "bytes", 8, [(f"mpzero_memory_peak_bytes{OF_RUN}", "peak")]),
+        ("Peak memory of rank 0", "bytes", 8, [
+            (f"mpzero_memory_peak_bytes{OF_RUN}", "peak"), (f"mpzero_memory_planned_bytes{OF_RUN}", "planned")]),
     ],
     "Ranks": [
         ("Each rank's own part of a step", "s", 24, [(f"mpzero_rank_own_seconds{OF_RUN}", "{{rank}}")]),

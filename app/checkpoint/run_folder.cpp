@@ -42,8 +42,8 @@ bool belongs_to_run(const fs::path& file, const std::string& metrics_file) {
   const std::string name = file.filename().string();
   const std::string extension = file.extension().string();
   return name == fs::path(metrics_file).filename() || name == "metrics.jsonl" || name == "failure.json" ||
-         name == "stop.json" || name == "events.jsonl" || name == "summary.json" || name == "report.html" ||
-         extension == ".png" || extension == ".svg" || extension == ".pdf" ||
+         name == "stop.json" || name == "events.jsonl" || name == "node.jsonl" || name == "summary.json" ||
+         name == "report.html" || extension == ".png" || extension == ".svg" || extension == ".pdf" ||
          (name.starts_with("trace-rank") && extension == ".json");
 }
 

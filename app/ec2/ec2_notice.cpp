@@ -56,18 +56,22 @@ Ec2Notice read_rebalance(const std::string& text) {
   return notice;
 }
 
-std::vector<Ec2Notice> read_events(const std::string& text) {
+Ec2Events read_events(const std::string& text) {
   const json answer = parse_json(text, kLimits);
   if (!answer.is_array()) throw_failure("its list of events is none");
-  std::vector<Ec2Notice> notices;
+  Ec2Events events;
   for (const json& event : answer) {
-    if (text_of(event, "State") != "active") continue;
-    Ec2Notice notice{
-        .kind = Ec2Notice::Kind::kEvent, .what = text_of(event, "Code"), .moment = text_of(event, "NotBefore")};
-    notice.at = time_of(notice.moment, kEventTime);
-    notices.push_back(std::move(notice));
+    try {
+      if (text_of(event, "State") != "active") continue;
+      Ec2Notice notice{
+          .kind = Ec2Notice::Kind::kEvent, .what = text_of(event, "Code"), .moment = text_of(event, "NotBefore")};
+      notice.at = time_of(notice.moment, kEventTime);
+      events.active.push_back(std::move(notice));
+    } catch (const Failure& error) {
+      events.unreadable.emplace_back(error.what());
+    }
   }
-  return notices;
+  return events;
 }
 
 Ec2Response respond(const Ec2Notice& notice, double began, double now, double lead) {

@@ -27,12 +27,17 @@ struct Ec2Notice {
   auto operator<=>(const Ec2Notice&) const = default;
 };
 
+// The scheduled events of an instance. Those that have ended or were cancelled are left out.
+struct Ec2Events {
+  std::vector<Ec2Notice> active;
+  std::vector<std::string> unreadable;  // why, as a clause, of each event that is none
+};
+
 // The answers of the service at spot/instance-action, events/recommendations/rebalance and
-// events/maintenance/scheduled. Events that have ended or were cancelled are left out. Throws JsonError or Failure with
-// a clause if it is no such answer.
+// events/maintenance/scheduled. Throws JsonError or Failure with a clause if it is no such answer.
 Ec2Notice read_interruption(const std::string& text);
 Ec2Notice read_rebalance(const std::string& text);
-std::vector<Ec2Notice> read_events(const std::string& text);
+Ec2Events read_events(const std::string& text);
 
 // What a run does about a notice.
 enum class Ec2Response : uint8_t { kWarn, kStop };

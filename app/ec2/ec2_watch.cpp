@@ -1,9 +1,11 @@
 #include "app/ec2/ec2_watch.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "app/machine/system.hpp"
 #include "base/environment.hpp"
@@ -36,6 +38,16 @@ Ec2Watch::Ec2Watch(Ec2WatchOptions options, StopRequest& stop, Warn warn)
       stop_(stop),
       warn_(std::move(warn)),
       metadata_(options_.endpoint, options_.patience),
+      sources_({{{.path = "/latest/meta-data/spot/instance-action",
+                  .notices = "spot interruptions",
+                  .take = &Ec2Watch::take_interruption},
+                 {.path = "/latest/meta-data/events/recommendations/rebalance",
+                  .notices = "rebalance recommendations",
+                  .take = &Ec2Watch::take_rebalance},
+                 {.path = "/latest/meta-data/events/maintenance/scheduled",
+                  .notices = "scheduled events",
+                  .take = &Ec2Watch::take_events,
+                  .period = kPollsPerEventPoll}}}),
       thread_([this] { run(); }) {}
 
 Ec2Watch::~Ec2Watch() {
@@ -61,33 +73,52 @@ bool Ec2Watch::answers() const {
 }
 
 void Ec2Watch::run() {
-  for (int poll = 0;; poll = (poll + 1) % kPollsPerEventPoll) {
-    try {
-      ask(/*events=*/poll == 0);
-      failures_ = 0;
-      const std::lock_guard lock(mutex_);
-      answers_ = true;
-    } catch (const std::exception& error) {
-      count_failure(error.what());
-    }
+  while (true) {
+    poll();
     std::unique_lock lock(mutex_);
     if (wake_.wait_for(lock, options_.interval, [this] { return ends_; })) return;
   }
 }
 
-void Ec2Watch::ask(bool events) {
-  if (instance_.empty()) {
-    const std::string id = metadata_.get("/latest/meta-data/instance-id").value_or("");
-    if (!is_plain(id)) throw_failure("its instance-id is none");
-    instance_ = id;
+void Ec2Watch::poll() {
+  std::string problem;
+  for (Source& source : sources_) {
+    if (source.polls_left-- > 0) continue;
+    try {
+      identify();
+      if (const auto page = metadata_.get(source.path)) (this->*source.take)(*page);
+      source.failures = 0;
+      source.polls_left = source.period - 1;
+    } catch (const std::exception& error) {
+      problem = error.what();
+      ++source.failures;
+      source.polls_left = 0;
+    }
   }
-  if (const auto text = metadata_.get("/latest/meta-data/spot/instance-action")) act_on(read_interruption(*text));
-  if (const auto text = metadata_.get("/latest/meta-data/events/recommendations/rebalance")) {
-    act_on(read_rebalance(*text));
+  {
+    const std::lock_guard lock(mutex_);
+    if (ends_) return;
+    answers_ = problem.empty();
   }
-  if (!events) return;
-  if (const auto text = metadata_.get("/latest/meta-data/events/maintenance/scheduled")) {
-    for (const Ec2Notice& notice : read_events(*text)) act_on(notice);
+  complain(problem);
+}
+
+void Ec2Watch::identify() {
+  if (!instance_.empty()) return;
+  const std::string id = metadata_.get("/latest/meta-data/instance-id").value_or("");
+  if (!is_plain(id)) throw_failure("its instance-id is none");
+  instance_ = id;
+}
+
+void Ec2Watch::take_events(const std::string& page) {
+  const Ec2Events events = read_events(page);
+  for (const Ec2Notice& notice : events.active) act_on(notice);
+  for (const std::string& problem : events.unreadable) {
+    if (unreadable_.size() == kMostNotices || !unreadable_.insert(problem).second) continue;
+    warn_(
+        fmt::format("EC2 has scheduled an event of the instance {0} on host {1} that cannot be read ({2}): look at it "
+                    "with aws ec2 describe-instance-status --instance-ids {0}; the run does not stop for it",
+                    instance_, options_.host, problem));
   }
 }
 
@@ -111,19 +142,19 @@ void Ec2Watch::act_on(const Ec2Notice& notice) {
   }
 }
 
-void Ec2Watch::count_failure(const std::string& problem) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (ends_) return;
-    answers_ = false;
+void Ec2Watch::complain(const std::string& problem) {
+  std::vector<const char*> missed;
+  for (Source& source : sources_) {
+    if (source.failures < kFailuresToWarn || std::exchange(source.complained, true)) continue;
+    missed.push_back(source.notices);
   }
-  if (++failures_ < kFailuresToWarn || complained_) return;
-  complained_ = true;
-  warn_(fmt::format(
-      "EC2's metadata service ({}:{}) is of no use to host {}: {}. Spot interruptions and scheduled events are not "
-      "noticed there. A container needs two hops (aws ec2 modify-instance-metadata-options "
-      "--http-put-response-hop-limit 2); AWS_EC2_METADATA_DISABLED=true asks no more",
-      options_.endpoint.host, options_.endpoint.port, options_.host, problem));
+  if (missed.empty()) return;
+  const bool all = missed.size() == sources_.size();
+  warn_(fmt::format("EC2's metadata service ({}:{}) is of no use to host {}: {}. Not noticed there: {}{}",
+                    options_.endpoint.host, options_.endpoint.port, options_.host, problem, fmt::join(missed, ", "),
+                    all ? ". A container needs two hops (aws ec2 modify-instance-metadata-options "
+                          "--http-put-response-hop-limit 2); AWS_EC2_METADATA_DISABLED=true asks no more"
+                        : ""));
 }
 
 std::optional<Ec2WatchOptions> ec2_watch_options(double began) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -44,20 +45,37 @@ class Ec2Watch {
   bool answers() const;
 
  private:
+  // A page of the service with notices. It is asked for at one of `period` polls; after a failure, at the next one.
+  struct Source {
+    const char* path;
+    const char* notices;  // in messages
+    void (Ec2Watch::*take)(const std::string& page);
+    int period = 1;
+    int polls_left = 0;  // until it is asked for again
+    int failures = 0;    // in a row
+    bool complained = false;
+  };
+
   void run();
-  // Asks once for all; `events`: for the scheduled events, too.
-  void ask(bool events);
+  // Asks for all pages whose time has come.
+  void poll();
+  // Asks for the instance's id, once.
+  void identify();
+  void take_interruption(const std::string& page) { act_on(read_interruption(page)); }
+  void take_rebalance(const std::string& page) { act_on(read_rebalance(page)); }
+  void take_events(const std::string& page);
   void act_on(const Ec2Notice& notice);
-  void count_failure(const std::string& problem);
+  // Warns of the pages that have failed several times in a row, once of each. `problem`: the newest.
+  void complain(const std::string& problem);
 
   const Ec2WatchOptions options_;
   StopRequest& stop_;
   const Warn warn_;
   InstanceMetadata metadata_;
   std::string instance_;  // its id; empty: not known yet
+  std::array<Source, 3> sources_;
   std::set<Ec2Notice> warned_;
-  int failures_ = 0;  // in a row
-  bool complained_ = false;
+  std::set<std::string> unreadable_;  // events, by what is wrong with them, of which it has warned
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool ends_ = false;

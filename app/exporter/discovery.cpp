@@ -12,16 +12,27 @@ using nlohmann::ordered_json;
 Discovery::Discovery(const std::filesystem::path& folder, const std::string& run_id,
                      const std::vector<std::string>& targets, const MetricLabels& labels)
     : file_(folder / (run_id + ".json")) {
-  ordered_json of_all = ordered_json::object();
+  ordered_json of_all = {{"discovered_run_id", run_id}};
   for (const auto& [name, value] : labels) of_all[name] = value;
-  const ordered_json content = {{{"targets", targets}, {"labels", of_all}}};
+  group_ = {{"targets", targets}, {"labels", of_all}};
   io::make_folders(folder);
-  io::replace_text_file(file_, content.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  write();
 }
 
-Discovery::~Discovery() {
+void Discovery::remove() {
   std::error_code ignored;
   std::filesystem::remove(file_, ignored);
+}
+
+void Discovery::failed(const std::string& reason) {
+  group_["labels"]["end"] = "failed";
+  group_["labels"]["reason"] = reason.substr(0, kLongestReason);
+  write();
+}
+
+void Discovery::write() const {
+  const ordered_json content = ordered_json::array({group_});
+  io::replace_text_file(file_, content.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace mpzero

@@ -8,12 +8,6 @@
 #include "base/host_name.hpp"
 
 namespace mpzero {
-namespace {
-
-constexpr std::chrono::seconds kFresh{1};
-
-}  // namespace
-
 Exporter::Exporter(ExporterOptions options, std::vector<Collector> collectors)
     : options_(std::move(options)), collectors_(std::move(collectors)), disks_(options_.disks), server_(open()) {}
 
@@ -28,7 +22,7 @@ HttpServer Exporter::open() {
 
 std::string Exporter::page() {
   const auto now = std::chrono::steady_clock::now();
-  if (text_.empty() || now - collected_ >= kFresh) {
+  if (text_.empty() || now - collected_ >= options_.fresh) {
     Families families(options_.labels);
     families.gauge("mpzero_up", "1 while the run's process is there.", 1);
     for (const Collector& collect : collectors_) collect(families);

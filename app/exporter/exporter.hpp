@@ -21,10 +21,11 @@ struct ExporterOptions {
   uint16_t port = 0;                              // 0: any that is free
   MetricLabels labels;                            // of all metrics
   std::vector<std::filesystem::path> disks = {};  // folders whose file systems are reported
+  std::chrono::milliseconds fresh{1000};          // for so long a page is the answer to further scrapes
 };
 
-// Prometheus' endpoint of a node: http://ADDRESS:PORT/metrics. It has a thread of its own, and collects at most once a
-// second, however often it is asked.
+// Prometheus' endpoint of a node: http://ADDRESS:PORT/metrics. It has a thread of its own, and collects at most once
+// in `fresh`, however often it is asked.
 class Exporter {
  public:
   // The metrics of the host, and those of `collectors`, which must not throw. Throws UserError if the port cannot be

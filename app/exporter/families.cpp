@@ -4,15 +4,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 namespace mpzero {
 namespace {
 
+// `text` with U+FFFD for what is no UTF-8: a folder's name may be any bytes, and the format is UTF-8.
+std::string as_utf8(const std::string& text) {
+  using nlohmann::json;
+  return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
+}
+
 // Of a label, and of a help text, in which a quotation mark may stay.
 std::string escaped(const std::string& text) {
   std::string result;
-  for (const char c : text) {
+  for (const char c : as_utf8(text)) {
     if (c == '\n') {
       result += "\\n";
       continue;
@@ -75,6 +82,7 @@ Families::Family& Families::family(const std::string& name, const std::string& h
 }
 
 void Families::add(Family& family, const std::string& name, double value, const MetricLabels& labels) {
+  samples_.push_back({.name = name, .labels = labels, .value = value});
   std::string list;
   for (const MetricLabels* some : {&std::as_const(common_), &labels}) {
     for (const auto& [key, text] : *some)

@@ -45,6 +45,14 @@ class Families {
 
   std::string text() const;
 
+  struct Sample {
+    std::string name;
+    MetricLabels labels;  // its own, without the common ones
+    double value = 0;
+  };
+  // All that were added, in their order.
+  const std::vector<Sample>& samples() const { return samples_; }
+
  private:
   struct Family {
     std::string name;
@@ -57,6 +65,7 @@ class Families {
 
   MetricLabels common_;
   std::vector<Family> families_;
+  std::vector<Sample> samples_;
 };
 
 }  // namespace mpzero

@@ -22,7 +22,6 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using asio::ip::tcp;
 
-constexpr std::chrono::seconds kPatience{5};
 // After an accept that fails, as for want of descriptors.
 constexpr std::chrono::milliseconds kPause{200};
 constexpr uint32_t kMostHeaderBytes = 8192;
@@ -63,8 +62,9 @@ struct Open {
 // One connection: a request, an answer, the end. It lives as long as an operation on it is pending.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(tcp::socket socket, const std::function<std::string()>& page, Open& open)
-      : stream_(std::move(socket)), page_(page), open_(open), number_(open.next++) {
+  Connection(tcp::socket socket, const std::function<std::string()>& page, std::chrono::milliseconds patience,
+             Open& open)
+      : stream_(std::move(socket)), page_(page), patience_(patience), open_(open), number_(open.next++) {
     ++open_.count;
     open_.silent.emplace(number_, this);
     parser_.header_limit(kMostHeaderBytes);
@@ -75,7 +75,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection& operator=(const Connection&) = delete;
 
   void begin() {
-    stream_.expires_after(kPatience);
+    stream_.expires_after(patience_);
     http::async_read(stream_, buffer_, parser_, [self = shared_from_this()](beast::error_code error, size_t) {
       if (!error) self->answer();
     });
@@ -94,7 +94,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void answer() {
     open_.silent.erase(number_);
     response_ = answer_to(parser_.get(), page_);
-    stream_.expires_after(kPatience);
+    stream_.expires_after(patience_);
     http::async_write(stream_, response_, [self = shared_from_this()](beast::error_code, size_t) {
       beast::error_code ignored;
       self->stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
@@ -103,6 +103,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   beast::tcp_stream stream_;
   const std::function<std::string()>& page_;
+  const std::chrono::milliseconds patience_;
   Open& open_;
   const uint64_t number_;
   bool counts_ = true;
@@ -115,8 +116,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
 class HttpServer::State {
  public:
-  State(const std::string& address, uint16_t port, std::function<std::string()> page)
+  State(const std::string& address, uint16_t port, std::function<std::string()> page,
+        std::chrono::milliseconds patience)
       : page_(std::move(page)),
+        patience_(patience),
         acceptor_(context_, tcp::endpoint(asio::ip::make_address(address), port)),
         pause_(context_) {
     accept();
@@ -139,12 +142,14 @@ class HttpServer::State {
       }
       // The one that has been silent for longest makes room: many that do not ask must not keep out one that does.
       if (open_.count >= kMostConnections && !open_.silent.empty()) open_.silent.begin()->second->close();
-      if (open_.count < kMostConnections) std::make_shared<Connection>(std::move(socket), page_, open_)->begin();
+      if (open_.count < kMostConnections)
+        std::make_shared<Connection>(std::move(socket), page_, patience_, open_)->begin();
       accept();
     });
   }
 
   const std::function<std::string()> page_;
+  const std::chrono::milliseconds patience_;
   Open open_;
   asio::io_context context_{1};
   tcp::acceptor acceptor_;
@@ -152,8 +157,9 @@ class HttpServer::State {
   std::thread thread_;
 };
 
-HttpServer::HttpServer(const std::string& address, uint16_t port, std::function<std::string()> page) try
-    : state_(std::make_unique<State>(address, port, std::move(page))) {
+HttpServer::HttpServer(const std::string& address, uint16_t port, std::function<std::string()> page,
+                       std::chrono::milliseconds patience) try
+    : state_(std::make_unique<State>(address, port, std::move(page), patience)) {
 } catch (const boost::system::system_error& error) {
   throw std::system_error(error.code().value(), std::system_category());
 }

@@ -56,15 +56,24 @@ void RunMetrics::collect(Families& to) const {
              static_cast<double>(now.failed_checkpoints));
   to.counter("mpzero_checkpoint_paused_seconds_total", "Time for which training has paused for checkpoints.",
              now.paused_seconds);
+  to.counter("mpzero_restarts_total", "Starts of the run before this one.", static_cast<double>(beginning_.restarts));
+  if (beginning_.planned_bytes) {
+    to.gauge("mpzero_memory_planned_bytes", "Planned peak memory of a rank.",
+             static_cast<double>(*beginning_.planned_bytes));
+  }
+  if (now.checkpoints > 0 || beginning_.saves) {
+    to.gauge("mpzero_checkpoint_timestamp_seconds",
+             "When the newest checkpoint was saved; before the first one of this start, when it began.",
+             now.checkpoints > 0 ? now.checkpoint_time : beginning_.began);
+  }
   if (now.checkpoints > 0) {
-    to.gauge("mpzero_checkpoint_timestamp_seconds", "When the newest checkpoint was saved.", now.checkpoint_time);
     to.gauge("mpzero_checkpoint_duration_seconds", "How long the newest checkpoint took to write.",
              now.checkpoint_seconds);
     to.gauge("mpzero_checkpoint_size_bytes", "Size of the newest checkpoint.", now.checkpoint_bytes);
   }
-  if (now.steps == 0) return;
   const StepReport& last = now.last;
-  to.gauge("mpzero_step", "The newest step.", static_cast<double>(last.step));
+  to.gauge("mpzero_step", "The newest step.", static_cast<double>(now.steps > 0 ? last.step : beginning_.steps_done));
+  if (now.steps == 0) return;
   to.gauge("mpzero_loss", "Mean loss of the step, nats per token.", last.loss);
   to.gauge("mpzero_learning_rate", "Learning rate of the step.", last.lr);
   to.gauge("mpzero_grad_norm", "L2 norm of the step's gradient before clipping.", last.grad_norm);

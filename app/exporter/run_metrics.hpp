@@ -12,11 +12,23 @@
 
 namespace mpzero {
 
+// One start of a run.
+struct RunBeginning {
+  double began = 0;                      // seconds since 1970
+  int64_t steps_done = 0;                // where it resumes
+  int64_t restarts = 0;                  // starts of the run before this one
+  bool saves = false;                    // checkpoints before its end
+  std::optional<int64_t> planned_bytes;  // peak of a rank's memory; std::nullopt: there is no plan
+};
+
 // What a run does, for Prometheus. The training thread reports, a scrape collects: either holds the lock for as long
 // as it takes to copy a few numbers.
 class RunMetrics final : public RunObserver {
  public:
   RunMetrics(int64_t max_steps, int64_t tokens_per_step) : max_steps_(max_steps), tokens_per_step_(tokens_per_step) {}
+
+  // Before a scrape.
+  void begin(const RunBeginning& beginning) { beginning_ = beginning; }
 
   void step(const StepReport& report, std::optional<double> mfu) override;
   void checkpoint_saved(double seconds, int64_t bytes, double paused_seconds) override;
@@ -44,6 +56,7 @@ class RunMetrics final : public RunObserver {
 
   const int64_t max_steps_;
   const int64_t tokens_per_step_;
+  RunBeginning beginning_;
   mutable std::mutex mutex_;
   Values values_;
 };

@@ -100,6 +100,10 @@ std::string RunEvents::end(std::string_view status, std::string_view reason) {
   return describe(write_summary(record_, status, reason), record_.run_id);
 }
 
+RunTotals RunEvents::totals_in(const std::filesystem::path& folder, const std::string& run_id) {
+  return totals_of(folder / kEvents, run_id);
+}
+
 ordered_json RunEvents::progress() const {
   return {{"steps", totals_.steps},
           {"tokens", totals_.tokens},

@@ -36,6 +36,9 @@ class RunEvents {
   // and nothing is written, if it has ended already.
   std::string end(std::string_view status, std::string_view reason);
 
+  // The totals of a run's starts that `folder`/events.jsonl has.
+  static RunTotals totals_in(const std::filesystem::path& folder, const std::string& run_id);
+
  private:
   // What the start has done, as an event has it.
   nlohmann::ordered_json progress() const;

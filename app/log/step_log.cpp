@@ -59,6 +59,10 @@ void StepLog::begin(int64_t steps_done, const MetricsOwner& run, const std::stri
     }
   }
   record([&] { events_ = std::make_shared<RunEvents>(start_, facts); });
+  const std::vector<std::string> early = *std::exchange(early_warnings_, std::nullopt);
+  for (const std::string& line : early) {
+    if (events_) record([&] { events_->warning(line); });
+  }
   bar_.emplace("Training", config_.max_steps);
   bar_->update(steps_done);
 }
@@ -66,6 +70,15 @@ void StepLog::begin(int64_t steps_done, const MetricsOwner& run, const std::stri
 std::filesystem::path StepLog::folder() const {
   if (config_.metrics_file.empty()) return config_.checkpoint_dir;
   return std::filesystem::path(config_.metrics_file).parent_path();
+}
+
+int64_t StepLog::earlier_starts(const std::string& run_id) const {
+  return prints_ ? RunEvents::totals_in(folder(), run_id).starts : 0;
+}
+
+void StepLog::observe(RunObserver& observer) {
+  observer_ = &observer;
+  for (size_t i = 0; early_warnings_ && i < early_warnings_->size(); ++i) observer.warned();
 }
 
 void StepLog::say(const std::string& line) {
@@ -79,7 +92,13 @@ void StepLog::warn(const std::string& line) {
   if (!prints_) return;
   if (bar_) bar_->clear();
   fmt::print(stderr, "mpzero: warning: {}\n", line);
+  record_warning(line);
+}
+
+void StepLog::record_warning(const std::string& line) {
+  if (!prints_) return;
   if (observer_ != nullptr) observer_->warned();
+  if (early_warnings_) early_warnings_->push_back(line);
   if (events_) record([&] { events_->warning(line); });
 }
 

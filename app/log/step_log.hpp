@@ -52,12 +52,16 @@ class StepLog {
   // describes it in the event log.
   void begin(int64_t steps_done, const MetricsOwner& run, const std::string& start,
              const nlohmann::ordered_json& facts);
-  // It learns what follows, on rank 0, and must outlive the log.
-  void observe(RunObserver& observer) { observer_ = &observer; }
+  // Starts of the run that the event log has; before begin(), those before this one. 0 on other ranks than rank 0.
+  int64_t earlier_starts(const std::string& run_id) const;
+  // It learns what follows, and how many warnings there were before, on rank 0. It must outlive the log.
+  void observe(RunObserver& observer);
   // Prints a line on stdout.
   void say(const std::string& line);
-  // Prints a warning on stderr, for what may be unintended, and records it in the event log.
+  // Prints a warning on stderr, for what may be unintended, and records it in the event log: those before begin(), too.
   void warn(const std::string& line);
+  // Records a warning that has been printed already.
+  void record_warning(const std::string& line);
   // A checkpoint has been saved: how long that took, and for how long of it training has paused.
   void saved(int64_t step, double seconds, int64_t bytes, double paused_seconds);
   // A checkpoint could not be saved.
@@ -71,14 +75,14 @@ class StepLog {
   void step(const StepReport& report);
   // Of a step that took so long; std::nullopt: not known.
   std::optional<double> mfu(double step_seconds) const;
+  // Where the events are: next to the metrics file, else in the checkpoint folder.
+  std::filesystem::path folder() const;
 
  private:
   // Whether a step gets a log line.
   bool is_logged(int64_t step) const;
   void log_line(const StepReport& report);
   void write_metrics(const StepReport& report);
-  // Where the events are: next to the metrics file, else in the checkpoint folder.
-  std::filesystem::path folder() const;
   // Runs `write`, which writes events. If it cannot, a warning says so, and no more are written.
   void record(const std::function<void()>& write);
 
@@ -91,6 +95,7 @@ class StepLog {
   std::shared_ptr<RunEvents> events_;
   StartRecord start_;
   RunObserver* observer_ = nullptr;
+  std::optional<std::vector<std::string>> early_warnings_ = std::vector<std::string>();  // until begin()
   // Since the last log line.
   int64_t steps_ = 0;
   double seconds_ = 0;

@@ -206,6 +206,10 @@ std::optional<std::string> RunMemory::warning() const {
                      describe_changes(changes(plan_->available - margin(plan_->available))));
 }
 
+std::optional<int64_t> RunMemory::planned() const {
+  return device_.is_cpu() || !plan_ ? std::nullopt : std::optional(planned_bytes());
+}
+
 PeakMemory RunMemory::peak() const {
   PeakMemory peak{.total = peak_memory_bytes(device_), .allocated = std::nullopt};
   if (device_.is_cpu()) return peak;

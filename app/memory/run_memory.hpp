@@ -58,6 +58,8 @@ class RunMemory {
   std::vector<std::string> breakdown() const;
   std::optional<std::string> warning() const;
 
+  // The planned peak of a rank, in tensors; std::nullopt on the CPU.
+  std::optional<int64_t> planned() const;
   // The peak on this rank until now.
   PeakMemory peak() const;
   // Compares the plan with the measurements until now, on this rank. After plan(); std::nullopt on the CPU.

@@ -10,6 +10,7 @@ import numpy as np
 from run_files.step_parts import STEP_PARTS
 from run_files.values import as_number, whole
 
+from run_report.node_times import GPU_VALUES
 from run_report.rank_times import MOST_RANKS, heat_map
 from run_report.reading import Run
 from run_report.thinning import smooth, thinned
@@ -38,6 +39,8 @@ def charts_of(runs: list[Run]) -> list[Chart]:
         split_chart(runs[0]) if len(runs) == 1 else mean_split_chart(runs),
         line_chart(runs, "peak_memory_bytes", "Peak memory", "GiB, of rank 0", scale=1 / GIBIBYTE),
         *[rank_chart(run, f" of {run.name}" if len(runs) > 1 else "") for run in runs],
+        *[gpu_chart(runs, key) for key in GPU_VALUES],
+        network_chart(runs),
         slowest_chart(runs),
         save_chart(runs),
     ]
@@ -129,6 +132,62 @@ def rank_chart(run: Run, of_run: str) -> Chart:
     axis = {"title": {"text": "rank"}, "type": "category", "autorange": "reversed", "showgrid": False}
     about = "seconds for its own part of a step, without waiting for others"
     return Chart(f"Time of each rank{of_run}", about, [trace], {"yaxis": axis, "hovermode": "closest"})
+
+
+def gpu_chart(runs: list[Run], key: str) -> Chart:
+    """Each GPU of rank 0's node; of several runs their mean."""
+    title, about, scale, axis = GPU_VALUES[key]
+    traces = []
+    for place, run in enumerate(runs):
+        node = run.node_times
+        of_gpus = {name: node.gpus[name, key] * scale for name in node.gpu_names() if (name, key) in node.gpus}
+        if not of_gpus:
+            continue
+        if len(runs) > 1:
+            values = np.array(list(of_gpus.values()))
+            known = np.isfinite(values)
+            sums, counts = np.where(known, values, 0).sum(axis=0), known.sum(axis=0)
+            mean = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+            traces.append(node_line(run, mean, run.name, place))
+        else:
+            traces += [node_line(run, values, f"GPU {name}", at) for at, (name, values) in enumerate(of_gpus.items())]
+    about += node_of(runs) if len(runs) == 1 else "; mean of the GPUs of rank 0's node"
+    return Chart(title, about, traces, {"yaxis": {"rangemode": "tozero"} | axis, "showlegend": len(traces) > 1})
+
+
+def network_chart(runs: list[Run]) -> Chart:
+    traces = []
+    for place, run in enumerate(runs):
+        node, of_run = run.node_times, f"{run.name}: " if len(runs) > 1 else ""
+        for number, (name, values) in enumerate((("sent", node.sent), ("received", node.received))):
+            if not np.isfinite(values).any():
+                continue
+            trace = node_line(run, values / 1e9, of_run + name, place if len(runs) > 1 else number)
+            if len(runs) > 1 and name == "received":
+                trace["line"] |= {"dash": "dot"}
+            traces.append(trace)
+    return Chart("Network", "GB/s" + node_of(runs), traces, {"yaxis": {"rangemode": "tozero"}})
+
+
+def node_of(runs: list[Run]) -> str:
+    host = runs[0].node_times.host
+    return f"; rank 0's node, {host}" if len(runs) == 1 and host else "; rank 0's node"
+
+
+def node_line(run: Run, values: np.ndarray, name: str, place: int) -> dict:
+    places = thinned(values)
+    trace = {"type": "scatter", "name": name, "y": numbers(values[places]), "choices": node_choices(run, places)}
+    return trace | {"mode": "lines", "line": {"width": 1.5, "color": f"run-{place}"}}
+
+
+def node_choices(run: Run, places: np.ndarray) -> dict[str, list]:
+    """Where the readings are on the axes, by the times of the steps before and after them."""
+    at, columns = run.node_times.time[places], run.columns
+    time = columns["time"]
+    known = np.flatnonzero(np.isfinite(time))
+    order = known[np.argsort(time[known], kind="stable")]
+    x = {key: np.interp(at, time[order], columns[key][order]) for key in ("step", "tokens") if key in columns}
+    return {key: numbers(values) for key, values in (x | {"hours": (at - np.nanmin(time)) / 3600}).items()}
 
 
 def slowest_chart(runs: list[Run]) -> Chart:

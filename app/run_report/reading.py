@@ -10,6 +10,7 @@ import numpy as np
 from run_files.values import as_number, is_whole, object_of
 
 from run_report.columns import Columns
+from run_report.node_times import NodeTimes, read_node
 from run_report.rank_times import RankTimes
 
 LARGEST_SMALL_FILE = 1 << 20
@@ -35,6 +36,7 @@ class Run:
     folder: Path
     columns: Columns
     rank_times: RankTimes
+    node_times: NodeTimes
     starts: list[Start]
     failure: dict | None  # failure.json
     summary: dict | None  # summary.json
@@ -100,11 +102,17 @@ def read_run(path: Path) -> Run:
         folder=metrics.parent,
         columns=columns,
         rank_times=rank_times,
+        # Without the steps' times it is not known where a reading belongs.
+        node_times=read_node(metrics.parent / "node.jsonl", run_id) if has_times(columns) else NodeTimes(),
         starts=read_starts(metrics.parent / "events.jsonl", run_id),
         failure=read_object(metrics.parent / "failure.json"),
         summary=summary if summary and summary.get("run") == run_id else None,
         file=metrics.name,
     )
+
+
+def has_times(columns: Columns) -> bool:
+    return "time" in columns and bool(np.isfinite(columns["time"]).any())
 
 
 def read_metrics(path: Path) -> tuple[Columns, RankTimes, str | None]:

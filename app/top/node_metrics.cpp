@@ -87,6 +87,13 @@ MetricSamples parse_samples(const std::string& text) {
   return samples;
 }
 
+std::string run_of(const MetricSamples& samples) {
+  for (const auto& [sample, value] : samples) {
+    if (is_of(sample, "mpzero_up")) return label(sample, "run_id");
+  }
+  return "";
+}
+
 NodeView view_of(const std::string& host, const MetricSamples& before, const MetricSamples& now, double seconds) {
   NodeView node;
   node.host = host;

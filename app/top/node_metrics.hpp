@@ -14,6 +14,9 @@ using MetricSamples = std::map<std::string, double>;
 // Samples of Prometheus' text format. Lines that are none are left out.
 MetricSamples parse_samples(const std::string& text);
 
+// The run that answers; empty: none does.
+std::string run_of(const MetricSamples& samples);
+
 struct GpuView {
   int index = 0;
   std::optional<double> utilization, clock_hertz, watts, celsius, memory_used, memory_total;

@@ -154,6 +154,7 @@ void RunReader::take_event(const std::string& line) {
     set(view_.devices, event, "devices");
     set(view_.began, event, "began");
     set(view_.max_steps, event, "max_steps");
+    set(view_.metrics_address, event, "metrics_address");
     set(view_.metrics_port, event, "metrics_port");
     view_.metrics_file.reset();
     if (event.contains("metrics_file") && event["metrics_file"].is_string()) {

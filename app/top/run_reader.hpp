@@ -40,6 +40,7 @@ struct RunView {
   double began = 0;  // seconds since 1970
   int64_t starts = 0;
   int64_t max_steps = 0;
+  std::string metrics_address;
   int64_t metrics_port = 0;
   std::optional<std::string> metrics_file;  // "": the run writes none
   // The newest step.

@@ -45,6 +45,7 @@ constexpr const char* kUsage =
 
 constexpr size_t kMostNodes = 32;
 constexpr std::chrono::milliseconds kPatience(800);
+constexpr unsigned kOk = 200;
 constexpr uint64_t kMostBytesOfMetrics = uint64_t{4} << 20;
 constexpr int kPlainColumns = 80, kPlainRows = 60;
 constexpr const char* kLogLine = "mpzero: Metrics are in ";  // sbatch/train.sbatch prints it
@@ -153,19 +154,22 @@ class Nodes {
     while (hosts.size() > kMostNodes) hosts.erase(std::prev(hosts.end()));
     std::map<std::string, std::future<std::string>> pages;
     for (const std::string& host : hosts) {
-      pages[host] = std::async(std::launch::async, [host, port = run.metrics_port] { return page_of(host, port); });
+      const std::string address = host == host_name() ? own_address(run.metrics_address) : host;
+      pages[host] =
+          std::async(std::launch::async, [address, port = run.metrics_port] { return page_of(address, port); });
     }
     const auto now = steady_clock::now();
     std::vector<NodeView> views;
     std::map<std::string, MetricSamples> samples;
     for (auto& [host, page] : pages) {
       try {
-        samples[host] = parse_samples(page.get());
+        samples[host] = samples_of(run.run, page.get());
         const double seconds = std::chrono::duration<double>(now - last_).count();
         views.push_back(view_of(host, before_[host], samples[host], before_[host].empty() ? 0 : seconds));
       } catch (const Error& error) {
         NodeView view;
         view.host = host;
+        samples.erase(host);
         view.problem = fmt::format("port {} cannot be read: {}", run.metrics_port, error.what());
         views.push_back(view);
       }
@@ -177,13 +181,28 @@ class Nodes {
   }
 
  private:
+  // Where this host's endpoint answers that listens on --metrics_address.
+  static std::string own_address(const std::string& address) {
+    if (address == "::") return "::1";
+    return address.empty() || address == "0.0.0.0" ? "127.0.0.1" : address;
+  }
   static std::string page_of(const std::string& host, int64_t port) {
-    HttpExchange exchange({.host = host == host_name() ? "127.0.0.1" : host,
+    HttpExchange exchange({.host = host,
                            .port = std::to_string(port),
                            .path = "/metrics",
                            .headers = {},
                            .most_bytes = kMostBytesOfMetrics});
-    return exchange.run(kPatience).text;
+    HttpAnswer answer = exchange.run(kPatience);
+    if (answer.status != kOk) throw_failure("it answers with status {}", answer.status);
+    return std::move(answer.text);
+  }
+  // Another run may have opened the port since this one has failed to, or has ended.
+  static MetricSamples samples_of(const std::string& run, const std::string& page) {
+    MetricSamples samples = parse_samples(page);
+    const std::string answers = run_of(samples);
+    if (answers.empty()) throw_failure("no run answers there");
+    if (answers != run) throw_failure("run {} answers there", answers);
+    return samples;
   }
 
   std::map<std::string, MetricSamples> before_;

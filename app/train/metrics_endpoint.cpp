@@ -5,53 +5,18 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "app/exporter/ec2_metrics.hpp"
-#include "app/exporter/gpu_metrics.hpp"
-#include "app/exporter/guarded_call.hpp"
-#include "app/gpu/gpu_readings.hpp"
-#include "app/machine/system.hpp"
+#include "app/train/gpu_collector.hpp"
 #include "base/collectives.hpp"
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/host_name.hpp"
-#include "parallel/comm/gpu_address.hpp"
 
 namespace mpzero {
-namespace {
-
-constexpr std::chrono::seconds kDriverPatience{2};
-
-// The ranks of this host, by the PCI address of their GPU. Collective.
-std::map<std::string, int> gpus_of_host(at::Device device, parallel::MpiRuntime& mpi) {
-  const std::pair<std::string, std::string> mine = {host_name(), parallel::gpu_address(device.index())};
-  std::map<std::string, int> ranks;
-  int rank = 0;
-  for (const auto& [host, address] : all_gather(mpi, mine)) {
-    if (host == mine.first) ranks[address] = rank;
-    ++rank;
-  }
-  return ranks;
-}
-
-Collector gpu_collector(std::map<std::string, int> ranks) {
-  std::vector<std::string> addresses;
-  for (const auto& [address, rank] : ranks) addresses.push_back(address);
-  // The first scrape begins the session with the driver, which takes a while.
-  auto reader = std::make_shared<std::unique_ptr<doctor::GpuReader>>();
-  // A driver whose GPU has failed may hang.
-  const auto readings = std::make_shared<GuardedCall<std::vector<doctor::GpuReading>>>([reader, addresses] {
-    if (!*reader) *reader = std::make_unique<doctor::GpuReader>(doctor::System{}.nvml, addresses);
-    return (*reader)->read();
-  });
-  return [readings, ranks = std::move(ranks)](Families& families) {
-    collect_gpus(readings->value(kDriverPatience), ranks, families);
-  };
-}
-
-}  // namespace
 
 MetricsEndpoint::MetricsEndpoint(const RunConfig& config)
     : metrics_(config.max_steps, config.train_batch_size * config.seq_length) {}
@@ -72,14 +37,22 @@ std::string MetricsEndpoint::open_exporter(const RunSetup& setup, std::vector<Co
   return "";
 }
 
-void MetricsEndpoint::open(const RunSetup& setup, at::Device device, const Ec2Watch* ec2, parallel::MpiRuntime& mpi,
-                           StepLog& log) {
+void MetricsEndpoint::open(const RunSetup& setup, const RunStart& start, std::optional<int64_t> planned_bytes,
+                           const Ec2Watch* ec2, parallel::MpiRuntime& mpi, StepLog& log) {
   const RunConfig& config = setup.config;
   if (config.metrics_port == 0) return;
+  const bool saves = config.checkpoint_freq > 0 && config.checkpoint_freq < config.max_steps;
+  if (mpi.rank() == 0) {
+    metrics_.begin({.began = start.began,
+                    .steps_done = start.steps_done,
+                    .restarts = log.earlier_starts(setup.run.id),
+                    .saves = saves,
+                    .planned_bytes = planned_bytes});
+  }
   log.observe(metrics_);
   std::vector<Collector> collectors;
   if (mpi.rank() == 0) collectors.emplace_back([this](Families& families) { metrics_.collect(families); });
-  if (device.is_cuda()) collectors.push_back(gpu_collector(gpus_of_host(device, mpi)));
+  if (start.device.is_cuda()) collectors.push_back(gpu_collector(gpus_of_host(start.device, mpi)));
   if (ec2 != nullptr) collectors.emplace_back([ec2](Families& families) { collect_ec2(*ec2, families); });
   const std::string problem = open_exporter(setup, std::move(collectors), mpi);
   const std::string target = exporter_ ? fmt::format("{}:{}", host_name(), config.metrics_port) : std::string();
@@ -88,6 +61,8 @@ void MetricsEndpoint::open(const RunSetup& setup, at::Device device, const Ec2Wa
     if (!of_rank.empty()) targets.push_back(of_rank);
     if (!problem_of_rank.empty()) log.warn(problem_of_rank + "; training continues without the metrics of this node.");
   }
+  address_ = config.metrics_address;
+  port_ = targets.empty() ? 0 : config.metrics_port;
   if (config.metrics_sd_dir.empty() || mpi.rank() != 0) return;
   try {
     discovery_.emplace(config.metrics_sd_dir, setup.run.id, targets,
@@ -96,6 +71,23 @@ void MetricsEndpoint::open(const RunSetup& setup, at::Device device, const Ec2Wa
   } catch (const Error& error) {
     log.warn(fmt::format("--metrics_sd_dir: {}; training continues, and Prometheus does not learn of this run.",
                          error.what()));
+  }
+}
+
+nlohmann::ordered_json MetricsEndpoint::facts() const {
+  return {{"metrics_address", address_}, {"metrics_port", port_}};
+}
+
+void MetricsEndpoint::ended() {
+  if (discovery_) discovery_->remove();
+}
+
+void MetricsEndpoint::failed(const std::string& reason, StepLog& log) {
+  if (!discovery_) return;
+  try {
+    discovery_->failed(reason);
+  } catch (const Error& error) {
+    log.warn(fmt::format("--metrics_sd_dir: {}; Prometheus finds the run down, and not why.", error.what()));
   }
 }
 

@@ -20,6 +20,7 @@
 #include "app/health/stop_request.hpp"
 #include "app/liveness/final_report.hpp"
 #include "app/liveness/liveness.hpp"
+#include "app/log/warning_queue.hpp"
 #include "app/machine/device.hpp"
 #include "app/memory/gpu_memory.hpp"
 #include "app/memory/layout_choice.hpp"
@@ -66,14 +67,14 @@ DeviceChoice choose_device_or_report(const RunConfig& config, parallel::MpiRunti
   }
 }
 
-// On one rank of each node of EC2. Collective.
-std::unique_ptr<Ec2Watch> watch_ec2(const RunConfig& config, double began, StopRequest& stop,
+// On one rank of each node of EC2. It prints its warnings and adds them to `warnings`. Collective.
+std::unique_ptr<Ec2Watch> watch_ec2(const RunConfig& config, double began, StopRequest& stop, WarningQueue& warnings,
                                     parallel::MpiRuntime& mpi) {
   std::unique_ptr<Ec2Watch> watch;
   run_on_all_ranks(mpi, [&] {
     if (!config.ec2_notices || mpi.local_rank() != 0) return;
     const std::optional<Ec2WatchOptions> options = ec2_watch_options(began);
-    const auto warn = [](const std::string& text) { fmt::print(stderr, "mpzero: warning: {}.\n", text); };
+    const auto warn = [&warnings](const std::string& text) { warnings.warn(text + "."); };
     if (options) watch = std::make_unique<Ec2Watch>(*options, stop, warn);
   });
   return watch;
@@ -142,8 +143,9 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
   if (mpi.rank() == 0 && !liveness.warning().empty()) {
     fmt::print(stderr, "mpzero: warning: {}\n", liveness.warning());
   }
+  WarningQueue warnings;
   std::unique_ptr<Ec2Watch> ec2;
-  RunControl control{.stop = stop, .liveness = liveness, .began = began};
+  RunControl control{.stop = stop, .liveness = liveness, .began = began, .ec2 = nullptr, .warnings = &warnings};
   // These are destroyed only after an error has been reported: the report shows their collectives as they were, and
   // destroying them may wait for operations that never end.
   RunSetup setup;
@@ -153,7 +155,7 @@ int train(const CommandLine& command_line, parallel::MpiRuntime& mpi) {
   return run_watched(liveness, [&] {
     const at::Device device = set_up(command_line, mpi, setup);
     liveness.use_device(device);
-    ec2 = watch_ec2(setup.config, began, stop, mpi);
+    ec2 = watch_ec2(setup.config, began, stop, warnings, mpi);
     control.ec2 = ec2.get();
     liveness.enter(RunPhase::kNetwork, /*step=*/0);
     network.emplace(setup.config.network, device, mpi, start_patience(setup.config.stuck_after, liveness));

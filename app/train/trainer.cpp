@@ -18,9 +18,11 @@
 #include "app/machine/host_threads.hpp"
 #include "app/memory/gpu_peak.hpp"
 #include "app/memory/host_ratio.hpp"
+#include "app/train/gpu_collector.hpp"
 #include "app/train/start_facts.hpp"
 #include "base/collectives.hpp"
 #include "base/error.hpp"
+#include "base/host_name.hpp"
 #include "parallel/mpi/late_sum.hpp"
 #include "parallel/trace/profile_range.hpp"
 
@@ -28,6 +30,11 @@ namespace mpzero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Where Trainer::figures() has what; each rank's own time from kOwnSeconds on.
+constexpr size_t kStopVotes = 0;
+constexpr size_t kWarnings = 1;
+constexpr size_t kOwnSeconds = 2;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -114,9 +121,10 @@ TrainingEnd Trainer::run() {
                          position_.step, config_.max_steps));
     return TrainingEnd::kFinished;
   }
-  endpoint_.open(setup_, device_, control_.ec2, mpi_, log_);
-  const nlohmann::ordered_json facts =
-      start_facts(setup_, {.began = control_.began, .steps_done = position_.step, .device = device_}, memory_, mpi_);
+  const RunStart start{.began = control_.began, .steps_done = position_.step, .device = device_};
+  endpoint_.open(setup_, start, memory_.planned(), control_.ec2, mpi_, log_);
+  nlohmann::ordered_json facts = start_facts(setup_, start, memory_, mpi_);
+  facts.update(endpoint_.facts());
   run_on_all_ranks(mpi_, [&] { log_.begin(position_.step, metrics_owner_, setup_.start, facts); });
   if (const auto& steps = config_.profile_steps; steps && steps->last <= position_.step) {
     log_.warn(fmt::format("--profile_steps {}-{} has no effect: the run resumes after step {}", steps->first,
@@ -124,14 +132,20 @@ TrainingEnd Trainer::run() {
   }
   const Liveness::EndRecord end_record(control_.liveness, log_.late_end());
   try {
+    record_node();
     const TrainingEnd end = train_to_the_end();
+    node_recorder_.reset();
+    record_warnings();
+    endpoint_.ended();
     log_.end(end == TrainingEnd::kFinished ? "finished" : "stopped");
     return end;
   } catch (const Error& error) {
     if (error.scope() == ErrorScope::kAllRanks) checkpointer_.finish_after_error();
+    endpoint_.failed(error.what(), log_);
     log_.end("failed", error.what());
     throw;
   } catch (const std::exception& error) {
+    endpoint_.failed(error.what(), log_);
     log_.end("failed", error.what());
     throw;
   }
@@ -187,6 +201,7 @@ void Trainer::comment_on(int64_t step, const Profiler::Outcome& trace) {
     if (const std::optional<std::string> line = memory_.comparison()) log_.say(*line);
   }
   name_straggler();
+  if (warned_) record_warnings();
   if (!trace.message.empty()) log_.say(trace.message);
   if (!trace.warning.empty()) log_.warn(trace.warning);
 }
@@ -210,9 +225,10 @@ void Trainer::advise(const StepReport& report) {
 }
 
 std::vector<double> Trainer::figures() const {
-  std::vector<double> figures(1 + static_cast<size_t>(mpi_.world_size()), 0.0);
-  figures.front() = stop_.vote();
-  figures[1 + static_cast<size_t>(mpi_.rank())] = own_seconds_;
+  std::vector<double> figures(kOwnSeconds + static_cast<size_t>(mpi_.world_size()), 0.0);
+  figures[kStopVotes] = stop_.vote();
+  figures[kWarnings] = control_.warnings != nullptr && !control_.warnings->empty() ? 1 : 0;
+  figures[kOwnSeconds + static_cast<size_t>(mpi_.rank())] = own_seconds_;
   return figures;
 }
 
@@ -226,7 +242,35 @@ void Trainer::name_straggler() {
   log_.warn(describe(*late, host, gpu));
 }
 
+void Trainer::record_node() {
+  std::vector<Collector> collectors;
+  if (device_.is_cuda()) collectors.push_back(gpu_collector(gpus_of_host(device_, mpi_)));
+  if (mpi_.rank() != 0) return;
+  const auto warn = [queue = control_.warnings](const std::string& text) {
+    if (queue != nullptr) queue->warn(text + ".");
+  };
+  try {
+    node_recorder_ = std::make_unique<NodeRecorder>(
+        log_.folder() / "node.jsonl",
+        nlohmann::ordered_json{{"run", setup_.run.id}, {"start", setup_.start}, {"host", host_name()}},
+        std::move(collectors), warn);
+  } catch (const Error& error) {
+    log_.warn(fmt::format("what GPUs and network do is not recorded for the report: {}.", error.what()));
+  }
+}
+
+void Trainer::record_warnings() {
+  const std::vector<std::string> mine =
+      control_.warnings != nullptr ? control_.warnings->take() : std::vector<std::string>();
+  for (const std::vector<std::string>& of_rank : all_gather(mpi_, mine)) {
+    for (const std::string& warning : of_rank) log_.record_warning(warning);
+  }
+}
+
 void Trainer::start() {
+  // They are printed, and the log was not there yet.
+  for (const std::string& warning : setup_.warnings) log_.record_warning(warning);
+  if (!control_.liveness.warning().empty()) log_.record_warning(control_.liveness.warning());
   log_.say(fmt::format("Created model with total parameters: {}", model::num_parameters(setup_.model)));
   // Now rather than when the first checkpoint is due.
   folder_.open();
@@ -333,8 +377,9 @@ StepReport Trainer::train_step() {
   timer_.held_up_by_updates(engine_.parameters().take_stalls());
   check_finite(summary, loss_sum);
 
-  stops_ = summary.figures.front() > 0;
-  const std::optional<SlowestRank> slowest = stragglers_.add(summary.figures.subspan(1));
+  stops_ = summary.figures[kStopVotes] > 0;
+  warned_ = summary.figures[kWarnings] > 0;
+  const std::optional<SlowestRank> slowest = stragglers_.add(summary.figures.subspan(kOwnSeconds));
   const StepSplit split = timer_.finish_step();
   own_seconds_ = split.total() - split.exposed_communication();
   position_.step = update;
@@ -352,7 +397,7 @@ StepReport Trainer::train_step() {
           .peak_memory = memory_.peak(),
           .validation_loss = std::nullopt,
           .slowest = slowest,
-          .rank_seconds = {summary.figures.begin() + 1, summary.figures.end()},
+          .rank_seconds = {summary.figures.begin() + kOwnSeconds, summary.figures.end()},
           .checkpoint_blocked_seconds = blocked_by_checkpoints};
 }
 

@@ -11,6 +11,7 @@
 #include "app/checkpoint/run_state.hpp"
 #include "app/config/run_setup.hpp"
 #include "app/ec2/ec2_watch.hpp"
+#include "app/exporter/node_recorder.hpp"
 #include "app/health/stop_request.hpp"
 #include "app/health/stragglers.hpp"
 #include "app/liveness/liveness.hpp"
@@ -18,6 +19,7 @@
 #include "app/log/metrics_log.hpp"
 #include "app/log/step_log.hpp"
 #include "app/log/step_timer.hpp"
+#include "app/log/warning_queue.hpp"
 #include "app/memory/run_memory.hpp"
 #include "app/train/level_communicators.hpp"
 #include "app/train/metrics_endpoint.hpp"
@@ -43,6 +45,7 @@ struct RunControl {
   Liveness& liveness;
   double began = seconds_since_1970();  // when this start of the run began
   const Ec2Watch* ec2 = nullptr;        // null: EC2's notices are not watched by this rank
+  WarningQueue* warnings = nullptr;     // of threads of this rank; null: there are none
 };
 
 // One training run on this rank: from a checkpoint or fresh weights to the last step's checkpoint.
@@ -76,9 +79,14 @@ class Trainer {
   StepReport train_step();
   // The loss; std::nullopt if a rank was asked to stop meanwhile.
   std::optional<double> validate();
-  // Values added to the step's all-reduce: votes for a stop, then each rank's own time in the previous step.
+  // Values added to the step's all-reduce: votes for a stop, ranks with warnings to record, then each rank's own time
+  // in the previous step.
   std::vector<double> figures() const;
   void name_straggler();
+  // Records what GPUs and network of rank 0's node do while the run trains. Collective.
+  void record_node();
+  // Records what other threads of all ranks have warned of. Collective.
+  void record_warnings();
   // Logs what a step has shown in addition to its metrics.
   void comment_on(int64_t step, const Profiler::Outcome& trace);
   // Says once, after the run's first steps, what holds them up and what to change. Collective.
@@ -107,11 +115,13 @@ class Trainer {
   std::optional<io::ValidationSet> validation_data_;
   Profiler profiler_;
   MetricsEndpoint endpoint_;
+  std::unique_ptr<NodeRecorder> node_recorder_;
   StepLog log_;
   RunFolder folder_;
   Checkpointer checkpointer_;
   StopAgreement stop_;
-  bool stops_ = false;  // as all ranks have agreed
+  bool stops_ = false;   // as all ranks have agreed
+  bool warned_ = false;  // likewise: a rank has warnings to record
   Stragglers stragglers_;
   BottleneckWindow first_steps_;
   double own_seconds_ = 0;  // of the last step, without the time waiting for other ranks

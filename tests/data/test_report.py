@@ -102,6 +102,49 @@ def test_the_page_of_a_run_says_what_it_was_and_how_it_went(tmp_path):
     assert saves["traces"][0]["text"] == ["2.00 GB, training paused for 0.250 s"]
 
 
+def reading(folder, time: float, start: str = "a", run: str = RUN, **fields) -> None:
+    with (folder / "node.jsonl").open("a") as file:
+        line = {"event": "node", "time": 1.7e9 + time, "run": run, "start": start, "host": "n0"}
+        file.write(json.dumps(line | fields) + "\n")
+
+
+def chart_of(folders, title: str):
+    return next((chart for chart in charts_of([read_run(folder) for folder in folders]) if chart.title == title), None)
+
+
+def test_gpus_and_network_are_shown_over_time(tmp_path):
+    steps(tmp_path / "a", 40)
+    for at, gpu in ((0, 0.25), (10, 0.5), (30, 0.75)):
+        gpus = {"0": {"utilization_ratio": gpu, "sm_clock_hertz": 1.5e9}, "1": {"utilization_ratio": gpu + 0.125}}
+        reading(tmp_path / "a", at, sent_bytes=1e9 * at, received_bytes=2e9 * at, gpus=gpus)
+    # After a restart the counters may begin anew, and another run's readings do not count.
+    reading(tmp_path / "a", 40, "b", sent_bytes=5, received_bytes=5)
+    reading(tmp_path / "a", 41, "c", run="00000000bbbbbbbb", sent_bytes=9e9, received_bytes=5)
+    load = chart_of([tmp_path / "a"], "GPU utilization")
+    assert [trace["name"] for trace in load.traces] == ["GPU 0", "GPU 1"] and "n0" in load.about
+    assert load.traces[0]["y"] == [0.25, 0.5, 0.75]
+    # The steps ended one a second, the first one after a second.
+    assert load.traces[0]["choices"]["step"] == [1, 10, 30]
+    assert load.traces[0]["choices"]["tokens"] == [4096, 40960, 122880]
+    assert chart_of([tmp_path / "a"], "GPU clock").traces[0]["y"] == [1500, 1500, 1500]
+    network = chart_of([tmp_path / "a"], "Network")
+    assert [trace["y"] for trace in network.traces] == [[1, 1], [2, 2]]
+    steps(tmp_path / "b", 40)
+    reading(tmp_path / "b", 10, gpus={"0": {"utilization_ratio": 0.5}, "1": {"utilization_ratio": 1}})
+    both = chart_of([tmp_path / "a", tmp_path / "b"], "GPU utilization")
+    assert [(trace["name"], trace["y"][0]) for trace in both.traces] == [("a", 0.3125), ("b", 0.75)]
+
+
+def test_readings_that_are_none_leave_a_page_without_them(tmp_path):
+    steps(tmp_path, 3)
+    assert chart_of([tmp_path], "Network") is None
+    (tmp_path / "node.jsonl").write_text('[]\n{"run": 5}\n{"time": "x"}\n\xff{')
+    for odd in (None, [], "x", {"0": 5}, {"0": {"power_watts": "much"}}, {"0": {"power_watts": float("nan")}}):
+        reading(tmp_path, 1, gpus=odd, sent_bytes="all", received_bytes=None)
+    shown = page(tmp_path)
+    assert shown.charts and "GPU power" not in shown.text() and "Network" not in shown.text()
+
+
 def test_the_page_loads_nothing(tmp_path):
     steps(tmp_path / "run", 3)
     for tag, attributes in page(tmp_path / "run").elements:

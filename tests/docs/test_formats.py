@@ -31,6 +31,13 @@ WRITERS = [
     ("events.jsonl", "app/log/run_events.cpp", PAIR, 12),
     ("events.jsonl", "app/train/start_facts.cpp", r'(?m:^\s+(?:return \{)?\{"(\w+)",)', 14),
     ("events.jsonl", "app/log/event_log.cpp", PAIR, 2),
+    ("events.jsonl", "app/train/metrics_endpoint.cpp", r'"(metrics_\w+)", \w+_\}', 2),
+    (
+        "node.jsonl",
+        "app/exporter/node_recorder.cpp",
+        r'facts\["(\w+)"\]|"(\w+_(?:ratio|hertz|watts|celsius|bytes))"',
+        8,
+    ),
     ("summary.json", "app/log/run_totals.cpp", PAIR, 10),
     ("restarts.JOB.txt", "scripts/requeue/state.py", r'"(version)"|(?m:^    (\w+): (?:str|int|bool|tuple))', 10),
 ]

@@ -82,6 +82,20 @@ def test_an_interruption_saves_the_run_and_names_the_host(tmp_path: Path, monkey
     assert_resumes_with_the_same_bits(tmp_path, run, step)
 
 
+def test_a_warning_of_ec2s_thread_is_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = TinyRun(tmp_path / "run")
+    with service(monkeypatch) as ec2:
+        # Known before the run began: it is no reason to stop.
+        ec2.pages["events/recommendations/rebalance"] = json.dumps({"noticeTime": "2020-10-27T08:22:00Z"})
+        with LiveRun(run, *ENDLESS) as live:
+            live.wait_for_step(2)
+            events = run.folder / "events.jsonl"
+            warning = "EC2 expects to take back the spot instance i-0123456789abcdef0"
+            live.wait_for(lambda: warning in events.read_text(), "event")
+    texts = [json.loads(line).get("text", "") for line in events.read_text().splitlines()]
+    assert len([text for text in texts if text.startswith(warning)]) == 1
+
+
 def test_without_the_flag_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with service(monkeypatch) as ec2:
         ec2.pages["spot/instance-action"] = json.dumps(INTERRUPTION)

@@ -58,7 +58,8 @@ def test_a_checkpoint_without_an_id_resumes_and_stays_of_the_run(tmp_path: Path)
     new = run_id(run.latest)
     assert [line["step"] for line in run.metrics()] == [1, 2, 3, 4, 5, 6]
     assert names_in(run.folder) == [
-        "checkpoints", "ds_config.json", "events.jsonl", "metrics.jsonl", "summary.json", "tiny.json", "train.h5",
+        "checkpoints", "ds_config.json", "events.jsonl", "metrics.jsonl", "node.jsonl", "summary.json", "tiny.json",
+        "train.h5",
     ]  # fmt: skip
     # The run's own first checkpoint is damaged: the checkpoint it resumed from is its own too, and its id is kept.
     flip_last_bit(run.latest / SHARD)

@@ -104,7 +104,8 @@ def test_overwrite_moves_the_full_old_run_aside(tmp_path: Path, flags: list[str]
     moved = files_in(run.checkpoints / "old-1")
     assert {**moved, "restarts.txt": b"restarts.txt", "notes.txt": b"notes.txt"} == before
     assert names_in(run.checkpoints) == [
-        "events.jsonl", "latest", "metrics.jsonl", "notes.txt", "old-1", "restarts.txt", "summary.json", "tiny-3steps",
+        "events.jsonl", "latest", "metrics.jsonl", "node.jsonl", "notes.txt", "old-1", "restarts.txt", "summary.json",
+        "tiny-3steps",
     ]  # fmt: skip
     assert run_id(run.latest) != old
     straight = without_metrics_flag(TinyRun(tmp_path / "straight"))

@@ -135,7 +135,7 @@ def test_a_slow_rank_and_an_overdue_checkpoint_raise_alerts(run, prometheus):
     straggler.start()
     try:
         alert = prometheus.wait_for_alert("MpzeroStraggler")
-        assert alert["severity"] == "warn"
+        assert alert["severity"] == "warn" and alert["rank"] in ("2", "3")
         slowest = prometheus.ask("avg_over_time(mpzero_slowest_rank[5s])")[0][1]
         assert 2 <= slowest <= 3
     finally:

@@ -194,3 +194,113 @@ TEST_CASE("a watch whose service hangs ends at once") {
   const Ec2Watch watch(options, stop, [](const std::string&) {});
   asked.get_future().wait();
 }
+
+namespace {
+
+// Answers as EC2's, but for some requests to one page, which get a status of their own.
+class FailingPage {
+ public:
+  // `status_of`: by the number of a request for `path`, from 1.
+  FailingPage(std::string path, std::function<int(int)> status_of, std::string text)
+      : path_(std::move(path)),
+        status_of_(std::move(status_of)),
+        text_(std::move(text)),
+        service_([this](const auto& r) { return answer(r); }) {}
+
+  Ec2WatchOptions options(double began = 0) const {
+    return {.endpoint = MetadataEndpoint{"127.0.0.1", service_.port()},
+            .began = began,
+            .host = "node-7",
+            .interval = std::chrono::milliseconds(1),
+            .patience = std::chrono::seconds(20)};
+  }
+  // Until the page was asked for so often.
+  void wait_for(int asked) {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(lock, kLimit, [&] { return static_cast<int>(asked_in_.size()) >= asked; }));
+  }
+  // The round, from 1, of a request for the page, from 1. Each round begins with a request for spot/instance-action.
+  int round_of(size_t request) {
+    const std::lock_guard lock(mutex_);
+    return asked_in_[request - 1];
+  }
+
+ private:
+  std::string answer(const std::string& request) {
+    const auto asks = [&](const std::string& path) { return request.find("/" + path + " ") != std::string::npos; };
+    if (asks("api/token")) return StandInServer::page(200, "token");
+    if (asks("instance-id")) return StandInServer::page(200, "i-42");
+    const std::lock_guard lock(mutex_);
+    if (asks("spot/instance-action")) ++rounds_;
+    if (!asks(path_)) return StandInServer::page(404, "");
+    asked_in_.push_back(rounds_);
+    const int status = status_of_(static_cast<int>(asked_in_.size()));
+    changed_.notify_all();
+    return StandInServer::page(status, status == 200 ? text_ : "");
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const std::string path_;
+  const std::function<int(int)> status_of_;
+  const std::string text_;
+  std::vector<int> asked_in_;  // the rounds
+  int rounds_ = 0;
+  StandInServer service_;
+};
+
+constexpr const char* kEvents = "events/maintenance/scheduled";
+constexpr const char* kDueEvent =
+    R"([{"State": "active", "Code": "x"}, {"Code": "system-reboot", "State": "active", "NotBefore": "21 Jan 2019 09:00:43 GMT"}])";
+
+}  // namespace
+
+TEST_CASE("scheduled events that cannot be asked for give a warning, although the other notices can") {
+  StopRequest stop;
+  Warnings warnings;
+  FailingPage ec2(kEvents, [](int) { return 500; }, "");
+  const Ec2Watch watch(ec2.options(), stop, [&](const std::string& text) { warnings.add(text); });
+  CHECK_THAT(warnings.wait_for(1).front(), Contains("answers 500 to GET /latest/meta-data/events/maintenance") &&
+                                               Contains("Not noticed there: scheduled events") && !Contains("hops"));
+  ec2.wait_for(8);
+  CHECK(warnings.count() == 1);
+  CHECK_FALSE(watch.answers());
+}
+
+TEST_CASE("after a failure the events are asked for at the next poll, and one that cannot be read hides no other") {
+  StopRequest stop;
+  Warnings warnings;
+  FailingPage ec2(kEvents, [](int asked) { return asked == 1 ? 500 : 200; }, kDueEvent);
+  const Ec2Watch watch(ec2.options(), stop, [&](const std::string& text) { warnings.add(text); });
+  ec2.wait_for(2);
+  CHECK(ec2.round_of(2) == 2);
+  wait_for(stop);
+  CHECK_THAT(stop.reason(), Contains("system-reboot"));
+  CHECK_THAT(warnings.wait_for(1).front(), Contains("i-42") && Contains("has no text 'NotBefore'"));
+  ec2.wait_for(4);
+  CHECK(warnings.count() == 1);
+}
+
+TEST_CASE("failures that are not in a row give no warning") {
+  StopRequest stop;
+  Warnings warnings;
+  FailingPage ec2("spot/instance-action", [](int asked) { return asked % 3 == 0 ? 404 : 500; }, "");
+  const Ec2Watch watch(ec2.options(), stop, [&](const std::string& text) { warnings.add(text); });
+  ec2.wait_for(20);
+  CHECK(warnings.count() == 0);
+}
+
+TEST_CASE("a service that makes up notices is counted up to a hundred") {
+  StopRequest stop;
+  Warnings warnings;
+  std::string events;
+  for (int i = 0; i < 130; ++i) {
+    events += std::string(i == 0 ? "[" : ", ") +
+              R"({"State": "active", "NotBefore": "01 Jan 2100 00:00:00 GMT", "Code": "c)" + std::to_string(i) + "\"}";
+  }
+  FailingPage ec2(kEvents, [](int) { return 200; }, events + "]");
+  const Ec2Watch watch(ec2.options(), stop, [&](const std::string& text) { warnings.add(text); });
+  ec2.wait_for(3);
+  CHECK(watch.counts() == std::map<Kind, int64_t>{{Kind::kEvent, 100}});
+  CHECK(warnings.count() == 100);
+}

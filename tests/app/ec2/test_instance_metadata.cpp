@@ -87,6 +87,18 @@ TEST_CASE("a token that has expired is fetched again, once a request") {
   CHECK(puts == 3);
 }
 
+TEST_CASE("only a token that was refused is fetched again") {
+  int puts = 0;
+  const StandInServer service([&](const std::string& request) {
+    if (!is_put(request)) return StandInServer::page(500, "");
+    ++puts;
+    return StandInServer::page(200, "t");
+  });
+  InstanceMetadata metadata(MetadataEndpoint{"127.0.0.1", service.port()}, kLong);
+  CHECK_THROWS_WITH(metadata.get("/a"), Contains("answers 500 to GET /a"));
+  CHECK(puts == 1);
+}
+
 TEST_CASE("answers that are none are failures") {
   const auto ask = [](const std::string& token_answer, const std::string& answer) {
     const StandInServer service([&](const std::string& request) { return is_put(request) ? token_answer : answer; });

@@ -10,16 +10,39 @@
 using namespace mpzero;
 using io::testing::TemporaryFolder;
 
-TEST_CASE("a run's file names its nodes as file_sd_configs wants, and is removed at its end") {
+namespace {
+
+nlohmann::json content_of(const std::filesystem::path& file) {
+  std::ifstream text(file);
+  return nlohmann::json::parse(text);
+}
+
+}  // namespace
+
+TEST_CASE("a run's file names its nodes and the run as file_sd_configs wants, and is removed at its end") {
   const TemporaryFolder root;
   const auto file = root / "targets/7c.json";
-  {
-    const Discovery discovery(root / "targets", "7c", {"n0:9400", "n1:9400"}, {{"job_id", "42"}});
-    std::ifstream text(file);
-    const auto content = nlohmann::json::parse(text);
-    CHECK(content == nlohmann::json::parse(R"([{"targets": ["n0:9400", "n1:9400"], "labels": {"job_id": "42"}}])"));
-  }
+  Discovery discovery(root / "targets", "7c", {"n0:9400", "n1:9400"}, {{"job_id", "42"}});
+  CHECK(content_of(file) ==
+        nlohmann::json::parse(
+            R"([{"targets": ["n0:9400", "n1:9400"], "labels": {"discovered_run_id": "7c", "job_id": "42"}}])"));
+  discovery.remove();
   CHECK(std::filesystem::is_empty(root / "targets"));
+}
+
+TEST_CASE("the file of a run that was killed or has failed stays, and says why it has failed") {
+  const TemporaryFolder root;
+  const auto file = root / "targets/7c.json";
+  { const Discovery killed(root / "targets", "7c", {"n0:9400"}, {}); }
+  CHECK(content_of(file)[0]["targets"][0] == "n0:9400");
+  Discovery discovery(root / "targets", "7c", {"n1:9400"}, {{"job_id", "42"}});
+  discovery.failed("the loss is NaN at step 4");
+  const nlohmann::json group = content_of(file)[0];
+  CHECK(group["targets"] == nlohmann::json::parse(R"(["n1:9400"])"));
+  CHECK(group["labels"] == nlohmann::json::parse(R"({"discovered_run_id": "7c", "job_id": "42", "end": "failed",
+                                                     "reason": "the loss is NaN at step 4"})"));
+  discovery.failed("\xff" + std::string(10'000, 'x'));
+  CHECK(content_of(file)[0]["labels"]["reason"].get<std::string>().size() < 400);
 }
 
 TEST_CASE("a folder of targets that cannot be written is an error that names it") {

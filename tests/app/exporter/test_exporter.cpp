@@ -1,4 +1,7 @@
+#include <atomic>
+
 #include "app/exporter/exporter.hpp"
+#include "app/http/http_exchange.hpp"
 #include "base/error.hpp"
 #include "tests/catch.hpp"
 
@@ -14,4 +17,24 @@ TEST_CASE("a port that cannot be opened is a user error that names it") {
                                                                      " of 127.0.0.1 cannot be opened") &&
                                                          Catch::Contains("Address already in use"));
   CHECK_THROWS_WITH(open("nowhere", 9400), Catch::Contains("--metrics_address"));
+}
+
+TEST_CASE("a page is collected at most once a second, however often it is asked for") {
+  CHECK(ExporterOptions{}.fresh == std::chrono::seconds(1));
+  const auto collected = [](std::chrono::milliseconds fresh) {
+    std::atomic<int> count = 0;
+    const Exporter exporter({.address = "127.0.0.1", .port = 0, .labels = {}, .fresh = fresh},
+                            {[&](Families&) { ++count; }});
+    for (int i = 0; i < 3; ++i) {
+      HttpExchange scrape({.host = "127.0.0.1",
+                           .port = std::to_string(exporter.port()),
+                           .path = "/metrics",
+                           .headers = {},
+                           .most_bytes = 1 << 20});
+      CHECK_THAT(scrape.run(std::chrono::seconds(60)).text, Catch::Contains("mpzero_up 1\n"));
+    }
+    return count.load();
+  };
+  CHECK(collected(std::chrono::hours(1)) == 1);
+  CHECK(collected(std::chrono::milliseconds(0)) == 3);
 }

@@ -49,3 +49,9 @@ TEST_CASE("the buckets of a histogram count all up to their bound") {
             "t_bucket{part=\"x\",le=\"60\"} 3\nt_bucket{part=\"x\",le=\"120\"} 4\nt_bucket{part=\"x\",le=\"+Inf\"} 5\n"
             "t_sum{part=\"x\"} 1100.0026\nt_count{part=\"x\"} 5\n") != std::string::npos);
 }
+
+TEST_CASE("a label that is no UTF-8 leaves a page that is") {
+  Families families(MetricLabels{{"folder", "/fsx/\xff\xc3\xa9\xc3"}});
+  families.gauge("mpzero_up", "Help.", 1);
+  CHECK_THAT(families.text(), Catch::Contains("{folder=\"/fsx/\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\"} 1\n"));
+}

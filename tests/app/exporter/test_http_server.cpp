@@ -3,8 +3,11 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
+#include <chrono>
+#include <memory>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "app/exporter/http_server.hpp"
@@ -18,7 +21,13 @@ namespace {
 
 class Client {
  public:
-  explicit Client(uint16_t port) : socket_(context_) { socket_.connect({asio::ip::make_address("127.0.0.1"), port}); }
+  // `receives`: bytes that arrive before rest() is called; 0: the system's default.
+  explicit Client(uint16_t port, int receives = 0) : socket_(context_) {
+    const tcp::endpoint server(asio::ip::make_address("127.0.0.1"), port);
+    socket_.open(server.protocol());
+    if (receives > 0) socket_.set_option(asio::socket_base::receive_buffer_size(receives));
+    socket_.connect(server);
+  }
 
   void send(const std::string& text) {
     boost::system::error_code ignored;  // the server may have closed the connection
@@ -86,6 +95,47 @@ TEST_CASE("connections that send nothing keep nobody from being answered") {
   for (int i = 0; i < 1000; ++i) idle.push_back(std::make_unique<Client>(server.port()));
   for (int i = 0; i < 100; ++i) CHECK(ask(server.port(), "GET /metrics").starts_with("HTTP/1.1 200"));
   CHECK(idle.front()->rest().empty());
+}
+
+TEST_CASE("a connection that does not ask is closed after a while") {
+  const HttpServer server("127.0.0.1", 0, numbered_page, std::chrono::milliseconds(1));
+  Client silent(server.port());
+  CHECK(silent.rest().empty());
+  Client halfway(server.port());
+  halfway.send("GET /met");
+  CHECK(halfway.rest().empty());
+}
+
+TEST_CASE("the time for an answer begins when it is there, however long that took") {
+  constexpr std::chrono::milliseconds kPatience(300);
+  // More than is sent at once.
+  const std::string page(8 << 20, 'x');
+  const auto slow_page = [&] {
+    std::this_thread::sleep_for(2 * kPatience);
+    return page;
+  };
+  const HttpServer server("127.0.0.1", 0, slow_page, kPatience);
+  // On a slow machine a request, or the client's reading, may take too long.
+  std::string answer;
+  for (int i = 0; i < 20 && !answer.ends_with(page); ++i) answer = ask(server.port(), "GET /metrics");
+  CHECK(answer.size() > page.size());
+}
+
+TEST_CASE("connections that do not take their answer are closed after a while, and make room") {
+  // More than the system keeps for a connection.
+  const std::string page(8 << 20, 'x');
+  const HttpServer server("127.0.0.1", 0, [&] { return page; }, std::chrono::milliseconds(50));
+  std::vector<std::unique_ptr<Client>> deaf;
+  for (int i = 0; i < HttpServer::kMostConnections; ++i) {
+    deaf.push_back(std::make_unique<Client>(server.port(), 4096));
+    deaf.back()->send("GET /metrics HTTP/1.1\r\n\r\n");
+  }
+  // Only ends a test that hangs.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  std::string answer;
+  while (answer.empty() && std::chrono::steady_clock::now() < deadline) answer = ask(server.port(), "GET /other");
+  CHECK(answer.starts_with("HTTP/1.1 404"));
+  CHECK(deaf.front()->rest().size() < page.size());
 }
 
 TEST_CASE("a server with open connections can end") {

@@ -33,11 +33,28 @@ bool has(const RunMetrics& metrics, const std::string& line) {
 
 }  // namespace
 
-TEST_CASE("a run without a step has counters and no values of a step") {
-  const RunMetrics metrics(100, 1024);
+TEST_CASE("a run without a step has counters, its progress and no values of a step") {
+  RunMetrics metrics(100, 1024);
   CHECK(has(metrics, "mpzero_steps_total 0"));
+  CHECK(has(metrics, "mpzero_step 0"));
   CHECK(text_of(metrics).find("mpzero_loss") == std::string::npos);
   CHECK(text_of(metrics).find("mpzero_checkpoint_timestamp") == std::string::npos);
+  CHECK(text_of(metrics).find("mpzero_memory_planned") == std::string::npos);
+}
+
+TEST_CASE("a run that resumes has its step, its starts, its plan, and an age of its state before it saves") {
+  RunMetrics metrics(100, 1024);
+  metrics.begin({.began = 1600000000, .steps_done = 40, .restarts = 2, .saves = true, .planned_bytes = 5000});
+  for (const char* line : {"mpzero_step 40", "mpzero_restarts_total 2", "mpzero_memory_planned_bytes 5000",
+                           "mpzero_checkpoint_timestamp_seconds 1600000000"}) {
+    INFO(line);
+    CHECK(has(metrics, line));
+  }
+  CHECK(text_of(metrics).find("mpzero_checkpoint_duration") == std::string::npos);
+  metrics.checkpoint_saved(2, 4000, 0.25);
+  CHECK_FALSE(has(metrics, "mpzero_checkpoint_timestamp_seconds 1600000000"));
+  metrics.step(report_of(41), std::nullopt);
+  CHECK(has(metrics, "mpzero_step 41"));
 }
 
 TEST_CASE("a scrape has the newest step and the sums of all") {

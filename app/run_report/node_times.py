@@ -1,0 +1,75 @@
+"""What the GPUs and the network of rank 0's node did over a run: the lines of node.jsonl."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from run_files.values import as_number, object_of
+
+MOST_GPUS = 64
+# By the key of a line: the title of a chart, its unit, what a value is multiplied with, and options of its axis.
+GPU_VALUES = {
+    "utilization_ratio": ("GPU utilization", "share of the time with a kernel at work", 1, {"tickformat": ".0%"}),
+    "power_watts": ("GPU power", "W", 1, {}),
+    "temperature_celsius": ("GPU temperature", "degrees Celsius", 1, {}),
+    "sm_clock_hertz": ("GPU clock", "MHz, of the multiprocessors", 1e-6, {}),
+    "memory_used_bytes": ("GPU memory in use", "GiB, of all processes", 2**-30, {}),
+}
+
+
+@dataclass
+class NodeTimes:
+    """Readings in the order in which they were made."""
+
+    host: str = ""  # of the newest
+    time: np.ndarray = field(default_factory=lambda: np.empty(0))  # seconds since 1970
+    gpus: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)  # by GPU and value
+    # Bytes a second since the reading before of the same start; NaN: there is none.
+    sent: np.ndarray = field(default_factory=lambda: np.empty(0))
+    received: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    def gpu_names(self) -> list[str]:
+        return sorted({gpu for gpu, _ in self.gpus}, key=lambda name: (len(name), name))
+
+
+def read_node(path: Path, run_id: str | None) -> NodeTimes:
+    """Those of the run; lines that are none are left out. Without the file there are none."""
+    lines = []
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for text in file:
+                line = object_of(text)
+                if line is not None and line.get("run") == run_id and np.isfinite(as_number(line.get("time"))):
+                    lines.append(line)
+    except OSError:
+        return NodeTimes()
+    time = column(lines, "time")
+    starts = [str(line.get("start")) for line in lines]
+    readings = [line["gpus"] if isinstance(line.get("gpus"), dict) else {} for line in lines]
+    names = sorted({name for gpus in readings for name in gpus})[:MOST_GPUS]
+    gpus = {}
+    for name in names:
+        of_gpu = [of_line[name] if isinstance(of_line.get(name), dict) else {} for of_line in readings]
+        gpus |= {(name, key): column(of_gpu, key) for key in GPU_VALUES}
+    return NodeTimes(
+        host=str(lines[-1].get("host", "")) if lines else "",
+        time=time,
+        gpus={key: values for key, values in gpus.items() if np.isfinite(values).any()},
+        sent=rate(column(lines, "sent_bytes"), time, starts),
+        received=rate(column(lines, "received_bytes"), time, starts),
+    )
+
+
+def column(lines: list[dict], key: str) -> np.ndarray:
+    return np.array([as_number(line.get(key)) for line in lines], dtype=float)
+
+
+def rate(bytes_: np.ndarray, time: np.ndarray, starts: list[str]) -> np.ndarray:
+    result = np.full(len(time), np.nan)
+    for at in range(1, len(time)):
+        seconds, more = time[at] - time[at - 1], bytes_[at] - bytes_[at - 1]
+        if starts[at] == starts[at - 1] and seconds > 0 and more >= 0:
+            result[at] = more / seconds
+    return result

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <map>
+#include <string>
+
+#include "app/exporter/exporter.hpp"
+#include "base/process_group.hpp"
+
+namespace mpzero {
+
+// The ranks of this host, by the PCI address of their GPU, which is `device` for this rank. Collective.
+std::map<std::string, int> gpus_of_host(at::Device device, ProcessGroup& group);
+
+// Collects the metrics of these GPUs, for one thread. It does not wait for a driver that hangs.
+Collector gpu_collector(std::map<std::string, int> ranks);
+
+}  // namespace mpzero
