@@ -205,7 +205,6 @@ void RankMonitor::time_sign(bool is_there, std::optional<Time>& since, Time now)
 
 void RankMonitor::order_gone(Time now) {
   int num_new = 0;
-  int num_lost = 0;
   for (size_t i = 0; i < records_.size(); ++i) {
     RankRecord& one = records_[i];
     const bool is_gone = one.state == State::kLost || one.state == State::kFailed;
@@ -217,10 +216,9 @@ void RankMonitor::order_gone(Time now) {
     const bool catches_up = caught_up_[i] && in_seconds(now - *caught_up_[i]) < kCatchesUp;
     one.came_late = catches_up || is_late(now - last_message_[i]);
     ++num_new;
-    num_lost += one.state == State::kLost ? 1 : 0;
   }
   const bool has_slept = std::exchange(slept_, false);
-  is_mixed_ = is_mixed_ || (has_slept && num_new > 1 && num_lost > 0);
+  is_mixed_ = is_mixed_ || (has_slept && num_new > 1);
 }
 
 RankMonitor::Signs RankMonitor::see_signs(Time now) {
@@ -338,8 +336,9 @@ std::optional<RankMonitor::Ground> RankMonitor::ground(const Signs& signs, Time 
     if (lasted < kSettleGone) return std::nullopt;
     // Meanwhile a side with more machines ends the run.
     if (most_gone()) return lasted < kSettleGone + kDoubt ? std::nullopt : std::optional(Ground::kGone);
-    if (all_answered()) return is_order_known() ? Ground::kGone : Ground::kUnclear;
+    if (all_answered() && is_order_known()) return Ground::kGone;
     if (signs.names_culprits) return Ground::kNamed;
+    if (all_answered()) return Ground::kUnclear;
   }
   const bool is_late = signs.lost && lasts(gone_since_) >= kUnclearLoss;
   if (signs.silent) {
@@ -379,7 +378,8 @@ bool RankMonitor::is_order_known() const {
       case State::kLost:
         return one.is_lost_first() ? num_first == 1 || !one.came_late : one.had_answered;
       case State::kFailed:
-        return one.had_answered || (one.gone_after.value_or(0) < kSettleGone && !(one.came_late && num_first > 0));
+        return one.had_answered ||
+               (one.gone_after.value_or(0) < kSettleGone && !(one.came_late && (num_first > 0 || one.error_order > 1)));
       default:
         return true;
     }

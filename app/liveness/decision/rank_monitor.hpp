@@ -52,7 +52,8 @@ LivenessClock::duration beat_period(double silent_after);
 // without any the rank that has met the error. Ranks that are lost later ended as a consequence, while answers were
 // awaited. If the order is not known, none is blamed: the news of a rank is delayed where its network was cut or its
 // process stopped. So the answer counts that follows what the rank has sent before, and not that a new connection to
-// it works.
+// it works. A delay of less than one and a half heartbeats is not noticed. An error that names its culprits is believed in
+// any order.
 //
 // A process ends, and a collective fails, when another node dies, and long before the silence of that node counts. So a
 // rank that is not known to live may be the cause. If it answers, it is not. If it is silent, it is blamed: then the

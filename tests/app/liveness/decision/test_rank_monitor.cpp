@@ -333,6 +333,65 @@ TEST_CASE("Of two losses at the same time, one of which comes late, none is blam
   CHECK(fixture.monitor.verdict().ranks == (is_late ? std::vector<int>{} : std::vector<int>{1, 2}));
 }
 
+TEST_CASE("Of two errors at the same time, of which the second comes late, none is blamed") {
+  const bool is_late = GENERATE(false, true);
+  Fixture fixture(6, /*silent_after=*/60);
+  const RankStatus status = in_collective(8, 8, 7, 0.5);
+  fixture.all_say(status, 24);
+  for (const int rank : {0, 1, 3, 4, 5}) fixture.monitor.heard(rank, status, at(30));
+  if (!is_late) fixture.monitor.heard(2, status, at(28));
+  fixture.monitor.failed(4, "NCCL failed: remote process exited", at(30.5));
+  CHECK(fixture.monitor.look(at(30.5)) == Finding::kAlarm);
+  for (const int rank : {0, 1, 3, 4, 5}) fixture.monitor.answered(rank, fixture.monitor.ask().number);
+  fixture.monitor.failed(2, "CUDA error: uncorrectable ECC", at(30.8));
+  fixture.monitor.answered(2, fixture.monitor.ask().number);
+  CHECK(fixture.monitor.look(at(30.8)) == Finding::kNothing);
+  REQUIRE(fixture.monitor.look(at(31)) == Finding::kFailure);
+  CHECK(fixture.monitor.verdict().ranks == (is_late ? std::vector<int>{} : std::vector<int>{4}));
+}
+
+TEST_CASE("An error that comes late and names its culprits is believed: its order does not matter") {
+  Fixture fixture(6, /*silent_after=*/60);
+  const RankStatus status = in_collective(8, 8, 7, 0.5);
+  fixture.all_say(status, 24);
+  for (const int rank : {0, 1, 3, 4, 5}) fixture.monitor.heard(rank, status, at(30));
+  fixture.monitor.failed(4, "NCCL runs over \"Socket\" instead of EFA on node1", at(30.5), {3});
+  CHECK(fixture.monitor.look(at(30.5)) == Finding::kAlarm);
+  for (const int rank : {0, 1, 3, 4, 5}) fixture.monitor.answered(rank, fixture.monitor.ask().number);
+  fixture.monitor.failed(2, "NCCL runs over \"Socket\" instead of EFA on node1", at(30.8), {3});
+  fixture.monitor.answered(2, fixture.monitor.ask().number);
+  CHECK(fixture.monitor.look(at(30.8)) == Finding::kNothing);
+  REQUIRE(fixture.monitor.look(at(31)) == Finding::kFailure);
+  CHECK(fixture.monitor.verdict().ranks == std::vector<int>{3});
+}
+
+TEST_CASE("Of two errors that came while the monitor did not run, none is blamed") {
+  const bool has_slept = GENERATE(false, true);
+  Fixture fixture(3, /*silent_after=*/60);
+  const RankStatus status = in_collective(8, 8, 7, 0.5);
+  fixture.all_say(status, 9);
+  if (has_slept) fixture.monitor.slept(std::chrono::seconds(2), at(11));
+  fixture.monitor.failed(2, "NCCL failed: remote process exited", at(11));
+  fixture.monitor.failed(1, "CUDA error: uncorrectable ECC", at(11));
+  CHECK(fixture.monitor.look(at(11)) == Finding::kAlarm);
+  for (const int rank : {0, 1, 2}) fixture.monitor.answered(rank, fixture.monitor.ask().number);
+  REQUIRE(fixture.monitor.look(at(11.5)) == Finding::kFailure);
+  CHECK(fixture.monitor.verdict().ranks == (has_slept ? std::vector<int>{} : std::vector<int>{2}));
+}
+
+TEST_CASE("Of two errors at the same time, of which only the first comes late, the first is blamed") {
+  Fixture fixture(3, /*silent_after=*/60);
+  const RankStatus status = in_collective(8, 8, 7, 0.5);
+  fixture.all_say(status, 24);
+  for (const int rank : {0, 2}) fixture.monitor.heard(rank, status, at(30));
+  fixture.monitor.failed(1, "CUDA error: uncorrectable ECC", at(30.5));
+  CHECK(fixture.monitor.look(at(30.5)) == Finding::kAlarm);
+  for (const int rank : {0, 1, 2}) fixture.monitor.answered(rank, fixture.monitor.ask().number);
+  fixture.monitor.failed(2, "NCCL failed: remote process exited", at(30.8));
+  REQUIRE(fixture.monitor.look(at(31)) == Finding::kFailure);
+  CHECK(fixture.monitor.verdict().ranks == std::vector<int>{1});
+}
+
 TEST_CASE("Silence does not delay the verdict past 20 s after a loss") {
   const double loss = GENERATE(30, 41, 43, 50);
   Fixture fixture(8, /*silent_after=*/60);
