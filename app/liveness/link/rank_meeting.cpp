@@ -60,12 +60,16 @@ std::optional<RankConnection> reach_monitor(const RankRoster& roster, const Meet
   Dialer dialer(roster);
   const LivenessTime start = LivenessClock::now();
   dialer.dial(0, start, limits.connect);
+  bool has_accepted = false;
   while (true) {
     const LivenessTime now = LivenessClock::now();
     std::vector<Dialer::Answer> answers = dialer.hear(now);
     if (!answers.empty()) {
       Dialer::Answer& answer = answers.front();
-      const bool stalls = answer.reach == message::Reach::kMute && answer.warning.empty();
+      // While rank 0 stalls, the queue of its connections fills up, and its machine accepts none any more.
+      has_accepted = has_accepted || answer.reach == message::Reach::kMute;
+      const bool may_stall = answer.reach == message::Reach::kMute || answer.reach == message::Reach::kUnreachable;
+      const bool stalls = has_accepted && may_stall && answer.warning.empty();
       if (!stalls || now - start >= limits.stall) {
         why = answer.why;
         return std::move(answer.connection);

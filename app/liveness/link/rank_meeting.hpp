@@ -28,7 +28,7 @@ struct MeetingLimits {
   // Time to reach rank 0. If more ranks connect at once than the system keeps waiting (net.core.somaxconn, often
   // 4,096), TCP asks again after 1, 3 and 7 s.
   LivenessClock::duration connect = std::chrono::seconds(20);
-  // The same where rank 0's machine accepts connections, and rank 0 does not answer: its process stalls. The next
+  // The same where rank 0's machine has accepted a connection, and rank 0 does not answer: its process stalls. The next
   // collective waits for it in any case.
   LivenessClock::duration stall = std::chrono::seconds(120);
 };

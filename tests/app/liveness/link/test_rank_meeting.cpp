@@ -1,6 +1,9 @@
+#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "app/liveness/link/rank_meeting.hpp"
@@ -83,24 +86,42 @@ TEST_CASE("Ranks that have met know each other, share a secret, and are connecte
 
 namespace {
 
-// A rank that stalls once it has the others' identities and the run's secret: until `limit` has passed several times.
+// A rank that stalls once it has the others' identities and the run's secret: until `wait` returns.
 class Stalling final : public ProcessGroup {
  public:
-  Stalling(ProcessGroup& group, LivenessClock::duration limit) : group_(group), limit_(limit) {}
+  Stalling(ProcessGroup& group, std::function<void()> wait) : group_(group), wait_(std::move(wait)) {}
   int rank() const override { return group_.rank(); }
   int world_size() const override { return group_.world_size(); }
   void barrier() override { group_.barrier(); }
   std::vector<std::string> all_gather(const std::string& text) override {
     std::vector<std::string> all = group_.all_gather(text);
-    if (++num_gathered_ == 2) std::this_thread::sleep_until(LivenessClock::now() + 10 * limit_);
+    if (++num_gathered_ == 2) wait_();
     return all;
   }
 
  private:
   ProcessGroup& group_;
-  LivenessClock::duration limit_;
+  std::function<void()> wait_;
   int num_gathered_ = 0;
 };
+
+// How often Linux found no room for a connection in the queue of a listener, in this thread's network.
+int64_t num_overflows() {
+  std::ifstream file("/proc/thread-self/net/netstat");
+  std::string names;
+  std::string values;
+  while (std::getline(file, names) && std::getline(file, values)) {
+    std::istringstream name_stream(names);
+    std::istringstream value_stream(values);
+    std::string name;
+    std::string value;
+    while (name_stream >> name && value_stream >> value) {
+      if (name == "ListenOverflows") return std::stoll(value);
+    }
+  }
+  FAIL("/proc/thread-self/net/netstat has no ListenOverflows");
+  return 0;
+}
 
 }  // namespace
 
@@ -109,13 +130,42 @@ TEST_CASE("Ranks wait for a rank 0 that stalls while they meet, and are watched"
   std::vector<RankMeeting> meetings(3);
   ThreadGroup group(3);
   group.run([&](ProcessGroup& member) {
-    Stalling stalling(member, limits.connect);
+    // The limit passes several times.
+    Stalling stalling(member, [&] { std::this_thread::sleep_until(LivenessClock::now() + 10 * limits.connect); });
     const bool stalls = member.rank() == 0;
     meetings[static_cast<size_t>(member.rank())] = meet(stalls ? static_cast<ProcessGroup&>(stalling) : member, limits);
   });
   for (const RankMeeting& one : meetings) CHECK(one.warning.empty());
   REQUIRE(meetings.front().peers);
   CHECK(meetings.front().peers->num_connected() == 2);
+}
+
+TEST_CASE("Ranks wait for a rank 0 that stalls also once the queue of its connections is full", "[own_network]") {
+  const MeetingLimits limits{.connect = std::chrono::milliseconds(100), .stall = std::chrono::seconds(60)};
+  std::vector<RankMeeting> meetings(2);
+  int64_t overflows = 0;
+  // One address, at which two connections wait.
+  const char* setup = "ip link set lo up && ip -6 addr flush dev lo && echo 1 > /proc/sys/net/core/somaxconn";
+  const bool has_run = in_own_network(setup, [&] {
+    ThreadGroup group(2);
+    group.run([&](ProcessGroup& member) {
+      // Rank 1 has connected again after it found no room. The limit ends the wait where it does not.
+      Stalling stalling(member, [&] {
+        const LivenessTime start = LivenessClock::now();
+        while ((overflows = num_overflows()) < 3 && LivenessClock::now() - start < std::chrono::seconds(20)) {
+          std::this_thread::yield();
+        }
+      });
+      const bool stalls = member.rank() == 0;
+      meetings[static_cast<size_t>(member.rank())] =
+          meet(stalls ? static_cast<ProcessGroup&>(stalling) : member, limits);
+    });
+  });
+  if (!has_run) return;
+  CHECK(overflows >= 3);
+  for (const RankMeeting& one : meetings) CHECK(one.warning.empty());
+  REQUIRE(meetings.front().peers);
+  CHECK(meetings.front().peers->num_connected() == 1);
 }
 
 TEST_CASE("Each run has another secret") {
