@@ -72,7 +72,10 @@ void RankMonitor::heard(int rank, const message::Beat& beat, Time now) {
 
 // Another message may have been sent before the rank was asked.
 void RankMonitor::answered(int rank, int64_t number) {
-  if (number == num_asks_ || number == message::Status::kFirst) record(rank).answered = true;
+  const bool is_first = number == message::Status::kFirst;
+  if (number == num_asks_ || is_first) record(rank).answered = true;
+  const bool is_since_gone = gone_ask_ && number >= *gone_ask_ && number <= num_asks_;
+  if (is_since_gone || is_first) record(rank).answered_since_gone = true;
 }
 
 void RankMonitor::failed(int rank, const std::string& error, Time now, const std::vector<int>& culprits) {
@@ -169,6 +172,7 @@ void RankMonitor::take_over(Time now) {
     if (records_[i].state != State::kSilent) last_message_[i] = now;
   }
   gone_since_.reset();
+  gone_ask_.reset();
   silent_since_.reset();
   stuck_since_.reset();
 }
@@ -225,6 +229,7 @@ RankMonitor::Signs RankMonitor::see_signs(Time now) {
   const Signs signs = this->signs(now);
   time_sign(signs.lost || signs.failed, gone_since_, now);
   order_gone(now);
+  if (!gone_since_) gone_ask_.reset();
   time_sign(signs.silent, silent_since_, now);
   time_sign(signs.stuck, stuck_since_, now);
   if (!signs.silent) {
@@ -265,9 +270,14 @@ RankMonitor::Finding RankMonitor::look(Time now) {
 }
 
 void RankMonitor::ask_all(Time now) {
-  for (RankRecord& one : records_) one.answered = false;
-  asked_ = now;
   ++num_asks_;
+  const bool is_first = gone_since_ && !gone_ask_;
+  if (is_first) gone_ask_ = num_asks_;
+  for (RankRecord& one : records_) {
+    one.answered = false;
+    if (is_first) one.answered_since_gone = false;
+  }
+  asked_ = now;
   knocked_.clear();
 }
 
@@ -374,7 +384,7 @@ bool RankMonitor::is_order_known() const {
   return std::all_of(records_.begin(), records_.end(), [&](const RankRecord& one) {
     switch (one.state) {
       case State::kEnded:
-        return !one.reports || one.answered;
+        return !one.reports || has_answered(one);
       case State::kLost:
         return one.is_lost_first() ? num_first == 1 || !one.came_late : one.had_answered;
       case State::kFailed:

@@ -52,8 +52,8 @@ LivenessClock::duration beat_period(double silent_after);
 // without any the rank that has met the error. Ranks that are lost later ended as a consequence, while answers were
 // awaited. If the order is not known, none is blamed: the news of a rank is delayed where its network was cut or its
 // process stopped. So the answer counts that follows what the rank has sent before, and not that a new connection to
-// it works. A delay of less than one and a half heartbeats is not noticed. An error that names its culprits is believed in
-// any order.
+// it works. A delay of less than one and a half heartbeats is not noticed. An error that names its culprits is believed
+// in any order.
 //
 // A process ends, and a collective fails, when another node dies, and long before the silence of that node counts. So a
 // rank that is not known to live may be the cause. If it answers, it is not. If it is silent, it is blamed: then the
@@ -171,8 +171,8 @@ class RankMonitor {
   }
   void note_message(int rank, Time now);
   bool is_late(Clock::duration quiet) const;
-  // Since the present alarm began.
-  bool has_answered(const RankRecord& record) const { return asked_ && record.answered; }
+  // Since the first loss or error.
+  bool has_answered(const RankRecord& record) const { return gone_ask_ && record.answered_since_gone; }
   // Whether each rank that was lost, or met an error, later than the first, or that nothing listens for any more, had
   // answered before. Otherwise it may have been the first: a network that was cut, or a process that was stopped,
   // delays the news of it. Of several that were the first no news may have been delayed. If this process did not run
@@ -200,9 +200,10 @@ class RankMonitor {
   std::optional<Time> stuck_since_;
   bool ask_is_due_ = false;
   int64_t num_asks_ = 0;
-  std::optional<Time> asked_;    // for a status, in the present alarm
-  std::set<int> knocked_;        // ranks
-  std::optional<Time> changed_;  // when a silent rank was heard last
+  std::optional<int64_t> gone_ask_;  // the number of the first Ask since gone_since_
+  std::optional<Time> asked_;        // for a status, in the present alarm
+  std::set<int> knocked_;            // ranks
+  std::optional<Time> changed_;      // when a silent rank was heard last
   std::optional<Time> probed_;
   std::set<int> probed_nodes_;
   std::set<int> witness_nodes_;           // that were asked to probe them

@@ -26,11 +26,12 @@ struct RankRecord {
   RankIdentity identity;
   RankStatus status;  // the last that it sent
   State state = State::kAnswers;
-  bool reports = false;    // a message of it has come to this rank
-  bool abandoned = false;  // it has not heard this rank for too long, and reports to another one
-  bool mute = false;       // it did not answer when this rank searched for a monitor, but its machine did
-  bool answered = false;   // it has answered since all ranks were last asked
-  int error_order = 0;     // the first error that this rank heard of is number 1
+  bool reports = false;              // a message of it has come to this rank
+  bool abandoned = false;            // it has not heard this rank for too long, and reports to another one
+  bool mute = false;                 // it did not answer when this rank searched for a monitor, but its machine did
+  bool answered = false;             // it has answered since all ranks were last asked
+  bool answered_since_gone = false;  // it has answered since they were first asked after the first loss or error
+  int error_order = 0;               // the first error that this rank heard of is number 1
   // From the first loss or error of any rank to that of this one, in seconds.
   std::optional<double> gone_after;
   bool had_answered = false;  // since the first loss or error, before it was lost or failed itself

@@ -316,6 +316,56 @@ TEST_CASE("A rank that answers after the first error, and ends right then, is no
   CHECK(fixture.monitor.verdict().ranks == std::vector<int>{1});
 }
 
+TEST_CASE("A rank that has answered since the first loss, and ends in a second alarm, has ended as a consequence") {
+  Fixture fixture(6, /*silent_after=*/60);
+  const RankStatus status = in_collective(8, 8, 7, 0.5);
+  const auto answer = [&](std::initializer_list<int> ranks, int64_t number, double when) {
+    for (const int rank : ranks) {
+      fixture.monitor.heard(rank, status, at(when));
+      fixture.monitor.answered(rank, number);
+    }
+  };
+  fixture.all_say(status, 9);
+  answer({0, 1, 2, 3, 4}, message::Status::kFirst, 66);
+  fixture.monitor.lost(2);
+  CHECK(fixture.monitor.look(at(68.9)) == Finding::kAlarm);
+  const int64_t first = fixture.monitor.ask().number;
+  answer({0, 1, 3}, first, 69);
+  SECTION("it has answered before the silence began") { answer({4}, first, 69); }
+  // Rank 5 becomes silent.
+  CHECK(fixture.monitor.look(at(69.5)) == Finding::kAlarm);
+  SECTION("its answer to the first question comes later") { answer({4}, first, 69.5); }
+  fixture.monitor.lost(4);
+  CHECK(fixture.monitor.look(at(69.6)) == Finding::kNothing);
+  answer({0, 1, 3, 5}, fixture.monitor.ask().number, 70);
+  REQUIRE(fixture.monitor.look(at(70)) == Finding::kFailure);
+  CHECK(fixture.monitor.verdict().ranks == std::vector<int>{2});
+  CHECK_THAT(fixture.monitor.verdict().reason, Catch::Contains("; rank 4 on node2 (pid 104) has ended since"));
+}
+
+TEST_CASE("An answer to a question before the first loss says nothing about the order of losses") {
+  Fixture fixture(6, /*silent_after=*/60);
+  const RankStatus status = in_collective(8, 8, 7, 0.5);
+  fixture.all_say(status, 9);
+  for (const int rank : {0, 1, 2, 3, 4}) fixture.monitor.heard(rank, status, at(66));
+  // Rank 5 is silent, and all others answer.
+  CHECK(fixture.monitor.look(at(69.5)) == Finding::kAlarm);
+  const int64_t before = fixture.monitor.ask().number;
+  for (const int rank : {0, 1, 2, 3, 4}) fixture.monitor.answered(rank, before);
+  fixture.monitor.lost(2);
+  CHECK(fixture.monitor.look(at(70)) == Finding::kAlarm);
+  fixture.monitor.answered(4, before);
+  fixture.monitor.lost(4);
+  CHECK(fixture.monitor.look(at(70.6)) == Finding::kProbe);
+  for (const int rank : {0, 1, 3, 5}) {
+    fixture.monitor.heard(rank, status, at(71));
+    fixture.monitor.answered(rank, fixture.monitor.ask().number);
+  }
+  REQUIRE(fixture.monitor.look(at(71)) == Finding::kFailure);
+  CHECK(fixture.monitor.verdict().ranks.empty());
+  CHECK_THAT(fixture.monitor.verdict().reason, Catch::StartsWith("rank 2 on node1 (pid 102) ended"));
+}
+
 TEST_CASE("Of two losses at the same time, one of which comes late, none is blamed") {
   const bool is_late = GENERATE(false, true);
   Fixture fixture(4, /*silent_after=*/60);
