@@ -155,7 +155,7 @@ std::optional<std::string> mark_resumed(const std::string& text, const ReportOri
   try {
     nlohmann::json json = parse_json(text, kLineLimits);
     const bool is_earlier = json.at("job") == origin.job.id && json.at("restart") == origin.job.restart &&
-                            json.at("run") != origin.run && !json.contains("resumed");
+                            json.value("run", "") != origin.run && !json.contains("resumed");
     if (!is_earlier) return std::nullopt;
     json["resumed"] = time_now();
     return file_text(json);

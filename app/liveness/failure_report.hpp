@@ -39,8 +39,9 @@ struct KeptReport {
 // file may be damaged.
 std::optional<KeptReport> why_it_stays(const std::string& text, const ReportOrigin& origin, const Verdict& verdict);
 
-// The text of failure.json with the mark `resumed`, if it is about an earlier run within the same start of the job of
-// `origin`: where Slurm, or a manager of the cluster, has restarted the step. std::nullopt: it is not.
+// The text of failure.json, or of stop.json, with the mark `resumed`, if it is about an earlier run within the same
+// start of the job of `origin`: where Slurm, or a manager of the cluster, has restarted the step. std::nullopt: it is
+// not. stop.json has no `run`: what it says when a run starts is about an earlier one.
 std::optional<std::string> mark_resumed(const std::string& text, const ReportOrigin& origin);
 
 }  // namespace mpzero

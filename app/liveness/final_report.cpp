@@ -96,8 +96,8 @@ std::optional<KeptReport> replace_report(const std::filesystem::path& file, cons
   }
 }
 
-void warn_unwritten(const std::exception& error) {
-  print_error(fmt::format("mpzero: warning: failure.json could not be written: {}\n", error.what()));
+void warn_unwritten(const std::filesystem::path& file, const std::exception& error) {
+  print_error(fmt::format("mpzero: warning: {} could not be written: {}\n", file.filename().string(), error.what()));
 }
 
 // Replaces failure.json, unless it is to stay: returns the reason for that, as why_it_stays() does. A report that
@@ -112,10 +112,22 @@ std::optional<KeptReport> write_report(const std::filesystem::path& file, const 
       if (std::optional<KeptReport> why = why_not()) return why;
       return replace_report(file, text, why_not);
     } catch (const std::exception& error) {
-      warn_unwritten(error);
+      warn_unwritten(file, error);
     }
     return std::nullopt;
   });
+}
+
+// Marks the report as `resumed` if it is of an earlier run within this start of the job.
+void mark_if_earlier(const std::filesystem::path& file, const ReportOrigin& origin) {
+  try {
+    if (!mark_resumed(text_of(file), origin)) return;
+    const ReportLock lock(file, kLockLimit);
+    const std::optional<std::string> marked = mark_resumed(text_of(file), origin);
+    if (marked) replace_report(file, *marked, [] { return std::nullopt; });
+  } catch (const std::exception& error) {
+    warn_unwritten(file, error);
+  }
 }
 
 }  // namespace
@@ -163,18 +175,10 @@ void report_ras(const ReportFacts& facts, const std::function<void()>& meanwhile
   if (!ras.empty()) print_error("  NCCL's RAS counts of the collectives that were requested:\n" + ras);
 }
 
-void mark_earlier_report(const ReportFacts& facts) {
+void mark_earlier_reports(const ReportFacts& facts) {
   if (facts.origin.job.id.empty()) return;
-  const std::filesystem::path file = facts.checkpoint_dir / "failure.json";
-  from_disk<bool>([=] {
-    try {
-      if (!mark_resumed(text_of(file), facts.origin)) return true;
-      const ReportLock lock(file, kLockLimit);
-      const std::optional<std::string> marked = mark_resumed(text_of(file), facts.origin);
-      if (marked) replace_report(file, *marked, [] { return std::nullopt; });
-    } catch (const std::exception& error) {
-      warn_unwritten(error);
-    }
+  from_disk<bool>([folder = facts.checkpoint_dir, origin = facts.origin] {
+    for (const char* name : {"failure.json", "stop.json"}) mark_if_earlier(folder / name, origin);
     return true;
   });
 }
@@ -206,7 +210,7 @@ void write_stop_report(const std::map<std::string, std::string>& left_hosts, con
       std::filesystem::create_directories(folder);  // it does not exist before the first save
       write_stop_report(folder, report);
     } catch (const std::exception& error) {
-      print_error(fmt::format("mpzero: warning: stop.json could not be written: {}\n", error.what()));
+      warn_unwritten("stop.json", error);
     }
     return true;
   });

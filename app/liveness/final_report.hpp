@@ -42,9 +42,9 @@ std::optional<KeptReport> report_failure(const Verdict& verdict, const std::vect
 // times a second while waiting for it.
 void report_ras(const ReportFacts& facts, const std::function<void()>& meanwhile);
 
-// Marks the failure.json of an earlier run within this start of the job as `resumed`, so that it is not taken for the
-// report of this run. For one rank, at the start of a run.
-void mark_earlier_report(const ReportFacts& facts);
+// Marks the failure.json and the stop.json of an earlier run within this start of the job as `resumed`, so that they
+// are not taken for reports of this run. For one rank, at the start of a run.
+void mark_earlier_reports(const ReportFacts& facts);
 
 // Writes failure.json for a failure that all ranks know of before they watch each other. `reason`: one sentence without
 // its full stop. `culprits`: the ranks that are the cause. Collective.

@@ -96,7 +96,7 @@ Liveness::Thread::Thread(RankMeeting meeting, const StopRequest& stop, Options o
 Liveness::Thread::Thread(parallel::MpiRuntime& mpi, const StopRequest& stop, const Options& options)
     : Thread(meet_in_time(mpi, stop, options), stop, options) {
   mpi_ = &mpi;
-  if (roster_.own == 0) mark_earlier_report(report_facts_);
+  if (roster_.own == 0) mark_earlier_reports(report_facts_);
   mpi_->record_in(&activity_.recorder().channel("control", parallel::FlightRecorder::Shows::kNothing));
   // Signals are for the thread that trains.
   sigset_t all;

@@ -289,15 +289,15 @@ TEST_CASE("A run that is started again within one start of its job marks the rep
     std::ifstream file(folder.path() / "failure.json");
     return nlohmann::json::parse(file).contains("resumed");
   };
-  mark_earlier_report(of(1, "7", 0));
+  mark_earlier_reports(of(1, "7", 0));
   CHECK(std::filesystem::is_empty(folder.path()));
   tell(of(1, "7", 0));
   CHECK_FALSE(is_marked());
   for (const ReportFacts& other : {of(1, "7", 0), of(2, "8", 0), of(2, "7", 1), of(2, "", 0)}) {
-    mark_earlier_report(other);
+    mark_earlier_reports(other);
     CHECK_FALSE(is_marked());
   }
-  mark_earlier_report(of(2, "7", 0));
+  mark_earlier_reports(of(2, "7", 0));
   CHECK(is_marked());
   // A rank of the earlier run that was stopped meanwhile.
   CHECK_THAT(tell(of(1, "7", 0)), Catch::Contains("ends: the run has been started again since: it failed ("));
@@ -358,6 +358,27 @@ TEST_CASE("A stop before the first step that leaves hosts names them in stop.jso
   CHECK(report ==
         nlohmann::json(
             {{"job", "17"}, {"restart", 2}, {"reason", "EC2 takes node1 back"}, {"hosts", {"node1", "node7"}}}));
+}
+
+TEST_CASE("A run that is started again within one start of its job marks the stop.json before it") {
+  const TemporaryFolder folder;
+  const auto of = [&](const std::string& job, int restart) {
+    ReportFacts of_run = facts(folder.path(), 1);
+    of_run.origin.job = {.id = job, .restart = restart};
+    return of_run;
+  };
+  const auto read = [&] { return nlohmann::json::parse(std::ifstream(folder.path() / "stop.json")); };
+  write_stop_report({{"node1", "EC2 takes node1 back"}}, of("7", 0));
+  for (const ReportFacts& other : {of("8", 0), of("7", 1), of("", 0)}) {
+    mark_earlier_reports(other);
+    CHECK_FALSE(read().contains("resumed"));
+  }
+  mark_earlier_reports(of("7", 0));
+  CHECK(read().contains("resumed"));
+  CHECK(read().at("hosts") == std::vector<std::string>{"node1"});
+  // The next stop is not marked.
+  write_stop_report({{"node7", "EC2 takes node7 back"}}, of("7", 0));
+  CHECK_FALSE(read().contains("resumed"));
 }
 
 }  // namespace mpzero
