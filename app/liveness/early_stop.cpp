@@ -6,9 +6,10 @@ namespace mpzero {
 namespace {
 
 constexpr std::chrono::milliseconds kSettle(300);
-// Longer than the monitor needs to give up on a file system that does not respond (final_report.cpp). When another rank
-// has died, the launcher may leave the monitor no time to report the stop.
-constexpr std::chrono::milliseconds kLimit(6000);
+// Longer than the monitor needs where a file system does not respond: to settle, for stop.json and for the checkpoint's
+// name (kDiskLimit each), and for its message (kPrintLimit). When another rank has died, the launcher may leave the
+// monitor no time to report the stop.
+constexpr std::chrono::milliseconds kLimit(9000);
 
 }  // namespace
 

@@ -33,9 +33,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kDiskLimit(3000);
 constexpr milliseconds kLockLimit(1500);
-constexpr milliseconds kPrintLimit(1000);
 constexpr size_t kDigits = 16;
 
 // What `read` returns; its initial value if the disk does not respond in time.

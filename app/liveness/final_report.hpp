@@ -2,6 +2,7 @@
 
 #include <c10/core/Device.h>
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -18,6 +19,10 @@
 // What a process does right before it ends. Nothing here waits for long, even for a disk that does not respond, or for
 // a terminal or pipe that nothing reads.
 namespace mpzero {
+
+// How long a file system that does not respond, and a terminal or pipe that nothing reads, delay each report.
+constexpr std::chrono::milliseconds kDiskLimit(3000);
+constexpr std::chrono::milliseconds kPrintLimit(1000);
 
 // Writes `text` to stderr. If nothing reads it, this returns after a second, and the text may be lost.
 void print_error(const std::string& text);

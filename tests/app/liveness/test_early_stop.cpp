@@ -1,4 +1,5 @@
 #include "app/liveness/early_stop.hpp"
+#include "app/liveness/final_report.hpp"
 #include "base/error.hpp"
 #include "tests/catch.hpp"
 
@@ -15,8 +16,8 @@ TEST_CASE("A stop waits for signs of a failure, and reporting ranks wait for the
   CHECK(stop.asked());
   CHECK_FALSE(stop.settled(start + milliseconds(200)));
   CHECK(stop.settled(start + milliseconds(400)));
-  CHECK_FALSE(stop.overdue(start + milliseconds(5900)));
-  CHECK(stop.overdue(start + milliseconds(6100)));
+  CHECK_FALSE(stop.overdue(start + milliseconds(8900)));
+  CHECK(stop.overdue(start + milliseconds(9100)));
 }
 
 TEST_CASE("The most urgent request decides the exit code, and repeated requests are not new") {
@@ -29,7 +30,16 @@ TEST_CASE("The most urgent request decides the exit code, and repeated requests 
   CHECK_FALSE(stop.ask(kStoppedExitCode, start));
   CHECK(stop.exit_code() == kInterruptedExitCode);
   // Counted from the first request.
-  CHECK(stop.overdue(start + seconds(7)));
+  CHECK(stop.overdue(start + seconds(10)));
+}
+
+TEST_CASE("Ranks wait for a monitor whose file system does not respond: for stop.json, `latest` and its message") {
+  const LivenessTime start = LivenessClock::now();
+  EarlyStop stop;
+  stop.ask(kStoppedExitCode, start);
+  LivenessTime now = start;
+  while (!stop.settled(now)) now += std::chrono::milliseconds(10);
+  CHECK_FALSE(stop.overdue(now + 2 * kDiskLimit + kPrintLimit));
 }
 
 }  // namespace mpzero
