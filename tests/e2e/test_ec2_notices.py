@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from live_run import LiveRun
+from live_run import LiveRun, hang_at
 from test_stops import ENDLESS, STOPPED, assert_resumes_with_the_same_bits
 from tiny_run import TinyRun
 
@@ -94,6 +94,24 @@ def test_a_warning_of_ec2s_thread_is_an_event(tmp_path: Path, monkeypatch: pytes
             live.wait_for(lambda: warning in events.read_text(), "event")
     texts = [json.loads(line).get("text", "") for line in events.read_text().splitlines()]
     assert len([text for text in texts if text.startswith(warning)]) == 1
+
+
+def test_an_interruption_before_the_first_step_names_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 waits for the file of metrics, so that no step begins and only the ranks' watch can end the run."""
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    monkeypatch.setenv("SLURMD_NODENAME", "node-7")
+    run = TinyRun(tmp_path / "run")
+    hang_at("metrics.jsonl", run, monkeypatch)
+    with service(monkeypatch) as ec2, LiveRun(run, *ENDLESS) as live:
+        live.wait_for(lambda: any(run.folder.glob("hangs-*")), "rank that hangs")
+        live.wait_for(lambda: len(live.ranks()) == run.ranks, "ranks")
+        ec2.pages["spot/instance-action"] = json.dumps(INTERRUPTION)
+        assert live.finish() == STOPPED, live.errors
+    report = json.loads((run.checkpoints / "stop.json").read_text())
+    assert (report["job"], report["restart"], report["hosts"]) == ("17", 2, ["node-7"])
+    assert report["reason"].startswith("EC2 takes back the spot instance i-0123456789abcdef0")
+    assert not (run.checkpoints / "failure.json").exists()
 
 
 def test_without_the_flag_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
