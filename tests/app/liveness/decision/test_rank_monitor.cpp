@@ -415,6 +415,22 @@ TEST_CASE("An error that comes late and names its culprits is believed: its orde
   CHECK(fixture.monitor.verdict().ranks == std::vector<int>{3});
 }
 
+TEST_CASE("An error that ends a rank's silence was delayed") {
+  Fixture fixture(3, /*silent_after=*/60);
+  const RankStatus status = in_collective(8, 8, 7, 0.5);
+  fixture.all_say(status, 9);
+  for (const int rank : {0, 2}) fixture.monitor.heard(rank, status, at(70));
+  CHECK(fixture.monitor.look(at(70)) == Finding::kAlarm);
+  CHECK(fixture.monitor.silent_ranks() == std::vector<int>{1});
+  // An error is a message, too.
+  fixture.monitor.failed(1, "CUDA error", at(70.1));
+  CHECK(fixture.monitor.silent_ranks().empty());
+  CHECK(fixture.monitor.look(at(70.1)) == Finding::kAlarm);
+  for (const int rank : {0, 1, 2}) fixture.monitor.answered(rank, fixture.monitor.ask().number);
+  REQUIRE(fixture.monitor.look(at(70.6)) == Finding::kFailure);
+  CHECK(fixture.monitor.verdict().ranks == std::vector<int>{1});
+}
+
 TEST_CASE("Of two errors that came while the monitor did not run, none is blamed") {
   const bool has_slept = GENERATE(false, true);
   Fixture fixture(3, /*silent_after=*/60);
