@@ -39,7 +39,8 @@ RunTotals write_summary(const StartRecord& record, std::string_view status, std:
   ordered_json summary = {{"run", record.run_id}, {"status", status}, {"reason", reason}};
   summary.update(to_json(totals));
   const std::string text = summary.dump(kIndent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  io::replace_text_file(record.folder / kSummary, text);
+  // After the death of a rank the launcher leaves the others about a second.
+  io::replace_text_file(record.folder / kSummary, text, io::disk(), io::Synced::kNo);
   return totals;
 }
 

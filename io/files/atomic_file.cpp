@@ -197,7 +197,7 @@ void write_text_file(const fs::path& path, std::string_view text, FileSystem& fi
   file.sync();
 }
 
-void replace_text_file(const fs::path& path, std::string_view text, FileSystem& files) {
+void replace_text_file(const fs::path& path, std::string_view text, FileSystem& files, Synced synced) {
   // A leftover that cannot be removed, or a file of another process, does no harm.
   constexpr int kMaxLeftovers = 1000;
   fs::path temporary = path.string() + ".tmp";
@@ -212,14 +212,14 @@ void replace_text_file(const fs::path& path, std::string_view text, FileSystem& 
   }
   try {
     file->write(0, std::as_bytes(std::span(text)));
-    file->sync();
+    if (synced == Synced::kYes) file->sync();
     file.reset();
     rename_path(temporary, path, files);
   } catch (...) {
     files.remove_file(temporary);
     throw;
   }
-  sync_folder(path.has_parent_path() ? path.parent_path() : fs::path("."), files);
+  if (synced == Synced::kYes) sync_folder(path.has_parent_path() ? path.parent_path() : fs::path("."), files);
 }
 
 namespace {

@@ -69,7 +69,10 @@ std::string read_text_file(const File& file, int64_t max_size);
 void write_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk());
 
 // Replaces `path` atomically: readers see the old or the new text, also after a crash, never a mixture.
-void replace_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk());
+// Not so after a power failure without `synced`, which can wait for a busy disk: for what can be made again.
+enum class Synced : uint8_t { kYes, kNo };
+void replace_text_file(const std::filesystem::path& path, std::string_view text, FileSystem& files = disk(),
+                       Synced synced = Synced::kYes);
 
 // Whether `path` exists, and whether it is a folder. Symbolic links are followed. If the system cannot tell (no
 // permission, an I/O error), both throw instead of returning false.
