@@ -135,7 +135,8 @@ watch_the_clock() {
       ((left > grace)) || break
       if ((left - grace < pause)); then pause=$((left - grace)); fi
     fi
-    sleep "$pause" &
+    # A signal may come before its number is known, and then it is left: it must not hold what reads this job's output.
+    sleep "$pause" >/dev/null 2>&1 &
     nap=$!
     wait "$nap"
   done

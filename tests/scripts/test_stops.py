@@ -1,5 +1,7 @@
 """scripts/stops.sh: a stop that is wanted reaches what the job runs, however early it comes."""
 
+import os
+import signal
 import sys
 
 import pytest
@@ -108,3 +110,11 @@ def test_a_stop_that_comes_before_the_ranks_is_not_lost(job, wait, signal):
     assert "build/bin/mpzero" not in checkout.calls(), result.stdout + result.stderr
     assert result.returncode == 138, result.stdout + result.stderr
     assert "The run was stopped" in result.stdout and job.requeued(), result.stdout + result.stderr
+
+
+def test_a_clock_that_is_killed_leaves_nothing_that_holds_the_output(checkout):
+    """Its sleep goes on: whoever reads the script's output would wait for that."""
+    clock = "seconds_left() { echo 1000; }; stop_in_time 10; "
+    clock += 'until nap=$(pgrep -P "$MPZERO_CLOCK" sleep); do :; done; kill -KILL "$MPZERO_CLOCK"; echo "$nap"'
+    said = checkout.shell(clock).stdout
+    os.kill(int(said), signal.SIGKILL)
