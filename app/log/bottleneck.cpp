@@ -43,8 +43,6 @@ std::string of_host_update(double share, const BottleneckFacts& facts) {
   return fmt::format("{:.0f}% of a step are AdamW in host memory: {}", 100 * share, change);
 }
 
-double own_time(const StepSplit& split) { return split.total() - split.exposed_communication(); }
-
 // The lower one of two middle values.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
@@ -55,8 +53,8 @@ double median(std::vector<double> values) {
 // The part of a step in which most ranks wait for the slowest one.
 double share_of_straggler(const std::vector<StepSplit>& means, const StepSplit& slowest) {
   std::vector<double> own_times;
-  for (const StepSplit& mean : means) own_times.push_back(own_time(mean));
-  return (own_time(slowest) - median(own_times)) / slowest.total();
+  for (const StepSplit& mean : means) own_times.push_back(mean.own());
+  return (slowest.own() - median(own_times)) / slowest.total();
 }
 
 struct Data {
@@ -94,8 +92,8 @@ std::optional<std::string> bottleneck(const std::vector<StepSplit>& means, const
   if (std::any_of(means.begin(), means.end(), [](const StepSplit& mean) { return mean.total() <= 0; })) {
     return std::nullopt;
   }
-  const StepSplit slowest = *std::max_element(means.begin(), means.end(),
-                                              [](const auto& a, const auto& b) { return own_time(a) < own_time(b); });
+  const StepSplit slowest =
+      *std::max_element(means.begin(), means.end(), [](const auto& a, const auto& b) { return a.own() < b.own(); });
   enum Rule { kData, kCommunication, kHostUpdate };
   struct Share {
     Rule rule;

@@ -25,7 +25,9 @@ struct StepSplit {
   double exposed_gradients = 0;   // waiting for reductions
 
   double exposed_communication() const { return exposed_parameters + exposed_gradients; }
-  double total() const { return data + forward + backward + optimizer + exposed_communication(); }
+  // Without waiting for other ranks.
+  double own() const { return data + forward + backward + optimizer; }
+  double total() const { return own() + exposed_communication(); }
   StepSplit& operator+=(const StepSplit& other);
   StepSplit divided_by(double steps) const;
 };

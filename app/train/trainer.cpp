@@ -381,7 +381,7 @@ StepReport Trainer::train_step() {
   warned_ = summary.figures[kWarnings] > 0;
   const std::optional<SlowestRank> slowest = stragglers_.add(summary.figures.subspan(kOwnSeconds));
   const StepSplit split = timer_.finish_step();
-  own_seconds_ = split.total() - split.exposed_communication();
+  own_seconds_ = split.own();
   position_.step = update;
   position_.sequences_seen += config_.train_batch_size;
   position_.tokens_seen += config_.train_batch_size * config_.seq_length;
