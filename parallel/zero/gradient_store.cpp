@@ -1,6 +1,5 @@
 #include "parallel/zero/gradient_store.hpp"
 
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/StreamGuard.h>
 
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "parallel/trace/profile_range.hpp"
+#include "parallel/zero/stream_order.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -164,9 +164,7 @@ void GradientStore::reduce_between_nodes(Reduction& reduction, const at::Tensor&
   };
   if (!inter_node_stream_) return start();
   // The buffer's last use.
-  at::cuda::CUDAEvent so_far;
-  so_far.record(c10::cuda::getCurrentCUDAStream());
-  so_far.block(*inter_node_stream_);
+  follow_current_stream(*inter_node_stream_);
   const c10::StreamGuard on_own_stream(*inter_node_stream_);
   start();
 }

@@ -1,10 +1,9 @@
 #include "parallel/zero/parameter_store.hpp"
 
-#include <ATen/cuda/CUDAEvent.h>
-
 #include "parallel/trace/profile_range.hpp"
 #include "parallel/zero/replicated_parameters.hpp"
 #include "parallel/zero/sharded_parameters.hpp"
+#include "parallel/zero/stream_order.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -70,12 +69,6 @@ void ParameterStore::start_oldest() {
 
 void ParameterStore::wait_for_writer(size_t unit) {
   if (states_[unit].written == Written::kLater) writer_->wait(unit);
-}
-
-void ParameterStore::follow_current_stream(c10::cuda::CUDAStream& stream) {
-  at::cuda::CUDAEvent so_far;
-  so_far.record(c10::cuda::getCurrentCUDAStream());
-  so_far.block(stream);
 }
 
 void ParameterStore::follow(UnitState& state, std::unique_ptr<PendingCollective> pending) {

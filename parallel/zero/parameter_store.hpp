@@ -133,8 +133,6 @@ class ParameterStore {
   void follow_between_nodes(UnitState& state, std::unique_ptr<PendingCollective> pending);
   // Waits for the shard's writer if it is written later.
   void wait_for_writer(size_t unit);
-  // Work that `stream` gets from now on follows what the current stream has.
-  static void follow_current_stream(c10::cuda::CUDAStream& stream);
 
   const std::vector<UnitSpec>& units_;
   const std::vector<FlatLayout>& layouts_;

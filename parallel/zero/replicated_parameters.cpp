@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "parallel/zero/stream_order.hpp"
+
 namespace mpzero::parallel {
 namespace {
 

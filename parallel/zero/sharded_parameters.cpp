@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "parallel/host/host_memory.hpp"
+#include "parallel/zero/stream_order.hpp"
 
 namespace mpzero::parallel {
 namespace {

@@ -15,6 +15,7 @@
 #include "base/parameter_ranges.hpp"
 #include "parallel/host/host_memory.hpp"
 #include "parallel/trace/profile_range.hpp"
+#include "parallel/zero/stream_order.hpp"
 
 namespace mpzero::parallel {
 namespace {
@@ -258,9 +259,7 @@ void ZeroEngine::take_gradient(size_t unit) {
   const at::Tensor& gradient = gradients_.shard(unit);
   const at::Tensor partial = partial_squares_[static_cast<int64_t>(unit)];
   if (measuring_stream_) {
-    at::cuda::CUDAEvent gradient_ready;
-    gradient_ready.record(c10::cuda::getCurrentCUDAStream());
-    gradient_ready.block(*measuring_stream_);
+    follow_current_stream(*measuring_stream_);
     const c10::StreamGuard on_measuring_stream(*measuring_stream_);
     partial_sums_of_squares(gradient, partial);
   } else {
