@@ -146,8 +146,8 @@ def speeds(visit: Visit) -> None:
 def watching(visit: Visit) -> None:
     """What Prometheus' endpoint costs at micro-batch 1: all states on the GPU, and the users' file as it is."""
     for name, flags in (
-        ("watching_cost", ["--without_offload", "--steps=700", "--warm_up=100", "--turns=4", "--control"]),
-        ("watching_cost_users_file", ["--steps=100", "--warm_up=20", "--turns=3"]),
+        ("watching_cost", ["--without_offload", "--warm_up=100"]),
+        ("watching_cost_users_file", ["--warm_up=20"]),
     ):
         if not visit.wanted(name) or visit.gpus == 0:
             continue

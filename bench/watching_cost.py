@@ -1,161 +1,78 @@
 #!/usr/bin/env python3
 """Measures what Prometheus' endpoint costs a training run.
 
-    bench/watching_cost.py FOLDER --build build --train_data T.h5 [--steps 400] [--turns 3] [--device cuda]
+    bench/watching_cost.py FOLDER --build build --train_data T.h5 [--rounds 5] [--runs 2] [--device cuda]
 
-The same training runs in turns without an endpoint and with one (--metrics_port), which is scraped once a second and on
-which --idle connections are held that never ask; those that it closes are opened again before the next scrape. With
---control a third side has the same connections and scrapes answered by this program, and no endpoint: what the client
-costs, which shares the machine here.
+One run with an endpoint (--metrics_port) is watched for a while, left alone for a while, and so on: runs differ from
+each other by more than what is measured. A round has a period of each kind, in random order:
 
-FOLDER gets logs and metrics of each run. The last line is one JSON object: milliseconds of a step (median and mean of
-each run: the median over the turns, the least and the greatest) and how each compares with the run without an endpoint
-in the same turn. Exits with status 1 if a run fails, or if an endpoint answers no scrape.
+    unwatched, unwatched_again   nobody asks; how they differ is the noise of the measurement
+    scraped                      a scrape a second
+    watched                      the same, and --idle connections that never ask; those that it closes are opened
+                                 again before the next scrape
+    client_alone                 the same connections and scrapes, answered by this program: what the client costs,
+                                 which shares the machine here
+
+FOLDER gets logs and metrics of each run. The last line is one JSON object: milliseconds of a step (median and mean over
+all periods of a kind in a run: the median over the runs, the least and the greatest) and how each compares with the
+unwatched ones of the same run. Exits with status 1 if a run fails, or if an endpoint answers no scrape.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import http.client
 import json
 import os
+import random
 import resource
-import selectors
 import shutil
 import socket
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from measures import read_metrics
+from scraper import HOST, Client, StandIn
+from visit import end
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-HOST = "127.0.0.1"
-PATIENCE_SECONDS = 5  # for one connection or answer
-MOST_CONNECTIONS = 64  # of the endpoint: HttpServer::kMostConnections
 OTHER_FILES = 200  # that this program has open besides the idle connections
-
-
-class Client(threading.Thread):
-    """Holds connections that do not ask, and scrapes, until it is stopped."""
-
-    def __init__(self, port: int, idle: int, period: float):
-        super().__init__(daemon=True)
-        self.port, self.wanted, self.period = port, idle, period
-        self.idle: list[socket.socket] = []
-        self.most_idle = 0
-        self.scrapes: list[tuple[float, float]] = []  # when it began (seconds since 1970), how long it took
-        self.ended = threading.Event()
-
-    def run(self) -> None:
-        while not self.ended.wait(self.period):
-            try:
-                self.renew()
-                began, clock = time.time(), time.monotonic()
-                self.scrape()
-                self.scrapes.append((began, time.monotonic() - clock))
-            except OSError:
-                pass  # it is not open yet, or no longer
-        for connection in self.idle:
-            connection.close()
-
-    def renew(self) -> None:
-        """Opens what is missing, and opens again what the endpoint has closed."""
-        kept = []
-        for connection in self.idle:
-            if is_open(connection):
-                kept.append(connection)
-            else:
-                connection.close()
-        self.idle = kept
-        while len(self.idle) < self.wanted:
-            connection = socket.create_connection((HOST, self.port), PATIENCE_SECONDS)
-            connection.setblocking(False)
-            self.idle.append(connection)
-        self.most_idle = max(self.most_idle, len(self.idle))
-
-    def scrape(self) -> None:
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=PATIENCE_SECONDS)
-        try:
-            connection.request("GET", "/metrics")
-            answer = connection.getresponse()
-            answer.read()
-            if answer.status != 200:
-                raise OSError(f"status {answer.status}")
-        except http.client.HTTPException as error:
-            raise OSError(str(error)) from error
-        finally:
-            connection.close()
-
-    def stop(self) -> None:
-        self.ended.set()
-        self.join()
-
-
-def is_open(connection: socket.socket) -> bool:
-    """Nothing is ever sent to such a connection: it can be read once the peer has closed it."""
-    try:
-        return connection.recv(1, socket.MSG_PEEK) != b""
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-
-
-class StandIn(threading.Thread):
-    """Answers as the endpoint does: a connection that asks gets a page; of those that do not, the oldest makes room."""
-
-    def __init__(self, port: int):
-        super().__init__(daemon=True)
-        self.listener = socket.create_server((HOST, port), backlog=4096)
-        self.ended = threading.Event()
-
-    def run(self) -> None:
-        silent: list[socket.socket] = []
-        with selectors.DefaultSelector() as ready:
-            ready.register(self.listener, selectors.EVENT_READ)
-            while not self.ended.is_set():
-                for key, _ in ready.select(0.1):
-                    if key.fileobj is self.listener:
-                        connection = self.listener.accept()[0]
-                        ready.register(connection, selectors.EVENT_READ)
-                        silent.append(connection)
-                        closed = silent.pop(0) if len(silent) > MOST_CONNECTIONS else None
-                    elif key.fileobj in silent:
-                        closed = key.fileobj
-                        silent.remove(closed)
-                        with contextlib.suppress(OSError):
-                            if closed.recv(4096):
-                                closed.sendall(b"HTTP/1.0 200 OK\r\n\r\n" + b"# no metrics\n" * 1000)
-                    else:
-                        continue
-                    if closed is not None:
-                        ready.unregister(closed)
-                        closed.close()
-        for connection in [self.listener, *silent]:
-            connection.close()
-
-    def stop(self) -> None:
-        self.ended.set()
-        self.join()
 
 
 @dataclass
 class Side:
-    """One way to run it."""
+    """One kind of period."""
 
     name: str
-    endpoint: bool = False  # --metrics_port
-    client: bool = False
-    medians: list[float] = field(default_factory=list)  # seconds, of each turn
+    scrapes: bool = False
+    idle: bool = False
+    answered_here: bool = False  # by the stand-in
+    medians: list[float] = field(default_factory=list)  # seconds, of each run
     means: list[float] = field(default_factory=list)
-    scrapes: list[float] = field(default_factory=list)  # seconds, those during measured steps
+    scrape_seconds: list[float] = field(default_factory=list)
     most_idle: int = 0
+
+
+def sides() -> list[Side]:
+    return [
+        Side("unwatched"),
+        Side("unwatched_again"),
+        Side("scraped", scrapes=True),
+        Side("watched", scrapes=True, idle=True),
+        Side("client_alone", scrapes=True, idle=True, answered_here=True),
+    ]
+
+
+@dataclass
+class Period:
+    """Seconds since 1970 in which a run was on a side."""
+
+    side: Side
+    begin: float
+    end: float
 
 
 def free_port() -> int:
@@ -174,7 +91,7 @@ def config_of(arguments: argparse.Namespace) -> dict:
     return config
 
 
-def command_of(arguments: argparse.Namespace, folder: Path, port: int | None) -> list[str]:
+def command_of(arguments: argparse.Namespace, folder: Path, port: int) -> list[str]:
     (folder / "ds_config.json").write_text(json.dumps(config_of(arguments)))
     model = {"model_config": arguments.model_config} if arguments.model_config else {"model_type": arguments.model_type}
     flags = {
@@ -182,65 +99,108 @@ def command_of(arguments: argparse.Namespace, folder: Path, port: int | None) ->
         **model,
         "train_data": arguments.train_data,
         "seq_length": arguments.seq_length,
-        "max_steps": arguments.warm_up + arguments.steps,
+        "max_steps": 10_000_000,
         "checkpoint_dir": folder / "checkpoints",
         "checkpoint_freq": 0,
         "save_final": "false",
-        "logging_freq": 100,
+        "logging_freq": 1000,
         "metrics_file": folder / "metrics.jsonl",
         "device": arguments.device,
+        "metrics_port": port,
     }
-    if port is not None:
-        flags["metrics_port"] = port
     mpirun = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", "1"]
     return [*mpirun, str(arguments.build / "bin" / "mpzero"), "train", *(f"--{key}={flags[key]}" for key in flags)]
 
 
-def run_once(side: Side, turn: int, arguments: argparse.Namespace) -> None:
-    """One run of a side, whose steps after the warm-up are added to it."""
-    folder = arguments.folder / f"turn-{turn}-{side.name}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    port = free_port()
-    stand_in = StandIn(port) if side.client and not side.endpoint else None
-    if stand_in is not None:
-        stand_in.start()
-    client = Client(port, arguments.idle, arguments.scrape_seconds) if side.client else None
-    log = folder / "log.txt"
-    if client is not None:
-        client.start()
-    try:
-        with log.open("w") as stream:
-            status = subprocess.run(
-                command_of(arguments, folder, port if side.endpoint else None),
+class Run:
+    """A training run with an endpoint, until it is ended."""
+
+    def __init__(self, folder: Path, arguments: argparse.Namespace):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self.folder, self.port = folder, free_port()
+        self.metrics, self.log = folder / "metrics.jsonl", folder / "log.txt"
+        with self.log.open("w") as stream:
+            self.process = subprocess.Popen(
+                command_of(arguments, folder, self.port),
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                check=False,
-            ).returncode
+            )
+
+    def check(self) -> None:
+        if self.process.poll() is not None:
+            sys.exit(
+                f"{self.folder.name}: mpzero ended with status {self.process.returncode}; the end of {self.log}:\n"
+                f"{self.log.read_text()[-2000:]}"
+            )
+
+    def wait_for_steps(self, count: int) -> None:
+        while not self.metrics.exists() or self.metrics.read_bytes().count(b"\n") < count:
+            self.check()
+            time.sleep(0.05)
+
+
+def stay(run: Run, side: Side, arguments: argparse.Namespace) -> Period:
+    """A period on one side."""
+    stand_in = StandIn(free_port()) if side.answered_here else None
+    port = stand_in.port if stand_in is not None else run.port
+    if stand_in is not None:
+        stand_in.start()
+    client = Client(port, arguments.idle if side.idle else 0, arguments.scrape_seconds) if side.scrapes else None
+    begin = time.time()
+    if client is not None:
+        client.start()
+    time.sleep(arguments.period_seconds)
+    period = Period(side, begin, time.time())
+    if client is not None:
+        client.stop()
+        side.scrape_seconds += [took for _, took in client.scrapes]
+        side.most_idle = max(side.most_idle, client.most_idle)
+    if stand_in is not None:
+        stand_in.stop()
+    # What a client leaves behind is not counted in the next period.
+    time.sleep(arguments.period_seconds / 10)
+    run.check()
+    return period
+
+
+def steps_of(lines: list[dict], periods: list[Period], side: Side) -> list[float]:
+    """Seconds of the steps that lie within a side's periods."""
+    return [
+        line["step_seconds"]
+        for period in periods
+        if period.side is side
+        for line in lines
+        if period.begin <= line["time"] - line["step_seconds"] and line["time"] <= period.end
+    ]
+
+
+def run_once(number: int, all_sides: list[Side], arguments: argparse.Namespace) -> None:
+    """One run, whose steps are added to their sides."""
+    run = Run(arguments.folder / f"run-{number}", arguments)
+    order = random.Random(number)
+    periods: list[Period] = []
+    try:
+        run.wait_for_steps(arguments.warm_up)
+        for _ in range(arguments.rounds):
+            periods += [stay(run, side, arguments) for side in order.sample(all_sides, len(all_sides))]
+        run.check()
     finally:
-        if client is not None:
-            client.stop()
-        if stand_in is not None:
-            stand_in.stop()
-    if status != 0:
-        sys.exit(f"{folder.name}: mpzero ended with status {status}; the end of {log}:\n{log.read_text()[-2000:]}")
-    lines = read_metrics(folder / "metrics.jsonl")[arguments.warm_up :]
-    seconds = [line["step_seconds"] for line in lines]
-    side.medians.append(statistics.median(seconds))
-    side.means.append(statistics.fmean(seconds))
-    if client is None:
-        return
-    began = lines[0]["time"] - seconds[0]
-    answered = [took for when, took in client.scrapes if began <= when <= lines[-1]["time"]]
-    if not answered:
-        sys.exit(f"{folder.name}: no scrape was answered in {sum(seconds):.1f} s; raise --steps, or see {log}")
-    side.scrapes += answered
-    side.most_idle = max(side.most_idle, client.most_idle)
+        end(run.process)
+    lines = read_metrics(run.metrics)
+    for side in all_sides:
+        seconds = steps_of(lines, periods, side)
+        if not seconds:
+            sys.exit(f"{run.folder.name}: no step lies within a period of {side.name}; raise --period_seconds")
+        if side.scrapes and not side.scrape_seconds:
+            sys.exit(f"{run.folder.name}: no scrape was answered; raise --period_seconds, or see {run.log}")
+        side.medians.append(statistics.median(seconds))
+        side.means.append(statistics.fmean(seconds))
 
 
 def spread(values: list[float], digits: int) -> dict:
-    """Over the turns."""
+    """Over the runs."""
     return {
         "median": round(statistics.median(values), digits),
         "least": round(min(values), digits),
@@ -249,7 +209,7 @@ def spread(values: list[float], digits: int) -> dict:
 
 
 def figures_of(sides: list[Side]) -> dict:
-    """`sides`: the first is what the others are compared with, turn by turn."""
+    """`sides`: the first is what the others are compared with, run by run."""
     first = sides[0]
     figures: dict = {}
     for side in sides:
@@ -262,11 +222,11 @@ def figures_of(sides: list[Side]) -> dict:
             figures[side.name]["ratio"] = {
                 name: spread([one / other for one, other in zip(*both, strict=True)], 5) for name, both in pairs.items()
             }
-        if side.scrapes:
+        if side.scrape_seconds:
             figures[side.name]["scrapes"] = {
-                "answered": len(side.scrapes),
-                "median_ms": round(statistics.median(side.scrapes) * 1e3, 2),
-                "longest_ms": round(max(side.scrapes) * 1e3, 2),
+                "answered": len(side.scrape_seconds),
+                "median_ms": round(statistics.median(side.scrape_seconds) * 1e3, 2),
+                "longest_ms": round(max(side.scrape_seconds) * 1e3, 2),
             }
             figures[side.name]["idle_connections"] = side.most_idle
     return figures
@@ -294,31 +254,38 @@ def main() -> int:
     parser.add_argument("--deepspeed_config", type=Path, default=REPOSITORY / "configs" / "ds_config.json")
     parser.add_argument("--without_offload", action="store_true", help="leave offload_optimizer out of that file")
     parser.add_argument("--seq_length", type=int, default=512)
-    parser.add_argument("--steps", type=int, default=400, help="of each run, after the warm-up (default: 400)")
     parser.add_argument("--warm_up", type=int, default=50, help="steps that do not count (default: 50)")
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5, help="of periods in a run (default: 5)")
+    parser.add_argument("--period_seconds", type=float, default=3.0)
     parser.add_argument("--idle", type=int, default=1000, help="connections that never ask (default: 1000)")
     parser.add_argument("--scrape_seconds", type=float, default=1.0, help="between two scrapes (default: 1)")
-    parser.add_argument("--control", action="store_true", help="a third side: the client alone")
     parser.add_argument("--device", default="cuda")
     arguments = parser.parse_args()
     allow_connections(arguments.idle)
     os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    sides = [Side("without"), Side("watched", endpoint=True, client=True)]
-    if arguments.control:
-        sides.append(Side("client_alone", client=True))
-    for turn in range(1, arguments.turns + 1):
-        # Back and forth, so that a machine that warms up favours none.
-        for side in sides if turn % 2 == 1 else reversed(sides):
-            run_once(side, turn, arguments)
+    all_sides = sides()
+    for number in range(1, arguments.runs + 1):
+        run_once(number, all_sides, arguments)
+        for side in all_sides:
             print(
-                f"turn {turn} {side.name}: median {side.medians[-1] * 1e3:.3f} ms, mean {side.means[-1] * 1e3:.3f} ms"
+                f"run {number} {side.name}: median {side.medians[-1] * 1e3:.3f} ms, mean {side.means[-1] * 1e3:.3f} ms"
             )
-    asked = ("model_type", "seq_length", "steps", "turns", "scrape_seconds", "device", "without_offload")
+    asked = (
+        "model_type",
+        "seq_length",
+        "runs",
+        "rounds",
+        "period_seconds",
+        "scrape_seconds",
+        "device",
+        "without_offload",
+    )
     settings = {key: getattr(arguments, key) for key in asked}
     if arguments.model_config:
-        settings["model_type"] = str(arguments.model_config)
-    print(json.dumps({"measure": "watching_cost", **settings, **figures_of(sides)}))
+        settings["model_config"] = str(arguments.model_config)
+        del settings["model_type"]
+    print(json.dumps({"measure": "watching_cost", **settings, **figures_of(all_sides)}))
     return 0
 
 
