@@ -10,7 +10,7 @@ import pytest
 import watching_cost
 from tiny_run import TinyRun
 from trainer import BUILD
-from watching_cost import Period, Side, figures_of, free_port, steps_of
+from watching_cost import Period, Side, figures_of, steps_of
 
 # Steps of 10 ms until it is ended, the first of which takes 9 s by its own word. One that a scrape has come in takes
 # 1 ms more.
