@@ -1,6 +1,7 @@
 #include "app/machine/host_threads.hpp"
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -96,5 +97,16 @@ std::optional<std::string> slower_update(parallel::HostKernel kernel) {
   }
   return std::nullopt;
 }
+
+std::optional<std::string> few_threads(const parallel::HostUpdateOptions& options, int local_size, int online) {
+  const int used = options.threads * local_size;
+  if (options.threads == 0 || 4 * used >= online || std::getenv("OMP_NUM_THREADS") != nullptr) return std::nullopt;
+  return fmt::format(
+      "AdamW on the host has {} of the {} hardware threads of rank 0's machine and is slow: what has started the ranks "
+      "gives them no more. mpirun --bind-to none, or srun --cpu-bind=none and --cpus-per-task, give them all",
+      used, online);
+}
+
+int online_hardware_threads() { return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)); }
 
 }  // namespace mpzero

@@ -29,4 +29,11 @@ std::string describe(const parallel::HostUpdateOptions& options);
 // of them give the same bits.
 std::optional<std::string> slower_update(parallel::HostKernel kernel);
 
+// A warning if updates on the host have less than a quarter of the machine's hardware threads, `online`, on all
+// `local_size` ranks of it, as under a launcher that binds each rank to a core. None where OMP_NUM_THREADS says how
+// many.
+std::optional<std::string> few_threads(const parallel::HostUpdateOptions& options, int local_size, int online);
+// Of this machine.
+int online_hardware_threads();
+
 }  // namespace mpzero

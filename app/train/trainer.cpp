@@ -319,6 +319,9 @@ void Trainer::plan_memory() {
   if (const std::optional<std::string> warning = memory_.warning()) log_.warn(*warning);
   if (zero_options_.host_update.threads > 0) {
     log_.say(fmt::format("AdamW on the host: {}", describe(zero_options_.host_update)));
+    if (const auto few = few_threads(zero_options_.host_update, mpi_.local_size(), online_hardware_threads())) {
+      log_.warn(*few + ".");
+    }
   }
   if (zero_options_.host_update.threads > 0 || device_.is_cpu()) {
     if (const auto line = slower_update(parallel::fastest_host_kernel())) log_.say(*line);

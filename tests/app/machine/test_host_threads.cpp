@@ -1,3 +1,5 @@
+#include <cstdlib>
+
 #include "app/machine/host_threads.hpp"
 #include "tests/catch.hpp"
 
@@ -7,6 +9,25 @@ TEST_CASE("AdamW's instructions on the host are named if they are not the fastes
   CHECK(!slower_update(parallel::HostKernel::kAvx512));
   CHECK_THAT(slower_update(parallel::HostKernel::kAvx2).value(), Catch::Contains("uses AVX2"));
   CHECK_THAT(slower_update(parallel::HostKernel::kPortable).value(), Catch::Contains("slow"));
+}
+
+TEST_CASE("few threads for AdamW on the host are warned of, unless they are asked for") {
+  parallel::HostUpdateOptions options;
+  options.threads = 1;
+  unsetenv("OMP_NUM_THREADS");
+  CHECK_THAT(few_threads(options, 1, 16).value(), Catch::Contains("has 1 of the 16 hardware threads"));
+  CHECK_THAT(few_threads(options, 2, 16).value(), Catch::Contains("has 2 of the 16"));
+  CHECK(!few_threads(options, 4, 16));
+  options.threads = 14;
+  CHECK(!few_threads(options, 1, 16));
+  options.threads = 1;
+  setenv("OMP_NUM_THREADS", "1", 1);
+  CHECK(!few_threads(options, 1, 16));
+  unsetenv("OMP_NUM_THREADS");
+  // The CPU trains: no threads are dedicated.
+  options.threads = 0;
+  CHECK(!few_threads(options, 1, 16));
+  CHECK(online_hardware_threads() >= 1);
 }
 
 }  // namespace mpzero
