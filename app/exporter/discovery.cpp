@@ -16,7 +16,7 @@ Discovery::Discovery(const std::filesystem::path& folder, const std::string& run
   for (const auto& [name, value] : labels) of_all[name] = value;
   group_ = {{"targets", targets}, {"labels", of_all}};
   io::make_folders(folder);
-  write();
+  write(io::Synced::kYes);
 }
 
 void Discovery::remove() {
@@ -27,12 +27,14 @@ void Discovery::remove() {
 void Discovery::failed(const std::string& reason) {
   group_["labels"]["end"] = "failed";
   group_["labels"]["reason"] = reason.substr(0, kLongestReason);
-  write();
+  // After the death of a rank the launcher leaves the others about a second.
+  write(io::Synced::kNo);
 }
 
-void Discovery::write() const {
+void Discovery::write(io::Synced synced) const {
   const ordered_json content = ordered_json::array({group_});
-  io::replace_text_file(file_, content.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  io::replace_text_file(file_, content.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n", io::disk(),
+                        synced);
 }
 
 }  // namespace mpzero

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/exporter/families.hpp"
+#include "io/files/atomic_file.hpp"
 
 namespace mpzero {
 
@@ -27,7 +28,7 @@ class Discovery {
   static constexpr size_t kLongestReason = 300;
 
  private:
-  void write() const;
+  void write(io::Synced synced) const;
 
   std::filesystem::path file_;
   nlohmann::ordered_json group_;  // what file_sd_configs calls a static_config

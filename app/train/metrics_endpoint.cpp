@@ -91,4 +91,14 @@ void MetricsEndpoint::failed(const std::string& reason, StepLog& log) {
   }
 }
 
+std::function<void(std::string_view)> MetricsEndpoint::late_failure() const {
+  return [discovery = discovery_](std::string_view reason) mutable {
+    if (!discovery) return;
+    try {
+      discovery->failed(std::string(reason));
+    } catch (const Error&) {  // Prometheus finds the run down, and not why
+    }
+  };
+}
+
 }  // namespace mpzero

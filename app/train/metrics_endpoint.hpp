@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/config/run_setup.hpp"
@@ -36,6 +37,8 @@ class MetricsEndpoint {
   void ended();
   // The run fails: Prometheus learns why, and finds the run down.
   void failed(const std::string& reason, StepLog& log);
+  // The same, where nothing else can be said any more, for any thread; after open().
+  std::function<void(std::string_view reason)> late_failure() const;
 
  private:
   // Why this rank's endpoint could not be opened; empty: it is open, or not this rank's.

@@ -130,7 +130,11 @@ TrainingEnd Trainer::run() {
     log_.warn(fmt::format("--profile_steps {}-{} has no effect: the run resumes after step {}", steps->first,
                           steps->last, position_.step));
   }
-  const Liveness::EndRecord end_record(control_.liveness, log_.late_end());
+  const Liveness::EndRecord end_record(control_.liveness, [record = log_.late_end(), tell = endpoint_.late_failure()](
+                                                              std::string_view status, std::string_view reason) {
+    record(status, reason);
+    if (status == "failed") tell(reason);
+  });
   try {
     record_node();
     const TrainingEnd end = train_to_the_end();

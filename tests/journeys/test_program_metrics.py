@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import socket
 from pathlib import Path
 
 import pytest
 import yaml
+from live_run import LiveRun
 from refusals import the_sentence
 from tiny_run import TinyRun
 
@@ -129,3 +131,16 @@ def test_a_run_that_fails_stays_a_target_of_prometheus_that_says_why(tmp_path: P
     run.config = {}
     run.train("--max_steps=2", *served, "--overwrite")
     assert list(targets.iterdir()) == [file]
+
+
+def test_a_run_that_loses_a_rank_says_so_to_prometheus(tmp_path: Path) -> None:
+    run, targets = TinyRun(tmp_path, ranks=2), tmp_path / "targets"
+    flags = (f"--metrics_port={free_port()}", "--metrics_address=0.0.0.0", f"--metrics_sd_dir={targets}")
+    with LiveRun(run, "--max_steps=100000", "--checkpoint_freq=0", *flags) as live:
+        live.wait_for_step(3)
+        live.signal(signal.SIGKILL, 1)
+        assert live.finish() not in (0, 2, 75)
+    (file,) = targets.iterdir()
+    (group,) = json.loads(file.read_text())
+    assert group["labels"]["end"] == "failed"
+    assert "rank 1" in group["labels"]["reason"]
