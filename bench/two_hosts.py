@@ -12,7 +12,12 @@ through NCCL's sockets. FOLDER gets two_hosts.json, written anew after each part
   deepspeed   stock DeepSpeed, ZeRO-2 and ZeRO-3, over the same sockets
 
 A part for which the budget of seconds has no time left is named in `left_out`. PACKAGES: a folder with wheels and the
-sdist of DeepSpeed (bench/README.md), installed without a network; without it DeepSpeed must be there already.
+sdist of DeepSpeed, 6 MB in all, installed without a network; without it DeepSpeed must be there already. torch,
+transformers and setuptools must be there in any case. VERSION is that machine's Python, such as 3.12:
+
+  pip download --no-deps --no-binary=:all: --no-build-isolation -d PACKAGES deepspeed==0.19.8
+  pip download --no-deps --only-binary=:all: --python-version VERSION -d PACKAGES hjson msgpack py-cpuinfo einops \\
+    ninja psutil pydantic pydantic-core annotated-types typing-extensions typing-inspection
 """
 
 from __future__ import annotations

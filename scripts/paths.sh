@@ -8,7 +8,7 @@
 MPZERO_PATH_FLAGS=(
   checkpoint_dir deepspeed_config init_from metrics_file metrics_sd_dir model_config profile_dir resume_from_checkpoint train_data validation_data
 )
-MPZERO_PATH_VARIABLES=(DS_CONFIG CHECKPOINT_DIR DATA_DIR LOG_DIR MODEL_CONFIG TRAIN_DATA VALIDATION_DATA METRICS_FILE RESULTS_DIR)
+MPZERO_PATH_VARIABLES=(DS_CONFIG CHECKPOINT_DIR DATA_DIR LOG_DIR MODEL_CONFIG TRAIN_DATA VALIDATION_DATA METRICS_FILE)
 
 # Whether the user is in the checkout, where the scripts run, too.
 user_is_in_checkout() { [[ $MPZERO_USER_FOLDER -ef $MPZERO_ROOT ]]; }

@@ -1,5 +1,4 @@
 #include "app/memory/state_placement.hpp"
-
 #include "tests/app/tiny_training.hpp"
 #include "tests/catch.hpp"
 

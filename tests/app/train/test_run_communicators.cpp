@@ -1,8 +1,7 @@
-#include "app/train/run_communicators.hpp"
-
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include "app/train/run_communicators.hpp"
 #include "parallel/trace/timeline.hpp"
 #include "tests/app/tiny_training.hpp"
 #include "tests/catch.hpp"
@@ -23,8 +22,8 @@ struct Opened {
   SharedFolder folder;
   StopRequest stop;
   Liveness liveness{parallel::mpi(), stop, {.checkpoint_dir = folder.path()}};
-  Network network{"auto", at::kCPU, parallel::mpi(),
-                  {.limit = std::chrono::milliseconds(0), .overdue = [](const auto&) {}}};
+  Network network{
+      "auto", at::kCPU, parallel::mpi(), {.limit = std::chrono::milliseconds(0), .overdue = [](const auto&) {}}};
   std::unique_ptr<parallel::Timeline> timeline = parallel::make_timeline(at::kCPU);
   RunCommunicators communicators;
   int ranks;
