@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from measures import medians, read_metrics, read_peers
+from visit import end
 
 PARTS = ("forward", "backward", "optimizer", "data", "exposed_gradients", "exposed_parameters")
 # Flags that a run gets from here.
@@ -149,17 +150,17 @@ def run(row: Row, settings: Settings) -> None:
     is_deepspeed = row.ranks_per_node == DEEPSPEED
     words = words_of_deepspeed(row, file, settings) if is_deepspeed else words_of_mpzero(row, own, file, settings)
     with log.open("w") as output:
+        process = subprocess.Popen(
+            command_of(settings.launch, words), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+        status = None
         try:
-            status = subprocess.run(
-                command_of(settings.launch, words),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=settings.limit,
-                check=False,
-            ).returncode
+            status = process.wait(timeout=settings.limit)
         except subprocess.TimeoutExpired:
-            status, row.error = None, f"not done after {settings.limit:g} s"
+            row.error = f"not done after {settings.limit:g} s"
+        finally:
+            if status is None:
+                end(process)
     text = log.read_text(errors="replace")
     found = re.search(r"Using network (\S+)" if is_deepspeed else r"^Network: (\S+)", text, re.MULTILINE)
     row.over = found[1].rstrip(":,;") if found else ""

@@ -36,6 +36,7 @@ import network_experiment
 import tcp_streams
 from deepspeed_peer import on_gpu
 from measures import REPOSITORY, read_model, read_peers
+from visit import end
 
 BENCH = Path(__file__).resolve().parent
 MODEL = "qwen3_0_6b"
@@ -76,18 +77,14 @@ class Visit:
         """Exit status and log of a command, ended after `limit` seconds or with the budget."""
         log = self.folder / f"{name}.log"
         with log.open("w") as output:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
             try:
-                done = subprocess.run(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    timeout=max(1.0, min(limit, self.left())),
-                    check=False,
-                )
+                return process.wait(timeout=max(1.0, min(limit, self.left()))), log
             except subprocess.TimeoutExpired:
                 return 124, log
-        return done.returncode, log
+            finally:
+                if process.poll() is None:
+                    end(process)
 
 
 def interface_to_others() -> str:

@@ -56,6 +56,17 @@ def test_status_1_if_no_row_ran(tmp_path: Path) -> None:
     assert run(tmp_path / "out", TinyRun(tmp_path), "--stages", "2", "--ranks_per_node", "3") == 1
 
 
+def test_a_row_that_takes_too_long_is_ended_with_its_ranks(tmp_path: Path) -> None:
+    """Its command has started another one, which stays no longer than it."""
+    launch = f"bash -c 'sleep 600 & echo $! >{tmp_path}/pid; wait' --"
+    own = ["--limit=2", "--stages", "2", "--ranks_per_node", "auto"]
+    assert run(tmp_path / "out", TinyRun(tmp_path), *own, launch=launch) == 1
+    pid = (tmp_path / "pid").read_text().strip()
+    status = Path(f"/proc/{pid}/status")
+    assert not status.exists() or "State:\tZ" in status.read_text()
+    assert "not done after 2 s" in (tmp_path / "out" / "table.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("own", "flags", "words"),
     [
