@@ -9,8 +9,8 @@ sends 2 x 4 bytes x parameters x (nodes - 1) / nodes in a step, and with one lev
 
 Prediction: the bytes that the formula counts, at the rate that one plain TCP stream reached on the same link with both
 hosts sending (bench/tcp_streams.py), plus a trip for each collective. Measured: the time that the ranks waited for
-collectives in the median step and in the quickest one, the bytes that mpzero counted, and those of the interface, headers
-included. Ranks also wait for each other's computing, so that other programs on the machine lengthen the median.
+collectives in the median step and in the quickest one, the bytes that mpzero counted, and those of the interface,
+headers included. Ranks also wait for each other's computing, so that other programs on the machine lengthen the median.
 
 FOLDER gets limited.json, limited.md, which is printed, and a folder for each run.
 """
@@ -172,10 +172,8 @@ def table(results: list[Result]) -> str:
             lines.append(f"{begin} not run: {one.error.replace('|', '/')} | | |")
             continue
         sent = f"{one.formula_mb:.1f} / {one.counted_mb:.1f} / {one.interface_mb:.1f} MB"
-        lines.append(
-            f"{begin} {sent} | {one.predicted_ms:.0f} / {one.least_communication_ms:.0f} / {one.communication_ms:.0f} ms "
-            f"| {one.step_ms:.0f} ms |"
-        )
+        waits = f"{one.predicted_ms:.0f} / {one.least_communication_ms:.0f} / {one.communication_ms:.0f} ms"
+        lines.append(f"{begin} {sent} | {waits} | {one.step_ms:.0f} ms |")
     return "\n".join(lines) + "\n"
 
 
