@@ -2,8 +2,11 @@
 """Stock DeepSpeed on the users' two files and on the runs without offload, with random weights and tokens.
 
     bench/deepspeed_peer.py WORK [--gpus N] [--warm_up 3] [--steps 8]     prints one JSON line
+    srun … bench/deepspeed_peer.py --deepspeed_config FILE --model_type NAME --seq_length N --meet HOST:PORT
 
-Starts one process a GPU by itself, with the variables that torch.distributed reads; no launcher is needed.
+Starts one process a GPU by itself, with the variables that torch.distributed reads; no launcher is needed. With --meet
+it is one rank of those that srun or mpirun starts; they meet at that address, which is rank 0's. --two_hosts: NCCL
+takes the GPUs of this machine for hosts of one GPU each.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from measures import PEAK_FLOPS, REPOSITORY, flops_per_token, read_model
 
@@ -56,6 +60,12 @@ def on_gpu(stage: int, micro_batch: int, gas: int = 1) -> dict:
 LLAMA_FILE = "configs/ds_config_llama3_8b_zero3_offload.json"
 
 
+def without_compiler(config: dict) -> dict:
+    """The same with torch's AdamW in place of DeepSpeed's, whose kernel is compiled at first use."""
+    optimizer = config["optimizer"]
+    return config | {"optimizer": {**optimizer, "params": {**optimizer["params"], "torch_adam": True}}}
+
+
 def users_llama_at_8192() -> dict:
     """The user's placement of Llama-3-8B, for one long sequence instead of four times four short ones."""
     config = json.loads((REPOSITORY / LLAMA_FILE).read_text())
@@ -70,6 +80,8 @@ WORKS = {
     "qwen3_zero2_4gpu_mb8": Work("qwen3_0_6b", 2048, on_gpu(2, 8)),
     "llama3_8b_zero3_4gpu_t8192": Work("llama_3_8b", 8192, on_gpu(3, 1), recompute=True),
     "llama3_8b_zero3_4gpu_t512": Work("llama_3_8b", 512, on_gpu(3, 4, gas=4)),
+    "two_hosts_zero2": Work("qwen3_0_6b", 512, without_compiler(on_gpu(2, 4, gas=4))),
+    "two_hosts_zero3": Work("qwen3_0_6b", 512, without_compiler(on_gpu(3, 4, gas=4))),
     "tiny_zero2": Work("qwen3_tiny", 64, on_gpu(2, 2)),
     "tiny_zero3": Work("qwen3_tiny", 64, on_gpu(3, 2, gas=2)),
 }
@@ -101,7 +113,18 @@ def as_deepspeed_reads_it(config: dict, hidden_size: int) -> dict:
     return config
 
 
-def train(name: str, *, warm_up: int, steps: int, on_cpu: bool) -> None:
+def users_work(arguments: argparse.Namespace) -> Work:
+    model = str(arguments.model_config) if arguments.model_config else arguments.model_type
+    return Work(model, arguments.seq_length, json.loads(arguments.deepspeed_config.read_text()))
+
+
+def model_of(work: Work) -> dict:
+    if work.model.endswith(".json"):
+        return json.loads(Path(work.model).read_text())
+    return read_model(work.model)
+
+
+def train(name: str, work: Work, *, warm_up: int, steps: int, on_cpu: bool) -> None:
     """One rank of the run; rank 0 prints the result."""
     import deepspeed
     import torch
@@ -114,8 +137,7 @@ def train(name: str, *, warm_up: int, steps: int, on_cpu: bool) -> None:
         torch.cuda.set_device(device)
     deepspeed.init_distributed("gloo" if on_cpu else "nccl", auto_mpi_discovery=False)
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    work = WORKS[name]
-    model_config = read_model(work.model)
+    model_config = model_of(work)
     written = work.config
     if isinstance(written, str):
         written = json.loads((REPOSITORY / written).read_text())
@@ -195,7 +217,26 @@ def host_memory_used() -> int:
     return psutil.virtual_memory().used
 
 
-def launch(gpus: int) -> int:
+def join(meet: str) -> None:
+    """Sets what torch.distributed reads, from what srun or mpirun has set for this rank."""
+    names = {
+        "RANK": ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID"),
+        "WORLD_SIZE": ("OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"),
+        "LOCAL_RANK": ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"),
+        "LOCAL_WORLD_SIZE": ("OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"),
+    }
+    for name, sources in names.items():
+        value = next((os.environ[source] for source in sources if source in os.environ), None)
+        if value is None:
+            raise SystemExit(
+                f"deepspeed_peer.py: --meet is for ranks that mpirun or srun starts: {sources} are not set"
+            )
+        os.environ[name] = value
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = meet.rsplit(":", 1)
+    os.environ["LAUNCHED_AT"] = str(time.time())
+
+
+def launch(gpus: int, *, two_hosts: bool) -> int:
     """Starts this program once a GPU; the first failure ends all. Returns the exit status."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -213,6 +254,8 @@ def launch(gpus: int) -> int:
     try:
         for rank in range(gpus):
             environment = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            if two_hosts:
+                environment |= {"NCCL_HOSTID": f"host{rank}", "NCCL_NET": "Socket"}
             ranks.append(subprocess.Popen([sys.executable, *sys.argv], env=environment))
         while any(rank.poll() is None for rank in ranks):
             failed = [rank.returncode for rank in ranks if rank.poll()]
@@ -229,16 +272,31 @@ def launch(gpus: int) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("work", choices=WORKS)
+    parser.add_argument("work", choices=WORKS, nargs="?")
+    parser.add_argument("--deepspeed_config", type=Path, help="in place of a work, with the next two")
+    model = parser.add_mutually_exclusive_group()
+    model.add_argument("--model_type", help="a preset of configs/models")
+    model.add_argument("--model_config", type=Path, help="a config.json")
+    parser.add_argument("--seq_length", type=int, default=2048)
+    parser.add_argument("--meet", metavar="HOST:PORT")
+    parser.add_argument("--two_hosts", action="store_true")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--warm_up", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--cpu", action="store_true", help="on the CPU: shows that the program runs, measures nothing")
     arguments = parser.parse_args()
-    if "LAUNCHED_AT" not in os.environ:
-        return launch(arguments.gpus)
+    if arguments.deepspeed_config is None and arguments.work is None:
+        parser.error("give a work, or --deepspeed_config with --model_type or --model_config")
+    if arguments.deepspeed_config is not None and not (arguments.model_type or arguments.model_config):
+        parser.error("--deepspeed_config needs --model_type or --model_config")
+    if arguments.meet:
+        join(arguments.meet)
+    elif "LAUNCHED_AT" not in os.environ:
+        return launch(arguments.gpus, two_hosts=arguments.two_hosts)
     os.environ["DS_ACCELERATOR"] = "cpu" if arguments.cpu else "cuda"
-    train(arguments.work, warm_up=arguments.warm_up, steps=arguments.steps, on_cpu=arguments.cpu)
+    work = users_work(arguments) if arguments.deepspeed_config else WORKS[arguments.work]
+    name = arguments.work or arguments.deepspeed_config.stem
+    train(name, work, warm_up=arguments.warm_up, steps=arguments.steps, on_cpu=arguments.cpu)
     return 0
 
 

@@ -53,8 +53,12 @@ RankStatus status(int64_t step) {
   one.idle = 0.2;
   one.allowed = 600;
   for (const char* name : {"parameters", "gradients", "control"}) {
-    parallel::ChannelRecord channel{
-        .name = name, .queued = 100'000 + step, .started = 100'000 + step, .completed = 99'999 + step, .last = {}};
+    parallel::ChannelRecord channel{.name = name,
+                                    .ranks = {},
+                                    .queued = 100'000 + step,
+                                    .started = 100'000 + step,
+                                    .completed = 99'999 + step,
+                                    .last = {}};
     for (int i = 0; i < 6; ++i) {
       channel.last.push_back({.sequence = 99'995 + step + i,
                               .operation = "reduce_scatter",

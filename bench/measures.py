@@ -54,23 +54,34 @@ def read_metrics(path: Path) -> list[dict]:
     return lines
 
 
-def summarize(lines: list[dict], *, ranks: int, warm_up: int, flops: float) -> dict:
-    """Medians over the steps after the first `warm_up`, with `flops` a token; memory is the most of any step."""
-    result: dict = {}
+def medians(lines: list[dict], *, warm_up: int) -> dict:
+    """Medians over the steps after the first `warm_up`: the step and its parts in ms, bytes between nodes in MB."""
     timed = lines[warm_up:]
-    if timed:
-        seconds = statistics.median(line["step_seconds"] for line in timed)
+    if not timed:
+        return {}
+    result: dict = {
+        "measured_steps": len(timed),
+        "step_ms": round(statistics.median(line["step_seconds"] for line in timed) * 1e3, 2),
+    }
+    for name in timed[0]:
+        if name.endswith("_seconds") and name not in ("step_seconds", "rank_seconds"):
+            part = statistics.median(line[name] for line in timed if name in line)
+            result[name.replace("_seconds", "_ms")] = round(part * 1e3, 3)
+    if "exposed_communication_ms" in result:
+        result["exposed_percent"] = round(result["exposed_communication_ms"] / result["step_ms"] * 100, 2)
+    if "internode_bytes" in timed[0]:
+        result["internode_megabytes"] = round(statistics.median(line["internode_bytes"] for line in timed) / 1e6, 3)
+    return result
+
+
+def summarize(lines: list[dict], *, ranks: int, warm_up: int, flops: float) -> dict:
+    """The medians after the first `warm_up` steps, with `flops` a token; memory is the most of any step."""
+    result = medians(lines, warm_up=warm_up)
+    if result:
+        seconds = statistics.median(line["step_seconds"] for line in lines[warm_up:])
         tokens = lines[-1]["tokens"] / lines[-1]["step"] / ranks
-        result["measured_steps"] = len(timed)
-        result["step_ms"] = round(seconds * 1e3, 2)
         result["tokens_per_second_per_gpu"] = round(tokens / seconds)
         result["mfu_percent"] = round(tokens / seconds * flops / PEAK_FLOPS * 100, 1)
-        for name in timed[0]:
-            if name.endswith("_seconds") and name != "step_seconds":
-                part = statistics.median(line[name] for line in timed if name in line)
-                result[name.replace("_seconds", "_ms")] = round(part * 1e3, 3)
-        if "exposed_communication_ms" in result:
-            result["exposed_percent"] = round(result["exposed_communication_ms"] / result["step_ms"] * 100, 2)
     if lines:
         for name in {name for line in lines for name in line if name.startswith("peak_") and name.endswith("_bytes")}:
             most = max(line.get(name, 0) for line in lines)

@@ -6,10 +6,12 @@
 `--launch` starts the ranks; the default is two ranks of this machine that NCCL takes for two hosts. FLAGS must have
 --deepspeed_config: each row changes its zero_optimization.stage and zero_hpz_partition_size or mics_shard_size, and
 nothing else. A row that cannot run (no EFA, ranks that do not fill the nodes) is a row with mpzero's sentence.
+--deepspeed adds a row of stock DeepSpeed for each network and stage, on the same file, with random tokens; its ranks
+meet at --meet, an address of rank 0. --streams takes what bench/tcp_streams.py has written into the results.
 
 FOLDER gets a folder for each run with its log and metrics, table.md, results.json and, where matplotlib is installed,
-steps.png: the median step with its exposed communication, what a node sends in a step, and each row's ratio to the
-first row that ran. Exits with status 1 if no row ran.
+steps.png and steps.svg: the median step with its exposed communication, what a node sends in a step, and each row's
+ratio to the first row that ran. Exits with status 1 if no row ran.
 """
 
 from __future__ import annotations
@@ -18,15 +20,18 @@ import argparse
 import json
 import re
 import shlex
-import statistics
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from measures import read_metrics
+from measures import medians, read_metrics, read_peers
+from visit import end
 
 PARTS = ("forward", "backward", "optimizer", "data", "exposed_gradients", "exposed_parameters")
+# Flags that a run gets from here.
+OWN_FLAGS = ("max_steps", "checkpoint_freq", "save_final", "overwrite", "checkpoint_dir", "metrics_file", "network")
+DEEPSPEED = "DeepSpeed"
 
 
 @dataclass
@@ -35,10 +40,12 @@ class Row:
 
     network: str
     stage: int
-    ranks_per_node: str  # "one level", "auto" or a number
+    ranks_per_node: str  # "one level", "auto", a number, or "DeepSpeed"
     step: float | None = None
-    parts: dict[str, float] | None = None
+    parts: dict[str, float] | None = None  # of mpzero
     internode_megabytes: float | None = None
+    over: str = ""  # the network that was used, in the program's own words
+    program: str = "mpzero"
     error: str = ""
 
     @property
@@ -46,10 +53,26 @@ class Row:
         return f"{self.network}-zero{self.stage}-{self.ranks_per_node.replace(' ', '_')}"
 
     def zero(self) -> dict:
+        if self.ranks_per_node == DEEPSPEED:
+            return {}
         if self.ranks_per_node == "one level":
             return {"zero_hpz_partition_size": 1}
         size = self.ranks_per_node
         return {"mics_shard_size": size if size == "auto" else int(size)}
+
+
+@dataclass(frozen=True)
+class Settings:
+    folder: Path
+    config: dict  # of ds_config.json
+    flags: list[str]
+    build: Path = Path("build")
+    launch: str = ""
+    steps: int = 20
+    warm_up: int = 5
+    limit: float = 600
+    meet: str = "127.0.0.1:29417"
+    deepspeed_flags: tuple[str, ...] = ()
 
 
 def take_flag(flags: list[str], name: str) -> str | None:
@@ -67,59 +90,98 @@ def take_flag(flags: list[str], name: str) -> str | None:
     return None
 
 
-def command_of(launch: str, program: Path, words: list[str]) -> list[str]:
+def command_of(launch: str, words: list[str]) -> list[str]:
     if launch:
-        return [*shlex.split(launch), str(program), "train", *words]
+        return [*shlex.split(launch), *words]
     command = ["mpirun", "--oversubscribe", "--bind-to", "none"]
     for host in range(2):
         command += [":"] if host else []
-        command += ["-n", "1", "env", f"NCCL_HOSTID=host{host}", str(program), "train", *words]
+        command += ["-n", "1", "env", f"NCCL_HOSTID=host{host}", *words]
     return command
 
 
 def sentence_of(log: str) -> str:
     """The program's own word on why it ended."""
-    errors = re.findall(r"^mpzero: error: (.*)$", log, re.MULTILINE)
+    errors = re.findall(r"^mpzero: error: (.*)$", log, re.MULTILINE) or re.findall(
+        r"^(?:\w+\.)*\w*Error: .*$", log, re.MULTILINE
+    )
     if errors:
         return errors[0]
     lines = [line for line in log.splitlines() if line.strip()]
     return lines[-1] if lines else "it printed nothing"
 
 
-def run(row: Row, folder: Path, args: argparse.Namespace, config: dict, flags: list[str]) -> None:
+def words_of_mpzero(row: Row, own: Path, config: Path, settings: Settings) -> list[str]:
+    words = [str(settings.build / "bin" / "mpzero"), "train", *settings.flags, f"--deepspeed_config={config}"]
+    words += [f"--max_steps={settings.steps}", "--checkpoint_freq=0", "--save_final=false", "--overwrite"]
+    words += [f"--checkpoint_dir={own / 'checkpoints'}", f"--metrics_file={own / 'metrics.jsonl'}"]
+    return [*words, f"--network={row.network}"]
+
+
+def words_of_deepspeed(row: Row, config: Path, settings: Settings) -> list[str]:
+    # NCCL chooses the network, unless it is told to take sockets; its log says which one it has taken.
+    environment = ["env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT"]
+    if row.network == "socket":
+        environment.append("NCCL_NET=Socket")
+    flags = list(settings.flags)
+    words = [sys.executable, str(Path(__file__).with_name("deepspeed_peer.py").resolve())]
+    words += [f"--deepspeed_config={config}", f"--meet={settings.meet}", f"--warm_up={settings.warm_up}"]
+    words += [f"--steps={settings.steps - settings.warm_up}", *settings.deepspeed_flags]
+    for name in ("model_type", "model_config", "seq_length"):
+        value = take_flag(flags, name)
+        if value is not None:
+            words.append(f"--{name}={value}")
+    return [*environment, *words]
+
+
+def run(row: Row, settings: Settings) -> None:
     zero = {
         key: value
-        for key, value in config.get("zero_optimization", {}).items()
+        for key, value in settings.config.get("zero_optimization", {}).items()
         if key not in ("zero_hpz_partition_size", "mics_shard_size")
     }
-    own = folder / row.name
+    zero |= {"stage": row.stage, **row.zero()}
+    own = settings.folder / row.name
     own.mkdir(exist_ok=True)
     file = own / "ds_config.json"
-    file.write_text(json.dumps({**config, "zero_optimization": {**zero, "stage": row.stage, **row.zero()}}, indent=1))
+    file.write_text(json.dumps({**settings.config, "zero_optimization": zero}, indent=1))
     metrics, log = own / "metrics.jsonl", own / "log.txt"
     metrics.unlink(missing_ok=True)
-    words = [*flags, f"--deepspeed_config={file}", f"--max_steps={args.steps}", "--checkpoint_freq=0"]
-    words += ["--save_final=false", "--overwrite", f"--checkpoint_dir={own / 'checkpoints'}"]
-    words += [f"--metrics_file={metrics}", f"--network={row.network}"]
+    is_deepspeed = row.ranks_per_node == DEEPSPEED
+    words = words_of_deepspeed(row, file, settings) if is_deepspeed else words_of_mpzero(row, own, file, settings)
     with log.open("w") as output:
+        process = subprocess.Popen(
+            command_of(settings.launch, words), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+        status = None
         try:
-            status = subprocess.run(
-                command_of(args.launch, args.build / "bin" / "mpzero", words),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=args.limit,
-                check=False,
-            ).returncode
+            status = process.wait(timeout=settings.limit)
         except subprocess.TimeoutExpired:
-            status, row.error = None, f"not done after {args.limit} s"
-    steps = read_metrics(metrics)[args.warm_up :] if metrics.exists() else []
-    if status != 0 or not steps:
-        row.error = row.error or sentence_of(log.read_text(errors="replace"))
+            row.error = f"not done after {settings.limit:g} s"
+        finally:
+            if status is None:
+                end(process)
+    text = log.read_text(errors="replace")
+    found = re.search(r"Using network (\S+)" if is_deepspeed else r"^Network: (\S+)", text, re.MULTILINE)
+    row.over = found[1].rstrip(":,;") if found else ""
+    if status == 0:
+        read_deepspeed(row, log) if is_deepspeed else read_mpzero(row, metrics, settings.warm_up)
+    if row.step is None:
+        row.error = row.error or sentence_of(text)
+
+
+def read_mpzero(row: Row, metrics: Path, warm_up: int) -> None:
+    found = medians(read_metrics(metrics) if metrics.exists() else [], warm_up=warm_up)
+    if not found:
         return
-    median = {key: statistics.median(step.get(key, 0) for step in steps) for key in steps[-1] if key != "rank_seconds"}
-    row.step = median["step_seconds"] * 1e3
-    row.parts = {part: median.get(f"{part}_seconds", 0) * 1e3 for part in PARTS}
-    row.internode_megabytes = median.get("internode_bytes", 0) / 1e6
+    row.step = found["step_ms"]
+    row.parts = {part: found.get(f"{part}_ms", 0) for part in PARTS}
+    row.internode_megabytes = found.get("internode_megabytes", 0)
+
+
+def read_deepspeed(row: Row, log: Path) -> None:
+    for result in read_peers([log]):
+        row.step, row.program = result["step_ms"], result["peer"]
 
 
 def table(rows: list[Row]) -> str:
@@ -129,17 +191,29 @@ def table(rows: list[Row]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        begin = f"| {row.network} | {row.stage} | {row.ranks_per_node} |"
-        if row.step is None or row.parts is None:
+        layout = row.ranks_per_node if row.program == "mpzero" else row.program
+        network = row.network if row.over.lower() in ("", row.network) else f"{row.network} ({row.over})"
+        begin = f"| {network} | {row.stage} | {layout} |"
+        if row.step is None:
             lines.append(f"{begin} not run: {row.error.replace('|', '/')} | | | |")
             continue
-        exposed = f"{row.parts['exposed_gradients']:.1f} / {row.parts['exposed_parameters']:.1f} ms"
+        exposed = (
+            f"{row.parts['exposed_gradients']:.1f} / {row.parts['exposed_parameters']:.1f} ms" if row.parts else ""
+        )
         sent = f"{row.internode_megabytes:.1f} MB" if row.internode_megabytes else ""
         lines.append(f"{begin} {row.step:.1f} ms | {exposed} | {sent} | {row.step / first:.2f} |")
     return "\n".join(lines) + "\n"
 
 
-def plot(rows: list[Row], file: Path) -> None:
+def streams_line(streams: dict) -> str:
+    by_number = ", ".join(f"{number}: {rate:.2f}" for number, rate in streams["sent"].items())
+    return (
+        f"\nPlain TCP streams between the first two hosts, GB/s by their number: {by_number}; "
+        f"there and back {streams['round_trip_us']:.0f} µs.\n"
+    )
+
+
+def plot(rows: list[Row], folder: Path) -> None:
     try:
         import matplotlib as mpl
     except ImportError:
@@ -148,21 +222,34 @@ def plot(rows: list[Row], file: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    ran = [row for row in rows if row.parts]
+    ran = [row for row in rows if row.step]
     figure, axes = plt.subplots(figsize=(8, 1 + 0.45 * len(ran)), layout="constrained")
     left = [0.0] * len(ran)
     for part in PARTS:
-        widths = [row.parts[part] for row in ran if row.parts]
+        widths = [row.parts[part] if row.parts else 0.0 for row in ran]
         axes.barh([row.name for row in ran], widths, left=left, label=part.replace("_", " "))
         left = [a + b for a, b in zip(left, widths, strict=True)]
+    if any(row.parts is None for row in ran):
+        widths = [0.0 if row.parts else row.step or 0.0 for row in ran]
+        axes.barh([row.name for row in ran], widths, label="step of DeepSpeed", color="lightgray")
     axes.invert_yaxis()
     axes.set_xlabel("ms a step (median)")
     axes.legend(fontsize="small")
-    figure.savefig(file, dpi=120)
+    for kind in ("png", "svg"):
+        figure.savefig(folder / f"steps.{kind}", dpi=120)
     plt.close(figure)
 
 
-def main(arguments: list[str]) -> int:
+def write(rows: list[Row], folder: Path, streams: dict | None) -> str:
+    """Returns the table."""
+    text = table(rows) + (streams_line(streams) if streams else "")
+    results = {"rows": [asdict(each) for each in rows], **({"streams": streams} if streams else {})}
+    (folder / "results.json").write_text(json.dumps(results, indent=1))
+    (folder / "table.md").write_text(text)
+    return text
+
+
+def read_arguments(arguments: list[str]) -> tuple[Settings, list[Row], dict | None]:
     own, flags = arguments, []
     if "--" in arguments:
         own, flags = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
@@ -176,6 +263,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--warm_up", type=int, default=5, help="steps that do not count")
     parser.add_argument("--limit", type=int, default=600, help="seconds for one run")
+    parser.add_argument("--deepspeed", action="store_true")
+    parser.add_argument("--meet", default=Settings.meet, metavar="HOST:PORT")
+    parser.add_argument("--streams", type=Path, metavar="FILE")
     args = parser.parse_args(own)
     if args.warm_up >= args.steps:
         parser.error("--warm_up leaves no step to measure")
@@ -185,19 +275,41 @@ def main(arguments: list[str]) -> int:
     file = take_flag(flags, "deepspeed_config")
     if file is None:
         parser.error("after -- there must be --deepspeed_config")
-    config = json.loads(Path(file).read_text())
+    for name in OWN_FLAGS:
+        if any(word == f"--{name}" or word.startswith(f"--{name}=") for word in flags):
+            parser.error(f"--{name} is not for the flags after --: each run gets its own")
+    if args.deepspeed and not any(re.match(r"--model_(type|config)\b", word) for word in flags):
+        parser.error("--deepspeed needs --model_type or --model_config after --")
     args.folder.mkdir(parents=True, exist_ok=True)
-    folder = args.folder.resolve()
-    rows = [Row(n, s, r) for n in args.networks for s in args.stages for r in args.ranks_per_node]
+    settings = Settings(
+        folder=args.folder.resolve(),
+        config=json.loads(Path(file).read_text()),
+        flags=flags,
+        build=args.build,
+        launch=args.launch,
+        steps=args.steps,
+        warm_up=args.warm_up,
+        limit=args.limit,
+        meet=args.meet,
+        deepspeed_flags=("--cpu",) if "--device=cpu" in flags or "--device cpu" in " ".join(flags) else (),
+    )
+    layouts = [*args.ranks_per_node, *([DEEPSPEED] if args.deepspeed else [])]
+    rows = [Row(n, s, r) for n in args.networks for s in args.stages for r in layouts]
+    streams = json.loads(args.streams.read_text()) if args.streams and args.streams.exists() else None
+    return settings, rows, streams
+
+
+def main(arguments: list[str]) -> int:
+    settings, rows, streams = read_arguments(arguments)
+    text = ""
     for number, row in enumerate(rows, start=1):
         print(f"{number} of {len(rows)}: {row.name}", file=sys.stderr)
-        run(row, folder, args, config, flags)
-        (folder / "results.json").write_text(json.dumps([asdict(each) for each in rows], indent=1))
-        (folder / "table.md").write_text(table(rows))
-    print(table(rows), end="")
+        run(row, settings)
+        text = write(rows, settings.folder, streams)
+    print(text, end="")
     if not any(row.step for row in rows):
         return 1
-    plot(rows, folder / "steps.png")
+    plot(rows, settings.folder)
     return 0
 
 

@@ -8,10 +8,24 @@
 namespace mpzero {
 namespace {
 
-std::unique_ptr<parallel::Communicator> open_communicator(Network& network, Level level, Liveness& liveness,
-                                                          const std::string& name) {
-  return std::make_unique<parallel::RecordedCommunicator>(network.open_communicator(level),
-                                                          liveness.recorder().channel(name));
+parallel::RankGroup ranks_of(Level level, const parallel::ParallelLayout& layout, int rank) {
+  if (layout.nodes == 1) return {};
+  const int place = rank % layout.ranks_per_node;
+  if (level == Level::kInterNode) return {.first = place, .count = layout.nodes, .stride = layout.ranks_per_node};
+  return {.first = rank - place, .count = layout.ranks_per_node};
+}
+
+std::string name_of(const std::string& use, Level level, const parallel::ParallelLayout& layout) {
+  if (layout.nodes == 1) return use;
+  return use + (level == Level::kInterNode ? " between nodes" : " within nodes");
+}
+
+std::unique_ptr<parallel::Communicator> open_communicator(Network& network, Level level,
+                                                          const parallel::ParallelLayout& layout, Liveness& liveness,
+                                                          const std::string& use) {
+  parallel::FlightRecorder::Channel& channel = liveness.recorder().channel(
+      name_of(use, level, layout), parallel::FlightRecorder::Shows::kProgress, ranks_of(level, layout, network.rank()));
+  return std::make_unique<parallel::RecordedCommunicator>(network.open_communicator(level), channel);
 }
 
 }  // namespace
@@ -20,9 +34,9 @@ LevelCommunicators::LevelCommunicators(Network& network, const parallel::Paralle
                                        parallel::Timeline& timeline, const std::string& name)
     : layout_(layout),
       several_hosts_(network.has_several_hosts()),
-      intra_node_(open_communicator(network, Level::kIntraNode, liveness, name), timeline) {
+      intra_node_(open_communicator(network, Level::kIntraNode, layout, liveness, name), timeline) {
   if (layout.nodes == 1) return;
-  inter_node_.emplace(open_communicator(network, Level::kInterNode, liveness, name + " between nodes"), timeline);
+  inter_node_.emplace(open_communicator(network, Level::kInterNode, layout, liveness, name), timeline);
 }
 
 parallel::Levels LevelCommunicators::levels() {

@@ -14,7 +14,8 @@
 namespace mpzero {
 
 // A run's communicators for one use, parameters or gradients: one per level. They measure on a timeline, and the flight
-// recorder remembers their collectives by the name of the use, "between nodes" added for the outer level.
+// recorder remembers their collectives by the name of the use, with two levels "within nodes" or "between nodes" added,
+// and the ranks that meet in them.
 class LevelCommunicators final : public parallel::StallSource {
  public:
   // Collective, after network.divide(layout). `timeline` and `liveness` outlive the communicators.

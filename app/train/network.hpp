@@ -28,6 +28,7 @@ class Network {
   Network(const std::string& requested, const at::Device& device, parallel::MpiRuntime& mpi,
           const parallel::StartPatience& patience);
 
+  int rank() const { return mpi_.rank(); }
   bool has_several_hosts() const { return mpi_.local_size() < mpi_.world_size(); }
   // Divides the ranks into nodes, of consecutive ranks, for open_communicator(). Collective.
   void divide(const parallel::ParallelLayout& layout);

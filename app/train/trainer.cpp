@@ -1,6 +1,5 @@
 #include "app/train/trainer.hpp"
 
-#include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
@@ -13,11 +12,8 @@
 #include "app/config/zero_options.hpp"
 #include "app/health/gpu_condition.hpp"
 #include "app/liveness/link/rank_identity.hpp"
-#include "app/machine/device.hpp"
 #include "app/machine/host_limits.hpp"
 #include "app/machine/host_threads.hpp"
-#include "app/memory/gpu_peak.hpp"
-#include "app/memory/host_ratio.hpp"
 #include "app/train/gpu_collector.hpp"
 #include "app/train/start_facts.hpp"
 #include "base/collectives.hpp"
@@ -41,16 +37,6 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 // Of a number that is not finite.
 const char* describe(double value) { return std::isnan(value) ? "NaN" : "infinite"; }
 
-// How long this rank's part of a step would take at its GPU's dense bf16 rate; nothing where that is not known.
-std::optional<double> peak_step_seconds(const RunSetup& setup, at::Device device, int world_size) {
-  const RunConfig& config = setup.config;
-  if (device.is_cpu() || config.dtype != "bf16") return std::nullopt;
-  const std::optional<double> peak = dense_bf16_flops(at::cuda::getDeviceProperties(device.index())->name);
-  if (!peak) return std::nullopt;
-  const double tokens = static_cast<double>(config.train_batch_size) * static_cast<double>(config.seq_length);
-  return tokens * model::flops_per_token(setup.model, config.seq_length) / world_size / *peak;
-}
-
 parallel::ZeroOptions engine_options(const RunConfig& config, at::Device device, const RunMemory& memory,
                                      parallel::MpiRuntime& mpi) {
   parallel::ZeroOptions options = zero_options(config, device);
@@ -71,19 +57,6 @@ io::LoaderOptions loader_options(const RunSetup& setup, const ProcessGroup& grou
           .first_window = position.sequences_seen};
 }
 
-// Divides the network as the run's layout says. Returns the layout.
-const parallel::ParallelLayout& divided(Network& network, const RunSetup& setup) {
-  network.divide(setup.layout);
-  return setup.layout;
-}
-
-std::vector<parallel::Communicator*> all_of(LevelCommunicators& parameters, LevelCommunicators& gradients) {
-  std::vector<parallel::Communicator*> all = parameters.all();
-  const std::vector<parallel::Communicator*> more = gradients.all();
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
-
 }  // namespace
 
 Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at::Device device, RunMemory& memory,
@@ -97,10 +70,11 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       zero_options_(engine_options(config_, device, memory, mpi)),
       decoder_(setup_.model),
       timeline_(parallel::make_timeline(device)),
-      parameter_communicators_(network, divided(network, setup_), control.liveness, *timeline_, "parameters"),
-      gradient_communicators_(network, setup_.layout, control.liveness, *timeline_, "gradients"),
-      timer_(*timeline_, parameter_communicators_, gradient_communicators_),
-      engine_(decoder_.units(), zero_options_, parameter_communicators_.levels(), gradient_communicators_.levels()),
+      communicators_(network, setup_.layout, control.liveness, *timeline_),
+      timer_(*timeline_, communicators_.parameters(), communicators_.gradients()),
+      engine_(decoder_.units(), zero_options_, communicators_.parameters().levels(),
+              communicators_.gradients().levels()),
+      placement_(config_, device, engine_, memory, mpi),
       pass_(decoder_, engine_, timer_,
             {.loss_scale = 1.0 / static_cast<double>(config_.gradient_accumulation_steps * mpi.world_size()),
              .micro_batches = config_.gradient_accumulation_steps}),
@@ -110,7 +84,7 @@ Trainer::Trainer(parallel::MpiRuntime& mpi, Network& network, RunSetup setup, at
       folder_(config_, mpi, log_),
       checkpointer_(setup_, decoder_.units(), engine_, device, mpi, log_, folder_),
       stop_(control.stop, config_, mpi, log_),
-      watch_(control.liveness, all_of(parameter_communicators_, gradient_communicators_)) {
+      watch_(control.liveness, communicators_.all()) {
   engine_.parameters().measure_waits(*timeline_);
 }
 
@@ -157,7 +131,7 @@ TrainingEnd Trainer::run() {
 
 TrainingEnd Trainer::train_to_the_end() {
   // Not before the states are where they stay.
-  if (!chooses_host_ratio()) checkpointer_.prepare(position_.step, available_host_bytes());
+  if (!placement_.leaves_ratio_open()) checkpointer_.prepare(position_.step, available_host_bytes());
   first_step_ = position_.step + 1;
   while (!at_end()) {
     control_.liveness.enter(position_.step + 1 == first_step_ ? RunPhase::kFirstStep : RunPhase::kTraining,
@@ -167,7 +141,10 @@ TrainingEnd Trainer::train_to_the_end() {
     const Profiler::Outcome trace = profiler_.end_step(report.step);
     if (validation_is_due()) report.validation_loss = validate();
     log_.step(report);
-    if (report.step == first_step_ && chooses_host_ratio()) choose_host_ratio();
+    if (report.step == first_step_ && placement_.leaves_ratio_open()) {
+      log_.say(placement_.choose_ratio());
+      checkpointer_.prepare(position_.step, available_host_bytes());
+    }
     comment_on(report.step, trace);
     advise(report);
     control_.liveness.enter(RunPhase::kCheckpoint, position_.step);
@@ -303,7 +280,8 @@ void Trainer::start() {
                            model::num_parameters(setup_.model), setup_.run.init_from_hash));
     }
   }
-  plan_memory();
+  pass_.recompute(placement_.plan());
+  log_memory();
   run_on_all_ranks(mpi_, [&] {
     const io::LoaderOptions options = loader_options(setup_, mpi_, position_);
     train_data_.emplace(io::TokenDataset(config_.train_data, config_.seq_length), options, position_.step);
@@ -315,45 +293,14 @@ void Trainer::start() {
   folder_.make_room();
 }
 
-void Trainer::plan_memory() {
-  pass_.recompute(memory_.plan(engine_.memory_use(), mpi_));
-  // An open share of states on the GPU is worth more than parameters that stay there.
-  if (!chooses_host_ratio()) use_memory_for_parameters(memory_.spare());
+void Trainer::log_memory() {
   for (const std::string& line : memory_.breakdown()) log_.say(line);
   if (const std::optional<std::string> warning = memory_.warning()) log_.warn(*warning);
-  if (zero_options_.host_update.threads > 0) {
-    log_.say(fmt::format("AdamW on the host: {}", describe(zero_options_.host_update)));
-    if (const auto few = few_threads(zero_options_.host_update, mpi_.local_size(), online_hardware_threads())) {
-      log_.warn(*few + ".");
-    }
-  }
-  if (zero_options_.host_update.threads > 0 || device_.is_cpu()) {
-    if (const auto line = slower_update(parallel::fastest_host_kernel())) log_.say(*line);
-  }
-}
-
-void Trainer::use_memory_for_parameters(int64_t bytes) {
-  if (device_.is_cpu()) return;
-  bytes -= engine_.parameters().move_to_device(bytes);
-  if (config_.zero.gather_limits_automatic) engine_.parameters().use_memory(bytes);
-  memory_.states_have_grown(engine_.memory_use());
-}
-
-bool Trainer::chooses_host_ratio() const { return config_.zero.offload_ratio_automatic && device_.is_cuda(); }
-
-void Trainer::choose_host_ratio() {
-  const int64_t spare = memory_.measured_spare(mpi_);
-  const double ratio = smallest_host_ratio(engine_.memory_use(), spare);
-  const int64_t before = engine_.memory_use().optimizer_states;
-  engine_.set_host_ratio(ratio);
-  const int64_t taken = engine_.memory_use().optimizer_states - before;
-  memory_.states_have_moved(engine_.memory_use());
-  use_memory_for_parameters(std::max<int64_t>(0, spare - taken));
-  log_.say(
-      fmt::format("offload_optimizer.ratio auto: {:.4f} of the parameters are updated on the host, the others on the "
-                  "GPUs, which takes {} of each; \"ratio\": {:.4f} does the same in another run",
-                  ratio, gibibytes(taken), ratio));
-  checkpointer_.prepare(position_.step, available_host_bytes());
+  const parallel::HostUpdateOptions& on_host = zero_options_.host_update;
+  if (on_host.threads > 0) log_.say(fmt::format("AdamW on the host: {}", describe(on_host)));
+  if (const auto few = few_threads(on_host, mpi_.local_size(), online_hardware_threads())) log_.warn(*few + ".");
+  if (on_host.threads == 0 && !device_.is_cpu()) return;
+  if (const auto line = slower_update(parallel::fastest_host_kernel())) log_.say(*line);
 }
 
 StepReport Trainer::train_step() {
@@ -399,8 +346,7 @@ StepReport Trainer::train_step() {
           .seconds = seconds_since(start),
           .split = split,
           .tokens_seen = position_.tokens_seen,
-          .internode_bytes =
-              parameter_communicators_.take_internode_bytes() + gradient_communicators_.take_internode_bytes(),
+          .internode_bytes = communicators_.take_internode_bytes(),
           .peak_memory = memory_.peak(),
           .validation_loss = std::nullopt,
           .slowest = slowest,
@@ -411,9 +357,8 @@ StepReport Trainer::train_step() {
 void Trainer::check_finite(const parallel::StepSummary& summary, const at::Tensor& loss_sum) {
   if (std::isfinite(summary.loss) && std::isfinite(summary.grad_norm)) return;
   const int64_t step = position_.step + 1;
-  const std::optional<int64_t> saved_step = checkpointer_.saved_step();
-  const std::string saved = saved_step ? fmt::format("the checkpoint of step {} is intact", *saved_step)
-                                       : std::string("no checkpoint was saved yet");
+  std::string saved = "no checkpoint was saved yet";
+  if (const auto last = checkpointer_.saved_step()) saved = fmt::format("the checkpoint of step {} is intact", *last);
   run_on_all_ranks(mpi_, [&] {
     const double loss = loss_sum.item<double>() / static_cast<double>(config_.gradient_accumulation_steps);
     if (std::isfinite(loss)) return;

@@ -21,10 +21,11 @@
 #include "app/log/step_timer.hpp"
 #include "app/log/warning_queue.hpp"
 #include "app/memory/run_memory.hpp"
-#include "app/train/level_communicators.hpp"
+#include "app/memory/state_placement.hpp"
 #include "app/train/metrics_endpoint.hpp"
 #include "app/train/network.hpp"
 #include "app/train/profiler.hpp"
+#include "app/train/run_communicators.hpp"
 #include "app/train/stop_agreement.hpp"
 #include "app/train/training_pass.hpp"
 #include "base/text/times.hpp"
@@ -68,13 +69,8 @@ class Trainer {
   // Whether the step that has just ended is a multiple of `frequency`; 0: never.
   bool due(int64_t frequency) const;
   bool validation_is_due() const;
-  // Chooses what is recomputed, and logs what takes how much memory.
-  void plan_memory();
-  // Uses this many more bytes of GPU memory to keep parameters on the GPU, so that fewer need to be copied to it.
-  void use_memory_for_parameters(int64_t bytes);
-  // Moves states from the host to GPU memory that no step has needed, if ds_config.json leaves their ratio open.
-  bool chooses_host_ratio() const;
-  void choose_host_ratio();
+  // What takes how much memory, and how the host updates.
+  void log_memory();
   // One optimizer step over the global batch.
   StepReport train_step();
   // The loss; std::nullopt if a rank was asked to stop meanwhile.
@@ -103,10 +99,10 @@ class Trainer {
   parallel::ZeroOptions zero_options_;
   model::Decoder decoder_;
   std::unique_ptr<parallel::Timeline> timeline_;
-  LevelCommunicators parameter_communicators_;
-  LevelCommunicators gradient_communicators_;
+  RunCommunicators communicators_;
   StepTimer timer_;
   parallel::ZeroEngine engine_;
+  StatePlacement placement_;
   TrainingPass pass_;
   RunPosition position_;
   int64_t first_step_ = 0;  // of this process

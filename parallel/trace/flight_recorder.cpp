@@ -15,8 +15,13 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-FlightRecorder::Channel::Channel(FlightRecorder& owner, std::string name, Shows shows)
-    : owner_(owner), name_(std::move(name)), shows_(shows), ring_(kRingEntries) {}
+bool RankGroup::contains(int rank) const {
+  if (is_all()) return true;
+  return rank >= first && (rank - first) % stride == 0 && (rank - first) / stride < count;
+}
+
+FlightRecorder::Channel::Channel(FlightRecorder& owner, std::string name, Shows shows, const RankGroup& ranks)
+    : owner_(owner), name_(std::move(name)), shows_(shows), ranks_(ranks), ring_(kRingEntries) {}
 
 void FlightRecorder::Channel::event() const {
   if (shows_ == Shows::kProgress) owner_.events_.fetch_add(1, std::memory_order_relaxed);
@@ -76,7 +81,8 @@ void FlightRecorder::Channel::poll() {
 
 ChannelRecord FlightRecorder::Channel::record(size_t count) const {
   const std::lock_guard lock(mutex_);
-  ChannelRecord record{.name = name_, .queued = queued_, .started = started_, .completed = completed_, .last = {}};
+  ChannelRecord record{
+      .name = name_, .ranks = ranks_, .queued = queued_, .started = started_, .completed = completed_, .last = {}};
   const int64_t held = std::min<int64_t>(queued_, static_cast<int64_t>(ring_.size()));
   // The last ones, and the first open one, which may be far before them.
   int64_t first = queued_ - std::min<int64_t>(static_cast<int64_t>(count), held) + 1;
@@ -105,9 +111,9 @@ ChannelRecord FlightRecorder::Channel::record(size_t count) const {
   return record;
 }
 
-FlightRecorder::Channel& FlightRecorder::channel(const std::string& name, Shows shows) {
+FlightRecorder::Channel& FlightRecorder::channel(const std::string& name, Shows shows, const RankGroup& ranks) {
   const std::lock_guard lock(mutex_);
-  return channels_.emplace_back(*this, name, shows);
+  return channels_.emplace_back(*this, name, shows, ranks);
 }
 
 void FlightRecorder::poll() {

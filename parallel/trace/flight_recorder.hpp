@@ -33,9 +33,21 @@ struct CollectiveRecord {
   double seconds = 0;  // since it was queued
 };
 
+// The ranks that meet in a communicator's collectives: `count` of them, every `stride`-th from `first` on.
+struct RankGroup {
+  int first = 0;
+  int count = 0;  // 0: all ranks of the run
+  int stride = 1;
+
+  bool is_all() const { return count == 0; }
+  bool contains(int rank) const;
+  bool operator==(const RankGroup&) const = default;
+};
+
 // The last collectives of one communicator on this rank.
 struct ChannelRecord {
   std::string name;
+  RankGroup ranks;
   int64_t queued = 0;                  // the sequence of the last one queued; 0: none
   int64_t started = 0;                 // of the last one that has started
   int64_t completed = 0;               // of the last one that has completed
@@ -52,7 +64,7 @@ class FlightRecorder {
   // One communicator's collectives. One thread calls begin() to device_work().
   class Channel {
    public:
-    Channel(FlightRecorder& owner, std::string name, Shows shows);
+    Channel(FlightRecorder& owner, std::string name, Shows shows, const RankGroup& ranks);
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
@@ -80,6 +92,7 @@ class FlightRecorder {
     FlightRecorder& owner_;
     std::string name_;
     Shows shows_;
+    RankGroup ranks_;
     mutable std::mutex mutex_;
     std::vector<Entry> ring_;
     int64_t queued_ = 0;
@@ -87,8 +100,8 @@ class FlightRecorder {
     int64_t completed_ = 0;
   };
 
-  // A communicator's channel; it lives as long as the recorder.
-  Channel& channel(const std::string& name, Shows shows = Shows::kProgress);
+  // A communicator's channel; it lives as long as the recorder. All ranks open theirs in the same order.
+  Channel& channel(const std::string& name, Shows shows = Shows::kProgress, const RankGroup& ranks = {});
 
   // Queries the progress of devices. From any thread; throws a device's error if it has failed.
   void poll();

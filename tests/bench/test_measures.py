@@ -41,7 +41,7 @@ def test_another_vocabulary_changes_the_head_alone() -> None:
     assert own - smaller == 6 * (151936 - 128256) * 1024
 
 
-def line(step: int, seconds: float, **more: float) -> dict:
+def line(step: int, seconds: float, **more) -> dict:
     return {"step": step, "loss": 10.0 - step, "tokens": 4096 * step, "step_seconds": seconds, **more}
 
 
@@ -64,6 +64,13 @@ def test_summary() -> None:
     assert result["peak_memory_gib"] == 3
     assert result["peak_allocated_gib"] == 1
     assert result["losses"] == [9.0, 8.0, 7.0, 6.0]
+
+
+def test_medians_know_bytes_between_nodes_and_no_lists() -> None:
+    lines = [line(n, 0.5, internode_bytes=n * 1_000_000, rank_seconds=[0.1, 0.2]) for n in (1, 2, 3, 5)]
+    found = measures.medians(lines, warm_up=1)
+    assert found == {"measured_steps": 3, "step_ms": 500, "internode_megabytes": 3}
+    assert measures.medians(lines, warm_up=4) == {}
 
 
 def test_summary_of_a_resumed_run() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import network_experiment
@@ -25,7 +26,8 @@ def run(folder: Path, run: TinyRun, *own: str, launch: str = LAUNCH) -> int:
 def test_rows_differ_in_what_crosses_and_not_in_the_losses(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     folder = tmp_path / "out"
     assert run(folder, TinyRun(tmp_path), "--networks", "auto", "--ranks_per_node", "one level", "2", "1", "3") == 0
-    rows = {(row["stage"], row["ranks_per_node"]): row for row in json.loads((folder / "results.json").read_text())}
+    found = json.loads((folder / "results.json").read_text())["rows"]
+    rows = {(row["stage"], row["ranks_per_node"]): row for row in found}
     assert len(rows) == 8
     for stage in (2, 3):
         # One machine: one level sends nothing between hosts, and two nodes send half, four three quarters.
@@ -47,13 +49,63 @@ def test_rows_differ_in_what_crosses_and_not_in_the_losses(tmp_path: Path, capsy
     assert printed.splitlines()[2].endswith("| 1.00 |")
     assert "not run: " in printed
     assert (folder / "steps.png").stat().st_size > 1000
+    assert (folder / "steps.svg").stat().st_size > 1000
 
 
 def test_status_1_if_no_row_ran(tmp_path: Path) -> None:
     assert run(tmp_path / "out", TinyRun(tmp_path), "--stages", "2", "--ranks_per_node", "3") == 1
 
 
-@pytest.mark.parametrize("own", [["--warm_up=4"], ["--ranks_per_node", "two"]])
-def test_mistakes(tmp_path: Path, own: list[str]) -> None:
+def test_a_row_that_takes_too_long_is_ended_with_its_ranks(tmp_path: Path) -> None:
+    """Its command has started another one, which stays no longer than it."""
+    launch = f"bash -c 'sleep 600 & echo $! >{tmp_path}/pid; wait' --"
+    own = ["--limit=2", "--stages", "2", "--ranks_per_node", "auto"]
+    assert run(tmp_path / "out", TinyRun(tmp_path), *own, launch=launch) == 1
+    pid = (tmp_path / "pid").read_text().strip()
+    status = Path(f"/proc/{pid}/status")
+    assert not status.exists() or "State:\tZ" in status.read_text()
+    assert "not done after 2 s" in (tmp_path / "out" / "table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("own", "flags", "words"),
+    [
+        (["--warm_up=4"], [], "leaves no step"),
+        (["--ranks_per_node", "two"], [], "give numbers, auto or 'one level'"),
+        ([], ["--overwrite"], "--overwrite is not for the flags after --"),
+        ([], ["--max_steps", "3"], "--max_steps is not for the flags after --"),
+        (["--deepspeed"], [], "needs --model_type or --model_config"),
+    ],
+)
+def test_mistakes(tmp_path: Path, own: list[str], flags: list[str], words: str, capsys: pytest.CaptureFixture) -> None:
+    arguments = [str(tmp_path / "out"), "--steps=4", "--warm_up=1", *own, "--", "--deepspeed_config=f.json", *flags]
     with pytest.raises(SystemExit):
-        run(tmp_path / "out", TinyRun(tmp_path), *own)
+        network_experiment.main(arguments)
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(os.environ.get("NIGHTLY") != "1", reason="nightly: DeepSpeed takes minutes to start on two cores")
+def test_a_row_of_deepspeed_on_the_same_file(tmp_path: Path) -> None:
+    """Two ranks on the CPU that mpirun starts; mpzero's row is the first, to which DeepSpeed's is compared."""
+    pytest.importorskip("deepspeed")
+    pytest.importorskip("transformers")
+    folder = tmp_path / "out"
+    streams = tmp_path / "streams.json"
+    streams.write_text('{"sent": {"1": 4.0, "8": 12.5}, "round_trip_us": 47.4}')
+    assert (
+        run(
+            folder,
+            TinyRun(tmp_path),
+            *["--networks", "auto", "--stages", "2", "--ranks_per_node", "one level", "--deepspeed"],
+            *[f"--streams={streams}", "--limit=1200"],
+            launch="mpirun --oversubscribe -n 2",
+        )
+        == 0
+    )
+    mpzero, deepspeed = json.loads((folder / "results.json").read_text())["rows"]
+    assert mpzero["program"] == "mpzero" and mpzero["step"] > 0
+    assert deepspeed["program"].startswith("DeepSpeed 0.") and deepspeed["step"] > 0, deepspeed["error"]
+    table = (folder / "table.md").read_text()
+    assert f"| {deepspeed['program']} |" in table
+    assert table.endswith("GB/s by their number: 1: 4.00, 8: 12.50; there and back 47 µs.\n")

@@ -292,13 +292,24 @@ def variables_read(text: str) -> set[str]:
 
 
 def test_every_variable_of_the_scripts_is_documented() -> None:
-    rows = section(text_of("docs/slurm.md"), "Variables").splitlines()
-    documented = {name for row in rows for name in re.findall(r"`([A-Z_]+)`", row.split("|")[1] if "|" in row else "")}
+    documented = documented_in("Variables")
     scripts = [*ROOT.glob("scripts/*.sh"), ROOT / "sbatch/train.sbatch", ROOT / "singlenode/train-singlenode.sh"]
     variables = set().union(*(variables_read(script.read_text()) for script in scripts))
     assert len(variables) >= 25
     assert sorted(variables - documented) == []
     assert sorted(documented - variables) == []
+
+
+def documented_in(heading: str) -> set[str]:
+    rows = section(text_of("docs/slurm.md"), heading).splitlines()
+    return {name for row in rows for name in re.findall(r"`([A-Z_]+)`", row.split("|")[1] if row[:1] == "|" else "")}
+
+
+def test_every_variable_of_the_network_experiment_is_documented() -> None:
+    read = variables_read((ROOT / "sbatch/network_experiment.sbatch").read_text())
+    own = documented_in("Which network and which layout")
+    assert own <= read and len(own) >= 8
+    assert sorted(read - own - documented_in("Variables")) == []
 
 
 def test_the_scripts_list_the_same_variables_where_both_have_them() -> None:

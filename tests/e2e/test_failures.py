@@ -85,6 +85,64 @@ def test_a_stopped_rank_is_named_and_no_process_remains(tmp_path: Path, rank: in
     assert_recorded(run, "failed", assert_reported(live, rank=rank, words=words)["reason"])
 
 
+class BetweenNodes:
+    """Two virtual nodes of two ranks, until rank 2 and its peer, rank 0, are in a collective between the nodes from
+    which rank 2 does not return (hanging_collective.cpp)."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.run = TinyRun(folder / "run", ranks=4, stage=3, config={"zero_optimization": ZERO_OF_NODES})
+        monkeypatch.setenv("LD_PRELOAD", str(BUILD / "tests/libhanging_collective.so"))
+        monkeypatch.setenv("HANGING_FOLDER", str(folder))
+        monkeypatch.setenv("HANGING_RANK", "2")
+
+    def wait(self, live: LiveRun) -> None:
+        live.wait_for_step(3)
+        (self.folder / "go").touch()
+
+        def entered(name: str) -> str:
+            path = self.folder / name
+            return path.read_text() if path.exists() else ""
+
+        live.wait_for(lambda: entered("hangs").endswith("\n") and entered("at-0") == entered("hangs"), "hanging ranks")
+
+
+ZERO_OF_NODES = {"stage": 3, "mics_shard_size": 2}
+BETWEEN_NODES = (
+    r"(all_gather|reduce_scatter) \d+ of (parameters|gradients) between nodes \([\d.]+ [KM]?i?B, ranks 0, 2\)"
+)
+
+
+@pytest.mark.parametrize(("number", "words"), [(signal.SIGSTOP, "has not answered"), (signal.SIGKILL, "ended without")])
+def test_a_rank_that_is_lost_between_nodes_is_named_with_level_and_peers(
+    tmp_path: Path, number: signal.Signals, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = BetweenNodes(tmp_path, monkeypatch)
+    with LiveRun(nodes.run, *ENDLESS, f"--stuck_after={STUCK_AFTER}") as live:
+        nodes.wait(live)
+        live.signal(number, 2)
+        assert live.finish(limit=SOON) not in (0, 2, 75)
+    assert_reported(live, rank=2, words=f"{words}.* while others wait for it in {BETWEEN_NODES}")
+    # Rank 3, which waits for it within the node, is at another place than rank 0.
+    assert "within nodes: " in live.errors
+
+
+def test_a_collective_between_nodes_that_does_not_end_names_its_ranks_and_blames_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = BetweenNodes(tmp_path, monkeypatch)
+    with LiveRun(nodes.run, *ENDLESS, f"--stuck_after={STUCK_AFTER}") as live:
+        nodes.wait(live)
+        assert live.finish(limit=SOON) == 1
+    (report,) = reports(live)
+    ranks = ", ".join(rf"rank {rank} on \S+ \(pid {live.pids[rank]}\)" for rank in (0, 2))
+    assert re.search(
+        rf"{ranks} have reached {BETWEEN_NODES}, in step \d+, and none of them has completed it", report
+    ), live.errors
+    failure = json.loads((nodes.run.checkpoints / "failure.json").read_text())
+    assert (failure["ranks"], failure["hosts"]) == ([], [])
+
+
 def test_ranks_of_a_stopped_launcher_end(tmp_path: Path) -> None:
     """mpirun itself is stopped too: the running rank must kill the stopped one."""
     run = TinyRun(tmp_path)

@@ -7,26 +7,14 @@
 #include <set>
 #include <utility>
 
+#include "app/liveness/decision/held_collective.hpp"
 #include "parallel/network/network.hpp"
 
 namespace mpzero {
 namespace {
 
 using parallel::ChannelRecord;
-using parallel::CollectiveRecord;
 using State = RankRecord::State;
-
-// "all_gather 12 of parameters (1.5 MiB)"
-std::string show(const std::string& channel, const CollectiveRecord& one) {
-  return fmt::format("{} {} of {} ({})", one.operation, one.sequence, channel, show_bytes(one.bytes));
-}
-
-const CollectiveRecord* find(const ChannelRecord& channel, int64_t sequence) {
-  for (const CollectiveRecord& one : channel.last) {
-    if (one.sequence == sequence) return &one;
-  }
-  return nullptr;
-}
 
 std::string names_of(const std::vector<RankRecord>& records, const std::vector<int>& ranks) {
   constexpr size_t kNamed = 8;
@@ -58,77 +46,9 @@ std::vector<int> lost_ranks(const std::vector<RankRecord>& records, bool first) 
 
 bool has_left(const RankRecord& record) { return record.state == State::kLeft || record.state == State::kEnded; }
 
-// How far a rank is in a channel, by one of three measures.
-using Measure = int64_t ChannelRecord::*;
-
-// A collective that some ranks have reached and others have not.
-struct Lag {
-  std::vector<int> late;
-  std::string channel;
-  int64_t sequence = 0;
-  std::optional<CollectiveRecord> collective;  // as reported by a rank that waits in it
-  double waited = -1;                          // seconds, as reported by that rank
-};
-
-// Of the collectives that not all ranks have reached, the one that ranks have waited in for the longest.
-std::optional<Lag> find_lag(const std::vector<RankRecord>& records, const std::set<int>& among, Measure measure) {
-  std::optional<Lag> worst;
-  const size_t channels = records[static_cast<size_t>(*among.begin())].status.channels.size();
-  for (size_t c = 0; c < channels; ++c) {
-    int64_t least = -1;
-    int64_t most = -1;
-    for (const int rank : among) {
-      const auto& theirs = records[static_cast<size_t>(rank)].status.channels;
-      if (c >= theirs.size()) continue;
-      const int64_t position = theirs[c].*measure;
-      least = least < 0 ? position : std::min(least, position);
-      most = std::max(most, position);
-    }
-    if (least == most) continue;
-    Lag lag{.late = {}, .channel = {}, .sequence = least + 1, .collective = std::nullopt};
-    for (const int rank : among) {
-      const auto& theirs = records[static_cast<size_t>(rank)].status.channels;
-      if (c >= theirs.size()) continue;
-      lag.channel = theirs[c].name;
-      if (theirs[c].*measure == least) {
-        lag.late.push_back(rank);
-      } else if (const CollectiveRecord* one = find(theirs[c], least + 1); one != nullptr) {
-        if (one->seconds > lag.waited) {
-          lag.collective = *one;
-          lag.waited = one->seconds;
-        }
-      }
-    }
-    if (!worst || lag.waited > worst->waited) worst = std::move(lag);
-  }
-  return worst;
-}
-
-std::string name_of_collective(const Lag& lag) {
-  if (lag.collective) return show(lag.channel, *lag.collective);
-  return fmt::format("collective {} of {}", lag.sequence, lag.channel);
-}
-
-bool contains(const std::vector<int>& ranks, int rank) {
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
-
-// What the other ranks wait for while these ranks are gone: the collective that has been open for the longest. (The
-// last status of the ranks that are gone may be a second old.)
 std::string awaited_by_others(const std::vector<RankRecord>& records, const std::vector<int>& lost) {
-  const CollectiveRecord* oldest = nullptr;
-  const ChannelRecord* channel = nullptr;
-  for (const RankRecord& record : records) {
-    if (contains(lost, record.identity.rank) || has_left(record)) continue;
-    for (const ChannelRecord& one : record.status.channels) {
-      const CollectiveRecord* open = find(one, one.completed + 1);
-      if (open != nullptr && (oldest == nullptr || open->seconds > oldest->seconds)) {
-        oldest = open;
-        channel = &one;
-      }
-    }
-  }
-  return oldest == nullptr ? "" : ", while others wait for it in " + show(channel->name, *oldest);
+  const std::optional<HeldCollective> held = find_awaited(records, lost);
+  return held ? ", while others wait for it in " + describe(*held) : "";
 }
 
 // Where these ranks must be: the position of the rank that has come the farthest.
@@ -150,7 +70,7 @@ std::string where(const std::vector<RankRecord>& records, int rank) {
 // A network that blocks all traffic stops all ranks at the same place. If it blocks only some of them, the others get
 // further.
 Verdict not_connected(const std::vector<RankRecord>& records, const std::set<int>& all, double idle) {
-  const std::optional<Lag> lag = find_lag(records, all, &ChannelRecord::queued);
+  const std::optional<HeldCollective> lag = find_lag(records, all, &ChannelRecord::queued);
   const std::vector<int> late = lag ? lag->late : std::vector<int>(all.begin(), all.end());
   std::string complaint;
   for (const int rank : late) {
@@ -182,31 +102,36 @@ Verdict stuck(const std::vector<RankRecord>& records) {
   const char* host_remedy =
       "inspect the process with `py-spy dump --native` or gdb, and check its machine's disks and memory";
   const char* gpu_remedy = "check dmesg for Xid messages, and nvidia-smi, on that machine";
-  for (const Measure measure : {&ChannelRecord::queued, &ChannelRecord::started}) {
-    const std::optional<Lag> lag = find_lag(records, all, measure);
+  for (const ChannelProgress measure : {&ChannelRecord::queued, &ChannelRecord::started}) {
+    const std::optional<HeldCollective> lag = find_lag(records, all, measure);
     if (!lag) continue;
     const bool on_gpu = measure == &ChannelRecord::started;
     return {.ranks = lag->late,
             .reason = fmt::format("{0} {1} not reached {3}{2}, {4}, while others have waited in it for {5:.0f} s",
                                   names_of(records, lag->late), lag->late.size() == 1 ? "has" : "have",
-                                  on_gpu ? " on the GPU" : "", name_of_collective(*lag),
-                                  where(records, lag->late.front()), lag->waited),
+                                  on_gpu ? " on the GPU" : "", describe(*lag), where(records, lag->late.front()),
+                                  lag->waited),
             .remedy = on_gpu ? gpu_remedy : host_remedy};
   }
-  if (const std::optional<Lag> lag = find_lag(records, all, &ChannelRecord::completed)) {
+  if (const std::optional<HeldCollective> lag = find_lag(records, all, &ChannelRecord::completed)) {
     return {.ranks = lag->late,
             .reason = fmt::format(
                 "{} reached {} with the others, {}, but did not complete it: the network or the GPU makes no progress",
-                names_of(records, lag->late), name_of_collective(*lag), where(records, lag->late.front())),
+                names_of(records, lag->late), describe(*lag), where(records, lag->late.front())),
             .remedy = "check the network's counters, and dmesg for Xid messages, on that machine"};
+  }
+  // Of two or more ranks none is known to be to blame.
+  if (const std::optional<HeldCollective> held = find_unfinished(records, all); held && held->late.size() > 1) {
+    return {.ranks = {},
+            .reason = fmt::format("{} have reached {}, {}, and none of them has completed it for {:.0f} s",
+                                  names_of(records, held->late), describe(*held), where(records, held->late.front()),
+                                  held->waited),
+            .remedy = "check the network between these ranks, and dmesg for Xid messages on their machines"};
   }
   const int first = *all.begin();
   std::string waits_in;
-  for (const ChannelRecord& channel : records[static_cast<size_t>(first)].status.channels) {
-    if (const CollectiveRecord* open = find(channel, channel.completed + 1); open != nullptr) {
-      waits_in = ", all ranks in " + show(channel.name, *open);
-      break;
-    }
+  if (const std::optional<HeldCollective> held = find_awaited(records, /*gone=*/{first})) {
+    waits_in = ", all ranks in " + describe(*held);
   }
   if (all.size() == 1) {
     return {.ranks = {first},

@@ -12,15 +12,16 @@ static void to_json(nlohmann::json& json, const ChannelRecord& record) {
   for (const CollectiveRecord& one : record.last) {
     last.push_back({one.sequence, one.operation, one.bytes, static_cast<int>(one.state), one.seconds});
   }
-  json = {{"name", record.name},
-          {"queued", record.queued},
-          {"started", record.started},
-          {"completed", record.completed},
-          {"last", std::move(last)}};
+  json = {{"name", record.name},           {"ranks", {record.ranks.first, record.ranks.count, record.ranks.stride}},
+          {"queued", record.queued},       {"started", record.started},
+          {"completed", record.completed}, {"last", std::move(last)}};
 }
 
 static void from_json(const nlohmann::json& json, ChannelRecord& record) {
   json.at("name").get_to(record.name);
+  const nlohmann::json& ranks = json.at("ranks");
+  record.ranks = {
+      .first = ranks.at(0).get<int>(), .count = ranks.at(1).get<int>(), .stride = std::max(1, ranks.at(2).get<int>())};
   json.at("queued").get_to(record.queued);
   json.at("started").get_to(record.started);
   json.at("completed").get_to(record.completed);

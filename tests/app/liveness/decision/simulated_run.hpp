@@ -493,6 +493,7 @@ class SimulatedRun {
     RankStatus status{
         .step = 5, .phase = RunPhase::kTraining, .idle = idle, .allowed = allowed_, .channels = {}, .complaint = {}};
     status.channels.push_back({.name = "gradients",
+                               .ranks = {},
                                .queued = queued,
                                .started = queued,
                                .completed = common - 1,

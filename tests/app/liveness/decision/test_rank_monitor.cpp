@@ -35,7 +35,7 @@ std::vector<RankIdentity> identities(int count) {
 // A rank that has been in this collective for `waited` seconds, on a GPU that has started `started`.
 RankStatus in_collective(int64_t queued, int64_t started, int64_t completed, double waited, double allowed = 60) {
   parallel::ChannelRecord channel{
-      .name = "gradients", .queued = queued, .started = started, .completed = completed, .last = {}};
+      .name = "gradients", .ranks = {}, .queued = queued, .started = started, .completed = completed, .last = {}};
   for (int64_t sequence = std::max<int64_t>(1, completed); sequence <= queued; ++sequence) {
     channel.last.push_back({.sequence = sequence,
                             .operation = "reduce_scatter",
@@ -651,13 +651,15 @@ TEST_CASE("A rank's identity and status survive serialization") {
   CHECK(identity.started > 0);
   const auto same = nlohmann::json::parse(nlohmann::json(identity).dump()).get<RankIdentity>();
   CHECK((same.rank == 3 && same.port == 4711 && same.host == identity.host && same.started == identity.started));
-  const RankStatus status = in_collective(9, 8, 7, 1.5);
+  RankStatus status = in_collective(9, 8, 7, 1.5);
+  status.channels[0].ranks = {.first = 1, .count = 2, .stride = 4};
   const auto heard = nlohmann::json::parse(nlohmann::json(status).dump()).get<RankStatus>();
   CHECK(heard.step == 12);
   CHECK(heard.phase == RunPhase::kTraining);
   CHECK(heard.idle == 1.5);
   REQUIRE(heard.channels.size() == 1);
   CHECK(heard.channels[0].started == 8);
+  CHECK(heard.channels[0].ranks == status.channels[0].ranks);
   REQUIRE(heard.channels[0].last.size() == 3);
   CHECK(heard.channels[0].last[1].state == CollectiveState::kStarted);
   CHECK(heard.channels[0].last[2].operation == "reduce_scatter");

@@ -1,0 +1,42 @@
+#include "app/memory/state_placement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/memory/host_ratio.hpp"
+#include "app/memory/memory_plan.hpp"
+
+namespace mpzero {
+
+std::vector<model::Recompute> StatePlacement::plan() {
+  std::vector<model::Recompute> recompute = memory_.plan(engine_.memory_use(), group_);
+  // An open share of states on the GPU is worth more than parameters that stay there.
+  if (!leaves_ratio_open()) use_for_parameters(memory_.spare());
+  return recompute;
+}
+
+void StatePlacement::use_for_parameters(int64_t bytes) {
+  if (device_.is_cpu()) return;
+  bytes -= engine_.parameters().move_to_device(bytes);
+  if (config_.zero.gather_limits_automatic) engine_.parameters().use_memory(bytes);
+  memory_.states_have_grown(engine_.memory_use());
+}
+
+bool StatePlacement::leaves_ratio_open() const { return config_.zero.offload_ratio_automatic && device_.is_cuda(); }
+
+std::string StatePlacement::choose_ratio() {
+  const int64_t spare = memory_.measured_spare(group_);
+  const double ratio = smallest_host_ratio(engine_.memory_use(), spare);
+  const int64_t before = engine_.memory_use().optimizer_states;
+  engine_.set_host_ratio(ratio);
+  const int64_t taken = engine_.memory_use().optimizer_states - before;
+  memory_.states_have_moved(engine_.memory_use());
+  use_for_parameters(std::max<int64_t>(0, spare - taken));
+  return fmt::format(
+      "offload_optimizer.ratio auto: {:.4f} of the parameters are updated on the host, the others on the GPUs, which "
+      "takes {} of each; \"ratio\": {:.4f} does the same in another run",
+      ratio, gibibytes(taken), ratio);
+}
+
+}  // namespace mpzero

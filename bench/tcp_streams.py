@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""What plain TCP streams carry from one host to another, for comparison with what NCCL's sockets reach between them.
+
+    bench/tcp_streams.py serve [--port 5201]                                      on one host
+    bench/tcp_streams.py measure HOST [--port 5201] [--streams 1 2 4 8] [--seconds 2]     on the other
+    bench/tcp_streams.py local [--interface eth0]                      both on this machine
+    srun --nodes=2 --ntasks=2 bench/tcp_streams.py slurm FILE          the first two nodes of a Slurm job
+
+A process a stream on either side. Prints a JSON object: gigabytes a second (1e9 bytes) of all streams together, by
+their number, each way by itself and both at once, and the time that a byte takes there and back. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import multiprocessing
+import os
+import socket
+import statistics
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+BUFFER = 1 << 20
+# What a connection is for; the server ends the process of a connection with the connection.
+SEND, RECEIVE, ECHO = b"S", b"R", b"E"
+PATIENCE = 60
+
+
+def receive_all(connection: socket.socket) -> int:
+    buffer = bytearray(BUFFER)
+    count = 0
+    while received := connection.recv_into(buffer):
+        count += received
+    return count
+
+
+def send_until(connection: socket.socket, end: float) -> int:
+    """Sends until time.monotonic() is `end`, or until the other side ends. Returns the bytes."""
+    buffer = bytes(BUFFER)
+    count = 0
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        while time.monotonic() < end:
+            count += connection.send(buffer)
+    return count
+
+
+def answer(connection: socket.socket) -> None:
+    """The server's side of one connection."""
+    with connection:
+        connection.settimeout(PATIENCE)
+        what = connection.recv(1)
+        if what == SEND:
+            receive_all(connection)
+        elif what == RECEIVE:
+            send_until(connection, time.monotonic() + PATIENCE)
+        elif what == ECHO:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while byte := connection.recv(1):
+                connection.sendall(byte)
+
+
+def serve(listening: socket.socket) -> None:
+    """Answers each connection in a process of its own until this one is ended."""
+    workers: list[multiprocessing.Process] = []
+    while True:
+        connection, _ = listening.accept()
+        worker = multiprocessing.Process(target=answer, args=(connection,), daemon=True)
+        worker.start()
+        connection.close()
+        workers = [each for each in workers if each.is_alive()] + [worker]
+
+
+def listen(address: str, port: int) -> socket.socket:
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind((address, port))
+    listening.listen(256)
+    return listening
+
+
+def connect(address: tuple[str, int], what: bytes) -> socket.socket:
+    connection = socket.create_connection(address, timeout=PATIENCE)
+    connection.sendall(what)
+    return connection
+
+
+def stream(address: tuple[str, int], what: bytes, seconds: float, barrier, rates) -> None:
+    """One stream; puts its bytes a second, of the time after the first half second."""
+    with connect(address, what) as connection:
+        barrier.wait(PATIENCE)
+        count, begun = 0, time.monotonic()
+        settled = begun + min(0.5, seconds / 4)
+        end = begun + seconds
+        if what == SEND:
+            send_until(connection, settled)
+            start = time.monotonic()
+            count = send_until(connection, end)
+        else:
+            buffer = bytearray(BUFFER)
+            while time.monotonic() < settled:
+                connection.recv_into(buffer)
+            start = time.monotonic()
+            while time.monotonic() < end:
+                count += connection.recv_into(buffer)
+        rates.put(count / (time.monotonic() - start))
+
+
+def rate_of(address: tuple[str, int], kinds: list[bytes], seconds: float) -> float:
+    """Bytes a second of streams at the same time, one of each kind in the list."""
+    barrier = multiprocessing.Barrier(len(kinds))
+    rates: multiprocessing.Queue = multiprocessing.Queue()
+    arguments = [(address, kind, seconds, barrier, rates) for kind in kinds]
+    workers = [multiprocessing.Process(target=stream, args=each, daemon=True) for each in arguments]
+    for worker in workers:
+        worker.start()
+    total = sum(rates.get(timeout=seconds + PATIENCE) for _ in workers)
+    for worker in workers:
+        worker.join()
+    return total
+
+
+def round_trip(address: tuple[str, int], count: int = 200) -> float:
+    """Seconds, the median."""
+    times = []
+    with connect(address, ECHO) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(count):
+            start = time.monotonic()
+            connection.sendall(b"x")
+            connection.recv(1)
+            times.append(time.monotonic() - start)
+    return statistics.median(times)
+
+
+def measure(address: tuple[str, int], streams: list[int], seconds: float) -> dict:
+    kinds = {"sent": [SEND], "received": [RECEIVE], "both_ways": [SEND, RECEIVE]}
+    found: dict = {"address": address[0], "round_trip_us": round(round_trip(address) * 1e6, 1)}
+    for name, kind in kinds.items():
+        found[name] = {str(n): round(rate_of(address, kind * n, seconds) / 1e9, 3) for n in streams}
+    found["gigabytes_per_second"] = max(found["sent"].values())
+    return found
+
+
+def address_of(interface: str) -> str:
+    """The IPv4 address of an interface of this machine."""
+    siocgifaddr = 0x8915
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("256s", interface.encode()[:15])
+        return socket.inet_ntoa(fcntl.ioctl(any_socket.fileno(), siocgifaddr, request)[20:24])
+
+
+@contextlib.contextmanager
+def server(address: str) -> Iterator[int]:
+    """A server in a process of its own; its port."""
+    with listen(address, 0) as listening:
+        # It has children of its own, so it is no daemon.
+        process = multiprocessing.Process(target=serve, args=(listening,))
+        process.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            process.terminate()
+            process.join()
+
+
+def local(interface: str | None, streams: list[int], seconds: float) -> dict:
+    address = address_of(interface) if interface else "127.0.0.1"
+    with server(address) as port:
+        return measure((address, port), streams, seconds)
+
+
+def between_two_nodes(file: Path, streams: list[int], seconds: float) -> None:
+    """Task 0 of a Slurm step serves, task 1 measures and writes the file, which both can see."""
+    meeting = file.with_suffix(".address")
+    if os.environ["SLURM_PROCID"] == "0":
+        meeting.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
+        host = socket.gethostname()
+        with server("0.0.0.0") as port:
+            meeting.with_suffix(".new").write_text(json.dumps([host, port, os.environ["SLURM_STEP_ID"]]))
+            meeting.with_suffix(".new").rename(meeting)
+            wait_for(file)
+        meeting.unlink()
+        return
+    host, port, step = json.loads(wait_for(meeting))
+    while step != os.environ["SLURM_STEP_ID"]:
+        # Of a step before this one.
+        time.sleep(0.2)
+        host, port, step = json.loads(wait_for(meeting))
+    text = json.dumps(measure((host, port), streams, seconds), indent=1)
+    file.with_suffix(".new").write_text(text)
+    file.with_suffix(".new").rename(file)
+
+
+def wait_for(file: Path) -> str:
+    end = time.monotonic() + 5 * PATIENCE
+    while time.monotonic() < end:
+        with contextlib.suppress(FileNotFoundError):
+            return file.read_text()
+        time.sleep(0.2)
+    raise SystemExit(f"tcp_streams.py: {file} did not come to be: the other node has not started, or does not share it")
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("serve", "measure", "local", "slurm"):
+        command = commands.add_parser(name)
+        if name in ("serve", "measure"):
+            command.add_argument("--port", type=int, default=5201)
+        if name == "serve":
+            continue
+        command.add_argument("--streams", type=int, nargs="+", default=[1, 2, 4, 8])
+        command.add_argument("--seconds", type=float, default=2.0, help="for each number and way")
+        if name == "measure":
+            command.add_argument("host")
+        if name == "local":
+            command.add_argument("--interface", help="the loopback interface if not given")
+        if name == "slurm":
+            command.add_argument("file", type=Path)
+    args = parser.parse_args(arguments)
+    if args.command == "serve":
+        with contextlib.suppress(KeyboardInterrupt):
+            serve(listen("0.0.0.0", args.port))
+        return 0
+    try:
+        if args.command == "slurm":
+            between_two_nodes(args.file, args.streams, args.seconds)
+        elif args.command == "local":
+            print(json.dumps(local(args.interface, args.streams, args.seconds), indent=1))
+        else:
+            print(json.dumps(measure((args.host, args.port), args.streams, args.seconds), indent=1))
+    except OSError as error:
+        print(f"tcp_streams.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

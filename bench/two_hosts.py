@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Two GPUs of this machine as two hosts over TCP: plain streams, NCCL's sockets, mpzero and DeepSpeed, in one visit.
+
+    bench/two_hosts.py FOLDER [--build build] [--train_data T.h5] [--deepspeed PACKAGES] [--budget 200]
+
+Qwen3-0.6B, micro-batch 4 x 4, T = 512, AdamW on the GPU. NCCL_HOSTID makes two hosts of the GPUs; their traffic goes
+through NCCL's sockets. FOLDER gets two_hosts.json, written anew after each part, and a folder for each run:
+
+  streams     plain TCP streams on the interface that NCCL takes (bench/tcp_streams.py)
+  doctor      what `mpzero doctor --bandwidth` measures of NCCL between the hosts, and its share of the streams
+  rows        mpzero: ZeRO-2 and ZeRO-3 on two levels over sockets, and on one level over NVLink
+  deepspeed   stock DeepSpeed, ZeRO-2 and ZeRO-3, over the same sockets
+
+A part for which the budget of seconds has no time left is named in `left_out`. PACKAGES: a folder with wheels and the
+sdist of DeepSpeed, 6 MB in all, installed without a network; without it DeepSpeed must be there already. torch,
+transformers and setuptools must be there in any case. VERSION is that machine's Python, such as 3.12:
+
+  pip download --no-deps --no-binary=:all: --no-build-isolation -d PACKAGES deepspeed==0.19.8
+  pip download --no-deps --only-binary=:all: --python-version VERSION -d PACKAGES hjson msgpack py-cpuinfo einops \\
+    ninja psutil pydantic pydantic-core annotated-types typing-extensions typing-inspection
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import network_experiment
+import tcp_streams
+from deepspeed_peer import on_gpu
+from measures import REPOSITORY, read_model, read_peers
+from visit import end
+
+BENCH = Path(__file__).resolve().parent
+MODEL = "qwen3_0_6b"
+SEQUENCE = 512
+STREAMS = [1, 4, 16, 32]
+# Enough to begin a part; each is ended when the budget is.
+LEAST_SECONDS = 12
+
+
+class Visit:
+    def __init__(self, args: argparse.Namespace):
+        self.args = args
+        self.folder = args.folder.resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.end = time.monotonic() + args.budget
+        self.results: dict = {"left_out": [], "seconds": {}}
+
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    def part(self, name: str, work) -> None:
+        """Adds what a part returns. A part that fails is its error."""
+        if self.args.only and name not in self.args.only:
+            return
+        if self.left() < LEAST_SECONDS:
+            self.results["left_out"].append(name)
+        else:
+            start = time.monotonic()
+            try:
+                self.results[name] = work()
+            except Exception as error:
+                self.results[name] = {"error": f"{type(error).__name__}: {error}"}
+            self.results["seconds"][name] = round(time.monotonic() - start, 1)
+            print(f"{name}: {json.dumps(self.results[name])}", flush=True)
+        (self.folder / "two_hosts.json").write_text(json.dumps(self.results, indent=1) + "\n")
+
+    def run(self, name: str, command: list[str], limit: float) -> tuple[int, Path]:
+        """Exit status and log of a command, ended after `limit` seconds or with the budget."""
+        log = self.folder / f"{name}.log"
+        with log.open("w") as output:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+            try:
+                return process.wait(timeout=max(1.0, min(limit, self.left()))), log
+            except subprocess.TimeoutExpired:
+                return 124, log
+            finally:
+                if process.poll() is None:
+                    end(process)
+
+
+def interface_to_others() -> str:
+    """The one that leads to other machines, which NCCL takes unless NCCL_SOCKET_IFNAME names another."""
+    named = os.environ.get("NCCL_SOCKET_IFNAME", "")
+    if re.fullmatch(r"=?[a-z][\w.-]*", named):
+        return named.removeprefix("=")
+    for line in Path("/proc/net/route").read_text().splitlines()[1:]:
+        interface, destination = line.split()[:2]
+        if destination == "00000000":
+            return interface
+    others = sorted(path.name for path in Path("/sys/class/net").iterdir() if path.name != "lo")
+    return others[0] if others else "lo"
+
+
+def streams(visit: Visit) -> dict:
+    interface = interface_to_others()
+    found = tcp_streams.local(interface, STREAMS, visit.args.stream_seconds)
+    return {"interface": interface, **found}
+
+
+def doctor(visit: Visit) -> dict:
+    file = visit.folder / "doctor.json"
+    words = [str(visit.args.build.resolve() / "bin" / "mpzero"), "doctor", "--bandwidth", f"--json={file}"]
+    status, log = visit.run("doctor", network_experiment.command_of("", [*words, "--network=socket"]), 60)
+    text = (file if file.exists() else log).read_text(errors="replace")
+    # "all-gather 512 MiB 4.42 GB/s": the rate at which each host sends while it receives as much.
+    rates = re.findall(r"(all-gather|reduce-scatter)[^\n]*?512(?:\.0)? MiB ([\d.]+) GB/s", text)
+    found: dict = {"status": status, "rates_512_mib": {name: float(rate) for name, rate in rates}}
+    plain = visit.results.get("streams", {}).get("both_ways")
+    if plain and found["rates_512_mib"]:
+        most = max(plain.values()) / 2
+        found["plain_streams_each_way"] = most
+        found["share_of_plain_streams"] = {name: round(rate / most, 3) for name, rate in found["rates_512_mib"].items()}
+    if not rates:
+        found["output"] = text[-2000:]
+    return found
+
+
+def mpzero(visit: Visit, stage: int, layout: str, launch: str) -> dict:
+    """One row of bench/network_experiment.py. `launch`: empty for two hosts."""
+    folder = visit.folder / ("nvlink" if launch else "two_hosts")
+    folder.mkdir(exist_ok=True)
+    settings = network_experiment.Settings(
+        folder=folder,
+        config=on_gpu(stage, 4, gas=4),
+        flags=[
+            f"--model_type={MODEL}",
+            f"--train_data={visit.args.train_data}",
+            f"--seq_length={SEQUENCE}",
+            "--validation_freq=0",
+            "--device=cuda",
+        ],
+        build=visit.args.build.resolve(),
+        launch=launch,
+        steps=visit.args.steps,
+        warm_up=visit.args.warm_up,
+        limit=min(60.0, visit.left()),
+    )
+    row = network_experiment.Row("auto" if launch else "socket", stage, layout)
+    network_experiment.run(row, settings)
+    return asdict(row)
+
+
+def deepspeed(visit: Visit, stage: int) -> dict:
+    words = [sys.executable, str(BENCH / "deepspeed_peer.py"), f"two_hosts_zero{stage}", "--gpus=2", "--two_hosts"]
+    words += ["--warm_up=2", f"--steps={visit.args.deepspeed_steps}"]
+    status, log = visit.run(f"deepspeed_zero{stage}", words, 90)
+    found = read_peers([log])
+    if not found:
+        return {"status": status, "output": log.read_text(errors="replace")[-2000:]}
+    ours = visit.results.get(f"mpzero_zero{stage}_two_levels", {}).get("step")
+    return {**found[-1], **({"times_mpzero": round(found[-1]["step_ms"] / ours, 2)} if ours else {})}
+
+
+def install(visit: Visit) -> dict:
+    """DeepSpeed and what it needs into a folder, from the files of another one."""
+    site = visit.folder / "site"
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-index",
+        "--no-deps",
+        "--no-compile",
+        "--target",
+        str(site),
+    ]
+    wheels = sorted(map(str, visit.args.deepspeed.glob("*.whl")))
+    sources = sorted(map(str, visit.args.deepspeed.glob("*.tar.gz")))
+    os.environ["DS_BUILD_OPS"] = "0"
+    os.environ["PYTHONPATH"] = f"{site}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
+    # It looks for ninja in PATH.
+    os.environ["PATH"] = f"{site / 'bin'}:{os.environ['PATH']}"
+    statuses = [visit.run("install_wheels", [*pip, *wheels], 60)[0]] if wheels else []
+    if sources:
+        statuses.append(visit.run("install_sources", [*pip, "--no-build-isolation", *sources], 90)[0])
+    return {"statuses": statuses, "files": len(wheels) + len(sources)}
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--build", type=Path, default=Path("build"))
+    parser.add_argument("--train_data", type=Path, help="random tokens if not given")
+    parser.add_argument("--deepspeed", type=Path, metavar="PACKAGES")
+    parser.add_argument("--budget", type=float, default=200, help="seconds for all of it")
+    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--warm_up", type=int, default=4)
+    parser.add_argument("--deepspeed_steps", type=int, default=4)
+    parser.add_argument("--stream_seconds", type=float, default=0.8)
+    parser.add_argument("--only", nargs="*", default=[], help="parts by name")
+    args = parser.parse_args(arguments)
+    os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    visit = Visit(args)
+    if args.train_data is None:
+        args.train_data = visit.folder / "tokens.h5"
+        made = [sys.executable, str(BENCH / "random_tokens.py"), str(args.train_data)]
+        vocabulary = read_model(MODEL)["vocab_size"]
+        subprocess.run([*made, f"--vocab_size={vocabulary}", f"--tokens={1 << 21}"], check=True, cwd=REPOSITORY)
+    args.train_data = args.train_data.resolve()
+    visit.part("streams", lambda: streams(visit))
+    visit.part("doctor", lambda: doctor(visit))
+    for stage in (2, 3):
+        visit.part(f"mpzero_zero{stage}_two_levels", lambda stage=stage: mpzero(visit, stage, "1", ""))
+    one_host = "mpirun --bind-to none -n 2"
+    for stage in (2, 3):
+        visit.part(f"mpzero_zero{stage}_nvlink", lambda stage=stage: mpzero(visit, stage, "one level", one_host))
+    if args.deepspeed:
+        visit.part("deepspeed_installed", lambda: install(visit))
+    for stage in (2, 3):
+        visit.part(f"deepspeed_zero{stage}", lambda stage=stage: deepspeed(visit, stage))
+    print(f"left out: {visit.results['left_out'] or 'nothing'}; {args.budget - visit.left():.0f} s in all")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,207 @@
+"""Two hosts on one machine with a slow link between them: network namespaces, whose link has a rate and a latency.
+
+The kernel's token bucket (tbf) keeps the rate. Where packets are to arrive later they go through a process that holds
+them back (netem, which would do both, is not in every kernel). Needs root and Linux. Nothing is left behind, however
+the process ends that made them.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import fcntl
+import multiprocessing
+import os
+import select
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# Of the range for benchmarks between networks (RFC 2544).
+NETWORK = "198.18.7.0/24"
+ADDRESSES = ("198.18.7.1", "198.18.7.2")
+HOSTS = ("limited0", "limited1")
+# Not "veth…": such an interface leads to containers as a rule, and mpzero's ranks do not offer its address to others.
+INTERFACE = "eth0"
+MTU = 9001  # as between EC2 instances
+PACKET = 65536 + 64
+
+CLONE_NEWNET = 0x40000000
+TUNSETIFF, TUNSETOFFLOAD = 0x400454CA, 0x400454D0
+IFF_TUN, IFF_NO_PI, IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
+TUN_F_CSUM, TUN_F_TSO4 = 0x01, 0x02
+
+
+@dataclass(frozen=True)
+class Link:
+    gigabits: float | None = None  # a second, each way; None: as fast as it goes
+    milliseconds: float = 0  # one way, in addition to what the machine takes
+
+    @property
+    def name(self) -> str:
+        rate = "no limit" if self.gigabits is None else f"{self.gigabits:g} Gb/s"
+        return f"{rate}, {self.milliseconds:g} ms"
+
+
+def reason_to_skip() -> str | None:
+    """Why there can be no such hosts here, or None."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    for program in ("unshare", "nsenter", "ip", "tc", "mpirun"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    try:
+        with two_hosts(Link(gigabits=1)):
+            pass
+    except OSError as error:
+        return f"network namespaces with a limited link are not allowed here: {error}"
+    return None
+
+
+class Hosts:
+    def __init__(self, pids: list[int]):
+        self.pids = pids
+
+    def inside(self, host: int, command: list[str]) -> list[str]:
+        return ["nsenter", f"--target={self.pids[host]}", "--net", "--uts", *command]
+
+    def run(self, host: int, command: str) -> str:
+        """What a command on a host prints; OSError with its own words if it fails."""
+        words = self.inside(host, shlex.split(command))
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise OSError(f"{command}: {done.stderr.strip() or done.returncode}")
+        return done.stdout
+
+    def sent_bytes(self, host: int) -> int:
+        """By the interface, headers and acknowledgements included."""
+        return int(self.run(host, "cat /proc/net/dev").split(f"{INTERFACE}:")[1].split()[8])
+
+    def mpirun(self, agent: Path) -> list[str]:
+        """mpirun with a rank on each host, and TCP between them. `agent`: a file for what starts the other host's."""
+        enter = shlex.join(self.inside(1, ["sh", "-c"]))
+        agent.write_text(f'#!/bin/sh\n# In place of ssh HOST COMMAND.\nshift\nexec {enter} "$*"\n')
+        agent.chmod(0o755)
+        settings = {
+            "plm": "rsh",
+            "plm_rsh_agent": str(agent),
+            "pml": "ob1",
+            "btl": "self,tcp",
+            "btl_tcp_if_include": NETWORK,
+            "oob_tcp_if_include": NETWORK,
+            # Of two ranks, halves. Open MPI's own choice sends all to one of them and half of it back.
+            "coll_tuned_use_dynamic_rules": "1",
+            "coll_tuned_reduce_scatter_block_algorithm": "3",
+        }
+        words = [word for name, value in settings.items() for word in ("--mca", name, value)]
+        return self.inside(0, ["mpirun", "--bind-to", "none", "--host", ",".join(ADDRESSES), "-n", "2", *words])
+
+
+@contextlib.contextmanager
+def two_hosts(link: Link) -> Iterator[Hosts]:
+    """OSError if that is not permitted here."""
+    # Each lives as long as its standard input, which ends with this process.
+    waiting = [
+        ["unshare", "--net", "--uts", "sh", "-c", f"hostname {name} && echo there && exec cat"] for name in HOSTS
+    ]
+    nodes = [
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for words in waiting
+    ]
+    delaying = None
+    try:
+        for node in nodes:
+            if node.stdout.readline() != "there\n":
+                raise OSError(node.stderr.read().strip())
+        hosts = Hosts([node.pid for node in nodes])
+        if link.milliseconds > 0:
+            delaying = delay_line(hosts, link.milliseconds / 1e3)
+        else:
+            hosts.run(0, f"ip link add {INTERFACE} type veth peer name {INTERFACE} netns {hosts.pids[1]}")
+        for host, address in enumerate(ADDRESSES):
+            configure(hosts, host, address, link)
+        yield hosts
+    finally:
+        if delaying is not None:
+            delaying.terminate()
+            delaying.join()
+        for node in nodes:
+            node.communicate()
+
+
+def configure(hosts: Hosts, host: int, address: str, link: Link) -> None:
+    hosts.run(host, "ip link set lo up")
+    hosts.run(host, f"ip addr add {address}/24 dev {INTERFACE}")
+    hosts.run(host, f"ip link set {INTERFACE} mtu {MTU} txqueuelen 10000 up")
+    if link.gigabits is not None:
+        burst = max(256 << 10, round(link.gigabits * 1e9 / 8 * 1e-3))  # a millisecond's
+        hosts.run(
+            host, f"tc qdisc add dev {INTERFACE} root tbf rate {link.gigabits:g}gbit burst {burst} limit {8 * burst}"
+        )
+
+
+def delay_line(hosts: Hosts, seconds: float) -> multiprocessing.Process:
+    """Makes the interface of both hosts, between which a process passes packets on after so long."""
+    ready, child = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=pass_on, args=(hosts.pids, seconds, child), daemon=True)
+    process.start()
+    # So that its end is noticed.
+    child.close()
+    try:
+        error = ready.recv()
+    except EOFError:
+        error = "the process that delays packets has ended"
+    if error:
+        process.join()
+        raise OSError(error)
+    return process
+
+
+def pass_on(pids: list[int], seconds: float, ready) -> None:
+    try:
+        ends = [open_tun(pid) for pid in pids]
+    except OSError as error:
+        ready.send(str(error))
+        return
+    ready.send("")
+    parent = os.getppid()
+    queues: list[collections.deque] = [collections.deque(), collections.deque()]
+    while os.getppid() == parent:
+        now = time.monotonic()
+        dues = [queue[0][0] for queue in queues if queue]
+        wait = min(dues) - now if dues else 1.0
+        readable = select.select(ends, [], [], max(0.0, wait))[0]
+        for end in readable:
+            queue = queues[ends.index(end)]
+            due = time.monotonic() + seconds
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(64):
+                    queue.append((due, os.read(end, PACKET)))
+        now = time.monotonic()
+        for queue, to in zip(queues, reversed(ends), strict=True):
+            while queue and queue[0][0] <= now:
+                with contextlib.suppress(OSError):  # while an interface is down, its packets are lost
+                    os.write(to, queue.popleft()[1])
+
+
+def open_tun(pid: int) -> int:
+    """A descriptor of a new interface in the network namespace of a process. Packets are as large as TCP makes them."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path(f"/proc/{pid}/ns/net").open() as space:
+        if libc.setns(space.fileno(), CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns: " + os.strerror(ctypes.get_errno()))
+    tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(tun, TUNSETIFF, struct.pack("16sH22x", INTERFACE.encode(), IFF_TUN | IFF_NO_PI | IFF_VNET_HDR))
+    fcntl.ioctl(tun, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4)
+    return tun
+
+
+if __name__ == "__main__":
+    print(reason_to_skip() or "allowed here", file=sys.stderr)

@@ -1,0 +1,65 @@
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include "app/train/run_communicators.hpp"
+#include "parallel/trace/timeline.hpp"
+#include "tests/app/tiny_training.hpp"
+#include "tests/catch.hpp"
+
+namespace mpzero {
+namespace {
+
+struct Opened {
+  explicit Opened(const parallel::ParallelLayout& layout)
+      : communicators(network, layout, liveness, *timeline), ranks(layout.world_size()) {}
+
+  std::vector<parallel::ChannelRecord> records() {
+    std::vector<parallel::ChannelRecord> all = liveness.recorder().records(4);
+    // That of the control plane comes first.
+    return {all.begin() + 1, all.end()};
+  }
+
+  SharedFolder folder;
+  StopRequest stop;
+  Liveness liveness{parallel::mpi(), stop, {.checkpoint_dir = folder.path()}};
+  Network network{
+      "auto", at::kCPU, parallel::mpi(), {.limit = std::chrono::milliseconds(0), .overdue = [](const auto&) {}}};
+  std::unique_ptr<parallel::Timeline> timeline = parallel::make_timeline(at::kCPU);
+  RunCommunicators communicators;
+  int ranks;
+};
+
+}  // namespace
+
+TEST_CASE("With one level the recorder knows a channel per use, of all ranks, and no bytes leave a node") {
+  Opened opened({.nodes = 1, .ranks_per_node = parallel::mpi().world_size()});
+  CHECK(opened.communicators.all().size() == 2);
+  const auto records = opened.records();
+  REQUIRE(records.size() == 2);
+  CHECK((records[0].name == "parameters" && records[0].ranks.is_all()));
+  CHECK((records[1].name == "gradients" && records[1].ranks.is_all()));
+  CHECK(opened.communicators.take_internode_bytes() == 0);
+}
+
+TEST_CASE("With two levels the recorder knows which level a collective is of, and which ranks meet in it") {
+  parallel::MpiRuntime& mpi = parallel::mpi();
+  Opened opened({.nodes = mpi.world_size(), .ranks_per_node = 1});
+  if (mpi.world_size() == 1) return;
+  const auto records = opened.records();
+  REQUIRE(records.size() == 4);
+  CHECK((records[0].name == "parameters within nodes" && records[2].name == "gradients within nodes"));
+  CHECK(records[0].ranks == parallel::RankGroup{.first = mpi.rank(), .count = 1});
+  CHECK((records[1].name == "parameters between nodes" && records[3].name == "gradients between nodes"));
+  CHECK(records[3].ranks == parallel::RankGroup{.first = 0, .count = mpi.world_size()});
+
+  const at::Tensor sum = at::zeros({2});
+  const at::Tensor full = at::full({2 * mpi.world_size()}, 1.0F);
+  opened.communicators.gradients().levels().inter_node().reduce_scatter_sum(full, sum)->wait();
+  CHECK(sum[0].item<float>() == static_cast<float>(mpi.world_size()));
+  CHECK(opened.records()[3].completed == 1);
+  // Its part of the sums of the others: n - 1 of n parts, in fp32.
+  CHECK(opened.communicators.take_internode_bytes() == 8 * (mpi.world_size() - 1));
+  CHECK(opened.communicators.take_internode_bytes() == 0);
+}
+
+}  // namespace mpzero

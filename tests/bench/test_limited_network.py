@@ -1,0 +1,86 @@
+"""bench/limited_network.py: a small case, where network namespaces are permitted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import limited_network
+import pytest
+import tcp_streams
+import tiny_run
+from limited_network import MODEL, collectives, parameters_of, predicted_bytes
+from trainer import BUILD, ENVIRONMENT
+from two_namespaces import ADDRESSES, HOSTS, Link, reason_to_skip, two_hosts
+
+REASON = reason_to_skip()
+needs_namespaces = pytest.mark.skipif(REASON is not None, reason=REASON or "")
+
+
+def test_what_a_step_sends() -> None:
+    # As mpzero counts and prints them at the start of these runs.
+    assert parameters_of(tiny_run.MODEL) == 17_600
+    assert parameters_of(MODEL) == 14_685_184
+    # By hand: half of 100 parameters' gradients and of the parameters, 4 bytes each; or of four times the gradients.
+    assert predicted_bytes(100, levels=2, accumulation=4) == 400
+    assert predicted_bytes(100, levels=1, accumulation=4) == 1000
+    assert predicted_bytes(100, levels=2, accumulation=4, nodes=4) == 600
+    assert collectives({"num_hidden_layers": 2}, levels=2, accumulation=4) == 9
+    assert collectives({"num_hidden_layers": 2}, levels=1, accumulation=4) == 21
+
+
+@needs_namespaces
+@pytest.mark.parametrize("link", [Link(gigabits=0.2), Link(gigabits=0.2, milliseconds=5)])
+def test_a_link_is_as_slow_as_it_is_told(link: Link) -> None:
+    with two_hosts(link) as hosts:
+        assert hosts.run(1, "hostname").strip() == HOSTS[1]
+        streams = limited_network.streams_of(hosts, 0.5)
+        # 25 MB/s; a burst may come in addition.
+        assert 0 < streams["sent"]["1"] < 0.2 / 8 * 1.5
+        assert streams["round_trip_us"] >= 2000 * link.milliseconds
+        assert hosts.sent_bytes(0) > 1e6
+        assert streams["address"] == ADDRESSES[1]
+
+
+@needs_namespaces
+def test_nothing_is_left_of_hosts_whose_owner_is_killed() -> None:
+    program = (
+        f"import sys, time; sys.path.insert(0, {str(Path(tcp_streams.__file__).parent)!r})\n"
+        "from two_namespaces import *\n"
+        "with two_hosts(Link(1, 1)) as hosts:\n"
+        "    print(*hosts.pids, *(p.pid for p in multiprocessing.active_children()), flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
+        pids = owner.stdout.readline().split()
+        assert len(pids) == 3
+        owner.kill()
+    deadline = time.monotonic() + 60
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.e2e
+@needs_namespaces
+def test_a_step_sends_what_the_formula_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    small = {**MODEL, "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 2, "num_key_value_heads": 2}
+    monkeypatch.setattr(limited_network, "MODEL", small)
+    own = ["--gigabits", "1", "--milliseconds", "0", "0.5", "--steps=3", "--warm_up=1", "--seconds=0.2"]
+    assert limited_network.main([str(tmp_path), f"--build={BUILD}", *own]) == 0, capsys.readouterr().out
+    rows = json.loads((tmp_path / "limited.json").read_text())
+    assert [(row["link"]["milliseconds"], row["levels"]) for row in rows] == [(0, 1), (0, 2), (0.5, 1), (0.5, 2)]
+    for row in rows:
+        # mpzero also counts the step's figures, and pads its units.
+        assert row["counted_mb"] == pytest.approx(row["formula_mb"], rel=0.02)
+        # Headers, acknowledgements and the start of the run; no collective sends twice.
+        assert row["formula_mb"] < row["interface_mb"] < 1.6 * row["formula_mb"]
+        assert row["communication_ms"] > 0 and row["step_ms"] > row["communication_ms"]
+    assert (tmp_path / "limited.md").read_text() in capsys.readouterr().out
