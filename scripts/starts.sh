@@ -7,7 +7,7 @@
 
 readonly MPZERO_GIVES_UP=77 # exit status: another start would save nothing either
 
-MPZERO_CHECKPOINT_BEFORE="" # saved_state when this start began
+MPZERO_CHECKPOINT_BEFORE="" # saved_state when this start began; empty: it has not
 
 # saved_state: another text as soon as another checkpoint has been saved.
 saved_state() { stat --dereference --format='%Y.%y.%i' "$CHECKPOINT_DIR/latest" 2>/dev/null | tr ' ' _ || echo none; }
@@ -40,7 +40,7 @@ begin_start() {
 forget_starts() { [[ -z $MPZERO_JOB ]] || rm -f -- "$(starts_file)"; }
 
 # has_saved: whether this start has.
-has_saved() { [[ $(saved_state) != "$MPZERO_CHECKPOINT_BEFORE" ]]; }
+has_saved() { [[ -n $MPZERO_CHECKPOINT_BEFORE && $(saved_state) != "$MPZERO_CHECKPOINT_BEFORE" ]]; }
 
 # end_start STATUS: says what has come of the ranks.
 end_start() {

@@ -49,6 +49,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--nodes", type=int, required=True)
     add("--namespace", default="default")
     add("--set", action="append", default=[], metavar="VARIABLE=VALUE", help="a variable of docs/slurm.md; repeatable")
+    add("--secret", action="append", default=[], metavar="VARIABLE=SECRET:KEY", help="such as HF_TOKEN; repeatable")
     add("--flag", action="append", default=[], metavar="FLAG[=VALUE]", help="of mpzero train, without --; repeatable")
     add("--ranks", type=int, default=2, help="of a node without GPUs")
     add("--grace_seconds", type=int, default=600, help="in which the pods have to save and end")
@@ -71,7 +72,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def request_of(options: argparse.Namespace) -> Request:
     if not NAME.fullmatch(options.name) or len(options.name) > LONGEST_NAME:
         raise Mistake(
-            f"--name {options.name} must be small letters, digits and dashes, at most {LONGEST_NAME}, as in pods' names."
+            f"--name {options.name} must be small letters, digits and dashes, at most {LONGEST_NAME}, as pods' names."
         )
     for flag, least in (("nodes", 1), ("ranks", 1), ("grace_seconds", 60), ("hugepages_mib", 0), ("storage_gib", 1)):
         if getattr(options, flag) < least:
@@ -94,6 +95,7 @@ def request_of(options: argparse.Namespace) -> Request:
         nodes=options.nodes,
         namespace=options.namespace,
         variables=variables,
+        secrets=read_secrets(options.secret),
         flags=tuple(f"--{flag}" for flag in options.flag),
         ranks=options.ranks,
         grace_seconds=options.grace_seconds,
@@ -122,12 +124,22 @@ def read_variables(words: list[str]) -> dict[str, str]:
             raise Mistake(f"--set {word} is not VARIABLE=VALUE.")
         if name in OWN:
             raise Mistake(
-                f"--set {name} would contradict what is requested: --nodes, --instance, --ranks, --grace_seconds say it."
+                f"--set {name} may contradict what is requested: --nodes, --instance, --ranks, --grace_seconds say it."
             )
         if name.startswith(RESERVED):
             raise Mistake(f"--set {name}: Kubeflow Trainer refuses a TrainJob that sets it, and container/launch does.")
         variables[name] = value
     return variables
+
+
+def read_secrets(words: list[str]) -> dict[str, tuple[str, str]]:
+    secrets = {}
+    for word in words:
+        found = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)=([a-z0-9.-]+):([A-Za-z0-9._-]+)", word)
+        if not found:
+            raise Mistake(f"--secret {word} is not VARIABLE=SECRET:KEY, with the name of a Secret of the namespace.")
+        secrets[found[1]] = (found[2], found[3])
+    return secrets
 
 
 def placeholders(options: argparse.Namespace) -> Iterable[str]:

@@ -48,7 +48,10 @@ def environment(request: Request) -> list[Manifest]:
         # A container hides the file from which NCCL's plugin and mpzero doctor read the type.
         values["OFI_NCCL_FORCE_PRODUCT_NAME"] = request.node.type
     values.update(request.variables)
-    return [{"name": name, "value": value} for name, value in values.items()]
+    made: list[Manifest] = [{"name": name, "value": value} for name, value in values.items()]
+    for name, (secret, key) in request.secrets.items():
+        made.append({"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})
+    return made
 
 
 def pod_patch(request: Request, name: str) -> Manifest:

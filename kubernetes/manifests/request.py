@@ -14,6 +14,7 @@ class Request:
     nodes: int
     namespace: str = "default"
     variables: dict[str, str] = field(default_factory=dict)  # of docs/slurm.md
+    secrets: dict[str, tuple[str, str]] = field(default_factory=dict)  # a variable's Secret and key
     flags: tuple[str, ...] = ()  # of mpzero train
     ranks: int = 0  # of a node without GPUs
     grace_seconds: int = 600
