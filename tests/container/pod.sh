@@ -45,6 +45,8 @@ unshare --net --uts --mount --propagation private --pid --fork --kill-child --mo
   exec setpriv --reuid 1000 --regid 1000 --groups 1000 "$@"' "$own" "$folder" "$number" "$name" "$root" "${@:4}" &
 pod=$!
 read -r _ <"$own/there"
+# That of a pod which was killed may still be there.
+ip link delete "link$number" 2>/dev/null || true
 ip link add "link$number" type veth peer name eth0 netns "$pod"
 ip link set "link$number" master bridge up
 cat "/proc/$pod/task/$pod/children" >"$own/pid"
