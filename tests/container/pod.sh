@@ -31,6 +31,15 @@ unshare --net --uts --mount --propagation private --pid --fork --kill-child --mo
   ip link set lo up
   ip addr add "10.88.0.$number/24" dev eth0
   ip link set eth0 up
+  if [[ -n ${MPZERO_TEST_ROOT:-} ]]; then
+    # Another system, such as one with Open MPI 5. The checkout and the folder have the same paths there.
+    for path in /proc /dev /dev/shm /tmp /etc/hosts /etc/passwd /etc/group "$folder" "$root"; do
+      [[ ! -d $path ]] || mkdir -p "$MPZERO_TEST_ROOT$path"
+      mount --rbind "$path" "$MPZERO_TEST_ROOT$path"
+    done
+    cd "$MPZERO_TEST_ROOT$folder/home"
+    exec chroot "$MPZERO_TEST_ROOT" /bin/sh -c "cd \"\$0\" && exec setpriv --reuid 1000 --regid 1000 --groups 1000 \"\$@\"" "$folder/home" "$@"
+  fi
   # The Python of the checkout may be in the home of its owner, whom the pods do not know.
   python=$(readlink -f "$root/.venv/bin/python" || true)
   if [[ -n $python ]] && ! setpriv --reuid 1000 --regid 1000 --clear-groups test -x "$python"; then

@@ -145,7 +145,9 @@ class VirtualPods:
         subprocess.run(entered, check=True, capture_output=True, timeout=60)
 
     def _start(self, number: int, name: str, command: list[str], variables: dict[str, str]) -> Pod:
+        test = {name: os.environ[name] for name in ("MPZERO_TEST_ROOT",) if name in os.environ}
         environment = {
+            **test,
             "PATH": SYSTEM_PATH, "HOME": str(self.folder / "home"), "LANG": "C.UTF-8",
             "KUBERNETES_SERVICE_HOST": "10.0.0.1",
             "MPZERO_NODE_NAME": f"ip-10-0-0-{number}", **variables,
