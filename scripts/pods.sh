@@ -209,13 +209,38 @@ pass_variables() {
 
 # run_ranks SECONDS COMMAND...: on all ranks, for so many seconds at most (0: as long as it takes); returns mpirun's exit status.
 run_ranks() {
-  local seconds=$1
+  local seconds=$1 file watcher code=0
   shift
   if ((seconds > 0)); then
     run_interruptibly "${MPZERO_MPIRUN[@]}" --timeout "$seconds" "$@"
-  else
-    run_interruptibly "${MPZERO_MPIRUN[@]}" "$@"
+    return
   fi
+  file=$(mktemp)
+  watch_mpirun "$file" &
+  watcher=$!
+  # shellcheck disable=SC2016 # the new shell expands it
+  run_interruptibly bash -c 'echo $$ >"$0" && exec "$@"' "$file" "${MPZERO_MPIRUN[@]}" "$@" || code=$?
+  end_process KILL "$watcher"
+  rm -f "$file"
+  return "$code"
+}
+
+# watch_mpirun FILE: ends mpirun, whose process id is in the file, where it goes on although this pod's ranks have ended, as mpirun of Open
+# MPI 5 was seen to. The ranks watch each other, and nobody watches mpirun.
+watch_mpirun() {
+  local file=$1 seen=false patience=${MPZERO_MPIRUN_PATIENCE:-120} gone=0
+  trap '' USR1 TERM
+  while sleep 1; do
+    if pgrep --exact mpzero >/dev/null; then
+      seen=true gone=0
+    elif [[ $seen == true ]]; then
+      gone=$((gone + 1))
+      ((gone >= patience)) || continue
+      warn "mpirun goes on although no rank has run in this pod for $patience s: it is ended."
+      kill -KILL "$(<"$file")" 2>/dev/null || true
+      return
+    fi
+  done
 }
 
 # count_ranks RANKS: starts as many processes as the run will have, and counts where they are.

@@ -37,7 +37,10 @@ unshare --net --uts --mount --propagation private --pid --fork --kill-child --mo
       [[ ! -d $path ]] || mkdir -p "$MPZERO_TEST_ROOT$path"
       mount --rbind "$path" "$MPZERO_TEST_ROOT$path"
     done
-    cd "$MPZERO_TEST_ROOT$folder/home"
+    # Its own Python; what needs more of the environment is not run there.
+    mount -t tmpfs tmpfs "$MPZERO_TEST_ROOT$root/.venv"
+    mkdir "$MPZERO_TEST_ROOT$root/.venv/bin"
+    ln -s /usr/bin/python3 "$MPZERO_TEST_ROOT$root/.venv/bin/python"
     exec chroot "$MPZERO_TEST_ROOT" /bin/sh -c "cd \"\$0\" && exec setpriv --reuid 1000 --regid 1000 --groups 1000 \"\$@\"" "$folder/home" "$@"
   fi
   # The Python of the checkout may be in the home of its owner, whom the pods do not know.

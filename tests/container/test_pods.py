@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from virtual_pods import ROOT, VirtualPods, reason_to_skip
+from virtual_pods import ROOT, SYSTEM_PATH, VirtualPods, reason_to_skip
 
 BUILD = Path(os.environ.get("BUILD_DIR") or ROOT / "build")
 REASON = reason_to_skip() or ("mpzero is not built" if not (BUILD / "bin/mpzero").exists() else None)
@@ -147,3 +147,19 @@ def test_a_mistake_of_the_user_s_ends_in_one_sentence(pods):
     errors = [line for line in launcher.output().splitlines() if line.startswith("mpzero: error")]
     assert len(errors) == 1
     assert "learning_rate" in errors[0]
+
+
+def test_an_mpirun_that_does_not_end_with_its_ranks_is_ended(pods):
+    """As that of Open MPI 5 was seen to do."""
+    program = pods.folder / "bin/mpirun"
+    program.parent.mkdir()
+    program.write_text('#!/bin/bash\nPATH=${PATH#*:}\nmpirun "$@"\n[[ $* != *" train "* ]] || sleep 3600\n')
+    program.chmod(0o755)
+    pods.start_nodes(**RUN)
+    path = f"{program.parent}:{SYSTEM_PATH}"
+    launcher = pods.launch(*FLAGS, **RUN, MAX_STEPS="1", PATH=path, MPZERO_MPIRUN_PATIENCE="3")
+    assert launcher.wait() == 1, launcher.output()
+    assert "mpirun goes on although no rank has run in this pod for 3 s" in launcher.output()
+    # What was done is done.
+    launcher = pods.launch(*FLAGS, **RUN, MAX_STEPS="1")
+    assert launcher.wait() == 0, launcher.output()
